@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from purser.core.dialects import RESOURCES
+from purser.core.dialects.managed import managed_resources
 from purser.operator.manifests import rbac
 from purser.operator.policy import crd
 from purser.scheduler.settings import ServiceTarget, WebhookSettings
@@ -49,7 +49,7 @@ def manifests() -> dict[str, dict[str, Any]]:
             "files/node-policies.yaml": node_policies(NAMESPACE),
         },
         "purser.core.dialects": {
-            "files/managed-resources.yaml": [{"name": resource} for resource in sorted(RESOURCES)],
+            "files/managed-resources.yaml": [{"name": resource} for resource in managed_resources()],
         },
     }
 

@@ -87,7 +87,9 @@ WAITING = {
     "hami/own-scheduler": Waits((OTHERS.format("hami-scheduler"),)),
     "volcano/vgpu": Waits((NO_VGPU, NO_VGPU, NO_VGPU)),
     "volcano/training": Waits((NO_VGPU,)),
-    "nvidia/time-slicing": Waits(("without -SHARED; for a share " + INSTEAD,), "didn't match Pod's node affinity"),
+    "nvidia/time-slicing": Waits(
+        ("Leave -SHARED out, and for a share " + INSTEAD,), "didn't match Pod's node affinity"
+    ),
     "nvidia/shared": Waits((INSTEAD,), "2 Insufficient nvidia.com/gpu.shared"),
     "nvidia/mig": Waits((INSTEAD,), "2 Insufficient nvidia.com/mig-1g.5gb"),
     "others/kai-fraction": Waits(("ask for nvidia.com/gpu: 1 with nvidia.com/gpumem-percentage",)),

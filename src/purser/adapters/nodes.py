@@ -6,6 +6,7 @@ import msgspec
 
 from purser.core.decoding import JsonReader, UnreadableError, brief
 from purser.core.device.ids import MAX_SLOTS
+from purser.core.device.resources import is_gpu_resource
 from purser.core.fleet.room import MANY, NodeRoom
 from purser.core.kubelet.masks import MAX_NUMA_NODE
 from purser.core.kubernetes.quantities import quantity_ceil, quantity_mib, quantity_milli
@@ -88,5 +89,9 @@ def _problems(inventory: NodeInventory, node: str) -> Iterator[str]:
             yield "names a device without a uuid"
         if device.slots > MAX_SLOTS:
             yield f"gives device {device.uuid!r} {device.slots} slots: {MAX_SLOTS} are the most"
+        if device.replicas not in (1, device.slots):
+            yield f"divides device {device.uuid!r} into {device.replicas} parts, and gives it {device.slots} slots"
+        if not is_gpu_resource(device.resource):
+            yield f"lists device {device.uuid!r} as {device.resource!r}, which is no resource of GPUs"
         if any(not 0 <= number <= MAX_NUMA_NODE for number in device.numa_nodes):
             yield f"has device {device.uuid!r} on a NUMA node that there is none of: they go from 0 to {MAX_NUMA_NODE}"

@@ -1,8 +1,8 @@
 """A pod as the kernel's values."""
 
+from purser.core.device.resources import is_gpu_resource
 from purser.core.kubernetes.quantities import QuantityLike, quantity_ceil
 from purser.core.model import ContainerKind, Grant, GrantState, PodRequest
-from purser.core.names import GPU_RESOURCE
 from purser.core.pod.manifest import ContainerSpec, PodManifest
 from purser.kube.objects import Container, ObjectReference, Pod
 from purser.kube.resources import pod_ref
@@ -57,8 +57,9 @@ def devices_asked(pod: Pod) -> dict[str, int]:
 
 
 def _devices_asked(container: Container) -> int:
+    limits = container.resources.limits
     try:
-        return quantity_ceil(container.resources.limits.get(GPU_RESOURCE, 0))
+        return sum(quantity_ceil(limits[resource]) for resource in limits if is_gpu_resource(resource))
     except ValueError:  # the API server does not let this in
         return 0
 

@@ -14,6 +14,7 @@ Errors::
     `-- StateError           a grant would go backwards
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
@@ -170,7 +171,7 @@ class Ledger:
         """
         if grant.pod_uid in self._entries:
             raise DuplicateError(f"pod {grant.namespace}/{grant.pod} ({grant.pod_uid}) already holds a grant")
-        _check_parts(grant)
+        _check_parts(grant, self._devices.get(grant.node, {}))
         self._check_room(grant)
         self._enter(_Entry(grant, GrantState.RESERVED))
 
@@ -307,10 +308,14 @@ def overcommit(device: Device, usage: Usage) -> str:
     return ""
 
 
-def _check_parts(grant: Grant) -> None:
-    """Refuse what no device's capacity can show: doubled devices, negative amounts, company when alone."""
+def _check_parts(grant: Grant, devices: Mapping[str, Device]) -> None:
+    """Refuse what no device's capacity can show: doubled devices, negative amounts, company when alone.
+
+    Of a device that is divided into equal parts a container may have several.
+    """
     for part in grant.containers:
-        if len(set(part.uuids)) < len(part.shares):
+        doubled = (uuid for uuid, count in Counter(part.uuids).items() if count > 1)
+        if any(uuid not in devices or devices[uuid].replicas == 1 for uuid in doubled):
             raise OvercommitError(f"container {part.container} holds one device twice")
         if any(share.memory_mib < 0 or share.cores_percent < 0 for share in part.shares):
             raise OvercommitError(f"container {part.container} holds a negative share")

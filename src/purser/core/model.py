@@ -12,6 +12,7 @@ from typing import Annotated
 import msgspec
 
 from purser.core.kubelet.pod import KubeletPod
+from purser.core.names import GPU_RESOURCE
 from purser.core.pod.manifest import ContainerKind as ContainerKind
 
 WHOLE_PERCENT = 100
@@ -27,8 +28,12 @@ class DeviceMode(StrEnum):
 
     WHOLE = "whole"
     SHARED = "shared"
+    """By amounts of memory and compute."""
+    TIME_SLICING = "time-slicing"
+    """As equal parts, none of which is held to its share."""
     MPS = "mps"
     MIG = "mig"
+    """A MIG device, whole."""
 
 
 class PcieLevel(StrEnum):
@@ -125,6 +130,28 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     compute_capability: str = ""
     enforcement: Enforcement = Enforcement.NONE
     """What holds shares of it to their limits."""
+    resource: str = GPU_RESOURCE
+    """Of kubelet, under which it is listed."""
+    parent: str = ""
+    """uuid of its GPU, of a MIG device."""
+    replicas: Annotated[int, msgspec.Meta(ge=1, le=1 << 30)] = 1
+    """Into how many equal parts NVIDIA's device plugin would divide it (time-slicing, MPS). Where it is more than one a
+    container takes whole parts, and there are as many slots. 1: amounts of it are handed out, or the whole."""
+    one_each: bool = False
+    """No container gets two parts, be they of two devices (``failRequestsGreaterThanOne``)."""
+    packed: bool = False
+    """Of several that are divided, which part goes first: of the one with the most taken, else of the one with the
+    fewest (``sharedDevicesAllocationPolicy``)."""
+
+    @property
+    def replica_mib(self) -> int:
+        """The memory of one part."""
+        return self.memory_mib // self.replicas
+
+    @property
+    def takes_amounts(self) -> bool:
+        """Whether containers can have a share of it that they name by amounts of memory and compute."""
+        return self.replicas == 1 and self.resource == GPU_RESOURCE
 
 
 class NodeInventory(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -144,11 +171,12 @@ class NodeInventory(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class DeviceRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one container asks of its node's devices.
 
-    Exactly one of ``memory_mib`` and ``memory_percent`` is set; both are per device.
+    Exactly one of ``memory_mib`` and ``memory_percent`` is set; both are per device. Of a device that is divided into
+    equal parts (`Device.replicas`) only who asks for devices alone gets any, a part for each.
     """
 
     count: int
-    """How many distinct devices."""
+    """How many distinct devices, or parts."""
     memory_mib: int | None = None
     memory_percent: int | None = None
     """1 to 100, of the memory of whichever device is chosen."""
@@ -166,6 +194,8 @@ class DeviceRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """All devices of the container on one NUMA node, or no placement."""
     modes_allowed: tuple[DeviceMode, ...] = ()
     """Empty: any mode."""
+    resource: str = GPU_RESOURCE
+    """Of kubelet, under which the devices are listed."""
 
     def __post_init__(self) -> None:
         if self.cores_percent > WHOLE_PERCENT:
@@ -175,6 +205,11 @@ class DeviceRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_whole(self) -> bool:
         """Whether the container asks for its devices alone."""
         return self.cores_percent >= WHOLE_PERCENT
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it asks for devices, and names no amounts."""
+        return self.is_whole and self.memory_percent == WHOLE_PERCENT
 
 
 class ContainerRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -272,7 +307,8 @@ class ContainerGrant(msgspec.Struct, frozen=True):
 
     @property
     def uuids(self) -> tuple[str, ...]:
-        """The devices, in the order in which the container sees them."""
+        """The device of each share, in the order in which the container sees them; a device of which it has two parts
+        is there twice."""
         return tuple(share.uuid for share in self.shares)
 
     @property

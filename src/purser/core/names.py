@@ -70,7 +70,8 @@ SCHEDULER_NAME = "purser-scheduler"
 """The kube-scheduler profile that asks Purser's extender."""
 
 GPU_RESOURCE = "nvidia.com/gpu"
-"""The one extended resource that the agent advertises: kubelet hands out its ids for every dialect."""
+"""GPUs: kubelet hands out its ids for every dialect. What else devices are listed under, `purser.core.device.resources`
+knows."""
 
 MODEL_LABEL_PREFIX = "gpu.purser.dev/"
 """Of a node's labels by model, such as ``gpu.purser.dev/NVIDIA-L4``: how many of its GPUs are of it. With a prefix of

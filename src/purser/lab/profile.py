@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from purser.core.dialects import RESOURCES
+from purser.core.dialects.managed import managed_resources
 from purser.core.names import SCHEDULER_NAME
 from purser.lab.controllers.scheduling.extender import ExtenderSettings
 
@@ -17,7 +17,7 @@ def extender(port: int) -> ExtenderSettings:
         preempt_verb="preempt",
         timeout_s=10.0,
         # Whoever missed the webhook asks for amounts alone: kube-scheduler's count is not to place such a pod.
-        managed_resources=tuple(sorted(RESOURCES)),
+        managed_resources=managed_resources(),
     )
 
 

@@ -23,7 +23,16 @@ from purser.core.ledger import (
     overcommit,
     pod_usage,
 )
-from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, GrantState, NodeInventory
+from purser.core.model import (
+    ContainerGrant,
+    ContainerKind,
+    Device,
+    DeviceMode,
+    DeviceShare,
+    Grant,
+    GrantState,
+    NodeInventory,
+)
 
 APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
 
@@ -100,6 +109,15 @@ def test_a_device_that_the_node_does_not_have_is_refused(ledger: Ledger) -> None
 def test_a_grant_that_contradicts_itself_is_refused(ledger: Ledger, parts: tuple[ContainerGrant, ...]) -> None:
     with pytest.raises(OvercommitError):
         ledger.reserve(Grant("a", "ns", "p", "n", parts))
+
+
+def test_two_parts_of_a_device_that_is_divided_are_two_slots(ledger: Ledger) -> None:
+    sliced = Device("d0", 0, "N", 1000, slots=4, replicas=4, mode=DeviceMode.TIME_SLICING)
+    ledger.set_inventory(NodeInventory("n", (sliced,)))
+    ledger.reserve(grant("a", ("d0", 250, 0), ("d0", 250, 0)))
+    assert ledger.usage("n")["d0"] == Usage(2, 500, 0, pods=1)
+    with pytest.raises(OvercommitError):
+        ledger.reserve(grant("b", ("d0", 250, 0), ("d0", 250, 0), ("d0", 250, 0)))
 
 
 def test_containers_that_run_one_after_another_may_each_be_alone(ledger: Ledger) -> None:

@@ -15,6 +15,7 @@ from tests.tiers import some
 
 from purser.core.device.ids import MAX_SLOTS
 from purser.core.dialects import RESOURCES
+from purser.core.dialects.managed import managed_resources
 from purser.core.model import GpuPolicy, NodePolicy
 from purser.core.names import GRANT_KEY_CONFIGMAP, GRANT_KEY_SECRET, KUBE_SCHEDULER_LEASE, TLS_SECRET
 from purser.core.policy_words import gpu_policies, node_policies
@@ -227,9 +228,13 @@ def test_as_many_slots_as_the_agent_takes_are_allowed() -> None:
 
 
 def test_the_extender_manages_the_resources_of_every_dialect_and_kube_scheduler_counts_them_all() -> None:
-    config = yaml.safe_load(find(render({}), "ConfigMap", "purser-kube-scheduler")["data"]["config.yaml"])
-    managed = config["extenders"][0]["managedResources"]
-    assert sorted(managed, key=lambda each: each["name"]) == [{"name": resource} for resource in sorted(RESOURCES)]
+    values = {"scheduler": {"kubeScheduler": {"managedResources": ["nvidia.com/gpu.small"]}}}
+    config = yaml.safe_load(find(render(values), "ConfigMap", "purser-kube-scheduler")["data"]["config.yaml"])
+    managed = [each["name"] for each in config["extenders"][0]["managedResources"]]
+    assert managed == [*managed_resources(), "nvidia.com/gpu.small"]
+    assert {*RESOURCES, "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb.me", "nvidia.com/mig-1g.5gb.shared"} < set(
+        managed
+    )
 
 
 def test_the_agent_is_root_and_nothing_else_is() -> None:

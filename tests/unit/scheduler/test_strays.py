@@ -97,7 +97,7 @@ async def looking(world: World, patience_s: float, adopted: tuple[str, ...] = ()
         cache = ClusterCache(MagicMock())
         with (
             patch.object(strays_module, "CONTROLLER_NOTICE_TIMEOUT_S", patience_s),
-            patch.object(cache, "offers", lambda resource: resource == "nvidia.com/mig-1g.5gb"),
+            patch.object(cache, "offers", lambda resource: resource == "volcano.sh/vgpu-cores"),
         ):
             found = Strays(world.client, cache, pods, namespaces, events, lambda: world.active, adopted)
             tasks.append(asyncio.create_task(found.run()))
@@ -232,7 +232,7 @@ async def test_words_that_nobody_serves_are_told_on_the_pod_of_whoever_made_it(w
     async with looking(world, patience_s=0.0, adopted=("volcano",)):
         vgpus = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "3000"}
         await world.pod("theirs", vgpus, schedulerName="kai-scheduler", owned=True)
-        await world.pod("offered", {"nvidia.com/mig-1g.5gb": "1"}, owned=True)
+        await world.pod("offered", {"volcano.sh/vgpu-cores": "1"}, owned=True)
         await world.pod("bound", vgpus, nodeName="somewhere", owned=True)
         await world.pod("adopted", vgpus, schedulerName="volcano", owned=True)
         await world.pod("beside", {**SHARE, "aliyun.com/gpu-mem": "1"}, schedulerName="purser-scheduler", owned=True)

@@ -12,19 +12,22 @@ from purser.core.device.ids import id_order, uuid_of, uuids_of
 def preferred_ids(
     granted: Collection[str], size: int, available: Collection[str], must_include: Collection[str]
 ) -> tuple[str, ...] | None:
-    """GetPreferredAllocation for ``size`` ids: one on each of the granted devices (uuids), in their order.
+    """GetPreferredAllocation for ``size`` ids: one for each of the granted devices, in their order. They are uuids; one
+    of which the container has two parts is there twice.
 
-    Of the ids of a device it is the one that must be included, else the lowest slot that is available. None where the
-    ids cannot be those of the grant: it has another number of devices, ids of others or two of one must be included, or
-    a device has no id to be had.
+    Of the ids of a device it is those that must be included, then the lowest slots that are available. None where the
+    ids cannot be those of the grant: it has another number of devices, ids of others or too many of one must be
+    included, or a device has too few ids to be had.
     """
-    required = uuids_of(must_include)
-    ranked = (*sorted(must_include, key=id_order), *sorted(available, key=id_order))
-    first = {uuid_of(id_): id_ for id_ in reversed(ranked)}
-    is_of_grant = len(required) == len(set(required)) and set(required) <= set(granted) <= first.keys()
-    return tuple(first[uuid] for uuid in granted) if is_of_grant and len(granted) == size else None
+    if len(granted) != size or Counter(uuids_of(must_include)) - Counter(granted):
+        return None
+    ids: dict[str, list[str]] = {}
+    for id_ in dict.fromkeys((*sorted(must_include, key=id_order), *sorted(available, key=id_order))):
+        ids.setdefault(uuid_of(id_), []).append(id_)
+    chosen = [ids[uuid].pop(0) if ids.get(uuid) else "" for uuid in granted]
+    return tuple(chosen) if all(chosen) else None
 
 
 def are_granted(granted: Collection[str], ids: Collection[str]) -> bool:
-    """Allocate, PreStartContainer: whether the ids that kubelet took are on exactly the granted devices, one each."""
+    """Allocate, PreStartContainer: whether kubelet took ids of exactly the granted devices, as many of each."""
     return Counter(uuids_of(ids)) == Counter(granted)

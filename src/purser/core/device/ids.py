@@ -1,4 +1,5 @@
-"""Device ids as kubelet knows them: ``<uuid>`` for a whole GPU, ``<uuid>::<n>`` for slot n of a shared one. Pure.
+"""Device ids as kubelet knows them: ``<uuid>`` for a whole GPU or MIG device, ``<uuid>::<n>`` for slot n of one that is
+shared. Pure.
 
 The form is that of NVIDIA's device plugin, whose exporters and dashboards cut the ``::n`` off. HAMi's plugin writes
 ``<uuid>-<n>``: pods that it served run on when Purser takes a node over, and kubelet lists what they hold.
@@ -20,7 +21,7 @@ _HAMI = re.compile(r"((?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-[
 
 def device_ids(device: Device) -> tuple[str, ...]:
     """The ids that one device is advertised as: one, or as many as it has slots."""
-    if device.mode is DeviceMode.WHOLE:
+    if device.mode in (DeviceMode.WHOLE, DeviceMode.MIG):
         return (device.uuid,)
     return slot_ids(device.uuid, device.slots)
 

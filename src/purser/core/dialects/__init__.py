@@ -4,14 +4,16 @@ Here: one module per system whose users' pods must run unchanged (``nvidia``, ``
 (``quantities``, ``selectors``, ``policies``, ``init_containers``, ``init_resources``), and the entry points below. Not
 here: whether any node fits (``placement``), what is signed (``core.signing``), and other vendors' GPUs.
 
-Every dialect asks kubelet for its devices as ``nvidia.com/gpu``: the webhook adds what `defaults` says, and a pod that
-has these defaults parses to the same request as before.
+Every dialect of amounts asks kubelet for its devices as ``nvidia.com/gpu``: the webhook adds what `defaults` says, and
+a pod that has these defaults parses to the same request as before. NVIDIA's own also asks for what else devices are
+listed under (`purser.core.device.resources`), such as ``nvidia.com/mig-1g.5gb``.
 """
 
 from collections.abc import Mapping
 
 import msgspec
 
+from purser.core.device.resources import is_gpu_resource
 from purser.core.dialects import hami, nvidia, volcano
 from purser.core.dialects.dialect import Dialect, Word, asks_for
 from purser.core.dialects.errors import DialectError, Problems
@@ -38,6 +40,7 @@ __all__ = [
     "asks_for_devices",
     "defaults",
     "grant_annotations",
+    "is_gpu_word",
     "parse",
     "restored",
 ]
@@ -51,7 +54,14 @@ WORDS: Mapping[str, Word] = {resource: word for dialect in SHARING.values() for 
 """Every resource that nodes list by amounts."""
 
 RESOURCES = frozenset({GPU_RESOURCE, *WORDS})
-"""Every resource that pods ask for devices with. Of them ``nvidia.com/gpu`` is kubelet's, and the agent's ids."""
+"""Every resource that pods ask for GPUs or shares of them with. Of them ``nvidia.com/gpu`` is kubelet's, and the
+agent's ids. What else devices can be listed under `is_gpu_word` knows."""
+
+
+def is_gpu_word(resource: str) -> bool:
+    """Whether pods ask for devices with this resource."""
+    return resource in WORDS or is_gpu_resource(resource)
+
 
 MAX_CONTAINERS = 512
 """Of a pod that asks for devices, init containers included. Nobody honest has a tenth of that; the API server takes
@@ -146,7 +156,7 @@ def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory) 
 
 
 def _claimants(container: ContainerSpec) -> list[Dialect]:
-    if RESOURCES.isdisjoint(container.limits) and RESOURCES.isdisjoint(container.requests):
+    if not any(map(is_gpu_word, (*container.limits, *container.requests))):
         return []
     claimants = [dialect for dialect in SHARING.values() if dialect.claims(container)]
     if len(claimants) > 1:  # a zero in one system's words is no mixture: the GPUs beside it may be the webhook's
@@ -160,9 +170,10 @@ def _asks_in_words_of(dialect: Dialect, container: ContainerSpec) -> bool:
 
 def _parse_container(container: ContainerSpec, selectors: Selectors, problems: Problems) -> ContainerRequest | None:
     claimants = _claimants(container)
-    if len(claimants) > 1:
-        problems.add(_mixed(container, claimants))
-    if len(claimants) != 1:
+    if words := _mixed(container, claimants):
+        problems.add(f'container "{container.name}" mixes {" and ".join(words)}: ask in the words of one system')
+        return None
+    if not claimants:
         return None
     devices = claimants[0].parse_container(container, selectors, problems)
     if devices is None:
@@ -170,18 +181,26 @@ def _parse_container(container: ContainerSpec, selectors: Selectors, problems: P
     return ContainerRequest(container.name, container.kind, devices, library_hold(container))
 
 
-def _mixed(container: ContainerSpec, claimants: list[Dialect]) -> str:
-    words = [
-        resource for dialect in claimants for resource in dialect.WORDS if container.quantity(resource) is not None
+def _mixed(container: ContainerSpec, claimants: list[Dialect]) -> list[str]:
+    """The words of several systems, or of devices and of amounts, in which a container asks; none: it asks in one."""
+    amounts = [
+        resource
+        for dialect in claimants
+        for resource in dialect.WORDS
+        if (asks_for(container, resource) if len(claimants) == 1 else container.quantity(resource) is not None)
     ]
-    return f'container "{container.name}" mixes {" and ".join(words)}: ask in the words of one system'
+    devices = nvidia.resources(container)
+    others = [resource for resource in devices if resource != GPU_RESOURCE]
+    if len(claimants) > 1:
+        return amounts
+    return [*devices, *amounts] if others and len(devices) + len(amounts) > 1 else []
 
 
 def _defaults(container: ContainerSpec) -> dict[str, str]:
     claimants = _claimants(container)
     if len(claimants) != 1:
         return {}
-    wanted = _only_requested((GPU_RESOURCE, *claimants[0].WORDS), container.requests)
+    wanted = _only_requested((*nvidia.resources(container), *claimants[0].WORDS), container.requests)
     count = claimants[0].device_count(container)
     if count is not None:
         wanted[GPU_RESOURCE] = count

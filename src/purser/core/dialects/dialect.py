@@ -34,7 +34,7 @@ class Dialect(Protocol):
     """One vocabulary; the modules beside this one are its implementations."""
 
     WORDS: Mapping[str, Word]
-    """The resources that are its own; ``nvidia.com/gpu`` is everybody's."""
+    """The resources of amounts that are its own; ``nvidia.com/gpu`` is everybody's."""
 
     RECORDS: Mapping[str, str]
     """Pod annotations in which its own scheduler records a placement: nobody but a scheduler may write them. What
@@ -51,7 +51,8 @@ class Dialect(Protocol):
         ...
 
     def device_count(self, container: ContainerSpec) -> str | None:
-        """The ``nvidia.com/gpu`` that the container must have for kubelet to call the agent."""
+        """The ``nvidia.com/gpu`` that the container must have for kubelet to call the agent. None: it has what it
+        needs."""
         ...
 
     def grant_annotations(self, pod: PodManifest, grant: Grant, inventory: NodeInventory) -> dict[str, str]:

@@ -4,7 +4,7 @@ kubelet keeps the devices of a pod's init containers for the containers that sta
 an order nobody controls, before it asks the device plugin for more; app containers and sidecars take them out of the
 pool (devicemanager ``Allocate`` and ``devicesToAllocate``). A later container that asks for as many devices as are in
 the pool, or for more, gets all of them: that is certain. One that asks for fewer gets any of them: no grant could
-foresee it.
+foresee it. Each resource has a pool of its own; that init containers fill two is more than anybody needs.
 """
 
 from collections.abc import Sequence
@@ -15,15 +15,19 @@ from purser.core.model import ContainerKind, ContainerRequest
 
 def check_init_containers(containers: Sequence[ContainerRequest], problems: Problems) -> None:
     """Notes every container that kubelet would serve by chance; containers are in kubelet's order."""
-    pool, owner = 0, ""
+    pools: dict[str, tuple[int, str]] = {}
     for container in containers:
-        count = container.devices.count
+        count, resource = container.devices.count, container.devices.resource
+        pool, owner = pools.get(resource, (0, ""))
         if count < pool:
             problems.add(_ambiguous(container, owner, pool))
         if container.kind is not ContainerKind.INIT:
-            pool = 0
-        elif count >= pool:
-            pool, owner = count, container.name
+            pools.pop(resource, None)
+            continue
+        if others := pools.keys() - {resource}:
+            problems.add(f"init containers ask for {resource} and {min(others)}: let them all ask for one of these")
+        if count >= pool:
+            pools[resource] = (count, container.name)
 
 
 def _ambiguous(container: ContainerRequest, owner: str, pool: int) -> str:

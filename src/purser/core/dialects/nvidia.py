@@ -1,11 +1,16 @@
-"""NVIDIA's own vocabulary: ``nvidia.com/gpu`` and nothing else asks for whole GPUs.
+"""NVIDIA's own vocabulary: ``nvidia.com/gpu`` and nothing else asks for whole GPUs; ``nvidia.com/gpu.shared``,
+``nvidia.com/mig-1g.5gb`` and the like for devices that are listed so.
 
-HAMi's webhook makes the same of it: without any share it sets ``nvidia.com/gpucores`` to 100. ``nvidia.com/gpu: 0`` is
-Kubernetes' way to say no GPU, and asks for none.
+HAMi's webhook makes the same of ``nvidia.com/gpu``: without any share it sets ``nvidia.com/gpucores`` to 100. Zero of a
+resource is Kubernetes' way to say none, and asks for none. Where a node's devices are divided into equal parts, it is
+parts that are asked for.
 """
 
 from collections.abc import Mapping
 
+import msgspec
+
+from purser.core.device.resources import is_gpu_resource
 from purser.core.dialects.dialect import MAX_DEVICES_ASKED, Word, asks_for
 from purser.core.dialects.errors import Problems
 from purser.core.dialects.quantities import amount
@@ -18,17 +23,25 @@ WORDS: Mapping[str, Word] = {}
 RECORDS: Mapping[str, str] = {}
 
 
+def resources(container: ContainerSpec) -> tuple[str, ...]:
+    """The resources of devices that the container asks for, in sense or nonsense, sorted."""
+    named = {*filter(is_gpu_resource, container.limits), *filter(is_gpu_resource, container.requests)}
+    return tuple(sorted(resource for resource in named if asks_for(container, resource)))
+
+
 def claims(container: ContainerSpec) -> bool:
-    """Whether the container asks for GPUs."""
-    return asks_for(container, GPU_RESOURCE)
+    """Whether the container asks for devices."""
+    return bool(resources(container))
 
 
 def parse_container(container: ContainerSpec, selectors: Selectors, problems: Problems) -> DeviceRequest | None:
-    """Whole GPUs."""
-    count = amount(container, GPU_RESOURCE, 1, MAX_DEVICES_ASKED, "a number of GPUs", problems)
+    """Whole devices of one resource, or parts of them."""
+    resource = resources(container)[0]
+    what = "GPUs" if resource == GPU_RESOURCE else "devices"
+    count = amount(container, resource, 1, MAX_DEVICES_ASKED, f"a number of {what}", problems)
     if count is None:
         return None
-    return whole_cards(count, selectors)
+    return msgspec.structs.replace(whole_cards(count, selectors), resource=resource)
 
 
 def whole_cards(count: int, selectors: Selectors) -> DeviceRequest:

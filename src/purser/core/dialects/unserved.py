@@ -1,5 +1,7 @@
-"""Words for GPUs that Purser does not serve, with what to write instead: a pod that uses one waits, and its author is
-told why. Whoever's plugin serves such a word on some node serves its pods, so no hint is due there.
+"""Words for GPUs that nobody serves, with what to write instead: a pod that uses one waits, and its author is told why.
+
+Some of them Purser never serves, others where a node's devices are listed so. Whoever serves such a word on some node
+serves its pods: no hint is due there.
 """
 
 from collections.abc import Callable, Iterator
@@ -59,8 +61,8 @@ def _time_sliced(pod: PodManifest, has_label: Callable[[str, str], bool]) -> Ite
     product = pod.node_selector.get(_PRODUCT, "")
     if product.endswith(_TIME_SLICED) and not has_label(_PRODUCT, product):
         yield (
-            f"no node is labelled {_PRODUCT}={product[:63]}, so the pod waits: Purser's nvidia.com/gpu is a whole GPU, "
-            f"without {_TIME_SLICED}; for a share ask for {_SHARE}"
+            f"no node is labelled {_PRODUCT}={product[:63]}, so the pod waits: no node slices the time of such GPUs. "
+            f"Leave {_TIME_SLICED} out, and for a share ask for {_SHARE}"
         )
 
 

@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from purser.core.device.resources import mig_resource
 from purser.core.features.facts import LabelFacts, LabelledGpu, LabelledMig, NodeSharing, Replicated
 from purser.core.features.values import Labels, LabelTrouble, label_value
 from purser.core.names import GPU_RESOURCE, MODEL_LABEL_PREFIX
-from purser.core.sharing import MigStrategy, SharingStrategy, mig_resource
+from purser.core.sharing import MigStrategy, SharingStrategy
 
 MIG_STRATEGY_LABEL = "nvidia.com/mig.strategy"
 

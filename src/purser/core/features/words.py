@@ -1,8 +1,8 @@
 """Every label of feature discovery in a sentence, for the reference, and for who has to know which labels are its."""
 
+from purser.core.device.resources import mig_resource
 from purser.core.features.values import TIMESTAMP_LABEL
 from purser.core.names import GPU_RESOURCE, MODEL_LABEL_PREFIX
-from purser.core.sharing import mig_resource
 
 _GPU = GPU_RESOURCE
 _MIG = mig_resource("<profile>")

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from purser.core.fleet import rule
 from purser.core.fleet.facts import ABSENT, FleetNodeFacts, Take
 from purser.core.interconnect import Topology
+from purser.core.names import GPU_RESOURCE
 
 Rows = npt.NDArray[np.intp]
 """Row numbers."""
@@ -35,6 +36,7 @@ _PER_GPU: dict[str, npt.DTypeLike] = {
     "slots": np.int32,
     "slots_free": np.int32,
     "alone": np.int16,
+    "parts_free": np.int16,
     "closed": np.int16,
     "gpu_model": np.int16,
     "left_milli": np.int16,
@@ -56,16 +58,21 @@ class Model(NamedTuple):
 
     name: str
     memory_mib: int
+    """Of one part, where it is divided."""
     mode: str = ""
+    resource: str = GPU_RESOURCE
+    replicas: int = 1
+    one_each: bool = False
 
 
 class FleetArrays:
     """Rows of nodes. The arrays are for reading; they are replaced when the fleet outgrows them.
 
     Per GPU, shape [GPUs, rows], 0 where a node has no such GPU: ``memory_mib``, ``memory_free_mib``, ``cores_percent``,
-    ``cores_free_percent``, ``slots``, ``slots_free``, ``alone`` (how many hold it alone), ``closed`` (why it
-    takes no new pods, see `purser.core.fleet.facts`; `ABSENT` where a node has no such GPU), ``gpu_model`` (place in
-    ``models``), ``left_milli`` (see `purser.core.fleet.rule.left_milli`).
+    ``cores_free_percent``, ``slots``, ``slots_free``, ``alone`` (how many hold it alone), ``parts_free`` (see
+    `purser.core.fleet.facts.GpuFacts`), ``closed`` (why it takes no new pods, see `purser.core.fleet.facts`; `ABSENT`
+    where a node has no such GPU), ``gpu_model`` (place in ``models``), ``left_milli`` (see
+    `purser.core.fleet.rule.left_milli`).
 
     Per node, shape [rows]: ``gpu_count``, ``node_model`` (of its first GPU, -1 without any), ``cpu_free_milli``,
     ``memory_free_mib_of_node``, ``pods_free``, ``live`` (whether the row is a node), ``rank`` (see `order`),
@@ -81,6 +88,7 @@ class FleetArrays:
     slots: npt.NDArray[np.int32]
     slots_free: npt.NDArray[np.int32]
     alone: npt.NDArray[np.int16]
+    parts_free: npt.NDArray[np.int16]
     closed: npt.NDArray[np.int16]
     gpu_model: npt.NDArray[np.int16]
     left_milli: npt.NDArray[np.int16]
@@ -203,7 +211,10 @@ class FleetArrays:
             self.slots[place, row] = gpu.slots
             self.slots_free[place, row] = gpu.slots - gpu.slots_taken
             self.alone[place, row], self.closed[place, row] = gpu.alone, gpu.closed
-            self.gpu_model[place, row] = self._model_number(Model(gpu.model, gpu.memory_mib, gpu.mode))
+            self.parts_free[place, row] = gpu.parts_free
+            self.gpu_model[place, row] = self._model_number(
+                Model(gpu.model, gpu.memory_mib, gpu.mode, gpu.resource, gpu.replicas, gpu.one_each)
+            )
             self._note_left(place, row)
         for kind, pods in node.kinds:
             self.pods_of_kind[min(kind, KINDS - 1), row] += pods

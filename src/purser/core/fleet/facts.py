@@ -4,6 +4,7 @@ import msgspec
 
 from purser.core.fleet.room import MANY
 from purser.core.interconnect import Topology
+from purser.core.names import GPU_RESOURCE
 
 UNHEALTHY, CORDONED, DISPUTED, ABSENT = 1, 2, 4, 8
 """Why a GPU takes no new pods; the last one where the node has no such GPU."""
@@ -24,6 +25,13 @@ class GpuFacts(msgspec.Struct, frozen=True):
     slots_taken: int = 0
     alone: int = 0
     """How many pods hold it alone."""
+    resource: str = GPU_RESOURCE
+    replicas: int = 1
+    """See `purser.core.model.Device.replicas`. Where it is more than one, the amounts here are those of its next part,
+    which is free or is not: to a container that is another device."""
+    one_each: bool = False
+    parts_free: int = 1
+    """How many devices of one container it could be: of one that is divided, so many of its parts."""
 
 
 class FleetNodeFacts(msgspec.Struct, frozen=True):

@@ -45,6 +45,25 @@ class DeviceState(msgspec.Struct, frozen=True, gc=False):
         is_healthy, cordoned, disputed = self.device.healthy, self.cordoned, bool(self.disputed)
         return (not is_healthy) * UNHEALTHY | cordoned * CORDONED | disputed * DISPUTED
 
+    @property
+    def parts(self) -> int:
+        """How many devices of one container it can be: 1, of one that is divided so many of its parts as are free."""
+        device, used = self.device, self.usage
+        if device.replicas == 1:
+            return 1
+        by_memory = (device.memory_mib - used.memory_mib) // max(device.replica_mib, 1)
+        return 0 if used.exclusive else max(0, min(device.slots - used.slots, by_memory))
+
+    def as_part(self, is_free: bool) -> "DeviceState":
+        """One part of it as a device of its own, which nobody uses or somebody has alone; of a device that is not
+        divided the whole, as it is."""
+        device = self.device
+        if device.replicas == 1:
+            return self
+        part = msgspec.structs.replace(device, memory_mib=device.replica_mib, slots=1, replicas=1)
+        taken = UNUSED if is_free else Usage(1, part.memory_mib, part.cores_percent, 1, 1)
+        return msgspec.structs.replace(self, device=part, usage=taken)
+
 
 class NodeState(msgspec.Struct, frozen=True, gc=False):
     """A node's devices, ordered by index and uuid, with their usage."""
@@ -116,8 +135,9 @@ def _hardware_key(states: tuple[DeviceState, ...]) -> Hashable:
 
 def _facts(state: DeviceState) -> Hashable:
     d = state.device
+    handed_out = (d.mode, d.enforcement, d.resource, d.replicas, d.one_each, d.packed)
     amounts = (d.memory_mib, d.cores_percent, d.slots)
-    return (d.model, *amounts, d.numa_nodes, d.mode, d.enforcement, d.healthy, state.cordoned)
+    return (d.model, amounts, d.numa_nodes, handed_out, d.healthy, state.cordoned)
 
 
 def _links(device: Device, position: Mapping[str, int]) -> Hashable:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from purser.core.device.ids import device_ids, told_numa_nodes, uuid_of
+from purser.core.device.resources import is_gpu_resource
 from purser.core.kubelet import managers
 from purser.core.kubelet.cpumanager.requests import guaranteed_cpus
 from purser.core.kubelet.devicemanager import is_device_resource
@@ -76,7 +77,7 @@ def _devices_key(devices: DeviceManagerState, positions: Positions) -> Hashable:
     for name, resource in devices.resources.items():
         taken = devices.allocated.get(name, frozenset())
         for device in resource.devices.values():
-            place = positions.get(uuid_of(device.id)) if name == GPU_RESOURCE else None
+            place = positions.get(uuid_of(device.id)) if is_gpu_resource(name) else None
             counts[name, place, device.numa_nodes, device.id in resource.healthy, device.id in taken] += 1
     plugins = (
         (name, resource.is_listed, resource.options.preferred_allocation, resource.stopped_at is None)
@@ -211,20 +212,30 @@ def _with_own_cards(
 ) -> DeviceManagerState:
     """Devices told in counts, with the node's GPUs by their ids, and what pods hold of them: which slot of a GPU it
     is makes no difference."""
-    card_of = {id_: card for card in cards for id_ in device_ids(card)}
-    plugged = {id_: PluginDevice(id_, card.healthy, told_numa_nodes(card)) for id_, card in card_of.items()}
     free = {card.uuid: list(device_ids(card)) for card in cards}
+    resource_of = {card.uuid: card.resource for card in cards}
     held: dict[ContainerKey, dict[str, Allocation]] = {}
+    taken: dict[str, set[str]] = {card.resource: set() for card in cards}
     for grant in started:
         for part in grant.containers:
-            taken = tuple(free[uuid].pop(0) for uuid in part.uuids if free.get(uuid))
-            held[grant.pod_uid, part.container] = {GPU_RESOURCE: Allocation({-1: taken})}
-    healthy = frozenset(id_ for id_, card in card_of.items() if card.healthy)
-    own = PluginResource(plugged, healthy, frozenset(plugged) - healthy, True, PluginOptions(False, True))
-    all_taken = frozenset(id_ for of in held.values() for id_ in of[GPU_RESOURCE].device_ids)
+            resource = next((resource_of[uuid] for uuid in part.uuids if uuid in resource_of), GPU_RESOURCE)
+            ids = tuple(free[uuid].pop(0) for uuid in part.uuids if free.get(uuid))
+            held[grant.pod_uid, part.container] = {resource: Allocation({-1: ids})}
+            taken.setdefault(resource, set()).update(ids)
+    own = {resource: _own_resource([card for card in cards if card.resource == resource]) for resource in taken}
     return DeviceManagerState(
-        {**devices.resources, GPU_RESOURCE: own}, held, {**devices.allocated, GPU_RESOURCE: all_taken}, devices.removed
+        {**devices.resources, **own},
+        held,
+        {**devices.allocated, **{resource: frozenset(ids) for resource, ids in taken.items()}},
+        devices.removed,
     )
+
+
+def _own_resource(cards: Sequence[Device]) -> PluginResource:
+    card_of = {id_: card for card in cards for id_ in device_ids(card)}
+    plugged = {id_: PluginDevice(id_, card.healthy, told_numa_nodes(card)) for id_, card in card_of.items()}
+    healthy = frozenset(id_ for id_, card in card_of.items() if card.healthy)
+    return PluginResource(plugged, healthy, frozenset(plugged) - healthy, True, PluginOptions(False, True))
 
 
 def emptied(kubelet: KubeletSnapshot) -> KubeletSnapshot:
@@ -240,7 +251,8 @@ def _counts(arrival: Arrival, state: KubeletState) -> bool:
     """Whether kubelet will have to find anything for the pod. One that asks for GPUs without a grant gets none: the
     agent refuses it."""
     containers = arrival.pod.containers
-    if any(container.limits.get(GPU_RESOURCE) for container in containers) and not arrival.granted:
+    asks = any(n and is_gpu_resource(name) for container in containers for name, n in container.limits.items())
+    if asks and not arrival.granted:
         return False
     return any(_holds_something(state, arrival.pod, container) for container in containers)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
+from purser.core.device.ids import MAX_SLOTS
 from purser.core.fleet.arrays import FleetArrays
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.fleet.fleet import DeviceState, Fleet, NodeState
@@ -136,8 +137,9 @@ def links_of(node: NodeState) -> Topology | None:
     return topology(devices) if any(device.links for device in devices) else None
 
 
-def gpu_facts(state: DeviceState) -> GpuFacts:
-    """One device, and what is taken of it."""
+def gpu_facts(whole: DeviceState) -> GpuFacts:
+    """One device, and what is taken of it; of one that is divided its next part."""
+    state = whole.as_part(whole.parts > 0)
     device, used = state.device, state.usage
     return GpuFacts(
         device.model,
@@ -150,6 +152,10 @@ def gpu_facts(state: DeviceState) -> GpuFacts:
         _bounded(used.cores_percent),
         _bounded(used.slots),
         _bounded(min(used.exclusive, used.slots, 1000)),
+        device.resource,
+        whole.device.replicas,
+        device.one_each,
+        _bounded(min(whole.parts, MAX_SLOTS)),
     )
 
 

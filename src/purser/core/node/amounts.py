@@ -5,8 +5,9 @@ that no node lists never fits, whatever an extender says (``isSchedulableAfterNo
 ``ignoredByScheduler``). So agents list the totals as node-level extended resources, in the node's status.
 
 The count must never refuse what Purser would place, and kubelet refuses at its start, one by one, the pods that go
-beyond it. A node therefore lists what its usable GPUs have, and on top of that whatever its pods ask for without
-holding as much of a usable GPU: pods on GPUs that are sick, cordoned or gone, and pods without a grant.
+beyond it. A node therefore lists what its usable GPUs have of which amounts can be had, and on top of that whatever its
+pods ask for without holding as much of a usable GPU: pods on GPUs that are sick, cordoned or gone, and pods without a
+grant.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,7 +38,11 @@ class Holder(msgspec.Struct, frozen=True):
 
 def listed_amounts(inventory: NodeInventory, holders: Iterable[Holder]) -> Amounts:
     """What the node has to list; nothing where it has no devices and no pod asks for any."""
-    usable = {device.uuid for device in inventory.devices if device.healthy and device.uuid not in inventory.cordoned}
+    usable = {
+        device.uuid
+        for device in inventory.devices
+        if device.healthy and device.takes_amounts and device.uuid not in inventory.cordoned
+    }
     pods = tuple(holders)
     found = {name: _listed(name, inventory, usable, pods) for name in AMOUNTS}
     return found if inventory.devices else {name: amount for name, amount in found.items() if amount}

@@ -254,7 +254,8 @@ def _quota(devices: DeviceRequest, left: Room) -> Quota:
     """How much of it the quota holds."""
     if left == UNLIMITED:
         return Quota.ALL
-    one = Demand(devices.memory_mib or 0, devices.cores_percent)
+    # Of a device that is divided, who names no amounts has less than the whole (see `_depends_on_device`).
+    one = Demand(devices.memory_mib or 0, 0 if devices.is_plain else devices.cores_percent)
     if not left.holds(one):
         return Quota.NOTHING
     if devices.numa_bind:  # first it must be known which devices are together on one NUMA node

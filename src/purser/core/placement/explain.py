@@ -187,6 +187,10 @@ def _other_type(found: _Tally, asked: DeviceRequest) -> str:
         if words
     ]
     modes = ""
+    if any(state.device.resource != asked.resource for state in found.examples):
+        wants.insert(0, asked.resource)
+    elif any(state.device.replicas > 1 for state in found.examples):
+        wants.append("amounts or several, and they are handed out in parts")
     if asked.modes_allowed:
         wants.append(f"mode {mode_words(asked.modes_allowed)}")
         modes = mode_words(state.device.mode for state in found.examples)

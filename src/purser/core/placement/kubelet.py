@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from purser.core.device import ids as device_ids
+from purser.core.device.resources import is_gpu_resource
 from purser.core.fleet import NodeState
 from purser.core.fleet.kubelet_snapshot import Arrival, KubeletSnapshot
 from purser.core.kubelet.asks import Rejection as KubeletRefusal
@@ -22,9 +23,8 @@ from purser.core.kubelet.config import TopologyPolicy
 from purser.core.kubelet.cpumanager.requests import guaranteed_cpus
 from purser.core.kubelet.masks import mask_of
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
-from purser.core.kubelet.state import KubeletState
+from purser.core.kubelet.state import KubeletState, PluginDevice
 from purser.core.model import ContainerRequest, DeviceRequest, PodRequest
-from purser.core.names import GPU_RESOURCE
 from purser.core.placement.kubelet_prediction import DeviceMismatch, Granted, PredictedRejection, predict
 from purser.core.placement.reasons import Reason, Refusal
 
@@ -232,10 +232,16 @@ def _numa_words(kubelet: KubeletSnapshot, mismatch: DeviceMismatch) -> str:
 
 
 def _numa_nodes(state: KubeletState, uuids: Collection[str]) -> Iterator[int]:
-    resource = state.devices.resources.get(GPU_RESOURCE)
-    for device in resource.devices.values() if resource else ():
+    for device in _own_devices(state):
         if device_ids.uuid_of(device.id) in uuids:
             yield from device.numa_nodes or ()
+
+
+def _own_devices(state: KubeletState) -> Iterator[PluginDevice]:
+    """Those of Purser's agent."""
+    for name, resource in state.devices.resources.items():
+        if is_gpu_resource(name):
+            yield from resource.devices.values()
 
 
 def _busy(kubelet: KubeletSnapshot) -> Refusal:
@@ -260,8 +266,7 @@ def near_cpus(node: NodeState, request: PodRequest, granted: Granted, after: Kub
 
 
 def _kubelet_aligns_cards(state: KubeletState) -> bool:
-    resource = state.devices.resources.get(GPU_RESOURCE)
-    return resource is not None and any(device.numa_nodes for device in resource.devices.values())
+    return any(device.numa_nodes for device in _own_devices(state))
 
 
 def _near_cpus(

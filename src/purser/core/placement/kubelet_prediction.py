@@ -6,11 +6,11 @@ import msgspec
 
 from purser.core.device.answers import are_granted, preferred_ids
 from purser.core.device.ids import uuids_of
+from purser.core.device.resources import is_gpu_resource
 from purser.core.fleet.kubelet_snapshot import Arrival
 from purser.core.kubelet.admission import admit
 from purser.core.kubelet.asks import AdmissionOutcome, Allocate, Ask, PreferredAllocation, Rejection
 from purser.core.kubelet.state import KubeletNode, KubeletState
-from purser.core.names import GPU_RESOURCE
 
 Granted = Mapping[str, tuple[str, ...]]
 """By container, the uuids of its devices."""
@@ -72,7 +72,7 @@ def _admit(node: KubeletNode, state: KubeletState, arrival: Arrival) -> Admissio
 
 def agents_answer(ask: Ask, arrival: Arrival) -> tuple[str, ...] | bytes | DeviceMismatch:
     """What the agent will answer, `DeviceMismatch` where it will refuse; of others' devices nothing is said."""
-    if ask.resource != GPU_RESOURCE:
+    if not is_gpu_resource(ask.resource):
         return () if isinstance(ask, PreferredAllocation) else b""
     granted = arrival.granted.get(ask.container[1], ())
     if isinstance(ask, Allocate):

@@ -14,7 +14,15 @@ import msgspec
 
 from purser.core.fleet import rule
 from purser.core.ledger import Usage
-from purser.core.model import Device, DeviceRequest, GpuPolicy, ScoreWeights
+from purser.core.model import (
+    WHOLE_PERCENT,
+    Device,
+    DeviceMode,
+    DeviceRequest,
+    DeviceShare,
+    GpuPolicy,
+    ScoreWeights,
+)
 from purser.core.policy_words import STAND_INS
 
 Key = tuple[float, ...]
@@ -79,10 +87,16 @@ def _chain(policy: Sequence[GpuPolicy], numa_bind: bool) -> Callable[[Candidate]
 EVEN_WEIGHTS = ScoreWeights()
 
 
-def memory_needed_mib(request: DeviceRequest, device: Device) -> int:
-    """What the request takes of this device's memory."""
-    needed: int = rule.memory_asked(device.memory_mib, request.memory_mib or 0, request.memory_percent or 0)
-    return needed
+def share_of(device: Device, request: DeviceRequest) -> DeviceShare:
+    """What the request takes of this device; of one that is divided a part.
+
+    Time-slicing limits no compute, and so counts none; with MPS a part has its part of it.
+    """
+    if device.replicas > 1:
+        cores_percent = WHOLE_PERCENT // device.replicas if device.mode is DeviceMode.MPS else 0
+        return DeviceShare(device.uuid, device.replica_mib, cores_percent)
+    memory_mib: int = rule.memory_asked(device.memory_mib, request.memory_mib or 0, request.memory_percent or 0)
+    return DeviceShare(device.uuid, memory_mib, request.cores_percent)
 
 
 def device_score(
@@ -92,10 +106,10 @@ def device_score(
     if not (device.slots and device.cores_percent and device.memory_mib):
         return 0.0
     slots, cores, memory = used.slots, used.cores_percent, used.memory_mib
-    for request in requests:
+    for share in (share_of(device, request) for request in requests):
         slots += 1
-        cores += request.cores_percent
-        memory += memory_needed_mib(request, device)
+        cores += share.cores_percent
+        memory += share.memory_mib
     return 10 * (
         weights.slot * slots / device.slots
         + weights.core * cores / device.cores_percent

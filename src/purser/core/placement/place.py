@@ -24,7 +24,6 @@ from purser.core.model import (
     ContainerGrant,
     ContainerKind,
     ContainerRequest,
-    Device,
     DeviceRequest,
     DeviceShare,
     Enforcement,
@@ -37,7 +36,7 @@ from purser.core.model import (
 from purser.core.placement.choice import ContainerStep, Pick, choose, connected, first_come
 from purser.core.placement.kubelet import AdmittedChoice, find_admitted, near_cpus
 from purser.core.placement.kubelet_prediction import Granted
-from purser.core.placement.order import Candidate, device_score, memory_needed_mib, numa_nodes, order_key
+from purser.core.placement.order import Candidate, device_score, numa_nodes, order_key, share_of
 from purser.core.placement.reasons import OF_OBSTACLE, MostFree, Reason, Refusal, dispute_detail, obstructed
 from purser.core.placement.shape import PodShape, container_shape
 from purser.core.policy_settings import DEFAULT_POLICIES, PolicySettings
@@ -46,7 +45,8 @@ Positions = tuple[int, ...]
 
 
 class DeviceAssignment(msgspec.Struct, frozen=True, gc=False):
-    """A pod fits: by positions of devices, so that it holds for every node in an equal state."""
+    """A pod fits: by positions of devices, so that it holds for every node in an equal state. The position of a device
+    that is divided is there once for each part."""
 
     choice: tuple[Positions, ...]
     """For each container of the request the positions of its devices, in the order in which it sees them."""
@@ -86,7 +86,7 @@ def placement_of(node: NodeState, request: PodRequest, fit: DeviceAssignment) ->
         ContainerGrant(
             container.name,
             container.kind,
-            tuple(_share(node.devices[place].device, container.devices) for place in positions),
+            tuple(share_of(node.devices[place].device, container.devices) for place in positions),
         )
         for container, positions in zip(request.containers, fit.choice, strict=True)
     )
@@ -165,9 +165,12 @@ def _choose(
 
 
 def _rows(containers: Sequence[ContainerRequest]) -> Iterator[tuple[ContainerRequest, ...]]:
-    """Each run of init containers with the app or sidecar after it."""
+    """Each run of init containers with the app or sidecar after it that asks for the same resource."""
     row: tuple[ContainerRequest, ...] = ()
     for container in containers:
+        if row and row[0].devices.resource != container.devices.resource:
+            yield row
+            row = ()
         row = (*row, container)
         if container.kind is not ContainerKind.INIT:
             yield row
@@ -181,9 +184,9 @@ class _Found(msgspec.Struct, frozen=True):
 
     container: ContainerRequest
     shares: list[DeviceShare]
-    """What it would hold of each device."""
+    """What it would hold of each candidate."""
     obstacles: list[int]
-    """By device, for it and for the containers after it that are handed its devices; see `purser.core.fleet.rule`."""
+    """By candidate, for it and for containers after it that are handed its devices; see `purser.core.fleet.rule`."""
 
     @property
     def suits(self) -> list[bool]:
@@ -202,9 +205,14 @@ class _Pod:
         left: Room,
         preference: Preference | None,
     ) -> None:
-        self._states = devices
-        """Used by other pods over their whole lives, and by the containers of this pod that run beside the next one."""
-        self._devices = tuple(state.device for state in devices)
+        self._at = tuple(_candidates(devices, request))
+        """By candidate, the position of its device: of one that is divided each free part is a candidate."""
+        self._whole = [devices[place] for place in self._at]
+        """By candidate, its device."""
+        self._states = tuple(devices[place].as_part(devices[place].parts > 0) for place in self._at)
+        """The candidates: used by other pods over their whole lives, and by the containers of this pod that run beside
+        the next one."""
+        self._devices = tuple(state.device for state in self._states)
         self._request = request
         self._words = words
         self._left = left
@@ -230,32 +238,32 @@ class _Pod:
     def _find(self, container: ContainerRequest, later: list[int] | None) -> _Found:
         """``later``: what stands in the way of the container that comes next and is handed this one's devices."""
         shape = container_shape(container.devices, self._request)
-        shares = [_share(device, container.devices) for device in self._devices]
-        own = [
-            self._obstacles(state, share, container.devices, shape)
-            for state, share in zip(self._states, shares, strict=True)
-        ]
+        shares = [share_of(whole.device, container.devices) for whole in self._whole]
+        own = [self._obstacles(place, share, container.devices, shape) for place, share in enumerate(shares)]
         if later is not None:
             own = [mine or after for mine, after in zip(own, later, strict=True)]
         return _Found(container, shares, own)
 
-    def _obstacles(self, state: DeviceState, share: DeviceShare, asked: DeviceRequest, shape: PodShape) -> int:
+    def _obstacles(self, place: int, share: DeviceShare, asked: DeviceRequest, shape: PodShape) -> int:
+        state, whole = self._states[place], self._whole[place].device
         device, used = state.device, state.usage
         is_other = bool(asked.uuids_allowed) and device.uuid not in asked.uuids_allowed
         is_over = self._left != UNLIMITED and not self._left.holds(Demand(share.memory_mib, share.cores_percent))
+        model = Model(device.model, device.memory_mib, device.mode, device.resource, whole.replicas, device.one_each)
+        wanted = share_of(device, asked)
         found: int = rule.obstacles(
             closed=state.closed,
             also=(is_other or device.uuid in asked.uuids_denied) * rule.OTHER_UUID | is_over * rule.OVER_QUOTA,
-            other_model=not shape.takes(Model(device.model, device.memory_mib, device.mode)),
+            other_model=not shape.takes(model),
             slots=device.slots,
             slots_free=device.slots - used.slots,
             alone=used.exclusive,
             memory_free=device.memory_mib - used.memory_mib,
-            memory=share.memory_mib,
+            memory=wanted.memory_mib,
             cores=device.cores_percent,
             cores_free=device.cores_percent - used.cores_percent,
-            cores_asked=share.cores_percent,
-            whole=share.is_whole,
+            cores_asked=wanted.cores_percent,
+            whole=wanted.is_whole,
             idle=GpuPolicy.MUTEX in self._words,
         )
         return found
@@ -266,16 +274,16 @@ class _Pod:
             if not self._left.holds(demand):
                 places = range(len(self._devices))
                 return self._refusal(found, [rule.OVER_QUOTA * (place in positions) for place in places], None)
-            self.choice.append(positions)
+            self.choice.append(tuple(self._at[place] for place in positions))
             if found.container.kind is not ContainerKind.INIT:
-                self._run(found, positions, demand)
+                self._run(found.container.devices, positions, demand)
         return None
 
-    def _run(self, found: _Found, positions: Positions, demand: Demand) -> None:
+    def _run(self, asked: DeviceRequest, positions: Positions, demand: Demand) -> None:
         """The container runs beside all that follow."""
         states = list(self._states)
         for place in positions:
-            share, state = found.shares[place], states[place]
+            share, state = share_of(self._devices[place], asked), states[place]
             taken = Usage(1, share.memory_mib, share.cores_percent, exclusive=int(share.is_whole))
             states[place] = msgspec.structs.replace(state, usage=state.usage + taken)
         self._states = tuple(states)
@@ -283,15 +291,19 @@ class _Pod:
 
     def _step(self, found: _Found) -> ContainerStep:
         asked = found.container.devices
-        required = tuple(place for place, device in enumerate(self._devices) if device.uuid in asked.uuids_required)
+        places = {device.uuid: place for place, device in reversed(tuple(enumerate(self._devices)))}
+        required = tuple(sorted(places[uuid] for uuid in set(asked.uuids_required) & places.keys()))
         return ContainerStep(asked.count, self._order(found), asked.numa_bind, required)
 
     def _order(self, found: _Found) -> Positions:
+        suiting = tuple(place for place, suits in enumerate(found.suits) if suits)
+        if any(self._is_part(place) for place in suiting):
+            return tuple(sorted(suiting, key=self._part_key))
         if self._preference is not None:
             return self._preference.order(found.container.devices, self._states, found.suits)
         asked = found.container.devices
         key = order_key(self._words, asked.numa_bind)
-        candidates = [self._candidate(place, asked) for place, suits in enumerate(found.suits) if suits]
+        candidates = [self._candidate(place, asked) for place in suiting]
         return tuple(candidate.position for candidate in sorted(candidates, key=key))
 
     def _candidate(self, place: int, asked: DeviceRequest) -> Candidate:
@@ -299,8 +311,18 @@ class _Pod:
         score = device_score(device, used, (asked,), self._request.weights)
         return Candidate(place, score, numa_nodes(device)[0], used.slots)
 
+    def _is_part(self, place: int) -> bool:
+        return self._whole[place].device.replicas > 1
+
+    def _part_key(self, place: int) -> tuple[int, int]:
+        """As NVIDIA's device plugin prefers them: its file says which, and no word of the pod's."""
+        whole, at = self._whole[place], self._at[place]
+        if whole.device.packed:
+            return -whole.usage.slots, place
+        return whole.usage.slots + self._at[:place].count(at), place
+
     def _pick(self) -> Pick:
-        if GpuPolicy.TOPOLOGY_AWARE not in self._words:
+        if GpuPolicy.TOPOLOGY_AWARE not in self._words or any(map(self._is_part, range(len(self._at)))):
             return first_come
         spread = GpuPolicy.SPREAD in self._words
         opened = [] if spread else [place for place, state in enumerate(self._states) if state.usage.slots]
@@ -311,9 +333,12 @@ class _Pod:
         return topology(self._devices)
 
     def _refusal(self, found: _Found, obstacles: Sequence[int], for_rest: Reason | None) -> Refusal:
-        firsts = [rule.first(obstacle) for obstacle in obstacles]
-        counts = Counter(OF_OBSTACLE[first] for first in firsts if first)
-        devices = list(zip(firsts, self._states, strict=True))
+        by_device: dict[int, tuple[int, DeviceState]] = {}
+        for at, obstacle, state in zip(self._at, obstacles, self._states, strict=True):
+            if at not in by_device or not obstacle:
+                by_device[at] = (rule.first(obstacle), state)
+        devices = list(by_device.values())
+        counts = Counter(OF_OBSTACLE[first] for first, _ in devices if first)
         short = [state for first, state in devices if first == rule.SHORT_OF_MEMORY]
         slow = [state for first, state in devices if first == rule.SHORT_OF_CORES]
         most = MostFree(
@@ -332,5 +357,8 @@ def _demand(shares: Iterable[DeviceShare]) -> Demand:
     return total
 
 
-def _share(device: Device, request: DeviceRequest) -> DeviceShare:
-    return DeviceShare(device.uuid, memory_needed_mib(request, device), request.cores_percent)
+def _candidates(devices: Sequence[DeviceState], request: PodRequest) -> Iterator[int]:
+    """The position of each device, of one that is divided once for each free part that the pod could want."""
+    most = sum(container.devices.count for container in request.containers)
+    for place, state in enumerate(devices):
+        yield from (place,) * max(1, min(state.parts, most))

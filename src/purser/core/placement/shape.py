@@ -12,6 +12,7 @@ from purser.core.fleet.facts import Take
 from purser.core.fleet.room import MANY
 from purser.core.fleet.rule import FleetColumns, GpuDemand
 from purser.core.model import WHOLE_PERCENT, DeviceRequest, PodRequest
+from purser.core.names import GPU_RESOURCE
 from purser.core.placement import kernels
 from purser.core.placement.kernels.arguments import Bools, Ints
 
@@ -37,6 +38,8 @@ class PodShape(msgspec.Struct, frozen=True):
     models_denied: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
     """Empty: any mode."""
+    resource: str = GPU_RESOURCE
+    """Of kubelet, under which the GPUs are listed."""
 
     @property
     def is_alone(self) -> bool:
@@ -49,9 +52,19 @@ class PodShape(msgspec.Struct, frozen=True):
             return False
         return not self.models or any(names_model(word, model) for word in self.models)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it names no amounts: a part of a GPU that is divided will do as well."""
+        return self.is_alone and self.gpu_memory_percent == WHOLE_PERCENT
+
     def takes(self, model: Model) -> bool:
-        """Whether the pod may run on this model in this mode."""
-        return self.takes_model(model.name) and (not self.modes or model.mode in self.modes)
+        """Whether the pod may run on this model in this mode, listed and divided like this."""
+        return (
+            model.resource == self.resource
+            and (model.replicas == 1 or (self.is_plain and not (model.one_each and self.gpu_count > 1)))
+            and self.takes_model(model.name)
+            and (not self.modes or model.mode in self.modes)
+        )
 
 
 def names_model(word: str, model: str) -> bool:
@@ -94,6 +107,7 @@ def container_shape(asked: DeviceRequest, request: PodRequest) -> PodShape:
         asked.models_allowed,
         asked.models_denied,
         tuple(asked.modes_allowed),
+        asked.resource,
     )
 
 

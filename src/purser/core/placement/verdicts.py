@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from purser.core.fleet import rule
 from purser.core.fleet.arrays import Rows
+from purser.core.fleet.facts import ABSENT
 from purser.core.fleet.live import LiveArrays
 from purser.core.fleet.rule import FleetColumns, Obstacles
 from purser.core.model import ContainerRequest
@@ -90,12 +91,15 @@ class Verdicts:
         key, arrays = self._ask, self._live.arrays
         here, also = rule.of_rows(columns_of(arrays), rows), _also(self._live, key, rows)
         found = rule.judge(here, demand_of(key.shape, arrays.models, key.idle_only), also)
-        enough = (found == 0).sum(axis=0) >= key.shape.gpu_count
+        parts_free = arrays.parts_free.take(rows, axis=1)
+        enough = _count(found, parts_free, key.shape) >= key.shape.gpu_count
         self.fits[rows] = fits = enough & (arrays.gpu_count[rows] > 0) & (key.quota is Quota.ALL) & here.live
         if not fits.all():
             when_idle = rule.judge(rule.when_idle(here), demand_of(key.shape, arrays.models), also)
-            is_used = (here.slots_free < here.slots).any(axis=0)
-            would_fit = ((when_idle == 0).sum(axis=0) >= key.shape.gpu_count) & is_used & (key.quota is Quota.ALL)
+            parts = np.array([*(model.replicas for model in arrays.models), 1], np.int16)[here.gpu_model]
+            is_used = ((here.slots_free < here.slots) | (parts_free < parts) & (here.closed != ABSENT)).any(axis=0)
+            would_fit = (_count(when_idle, parts, key.shape) >= key.shape.gpu_count) & is_used
+            would_fit &= key.quota is Quota.ALL
             self._note(rows, here, rule.first(found), enough, would_fit)
 
     def _note(self, rows: Rows, here: FleetColumns, first: Obstacles, enough: Bools, resolvable: Bools) -> None:
@@ -140,6 +144,13 @@ class Verdicts:
         found = map(self._live.fleet.node, map(self._live.arrays.names.__getitem__, rows[:1].tolist()))
         states = (state for node in found if node is not None for state in node.devices)
         return next((dispute_detail(s.device.uuid, s.disputed) for s in states if s.disputed), "")
+
+
+def _count(found: Obstacles, parts: npt.NDArray[np.int16], shape: PodShape) -> Ints:
+    """By row, how many devices a container can have there; of one that is divided it can have so many parts."""
+    takes = found == 0
+    there: Ints = (takes * parts if shape.is_plain else takes).sum(axis=0)
+    return there
 
 
 def _also(live: LiveArrays, key: VerdictKey, rows: Rows) -> "Obstacles | int":

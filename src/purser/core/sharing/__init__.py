@@ -17,7 +17,6 @@ from purser.core.sharing.advertised import (
     advertised,
     asks_for_too_many,
     beyond_upstream,
-    mig_resource,
     mps_clients,
 )
 from purser.core.sharing.chosen import CONFIG_LABEL, ConfigFallback, chosen_config
@@ -48,7 +47,6 @@ __all__ = [
     "beyond_upstream",
     "chosen_config",
     "discovery_settings",
-    "mig_resource",
     "mps_clients",
     "plugin_file",
     "plugin_settings",

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from purser.core.device.ids import slot_ids
+from purser.core.device.resources import mig_resource
 from purser.core.sharing.file import (
     FILE,
     PREFIX,
@@ -184,11 +185,6 @@ def _mig_resource(mig: NodeMigDevice, strategy: MigStrategy, index: str) -> str:
     if "c." in mig.profile:
         raise SharingError(f"MIG device {index} is {mig.profile}, a part of a GPU instance: no resource is for it")
     return mig_resource(mig.profile)
-
-
-def mig_resource(profile: str) -> str:
-    """``nvidia.com/mig-1g.5gb`` of ``1g.5gb``; a plus is none of a resource's characters: ``mig-1g.5gb.me``."""
-    return f"{PREFIX}mig-{profile.replace('+', '.')}"
 
 
 def _chosen(entry: ReplicatedResource, there: Sequence[AdvertisedDevice], where: str) -> Iterable[AdvertisedDevice]:

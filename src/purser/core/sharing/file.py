@@ -16,6 +16,7 @@ from msgspec.inspect import Field, StructType, Type, UnionType, VarTupleType, ty
 
 from purser.core.decoding import UnreadableError, brief, converted
 from purser.core.device.ids import MAX_SLOTS
+from purser.core.device.resources import SHARED_SUFFIX
 
 FILE = "the device plugin's file"
 """What errors call it."""
@@ -23,8 +24,6 @@ FILE = "the device plugin's file"
 PREFIX = "nvidia.com/"
 MAX_RESOURCE_NAME = 63
 """Characters, with the prefix."""
-SHARED_SUFFIX = ".shared"
-"""Of a replicated resource, where ``renameByDefault`` is set."""
 MAX_NOTES = 20
 """So many unknown keys are named."""
 

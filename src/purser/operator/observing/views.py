@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from purser.core.dialects import RESOURCES
+from purser.core.dialects import is_gpu_word
 from purser.core.kubernetes.times import parsed
 from purser.core.names import INVENTORY_ANNOTATION, KUBELET_ANNOTATION
 from purser.kube import Raw, key_of
@@ -163,7 +163,7 @@ def _is_read(annotation: str) -> bool:
 
 
 def _is_gpu(resource: str) -> bool:
-    return resource in RESOURCES or resource.startswith(_GPU_PREFIXES)
+    return is_gpu_word(resource) or resource.startswith(_GPU_PREFIXES)
 
 
 def _asked(pod: PodSummary) -> set[str]:

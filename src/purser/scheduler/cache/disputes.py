@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from purser.core.device.resources import MIG_PREFIX
 from purser.core.fleet import Fleet
 from purser.core.grant.disputes import NodeDisputes, closed_cards, read_disputes
 from purser.core.grant.reconcile import PodBook, counts
@@ -126,7 +127,7 @@ class DisputeBook:
         """kubelet rejected a pod that was granted devices, with a message that repeats what the agent said."""
         self._metrics.rejected_by_node()
         cards = grant.uuids
-        if GPU_RESOURCE not in message:
+        if not any(resource in message for resource in (GPU_RESOURCE, MIG_PREFIX)):
             cards = frozenset(uuid for uuid in cards if f"device {uuid} " in message)
         if not cards or grant.pod_uid in self._spoken_of.get(grant.node, ()):
             return

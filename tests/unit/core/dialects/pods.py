@@ -11,6 +11,8 @@ def container(name="train", kind=ContainerKind.APP, requests=None, **limits):
 def spell(amounts):
     words = {
         "gpu": "nvidia.com/gpu",
+        "shared": "nvidia.com/gpu.shared",
+        "mig": "nvidia.com/mig-1g.5gb",
         "mem": "nvidia.com/gpumem",
         "percent": "nvidia.com/gpumem-percentage",
         "cores": "nvidia.com/gpucores",

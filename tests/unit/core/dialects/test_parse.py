@@ -42,6 +42,11 @@ def problems_of(*containers, **annotations) -> tuple[str, ...]:
         ({"vnum": 3}, DeviceRequest(3, memory_percent=100, cores_percent=100)),
         ({"vnum": 3, "gpu": 3}, DeviceRequest(3, memory_percent=100, cores_percent=100)),
         ({"vmem": 8000, "gpu": 1, "priority": 1}, DeviceRequest(1, memory_mib=8000)),
+        ({"shared": 2}, DeviceRequest(2, memory_percent=100, cores_percent=100, resource="nvidia.com/gpu.shared")),
+        (
+            {"mig": 1, "gpu": 0, "cores": 0},
+            DeviceRequest(1, memory_percent=100, cores_percent=100, resource="nvidia.com/mig-1g.5gb"),
+        ),
     ],
     ids=str,
 )
@@ -78,6 +83,9 @@ def test_a_container_without_any_device_makes_no_request(limits):
         ({"cores": -1, "gpu": 1}, "is out of range"),
         ({"gpu": -1}, 'nvidia.com/gpu "-1" is out of range: write a number of GPUs, 1 to 1024'),
         ({"gpu": "500m"}, "is not a whole number"),
+        ({"mig": 0.5}, 'nvidia.com/mig-1g.5gb "0.5" is not a whole number: write a number of devices, 1 to 1024'),
+        ({"mig": 1, "gpu": 1}, "mixes nvidia.com/gpu and nvidia.com/mig-1g.5gb: ask in the words of one system"),
+        ({"shared": 1, "mem": 100}, "mixes nvidia.com/gpu.shared and nvidia.com/gpumem"),
         ({"gpu": 0, "mem": 4096}, 'nvidia.com/gpu "0" is out of range'),
         ({"gpu": 1, "mem": 10, "priority": 2}, "write 0 (high) or 1 (low), 0 to 1"),
         ({"vmem": "8Gi"}, 'volcano.sh/gpu-memory "8Gi" is not a plain number of MiB: write 8192'),
@@ -233,6 +241,14 @@ def test_init_containers_whose_devices_go_on_by_chance_are_refused(containers, w
     assert f'container "{who[1]}" asks for' in problem
 
 
+def test_each_resource_has_a_pool_of_its_own():
+    assert parse(pod(container("i", INIT, mig=2), container("a", gpu=1))) is not None
+    (problem,) = problems_of(container("i", INIT, mig=2), container("j", INIT, gpu=1), container("a", gpu=1))
+    assert (
+        problem == "init containers ask for nvidia.com/gpu and nvidia.com/mig-1g.5gb: let them all ask for one of these"
+    )
+
+
 def test_a_container_that_asks_for_nothing_leaves_the_pool_alone():
     with pytest.raises(DialectError, match='container "b"'):
         parse(pod(container("i", INIT, gpu=2), container("a"), container("b", gpu=1)))
@@ -247,6 +263,8 @@ def test_a_container_that_asks_for_nothing_leaves_the_pool_alone():
         ({"vmem": 100}, {}, {"gpu": 1}),
         ({"vnum": 3}, {}, {"gpu": 3}),
         ({}, {"gpu": 2}, {"gpu": 2}),
+        ({}, {"mig": 2}, {"mig": 2}),
+        ({"shared": 1}, {}, {}),
         ({}, {"gpu": 2, "mem": 50}, {"gpu": 2, "mem": 50}),
         ({}, {}, {}),
     ],

@@ -36,7 +36,10 @@ DEVICES = st.builds(
     cores_percent=st.sampled_from([0, 100, 100, 100, 200]),
     mode=st.sampled_from(DeviceMode),
     healthy=st.sampled_from([True, True, True, False]),
-)
+    resource=st.sampled_from(["nvidia.com/gpu", "nvidia.com/gpu", "nvidia.com/gpu.shared"]),
+    one_each=st.sampled_from([False, False, True]),
+    packed=st.booleans(),
+).map(lambda each: msgspec.structs.replace(each, replicas=max(each.slots, 1)) if each.packed else each)
 SHARES = st.tuples(
     st.sampled_from(UUIDS), st.sampled_from([0, 500, 1000, 40537, 50000]), st.sampled_from([0, 30, 100, 130])
 )
@@ -65,6 +68,7 @@ def device_requests(draw: st.DrawFn) -> DeviceRequest:
         uuids_denied=draw(st.sampled_from([(), (), ("n0-0", "n1-1")])),
         numa_bind=draw(st.integers(0, 9)) == 0,
         modes_allowed=draw(st.sampled_from([(), (), (DeviceMode.WHOLE, DeviceMode.SHARED)])),
+        resource=draw(st.sampled_from(["nvidia.com/gpu", "nvidia.com/gpu", "nvidia.com/gpu.shared"])),
     )
 
 

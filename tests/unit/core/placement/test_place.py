@@ -12,6 +12,7 @@ from purser.core.model import (
     ContainerKind,
     ContainerRequest,
     Device,
+    DeviceMode,
     DeviceRequest,
     Enforcement,
     GpuPolicy,
@@ -155,11 +156,81 @@ requests = st.builds(
     memory_mib=st.integers(0, 1200),
     cores_percent=st.sampled_from((0, 30, 60, 100)),
     numa_bind=st.booleans(),
-)
+) | st.builds(DeviceRequest, count=st.integers(1, 3), memory_percent=st.just(100), cores_percent=st.just(100))
 containers = st.lists(st.tuples(st.sampled_from(ContainerKind), requests), min_size=1, max_size=4).map(
     lambda parts: sorted(parts, key=lambda part: part[0] is APP)
 )
 policies = st.lists(st.sampled_from(GpuPolicy), min_size=1, max_size=2, unique=True).map(tuple)
+
+
+ALONE = DeviceRequest(1, memory_percent=100, cores_percent=100)
+
+
+def sliced(*parts: int, **more: object) -> tuple[Device, ...]:
+    devices = enumerate(parts)
+    cut = (Device(f"d{i}", i, "NVIDIA", 1000, slots=n, replicas=n, mode=DeviceMode.TIME_SLICING) for i, n in devices)
+    return tuple(msgspec.structs.replace(device, **more) for device in cut)
+
+
+def parts_taken(**taken: int) -> dict[str, Usage]:
+    return {uuid: Usage(n, n * 250, 0, pods=n) for uuid, n in taken.items()}
+
+
+@pytest.mark.parametrize(
+    ("count", "packed", "taken", "chosen"),
+    [
+        pytest.param(1, False, {"d0": 2, "d1": 1}, ["d1"], id="a part of the GPU with the fewest taken"),
+        pytest.param(1, True, {"d0": 2, "d1": 3}, ["d1"], id="packed: of the one with the most"),
+        pytest.param(1, True, {"d0": 2, "d1": 4}, ["d0"], id="of one that has any left"),
+        pytest.param(3, False, {"d0": 1}, ["d1", "d0", "d1"], id="several are spread"),
+        pytest.param(3, True, {"d0": 1}, ["d0", "d0", "d0"], id="packed: several are together"),
+        pytest.param(2, False, {"d0": 3, "d1": 3}, ["d0", "d1"], id="the last ones"),
+    ],
+)
+def test_parts_are_taken_as_the_device_plugin_takes_them(
+    count: int, packed: bool, taken: dict[str, int], chosen: list[str]
+) -> None:
+    state = node_state(NodeInventory("n", sliced(4, 4, packed=packed)), parts_taken(**taken))
+    found = place(state, pod((APP, msgspec.structs.replace(ALONE, count=count)), policy=(GpuPolicy.BINPACK,)))
+    assert devices_of(found) == [chosen]
+    assert isinstance(found, Placement)
+    assert {(share.memory_mib, share.cores_percent) for share in found.containers[0].shares} == {(250, 0)}
+
+
+@pytest.mark.parametrize(
+    ("devices", "wanted", "told"),
+    [
+        pytest.param(sliced(4), ask(memory=100), "1/1 CardTypeMismatch", id="amounts are not for parts"),
+        pytest.param(
+            sliced(4, one_each=True),
+            msgspec.structs.replace(ALONE, count=2),
+            "1/1 CardTypeMismatch",
+            id="one part, where the file says so",
+        ),
+        pytest.param(
+            sliced(2),
+            msgspec.structs.replace(ALONE, count=3),
+            "1/1 AllocatedCardsInsufficientRequest",
+            id="more parts than there are",
+        ),
+        pytest.param(
+            cards(1000, mode=DeviceMode.MIG, resource="nvidia.com/mig-1g.5gb"),
+            ALONE,
+            "1/1 CardTypeMismatch",
+            id="another resource",
+        ),
+    ],
+)
+def test_what_parts_do_not_take(devices: tuple[Device, ...], wanted: DeviceRequest, told: str) -> None:
+    verdict = place(node(*devices), pod((APP, wanted)))
+    assert isinstance(verdict, Refusal)
+    assert verdict.message == told
+
+
+def test_init_containers_of_another_resource_hand_nothing_on() -> None:
+    mig = msgspec.structs.replace(ALONE, resource="nvidia.com/mig-1g.5gb")
+    (small,) = cards(100, mode=DeviceMode.MIG, resource="nvidia.com/mig-1g.5gb", uuid="MIG-1")
+    assert devices_of(place(node(small, *cards(1000)), pod((INIT, mig), (APP, ALONE)))) == [["MIG-1"], ["d0"]]
 
 
 @examples(60)
@@ -169,6 +240,7 @@ def test_whatever_placement_decides_the_book_accepts(
 ) -> None:
     fleet = Fleet()
     devices = tuple(Device(f"d{i}", i, "N", 1000, slots=3, numa_nodes=(numa,)) for i, numa in enumerate(numas))
+    devices += sliced(4, uuid="sliced", index=9)
     fleet.set_inventory(NodeInventory("n", devices))
     for number, (parts, policy) in enumerate(pods):
         request = msgspec.structs.replace(pod(*parts, policy=policy), uid=str(number))
@@ -178,7 +250,9 @@ def test_whatever_placement_decides_the_book_accepts(
             assert placement.counts
             continue
         for part, container in zip(placement.containers, request.containers, strict=True):
-            assert len({share.uuid for share in part.shares}) == container.devices.count
+            parts = [share.uuid for share in part.shares].count("sliced")
+            assert len({share.uuid for share in part.shares} - {"sliced"}) + parts == container.devices.count
+            assert not parts or container.devices.is_plain
         fleet.ledger.reserve(to_grant(placement, request, state.inventory))
     assert fleet.ledger.violations() == ()
 
