@@ -1,19 +1,21 @@
-"""What a MIG change does next on one node, one small step in one write; and all nodes' steps in one round."""
+"""A node's next step in its MIG change (`next_step`).
+
+Not here: whose turn it is to be emptied (`fleet`).
+"""
 
 from collections.abc import Collection
 
 import msgspec
 
-from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
+from purser.core.names import MIG_WANTED_ANNOTATION
 from purser.core.node.annotations import encode
-from purser.core.node.mig_messages import MigRequest, MigResult
+from purser.core.node.mig_messages import MigRequest
 from purser.operator.maintenance import (
     UNKNOWN_PODS,
     Cordoner,
     DisruptionLedger,
     EvictionRequest,
     NodeStep,
-    NodeTexts,
     ask_again,
     claim,
     deadline,
@@ -22,9 +24,7 @@ from purser.operator.maintenance import (
     is_cordoned_by,
     is_over,
     is_to_come,
-    lift,
     patch,
-    planned_changes_of,
     request_evictions,
     to,
 )
@@ -36,91 +36,18 @@ from purser.operator.mig.states import (
     MigChange,
     MigFleet,
     change_of,
-    failure_of,
-    following,
     is_current_attempt,
     is_managed,
     is_under_way,
     lost_change,
-    node_event,
-    record,
     result_now,
     result_of,
-    state_label,
     wanted_profile,
 )
-from purser.operator.model import DeletePod, NodeProgress, NodeView, PatchNode, PlannedChanges
-from purser.operator.names import MIG_STATE_LABEL, MIG_STEP_ANNOTATION
+from purser.operator.mig.writes import abandon, end, following, given_back, node_event, record, state_label
+from purser.operator.model import DeletePod, NodeProgress
+from purser.operator.names import MIG_STATE_LABEL
 from purser.operator.order import Operand
-from purser.operator.wording import natural
-
-# --- ends
-
-
-OVER: NodeTexts = {MIG_STEP_ANNOTATION: None, MIG_WANTED_ANNOTATION: None}
-
-
-def end(progress: NodeProgress, state: str, why: str, unanswered: MigChange | None = None) -> NodeStep:
-    """Whatever happened: in one write the node is given back. What no worker answered is written down for it."""
-    node, annotations = progress.node, OVER
-    if unanswered is not None:
-        annotations = OVER | {MIG_RESULT_ANNOTATION: encode(MigResult(unanswered.profile, unanswered.attempt, why))}
-    said = node_event(node, f"MIG change: {state}: {why}", warning=state == FAILED)
-    return to(given_back(node, why, state_label(state), annotations), said)
-
-
-def abandon(progress: NodeProgress, why: str) -> NodeStep:
-    """Before anything was applied: the node is given back, and what is wanted then begins from the start."""
-    return to(given_back(progress.node, why, state_label(None), OVER))
-
-
-def given_back(node: NodeView, why: str, labels: NodeTexts, annotations: NodeTexts) -> PatchNode:
-    """The cordon is lifted if it is ours."""
-    marks, unschedulable = lift(node, Cordoner.MIG)
-    return patch(node, why, labels=labels, annotations=annotations | marks, unschedulable=unschedulable)
-
-
-def answered(progress: NodeProgress, change: MigChange) -> NodeStep | None:
-    """The worker says that it is done, in whichever way; None: it does not."""
-    result = result_of(progress.node, change.apply_attempt)
-    if result is None:
-        return None
-    if not result.error:
-        return end(progress, SUCCESS, f"MIG layout {change.profile} is applied")
-    if change.step == "stopping":  # for what, its worker does not say
-        return end(progress, FAILED, f"{change.why}: {result.error}", change)
-    return end(progress, FAILED, result.error)
-
-
-def stop(progress: NodeProgress, fleet: MigFleet, change: MigChange, why: str) -> NodeStep:
-    """The request is withdrawn. Who took it up may still be cutting GPUs: the node is held until those have gone."""
-    pods = tuple(sorted(pod.uid for pod in progress.pods if pod.operand == Operand.MIG_MANAGER))
-    if not pods:
-        return end(progress, FAILED, why, change)
-    stopping = msgspec.structs.replace(change, step="stopping", since=fleet.now, why=why, pods=pods)
-    annotations = record(stopping) | {MIG_WANTED_ANNOTATION: None}
-    made = patch(progress.node, f"{why}: stopping the MIG manager", annotations=annotations)
-    return to(
-        made, node_event(progress.node, f"MIG layout {change.profile}: {why}: stopping the MIG manager", warning=True)
-    )
-
-
-def stopping(progress: NodeProgress, change: MigChange) -> NodeStep:
-    """The pods that may be at it are told to go; the node is given back once none of them is left."""
-    done = answered(progress, change)
-    if done is not None:
-        return done
-    there = [pod for pod in progress.pods if pod.uid in change.pods]
-    if not there:
-        return end(progress, FAILED, change.why, change)
-    deletions = tuple(
-        DeletePod(pod, f"it may still apply a MIG layout: {change.why}") for pod in there if not pod.terminating
-    )
-    return NodeStep(deletions=deletions, waits=f"waiting for MIG manager pod {there[0].name} to terminate")
-
-
-# --- steps
-
 
 MANAGER_GONE = "the MIG manager is gone from the node"
 
@@ -136,7 +63,7 @@ def next_step(
         annotations = following(change, change.step, fleet.now)
         return to(patch(progress.node, "timeout started", annotations=annotations))
     if change.step == "stopping":
-        return stopping(progress, change)
+        return _stopping(progress, change)
     if change.step == "applying":
         return _apply(progress, fleet, change)
     if not is_managed(progress, fleet.spec):
@@ -285,49 +212,52 @@ def _users_of_gpus(progress: NodeProgress, fleet: MigFleet, ledger: DisruptionLe
 
 
 def _apply(progress: NodeProgress, fleet: MigFleet, change: MigChange) -> NodeStep:
-    done = answered(progress, change)
+    done = _answered(progress, change)
     if done is not None:
         return done
     if not is_managed(progress, fleet.spec):
-        return stop(progress, fleet, change, MANAGER_GONE)
+        return _stop(progress, fleet, change, MANAGER_GONE)
     timeout = fleet.spec.apply_timeout_seconds
     until = deadline(change.since, timeout)
     if is_over(until, fleet.now):
-        return stop(progress, fleet, change, f"not applied within {timeout} s")
+        return _stop(progress, fleet, change, f"not applied within {timeout} s")
     return NodeStep(waits="waiting for the MIG worker to apply the layout", until=until)
 
 
-# --- the fleet
+def _answered(progress: NodeProgress, change: MigChange) -> NodeStep | None:
+    """The worker says that it is done, in whichever way; None: it does not."""
+    result = result_of(progress.node, change.apply_attempt)
+    if result is None:
+        return None
+    if not result.error:
+        return end(progress, SUCCESS, f"MIG layout {change.profile} is applied")
+    if change.step == "stopping":  # for what, its worker does not say
+        return end(progress, FAILED, f"{change.why}: {result.error}", change)
+    return end(progress, FAILED, result.error)
 
 
-def advance(fleet: MigFleet) -> PlannedChanges:
-    """What to do next on every node: at most one patch each."""
-    ledger, nodes = (
-        DisruptionLedger(fleet.budgets),
-        sorted(fleet.node_progress, key=lambda each: natural(each.node.name)),
+def _stop(progress: NodeProgress, fleet: MigFleet, change: MigChange, why: str) -> NodeStep:
+    """The request is withdrawn. Who took it up may still be cutting GPUs: the node is held until those have gone."""
+    pods = tuple(sorted(pod.uid for pod in progress.pods if pod.operand == Operand.MIG_MANAGER))
+    if not pods:
+        return end(progress, FAILED, why, change)
+    stopping = msgspec.structs.replace(change, step="stopping", since=fleet.now, why=why, pods=pods)
+    annotations = record(stopping) | {MIG_WANTED_ANNOTATION: None}
+    made = patch(progress.node, f"{why}: stopping the MIG manager", annotations=annotations)
+    return to(
+        made, node_event(progress.node, f"MIG layout {change.profile}: {why}: stopping the MIG manager", warning=True)
     )
-    may_empty = _turn(nodes, fleet)
-    return planned_changes_of({each.node.name: next_step(each, fleet, ledger, may_empty) for each in nodes}, fleet.now)
 
 
-def waiting_of(fleet: MigFleet, planned: PlannedChanges) -> dict[str, str]:
-    """By node: what its MIG change waits for, in one sentence, by the moves of the round. What went wrong is told by
-    `failure_of`."""
-    waiting = (each for each in fleet.node_progress if each.node.name in planned.waits and not failure_of(each.node))
-    return {
-        each.node.name: f"MIG layout {_profile(each, fleet)}: {planned.waits[each.node.name]}"
-        for each in sorted(waiting, key=lambda each: natural(each.node.name))
-    }
-
-
-def _profile(progress: NodeProgress, fleet: MigFleet) -> str:
-    change = change_of(progress.node)
-    return change.profile if change is not None else wanted_profile(progress, fleet.spec)
-
-
-def _turn(nodes: list[NodeProgress], fleet: MigFleet) -> frozenset[str]:
-    """Nodes that may be emptied now: those that are unavailable anyway, and as many others as there is room for."""
-    wanting = [each.node.name for each in nodes if would_empty(each, fleet)]
-    others = [name for name in wanting if name not in fleet.unavailable]
-    room = fleet.max_unavailable - len(fleet.unavailable)
-    return frozenset(wanting) & fleet.unavailable | frozenset(others[: max(0, room)])
+def _stopping(progress: NodeProgress, change: MigChange) -> NodeStep:
+    """The pods that may be at it are told to go; the node is given back once none of them is left."""
+    done = _answered(progress, change)
+    if done is not None:
+        return done
+    there = [pod for pod in progress.pods if pod.uid in change.pods]
+    if not there:
+        return end(progress, FAILED, change.why, change)
+    deletions = tuple(
+        DeletePod(pod, f"it may still apply a MIG layout: {change.why}") for pod in there if not pod.terminating
+    )
+    return NodeStep(deletions=deletions, waits=f"waiting for MIG manager pod {there[0].name} to terminate")

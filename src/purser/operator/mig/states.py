@@ -1,14 +1,13 @@
-"""A change of a node's MIG layout: how far it is, what is read off a node about it, and how it is written there."""
+"""A change of a node's MIG layout: how far it is, and what is read off a node about it."""
 
-from functools import partial
 from typing import Literal
 
 import msgspec
 
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
-from purser.core.node.annotations import NodeMessage, encode
+from purser.core.node.annotations import NodeMessage
 from purser.core.node.mig_messages import MigResult, decode_request, decode_result
-from purser.operator.maintenance import NodeTexts, NodeWork, event
+from purser.operator.maintenance import NodeWork
 from purser.operator.model import NodeProgress, NodeView
 from purser.operator.names import (
     MIG_CONFIG_LABEL,
@@ -18,7 +17,6 @@ from purser.operator.names import (
 )
 from purser.operator.order import Operand, dependents
 from purser.operator.policy.sections import MigManagerSpec
-from purser.operator.reasons import OperatorReason
 
 PENDING, SUCCESS, FAILED = "pending", "success", "failed"
 """Values of the label ``nvidia.com/mig.config.state``."""
@@ -153,24 +151,3 @@ def lost_change(node: NodeView, now: float) -> MigChange | None:
         return None
     attempt = request.attempt.removesuffix("/apply")
     return MigChange(step="applying", profile=request.profile, attempt=attempt, since=now)
-
-
-# --- what is written
-
-
-node_event = partial(event, OperatorReason.MIG_CHANGE)
-
-
-def state_label(state: str | None) -> NodeTexts:
-    """How far the node is, for people and NVIDIA's tools; None: nothing is said."""
-    return {MIG_STATE_LABEL: state}
-
-
-def record(change: MigChange) -> NodeTexts:
-    """The change as it stands on its node."""
-    return {MIG_STEP_ANNOTATION: encode(change)}
-
-
-def following(change: MigChange, step: StepName, now: float) -> NodeTexts:
-    """The record as it is in another step."""
-    return record(msgspec.structs.replace(change, step=step, since=now))
