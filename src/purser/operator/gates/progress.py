@@ -10,6 +10,7 @@ from purser.core.kubernetes.times import parsed
 from purser.operator.gates.entry import gate_of, wait_of
 from purser.operator.gates.facts import is_mig_capable, user_override
 from purser.operator.model import (
+    DeletePod,
     DriverRemoval,
     EntryWait,
     NodeAssignment,
@@ -271,3 +272,13 @@ def _of_pod(progress: NodeProgress, pod: OperandPod, now: float) -> tuple[Operan
 def fails_at(pod: OperandPod) -> float:
     """When a pod that is not ready counts as failing."""
     return (pod.ready_changed or pod.created) + PROGRESS_DEADLINE_S
+
+
+def stale_validations(node_progress: Iterable[NodeProgress]) -> tuple[DeletePod, ...]:
+    """Validators that have to validate anew, because their node has a newer driver, and it is ready."""
+    found = []
+    for progress in node_progress:
+        driver, pod = progress.pod_of(Operand.DRIVER), progress.pod_of(Operand.VALIDATOR)
+        if progress.validation_is_stale and driver is not None and driver.ready and pod is not None:
+            found.append(DeletePod(pod, "its node has a newer driver"))
+    return tuple(found)
