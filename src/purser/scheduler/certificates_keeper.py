@@ -190,6 +190,7 @@ class CertificateKeeper:
         """One that serves the certificate from now on, or from when there is one; for one server."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.num_tickets = 0  # Go resumes a session where it has a cache for them; clients of Kubernetes have none
         if self._material is not None:
             _load_into(context, self._material)
         self._contexts.append(context)

@@ -23,6 +23,7 @@ class Identity:
     def server_context(self) -> ssl.SSLContext:
         """For the listening side."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.num_tickets = 0  # clients of Kubernetes resume no session: two tickets each would be made for nothing
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "server.pem"
             path.touch(mode=0o600)
