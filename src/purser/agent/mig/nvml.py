@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from purser.agent.mig.hardware import Card, HardwareError, Layout, MigHardware, NoHardware
-from purser.agent.nvml.calls import Nvml, load_nvml, unload_nvml
+from purser.agent.nvml.calls import Nvml, load_nvml
 from purser.agent.nvml.driver import DriverError
 from purser.agent.nvml.library import LIBRARY, find_library
 from purser.core.mig.profiles import SUFFIXES, profile_name
@@ -106,7 +106,6 @@ class NvmlHardware:
     def close(self) -> None:
         """See `MigHardware.close`."""
         self._ask("closing the driver's library", self._nvml.nvmlShutdown)
-        unload_nvml(self._nvml)
 
     def _card(self, index: int) -> Card:
         nvml, device = self._nvml, self._device(index)

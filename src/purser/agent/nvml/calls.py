@@ -1,16 +1,13 @@
-"""The rim of the binding: a private copy of pynvml, and calls on one device that cannot raise.
+"""The rim of the binding: pynvml for one library, and calls on one device that cannot raise.
 
 Everything untyped stays in this module: what leaves it went through a converter.
 """
 
 import ctypes
-import importlib.util
-import itertools
-import sys
+import importlib
 from collections.abc import Callable
 from functools import cache
-from importlib.abc import InspectLoader
-from types import CodeType, ModuleType
+from types import CellType, FunctionType, ModuleType
 from typing import Any, TypeAlias, TypeVar
 
 from purser.agent.nvml.driver import DriverError
@@ -21,14 +18,12 @@ T = TypeVar("T")
 Nvml: TypeAlias = Any
 """A pynvml module, or whatever has its functions, its error class and its constants."""
 
-_copies = itertools.count(1)
-
 
 def load_nvml(library: str) -> Nvml:
-    """A private copy of pynvml that is bound to this library.
+    """pynvml bound to this library, which stays mapped: nothing tells when no thread runs in it any more.
 
-    pynvml keeps its library handle in a module global, so one copy serves one driver; the lab holds several drivers in
-    one process. A copy stays in ``sys.modules`` under its own name, where pynvml looks itself up.
+    pynvml keeps its library in a module global, and the lab holds several drivers in one process. So each gets the
+    module's functions with globals of their own; classes and constants are the same for all.
 
     Raises:
         DriverError: the library cannot be loaded.
@@ -37,29 +32,39 @@ def load_nvml(library: str) -> Nvml:
         handle = ctypes.CDLL(library)
     except OSError as error:
         raise DriverError(f"cannot be loaded: {error}") from error
-    module = ModuleType(f"{__package__}._pynvml_{next(_copies)}")
-    code = _pynvml_code()
-    sys.modules[module.__name__] = module
-    exec(code, module.__dict__)
-    module.__dict__["nvmlLib"] = handle
-    return module
+    pynvml, named = _pynvml()
+    bound: Nvml = ModuleType(pynvml.__name__)
+
+    def check(code: int) -> int:
+        """What pynvml has no name for is named by this library; the class of errors would keep the first one's name."""
+        if code != pynvml.NVML_SUCCESS and code not in named:
+            pynvml.NVMLError._errcode_to_string[code] = bound.nvmlErrorString(code)
+        return int(pynvml._nvmlCheckReturn(code))
+
+    there, here = pynvml.__dict__, bound.__dict__
+    here.update(there, nvmlLib=handle, _nvmlLib_refcount=0, _nvmlGetFunctionPointer_cache={})
+    here.update({name: _moved(each, there, here) for name, each in there.items() if isinstance(each, FunctionType)})
+    here["_nvmlCheckReturn"] = check
+    return bound
 
 
 @cache
-def _pynvml_code() -> CodeType:
-    """What makes a copy when it is run: half of a copy's cost is to read this."""
-    spec = importlib.util.find_spec("pynvml")
-    if spec is None:
-        raise DriverError("the Python package nvidia-ml-py is not installed")
-    code = spec.loader.get_code("pynvml") if isinstance(spec.loader, InspectLoader) else None
-    if code is None:
-        raise DriverError(f"{spec.origin} is no Python source")
-    return code
+def _pynvml() -> tuple[Nvml, frozenset[int]]:
+    """The module, and the codes of errors that it has a name for."""
+    try:
+        pynvml: Nvml = importlib.import_module("pynvml")
+    except ImportError as error:
+        raise DriverError("the Python package nvidia-ml-py is not installed") from error
+    return pynvml, frozenset(pynvml.NVMLError._errcode_to_string)
 
 
-def unload_nvml(nvml: Nvml) -> None:
-    """Forget a private copy (its library stays mapped: nothing tells when no thread runs in it any more)."""
-    sys.modules.pop(getattr(nvml, "__name__", ""), None)
+def _moved(function: FunctionType, from_: dict[str, Any], to: dict[str, Any]) -> FunctionType:
+    """A function of one module as one of another, with those that it wraps; any other as it is."""
+    if function.__globals__ is not from_:
+        return function
+    held = (cell.cell_contents for cell in function.__closure__ or ())
+    cells = (CellType(_moved(each, from_, to) if isinstance(each, FunctionType) else each) for each in held)
+    return FunctionType(function.__code__, to, function.__name__, function.__defaults__, tuple(cells))
 
 
 def as_is(value: Any) -> Any:

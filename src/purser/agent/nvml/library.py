@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from purser.agent.nvml.calls import DeviceCalls, Nvml, as_is, load_nvml, unload_nvml
+from purser.agent.nvml.calls import DeviceCalls, Nvml, as_is, load_nvml
 from purser.agent.nvml.devices import describe, take_reading
 from purser.agent.nvml.driver import (
     DeviceReading,
@@ -87,11 +87,7 @@ class LibraryDriver:
         self._handles: dict[str, Any] = {}
         self._watched: dict[int, str] = {}
         self._event_set: Any = None
-        try:
-            self._start()
-        except DriverError:
-            unload_nvml(nvml)
-            raise
+        self._start()
         self._info = self._read_info()
 
     def info(self) -> DriverInfo:
@@ -160,7 +156,6 @@ class LibraryDriver:
                     self._stop()
             except DriverError:
                 return  # a call that never returns keeps the library: it ends with the process
-            unload_nvml(self._nvml)
 
     @contextmanager
     def _no_reading(self) -> Iterator[None]:

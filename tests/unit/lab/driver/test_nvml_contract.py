@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.tiers import some
 
-from purser.agent.nvml.calls import load_nvml, unload_nvml
+from purser.agent.nvml.calls import load_nvml
 from purser.core.kubernetes.quantities import MIB
 from purser.lab.driver import DriverKind, SimulatedDriver
 from purser.lab.driver.compile import find_compiler
@@ -29,21 +29,16 @@ def node(create: Create, kind: DriverKind) -> SimulatedDriver:
 
 
 @pytest.fixture
-def open_nvml() -> Iterator[Callable[[SimulatedDriver, DriverKind], Any]]:
+def open_nvml() -> Callable[[SimulatedDriver, DriverKind], Any]:
     """Opens pynvml's functions on a node, initialised."""
-    modules: list[Any] = []
 
     def make(node: SimulatedDriver, kind: DriverKind) -> Any:
-        if kind is DriverKind.PYTHON:
-            opened = PythonNvml(node.folder / "node.json")
-        else:
-            modules.append(opened := load_nvml(str(node.library)))
+        in_python = kind is DriverKind.PYTHON
+        opened: Any = PythonNvml(node.folder / "node.json") if in_python else load_nvml(str(node.library))
         opened.nvmlInit()
         return opened
 
-    yield make
-    for module in modules:
-        unload_nvml(module)
+    return make
 
 
 @pytest.fixture

@@ -3,14 +3,14 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from purser.agent.nvml import LibraryDriver
-from purser.agent.nvml.calls import load_nvml, unload_nvml
+from purser.agent.nvml.calls import load_nvml
 from purser.core.health.signs import FaultKind
 from purser.core.model import PcieLevel
 from purser.lab.driver import DriverKind, SimulatedDriver
@@ -27,12 +27,11 @@ def node(create: Create) -> SimulatedDriver:
 
 
 @pytest.fixture
-def nvml(node: SimulatedDriver) -> Iterator[Any]:
+def nvml(node: SimulatedDriver) -> Any:
     """pynvml on the node's library, initialised."""
     module = load_nvml(str(node.library))
     module.nvmlInit()
-    yield module
-    unload_nvml(module)
+    return module
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +122,6 @@ def test_a_handle_of_another_library_is_refused(nvml: Any, create: Create) -> No
     other.nvmlInit()
     with pytest.raises(nvml.NVMLError_InvalidArgument):
         nvml.nvmlDeviceGetName(other.nvmlDeviceGetHandleByIndex(0))
-    unload_nvml(other)
 
 
 def test_a_bad_state_file_leaves_the_last_good_one_in_force(
