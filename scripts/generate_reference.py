@@ -25,6 +25,7 @@ from purser.agent.settings import AgentSettings, FeatureOutlet
 from purser.core import dialects, names
 from purser.core.dialects import policies, selectors
 from purser.core.features.words import LABELS
+from purser.core.fleet.totals import OTHERS
 from purser.core.grant.disputes import DisputeReason, HeldReason
 from purser.core.kubernetes.reasons import ExplainedReason
 from purser.core.placement.explain import wordings
@@ -35,7 +36,9 @@ from purser.operator import names as operator_names
 from purser.operator.metrics import OperatorMetrics
 from purser.operator.model import Gauge
 from purser.operator.reasons import OperatorReason
+from purser.scheduler.capacity import MAX_NAMESPACES, CapacityMetrics
 from purser.scheduler.metrics import SchedulerMetrics
+from purser.scheduler.pending import PendingReason
 from purser.scheduler.reasons import SchedulerReason
 from purser.scheduler.webhook.review import Why
 
@@ -69,6 +72,11 @@ REASONS: tuple[tuple[type[ExplainedReason], str, str], ...] = (
         "In the metric `purser_scheduler_filter_refusals_total`, and in the scheduler's log where a Binding fails."
         " A pod's [condition and event](pods.md#why-a-pod-waits) `FailedScheduling` say how many GPUs and nodes there"
         " are of each, in the words of the third column.",
+    ),
+    (
+        PendingReason,
+        "A pod waits that no GPU and no node refused",
+        "Label `reason` of the metric `purser_cluster_pending_pods`, beside the reasons of the table above.",
     ),
     (
         Why,
@@ -560,7 +568,14 @@ def _servers() -> Iterator[tuple[str, str, Iterable[Any]]]:
         "Port 9440 of `purser-agent`. `purser_device_info` names each GPU's UUID.",
         _families(agent.registry),
     )
-    yield "The scheduler", "Port 9401 of `purser-scheduler`.", _families(SchedulerMetrics().registry)
+    scheduler = SchedulerMetrics()
+    CapacityMetrics(scheduler.registry)
+    yield (
+        "The scheduler",
+        "Port 9401 of `purser-scheduler`. `purser_cluster_...` is of the replica that places pods: others have none. Of"
+        f" namespaces, {MAX_NAMESPACES} have series of their own; the rest are `{OTHERS}`.",
+        _families(scheduler.registry),
+    )
     yield (
         "The operator",
         "Port 9402 of `purser-operator`. Gauges are the leader's: other replicas have none. `gpu_operator_...` is as in"

@@ -238,6 +238,15 @@ class Ledger:
         uids = self._entries if node is None else self._by_node.get(node, {})
         return (self._entries[uid].grant for uid in uids)
 
+    def uids(self) -> list[str]:
+        """The uids of all pods with a grant, in the order in which they were entered."""
+        return list(self._entries)
+
+    def held(self, pod_uid: str) -> Mapping[str, Usage]:
+        """What a pod's grant takes of which device, by uuid: of all pods together it is what `usage` says."""
+        entry = self._entries.get(pod_uid)
+        return {} if entry is None else entry.usage
+
     def namespace_usage(self, namespace: str) -> Demand:
         """What the pods of a namespace use of its quota."""
         return self._namespaces.get(namespace, Demand())

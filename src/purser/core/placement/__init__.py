@@ -19,6 +19,7 @@ follows from them, but for the mix, which is learnt from arrivals.
 
 from purser.core.placement.evaluate import Evaluation, Evaluator, foremost
 from purser.core.placement.explain import demand_over_quota, explain
+from purser.core.placement.fragments import Causes
 from purser.core.placement.place import DeviceAssignment, Placement, decide, place, placement_of, to_grant
 from purser.core.placement.ranking import MAX_SCORE, best, rank
 from purser.core.placement.reasons import PROMISED, UNREGISTERED, Reason, Refusal, tally
@@ -29,6 +30,7 @@ __all__ = [
     "PROMISED",
     "UNREGISTERED",
     "Authority",
+    "Causes",
     "DeviceAssignment",
     "Evaluation",
     "Evaluator",

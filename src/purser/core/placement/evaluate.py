@@ -7,7 +7,7 @@ room.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from types import MappingProxyType
@@ -22,6 +22,7 @@ from purser.core.grant.quota import UNLIMITED, Demand, Room
 from purser.core.ledger import Usage
 from purser.core.model import DeviceRequest, GpuPolicy, Grant, PodRequest
 from purser.core.placement.by_class import Verdict, VerdictCache, asked_shape
+from purser.core.placement.fragments import Causes, Fragments
 from purser.core.placement.kernels.arguments import Bools, Floats
 from purser.core.placement.mix import Mix, MixSource
 from purser.core.placement.place import Placement, decide, place
@@ -81,7 +82,9 @@ class Evaluator:
         self.policy = policy
         self._fleet = fleet
         self._live = LiveArrays(fleet)
-        self._setting = Setting(mix if mix is not None else Mix())
+        mix = mix if mix is not None else Mix()
+        self._setting = Setting(mix)
+        self._fragments = Fragments(mix)
         self._tables: OrderedDict[tuple[str, str], ShapeTable] = OrderedDict()
         self._verdicts: OrderedDict[VerdictKey, Verdicts] = OrderedDict()
         self._judged = VerdictCache()
@@ -89,6 +92,13 @@ class Evaluator:
     def refresh(self) -> None:
         """Take in what changed of the fleet: else the next decision does."""
         self._live.refresh()
+
+    def idle_gpus(self, nodes_at_once: int) -> Iterator[Causes]:
+        """What of all idle GPUs keeps the pods to expect from using it, so many nodes at a time."""
+        self._live.refresh()
+        rows = self._live.arrays.live.nonzero()[0]
+        for start in range(0, len(rows), nodes_at_once):
+            yield self._fragments.causes(self._live.arrays, rows[start : start + nodes_at_once])
 
     def evaluate(
         self, request: PodRequest, names: Sequence[str], left: Room = UNLIMITED, own: Grant | None = None

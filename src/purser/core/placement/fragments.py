@@ -1,11 +1,11 @@
 """How much of the idle GPUs is of no use to the pods that come: in total, and for want of what."""
 
-from typing import Any
+from operator import add
 
 import msgspec
 import numpy as np
 
-from purser.core.fleet.arrays import FleetArrays, Model
+from purser.core.fleet.arrays import FleetArrays, Model, Rows
 from purser.core.placement import kernels
 from purser.core.placement.kernels import plain
 from purser.core.placement.kernels.arguments import Floats, Ints, MixTables
@@ -31,6 +31,10 @@ class Causes(msgspec.Struct, frozen=True):
     """The same, and such a pod could not even run there (XR)."""
     no_access: float
     """Not of a model that the pod may use (NA)."""
+
+    def __add__(self, other: "Causes") -> "Causes":
+        """Those of both."""
+        return Causes(*map(add, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
 
 
 class Fragments:
@@ -66,15 +70,14 @@ class Fragments:
         """Of the whole fleet."""
         return float(self.of_rows(fleet).sum())
 
-    def causes(self, fleet: FleetArrays) -> Causes:
-        """The whole fleet's idle GPUs by cause."""
-        rows = fleet.live.nonzero()[0]
-        left, cpu, model = _state(fleet, rows)
+    def causes(self, fleet: FleetArrays, rows: Rows | None = None) -> Causes:
+        """The idle GPUs of the whole fleet, or of these rows, by cause."""
+        left, cpu, model = _state(fleet, fleet.live.nonzero()[0] if rows is None else rows)
         parts = plain.categories(left, cpu, model, self.tables(fleet.models)).sum(axis=1)
         both, gpu, lacks_cpu, no_use, no_use_cpu, no_access = map(float, parts)
         return Causes(float(left.sum()) - float(parts.sum()), both, gpu, lacks_cpu, no_use, no_use_cpu, no_access)
 
 
-def _state(fleet: FleetArrays, rows: "np.ndarray[Any, np.dtype[np.intp]]") -> tuple[Ints, Ints, Ints]:
+def _state(fleet: FleetArrays, rows: Rows) -> tuple[Ints, Ints, Ints]:
     left = fleet.left_milli.take(rows, axis=1).astype(np.int64)
     return left, fleet.cpu_free_milli[rows], fleet.node_model[rows].astype(np.int64)

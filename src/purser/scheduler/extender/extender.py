@@ -8,7 +8,7 @@ scores keep their say; the book changes at ``bind`` only. (HAMi reserves inside 
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 
 import msgspec
@@ -20,6 +20,7 @@ from purser.core.grant.disputes import DisputeReason
 from purser.core.model import PodRequest
 from purser.core.placement import (
     Authority,
+    Causes,
     Evaluation,
     Evaluator,
     PolicySettings,
@@ -48,6 +49,7 @@ from purser.scheduler.extender_api import (
 from purser.scheduler.keys import GrantKeys, SigningKeyError
 from purser.scheduler.leadership_gate import LeadershipGate, NotLeadingError
 from purser.scheduler.metrics import SchedulerMetrics
+from purser.scheduler.pending import PendingPods, PendingReason
 from purser.scheduler.placement import Feasibility, Reservations, is_of_others, prefers_nodes
 from purser.scheduler.preemption import Preemptor
 
@@ -78,7 +80,9 @@ class KubeExtender:
         self._events = events
         self._failures = client.failures
         self._gate = gate = LeadershipGate(may_bind, self._catch_up)
-        evaluator = Evaluator(cache.fleet, policy, cache.arrivals.mix)
+        self.pending = PendingPods(cache)
+        """Those that wait."""
+        self._evaluator = evaluator = Evaluator(cache.fleet, policy, cache.arrivals.mix)
         self._reservations = reservations = Reservations(cache, evaluator)
         self._feasibility = feasibility = Feasibility(cache, evaluator, reservations)
         self._binder = Binder(client, cache, keys, reservations, gate, events)
@@ -106,6 +110,7 @@ class KubeExtender:
             message = reading.objection if asks else ""
             request = reading.request() if asks and not message else None
         if message:
+            self.pending.judged(args.pod.metadata.uid, {PendingReason.INVALID_REQUEST: 1})
             return _fits_nowhere(names, message)
         if request is None:
             return ExtenderFilterResult(node_names=names)
@@ -114,8 +119,8 @@ class KubeExtender:
             return ExtenderFilterResult(node_names=[early])
         with self._metrics.stage("filter", "evaluate"):
             evaluation = self._feasibility.evaluate_outranking(request, names)
-        if evaluation.refusals:
-            self._count(evaluation.refusals.values())
+        nodes_by_reason = self._count(evaluation.refusals.values()) if evaluation.refusals else {}
+        self.pending.judged(request.uid, {} if evaluation.fits else nodes_by_reason)
         if evaluation.fits:
             self._requeue_hints.forget(request.uid)
             self._preemptor.forget(request.uid)
@@ -190,12 +195,13 @@ class KubeExtender:
             return self._latest[1]
         return self._feasibility.evaluate(request, names)
 
-    def _count(self, refusals: Iterable[Refusal]) -> None:
+    def _count(self, refusals: Iterable[Refusal]) -> Counter[str]:
         nodes_by_reason: Counter[str] = Counter()
         for refusal, nodes in tally(refusals):
             nodes_by_reason.update({reason: nodes for reason, _ in refusal.counts})
         for reason, nodes in nodes_by_reason.items():
             self._metrics.refused(reason, nodes)
+        return nodes_by_reason
 
     async def _is_there(self, pod: Pod) -> bool:
         """Whether the pod exists, and not only in a question: kube-scheduler may have heard of it first."""
@@ -214,8 +220,18 @@ class KubeExtender:
 
     def attach(self, pods: Informer[Pod]) -> None:
         """Follow the pods that wait."""
+        self.pending.attach(pods)
         put = self._early_nominations.put_pod
         pods.add_handler(put, lambda _, pod: put(pod), self._early_nominations.remove_pod)
+
+    @property
+    def places_pods(self) -> bool:
+        """Whether this replica does, and knows the cluster."""
+        return self._gate.is_open
+
+    def idle_gpus(self, nodes_at_once: int) -> Iterator[Causes]:
+        """See `Evaluator.idle_gpus`."""
+        return self._evaluator.idle_gpus(nodes_at_once)
 
     def refresh(self) -> None:
         """Take in the fleet as it was listed: else the first decision does."""

@@ -1,0 +1,146 @@
+"""What the cluster's GPUs are and what becomes of them, as metrics of the replica that places pods.
+
+All is counted anew every few seconds, some nodes and grants at a time: kube-scheduler's questions go first.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from prometheus_client import CollectorRegistry, Gauge
+
+from purser.core.fleet.totals import Totals, fewer_namespaces
+from purser.core.model import WHOLE_PERCENT
+from purser.scheduler.cache import ClusterCache
+from purser.scheduler.extender import KubeExtender
+
+COUNTED_EVERY_S = 15.0
+"""As often as Prometheus scrapes in most clusters."""
+
+MAX_NAMESPACES = 500
+"""Namespaces with series of their own, those that hold and want most; the others are one."""
+
+_LOOKS_EVERY_S = 2.0
+"""A replica that places no pods, whether it does by now."""
+
+_NODES_AT_ONCE = 16
+_GRANTS_AT_ONCE = 256
+_MIB = 1024 * 1024
+_MILLI = 1000
+
+
+class CapacityMetrics:
+    """Sums over the cluster. A replica that places no pods has none: else each would count for all."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def gauge(name: str, about: str, *labels: str) -> Gauge:
+            return Gauge(name, about, labels, registry=registry)
+
+        self._gpus = gauge("purser_cluster_gpus", "GPUs by state; each is in one.", "model", "state")
+        self._memory = gauge("purser_cluster_memory_bytes", "Memory of all GPUs.", "model")
+        self._granted_memory = gauge(
+            "purser_cluster_granted_memory_bytes", "GPU memory that pods hold.", "namespace", "model"
+        )
+        self._granted_cores = gauge(
+            "purser_cluster_granted_cores_ratio",
+            "Compute that pods hold, in GPUs; shares without a limit count as 0.",
+            "namespace",
+            "model",
+        )
+        self._idle = gauge(
+            "purser_cluster_idle_gpus",
+            "What of the GPUs nobody holds, by what keeps the pods to expect from using it (usable: nothing does).",
+            "cause",
+        )
+        self._pending = gauge(
+            "purser_cluster_pending_pods",
+            "Pods that ask for GPUs and wait, by what most nodes lack.",
+            "namespace",
+            "reason",
+        )
+        self._pending_gpus = gauge(
+            "purser_cluster_pending_gpus", "GPUs, or shares of one, that waiting pods ask for.", "namespace"
+        )
+
+    def clear(self) -> None:
+        """Another replica places pods."""
+        for gauge in vars(self).values():
+            gauge.clear()
+
+    def show(
+        self,
+        totals: Totals,
+        idle_milli: Mapping[str, float],
+        pending: Counter[tuple[str, str]],
+        pending_gpus: Counter[str],
+    ) -> None:
+        """What was counted, in place of what was."""
+        self.clear()
+        for (model, state), count in totals.gpus.items():
+            self._gpus.labels(model, state.value).set(count)
+        for model, mib in totals.memory_mib.items():
+            self._memory.labels(model).set(mib * _MIB)
+        kept = _largest(totals.granted_memory_mib, pending)
+        for (namespace, model), mib in fewer_namespaces(totals.granted_memory_mib, kept).items():
+            self._granted_memory.labels(namespace, model).set(mib * _MIB)
+        for (namespace, model), percent in fewer_namespaces(totals.granted_cores_percent, kept).items():
+            self._granted_cores.labels(namespace, model).set(percent / WHOLE_PERCENT)
+        for cause, milli in idle_milli.items():
+            self._idle.labels(cause).set(milli / _MILLI)
+        for (namespace, reason), count in fewer_namespaces(pending, kept).items():
+            self._pending.labels(namespace, reason).set(count)
+        for (namespace, _), count in fewer_namespaces(
+            Counter({(name, ""): count for name, count in pending_gpus.items()}), kept
+        ).items():
+            self._pending_gpus.labels(namespace).set(count)
+
+
+class Capacity:
+    """Counts, and counts again."""
+
+    def __init__(self, cache: ClusterCache, extender: KubeExtender, registry: CollectorRegistry) -> None:
+        self._cache = cache
+        self._extender = extender
+        self._metrics = CapacityMetrics(registry)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            if self._extender.places_pods:
+                await self.count()
+                await self._cache.clock.sleep(COUNTED_EVERY_S)
+            else:
+                self._metrics.clear()
+                await self._cache.clock.sleep(_LOOKS_EVERY_S)
+
+    async def count(self) -> None:
+        """Once."""
+        totals = Totals()
+        for place, node in enumerate(list(self._cache.fleet)):
+            totals.add_node(node)
+            if place % _NODES_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        ledger = self._cache.ledger
+        for place, uid in enumerate(ledger.uids()):
+            grant = ledger.grant(uid)
+            if grant is not None:  # else it was released in between
+                totals.add_pod(grant.namespace, ledger.held(uid))
+            if place % _GRANTS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        idle: Counter[str] = Counter()
+        for causes in self._extender.idle_gpus(_NODES_AT_ONCE):
+            idle.update(msgspec.structs.asdict(causes))
+            await asyncio.sleep(0)
+        self._metrics.show(totals, idle, *self._extender.pending.totals())
+
+
+def _largest(granted: Counter[tuple[str, str]], pending: Counter[tuple[str, str]]) -> Iterable[str]:
+    """The namespaces that hold most memory, and those with most pods that wait: half of each."""
+    kept: dict[str, None] = {}
+    for amounts in (granted, pending):
+        by_namespace: Counter[str] = Counter()
+        for (namespace, _), amount in amounts.items():
+            by_namespace[namespace] += amount
+        kept |= dict.fromkeys(name for name, _ in by_namespace.most_common(MAX_NAMESPACES // 2))
+    return kept

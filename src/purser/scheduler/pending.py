@@ -1,0 +1,96 @@
+"""Pods that ask for GPUs and wait, and why: for metrics."""
+
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+
+import msgspec
+
+from purser.core.dialects import DialectError
+from purser.core.kubernetes.reasons import ExplainedReason
+from purser.core.model import PodRequest
+from purser.core.pod.phases import phases
+from purser.kube import Informer
+from purser.kube.objects import Pod
+from purser.kube.pods import is_terminal
+from purser.scheduler.cache import ClusterCache
+
+
+class PendingReason(ExplainedReason):
+    """Why a pod waits that no node was refused for."""
+
+    KUBE_SCHEDULER = (
+        "KubeScheduler",
+        "Pod",
+        "Purser has not refused the pod: kube-scheduler's own filters refuse it, or it has just come.",
+        "Read the pod's FailedScheduling.",
+    )
+    INVALID_REQUEST = (
+        "InvalidRequest",
+        "Pod",
+        "What the pod asks for makes no sense.",
+        "Do what the pod's FailedScheduling says.",
+    )
+
+
+class PendingPod(msgspec.Struct, frozen=True):
+    """One pod that waits."""
+
+    namespace: str
+    gpus: int
+    """How many it asks for."""
+    reason: str = PendingReason.KUBE_SCHEDULER
+
+
+class PendingPods:
+    """Those that this scheduler places."""
+
+    def __init__(self, cache: ClusterCache) -> None:
+        self._cache = cache
+        self._pods: dict[str, PendingPod] = {}
+
+    def attach(self, pods: Informer[Pod]) -> None:
+        """Follow this informer."""
+        pods.add_handler(self.put_pod, lambda _, pod: self.put_pod(pod), self.remove_pod)
+
+    def put_pod(self, pod: Pod) -> None:
+        """A pod came, or changed: it may be bound by now."""
+        uid = pod.metadata.uid
+        waits = not pod.spec.node_name and not is_terminal(pod)
+        if not waits or pod.spec.scheduler_name != self._cache.scheduler_name:
+            self._pods.pop(uid, None)
+        elif uid not in self._pods:
+            reading = self._cache.readings.of(pod)
+            if reading.asks_for_devices:
+                gpus = 0
+                with suppress(DialectError):
+                    request = reading.request()
+                    gpus = 0 if request is None else _at_peak(request)
+                self._pods[uid] = PendingPod(pod.metadata.namespace, gpus)
+
+    def remove_pod(self, pod: Pod) -> None:
+        """It is gone."""
+        self._pods.pop(pod.metadata.uid, None)
+
+    def judged(self, uid: str, nodes_by_reason: Mapping[str, int]) -> None:
+        """kube-scheduler asked about it: on so many nodes it does not fit for each reason; it fits where there is none.
+        What most nodes lack is why it waits."""
+        pod = self._pods.get(uid)
+        if pod is not None:
+            reason = max(
+                sorted(nodes_by_reason), key=lambda each: nodes_by_reason[each], default=PendingReason.KUBE_SCHEDULER
+            )
+            self._pods[uid] = msgspec.structs.replace(pod, reason=reason)
+
+    def totals(self) -> tuple[Counter[tuple[str, str]], Counter[str]]:
+        """How many pods wait, by namespace and reason; how many GPUs they ask for, by namespace."""
+        pods: Counter[tuple[str, str]] = Counter()
+        gpus: Counter[str] = Counter()
+        for pod in self._pods.values():
+            pods[pod.namespace, pod.reason] += 1
+            gpus[pod.namespace] += pod.gpus
+        return pods, gpus
+
+
+def _at_peak(request: PodRequest) -> int:
+    return max(sum(each.devices.count for each in together) for together in phases(request.containers))
