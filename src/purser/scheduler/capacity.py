@@ -96,7 +96,7 @@ class CapacityMetrics:
             self._pending_gpus.labels(namespace).set(count)
 
 
-class Capacity:
+class CapacityCounter:
     """Counts, and counts again."""
 
     def __init__(self, cache: ClusterCache, extender: KubeExtender, registry: CollectorRegistry) -> None:

@@ -27,7 +27,7 @@ from purser.kube.resources import NAMESPACES, NODES, PODS
 from purser.kube.retrying import insist
 from purser.scheduler.binding import DoubleGrants
 from purser.scheduler.cache import RESOURCE_QUOTAS, ClusterCache, ResourceQuota, Topologies
-from purser.scheduler.capacity import Capacity
+from purser.scheduler.capacity import CapacityCounter
 from purser.scheduler.certificates_keeper import (
     CertificateKeeper,
     CertificateStore,
@@ -120,7 +120,7 @@ async def _serve(
             await _start_parts(parts, client, spawn)
             spawn(DoubleGrants(client, parts.cache, events, metrics, parts.may_bind).run())
             parts.extender.refresh()
-            capacity = Capacity(parts.cache, parts.extender, metrics.registry)
+            capacity = CapacityCounter(parts.cache, parts.extender, metrics.registry)
             spawn(client.failures.keep_going("capacity", capacity.run))
             keeper = await _start_keeper(settings, client, spawn)
             user = await _scheduler_user(settings.webhook, client)

@@ -5,7 +5,7 @@ from tests.unit.scheduler.extender_world import eventually, replica, server
 from purser.core.names import CORDONED_GPUS_ANNOTATION
 from purser.kube.resources import NODES, PODS
 from purser.scheduler import capacity
-from purser.scheduler.capacity import Capacity
+from purser.scheduler.capacity import CapacityCounter
 from purser.scheduler.pending import PendingReason
 
 
@@ -35,7 +35,7 @@ async def test_gpus_grants_and_waiting_pods_are_counted(monkeypatch):
         odd = await world.add_pod("odd", memory="16Gi")
         await world.filter(odd, "n1")
         await world.add_pod("new", memory=100)
-        counting = Capacity(world.cache, world.extender, world.metrics.registry)
+        counting = CapacityCounter(world.cache, world.extender, world.metrics.registry)
         await counting.count()
 
         def found(name):
