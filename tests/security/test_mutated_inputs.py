@@ -69,9 +69,9 @@ from purser.core.sharing import (
     NodeGpu,
     SharingError,
     advertised,
-    beyond_upstream,
     discovery_settings,
     plugin_settings,
+    unlike_upstream,
 )
 from purser.kube.codec import codec_of
 from purser.kube.errors import KubeError, error_from_response
@@ -285,7 +285,7 @@ PLUGIN_FILE = {
 
 def shared_by(data: bytes) -> None:
     file, _ = read_plugin_file(data)
-    beyond_upstream(file)
+    unlike_upstream(file)
     discovery_settings(file)
     plugin_settings(file)
     advertised([NodeGpu("g0", 0, "NVIDIA T4", 16), NodeGpu("g1", 1, "NVIDIA A100", 40)], file, MigStrategy.NONE)

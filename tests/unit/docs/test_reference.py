@@ -12,8 +12,9 @@ from tests.unit.core.features.test_upstream_labels import vgpu_config
 
 import purser.core.names
 import purser.operator.names
+from purser.core.device.gpus import FabricIds, NodeGpu, NodeMigDevice
 from purser.core.dialects import RESOURCES, policies, selectors
-from purser.core.features import FabricIds, LabelFacts, LabelledGpu, LabelledMig, labels_of
+from purser.core.features import LabelFacts, labels_of
 from purser.core.kubernetes.reasons import ExplainedReason
 from purser.core.sharing import MigStrategy
 from purser.operator.reasons import OperatorReason
@@ -175,9 +176,9 @@ def test_every_annotation_label_and_resource_in_the_code_is_on_the_page() -> Non
 
 def test_every_label_of_feature_discovery_is_on_the_page() -> None:
     listed = {name for rows in REFERENCE.LABELS.values() for name, _ in rows}
-    mig = LabelledMig(profile="1g.5gb", memory_mib=1, gi_slices=1, ci_slices=1)
-    gpu = LabelledGpu(model="T", memory_mib=1, compute_capability=(8, 0), fabric=FabricIds("cluster", 1))
-    cut = LabelledGpu(model="T", memory_mib=1, mig_enabled=True, migs=(mig,))
+    mig = NodeMigDevice(profile="1g.5gb", memory_mib=1, gi_slices=1, ci_slices=1)
+    gpu = NodeGpu(model="T", memory_mib=1, compute_capability=(8, 0), fabric=FabricIds("cluster", 1))
+    cut = NodeGpu(model="T", memory_mib=1, mig_enabled=True, migs=(mig,))
     made: set[str] = set()
     for gpus, strategy in (((gpu,), MigStrategy.NONE), ((cut,), MigStrategy.SINGLE), ((cut,), MigStrategy.MIXED)):
         facts = LabelFacts(

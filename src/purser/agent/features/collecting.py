@@ -6,7 +6,8 @@ from pathlib import Path
 from purser.agent.files import read_start
 from purser.agent.nvml.driver import DriverInfo, Gpu
 from purser.agent.sysfs import NVIDIA_VENDOR
-from purser.core.features import LabelFacts, LabelledGpu
+from purser.core.device.gpus import NodeGpu
+from purser.core.features import LabelFacts
 
 _MAX_BYTES = 4096
 """Of a file of sysfs: a whole PCI configuration space."""
@@ -27,23 +28,8 @@ def collect_facts(
     )
 
 
-def _gpu(gpu: Gpu, devices: Path) -> LabelledGpu:
-    is_cut = gpu.mig is not None and gpu.mig.enabled
-    return LabelledGpu(
-        model=gpu.name,
-        memory_mib=gpu.memory_mib,
-        compute_capability=_capability(gpu.compute_capability),
-        can_mig=gpu.mig is not None,
-        mig_enabled=is_cut,
-        migs=None if is_cut else (),
-        pci_class=_hexadecimal(_text(devices / gpu.pci_bus_id / "class")) if gpu.pci_bus_id else None,
-    )
-
-
-def _capability(dotted: str) -> tuple[int, int] | None:
-    major, _, minor = dotted.partition(".")
-    known = major.isdecimal() and minor.isdecimal() and int(major) > 0
-    return (int(major), int(minor)) if known else None
+def _gpu(gpu: Gpu, devices: Path) -> NodeGpu:
+    return gpu.as_node_gpu(_hexadecimal(_text(devices / gpu.pci_bus_id / "class")) if gpu.pci_bus_id else None)
 
 
 def _of_nvidia(devices: Path) -> list[Path]:

@@ -14,6 +14,7 @@ from purser.agent.nvml.driver import (
     Gpu,
     MigMode,
 )
+from purser.agent.nvml.migs import mig_devices
 from purser.core.health.signs import RecoveryAction, RemappedRows
 from purser.core.kubernetes.quantities import MIB
 
@@ -55,18 +56,21 @@ BRANDS = {
 def describe(calls: DeviceCalls, handle: Any, index: int, sysfs_root: Path) -> Gpu:
     """The static facts of a device, without links; what it lacks is in ``calls.fault``."""
     bus_id = calls.need(_pci_address, "nvmlDeviceGetPciInfo", handle) or ""
+    memory_mib = calls.need(_total_mib, "nvmlDeviceGetMemoryInfo", handle) or 0
+    mig = calls.ask(_mig_mode, "nvmlDeviceGetMigMode", handle)
     return Gpu(
         index=index,
         uuid=calls.need(str, "nvmlDeviceGetUUID", handle),
         name=calls.need(str, "nvmlDeviceGetName", handle) or "",
         minor=calls.ask(int, "nvmlDeviceGetMinorNumber", handle),
-        memory_mib=calls.need(_total_mib, "nvmlDeviceGetMemoryInfo", handle) or 0,
+        memory_mib=memory_mib,
         pci_bus_id=bus_id,
         numa_node=sysfs.numa_node(bus_id, sysfs_root) if bus_id else None,
         compute_capability=calls.ask(_dotted, "nvmlDeviceGetCudaComputeCapability", handle) or "",
         architecture=calls.ask(_architecture, "nvmlDeviceGetArchitecture", handle) or "",
         brand=calls.ask(_brand, "nvmlDeviceGetBrand", handle) or "",
-        mig=calls.ask(_mig_mode, "nvmlDeviceGetMigMode", handle),
+        mig=mig,
+        migs=mig_devices(calls, handle, memory_mib) if mig is not None and mig.enabled else (),
     )
 
 

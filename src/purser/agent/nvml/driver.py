@@ -8,6 +8,7 @@ from typing import Protocol
 
 import msgspec
 
+from purser.core.device.gpus import NodeGpu, NodeMigDevice
 from purser.core.health.signs import DeviceFault, RecoveryAction, RemappedRows
 from purser.core.model import Link
 
@@ -59,9 +60,32 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     brand: str = ""
     mig: MigMode | None = None
     """None where the GPU knows no MIG."""
+    migs: tuple[NodeMigDevice, ...] = ()
+    """Its MIG devices."""
     links: tuple[Link, ...] = ()
     watches_xids: bool = False
     """Whether the driver reports this GPU's Xid errors through `Driver.wait_event`."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it is in MIG mode, and so of no use but as MIG devices."""
+        return self.mig is not None and self.mig.enabled
+
+    def as_node_gpu(self, pci_class: int | None = None) -> NodeGpu:
+        """What devices of kubelet and labels of the node are made of."""
+        major, _, minor = self.compute_capability.partition(".")
+        is_known = major.isdecimal() and minor.isdecimal() and int(major) > 0
+        return NodeGpu(
+            uuid=self.uuid or "",
+            index=self.index,
+            model=self.name,
+            memory_mib=self.memory_mib,
+            compute_capability=(int(major), int(minor)) if is_known else None,
+            can_mig=self.mig is not None,
+            mig_enabled=self.is_cut,
+            migs=self.migs,
+            pci_class=pci_class,
+        )
 
 
 class ComputeProcess(msgspec.Struct, frozen=True):

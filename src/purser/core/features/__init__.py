@@ -1,10 +1,7 @@
 """Feature discovery: facts of a node in, the labels of NVIDIA's GPU feature discovery out."""
 
 from purser.core.features.facts import (
-    FabricIds,
     LabelFacts,
-    LabelledGpu,
-    LabelledMig,
     NodeSharing,
     Replicated,
     sharing_of,
@@ -17,10 +14,7 @@ __all__ = [
     "FEATURE_LABELS",
     "FEATURE_LABEL_PREFIXES",
     "TIMESTAMP_LABEL",
-    "FabricIds",
     "LabelFacts",
-    "LabelledGpu",
-    "LabelledMig",
     "Labels",
     "NodeSharing",
     "Replicated",

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from purser.core.device.gpus import NodeGpu
 from purser.core.sharing import MigStrategy, PluginFile, SharingStrategy, active
 
 
@@ -41,50 +42,10 @@ def sharing_of(file: PluginFile) -> NodeSharing:
     return NodeSharing(kind, resources)
 
 
-class LabelledMig(msgspec.Struct, frozen=True, kw_only=True):
-    """A MIG device."""
-
-    profile: str
-    """As NVML and nvidia-smi have it: ``1g.10gb+me``."""
-    memory_mib: int
-    gi_slices: int
-    ci_slices: int
-    multiprocessors: int = 0
-    copy_engines: int = 0
-    decoders: int = 0
-    encoders: int = 0
-    jpeg_engines: int = 0
-    ofa_engines: int = 0
-
-
-class FabricIds(msgspec.Struct, frozen=True):
-    """Which NVLink domain a GPU has joined."""
-
-    cluster_uuid: str
-    clique: int
-
-
-class LabelledGpu(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU, whole or cut by MIG."""
-
-    model: str
-    """NVML's name of it."""
-    memory_mib: int = 0
-    compute_capability: tuple[int, int] | None = None
-    can_mig: bool = False
-    mig_enabled: bool = False
-    migs: tuple[LabelledMig, ...] | None = ()
-    """None: its MIG devices are not known."""
-    pci_class: int | None = None
-    """With subclass and interface: 0x030200. None: not known."""
-    fabric: FabricIds | None = None
-    """None: it has joined none."""
-
-
 class LabelFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A node."""
 
-    gpus: tuple[LabelledGpu, ...] = ()
+    gpus: tuple[NodeGpu, ...] = ()
     driver_version: str = ""
     cuda_version: str = ""
     """Newest that the driver supports: ``12.4``."""

@@ -1,11 +1,11 @@
 """The labels of what a node offers: whole GPUs, and MIG devices by the node's strategy."""
 
 from collections import Counter
-from collections.abc import Sequence
 
+from purser.core.device.gpus import NodeGpu, NodeMigDevice
 from purser.core.device.resources import mig_resource
-from purser.core.features.facts import LabelFacts, LabelledGpu, LabelledMig, NodeSharing, Replicated
-from purser.core.features.values import Labels, LabelTrouble, label_value
+from purser.core.features.facts import LabelFacts, NodeSharing, Replicated
+from purser.core.features.values import Labels, label_value
 from purser.core.names import GPU_RESOURCE, MODEL_LABEL_PREFIX
 from purser.core.sharing import MigStrategy, SharingStrategy
 
@@ -35,7 +35,7 @@ _FAMILIES = (
 
 
 def resource_labels(node: LabelFacts) -> Labels:
-    """All of them. Raises `LabelTrouble` where a strategy asks for MIG devices that nobody knows."""
+    """All of them."""
     labels = _of_whole_gpus(node)
     if node.mig_strategy is MigStrategy.NONE:
         return labels
@@ -76,7 +76,7 @@ def _of_single(node: LabelFacts) -> Labels:
     cut = [gpu for gpu in node.gpus if gpu.mig_enabled]
     if not cut:
         return {}
-    found = [_migs(gpu) for gpu in cut]
+    found = [gpu.migs for gpu in cut]
     kinds = {mig.profile for migs in found for mig in migs}
     if not all(found) or len(cut) < len(node.gpus) or len(kinds) != 1:
         return {
@@ -91,10 +91,10 @@ def _of_single(node: LabelFacts) -> Labels:
 
 def _of_mixed(node: LabelFacts) -> Labels:
     """Those of each profile, beside the GPUs'."""
-    first: dict[str, tuple[LabelledGpu, LabelledMig]] = {}
+    first: dict[str, tuple[NodeGpu, NodeMigDevice]] = {}
     counts = Counter[str]()
     for gpu in node.gpus:
-        for mig in _migs(gpu) if gpu.mig_enabled else ():
+        for mig in gpu.migs if gpu.mig_enabled else ():
             resource = mig_resource(mig.profile)
             first.setdefault(resource, (gpu, mig))
             counts[resource] += 1
@@ -104,7 +104,7 @@ def _of_mixed(node: LabelFacts) -> Labels:
     return labels
 
 
-def _of_migs(resource: str, sharing: NodeSharing, count: int, gpu: LabelledGpu, mig: LabelledMig) -> Labels:
+def _of_migs(resource: str, sharing: NodeSharing, count: int, gpu: NodeGpu, mig: NodeMigDevice) -> Labels:
     """Of equal MIG devices; of MIG devices that differ in engines alone, one speaks for all."""
     told = {
         "memory": mig.memory_mib,
@@ -133,9 +133,3 @@ def _base(resource: str, sharing: NodeSharing | None, count: int, model: str, en
         f"{resource}.replicas": str(replicated.replicas),
         f"{resource}.sharing-strategy": sharing.strategy if sharing and is_shared else SharingStrategy.NONE,
     }
-
-
-def _migs(gpu: LabelledGpu) -> Sequence[LabelledMig]:
-    if gpu.migs is None:
-        raise LabelTrouble("the MIG devices of the node's GPUs are not known")
-    return gpu.migs

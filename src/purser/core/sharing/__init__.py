@@ -5,19 +5,16 @@ it. Pure.
 `plugin_settings` what holds of options, variables and file (`settings`), and `advertised` which kubelet resources come
 of it, with how many replicas (`advertised`).
 
-Not here: reading texts and folders, MPS daemons, and who gets which replica, which is decided as for any share. No
-part goes by the file yet: of all this only the words of strategies and `mig_resource` are in use, for labels.
+Not here: reading texts and folders, MPS daemons, and who gets which replica, which is decided as for any share.
 """
 
 from purser.core.sharing.advertised import (
     AdvertisedDevice,
-    NodeGpu,
-    NodeMigDevice,
     active,
     advertised,
-    asks_for_too_many,
-    beyond_upstream,
+    is_one_each,
     mps_clients,
+    unlike_upstream,
 )
 from purser.core.sharing.chosen import CONFIG_LABEL, ConfigFallback, chosen_config
 from purser.core.sharing.file import PluginFile, SharingError, plugin_file
@@ -35,19 +32,17 @@ __all__ = [
     "ConfigFallback",
     "FeatureDiscoverySettings",
     "MigStrategy",
-    "NodeGpu",
-    "NodeMigDevice",
     "PluginFile",
     "PluginSettings",
     "SharingError",
     "SharingStrategy",
     "active",
     "advertised",
-    "asks_for_too_many",
-    "beyond_upstream",
     "chosen_config",
     "discovery_settings",
+    "is_one_each",
     "mps_clients",
     "plugin_file",
     "plugin_settings",
+    "unlike_upstream",
 ]

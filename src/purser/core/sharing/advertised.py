@@ -1,17 +1,18 @@
 """The kubelet resources that a node's GPUs become by the file: which devices, as how many replicas, with which ids.
 
 The rules are those of k8s-device-plugin's internal/rm. What its releases read and then set aside with a warning
-(``resources``, ``rename`` and ``devices`` of a replicated resource), Purser does, by the same rules: `beyond_upstream`
+(``resources``, ``rename`` and ``devices`` of a replicated resource), Purser does, by the same rules: `unlike_upstream`
 says where a file has that. Two things are stricter: no device is replicated by two entries, where upstream hands it out
-twice; and MIG devices stand in the order of their indexes, where upstream takes any.
+twice; and MIG devices stand in the order of their indexes, where upstream takes any. Names that nobody would know for
+a GPU's (`purser.core.device.resources`) are passed over, as upstream does with all of them.
 """
 
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from purser.core.device.ids import slot_ids
-from purser.core.device.resources import mig_resource
+from purser.core.device.gpus import NodeGpu, NodeMigDevice
+from purser.core.device.resources import is_gpu_resource, mig_resource
 from purser.core.sharing.file import (
     FILE,
     PREFIX,
@@ -31,31 +32,6 @@ VOLTA = (7, 0)
 """NVIDIA's plugin takes 7.5 for it, and gives a V100 16 clients."""
 
 
-class NodeMigDevice(msgspec.Struct, frozen=True):
-    """A MIG device of a GPU."""
-
-    uuid: str
-    profile: str
-    """``1g.5gb``; of one that shares its GPU instance with others ``1c.2g.10gb``."""
-    memory_mib: int
-
-
-class NodeGpu(msgspec.Struct, frozen=True):
-    """A GPU of the node."""
-
-    uuid: str
-    index: int
-    """NVML's."""
-    model: str
-    """Product name as NVML gives it."""
-    memory_mib: int
-    compute_capability: str = ""
-    """``8.0``; empty: not known."""
-    mig_enabled: bool = False
-    migs: tuple[NodeMigDevice, ...] = ()
-    """By their indexes."""
-
-
 class AdvertisedDevice(msgspec.Struct, frozen=True):
     """A device as kubelet is to hear of it."""
 
@@ -68,17 +44,7 @@ class AdvertisedDevice(msgspec.Struct, frozen=True):
     """uuid of the GPU, of a MIG device."""
     sharing: SharingStrategy = SharingStrategy.NONE
     replicas: int = 1
-    compute_capability: str = ""
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """What kubelet knows it as: its uuid, or ``<uuid>::<n>`` for each replica."""
-        return (self.uuid,) if self.sharing is SharingStrategy.NONE else slot_ids(self.uuid, self.replicas)
-
-    @property
-    def replica_mib(self) -> int:
-        """What one replica has of the memory; with MPS it is the limit, with time-slicing nobody is held to it."""
-        return self.memory_mib // self.replicas
+    compute_capability: tuple[int, int] | None = None
 
 
 def active(sharing: Sharing) -> tuple[SharingStrategy, Replicas | None]:
@@ -88,13 +54,12 @@ def active(sharing: Sharing) -> tuple[SharingStrategy, Replicas | None]:
     return (SharingStrategy.TIME_SLICING if sharing.time_slicing else SharingStrategy.NONE), sharing.time_slicing
 
 
-def asks_for_too_many(sharing: Sharing, device: AdvertisedDevice, asked: int) -> bool:
-    """Whether a container that asks for so many of the device's resource is to be refused: more than one replica is no
-    more of the GPU. ``failRequestsGreaterThanOne`` holds by default with MPS, and does not with time-slicing."""
+def is_one_each(sharing: Sharing) -> bool:
+    """Whether a container gets no second replica, which is no more of the GPU: ``failRequestsGreaterThanOne``, which
+    holds by default with MPS, and does not with time-slicing."""
     strategy, replicas = active(sharing)
     said = replicas.fail_requests_greater_than_one if replicas else None
-    fails = said if said is not None else strategy is SharingStrategy.MPS
-    return device.sharing is not SharingStrategy.NONE and asked > 1 and fails
+    return said if said is not None else strategy is SharingStrategy.MPS
 
 
 def advertised(gpus: Iterable[NodeGpu], file: PluginFile, strategy: MigStrategy) -> tuple[AdvertisedDevice, ...]:
@@ -123,12 +88,14 @@ def _replicated(
     if entry is None:
         return device
     name = replicas.advertised_as(entry)
+    if not is_gpu_resource(name):
+        name = replicas.by_default(entry)
     return msgspec.structs.replace(device, resource=name, sharing=way, replicas=entry.replicas)
 
 
-def beyond_upstream(file: PluginFile) -> tuple[str, ...]:
+def unlike_upstream(file: PluginFile) -> tuple[str, ...]:
     """What the file asks for that NVIDIA's plugin sets aside and Purser does, a sentence each: whoever comes from there
-    finds resources under other names."""
+    finds resources under other names. And the names that Purser passes over as well."""
     _, replicas = active(file.sharing)
     entries = replicas.resources if replicas else ()
     said = (
@@ -137,7 +104,14 @@ def beyond_upstream(file: PluginFile) -> tuple[str, ...]:
         ("devices", any(each.devices != "all" for each in entries)),
     )
     told = "is followed here, which NVIDIA's plugin reads and ignores"
-    return tuple(f"{FILE}: {key} {told}" for key, is_there in said if is_there)
+    names = {rule.name for rule in (*file.resources.gpus, *file.resources.mig)} | {
+        e.rename for e in entries if e.rename
+    }
+    odd = sorted(name for name in names if not is_gpu_resource(name))
+    return (
+        *(f"{FILE}: {key} {told}" for key, is_there in said if is_there),
+        *(f"{FILE}: resource {name} is passed over: write nvidia.com/gpu.NAME or nvidia.com/mig-NAME" for name in odd),
+    )
 
 
 def _named(gpus: Sequence[NodeGpu], file: PluginFile, strategy: MigStrategy) -> tuple[AdvertisedDevice, ...]:
@@ -176,7 +150,7 @@ def _check_mig(gpus: Sequence[NodeGpu], strategy: MigStrategy) -> None:
 
 
 def _first(rules: Iterable[Named], text: str) -> str:
-    return next((rule.name for rule in rules if rule.matches(text)), "")
+    return next((rule.name for rule in rules if rule.matches(text) and is_gpu_resource(rule.name)), "")
 
 
 def _mig_resource(mig: NodeMigDevice, strategy: MigStrategy, index: str) -> str:
@@ -207,9 +181,6 @@ def _check_mps(way: SharingStrategy, entry: ReplicatedResource, device: Advertis
         raise SharingError(f"{where} makes {entry.replicas} replicas, and MPS on GPU {device.index} has {most} clients")
 
 
-def mps_clients(compute_capability: str) -> int:
+def mps_clients(compute_capability: tuple[int, int] | None) -> int:
     """How many clients an MPS server has room for on such a GPU; where it is not known, the fewest."""
-    major, _, minor = compute_capability.partition(".")
-    if not (major.isdecimal() and minor.isdecimal()):
-        return MPS_CLIENTS_BEFORE_VOLTA
-    return MPS_CLIENTS if (int(major), int(minor)) >= VOLTA else MPS_CLIENTS_BEFORE_VOLTA
+    return MPS_CLIENTS if compute_capability is not None and compute_capability >= VOLTA else MPS_CLIENTS_BEFORE_VOLTA

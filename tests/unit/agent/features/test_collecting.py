@@ -7,7 +7,8 @@ from tests.unit.core.features.test_upstream_labels import vgpu_config
 
 from purser.agent.features.collecting import collect_facts
 from purser.agent.nvml.driver import DriverInfo, Gpu, MigMode
-from purser.core.features import LabelFacts, LabelledGpu
+from purser.core.device.gpus import NodeGpu
+from purser.core.features import LabelFacts
 
 INFO = DriverInfo(version="550.54.14", cuda_version="12.4")
 T4 = Gpu(index=0, name="Tesla T4", memory_mib=15360, pci_bus_id="0000:07:00.0", compute_capability="7.5")
@@ -27,7 +28,7 @@ def test_driver_and_sysfs_together(tmp_path):
     (tmp_path / "class/dmi/id").mkdir(parents=True)
     (tmp_path / "class/dmi/id/product_name").write_text("PowerEdge R750xa\n")
     assert collect_facts([T4], INFO, tmp_path, None, 7) == LabelFacts(
-        gpus=(LabelledGpu(model="Tesla T4", memory_mib=15360, compute_capability=(7, 5), pci_class=0x030200),),
+        gpus=(NodeGpu(model="Tesla T4", memory_mib=15360, compute_capability=(7, 5), pci_class=0x030200),),
         driver_version="550.54.14",
         cuda_version="12.4",
         machine="PowerEdge R750xa",
@@ -62,11 +63,11 @@ def test_gpus_that_never_told_what_they_are_do_not_count(tmp_path):
 @pytest.mark.parametrize(
     ("mode", "told"),
     [
-        (None, (False, False, ())),
-        (MigMode(enabled=False, pending=True), (True, False, ())),
-        (MigMode(enabled=True, pending=True), (True, True, None)),
+        (None, (False, False)),
+        (MigMode(enabled=False, pending=True), (True, False)),
+        (MigMode(enabled=True, pending=True), (True, True)),
     ],
 )
 def test_what_the_driver_tells_of_mig(tmp_path, mode, told):
     [gpu] = collect_facts([Gpu(index=0, name="NVIDIA H100", mig=mode)], INFO, tmp_path, None, None).gpus
-    assert (gpu.can_mig, gpu.mig_enabled, gpu.migs) == told
+    assert (gpu.can_mig, gpu.mig_enabled) == told

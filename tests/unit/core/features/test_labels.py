@@ -7,11 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tiers import examples
 
+from purser.core.device.gpus import FabricIds, NodeGpu, NodeMigDevice
 from purser.core.features import (
-    FabricIds,
     LabelFacts,
-    LabelledGpu,
-    LabelledMig,
     Replicated,
     changes,
     is_feature_label,
@@ -24,12 +22,12 @@ from purser.core.features.values import LabelTrouble, is_label, label_value
 from purser.core.features.vgpu import VgpuHost, vgpu_host
 from purser.core.sharing import MigStrategy, SharingStrategy, plugin_file
 
-L4, T4 = (LabelledGpu(model=model, memory_mib=1) for model in ("NVIDIA L4", "Tesla T4"))
+L4, T4 = (NodeGpu(model=model, memory_mib=1) for model in ("NVIDIA L4", "Tesla T4"))
 CLUSTER = "7b968a6d-c8aa-45e1-9e07-e1e51be99c31"
 
 
-def joined(clique: int, cluster: str = CLUSTER) -> LabelledGpu:
-    return LabelledGpu(model="NVIDIA GB200", fabric=FabricIds(cluster, clique))
+def joined(clique: int, cluster: str = CLUSTER) -> NodeGpu:
+    return NodeGpu(model="NVIDIA GB200", fabric=FabricIds(cluster, clique))
 
 
 @pytest.mark.parametrize(
@@ -40,14 +38,14 @@ def joined(clique: int, cluster: str = CLUSTER) -> LabelledGpu:
         pytest.param([T4, L4], "NVIDIA-L4", "1", id="of as many, the first by name"),
     ],
 )
-def test_one_model_of_several_is_the_product(gpus: list[LabelledGpu], product: str, count: str) -> None:
+def test_one_model_of_several_is_the_product(gpus: list[NodeGpu], product: str, count: str) -> None:
     labels = resource_labels(LabelFacts(gpus=tuple(gpus)))
     assert (labels["nvidia.com/gpu.product"], labels["nvidia.com/gpu.count"]) == (product, count)
 
 
 def test_every_model_of_a_node_is_listed() -> None:
     whole = "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition"
-    node = LabelFacts(gpus=(L4, T4, T4, LabelledGpu(model=whole), LabelledGpu(model="")))
+    node = LabelFacts(gpus=(L4, T4, T4, NodeGpu(model=whole), NodeGpu(model="")))
     assert model_labels(node) == {
         "gpu.purser.dev/NVIDIA-L4": "1",
         "gpu.purser.dev/Tesla-T4": "2",
@@ -78,7 +76,7 @@ def test_family_by_compute_capability(capability: tuple[int, int], name: str) ->
         ([L4], None),
     ],
 )
-def test_the_one_clique_of_a_node(gpus: list[LabelledGpu], clique: str | None) -> None:
+def test_the_one_clique_of_a_node(gpus: list[NodeGpu], clique: str | None) -> None:
     assert clique_labels(LabelFacts(gpus=tuple(gpus))) == ({} if clique is None else {"nvidia.com/gpu.clique": clique})
 
 
@@ -121,21 +119,10 @@ def test_what_a_long_name_ends_with_is_kept() -> None:
 
 
 def test_profiles_with_extensions_are_named_as_resources_are() -> None:
-    migs = (LabelledMig(profile="1g.10gb+me", memory_mib=9728, gi_slices=1, ci_slices=1),)
-    gpu = LabelledGpu(model="NVIDIA H100", can_mig=True, mig_enabled=True, migs=migs)
+    migs = (NodeMigDevice(profile="1g.10gb+me", memory_mib=9728, gi_slices=1, ci_slices=1),)
+    gpu = NodeGpu(model="NVIDIA H100", can_mig=True, mig_enabled=True, migs=migs)
     labels = resource_labels(LabelFacts(gpus=(gpu,), mig_strategy=MigStrategy.MIXED))
     assert labels["nvidia.com/mig-1g.10gb.me.product"] == "NVIDIA-H100-MIG-1g.10gb.me"
-
-
-@pytest.mark.parametrize("strategy", [MigStrategy.SINGLE, MigStrategy.MIXED])
-def test_mig_devices_of_which_nobody_knows_are_not_guessed(strategy: MigStrategy) -> None:
-    gpu = LabelledGpu(model="NVIDIA H100", can_mig=True, mig_enabled=True, migs=None)
-    labels, troubles = labels_of(
-        LabelFacts(gpus=(gpu,), mig_strategy=strategy, driver_version="550.1", cuda_version="12.4")
-    )
-    assert troubles == ("the MIG devices of the node's GPUs are not known",)
-    assert labels["nvidia.com/mig.capable"] == "true"
-    assert "nvidia.com/gpu.product" not in labels
 
 
 def test_a_node_without_gpus_has_no_labels_of_gpus() -> None:
@@ -250,12 +237,12 @@ def test_a_configuration_that_does_not_tell_is_trouble(space: bytes) -> None:
 
 words = st.text("aZ09-_. +/(é", max_size=80)
 gpus = st.builds(
-    LabelledGpu,
+    NodeGpu,
     model=words,
     mig_enabled=st.booleans(),
     migs=st.lists(
         st.builds(
-            LabelledMig,
+            NodeMigDevice,
             profile=words,
             memory_mib=st.just(1),
             gi_slices=st.just(1),

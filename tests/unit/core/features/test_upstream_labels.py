@@ -9,22 +9,23 @@ import re
 
 import pytest
 
-from purser.core.features import LabelFacts, LabelledGpu, LabelledMig, NodeSharing, Replicated, labels_of
+from purser.core.device.gpus import NodeGpu, NodeMigDevice
+from purser.core.features import LabelFacts, NodeSharing, Replicated, labels_of
 from purser.core.features.labels import mig_capable_labels, mode_labels, mps_labels
 from purser.core.features.resources import resource_labels
 from purser.core.features.values import LabelTrouble
 from purser.core.sharing import MigStrategy, SharingStrategy
 
 GPU = "nvidia.com/gpu"
-FULL = LabelledGpu(model="MOCKMODEL", memory_mib=300, compute_capability=(8, 0), pci_class=0)
+FULL = NodeGpu(model="MOCKMODEL", memory_mib=300, compute_capability=(8, 0), pci_class=0)
 
 
-def cut(*migs: LabelledMig) -> LabelledGpu:
-    return LabelledGpu(model="MOCKMODEL", memory_mib=300, can_mig=True, mig_enabled=True, migs=migs, pci_class=0)
+def cut(*migs: NodeMigDevice) -> NodeGpu:
+    return NodeGpu(model="MOCKMODEL", memory_mib=300, can_mig=True, mig_enabled=True, migs=migs, pci_class=0)
 
 
-def mig(gi: int, ci: int, memory: int, **engines: int) -> LabelledMig:
-    return LabelledMig(profile=f"{gi}g.{memory}gb", memory_mib=memory, gi_slices=gi, ci_slices=ci, **engines)
+def mig(gi: int, ci: int, memory: int, **engines: int) -> NodeMigDevice:
+    return NodeMigDevice(profile=f"{gi}g.{memory}gb", memory_mib=memory, gi_slices=gi, ci_slices=ci, **engines)
 
 
 def sharing(kind: str = "none", **resources: int) -> NodeSharing:
@@ -155,7 +156,7 @@ RESOURCE_CASES = [
 
 @pytest.mark.parametrize(("strategy", "gpus", "shared", "expected"), RESOURCE_CASES)
 def test_labels_of_gpus_and_mig_devices(
-    strategy: str, gpus: list[LabelledGpu], shared: NodeSharing, expected: dict[str, str]
+    strategy: str, gpus: list[NodeGpu], shared: NodeSharing, expected: dict[str, str]
 ) -> None:
     node = LabelFacts(gpus=tuple(gpus), mig_strategy=MigStrategy(strategy), sharing=shared)
     assert resource_labels(node) == expected
@@ -164,7 +165,7 @@ def test_labels_of_gpus_and_mig_devices(
 @pytest.mark.parametrize(
     ("gpus", "capable"), [([FULL], "false"), ([FULL, FULL], "false"), ([cut()], "true"), ([FULL, cut()], "true")]
 )
-def test_whether_a_gpu_can_mig(gpus: list[LabelledGpu], capable: str) -> None:
+def test_whether_a_gpu_can_mig(gpus: list[NodeGpu], capable: str) -> None:
     assert mig_capable_labels(LabelFacts(gpus=tuple(gpus))) == {"nvidia.com/mig.capable": capable}
 
 
@@ -201,7 +202,7 @@ def test_no_mps_on_mig() -> None:
     ],
 )
 def test_mode_by_pci_class(classes: list[int | None], mode: str) -> None:
-    gpus = tuple(LabelledGpu(model="any", pci_class=each) for each in classes)
+    gpus = tuple(NodeGpu(model="any", pci_class=each) for each in classes)
     assert mode_labels(LabelFacts(gpus=gpus)) == {"nvidia.com/gpu.mode": mode}
 
 
@@ -271,7 +272,7 @@ def vgpu_config() -> bytes:
 
 
 @pytest.mark.parametrize(("strategy", "gpus", "more"), OUTPUTS)
-def test_a_whole_node(strategy: str, gpus: list[LabelledGpu], more: dict[str, str]) -> None:
+def test_a_whole_node(strategy: str, gpus: list[NodeGpu], more: dict[str, str]) -> None:
     facts = LabelFacts(
         gpus=tuple(gpus),
         driver_version="400.300",

@@ -4,18 +4,16 @@ from typing import Any
 
 import pytest
 
+from purser.core.device.gpus import NodeGpu, NodeMigDevice
 from purser.core.sharing import (
-    AdvertisedDevice,
     MigStrategy,
-    NodeGpu,
-    NodeMigDevice,
     SharingError,
     SharingStrategy,
     advertised,
-    asks_for_too_many,
-    beyond_upstream,
+    is_one_each,
     mps_clients,
     plugin_file,
+    unlike_upstream,
 )
 
 NONE, SINGLE, MIXED = MigStrategy.NONE, MigStrategy.SINGLE, MigStrategy.MIXED
@@ -23,10 +21,18 @@ A100 = "NVIDIA A100-SXM4-40GB"
 SECOND = "GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c161"
 
 
-def gpu(index: int, *profiles: str, mig: bool = False, model: str = A100, cc: str = "8.0") -> NodeGpu:
-    migs = tuple(NodeMigDevice(f"m{index}{at}", each, 4864) for at, each in enumerate(profiles))
+def gpu(index: int, *profiles: str, mig: bool = False, model: str = A100, cc: tuple[int, int] = (8, 0)) -> NodeGpu:
+    migs = tuple(NodeMigDevice(uuid=f"m{index}{at}", profile=each, memory_mib=4864) for at, each in enumerate(profiles))
     uuid = SECOND if index == 1 else f"g{index}"
-    return NodeGpu(uuid, index, model, 40960, cc, mig_enabled=mig or bool(profiles), migs=migs)
+    return NodeGpu(
+        uuid=uuid,
+        index=index,
+        model=model,
+        memory_mib=40960,
+        compute_capability=cc,
+        mig_enabled=mig or bool(profiles),
+        migs=migs,
+    )
 
 
 def shared(*entries: dict[str, Any], way: str = "timeSlicing", **more: Any) -> dict[str, Any]:
@@ -46,8 +52,8 @@ MPS_3 = shared({"name": "gpu", "replicas": 3}, way="mps")
 BOTH_WAYS = {"sharing": {**shared(TWO)["sharing"], **MPS_3["sharing"]}}
 FIRST_AND_SECOND = shared({**TWO, "devices": [0]}, {"name": "gpu", "replicas": 5, "devices": [1]})
 SMALL_MIG = shared({"name": "mig-1g.5gb", "replicas": 4}, renameByDefault=True)
-T4 = {"resources": {"gpus": [{"pattern": "*T4", "name": "t4"}]}}
-PART = {"resources": {"mig": [{"pattern": "1c.*", "name": "part"}]}}
+T4 = {"resources": {"gpus": [{"pattern": "*T4", "name": "t4"}, {"pattern": "*T4", "name": "gpu-t4"}]}}
+PART = {"resources": {"mig": [{"pattern": "1c.*", "name": "mig-part"}]}}
 
 
 @pytest.mark.parametrize(
@@ -57,7 +63,8 @@ PART = {"resources": {"mig": [{"pattern": "1c.*", "name": "part"}]}}
         ([], shared(TWO), NONE, ""),
         ([gpu(0), gpu(1)], shared(TWO), NONE, "gpu=0*2 gpu=1*2"),
         ([gpu(0)], shared(TWO, renameByDefault=True), NONE, "gpu.shared=0*2"),
-        ([gpu(0)], shared({**TWO, "rename": "slice"}, renameByDefault=True), NONE, "slice=0*2"),
+        ([gpu(0)], shared({**TWO, "rename": "gpu.slice"}, renameByDefault=True), NONE, "gpu.slice=0*2"),
+        ([gpu(0)], shared({**TWO, "rename": "slice"}, renameByDefault=True), NONE, "gpu.shared=0*2"),
         ([gpu(0), gpu(1)], shared({**TWO, "devices": 1}, renameByDefault=True), NONE, "gpu.shared=0*2 gpu=1*1"),
         ([gpu(0), gpu(1)], shared({**TWO, "devices": [1, SECOND, "1"]}), NONE, "gpu=0*1 gpu=1*2"),
         ([gpu(0)], shared({"name": "other", "replicas": 3, "devices": [7]}), NONE, "gpu=0*1"),
@@ -74,8 +81,8 @@ PART = {"resources": {"mig": [{"pattern": "1c.*", "name": "part"}]}}
         ([gpu(0, "1g.24gb-me")], None, MIXED, "mig-1g.24gb-me=0:0*1"),
         ([gpu(0, "3g.20gb", "1g.5gb")], SMALL_MIG, MIXED, "mig-3g.20gb=0:0*1 mig-1g.5gb.shared=0:1*4"),
         ([gpu(0, "1g.5gb", "1g.5gb")], shared({**TWO, "devices": ["0:1"]}), SINGLE, "gpu=0:0*1 gpu=0:1*2"),
-        ([gpu(0), gpu(1, model="NVIDIA T4")], T4, NONE, "gpu=0*1 t4=1*1"),
-        ([gpu(0, "1c.2g.10gb")], PART, MIXED, "part=0:0*1"),
+        ([gpu(0), gpu(1, model="NVIDIA T4")], T4, NONE, "gpu=0*1 gpu-t4=1*1"),
+        ([gpu(0, "1c.2g.10gb")], PART, MIXED, "mig-part=0:0*1"),
         ([gpu(0), gpu(1)], BOTH_WAYS, NONE, "gpu=0*3 gpu=1*3"),
     ],
 )
@@ -95,7 +102,7 @@ def test_resources(gpus: list[NodeGpu], file: Any, strategy: MigStrategy, resour
         ([gpu(0, "1c.2g.10gb")], None, MIXED, "1c.2g.10gb, a part"),
         ([gpu(0, "1g.5gb")], shared(TWO, way="mps"), SINGLE, "mps shares whole GPUs"),
         ([gpu(0)], shared({"name": "gpu", "replicas": 49}, way="mps"), NONE, "49 replicas, and MPS on GPU 0 has 48"),
-        ([gpu(0, cc="6.1")], shared({"name": "gpu", "replicas": 17}, way="mps"), NONE, "17 replicas.* 16 clients"),
+        ([gpu(0, cc=(6, 1))], shared({"name": "gpu", "replicas": 17}, way="mps"), NONE, "17 replicas.* 16 clients"),
     ],
 )
 def test_what_does_not_go_together(gpus: list[NodeGpu], file: Any, strategy: MigStrategy, complaint: str) -> None:
@@ -103,46 +110,39 @@ def test_what_does_not_go_together(gpus: list[NodeGpu], file: Any, strategy: Mig
         told(gpus, file, strategy)
 
 
-def test_ids_and_what_a_replica_has() -> None:
-    (whole,) = advertised([gpu(0)], plugin_file(None)[0], NONE)
+def test_how_devices_are_shared_and_of_which_gpu_they_are() -> None:
     (sliced,) = advertised([gpu(0)], plugin_file(shared({"name": "gpu", "replicas": 3}))[0], NONE)
-    assert (whole.ids, whole.replica_mib) == (("g0",), 40960)
-    assert (sliced.ids, sliced.replica_mib) == (("g0::0", "g0::1", "g0::2"), 13653)
     assert sliced.sharing is SharingStrategy.TIME_SLICING
     (mig,) = advertised([gpu(0, "1g.5gb")], plugin_file(None)[0], MIXED)
-    assert (mig.ids, mig.parent) == (("m00",), "g0")
+    assert (mig.uuid, mig.parent, mig.sharing) == ("m00", "g0", SharingStrategy.NONE)
 
 
 @pytest.mark.parametrize(
-    ("file", "asked", "refused"),
+    ("file", "one_each"),
     [
-        (None, 2, False),
-        (shared(TWO), 2, False),
-        (shared(TWO, failRequestsGreaterThanOne=True), 2, True),
-        (shared(TWO, failRequestsGreaterThanOne=True), 1, False),
-        (shared(TWO, way="mps"), 2, True),
-        (shared(TWO, way="mps", failRequestsGreaterThanOne=False), 2, False),
+        (None, False),
+        (shared(TWO), False),
+        (shared(TWO, failRequestsGreaterThanOne=True), True),
+        (shared(TWO, way="mps"), True),
+        (shared(TWO, way="mps", failRequestsGreaterThanOne=False), False),
     ],
 )
-def test_more_than_one_replica_of_a_container(file: Any, asked: int, refused: bool) -> None:
-    read = plugin_file(file)[0]
-    (device,) = advertised([gpu(0)], read, NONE)
-    assert asks_for_too_many(read.sharing, device, asked) is refused
-    assert not asks_for_too_many(read.sharing, AdvertisedDevice("nvidia.com/gpu", "g1", "1", 40960), asked)
+def test_more_than_one_replica_of_a_container(file: Any, one_each: bool) -> None:
+    assert is_one_each(plugin_file(file)[0].sharing) is one_each
 
 
 def test_what_nvidias_plugin_would_set_aside_is_told() -> None:
     def keys(file: Any) -> list[str]:
-        return [note.split()[4] for note in beyond_upstream(plugin_file(file)[0])]
+        return [note.split()[4] for note in unlike_upstream(plugin_file(file)[0])]
 
     assert keys(None) == keys(shared(TWO, renameByDefault=True)) == []
     assert keys(shared({**TWO, "rename": "gpu.shared"}, renameByDefault=True)) == []
-    assert keys(shared({**TWO, "rename": "x", "devices": 1})) == ["rename", "devices"]
-    assert keys({"resources": {"mig": [{"pattern": "*", "name": "x"}]}}) == ["resources"]
+    assert keys(shared({**TWO, "rename": "gpu.x", "devices": 1})) == ["rename", "devices"]
+    assert keys({"resources": {"mig": [{"pattern": "*", "name": "mig-x"}]}}) == ["resources"]
+    odd = unlike_upstream(plugin_file(shared({**TWO, "rename": "slice"}))[0])[1]
+    assert "resource nvidia.com/slice is passed over" in odd
 
 
-@pytest.mark.parametrize(
-    ("cc", "clients"), [("6.1", 16), ("7.0", 48), ("7.5", 48), ("10.0", 48), ("", 16), ("x.y", 16)]
-)
-def test_clients_of_an_mps_server(cc: str, clients: int) -> None:
+@pytest.mark.parametrize(("cc", "clients"), [((6, 1), 16), ((7, 0), 48), ((7, 5), 48), ((10, 0), 48), (None, 16)])
+def test_clients_of_an_mps_server(cc: tuple[int, int] | None, clients: int) -> None:
     assert mps_clients(cc) == clients
