@@ -21,14 +21,14 @@ import numpy as np
 
 from purser.core.fleet.arrays import WHOLE_MILLI, FleetArrays
 from purser.core.placement import kernels
-from purser.core.placement.kernels import plain
 from purser.core.placement.kernels.arguments import Floats, Ints, MixTables, Prices
 from purser.core.placement.kernels.plain import LIMITED
 from purser.core.placement.mix import MixSource
 from purser.core.placement.policies.best_fit import BEST_FIT_GPUS, BestFitNodes
-from purser.core.placement.policies.fragmentation import STEPS, fragmentation_change
+from purser.core.placement.policies.fragmentation import STEPS
 from purser.core.placement.policies.pair import Pair
 from purser.core.placement.policies.plan import Plan, plan
+from purser.core.placement.policies.pros_and_cons import pros_and_cons
 from purser.core.placement.policies.protocol import Gpus
 from purser.core.placement.policies.reserve import NOT_KEPT
 from purser.core.placement.policies.scale import MOST_CPU_MILLI, MOST_GPU_MILLI
@@ -123,27 +123,12 @@ class Purser:
         return _SEVERAL.choose(view)
 
     def why(self, view: View, gpus: tuple[int, ...]) -> str:
-        """What speaks for and against these GPUs of a node, in a sentence: on a view of one row, which fits."""
+        """See `ArrayPolicy.why`."""
         if not self._source.mix.typical:
             return "tightest fit, as no other pods are known yet"
         made = self._current(view.fleet)
-        then, here = view.left.copy(), list(gpus)
-        then[here] = view.after[here]
-        cpu, model = view.cpu_free_milli, int(view.model[0])
-        lost = [
-            plain.losses(left, free, view.model, made.mix, self._paid(made, view.shape)[0])[0]
-            for left, free in ((view.left, cpu), (then, cpu - view.shape.cpu_milli))
-        ]
-        said = [fragmentation_change(lost[1] - lost[0])]
-        if len(gpus) == 1:
-            broken = made.breaks_pattern(model, int(view.left[gpus[0], 0]), int(view.after[gpus[0], 0]))
-            said.append(f"what is left of the GPU fits other shares{' badly' if broken else ''}")
-        if self._paid(made, view.shape)[1][model] > 0:
-            said.append("uses a GPU model that other pods require")
-        added = adjust(view, made.kept)
-        if added is not None and added[0]:
-            said.append("uses a node reserved for such pods" if added[0] > 0 else "breaks up a reserved node")
-        return ", ".join(said)
+        prices, penalty = self._paid(made, view.shape)
+        return pros_and_cons(made, prices, penalty, adjust(view, made.kept), view, gpus)
 
     def _current(self, fleet: FleetArrays) -> Plan:
         """The plan, made anew where it is outdated."""

@@ -1,0 +1,32 @@
+"""What speaks for and against a placement, by the tables of Purser's own policy: the end of the event `Granted`."""
+
+from purser.core.placement.kernels import plain
+from purser.core.placement.kernels.arguments import Floats, Prices
+from purser.core.placement.policies.fragmentation import fragmentation_change
+from purser.core.placement.policies.plan import Plan
+from purser.core.placement.shape import View
+
+
+def pros_and_cons(
+    made: Plan, prices: Prices, penalty: Floats, reserved: Floats | None, view: View, gpus: tuple[int, ...]
+) -> str:
+    """A sentence on these GPUs of a node: of a view of one row, which fits.
+
+    ``prices`` and ``penalty`` are the pod's; ``reserved``: what kept nodes add to its score, None for nothing.
+    """
+    then, here = view.left.copy(), list(gpus)
+    then[here] = view.after[here]
+    cpu, model = view.cpu_free_milli, int(view.model[0])
+    lost = [
+        plain.losses(left, free, view.model, made.mix, prices)[0]
+        for left, free in ((view.left, cpu), (then, cpu - view.shape.cpu_milli))
+    ]
+    said = [fragmentation_change(lost[1] - lost[0])]
+    if len(gpus) == 1:
+        broken = made.breaks_pattern(model, int(view.left[gpus[0], 0]), int(view.after[gpus[0], 0]))
+        said.append(f"what is left of the GPU fits other shares{' badly' if broken else ''}")
+    if penalty[model] > 0:
+        said.append("uses a GPU model that other pods require")
+    if reserved is not None and reserved[0]:
+        said.append("uses a node reserved for such pods" if reserved[0] > 0 else "breaks up a reserved node")
+    return ", ".join(said)
