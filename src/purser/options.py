@@ -1,6 +1,6 @@
 """Options of a server, each said once: beside its field in the server's settings type.
 
-``slots: Annotated[int, Option("How many containers may share a card.", value="agent.slots")] = 10`` is the option
+``slots: Annotated[int, Option("How many containers may share a GPU.", value="agent.slots")] = 10`` is the option
 ``--slots`` of the command and the value ``agent.slots`` of the Helm chart. From such fields come the command line
 (`purser.cli.from_settings`), the sentences, bounds and patterns of the chart's values and docs/options.md (both written
 by scripts/generate_options.py). A field without an `Option` can be set by code only.

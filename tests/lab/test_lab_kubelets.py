@@ -63,7 +63,7 @@ async def test_pods_are_aligned_told_of_and_kept_over_a_restart(aligned_lab):
     await create(lab, "one", "two")
     pods = await until(lambda: _both(lab))
     node = lab.nodes[NODE]
-    places = {name: await node.card_places(("default", name, "c")) for name in pods}
+    places = {name: await node.numa_node_of_gpus(("default", name, "c")) for name in pods}
     assert sorted(sorted(of_pod.values()) for of_pod in places.values()) == [[0] * 4, [1] * 4]
     records = {name: node.container(pod.metadata.uid, "c") for name, pod in pods.items()}
     for name, record in records.items():
@@ -77,7 +77,7 @@ async def test_pods_are_aligned_told_of_and_kept_over_a_restart(aligned_lab):
     await until(told_of_both)
     await lab.restart_kubelet(NODE)
     await until(told_of_both)
-    assert await node.card_places(("default", "one", "c")) == places["one"]
+    assert await node.numa_node_of_gpus(("default", "one", "c")) == places["one"]
     await create(lab, "three")
 
     async def refused_by_the_scheduler():

@@ -14,7 +14,7 @@ from purser.adapters.pods import ref_of_grant
 from purser.agent.admission import AllocateCall, PreferredAllocationCall, owner_of, stranger_on
 from purser.agent.allocation import AllocationFacts, ContainerAllocation, answer, cache_dir
 from purser.agent.book import Book, BookedContainer
-from purser.agent.disputes import cards_of
+from purser.agent.disputes import gpus_of_pod
 from purser.agent.hostfiles import make_shared_dir, remove_dir
 from purser.agent.podresources import KubeletBooks
 from purser.agent.pods import NodePods, container_facts
@@ -212,7 +212,7 @@ class Arbiter:
     def _check_strangers(self, found: ResolvedCall, ended: Collection[str]) -> None:
         booked = {pod.grant.key for pod in self._book.pods.values()}
         strangers = found.view.strangers.union(ended) - booked
-        holders = {pod.key: cards_of(pod, self._pods.get(pod.key)) for pod in found.listing if pod.key in strangers}
+        holders = {pod.key: gpus_of_pod(pod, self._pods.get(pod.key)) for pod in found.listing if pod.key in strangers}
         held = stranger_on(found.turn.part.uuids, holders)
         if held is not None:
             key, uuid = held

@@ -195,13 +195,13 @@ class DisputeWatch:
                 )
             )
         devices = self._devices()
-        held = {each.key: cards_of(each, store.get(each.key)) for each in listing}
+        held = {each.key: gpus_of_pod(each, store.get(each.key)) for each in listing}
         return NodeBooks(
             self._node,
             devices,
             tuple(pods),
             agent={uid: booked.grant for uid, booked in self._book.pods.items()},
-            kubelet={key: cards & devices.keys() if devices else cards for key, cards in held.items()},
+            kubelet={key: uuids & devices.keys() if devices else uuids for key, uuids in held.items()},
         )
 
     def _held_by_ended(self, listing: Iterable[ListedPod]) -> list[HeldPod]:
@@ -216,8 +216,8 @@ class DisputeWatch:
             if pod is None or not is_terminal(pod) or now < self._ended.get(pod.metadata.uid, now):
                 continue
             meta = pod.metadata
-            if cards := cards_of(listed, pod):
-                found.append(HeldPod(meta.namespace, meta.name, meta.uid, HeldReason.ENDED, uuids=tuple(sorted(cards))))
+            if uuids := gpus_of_pod(listed, pod):
+                found.append(HeldPod(meta.namespace, meta.name, meta.uid, HeldReason.ENDED, uuids=tuple(sorted(uuids))))
         return found
 
     def _on_gone(self, pod: Pod) -> None:
@@ -253,12 +253,12 @@ class DisputeWatch:
         return max(0.0, min([MAX_COMPARISON_PERIOD_S, *resting, *ending]))
 
 
-def cards_of(listed: ListedPod, pod: Pod | None) -> frozenset[str]:
+def gpus_of_pod(listed: ListedPod, pod: Pod | None) -> frozenset[str]:
     """The GPUs that a pod holds by kubelet's list. HAMi does not heed which ids kubelet chose: what such a pod was
     given stands in its annotation, and both count."""
     ids = [device_id for held in listed.containers.values() for device_id in held]
-    cards = frozenset(map(uuid_of, ids))
+    uuids = frozenset(map(uuid_of, ids))
     if pod is not None and any(map(is_of_hami, ids)):
         with suppress(ValueError):
-            cards |= allocated_uuids(pod.metadata.annotations)
-    return cards
+            uuids |= allocated_uuids(pod.metadata.annotations)
+    return uuids

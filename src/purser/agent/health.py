@@ -197,7 +197,7 @@ class DeviceMonitor:
         library = has_library(self._settings)
         inventory = make_inventory(self._settings, self.info, self.gpus, self.health, library, __version__)
         self.inventory.set(inventory)
-        known = [(name_of(gpu), self._health_of(uuid)) for uuid, gpu in self.cards().items()]
+        known = [(name_of(gpu), self._health_of(uuid)) for uuid, gpu in self.identified().items()]
         unknown = [
             (f"GPU {gpu.index}", self._after_probe(GpuHealth(), Signs(fault=gpu.fault)))
             for gpu in unreadable(self.gpus)
@@ -242,7 +242,7 @@ class DeviceMonitor:
         if counts or event.uuid is None or action_of(event.xid) is Action.XID_154:
             self._probe_now.set()  # a GPU that needs a reset says so now: without that, its recovery would go unnoticed
 
-    def cards(self) -> Mapping[str, Gpu]:
+    def identified(self) -> Mapping[str, Gpu]:
         """The GPUs that have an identity."""
         return {gpu.uuid: gpu for gpu in self.gpus if gpu.uuid}
 
@@ -282,7 +282,7 @@ class DeviceMonitor:
     async def _look_again_forever(self) -> None:
         while True:
             await asyncio.sleep(self._settings.reopen_interval_s)
-            is_any_away = any(self._health_of(uuid).fails_calls for uuid in self.cards())
+            is_any_away = any(self._health_of(uuid).fails_calls for uuid in self.identified())
             # Probes may answer long since: what a scan found wrong only another one takes back.
             if self.trouble or is_any_away or any(gpu.fault is not None for gpu in self.gpus) or unreadable(self.gpus):
                 await self.scan(reopen=True)

@@ -29,14 +29,14 @@ class HealthEvents:
         node: str,
         pods: NodePods,
         book: Book,
-        cards: Callable[[], Mapping[str, Gpu]],
+        gpus: Callable[[], Mapping[str, Gpu]],
     ) -> None:
-        """``cards`` are those that the driver lists, by uuid."""
+        """``gpus`` are those that the driver lists, by uuid."""
         self._recorder = recorder
         self._node = node
         self._pods = pods
         self._book = book
-        self._cards = cards
+        self._gpus = gpus
 
     def news(self, uuid: str, news: HealthNews) -> None:
         """What changed for a GPU: once, for the state machine tells each change once."""
@@ -53,5 +53,5 @@ class HealthEvents:
                 self._recorder.event(ref_of(PODS, pod), AgentReason.GPU_PROGRAM_ERROR, message, type="Warning")
 
     def _name(self, uuid: str) -> str:
-        gpu = self._cards().get(uuid)
+        gpu = self._gpus().get(uuid)
         return f"GPU {uuid}" if gpu is None else name_of(gpu)

@@ -108,7 +108,7 @@ def _disputes(told: NodeDisputes | None) -> GaugeMetricFamily:
         "Pods that hold devices without a grant that counts (held), or that were refused what they were granted.",
         labels=["kind"],
     )
-    family.add_metric(["held"], 0 if told is None else sum(bool(held.cards) for held in told.held))
+    family.add_metric(["held"], 0 if told is None else sum(bool(held.gpus) for held in told.held))
     family.add_metric(["refused"], 0 if told is None else len(told.refused))
     return family
 

@@ -93,7 +93,7 @@ class Agent:
         self._recorder = recorder
         self._pods = NodePods(client, settings.node_name, settings.namespace)
         self._book = _open_book(settings)
-        events = HealthEvents(recorder, settings.node_name, self._pods, self._book, lambda: self._monitor.cards())
+        events = HealthEvents(recorder, settings.node_name, self._pods, self._book, lambda: self._monitor.identified())
         self._monitor = DeviceMonitor(settings, driver, find_driver, events.news, events.program_error, client.failures)
         self._metrics = AgentMetrics()
         self._devices: Latest[tuple[Advertised, ...]] = Latest(())
@@ -192,7 +192,7 @@ class Agent:
             lock_dir=str(self._settings.hami_lock_dir),
             device_nodes=_device_nodes(self._settings) if self._settings.pass_device_specs else (),
             device_list=self._settings.device_list,
-            minors={uuid: gpu.minor for uuid, gpu in self._monitor.cards().items() if gpu.minor is not None},
+            minors={uuid: gpu.minor for uuid, gpu in self._monitor.identified().items() if gpu.minor is not None},
         )
 
     def _snapshot(self) -> NodeSnapshot:
@@ -234,7 +234,7 @@ class Agent:
             known = {held.uid for held in before.held}
             for held in told.held:
                 pod = self._pods.get(held.key)
-                if held.cards and held.why is not HeldReason.ENDED and held.uid not in known and pod is not None:
+                if held.gpus and held.why is not HeldReason.ENDED and held.uid not in known and pod is not None:
                     self._recorder.event(
                         ref_of(PODS, pod), AgentReason.HOLDS_WITHOUT_GRANT, _holding(held), type="Warning"
                     )
@@ -259,13 +259,13 @@ class Agent:
 
 
 def _holding(held: HeldPod) -> str:
-    cards = ", ".join(sorted(held.cards))
+    gpus = ", ".join(sorted(held.gpus))
     if held.why is HeldReason.STRANGER:
-        return f"The pod holds {cards} without a grant from Purser: other pods get none of these GPUs until it ends"
+        return f"The pod holds {gpus} without a grant from Purser: other pods get none of these GPUs until it ends"
     cause = "The pod's grant annotation was removed"
     if held.why is HeldReason.GRANT_UNTRUSTED:
         cause = "The pod's grant no longer counts: its annotation was changed, or the key that signed it was revoked"
-    return f"{cause}. The pod keeps its share of {cards} until it ends, and no other pod is given that"
+    return f"{cause}. The pod keeps its share of {gpus} until it ends, and no other pod is given that"
 
 
 def _open_book(settings: AgentSettings) -> Book:

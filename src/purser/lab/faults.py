@@ -20,7 +20,7 @@ LOST_GPUS_ANNOTATION = "purser.dev/lab-lost-gpus"
 _log = structlog.get_logger("purser.lab")
 
 
-class Cards(Protocol):
+class FailingGpus(Protocol):
     """What a simulated driver can be told."""
 
     @property
@@ -37,7 +37,7 @@ class Cards(Protocol):
         ...
 
 
-async def follow_annotations(client: Client, drivers: Mapping[str, Cards]) -> None:
+async def follow_annotations(client: Client, drivers: Mapping[str, FailingGpus]) -> None:
     """Lose and recover GPUs as the annotations of their nodes say, until cancelled."""
     lost: dict[str, frozenset[int]] = {}
 
@@ -48,7 +48,7 @@ async def follow_annotations(client: Client, drivers: Mapping[str, Cards]) -> No
             return
         before = lost.get(name, frozenset())
         try:
-            now = lost_cards(node.metadata.annotations.get(LOST_GPUS_ANNOTATION, ""), len(driver.uuids))
+            now = lost_gpus(node.metadata.annotations.get(LOST_GPUS_ANNOTATION, ""), len(driver.uuids))
         except ValueError as error:
             _log.warning("an annotation was not understood", node=name, error=str(error))
             return
@@ -63,7 +63,7 @@ async def follow_annotations(client: Client, drivers: Mapping[str, Cards]) -> No
     await nodes.run()
 
 
-def lost_cards(text: str, count: int) -> frozenset[int]:
+def lost_gpus(text: str, count: int) -> frozenset[int]:
     """The places that an annotation names. Raises ValueError for what is no place of one of ``count`` GPUs."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     bad = [word for word in words if not word.isdecimal() or int(word) >= count]

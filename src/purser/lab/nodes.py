@@ -124,12 +124,12 @@ class EmulatedNode:
             for container in pod.containers
         }
 
-    async def card_places(self, key: PodKey) -> dict[str, int]:
+    async def numa_node_of_gpus(self, key: PodKey) -> dict[str, int]:
         """The NUMA node of each GPU that a container holds a part of, by uuid; -1 where the profile tells none. Not
         what kubelet believes: it is told no place of shared GPUs."""
         held = (await self.pod_resources()).get(key, {}).get(GPU_RESOURCE, ())
-        cards = dict(zip(self.driver.uuids, self._choice.profile.gpus, strict=True))
-        places = {uuid: cards[uuid].numa_node for uuid in map(uuid_of, held)}
+        profiles = dict(zip(self.driver.uuids, self._choice.profile.gpus, strict=True))
+        places = {uuid: profiles[uuid].numa_node for uuid in map(uuid_of, held)}
         return {uuid: -1 if place is None else place for uuid, place in places.items()}
 
     def _on_rejection(self, reason: str) -> None:

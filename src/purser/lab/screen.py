@@ -114,9 +114,9 @@ def _nodes(lab: Lab) -> Table:
     for choice in lab.settings.nodes:
         node = lab.nodes[choice.name]
         models = Counter(choice.profile.model_of(gpu).name for gpu in choice.profile.gpus)
-        cards = ", ".join(f"{count} x {model}" for model, count in models.items())
+        gpus = ", ".join(f"{count} x {model}" for model, count in models.items())
         kubelet = _kubelet(lab.settings.kubelet_of(choice).config)
-        table.add_row(choice.name, kubelet, str(lab.settings.slots), *(str(node.metrics_port) for _ in ports), cards)
+        table.add_row(choice.name, kubelet, str(lab.settings.slots), *(str(node.metrics_port) for _ in ports), gpus)
     return table
 
 

@@ -148,5 +148,5 @@ async def test_a_pod_that_runs_and_holds_nothing_is_told_of_as_such(world, kubel
         await world.pod("idle", counts={"main": 1})
         await world.set_phase("idle", "Running")
         found = await eventually(world.disputes)
-        assert [(each.pod, each.cards) for each in found.held] == [("idle", frozenset())]
+        assert [(each.pod, each.gpus) for each in found.held] == [("idle", frozenset())]
         assert await condition(world) is None

@@ -7,8 +7,8 @@ a seam with the real NVML and a null object (`hardware`, `nvml`).
 Not here: when a node may be changed. It is cordoned and empty before a request comes (`purser.operator.mig`).
 """
 
-from purser.agent.mig.hardware import Card, HardwareError, Layout, MigHardware, NoHardware
+from purser.agent.mig.hardware import HardwareError, Layout, MigGpu, MigHardware, NoHardware
 from purser.agent.mig.layouts import LayoutError
 from purser.agent.mig.worker import run
 
-__all__ = ["Card", "HardwareError", "Layout", "LayoutError", "MigHardware", "NoHardware", "run"]
+__all__ = ["HardwareError", "Layout", "LayoutError", "MigGpu", "MigHardware", "NoHardware", "run"]

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Mapping
 
-from purser.agent.mig.hardware import Card, HardwareError, Layout, MigHardware
+from purser.agent.mig.hardware import HardwareError, Layout, MigGpu, MigHardware
 
 
 class WithdrawnError(Exception):
     """Nobody wants the layout any more; the message says which GPUs have it already."""
 
 
-def differences(cards: tuple[Card, ...], wanted: Mapping[int, Layout]) -> dict[int, Layout]:
+def differences(gpus: tuple[MigGpu, ...], wanted: Mapping[int, Layout]) -> dict[int, Layout]:
     """The GPUs that are to be changed, and what into."""
-    return {card.index: wanted[card.index] for card in cards if wanted.get(card.index, card.layout) != card.layout}
+    return {gpu.index: wanted[gpu.index] for gpu in gpus if wanted.get(gpu.index, gpu.layout) != gpu.layout}
 
 
 def bring(hardware: MigHardware, wanted: Mapping[int, Layout], is_wanted: Callable[[], bool] = lambda: True) -> None:
@@ -21,7 +21,7 @@ def bring(hardware: MigHardware, wanted: Mapping[int, Layout], is_wanted: Callab
     Raises `HardwareError`: then the GPUs are as they were before, or the message says that they are not; and
     `WithdrawnError` between two GPUs: each of them is whole, and undoing would take as long again.
     """
-    before = {card.index: card for card in hardware.cards()}
+    before = {gpu.index: gpu for gpu in hardware.gpus()}
     changes = differences(tuple(before.values()), wanted)
     touched: list[int] = []
     try:
@@ -41,25 +41,25 @@ def _listed(indexes: list[int]) -> str:
     return ", ".join(f"GPU {index}" for index in indexes) or "no GPU"
 
 
-def _bring_one(hardware: MigHardware, card: Card, layout: Layout) -> None:
-    if card.layout.enabled and not layout.enabled:
-        hardware.set_devices(card.index, ())
-    if card.layout.enabled != layout.enabled:
-        hardware.set_mode(card.index, layout.enabled)
+def _bring_one(hardware: MigHardware, gpu: MigGpu, layout: Layout) -> None:
+    if gpu.layout.enabled and not layout.enabled:
+        hardware.set_devices(gpu.index, ())
+    if gpu.layout.enabled != layout.enabled:
+        hardware.set_mode(gpu.index, layout.enabled)
     if layout.enabled:
-        hardware.set_devices(card.index, layout.devices)
+        hardware.set_devices(gpu.index, layout.devices)
 
 
 def _verify(hardware: MigHardware, wanted: Mapping[int, Layout]) -> None:
     """The driver's word that it was done is not enough: what is there now counts."""
-    left = differences(hardware.cards(), wanted)
+    left = differences(hardware.gpus(), wanted)
     for index, layout in left.items():
         raise HardwareError(f"GPU {index} did not become {describe(layout)}")
 
 
 def _undo(hardware: MigHardware, former: Mapping[int, Layout]) -> str:
     try:
-        now = {card.index: card for card in hardware.cards()}
+        now = {gpu.index: gpu for gpu in hardware.gpus()}
         for index in differences(tuple(now.values()), former):
             _bring_one(hardware, now[index], former[index])
     except HardwareError as error:

@@ -18,7 +18,7 @@ class Layout(msgspec.Struct, frozen=True):
     """Profiles such as ``1g.10gb``, ordered; one per MIG device."""
 
 
-class Card(msgspec.Struct, frozen=True, kw_only=True):
+class MigGpu(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU as it is now."""
 
     index: int
@@ -32,7 +32,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 class MigHardware(Protocol):
     """The node's GPUs. All calls block. Every method raises `HardwareError`."""
 
-    def cards(self) -> tuple[Card, ...]:
+    def gpus(self) -> tuple[MigGpu, ...]:
         """Every GPU, by index."""
         ...
 
@@ -55,8 +55,8 @@ class NoHardware:
     def __init__(self, reason: str) -> None:
         self._reason = reason
 
-    def cards(self) -> tuple[Card, ...]:
-        """See `MigHardware.cards`."""
+    def gpus(self) -> tuple[MigGpu, ...]:
+        """See `MigHardware.gpus`."""
         raise HardwareError(self._reason)
 
     def set_mode(self, index: int, enabled: bool) -> None:

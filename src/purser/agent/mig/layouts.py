@@ -5,17 +5,17 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from purser.agent.mig.hardware import Card, Layout
+from purser.agent.mig.hardware import Layout, MigGpu
 from purser.core.decoding import UnreadableError, converted
 from purser.yaml_reading import read_yaml
 
 MAX_LAYOUTS_BYTES = 1 << 20
-MAX_DEVICES_OF_A_CARD = 64
+MAX_DEVICES_OF_A_GPU = 64
 MAX_NAMES = 16
 """So many layouts are named to who asks for one that does not fit: more than any of Purser's own that a GPU has."""
 
 Index = Annotated[int, msgspec.Meta(ge=0)]
-Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_DEVICES_OF_A_CARD)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_DEVICES_OF_A_GPU)]
 
 
 class LayoutError(ValueError):
@@ -31,11 +31,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     device_filter: str | tuple[str, ...] = ()
     """GPUs by PCI id, such as ``0x20B010DE``; empty: any."""
 
-    def concerns(self, card: Card) -> bool:
+    def concerns(self, gpu: MigGpu) -> bool:
         """Whether it speaks of this GPU."""
         only = (self.device_filter,) if isinstance(self.device_filter, str) else self.device_filter
         named = {each.upper() for each in only}
-        return (not named or card.device_id.upper() in named) and (self.devices == "all" or card.index in self.devices)
+        return (not named or gpu.device_id.upper() in named) and (self.devices == "all" or gpu.index in self.devices)
 
     @property
     def layout(self) -> Layout:
@@ -57,30 +57,30 @@ def read_layouts(text: str) -> dict[str, tuple[Entry, ...]]:
         raise LayoutError(str(error)) from error
 
 
-def wanted(layouts: Mapping[str, Iterable[Entry]], name: str, cards: Iterable[Card]) -> dict[int, Layout]:
+def wanted(layouts: Mapping[str, Iterable[Entry]], name: str, gpus: Iterable[MigGpu]) -> dict[int, Layout]:
     """What each GPU is to be, by index. Of several entries that concern a GPU the last counts; a GPU that none
     concerns is left alone, and so is one that is to have no MIG and knows none.
 
     Raises `LayoutError` for a name that is not there, and for one that means nothing for these GPUs.
     """
-    there = list(cards)
+    there = list(gpus)
     if name not in layouts:
         raise LayoutError(f"there is no layout {name}: {_others(layouts, there)}")
     entries = list(layouts[name])
-    found = {card.index: entry.layout for card in there for entry in entries if entry.concerns(card)}
+    found = {gpu.index: entry.layout for gpu in there for entry in entries if entry.concerns(gpu)}
     if not found:
-        kinds = ", ".join(sorted({card.device_id for card in there})) or "none"
+        kinds = ", ".join(sorted({gpu.device_id for gpu in there})) or "none"
         told = f"layout {name} says nothing about the GPUs of this node ({kinds})"
         raise LayoutError(f"{told}: {_others(layouts, there)}")
-    for card in there:
-        if not card.capable and found.get(card.index, Layout(False)).enabled:
-            raise LayoutError(f"layout {name} wants MIG on GPU {card.index} ({card.device_id}), which knows none")
-    return {card.index: found[card.index] for card in there if card.index in found and card.capable}
+    for gpu in there:
+        if not gpu.capable and found.get(gpu.index, Layout(False)).enabled:
+            raise LayoutError(f"layout {name} wants MIG on GPU {gpu.index} ({gpu.device_id}), which knows none")
+    return {gpu.index: found[gpu.index] for gpu in there if gpu.index in found and gpu.capable}
 
 
-def _others(layouts: Mapping[str, Iterable[Entry]], cards: Iterable[Card]) -> str:
+def _others(layouts: Mapping[str, Iterable[Entry]], gpus: Iterable[MigGpu]) -> str:
     """What to write instead, in a sentence's end."""
-    there = list(cards)
+    there = list(gpus)
     names = [name for name, entries in sorted(layouts.items()) if any(e.concerns(c) for e in entries for c in there)]
     more = f" (and {len(names) - MAX_NAMES} more)" if len(names) > MAX_NAMES else ""
     told = f"write one of {', '.join(names[:MAX_NAMES])}{more}"

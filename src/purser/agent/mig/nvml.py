@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from purser.agent.mig.hardware import Card, HardwareError, Layout, MigHardware, NoHardware
+from purser.agent.mig.hardware import HardwareError, Layout, MigGpu, MigHardware, NoHardware
 from purser.agent.nvml.calls import Nvml, load_nvml
 from purser.agent.nvml.driver import DriverError
 from purser.agent.nvml.library import LIBRARY, find_library
@@ -61,10 +61,10 @@ class NvmlHardware:
             raise HardwareError(f"{library}: {error}") from error
         self._ask("starting the driver's library", self._nvml.nvmlInit)
 
-    def cards(self) -> tuple[Card, ...]:
-        """See `MigHardware.cards`."""
+    def gpus(self) -> tuple[MigGpu, ...]:
+        """See `MigHardware.gpus`."""
         count = self._ask("counting GPUs", self._nvml.nvmlDeviceGetCount)
-        return tuple(self._card(index) for index in range(count))
+        return tuple(self._gpu(index) for index in range(count))
 
     def set_mode(self, index: int, enabled: bool) -> None:
         """See `MigHardware.set_mode`."""
@@ -107,7 +107,7 @@ class NvmlHardware:
         """See `MigHardware.close`."""
         self._ask("closing the driver's library", self._nvml.nvmlShutdown)
 
-    def _card(self, index: int) -> Card:
+    def _gpu(self, index: int) -> MigGpu:
         nvml, device = self._nvml, self._device(index)
         pci = self._ask(f"asking GPU {index} who it is", nvml.nvmlDeviceGetPciInfo, device)
         try:
@@ -115,9 +115,9 @@ class NvmlHardware:
         except nvml.NVMLError as error:
             if error.value != nvml.NVML_ERROR_NOT_SUPPORTED:
                 raise HardwareError(f"asking GPU {index} for its MIG mode: {error}") from error
-            return Card(index=index, device_id=_device_id(pci), capable=False)
+            return MigGpu(index=index, device_id=_device_id(pci), capable=False)
         names = sorted(name for name, _ in self._instances(index, device)) if current else []
-        return Card(index=index, device_id=_device_id(pci), layout=Layout(bool(current), tuple(names)))
+        return MigGpu(index=index, device_id=_device_id(pci), layout=Layout(bool(current), tuple(names)))
 
     def _device(self, index: int) -> Any:
         return self._ask(f"asking for GPU {index}", self._nvml.nvmlDeviceGetHandleByIndex, index)

@@ -56,10 +56,10 @@ def answer(
         hardware = open_hardware()
         try:
             named = read_layouts(layouts.read_text(encoding="utf-8"))
-            cards = hardware.cards()
-            target = wanted(named, request.profile, cards)
+            gpus = hardware.gpus()
+            target = wanted(named, request.profile, gpus)
             if request.check_only:
-                return MigResult(request.profile, request.attempt, differs=bool(differences(cards, target)))
+                return MigResult(request.profile, request.attempt, differs=bool(differences(gpus, target)))
             bring(hardware, target, is_wanted)
         finally:
             hardware.close()

@@ -11,7 +11,7 @@ import msgspec
 from purser.core.dialects.dialect import MAX_DEVICES_ASKED, Word, asks_for
 from purser.core.dialects.errors import Problems
 from purser.core.dialects.hami_codec import ContainerDevice, decode_pod_devices, encode_pod_devices
-from purser.core.dialects.nvidia import whole_cards
+from purser.core.dialects.nvidia import whole_gpus
 from purser.core.dialects.quantities import amount, memory_mib
 from purser.core.dialects.selectors import Selectors
 from purser.core.model import DeviceRequest, Grant, NodeInventory
@@ -90,7 +90,7 @@ def parse_container(container: ContainerSpec, selectors: Selectors, problems: Pr
     if noted:
         return None
     return msgspec.structs.replace(
-        whole_cards(count, selectors),
+        whole_gpus(count, selectors),
         memory_mib=memory,
         memory_percent=_effective_percent(memory, percent),
         cores_percent=_effective_cores(cores, memory, percent),

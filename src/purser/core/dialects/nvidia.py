@@ -41,10 +41,10 @@ def parse_container(container: ContainerSpec, selectors: Selectors, problems: Pr
     count = amount(container, resource, 1, MAX_DEVICES_ASKED, f"a number of {what}", problems)
     if count is None:
         return None
-    return msgspec.structs.replace(whole_cards(count, selectors), resource=resource)
+    return msgspec.structs.replace(whole_gpus(count, selectors), resource=resource)
 
 
-def whole_cards(count: int, selectors: Selectors) -> DeviceRequest:
+def whole_gpus(count: int, selectors: Selectors) -> DeviceRequest:
     """A request for GPUs that nobody else uses."""
     return DeviceRequest(
         count=count,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from purser.core.dialects.dialect import MAX_DEVICES_ASKED, Word, asks_for
 from purser.core.dialects.errors import Problems
-from purser.core.dialects.nvidia import whole_cards
+from purser.core.dialects.nvidia import whole_gpus
 from purser.core.dialects.quantities import NotWholeError, amount, memory_mib, whole_number
 from purser.core.dialects.selectors import Selectors
 from purser.core.model import DeviceRequest, Grant, NodeInventory
@@ -61,7 +61,7 @@ def _memory(container: ContainerSpec, problems: Problems) -> DeviceRequest | Non
 
 def _number(container: ContainerSpec, selectors: Selectors, problems: Problems) -> DeviceRequest | None:
     count = amount(container, GPU_NUMBER, 1, MAX_DEVICES_ASKED, "a number of GPUs", problems)
-    return None if count is None else whole_cards(count, selectors)
+    return None if count is None else whole_gpus(count, selectors)
 
 
 def _check_device_count(container: ContainerSpec, count: int, problems: Problems) -> None:

@@ -187,7 +187,7 @@ class KubeletSnapshots:
         return name
 
     def of(
-        self, name: str, grants: Iterable[Grant], gone: Collection[str] = (), cards: Sequence[Device] = ()
+        self, name: str, grants: Iterable[Grant], gone: Collection[str] = (), gpus: Sequence[Device] = ()
     ) -> KubeletSnapshot | None:
         """The kubelet of a node with these GPUs whose pods hold these grants, as if the pods ``gone`` were; None
         without a report."""
@@ -199,7 +199,7 @@ class KubeletSnapshots:
         if report.counted is not None:
             past: Collection[str] = report.counted
             counted = (grant for uid, grant in granted.items() if uid in pods and uid in past)
-            state = replace(report.state, devices=_with_own_cards(report.state.devices, cards, counted))
+            state = replace(report.state, devices=_with_own_gpus(report.state.devices, gpus, counted))
         else:
             # kubelet frees lazily, but always before it decides.
             past, state = self._taken, managers.free_all_but(report.state, pods)
@@ -207,22 +207,20 @@ class KubeletSnapshots:
         return KubeletSnapshot(report.node, state, tuple(a for a in arrivals if _counts(a, state)), report.hardware)
 
 
-def _with_own_cards(
-    devices: DeviceManagerState, cards: Sequence[Device], started: Iterable[Grant]
-) -> DeviceManagerState:
+def _with_own_gpus(devices: DeviceManagerState, gpus: Sequence[Device], started: Iterable[Grant]) -> DeviceManagerState:
     """Devices told in counts, with the node's GPUs by their ids, and what pods hold of them: which slot of a GPU it
     is makes no difference."""
-    free = {card.uuid: list(device_ids(card)) for card in cards}
-    resource_of = {card.uuid: card.resource for card in cards}
+    free = {gpu.uuid: list(device_ids(gpu)) for gpu in gpus}
+    resource_of = {gpu.uuid: gpu.resource for gpu in gpus}
     held: dict[ContainerKey, dict[str, Allocation]] = {}
-    taken: dict[str, set[str]] = {card.resource: set() for card in cards}
+    taken: dict[str, set[str]] = {gpu.resource: set() for gpu in gpus}
     for grant in started:
         for part in grant.containers:
             resource = next((resource_of[uuid] for uuid in part.uuids if uuid in resource_of), GPU_RESOURCE)
             ids = tuple(free[uuid].pop(0) for uuid in part.uuids if free.get(uuid))
             held[grant.pod_uid, part.container] = {resource: Allocation({-1: ids})}
             taken.setdefault(resource, set()).update(ids)
-    own = {resource: _own_resource([card for card in cards if card.resource == resource]) for resource in taken}
+    own = {resource: _own_resource([gpu for gpu in gpus if gpu.resource == resource]) for resource in taken}
     return DeviceManagerState(
         {**devices.resources, **own},
         held,
@@ -231,10 +229,10 @@ def _with_own_cards(
     )
 
 
-def _own_resource(cards: Sequence[Device]) -> PluginResource:
-    card_of = {id_: card for card in cards for id_ in device_ids(card)}
-    plugged = {id_: PluginDevice(id_, card.healthy, told_numa_nodes(card)) for id_, card in card_of.items()}
-    healthy = frozenset(id_ for id_, card in card_of.items() if card.healthy)
+def _own_resource(gpus: Sequence[Device]) -> PluginResource:
+    gpu_of = {id_: gpu for gpu in gpus for id_ in device_ids(gpu)}
+    plugged = {id_: PluginDevice(id_, gpu.healthy, told_numa_nodes(gpu)) for id_, gpu in gpu_of.items()}
+    healthy = frozenset(id_ for id_, gpu in gpu_of.items() if gpu.healthy)
     return PluginResource(plugged, healthy, frozenset(plugged) - healthy, True, PluginOptions(False, True))
 
 

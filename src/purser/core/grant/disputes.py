@@ -77,7 +77,7 @@ class HeldPod(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.namespace}/{self.pod}"
 
     @property
-    def cards(self) -> frozenset[str]:
+    def gpus(self) -> frozenset[str]:
         """All that it holds anything of."""
         return frozenset(self.uuids).union(*(part.uuids for part in self.containers))
 
@@ -130,24 +130,24 @@ def read_disputes(text: str | None, node: str) -> NodeDisputes | None:
 def text_of(told: NodeDisputes) -> str:
     """The annotation's text, with less in it where it would be too long: first the amounts go, then the names. Where
     not even the pods' uids fit, and no kubelet takes so many pods, GPUs are all that is told."""
-    whole_cards = msgspec.structs.replace(
+    whole_gpus = msgspec.structs.replace(
         told,
-        held=tuple(msgspec.structs.replace(held, containers=(), uuids=tuple(sorted(held.cards))) for held in told.held),
+        held=tuple(msgspec.structs.replace(held, containers=(), uuids=tuple(sorted(held.gpus))) for held in told.held),
     )
-    cards = frozenset[str]().union(*(held.cards for held in told.held), *(each.uuids for each in told.refused))
+    gpus = frozenset[str]().union(*(held.gpus for held in told.held), *(each.uuids for each in told.refused))
     nameless = msgspec.structs.replace(
         told,
-        held=tuple(msgspec.structs.replace(held, namespace="", pod="") for held in whole_cards.held),
+        held=tuple(msgspec.structs.replace(held, namespace="", pod="") for held in whole_gpus.held),
         refused=(),
         closed=tuple(sorted({uuid for each in told.refused for uuid in each.uuids}.union(told.closed))),
     )
-    for form in (told, whole_cards, nameless):
+    for form in (told, whole_gpus, nameless):
         if len(text := encode(form)) <= MAX_NODE_MESSAGE_BYTES:
             return text
-    return encode(NodeDisputes(told.node, closed=tuple(sorted(cards.union(told.closed)))))
+    return encode(NodeDisputes(told.node, closed=tuple(sorted(gpus.union(told.closed)))))
 
 
-def closed_cards(told: NodeDisputes, is_live: Callable[[str], bool]) -> dict[str, str]:
+def closed_gpus(told: NodeDisputes, is_live: Callable[[str], bool]) -> dict[str, str]:
     """Why GPUs take no new grants, by uuid. ``is_live`` says of a pod, by uid, whether it is still there: what held
     them may have ended since. A refusal stands until the agent takes it back, and so does that a pod which is said to
     have ended holds them."""
@@ -166,9 +166,9 @@ def closed_cards(told: NodeDisputes, is_live: Callable[[str], bool]) -> dict[str
 
 def sentence(told: NodeDisputes) -> str:
     """For people: which pods are in the way, and of what."""
-    clauses = [*map(_holding, (held for held in told.held if held.cards)), *map(_refused, told.refused)]
+    clauses = [*map(_holding, (held for held in told.held if held.gpus)), *map(_refused, told.refused)]
     if told.closed:
-        clauses.append(f"more pods than can be named hold {_cards(told.closed)} without a grant")
+        clauses.append(f"more pods than can be named hold {_gpus(told.closed)} without a grant")
     return "; ".join(clauses)
 
 
@@ -179,12 +179,12 @@ def _holding(held: HeldPod) -> str:
         HeldReason.STRANGER: "it has no grant of Purser's",
         HeldReason.ENDED: "its status says that it has ended",
     }
-    return f"pod {held.key} holds {_cards(held.cards)}, {words[held.why]}"
+    return f"pod {held.key} holds {_gpus(held.gpus)}, {words[held.why]}"
 
 
 def _refused(each: RefusedPod) -> str:
     way = f", in the way: {', '.join(each.in_the_way)}" if each.in_the_way else ""
-    return f"pod {each.key} was refused {_cards(each.uuids)} ({each.reason}{way})"
+    return f"pod {each.key} was refused {_gpus(each.uuids)} ({each.reason}{way})"
 
 
 def _who(held: HeldPod) -> str:
@@ -196,5 +196,5 @@ def _refusal(each: RefusedPod) -> str:
     return f"its node refused pod {each.key} ({each.reason}){way}"
 
 
-def _cards(uuids: Iterable[str]) -> str:
+def _gpus(uuids: Iterable[str]) -> str:
     return ", ".join(sorted(uuids))

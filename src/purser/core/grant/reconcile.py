@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from purser.core.grant.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod, closed_cards
+from purser.core.grant.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod, closed_gpus
 from purser.core.ledger import Ledger, overcommit, pod_usage
 from purser.core.model import Device, Grant, NodeInventory
 
@@ -112,7 +112,7 @@ class BookDifference(msgspec.Struct, frozen=True):
 
 def differences(books: NodeBooks) -> tuple[BookDifference, ...]:
     """All that differs, in stable order."""
-    found = (*_of_pods(books), *_of_ended(books), *_of_cards(books), *_of_scheduler(books))
+    found = (*_of_pods(books), *_of_ended(books), *_of_gpus(books), *_of_scheduler(books))
     return tuple(sorted(set(found), key=lambda each: (each.kind, each.pod, each.uuids, each.detail)))
 
 
@@ -139,7 +139,7 @@ def reckon(node: str, devices: Iterable[str], pods: Iterable[PodBook], told: Nod
         elif counted:
             closed |= dict.fromkeys(devices, counted)
     if told is not None:
-        closed |= closed_cards(told, live.__contains__)
+        closed |= closed_gpus(told, live.__contains__)
     return SchedulerBook(grants, closed)
 
 
@@ -170,9 +170,9 @@ def _held_beyond(pod: PodBook, books: NodeBooks) -> HeldPod | None:
     why = HeldReason.GRANT_UNTRUSTED if pod.problem else HeldReason.GRANT_MISSING
     if booked is not None:
         return HeldPod(pod.namespace, pod.name, pod.uid, why, booked.containers)
-    cards = (books.kubelet or {}).get(pod.key, frozenset())
-    if cards:
-        return HeldPod(pod.namespace, pod.name, pod.uid, HeldReason.STRANGER, uuids=tuple(sorted(cards)))
+    gpus = (books.kubelet or {}).get(pod.key, frozenset())
+    if gpus:
+        return HeldPod(pod.namespace, pod.name, pod.uid, HeldReason.STRANGER, uuids=tuple(sorted(gpus)))
     return HeldPod(pod.namespace, pod.name, pod.uid, why) if in_doubt(pod) else None
 
 
@@ -187,10 +187,10 @@ def _of_pods(books: NodeBooks) -> Iterator[BookDifference]:
                 yield BookDifference(DifferenceKind.TOLD_STALE, books.node, pod.key, detail="its grant is there")
             continue
         truth = _held_beyond(pod, books) if knows_itself else word
-        if truth is not None and truth.cards:
+        if truth is not None and truth.gpus:
             lost = DifferenceKind.STRANGER if truth.why is HeldReason.STRANGER else DifferenceKind.GRANT_LOST
             detail = pod.problem or ("" if lost is DifferenceKind.STRANGER else "its grant annotation was removed")
-            yield BookDifference(lost, books.node, pod.key, tuple(sorted(truth.cards)), detail)
+            yield BookDifference(lost, books.node, pod.key, tuple(sorted(truth.gpus)), detail)
         if word is None and (truth is not None or in_doubt(pod)):
             yield BookDifference(DifferenceKind.UNTOLD, books.node, pod.key, detail=pod.problem)
         elif knows_itself and word != truth:
@@ -201,13 +201,13 @@ def _of_pods(books: NodeBooks) -> Iterator[BookDifference]:
 
 
 def _of_granted(pod: PodBook, grant: Grant, books: NodeBooks) -> Iterator[BookDifference]:
-    cards = grant.uuids
+    gpus = grant.uuids
     listed = (books.kubelet or {}).get(pod.key, frozenset())
-    if listed - cards:
-        yield BookDifference(DifferenceKind.DEVICES_DIFFER, books.node, pod.key, tuple(sorted(listed - cards)))
+    if listed - gpus:
+        yield BookDifference(DifferenceKind.DEVICES_DIFFER, books.node, pod.key, tuple(sorted(listed - gpus)))
     elif listed and books.agent is not None and books.agent.get(pod.uid) != grant:
         yield BookDifference(DifferenceKind.AGENT_BEHIND, books.node, pod.key, tuple(sorted(listed)))
-    if unknown := cards - books.devices.keys():
+    if unknown := gpus - books.devices.keys():
         yield BookDifference(DifferenceKind.DEVICE_UNKNOWN, books.node, pod.key, tuple(sorted(unknown)))
 
 
@@ -217,10 +217,10 @@ def _of_ended(books: NodeBooks) -> Iterator[BookDifference]:
     for uid, grant in (books.agent or {}).items():
         if uid not in uids:
             yield BookDifference(DifferenceKind.AGENT_BEHIND, books.node, grant.key, detail="the pod has ended")
-    for key, cards in (books.kubelet or {}).items():
-        if cards and key not in keys:
+    for key, gpus in (books.kubelet or {}).items():
+        if gpus and key not in keys:
             yield BookDifference(
-                DifferenceKind.KUBELET_BEHIND, books.node, key, tuple(sorted(cards)), "the pod has ended"
+                DifferenceKind.KUBELET_BEHIND, books.node, key, tuple(sorted(gpus)), "the pod has ended"
             )
     for each in () if books.told is None else books.told.held:
         if each.uid in uids:
@@ -231,7 +231,7 @@ def _of_ended(books: NodeBooks) -> Iterator[BookDifference]:
             yield BookDifference(DifferenceKind.KUBELET_BEHIND, books.node, each.key, each.uuids, "the pod has ended")
 
 
-def _of_cards(books: NodeBooks) -> Iterator[BookDifference]:
+def _of_gpus(books: NodeBooks) -> Iterator[BookDifference]:
     """GPUs of which the grants that count are more than there is."""
     words = {} if books.told is None else {each.uid: each for each in books.told.held}
     ledger = Ledger()

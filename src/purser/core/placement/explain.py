@@ -258,7 +258,7 @@ _OF_DEVICES: dict[Reason, Callable[[_Tally, DeviceRequest], str]] = {
     Reason.INSUFFICIENT_MEMORY: _short_of_memory,
     Reason.INSUFFICIENT_CORES: _short_of_cores,
     Reason.CORES_EXHAUSTED: lambda t, _: f"{_has(t)} no compute left",
-    Reason.TOO_FEW_CARDS: lambda t, _: f"{_is(t)} available, but {t.count_needed} are needed on one node",
+    Reason.TOO_FEW_GPUS: lambda t, _: f"{_is(t)} available, but {t.count_needed} are needed on one node",
 }
 
 _BY_EXAMPLE = (Reason.NOT_HEALTHY, Reason.TYPE_MISMATCH)

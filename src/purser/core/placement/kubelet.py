@@ -259,13 +259,13 @@ def near_cpus(node: NodeState, request: PodRequest, granted: Granted, after: Kub
     memory alone. Where it will put these is known, and a share is taken there when there is one. ``after`` is what
     kubelet holds once it has taken the pod with these; None: not known.
     """
-    if after is None or _kubelet_aligns_cards(after):
+    if after is None or _kubelet_aligns_gpus(after):
         return None
     containers = tuple(_near_cpus(node, request.uid, each, after, granted) for each in request.containers)
     return None if containers == request.containers else replace(request, containers=containers)
 
 
-def _kubelet_aligns_cards(state: KubeletState) -> bool:
+def _kubelet_aligns_gpus(state: KubeletState) -> bool:
     return any(device.numa_nodes for device in _own_devices(state))
 
 
@@ -275,8 +275,8 @@ def _near_cpus(
     hint = after.hints.get((uid, container.name))
     if hint is None or hint.mask is None:
         return container
-    cards = (state.device for state in node.devices)
-    near = {card.uuid for card in cards if not card.numa_nodes or mask_of(card.numa_nodes) & hint.mask}
+    gpus = (state.device for state in node.devices)
+    near = {gpu.uuid for gpu in gpus if not gpu.numa_nodes or mask_of(gpu.numa_nodes) & hint.mask}
     if near.issuperset(granted.get(container.name, ())):
         return container
     allowed = near.intersection(container.devices.uuids_allowed or near)

@@ -226,12 +226,12 @@ class _Pod:
             nested.insert(0, self._find(container, nested[0].obstacles if nested else None))
         for found in nested:
             if found.obstacles.count(0) < found.container.devices.count:
-                return self._refusal(found, found.obstacles, Reason.TOO_FEW_CARDS)
+                return self._refusal(found, found.obstacles, Reason.TOO_FEW_GPUS)
         steps = [self._step(found) for found in nested]
         chosen = choose(steps, self._devices, self._pick())
         if chosen is None:
             bound = any(container.devices.numa_bind for container in row)
-            reason = Reason.NUMA_NOT_FIT if bound else Reason.TOO_FEW_CARDS
+            reason = Reason.NUMA_NOT_FIT if bound else Reason.TOO_FEW_GPUS
             return self._refusal(nested[-1], nested[-1].obstacles, reason)
         return self._hold(nested, chosen)
 

@@ -82,7 +82,7 @@ class Reason(ExplainedReason):
         "All of the GPU's compute is taken, so a pod that names no cores cannot join.",
         "Wait until a pod on it ends.",
     )
-    TOO_FEW_CARDS = (
+    TOO_FEW_GPUS = (
         "AllocatedCardsInsufficientRequest",
         "GPU",
         "The GPU would do, but the node has too few such GPUs for the container.",

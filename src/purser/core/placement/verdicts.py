@@ -129,7 +129,7 @@ class Verdicts:
         *by_reason, devices, resolvable = pattern
         obstacles = dict(zip(_REASONS, by_reason, strict=True))
         over_quota = self._ask.quota is Quota.PART and obstacles[Reason.QUOTA_NOT_FIT]
-        for_rest = None if over_quota else Reason.TOO_FEW_CARDS
+        for_rest = None if over_quota else Reason.TOO_FEW_GPUS
         memory, cores = int(self._memory_free[rows].max()), int(self._cores_free[rows].max())
         most = MostFree(
             memory if obstacles[Reason.INSUFFICIENT_MEMORY] else 0,

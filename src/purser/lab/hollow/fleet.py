@@ -35,7 +35,7 @@ from purser.kube.workqueue import WorkQueue, run_workers
 from purser.lab.controllers.workloads.daemonplan import target
 from purser.lab.controllers.workloads.owned import is_ready, owner_keys, phase
 from purser.lab.hollow import pods as statuses
-from purser.lab.hollow.cards import HollowCards
+from purser.lab.hollow.gpus import HollowGpus
 from purser.lab.hollow.node import (
     LABEL,
     MIG_ANNOTATION,
@@ -93,7 +93,7 @@ class HollowFleet:
         """Keys of pods by node."""
         self._shown: dict[str, _Shown] = {}
         """By uid of a pod: what was written of it."""
-        self._cards: dict[str, HollowCards] = {}
+        self._mig_gpus: dict[str, HollowGpus] = {}
         self._layouts = Path()
         """What a MIG worker has of a ConfigMap."""
         self._pod_queue: WorkQueue[str] = WorkQueue(initial_s=0.05, cap_s=2.0)
@@ -284,11 +284,11 @@ class HollowFleet:
             return ""
         if behaviour == "silent" or (behaviour == "hanging" and not request.check_only):
             return ""
-        cards = self._cards.setdefault(
-            node["metadata"]["name"], HollowCards(gpus_of(node), device_id(product_of(node)))
+        gpus = self._mig_gpus.setdefault(
+            node["metadata"]["name"], HollowGpus(gpus_of(node), device_id(product_of(node)))
         )
-        cards.is_refusing = behaviour == "refusing"
-        return encode(await asyncio.to_thread(answer, request, self._layouts, lambda: cards))
+        gpus.is_refusing = behaviour == "refusing"
+        return encode(await asyncio.to_thread(answer, request, self._layouts, lambda: gpus))
 
     def _runs(self, node: Raw, operand: str) -> bool:
         """Whether a pod of the operand is ready there."""
@@ -316,11 +316,11 @@ def _restarts(pod: Raw) -> int:
 
 def _inventory(node: Raw) -> NodeInventory:
     name = node["metadata"]["name"]
-    cards = tuple(
+    gpus = tuple(
         Device(uuid=f"GPU-{name}-{index}", index=index, model="Hollow", memory_mib=_GPU_MEMORY_MIB, slots=_SLOTS)
         for index in range(gpus_of(node))
     )
-    return NodeInventory(node=name, devices=cards)
+    return NodeInventory(node=name, devices=gpus)
 
 
 def _facts(node: Raw) -> str:

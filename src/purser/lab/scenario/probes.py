@@ -124,7 +124,7 @@ async def _container(lab: Lab, expect: ExpectContainer) -> str | None:
     record = node.container(pod.metadata.uid, name) if node else None
     if node is None or record is None:
         return f"container {name} of {expect.pod} was not started"
-    places = await node.card_places((expect.namespace, expect.pod, name))
+    places = await node.numa_node_of_gpus((expect.namespace, expect.pod, name))
     found = {
         "cpus": parse_cpuset(record.cpuset).bit_count(),
         "cpuset": record.cpuset,

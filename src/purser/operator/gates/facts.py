@@ -167,8 +167,8 @@ def can_gpus_mig(node: NodeView) -> bool | None:
     nobody tells now."""
     if known := node.labels.get(MIG_CAPABLE_LABEL):
         return known == "true"
-    if (by_cards := _cards_can_mig(node)) is not None:
-        return by_cards
+    if (by_device_ids := _can_mig_by_device_ids(node)) is not None:
+        return by_device_ids
     product = node.labels.get(GPU_PRODUCT_LABEL)
     return model_can_mig(product) if product else None
 
@@ -182,7 +182,7 @@ def is_mig_capable(node: NodeView) -> bool:
     return bool(has_manager) and not user_override(node, Operand.MIG_MANAGER)
 
 
-def _cards_can_mig(node: NodeView) -> bool | None:
+def _can_mig_by_device_ids(node: NodeView) -> bool | None:
     """One that can is enough; None: that depends on GPUs that are not known."""
     facts = facts_of(node)
     found = [can_mig(gpu.device) for gpu in facts.gpus] if facts is not None else []

@@ -134,8 +134,8 @@ def _filled_with(profile: str) -> Iterator[Entry]:
 
 def _entry(devices: dict[str, int], *families: Family) -> Entry:
     """For GPUs of these families; none: for any GPU."""
-    cards = [f"0x{device.upper()}10DE" for family in families for device in family.devices]
-    only = {"device-filter": cards} if families else {}
+    device_ids = [f"0x{device.upper()}10DE" for family in families for device in family.devices]
+    only = {"device-filter": device_ids} if families else {}
     return {**only, "devices": "all", "mig-enabled": True, "mig-devices": dict(devices)}
 
 

@@ -19,7 +19,7 @@ import structlog
 
 from purser.core.device.resources import MIG_PREFIX
 from purser.core.fleet import Fleet
-from purser.core.grant.disputes import NodeDisputes, closed_cards, read_disputes
+from purser.core.grant.disputes import NodeDisputes, closed_gpus, read_disputes
 from purser.core.grant.reconcile import PodBook, counts
 from purser.core.model import Grant, GrantState
 from purser.core.names import DISPUTES_ANNOTATION, GPU_RESOURCE
@@ -30,10 +30,10 @@ from purser.scheduler.metrics import SchedulerMetrics
 
 log = structlog.get_logger("purser.scheduler")
 
-INITIAL_CARD_CLOSURE_S = 5.0
+INITIAL_GPU_CLOSURE_S = 5.0
 """For how long a GPU is closed whose pod was rejected, where its agent tells nothing: time enough for its word."""
 
-MAX_CARD_CLOSURE_S = 60.0
+MAX_GPU_CLOSURE_S = 60.0
 
 _REMEMBERED = 512
 
@@ -50,13 +50,13 @@ class _Breaker:
 
     def is_forgotten(self, now: float) -> bool:
         """Whether the next rejection is a new story."""
-        return now > self.until + MAX_CARD_CLOSURE_S
+        return now > self.until + MAX_GPU_CLOSURE_S
 
     def next_rest_s(self, now: float) -> float:
         """For how long the GPU is closed by a rejection now."""
         if now < self.until:
             return self.rest_s
-        return INITIAL_CARD_CLOSURE_S if self.is_forgotten(now) else min(2 * self.rest_s, MAX_CARD_CLOSURE_S)
+        return INITIAL_GPU_CLOSURE_S if self.is_forgotten(now) else min(2 * self.rest_s, MAX_GPU_CLOSURE_S)
 
 
 class DisputeBook:
@@ -126,15 +126,15 @@ class DisputeBook:
     def rejected(self, key: str, grant: Grant, message: str) -> None:
         """kubelet rejected a pod that was granted devices, with a message that repeats what the agent said."""
         self._metrics.rejected_by_node()
-        cards = grant.uuids
+        uuids = grant.uuids
         if not any(resource in message for resource in (GPU_RESOURCE, MIG_PREFIX)):
-            cards = frozenset(uuid for uuid in cards if f"device {uuid} " in message)
-        if not cards or grant.pod_uid in self._spoken_of.get(grant.node, ()):
+            uuids = frozenset(uuid for uuid in uuids if f"device {uuid} " in message)
+        if not uuids or grant.pod_uid in self._spoken_of.get(grant.node, ()):
             return
         now, breakers = self._clock.monotonic(), self._breakers.setdefault(grant.node, {})
-        for uuid in cards:
+        for uuid in uuids:
             before = breakers.get(uuid)
-            rest_s = INITIAL_CARD_CLOSURE_S if before is None else before.next_rest_s(now)
+            rest_s = INITIAL_GPU_CLOSURE_S if before is None else before.next_rest_s(now)
             breakers[uuid] = _Breaker(key, grant.pod_uid, now + rest_s, rest_s)
         self.retell(grant.node)
 
@@ -181,7 +181,7 @@ class DisputeBook:
             node = self._fleet.node(name)
             if doubt and node is not None:
                 closed |= dict.fromkeys((state.device.uuid for state in node.devices), doubt)
-        return closed if told is None else closed | closed_cards(told, self._is_live)
+        return closed if told is None else closed | closed_gpus(told, self._is_live)
 
     def _count(self, node: str, uid: str) -> None:
         """Enter what the agent says of a pod, or nothing."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from purser.agent.mig import Card, HardwareError, Layout
+from purser.agent.mig import HardwareError, Layout, MigGpu
 
 A100 = "0x20B010DE"
 
@@ -15,13 +15,13 @@ class Gpus:
     """A `MigHardware` in memory that may fail at any call."""
 
     def __init__(self, *layouts: Layout, device_id: str = A100) -> None:
-        self.now = [Card(index=index, device_id=device_id, layout=layout) for index, layout in enumerate(layouts)]
+        self.now = [MigGpu(index=index, device_id=device_id, layout=layout) for index, layout in enumerate(layouts)]
         self.calls: list[str] = []
         self.fails: dict[str, int] = {}
         """By the beginning of a call: how often it fails."""
         self.closed = 0
 
-    def cards(self) -> tuple[Card, ...]:
+    def gpus(self) -> tuple[MigGpu, ...]:
         return tuple(self.now)
 
     def set_mode(self, index: int, enabled: bool) -> None:
@@ -39,7 +39,7 @@ class Gpus:
         self.closed += 1
 
     def layouts(self) -> list[Layout]:
-        return [card.layout for card in self.now]
+        return [gpu.layout for gpu in self.now]
 
     def _become(self, index: int, layout: Layout) -> None:
         self.now[index] = msgspec.structs.replace(self.now[index], layout=layout)
@@ -61,7 +61,7 @@ class NvmlError(Exception):
 class FakeNvml:
     """NVML's functions for one A100 with 40 GB: seven slices, of which each instance takes those beside one another.
 
-    Placement is the card's own: a 3g instance begins at slice 0 or 4, a 2g at 0, 2 or 4, a 1g anywhere below 7.
+    Placement is the GPU's own: a 3g instance begins at slice 0 or 4, a 2g at 0, 2 or 4, a 1g anywhere below 7.
     """
 
     NVMLError = NvmlError

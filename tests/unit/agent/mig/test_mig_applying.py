@@ -11,7 +11,7 @@ SMALL = Layout(True, ("1g.5gb",) * 7)
 LARGE = Layout(True, ("3g.20gb", "3g.20gb"))
 
 
-def test_only_cards_that_differ_are_touched() -> None:
+def test_only_gpus_that_differ_are_touched() -> None:
     gpus = Gpus(SMALL, OFF, LARGE)
     bring(gpus, {0: SMALL, 1: SMALL})
     assert gpus.layouts() == [SMALL, SMALL, LARGE]
@@ -43,12 +43,12 @@ def test_what_fails_half_way_is_undone(before: Layout) -> None:
     assert gpus.layouts() == [before, before]
 
 
-@pytest.mark.parametrize(("cards", "said"), [(0, "no GPU"), (1, "GPU 0"), (2, "GPU 0, GPU 1")])
-def test_what_is_wanted_no_more_stops_between_two_cards(cards: int, said: str) -> None:
+@pytest.mark.parametrize(("gpus", "said"), [(0, "no GPU"), (1, "GPU 0"), (2, "GPU 0, GPU 1")])
+def test_what_is_wanted_no_more_stops_between_two_gpus(gpus: int, said: str) -> None:
     gpus = Gpus(OFF, OFF, OFF)
     with pytest.raises(WithdrawnError, match=f"changed by then: {said}$"):
-        bring(gpus, dict.fromkeys(range(3), LARGE), lambda: sum(card.layout == LARGE for card in gpus.now) < cards)
-    assert gpus.layouts() == [LARGE] * cards + [OFF] * (3 - cards)
+        bring(gpus, dict.fromkeys(range(3), LARGE), lambda: sum(gpu.layout == LARGE for gpu in gpus.now) < gpus)
+    assert gpus.layouts() == [LARGE] * gpus + [OFF] * (3 - gpus)
 
 
 def test_what_cannot_be_undone_is_said() -> None:
@@ -58,7 +58,7 @@ def test_what_cannot_be_undone_is_said() -> None:
         bring(gpus, {0: LARGE})
 
 
-def test_what_the_card_says_afterwards_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_gpu_says_afterwards_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus = Gpus(OFF)
     monkeypatch.setattr(gpus, "set_devices", lambda index, profiles: None)
     with pytest.raises(HardwareError, match=r"GPU 0 did not become 3g.20gb, 3g.20gb; the former layout is there again"):
@@ -66,5 +66,5 @@ def test_what_the_card_says_afterwards_counts(monkeypatch: pytest.MonkeyPatch) -
     assert gpus.layouts() == [OFF]
 
 
-def test_differences_leave_out_cards_of_which_nothing_is_said() -> None:
-    assert differences(Gpus(OFF, SMALL).cards(), {1: OFF}) == {1: OFF}
+def test_differences_leave_out_gpus_of_which_nothing_is_said() -> None:
+    assert differences(Gpus(OFF, SMALL).gpus(), {1: OFF}) == {1: OFF}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.agent.mig.fake_gpus import A100
 
-from purser.agent.mig import Card, HardwareError, Layout, MigHardware
+from purser.agent.mig import HardwareError, Layout, MigGpu, MigHardware
 from purser.agent.mig.applying import bring
 from purser.agent.mig.nvml import open_mig
 from purser.lab.driver.compile import find_compiler
@@ -30,7 +30,7 @@ def hardware(tmp_path: Path) -> Iterator[MigHardware]:
 
 
 def test_layouts_follow_one_another(hardware: MigHardware) -> None:
-    assert hardware.cards() == (Card(index=0, device_id=A100),)
+    assert hardware.gpus() == (MigGpu(index=0, device_id=A100),)
     small, large, nothing, off = (
         Layout(True, ("1g.5gb",) * 7),
         Layout(True, ("3g.20gb",) * 2),
@@ -39,7 +39,7 @@ def test_layouts_follow_one_another(hardware: MigHardware) -> None:
     )
     for layout in (BALANCED, small, large, nothing, BALANCED, off):
         bring(hardware, {0: layout})
-        assert hardware.cards()[0].layout == layout
+        assert hardware.gpus()[0].layout == layout
 
 
 def test_what_does_not_fit_is_undone(hardware: MigHardware) -> None:
@@ -47,4 +47,4 @@ def test_what_does_not_fit_is_undone(hardware: MigHardware) -> None:
     too_much = Layout(True, ("3g.20gb",) * 3)
     with pytest.raises(HardwareError, match=r"Insufficient Resources; the former layout is there again"):
         bring(hardware, {0: too_much})
-    assert hardware.cards()[0].layout == BALANCED
+    assert hardware.gpus()[0].layout == BALANCED

@@ -1,9 +1,9 @@
-"""Layouts in mig-parted's form, and what they mean for cards."""
+"""Layouts in mig-parted's form, and what they mean for GPUs."""
 
 import pytest
 from tests.unit.agent.mig.fake_gpus import A100
 
-from purser.agent.mig import Card, Layout, LayoutError
+from purser.agent.mig import Layout, LayoutError, MigGpu
 from purser.agent.mig.layouts import MAX_LAYOUTS_BYTES, read_layouts, wanted
 
 TEXT = """
@@ -22,15 +22,15 @@ mig-configs:
 """
 
 
-def cards(*device_ids: str, capable: bool = True) -> list[Card]:
-    return [Card(index=index, device_id=each, capable=capable) for index, each in enumerate(device_ids)]
+def gpus(*device_ids: str, capable: bool = True) -> list[MigGpu]:
+    return [MigGpu(index=index, device_id=each, capable=capable) for index, each in enumerate(device_ids)]
 
 
 def meant(name: str, *device_ids: str, capable: bool = True) -> dict[int, Layout]:
-    return wanted(read_layouts(TEXT), name, cards(*device_ids, capable=capable))
+    return wanted(read_layouts(TEXT), name, gpus(*device_ids, capable=capable))
 
 
-def test_the_last_entry_that_concerns_a_card_counts() -> None:
+def test_the_last_entry_that_concerns_a_gpu_counts() -> None:
     assert meant("mixed", A100, A100, A100) == {
         0: Layout(True, ("1g.5gb",) * 7),
         1: Layout(True, ("2g.10gb", "2g.10gb", "3g.20gb")),
@@ -39,11 +39,11 @@ def test_the_last_entry_that_concerns_a_card_counts() -> None:
 
 
 @pytest.mark.parametrize(("name", "count"), [("of-one-kind", 1), ("of-many", 2)])
-def test_a_filter_chooses_cards_by_their_kind(name: str, count: int) -> None:
+def test_a_filter_chooses_gpus_by_their_kind(name: str, count: int) -> None:
     assert meant(name, "0x233010DE", A100) == {1: Layout(True, ("1g.5gb",) * count)}
 
 
-def test_a_layout_that_concerns_no_card_is_a_mistake() -> None:
+def test_a_layout_that_concerns_no_gpu_is_a_mistake() -> None:
     with pytest.raises(LayoutError, match=r"says nothing about the GPUs of this node \(0x233010DE\)"):
         meant("of-many", "0x233010DE")
 
@@ -53,18 +53,18 @@ def test_a_name_that_is_not_there_is_told_with_those_that_are() -> None:
         meant("on", A100)
 
 
-def test_of_names_only_those_are_told_that_mean_something_for_the_card_and_not_too_many() -> None:
+def test_of_names_only_those_are_told_that_mean_something_for_the_gpu_and_not_too_many() -> None:
     with pytest.raises(LayoutError, match=r"there is no layout on: write one of mixed, none$"):
         meant("on", "0x233010DE")
     many = "\n".join(f"  l{number:03}: [{{devices: all, mig-enabled: false}}]" for number in range(500))
     layouts = read_layouts(f"version: v1\nmig-configs:\n{many}")
     with pytest.raises(LayoutError, match=r"write one of l000, .*, l015 \(and 484 more\)$"):
-        wanted(layouts, "on", cards(A100))
+        wanted(layouts, "on", gpus(A100))
     with pytest.raises(LayoutError, match="there is no layout on: the file has none for the GPUs of this node"):
-        wanted({}, "on", cards(A100))
+        wanted({}, "on", gpus(A100))
 
 
-def test_cards_without_mig_may_be_without() -> None:
+def test_gpus_without_mig_may_be_without() -> None:
     assert meant("none", A100, capable=False) == {}
     with pytest.raises(LayoutError, match="wants MIG on GPU 0"):
         meant("of-many", A100, capable=False)

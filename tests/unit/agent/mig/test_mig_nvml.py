@@ -1,11 +1,11 @@
-"""MIG by NVML's functions, against a card that places instances as the real one does."""
+"""MIG by NVML's functions, against a GPU that places instances as the real one does."""
 
 from pathlib import Path
 
 import pytest
 from tests.unit.agent.mig.fake_gpus import A100, FakeNvml
 
-from purser.agent.mig import Card, HardwareError, Layout, NoHardware
+from purser.agent.mig import HardwareError, Layout, MigGpu, NoHardware
 from purser.agent.mig.applying import bring
 from purser.agent.mig.nvml import NvmlHardware, open_mig, profile_name
 
@@ -28,23 +28,23 @@ def hardware(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> NvmlHardware:
 BALANCED = ("1g.5gb", "1g.5gb", "2g.10gb", "3g.20gb")
 
 
-def test_a_card_is_what_it_was_made(nvml: FakeNvml, hardware: NvmlHardware) -> None:
-    assert hardware.cards() == (Card(index=0, device_id=A100),)
+def test_a_gpu_is_what_it_was_made(nvml: FakeNvml, hardware: NvmlHardware) -> None:
+    assert hardware.gpus() == (MigGpu(index=0, device_id=A100),)
     bring(hardware, {0: Layout(True, BALANCED)})
-    assert hardware.cards()[0].layout == Layout(True, BALANCED)
+    assert hardware.gpus()[0].layout == Layout(True, BALANCED)
     assert all(computes for _, _, computes in nvml.instances.values())
     bring(hardware, {0: Layout(False)})
-    assert hardware.cards()[0].layout == Layout(False)
+    assert hardware.gpus()[0].layout == Layout(False)
     assert not nvml.instances
     hardware.close()
     assert nvml.started == 0
 
 
 def test_another_order_is_tried_where_one_does_not_fit(hardware: NvmlHardware, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the largest first, the card puts it where the last of the small ones would have to go."""
+    """With the largest first, the GPU puts it where the last of the small ones would have to go."""
     hardware.set_mode(0, True)
     hardware.set_devices(0, BALANCED)
-    assert hardware.cards()[0].layout.devices == BALANCED
+    assert hardware.gpus()[0].layout.devices == BALANCED
     monkeypatch.setattr("purser.agent.mig.nvml.MAX_ORDERS", 1)
     with pytest.raises(HardwareError, match=r"creating 1g.5gb on GPU 0"):
         hardware.set_devices(0, BALANCED)
@@ -56,7 +56,7 @@ def test_what_never_fits_is_refused_in_the_end(hardware: NvmlHardware) -> None:
         hardware.set_devices(0, ("3g.20gb", "3g.20gb", "3g.20gb"))
 
 
-def test_a_profile_that_the_card_does_not_offer_is_named(hardware: NvmlHardware) -> None:
+def test_a_profile_that_the_gpu_does_not_offer_is_named(hardware: NvmlHardware) -> None:
     hardware.set_mode(0, True)
     with pytest.raises(HardwareError, match=r"GPU 0 offers no 1g.10gb: it offers 1g.5gb, 1g.5gb\+me, 2g.10gb, 3g.20gb"):
         hardware.set_devices(0, ("1g.10gb",))
@@ -65,7 +65,7 @@ def test_a_profile_that_the_card_does_not_offer_is_named(hardware: NvmlHardware)
 def test_drivers_that_do_not_tell_names_are_helped_out(monkeypatch: pytest.MonkeyPatch) -> None:
     hardware = opened(FakeNvml(tells_names=False), monkeypatch)
     bring(hardware, {0: Layout(True, ("1g.5gb", "1g.5gb+me", "3g.20gb"))})
-    assert hardware.cards()[0].layout.devices == ("1g.5gb", "1g.5gb+me", "3g.20gb")
+    assert hardware.gpus()[0].layout.devices == ("1g.5gb", "1g.5gb+me", "3g.20gb")
 
 
 @pytest.mark.parametrize(
@@ -120,19 +120,19 @@ def test_an_instance_that_somebody_left_half_made_is_made_anew(nvml: FakeNvml, h
     with pytest.raises(SystemExit):
         bring(hardware, {0: Layout(True, ("3g.20gb",))})
     nvml.dies_after_instance = False
-    assert hardware.cards()[0].layout.devices == ("3g.20gb (incomplete)",)
+    assert hardware.gpus()[0].layout.devices == ("3g.20gb (incomplete)",)
     bring(hardware, {0: Layout(True, ("3g.20gb",))})
-    assert hardware.cards()[0].layout.devices == ("3g.20gb",)
+    assert hardware.gpus()[0].layout.devices == ("3g.20gb",)
 
 
-def test_a_card_that_knows_no_mig_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert opened(FakeNvml(capable=False), monkeypatch).cards() == (Card(index=0, device_id=A100, capable=False),)
+def test_a_gpu_that_knows_no_mig_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert opened(FakeNvml(capable=False), monkeypatch).gpus() == (MigGpu(index=0, device_id=A100, capable=False),)
 
 
 def test_without_a_driver_everybody_who_asks_is_told(tmp_path: Path) -> None:
     found = open_mig(None, (tmp_path / "driver", tmp_path))
     assert isinstance(found, NoHardware)
-    for ask in (found.cards, lambda: found.set_mode(0, True), lambda: found.set_devices(0, ())):
+    for ask in (found.gpus, lambda: found.set_mode(0, True), lambda: found.set_devices(0, ())):
         with pytest.raises(HardwareError, match="is the driver installed there"):
             ask()
     found.close()
@@ -143,4 +143,4 @@ def test_a_library_that_is_none_is_told(tmp_path: Path) -> None:
     (tmp_path / "lib64/libnvidia-ml.so.1").write_text("nothing")
     found = open_mig(None, (tmp_path,))
     with pytest.raises(HardwareError, match="cannot be loaded"):
-        found.cards()
+        found.gpus()

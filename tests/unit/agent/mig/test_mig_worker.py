@@ -95,7 +95,7 @@ class Slow(Gpus):
 
 
 @pytest.mark.parametrize("instead", [None, MigRequest("all-disabled", "2")], ids=["withdrawn", "another request"])
-async def test_a_request_that_is_withdrawn_stops_between_two_cards(
+async def test_a_request_that_is_withdrawn_stops_between_two_gpus(
     tmp_path: Path, layouts: Path, instead: MigRequest | None
 ) -> None:
     gpus = Slow(OFF, OFF)
@@ -116,7 +116,7 @@ async def test_a_request_that_is_withdrawn_stops_between_two_cards(
                 assert gpus.layouts() == [OFF, OFF]
 
 
-async def test_told_to_stop_it_stops_between_two_cards_and_its_successor_goes_on(tmp_path: Path, layouts: Path) -> None:
+async def test_told_to_stop_it_stops_between_two_gpus_and_its_successor_goes_on(tmp_path: Path, layouts: Path) -> None:
     gpus = Slow(OFF, OFF)
     async with embedded(tmp_path) as cluster, Client(cluster.config) as client:
         await create_node(cluster.client, node("a"))

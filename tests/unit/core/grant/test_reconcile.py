@@ -131,7 +131,7 @@ def test_what_is_told_can_be_read_however_many_pods_it_is_of(count):
     text = text_of(NodeDisputes(NODE, held))
     assert len(text) <= MAX_NODE_MESSAGE_BYTES
     told = read_disputes(text, NODE)
-    assert frozenset(told.closed).union(*(each.cards for each in told.held)) == frozenset("abc"[: min(count, 3)])
+    assert frozenset(told.closed).union(*(each.gpus for each in told.held)) == frozenset("abc"[: min(count, 3)])
 
 
 def test_of_every_pod_that_a_kubelet_takes_it_is_told_that_it_holds_nothing():

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from purser.agent.mig.hardware import Card, Layout
+from purser.agent.mig.hardware import Layout, MigGpu
 from purser.agent.mig.layouts import LayoutError, read_layouts, wanted
 from purser.core.device.pci import MIG_FAMILIES
 from purser.operator.manifests.mig_manager import FAMILIES, Family, default_layouts, layouts
@@ -13,8 +13,8 @@ WITHOUT = {"20b3": "A100 64GB", "230e": "H20 NVL16", "3182": "B300", "31c2": "GB
 """Cards that can MIG and that docs/operator.md names as having no layouts of ours."""
 
 
-def card(device: str) -> Card:
-    return Card(index=0, device_id=f"0x{device.upper()}10DE")
+def gpu(device: str) -> MigGpu:
+    return MigGpu(index=0, device_id=f"0x{device.upper()}10DE")
 
 
 def test_their_text_is_the_same_whoever_writes_it() -> None:
@@ -23,18 +23,18 @@ def test_their_text_is_the_same_whoever_writes_it() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_layouts_fit_every_card_of_their_family(family: Family) -> None:
+def test_layouts_fit_every_gpu_of_their_family(family: Family) -> None:
     for device in family.devices:
-        assert wanted(LAYOUTS, "all-disabled", [card(device)]) == {0: Layout(False)}
-        assert wanted(LAYOUTS, "all-enabled", [card(device)]) == {0: Layout(True)}
-        assert sum(family.balanced.values()) == len(wanted(LAYOUTS, "all-balanced", [card(device)])[0].devices)
+        assert wanted(LAYOUTS, "all-disabled", [gpu(device)]) == {0: Layout(False)}
+        assert wanted(LAYOUTS, "all-enabled", [gpu(device)]) == {0: Layout(True)}
+        assert sum(family.balanced.values()) == len(wanted(LAYOUTS, "all-balanced", [gpu(device)])[0].devices)
         for profile, count in family.profiles.items():
             name = f"all-{profile.replace('+', '.')}"
-            assert wanted(LAYOUTS, name, [card(device)]) == {0: Layout(True, (profile,) * count)}
+            assert wanted(LAYOUTS, name, [gpu(device)]) == {0: Layout(True, (profile,) * count)}
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_a_layout_of_other_cards_is_refused_before_anything_is_touched_and_with_names_of_those_that_fit(
+def test_a_layout_of_other_gpus_is_refused_before_anything_is_touched_and_with_names_of_those_that_fit(
     family: Family,
 ) -> None:
     own = {f"all-{profile.replace('+', '.')}" for profile in family.profiles}
@@ -42,7 +42,7 @@ def test_a_layout_of_other_cards_is_refused_before_anything_is_touched_and_with_
     for device in family.devices:
         for name in {*LAYOUTS} - own - {"all-disabled", "all-enabled", "all-balanced"} | {"all-nonsense"}:
             with pytest.raises(LayoutError) as refused:
-                wanted(LAYOUTS, name, [card(device)])
+                wanted(LAYOUTS, name, [gpu(device)])
             assert str(refused.value).endswith(f": write one of {fitting}")
 
 
@@ -51,9 +51,9 @@ def test_names_are_those_of_mig_parted() -> None:
 
 
 @pytest.mark.parametrize("device", [device for devices in MIG_FAMILIES.values() for device in devices])
-def test_every_card_that_can_mig_has_a_balanced_layout_but_those_that_the_documentation_names(device: str) -> None:
+def test_every_gpu_that_can_mig_has_a_balanced_layout_but_those_that_the_documentation_names(device: str) -> None:
     if device in WITHOUT:
         with pytest.raises(LayoutError, match="says nothing about the GPUs of this node"):
-            wanted(LAYOUTS, "all-balanced", [card(device)])
+            wanted(LAYOUTS, "all-balanced", [gpu(device)])
     else:
-        assert wanted(LAYOUTS, "all-balanced", [card(device)])[0].devices
+        assert wanted(LAYOUTS, "all-balanced", [gpu(device)])[0].devices

@@ -15,7 +15,7 @@ EXPORT Result nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device
     return leave(result);
 }
 
-/* As in NVML every card is asked, so one that is lost spoils the search for those behind it. */
+/* As in NVML every GPU is asked, so one that is lost spoils the search for those behind it. */
 EXPORT Result nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
     ENTER();
     for (unsigned i = 0; i < device_count; i++) {

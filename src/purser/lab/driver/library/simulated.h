@@ -7,7 +7,7 @@
  * profile (purser.lab.driver.statefile is its writer and says what each line means): parsing YAML here would be a second
  * parser of the same profiles to keep right.
  *
- * As in NVML the list of devices is fixed by the first nvmlInit: a card removed later is lost to its handle, and one
+ * As in NVML the list of devices is fixed by the first nvmlInit: a GPU removed later is lost to its handle, and one
  * that comes back or is added is seen after nvmlShutdown and nvmlInit. What is not simulated is not exported: a client
  * gets "function not found", as from a driver that is older than the function. PURSER_OLD_DRIVER leaves out what came
  * after the R450 drivers, for tests of that.

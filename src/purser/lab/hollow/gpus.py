@@ -2,21 +2,21 @@
 
 import msgspec
 
-from purser.agent.mig.hardware import Card, HardwareError, Layout
+from purser.agent.mig.hardware import HardwareError, Layout, MigGpu
 
 
-class HollowCards:
+class HollowGpus:
     """GPUs that remember their layout while the fleet lives. Every method is as `MigHardware` says."""
 
     def __init__(self, count: int, device: str) -> None:
         """``device``: their PCI device id, four hexadecimal digits."""
         self.is_refusing = False
         """Whether every change fails, as on a GPU that somebody still uses."""
-        self._cards = {index: Card(index=index, device_id=f"0x{device.upper()}10DE") for index in range(count)}
+        self._gpus = {index: MigGpu(index=index, device_id=f"0x{device.upper()}10DE") for index in range(count)}
 
-    def cards(self) -> tuple[Card, ...]:
+    def gpus(self) -> tuple[MigGpu, ...]:
         """Every GPU."""
-        return tuple(self._cards.values())
+        return tuple(self._gpus.values())
 
     def set_mode(self, index: int, enabled: bool) -> None:
         """Switch MIG mode."""
@@ -32,4 +32,4 @@ class HollowCards:
     def _change(self, index: int, layout: Layout) -> None:
         if self.is_refusing:
             raise HardwareError(f"GPU {index}: in use by another client")
-        self._cards[index] = msgspec.structs.replace(self._cards[index], layout=layout)
+        self._gpus[index] = msgspec.structs.replace(self._gpus[index], layout=layout)
