@@ -43,12 +43,12 @@ def test_what_fails_half_way_is_undone(before: Layout) -> None:
     assert gpus.layouts() == [before, before]
 
 
-@pytest.mark.parametrize(("gpus", "said"), [(0, "no GPU"), (1, "GPU 0"), (2, "GPU 0, GPU 1")])
-def test_what_is_wanted_no_more_stops_between_two_gpus(gpus: int, said: str) -> None:
+@pytest.mark.parametrize(("done", "said"), [(0, "no GPU"), (1, "GPU 0"), (2, "GPU 0, GPU 1")])
+def test_what_is_wanted_no_more_stops_between_two_gpus(done: int, said: str) -> None:
     gpus = Gpus(OFF, OFF, OFF)
     with pytest.raises(WithdrawnError, match=f"changed by then: {said}$"):
-        bring(gpus, dict.fromkeys(range(3), LARGE), lambda: sum(gpu.layout == LARGE for gpu in gpus.now) < gpus)
-    assert gpus.layouts() == [LARGE] * gpus + [OFF] * (3 - gpus)
+        bring(gpus, dict.fromkeys(range(3), LARGE), lambda: sum(gpu.layout == LARGE for gpu in gpus.now) < done)
+    assert gpus.layouts() == [LARGE] * done + [OFF] * (3 - done)
 
 
 def test_what_cannot_be_undone_is_said() -> None:
