@@ -153,6 +153,13 @@ NAMES: dict[str, tuple[Name, ...]] = {
             PLACING,
             "Annotation: which node is best ([policies](pods.md#policies)).",
         ),
+        (
+            names.ENFORCEMENT_ANNOTATION,
+            "Pod, Namespace",
+            PEOPLE,
+            PLACING,
+            f"Annotation: `{names.ENFORCEMENT_REQUIRED}`: no share is placed where nothing enforces it.",
+        ),
         (names.GPU_POLICY_ANNOTATION, "Pod", PEOPLE, PLACING, "Annotation: which of a node's GPUs are best."),
         (policies.HAMI_NODE_POLICY, "Pod", PEOPLE, PLACING, "Annotation: HAMi's name for the node policy."),
         (policies.HAMI_GPU_POLICY, "Pod", PEOPLE, PLACING, "Annotation: HAMi's name for the GPU policy."),

@@ -330,6 +330,7 @@ async def test_what_one_part_of_the_scheduler_fails_on_ends_no_other(monkeypatch
         nodes=informer,
         pods=informer,
         quotas=informer,
+        namespaces=informer,
         keys=SimpleNamespace(run=keys),
         follower=None,
         extender=SimpleNamespace(run=forever),

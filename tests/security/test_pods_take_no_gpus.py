@@ -259,6 +259,37 @@ def test_what_honest_pods_say_goes_on_working(said, limits):
     assert refused_by_both(asking(limits, **said)) == ""
 
 
+OPTING_OUT = env("CUDA_DISABLE_CONTROL", "true")
+
+
+@pytest.mark.parametrize(
+    ("limits", "spec", "of_pod", "of_namespace", "says"),
+    [
+        (SHARE, OPTING_OUT, "required", "", "and the pod's annotation purser.dev/enforcement is required"),
+        (SHARE, OPTING_OUT, "", "required", "and its namespace's annotation purser.dev/enforcement is required"),
+        (SHARE, OPTING_OUT, "none", "required", 'annotation purser.dev/enforcement "none" makes no sense'),
+        (SHARE, OPTING_OUT, "", "none", ': annotation purser.dev/enforcement "none" makes no sense'),
+        (SHARE, OPTING_OUT, "", "", ""),
+        (SHARE, {}, "required", "required", ""),
+        (WHOLE, OPTING_OUT, "required", "required", ""),
+        (PLAIN, OPTING_OUT, "none", "required", ""),
+    ],
+)
+def test_a_pod_that_requires_enforcement_does_not_disable_it(limits, spec, of_pod, of_namespace, says):
+    asked = asking(limits, annotations={"purser.dev/enforcement": of_pod} if of_pod else {}, **spec)
+    said = refused_by_both(asked, enforcement_of_namespace=lambda name: of_namespace)
+    assert said == "" if not says else says in said
+    objection = first_objection(PodReading(spec_of(asked)), PLACEMENT_RULES)
+    assert (objection is not None) == (bool(says) and bool(of_pod))
+
+
+def test_who_requires_what_no_node_does_is_told_so():
+    asked = asking(SHARE, annotations={"purser.dev/enforcement": "required"})
+    (said,) = decide(Mutation(devices=DeviceRules(enforcements=lambda: ADVISORY)), asked).warnings
+    assert said.endswith("none, time-slicing); the pod requires enforcement, and stays Pending until one does")
+    assert len(said) <= 256
+
+
 def test_pods_without_gpus_are_not_asked_about_what_limits_gpus():
     for said in (*WIDENED_SHARES.values(), env("PURSER_GPU_ENFORCEMENT"), {"host_path": "/dev"}, {"host_path": "/"}):
         assert refused_by_both(asking(PLAIN, **said)) == ""

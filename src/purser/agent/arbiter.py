@@ -149,6 +149,13 @@ class Arbiter:
         ended = self._still_holding(found)
         self._check_strangers(found, {key for key, grant in ended.items() if grant is None})
         enforcement = node.enforcement_of(part, facts.hold)
+        if grant.enforcement_required and enforcement.is_advisory:
+            raise self._refused(
+                RefusalReason.UNENFORCED,
+                found,
+                f"the pod requires enforcement, and nothing holds its share any more (enforcement: {enforcement}, when "
+                f"it was granted {part.enforcement}). Delete and recreate the pod",
+            )
         if enforcement.has_library:
             await self._make_folders(found)
         try:

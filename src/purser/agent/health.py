@@ -193,6 +193,12 @@ class DeviceMonitor:
             log.warning("no devices to hand out", reason=self.trouble)
         self._publish()
 
+    def renewed(self) -> NodeInventory | None:
+        """The inventory as it is this moment: what holds shares may have come or gone since the last probe."""
+        if self.inventory.value is not None:
+            self._publish()
+        return self.inventory.value
+
     def _publish(self) -> None:
         library = has_library(self._settings)
         inventory = make_inventory(self._settings, self.info, self.gpus, self.health, library, __version__)

@@ -47,6 +47,12 @@ class RefusalReason(ExplainedReason):
         "The GPU failed after it was granted.",
         "Create the pod again; the failed GPU gets no new pods.",
     )
+    UNENFORCED = (
+        "EnforcementLost",
+        "Pod",
+        "The pod requires enforcement, and what held shares of its GPUs is gone since it was bound.",
+        "Create the pod again: it is placed where its share is enforced.",
+    )
     MALFORMED = (
         "MalformedRequest",
         "metric",

@@ -185,7 +185,7 @@ class Agent:
         return DevicePlugin(self._devices, self._arbiter, self._metrics, self._on_refused)
 
     def _node_facts(self) -> AllocationFacts:
-        inventory = self._monitor.inventory.value
+        inventory = self._monitor.renewed()
         return AllocationFacts(
             devices={} if inventory is None else devices_by_uuid(inventory),
             library_dir=str(self._settings.hami_core_dir),

@@ -196,6 +196,8 @@ class DeviceRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Empty: any mode."""
     resource: str = GPU_RESOURCE
     """Of kubelet, under which the devices are listed."""
+    held_by: tuple[Enforcement, ...] = ()
+    """What must hold shares of the devices, any of these, unless they are its own alone; empty: nothing need."""
 
     def __post_init__(self) -> None:
         if self.cores_percent > WHOLE_PERCENT:
@@ -317,7 +319,7 @@ class ContainerGrant(msgspec.Struct, frozen=True):
         return all(share.is_whole for share in self.shares)
 
 
-class Grant(msgspec.Struct, frozen=True):
+class Grant(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one pod holds on one node: the content of the grant annotation."""
 
     pod_uid: str
@@ -325,6 +327,8 @@ class Grant(msgspec.Struct, frozen=True):
     pod: str
     node: str
     containers: tuple[ContainerGrant, ...]
+    enforcement_required: bool = False
+    """Whether no container may start whose share nothing holds to its limits."""
 
     @property
     def key(self) -> str:

@@ -55,6 +55,12 @@ NODE_POLICY_ANNOTATION = "purser.dev/node-policy"
 GPU_POLICY_ANNOTATION = "purser.dev/gpu-policy"
 """On a pod: which GPUs of a node are best, as `purser.core.policy_words.gpu_policies` reads it."""
 
+ENFORCEMENT_ANNOTATION = "purser.dev/enforcement"
+"""On a pod or a namespace: with the value `ENFORCEMENT_REQUIRED` a share is placed only where something holds it to its
+limits."""
+
+ENFORCEMENT_REQUIRED = "required"
+
 WEBHOOK_LABELS = ("purser.dev/webhook", "hami.io/webhook")
 """On a pod or namespace: the value `IGNORE_WEBHOOK` keeps Purser's webhook away."""
 

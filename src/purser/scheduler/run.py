@@ -21,7 +21,7 @@ from purser.kube.errors import ConfigError
 from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer
 from purser.kube.leases import LeaseFollower
-from purser.kube.objects import Node, Pod
+from purser.kube.objects import Namespace, Node, Pod
 from purser.kube.racing import until
 from purser.kube.resources import NAMESPACES, NODES, PODS
 from purser.kube.retrying import insist
@@ -89,6 +89,7 @@ class _Parts:
     pods: Informer[Pod]
     nodes: Informer[Node]
     quotas: Informer[ResourceQuota]
+    namespaces: Informer[Namespace]
     extender: KubeExtender
     keys: GrantKeys
     follower: LeaseFollower | None
@@ -131,7 +132,7 @@ async def _serve(
             await on_listening(addresses)
             await _register(settings.webhook, client, keeper, metrics, webhook_port, spawn)
             if settings.webhook:
-                await _start_strays(settings, parts, client, events, spawn)
+                _start_strays(settings, parts, client, events, spawn)
             log.info("The scheduler is ready", **msgspec.structs.asdict(addresses))
             on_ready(addresses)
             await asyncio.get_running_loop().create_future()
@@ -145,7 +146,8 @@ async def _make_parts(
     keys = await insist(lambda: load_or_create_keys(client, settings.namespace), "The signing key cannot be read")
     cache = ClusterCache(keys, metrics, scheduler_name=settings.scheduler_name)
     pods, nodes, quotas = Informer(client, PODS), Informer(client, NODES), Informer(client, RESOURCE_QUOTAS)
-    cache.attach(pods, nodes, quotas)
+    namespaces = Informer(client, NAMESPACES)
+    cache.attach(pods, nodes, quotas, namespaces)
     follower = _follower(settings, client, host)
     may_bind = (lambda: follower.is_held_here) if follower else (lambda: True)
     client.failures.report_to(metrics.registry, events, may_bind)
@@ -153,12 +155,13 @@ async def _make_parts(
     extender.attach(pods)
     if follower:
         follower.add_listener(extender.leadership_changed)
-    return _Parts(cache, pods, nodes, quotas, extender, keys, follower, may_bind)
+    return _Parts(cache, pods, nodes, quotas, namespaces, extender, keys, follower, may_bind)
 
 
 async def _start_parts(parts: _Parts, client: Client, spawn: Spawn) -> None:
-    """Nodes are listed first, so that no pod's grant is found on a GPU that nobody has heard of."""
-    informers: tuple[Informer[Any], ...] = (parts.nodes, parts.pods, parts.quotas)
+    """Nodes are listed first, so that no pod's grant is found on a GPU that nobody has heard of, and namespaces, for
+    pods are read when they are listed."""
+    informers: tuple[Informer[Any], ...] = (parts.nodes, parts.namespaces, parts.pods, parts.quotas)
     for informer in informers:
         spawn(informer.run())
         await informer.synced()
@@ -212,7 +215,7 @@ async def _answer(
 
 def _webhooks(settings: SchedulerSettings, cache: ClusterCache, user: str) -> tuple[Mutation, Validation]:
     trusted = (settings.namespace, *(settings.webhook or WebhookSettings()).device_namespaces)
-    devices = DeviceRules(trusted, cache.enforcements)
+    devices = DeviceRules(trusted, cache.enforcements, cache.enforcement_of_namespace)
     adopted = settings.adopted_scheduler_names
     node_writes = NodeWrites(settings.namespace, cache.node_of_pod)
     return (
@@ -237,14 +240,11 @@ async def _register(
     await registration.done()
 
 
-async def _start_strays(
+def _start_strays(
     settings: SchedulerSettings, parts: _Parts, client: Client, events: EventRecorder, spawn: Spawn
 ) -> None:
-    namespaces = Informer(client, NAMESPACES)
-    spawn(namespaces.run())
-    await namespaces.synced()
     adopted = settings.adopted_scheduler_names
-    strays = Strays(client, parts.cache, parts.pods, namespaces, events, parts.may_bind, adopted)
+    strays = Strays(client, parts.cache, parts.pods, parts.namespaces, events, parts.may_bind, adopted)
     spawn(strays.run())
 
 

@@ -189,7 +189,9 @@ class World:
             await asyncio.wait_for(task, DEADLINE_S)
             opened.close()
 
-    async def pod(self, name, *parts, counts=None, bound=True, key=None, annotations=None, plain=(), **container):
+    async def pod(
+        self, name, *parts, counts=None, bound=True, key=None, annotations=None, plain=(), required=False, **container
+    ):
         """Create a pod with this grant and bind it here; ``counts`` differ from the grant's where given."""
         counts = counts if counts is not None else {part.container: len(part.shares) for part in parts}
         init = [part.container for part in parts if part.kind is not ContainerKind.APP]
@@ -206,7 +208,7 @@ class World:
             },
         }
         pod = await self.client.create(PODS, body, "default")
-        grant = Grant(pod.metadata.uid, "default", name, NODE, parts)
+        grant = Grant(pod.metadata.uid, "default", name, NODE, parts, required)
         if bound:
             signed = sign(grant, key or self.key) if parts else {}
             await self.client.bind("default", name, pod.metadata.uid, NODE, signed)

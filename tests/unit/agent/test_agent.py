@@ -93,6 +93,13 @@ async def test_a_share_on_a_node_with_hami_core_gets_its_library_and_a_folder(wo
         assert cache.stat().st_mode & 0o777 == 0o777
         await world.set_phase("p", "Succeeded")
         await eventually(lambda: not cache.exists())
+        await world.pod("required", part("main", a), required=True)
+        await kubelet.admit("default/required", [("main", 1)])
+        (library / "libvgpu.so").unlink()
+        await world.pod("late", part("main", a), required=True)
+        with pytest.raises(Rejected, match="requires enforcement, and nothing holds its share any more"):
+            await kubelet.admit("default/late", [("main", 1)])
+        assert (await eventually(lambda: world.events("late")))[0][0] == "EnforcementLost"
 
 
 async def test_a_stream_that_kubelet_does_not_reopen_leads_to_a_new_registration(world, kubelet):

@@ -64,8 +64,8 @@ class World:
         self.events = EventRecorder(client, "purser-scheduler", "here")
         self.cache = ClusterCache(keys, self.metrics, self.clock)
         self.pods, self.nodes = Informer(client, PODS), Informer(client, NODES)
-        self.quotas = Informer(client, RESOURCE_QUOTAS)
-        self.cache.attach(self.pods, self.nodes, self.quotas)
+        self.quotas, self.namespaces = Informer(client, RESOURCE_QUOTAS), Informer(client, NAMESPACES)
+        self.cache.attach(self.pods, self.nodes, self.quotas, self.namespaces)
         self.extender = KubeExtender(client, self.cache, keys, policy, self.metrics, self.events, may_bind)
 
     @property
@@ -162,10 +162,11 @@ async def replica(
     """A scheduler process, from start to its sudden end."""
     async with _client(api, client_class) as client:
         world = World(api, client, await load_or_create_keys(client, DEFAULT_NAMESPACE), may_bind, policy)
-        running = [world.pods, world.nodes, world.quotas, world.events]
+        informers = (world.pods, world.nodes, world.quotas, world.namespaces)
+        running = [*informers, world.events]
         tasks = [asyncio.create_task(part.run()) for part in running]
         tasks.append(asyncio.create_task(world.cache.budgets.follow(client)))
-        await asyncio.gather(world.pods.synced(), world.nodes.synced(), world.quotas.synced())
+        await asyncio.gather(*(informer.synced() for informer in informers))
         try:
             yield world
         finally:

@@ -1,8 +1,9 @@
 """Resource vocabularies: from a pod's limits and annotations to a `PodRequest`, and from a `Grant` back to annotations.
 
 Here: one module per system whose users' pods must run unchanged (``nvidia``, ``hami``, ``volcano``), what they share
-(``quantities``, ``selectors``, ``policies``, ``init_containers``, ``init_resources``), and the entry points below. Not
-here: whether any node fits (``placement``), what is signed (``core.signing``), and other vendors' GPUs.
+(``quantities``, ``selectors``, ``policies``, ``enforcement``, ``init_containers``, ``init_resources``), and the entry
+points below. Not here: whether any node fits (``placement``), what is signed (``core.signing``), and other vendors'
+GPUs.
 
 Every dialect of amounts asks kubelet for its devices as ``nvidia.com/gpu``: the webhook adds what `defaults` says, and
 a pod that has these defaults parses to the same request as before. NVIDIA's own also asks for what else devices are
@@ -16,6 +17,7 @@ import msgspec
 from purser.core.device.resources import is_gpu_resource
 from purser.core.dialects import hami, nvidia, volcano
 from purser.core.dialects.dialect import Dialect, Word, asks_for
+from purser.core.dialects.enforcement import held, requires_enforcement
 from purser.core.dialects.errors import DialectError, Problems
 from purser.core.dialects.init_containers import check_init_containers
 from purser.core.dialects.init_resources import restored
@@ -88,7 +90,8 @@ def parse(pod: PodManifest) -> PodRequest | None:
     pod = restored(pod)
     problems = Problems()
     selectors = read_selectors(pod.annotations, problems)
-    parsed = (_parse_container(container, selectors, problems) for container in pod.containers)
+    required = requires_enforcement(pod, problems)
+    parsed = (_parse_container(container, selectors, required, problems) for container in pod.containers)
     containers = tuple(request for request in parsed if request is not None)
     check_init_containers(containers, problems)
     request = PodRequest(
@@ -168,7 +171,9 @@ def _asks_in_words_of(dialect: Dialect, container: ContainerSpec) -> bool:
     return any(asks_for(container, resource) for resource in dialect.WORDS)
 
 
-def _parse_container(container: ContainerSpec, selectors: Selectors, problems: Problems) -> ContainerRequest | None:
+def _parse_container(
+    container: ContainerSpec, selectors: Selectors, required: bool, problems: Problems
+) -> ContainerRequest | None:
     claimants = _claimants(container)
     if words := _mixed(container, claimants):
         problems.add(f'container "{container.name}" mixes {" and ".join(words)}: ask in the words of one system')
@@ -178,7 +183,8 @@ def _parse_container(container: ContainerSpec, selectors: Selectors, problems: P
     devices = claimants[0].parse_container(container, selectors, problems)
     if devices is None:
         return None
-    return ContainerRequest(container.name, container.kind, devices, library_hold(container))
+    hold = library_hold(container)
+    return ContainerRequest(container.name, container.kind, held(devices, hold) if required else devices, hold)
 
 
 def _mixed(container: ContainerSpec, claimants: list[Dialect]) -> list[str]:

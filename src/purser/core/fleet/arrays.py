@@ -63,6 +63,8 @@ class Model(NamedTuple):
     resource: str = GPU_RESOURCE
     replicas: int = 1
     one_each: bool = False
+    enforcement: str = ""
+    """What holds shares of it."""
 
 
 class FleetArrays:
@@ -213,7 +215,7 @@ class FleetArrays:
             self.alone[place, row], self.closed[place, row] = gpu.alone, gpu.closed
             self.parts_free[place, row] = gpu.parts_free
             self.gpu_model[place, row] = self._model_number(
-                Model(gpu.model, gpu.memory_mib, gpu.mode, gpu.resource, gpu.replicas, gpu.one_each)
+                Model(gpu.model, gpu.memory_mib, gpu.mode, gpu.resource, gpu.replicas, gpu.one_each, gpu.enforcement)
             )
             self._note_left(place, row)
         for kind, pods in node.kinds:

@@ -18,6 +18,7 @@ class GpuFacts(msgspec.Struct, frozen=True):
     slots: int
     cores_percent: int = 100
     mode: str = ""
+    enforcement: str = ""
     closed: int = 0
     """Why it takes no new pods, as bits: `UNHEALTHY`, `CORDONED`, `DISPUTED`; 0: it does."""
     memory_taken_mib: int = 0

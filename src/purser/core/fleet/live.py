@@ -147,6 +147,7 @@ def gpu_facts(whole: DeviceState) -> GpuFacts:
         _bounded(device.slots),
         _bounded(device.cores_percent),
         device.mode,
+        device.enforcement,
         state.closed,
         _bounded(used.memory_mib),
         _bounded(used.cores_percent),

@@ -25,14 +25,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 # see whether it is outdated: so all that the code depends on is written here, the fields of its arguments too.
 OTHER_MODEL = 1 << 4
 OTHER_UUID = 1 << 5
-NO_SLOT = 1 << 6
-NOT_IDLE = 1 << 7
-OVER_QUOTA = 1 << 8
-SHORT_OF_MEMORY = 1 << 9
-SHORT_OF_CORES = 1 << 10
-IN_COMPANY = 1 << 11
-NO_COMPUTE = 1 << 12
-HELD = 1 << 13
+UNENFORCED = 1 << 6
+NO_SLOT = 1 << 7
+NOT_IDLE = 1 << 8
+OVER_QUOTA = 1 << 9
+SHORT_OF_MEMORY = 1 << 10
+SHORT_OF_CORES = 1 << 11
+IN_COMPANY = 1 << 12
+NO_COMPUTE = 1 << 13
+HELD = 1 << 14
 
 
 class FleetColumns(NamedTuple):
@@ -67,8 +68,8 @@ class GpuDemand(NamedTuple):
     alone: bool
     idle_only: bool
     """Only GPUs that nobody uses."""
-    allowed: Bools
-    """By model."""
+    of_model: Obstacles
+    """By model, `OTHER_MODEL` and `UNENFORCED`."""
 
 
 def bound(function: F, **others: Any) -> F:
@@ -79,7 +80,7 @@ def bound(function: F, **others: Any) -> F:
 def obstacles(
     closed: Any,
     also: Any,
-    other_model: Any,
+    of_model: Any,
     slots: Any,
     slots_free: Any,
     alone: Any,
@@ -94,14 +95,14 @@ def obstacles(
     """All that stands between a GPU and a container, as bits; 0: nothing. Of one GPU, or of arrays of GPUs.
 
     ``closed``: why the GPU takes nobody (see `purser.core.fleet.facts`). ``also``: what else is known to be in the way,
-    `OTHER_UUID` and `OVER_QUOTA`. ``alone``: how many pods hold it alone. ``whole``: the container wants it alone;
-    ``idle``: only a GPU that nobody uses will do.
+    `OTHER_UUID` and `OVER_QUOTA`. ``of_model``: see `GpuDemand`. ``alone``: how many pods hold it alone. ``whole``: the
+    container wants it alone; ``idle``: only a GPU that nobody uses will do.
     """
     used = slots_free < slots
     return (
         closed
         | also
-        | other_model * OTHER_MODEL
+        | of_model
         | (slots_free <= 0) * NO_SLOT
         | (used & idle) * NOT_IDLE
         | (memory_free < memory) * SHORT_OF_MEMORY
@@ -159,7 +160,7 @@ def judge(here: FleetColumns, demand: GpuDemand, also: "Obstacles | int" = 0) ->
     found: Obstacles = obstacles(
         closed=here.closed,
         also=also,
-        other_model=~demand.allowed[here.gpu_model],
+        of_model=demand.of_model[here.gpu_model],
         slots=here.slots,
         slots_free=here.slots_free,
         alone=here.alone,
@@ -217,7 +218,7 @@ def look_each(
     cores_percent: Any,
     whole: Any,
     idle: Any,
-    allowed: Any,
+    of_model: Any,
 ) -> Any:
     """As `look`, one GPU after the other: for numba. Columns and demand come one by one: numba would take their named
     tuples, but needs 3 microseconds more for each call, a third of what it takes to look at one node."""
@@ -234,7 +235,7 @@ def look_each(
             found = obstacles(
                 closed[g, row],
                 0,
-                not allowed[model[g, row]],
+                of_model[model[g, row]],
                 slots[g, row],
                 slots_free[g, row],
                 alone[g, row],

@@ -27,6 +27,16 @@ _WORDS = {
 }
 """Of a container, by what holds shares of its devices and what its spec lets be held."""
 
+OF_DEVICES = (
+    Enforcement.MIG,
+    Enforcement.MPS,
+    Enforcement.HAMI_CORE,
+    Enforcement.WHOLE_DEVICE,
+    Enforcement.TIME_SLICING,
+    Enforcement.NONE,
+)
+"""What may hold shares of a device."""
+
 _ALONE = (Enforcement.MIG, Enforcement.WHOLE_DEVICE)
 """Devices with room for one container: whatever it does, it has no neighbours."""
 
@@ -55,15 +65,22 @@ def enforcement_of(part: ContainerGrant, hold: LibraryHold, of_devices: Collecti
         return Enforcement.WHOLE_DEVICE
     if len(shared) != 1:
         return Enforcement.NONE  # no two are in one container
-    word = _of_share(shared.pop(), hold, len(of_devices))
+    word = _of_share(shared.pop(), hold, len(set(part.uuids)))
     if word is Enforcement.HAMI_CORE_MEMORY and not any(0 < share.cores_percent < 100 for share in part.shares):
         return Enforcement.HAMI_CORE  # there is no limit of compute to lift
     return word
 
 
+def enforcing(hold: LibraryHold, count: int) -> tuple[Enforcement, ...]:
+    """Of what may hold shares of devices all that holds a container with shares of so many, or with so many parts."""
+    return tuple(word for word in OF_DEVICES if not _of_share(word, hold, count).is_advisory)
+
+
 def _of_share(of_device: Enforcement, hold: LibraryHold, count: int) -> Enforcement:
     """What holds a container to shares of so many such devices. A client has one MPS daemon, and each device its
     own."""
+    if of_device in _ALONE:
+        return of_device
     if of_device is Enforcement.MPS and count > 1:
         of_device = Enforcement.TIME_SLICING
     if hold is LibraryHold.OFF:

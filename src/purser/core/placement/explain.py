@@ -15,7 +15,7 @@ from purser.core.decoding import brief
 from purser.core.device.modes import mode_words
 from purser.core.fleet import DeviceState, Fleet, rule
 from purser.core.grant.quota import Demand, Room, request_demand
-from purser.core.model import DeviceRequest, PodRequest
+from purser.core.model import DeviceRequest, Enforcement, PodRequest
 from purser.core.placement.reasons import Reason, Refusal, tally
 
 _EXAMPLES = 32
@@ -115,7 +115,7 @@ def wordings(reason: Reason) -> list[str]:
     found = _Tally(reason, nodes=2, devices=2, memory_needed_mib=2048, memory_largest_mib=4096, detail="...")
     if reason in _OF_NODES:
         return [_OF_NODES[reason][True]]
-    share = DeviceRequest(2, memory_mib=2048, models_allowed=("...",))
+    share = DeviceRequest(2, memory_mib=2048, models_allowed=("...",), held_by=(Enforcement.HAMI_CORE,))
     whole = msgspec.structs.replace(share, cores_percent=100)
     cases = (
         (found, share),
@@ -198,6 +198,14 @@ def _other_type(found: _Tally, asked: DeviceRequest) -> str:
     return f"{_is(found)} not what the pod wants: {', '.join(wants) or 'another model or mode'}{there}"
 
 
+def _not_enforced(found: _Tally, asked: DeviceRequest) -> str:
+    there = ", ".join(sorted({state.device.enforcement for state in found.examples}))
+    *others, last = asked.held_by or ("...",)
+    wanted = f"{', '.join(others)} or {last}" if others else last
+    verb = _verb(found, "does", "do")
+    return f"{verb} not enforce the pod's share, which it requires (there: {there or '...'}; it needs {wanted})"
+
+
 def _listed(words: Sequence[str], between: str) -> str:
     """The first of them: pods and nodes name what they like, and as much of it."""
     more = f" and {len(words) - _MODELS} more" if len(words) > _MODELS else ""
@@ -252,6 +260,7 @@ _OF_DEVICES: dict[Reason, Callable[[_Tally, DeviceRequest], str]] = {
     Reason.TYPE_MISMATCH: _other_type,
     Reason.UUID_MISMATCH: lambda t, _: f"{_is(t)} excluded by the UUIDs that the pod names",
     Reason.NUMA_NOT_FIT: lambda t, _: f"{_is(t)} available, but {t.count_needed} are needed on one NUMA node",
+    Reason.NOT_ENFORCED: _not_enforced,
     Reason.SLOTS_EXHAUSTED: lambda t, _: f"{_has(t)} no free slot",
     Reason.EXCLUSIVE_CONFLICT: _in_use,
     Reason.QUOTA_NOT_FIT: lambda t, _: "would exceed the namespace's ResourceQuota",
@@ -261,5 +270,5 @@ _OF_DEVICES: dict[Reason, Callable[[_Tally, DeviceRequest], str]] = {
     Reason.TOO_FEW_GPUS: lambda t, _: f"{_is(t)} available, but {t.count_needed} are needed on one node",
 }
 
-_BY_EXAMPLE = (Reason.NOT_HEALTHY, Reason.TYPE_MISMATCH)
+_BY_EXAMPLE = (Reason.NOT_HEALTHY, Reason.TYPE_MISMATCH, Reason.NOT_ENFORCED)
 """Reasons that are told with what is found on some nodes."""

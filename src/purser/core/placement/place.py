@@ -98,7 +98,8 @@ def to_grant(placement: Placement, request: PodRequest, inventory: NodeInventory
     holds = {container.name: container.hold for container in request.containers}
     of_devices = {device.uuid: device.enforcement for device in inventory.devices}
     parts = tuple(_part(container, holds[container.container], of_devices) for container in placement.containers)
-    return Grant(request.uid, request.namespace, request.name, placement.node, parts)
+    required = any(container.devices.held_by for container in request.containers)
+    return Grant(request.uid, request.namespace, request.name, placement.node, parts, required)
 
 
 def _part(part: ContainerGrant, hold: LibraryHold, of_devices: Mapping[str, Enforcement]) -> ContainerGrant:
@@ -249,12 +250,13 @@ class _Pod:
         device, used = state.device, state.usage
         is_other = bool(asked.uuids_allowed) and device.uuid not in asked.uuids_allowed
         is_over = self._left != UNLIMITED and not self._left.holds(Demand(share.memory_mib, share.cores_percent))
-        model = Model(device.model, device.memory_mib, device.mode, device.resource, whole.replicas, device.one_each)
+        divided = (device.resource, whole.replicas, device.one_each)
+        model = Model(device.model, device.memory_mib, device.mode, *divided, device.enforcement)
         wanted = share_of(device, asked)
         found: int = rule.obstacles(
             closed=state.closed,
             also=(is_other or device.uuid in asked.uuids_denied) * rule.OTHER_UUID | is_over * rule.OVER_QUOTA,
-            other_model=not shape.takes(model),
+            of_model=shape.obstacles(model),
             slots=device.slots,
             slots_free=device.slots - used.slots,
             alone=used.exclusive,

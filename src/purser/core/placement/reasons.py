@@ -46,6 +46,12 @@ class Reason(ExplainedReason):
         "The pod's annotations exclude the GPU by its UUID.",
         "Change the UUIDs in the pod's annotations.",
     )
+    NOT_ENFORCED = (
+        "ShareNotEnforced",
+        "GPU",
+        "The pod requires enforcement, and nothing holds its share of the GPU to its limits.",
+        "Have the node enforce shares, or ask for whole GPUs; see docs/enforcement.md.",
+    )
     SLOTS_EXHAUSTED = (
         "CardTimeSlicingExhausted",
         "GPU",
@@ -124,6 +130,7 @@ OF_OBSTACLE: dict[int, Reason] = {
     DISPUTED: Reason.DISPUTED,
     rule.OTHER_MODEL: Reason.TYPE_MISMATCH,
     rule.OTHER_UUID: Reason.UUID_MISMATCH,
+    rule.UNENFORCED: Reason.NOT_ENFORCED,
     rule.NO_SLOT: Reason.SLOTS_EXHAUSTED,
     rule.NOT_IDLE: Reason.EXCLUSIVE_CONFLICT,
     rule.OVER_QUOTA: Reason.QUOTA_NOT_FIT,

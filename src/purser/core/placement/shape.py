@@ -40,6 +40,8 @@ class PodShape(msgspec.Struct, frozen=True):
     """Empty: any mode."""
     resource: str = GPU_RESOURCE
     """Of kubelet, under which the GPUs are listed."""
+    held_by: tuple[str, ...] = ()
+    """Of what must hold its shares, any; empty: nothing need."""
 
     @property
     def is_alone(self) -> bool:
@@ -58,13 +60,20 @@ class PodShape(msgspec.Struct, frozen=True):
         return self.is_alone and self.gpu_memory_percent == WHOLE_PERCENT
 
     def takes(self, model: Model) -> bool:
-        """Whether the pod may run on this model in this mode, listed and divided like this."""
-        return (
+        """Whether the pod may run on this model in this mode, listed and divided like this, with what holds shares."""
+        return self.obstacles(model) == 0
+
+    def obstacles(self, model: Model) -> int:
+        """What stands between it and a model, as bits; see `purser.core.fleet.rule`."""
+        fits = (
             model.resource == self.resource
             and (model.replicas == 1 or (self.is_plain and not (model.one_each and self.gpu_count > 1)))
             and self.takes_model(model.name)
             and (not self.modes or model.mode in self.modes)
         )
+        is_shared = model.replicas > 1 or not self.is_alone
+        is_unenforced = bool(self.held_by) and is_shared and model.enforcement not in self.held_by
+        return (not fits) * rule.OTHER_MODEL | is_unenforced * rule.UNENFORCED
 
 
 def names_model(word: str, model: str) -> bool:
@@ -108,6 +117,7 @@ def container_shape(asked: DeviceRequest, request: PodRequest) -> PodShape:
         asked.models_denied,
         tuple(asked.modes_allowed),
         asked.resource,
+        tuple(asked.held_by),
     )
 
 
@@ -226,7 +236,7 @@ def columns_of(fleet: FleetArrays) -> FleetColumns:
 @lru_cache(4096)
 def demand_of(shape: PodShape, models: tuple[Model, ...], idle_only: bool = False) -> GpuDemand:
     """For kernels. One model more than there are, so that there is one to look up where there is no GPU."""
-    allowed = np.array([*(shape.takes(model) for model in models), False])
+    of_model = np.array([*map(shape.obstacles, models), rule.OTHER_MODEL], np.int16)
     return GpuDemand(
         shape.cpu_milli,
         shape.memory_mib,
@@ -236,5 +246,5 @@ def demand_of(shape: PodShape, models: tuple[Model, ...], idle_only: bool = Fals
         shape.gpu_cores_percent,
         shape.is_alone,
         idle_only,
-        allowed,
+        of_model,
     )

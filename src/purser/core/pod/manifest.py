@@ -110,3 +110,5 @@ class PodManifest(msgspec.Struct, frozen=True):
     volumes: tuple[PodVolume, ...] = ()
     host_pid: bool = False
     """Whether it sees the processes of its whole node."""
+    enforcement_of_namespace: str = ""
+    """What its namespace's annotation `purser.core.names.ENFORCEMENT_ANNOTATION` says; empty: nothing."""

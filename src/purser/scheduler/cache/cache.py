@@ -24,13 +24,14 @@ from purser.core.ledger import Ledger
 from purser.core.model import DeviceMode, Enforcement, Grant, GrantState
 from purser.core.names import (
     CORDON_ANNOTATIONS,
+    ENFORCEMENT_ANNOTATION,
     GRANT_ANNOTATION,
     GRANT_SIGNATURE_ANNOTATION,
     INVENTORY_ANNOTATION,
     SCHEDULER_NAME,
 )
 from purser.kube import Clock, Informer, SystemClock, key_of
-from purser.kube.objects import Node, Pod
+from purser.kube.objects import Namespace, Node, Pod
 from purser.kube.pods import has_started, is_terminal
 from purser.kube.reasons import FailureReason
 from purser.kube.resources import NODES, PODS, node_ref
@@ -74,7 +75,7 @@ class ClusterCache:
         self.scheduler_name = scheduler_name
         self.clock = clock or SystemClock()
         """Of all that is decided from here."""
-        self.readings = Readings(scheduler_name)
+        self.readings = Readings(scheduler_name, self.enforcement_of_namespace)
         """What pods were found to ask for."""
         self.arrivals = Arrivals(self.readings, scheduler_name)
         self.budgets = Budgets()
@@ -96,6 +97,7 @@ class ClusterCache:
         """Told of a node of which more is granted than there is, and again whenever a pod there has come further."""
         self._pods: Informer[Pod] | None = None
         self._nodes: Informer[Node] | None = None
+        self._namespaces: Informer[Namespace] | None = None
         self._informers: dict[str, Callable[[], bool]] = {}
         self._relists: list[Callable[[], Awaitable[None]]] = []
 
@@ -114,7 +116,13 @@ class ClusterCache:
         """By uid: pods that somebody bound without a grant though they ask for devices, and to which node."""
         return MappingProxyType(self._ungranted)
 
-    def attach(self, pods: Informer[Pod], nodes: Informer[Node], quotas: Informer[ResourceQuota] | None = None) -> None:
+    def attach(
+        self,
+        pods: Informer[Pod],
+        nodes: Informer[Node],
+        quotas: Informer[ResourceQuota] | None = None,
+        namespaces: Informer[Namespace] | None = None,
+    ) -> None:
         """Follow these informers; whoever made them runs them."""
         nodes.add_handler(self.put_node, lambda _, node: self.put_node(node), self.remove_node)
         pods.add_handler(self.put_pod, lambda _, pod: self.put_pod(pod), self.remove_pod)
@@ -125,6 +133,9 @@ class ClusterCache:
         if quotas is not None:
             quotas.add_handler(self._quotas.put, lambda _, quota: self._quotas.put(quota), self._quotas.remove)
             self._follow(quotas)
+        if namespaces is not None:
+            self._follow(namespaces)
+            self._namespaces = namespaces
 
     def not_ready(self) -> list[str]:
         """Why the cache is not yet what the cluster is; empty when it is. Not being the active replica is no reason."""
@@ -193,6 +204,11 @@ class ClusterCache:
     def quota_of(self, namespace: str) -> Room:
         """What a namespace's quotas allow."""
         return self._quotas.of(namespace)
+
+    def enforcement_of_namespace(self, name: str) -> str:
+        """What a namespace says of the enforcement of its pods' shares; empty: nothing."""
+        namespace = None if self._namespaces is None else self._namespaces.store.get(name)
+        return "" if namespace is None else namespace.metadata.annotations.get(ENFORCEMENT_ANNOTATION, "")
 
     def room_of(self, namespace: str) -> Room:
         """What a namespace's quotas leave."""
@@ -362,7 +378,7 @@ class ClusterCache:
         if node in self._overdrawn:
             self.on_overdrawn(node)
 
-    def _follow(self, informer: Informer[Pod] | Informer[Node] | Informer[ResourceQuota]) -> None:
+    def _follow(self, informer: Informer[Pod] | Informer[Node] | Informer[ResourceQuota] | Informer[Namespace]) -> None:
         self._informers[informer.resource.plural] = lambda: informer.health.synced
         self._relists.append(informer.relist)
 

@@ -1,6 +1,9 @@
 """What pods ask for, read once: kube-scheduler asks about a pod three times before it is bound, in equal words."""
 
+from collections.abc import Callable
 from functools import cached_property
+
+import msgspec
 
 from purser.adapters.pods import pod_spec
 from purser.core.names import SCHEDULER_NAME
@@ -16,8 +19,9 @@ MAX_READINGS = 2048
 class AskedPod(PodReading):
     """A pod that is asked about."""
 
-    def __init__(self, pod: Pod) -> None:
-        super().__init__(pod_spec(pod))
+    def __init__(self, pod: Pod, enforcement_of_namespace: str = "") -> None:
+        spec = pod_spec(pod)
+        super().__init__(msgspec.structs.replace(spec, enforcement_of_namespace=enforcement_of_namespace))
         self.pod = pod
 
     @cached_property
@@ -41,8 +45,13 @@ class Readings:
     """What pods say. Kept of those that wait for this scheduler, which somebody will ask about: others' pods, and those
     on nodes, push out none of them."""
 
-    def __init__(self, scheduler_name: str = SCHEDULER_NAME) -> None:
+    def __init__(
+        self,
+        scheduler_name: str = SCHEDULER_NAME,
+        enforcement_of_namespace: Callable[[str], str] = lambda namespace: "",
+    ) -> None:
         self._scheduler_name = scheduler_name
+        self._enforcement_of_namespace = enforcement_of_namespace
         self._known: Recent[str, AskedPod] = Recent(MAX_READINGS)
 
     def __contains__(self, uid: str) -> bool:
@@ -52,9 +61,10 @@ class Readings:
     def of(self, pod: Pod) -> AskedPod:
         """What a pod asks for; read anew where it says something else by now."""
         known = self._known.get(pod.metadata.uid)
-        if known is not None and known.is_of(pod):
+        of_namespace = self._enforcement_of_namespace(pod.metadata.namespace)
+        if known is not None and known.spec.enforcement_of_namespace == of_namespace and known.is_of(pod):
             return known
-        read, spec = AskedPod(pod), pod.spec
+        read, spec = AskedPod(pod, of_namespace), pod.spec
         waits_here = spec.scheduler_name == self._scheduler_name and not spec.node_name
         return self._known.put(pod.metadata.uid, read) if waits_here else read
 

@@ -2,9 +2,14 @@
 
 from collections.abc import Callable, Collection
 
+import msgspec
+
 from purser.core.dialects import DialectError
+from purser.core.grant.share_variables import DISABLE_CONTROL
 from purser.core.model import Enforcement, LibraryHold, PodRequest
+from purser.core.names import ENFORCEMENT_ANNOTATION, ENFORCEMENT_REQUIRED
 from purser.core.pod import device_access
+from purser.core.pod.manifest import PodManifest
 from purser.scheduler.pod_reading import PodReading
 from purser.scheduler.webhook.review import Decision, Why
 
@@ -28,12 +33,21 @@ class DeviceRules:
     """The rules of the webhooks, which know whom the administrator trusts and what nodes enforce."""
 
     def __init__(
-        self, trusted: Collection[str] = (), enforcements: Callable[[], Collection[Enforcement]] = unknown
+        self,
+        trusted: Collection[str] = (),
+        enforcements: Callable[[], Collection[Enforcement]] = unknown,
+        enforcement_of_namespace: Callable[[str], str] = lambda namespace: "",
     ) -> None:
         self._trusted = frozenset(trusted)
         """Namespaces whose pods may name NVIDIA's devices without asking for them."""
         self._enforcements = enforcements
         """What holds shares of the cluster's devices."""
+        self._enforcement_of_namespace = enforcement_of_namespace
+
+    def reading(self, pod: PodManifest) -> PodReading:
+        """The pod with what its namespace says of it."""
+        of_namespace = self._enforcement_of_namespace(pod.namespace)
+        return PodReading(msgspec.structs.replace(pod, enforcement_of_namespace=of_namespace))
 
     def of_any(self, pod: PodReading) -> Decision | None:
         """Asked of every pod."""
@@ -63,7 +77,9 @@ class DeviceRules:
             return ()
         there = sorted(self._enforcements())
         if there and all(word.is_advisory for word in there):
-            return (f"limits of GPU shares are advisory: no node enforces them (enforcement: {', '.join(there)})",)
+            waits = "; the pod requires enforcement, and stays Pending until one does" if _is_required(request) else ""
+            advisory = f"no node enforces them (enforcement: {', '.join(there)})"
+            return (f"limits of GPU shares are advisory: {advisory}{waits}",)
         said = (f'container "{part.name}" {_HOLDS[part.hold]}' for part in shares if part.hold in _HOLDS)
         return tuple(said)[:_MOST_WARNED]
 
@@ -82,6 +98,25 @@ def keeps_to_its_share(pod: PodReading, *, by_library: bool = False) -> Decision
     """
     found = device_access.widening(pod.spec, _parts(pod), by_library=by_library)
     return Decision(False, Why.WIDENED_SHARE, device_access.sentence(found)) if found else None
+
+
+def enforces_what_it_requires(pod: PodReading) -> Decision | None:
+    """A pod that requires its shares to be held to their limits does not ask that they be not."""
+    request = pod.request()
+    for part in request.containers if request else ():
+        if part.devices.held_by and part.hold is LibraryHold.OFF and not part.devices.is_whole:
+            whose = "the pod's" if pod.spec.annotations.get(ENFORCEMENT_ANNOTATION) else "its namespace's"
+            return Decision(
+                False,
+                Why.UNENFORCED,
+                f'container "{part.name}" sets {DISABLE_CONTROL}, so that nothing holds it to its share of a GPU, and '
+                f"{whose} annotation {ENFORCEMENT_ANNOTATION} is {ENFORCEMENT_REQUIRED}: remove one of the two",
+            )
+    return None
+
+
+def _is_required(request: PodRequest | None) -> bool:
+    return request is not None and any(part.devices.held_by for part in request.containers)
 
 
 def _findings(pod: PodReading) -> tuple[device_access.Finding, ...]:

@@ -103,7 +103,7 @@ class Mutation:
         pod = pod_of(request, request.object)
         if is_mirror(pod, request.user_info):
             return Decision(True, Why.MIRROR_POD)
-        return self._review_pod(PodReading(pod), request.object)
+        return self._review_pod(self._devices.reading(pod), request.object)
 
     def _review_pod(self, pod: PodReading, body: msgspec.Raw) -> Decision:
         if objection := first_objection(pod, (no_forged_grant, self._devices.of_any)):

@@ -152,6 +152,12 @@ class Why(ExplainedReason):
         "The pod's spec would undo the limits of its share.",
         "Remove what the message names.",
     )
+    UNENFORCED = (
+        "enforcement-disabled",
+        "Pod",
+        "The pod requires its shares to be held to their limits, and a container asks not to be limited.",
+        "Remove the variable or the annotation that the message names.",
+    )
     NO_ROOM_FOR_GRANT = (
         "no-room-for-grant",
         "Pod",

@@ -14,7 +14,7 @@ from purser.kube.errors import DecodeError
 from purser.kube.objects import DEFAULT_SCHEDULER, MIRROR_POD_ANNOTATION
 from purser.kube.resources import PODS
 from purser.scheduler.pod_reading import PodReading
-from purser.scheduler.webhook.device_rules import keeps_to_its_share, names_no_devices
+from purser.scheduler.webhook.device_rules import enforces_what_it_requires, keeps_to_its_share, names_no_devices
 from purser.scheduler.webhook.review import AdmissionRequest, Decision, ReviewError, UserInfo, Why
 
 _NODE_USERS, _NODE_GROUP = "system:node:", "system:nodes"
@@ -142,10 +142,18 @@ PLACEMENT_RULES: tuple[Rule, ...] = (
     no_privileged_share,
     names_no_devices,
     keeps_to_its_share,
+    enforces_what_it_requires,
 )
 """What must hold of any pod that is placed, whoever let it in; a namespace can keep the webhook away as well."""
 
-GPU_POD_RULES: tuple[Rule, ...] = (no_forged_record, room_for_grant, makes_sense, no_privileged_share, no_node_preset)
+GPU_POD_RULES: tuple[Rule, ...] = (
+    no_forged_record,
+    room_for_grant,
+    makes_sense,
+    no_privileged_share,
+    enforces_what_it_requires,
+    no_node_preset,
+)
 """In this order: the later ones rely on `makes_sense`."""
 
 

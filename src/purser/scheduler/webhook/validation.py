@@ -92,7 +92,7 @@ class Validation:
             return self._review_change(request, pod)
         if ignores_webhook(pod):  # asked about all the same, but for the devices that it names alone
             return self._devices.of_any(PodReading(pod)) or Decision(True, Why.WEBHOOK_IGNORED)
-        return self._review_new(PodReading(pod))
+        return self._review_new(self._devices.reading(pod))
 
     def _review_new(self, pod: PodReading) -> Decision:
         if objection := first_objection(pod, (no_forged_grant, self._devices.of_any)):

@@ -35,6 +35,7 @@ def pod(*containers, **annotations):
         "gpu_policy": "purser.dev/gpu-policy",
         "hami_node_policy": "hami.io/node-scheduler-policy",
         "hami_gpu_policy": "hami.io/gpu-scheduler-policy",
+        "enforcement": "purser.dev/enforcement",
         "weights": "hami.io/device-scoring-weights",
     }
     return PodManifest(

@@ -169,6 +169,18 @@ def test_without_annotations_the_defaults_are_the_schedulers():
     assert (parsed.node_policy, parsed.gpu_policy) == ("", ())
 
 
+def test_a_pod_that_requires_it_says_of_each_container_what_would_hold_it():
+    parts = parse(
+        pod(container("a", mem=1000), container("b", gpu=2, mem=1000), container("c", gpu=1), enforcement="required")
+    )
+    assert [part.devices.held_by for part in parts.containers] == [
+        ("mig", "mps", "hami-core", "whole-device"),
+        ("mig", "hami-core", "whole-device"),  # a container is the client of one MPS daemon
+        ("mig", "mps", "hami-core", "whole-device"),  # of a GPU that is divided it would get a part
+    ]
+    assert not any(part.devices.held_by for part in parse(pod(container(mem=1000))).containers)
+
+
 @pytest.mark.parametrize(
     ("annotations", "says"),
     [
@@ -190,6 +202,10 @@ def test_without_annotations_the_defaults_are_the_schedulers():
         ({"hami_node_policy": "spread," * 50}, "hami.io/node-scheduler-policy: 350 characters are too many"),
         ({"gpu_policy": "purser,numa"}, "purser.dev/gpu-policy: policy 'purser' for GPUs stands beside 'numa'"),
         ({"numa": "yes"}, 'nvidia.com/numa-bind "yes" is neither true nor false'),
+        (
+            {"enforcement": "Required"},
+            'purser.dev/enforcement "Required" makes no sense: write "required", or remove it',
+        ),
         ({"mode": "passthrough"}, '"passthrough" is no mode: write hami-core, mig, mps'),
         ({"weights": "slot=1,core=1"}, "write slot=1,core=1,memory=1"),
         ({"weights": "slot=0,core=0,memory=0"}, "one of them above 0"),

@@ -204,8 +204,17 @@ def test_facts_of_a_live_node() -> None:
     state = node_state(NodeInventory("node-0", devices, cordoned=("b",)), {"a": Usage(2, 4000, 30, 2, 0)})
     facts = node_facts(state, links=links_of(state))
     assert facts.gpus == (
-        GpuFacts("T4", 16_000, 10, mode="shared", memory_taken_mib=4000, cores_taken_percent=30, slots_taken=2),
-        GpuFacts("T4", 16_000, 10, mode="shared", closed=CORDONED),
+        GpuFacts(
+            "T4",
+            16_000,
+            10,
+            mode="shared",
+            enforcement="none",
+            memory_taken_mib=4000,
+            cores_taken_percent=30,
+            slots_taken=2,
+        ),
+        GpuFacts("T4", 16_000, 10, mode="shared", enforcement="none", closed=CORDONED),
     )
     assert facts.links is not None
     assert facts.links.scores[0][1] > 0

@@ -1,5 +1,6 @@
 """What holds a container: one word for its grant, its environment, the books and the metrics."""
 
+import itertools
 import json
 
 import pytest
@@ -9,7 +10,7 @@ from purser.adapters.pods import pod_spec
 from purser.agent.allocation import AllocationFacts, answer
 from purser.agent.pods import container_facts
 from purser.core.dialects import parse
-from purser.core.grant.enforcement import enforcement_of
+from purser.core.grant.enforcement import OF_DEVICES, enforcement_of, enforcing
 from purser.core.model import (
     ContainerGrant,
     ContainerKind,
@@ -124,3 +125,21 @@ def test_shares_of_several_devices_are_held_by_what_can_hold_all_of_them(of_devi
     )
     part = ContainerGrant("main", ContainerKind.APP, shares)
     assert enforcement_of(part, LibraryHold.FULL, words) == word
+
+
+def test_two_parts_of_one_gpu_have_one_mps_daemon():
+    part = ContainerGrant("main", ContainerKind.APP, (DeviceShare("GPU-0", 1024, 25),) * 2)
+    assert enforcement_of(part, LibraryHold.FULL, [Enforcement.MPS] * 2) is Enforcement.MPS
+
+
+@pytest.mark.parametrize("hold", LibraryHold)
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_enforces_on_each_of_a_containers_devices_enforces_on_all_of_them(hold, count):
+    """So that no pod is placed which its node then refuses, and no device is passed over that would have done."""
+    shares = tuple(DeviceShare(f"GPU-{place}", 1024, 30) for place in range(count))
+    part = ContainerGrant("main", ContainerKind.APP, shares)
+    assert {Enforcement.MIG, Enforcement.WHOLE_DEVICE} <= set(enforcing(hold, count)) <= set(OF_DEVICES)
+    for words in itertools.product(OF_DEVICES, repeat=count):
+        is_held = not enforcement_of(part, hold, words).is_advisory
+        assert is_held or not set(words) <= set(enforcing(hold, count))
+        assert not is_held or count > 1 or words[0] in enforcing(hold, count)

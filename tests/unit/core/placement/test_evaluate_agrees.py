@@ -15,6 +15,7 @@ from purser.core.model import (
     DeviceMode,
     DeviceRequest,
     DeviceShare,
+    Enforcement,
     GpuPolicy,
     Grant,
     NodeInventory,
@@ -39,6 +40,7 @@ DEVICES = st.builds(
     resource=st.sampled_from(["nvidia.com/gpu", "nvidia.com/gpu", "nvidia.com/gpu.shared"]),
     one_each=st.sampled_from([False, False, True]),
     packed=st.booleans(),
+    enforcement=st.sampled_from([Enforcement.HAMI_CORE, Enforcement.MPS, Enforcement.TIME_SLICING]),
 ).map(lambda each: msgspec.structs.replace(each, replicas=max(each.slots, 1)) if each.packed else each)
 SHARES = st.tuples(
     st.sampled_from(UUIDS), st.sampled_from([0, 500, 1000, 40537, 50000]), st.sampled_from([0, 30, 100, 130])
@@ -69,6 +71,7 @@ def device_requests(draw: st.DrawFn) -> DeviceRequest:
         numa_bind=draw(st.integers(0, 9)) == 0,
         modes_allowed=draw(st.sampled_from([(), (), (DeviceMode.WHOLE, DeviceMode.SHARED)])),
         resource=draw(st.sampled_from(["nvidia.com/gpu", "nvidia.com/gpu", "nvidia.com/gpu.shared"])),
+        held_by=draw(st.sampled_from([(), (), (Enforcement.HAMI_CORE, Enforcement.MPS)])),
     )
 
 

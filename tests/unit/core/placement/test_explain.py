@@ -13,6 +13,7 @@ from purser.core.model import (
     DeviceMode,
     DeviceRequest,
     DeviceShare,
+    Enforcement,
     GpuPolicy,
     Grant,
     NodeInventory,
@@ -118,6 +119,16 @@ def test_the_models_that_there_are_stand_beside_the_one_that_is_wanted() -> None
     state = fleet(*(cards(1, model=f"M{number}") for number in range(6)))
     assert why(state, DeviceRequest(1, memory_mib=1, models_allowed=("H100", "H200"))) == (
         "6 GPUs on 6 nodes are not what the pod wants: a model with H100 or H200 (there: M0, M1, M2, M3 and 2 more)"
+    )
+
+
+def test_what_does_not_enforce_a_pod_that_requires_it_is_named() -> None:
+    state = fleet(cards(2, enforcement=Enforcement.TIME_SLICING), cards(1, enforcement=Enforcement.HAMI_CORE))
+    use(state, "n1", 0, memory_mib=15000)
+    asked = DeviceRequest(1, memory_mib=1000, held_by=(Enforcement.MIG, Enforcement.MPS, Enforcement.HAMI_CORE))
+    assert why(state, asked) == (
+        "2 GPUs on 1 node do not enforce the pod's share, which it requires (there: time-slicing; it needs mig, mps or "
+        "hami-core); 1 GPU on 1 node has less than 1000 MiB of memory free (most: 360 MiB)"
     )
 
 

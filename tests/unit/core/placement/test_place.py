@@ -150,6 +150,22 @@ def test_a_grant_says_what_its_devices_enforce(cores: int, enforcement: Enforcem
     assert (grant.pod_uid, grant.node, grant.containers[0].enforcement) == ("u", "n", enforcement)
 
 
+@pytest.mark.parametrize(
+    ("replicas", "word", "fits"),
+    [
+        (1, Enforcement.TIME_SLICING, True),
+        (4, Enforcement.TIME_SLICING, False),
+        (4, Enforcement.MPS, True),
+        (1, Enforcement.MPS, True),
+    ],
+)
+def test_who_requires_enforcement_gets_a_card_alone_or_an_enforced_part_of_one(replicas, word, fits) -> None:  # type: ignore[no-untyped-def]
+    whole = DeviceRequest(1, memory_percent=100, cores_percent=100, held_by=(Enforcement.MPS,))
+    verdict = place(node(*cards(1000, replicas=replicas, enforcement=word)), pod((APP, whole)))
+    assert isinstance(verdict, Placement) == fits
+    assert fits or verdict.counts == ((Reason.NOT_ENFORCED, 1),)
+
+
 requests = st.builds(
     DeviceRequest,
     count=st.integers(1, 3),

@@ -15,7 +15,7 @@ from purser.core.placement.reasons import OF_OBSTACLE, Reason
 GPU = {
     "closed": 0,
     "also": 0,
-    "other_model": False,
+    "of_model": 0,
     "slots": 10,
     "slots_free": 9,
     "alone": 0,
@@ -30,12 +30,14 @@ GPU = {
 """In use, with exactly what a share asks for."""
 IDLE_WHOLE = {"slots_free": 10, "cores_free": 100, "cores_asked": 100, "whole": True}
 
+OTHER = {"of_model": rule.OTHER_MODEL}
 REFUSED = {
-    Reason.NOT_HEALTHY: [{"closed": UNHEALTHY}, {"closed": UNHEALTHY | CORDONED | DISPUTED, "other_model": True}],
+    Reason.NOT_HEALTHY: [{"closed": UNHEALTHY}, {"closed": UNHEALTHY | CORDONED | DISPUTED, **OTHER}],
     Reason.CORDONED: [{"closed": CORDONED}, {"closed": CORDONED | DISPUTED}],
     Reason.DISPUTED: [{"closed": DISPUTED}],
-    Reason.TYPE_MISMATCH: [{"other_model": True}, {"other_model": True, "also": rule.OTHER_UUID, "slots_free": 0}],
+    Reason.TYPE_MISMATCH: [OTHER, {**OTHER, "also": rule.OTHER_UUID, "slots_free": 0}],
     Reason.UUID_MISMATCH: [{"also": rule.OTHER_UUID}, {"also": rule.OTHER_UUID | rule.OVER_QUOTA, "slots_free": 0}],
+    Reason.NOT_ENFORCED: [{"of_model": rule.UNENFORCED, "slots_free": 0}],
     Reason.SLOTS_EXHAUSTED: [{"slots_free": 0}, {"slots_free": -1, "memory_free": 0}, {"slots": 0, "slots_free": 0}],
     Reason.QUOTA_NOT_FIT: [{"also": rule.OVER_QUOTA, "memory_free": 0}],
     Reason.INSUFFICIENT_MEMORY: [{"memory_free": 7999}, {"memory_free": 7999, "cores_free": 0}],
