@@ -24,7 +24,7 @@ SAMPLE = ("default", 2, 32, 200, 60)
 """Workload, seed, nodes, pods, load in percent."""
 WITH_MODELS = ("gpuspec33", 1, 20, 150, 45)
 """Here every third pod insists on some GPU models."""
-SMALL = ("gpuspec33", 1, 12, 30, 45)
+SMALL = ("gpuspec33", 1, 12, 15, 45)
 LARGE = ("default", 2, 40, 400, 60)
 
 POLICIES = ("purser", "fragmentation", "best-fit")

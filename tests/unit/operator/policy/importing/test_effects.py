@@ -78,7 +78,7 @@ def wrong(policy: dict[str, Any], areas: tuple[str, ...], drivers: dict[str, Any
     named = [(".".join(path), path, value) for path, value in leaves(whole)]
     fields = [each for each in named if each[0].startswith(areas) and not each[0].startswith((*DECIDES, *NOT_HERE))]
     found = []
-    for name, path, value in some(fields, 2):
+    for name, path, value in some(fields, 4):
         changed = with_value(whole, path, another(path, value))
         after = import_policy(objects(changed, None) if drivers is None else objects(policy, changed))
         told = [is_told([*each.lost, *each.idle], whose, renamed(name)) for each in (before, after)]
