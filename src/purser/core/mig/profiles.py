@@ -6,7 +6,8 @@ driver to ask, as simulations and plans for nodes to come.
 
 Sources: the profiles of go-nvml's mock GPUs for A30, A100 and the multiprocessors of B200; what nvidia-smi lists on an
 H100, and the multiprocessors of H200, which has the same. Memory of 1g and 3g of H200 and of 1g of B200 is what users
-report; for the rest of these two it is estimated, for the mock gives 1g more than an eighth. Where the mock has
+report; for the rest of these two it is estimated, for the mock gives 1g more than an eighth. That of H100 with 94 and
+96 GB is estimated by the shares of the one with 80. Where the mock has
 three memory slices for 3g, seven for 7g and seven places for 1g of double memory on GPUs newer than A100, it
 contradicts NVIDIA's MIG user guide and its own A100: all are cut like that one here.
 """
@@ -157,6 +158,20 @@ _KINDS = (
         (9984, 20096, 40448, 81152),
         (16, 16, 26, 32, 60, 64, 132),
         ("2322", "2324", "2330", "2331"),
+    ),
+    _seven(
+        "H100-94GB",
+        (12, 24, 47, 94),
+        (11776, 23552, 47488, 95360),
+        (16, 16, 26, 32, 60, 64, 132),
+        MIG_FAMILIES["H100, H800: 94 GB"],
+    ),
+    _seven(
+        "H100-96GB",
+        (12, 24, 48, 96),
+        (12032, 24064, 48512, 97408),
+        (16, 16, 26, 32, 60, 64, 132),
+        ("233d", "2342"),
     ),
     _seven(
         "H200",

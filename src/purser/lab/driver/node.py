@@ -4,11 +4,8 @@ The folder holds ``libnvidia-ml.so.1`` (where a C compiler was at hand), ``node.
 ``node.json`` that is the truth behind it, ``profile.json``, and ``sys/``, a sysfs tree for the agent.
 """
 
-import fcntl
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +20,21 @@ from purser.core.health.signs import RecoveryAction, RemappedRows
 from purser.core.health.state import HealthState, after_action
 from purser.lab.driver import profiles
 from purser.lab.driver.compile import compiled_library
+from purser.lab.driver.files import TRUTH_FILE, load, load_mig, locked, save, save_mig, write_atomically
+from purser.lab.driver.mig import (
+    MIG_FILE,
+    MigRefusedError,
+    MigState,
+    after_reset,
+    create_compute,
+    create_instance,
+    destroy_compute,
+    destroy_instance,
+    mig_uuid,
+    offered_profile,
+    profile_of,
+    switched,
+)
 from purser.lab.driver.parts import (
     NVLINK_ERRORS,
     CallFailure,
@@ -47,13 +59,10 @@ from purser.lab.driver.state import (
     initial_state,
     settled,
 )
-from purser.lab.driver.statefile import render
 from purser.lab.driver.sysfs_tree import remove_device, write_gpu, write_sysfs
 
 T = TypeVar("T")
 
-_STATE_FILE = "node.state"
-_TRUTH_FILE = "node.json"
 _PROFILE_FILE = "profile.json"
 _FOLLOWING = (
     "gpu_utilisation_percent",
@@ -77,6 +86,14 @@ class DriverKind(StrEnum):
     """The C library, through the real binding."""
     PYTHON = "python"
     """The same functions in Python, where no C compiler is at hand."""
+
+
+class MigPlaceOnNode(msgspec.Struct, frozen=True):
+    """Where a MIG device is: its GPU, and the ids of GPU and compute instance."""
+
+    gpu: int
+    instance: int
+    compute: int
 
 
 class SimulatedDriver:
@@ -105,14 +122,15 @@ class SimulatedDriver:
         library = None if kind is DriverKind.PYTHON else compiled_library()
         if library is not None:
             # A copy, not a link: the loader takes two names of one file for one library.
-            _write_atomically(folder / LIBRARY, library.read_bytes())
+            write_atomically(folder / LIBRARY, library.read_bytes())
         elif kind is DriverKind.LIBRARY:
             raise RuntimeError("the simulated NVIDIA library needs a C compiler: install gcc or clang")
         else:
             (folder / LIBRARY).unlink(missing_ok=True)
-        _write_atomically(folder / _PROFILE_FILE, msgspec.json.encode(profile))
+        write_atomically(folder / _PROFILE_FILE, msgspec.json.encode(profile))
         write_sysfs(folder / "sys", profile)
-        _save(folder, initial_state(node, profile))
+        (folder / MIG_FILE).unlink(missing_ok=True)
+        save(folder, initial_state(node, profile))
         return cls(folder)
 
     @property
@@ -133,7 +151,7 @@ class SimulatedDriver:
     @property
     def state(self) -> DriverState:
         """What the driver reports now."""
-        return _load(self.folder)
+        return load(self.folder)
 
     @property
     def uuids(self) -> tuple[str, ...]:
@@ -145,7 +163,7 @@ class SimulatedDriver:
         if self.kind is DriverKind.LIBRARY:
             return open_driver(library=self.library, sysfs_root=self.sysfs_root)
         try:
-            return LibraryDriver(PythonNvml(self.folder / _TRUTH_FILE), sysfs_root=self.sysfs_root)
+            return LibraryDriver(PythonNvml(self.folder / TRUTH_FILE), sysfs_root=self.sysfs_root)
         except DriverError as error:
             return NullDriver(str(error))
 
@@ -156,9 +174,10 @@ class SimulatedDriver:
             self.inject_xid(gpu, xid)
 
     def recover_gpu(self, gpu: int | str) -> None:
-        """The GPU was reset: it answers again, its processes are gone, rows and pages that waited for that are replaced
-        and given up, and the driver asks for no recovery any more."""
+        """The GPU was reset: it answers again, its processes and MIG devices are gone, a pending MIG mode is in force,
+        rows and pages that waited for that are replaced and given up, and the driver asks for no recovery any more."""
         self._change(gpu, _after_reset)
+        self._change_mig(gpu, lambda _, mig: (after_reset(mig), None))
 
     def remove_gpu(self, gpu: int | str) -> None:
         """Take the GPU out of its slot. As with NVML an open driver sees it lost, one opened later does not list it."""
@@ -222,7 +241,11 @@ class SimulatedDriver:
         encoder_percent: int = 0,
         decoder_percent: int = 0,
     ) -> None:
-        """A process starts on the GPU, or changes what it uses. Raises ValueError where the GPU has no room for it."""
+        """A process starts on the GPU or MIG device, or changes what it uses there.
+
+        Raises ValueError where there is no room for it, or where a GPU in MIG mode is named instead of a MIG device.
+        """
+        place = self._place(gpu)
         process = ProcessState(
             pid=pid,
             memory_mib=memory_mib,
@@ -232,8 +255,22 @@ class SimulatedDriver:
             memory_percent=memory_percent,
             encoder_percent=encoder_percent,
             decoder_percent=decoder_percent,
+            gpu_instance=None if place is None else place.instance,
+            compute_instance=None if place is None else place.compute,
         )
-        self._change(gpu, lambda old: _with_process(old, process))
+        room_mib = None if place is None else self._room_mib(place)
+        self._change(gpu if place is None else place.gpu, lambda old: _with_process(old, process, room_mib))
+
+    def _place(self, gpu: int | str) -> MigPlaceOnNode | None:
+        """Of a MIG device; None for a whole GPU."""
+        if isinstance(gpu, str) and gpu.startswith("MIG-"):
+            return self.mig_place(gpu)
+        if self.mig[_index_of(self.state, gpu)].enabled:
+            raise ValueError(f"GPU {gpu} is in MIG mode: name one of its MIG devices")
+        return None
+
+    def _room_mib(self, place: MigPlaceOnNode) -> int:
+        return profile_of(self.state.gpus[place.gpu], self.mig[place.gpu], place.instance).memory_mib
 
     def remove_process(self, gpu: int | str, pid: int) -> None:
         """A process ends."""
@@ -339,9 +376,87 @@ class SimulatedDriver:
         """So many transfers over PCIe had to be repeated."""
         self._change(gpu, lambda old: replace(old, pcie_replays=old.pcie_replays + count))
 
+    @property
+    def mig(self) -> tuple[MigState, ...]:
+        """MIG on each GPU."""
+        return load_mig(self.folder, len(self.state.gpus))
+
     def set_mig(self, gpu: int | str, *, enabled: bool) -> None:
-        """Turn MIG mode on or off; the GPU has no MIG devices either way."""
-        self._change(gpu, lambda old: replace(old, mig_enabled=enabled))
+        """Turn MIG mode on or off.
+
+        Raises MigRefusedError where something runs on the GPU or is cut out of it: the mode then changes with
+        `recover_gpu`.
+        """
+
+        def switch(of_gpu: GpuState, mig: MigState) -> tuple[MigState, int]:
+            _check_mig(of_gpu)
+            return switched(of_gpu, mig, enabled=enabled)
+
+        if code := self._change_mig(gpu, switch):
+            raise MigRefusedError(code)
+
+    def create_mig(self, gpu: int | str, profile: str, *, start: int | None = None, slices: int | None = None) -> str:
+        """Create a MIG device: a GPU instance of a profile such as ``1g.5gb``, and a compute instance that fills it, or
+        has so many slices. ``start``: the memory slice at which it is to begin; None: the driver chooses. Returns its
+        uuid.
+
+        Raises:
+            ValueError: the GPU is not in MIG mode, or offers no such profile or place.
+            MigRefusedError: there is no room.
+        """
+
+        def create(of_gpu: GpuState, mig: MigState) -> tuple[MigState, tuple[int, int]]:
+            offered = offered_profile(of_gpu, mig, profile, start)
+            part = next((each for each in offered.compute if each.slices == (slices or offered.slices)), None)
+            if part is None:
+                raise ValueError(f"{profile} has no compute instance of {slices} slices")
+            mig, instance = create_instance(of_gpu, mig, offered, start)
+            mig, compute = create_compute(of_gpu, mig, instance, part)
+            return mig, (instance, compute)
+
+        instance, compute = self._change_mig(gpu, create)
+        return mig_uuid(self.state.gpus[_index_of(self.state, gpu)].uuid, instance, compute)
+
+    def destroy_mig(self, uuid: str) -> None:
+        """Destroy a MIG device, and with its last compute instance the GPU instance.
+
+        Raises:
+            LookupError: there is no such device.
+            MigRefusedError: a process is in it.
+        """
+        place = self.mig_place(uuid)
+
+        def destroy(of_gpu: GpuState, mig: MigState) -> tuple[MigState, None]:
+            mig = destroy_compute(of_gpu, mig, place.instance, place.compute)
+            if not mig.instances[place.instance].compute:
+                mig = destroy_instance(of_gpu, mig, place.instance)
+            return mig, None
+
+        self._change_mig(place.gpu, destroy)
+
+    def mig_uuids(self, gpu: int | str) -> tuple[str, ...]:
+        """The MIG devices of a GPU, in NVML's order."""
+        state = self.state
+        index = _index_of(state, gpu)
+        return tuple(mig_uuid(state.gpus[index].uuid, *place) for place in self.mig[index].devices)
+
+    def mig_place(self, uuid: str) -> MigPlaceOnNode:
+        """Where a MIG device is. Raises LookupError."""
+        state = self.state
+        for index, (gpu, mig) in enumerate(zip(state.gpus, self.mig, strict=True)):
+            for instance, compute in mig.devices:
+                if mig_uuid(gpu.uuid, instance, compute) == uuid:
+                    return MigPlaceOnNode(index, instance, compute)
+        raise LookupError(f"node {state.node} has no MIG device {uuid}")
+
+    def _change_mig(self, gpu: int | str, change: Callable[[GpuState, MigState], tuple[MigState, T]]) -> T:
+        with locked(self.folder):
+            state = load(self.folder)
+            index = _index_of(state, gpu)
+            states = list(load_mig(self.folder, len(state.gpus)))
+            states[index], result = change(state.gpus[index], states[index])
+            save_mig(self.folder, states)
+        return result
 
     def set_nvlink(self, gpu: int | str, link: int, *, active: bool) -> None:
         """Bring one NVLink of a GPU up or down at its end. Raises LookupError where it has no such link."""
@@ -364,8 +479,8 @@ class SimulatedDriver:
         return index
 
     def _update(self, change: Callable[[DriverState], DriverState]) -> None:
-        with _locked(self.folder):
-            _save(self.folder, change(_load(self.folder)))
+        with locked(self.folder):
+            save(self.folder, change(load(self.folder)))
 
 
 def _index_of(state: DriverState, gpu: int | str) -> int:
@@ -410,9 +525,17 @@ def _with_link(gpu: GpuState, link: int, change: Callable[[NvLinkState], NvLinkS
     return replace(gpu, nvlinks=tuple(links))
 
 
-def _with_process(gpu: GpuState, process: ProcessState) -> GpuState:
+def _check_mig(gpu: GpuState) -> None:
+    if not gpu.model.mig_devices:
+        raise ValueError(f"{gpu.model.name} knows no MIG")
+
+
+def _with_process(gpu: GpuState, process: ProcessState, room_mib: int | None) -> GpuState:
+    """``room_mib``: of the MIG device; None: of the GPU."""
     others = _without(gpu, process.pid)
     free_mib = gpu.model.memory_mib - replace(gpu, processes=others).total_used_mib - gpu.model.reserved_mib
+    if room_mib is not None:
+        free_mib = room_mib - sum(p.memory_mib for p in others if p.gpu_instance == process.gpu_instance)
     if process.memory_mib > free_mib:
         raise ValueError(f"{gpu.uuid} has {free_mib} MiB free: a process cannot have {process.memory_mib} MiB")
     if len(others) == MAX_PROCESSES:
@@ -423,31 +546,3 @@ def _with_process(gpu: GpuState, process: ProcessState) -> GpuState:
 
 def _without(gpu: GpuState, pid: int) -> tuple[ProcessState, ...]:
     return tuple(process for process in gpu.processes if process.pid != pid)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    with (folder / "node.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _load(folder: Path) -> DriverState:
-    return msgspec.json.decode((folder / _TRUTH_FILE).read_bytes(), type=DriverState)
-
-
-def _save(folder: Path, state: DriverState) -> None:
-    _write_atomically(folder / _TRUTH_FILE, msgspec.json.encode(state))
-    _write_atomically(folder / _STATE_FILE, render(state).encode())
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file in one step: others may read it, or run in it.
-
-    Its modification time is new even within one tick of the file system's clock.
-    """
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.write_bytes(content)
-    now = time.time_ns()
-    os.utime(temporary, ns=(now, now))
-    temporary.replace(path)

@@ -1,8 +1,7 @@
 """NVML's functions in Python over a simulated node's state: what stands in for the C library without a compiler.
 
-It has pynvml's names and semantics for exactly the calls that `nvml.c` exports, so that everything above it, the
-agent's binding included, is the same code. The C library is the one that proves the binding; a shared table of tests
-holds the two equal.
+It has pynvml's names and semantics, so that everything above it, the agent's binding included, is the same code. The C
+library is the one that proves the binding; a shared table of tests holds the two equal. MIG is in `python_mig`.
 """
 
 import ctypes
@@ -18,7 +17,9 @@ import msgspec
 import pynvml
 
 from purser.core.kubernetes.quantities import MIB
+from purser.lab.driver.mig import device_name, mig_uuid, profile_of
 from purser.lab.driver.parts import NvLinkState, ProcessState
+from purser.lab.driver.python_mig import MigHandle, PythonMig, mig_handle
 from purser.lab.driver.readings import ReadingError, field_of, number_of, readings_of
 from purser.lab.driver.state import (
     SAMPLE_US,
@@ -87,14 +88,17 @@ class PythonNvml:
         self._lock = threading.Lock()
         self._starts = 0
         self._slots: list[int] = []
+        self._mig = PythonMig(truth.parent, self._at, _slot)
         self.nvmlLib = self
         self._refresh()
 
     def __getattr__(self, name: str) -> Any:
         if name in _NUMBERS:
             return partial(self._numbers, name, _NUMBERS[name])
+        if name.startswith("nvml") and hasattr(PythonMig, name):
+            return getattr(self._mig, name)
         # Only what is no function: a call that is not simulated must fail as in the C library, not reach pynvml's own.
-        if name.startswith(("NVML_", "NVMLError", "nvmlEventType", "nvmlMemory_", "nvmlClocks")):
+        if name.startswith(("NVML_", "NVMLError", "nvmlEventType", "nvmlMemory_", "nvmlClocks", "c_nvml")):
             return getattr(pynvml, name)
         raise AttributeError(name)
 
@@ -141,13 +145,34 @@ class PythonNvml:
         self._gpu(handle, "nvmlDeviceGetHandleByIndex")
         return handle
 
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> ctypes.c_void_p:
+        """As in NVML: every GPU is asked, so one that is lost spoils the search for those behind it."""
+        self._running()
+        for slot in self._slots:
+            gpu = self._at(slot, "nvmlDeviceGetHandleByUUID")
+            if gpu.uuid == uuid:
+                return ctypes.c_void_p(slot + 1)
+            for place in self._mig.state(slot).devices:
+                if mig_uuid(gpu.uuid, *place) == uuid:
+                    return MigHandle(slot, *place).as_device()
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+
+    def nvmlDeviceGetIndex(self, handle: ctypes.c_void_p) -> int:
+        """As in NVML."""
+        self._gpu(handle, "nvmlDeviceGetIndex")
+        return self._slots.index(_slot(handle))
+
     def nvmlDeviceGetUUID(self, handle: ctypes.c_void_p) -> str:
         """As in NVML."""
-        return self._gpu(handle, "nvmlDeviceGetUUID").uuid
+        gpu, place = self._any(handle, "nvmlDeviceGetUUID")
+        return gpu.uuid if place is None else mig_uuid(gpu.uuid, place.instance, place.compute)
 
     def nvmlDeviceGetName(self, handle: ctypes.c_void_p) -> str:
         """As in NVML."""
-        return self._gpu(handle, "nvmlDeviceGetName").model.name
+        gpu, place = self._any(handle, "nvmlDeviceGetName")
+        if place is None:
+            return gpu.model.name
+        return f"{gpu.model.name} MIG {device_name(gpu, self._mig.state(place.slot), place.instance, place.compute)}"
 
     def nvmlDeviceGetPciInfo(self, handle: ctypes.c_void_p) -> SimpleNamespace:
         """As in NVML, the address alone."""
@@ -155,8 +180,12 @@ class PythonNvml:
 
     def nvmlDeviceGetMemoryInfo(self, handle: ctypes.c_void_p, version: int | None = None) -> SimpleNamespace:
         """As in NVML: the first version counts what the driver reserves as used."""
-        gpu = self._gpu(handle, "nvmlDeviceGetMemoryInfo")
+        gpu, place = self._any(handle, "nvmlDeviceGetMemoryInfo")
         total, reserved, used = gpu.model.memory_mib * MIB, gpu.model.reserved_mib * MIB, gpu.total_used_mib * MIB
+        if place is not None:
+            profile = profile_of(gpu, self._mig.state(place.slot), place.instance)
+            inside = (each.memory_mib for each in gpu.processes if each.gpu_instance == place.instance)
+            total, reserved, used = profile.memory_mib * MIB, 0, sum(inside) * MIB
         free = max(0, total - reserved - used)
         if version:
             return SimpleNamespace(total=total, reserved=reserved, used=used, free=free)
@@ -166,14 +195,6 @@ class PythonNvml:
         """Only a guest with a vGPU has licences."""
         self._gpu(handle, "nvmlDeviceGetGridLicensableFeatures")
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-
-    def nvmlDeviceGetMigMode(self, handle: ctypes.c_void_p) -> tuple[int, int]:
-        """As in NVML."""
-        gpu = self._gpu(handle, "nvmlDeviceGetMigMode")
-        _supported(gpu.model.mig_devices > 0)
-        return int(gpu.mig_enabled), int(gpu.mig_enabled)
-
-    # GpuNumbers
 
     def nvmlDeviceGetUtilizationRates(self, handle: ctypes.c_void_p) -> SimpleNamespace:
         """As in NVML."""
@@ -231,18 +252,24 @@ class PythonNvml:
 
     def nvmlDeviceGetComputeRunningProcesses_v3(self, handle: ctypes.c_void_p) -> list[SimpleNamespace]:
         """As in NVML."""
-        gpu = self._gpu(handle, "nvmlDeviceGetComputeRunningProcesses")
-        return [_process(each) for each in gpu.processes if not each.graphics]
+        return self._processes(handle, "nvmlDeviceGetComputeRunningProcesses", graphics=False)
 
     def nvmlDeviceGetGraphicsRunningProcesses_v3(self, handle: ctypes.c_void_p) -> list[SimpleNamespace]:
         """As in NVML."""
-        gpu = self._gpu(handle, "nvmlDeviceGetGraphicsRunningProcesses")
-        return [_process(each) for each in gpu.processes if each.graphics]
+        return self._processes(handle, "nvmlDeviceGetGraphicsRunningProcesses", graphics=True)
+
+    def _processes(self, handle: ctypes.c_void_p, call: str, *, graphics: bool) -> list[SimpleNamespace]:
+        gpu, place = self._any(handle, call)
+        found = [each for each in gpu.processes if each.graphics is graphics]
+        if place is not None:
+            inside = (place.instance, place.compute)
+            found = [each for each in found if (each.gpu_instance, each.compute_instance) == inside]
+        return [_process(each) for each in found]
 
     def nvmlDeviceGetProcessUtilization(self, handle: ctypes.c_void_p, last_seen_us: int) -> list[SimpleNamespace]:
         """As in NVML: the last sample of each process that does something; the first one is taken at its start."""
         gpu = self._gpu(handle, "nvmlDeviceGetProcessUtilization")
-        _supported(not gpu.mig_enabled)
+        _supported(not self._mig.state(_slot(handle)).enabled)
         sampled_us = _now_us() // SAMPLE_US * SAMPLE_US
         samples = [_sample(each, max(sampled_us, each.started_us)) for each in gpu.processes if any(each.load)]
         newer = [sample for sample in samples if sample.timeStamp > last_seen_us]
@@ -346,9 +373,19 @@ class PythonNvml:
             time.sleep(_POLL_SECONDS)
 
     def _gpu(self, handle: ctypes.c_void_p, call: str) -> GpuState:
-        """The GPU, unless this call on it fails."""
-        slot = _slot(handle)
-        self._running()
+        """The GPU, unless this call on it fails, or is none on whole GPUs."""
+        return self._at(_slot(handle), call)
+
+    def _any(self, handle: ctypes.c_void_p, call: str) -> tuple[GpuState, MigHandle | None]:
+        """The GPU, and the place on it where the handle is that of a MIG device."""
+        place = mig_handle(handle)
+        if place is None:
+            return self._gpu(handle, call), None
+        return self._mig.there(place, call)[0], place
+
+    def _at(self, slot: int, call: str) -> GpuState:
+        """The GPU at a place, unless this call on it fails."""
+        _valid(0 <= slot < len(self._running().gpus))
         gpu = self._answering(lambda state: any(_names(each, call) for each in state.gpus[slot].hanging)).gpus[slot]
         if gpu.lost or not gpu.present:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
@@ -363,8 +400,9 @@ def _names(name: str, call: str) -> bool:
     return name in ("*", call) or name.partition("_v")[0] == call.partition("_v")[0]
 
 
-def _slot(handle: ctypes.c_void_p) -> int:
-    return (handle.value or 0) - 1
+def _slot(handle: Any) -> int:
+    """The place of a whole GPU; others are at none."""
+    return (ctypes.cast(handle, ctypes.c_void_p).value or 0) - 1
 
 
 def _process(process: ProcessState) -> SimpleNamespace:

@@ -68,7 +68,6 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
     nvlinks: tuple[NvLinkState, ...] = ()
     present: bool = True
     lost: bool = False
-    mig_enabled: bool = False
     memory_used_mib: int = 0
     """What processes that are not listed use."""
     processes: tuple[ProcessState, ...] = ()

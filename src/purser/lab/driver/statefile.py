@@ -9,7 +9,12 @@
     present 1, lost 0               whether it is in its slot, whether it answers
     pci 0 7 0 20b010de 134f10de     domain, bus, device, device id and subsystem id, hexadecimal
     memory 42949672960 611319808 0  total, reserved, used, in bytes
-    mig 0 0 7                       enabled, pending, most MIG devices
+    mig 1                           the GPU knows MIG; what it is cut into is in ``node.mig``
+    mig_profile 0 19 1 1 7 0 4864 14 1 0 0 0 0 6,4,5,0,1,2,3 1g.5gb
+                                    NVML's number of a profile that the GPU offers, its id, compute and memory slices,
+                                    most, whether it takes the media extension, MiB, multiprocessors, engines (copy,
+                                    decoders, encoders, JPEG, OFA), where it may begin, name
+    mig_compute 0 1 1 14 0          of that profile a compute instance: number, slices, most, multiprocessors, places
     since 1700000000000000          when the readings that follow were so, in microseconds since the epoch
     reading nvmlDeviceGetClockInfo 1 0 1410 0
                                     what the call gives with these arguments, and what comes to it each second; see
@@ -30,12 +35,13 @@
 A line that is absent makes the calls that need it answer "not supported".
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 import msgspec
 
 from purser.core.kubernetes.quantities import MIB
+from purser.lab.driver.migprofiles import InstanceProfile, instance_profiles
 from purser.lab.driver.parts import ProcessState
 from purser.lab.driver.readings import readings_of
 from purser.lab.driver.state import DriverState, GpuState, cuda_number, number_or_none, nvml_version
@@ -71,7 +77,9 @@ def _gpu_lines(gpu: GpuState) -> Iterator[str]:
     yield f"pci {_address(gpu.pci)} {model.pci_device_id:x} {model.pci_subsystem_id:x}"
     yield f"memory {model.memory_mib * MIB} {model.reserved_mib * MIB} {gpu.total_used_mib * MIB}"
     if model.mig_devices:
-        yield f"mig {int(gpu.mig_enabled)} {int(gpu.mig_enabled)} {model.mig_devices}"
+        yield "mig 1"
+        for profile in instance_profiles(model):
+            yield from _profile_lines(profile)
     yield from _reading_lines(gpu)
     yield from (f"page {page.cause} {page.address} {page.time_us}" for page in gpu.retired_pages if not page.pending)
     yield from (f"level {other} {level}" for other, level in enumerate(gpu.levels))
@@ -90,6 +98,21 @@ def _reading_lines(gpu: GpuState) -> Iterator[str]:
     yield from (f"zero {call} {firsts} {seconds}" for call, (firsts, seconds) in readings.zeros.items())
     for span in readings.zero_fields:
         yield f"zero_fields {span.first} {span.last} {span.scopes} {span.kind}"
+
+
+def _profile_lines(profile: InstanceProfile) -> Iterator[str]:
+    engines = " ".join(map(str, msgspec.structs.astuple(profile.engines)))
+    yield (
+        f"mig_profile {profile.number} {profile.id} {profile.slices} {profile.size} {profile.most} "
+        f"{int(profile.takes_media)} {profile.memory_mib} {profile.multiprocessors} {engines} "
+        f"{_comma(profile.starts)} {profile.name}"
+    )
+    for each in profile.compute:
+        yield f"mig_compute {each.number} {each.slices} {each.most} {each.multiprocessors} {_comma(each.starts)}"
+
+
+def _comma(numbers: Iterable[int]) -> str:
+    return ",".join(map(str, numbers))
 
 
 def _process_line(process: ProcessState) -> str:

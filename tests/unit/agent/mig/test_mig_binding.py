@@ -1,30 +1,34 @@
-"""MIG through the real binding: nvidia-ml-py's own structs and pointers, over a library in C."""
+"""MIG through the real binding: nvidia-ml-py's own structs and pointers, over the simulated driver."""
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.unit.agent.mig.fake_gpus import A100
 
 from purser.agent.mig import HardwareError, Layout, MigGpu, MigHardware
 from purser.agent.mig.applying import bring
 from purser.agent.mig.nvml import open_mig
+from purser.lab.driver import DriverKind, SimulatedDriver
 from purser.lab.driver.compile import find_compiler
 
-SOURCE = Path(__file__).with_name("mig_nvml.c")
 BALANCED = Layout(True, ("1g.5gb", "1g.5gb", "2g.10gb", "3g.20gb"))
 
 
 @pytest.fixture
-def hardware(tmp_path: Path) -> Iterator[MigHardware]:
-    compiler = find_compiler()
-    if compiler is None:
+def node(tmp_path: Path) -> SimulatedDriver:
+    if find_compiler() is None:
         pytest.skip("no C compiler on this machine")
-    library = tmp_path / "libnvidia-ml.so.1"
-    flags = ["-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-Wl,-Bsymbolic"]
-    subprocess.run([compiler, *flags, "-o", library, SOURCE], check=True)
-    opened = open_mig(library, (tmp_path,))
+    gpus = [{"model": "a100-sxm4-40gb", "pci": "0000:07:00.0"}]
+    content = {"description": "one GPU", "driver_version": "550.163.01", "cuda_version": "12.4", "gpus": gpus}
+    (tmp_path / "one.yaml").write_text(yaml.safe_dump(content))
+    return SimulatedDriver.create(tmp_path / "node", "node-1", tmp_path / "one.yaml", kind=DriverKind.LIBRARY)
+
+
+@pytest.fixture
+def hardware(node: SimulatedDriver) -> Iterator[MigHardware]:
+    opened = open_mig(node.library, ())
     yield opened
     opened.close()
 
@@ -48,3 +52,14 @@ def test_what_does_not_fit_is_undone(hardware: MigHardware) -> None:
     with pytest.raises(HardwareError, match=r"Insufficient Resources; the former layout is there again"):
         bring(hardware, {0: too_much})
     assert hardware.gpus()[0].layout == BALANCED
+
+
+def test_a_gpu_in_use_is_left_as_it_is(node: SimulatedDriver, hardware: MigHardware) -> None:
+    node.add_process(0, 1, 100)
+    with pytest.raises(HardwareError, match=r"switching MIG on on GPU 0: somebody uses the GPU"):
+        bring(hardware, {0: BALANCED})
+    node.remove_process(0, 1)
+    bring(hardware, {0: BALANCED})
+    node.add_process(node.mig_uuids(0)[0], 2, 100)
+    with pytest.raises(HardwareError, match=r"In use by another client"):
+        bring(hardware, {0: Layout(True)})

@@ -7,7 +7,16 @@ from purser.core.mig import MIG_KINDS, MigKind, MigProfile, kind_of_device, prof
 from purser.operator.manifests.mig_manager import FAMILIES
 
 KINDS = list(MIG_KINDS.values())
-TOTAL_MIB = {"A30": 24576, "A100-40GB": 40960, "A100-80GB": 81920, "H100-80GB": 81559, "H200": 143771, "B200": 183359}
+TOTAL_MIB = {
+    "A30": 24576,
+    "A100-40GB": 40960,
+    "A100-80GB": 81920,
+    "H100-80GB": 81559,
+    "H100-94GB": 95830,
+    "H100-96GB": 97871,
+    "H200": 143771,
+    "B200": 183359,
+}
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

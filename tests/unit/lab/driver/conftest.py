@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.unit.lab.driver.nvml_on_nodes import OpenNvml, opened_nvml
 
 from purser.agent.nvml import Driver
 from purser.lab.driver import DriverKind, SimulatedDriver
@@ -43,3 +44,9 @@ def opened() -> Iterator[Open]:
     yield make
     for driver in drivers:
         driver.close()
+
+
+@pytest.fixture
+def open_nvml() -> OpenNvml:
+    """Opens pynvml's functions on a node, initialised."""
+    return opened_nvml

@@ -138,6 +138,21 @@ def test_mig_mode_is_read(node: SimulatedDriver, driver: Driver) -> None:
     assert driver.scan()[2].mig == MigMode(enabled=True, pending=True)
 
 
+def test_mig_devices_are_told_as_they_come_and_go(node: SimulatedDriver, driver: Driver) -> None:
+    node.set_mig(2, enabled=True)
+    large, part = node.create_mig(2, "3g.20gb"), node.create_mig(2, "2g.10gb", slices=1)
+    found = driver.scan()[2]
+    assert found.is_cut
+    assert [(each.uuid, each.profile, each.memory_mib) for each in found.migs] == [
+        (large, "3g.20gb", 19968),
+        (part, "1c.2g.10gb", 9856),
+    ]
+    assert [(each.gi_slices, each.ci_slices, each.multiprocessors) for each in found.migs] == [(3, 3, 42), (2, 1, 14)]
+    assert (found.migs[0].gpu_instance, found.migs[0].compute_instance) == (2, 0)
+    node.destroy_mig(large)
+    assert [each.uuid for each in driver.scan()[2].migs] == [part]
+
+
 def test_a_device_that_the_driver_does_not_list_is_gone(driver: Driver) -> None:
     driver.scan()
     fault = driver.read("GPU-of-another-node").fault

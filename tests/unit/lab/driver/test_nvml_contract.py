@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from tests.tiers import some
+from tests.unit.lab.driver.nvml_on_nodes import OpenNvml
+from tests.unit.lab.driver.nvml_on_nodes import told as told_by
 
-from purser.agent.nvml.calls import load_nvml
 from purser.core.kubernetes.quantities import MIB
 from purser.lab.driver import DriverKind, SimulatedDriver
 from purser.lab.driver.compile import find_compiler
 from purser.lab.driver.parts import ClocksLimit, MemoryLocation, NvLinkError
-from purser.lab.driver.python_nvml import _NUMBERS, PythonNvml
+from purser.lab.driver.python_nvml import _NUMBERS
 
 Create = Callable[..., SimulatedDriver]
 
@@ -29,32 +30,16 @@ def node(create: Create, kind: DriverKind) -> SimulatedDriver:
 
 
 @pytest.fixture
-def open_nvml() -> Callable[[SimulatedDriver, DriverKind], Any]:
-    """Opens pynvml's functions on a node, initialised."""
-
-    def make(node: SimulatedDriver, kind: DriverKind) -> Any:
-        in_python = kind is DriverKind.PYTHON
-        opened: Any = PythonNvml(node.folder / "node.json") if in_python else load_nvml(str(node.library))
-        opened.nvmlInit()
-        return opened
-
-    return make
-
-
-@pytest.fixture
-def nvml(node: SimulatedDriver, open_nvml: Callable[..., Any]) -> Any:
+def nvml(node: SimulatedDriver, open_nvml: OpenNvml) -> Any:
     return open_nvml(node, node.kind)
 
 
 def told(nvml: Any, call: str, *arguments: object) -> Any:
     """What a call gives, structs as their fields, or the error's number."""
-    try:
-        found = getattr(nvml, call)(*arguments)
-    except nvml.NVMLError as error:
-        return f"error {error.value}"
+    found = told_by(nvml, call, *arguments)
     names = {"nvmlDeviceGetUtilizationRates": ("gpu", "memory"), "nvmlDeviceGetViolationStatus": ("violationTime",)}
-    if call in names:
-        return [getattr(found, name) for name in names[call]]
+    if call in names and not isinstance(found, str):
+        return [found[name] if isinstance(found, dict) else getattr(found, name) for name in names[call]]
     if call == "nvmlDeviceGetFieldValues":
         # The stand-in sets all eight bytes, the library those of the type: the type says how many count.
         return [
@@ -100,9 +85,7 @@ def everything(nvml: Any) -> Iterator[tuple[tuple[object, ...], Any]]:
 
 @pytest.mark.skipif(find_compiler() is None, reason="no C compiler on this machine")
 @pytest.mark.parametrize("profile", some(["mixed-4", "t4-4", "dgx1-v100", "h200-8"], every=2))
-def test_the_library_and_its_stand_in_tell_the_same(
-    create: Create, open_nvml: Callable[..., Any], profile: str
-) -> None:
+def test_the_library_and_its_stand_in_tell_the_same(create: Create, open_nvml: OpenNvml, profile: str) -> None:
     node = create(profile, kind=DriverKind.LIBRARY)
     for gpu in (0, 2):
         node.set_load(gpu, power_watts=0, memory_temperature_celsius=90)
@@ -167,6 +150,8 @@ def test_utilisation_is_told_by_process_and_once(node: SimulatedDriver, nvml: An
     with pytest.raises(nvml.NVMLError) as raised:
         nvml.nvmlDeviceGetProcessUtilization(gpu, FAR_FUTURE_US)
     assert raised.value.value == nvml.NVML_ERROR_NOT_FOUND
+    for pid in (1, 2):
+        node.remove_process(0, pid)
     node.set_mig(0, enabled=True)
     with pytest.raises(nvml.NVMLError) as raised:
         nvml.nvmlDeviceGetProcessUtilization(gpu, 0)
@@ -263,7 +248,7 @@ def test_a_reset_ends_what_a_reset_ends(node: SimulatedDriver, nvml: Any) -> Non
     assert nvml.nvmlDeviceGetMemoryErrorCounter(gpu, uncorrected, nvml.NVML_AGGREGATE_ECC, dram) == 2
 
 
-def test_what_a_gpu_lacks_is_not_supported(create: Create, kind: DriverKind, open_nvml: Callable[..., Any]) -> None:
+def test_what_a_gpu_lacks_is_not_supported(create: Create, kind: DriverKind, open_nvml: OpenNvml) -> None:
     node = create("t4-4", kind=kind)
     nvml = open_nvml(node, kind)
     gpu = nvml.nvmlDeviceGetHandleByIndex(0)

@@ -172,6 +172,7 @@ _EXERCISE = """
 import sys
 from pathlib import Path
 from purser.lab.driver import SimulatedDriver
+from tests.unit.lab.driver.nvml_on_nodes import opened_nvml
 node = SimulatedDriver(Path(sys.argv[1]))
 driver = node.open()
 assert len(driver.scan()) == 8
@@ -187,6 +188,24 @@ for round in range(3):
     assert len(driver.reopen()) == 7
     node.restore_gpu(2)
     assert len(driver.reopen()) == 8
+    node.set_mig(5, enabled=True)
+    uuids = [node.create_mig(5, "1g.5gb") for _ in range(7)]
+    node.add_process(uuids[0], 99, 10)
+    assert len(driver.scan()[5].migs) == 7
+    node.recover_gpu(5)
+    node.set_mig(5, enabled=False)
+    node.remap_rows(0, pending=True)
+nvml = opened_nvml(node, node.kind)
+gpu = nvml.nvmlDeviceGetHandleByIndex(4)
+nvml.nvmlDeviceSetMigMode(gpu, 1)
+for _ in range(2):
+    made = [nvml.nvmlDeviceCreateGpuInstance(gpu, 14) for _ in range(3)]
+    computes = [nvml.nvmlGpuInstanceCreateComputeInstance(each, 0) for each in made]
+    [nvml.nvmlComputeInstanceDestroy(each) for each in computes]
+    [nvml.nvmlGpuInstanceDestroy(each) for each in made]
+nvml.nvmlDeviceGetFieldValues(gpu, list(range(308)))
+(node.folder / "node.mig").write_text("mode 99 1 1\\n")
+driver.scan()
 (node.folder / "node.state").write_text("gpu 0\\nnvlink 99 1 1 0 0 0\\n")
 driver.scan()
 driver.close()
@@ -203,7 +222,11 @@ def test_the_sanitizers_find_nothing(node: SimulatedDriver, tmp_path: Path) -> N
         ["cc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
     ).stdout.strip()
     # Leaks are left out: the interpreter itself leaves memory behind at exit.
-    environment = {"LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0", "PYTHONPATH": str(SOURCES.parents[3])}
+    environment = {
+        "LD_PRELOAD": runtime,
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "PYTHONPATH": f"{SOURCES.parents[3]}:{SOURCES.parents[4]}",
+    }
     command = [sys.executable, "-c", _EXERCISE, str(node.folder)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

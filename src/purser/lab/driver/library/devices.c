@@ -1,5 +1,5 @@
 /* Devices: who they are, and how they are connected. */
-#include "simulated.h"
+#include "mig.h"
 
 EXPORT Result nvmlDeviceGetCount_v2(unsigned *count) {
     ENTER();
@@ -15,6 +15,20 @@ EXPORT Result nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device
     return leave(result);
 }
 
+static Result find_mig_device(int slot, const char *call, const char *uuid, nvmlDevice_t *device) {
+    char each[64];
+    for (int i = 0; i < MAX_INSTANCES; i++)
+        for (int c = 0; c < MAX_COMPUTE; c++) {
+            MigPlace place = {slot, i, c};
+            if (check_mig(place, call) != SUCCESS) continue;
+            mig_uuid(place, each, sizeof each);
+            if (strcmp(each, uuid)) continue;
+            *device = mig_device(place);
+            return SUCCESS;
+        }
+    return NOT_FOUND;
+}
+
 /* As in NVML every GPU is asked, so one that is lost spoils the search for those behind it. */
 EXPORT Result nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
     ENTER();
@@ -25,6 +39,7 @@ EXPORT Result nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) 
             *device = &handles[devices[i]];
             return leave(SUCCESS);
         }
+        if (find_mig_device((int)devices[i], __func__, uuid, device) == SUCCESS) return leave(SUCCESS);
     }
     return leave(NOT_FOUND);
 }
@@ -44,13 +59,19 @@ EXPORT Result nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t 
 }
 
 EXPORT Result nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned length) {
-    ENTER_DEVICE(device, 0);
-    return leave(copy_text(name, length, gpu->name));
+    char of_mig[160];
+    ENTER_ANY(device);
+    if (place.slot < 0) return leave(copy_text(name, length, gpu->name));
+    mig_name(place, of_mig, sizeof of_mig);
+    return leave(copy_text(name, length, of_mig));
 }
 
 EXPORT Result nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned length) {
-    ENTER_DEVICE(device, 0);
-    return leave(copy_text(uuid, length, gpu->uuid));
+    char of_mig[64];
+    ENTER_ANY(device);
+    if (place.slot < 0) return leave(copy_text(uuid, length, gpu->uuid));
+    mig_uuid(place, of_mig, sizeof of_mig);
+    return leave(copy_text(uuid, length, of_mig));
 }
 
 EXPORT Result nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index) {
@@ -65,11 +86,22 @@ EXPORT Result nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index) {
 
 typedef struct { unsigned long long total, free, used; } Memory;
 
+typedef struct { unsigned long long total, reserved, used; } Amounts;
+
+static Amounts amounts_of(const Gpu *gpu, MigPlace place) {
+    if (place.slot < 0) return (Amounts){gpu->memory_total, gpu->memory_reserved, gpu->memory_used};
+    Amounts amounts = {mig_memory(place), 0, 0};
+    for (unsigned i = 0; i < gpu->process_count; i++)
+        if (gpu->processes[i].gpu_instance == (unsigned)place.instance) amounts.used += gpu->processes[i].bytes;
+    return amounts;
+}
+
 /* The first version counts what the driver reserves as used. */
 EXPORT Result nvmlDeviceGetMemoryInfo(nvmlDevice_t device, Memory *memory) {
-    ENTER_DEVICE(device, 0);
-    memory->total = gpu->memory_total;
-    memory->used = gpu->memory_used + gpu->memory_reserved;
+    ENTER_ANY(device);
+    Amounts amounts = amounts_of(gpu, place);
+    memory->total = amounts.total;
+    memory->used = amounts.used + amounts.reserved;
     memory->free = memory->total > memory->used ? memory->total - memory->used : 0;
     return leave(SUCCESS);
 }
@@ -95,13 +127,6 @@ EXPORT Result nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, PciInfo *info) {
     put_address(info, gpu->pci);
     info->pci_device_id = gpu->pci_device;
     info->pci_subsystem_id = gpu->pci_subsystem;
-    return leave(SUCCESS);
-}
-
-EXPORT Result nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsigned *pending) {
-    ENTER_DEVICE(device, HAS_MIG);
-    *current = gpu->mig[0];
-    *pending = gpu->mig[1];
     return leave(SUCCESS);
 }
 
@@ -149,12 +174,13 @@ EXPORT Result nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned 
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } MemoryV2;
 
 EXPORT Result nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, MemoryV2 *memory) {
-    ENTER_DEVICE(device, 0);
-    if (memory->version != (sizeof(MemoryV2) | 2u << 24)) return leave(25); /* argument version mismatch */
-    memory->total = gpu->memory_total;
-    memory->reserved = gpu->memory_reserved;
-    memory->used = gpu->memory_used;
-    unsigned long long taken = gpu->memory_used + gpu->memory_reserved;
+    ENTER_ANY(device);
+    if (memory->version != (sizeof(MemoryV2) | 2u << 24)) return leave(VERSION_MISMATCH);
+    Amounts amounts = amounts_of(gpu, place);
+    memory->total = amounts.total;
+    memory->reserved = amounts.reserved;
+    memory->used = amounts.used;
+    unsigned long long taken = amounts.used + amounts.reserved;
     memory->free = memory->total > taken ? memory->total - taken : 0;
     return leave(SUCCESS);
 }

@@ -1,5 +1,5 @@
 /* Processes on a device. */
-#include "simulated.h"
+#include "mig.h"
 
 enum { SAMPLE_US = 1000000 / 6 };
 
@@ -13,7 +13,7 @@ typedef struct {
 EXPORT Result nvmlDeviceGetProcessUtilization(nvmlDevice_t device, ProcessSample *samples, unsigned *count,
                                               unsigned long long last_seen_us) {
     ENTER_DEVICE(device, 0);
-    if (gpu->mig[0]) return leave(NOT_SUPPORTED);
+    if (is_mig_enabled(slot_of(device))) return leave(NOT_SUPPORTED);
     unsigned long long sampled_us = now_us() / SAMPLE_US * SAMPLE_US;
     unsigned room = samples ? *count : 0, found = 0;
     for (unsigned i = 0; i < gpu->process_count; i++) {
@@ -39,11 +39,14 @@ typedef struct {
     unsigned gpu_instance, compute_instance;
 } ProcessInfo;
 
-static Result list_processes(const Gpu *gpu, bool graphics, unsigned *count, ProcessInfo *infos) {
+static Result list_processes(const Gpu *gpu, MigPlace place, bool graphics, unsigned *count, ProcessInfo *infos) {
     unsigned room = infos ? *count : 0, found = 0;
     for (unsigned i = 0; i < gpu->process_count; i++) {
         const Process *each = &gpu->processes[i];
         if (each->is_graphics != graphics) continue;
+        if (place.slot >= 0 && (each->gpu_instance != (unsigned)place.instance ||
+                                each->compute_instance != (unsigned)place.compute))
+            continue;
         if (found < room)
             infos[found] = (ProcessInfo){each->pid, each->bytes, each->gpu_instance, each->compute_instance};
         found++;
@@ -53,13 +56,13 @@ static Result list_processes(const Gpu *gpu, bool graphics, unsigned *count, Pro
 }
 
 EXPORT Result nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count, ProcessInfo *infos) {
-    ENTER_DEVICE(device, 0);
-    return leave(list_processes(gpu, false, count, infos));
+    ENTER_ANY(device);
+    return leave(list_processes(gpu, place, false, count, infos));
 }
 
 EXPORT Result nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned *count, ProcessInfo *infos) {
-    ENTER_DEVICE(device, 0);
-    return leave(list_processes(gpu, true, count, infos));
+    ENTER_ANY(device);
+    return leave(list_processes(gpu, place, true, count, infos));
 }
 
 #endif

@@ -24,7 +24,7 @@
 #define EXPORT __attribute__((visibility("default")))
 
 enum { MAX_GPUS = 32, MAX_LINKS = 36, MAX_PROCESSES = 256, MAX_FAILURES = 16, MAX_EVENTS = 256, MAX_READINGS = 512,
-       MAX_ZEROS = 32, MAX_PAGES = 64, POLL_MS = 20 };
+       MAX_ZEROS = 32, MAX_PAGES = 64, POLL_MS = 20, MAX_PROFILES = 12, MAX_INSTANCES = 16, MAX_COMPUTE = 8, MAX_SLICES = 8 };
 
 typedef enum {
     SUCCESS = 0,
@@ -35,7 +35,10 @@ typedef enum {
     INSUFFICIENT_SIZE = 7,
     TIMEOUT = 10,
     GPU_IS_LOST = 15,
+    IN_USE = 19,
     MEMORY = 20,
+    INSUFFICIENT_RESOURCES = 23,
+    VERSION_MISMATCH = 25,
     UNKNOWN = 999,
 } Result;
 
@@ -56,6 +59,18 @@ typedef struct { char call[48]; unsigned first, second; unsigned long long value
 typedef struct { char call[48]; unsigned firsts, seconds; } Zero;
 typedef struct { unsigned first, last, scopes, type; } ZeroFields;
 typedef struct { unsigned cause; unsigned long long address, time_us; } Page;
+typedef struct {
+    unsigned number, slices, most, multiprocessors, starts[MAX_SLICES], start_count;
+} ComputeProfile;
+typedef struct {
+    unsigned number, id, slices, size, most, takes_media, multiprocessors;
+    unsigned engines[5]; /* copy, decoders, encoders, JPEG, OFA */
+    unsigned long long memory_mib;
+    unsigned starts[MAX_SLICES], start_count; /* memory slices at which it may begin; the driver's favourites first */
+    char name[32];
+    ComputeProfile compute[MAX_COMPUTE];
+    unsigned compute_count;
+} InstanceProfile; /* a size of MIG instance that the GPU offers */
 
 typedef struct {
     bool present, lost;
@@ -64,7 +79,8 @@ typedef struct {
     unsigned pci_device, pci_subsystem;
     Address pci;
     unsigned long long memory_total, memory_reserved, memory_used;
-    unsigned mig[2];
+    InstanceProfile profiles[MAX_PROFILES];
+    unsigned profile_count;
     unsigned long long since_us; /* of the readings */
     Reading readings[MAX_READINGS];
     unsigned reading_count;
@@ -113,6 +129,8 @@ typedef struct nvmlEventSet_st *nvmlEventSet_t;
 extern struct nvmlDevice_st handles[MAX_GPUS];
 extern char folder[PATH_MAX];
 extern State *state;
+/* Whether a file is the one that was read. */
+bool is_same_file(const struct stat *now, const struct stat *then);
 extern unsigned init_count, device_count, devices[MAX_GPUS]; /* in the order of their indexes: places in the state */
 
 /* Take the mutex and read the state anew where it has changed; not for nvmlInit, which need not have been called. */

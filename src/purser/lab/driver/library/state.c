@@ -1,6 +1,6 @@
 /* The state file: read, and read again when it has changed. */
 #define _GNU_SOURCE
-#include "simulated.h"
+#include "mig.h"
 
 #include <dlfcn.h>
 #include <poll.h>
@@ -17,6 +17,42 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static char state_path[PATH_MAX + 16];
 static struct stat state_stat;
 
+/* "6,4,5": false where there are more than there is room for, or something else. */
+static bool parse_starts(const char *text, unsigned *starts, unsigned *count) {
+    for (*count = 0; *count < MAX_SLICES; text++) {
+        char *end;
+        unsigned long start = strtoul(text, &end, 10);
+        if (end == text || start >= MAX_SLICES) return false;
+        starts[(*count)++] = (unsigned)start;
+        text = end;
+        if (*text != ',') return !*text;
+    }
+    return false;
+}
+
+static bool parse_profile(Gpu *gpu, const char *value) {
+    if (gpu->profile_count == MAX_PROFILES) return false;
+    InstanceProfile *into = &gpu->profiles[gpu->profile_count++];
+    char starts[64];
+    return sscanf(value, "%u %u %u %u %u %u %llu %u %u %u %u %u %u %63s %31s", &into->number, &into->id, &into->slices,
+                  &into->size, &into->most, &into->takes_media, &into->memory_mib, &into->multiprocessors,
+                  &into->engines[0], &into->engines[1], &into->engines[2], &into->engines[3], &into->engines[4], starts,
+                  into->name) == 15 &&
+           into->size && parse_starts(starts, into->starts, &into->start_count);
+}
+
+/* Of the profile before it. */
+static bool parse_compute(Gpu *gpu, const char *value) {
+    if (!gpu->profile_count) return false;
+    InstanceProfile *profile = &gpu->profiles[gpu->profile_count - 1];
+    if (profile->compute_count == MAX_COMPUTE) return false;
+    ComputeProfile *into = &profile->compute[profile->compute_count++];
+    char starts[64];
+    return sscanf(value, "%u %u %u %u %63s", &into->number, &into->slices, &into->most, &into->multiprocessors,
+                  starts) == 5 &&
+           parse_starts(starts, into->starts, &into->start_count);
+}
+
 static bool parse_gpu_line(Gpu *gpu, const char *key, const char *value) {
     unsigned a, b, c;
     if (!strcmp(key, "present")) { gpu->present = atoi(value) != 0; return true; }
@@ -28,10 +64,9 @@ static bool parse_gpu_line(Gpu *gpu, const char *key, const char *value) {
                       &gpu->pci_subsystem) == 5;
     if (!strcmp(key, "memory"))
         return sscanf(value, "%llu %llu %llu", &gpu->memory_total, &gpu->memory_reserved, &gpu->memory_used) == 3;
-    if (!strcmp(key, "mig")) {
-        gpu->has |= HAS_MIG;
-        return sscanf(value, "%u %u", &gpu->mig[0], &gpu->mig[1]) == 2;
-    }
+    if (!strcmp(key, "mig")) { gpu->has |= HAS_MIG; return true; }
+    if (!strcmp(key, "mig_profile")) return parse_profile(gpu, value);
+    if (!strcmp(key, "mig_compute")) return parse_compute(gpu, value);
     if (!strcmp(key, "since")) return sscanf(value, "%llu", &gpu->since_us) == 1;
     if (!strcmp(key, "reading")) {
         if (gpu->reading_count == MAX_READINGS) return false;
@@ -135,6 +170,11 @@ static State *read_state(void) {
     return fresh;
 }
 
+bool is_same_file(const struct stat *now, const struct stat *then) {
+    return now->st_ino == then->st_ino && now->st_size == then->st_size && now->st_mtim.tv_sec == then->st_mtim.tv_sec &&
+           now->st_mtim.tv_nsec == then->st_mtim.tv_nsec;
+}
+
 /* Called with the mutex held. A file that vanished or is bad leaves the last good state in force, but nothing hangs
  * where there is no file: nobody could end that. */
 static void refresh(void) {
@@ -145,9 +185,8 @@ static void refresh(void) {
         for (unsigned i = 0; i < MAX_GPUS; i++) state->gpus[i].hanging_count = 0;
         return;
     }
-    if (state && now.st_ino == state_stat.st_ino && now.st_size == state_stat.st_size &&
-        now.st_mtim.tv_sec == state_stat.st_mtim.tv_sec && now.st_mtim.tv_nsec == state_stat.st_mtim.tv_nsec)
-        return;
+    refresh_mig();
+    if (state && is_same_file(&now, &state_stat)) return;
     State *fresh = read_state();
     if (!fresh) return;
     free(state);

@@ -37,6 +37,9 @@ EXPORT const char *nvmlErrorString(Result result) {
     case INSUFFICIENT_SIZE: return "Insufficient Size";
     case 9: return "Driver Not Loaded";
     case TIMEOUT: return "Timeout";
+    case IN_USE: return "In use by another client";
+    case INSUFFICIENT_RESOURCES: return "Insufficient Resources";
+    case VERSION_MISMATCH: return "Argument version mismatch";
     case GPU_IS_LOST: return "GPU is lost";
     case 16: return "GPU requires reset";
     case 18: return "Driver/library version mismatch";
