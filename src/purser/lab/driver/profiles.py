@@ -124,6 +124,7 @@ class NodeProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return PcieLevel.SAME_CPU if same_node else PcieLevel.CROSS_CPU
 
 
+@cache
 def names() -> tuple[str, ...]:
     """The profiles that ship."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml") if path != _MODELS_FILE))
@@ -135,9 +136,20 @@ def load(name_or_path: str | Path) -> NodeProfile:
     Raises:
         ProfileError: no such profile, or one that cannot be used.
     """
-    path = FOLDER / f"{name_or_path}.yaml" if str(name_or_path) in names() else Path(name_or_path)
+    if str(name_or_path) in names():
+        return _shipped(str(name_or_path))
+    path = Path(name_or_path)
     if not path.is_file():
         raise ProfileError(f"no profile {name_or_path}: name a file, or one of {', '.join(names())}")
+    return _profile(path)
+
+
+@cache
+def _shipped(name: str) -> NodeProfile:
+    return _profile(FOLDER / f"{name}.yaml")
+
+
+def _profile(path: Path) -> NodeProfile:
     profile = _convert(path, _read(path), NodeProfile)
     profile = msgspec.structs.replace(profile, models=_models() | profile.models)
     problem = next(
