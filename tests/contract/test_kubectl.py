@@ -70,10 +70,10 @@ async def test_get_prints_tables_and_objects(kubectl: Kubectl, api: Api, ns: str
     rows = table((await kubectl("get", "pods")).ok())
     assert rows[0] == ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]
     assert rows[1][:4] == ["a", "0/1", "Pending", "0"]
-    wide = (await kubectl("get", "po", "-o", "wide", "-l", "app=x")).ok()
-    assert "NODE" in wide and "<none>" in wide
     assert "No resources found" in (await kubectl("get", "pods", "--field-selector", "spec.nodeName=n")).err
     if IS_LONG:  # the same answer, printed otherwise
+        wide = (await kubectl("get", "po", "-o", "wide", "-l", "app=x")).ok()
+        assert "NODE" in wide and "<none>" in wide
         assert (await kubectl("get", "pod", "a", "-o", "jsonpath={.status.phase}")).ok() == "Pending"
         assert json.loads((await kubectl("get", "pod", "a", "-o", "json")).ok())["kind"] == "Pod"
         assert "kind: Pod" in (await kubectl("get", "pod", "a", "-o", "yaml")).ok()
@@ -96,10 +96,12 @@ async def test_nodes_are_listed_cordoned_and_described(kubectl: Kubectl, api: Ap
     assert shown == [unique, "Ready,SchedulingDisabled", "gpu", "v1.32.0"]
     if IS_LONG:
         assert "uncordoned" in (await kubectl("uncordon", unique)).ok()
-    (await kubectl("taint", "node", unique, "a=b:NoSchedule")).ok()
+        (await kubectl("taint", "node", unique, "a=b:NoSchedule")).ok()
+        waited = await kubectl("wait", "--for=condition=Ready", f"node/{unique}", "--timeout=5s")
+        assert "condition met" in waited.ok()
     described = (await kubectl("describe", "node", unique)).ok()
-    assert "nvidia.com/gpu" in described and "a=b:NoSchedule" in described
-    assert "condition met" in (await kubectl("wait", "--for=condition=Ready", f"node/{unique}", "--timeout=5s")).ok()
+    assert "nvidia.com/gpu" in described
+    assert not IS_LONG or "a=b:NoSchedule" in described
     await api.delete(f"/api/v1/nodes/{unique}")
 
 
@@ -125,7 +127,8 @@ async def test_client_side_apply_creates_changes_and_removes(kubectl: Kubectl, a
     container = body["spec"]["template"]["spec"]["containers"][0]
     container["env"] = [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]
     assert "created" in (await kubectl("apply", "-f", "-", stdin=body)).ok()
-    assert "unchanged" in (await kubectl("apply", "-f", "-", stdin=body)).ok()
+    if IS_LONG:
+        assert "unchanged" in (await kubectl("apply", "-f", "-", stdin=body)).ok()
     container["env"] = [{"name": "B", "value": "3"}]
     assert "configured" in (await kubectl("apply", "-f", "-", stdin=body)).ok()
     path = ns.replace("/api/v1", "/apis/apps/v1") + "/deployments/d"
@@ -167,8 +170,8 @@ async def test_a_misspelt_field_is_refused_with_its_path(kubectl: Kubectl) -> No
 
 async def test_create_replace_edit_and_patch(kubectl: Kubectl, api: Api, ns: str) -> None:
     assert "created" in (await kubectl("create", "configmap", "c", "--from-literal=x=1")).ok()
-    assert "already exists" in (await kubectl("create", "configmap", "c")).err
     if IS_LONG:
+        assert "already exists" in (await kubectl("create", "configmap", "c")).err
         assert "created" in (await kubectl("create", "-f", "-", stdin=pod("a"))).ok()
         (await kubectl("create", "secret", "generic", "s", "--from-literal=x=1")).ok()
         refused = await kubectl("patch", "pod", "a", "-p", '{"spec":{"hostname":"x"}}')
@@ -190,22 +193,21 @@ async def test_create_replace_edit_and_patch(kubectl: Kubectl, api: Api, ns: str
 
 async def test_label_annotate_scale_and_can_i(kubectl: Kubectl, api: Api, ns: str) -> None:
     (await api.post(f"{ns}/pods", pod("a"))).ok()
-    assert "labeled" in (await kubectl("label", "pod", "a", "x=y")).ok()
-    assert "x=y" in (await kubectl("get", "pods", "--show-labels")).ok()
     (await api.post(ns.replace("/api/v1", "/apis/apps/v1") + "/deployments", deployment("d", replicas=0))).ok()
     assert "scaled" in (await kubectl("scale", "deployment", "d", "--replicas=0")).ok()
     assert (await kubectl("auth", "can-i", "create", "pods")).ok().strip() == "yes"
     if IS_LONG:
+        assert "labeled" in (await kubectl("label", "pod", "a", "x=y")).ok()
+        assert "x=y" in (await kubectl("get", "pods", "--show-labels")).ok()
         assert "annotated" in (await kubectl("annotate", "pod", "a", "x=y")).ok()
         assert "deployments" in (await kubectl("api-resources")).ok()
 
 
 async def test_delete_waits_by_name_label_and_file(kubectl: Kubectl, api: Api, ns: str) -> None:
-    for name in ("a", "b", "c"):
+    ways = {"a": ("pod", "a"), "b": ("-f", "-"), "c": ("pods", "-l", "app=c")}
+    for name in some(tuple(ways), 2):
         (await api.post(f"{ns}/pods", pod(name, labels={"app": name}))).ok()
-    assert 'pod "a" deleted' in (await kubectl("delete", "pod", "a")).ok()
-    assert 'pod "b" deleted' in (await kubectl("delete", "pods", "-l", "app=b")).ok()
-    assert 'pod "c" deleted' in (await kubectl("delete", "-f", "-", stdin=pod("c"))).ok()
+        assert f'pod "{name}" deleted' in (await kubectl("delete", *ways[name], stdin=pod(name))).ok()
     assert (await api.get(f"{ns}/pods")).body["items"] == []
 
 
@@ -294,6 +296,6 @@ async def test_what_needs_a_process_says_that_there_is_none(
     (await api.post(f"{ns}/pods/a/binding", binding("a", "n1"))).ok()
     said = await kubectl(*command)
     assert (said.code != 0, "the lab runs no containers" in said.err) == (True, True), said
-    if command[0] == "exec":
+    if IS_LONG and command[0] == "exec":
         other = await kubectl("exec", "a", "-c", "other", "--", "ls")
         assert "container other is not valid for pod a" in other.err or "container other not found" in other.err

@@ -27,6 +27,7 @@ PROGRAMS = {
 }
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.gate,
     pytest.mark.skipif(not all((FOLDER / name).exists() for name in PROGRAMS), reason="needs the real components"),
 ]
 

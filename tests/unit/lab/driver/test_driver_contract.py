@@ -1,7 +1,8 @@
 """The driver seam over a simulated node: one table for the real binding on the C library and for its stand-in."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from tests.tiers import IS_LONG, some
@@ -18,6 +19,7 @@ from purser.agent.nvml.driver import Ecc
 from purser.core.health.signs import FaultKind, RecoveryAction, RemappedRows
 from purser.core.model import Link, PcieLevel
 from purser.lab.driver import DriverKind, SimulatedDriver, profiles
+from purser.lab.driver.compile import find_compiler
 
 Create = Callable[..., SimulatedDriver]
 Open = Callable[[SimulatedDriver], Driver]
@@ -321,6 +323,41 @@ def test_a_driver_that_does_not_start_again_says_so_and_can_be_opened_later(
     assert driver.read(node.uuids[0]).fault is not None
     node.set_init_error(0)
     assert len(driver.reopen()) == 8
+
+
+def history(node: SimulatedDriver, driver: Driver) -> Iterator[object]:
+    """What is told of a node, one thing after another."""
+    for happens in (
+        lambda: node.set_load(1, gpu_utilisation_percent=87, power_watts=390),
+        lambda: node.add_process(1, 4711, 2000),
+        lambda: node.lose_gpu(3),
+        lambda: node.fail_call(2, "nvmlDeviceGetUUID", UNKNOWN),
+        lambda: node.fail_call(1, "nvmlDeviceGetTemperature", UNKNOWN),
+        lambda: node.fail_call(0, "*", RESET_REQUIRED),
+        lambda: node.recover_gpu(3),
+        lambda: node.inject_xid(1, 94),
+        lambda: node.set_init_error(18),
+        driver.reopen,
+        lambda: node.set_init_error(0),
+        lambda: node.remove_gpu(0),
+        driver.reopen,
+        lambda: node.restore_gpu(0),
+        driver.reopen,
+    ):
+        try:
+            happens()
+            yield driver.scan(), [driver.read(uuid) for uuid in node.uuids], driver.wait_event(0)
+        except DriverError as error:
+            yield str(error)
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="no C compiler on this machine")
+def test_a_nodes_history_is_told_alike_by_the_library_and_its_stand_in(tmp_path: Path, opened: Open) -> None:
+    """The fast tier tries the rest with the library alone."""
+    nodes = [SimulatedDriver.create(tmp_path / kind, "node", "a100-pcie-4", kind=kind) for kind in DriverKind]
+    by_library, by_stand_in = (list(history(node, opened(node))) for node in nodes)
+    assert by_library == by_stand_in
+    assert len(set(map(str, by_library))) > 10, "most of it shows"
 
 
 # Cards that go and come

@@ -212,6 +212,7 @@ driver.close()
 """
 
 
+@pytest.mark.gate
 def test_the_sanitizers_find_nothing(node: SimulatedDriver, tmp_path: Path) -> None:
     flags = ("-g", "-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
     library = compiled_library(flags, cache=tmp_path / "cache")
