@@ -1,12 +1,13 @@
 """The agent's seam to NVIDIA's management library (NVML).
 
 Here: what the agent asks of a driver (`driver`), the real binding over any copy of libnvidia-ml (`library`, with
-`calls`, `devices` and `nvlinks`), and a null driver that says why there is none (`null`). What its answers say of a
-GPU's health is judged in `purser.core.health`.
+`calls`, `devices`, `nvlinks`, and for what is measured `telemetry` and `gpm`), and a null driver that says why there is
+none (`null`). What its answers say of a GPU's health is judged in `purser.core.health`, and whose its processes are in
+`purser.core.monitoring`.
 
-Not here: what is done with the answers. No kubelet, no Kubernetes, no metrics names, no sharing, no threads: every call
-is a plain blocking function, and its caller decides where it runs. The simulated driver of the lab is in
-`purser.lab.driver`; nothing here knows of it.
+Not here: what is done with the answers. No kubelet, no Kubernetes, no sharing, no threads: every call is a plain
+blocking function, and its caller decides where it runs. The simulated driver of the lab is in `purser.lab.driver`;
+nothing here knows of it.
 """
 
 from purser.agent.nvml.driver import (
@@ -17,7 +18,10 @@ from purser.agent.nvml.driver import (
     DriverInfo,
     Ecc,
     Gpu,
+    GpuProcess,
+    InstanceTelemetry,
     MigMode,
+    Telemetry,
     XidEvent,
 )
 from purser.agent.nvml.library import LibraryDriver, open_driver
@@ -31,9 +35,12 @@ __all__ = [
     "DriverInfo",
     "Ecc",
     "Gpu",
+    "GpuProcess",
+    "InstanceTelemetry",
     "LibraryDriver",
     "MigMode",
     "NullDriver",
+    "Telemetry",
     "XidEvent",
     "open_driver",
 ]

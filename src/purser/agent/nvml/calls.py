@@ -79,6 +79,11 @@ class DeviceCalls:
         self._nvml = nvml
         self.fault: DeviceFault | None = None
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether a call found the device lost: no other call on it is made."""
+        return self.fault is not None and self.fault.kind is FaultKind.LOST
+
     def need(self, convert: Callable[[Any], T], call: str, *arguments: Any) -> T | None:
         """A call without whose answer the device cannot be used: any failure is the device's fault."""
         return self._call(convert, call, arguments, lambda _: True)
@@ -91,7 +96,7 @@ class DeviceCalls:
         self, convert: Callable[[Any], T], call: str, arguments: tuple[Any, ...], matters: Callable[[int], bool]
     ) -> T | None:
         # One lost GPU is asked once: later calls on it would only repeat the error, some of them slowly.
-        if self.fault is not None and self.fault.kind is FaultKind.LOST:
+        if self.is_lost:
             return None
         function = getattr(self._nvml, call, None)
         if function is None:  # a pynvml that is older than the function

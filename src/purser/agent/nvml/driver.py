@@ -4,6 +4,7 @@ Memory is in MiB, temperature in degrees Celsius, power in watts. ``None`` in an
 or this GPU does not tell; it never means zero.
 """
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from purser.core.device.gpus import NodeGpu, NodeMigDevice
 from purser.core.health.signs import DeviceFault, RecoveryAction, RemappedRows
 from purser.core.model import Link
+from purser.core.monitoring.accounts import GpuMemory
 
 
 class DriverError(Exception):
@@ -120,6 +122,42 @@ class DeviceReading(msgspec.Struct, frozen=True, kw_only=True):
     recovery_action: RecoveryAction | None = None
 
 
+class GpuProcess(msgspec.Struct, frozen=True):
+    """A process on a GPU, whether it computes or draws."""
+
+    pid: int
+    """In the PID namespace of this process: 0, or not listed at all, where that is not the host's."""
+    memory: int | None
+    """Bytes; None: the driver does not tell."""
+    sm_percent: int | None
+    """Of the GPU's compute, lately; None: the driver does not tell."""
+    device: str = ""
+    """UUID of its MIG device; empty: the whole GPU."""
+
+
+class InstanceTelemetry(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU instance of MIG."""
+
+    id: int
+    devices: tuple[str, ...]
+    """UUIDs of its MIG devices, which `Gpu.migs` has more of."""
+    fields: Mapping[str, float]
+    memory: GpuMemory | None
+    processes: tuple[GpuProcess, ...]
+
+
+class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
+    """What a GPU's sensors and counters say, its memory, and who uses it. What the driver does not tell is missing."""
+
+    uuid: str
+    fields: Mapping[str, float] = {}
+    """By DCGM's name, in DCGM's unit (`purser.core.monitoring.dcgm`)."""
+    memory: GpuMemory | None = None
+    processes: tuple[GpuProcess, ...] | None = None
+    """None: the driver does not list them, or in MIG mode, where instances have them."""
+    instances: tuple[InstanceTelemetry, ...] = ()
+
+
 class XidEvent(msgspec.Struct, frozen=True):
     """The driver reported an Xid error of a device."""
 
@@ -147,6 +185,10 @@ class Driver(Protocol):
 
     def read(self, uuid: str) -> DeviceReading:
         """Probe one device. Never raises: what is wrong is in the reading's ``fault``."""
+        ...
+
+    def telemetry(self, uuid: str) -> Telemetry:
+        """Measure one device; one call at a time for each. Never raises: what fails is missing."""
         ...
 
     def wait_event(self, timeout_ms: int) -> XidEvent | None:

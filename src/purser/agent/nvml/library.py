@@ -17,10 +17,12 @@ from purser.agent.nvml.driver import (
     DriverError,
     DriverInfo,
     Gpu,
+    Telemetry,
     XidEvent,
 )
 from purser.agent.nvml.null import NullDriver
 from purser.agent.nvml.nvlinks import NvLinkEndpoint, survey
+from purser.agent.nvml.telemetry import Meter
 from purser.agent.sysfs import SYSFS_ROOT
 from purser.core.health.signs import DeviceFault, FaultKind
 from purser.core.model import Link
@@ -85,6 +87,7 @@ class LibraryDriver:
         self._closed = threading.Event()
         self._gpus: tuple[Gpu, ...] = ()
         self._handles: dict[str, Any] = {}
+        self._meters: dict[str, Meter] = {}
         self._watched: dict[int, str] = {}
         self._event_set: Any = None
         self._start()
@@ -105,19 +108,21 @@ class LibraryDriver:
 
     def read(self, uuid: str) -> DeviceReading:
         """See `Driver.read`."""
-        with self._readings:
-            handle = self._handles.get(uuid)
-            if handle is None or self._closed.is_set():
+        with self._reading(uuid) as handle:
+            if handle is None:
                 return DeviceReading(
                     uuid=uuid, fault=DeviceFault(FaultKind.GONE, "scan", "the driver does not list this device")
                 )
-            self._under_way.append(uuid)
-        try:
             return take_reading(DeviceCalls(self._nvml), self._nvml, handle, uuid)
-        finally:
-            with self._readings:
-                self._under_way.remove(uuid)
-                self._readings.notify_all()
+
+    def telemetry(self, uuid: str) -> Telemetry:
+        """See `Driver.telemetry`."""
+        with self._reading(uuid) as handle:
+            if handle is None:
+                return Telemetry(uuid=uuid)
+            if uuid not in self._meters:
+                self._meters[uuid] = Meter(self._nvml, handle, uuid)
+            return self._meters[uuid].read()
 
     def wait_event(self, timeout_ms: int) -> XidEvent | None:
         """See `Driver.wait_event`."""
@@ -158,6 +163,19 @@ class LibraryDriver:
                 return  # a call that never returns keeps the library: it ends with the process
 
     @contextmanager
+    def _reading(self, uuid: str) -> Iterator[Any]:
+        """The device's handle, None where there is none; NVML is not shut down meanwhile."""
+        with self._readings:
+            handle = None if self._closed.is_set() else self._handles.get(uuid)
+            self._under_way.append(uuid)
+        try:
+            yield handle
+        finally:
+            with self._readings:
+                self._under_way.remove(uuid)
+                self._readings.notify_all()
+
+    @contextmanager
     def _no_reading(self) -> Iterator[None]:
         """No reading is under way and none begins. Raises `DriverError` where one does not end."""
         with self._readings:
@@ -178,6 +196,9 @@ class LibraryDriver:
 
     def _stop(self) -> None:
         event_set, self._event_set = self._event_set, None
+        for meter in self._meters.values():
+            meter.close()
+        self._meters.clear()
         self._handles.clear()
         self._watched.clear()
         try:

@@ -19,12 +19,18 @@ def mig_devices(calls: DeviceCalls, gpu: Any, total_mib: int) -> tuple[NodeMigDe
     return tuple(_devices(calls, gpu, total_mib * MIB))
 
 
-def _devices(calls: DeviceCalls, gpu: Any, total_bytes: int) -> Iterator[NodeMigDevice]:
+def mig_handles(calls: DeviceCalls, gpu: Any) -> Iterator[Any]:
+    """Those of the MIG devices that there are, by their indexes."""
     most = calls.ask(int, "nvmlDeviceGetMaxMigDeviceCount", gpu) or 0
     for at in range(min(most, MAX_MIG_DEVICES)):
         handle = calls.ask(as_is, "nvmlDeviceGetMigDeviceHandleByIndex", gpu, at)
-        if handle is not None and (device := _device(calls, handle, total_bytes)) is not None:
-            yield device
+        if handle is not None:
+            yield handle
+
+
+def _devices(calls: DeviceCalls, gpu: Any, total_bytes: int) -> Iterator[NodeMigDevice]:
+    found = (_device(calls, handle, total_bytes) for handle in mig_handles(calls, gpu))
+    return (device for device in found if device is not None)
 
 
 def _device(calls: DeviceCalls, handle: Any, total_bytes: int) -> NodeMigDevice | None:

@@ -2,7 +2,7 @@
 
 import threading
 
-from purser.agent.nvml.driver import DeviceReading, DriverInfo, Gpu, XidEvent
+from purser.agent.nvml.driver import DeviceReading, DriverInfo, Gpu, Telemetry, XidEvent
 from purser.core.health.signs import DeviceFault, FaultKind
 
 
@@ -24,6 +24,10 @@ class NullDriver:
     def read(self, uuid: str) -> DeviceReading:
         """A reading with a fault, whatever the uuid."""
         return DeviceReading(uuid=uuid, fault=DeviceFault(FaultKind.GONE, "open_driver", self._reason))
+
+    def telemetry(self, uuid: str) -> Telemetry:
+        """Nothing."""
+        return Telemetry(uuid=uuid)
 
     def wait_event(self, timeout_ms: int) -> XidEvent | None:
         """Wait as a driver would on which nothing happens."""
