@@ -1,5 +1,5 @@
-"""Writes the reference pages that follow from the code: docs/reasons.md, docs/metrics.md, docs/annotations.md and
-docs/labels.md.
+"""Writes the reference pages that follow from the code: docs/reasons.md, docs/metrics.md, docs/annotations.md,
+docs/labels.md and docs/exporter-metrics.md.
 
     python scripts/generate_reference.py [REPOSITORY]
 
@@ -28,6 +28,8 @@ from purser.core.features.words import LABELS
 from purser.core.fleet.totals import OTHERS
 from purser.core.grant.disputes import DisputeReason, HeldReason
 from purser.core.kubernetes.reasons import ExplainedReason
+from purser.core.monitoring import dcgm as dcgm_metrics
+from purser.core.monitoring import hami as hami_metrics
 from purser.core.placement.explain import wordings
 from purser.core.placement.reasons import Reason
 from purser.kube.failures import ObjectFailures
@@ -109,6 +111,53 @@ DETAILS: dict[type[ExplainedReason], tuple[str, Callable[[Any], str]]] = {
 }
 """A further column of a table."""
 
+EXPORTERS_HEAD = """\
+# Metrics of other exporters
+
+With `agent.metricsAlsoAs` ([`--metrics-also-as`](options.md#purser-agent)) agents tell the metrics of NVIDIA's DCGM
+exporter (`dcgm`), of HAMi's monitor (`hami`), or by HAMi's older names (`hami-legacy`), so that dashboards and alerts
+that were made for these go on working. They are at the same port as [Purser's own](metrics.md). Off by default: beside
+the exporter itself every GPU is there twice, and sums are doubled. Under the [operator](operator.md), set
+`dcgmExporter.enabled: false`, and `--metrics-also-as=dcgm` in `devicePlugin.args`.
+
+GPUs are measured every ten seconds, and what was measured more than 30 seconds ago is not told. If a GPU or a driver
+does not tell something, that metric of that GPU is missing: there are no zeros and no old values in its place.
+
+"""
+EXPORTERS_DCGM = """\
+## DCGM exporter
+
+Names, types and labels are those of dcgm-exporter 4.5.3 with its default file of counters. Labels are `gpu`, `UUID`,
+`pci_bus_id`, `device`, `modelName`, `Hostname`, `DCGM_FI_DRIVER_VERSION`, of a GPU instance also `GPU_I_PROFILE` and
+`GPU_I_ID`, and `pod`, `namespace` and `container` of whoever holds the GPU or instance by kubelet's PodResources, also
+of pods without a grant. Some things differ:
+
+- **A GPU has one sample of each metric, also if pods share it.** A pod is named if it holds the GPU alone; a container
+  if it is the only one of that pod. NVIDIA's exporter names the last pod of several, or, with
+  `KUBERNETES_VIRTUAL_GPUS`, repeats the GPU's sample for each. NVIDIA's dashboard (12239 on grafana.com) shows each
+  sample of a GPU as a line "GPU 0" and adds power up with `sum(DCGM_FI_DEV_POWER_USAGE)`: repeated samples would be
+  equal lines, and too large a sum. What pods that share a GPU use is in `purser_container_memory_used_bytes` and
+  `purser_container_utilisation_ratio`.
+- **In MIG mode each GPU instance has what is measured of it, and the GPU has the rest once**, without a pod. NVIDIA's
+  exporter repeats temperature and power for every instance.
+- `DCGM_FI_PROF_...` exist on Hopper and newer GPUs. For older ones they need DCGM: panels such as "Tensor Core
+  Utilization" stay empty there.
+- `hostname`, which follows `Hostname` in dcgm-exporter's next release, is not told yet.
+
+"""
+EXPORTERS_HAMI = """
+## HAMi
+
+Names, labels and units are those of HAMi's monitor and, where an agent knows it of its own node, of HAMi's scheduler.
+HAMi's "ratios" are percentages, but for `hami_node_gpu_memory_allocated_ratio`. All have the label `zone="vGPU"`.
+
+- The memory of a container is what the driver lists for its processes. HAMi tells what its library counted, and
+  nothing of a container before its first CUDA call; Purser tells every container that holds a share, 0 before that.
+- HAMi-core's own counts are not told: `hami_vgpu_memory_context_bytes`, `..._module_bytes`, `..._buffer_bytes` and
+  `hami_container_last_kernel_elapsed_seconds`.
+- Quotas and `hami_node_gpu_overview` are not told.
+
+"""
 METRICS_HEAD = """\
 # Metrics
 
@@ -497,6 +546,7 @@ def written() -> dict[Path, str]:
         Path("docs/metrics.md"): metrics(),
         Path("docs/annotations.md"): annotations(),
         Path("docs/labels.md"): labels(),
+        Path("docs/exporter-metrics.md"): exporters(),
     }
 
 
@@ -542,6 +592,36 @@ def labels() -> str:
     ]
     outlets = table(("outlet", "what", "needs"), ((f"`{outlet}`", *OUTLETS[outlet]) for outlet in FeatureOutlet))
     return MARK + LABELS_HEAD.format(outlets=outlets) + "\n".join(tables)
+
+
+def exporters() -> str:
+    """A table for each of the other exporters."""
+    dcgm = table(
+        ("metric", "type", "unit", "what", "from NVML", "limits"),
+        (
+            (f"`{each.name}`", each.type.value, each.unit, each.help, f"`{each.call}`", _dcgm_limits(each))
+            for each in dcgm_metrics.METRICS
+        ),
+    )
+    older = {each.fact: each for each in hami_metrics.OLD_METRICS}
+    hami = table(
+        ("metric", "labels", "older name", "what"),
+        (
+            (
+                f"`{each.name}`",
+                ", ".join(f"`{label}`" for label in each.labels.values()),
+                f"`{older[each.fact].name}`" if each.fact in older else "",
+                each.about,
+            )
+            for each in hami_metrics.METRICS
+        ),
+    )
+    return MARK + EXPORTERS_HEAD + EXPORTERS_DCGM + dcgm + EXPORTERS_HAMI + hami
+
+
+def _dcgm_limits(metric: dcgm_metrics.DcgmMetric) -> str:
+    by_instance = ("in MIG mode of each GPU instance",) if metric.per_instance else ()
+    return "; ".join(filter(None, (metric.limits, *by_instance)))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

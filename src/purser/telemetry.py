@@ -42,11 +42,15 @@ _aiohttp = logging.Logger("aiohttp", logging.WARNING)
 _aiohttp.addHandler(_Complaints())
 
 
-def telemetry_routes(registry: CollectorRegistry, problems: Callable[[], Sequence[str]]) -> list[web.RouteDef]:
-    """The routes; ``problems`` says why the process is not ready, and nothing where it is."""
+def telemetry_routes(
+    registry: CollectorRegistry, problems: Callable[[], Sequence[str]], more: Callable[[], str] = lambda: ""
+) -> list[web.RouteDef]:
+    """The routes; ``problems`` says why the process is not ready, and nothing where it is; ``more`` are metrics as
+    text, beside those of the registry."""
 
     async def metrics(request: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+        body = generate_latest(registry) + more().encode()
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
     async def healthz(request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -58,10 +62,12 @@ def telemetry_routes(registry: CollectorRegistry, problems: Callable[[], Sequenc
     return [web.get("/metrics", metrics), web.get("/healthz", healthz), web.get("/readyz", readyz)]
 
 
-def telemetry_app(registry: CollectorRegistry, problems: Callable[[], Sequence[str]]) -> web.Application:
+def telemetry_app(
+    registry: CollectorRegistry, problems: Callable[[], Sequence[str]], more: Callable[[], str] = lambda: ""
+) -> web.Application:
     """These routes alone."""
     app = web.Application()
-    app.add_routes(telemetry_routes(registry, problems))
+    app.add_routes(telemetry_routes(registry, problems, more))
     return app
 
 

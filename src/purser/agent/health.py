@@ -90,6 +90,8 @@ class DeviceMonitor:
         self.gpus: tuple[Gpu, ...] = ()
         self.health: dict[str, GpuHealth] = {}
         self.readings: dict[str, DeviceReading] = {}
+        self.last_xids: dict[str, int] = {}
+        """By uuid: the last one that the driver reported."""
         self.trouble = "the driver has not been asked yet"
         """Why there are no devices; empty when there are some."""
 
@@ -240,6 +242,7 @@ class DeviceMonitor:
         """An event of nobody knows which GPU marks none: the probe that follows finds the one that is broken."""
         policy = self._settings.xid_policy
         if event.uuid is not None:
+            self.last_xids[event.uuid] = event.xid
             self._set_health(event.uuid, after_xid(self._health_of(event.uuid), event.xid, policy))
             if policy.concerns_programs(event.xid):
                 self._on_program_error(event.uuid, event.xid)
@@ -247,6 +250,11 @@ class DeviceMonitor:
         # Not after errors of programs, which say nothing of the GPU.
         if counts or event.uuid is None or action_of(event.xid) is Action.XID_154:
             self._probe_now.set()  # a GPU that needs a reset says so now: without that, its recovery would go unnoticed
+
+    @property
+    def driver(self) -> Driver:
+        """The one at the time: another one where there was none at first."""
+        return self._driver
 
     def identified(self) -> Mapping[str, Gpu]:
         """The GPUs that have an identity."""

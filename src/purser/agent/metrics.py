@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from purser.agent.book import BookedPod
+from purser.agent.monitoring import Measurements, families
 from purser.agent.nvml.driver import DeviceReading
 from purser.core.grant.disputes import NodeDisputes
 from purser.core.kubernetes.quantities import MIB
@@ -35,6 +36,7 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
     lists_amounts: bool = False
     degraded: Mapping[str, str] = {}
     """What is wrong with GPUs that take pods all the same, by uuid."""
+    measured: Measurements = Measurements()
 
 
 class AgentMetrics:
@@ -98,7 +100,8 @@ class _NodeCollector(Collector):
         devices = () if snapshot.inventory is None else snapshot.inventory.devices
         yield from _devices(devices, snapshot.degraded)
         yield from _usage(devices, snapshot.usage)
-        yield from _readings(snapshot.readings)
+        yield _uncorrected(snapshot.readings)
+        yield from families(snapshot.measured)
         yield from _grants(snapshot.pods)
 
 
@@ -170,23 +173,6 @@ def _usage(devices: Iterable[Device], usage: dict[str, Usage]) -> Iterator[Metri
     )
 
 
-def _readings(readings: dict[str, DeviceReading]) -> Iterator[Metric]:
-    """What the driver said at the last probe."""
-
-    def family(name: str, text: str, value: Callable[[DeviceReading], float | None]) -> GaugeMetricFamily:
-        return _by_uuid(name, text, ((uuid, value(readings[uuid])) for uuid in sorted(readings)))
-
-    yield family("purser_device_memory_used_bytes", "Memory in use.", lambda r: _scaled(r.memory_used_mib, MIB))
-    yield family(
-        "purser_device_utilisation_ratio",
-        "Time with a kernel running.",
-        lambda r: _scaled(r.gpu_utilisation_percent, 0.01),
-    )
-    yield family("purser_device_temperature_celsius", "Temperature.", lambda r: r.temperature_celsius)
-    yield family("purser_device_power_watts", "Power drawn.", lambda r: r.power_watts)
-    yield _uncorrected(readings)
-
-
 def _uncorrected(readings: dict[str, DeviceReading]) -> CounterMetricFamily:
     family = CounterMetricFamily(
         "purser_device_ecc_uncorrected_errors", "Uncorrected ECC errors since the driver was loaded.", labels=["uuid"]
@@ -195,10 +181,6 @@ def _uncorrected(readings: dict[str, DeviceReading]) -> CounterMetricFamily:
         if reading.ecc is not None and reading.ecc.uncorrected is not None:
             family.add_metric([uuid], reading.ecc.uncorrected)
     return family
-
-
-def _scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
 
 
 def _grants(pods: Iterable[BookedPod]) -> Iterator[Metric]:

@@ -1,5 +1,6 @@
 """kubelet's own books over its PodResources API: which container holds which ids of the one resource."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import grpc
@@ -50,13 +51,17 @@ class KubeletBooks:
 
     async def list(self) -> tuple[ListedPod, ...]:
         """Every pod that kubelet lists. Raises `KubeletError`."""
+        return tuple(listed_pod(pod) for pod in await self.resources())
+
+    async def resources(self) -> Sequence[api_pb2.PodResources]:
+        """The same with all that kubelet tells, of all plugins' resources. Raises `KubeletError`."""
         try:
             response = await self._stub.List(
                 api_pb2.ListPodResourcesRequest(), timeout=LIST_TIMEOUT_S, wait_for_ready=True
             )
         except grpc.aio.AioRpcError as error:
             raise self._failed("List", error) from error
-        return tuple(listed_pod(pod) for pod in response.pod_resources)
+        return response.pod_resources
 
     async def allocatable(self) -> AllocatableDevices:
         """Every device of every plugin. Raises `KubeletError`, also where kubelet has no such call (before 1.21)."""

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from purser.adapters.pods import devices_asked, pod_spec
 from purser.agent.allocation import ContainerFacts
+from purser.agent.pod_statuses import NODE_PODS
 from purser.core.dialects import DialectError, hami, restored
 from purser.core.grant import signing
 from purser.core.grant.enforcement import library_hold
@@ -74,7 +75,7 @@ class NodePods:
     def __init__(self, client: Client, node: str, namespace: str) -> None:
         self._client = client
         self._node = node
-        self.pods = Informer(client, PODS, field_selector=f"spec.nodeName={node}")
+        self.pods = Informer(client, NODE_PODS, field_selector=f"spec.nodeName={node}")
         self.key_maps: Informer[ConfigMap] = Informer(
             client, CONFIG_MAPS, namespace, field_selector=f"metadata.name={GRANT_KEY_CONFIGMAP}"
         )

@@ -45,3 +45,32 @@ class AgentReason(ExplainedReason):
         "installed or removed.",
         "Create the pod again if its limits have to be enforced as the grant says.",
     )
+    GPU_MEMORY_OVERUSED = (
+        "GpuMemoryOverused",
+        "Pod",
+        "For half a minute the pod's processes have had more of a GPU's memory than it was granted.",
+        "Ask for as much memory as the program needs, or have limits enforced (docs/pods.md).",
+    )
+    GPU_USED_WITHOUT_GRANT = (
+        "GpuUsedWithoutGrant",
+        "Pod",
+        "The pod's processes use a GPU of which it was granted nothing.",
+        "Let the pod ask for a GPU; keep others from devices as docs/hardening.md says.",
+    )
+    GPU_USED_BY_FOREIGN_PROCESS = (
+        "GpuUsedByForeignProcess",
+        "Node",
+        "Processes of no pod, with the pids of the message, use a GPU that pods are granted.",
+        "End them on the node, or keep pods from that GPU.",
+    )
+    GPU_USE_SETTLED = (
+        "GpuUseSettled",
+        "Pod, Node",
+        "What GpuMemoryOverused, GpuUsedWithoutGrant or GpuUsedByForeignProcess said is over.",
+    )
+    OVER_USER_EVICTED = (
+        "OverUserEvicted",
+        "Pod",
+        "The pod was evicted for what GpuMemoryOverused said: the agent's option --evict-over-users is on.",
+        "Ask for as much memory as the program needs.",
+    )

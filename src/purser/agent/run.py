@@ -22,6 +22,7 @@ from purser.agent.janitor import Janitor
 from purser.agent.kubeletfacts import KubeletFacts
 from purser.agent.latest import Latest
 from purser.agent.metrics import AgentMetrics, NodeSnapshot
+from purser.agent.monitoring import Auditor, GpuMonitoring, evicting
 from purser.agent.nvml.driver import Driver
 from purser.agent.plugin import DevicePlugin
 from purser.agent.podresources import KubeletBooks
@@ -122,11 +123,21 @@ class Agent:
         resolver = Resolver(kubelet, self._pods, self._book, SystemClock(), settings.resolve_timeout_s)
         self._arbiter = Arbiter(settings, kubelet, self._pods, self._book, resolver, self._node_facts, self._on_changed)
         self._janitor = Janitor(self._pods, self._book, self._arbiter, kubelet, self._advertise)
+        auditor = Auditor(
+            recorder,
+            settings.node_name,
+            self._pods,
+            self._monitor.identified,
+            evicting(client) if settings.evict_over_users else None,
+        )
+        self._monitoring = GpuMonitoring(
+            settings, self._monitor, self._pods, self._book, kubelet, auditor, client.failures
+        )
         self._metrics.watch(self._snapshot)
 
     async def run(self, reload: asyncio.Event, on_port: Callable[[int], None]) -> None:
         """Run everything until cancelled."""
-        app = telemetry_app(self._metrics.registry, self._problems)
+        app = telemetry_app(self._metrics.registry, self._problems, self._monitoring.compatible)
         async with listening(app, self._settings.metrics_address, self._settings.metrics_port) as port:
             on_port(port)
             async with asyncio.TaskGroup() as tasks:
@@ -134,6 +145,7 @@ class Agent:
                 tasks.create_task(self._publisher.run())
                 tasks.create_task(self._amounts.run())
                 tasks.create_task(self._features.run())
+                tasks.create_task(self._monitoring.run())
                 tasks.create_task(self._failures.keep_going("kubelet's facts", self._facts.run))
                 tasks.create_task(self._disputes.run())
                 tasks.create_task(self._failures.keep_going("disputes", self._tell_of_disputes))
@@ -207,6 +219,7 @@ class Agent:
             streams=connection.streams,
             disputes=self._disputes.told.value,
             lists_amounts=self._publisher.lists_amounts,
+            measured=self._monitoring.measured,
             degraded={uuid: health.reason for uuid, health in self._monitor.health.items() if health.takes_pods},
         )
 

@@ -41,6 +41,14 @@ class FeatureOutlet(StrEnum):
     """The node itself, where there is no node-feature-discovery."""
 
 
+class MetricNames(StrEnum):
+    """Whose names of metrics are told beside Purser's."""
+
+    DCGM = "dcgm"
+    HAMI = "hami"
+    HAMI_LEGACY = "hami-legacy"
+
+
 @dataclass(frozen=True, kw_only=True)
 class FeatureSettings:
     """How the agent tells of its node's GPUs by labels. The defaults but for the outlet are NVIDIA's."""
@@ -177,6 +185,27 @@ class AgentSettings:
 
     metrics_port: Annotated[int, replace(METRICS_PORT, value="agent.metricsPort")] = AGENT_METRICS_PORT
 
+    metrics_also_as: Annotated[
+        tuple[MetricNames, ...],
+        Option(
+            "Also tell metrics of GPUs by the names of another exporter, which must not run beside this agent: dcgm "
+            "(NVIDIA's DCGM exporter), hami (HAMi's monitor), hami-legacy (its older names).",
+            value="agent.metricsAlsoAs",
+            read=MetricNames,
+            form=" or ".join(MetricNames),
+            repeated=True,
+        ),
+    ] = ()
+    """None of them: who runs such an exporter, as the operator does, would have every GPU twice."""
+
+    evict_over_users: Annotated[
+        bool,
+        Option(
+            "Evict pods that for half a minute have more of a GPU's memory than they were granted.",
+            value="agent.evictOverUsers",
+        ),
+    ] = False
+
     xid_policy: Annotated[
         XidPolicy,
         Variables(
@@ -200,6 +229,12 @@ class AgentSettings:
 
     probe_timeout_s: float = 20.0
     """A GPU that has not answered for so long is unhealthy; the driver's own calls may block for many seconds."""
+
+    telemetry_interval_s: float = 10.0
+    """Between two measurements of every GPU: not longer than Prometheus' usual interval of 15 s."""
+
+    telemetry_max_age_s: float = 30.0
+    """What was measured longer ago is not told any more."""
 
     reopen_interval_s: float = 30.0
     """Between two looks for GPUs that came back, or for a driver where there is none: a look costs a driver restart

@@ -133,6 +133,7 @@ class World:
             "metrics_port": 0,
             "slots": 4,
             "probe_interval_s": 0.3,
+            "telemetry_interval_s": 0.3,
             "recovery_s": 0.1,
             "reopen_interval_s": 0.3,
             "resolve_timeout_s": 0.5,

@@ -36,6 +36,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "mode": "whole",
             "runtimeClassName": "nvidia",
             "passDeviceSpecs": True,
+            "metricsAlsoAs": ["dcgm", "hami"],
+            "evictOverUsers": True,
             "kubeletDir": "/var/lib/k0s/kubelet",
             "kubeletConfig": "/etc/kubernetes/kubelet.yaml",
             "affinity": {"nodeAffinity": {}},
@@ -242,6 +244,16 @@ def test_the_agent_is_root_and_nothing_else_is() -> None:
     assert agent["securityContext"]["runAsUser"] == 0
     scheduler = find(render({}), "Deployment", "purser-scheduler")["spec"]["template"]["spec"]
     assert scheduler["securityContext"]["runAsNonRoot"] is True
+
+
+@pytest.mark.parametrize("evicts", [False, True])
+def test_the_agent_sees_the_hosts_processes_and_may_evict_only_where_that_is_asked_for(evicts: bool) -> None:
+    documents = render({"agent": {"evictOverUsers": evicts}})
+    pod = find(documents, "DaemonSet", "purser-agent")["spec"]["template"]["spec"]
+    assert pod["hostPID"] is True
+    assert ("--evict-over-users" in pod["containers"][0]["args"]) is evicts
+    rules = find(documents, "ClusterRole", "purser-agent")["rules"]
+    assert ({"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]} in rules) is evicts
 
 
 def test_kubelets_folder_for_plugins_is_where_every_kubelet_has_it() -> None:

@@ -1,7 +1,7 @@
-"""What is measured of a node's GPUs, and whose it is. Pure; not in use yet.
+"""What is measured of a node's GPUs, and whose it is. Pure.
 
-`dcgm` has the metrics of NVIDIA's DCGM exporter by name, `cgroups` tells the pod and container of a process, `accounts`
-adds processes up by their owners, `audit` compares that with grants.
+`dcgm` and `hami` have the metrics of NVIDIA's DCGM exporter and of HAMi by name, `cgroups` tells the pod and container
+of a process, `accounts` adds processes up by their owners, `audit` compares that with grants.
 
-Not here: who asks the driver (`purser.agent.nvml`), and when (`purser.agent`).
+Not here: who asks the driver (`purser.agent.nvml`), and when (`purser.agent.monitoring`).
 """

@@ -5,6 +5,7 @@ A pod is judged by GPU, not by container or process: its containers may have of 
 
 from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
+from typing import TypeAlias
 
 import msgspec
 
@@ -79,14 +80,21 @@ class AuditNews(msgspec.Struct, frozen=True):
     ended: tuple[AuditFinding, ...] = ()
 
 
-def find(accounts: Iterable[GpuAccount], grants: Mapping[str, Grant]) -> dict[FindingKey, AuditFinding]:
-    """What is wrong at this moment. ``grants`` are those that count, by pod uid."""
+HeldDevices: TypeAlias = Collection[tuple[str, str, str]]
+"""Namespace and name of a pod, and the uuid of a device that kubelet gave it."""
+
+
+def find(
+    accounts: Iterable[GpuAccount], grants: Mapping[str, Grant], held: HeldDevices = ()
+) -> dict[FindingKey, AuditFinding]:
+    """What is wrong at this moment. ``grants`` are those that count, by pod uid. Whoever holds a device without one is
+    judged elsewhere, and not found here."""
     found: dict[FindingKey, AuditFinding] = {}
     granted = {uid: {u: usage.memory_mib for u, usage in pod_usage(grant).items()} for uid, grant in grants.items()}
     for gpu in accounts:
         for its in _by_pod(gpu.containers).values():
             finding = _judged(gpu.uuid, its, granted.get(its[0].owner.pod_uid, {}))
-            if finding is not None:
+            if finding is not None and not (finding.key.kind is FindingKind.WITHOUT_GRANT and _is_held(its, held)):
                 found[finding.key] = finding
         used_mib = sum(process.memory or 0 for process in gpu.foreign) // MIB
         if used_mib > TOLERATED_UNGRANTED_MIB:
@@ -129,6 +137,10 @@ def _by_pod(uses: Iterable[ContainerUse]) -> dict[str, list[ContainerUse]]:
     for use in uses:
         found.setdefault(use.owner.pod_uid, []).append(use)
     return found
+
+
+def _is_held(its: Iterable[ContainerUse], held: HeldDevices) -> bool:
+    return all((use.owner.namespace, use.owner.pod, use.device) in held for use in its)
 
 
 def _judged(uuid: str, its: list[ContainerUse], granted: Mapping[str, int]) -> AuditFinding | None:

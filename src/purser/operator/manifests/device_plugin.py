@@ -68,7 +68,7 @@ def _agent_pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
     return PodTemplate(
         account=AGENT_ACCOUNT,
         containers=[_agent(wanted, kind)],
-        more=host_network(wanted.policy.spec.device_plugin),
+        more={"hostPID": True, **host_network(wanted.policy.spec.device_plugin)},
         annotations={"prometheus.io/scrape": "true", "prometheus.io/port": str(AGENT_METRICS_PORT)},
         labels={"app": "nvidia-device-plugin-daemonset", "app.kubernetes.io/component": "agent"},
     )

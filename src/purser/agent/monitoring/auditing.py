@@ -1,0 +1,136 @@
+"""Tells people of processes that do not keep to what was granted, and evicts over-users where that is wished."""
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+
+import structlog
+
+from purser.agent.health import name_of
+from purser.agent.monitoring.holders import DeviceHolders
+from purser.agent.nvml.driver import Gpu
+from purser.agent.pods import NodePods
+from purser.agent.reasons import AgentReason
+from purser.core.model import Grant
+from purser.core.monitoring.accounts import GpuAccount
+from purser.core.monitoring.audit import Audit, AuditFinding, FindingKind, after_reading, find
+from purser.kube.client import Client
+from purser.kube.errors import KubeError
+from purser.kube.events import EventRecorder
+from purser.kube.objects import Pod
+from purser.kube.policy_group import policy_version
+from purser.kube.resources import PODS, node_ref, ref_of
+
+log = structlog.get_logger("purser.agent")
+
+NAMED_PIDS = 5
+"""Of a GPU's foreign processes those with the most memory."""
+
+_REASONS: Mapping[FindingKind, AgentReason] = {
+    FindingKind.OVER_MEMORY: AgentReason.GPU_MEMORY_OVERUSED,
+    FindingKind.WITHOUT_GRANT: AgentReason.GPU_USED_WITHOUT_GRANT,
+    FindingKind.FOREIGN: AgentReason.GPU_USED_BY_FOREIGN_PROCESS,
+}
+
+Evict = Callable[[Pod], Awaitable[None]]
+"""Ask for a pod's eviction. Raises `KubeError`, also where a disruption budget refuses it now."""
+
+
+def evicting(client: Client) -> Evict:
+    """Evictions by the API server."""
+
+    async def evict(pod: Pod) -> None:
+        meta = pod.metadata
+        body = {
+            "apiVersion": f"policy/{await policy_version(client)}",
+            "kind": "Eviction",
+            "metadata": {"name": meta.name, "namespace": meta.namespace},
+            "deleteOptions": {"preconditions": {"uid": meta.uid}},
+        }
+        await client.create_subresource(PODS, meta.name, "eviction", body, meta.namespace)
+
+    return evict
+
+
+class Auditor:
+    """The audit of one node: an event when something begins and when it ends."""
+
+    def __init__(
+        self,
+        recorder: EventRecorder,
+        node: str,
+        pods: NodePods,
+        gpus: Callable[[], Mapping[str, Gpu]],
+        evict: Evict | None,
+    ) -> None:
+        """``gpus`` are those that the driver lists, by uuid. ``evict`` None: nobody is evicted."""
+        self._recorder = recorder
+        self._node = node
+        self._pods = pods
+        self._gpus = gpus
+        self._evict = evict
+        self._audit = Audit()
+
+    @property
+    def findings(self) -> tuple[AuditFinding, ...]:
+        """What is wrong now."""
+        return tuple(self._audit.standing.values())
+
+    async def take(self, accounts: Collection[GpuAccount], grants: Iterable[Grant], holders: DeviceHolders) -> None:
+        """Judge one reading, of some GPUs or all. ``holders`` by kubelet: a pod without a grant that was given its
+        devices by kubelet is not told of here, but as disputed (`purser.agent.disputes`)."""
+        held = {(holder.namespace, holder.pod, uuid) for uuid, its in holders.items() for holder in its}
+        found = find(accounts, {grant.pod_uid: grant for grant in grants}, held)
+        news = after_reading(
+            self._audit, found, read={account.uuid for account in accounts}, listed=self._gpus().keys()
+        )
+        self._audit = news.audit
+        for finding in news.began:
+            self._tell(finding, _REASONS[finding.key.kind], self._sentence(finding), "Warning")
+        for finding in news.ended:
+            self._tell(finding, AgentReason.GPU_USE_SETTLED, self._settled(finding), "Normal")
+        if self._evict is not None:
+            await self._evict_one(self._evict, [each for key, each in found.items() if key in news.audit.standing])
+
+    def _tell(self, finding: AuditFinding, reason: AgentReason, message: str, kind: str) -> None:
+        log.info("the use of a GPU changed", reason=reason.value, message=message, pod=finding.pod)
+        if finding.key.kind is FindingKind.FOREIGN:
+            self._recorder.event(node_ref(self._node), reason, message, type=kind)
+        elif (pod := self._pod_of(finding)) is not None:
+            self._recorder.event(ref_of(PODS, pod), reason, message, type=kind)
+
+    async def _evict_one(self, evict: Evict, lasting: Iterable[AuditFinding]) -> None:
+        """One pod at a time, the one that is most beyond its grant; the next one once that is gone."""
+        over = [each for each in lasting if each.key.kind is FindingKind.OVER_MEMORY]
+        pods = [(finding, pod) for finding in over if (pod := self._pod_of(finding)) is not None]
+        if not pods or any(pod.metadata.deletion_timestamp for _, pod in pods):
+            return
+        finding, pod = max(pods, key=lambda each: (each[0].used_mib - each[0].granted_mib, each[0].key))
+        try:
+            await evict(pod)
+        except KubeError as error:
+            log.warning("a pod that has more GPU memory than granted cannot be evicted yet", error=str(error))
+            return
+        message = f"Evicted by Purser: {self._sentence(finding)}"
+        self._recorder.event(ref_of(PODS, pod), AgentReason.OVER_USER_EVICTED, message, type="Warning")
+
+    def _pod_of(self, finding: AuditFinding) -> Pod | None:
+        return self._pods.pods.store.by_uid(finding.key.pod_uid)
+
+    def _sentence(self, finding: AuditFinding) -> str:
+        gpu, used = self._name(finding), f"{finding.used_mib} MiB"
+        if finding.key.kind is FindingKind.FOREIGN:
+            shown = ", ".join(map(str, finding.pids[:NAMED_PIDS]))
+            more = len(finding.pids) - NAMED_PIDS
+            pids = f"{shown} and {more} more" if more > 0 else shown
+            return f"Processes of no pod use {used} of {gpu}: pids {pids}"
+        if finding.key.kind is FindingKind.WITHOUT_GRANT:
+            return f"The pod uses {used} of {gpu} without a grant"
+        return f"The pod uses {used} of {gpu} and was granted {finding.granted_mib} MiB"
+
+    def _settled(self, finding: AuditFinding) -> str:
+        if finding.key.kind is FindingKind.FOREIGN:
+            return f"No foreign processes use {self._name(finding)} any more"
+        return f"The pod uses no more of {self._name(finding)} than it was granted"
+
+    def _name(self, finding: AuditFinding) -> str:
+        gpu = self._gpus().get(finding.key.uuid)
+        return f"GPU {finding.key.uuid}" if gpu is None else name_of(gpu)

@@ -1,0 +1,114 @@
+"""What is measured of the node's GPUs, in Purser's own metrics."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from purser.agent.nvml.driver import Telemetry
+from purser.core.monitoring.accounts import ContainerOfPod, ContainerUse, GpuAccount
+from purser.core.monitoring.audit import AuditFinding, FindingKind
+
+MAX_CONTAINER_SERIES = 1024
+"""Containers and GPUs told of at once, those with the most memory first: far more than kubelet runs on a node."""
+
+_SENSORS: tuple[tuple[str, str, str, float], ...] = (
+    ("purser_device_utilisation_ratio", "Time with a kernel running.", "DCGM_FI_DEV_GPU_UTIL", 0.01),
+    ("purser_device_temperature_celsius", "Temperature.", "DCGM_FI_DEV_GPU_TEMP", 1.0),
+    ("purser_device_power_watts", "Power drawn.", "DCGM_FI_DEV_POWER_USAGE", 1.0),
+)
+"""Name, sentence, the field that it is from, and by how much that is multiplied."""
+
+
+class Measurements(msgspec.Struct, frozen=True):
+    """What may be told of the node's GPUs now, by uuid."""
+
+    telemetry: Mapping[str, Telemetry] = {}
+    accounts: Mapping[str, GpuAccount] = {}
+    ages_s: Mapping[str, float] = {}
+    """Seconds since the last measurement, also of GPUs of which nothing is told because it is too old."""
+    findings: tuple[AuditFinding, ...] = ()
+
+
+def families(measured: Measurements) -> Iterator[Metric]:
+    """All of them."""
+    yield from _of_sensors(measured.telemetry)
+    yield _by_owner(measured.accounts)
+    yield from _of_containers(measured.accounts.values())
+    yield _ages(measured.ages_s)
+    yield _findings(measured.findings)
+
+
+def _of_sensors(telemetry: Mapping[str, Telemetry]) -> Iterator[Metric]:
+    family = GaugeMetricFamily("purser_device_memory_used_bytes", "Memory in use.", labels=["uuid"])
+    for uuid, told in sorted(telemetry.items()):
+        if told.memory is not None:
+            family.add_metric([uuid], told.memory.used)
+    yield family
+    for name, about, field, factor in _SENSORS:
+        family = GaugeMetricFamily(name, about, labels=["uuid"])
+        for uuid, told in sorted(telemetry.items()):
+            if field in told.fields:
+                family.add_metric([uuid], told.fields[field] * factor)
+        yield family
+
+
+def _by_owner(accounts: Mapping[str, GpuAccount]) -> Metric:
+    family = GaugeMetricFamily(
+        "purser_device_memory_owner_bytes",
+        "Memory by owner: processes of pods, foreign processes, the driver, and idle. The four are the whole GPU.",
+        labels=["uuid", "owner"],
+    )
+    for uuid, account in sorted(accounts.items()):
+        for owner, amount in account.memory.items():
+            family.add_metric([uuid, owner.value], amount)
+    return family
+
+
+def _of_containers(accounts: Iterable[GpuAccount]) -> Iterator[Metric]:
+    labels = ["namespace", "pod", "container", "uuid"]
+    memory = GaugeMetricFamily(
+        "purser_container_memory_used_bytes", "GPU memory that a container's processes use.", labels=labels
+    )
+    busy = GaugeMetricFamily(
+        "purser_container_utilisation_ratio",
+        "Compute of a GPU that a container's processes used lately.",
+        labels=labels,
+    )
+    uses = sorted((use for account in accounts for use in account.containers), key=_most_first)
+    for use in uses[:MAX_CONTAINER_SERIES]:
+        its = [use.owner.namespace, use.owner.pod, use.owner.container, use.device]
+        memory.add_metric(its, use.memory)
+        if use.sm_percent is not None:
+            busy.add_metric(its, use.sm_percent / 100)
+    yield memory
+    yield busy
+
+
+def _most_first(use: ContainerUse) -> tuple[int, ContainerOfPod, str]:
+    return -use.memory, use.owner, use.device
+
+
+def _ages(ages_s: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(
+        "purser_device_measurement_age_seconds",
+        "Seconds since a GPU was measured; it is told nothing of one that was not for half a minute.",
+        labels=["uuid"],
+    )
+    for uuid, age_s in sorted(ages_s.items()):
+        family.add_metric([uuid], age_s)
+    return family
+
+
+def _findings(findings: Iterable[AuditFinding]) -> Metric:
+    family = GaugeMetricFamily(
+        "purser_agent_audit_findings",
+        "Pods that have more of a GPU's memory than granted (over-memory) or use a GPU without a grant (without-grant),"
+        " and GPUs that processes of no pod use (foreign).",
+        labels=["finding"],
+    )
+    counts = Counter(finding.key.kind for finding in findings)
+    for kind in FindingKind:
+        family.add_metric([kind.value], counts[kind])
+    return family

@@ -1,0 +1,55 @@
+"""One GPU measured, and its processes' cgroups read: blocking, in a thread of its own."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from purser.agent.files import read_start
+from purser.agent.nvml.driver import Driver, GpuProcess, Telemetry
+from purser.core.monitoring.accounts import PodOfNode, ProcessUse, owner_among
+from purser.core.monitoring.cgroups import MAX_CGROUP_BYTES, CgroupOwner, owner_of
+
+
+class GpuSample(msgspec.Struct, frozen=True):
+    """What a GPU said, and whose its processes are."""
+
+    at: float
+    """Monotonic seconds at which it was asked."""
+    telemetry: Telemetry
+    cgroups: Mapping[int, CgroupOwner | None]
+    """By pid; None: of no pod. A pid that is missing had ended before its file was read, or cannot be told."""
+
+
+def take_sample(driver: Driver, uuid: str, proc: Path, at: float) -> GpuSample:
+    """Ask the driver, then look at ``<proc>/<pid>/cgroup`` of whoever it lists."""
+    telemetry = driver.telemetry(uuid)
+    cgroups: dict[int, CgroupOwner | None] = {}
+    for process in processes_of(telemetry):
+        if process.pid and process.pid not in cgroups:
+            try:
+                text = read_start(proc / str(process.pid) / "cgroup", MAX_CGROUP_BYTES)
+            except OSError:
+                continue
+            cgroups[process.pid] = owner_of(text.decode("utf-8", "replace"))
+    return GpuSample(at, telemetry, cgroups)
+
+
+def processes_of(telemetry: Telemetry) -> tuple[GpuProcess, ...]:
+    """All of a GPU's, those on its MIG devices included."""
+    return (*(telemetry.processes or ()), *(process for each in telemetry.instances for process in each.processes))
+
+
+def uses_of(sample: GpuSample, pods: Mapping[str, PodOfNode]) -> tuple[ProcessUse, ...]:
+    """What processes have of a GPU, with their owners; ``pods`` by the uid that kubelet knows them by."""
+    return tuple(
+        ProcessUse(
+            pid=process.pid,
+            device=process.device or sample.telemetry.uuid,
+            memory=process.memory,
+            sm_percent=process.sm_percent,
+            owner=owner_among(sample.cgroups[process.pid], pods),
+        )
+        for process in processes_of(sample.telemetry)
+        if process.pid in sample.cgroups
+    )

@@ -1,0 +1,73 @@
+"""Measures every GPU once per interval, each in a thread of its own. Who is asked for metrics asks no driver.
+
+A GPU that does not answer is not asked again until it does, and what it said before is not told for longer than
+`AgentSettings.telemetry_max_age_s`.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+
+from purser.agent.monitoring.reading import GpuSample, take_sample
+from purser.agent.nvml.driver import Driver
+from purser.agent.settings import AgentSettings
+from purser.agent.threads import in_thread
+from purser.kube.clock import Clock
+from purser.kube.failures import ObjectFailures
+from purser.kube.resources import NODES, node_ref
+
+
+class Sampler:
+    """The samples of one node's GPUs."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        driver: Callable[[], Driver],
+        uuids: Callable[[], Collection[str]],
+        failures: ObjectFailures,
+        clock: Clock,
+    ) -> None:
+        """``driver`` is the one at the time, ``uuids`` are the GPUs that it lists."""
+        self._settings = settings
+        self._driver = driver
+        self._uuids = uuids
+        self._failures = failures
+        self._clock = clock
+        self._pending: dict[str, asyncio.Future[GpuSample]] = {}
+        self._samples: dict[str, GpuSample] = {}
+
+    async def take(self) -> Mapping[str, GpuSample]:
+        """Measure once; those that came in since the last time, by uuid."""
+        for uuid in self._uuids():
+            if uuid not in self._pending:
+                self._pending[uuid] = self._start(uuid)
+        if self._pending:
+            await asyncio.wait(self._pending.values(), timeout=self._settings.telemetry_interval_s)
+        done = {uuid: future for uuid, future in self._pending.items() if future.done()}
+        taken = {}
+        for uuid, future in done.items():
+            del self._pending[uuid]
+            try:
+                taken[uuid] = future.result()
+            except Exception as error:  # which no driver should raise; the other GPUs' samples count
+                self._failures.failed(NODES, node_ref(self._settings.node_name), error)
+        listed = set(self._uuids())
+        self._samples = {uuid: each for uuid, each in (self._samples | taken).items() if uuid in listed}
+        return {uuid: sample for uuid, sample in taken.items() if uuid in listed}
+
+    def _start(self, uuid: str) -> "asyncio.Future[GpuSample]":
+        driver, now, proc = self._driver(), self._clock.monotonic(), self._settings.host_root / "proc"
+        return in_thread(lambda: take_sample(driver, uuid, proc, now), f"purser-measure-{uuid[-4:]}")
+
+    @property
+    def ages_s(self) -> Mapping[str, float]:
+        """Seconds since each GPU that has ever answered was asked for what it said last."""
+        now = self._clock.monotonic()
+        return {uuid: now - sample.at for uuid, sample in self._samples.items()}
+
+    @property
+    def fresh(self) -> Mapping[str, GpuSample]:
+        """What may be told now."""
+        ages = self.ages_s
+        most = self._settings.telemetry_max_age_s
+        return {uuid: sample for uuid, sample in self._samples.items() if ages[uuid] <= most}

@@ -1,0 +1,148 @@
+"""Keeps what is measured of the node's GPUs, and whose it is, up to date."""
+
+import asyncio
+from collections.abc import Mapping
+
+import structlog
+
+from purser.agent.book import Book
+from purser.agent.health import DeviceMonitor
+from purser.agent.monitoring import dcgm, hami
+from purser.agent.monitoring.auditing import Auditor
+from purser.agent.monitoring.gauges import Measurements
+from purser.agent.monitoring.holders import DeviceHolders, holders_of
+from purser.agent.monitoring.reading import GpuSample, uses_of
+from purser.agent.monitoring.sampling import Sampler
+from purser.agent.nvml.driver import Telemetry
+from purser.agent.pod_statuses import by_kubelet_uid
+from purser.agent.podresources import KubeletBooks, KubeletError
+from purser.agent.pods import NodePods
+from purser.agent.settings import AgentSettings, MetricNames
+from purser.core.monitoring.accounts import GpuAccount, account
+from purser.core.monitoring.hami import METRICS, OLD_METRICS
+from purser.kube.clock import Clock, SystemClock
+from purser.kube.failures import ObjectFailures
+from purser.kube.pods import is_terminal
+
+log = structlog.get_logger("purser.agent")
+
+
+class GpuMonitoring:
+    """The measurements of one node."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        monitor: DeviceMonitor,
+        pods: NodePods,
+        book: Book,
+        kubelet: KubeletBooks,
+        auditor: Auditor,
+        failures: ObjectFailures,
+        clock: Clock | None = None,
+    ) -> None:
+        self._settings = settings
+        self._monitor = monitor
+        self._pods = pods
+        self._book = book
+        self._kubelet = kubelet
+        self._auditor = auditor
+        self._failures = failures
+        self._clock = clock or SystemClock()
+        self._sampler = Sampler(
+            settings, lambda: monitor.driver, lambda: monitor.identified().keys(), failures, self._clock
+        )
+        self._accounts: dict[str, GpuAccount] = {}
+        self._holders: tuple[float, DeviceHolders] | None = None
+        """With the monotonic time at which kubelet was asked."""
+
+    async def run(self) -> None:
+        """Measure until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._failures.keep_going("measuring GPUs", self._measure_forever))
+            tasks.create_task(self._failures.keep_going("asking who holds GPUs", self._ask_kubelet_forever))
+
+    async def _measure_forever(self) -> None:
+        while True:
+            due = self._clock.monotonic() + self._settings.telemetry_interval_s
+            await self.measure()
+            await self._clock.sleep(max(0.0, due - self._clock.monotonic()))
+
+    async def measure(self) -> None:
+        """Measure once, and audit what came out."""
+        samples = await self._sampler.take()
+        if not self._pods.pods.health.synced:  # whose processes these are nobody can say yet
+            return
+        fresh = self._with_owners(samples)
+        self._accounts = {uuid: each for uuid, each in (self._accounts | fresh).items() if uuid in self._sampler.fresh}
+        holders = self._fresh_holders()
+        if holders is not None:
+            await self._auditor.take(fresh.values(), self._pods.view().grants.values(), holders)
+
+    def _with_owners(self, samples: Mapping[str, GpuSample]) -> dict[str, GpuAccount]:
+        pods = by_kubelet_uid(self._pods.pods.store.values())
+        return {uuid: account(uuid, sample.telemetry.memory, uses_of(sample, pods)) for uuid, sample in samples.items()}
+
+    async def _ask_kubelet_forever(self) -> None:
+        while True:
+            try:
+                asked = self._clock.monotonic()
+                listing = await self._kubelet.resources()
+            except KubeletError as error:
+                log.warning("kubelet does not tell who holds which GPU", error=str(error))
+            else:
+                ended = frozenset(key for key, pod in self._pods.pods.store.items() if is_terminal(pod))
+                self._holders = asked, holders_of(listing, ended)
+            await self._clock.sleep(self._settings.telemetry_interval_s)
+
+    def _fresh_holders(self) -> DeviceHolders | None:
+        """None: kubelet has not answered lately."""
+        if self._holders is None:
+            return None
+        asked, holders = self._holders
+        return holders if self._clock.monotonic() - asked <= self._settings.telemetry_max_age_s else None
+
+    @property
+    def measured(self) -> Measurements:
+        """What may be told now."""
+        fresh = self._sampler.fresh
+        return Measurements(
+            telemetry={uuid: sample.telemetry for uuid, sample in fresh.items()},
+            accounts={uuid: each for uuid, each in self._accounts.items() if uuid in fresh},
+            ages_s=self._sampler.ages_s,
+            findings=self._auditor.findings,
+        )
+
+    def compatible(self) -> str:
+        """Metrics by the names of other exporters, where the settings ask for them."""
+        names = self._settings.metrics_also_as
+        return "".join(self._as(name) for name in MetricNames if name in names)
+
+    def _as(self, name: MetricNames) -> str:
+        measured = self.measured
+        if name is MetricNames.DCGM:
+            return self._as_dcgm(measured)
+        return hami.render(self._hami_node(measured), METRICS if name is MetricNames.HAMI else OLD_METRICS)
+
+    def _as_dcgm(self, measured: Measurements) -> str:
+        gpus = [
+            dcgm.ExposedGpu(gpu, measured.telemetry.get(uuid) or Telemetry(uuid=uuid), self._last_xid(uuid))
+            for uuid, gpu in self._monitor.identified().items()
+        ]
+        version = self._monitor.info.version or ""
+        return dcgm.render(self._settings.node_name, version, gpus, self._fresh_holders() or {})
+
+    def _last_xid(self, uuid: str) -> int | None:
+        watched = self._monitor.identified()[uuid].watches_xids
+        return self._monitor.last_xids.get(uuid, 0 if watched else None)
+
+    def _hami_node(self, measured: Measurements) -> hami.HamiNode:
+        inventory = self._monitor.inventory.value
+        return hami.HamiNode(
+            node=self._settings.node_name,
+            devices=() if inventory is None else inventory.devices,
+            usage=dict(self._book.usage),
+            pods=tuple(self._book.pods.values()),
+            telemetry=measured.telemetry,
+            accounts=measured.accounts,
+        )

@@ -1,0 +1,53 @@
+"""Pods as the agent keeps them: with the ids of their containers, by which the processes of a node are told apart.
+
+Nobody else needs these, and the scheduler keeps all pods of a cluster.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from purser.core.monitoring.accounts import PodOfNode
+from purser.core.monitoring.cgroups import id_in_status
+from purser.kube.objects import MIRROR_POD_ANNOTATION, Pod, PodStatus, Slim
+from purser.kube.resources import PODS
+
+
+class ContainerIdentity(Slim, frozen=True, gc=False):
+    """Which container of the runtime a container of the pod is."""
+
+    name: str = ""
+    container_id: str = msgspec.field(default="", name="containerID")
+    """``containerd://<id>``; empty before it was created."""
+
+
+class NodePodStatus(PodStatus, frozen=True, gc=False):
+    """How far a pod has come, and its containers."""
+
+    container_statuses: tuple[ContainerIdentity, ...] = ()
+    init_container_statuses: tuple[ContainerIdentity, ...] = ()
+    ephemeral_container_statuses: tuple[ContainerIdentity, ...] = ()
+
+
+class NodePod(Pod, frozen=True, gc=False):
+    """A pod of this node."""
+
+    status: NodePodStatus = NodePodStatus()
+
+
+NODE_PODS = PODS.as_type(NodePod)
+
+
+def by_kubelet_uid(pods: Iterable[NodePod]) -> dict[str, PodOfNode]:
+    """Pods by the uid that kubelet knows them by: that of a static pod is in its annotation. Anybody may write that
+    annotation on a pod of his own, so that the uids that the API server gave come first."""
+    found, static = {}, {}
+    for pod in pods:
+        meta, status = pod.metadata, pod.status
+        statuses = (*status.container_statuses, *status.init_container_statuses, *status.ephemeral_container_statuses)
+        containers = {id_in_status(each.container_id): each.name for each in statuses if each.container_id}
+        entry = PodOfNode(meta.uid, meta.namespace, meta.name, containers)
+        found[meta.uid] = entry
+        if mirrored := meta.annotations.get(MIRROR_POD_ANNOTATION):
+            static[mirrored] = entry
+    return {**static, **found}

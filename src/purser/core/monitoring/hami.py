@@ -1,0 +1,125 @@
+"""The metrics of HAMi's monitor and scheduler that a node's agent can tell: names and labels, the older ones, too.
+
+Names, labels and units are those of cmd/vGPUmonitor/metrics.go and cmd/scheduler/metrics.go in Project-HAMi/HAMi (after
+2.10). What HAMi calls a ratio is in percent, but for the memory of a GPU that is allocated. What HAMi-core's shared
+memory alone has (contexts, modules, buffers, the last kernel) is not told.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+
+class HamiFact(StrEnum):
+    """What is told, of a GPU or of a container's share of one."""
+
+    HOST_MEMORY = "host-memory"
+    HOST_UTILISATION = "host-utilisation"
+    HOST_MEMORY_UTILISATION = "host-memory-utilisation"
+    MEMORY_LIMIT = "memory-limit"
+    CORE_LIMIT = "core-limit"
+    MEMORY_ALLOCATED = "memory-allocated"
+    MEMORY_ALLOCATED_RATIO = "memory-allocated-ratio"
+    CORE_ALLOCATED = "core-allocated"
+    SHARED_COUNT = "shared-count"
+    SHARE_MEMORY = "share-memory"
+    SHARE_MEMORY_LIMIT = "share-memory-limit"
+    CONTAINER_MEMORY = "container-memory"
+    CONTAINER_UTILISATION = "container-utilisation"
+
+
+class HamiMetric(msgspec.Struct, frozen=True):
+    """One of HAMi's names."""
+
+    name: str
+    fact: HamiFact
+    labels: Mapping[str, str]
+    """HAMi's label by Purser's name of what it says."""
+    about: str
+
+
+ZONE: Mapping[str, str] = {"zone": "vGPU"}
+"""On all of them."""
+
+_GPU = {"node": "node", "index": "device_index", "uuid": "device_uuid", "model": "device_type"}
+_CORES = {**_GPU, "cores": "device_cores"}
+_NAMELESS = {label: word for label, word in _GPU.items() if label != "node"}
+_SHARE = {
+    "namespace": "namespace",
+    "pod": "pod",
+    "container": "container",
+    "share": "vdevice_index",
+    "uuid": "device_uuid",
+}
+
+METRICS: tuple[HamiMetric, ...] = (
+    HamiMetric("hami_host_gpu_memory_used_bytes", HamiFact.HOST_MEMORY, _GPU, "Memory of the GPU in use (B)."),
+    HamiMetric("hami_host_gpu_utilization_ratio", HamiFact.HOST_UTILISATION, _GPU, "Utilisation of the GPU (%)."),
+    HamiMetric(
+        "hami_host_gpu_memory_controller_utilization_ratio",
+        HamiFact.HOST_MEMORY_UTILISATION,
+        _NAMELESS,
+        "Utilisation of the GPU's memory interface (%).",
+    ),
+    HamiMetric("hami_gpu_memory_limit_bytes", HamiFact.MEMORY_LIMIT, _GPU, "Memory of the GPU (B)."),
+    HamiMetric("hami_gpu_core_limit_ratio", HamiFact.CORE_LIMIT, _GPU, "Compute of the GPU (%)."),
+    HamiMetric("hami_gpu_memory_allocated_bytes", HamiFact.MEMORY_ALLOCATED, _CORES, "Memory that pods hold (B)."),
+    HamiMetric(
+        "hami_node_gpu_memory_allocated_ratio",
+        HamiFact.MEMORY_ALLOCATED_RATIO,
+        _GPU,
+        "Share of the GPU's memory that pods hold (0 to 1).",
+    ),
+    HamiMetric("hami_gpu_core_allocated_ratio", HamiFact.CORE_ALLOCATED, _GPU, "Compute that pods hold (%)."),
+    HamiMetric("hami_gpu_shared_count", HamiFact.SHARED_COUNT, _GPU, "Containers that share the GPU."),
+    HamiMetric("hami_vgpu_memory_used_bytes", HamiFact.SHARE_MEMORY, _SHARE, "Memory that the container uses (B)."),
+    HamiMetric("hami_vgpu_memory_limit_bytes", HamiFact.SHARE_MEMORY_LIMIT, _SHARE, "Memory that it was granted (B)."),
+    HamiMetric(
+        "hami_container_device_memory_bytes", HamiFact.CONTAINER_MEMORY, _SHARE, "Memory that the container uses (B)."
+    ),
+    HamiMetric(
+        "hami_container_device_utilization_ratio",
+        HamiFact.CONTAINER_UTILISATION,
+        _SHARE,
+        "Compute that the container uses (%).",
+    ),
+)
+
+_OLD_WORDS = {
+    "node": "nodeid",
+    "index": "deviceidx",
+    "uuid": "deviceuuid",
+    "model": "devicetype",
+    "cores": "devicecores",
+    "namespace": "podnamespace",
+    "pod": "podname",
+    "container": "ctrname",
+    "share": "vdeviceid",
+}
+_OLD_NAMES = {
+    HamiFact.HOST_MEMORY: "HostGPUMemoryUsage",
+    HamiFact.HOST_UTILISATION: "HostCoreUtilization",
+    HamiFact.MEMORY_LIMIT: "GPUDeviceMemoryLimit",
+    HamiFact.CORE_LIMIT: "GPUDeviceCoreLimit",
+    HamiFact.MEMORY_ALLOCATED: "GPUDeviceMemoryAllocated",
+    HamiFact.MEMORY_ALLOCATED_RATIO: "nodeGPUMemoryPercentage",
+    HamiFact.CORE_ALLOCATED: "GPUDeviceCoreAllocated",
+    HamiFact.SHARED_COUNT: "GPUDeviceSharedNum",
+    HamiFact.SHARE_MEMORY: "vGPU_device_memory_usage_in_bytes",
+    HamiFact.SHARE_MEMORY_LIMIT: "vGPU_device_memory_limit_in_bytes",
+    HamiFact.CONTAINER_UTILISATION: "Device_utilization_desc_of_container",
+}
+_WITHOUT_MODEL = {HamiFact.MEMORY_ALLOCATED_RATIO}
+
+OLD_METRICS: tuple[HamiMetric, ...] = tuple(
+    HamiMetric(
+        _OLD_NAMES[metric.fact],
+        metric.fact,
+        {what: _OLD_WORDS[what] for what in metric.labels if what != "model" or metric.fact not in _WITHOUT_MODEL},
+        metric.about,
+    )
+    for metric in METRICS
+    if metric.fact in _OLD_NAMES
+)
+"""Of HAMi's option ``--legacy-metrics``."""
