@@ -39,8 +39,7 @@ _FEWEST = 3
 def examples(count: int, **more: Any) -> settings:
     """Hypothesis' settings for a property that has ``count`` examples in the gate.
 
-    No test asserts a time: the first draw of text on a fresh checkout alone takes a second, for Hypothesis makes its
-    table of Unicode's categories then.
+    No test asserts a time, for machines are busy.
     """
     return settings(max_examples=max(_FEWEST, round(count * _EXAMPLES[TIER])), deadline=None, **more)
 

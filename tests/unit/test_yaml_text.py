@@ -6,6 +6,7 @@ import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.texts import any_text
 from tests.tiers import examples
 
 from purser.yaml_text import yaml_text
@@ -50,7 +51,7 @@ WORDS = st.sampled_from(
     ["y", "n", "yes", "no", "on", "off", "true", "false", "null", ".inf", "-.inf", ".nan", "~", "<<"]
 )
 CASES = st.sampled_from((str.lower, str.upper, str.title))
-TEXTS = LIKE_NUMBERS | st.builds(lambda word, case: case(word), WORDS, CASES) | st.text(max_size=30)
+TEXTS = LIKE_NUMBERS | st.builds(lambda word, case: case(word), WORDS, CASES) | any_text(max_size=30)
 
 
 @given(TEXTS)

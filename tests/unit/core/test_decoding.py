@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.texts import any_text
 
 from purser.core.decoding import (
     MAX_DEPTH,
@@ -106,7 +107,7 @@ def _depth(value: Any) -> int:
     return 0 if inner is None else 1 + max(map(_depth, inner), default=0)
 
 
-@given(st.binary(max_size=200) | st.text(max_size=200))
+@given(st.binary(max_size=200) | any_text(max_size=200))
 def test_no_text_raises_anything_else(text: str | bytes) -> None:
     for reader in (READER, ANY):
         with suppress(UnreadableError):

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.texts import any_text
 
 from purser.core.model import GpuPolicy, NodePolicy
 from purser.core.policy_words import (
@@ -92,7 +93,7 @@ def test_what_is_written_is_read_back(parts: list[tuple[NodePolicy, float]]) -> 
     assert len(parts) <= MAX_WEIGHED
 
 
-@given(st.text(alphabet="spreadbinck-=,.0123 \n", max_size=40) | st.text(max_size=300))
+@given(st.text(alphabet="spreadbinck-=,.0123 \n", max_size=40) | any_text(max_size=300))
 def test_any_text_is_read_or_refused(text: str) -> None:
     for reader in (canonical_node_policy, gpu_policies):
         try:

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from tests.texts import any_text
 from tests.tiers import examples
 
 from purser.scheduler.certificates import make_authority
@@ -321,11 +322,11 @@ WORDS = [
 ]
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=10),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | any_text(max_size=10),
     lambda children: (
         st.lists(children, max_size=3)
         | st.dictionaries(
-            st.sampled_from(WORDS) | st.text(max_size=5),
+            st.sampled_from(WORDS) | any_text(max_size=5),
             children,
             max_size=5,
         )

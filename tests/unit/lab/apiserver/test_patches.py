@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.texts import any_text
 
 from purser.lab.apiserver.errors import StatusError
 from purser.lab.apiserver.patch import json_patch, merge_patch
@@ -13,7 +14,7 @@ from purser.lab.apiserver.schema import builtin
 from purser.lab.apiserver.strategic import strategic_patch
 
 POD = builtin("core.v1.Pod")
-SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=3)
+SCALARS = st.none() | st.booleans() | st.integers() | any_text(max_size=3)
 VALUES: Any = st.recursive(
     SCALARS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),

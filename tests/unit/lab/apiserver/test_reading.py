@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.texts import any_text
 from tests.tiers import examples
 
 from purser.lab.apiserver import jsonio, protobuf, structural
@@ -15,7 +16,7 @@ from purser.lab.apiserver.schema import builtin, custom
 
 POD = builtin("core.v1.Pod")
 JSON: Any = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | any_text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(

@@ -4,6 +4,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.texts import any_text
 from tests.tiers import examples
 from tests.unit.operator.world import World, settled_world
 
@@ -25,12 +26,12 @@ ANNOTATIONS = [
     MIG_RESULT_ANNOTATION,
 ]
 STATES = ["upgrade-required", "pod-restart-required", "upgrade-failed", "paused-for-mig-change"]
-WORDS = st.sampled_from(["", "true", "false", "{}", "[]", "1", "-1", "nan", "1e400", "{", *STATES]) | st.text(
+WORDS = st.sampled_from(["", "true", "false", "{}", "[]", "1", "-1", "nan", "1e400", "{", *STATES]) | any_text(
     max_size=8
 )
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    st.none() | st.booleans() | st.integers() | any_text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(any_text(max_size=6), inner, max_size=3),
     max_leaves=8,
 )
 
@@ -40,7 +41,7 @@ JSON = st.recursive(
     annotations=st.dictionaries(st.sampled_from(ANNOTATIONS), WORDS, max_size=8),
     fields=st.fixed_dictionaries(
         {},
-        optional={key: st.text(max_size=8) for key in ("os_image", "kernel", "runtime", "boot_id", "kubelet_version")},
+        optional={key: any_text(max_size=8) for key in ("os_image", "kernel", "runtime", "boot_id", "kubelet_version")},
     ),
 )
 @examples(50)

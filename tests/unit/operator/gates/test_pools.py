@@ -5,7 +5,7 @@ import re
 import msgspec
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
+from tests.texts import any_text
 from tests.tiers import examples
 
 from purser.core.names import NODE_FACTS_ANNOTATION
@@ -65,7 +65,7 @@ def test_the_version_of_a_driver_is_not_part_of_its_pool() -> None:
     assert pool(node()).name == pool(node(), DriverSpec(version="600")).name
 
 
-@given(st.text(min_size=1, max_size=80), st.text(max_size=80))
+@given(any_text(min_size=1, max_size=80), any_text(max_size=80))
 @examples(100)
 def test_a_pools_name_fits_labels_and_objects(version: str, kernel: str) -> None:
     labels = {

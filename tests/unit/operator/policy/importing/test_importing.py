@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.texts import any_text
 from tests.tiers import examples
 from tests.unit.operator.crd_judge import refusals
 from tests.unit.operator.policy.importing.told import node_assignments, speaks_of
@@ -340,7 +341,7 @@ def without(spec: dict[str, Any], paths: list[tuple[str, ...]]) -> dict[str, Any
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 """API servers hold no others."""
-VALUES = st.one_of(st.none(), st.booleans(), INTEGERS, st.text(max_size=8), st.just([]), st.just({}), st.just(["x"]))
+VALUES = st.one_of(st.none(), st.booleans(), INTEGERS, any_text(max_size=8), st.just([]), st.just({}), st.just(["x"]))
 
 
 @examples(30)
