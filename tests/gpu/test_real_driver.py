@@ -1,5 +1,6 @@
 """The NVML seam on a real driver; skipped where there is none. It reads only: no setting of the card is touched."""
 
+import time
 from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
@@ -11,6 +12,8 @@ from purser.agent.nvml import Driver, open_driver
 from purser.agent.sysfs import SYSFS_ROOT
 from purser.core.device.pci import as_label
 from purser.core.features import labels_of
+from purser.core.kubernetes.quantities import MIB
+from purser.core.monitoring.dcgm import BY_NAME
 
 KERNEL_MODULE = Path("/proc/driver/nvidia/version")
 """A test before these may have loaded the simulated library, which answers to the real one's name from then on."""
@@ -52,8 +55,26 @@ def test_a_healthy_card_answers_the_probe(driver: Driver) -> None:
         assert gpu.uuid
         reading = driver.read(gpu.uuid)
         assert reading.fault is None
-        assert reading.memory_used_mib is not None and reading.memory_used_mib <= gpu.memory_mib
-        assert reading.temperature_celsius is None or 0 < reading.temperature_celsius < 120
+
+
+def test_a_card_is_measured_and_its_rates_from_the_second_time_on(driver: Driver) -> None:
+    for gpu in driver.scan():
+        assert gpu.uuid
+        driver.telemetry(gpu.uuid)
+        time.sleep(0.2)
+        told = driver.telemetry(gpu.uuid)
+        assert told.memory is not None
+        parts = told.memory.used + told.memory.free + (told.memory.reserved or 0)
+        assert abs(parts - told.memory.total) < 16 * MIB
+        assert told.fields.keys() <= BY_NAME.keys()
+        assert 0 < told.fields["DCGM_FI_DEV_GPU_TEMP"] < 120
+        assert told.fields["DCGM_FI_DEV_SM_CLOCK"] > 0
+        if gpu.architecture == "hopper" and not gpu.is_cut:
+            profiled = [name for name in BY_NAME if name.startswith("DCGM_FI_PROF_")]
+            assert {name for name in profiled if name in told.fields} == set(profiled)
+            assert 0 <= told.fields["DCGM_FI_PROF_GR_ENGINE_ACTIVE"] <= 1
+        if any(link.nvlinks for link in gpu.links):
+            assert told.fields["DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"] >= 0
 
 
 def test_waiting_for_an_event_ends_without_one(driver: Driver) -> None:

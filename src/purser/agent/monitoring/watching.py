@@ -85,15 +85,19 @@ class GpuMonitoring:
 
     async def _ask_kubelet_forever(self) -> None:
         while True:
-            try:
-                asked = self._clock.monotonic()
-                listing = await self._kubelet.resources()
-            except KubeletError as error:
-                log.warning("kubelet does not tell who holds which GPU", error=str(error))
-            else:
-                ended = frozenset(key for key, pod in self._pods.pods.store.items() if is_terminal(pod))
-                self._holders = asked, holders_of(listing, ended)
+            await self.ask_kubelet()
             await self._clock.sleep(self._settings.telemetry_interval_s)
+
+    async def ask_kubelet(self) -> None:
+        """Who holds which GPU; what it said before holds for a while if it does not answer."""
+        asked = self._clock.monotonic()
+        try:
+            listing = await self._kubelet.resources()
+        except KubeletError as error:
+            log.warning("kubelet does not tell who holds which GPU", error=str(error))
+            return
+        ended = frozenset(key for key, pod in self._pods.pods.store.items() if is_terminal(pod))
+        self._holders = asked, holders_of(listing, ended)
 
     def _fresh_holders(self) -> DeviceHolders | None:
         """None: kubelet has not answered lately."""

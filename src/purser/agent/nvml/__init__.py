@@ -11,7 +11,6 @@ nothing here knows of it.
 """
 
 from purser.agent.nvml.driver import (
-    ComputeProcess,
     DeviceReading,
     Driver,
     DriverError,
@@ -28,7 +27,6 @@ from purser.agent.nvml.library import LibraryDriver, open_driver
 from purser.agent.nvml.null import NullDriver
 
 __all__ = [
-    "ComputeProcess",
     "DeviceReading",
     "Driver",
     "DriverError",

@@ -6,9 +6,8 @@ from typing import Any
 import msgspec
 
 from purser.agent import sysfs
-from purser.agent.nvml.calls import DeviceCalls, Nvml
+from purser.agent.nvml.calls import DeviceCalls, Nvml, as_is
 from purser.agent.nvml.driver import (
-    ComputeProcess,
     DeviceReading,
     Ecc,
     Gpu,
@@ -75,20 +74,14 @@ def describe(calls: DeviceCalls, handle: Any, index: int, sysfs_root: Path) -> G
 
 
 def take_reading(calls: DeviceCalls, nvml: Nvml, handle: Any, uuid: str) -> DeviceReading:
-    """Probe a device and read its metrics."""
-    memory_used_mib = calls.ask(_used_mib, "nvmlDeviceGetMemoryInfo", handle, getattr(nvml, "nvmlMemory_v2", None))
-    if memory_used_mib is None:  # a driver before R510: its number includes what the driver reserves for itself
-        memory_used_mib = calls.need(_used_mib, "nvmlDeviceGetMemoryInfo", handle)
-    utilisation = calls.ask(_utilisation, "nvmlDeviceGetUtilizationRates", handle) or (None, None)
+    """Probe a device. Of most calls it only matters whether they fail: `telemetry` has what they say."""
+    calls.need(as_is, "nvmlDeviceGetMemoryInfo", handle)
+    calls.ask(as_is, "nvmlDeviceGetUtilizationRates", handle)
+    calls.ask(as_is, "nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU)
+    calls.ask(as_is, "nvmlDeviceGetPowerUsage", handle)
+    calls.ask(as_is, "nvmlDeviceGetComputeRunningProcesses_v3", handle)
     reading = DeviceReading(
         uuid=uuid,
-        memory_used_mib=memory_used_mib,
-        gpu_utilisation_percent=utilisation[0],
-        memory_utilisation_percent=utilisation[1],
-        temperature_celsius=calls.ask(int, "nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
-        power_watts=calls.ask(_watts, "nvmlDeviceGetPowerUsage", handle),
-        power_limit_watts=calls.ask(_watts, "nvmlDeviceGetEnforcedPowerLimit", handle),
-        processes=calls.ask(_processes, "nvmlDeviceGetComputeRunningProcesses_v3", handle),
         ecc=_ecc(calls, nvml, handle),
         remapped_rows=calls.ask(_remapped_rows, "nvmlDeviceGetRemappedRows", handle),
         recovery_action=_recovery_action(calls, nvml, handle),
@@ -136,10 +129,6 @@ def _total_mib(memory: Any) -> int:
     return int(memory.total) // MIB
 
 
-def _used_mib(memory: Any) -> int:
-    return int(memory.used) // MIB
-
-
 def _dotted(capability: Any) -> str:
     major, minor = capability
     return f"{major}.{minor}"
@@ -156,21 +145,6 @@ def _brand(number: Any) -> str:
 def _mig_mode(modes: Any) -> MigMode:
     current, pending = modes
     return MigMode(enabled=bool(current), pending=bool(pending))
-
-
-def _utilisation(rates: Any) -> tuple[int, int]:
-    return int(rates.gpu), int(rates.memory)
-
-
-def _watts(milliwatts: Any) -> float:
-    return int(milliwatts) / 1000
-
-
-def _processes(processes: Any) -> tuple[ComputeProcess, ...]:
-    return tuple(
-        ComputeProcess(int(each.pid), None if each.usedGpuMemory is None else int(each.usedGpuMemory) // MIB)
-        for each in processes
-    )
 
 
 def _remapped_rows(rows: Any) -> RemappedRows:

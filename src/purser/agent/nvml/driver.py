@@ -1,7 +1,6 @@
 """What the agent knows of a GPU driver: the seam and the plain values that cross it.
 
-Memory is in MiB, temperature in degrees Celsius, power in watts. ``None`` in an optional field means that this driver
-or this GPU does not tell; it never means zero.
+``None`` in an optional field means that this driver or this GPU does not tell; it never means zero.
 """
 
 from collections.abc import Mapping
@@ -90,13 +89,6 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class ComputeProcess(msgspec.Struct, frozen=True):
-    """A process with a compute context on a device."""
-
-    pid: int
-    memory_used_mib: int | None
-
-
 class Ecc(msgspec.Struct, frozen=True):
     """Memory error correction: its mode and the errors since the driver was loaded."""
 
@@ -106,17 +98,10 @@ class Ecc(msgspec.Struct, frozen=True):
 
 
 class DeviceReading(msgspec.Struct, frozen=True, kw_only=True):
-    """What one device reports right now: its health probe and its metrics in one."""
+    """What one device shows of its health right now."""
 
     uuid: str
     fault: DeviceFault | None = None
-    memory_used_mib: int | None = None
-    gpu_utilisation_percent: int | None = None
-    memory_utilisation_percent: int | None = None
-    temperature_celsius: int | None = None
-    power_watts: float | None = None
-    power_limit_watts: float | None = None
-    processes: tuple[ComputeProcess, ...] | None = None
     ecc: Ecc | None = None
     remapped_rows: RemappedRows | None = None
     recovery_action: RecoveryAction | None = None

@@ -150,8 +150,11 @@ def test_an_old_driver_lacks_functions_and_works_on(node: SimulatedDriver, old_l
     assert {link.nvlinks for link in gpu.links} == {0}, "what is behind a switch cannot be known"
     reading = driver.read(node.uuids[0])
     assert reading.fault is None
-    assert reading.memory_used_mib == 1583, "the old call counts what the driver reserves"
-    assert reading.processes is reading.remapped_rows is reading.recovery_action is None
+    assert reading.remapped_rows is reading.recovery_action is None
+    told = driver.telemetry(node.uuids[0])
+    assert told.fields["DCGM_FI_DEV_FB_USED"] == 1583, "the old call counts what the driver reserves"
+    assert "DCGM_FI_DEV_FB_RESERVED" not in told.fields
+    assert told.processes is None
     node.lose_gpu(0)
     fault = driver.read(node.uuids[0]).fault
     assert fault is not None

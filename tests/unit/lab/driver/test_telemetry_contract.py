@@ -82,6 +82,11 @@ def test_processes_have_memory_and_what_they_take_of_the_gpu(node: SimulatedDriv
         GpuProcess(13, 40 * MIB, 5),
     )
     assert driver.telemetry(node.uuids[1]).processes == ()
+    node.remove_process(uuid, 11)
+    node.add_process(uuid, 12, 900)
+    told = driver.telemetry(uuid).processes
+    assert told is not None
+    assert {each.pid: each.memory for each in told} == {12: 900 * MIB, 13: 40 * MIB}
 
 
 @pytest.mark.parametrize(
