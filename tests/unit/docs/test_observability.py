@@ -12,7 +12,7 @@ PAGE = (DOCS / "observability.md").read_text()
 def test_every_metric_named_is_in_the_reference() -> None:
     metrics = (DOCS / "metrics.md").read_text()
     named = set(re.findall(r"`((?:purser|gpu_operator)_[a-z]+_[a-z_]+)`", PAGE))
-    assert len(named) > 10
+    assert len(named) > 3
     assert {name for name in named if f"`{name}`" not in metrics} == set()
 
 
