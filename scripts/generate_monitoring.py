@@ -266,9 +266,8 @@ DASHBOARDS = (
             Panel(
                 "GPUs that are not well",
                 [
-                    ('purser_device_healthy{node=~"$node"} == 0', "{{node}} {{uuid}} {{reason}}"),
-                    ('purser_device_degraded{node=~"$node"} == 1', "{{node}} {{uuid}} {{reason}}"),
-                    ('sum(purser_device_healthy{node=~"$node"} == bool 0)', "unhealthy"),
+                    ('sum by (node) (purser_device_healthy{node=~"$node"} == bool 0)', "{{node}} unhealthy"),
+                    ('sum by (node) (purser_device_degraded{node=~"$node"}) or vector(0)', "{{node}} degraded"),
                 ],
             ),
         ),
