@@ -19,6 +19,7 @@ from purser.cli import (
     lab,
     mig_worker,
     operator,
+    report,
     scheduler,
     simulate,
     version,
@@ -46,6 +47,7 @@ app.add_typer(operator.app, name="operator")
 app.add_typer(get.app, name="get")
 app.add_typer(cordon.cordon_app, name="cordon")
 app.add_typer(cordon.uncordon_app, name="uncordon")
+app.add_typer(report.app, name="report")
 app.add_typer(webhook.app, name="webhook")
 app.add_typer(conformance.app, name="conformance")
 app.command("clean-up", help=clean_up.HELP)(clean_up.clean_up)

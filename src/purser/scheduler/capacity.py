@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from prometheus_client import CollectorRegistry, Gauge
 
-from purser.core.fleet.totals import Totals, fewer_namespaces
+from purser.core.fleet.totals import GpuUse, Totals, fewer_namespaces
 from purser.core.model import WHOLE_PERCENT
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.extender import KubeExtender
@@ -77,10 +77,10 @@ class CapacityMetrics:
     ) -> None:
         """What was counted, in place of what was."""
         self.clear()
-        for (model, state), count in totals.gpus.items():
-            self._gpus.labels(model, state.value).set(count)
         for model, mib in totals.memory_mib.items():
             self._memory.labels(model).set(mib * _MIB)
+            for state in GpuUse:  # those that there are none of, too: a series that ends is looked up for minutes
+                self._gpus.labels(model, state.value).set(totals.gpus[model, state])
         kept = _largest(totals.granted_memory_mib, pending)
         for (namespace, model), mib in fewer_namespaces(totals.granted_memory_mib, kept).items():
             self._granted_memory.labels(namespace, model).set(mib * _MIB)

@@ -1,0 +1,135 @@
+"""`purser report usage`: GPU-hours by namespace."""
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from purser.cli.output import MISUSED, Column, DocumentFormat, Output, dump, fail, show
+
+if TYPE_CHECKING:
+    from purser.usage import UsageReport
+
+_HELP = """What GPUs were used for, out of the metrics that a Prometheus has kept.
+
+Example: purser report usage --since 7d --prometheus http://prometheus.monitoring:9090
+"""
+
+USAGE_HELP = """GPU-hours by namespace: granted, used, busy. With what was not granted they add up to those of all GPUs.
+
+A share counts by the part of the GPU's memory that it holds. Used is the part that the pods' processes had of it, busy
+the compute that they used. Needs Purser's metrics as the chart's PodMonitor has them scraped.
+
+Exit code: 0 it is shown; 1 Prometheus did not answer, or has no metrics of that time; 2 wrong usage.
+
+\b
+Examples:
+  purser report usage --since 7d --prometheus http://prometheus.monitoring:9090
+  purser report usage --since 30d -o json
+"""
+
+app = typer.Typer(name="report", help=_HELP, no_args_is_help=True, rich_markup_mode=None)
+
+_UNITS_S = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_MAX_SINCE_S = 366 * 86400
+
+
+class _Sum(StrEnum):
+    """Rows below the namespaces."""
+
+    NOT_GRANTED = "(not granted)"
+    FOREIGN = "(foreign processes)"
+    TOTAL = "(total)"
+
+
+@app.callback()
+def group() -> None:
+    """Has a group of one command stay a group."""
+
+
+@app.command("usage", help=USAGE_HELP)
+def usage(
+    since: Annotated[str, typer.Option(help="How far back: 30m, 12h, 7d, 4w.")] = "7d",
+    prometheus: Annotated[
+        str, typer.Option(help="URL of the Prometheus.", envvar="PROMETHEUS_URL")
+    ] = "http://localhost:9090",
+    token_file: Annotated[Path | None, typer.Option(help="File with a bearer token for it.")] = None,
+    selector: Annotated[
+        str, typer.Option(help='Matchers of this cluster\'s series, where there are several: cluster="a".')
+    ] = "",
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it.")] = Output.TABLE,
+) -> None:
+    """Print the report."""
+    import asyncio
+    import time
+
+    from purser.usage import Prometheus, PrometheusError, UsageReport, read_usage
+
+    seconds = _seconds(since)
+    token = _token(token_file)
+    if not prometheus.startswith(("http://", "https://")):
+        fail(f"--prometheus is {prometheus}: give a URL, as http://prometheus.monitoring:9090", MISUSED)
+
+    async def ask() -> UsageReport:
+        async with Prometheus(prometheus, token=token) as server:
+            return await read_usage(server, seconds, time.time(), selector)
+
+    try:
+        report = asyncio.run(ask())
+    except PrometheusError as error:
+        fail(str(error))
+    if not report.covered_s:
+        fail(f"{prometheus} has no metric purser_cluster_gpus of the last {since}: does it scrape Purser's scheduler?")
+    _print(report, output)
+
+
+def _print(report: "UsageReport", output: Output) -> None:
+    import sys
+
+    import msgspec
+
+    from purser.usage import NamespaceUsage
+
+    if output in (Output.JSON, Output.YAML):
+        dump({**msgspec.to_builtins(report), "not_granted": report.not_granted}, DocumentFormat(output.value))
+        return
+    rows = list(report.namespaces)
+    used, busy = (sum(getattr(each, name) for each in rows) for name in ("used", "busy"))
+    rows.append(NamespaceUsage(_Sum.NOT_GRANTED, report.not_granted, 0.0, 0.0))
+    rows.append(NamespaceUsage(_Sum.FOREIGN, 0.0, report.foreign, 0.0))
+    rows.append(NamespaceUsage(_Sum.TOTAL, report.total, used + report.foreign, busy))
+    columns: list[Column[NamespaceUsage]] = [
+        Column("NAMESPACE", lambda each: each.namespace),
+        Column("GRANTED GPU-HOURS", lambda each: f"{each.granted:.2f}"),
+        Column("USED GPU-HOURS", lambda each: f"{each.used:.2f}"),
+        Column("BUSY GPU-HOURS", lambda each: f"{each.busy:.2f}"),
+        Column("GRANTED %", lambda each: f"{100 * each.granted / report.total:.1f}" if report.total else "", wide=True),
+        Column("USED OF GRANTED %", lambda each: _of(each.used, each.granted), wide=True),
+    ]
+    if report.covered_s < 0.99 * report.since_s:
+        covered = f"{100 * report.covered_s / report.since_s:.0f} %"
+        print(f"purser: there are metrics of {covered} of that time: hours are those of it", file=sys.stderr)
+    show(rows, columns, output, empty="", document=lambda each: {})
+
+
+def _of(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f}" if whole else ""
+
+
+def _seconds(since: str) -> float:
+    found = re.fullmatch(r"([1-9][0-9]{0,6})([mhdw])", since)
+    seconds = int(found[1]) * _UNITS_S[found[2]] if found else 0
+    if not 0 < seconds <= _MAX_SINCE_S:
+        fail(f"--since is {since}: give a number of m, h, d or w, up to a year, as 7d", MISUSED)
+    return float(seconds)
+
+
+def _token(file: Path | None) -> str:
+    if file is None:
+        return ""
+    try:
+        return file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        fail(f"--token-file {file}: {error}", MISUSED)

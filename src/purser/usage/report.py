@@ -1,0 +1,110 @@
+"""GPU-hours by namespace, which add up to those that the GPUs were there.
+
+A GPU that is there for an hour is one GPU-hour. A share is the part of the GPU's memory that it holds: nobody else can
+have that meanwhile, whatever is done with it. Everything is taken at the same times, so that what is granted and what
+is not is what there was.
+"""
+
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from purser.usage.prometheus import Prometheus
+
+MAX_STEPS = 2000
+"""Times at which is looked: more cost Prometheus more than they tell."""
+
+LEAST_STEP_S = 60
+
+_HOUR_S = 3600
+
+_GPUS = "max by (model, state) (purser_cluster_gpus{selector})"
+_GPUS_OF_MODEL = f"sum by (model) ({_GPUS})"
+_GRANTED = (
+    "sum by (namespace) (max by (namespace, model) (purser_cluster_granted_memory_bytes{selector})"
+    f" * on (model) group_left () {_GPUS_OF_MODEL}"
+    " / on (model) group_left () max by (model) (purser_cluster_memory_bytes{selector}))"
+)
+_MEMORY = "max by (node, uuid) (purser_device_memory_bytes{selector})"
+_EACH = "max by (node, uuid, namespace, pod, container)"
+_USED = (
+    f"sum by (namespace) ({_EACH} (purser_container_memory_used_bytes{{selector}})"
+    f" / on (node, uuid) group_left () {_MEMORY})"
+)
+_BUSY = f"sum by (namespace) ({_EACH} (purser_container_utilisation_ratio{{selector}}))"
+_FOREIGN = (
+    'sum(max by (node, uuid) (purser_device_memory_owner_bytes{{owner="foreign"{more}}})'
+    f" / on (node, uuid) {_MEMORY})"
+)
+
+
+class NamespaceUsage(msgspec.Struct, frozen=True):
+    """One namespace's GPU-hours."""
+
+    namespace: str
+    granted: float
+    """By part of the GPU's memory."""
+    used: float
+    """The part of the GPU's memory that its processes had."""
+    busy: float
+    """Of compute that its processes used."""
+
+
+class UsageReport(msgspec.Struct, frozen=True):
+    """GPU-hours of a time."""
+
+    since_s: float
+    """How long it is, in seconds, up to the end."""
+    covered_s: float
+    """For how much of it there are metrics."""
+    total: float
+    """All GPUs while they were there, healthy or not."""
+    foreign: float
+    """The part of GPUs' memory that processes of no pod had."""
+    namespaces: tuple[NamespaceUsage, ...]
+    """Those that were granted or used anything, most first."""
+
+    @property
+    def granted(self) -> float:
+        """By all namespaces."""
+        return math.fsum(each.granted for each in self.namespaces)
+
+    @property
+    def not_granted(self) -> float:
+        """What nobody was granted: with what was it is the total."""
+        return self.total - self.granted
+
+
+async def read_usage(prometheus: Prometheus, since_s: float, end_s: float, selector: str = "") -> UsageReport:
+    """The usage of the ``since_s`` seconds up to a unix time. ``selector``: label matchers of this cluster's series
+    where the Prometheus has several clusters', as ``cluster="a"``. Raises `PrometheusError`."""
+    step_s = max(LEAST_STEP_S, math.ceil(since_s / MAX_STEPS / LEAST_STEP_S) * LEAST_STEP_S)
+    hours = step_s / _HOUR_S
+
+    async def over_time(function: str, expression: str) -> dict[str, float]:
+        only, more = (f"{{{selector}}}", f", {selector}") if selector else ("", "")
+        query = f"{function}(({expression.format(selector=only, more=more)})[{round(since_s)}s:{step_s}s])"
+        return _by_namespace(await prometheus.ask(query, end_s))
+
+    total = await over_time("sum_over_time", f"sum({_GPUS})")
+    steps = await over_time("count_over_time", f"sum({_GPUS})")
+    granted = await over_time("sum_over_time", _GRANTED)
+    used = await over_time("sum_over_time", _USED)
+    busy = await over_time("sum_over_time", _BUSY)
+    foreign = await over_time("sum_over_time", _FOREIGN)
+    namespaces = (
+        NamespaceUsage(name, *(hours * amounts.get(name, 0.0) for amounts in (granted, used, busy)))
+        for name in sorted(granted.keys() | used.keys() | busy.keys())
+    )
+    return UsageReport(
+        since_s=since_s,
+        covered_s=min(since_s, step_s * sum(steps.values())),
+        total=hours * sum(total.values()),
+        foreign=hours * sum(foreign.values()),
+        namespaces=tuple(sorted(namespaces, key=lambda each: -each.granted)),
+    )
+
+
+def _by_namespace(answer: list[tuple[Mapping[str, str], float]]) -> dict[str, float]:
+    return {labels.get("namespace", ""): value for labels, value in answer if math.isfinite(value)}

@@ -1,0 +1,97 @@
+"""GPU-hours out of a real Prometheus, of a history that is known."""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from purser.lab.controlplane.process import Process, answers_ok
+from purser.lab.ports import free_ports
+from purser.usage import Prometheus, read_usage
+
+from .kubernetes import RealCluster
+from .neighbours import program
+from .purser_processes import LOOPBACK
+
+GIB = 2**30
+MINUTES = 180
+T4, A100 = 16 * GIB, 80 * GIB
+
+
+def history(end_s: int) -> Iterator[str]:
+    """Three hours up to then, a sample each 30 s: two T4 and one A100, told of by two replicas in turn.
+    ``a`` has half a T4 all the time and uses half of that; ``b`` the A100 in the last hour, which it keeps busy."""
+    told: dict[str, list[tuple[str, float]]] = {}
+    for second in range(end_s - MINUTES * 60, end_s, 30):
+        left = end_s - second
+        leader = "one" if left > 5000 else "two"
+        last_hour = left <= 3600
+
+        def say(name: str, labels: str, value: float, at: int = second) -> None:
+            told.setdefault(name, []).append((f"{name}{{{labels}}} {value} {at}", at))
+
+        at = f'instance="{leader}"'
+        say("purser_cluster_gpus", f'{at},model="T4",state="shared"', 1)
+        say("purser_cluster_gpus", f'{at},model="T4",state="idle"', 1)
+        say("purser_cluster_gpus", f'{at},model="A100",state="full"', int(last_hour))
+        say("purser_cluster_gpus", f'{at},model="A100",state="idle"', int(not last_hour))
+        say("purser_cluster_memory_bytes", f'{at},model="T4"', 2 * T4)
+        say("purser_cluster_memory_bytes", f'{at},model="A100"', A100)
+        say("purser_cluster_granted_memory_bytes", f'{at},namespace="a",model="T4"', T4 / 2)
+        say("purser_device_memory_bytes", 'node="n",uuid="T-0"', T4)
+        say("purser_device_memory_bytes", 'node="n",uuid="A-0"', A100)
+        own = 'node="n",uuid="T-0",namespace="a",pod="p",container="c"'
+        say("purser_container_memory_used_bytes", own, T4 / 4)
+        say("purser_device_memory_owner_bytes", 'node="n",uuid="T-0",owner="foreign"', T4 / 8)
+        if last_hour:
+            say("purser_cluster_granted_memory_bytes", f'{at},namespace="b",model="A100"', A100)
+            busy = 'node="n",uuid="A-0",namespace="b",pod="p",container="c"'
+            say("purser_container_utilisation_ratio", busy, 1)
+            say("purser_container_memory_used_bytes", busy, A100)
+    for name, samples in told.items():
+        yield f"# TYPE {name} gauge"
+        yield from (text for text, _ in sorted(samples))
+    yield "# EOF"
+
+
+@pytest.fixture
+def prometheus(cluster: RealCluster, tmp_path: Path) -> Iterator[tuple[str, int]]:
+    """Its URL, and the end of its history."""
+    end_s = int(time.time()) // 7200 * 7200 - 7200  # blocks are of two hours; nothing is told of after that
+    text = tmp_path / "history.txt"
+    text.write_text("\n".join(history(end_s)) + "\n")
+    data = tmp_path / "data"
+    made = [program(cluster, "promtool"), "tsdb", "create-blocks-from", "openmetrics", str(text), str(data)]
+    done = subprocess.run(made, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    config = tmp_path / "prometheus.yaml"
+    config.write_text("scrape_configs: []\n")
+    [port] = free_ports(1)
+    argv = [
+        program(cluster, "prometheus"),
+        f"--config.file={config}",
+        f"--storage.tsdb.path={data}",
+        f"--web.listen-address={LOOPBACK}:{port}",
+    ]
+    process = Process("prometheus-usage", argv, cluster.logs)
+    process.start()
+    process.wait_ready(lambda: answers_ok(f"http://{LOOPBACK}:{port}/-/ready"))
+    yield f"http://{LOOPBACK}:{port}", end_s
+    process.stop()
+
+
+async def test_gpu_hours_are_those_of_the_history_and_add_up(prometheus: tuple[str, int]) -> None:
+    url, end_s = prometheus
+    async with Prometheus(url) as server:
+        found = await read_usage(server, MINUTES * 60, end_s)
+        of_nothing = await read_usage(server, 3600, end_s, 'cluster="other"')
+    hours = {each.namespace: (each.granted, each.used, each.busy) for each in found.namespaces}
+    assert found.total == pytest.approx(9, rel=0.03)
+    assert found.granted + found.not_granted == pytest.approx(found.total)
+    assert hours["a"] == pytest.approx((1.5, 0.75, 0), rel=0.03, abs=0.01)
+    assert hours["b"] == pytest.approx((1, 1, 1), rel=0.03)
+    assert found.foreign == pytest.approx(3 / 8, rel=0.03)
+    assert found.covered_s == pytest.approx(MINUTES * 60, rel=0.03)
+    assert (of_nothing.total, of_nothing.covered_s, of_nothing.namespaces) == (0, 0, ())

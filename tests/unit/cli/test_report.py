@@ -1,0 +1,92 @@
+"""`purser report usage` against what speaks Prometheus' API; a real one is asked in tests/cluster/test_usage.py."""
+
+import json
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+from tests.unit.cli.typed import beside, here
+
+
+@asynccontextmanager
+async def prometheus(answer):
+    """Its URL; ``answer`` makes of an expression the samples, or the whole body as text."""
+    asked = []
+
+    async def query(request):
+        form = await request.post()
+        asked.append((form["query"], request.headers.get("Authorization")))
+        found = answer(form["query"])
+        if isinstance(found, str):
+            return web.Response(text=found, status=500)
+        result = [{"metric": labels, "value": [1.0, str(value)]} for labels, value in found]
+        return web.json_response({"status": "success", "data": {"resultType": "vector", "result": result}})
+
+    app = web.Application()
+    app.router.add_post("/prefix/api/v1/query", query)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/prefix", asked
+    finally:
+        await runner.cleanup()
+
+
+def two_gpus_for_an_hour(query):
+    """A has one of them, and uses a quarter of it; 60 steps of a minute."""
+    a = {"namespace": "a"}
+    if query.startswith("count_over_time"):
+        return [({}, 60)]
+    if "granted_memory" in query:
+        return [(a, 60.0)]
+    if "container_memory_used" in query:
+        return [(a, 15.0)]
+    if "container_utilisation" in query:
+        return [(a, 30.0), ({"namespace": "b"}, "NaN")]
+    return [({}, 6.0)] if "foreign" in query else [({}, 120.0)]
+
+
+async def test_namespaces_and_what_nobody_was_granted_are_all_gpu_hours(tmp_path):
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    async with prometheus(two_gpus_for_an_hour) as (url, asked):
+        words = ("report", "usage", "--since=1h", f"--prometheus={url}")
+        code, out, err = await beside(*words, f"--token-file={token}", "-o", "json", '--selector=cluster="x"')
+        assert (code, err) == (0, "")
+        report = json.loads(out)
+        assert report["namespaces"] == [{"namespace": "a", "granted": 1.0, "used": 0.25, "busy": 0.5}]
+        assert (report["total"], report["not_granted"], report["foreign"]) == (2.0, 1.0, 0.1)
+        assert all('cluster="x"' in query and login == "Bearer secret" for query, login in asked)
+        code, out, _ = await beside(*words, "-o", "wide")
+        assert [line.split()[0:2] for line in out.splitlines()[1:]] == [
+            ["a", "1.00"],
+            ["(not", "granted)"],
+            ["(foreign", "processes)"],
+            ["(total)", "2.00"],
+        ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (lambda query: [], "has no metric purser_cluster_gpus of the last 7d"),
+        (lambda query: '{"status": "error", "error": "too many samples"}', "too many samples"),
+        (lambda query: "<html>", "is no Prometheus (status 500)"),
+        (lambda query: '{"data": {"result": [{"metric": {}, "value": [1, "x"]}]}, "status": "success"}', "convert"),
+        (lambda query: "[" * 10_000, "is no Prometheus"),
+    ],
+    ids=["no metrics", "refused", "something else", "no number", "deep"],
+)
+async def test_what_is_no_answer_is_told_in_one_line(answer, says):
+    async with prometheus(answer) as (url, _):
+        code, out, err = await beside("report", "usage", f"--prometheus={url}")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert says in err
+
+
+def test_nobody_there_and_wrong_usage():
+    code, _, err = here("report", "usage", "--prometheus=http://127.0.0.1:1")
+    assert (code, "does not answer" in err) == (1, True)
+    for words in (("--since=never",), ("--since=400d",), ("--prometheus=here",), ("--token-file=/nowhere",)):
+        assert here("report", "usage", *words)[0] == 2, words
