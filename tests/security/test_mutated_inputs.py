@@ -25,6 +25,7 @@ from purser.adapters.pods import pod_spec
 from purser.agent.book import AgentCheckpoint, AgentCheckpointError, Book, BookedContainer, BookedPod, read_checkpoint
 from purser.agent.plugin_file import read_plugin_file
 from purser.core.decoding import UnreadableError
+from purser.core.device.gpus import NodeGpu
 from purser.core.dialects import DialectError, asks_for_devices, defaults, hami_codec, parse, restored
 from purser.core.features.values import LabelTrouble
 from purser.core.features.vgpu import vgpu_host
@@ -66,7 +67,6 @@ from purser.core.node.mig_messages import MigRequest, MigResult, decode_request,
 from purser.core.placement.shape import lead_shape
 from purser.core.sharing import (
     MigStrategy,
-    NodeGpu,
     SharingError,
     advertised,
     discovery_settings,
@@ -288,7 +288,11 @@ def shared_by(data: bytes) -> None:
     unlike_upstream(file)
     discovery_settings(file)
     plugin_settings(file)
-    advertised([NodeGpu("g0", 0, "NVIDIA T4", 16), NodeGpu("g1", 1, "NVIDIA A100", 40)], file, MigStrategy.NONE)
+    gpus = [
+        NodeGpu(uuid="g0", index=0, model="NVIDIA T4", memory_mib=16),
+        NodeGpu(uuid="g1", index=1, model="NVIDIA A100", memory_mib=40),
+    ]
+    advertised(gpus, file, MigStrategy.NONE)
 
 
 def book(folder: Path) -> Callable[[bytes], None]:

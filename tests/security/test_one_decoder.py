@@ -29,8 +29,10 @@ OWN = {
     "lab/apiserver/jsonio.py",
     "lab/apiserver/protobuf.py",
     "lab/apiserver/schema.py",
+    "lab/driver/files.py",
     "lab/driver/node.py",
     "lab/driver/python_nvml.py",
+    "lab/driver/statefile.py",
     "lab/kubelet/admission.py",
     "lab/kubelet/runtime.py",
 }
