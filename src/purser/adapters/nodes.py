@@ -7,7 +7,7 @@ import msgspec
 from purser.core.decoding import JsonReader, UnreadableError, brief
 from purser.core.device.ids import MAX_SLOTS
 from purser.core.device.resources import is_gpu_resource
-from purser.core.fleet.room import MANY, NodeRoom
+from purser.core.fleet.free_resources import MANY, FreeResources
 from purser.core.kubelet.masks import MAX_NUMA_NODE
 from purser.core.kubernetes.quantities import quantity_ceil, quantity_mib, quantity_milli
 from purser.core.model import Enforcement, NodeInventory
@@ -39,10 +39,10 @@ def inventory_of(node: Node) -> NodeInventory | None:
     return msgspec.structs.replace(_of_devices(inventory), cordoned=cordoned_gpus(node.metadata.annotations))
 
 
-def allocatable(node: Node) -> NodeRoom:
+def allocatable(node: Node) -> FreeResources:
     """What a node has for pods; what it does not name is not limited. Raises `QuantityError`."""
     amounts = node.status.allocatable
-    return NodeRoom(
+    return FreeResources(
         _at_most_many(quantity_milli(amounts["cpu"])) if "cpu" in amounts else MANY,
         _at_most_many(quantity_mib(amounts["memory"])) if "memory" in amounts else MANY,
         _at_most_many(quantity_ceil(amounts["pods"])) if "pods" in amounts else MANY,

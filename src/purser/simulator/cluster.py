@@ -62,12 +62,12 @@ def _node_facts(node: Node, others: list[EffectiveRequests], notes: list[str]) -
         if inventory is None:
             notes.append(f"node {name} is left out: it has no inventory")
             return None
-        room = allocatable(node).less(sum(others, EffectiveRequests()), len(others))
+        free = allocatable(node).less(sum(others, EffectiveRequests()), len(others))
     except (InventoryError, QuantityError) as error:
         notes.append(f"node {name} is left out: {error}")
         return None
     state = node_state(inventory, {})
-    return node_facts(state, room, links=links_of(state))
+    return node_facts(state, free, links=links_of(state))
 
 
 def _sim_pod(pod: Pod, notes: list[str]) -> SimPod | None:

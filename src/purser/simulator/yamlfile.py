@@ -20,7 +20,7 @@ import yaml
 
 from purser.core.fleet.arrays import WHOLE_MILLI
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
-from purser.core.fleet.room import MANY
+from purser.core.fleet.free_resources import MANY
 from purser.core.kubernetes.quantities import QuantityError, quantity_mib, quantity_milli
 from purser.core.placement.shape import PodShape
 from purser.simulator.files import read_text

@@ -7,7 +7,7 @@ scales requests before they reach the kernel, so it has no counterpart here.
 import pytest
 
 from purser.core.fleet import node_state
-from purser.core.grant.quota import Demand, Room, grant_demand, room, strictest
+from purser.core.grant.quota import Demand, QuotaLimits, grant_demand, remaining, strictest
 from purser.core.model import (
     ContainerGrant,
     ContainerKind,
@@ -23,10 +23,10 @@ from purser.core.placement import Placement, place
 
 APP, INIT = ContainerKind.APP, ContainerKind.INIT
 CARDS = tuple(Device(f"dev-{i}", i, "NVIDIA", 8192, slots=10) for i in range(3))
-LIMIT = Room(memory_mib=2048)
+LIMIT = QuotaLimits(memory_mib=2048)
 
 
-def fits(*containers: tuple[ContainerKind, int, int], left: Room = LIMIT) -> bool:
+def fits(*containers: tuple[ContainerKind, int, int], left: QuotaLimits = LIMIT) -> bool:
     """Containers as (kind, how many cards, memory of each)."""
     parts = tuple(
         ContainerRequest(f"c{i}", kind, DeviceRequest(count, memory_mib=memory))
@@ -59,21 +59,21 @@ def test_a_pod_against_its_namespace_limit(containers: list[tuple[ContainerKind,
 @pytest.mark.parametrize(
     ("hard", "used", "asked", "expected"),
     [
-        (Room(2000, 400), Demand(1000, 200), Demand(500, 100), True),
-        (Room(2000, 400), Demand(1000, 200), Demand(1500, 0), False),
-        (Room(2000, 400), Demand(1000, 200), Demand(0, 300), False),
-        (Room(), Demand(1000, 200), Demand(99999, 99999), True),
-        (Room(memory_mib=0), Demand(), Demand(500), False),
+        (QuotaLimits(2000, 400), Demand(1000, 200), Demand(500, 100), True),
+        (QuotaLimits(2000, 400), Demand(1000, 200), Demand(1500, 0), False),
+        (QuotaLimits(2000, 400), Demand(1000, 200), Demand(0, 300), False),
+        (QuotaLimits(), Demand(1000, 200), Demand(99999, 99999), True),
+        (QuotaLimits(memory_mib=0), Demand(), Demand(500), False),
     ],
     ids=["within both", "too much memory", "too much compute", "a namespace without quota", "an explicit 0 blocks"],
 )
-def test_what_a_quota_leaves(hard: Room, used: Demand, asked: Demand, expected: bool) -> None:
-    assert room(hard, used).holds(asked) is expected
+def test_what_a_quota_leaves(hard: QuotaLimits, used: Demand, asked: Demand, expected: bool) -> None:
+    assert remaining(hard, used).holds(asked) is expected
 
 
 def test_several_quotas_of_a_namespace_all_hold() -> None:
     """Better than HAMi, where the quota that was written last wins."""
-    assert strictest([Room(2000, None), Room(1000, 300)]) == Room(1000, 300)
+    assert strictest([QuotaLimits(2000, None), QuotaLimits(1000, 300)]) == QuotaLimits(1000, 300)
 
 
 def test_a_grant_uses_its_peak() -> None:

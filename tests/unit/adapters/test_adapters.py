@@ -3,7 +3,7 @@ import pytest
 
 from purser.adapters.nodes import InventoryError, allocatable, inventory_of
 from purser.adapters.pods import grant_state, pod_spec
-from purser.core.fleet.room import MANY, NodeRoom
+from purser.core.fleet.free_resources import MANY, FreeResources
 from purser.core.kubernetes.quantities import QuantityError
 from purser.core.model import ContainerKind, Device, GrantState, NodeInventory
 from purser.kube.codec import codec_of
@@ -147,8 +147,8 @@ def node_with(**amounts):
 
 
 def test_what_a_node_has_for_pods_is_read_and_what_it_does_not_name_is_not_limited():
-    assert allocatable(node_with(cpu="3920m", memory="64Gi", pods=110)) == NodeRoom(3920, 65536, 110)
-    assert allocatable(node_with(pods="10")) == NodeRoom(MANY, MANY, 10)
+    assert allocatable(node_with(cpu="3920m", memory="64Gi", pods=110)) == FreeResources(3920, 65536, 110)
+    assert allocatable(node_with(pods="10")) == FreeResources(MANY, MANY, 10)
 
 
 def test_an_amount_that_is_no_quantity_is_an_error():

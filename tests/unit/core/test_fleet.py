@@ -3,7 +3,7 @@
 import msgspec
 from tests.unit.core.fleet.reader import Reader
 
-from purser.core.fleet import Fleet, NodeRoom
+from purser.core.fleet import Fleet, FreeResources
 from purser.core.kubelet.pod import KubeletPod
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, Link, NodeInventory, PcieLevel
 
@@ -130,14 +130,14 @@ def test_a_node_without_some_pods_is_what_it_would_be_after_preemption() -> None
 
 
 def test_what_is_free_beside_gpus_is_remembered_with_and_without_inventory() -> None:
-    fleet, room = Fleet(), NodeRoom(1000, 2000, 3)
-    fleet.set_room("n", room)
+    fleet, room = Fleet(), FreeResources(1000, 2000, 3)
+    fleet.set_free_resources("n", room)
     fleet.set_inventory(inventory("n"))
-    assert (fleet.room("n"), fleet.room("unheard of")) == (room, NodeRoom())
+    assert (fleet.free_resources("n"), fleet.free_resources("unheard of")) == (room, FreeResources())
     fleet.remove_node("n")
-    assert fleet.room("n") == room
-    fleet.forget_room("n")
-    assert fleet.room("n") == NodeRoom()
+    assert fleet.free_resources("n") == room
+    fleet.forget_free_resources("n")
+    assert fleet.free_resources("n") == FreeResources()
 
 
 def test_every_reader_is_told_of_each_change_once() -> None:
@@ -147,12 +147,12 @@ def test_every_reader_is_told_of_each_change_once() -> None:
         (lambda: fleet.ledger.reserve(grant("p", "a")), {"a"}),
         (lambda: fleet.ledger.adopt(grant("q", "without inventory")), set()),
         (lambda: fleet.ledger.release("p"), {"a"}),
-        (lambda: fleet.set_room("without inventory", NodeRoom(1000)), set()),
-        (lambda: fleet.set_room("a", NodeRoom(1000)), {"a"}),
-        (lambda: fleet.set_room("a", NodeRoom(1000)), set()),
+        (lambda: fleet.set_free_resources("without inventory", FreeResources(1000)), set()),
+        (lambda: fleet.set_free_resources("a", FreeResources(1000)), {"a"}),
+        (lambda: fleet.set_free_resources("a", FreeResources(1000)), set()),
         (lambda: fleet.put_pod("a", KubeletPod("r", ())), {"a"}),
-        (lambda: fleet.forget_room("a"), {"a"}),
-        (lambda: fleet.forget_room("a"), set()),
+        (lambda: fleet.forget_free_resources("a"), {"a"}),
+        (lambda: fleet.forget_free_resources("a"), set()),
     ]
     one, other, late = Reader(fleet), Reader(fleet), Reader(fleet)
     for change, told in changes:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from purser.core.fleet.room import MANY
+from purser.core.fleet.free_resources import MANY
 from purser.core.interconnect import Topology
 from purser.core.names import GPU_RESOURCE
 

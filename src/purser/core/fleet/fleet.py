@@ -16,8 +16,8 @@ from types import MappingProxyType
 import msgspec
 
 from purser.core.fleet.facts import CORDONED, DISPUTED, UNHEALTHY
+from purser.core.fleet.free_resources import NO_LIMIT, FreeResources
 from purser.core.fleet.kubelet_snapshot import KubeletSnapshot, KubeletSnapshots, emptied
-from purser.core.fleet.room import NO_LIMIT, NodeRoom
 from purser.core.kubelet.pod import KubeletPod
 from purser.core.kubelet.report import aligns
 from purser.core.kubelet.state import KubeletNode
@@ -191,7 +191,7 @@ class Fleet:
         self._outdated: set[str] = set()
         self._classes = _Classes()
         self._hardware = _Classes()
-        self._rooms: dict[str, NodeRoom] = {}
+        self._free_resources: dict[str, FreeResources] = {}
         self._disputes: dict[str, Mapping[str, str]] = {}
         self._revisions = Revisions()
         self._ledger_as_of = 0
@@ -266,27 +266,27 @@ class Fleet:
         """The node that a pod was put on, None for one that was not."""
         return self._kubelets.node_of(uid)
 
-    def set_room(self, name: str, room: NodeRoom) -> None:
+    def set_free_resources(self, name: str, free_resources: FreeResources) -> None:
         """Take what is free of a node beside its GPUs; it is remembered for nodes without inventory as well."""
-        if self._rooms.get(name) != room:
-            self._rooms[name] = room
-            self._note_room(name)
+        if self._free_resources.get(name) != free_resources:
+            self._free_resources[name] = free_resources
+            self._note_change(name)
 
-    def forget_room(self, name: str) -> None:
+    def forget_free_resources(self, name: str) -> None:
         """Nothing is known of what a node has beside its GPUs any more."""
-        if self._rooms.pop(name, None) is not None:
-            self._note_room(name)
+        if self._free_resources.pop(name, None) is not None:
+            self._note_change(name)
 
-    def room(self, name: str) -> NodeRoom:
+    def free_resources(self, name: str) -> FreeResources:
         """What is free of a node beside its GPUs; no limits where nobody told of any."""
-        return self._rooms.get(name, NO_LIMIT)
+        return self._free_resources.get(name, NO_LIMIT)
 
-    def _note_room(self, name: str) -> None:
+    def _note_change(self, name: str) -> None:
         if name in self._nodes:
             self._revisions.changed(name)
 
     def changes_since(self, revision: int) -> Changes:
-        """The nodes whose state or room changed, or that came or went, after this revision; 0: ever."""
+        """The nodes whose state or free resources changed, or that came or went, after this revision; 0: ever."""
         self._refresh()
         return self._revisions.changes_since(revision)
 

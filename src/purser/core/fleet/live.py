@@ -10,7 +10,7 @@ from purser.core.device.ids import MAX_SLOTS
 from purser.core.fleet.arrays import FleetArrays
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.fleet.fleet import DeviceState, Fleet, NodeState
-from purser.core.fleet.room import MANY, NO_LIMIT, NodeRoom
+from purser.core.fleet.free_resources import MANY, NO_LIMIT, FreeResources
 from purser.core.interconnect import Topology, topology
 from purser.core.model import WHOLE_PERCENT, Grant, NodeInventory
 
@@ -75,7 +75,7 @@ class LiveArrays:
 
     def _put(self, node: NodeState) -> None:
         kinds = tuple(sorted(_kinds(node, self.fleet.ledger.grants(node.name)).items()))
-        facts = node_facts(node, self.fleet.room(node.name), kinds, self._links_of(node))
+        facts = node_facts(node, self.fleet.free_resources(node.name), kinds, self._links_of(node))
         row = self.arrays.put_node(facts)
         if missing := len(self.arrays.live) - len(self.is_looked_into):
             self.is_looked_into = np.pad(self.is_looked_into, (0, missing))
@@ -115,7 +115,7 @@ def _kind(grant: Grant, memory: dict[str, int]) -> int:
 
 def node_facts(
     node: NodeState,
-    room: NodeRoom = NO_LIMIT,
+    free: FreeResources = NO_LIMIT,
     kinds: tuple[tuple[int, int], ...] = (),
     links: Topology | None = None,
 ) -> FleetNodeFacts:
@@ -123,9 +123,9 @@ def node_facts(
     return FleetNodeFacts(
         node.name,
         tuple(map(gpu_facts, node.devices)),
-        _bounded(room.cpu_free_milli),
-        _bounded(room.memory_free_mib),
-        _bounded(room.pods_free),
+        _bounded(free.cpu_free_milli),
+        _bounded(free.memory_free_mib),
+        _bounded(free.pods_free),
         kinds,
         links,
     )

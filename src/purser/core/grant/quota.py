@@ -30,7 +30,7 @@ class Demand(msgspec.Struct, frozen=True):
         return Demand(max(self.memory_mib, other.memory_mib), max(self.cores_percent, other.cores_percent))
 
 
-class Room(msgspec.Struct, frozen=True):
+class QuotaLimits(msgspec.Struct, frozen=True):
     """How much a namespace may use (a quota) or may still take; None: no limit, 0: nothing is left."""
 
     memory_mib: int | None = None
@@ -41,18 +41,18 @@ class Room(msgspec.Struct, frozen=True):
         return _within(demand.memory_mib, self.memory_mib) and _within(demand.cores_percent, self.cores_percent)
 
 
-UNLIMITED = Room()
+UNLIMITED = QuotaLimits()
 
 
-def room(hard: Room, used: Demand) -> Room:
+def remaining(hard: QuotaLimits, used: Demand) -> QuotaLimits:
     """What is left of a quota; negative where more is used than the quota now allows."""
-    return Room(_left(hard.memory_mib, used.memory_mib), _left(hard.cores_percent, used.cores_percent))
+    return QuotaLimits(_left(hard.memory_mib, used.memory_mib), _left(hard.cores_percent, used.cores_percent))
 
 
-def strictest(quotas: Iterable[Room]) -> Room:
+def strictest(quotas: Iterable[QuotaLimits]) -> QuotaLimits:
     """Several quotas of one namespace as one: each holds, as the API server's own quota admission has it."""
     held = tuple(quotas)
-    return Room(_smallest(q.memory_mib for q in held), _smallest(q.cores_percent for q in held))
+    return QuotaLimits(_smallest(q.memory_mib for q in held), _smallest(q.cores_percent for q in held))
 
 
 def grant_demand(grant: Grant) -> Demand:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
 from purser.core.fleet import Fleet
-from purser.core.grant.quota import Room
+from purser.core.grant.quota import QuotaLimits
 from purser.core.kubelet.pod import KubeletPod
 from purser.core.model import PodRequest
 from purser.core.placement.place import DeviceAssignment
@@ -47,7 +47,7 @@ class VerdictCache:
         return verdicts
 
 
-def asked_shape(fleet: Fleet, request: PodRequest, policy: PolicySettings, left: Room) -> object:
+def asked_shape(fleet: Fleet, request: PodRequest, policy: PolicySettings, left: QuotaLimits) -> object:
     """All that a verdict depends on beside the node's state."""
     shape = (request.containers, policy.gpu_policy(request), request.weights, left)
     if not fleet.has_kubelets:

@@ -18,7 +18,7 @@ import numpy as np
 from purser.core.fleet import Fleet
 from purser.core.fleet.arrays import Rows
 from purser.core.fleet.live import LiveArrays
-from purser.core.grant.quota import UNLIMITED, Demand, Room
+from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits
 from purser.core.ledger import Usage
 from purser.core.model import DeviceRequest, GpuPolicy, Grant, PodRequest
 from purser.core.placement.by_class import Verdict, VerdictCache, asked_shape
@@ -66,7 +66,7 @@ class _Question:
     names: list[str]
     rows: Rows
     """Of the arrays; -1 for a node without inventory."""
-    left: Room
+    left: QuotaLimits
     fits: Bools
     refusals: dict[str, Refusal]
 
@@ -101,7 +101,7 @@ class Evaluator:
             yield self._fragments.causes(self._live.arrays, rows[start : start + nodes_at_once])
 
     def evaluate(
-        self, request: PodRequest, names: Sequence[str], left: Room = UNLIMITED, own: Grant | None = None
+        self, request: PodRequest, names: Sequence[str], left: QuotaLimits = UNLIMITED, own: Grant | None = None
     ) -> Evaluation:
         """The verdict on every named node. ``left`` is what the namespace's quota leaves; ``own`` is what the pod holds
         already, which must not stand in its way.
@@ -111,14 +111,14 @@ class Evaluator:
         fits = found.names if found.fits.all() else list(compress(found.names, found.fits.tolist()))
         return Evaluation(fits, scores, found.refusals)
 
-    def has_room(
-        self, request: PodRequest, names: Sequence[str], left: Room = UNLIMITED, own: Grant | None = None
+    def fits_any(
+        self, request: PodRequest, names: Sequence[str], left: QuotaLimits = UNLIMITED, own: Grant | None = None
     ) -> bool:
         """Whether any of these nodes fits; see `evaluate`."""
         return bool(self._answered(request, names, left, own).fits.any())
 
     def place(
-        self, name: str, request: PodRequest, left: Room = UNLIMITED, held: Mapping[str, Usage] = NOTHING_HELD
+        self, name: str, request: PodRequest, left: QuotaLimits = UNLIMITED, held: Mapping[str, Usage] = NOTHING_HELD
     ) -> Placement | Refusal:
         """Where the pod would go on a node: the devices that the policy likes best. ``held`` is what is kept of its
         devices for others, beside what is taken of them."""
@@ -147,7 +147,7 @@ class Evaluator:
         is_predicted = found.fits[0] and found.takes[gpus, 0].all()
         return self._table(request).policy.why(found, tuple(gpus)) if is_predicted else ""
 
-    def _answered(self, request: PodRequest, names: Sequence[str], left: Room, own: Grant | None) -> _Question:
+    def _answered(self, request: PodRequest, names: Sequence[str], left: QuotaLimits, own: Grant | None) -> _Question:
         self._live.refresh()
         asked = list(names)
         rows = self._live.rows(asked)
@@ -260,7 +260,7 @@ def _ask(question: _Question, devices: DeviceRequest, idle_only: bool) -> Verdic
     return VerdictKey(container_shape(devices, request), idle_only, quota, devices.uuids_allowed, devices.uuids_denied)
 
 
-def _quota(devices: DeviceRequest, left: Room) -> Quota:
+def _quota(devices: DeviceRequest, left: QuotaLimits) -> Quota:
     """How much of it the quota holds."""
     if left == UNLIMITED:
         return Quota.ALL

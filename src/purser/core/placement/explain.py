@@ -14,7 +14,7 @@ import msgspec
 from purser.core.decoding import brief
 from purser.core.device.modes import mode_words
 from purser.core.fleet import DeviceState, Fleet, rule
-from purser.core.grant.quota import Demand, Room, request_demand
+from purser.core.grant.quota import Demand, QuotaLimits, request_demand
 from purser.core.model import DeviceRequest, Enforcement, PodRequest
 from purser.core.placement.reasons import Reason, Refusal, tally
 
@@ -80,7 +80,7 @@ def explain(
     return f"node(s) had no suitable GPU: {lead}{'; '.join(clauses)}"
 
 
-def demand_over_quota(refusals: Mapping[str, Refusal], request: PodRequest, fleet: Fleet, left: Room) -> Demand:
+def demand_over_quota(refusals: Mapping[str, Refusal], request: PodRequest, fleet: Fleet, left: QuotaLimits) -> Demand:
     """What the pod would use of its namespace's quota, where that was an obstacle: ``left`` does not hold it.
 
     Of memory in percent (of a whole GPU, too) as much as on the smallest GPU that is too large for what is left, among

@@ -17,7 +17,7 @@ from purser.core.fleet.arrays import Model
 from purser.core.fleet.facts import DISPUTED
 from purser.core.fleet.kubelet_snapshot import emptied
 from purser.core.grant.enforcement import enforcement_of
-from purser.core.grant.quota import UNLIMITED, Demand, Room, room
+from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, remaining
 from purser.core.interconnect import Topology, topology
 from purser.core.ledger import UNUSED, Usage
 from purser.core.model import (
@@ -72,7 +72,7 @@ def place(
     node: NodeState,
     request: PodRequest,
     policy: PolicySettings = DEFAULT_POLICIES,
-    left: Room = UNLIMITED,
+    left: QuotaLimits = UNLIMITED,
     preference: Preference | None = None,
 ) -> Placement | Refusal:
     """Where a pod would go on a node. ``left`` is what its namespace's quota leaves."""
@@ -111,7 +111,7 @@ def decide(
     node: NodeState,
     request: PodRequest,
     policy: PolicySettings,
-    left: Room = UNLIMITED,
+    left: QuotaLimits = UNLIMITED,
     preference: Preference | None = None,
 ) -> DeviceAssignment | Refusal:
     """The verdict on a node's state; a refusal also tells whether an empty node would have taken the pod."""
@@ -129,7 +129,7 @@ def _is_used(node: NodeState) -> bool:
 
 
 def _decide(
-    node: NodeState, request: PodRequest, policy: PolicySettings, left: Room, preference: Preference | None
+    node: NodeState, request: PodRequest, policy: PolicySettings, left: QuotaLimits, preference: Preference | None
 ) -> DeviceAssignment | Refusal:
     def choose(narrowed: PodRequest) -> DeviceAssignment | Refusal:
         return _choose(node, narrowed, policy, left, preference)
@@ -153,7 +153,7 @@ def _uuids(part: ContainerGrant) -> tuple[str, ...]:
 
 
 def _choose(
-    node: NodeState, request: PodRequest, policy: PolicySettings, left: Room, preference: Preference | None
+    node: NodeState, request: PodRequest, policy: PolicySettings, left: QuotaLimits, preference: Preference | None
 ) -> DeviceAssignment | Refusal:
     if not node.devices:
         return Refusal(((Reason.NO_DEVICES, 1),), container=request.containers[0].name if request.containers else "")
@@ -203,7 +203,7 @@ class _Pod:
         devices: tuple[DeviceState, ...],
         request: PodRequest,
         words: tuple[GpuPolicy, ...],
-        left: Room,
+        left: QuotaLimits,
         preference: Preference | None,
     ) -> None:
         self._at = tuple(_candidates(devices, request))
@@ -289,7 +289,7 @@ class _Pod:
             taken = Usage(1, share.memory_mib, share.cores_percent, exclusive=int(share.is_whole))
             states[place] = msgspec.structs.replace(state, usage=state.usage + taken)
         self._states = tuple(states)
-        self._left = room(self._left, demand)
+        self._left = remaining(self._left, demand)
 
     def _step(self, found: _Found) -> ContainerStep:
         asked = found.container.devices

@@ -9,7 +9,7 @@ import numpy as np
 from purser.core.fleet import rule
 from purser.core.fleet.arrays import KINDS, WHOLE_MILLI, FleetArrays, Model, Rows
 from purser.core.fleet.facts import Take
-from purser.core.fleet.room import MANY
+from purser.core.fleet.free_resources import MANY
 from purser.core.fleet.rule import FleetColumns, GpuDemand
 from purser.core.model import WHOLE_PERCENT, DeviceRequest, PodRequest
 from purser.core.names import GPU_RESOURCE

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from purser.adapters.nodes import InventoryError, inventory_of
 from purser.adapters.pods import devices_asked, grant_state
 from purser.core.fleet import Fleet
-from purser.core.grant.quota import UNLIMITED, Demand, Room, room
+from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, remaining
 from purser.core.grant.reconcile import PodBook
 from purser.core.grant.signing import GrantError, verify
 from purser.core.kubelet.errors import UNEXPECTED_ADMISSION_ERROR
@@ -201,19 +201,19 @@ class ClusterCache:
         """How devices are handed out; none where no node has an inventory."""
         return frozenset(state.device.mode for node in self.fleet for state in node.devices)
 
-    def quota_of(self, namespace: str) -> Room:
-        """What a namespace's quotas allow."""
-        return self._quotas.of(namespace)
-
     def enforcement_of_namespace(self, name: str) -> str:
         """What a namespace says of the enforcement of its pods' shares; empty: nothing."""
         namespace = None if self._namespaces is None else self._namespaces.store.get(name)
         return "" if namespace is None else namespace.metadata.annotations.get(ENFORCEMENT_ANNOTATION, "")
 
-    def room_of(self, namespace: str) -> Room:
+    def quota_limits(self, namespace: str) -> QuotaLimits:
+        """What a namespace's quotas allow."""
+        return self._quotas.of(namespace)
+
+    def quota_remaining(self, namespace: str) -> QuotaLimits:
         """What a namespace's quotas leave."""
-        hard = self.quota_of(namespace)
-        return hard if hard == UNLIMITED else room(hard, self.ledger.namespace_usage(namespace))
+        hard = self.quota_limits(namespace)
+        return hard if hard == UNLIMITED else remaining(hard, self.ledger.namespace_usage(namespace))
 
     def exceeded_quota(self, namespace: str, asked: Demand, own: Demand) -> str:
         """Which of a namespace's quotas does not hold a demand beside what others use; ``own`` is its pod's."""

@@ -10,7 +10,7 @@ import structlog
 
 from purser.adapters.nodes import allocatable
 from purser.adapters.pods import pod_spec
-from purser.core.fleet import Fleet, NodeRoom
+from purser.core.fleet import Fleet, FreeResources
 from purser.core.kubernetes.quantities import QuantityError, QuantityLike
 from purser.core.model import Grant, PodRequest
 from purser.core.pod.requests import EffectiveRequests, pod_resources
@@ -37,12 +37,12 @@ class _Pod(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeFreeResources:
-    """Keeps the fleet's rooms fresh."""
+    """Keeps the fleet's free resources fresh."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._amounts: dict[str, dict[str, QuantityLike]] = {}
-        self._sizes: dict[str, NodeRoom] = {}
+        self._sizes: dict[str, FreeResources] = {}
         self._taken: dict[str, _Taken] = {}
         self._pods: dict[str, _Pod] = {}
 
@@ -110,13 +110,13 @@ class NodeFreeResources:
 
     def _forget_size(self, name: str) -> None:
         self._sizes.pop(name, None)
-        self._fleet.forget_room(name)
+        self._fleet.forget_free_resources(name)
 
     def _tell(self, name: str) -> None:
         size = self._sizes.get(name)
         if size is not None:
             taken = self._taken.get(name, _Taken())
-            self._fleet.set_room(name, size.less(taken.resources, taken.pods))
+            self._fleet.set_free_resources(name, size.less(taken.resources, taken.pods))
 
 
 def _resources(pod: Pod) -> EffectiveRequests:

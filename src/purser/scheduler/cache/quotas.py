@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import msgspec
 import structlog
 
-from purser.core.grant.quota import UNLIMITED, Demand, Room, room, strictest
+from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, remaining, strictest
 from purser.core.kubernetes.quantities import QuantityError, QuantityLike, quantity_ceil
 from purser.kube.objects import ObjectMeta
 from purser.kube.resources import Resource, key_of
@@ -40,15 +40,15 @@ class Quotas:
     """The quotas of all namespaces that have any."""
 
     def __init__(self) -> None:
-        self._by_namespace: dict[str, dict[str, Room]] = {}
+        self._by_namespace: dict[str, dict[str, QuotaLimits]] = {}
 
     def put(self, quota: ResourceQuota) -> None:
         """Take a quota as it now is."""
-        room = _room(quota)
-        if room == UNLIMITED:
+        limits = _limits(quota)
+        if limits == UNLIMITED:
             self.remove(quota)
         else:
-            self._by_namespace.setdefault(quota.metadata.namespace, {})[quota.metadata.name] = room
+            self._by_namespace.setdefault(quota.metadata.namespace, {})[quota.metadata.name] = limits
 
     def remove(self, quota: ResourceQuota) -> None:
         """Forget a quota."""
@@ -57,7 +57,7 @@ class Quotas:
         if not named:
             self._by_namespace.pop(quota.metadata.namespace, None)
 
-    def of(self, namespace: str) -> Room:
+    def of(self, namespace: str) -> QuotaLimits:
         """All of a namespace's quotas as one."""
         named = self._by_namespace.get(namespace)
         return strictest(named.values()) if named else UNLIMITED
@@ -66,10 +66,10 @@ class Quotas:
         """Which quota of a namespace does not hold what is asked beside what is used, in kube-apiserver's own words for
         the resources that it counts itself; the first by name, empty where all hold it."""
         named = sorted(self._by_namespace.get(namespace, {}).items())
-        name, hard = next(((n, h) for n, h in named if not room(h, used).holds(asked)), ("", UNLIMITED))
+        name, hard = next(((n, h) for n, h in named if not remaining(h, used).holds(asked)), ("", UNLIMITED))
         if not name:
             return ""
-        left = room(hard, used)
+        left = remaining(hard, used)
         over = [
             resource
             for resource, demand, limit in (
@@ -85,12 +85,12 @@ class Quotas:
         return f"exceeded quota: {name}, {', '.join(amounts)}"
 
 
-def _of(resource: str, amounts: Demand | Room) -> int | None:
+def _of(resource: str, amounts: Demand | QuotaLimits) -> int | None:
     return amounts.memory_mib if resource == MEMORY else amounts.cores_percent
 
 
-def _room(quota: ResourceQuota) -> Room:
-    return Room(_limit(quota, MEMORY), _limit(quota, CORES))
+def _limits(quota: ResourceQuota) -> QuotaLimits:
+    return QuotaLimits(_limit(quota, MEMORY), _limit(quota, CORES))
 
 
 def _limit(quota: ResourceQuota, resource: str) -> int | None:

@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from purser.adapters.pods import ref_of_request
-from purser.core.grant.quota import Room
+from purser.core.grant.quota import QuotaLimits
 from purser.core.model import PodRequest
 from purser.core.names import ROOM_ANNOTATION
 from purser.kube.client import Client
@@ -39,7 +39,7 @@ class _Waiting(msgspec.Struct, frozen=True):
     request: PodRequest
     node_names: list[str]
     """The nodes that kube-scheduler asked about."""
-    quota: Room
+    quota: QuotaLimits
     """Its namespace's limits, when it was refused."""
 
 
@@ -54,7 +54,7 @@ class RequeueHints:
 
     def refused(self, request: PodRequest, node_names: list[str]) -> None:
         """The pod fits nowhere."""
-        self._waiting.put(_Waiting(request, node_names, self._cache.quota_of(request.namespace)))
+        self._waiting.put(_Waiting(request, node_names, self._cache.quota_limits(request.namespace)))
 
     def forget(self, pod_uid: str) -> None:
         """The pod fits, or is gone."""
@@ -81,9 +81,9 @@ class RequeueHints:
         """Why kube-scheduler should try the pod again; empty: it need not."""
         request = waiting.request
         with self._client.failures.guard(PODS, ref_of_request(request)):
-            if self._feasibility.has_room(request, waiting.node_names):
+            if self._feasibility.fits_any(request, waiting.node_names):
                 return "it fits by now"
-            return "its quota changed" if self._cache.quota_of(request.namespace) != waiting.quota else ""
+            return "its quota changed" if self._cache.quota_limits(request.namespace) != waiting.quota else ""
         self.forget(request.uid)  # until it is refused again: what fails once fails at each look
         return ""
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from itertools import compress
 
-from purser.core.grant.quota import UNLIMITED, Demand, Room, grant_demand, room
+from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, grant_demand, remaining
 from purser.core.ledger import Usage
 from purser.core.model import GpuPolicy, PodRequest
 from purser.core.placement import (
@@ -56,17 +56,17 @@ class Feasibility:
             return self.evaluate(request, names)
         return found
 
-    def has_room(self, request: PodRequest, names: list[str]) -> bool:
+    def fits_any(self, request: PodRequest, names: list[str]) -> bool:
         """Whether any of these nodes fits, see `evaluate_outranking`."""
-        return self._has_room_now(request, names) or (
-            self._reservations.withdraw_lower(request.priority) and self._has_room_now(request, names)
+        return self._fits_any_now(request, names) or (
+            self._reservations.withdraw_lower(request.priority) and self._fits_any_now(request, names)
         )
 
-    def quota_left(self, request: PodRequest) -> Room:
+    def quota_left(self, request: PodRequest) -> QuotaLimits:
         """What the quota of the pod's namespace leaves, the pod's own reservation not counted."""
-        left = self._cache.room_of(request.namespace)
+        left = self._cache.quota_remaining(request.namespace)
         held = self._cache.ledger.grant(request.uid)
-        return left if held is None or left == UNLIMITED else room(left, Demand() - grant_demand(held))
+        return left if held is None or left == UNLIMITED else remaining(left, Demand() - grant_demand(held))
 
     def explain(self, request: PodRequest, found: Evaluation) -> str:
         """Why no node fits, for kube-scheduler's event and condition on the pod."""
@@ -83,13 +83,13 @@ class Feasibility:
         asked = demand_over_quota(found.refusals, request, self._cache.fleet, left)
         return self._cache.exceeded_quota(request.namespace, asked, own)
 
-    def _has_room_now(self, request: PodRequest, names: list[str]) -> bool:
+    def _fits_any_now(self, request: PodRequest, names: list[str]) -> bool:
         if self._cache.nominations:
             return bool(self.evaluate(request, names).fits)
         own = self._cache.ledger.grant(request.uid)
-        return self._evaluator.has_room(request, names, self.quota_left(request), own)
+        return self._evaluator.fits_any(request, names, self.quota_left(request), own)
 
-    def _yielding(self, request: PodRequest, found: Evaluation, left: Room) -> Evaluation:
+    def _yielding(self, request: PodRequest, found: Evaluation, left: QuotaLimits) -> Evaluation:
         """Without nodes where the pod fits, but not beside those nominated to them that it has to yield to."""
         nominated = self._cache.nominations.nodes().intersection(found.fits)
         held = {node: taken for node in nominated if (taken := self._held(node, request))}
@@ -103,6 +103,6 @@ class Feasibility:
     def _held(self, node: str, request: PodRequest) -> Mapping[str, Usage]:
         return self._cache.nominations.held(node, request, self.policy)
 
-    def _fits_beside(self, node: str, request: PodRequest, left: Room, held: Mapping[str, Usage]) -> bool:
+    def _fits_beside(self, node: str, request: PodRequest, left: QuotaLimits, held: Mapping[str, Usage]) -> bool:
         state = self._cache.fleet.without(node, {request.uid})
         return state is not None and isinstance(place(state.plus(held), request, self.policy, left), Placement)

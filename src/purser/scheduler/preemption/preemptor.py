@@ -144,7 +144,7 @@ class Preemptor:
         pod, request = waiting
         if pod.spec.preemption_policy == "Never":  # kube-scheduler tells the pod
             return True
-        if self._feasibility.has_room(request, list(refused.refusals)):  # kube-scheduler is woken for it
+        if self._feasibility.fits_any(request, list(refused.refusals)):  # kube-scheduler is woken for it
             return True
         if self._is_being_made_room(request):
             node = self._cache.nominations.node_of(request.uid)
@@ -155,7 +155,7 @@ class Preemptor:
             return True
         # While all nodes were looked at, pods came and went, and this one may have been bound.
         waiting = self._waiting(request.uid)
-        if waiting is None or self._feasibility.has_room(request, list(refused.refusals)):
+        if waiting is None or self._feasibility.fits_any(request, list(refused.refusals)):
             return True
         chosen = self._search.on_node(search.chosen.node, request, self._feasibility.quota_left(request))
         return chosen is not None and await self._preempt(waiting[0], request, chosen)
@@ -233,7 +233,7 @@ class Preemptor:
     async def _clear_lower(self, node: str, request: PodRequest) -> None:
         """Pods of lower priority that were nominated to the node and no longer fit are free to go elsewhere."""
         for lower in self._cache.nominations.lower(node, request.priority):
-            if not self._search.has_room(node, lower):
+            if not self._search.fits_once_left(node, lower):
                 self._cache.nominations.forget(lower.uid)
                 await self._write_nomination(lower, None)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
-from purser.core.grant.quota import UNLIMITED, Room
+from purser.core.grant.quota import UNLIMITED, QuotaLimits
 from purser.core.kubernetes.times import parsed
 from purser.core.model import PodRequest
 from purser.core.placement import Placement, PolicySettings, Refusal, place
@@ -45,7 +45,7 @@ class VictimSearch:
         self,
         request: PodRequest,
         refusals: Mapping[str, Refusal],
-        left: Room = UNLIMITED,
+        left: QuotaLimits = UNLIMITED,
         proposed: Mapping[str, Collection[str]] = {},
     ) -> Search:
         """The cheapest of all nodes. ``refusals`` are the nodes where only Purser says no; on those that are
@@ -72,7 +72,7 @@ class VictimSearch:
         return Search(cheapest(found), why_not)
 
     def on_node(
-        self, node: str, request: PodRequest, left: Room = UNLIMITED, proposed: Collection[str] = ()
+        self, node: str, request: PodRequest, left: QuotaLimits = UNLIMITED, proposed: Collection[str] = ()
     ) -> Victims | None:
         """Who has to go from one node; None where that would not help, or nobody has to."""
         lower = {occupant.uid: occupant for occupant in self._lower(node, request)}
@@ -83,19 +83,19 @@ class VictimSearch:
         fits = self._fits(node, request, left)
         return least(node, lower.values(), fits, self._cache.budgets.rules, frozenset(proposed))
 
-    def is_being_emptied(self, node: str, request: PodRequest, left: Room = UNLIMITED) -> bool:
+    def is_being_emptied(self, node: str, request: PodRequest, left: QuotaLimits = UNLIMITED) -> bool:
         """Whether the pods that are leaving a node anyway make room enough: nobody else has to go.
 
         What its kubelet is busy with until then does not count.
         """
-        return bool(self._cache.nominations.leaving(node)) and self.has_room(node, request, left)
+        return bool(self._cache.nominations.leaving(node)) and self.fits_once_left(node, request, left)
 
-    def has_room(self, node: str, request: PodRequest, left: Room = UNLIMITED) -> bool:
+    def fits_once_left(self, node: str, request: PodRequest, left: QuotaLimits = UNLIMITED) -> bool:
         """Whether the pod fits a node once everybody has left it who is leaving it."""
         return self._fits(node, request, left, by_kubelet=False)(frozenset())
 
     def _fits(
-        self, node: str, request: PodRequest, left: Room, *, by_kubelet: bool = True
+        self, node: str, request: PodRequest, left: QuotaLimits, *, by_kubelet: bool = True
     ) -> Callable[[frozenset[str]], bool]:
         fleet, nominations = self._cache.fleet, self._cache.nominations
         held = nominations.held(node, request, self._policy)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.tiers import examples
 from tests.unit.core.fleet.test_arrays import NAMES, node_contents
 
-from purser.core.fleet import Fleet, NodeRoom
+from purser.core.fleet import Fleet, FreeResources
 from purser.core.fleet.live import LiveArrays
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, GrantState, NodeInventory
 
@@ -40,7 +40,7 @@ def apply(fleet: Fleet, what: str, name: str, number: int, more: int) -> None:
     elif what == "end":
         fleet.ledger.release(f"pod-{number}-{name}")
     else:
-        fleet.set_room(name, NodeRoom(1000 * number, 500 * more, more))
+        fleet.set_free_resources(name, FreeResources(1000 * number, 500 * more, more))
 
 
 def contents(live: LiveArrays) -> dict[str, object]:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from purser.core.fleet import Fleet
-from purser.core.grant.quota import Room
+from purser.core.grant.quota import QuotaLimits
 from purser.core.model import (
     ContainerGrant,
     ContainerKind,
@@ -159,8 +159,8 @@ def test_another_request_is_another_verdict() -> None:
 def test_a_verdict_is_not_carried_over_to_another_quota() -> None:
     state = fleet(1)
     evaluator = Evaluator(state, BINPACK)
-    for room, fits in ((Room(500), False), (Room(5000), True), (Room(500), False)):
-        assert bool(evaluator.evaluate(pod(1024), ["n0"], room).fits) is fits
+    for left, fits in ((QuotaLimits(500), False), (QuotaLimits(5000), True), (QuotaLimits(500), False)):
+        assert bool(evaluator.evaluate(pod(1024), ["n0"], left).fits) is fits
 
 
 def test_what_one_numa_node_lacks_is_said_before_what_the_quota_lacks() -> None:
@@ -168,8 +168,8 @@ def test_what_one_numa_node_lacks_is_said_before_what_the_quota_lacks() -> None:
     devices = tuple(Device(f"n0-{i}", i, "NVIDIA", 8192, slots=4, numa_nodes=(i,)) for i in range(2))
     state.set_inventory(NodeInventory("n0", devices))
     asked = pod(1024, 2, numa_bind=True)
-    for room, reason in ((Room(1500), Reason.NUMA_NOT_FIT), (Room(500), Reason.QUOTA_NOT_FIT)):
-        refusal = Evaluator(state, BINPACK).evaluate(asked, ["n0"], room).refusals["n0"]
+    for left, reason in ((QuotaLimits(1500), Reason.NUMA_NOT_FIT), (QuotaLimits(500), Reason.QUOTA_NOT_FIT)):
+        refusal = Evaluator(state, BINPACK).evaluate(asked, ["n0"], left).refusals["n0"]
         assert refusal.counts == ((reason, 2),)
 
 

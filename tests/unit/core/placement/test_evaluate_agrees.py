@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.tiers import examples
 
 from purser.core.fleet import Fleet
-from purser.core.grant.quota import UNLIMITED, Room
+from purser.core.grant.quota import UNLIMITED, QuotaLimits
 from purser.core.model import (
     ContainerGrant,
     ContainerKind,
@@ -85,7 +85,9 @@ def requests(draw: st.DrawFn) -> PodRequest:
     return PodRequest("new", "ns", "p", containers, gpu_policy=words, cpu_milli=draw(st.sampled_from([0, 4000])))
 
 
-ROOMS = st.sampled_from([UNLIMITED, UNLIMITED, Room(800), Room(1000, 50), Room(None, 30), Room(0, 0)])
+LEFT = st.sampled_from(
+    [UNLIMITED, UNLIMITED, QuotaLimits(800), QuotaLimits(1000, 50), QuotaLimits(None, 30), QuotaLimits(0, 0)]
+)
 
 
 def put(fleet: Fleet, number: int, share: tuple[str, int, int]) -> None:
@@ -110,7 +112,7 @@ def test_all_at_once_is_as_one_by_one(data: st.DataObject) -> None:
             fleet.set_inventory(data.draw(inventories(name)))
         for number, share in enumerate(data.draw(st.lists(SHARES, max_size=6))):
             put(fleet, number, share)
-        request, left = data.draw(requests()), data.draw(ROOMS)
+        request, left = data.draw(requests()), data.draw(LEFT)
         found = evaluator.evaluate(request, NAMES, left)
         for name in NAMES:
             check(fleet, evaluator, name, request, left, found)
@@ -118,7 +120,7 @@ def test_all_at_once_is_as_one_by_one(data: st.DataObject) -> None:
         assert len(found.scores) == len(found.fits)
 
 
-def check(fleet: Fleet, evaluator: Evaluator, name: str, request: PodRequest, left: Room, found) -> None:  # type: ignore[no-untyped-def]
+def check(fleet: Fleet, evaluator: Evaluator, name: str, request: PodRequest, left: QuotaLimits, found) -> None:  # type: ignore[no-untyped-def]
     node = fleet.node(name)
     if node is None:
         assert found.refusals[name].message == "node unregistered"

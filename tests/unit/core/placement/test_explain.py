@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from purser.core.fleet import Fleet
-from purser.core.grant.quota import Demand, Room
+from purser.core.grant.quota import Demand, QuotaLimits
 from purser.core.model import (
     ContainerGrant,
     ContainerKind,
@@ -161,7 +161,7 @@ def test_the_container_is_named_where_there_are_several() -> None:
 
 def test_a_quota_that_is_exceeded_is_all_there_is_to_say() -> None:
     state, request = fleet(cards(1)), pod(DeviceRequest(1, memory_mib=1000))
-    refusals = Evaluator(state).evaluate(request, ["n0"], Room(500)).refusals
+    refusals = Evaluator(state).evaluate(request, ["n0"], QuotaLimits(500)).refusals
     assert explain(refusals, request, state, "exceeded quota: q, ...") == "exceeded quota: q, ..."
 
 
@@ -171,15 +171,19 @@ HALVES = DeviceRequest(2, memory_percent=50, cores_percent=10)
 @pytest.mark.parametrize(
     ("left", "asked", "demand"),
     [
-        pytest.param(Room(30_000), (WHOLE,), Demand(40_960), id="a whole GPU: the smallest that is too large"),
-        pytest.param(Room(5_000), (HALVES,), Demand(15_360, 20), id="part of two GPUs, on the smallest"),
-        pytest.param(Room(100), (WHOLE, HALVES), Demand(30_720, 20), id="the sum of containers that run together"),
-        pytest.param(Room(None, 10), (HALVES,), Demand(15_360, 20), id="compute is the same on all GPUs"),
-        pytest.param(Room(100), (DeviceRequest(1, memory_mib=200),), Demand(200), id="MiB as they are asked for"),
+        pytest.param(QuotaLimits(30_000), (WHOLE,), Demand(40_960), id="a whole GPU: the smallest that is too large"),
+        pytest.param(QuotaLimits(5_000), (HALVES,), Demand(15_360, 20), id="part of two GPUs, on the smallest"),
+        pytest.param(
+            QuotaLimits(100), (WHOLE, HALVES), Demand(30_720, 20), id="the sum of containers that run together"
+        ),
+        pytest.param(QuotaLimits(None, 10), (HALVES,), Demand(15_360, 20), id="compute is the same on all GPUs"),
+        pytest.param(
+            QuotaLimits(100), (DeviceRequest(1, memory_mib=200),), Demand(200), id="MiB as they are asked for"
+        ),
     ],
 )
 def test_what_a_quota_refuses_is_said_in_mib_of_memory_in_percent_too(
-    left: Room, asked: tuple[DeviceRequest, ...], demand: Demand
+    left: QuotaLimits, asked: tuple[DeviceRequest, ...], demand: Demand
 ) -> None:
     """T4: 15360 MiB, so that a quota of 30000 MiB has room for one and for no A100."""
     mixed = fleet(cards(2), cards(2, "A100", 40_960), cards(2, "H100", 81_920))

@@ -7,7 +7,7 @@ from tests.unit.scheduler.extender_world import eventually, replica, server
 
 from purser.adapters.pods import pod_spec
 from purser.core.dialects import parse
-from purser.core.fleet import NodeRoom
+from purser.core.fleet import FreeResources
 from purser.core.grant.signing import verify
 from purser.core.model import GrantState
 from purser.core.names import GRANT_ANNOTATION
@@ -114,15 +114,15 @@ async def test_a_pod_on_its_way_takes_of_its_node_beside_gpus_and_gives_back_wha
         await world.add_node("n1")
         size = {"cpu": "8", "memory": "64Gi", "pods": "110"}
         await world.client.patch_merge(NODES, "n1", {"status": {"allocatable": size}}, subresource="status")
-        await eventually(lambda: world.cache.fleet.room("n1").pods_free == 110)
+        await eventually(lambda: world.cache.fleet.free_resources("n1").pods_free == 110)
         pod = await world.add_pod("p", cpu="2")
         world.client.gate = asyncio.Event()
         attempt = asyncio.create_task(world.bind(pod, "n1"))
-        await eventually(lambda: world.cache.fleet.room("n1") == NodeRoom(6000, 64 * 1024, 109))
+        await eventually(lambda: world.cache.fleet.free_resources("n1") == FreeResources(6000, 64 * 1024, 109))
         world.client.before = ApiUnavailableError("refused", outcome_unknown=False)
         world.client.gate.set()
         assert "refused" in await attempt
-        assert world.cache.fleet.room("n1") == NodeRoom(8000, 64 * 1024, 110)
+        assert world.cache.fleet.free_resources("n1") == FreeResources(8000, 64 * 1024, 110)
 
 
 @pytest.mark.parametrize("node", ["unknown", "n1"])

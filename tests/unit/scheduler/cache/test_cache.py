@@ -4,7 +4,7 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.unit.scheduler.extender_world import a_grant, eventually, replica, server
 
-from purser.core.fleet import NodeRoom
+from purser.core.fleet import FreeResources
 from purser.core.grant.signing import sign
 from purser.core.model import GrantState
 from purser.core.names import GRANT_ANNOTATION, INVENTORY_ANNOTATION
@@ -121,22 +121,22 @@ async def test_quotas_leave_what_the_namespaces_pods_do_not_use():
         hard = {"limits.nvidia.com/gpumem": "2500", "pods": "10"}
         quota = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": hard}}
         await world.client.create(RESOURCE_QUOTAS, quota)
-        await eventually(lambda: world.cache.room_of("default").memory_mib == 2500)
+        await eventually(lambda: world.cache.quota_remaining("default").memory_mib == 2500)
         first, second, third = [await world.add_pod(name) for name in "abc"]
         assert [await world.bind(pod, "n1") for pod in (first, second)] == ["", ""]
-        assert world.cache.room_of("default").memory_mib == 500
+        assert world.cache.quota_remaining("default").memory_mib == 500
         assert "ResourceQuotaNotFit" in await world.bind(third, "n1")
         await world.client.delete(RESOURCE_QUOTAS, "q", "default")
-        await eventually(lambda: world.cache.room_of("default").memory_mib is None)
+        await eventually(lambda: world.cache.quota_remaining("default").memory_mib is None)
 
 
 async def test_a_quota_that_no_longer_limits_gpus_does_not():
     async with server() as api, replica(api) as world:
         quota = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {CORES: "50"}}}
         await world.client.create(RESOURCE_QUOTAS, quota)
-        await eventually(lambda: world.cache.room_of("default").cores_percent == 50)
+        await eventually(lambda: world.cache.quota_remaining("default").cores_percent == 50)
         await world.client.patch_merge(RESOURCE_QUOTAS, "q", {"spec": {"hard": {CORES: None, "pods": "1"}}}, "default")
-        await eventually(lambda: world.cache.room_of("default").cores_percent is None)
+        await eventually(lambda: world.cache.quota_remaining("default").cores_percent is None)
 
 
 async def test_a_grant_whose_key_is_published_later_counts_after_the_next_relist():
@@ -155,7 +155,7 @@ async def test_a_grant_whose_key_is_published_later_counts_after_the_next_relist
 async def allow(world, node, **amounts):
     """What the node has for pods, as its kubelet says."""
     await world.client.patch_merge(NODES, node, {"status": {"allocatable": amounts}}, subresource="status")
-    await eventually(lambda: world.cache.fleet.room(node) != NodeRoom())
+    await eventually(lambda: world.cache.fleet.free_resources(node) != FreeResources())
 
 
 async def test_every_bound_pod_takes_of_its_node_beside_gpus_until_it_ends():
@@ -165,10 +165,10 @@ async def test_every_bound_pod_takes_of_its_node_beside_gpus_until_it_ends():
         await world.bind(await world.add_pod("gpu", cpu="2"), "n1")
         plain = await world.add_pod("plain", None, cpu="1")
         await bind_by_hand(world, plain, "n1", {})
-        await eventually(lambda: world.cache.fleet.room("n1") == NodeRoom(5000, 64 * 1024, 108))
+        await eventually(lambda: world.cache.fleet.free_resources("n1") == FreeResources(5000, 64 * 1024, 108))
         await world.client.patch_merge(PODS, "plain", {"status": {"phase": "Failed"}}, "default", subresource="status")
-        await eventually(lambda: world.cache.fleet.room("n1") == NodeRoom(6000, 64 * 1024, 109))
+        await eventually(lambda: world.cache.fleet.free_resources("n1") == FreeResources(6000, 64 * 1024, 109))
         await world.client.delete(PODS, "gpu", "default", grace_period_seconds=0)
-        await eventually(lambda: world.cache.fleet.room("n1") == NodeRoom(8000, 64 * 1024, 110))
+        await eventually(lambda: world.cache.fleet.free_resources("n1") == FreeResources(8000, 64 * 1024, 110))
         await world.client.delete(NODES, "n1")
-        await eventually(lambda: world.cache.fleet.room("n1") == NodeRoom())
+        await eventually(lambda: world.cache.fleet.free_resources("n1") == FreeResources())

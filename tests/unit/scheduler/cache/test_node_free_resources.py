@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 from tests.tiers import examples
 from tests.unit.core.fleet.reader import Reader
 
-from purser.core.fleet import Fleet, NodeRoom
-from purser.core.fleet.room import MANY
+from purser.core.fleet import Fleet, FreeResources
+from purser.core.fleet.free_resources import MANY
 from purser.core.model import Grant, NodeInventory, PodRequest
 from purser.kube.objects import Node, Pod
 from purser.scheduler.cache.node_free_resources import NodeFreeResources
@@ -49,24 +49,24 @@ def test_pods_take_of_their_node_with_gpus_or_without_until_they_end() -> None:
     fleet, rooms = known(a_node())
     rooms.put_pod(a_pod("a", cpu="1500m"))
     rooms.put_pod(a_pod("b", memory="4Gi"))
-    assert fleet.room("n") == NodeRoom(5500, 59 * 1024, 108)
+    assert fleet.free_resources("n") == FreeResources(5500, 59 * 1024, 108)
     rooms.remove_pod(a_pod("a"))
-    assert fleet.room("n") == NodeRoom(7000, 60 * 1024, 109)
+    assert fleet.free_resources("n") == FreeResources(7000, 60 * 1024, 109)
     rooms.remove_pod(a_pod("a"))
     rooms.remove_pod(a_pod("b"))
-    assert fleet.room("n") == NodeRoom(8000, 64 * 1024, 110)
+    assert fleet.free_resources("n") == FreeResources(8000, 64 * 1024, 110)
 
 
 def test_pods_may_be_told_of_before_their_node_and_outlive_it() -> None:
     fleet, rooms = known()
     rooms.put_pod(a_pod("a"))
-    assert fleet.room("n") == NodeRoom()
+    assert fleet.free_resources("n") == FreeResources()
     rooms.put_node(a_node())
-    assert fleet.room("n").cpu_free_milli == 7000
+    assert fleet.free_resources("n").cpu_free_milli == 7000
     rooms.remove_node(a_node())
-    assert fleet.room("n") == NodeRoom()
+    assert fleet.free_resources("n") == FreeResources()
     rooms.put_node(a_node())
-    assert fleet.room("n").cpu_free_milli == 7000
+    assert fleet.free_resources("n").cpu_free_milli == 7000
 
 
 def test_a_node_whose_amounts_are_as_before_is_not_told_of() -> None:
@@ -81,36 +81,36 @@ def test_a_node_whose_amounts_are_as_before_is_not_told_of() -> None:
     assert reader.changed() == set()
     rooms.put_node(a_node(cpu="16"))
     assert reader.changed() == {"n"}
-    assert fleet.room("n").cpu_free_milli == 15_000
+    assert fleet.free_resources("n").cpu_free_milli == 15_000
 
 
 def test_a_resized_pod_takes_what_it_now_asks_for() -> None:
     fleet, rooms = known(a_node())
     rooms.put_pod(a_pod("a", cpu="1"))
     rooms.put_pod(a_pod("a", cpu="3"))
-    assert fleet.room("n").cpu_free_milli == 5000
+    assert fleet.free_resources("n").cpu_free_milli == 5000
 
 
 def test_where_pods_take_more_than_there_is_nothing_is_left_and_what_they_give_back_is_theirs_first() -> None:
     fleet, rooms = known(a_node(cpu="2", pods="1"))
     for uid in ("a", "b", "c"):
         rooms.put_pod(a_pod(uid))
-    assert (fleet.room("n").cpu_free_milli, fleet.room("n").pods_free) == (0, 0)
+    assert (fleet.free_resources("n").cpu_free_milli, fleet.free_resources("n").pods_free) == (0, 0)
     rooms.remove_pod(a_pod("a"))
-    assert fleet.room("n").cpu_free_milli == 0
+    assert fleet.free_resources("n").cpu_free_milli == 0
     rooms.remove_pod(a_pod("b"))
-    assert fleet.room("n").cpu_free_milli == 1000
+    assert fleet.free_resources("n").cpu_free_milli == 1000
 
 
 def test_a_reservation_takes_until_the_pod_does_and_counts_once() -> None:
     fleet, rooms = known(a_node())
     rooms.assume("n", a_request("a"))
-    assert fleet.room("n") == NodeRoom(7000, 63 * 1024, 109)
+    assert fleet.free_resources("n") == FreeResources(7000, 63 * 1024, 109)
     reader = Reader(fleet)
     rooms.put_pod(a_pod("a"))
     assert reader.changed() == set()
     rooms.forget_assumed(a_grant("a"))
-    assert fleet.room("n") == NodeRoom(7000, 63 * 1024, 109)
+    assert fleet.free_resources("n") == FreeResources(7000, 63 * 1024, 109)
 
 
 def test_a_reservation_that_came_to_nothing_gives_back_what_it_took() -> None:
@@ -118,7 +118,7 @@ def test_a_reservation_that_came_to_nothing_gives_back_what_it_took() -> None:
     rooms.assume("n", a_request("a"))
     rooms.forget_assumed(a_grant("a"))
     rooms.forget_assumed(a_grant("a"))
-    assert fleet.room("n") == NodeRoom(8000, 64 * 1024, 110)
+    assert fleet.free_resources("n") == FreeResources(8000, 64 * 1024, 110)
 
 
 def test_a_pod_that_others_bound_elsewhere_meanwhile_takes_only_there() -> None:
@@ -127,7 +127,7 @@ def test_a_pod_that_others_bound_elsewhere_meanwhile_takes_only_there() -> None:
     rooms.put_pod(a_pod("a", "m"))
     rooms.assume("n", a_request("a"))
     rooms.forget_assumed(a_grant("a", "n"))
-    assert (fleet.room("n").pods_free, fleet.room("m").pods_free) == (110, 109)
+    assert (fleet.free_resources("n").pods_free, fleet.free_resources("m").pods_free) == (110, 109)
 
 
 def test_a_pod_whose_amounts_cannot_be_read_is_said_once_and_is_a_pod_all_the_same() -> None:
@@ -136,7 +136,7 @@ def test_a_pod_whose_amounts_cannot_be_read_is_said_once_and_is_a_pod_all_the_sa
         rooms.put_pod(a_pod("a", cpu="plenty"))
         rooms.put_pod(a_pod("a", cpu="plenty", labels={"app": "x"}))
     assert [log["event"] for log in logs] == ["What a pod asks of its node cannot be read"]
-    assert fleet.room("n") == NodeRoom(8000, 64 * 1024, 109)
+    assert fleet.free_resources("n") == FreeResources(8000, 64 * 1024, 109)
 
 
 def test_a_node_whose_amounts_cannot_be_read_is_said_once_and_not_limited() -> None:
@@ -145,15 +145,15 @@ def test_a_node_whose_amounts_cannot_be_read_is_said_once_and_not_limited() -> N
         rooms.put_node(a_node(cpu="plenty"))
         rooms.put_node(a_node(cpu="plenty"))
     assert [log["event"] for log in logs] == ["What a node has for pods cannot be read"]
-    assert fleet.room("n") == NodeRoom()
+    assert fleet.free_resources("n") == FreeResources()
     rooms.put_node(a_node())
-    assert fleet.room("n").cpu_free_milli == 8000
+    assert fleet.free_resources("n").cpu_free_milli == 8000
 
 
 def test_what_a_node_does_not_name_is_not_limited() -> None:
     fleet, rooms = known(msgspec.convert({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4"}}}, Node))
     rooms.put_pod(a_pod("a"))
-    assert fleet.room("n") == NodeRoom(3000, MANY, MANY)
+    assert fleet.free_resources("n") == FreeResources(3000, MANY, MANY)
 
 
 UIDS = st.sampled_from(["a", "b", "c", "d"])
@@ -174,7 +174,7 @@ class Events(RuleBasedStateMachine):
         self.nodes: dict[str, tuple[int, int, int]] = {}
         self.bound: dict[str, tuple[str, int, int]] = {}
         self.expected: dict[str, tuple[str, int, int]] = {}
-        self.told: dict[str, NodeRoom] = {}
+        self.told: dict[str, FreeResources] = {}
 
     @rule(name=NODES, cpu=AMOUNTS, memory=AMOUNTS, pods=AMOUNTS)
     def put_node(self, name: str, cpu: int, memory: int, pods: int) -> None:
@@ -212,7 +212,7 @@ class Events(RuleBasedStateMachine):
     @invariant()
     def rooms_are_what_a_recount_finds(self) -> None:
         for name in ("n", "m"):
-            assert self.fleet.room(name) == self.recount(name)
+            assert self.fleet.free_resources(name) == self.recount(name)
 
     @invariant()
     def exactly_the_nodes_that_changed_are_told_of(self) -> None:
@@ -221,13 +221,13 @@ class Events(RuleBasedStateMachine):
         assert self.reader.changed() == changed
         self.told = now
 
-    def recount(self, name: str) -> NodeRoom:
+    def recount(self, name: str) -> FreeResources:
         if name not in self.nodes:
-            return NodeRoom()
+            return FreeResources()
         on_it = [pod for pod in (*self.bound.values(), *self.expected.values()) if pod[0] == name]
         cpu, memory, pods = self.nodes[name]
         taken = sum(pod[1] for pod in on_it), sum(pod[2] for pod in on_it)
-        return NodeRoom(max(cpu - taken[0], 0), max(memory - taken[1], 0), max(pods - len(on_it), 0))
+        return FreeResources(max(cpu - taken[0], 0), max(memory - taken[1], 0), max(pods - len(on_it), 0))
 
 
 TestEvents = Events.TestCase

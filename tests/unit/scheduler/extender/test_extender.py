@@ -154,7 +154,7 @@ async def test_a_quota_that_is_used_up_is_a_reason_that_no_preemption_helps():
         await world.client.create(
             RESOURCE_QUOTAS, {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": hard}}
         )
-        await eventually(lambda: world.cache.room_of("default").memory_mib == 500)
+        await eventually(lambda: world.cache.quota_remaining("default").memory_mib == 500)
         result = await world.filter(await world.add_pod("p"), "a")
         assert result.failed_and_unresolvable_nodes == {
             "a": f"exceeded quota: q, requested: {of_quota}1000, used: {of_quota}0, limited: {of_quota}500"

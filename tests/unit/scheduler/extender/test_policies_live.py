@@ -86,7 +86,7 @@ async def test_a_node_that_seems_to_lack_cpu_comes_last_and_is_not_refused():
             await world.add_node(name)
             await world.client.patch_merge(NODES, name, {"status": {"allocatable": {"cpu": cpu}}}, subresource="status")
 
-        await eventually(lambda: world.cache.fleet.room("small").cpu_free_milli == 1000)
+        await eventually(lambda: world.cache.fleet.free_resources("small").cpu_free_milli == 1000)
         pod = await world.add_pod("p", 1000, cpu="4")
         result = await world.filter(pod, "small", "large")
         assert result.node_names == ["small", "large"]

@@ -33,7 +33,7 @@ async def test_a_refused_pod_whose_quota_changed_is_touched_once_so_that_users_r
         await world.add_node("a")
         body = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": hard}}
         await world.client.create(RESOURCE_QUOTAS, body)
-        await eventually(lambda: world.cache.quota_of("default").memory_mib == 500)
+        await eventually(lambda: world.cache.quota_limits("default").memory_mib == 500)
         pod = await world.add_pod("p")
 
         async def refused_and_looked_at() -> str:
@@ -45,7 +45,7 @@ async def test_a_refused_pod_whose_quota_changed_is_touched_once_so_that_users_r
         assert ROOM_ANNOTATION not in (await world.stored(pod)).metadata.annotations
         more = {"spec": {"hard": {"limits.nvidia.com/gpumem": "900"}}}
         await world.client.patch_merge(RESOURCE_QUOTAS, "q", more, "default")
-        await eventually(lambda: world.cache.quota_of("default").memory_mib == 900)
+        await eventually(lambda: world.cache.quota_limits("default").memory_mib == 900)
         await world.extender.retry_refused()
         found = (await world.stored(pod)).metadata
         assert ROOM_ANNOTATION in found.annotations

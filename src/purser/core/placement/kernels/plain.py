@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from purser.core.fleet.room import MANY
+from purser.core.fleet.free_resources import MANY
 from purser.core.fleet.rule import look as look
 from purser.core.placement.kernels.arguments import Floats, Ints, MixTables, Prices
 

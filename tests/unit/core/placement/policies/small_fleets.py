@@ -5,7 +5,7 @@ import random
 import msgspec
 
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
-from purser.core.fleet.room import MANY
+from purser.core.fleet.free_resources import MANY
 from purser.core.placement.shape import PodShape
 from purser.simulator.workload import SimPod, Workload
 

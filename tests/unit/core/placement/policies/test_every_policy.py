@@ -12,7 +12,7 @@ from tests.unit.core.placement.policies.fleets import MIX, PAIRS, all_rows, flee
 
 from purser.core.fleet.arrays import FleetArrays
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
-from purser.core.fleet.room import MANY
+from purser.core.fleet.free_resources import MANY
 from purser.core.model import NodePolicy
 from purser.core.placement.kernels.arguments import Floats
 from purser.core.placement.policies import NODE_POLICIES, Setting

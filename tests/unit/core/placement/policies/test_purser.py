@@ -10,7 +10,7 @@ from tests.unit.core.placement.policies.fleets import MIX, all_rows, fleet_of, f
 
 from purser.core.fleet.arrays import FleetArrays
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
-from purser.core.fleet.room import MANY
+from purser.core.fleet.free_resources import MANY
 from purser.core.interconnect import topology
 from purser.core.model import Device, Link, PcieLevel
 from purser.core.placement.mix import LearnedMix, Mix

@@ -6,7 +6,7 @@ from tests.unit.core.placement.policies.fleets import all_rows, fleet_of
 
 from purser.core.fleet.arrays import FleetArrays
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
-from purser.core.fleet.room import MANY
+from purser.core.fleet.free_resources import MANY
 from purser.core.placement.kernels.plain import losses
 from purser.core.placement.mix import Mix
 from purser.core.placement.policies.plan import Plan, plan
