@@ -1,6 +1,7 @@
 """The lab itself: several nodes, its metrics, and what only a lab can stage."""
 
 import asyncio
+import json
 import logging
 
 import aiohttp
@@ -8,12 +9,15 @@ import pytest
 import pytest_asyncio
 import structlog
 
+from purser.core.monitoring.cgroups import CgroupOwner, id_in_status, owner_of
 from purser.kube.resources import NODES, PODS
 from purser.lab.cluster import Lab
+from purser.lab.folders import node_folders
 from purser.lab.settings import DEFAULT_NODES, LabSettings, node_choices
 from tests.lab.lab_cluster import scenario_cluster
 from tests.scenarios.actions import cards, create, event, eventually, pod_named, running
 from tests.scenarios.pods import pod, share, whole
+from tests.unit.cli.typed import beside
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -99,3 +103,34 @@ async def test_a_pod_with_a_run_time_ends_and_frees_its_card(cluster):
     await eventually(cluster, "the pod ends", over)
     await create(cluster, pod(cluster, "next", whole(8)))
     await running(cluster, ["next"])
+
+
+async def test_gpus_of_a_running_lab_are_changed_by_commands(lab, cluster):
+    async def gpu(*words):
+        return await beside("lab", "gpu", *words, f"--kubeconfig={lab.kubeconfig}")
+
+    await create(cluster, pod(cluster, "train", share()))
+    train = (await running(cluster, ["train"]))["train"]
+    node, uid = train["spec"]["nodeName"], train["metadata"]["uid"]
+    code, out, _ = await gpu(
+        "process", "start", node, 0, "--pod", f"{cluster.namespace}/train", "--sm", 80, "-o", "json"
+    )
+    assert code == 0
+    proc = node_folders(lab.folder, list(lab.nodes).index(node)).host_root / "proc" / str(json.loads(out)["pid"])
+    owner = owner_of((proc / "cgroup").read_text())
+    container = train["status"]["containerStatuses"][0]["containerID"]
+    assert owner == CgroupOwner(uid, id_in_status(container))
+    assert lab.nodes[node].driver.state.gpus[0].utilisation[0] == 80
+
+    async def has_lost_one():
+        return (await lab.client.get(NODES, "t4-4-0")).status.allocatable["nvidia.com/gpu"] == "30"
+
+    assert (await gpu("lose", "t4-4-0", 2))[0] == 0
+    await eventually(cluster, "the node offers less", has_lost_one)
+    assert (await gpu("recover", "t4-4-0", 2))[0] == 0
+    await lab.client.delete(PODS, "train", cluster.namespace)
+
+    async def is_over():
+        return not lab.nodes[node].driver.state.gpus[0].processes and not proc.exists()
+
+    await eventually(cluster, "the process ends with its pod", is_over)

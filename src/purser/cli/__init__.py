@@ -37,7 +37,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("lab", help=lab.HELP)(lab.lab)
+app.add_typer(lab.app, name="lab")
 app.add_typer(agent.app, name="agent")
 settings_command(app, "scheduler", scheduler.SETTINGS, help=scheduler.HELP)(scheduler.scheduler)
 app.command("simulate", help=simulate.HELP)(simulate.simulate)

@@ -1,4 +1,4 @@
-"""`purser lab`: a cluster with simulated GPUs in this process."""
+"""`purser lab`: a cluster with simulated GPUs in this process. What it is told while it runs is in `lab_gpu`."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from purser.cli import lab_gpu
 from purser.cli.output import FAILED, MISUSED, fail
 from purser.cli.serving import LogLevel
 from purser.core.kubelet.config import CpuPolicy, MemoryPolicy, TopologyPolicy, TopologyScope
@@ -24,6 +25,7 @@ API server, emulated nodes, a simulated NVIDIA driver, and every part of Purser 
 It ends, and is gone, with Ctrl-C. With --run it goes through a scenario and exits: 0 as expected, 1 not, 2 a bad file.
 Where KUBEBUILDER_ASSETS names a folder with etcd and kube-apiserver, these run instead of the lab's own API server;
 kube-scheduler and kube-controller-manager too, where they are in it.
+purser lab gpu changes the GPUs of a lab that runs.
 
 Example: purser lab --node a100-40gb-8 --node t4-4:3
 """
@@ -31,7 +33,13 @@ Example: purser lab --node a100-40gb-8 --node t4-4:3
 _PLAIN_WIDTH = 200
 
 
+app = typer.Typer(name="lab", rich_markup_mode=None)
+app.add_typer(lab_gpu.app, name="gpu")
+
+
+@app.callback(invoke_without_command=True, help=HELP)
 def lab(
+    asked: typer.Context,
     node: Annotated[
         list[str] | None,
         typer.Option(help="PROFILE or PROFILE:COUNT, repeated; a name, or the path of a profile.", metavar="PROFILE"),
@@ -65,6 +73,8 @@ def lab(
     log_level: Annotated[LogLevel, typer.Option(help="How much the parts of the cluster log.")] = LogLevel.WARNING,
 ) -> None:
     """Run a lab until it is told to stop, or until its scenario is over."""
+    if asked.invoked_subcommand is not None:
+        return
     import os
     import sys
     from dataclasses import replace

@@ -36,6 +36,7 @@ from purser.lab.controlplane.plane import ADMIN, ControlPlane, EmbeddedControlPl
 from purser.lab.controlplane.programs import CONTROLLER_MANAGER, Programs
 from purser.lab.controlplane.real import CONTROLLERS_USER, MASTERS, RealControlPlane, SchedulerProcess
 from purser.lab.faults import follow_annotations
+from purser.lab.folders import node_folders
 from purser.lab.hollow import HollowFleet, HollowNodes, manifests
 from purser.lab.in_memory import folder_in_memory
 from purser.lab.nodes import AGENT_USER, EmulatedNode, kubelet_user
@@ -245,8 +246,8 @@ class Lab:
         return folder
 
     def _make_node(self, place: int) -> EmulatedNode:
-        folder = self.folder / "n" / str(place)
-        return EmulatedNode(self.settings.nodes[place], self.settings, folder, self._credentials, self._kubelet_port)
+        folders = node_folders(self.folder, place)
+        return EmulatedNode(self.settings.nodes[place], self.settings, folders, self._credentials, self._kubelet_port)
 
     async def _stop_nodes(self) -> None:
         await asyncio.gather(*(node.stop() for node in self.nodes.values()))

@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
 import grpc
 import structlog
@@ -21,12 +20,12 @@ from purser.kube.config import ClusterConfig
 from purser.lab.components import Component
 from purser.lab.driver import SimulatedDriver
 from purser.lab.driver.sysfs_machine import write_machine
+from purser.lab.folders import NodeFolders
 from purser.lab.hollow.node import nfd_labels
 from purser.lab.kubelet.kubelet import Kubelet
 from purser.lab.kubelet.node import NodeSettings
 from purser.lab.kubelet.pods import Raw
-from purser.lab.kubelet.runtime import ContainerRecord, Runtime
-from purser.lab.processes import GpuProcesses
+from purser.lab.kubelet.runtime import ContainerRecord
 from purser.lab.settings import LabSettings, NodeChoice
 from purser.operator.manifests import GPU_DISCOVERY, default_layouts
 from purser.operator.names import OPERAND_LABEL
@@ -61,7 +60,7 @@ class EmulatedNode:
         self,
         choice: NodeChoice,
         settings: LabSettings,
-        folder: Path,
+        folders: NodeFolders,
         credentials: Callable[[str], ClusterConfig],
         kubelet_port: int = 0,
     ) -> None:
@@ -72,16 +71,14 @@ class EmulatedNode:
         """Where the agent serves its metrics, once it does."""
         self._choice = choice
         self._settings = settings
-        self._kubelet_folder = folder / "k"
-        self._agent_folder = folder / "a"
-        self._host_root = self._agent_folder / "root"
+        self._folders = folders
         self._credentials = credentials
         self._kubelet_port = kubelet_port
         self._kubelet_started = asyncio.Event()
-        self.driver = SimulatedDriver.create(folder / "d", choice.name, choice.profile)
+        self.driver = SimulatedDriver.create(folders.driver, choice.name, choice.profile)
         write_machine(self.driver.sysfs_root, choice.profile.machine)
-        self.runtime = Runtime(self._kubelet_folder / "pods")
-        self.processes = GpuProcesses(self.driver, self.runtime, self._host_root)
+        self.runtime = folders.runtime()
+        self.processes = folders.processes(self.driver)
         self.kubelet = Component(f"kubelet {choice.name}", self._run_kubelet)
         self.agent = Component(f"agent {choice.name}", self._run_agent)
         self._operands: dict[str, Component] = {
@@ -115,7 +112,7 @@ class EmulatedNode:
 
     async def pod_resources(self) -> dict[PodKey, dict[str, tuple[str, ...]]]:
         """What kubelet's own PodResources API lists: sorted device ids by resource."""
-        target = f"unix:{self._kubelet_folder / 'pod-resources' / 'kubelet.sock'}"
+        target = f"unix:{self._folders.kubelet / 'pod-resources' / 'kubelet.sock'}"
         async with grpc.aio.insecure_channel(target, options=UNIX_SOCKET_OPTIONS) as channel:
             answer = await api_pb2_grpc.PodResourcesListerStub(channel).List(api_pb2.ListPodResourcesRequest())
         return {
@@ -162,7 +159,7 @@ class EmulatedNode:
             try:
                 return Kubelet(
                     settings,
-                    self._kubelet_folder,
+                    self._folders.kubelet,
                     client,
                     on_rejection=self._on_rejection,
                     process_of=self._process_of,
@@ -179,15 +176,15 @@ class EmulatedNode:
         return self._operands.get(operand) if self._settings.operator else None
 
     async def _run_discovery(self, stop: asyncio.Event) -> None:
-        os_release = self._host_root / "etc/os-release"
+        os_release = self._folders.host_root / "etc/os-release"
         os_release.parent.mkdir(parents=True, exist_ok=True)
         os_release.write_text(f"ID={_OS}\nVERSION_ID={_OS_VERSION}\n", encoding="ascii")
-        settings = discovery.DiscoverySettings(self.name, self._host_root, self.driver.sysfs_root)
+        settings = discovery.DiscoverySettings(self.name, self._folders.host_root, self.driver.sysfs_root)
         async with Client(self._credentials(AGENT_USER), field_manager="purser-discovery") as client:
             await discovery.run(settings, client, stop)
 
     async def _run_mig_worker(self, stop: asyncio.Event) -> None:
-        layouts = self._agent_folder / "mig.yaml"
+        layouts = self._folders.agent / "mig.yaml"
         layouts.parent.mkdir(parents=True, exist_ok=True)
         layouts.write_text(default_layouts(), encoding="utf-8")
         async with Client(self._credentials(AGENT_USER), field_manager="purser-mig-worker") as client:
@@ -196,12 +193,12 @@ class EmulatedNode:
     async def _run_agent(self, stop: asyncio.Event) -> None:
         settings = AgentSettings(
             node_name=self.name,
-            device_plugin_dir=self._kubelet_folder / "device-plugins",
-            pod_resources_socket=self._kubelet_folder / "pod-resources" / "kubelet.sock",
-            kubelet_dir=self._kubelet_folder,
+            device_plugin_dir=self._folders.kubelet / "device-plugins",
+            pod_resources_socket=self._folders.kubelet / "pod-resources" / "kubelet.sock",
+            kubelet_dir=self._folders.kubelet,
             sysfs_root=self.driver.sysfs_root,
-            state_dir=self._agent_folder / "state",
-            host_root=self._host_root,
+            state_dir=self._folders.agent / "state",
+            host_root=self._folders.host_root,
             slots=self._settings.slots,
             probe_interval_s=self._settings.probe_interval_s,
             recovery_s=2 * self._settings.probe_interval_s,

@@ -130,6 +130,12 @@ class GpuProcesses:
             self._driver.remove_process(place, pid)
         shutil.rmtree(folder, ignore_errors=True)
 
+    def owner(self, pid: int) -> str:
+        """The container that a process is in, as namespace/pod/container; empty: in none that is there."""
+        text = self._cgroup(pid)
+        records = (each for each in self._runtime.all() if each.id in text)
+        return next((f"{each.namespace}/{each.pod}/{each.container}" for each in records), "")
+
     def end_pod(self, uid: str) -> None:
         """All processes in a pod end."""
         for pid in list(self._pids()):
@@ -158,8 +164,11 @@ class GpuProcesses:
             yield from (int(each.name) for each in self._proc.iterdir() if each.name.isdecimal())
 
     def _is_in(self, pid: int, uid: str) -> bool:
-        try:
-            text = (self._proc / str(pid) / "cgroup").read_text(encoding="ascii")
-        except FileNotFoundError:
-            return False
+        text = self._cgroup(pid)
         return f"pod{uid}" in text or f"pod{uid.replace('-', '_')}" in text
+
+    def _cgroup(self, pid: int) -> str:
+        try:
+            return (self._proc / str(pid) / "cgroup").read_text(encoding="ascii")
+        except FileNotFoundError:
+            return ""

@@ -35,7 +35,7 @@ def commands() -> Iterator[object]:
 def check_purser(words: list[str]) -> None:
     group = typer.main.get_command(app)
     # Parsing alone: the innermost command is found and its options are read, nothing runs.
-    while hasattr(group, "commands"):
+    while hasattr(group, "commands") and not (group.invoke_without_command and (not words or words[0][0] == "-")):
         assert words[0] in group.commands, f"there is no command {words[0]}"
         group = group.commands[words.pop(0)]
     group.make_context("purser", words, resilient_parsing=False).close()

@@ -1,0 +1,400 @@
+"""`purser lab gpu`: what the GPUs of a running lab report, and what happens to them."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from purser.cli import lab_mig, lab_process
+from purser.cli.lab_node import (
+    CODES,
+    GpuName,
+    LabKubeconfig,
+    NodeName,
+    OneNode,
+    change,
+    gpu_of,
+    lab_nodes,
+    one_of,
+    refusals,
+)
+from purser.cli.output import MISUSED, Column, Output, fail, show
+
+if TYPE_CHECKING:
+    from purser.lab.driver.mig import MigState
+    from purser.lab.driver.state import GpuState
+
+app = typer.Typer(
+    name="gpu",
+    help="Change GPUs of a lab that runs: processes, load, faults, MIG. Whoever has the driver open sees it at once."
+    f"\n\n{CODES}\n\nExample: purser lab gpu list",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(lab_process.app, name="process")
+app.add_typer(lab_mig.app, name="mig")
+
+
+def _help(text: str, *examples: str) -> str:
+    shown = "\n\n".join(f"Example: purser lab gpu {example}" for example in examples)
+    return f"{text}\n\n{CODES}\n\n{shown}\n"
+
+
+Form = Annotated[Output, typer.Option("--output", "-o", help="How to print it.")]
+
+
+class LabGpuRow:
+    """A GPU of the table."""
+
+    def __init__(self, node: str, index: int, gpu: "GpuState", mig: "MigState", xid: int | None) -> None:
+        self.node, self.index, self.gpu, self.mig, self.xid = node, index, gpu, mig, xid
+
+    @property
+    def state(self) -> str:
+        """In one word."""
+        if not self.gpu.present:
+            return "Absent"
+        if self.gpu.lost:
+            return "Lost"
+        if self.gpu.hanging:
+            return "Hangs"
+        return "Fails" if self.gpu.failures else "Answers"
+
+    @property
+    def links(self) -> str:
+        """Those that are up, of all."""
+        return f"{sum(link.active for link in self.gpu.nvlinks)}/{len(self.gpu.nvlinks)}"
+
+    @property
+    def ecc(self) -> str:
+        """Corrected and uncorrected errors since the last reset."""
+        counts = [errors.counts for errors in self.gpu.ecc.values()]
+        return "/".join(str(sum(each[which] for each in counts)) for which in range(2))
+
+    def document(self) -> dict[str, Any]:
+        """All that is known of it."""
+        import msgspec
+
+        gpu: dict[str, Any] = msgspec.to_builtins(self.gpu)
+        gpu.pop("levels")
+        gpu["model"] = self.gpu.model.name
+        mig = msgspec.to_builtins(self.mig, str_keys=True)
+        return {"node": self.node, "index": self.index, "state": self.state, **gpu, "mig": mig, "last_xid": self.xid}
+
+
+COLUMNS = [
+    Column[LabGpuRow]("NODE", lambda row: row.node),
+    Column[LabGpuRow]("GPU", lambda row: row.index),
+    Column[LabGpuRow]("MODEL", lambda row: row.gpu.model.name),
+    Column[LabGpuRow]("STATE", lambda row: row.state),
+    Column[LabGpuRow]("GPU %", lambda row: row.gpu.utilisation[0]),
+    Column[LabGpuRow]("MEMORY MiB", lambda row: f"{row.gpu.total_used_mib}/{row.gpu.model.memory_mib}"),
+    Column[LabGpuRow]("CELSIUS", lambda row: row.gpu.celsius),
+    Column[LabGpuRow]("WATTS", lambda row: row.gpu.watts),
+    Column[LabGpuRow]("PROCESSES", lambda row: len(row.gpu.processes)),
+    Column[LabGpuRow]("MIG", lambda row: len(row.mig.devices) if row.mig.enabled else None),
+    Column[LabGpuRow]("LAST XID", lambda row: row.xid),
+    Column[LabGpuRow]("ECC", lambda row: row.ecc, wide=True),
+    Column[LabGpuRow]("NVLINKS", lambda row: row.links, wide=True),
+    Column[LabGpuRow]("SLOWDOWNS", lambda row: [str(each) for each in row.gpu.slowdowns], wide=True),
+    Column[LabGpuRow]("PCI", lambda row: row.gpu.pci, wide=True),
+    Column[LabGpuRow]("UUID", lambda row: row.gpu.uuid, wide=True),
+]
+
+
+@app.command("list", help=_help("Each GPU of the lab, as its driver reports it.", "list -o wide"))
+def list_gpus(node: OneNode = None, kubeconfig: LabKubeconfig = None, output: Form = Output.TABLE) -> None:
+    """Print them."""
+    rows = []
+    for each in lab_nodes(kubeconfig, node):
+        state, mig = each.driver.state, each.driver.mig
+        xids = {event.gpu: event.xid for event in state.events}
+        rows += [LabGpuRow(each.name, i, gpu, mig[i], xids.get(i)) for i, gpu in enumerate(state.gpus)]
+    show(rows, COLUMNS, output, empty="The lab's nodes have no GPUs.", document=LabGpuRow.document)
+
+
+@app.command("xid", help=_help("The driver reports an Xid, NVIDIA's number of an error.", "xid t4-4-0 2 79"))
+def xid(
+    node: NodeName,
+    gpu: GpuName,
+    number: Annotated[int, typer.Argument(metavar="XID", min=1, help="Such as 79: it fell off the bus.")],
+    kubeconfig: LabKubeconfig = None,
+) -> None:
+    """Report it."""
+    change(kubeconfig, node, gpu, f"reported Xid {number}", lambda driver, one: driver.inject_xid(one, number))
+
+
+@app.command("lose", help=_help("A GPU falls off the bus: calls on it fail, and Xid 79 says so.", "lose t4-4-0 2"))
+def lose(
+    node: NodeName,
+    gpu: GpuName,
+    quietly: Annotated[bool, typer.Option("--quietly", help="Without an Xid.")] = False,
+    kubeconfig: LabKubeconfig = None,
+) -> None:
+    """Lose it."""
+    change(kubeconfig, node, gpu, "lost", lambda driver, one: driver.lose_gpu(one, xid=None if quietly else 79))
+
+
+@app.command(
+    "recover",
+    help=_help(
+        "A GPU is reset: it answers again. Processes and MIG devices are gone, what waited for a reset is done.",
+        "recover t4-4-0 2",
+    ),
+)
+def recover(node: NodeName, gpu: GpuName, kubeconfig: LabKubeconfig = None) -> None:
+    """Reset it."""
+    change(kubeconfig, node, gpu, "recovered", lambda driver, one: driver.recover_gpu(one))
+
+
+@app.command(
+    "hang",
+    help=_help(
+        "Calls of NVML do not return until purser lab gpu answer, or the GPU's reset. Without a GPU: no call at all.",
+        "hang t4-4-0 2 --call nvmlDeviceGetTemperature",
+        "hang t4-4-0",
+    ),
+)
+def hang(
+    node: NodeName,
+    gpu: Annotated[str | None, typer.Argument(metavar="[GPU]", help="Its index, or its uuid.")] = None,
+    call: Annotated[str, typer.Option(help="NVML's name of the call; *: every call on the GPU.")] = "*",
+    kubeconfig: LabKubeconfig = None,
+) -> None:
+    """Have them hang."""
+    if gpu is not None:
+        change(kubeconfig, node, gpu, f"hangs in {call}", lambda driver, one: driver.hang_call(one, call))
+        return
+    [found] = lab_nodes(kubeconfig, node)
+    found.driver.set_hanging(True)
+    print(f"driver of node/{node} hangs")
+
+
+@app.command(
+    "fail",
+    help=_help(
+        "A call of NVML on a GPU fails with a code until purser lab gpu answer, or a reset.",
+        "fail t4-4-0 2 nvmlDeviceGetUUID 999",
+    ),
+)
+def fail_call(
+    node: NodeName,
+    gpu: GpuName,
+    call: Annotated[str, typer.Argument(metavar="CALL", help="NVML's name of the call; *: every call on the GPU.")],
+    code: Annotated[int, typer.Argument(metavar="CODE", min=1, help="NVML's, such as 4 or 999.")],
+    kubeconfig: LabKubeconfig = None,
+) -> None:
+    """Have it fail."""
+    change(kubeconfig, node, gpu, f"fails in {call}", lambda driver, one: driver.fail_call(one, call, code))
+
+
+@app.command(
+    "answer",
+    help=_help("Calls that hang or fail are answered again. Without a GPU: the driver as a whole.", "answer t4-4-0"),
+)
+def answer(
+    node: NodeName,
+    gpu: Annotated[str | None, typer.Argument(metavar="[GPU]", help="Its index, or its uuid.")] = None,
+    kubeconfig: LabKubeconfig = None,
+) -> None:
+    """Undo hang and fail."""
+    if gpu is not None:
+        change(kubeconfig, node, gpu, "answers", lambda driver, one: driver.clear_failures(one))
+        return
+    [found] = lab_nodes(kubeconfig, node)
+    found.driver.set_hanging(False)
+    print(f"driver of node/{node} answers")
+
+
+@app.command(
+    "ecc",
+    help=_help(
+        "ECC finds errors in the GPU's memory. Xids beside them come by purser lab gpu xid.",
+        "ecc t4-4-0 2 --uncorrected 1",
+    ),
+)
+def ecc(
+    node: NodeName,
+    gpu: GpuName,
+    corrected: Annotated[int, typer.Option(min=0, help="So many more.")] = 0,
+    uncorrected: Annotated[int, typer.Option(min=0, help="So many more.")] = 0,
+    at: Annotated[str, typer.Option(help="l1, l2, dram, register-file, texture, texture-shm, cbu or sram.")] = "dram",
+    kubeconfig: LabKubeconfig = None,
+) -> None:
+    """Count them."""
+    from purser.lab.driver.parts import MemoryLocation
+
+    place = one_of(MemoryLocation, "--at", at)
+    change(
+        kubeconfig,
+        node,
+        gpu,
+        f"counted {corrected} corrected and {uncorrected} uncorrected errors",
+        lambda driver, one: driver.add_ecc_errors(one, place=place, corrected=corrected, uncorrected=uncorrected),
+    )
+
+
+@app.command(
+    "remap",
+    help=_help(
+        "Rows of the GPU's memory are replaced by spare ones (Ampere and newer).",
+        "remap a100-40gb-8-0 2 --uncorrectable 1 --pending",
+    ),
+)
+def remap(
+    node: NodeName,
+    gpu: GpuName,
+    correctable: Annotated[int, typer.Option(min=0, help="So many more, for correctable errors.")] = 0,
+    uncorrectable: Annotated[int, typer.Option(min=0, help="So many more, for uncorrectable errors.")] = 0,
+    pending: Annotated[bool | None, typer.Option(help="Whether a replacement waits for a reset.")] = None,
+    failed: Annotated[bool | None, typer.Option(help="Whether a replacement failed for want of spare rows.")] = None,
+    kubeconfig: LabKubeconfig = None,
+) -> None:
+    """Replace them."""
+    counts = {"correctable": correctable, "uncorrectable": uncorrectable}
+    change(
+        kubeconfig,
+        node,
+        gpu,
+        "remapped",
+        lambda driver, one: driver.remap_rows(one, **counts, pending=pending, failed=failed),
+    )
+
+
+@app.command(
+    "retire",
+    help=_help("A page of the GPU's memory is given up at its next reset (before Ampere).", "retire t4-4-0 2 0x1000"),
+)
+def retire(
+    node: NodeName,
+    gpu: GpuName,
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="The page's; 0x before hexadecimal numbers.")],
+    single_bit: Annotated[bool, typer.Option("--single-bit", help="For several single bit errors.")] = False,
+    kubeconfig: LabKubeconfig = None,
+) -> None:
+    """Retire it."""
+    try:
+        page = int(address, 0)
+    except ValueError:
+        fail(f"{address} is no address: write a number such as 0x1000", MISUSED)
+    change(
+        kubeconfig,
+        node,
+        gpu,
+        f"retires page {page:#x}",
+        lambda driver, one: driver.retire_page(one, page, double_bit=not single_bit),
+    )
+
+
+@app.command(
+    "nvlink",
+    help=_help(
+        "An NVLink of a GPU goes down or up at its end, or counts errors.",
+        "nvlink a100-40gb-8-0 2 5 --down",
+        "nvlink a100-40gb-8-0 2 5 --error crc-flit --count 100",
+    ),
+)
+def nvlink(
+    node: NodeName,
+    gpu: GpuName,
+    link: Annotated[int, typer.Argument(metavar="LINK", min=0, help="Its number.")],
+    up: Annotated[bool | None, typer.Option("--up/--down", help="Whether it is active.")] = None,
+    error: Annotated[str | None, typer.Option(help="replay, recovery, crc-flit, crc-data or ecc-data.")] = None,
+    count: Annotated[int, typer.Option(min=1, help="So many more errors.")] = 1,
+    kubeconfig: LabKubeconfig = None,
+) -> None:
+    """Change it."""
+    from purser.lab.driver.parts import NvLinkError
+
+    if up is None and error is None:
+        fail("give --up, --down or --error", MISUSED)
+    if up is not None:
+        done = f"NVLink {link} is {'up' if up else 'down'}"
+        change(kubeconfig, node, gpu, done, lambda driver, one: driver.set_nvlink(one, link, active=up))
+    if error is not None:
+        kind = one_of(NvLinkError, "--error", error)
+        done = f"NVLink {link} counted {count} {kind} errors"
+        change(kubeconfig, node, gpu, done, lambda driver, one: driver.add_nvlink_errors(one, link, kind, count))
+
+
+@app.command("pcie", help=_help("Transfers over PCIe have to be repeated.", "pcie t4-4-0 2 --replays 10"))
+def pcie(
+    node: NodeName,
+    gpu: GpuName,
+    replays: Annotated[int, typer.Option(min=1, help="So many more.")] = 1,
+    kubeconfig: LabKubeconfig = None,
+) -> None:
+    """Count them."""
+    change(kubeconfig, node, gpu, f"repeated {replays} transfers", lambda driver, one: driver.replay_pcie(one, replays))
+
+
+@app.command(
+    "slowdown",
+    help=_help(
+        "A GPU runs at lower clocks for these reasons; without any, for none.",
+        "slowdown a100-40gb-8-0 2 hw-thermal",
+        "slowdown a100-40gb-8-0 2",
+    ),
+)
+def slowdown(
+    node: NodeName,
+    gpu: GpuName,
+    reasons: Annotated[
+        list[str] | None, typer.Argument(metavar="[REASON]...", help="power-cap, sw-thermal, hw-thermal, power-brake.")
+    ] = None,
+    kubeconfig: LabKubeconfig = None,
+) -> None:
+    """Slow it down."""
+    from purser.lab.driver.parts import ClocksLimit
+
+    limits = [one_of(ClocksLimit, "REASON", each) for each in reasons or ()]
+    done = f"slowed down for {', '.join(limits)}" if limits else "not slowed down"
+    change(kubeconfig, node, gpu, done, lambda driver, one: driver.set_slowdowns(one, limits))
+
+
+@app.command(
+    "load",
+    help=_help(
+        "What sensors say instead of what follows from the GPU's processes; --follow: that again, for all of them.",
+        "load a100-40gb-8-0 2 --utilisation 90 --celsius 88 --watts 390",
+        "load a100-40gb-8-0 2 --follow",
+    ),
+)
+def load(
+    node: NodeName,
+    gpu: GpuName,
+    follow: Annotated[bool, typer.Option("--follow", help="Forget what was said before.")] = False,
+    utilisation: Annotated[int | None, typer.Option(min=0, max=100, help="Percent of the GPU's time.")] = None,
+    memory_utilisation: Annotated[
+        int | None, typer.Option(min=0, max=100, help="Percent of the memory's time.")
+    ] = None,
+    encoder: Annotated[int | None, typer.Option(min=0, max=100, help="Percent.")] = None,
+    decoder: Annotated[int | None, typer.Option(min=0, max=100, help="Percent.")] = None,
+    celsius: Annotated[int | None, typer.Option(min=0, help="Temperature of the GPU.")] = None,
+    memory_celsius: Annotated[int | None, typer.Option(min=0, help="Temperature of the memory.")] = None,
+    watts: Annotated[int | None, typer.Option(min=0, help="Power.")] = None,
+    pcie_tx: Annotated[int | None, typer.Option(min=0, help="KiB per second over PCIe.")] = None,
+    pcie_rx: Annotated[int | None, typer.Option(min=0, help="KiB per second over PCIe.")] = None,
+    nvlink_tx: Annotated[int | None, typer.Option(min=0, help="KiB per second over all NVLinks.")] = None,
+    nvlink_rx: Annotated[int | None, typer.Option(min=0, help="KiB per second over all NVLinks.")] = None,
+    kubeconfig: LabKubeconfig = None,
+) -> None:
+    """Say it."""
+    [found] = lab_nodes(kubeconfig, node)
+    with refusals():
+        if follow:
+            found.driver.clear_load(gpu_of(gpu))
+        found.driver.set_load(
+            gpu_of(gpu),
+            gpu_utilisation_percent=utilisation,
+            memory_utilisation_percent=memory_utilisation,
+            encoder_utilisation_percent=encoder,
+            decoder_utilisation_percent=decoder,
+            temperature_celsius=celsius,
+            memory_temperature_celsius=memory_celsius,
+            power_watts=watts,
+            pcie_tx_kib_per_s=pcie_tx,
+            pcie_rx_kib_per_s=pcie_rx,
+            nvlink_tx_kib_per_s=nvlink_tx,
+            nvlink_rx_kib_per_s=nvlink_rx,
+        )
+    print(f"gpu/{gpu} on node/{node} loaded")

@@ -1,0 +1,131 @@
+"""`purser lab gpu mig`: into what the GPUs of a running lab are cut."""
+
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from purser.cli.lab_node import CODES, GpuName, LabKubeconfig, NodeName, OneNode, change, gpu_of, lab_nodes, refusals
+from purser.cli.output import Column, DocumentFormat, Output, dump, show
+
+
+def _help(text: str, *examples: str) -> str:
+    shown = "\n\n".join(f"Example: purser lab gpu mig {example}" for example in examples)
+    return f"{text}\n\n{CODES}\n\n{shown}\n"
+
+
+app = typer.Typer(
+    name="mig",
+    help=_help("Cut GPUs into MIG devices.", "create a100-40gb-8-0 2 3g.20gb"),
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+class LabMigRow(NamedTuple):
+    """A MIG device."""
+
+    node: str
+    gpu: int
+    profile: str
+    start: int
+    size: int
+    gpu_instance: int
+    compute_instance: int
+    processes: int
+    uuid: str
+
+    def document(self) -> dict[str, Any]:
+        """All that is known of it."""
+        return self._asdict()
+
+
+COLUMNS = [
+    Column[LabMigRow]("NODE", lambda row: row.node),
+    Column[LabMigRow]("GPU", lambda row: row.gpu),
+    Column[LabMigRow]("PROFILE", lambda row: row.profile),
+    Column[LabMigRow]("PLACEMENT", lambda row: f"{row.start}:{row.size}"),
+    Column[LabMigRow]("PROCESSES", lambda row: row.processes),
+    Column[LabMigRow]("UUID", lambda row: row.uuid),
+    Column[LabMigRow]("GPU INSTANCE", lambda row: row.gpu_instance, wide=True),
+    Column[LabMigRow]("COMPUTE INSTANCE", lambda row: row.compute_instance, wide=True),
+]
+
+
+@app.command("list", help=_help("Each MIG device of the lab.", "list -o wide"))
+def list_devices(
+    node: OneNode = None,
+    kubeconfig: LabKubeconfig = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it.")] = Output.TABLE,
+) -> None:
+    """Print them."""
+    from purser.lab.driver.mig import device_name, mig_uuid, profile_of
+
+    rows = []
+    for each in lab_nodes(kubeconfig, node):
+        for index, (gpu, mig) in enumerate(zip(each.driver.state.gpus, each.driver.mig, strict=True)):
+            for place in mig.devices:
+                inside = [p for p in gpu.processes if (p.gpu_instance, p.compute_instance) == place]
+                start, size = mig.instances[place[0]].start, profile_of(gpu, mig, place[0]).size
+                name, uuid = device_name(gpu, mig, *place), mig_uuid(gpu.uuid, *place)
+                rows.append(LabMigRow(each.name, index, name, start, size, *place, len(inside), uuid))
+    show(rows, COLUMNS, output, empty="No GPU of the lab is cut into MIG devices.", document=LabMigRow.document)
+
+
+@app.command("on", help=_help("Turn MIG mode on; with something on the GPU, at the next reset.", "on a100-40gb-8-0 2"))
+def on(node: NodeName, gpu: GpuName, kubeconfig: LabKubeconfig = None) -> None:
+    """Turn it on."""
+    change(kubeconfig, node, gpu, "is in MIG mode", lambda driver, one: driver.set_mig(one, enabled=True))
+
+
+@app.command(
+    "off", help=_help("Turn MIG mode off; with something on the GPU, at the next reset.", "off a100-40gb-8-0 2")
+)
+def off(node: NodeName, gpu: GpuName, kubeconfig: LabKubeconfig = None) -> None:
+    """Turn it off."""
+    change(kubeconfig, node, gpu, "is not in MIG mode", lambda driver, one: driver.set_mig(one, enabled=False))
+
+
+@app.command(
+    "create",
+    help=_help(
+        "Create a GPU instance and a compute instance in it; the device's uuid is printed.",
+        "create a100-40gb-8-0 2 3g.20gb --start 4",
+        "create a100-40gb-8-0 2 2g.10gb --slices 1 -o json",
+    ),
+)
+def create(
+    node: NodeName,
+    gpu: GpuName,
+    profile: Annotated[str, typer.Argument(metavar="PROFILE", help="Such as 1g.5gb; what a GPU offers is its own.")],
+    start: Annotated[int | None, typer.Option(min=0, help="Its first memory slice; default: the driver's.")] = None,
+    slices: Annotated[int | None, typer.Option(min=1, help="Of the compute instance; default: all of them.")] = None,
+    kubeconfig: LabKubeconfig = None,
+    output: Annotated[DocumentFormat, typer.Option("--output", "-o", help="How to print it.")] = DocumentFormat.TEXT,
+) -> None:
+    """Create it."""
+    [found] = lab_nodes(kubeconfig, node)
+    with refusals():
+        uuid = found.driver.create_mig(gpu_of(gpu), profile, start=start, slices=slices)
+    if output is DocumentFormat.TEXT:
+        print(f"{uuid} on gpu/{gpu} of node/{node} created")
+    else:
+        dump({"node": node, "gpu": gpu, "profile": profile, "uuid": uuid}, output)
+
+
+@app.command(
+    "destroy",
+    help=_help(
+        "Destroy a MIG device; refused while a process is in it.",
+        "destroy a100-40gb-8-0 MIG-8f5c6d1e-2a4b-4f0e-9d3c-7b6a5e4d3c2b",
+    ),
+)
+def destroy(
+    node: NodeName,
+    uuid: Annotated[str, typer.Argument(metavar="UUID", help="As purser lab gpu mig list shows it.")],
+    kubeconfig: LabKubeconfig = None,
+) -> None:
+    """Destroy it."""
+    [found] = lab_nodes(kubeconfig, node)
+    with refusals():
+        found.driver.destroy_mig(uuid)
+    print(f"{uuid} of node/{node} destroyed")

@@ -1,0 +1,89 @@
+"""What the commands of `purser lab gpu` share: the lab that is meant, its nodes, and how they end."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+
+import typer
+
+from purser.cli.output import MISUSED, fail
+
+if TYPE_CHECKING:
+    from purser.lab.driver import SimulatedDriver
+    from purser.lab.processes import GpuProcesses
+
+T = TypeVar("T")
+
+LabKubeconfig = Annotated[
+    Path | None, typer.Option("--kubeconfig", help="The lab's, as its first screen names it; default: $KUBECONFIG.")
+]
+NodeName = Annotated[str, typer.Argument(metavar="NODE", help="A node of the lab.")]
+OneNode = Annotated[str | None, typer.Argument(metavar="[NODE]", help="Only this node's.")]
+GpuName = Annotated[str, typer.Argument(metavar="GPU", help="Its index, or its uuid.")]
+
+CODES = """Exit code: 0 done; 1 there is no such node, GPU or process, or the driver refuses; 2 wrong usage, or no lab's
+kubeconfig."""
+
+
+class LabNode(NamedTuple):
+    """A node of a lab that runs in another process."""
+
+    name: str
+    driver: "SimulatedDriver"
+    processes: "GpuProcesses"
+
+
+def lab_nodes(kubeconfig: Path | None, name: str | None = None) -> list[LabNode]:
+    """The lab's nodes, or the one of that name; ends the command where there are none."""
+    from purser.lab.driver import SimulatedDriver
+    from purser.lab.folders import running_nodes
+
+    listed = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
+    path = kubeconfig or (Path(listed) if listed else None)
+    if path is None:
+        fail("KUBECONFIG is not set: export it as the first screen of purser lab says, or give --kubeconfig", MISUSED)
+    found = running_nodes(path.resolve())
+    if not found:
+        fail(f"no lab runs beside the kubeconfig {path}: take the one that purser lab's first screen names", MISUSED)
+    if name is not None and name not in found:
+        fail(f"the lab has no node {name}: it has {', '.join(found)}")
+    names = found if name is None else {name: found[name]}
+    drivers = {each: SimulatedDriver(folders.driver) for each, folders in names.items()}
+    return [LabNode(each, drivers[each], folders.processes(drivers[each])) for each, folders in names.items()]
+
+
+def gpu_of(text: str) -> int | str:
+    """An index, or a uuid."""
+    return int(text) if text.isdecimal() else text
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Ends the command with what the lab or its driver does not do."""
+    from purser.lab.driver.mig import MigRefusedError
+
+    try:
+        yield
+    except (LookupError, ValueError, MigRefusedError) as error:
+        fail(str(error))
+
+
+def change(
+    kubeconfig: Path | None, node: str, gpu: str, done: str, make: "Callable[[SimulatedDriver, int | str], T]"
+) -> T:
+    """Change a GPU, and say so."""
+    [found] = lab_nodes(kubeconfig, node)
+    with refusals():
+        given = make(found.driver, gpu_of(gpu))
+    print(f"gpu/{gpu} on node/{node} {done}")
+    return given
+
+
+def one_of(words: Any, what: str, text: str) -> Any:
+    """A member of an enum, whose module only some commands import."""
+    try:
+        return words(text)
+    except ValueError:
+        fail(f"{what} {text}: give one of {', '.join(words)}", MISUSED)

@@ -1,0 +1,155 @@
+"""`purser lab gpu process`: what runs on the GPUs of a running lab."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from purser.cli.lab_node import CODES, GpuName, LabKubeconfig, NodeName, OneNode, gpu_of, lab_nodes, one_of, refusals
+from purser.cli.output import MISUSED, Column, DocumentFormat, Output, dump, fail, show
+
+if TYPE_CHECKING:
+    from purser.lab.driver.parts import ProcessState
+    from purser.lab.kubelet.runtime import ContainerRecord
+    from purser.lab.processes import GpuProcesses
+
+HELP = f"""Start and stop processes on GPUs. Nothing runs: the driver lists them, and /proc below the node's root says
+which container they are in. They end with their pod.
+
+{CODES}
+
+Example: purser lab gpu process list
+"""
+
+START_HELP = f"""A process starts on a GPU or MIG device, in a container of a pod or, without --pod, in none.
+
+Its pid is printed. With --pid of a process that runs, that one uses this GPU as well, or uses something else of it.
+
+{CODES}
+
+Example: purser lab gpu process start a100-40gb-8-0 2 --pod default/train --memory 8Gi --sm 80
+
+Example: purser lab gpu process start a100-40gb-8-0 3 --pid 4711 --memory 1Gi -o json
+"""
+
+app = typer.Typer(name="process", help=HELP, no_args_is_help=True, rich_markup_mode=None)
+
+
+class LabProcessRow:
+    """A process on a GPU."""
+
+    def __init__(self, node: str, index: int, process: "ProcessState", owner: str) -> None:
+        self.node, self.index, self.process, self.owner = node, index, process, owner
+
+    def document(self) -> dict[str, Any]:
+        """All that is known of it."""
+        import msgspec
+
+        plain: dict[str, Any] = msgspec.to_builtins(self.process)
+        return {"node": self.node, "gpu": self.index, "container": self.owner, **plain}
+
+
+COLUMNS = [
+    Column[LabProcessRow]("NODE", lambda row: row.node),
+    Column[LabProcessRow]("GPU", lambda row: row.index),
+    Column[LabProcessRow]("PID", lambda row: row.process.pid),
+    Column[LabProcessRow]("CONTAINER", lambda row: row.owner),
+    Column[LabProcessRow]("MEMORY MiB", lambda row: row.process.memory_mib),
+    Column[LabProcessRow]("SM %", lambda row: row.process.sm_percent),
+    Column[LabProcessRow]("TYPE", lambda row: "graphics" if row.process.graphics else "compute"),
+    Column[LabProcessRow]("MEMORY %", lambda row: row.process.memory_percent, wide=True),
+    Column[LabProcessRow]("ENCODER %", lambda row: row.process.encoder_percent, wide=True),
+    Column[LabProcessRow]("DECODER %", lambda row: row.process.decoder_percent, wide=True),
+    Column[LabProcessRow]("GPU INSTANCE", lambda row: row.process.gpu_instance, wide=True),
+    Column[LabProcessRow]("COMPUTE INSTANCE", lambda row: row.process.compute_instance, wide=True),
+]
+
+
+@app.command("list", help=f"Each process on the lab's GPUs.\n\n{CODES}\n\nExample: purser lab gpu process list -o wide")
+def list_processes(
+    node: OneNode = None,
+    kubeconfig: LabKubeconfig = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it.")] = Output.TABLE,
+) -> None:
+    """Print them."""
+    rows = [
+        LabProcessRow(each.name, index, process, each.processes.owner(process.pid))
+        for each in lab_nodes(kubeconfig, node)
+        for index, gpu in enumerate(each.driver.state.gpus)
+        for process in gpu.processes
+    ]
+    show(rows, COLUMNS, output, empty="Nothing runs on the lab's GPUs.", document=LabProcessRow.document)
+
+
+@app.command("start", help=START_HELP)
+def start(
+    node: NodeName,
+    gpu: GpuName,
+    pod: Annotated[str | None, typer.Option(help="NAMESPACE/NAME, or NAME in the namespace default.")] = None,
+    container: Annotated[str | None, typer.Option(help="Of the pod; default: the one that started last.")] = None,
+    pid: Annotated[int | None, typer.Option(min=1, help="Default: a new one.")] = None,
+    memory: Annotated[str, typer.Option(help="What it uses of the GPU's, such as 512Mi or 8Gi.")] = "0",
+    sm: Annotated[int, typer.Option(min=0, max=100, help="Percent of the GPU's time.")] = 0,
+    memory_utilisation: Annotated[int, typer.Option(min=0, max=100, help="Percent of the memory's time.")] = 0,
+    encoder: Annotated[int, typer.Option(min=0, max=100, help="Percent.")] = 0,
+    decoder: Annotated[int, typer.Option(min=0, max=100, help="Percent.")] = 0,
+    graphics: Annotated[bool, typer.Option("--graphics", help="It draws instead of computing.")] = False,
+    cgroup: Annotated[str, typer.Option(help="The host's version: v1 or v2.")] = "v2",
+    cgroup_driver: Annotated[str, typer.Option(help="kubelet's: systemd or cgroupfs.")] = "systemd",
+    kubeconfig: LabKubeconfig = None,
+    output: Annotated[DocumentFormat, typer.Option("--output", "-o", help="How to print it.")] = DocumentFormat.TEXT,
+) -> None:
+    """Start it."""
+    from purser.lab.processes import CgroupDriver, CgroupVersion, ProcessLoad
+
+    version = one_of(CgroupVersion, "--cgroup", cgroup)
+    driver = one_of(CgroupDriver, "--cgroup-driver", cgroup_driver)
+    load = ProcessLoad(
+        memory_mib=_mib(memory),
+        graphics=graphics,
+        sm_percent=sm,
+        memory_percent=memory_utilisation,
+        encoder_percent=encoder,
+        decoder_percent=decoder,
+    )
+    [found] = lab_nodes(kubeconfig, node)
+    with refusals():
+        inside = _container(found.processes, pod, container)
+        started = found.processes.start(gpu_of(gpu), load, container=inside, pid=pid, version=version, driver=driver)
+    if output is not DocumentFormat.TEXT:
+        dump({"node": node, "gpu": gpu, "pid": started}, output)
+        return
+    print(f"process/{started} on gpu/{gpu} of node/{node} started")
+
+
+@app.command(
+    "stop",
+    help=f"A process ends on all GPUs.\n\n{CODES}\n\nExample: purser lab gpu process stop a100-40gb-8-0 10001",
+)
+def stop(
+    node: NodeName,
+    pid: Annotated[int, typer.Argument(metavar="PID", help="As purser lab gpu process list shows it.")],
+    kubeconfig: LabKubeconfig = None,
+) -> None:
+    """End it."""
+    [found] = lab_nodes(kubeconfig, node)
+    with refusals():
+        found.processes.stop(pid)
+    print(f"process/{pid} of node/{node} stopped")
+
+
+def _container(processes: "GpuProcesses", pod: str | None, container: str | None) -> "ContainerRecord | None":
+    if pod is None:
+        if container is not None:
+            fail("--container is of a pod: give --pod, too", MISUSED)
+        return None
+    namespace, _, name = pod.rpartition("/")
+    return processes.container(namespace or "default", name, container)
+
+
+def _mib(text: str) -> int:
+    from purser.core.kubernetes.quantities import QuantityError, quantity_mib
+
+    try:
+        return quantity_mib(text)
+    except QuantityError as error:
+        fail(f"--memory {text}: {error}", MISUSED)

@@ -1,0 +1,201 @@
+"""`purser lab gpu` on the folders of a lab: what each command changes, how it prints, how it ends."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.unit.cli.typed import here
+
+from purser.cli.output import FAILED, MISUSED
+from purser.lab.driver import DriverKind, SimulatedDriver
+from purser.lab.driver.parts import MemoryLocation
+from purser.lab.folders import NodeFolders, node_folders
+from purser.lab.kubelet.runtime import ContainerRecord
+
+
+class FolderLab:
+    """The folders that a lab with two nodes has."""
+
+    def __init__(self, folder: Path) -> None:
+        self.kubeconfig = folder / "kubeconfig"
+        self.folders: list[NodeFolders] = [node_folders(folder, place) for place in range(2)]
+        names = (("a100-0", "a100-40gb-8"), ("t4-0", "t4-4"))
+        self.a100, self.t4 = (
+            SimulatedDriver.create(each.driver, name, profile, kind=DriverKind.PYTHON)
+            for each, (name, profile) in zip(self.folders, names, strict=True)
+        )
+
+    def gpu(self, *words: object) -> tuple[int, str, str]:
+        return here("lab", "gpu", *words, f"--kubeconfig={self.kubeconfig}")
+
+    def done(self, *words: object) -> str:
+        code, out, says = self.gpu(*words)
+        assert (code, says) == (0, "")
+        return out
+
+    def table(self, *words: object) -> list[dict[str, object]]:
+        found: list[dict[str, object]] = json.loads(self.done(*words, "-o", "json"))
+        return found
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> FolderLab:
+    return FolderLab(tmp_path)
+
+
+def test_gpus_are_listed_as_they_are(lab: FolderLab) -> None:
+    head, *rows = lab.done("list").splitlines()
+    assert head.split()[:4] == ["NODE", "GPU", "MODEL", "STATE"]
+    assert len(rows) == 12
+    assert [each.split()[0] for each in lab.done("list", "t4-0").splitlines()[1:]] == ["t4-0"] * 4
+    assert "UUID" in lab.done("list", "-o", "wide")
+    lab.t4.lose_gpu(2)
+    lab.t4.hang_call(1, "*")
+    found = yaml.safe_load(lab.done("list", "t4-0", "-o", "yaml"))
+    assert [each["state"] for each in found] == ["Answers", "Hangs", "Lost", "Answers"]
+    assert (found[2]["last_xid"], found[2]["uuid"], found[2]["model"]) == (79, lab.t4.uuids[2], "Tesla T4")
+
+
+def test_faults_are_put_in_and_taken_away(lab: FolderLab) -> None:
+    assert lab.done("xid", "a100-0", 1, 94) == "gpu/1 on node/a100-0 reported Xid 94\n"
+    lab.done("lose", "a100-0", lab.a100.uuids[2])
+    lab.done("lose", "a100-0", 3, "--quietly")
+    assert [(event.gpu, event.xid) for event in lab.a100.state.events] == [(1, 94), (2, 79)]
+    assert [gpu.lost for gpu in lab.a100.state.gpus[2:5]] == [True, True, False]
+    lab.done("recover", "a100-0", 2)
+    assert not lab.a100.state.gpus[2].lost
+    lab.done("hang", "a100-0", 4, "--call", "nvmlDeviceGetName")
+    lab.done("fail", "a100-0", 4, "nvmlDeviceGetUUID", 999)
+    gpu = lab.a100.state.gpus[4]
+    assert (gpu.hanging, gpu.failures[0].code) == (("nvmlDeviceGetName",), 999)
+    lab.done("answer", "a100-0", 4)
+    assert lab.a100.state.gpus[4].hanging == lab.a100.state.gpus[4].failures == ()
+    lab.done("hang", "a100-0")
+    assert lab.a100.state.hangs
+    assert lab.done("answer", "a100-0") == "driver of node/a100-0 answers\n"
+    assert not lab.a100.state.hangs
+
+
+def test_errors_and_limits_are_counted(lab: FolderLab) -> None:
+    lab.done("ecc", "a100-0", 0, "--corrected", 2, "--uncorrected", 1)
+    lab.done("ecc", "a100-0", 0, "--corrected", 1, "--at", "l2")
+    lab.done("remap", "a100-0", 0, "--uncorrectable", 1, "--pending")
+    lab.done("remap", "a100-0", 0, "--failed")
+    lab.done("nvlink", "a100-0", 0, 5, "--down")
+    lab.done("nvlink", "a100-0", 0, 5, "--error", "crc-flit", "--count", 7)
+    lab.done("pcie", "a100-0", 0, "--replays", 3)
+    lab.done("slowdown", "a100-0", 0, "hw-thermal", "power-cap")
+    lab.done("load", "a100-0", 0, "--utilisation", 90, "--celsius", 88, "--watts", 390)
+    lab.done("retire", "t4-0", 0, "0x1000")
+    gpu = lab.a100.state.gpus[0]
+    assert gpu.ecc[MemoryLocation.DRAM].counts[:2] == (2, 1)
+    assert gpu.ecc[MemoryLocation.L2].counts[:2] == (1, 0)
+    rows = gpu.remapped_rows
+    assert (rows.correctable, rows.uncorrectable, rows.pending, rows.failed) == (0, 1, True, True)
+    assert (gpu.nvlinks[5].active, gpu.nvlinks[5].errors) == (False, (0, 0, 7, 0, 0))
+    assert gpu.pcie_replays == 3
+    assert (gpu.utilisation[0], gpu.celsius, gpu.watts) == (90, 88, 390)
+    assert lab.t4.state.gpus[0].retired_pages[0].address == 4096
+    [row] = [each for each in lab.done("list", "-o", "wide").splitlines() if lab.a100.uuids[0] in each]
+    assert "hw-thermal,power-cap" in row
+    assert " 11/12 " in row
+    lab.done("slowdown", "a100-0", 0)
+    lab.done("load", "a100-0", 0, "--follow")
+    assert (lab.a100.state.gpus[0].slowdowns, lab.a100.state.gpus[0].utilisation[0]) == ((), 0)
+
+
+def test_processes_start_in_pods_and_stop(lab: FolderLab) -> None:
+    records = lab.folders[0].runtime()
+    for name, started_at in (("main", 2.0), ("setup", 1.0)):
+        records.start(ContainerRecord("0a1b-uid", "team", "train", name, {}, started_at))
+    words = ("--memory", "2Gi", "--sm", 70, "--cgroup", "v1", "--cgroup-driver", "cgroupfs")
+    pid = json.loads(lab.done("process", "start", "a100-0", 1, "--pod", "team/train", *words, "-o", "json"))["pid"]
+    text = (lab.folders[0].host_root / "proc" / str(pid) / "cgroup").read_text()
+    assert text.startswith("6:memory:/kubepods/besteffort/pod0a1b-uid/")
+    assert lab.done("process", "start", "a100-0", 2, "--pid", pid) == f"process/{pid} on gpu/2 of node/a100-0 started\n"
+    found = lab.table("process", "list")
+    assert [(each["gpu"], each["pid"], each["container"]) for each in found] == [
+        (1, pid, "team/train/main"),
+        (2, pid, "team/train/main"),
+    ]
+    assert (found[0]["memory_mib"], found[0]["sm_percent"]) == (2048, 70)
+    lab.done("process", "start", "t4-0", 0, "--graphics", "--pid", 4711)
+    assert "4711   -           0            0      graphics" in lab.done("process", "list", "t4-0")
+    lab.done("process", "stop", "a100-0", pid)
+    assert len(lab.table("process", "list")) == 1
+
+
+def test_gpus_are_cut(lab: FolderLab) -> None:
+    lab.done("mig", "on", "a100-0", 1)
+    uuid = json.loads(lab.done("mig", "create", "a100-0", 1, "3g.20gb", "--start", 0, "-o", "json"))["uuid"]
+    lab.done("mig", "create", "a100-0", 1, "2g.10gb", "--slices", 1)
+    lab.done("process", "start", "a100-0", uuid, "--memory", "1Gi")
+    assert [(each["profile"], each["start"], each["processes"]) for each in lab.table("mig", "list")] == [
+        ("3g.20gb", 0, 1),
+        ("1c.2g.10gb", 4, 0),
+    ]
+    assert lab.gpu("mig", "destroy", "a100-0", uuid) == (
+        FAILED,
+        "",
+        "purser: something runs on it, or is cut out of it\n",
+    )
+    lab.done("process", "stop", "a100-0", 10001)
+    lab.done("mig", "destroy", "a100-0", uuid)
+    assert lab.gpu("mig", "off", "a100-0", 1)[0] == FAILED
+    lab.done("recover", "a100-0", 1)
+    assert lab.gpu("mig", "list") == (0, "", "No GPU of the lab is cut into MIG devices.\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("lose", "h100-0", 0), FAILED, "the lab has no node h100-0: it has a100-0, t4-0"),
+        (("lose", "t4-0", 4), FAILED, "node t4-0 has no GPU 4: name one of 0 to 3, or a uuid"),
+        (("lose", "t4-0", "GPU-1"), FAILED, "node t4-0 has no GPU GPU-1: name one of 0 to 3, or a uuid"),
+        (("lose", "t4-0"), MISUSED, "Missing argument"),
+        (("nvlink", "t4-0", 0, 0, "--down"), FAILED, "has no NVLink 0"),
+        (("nvlink", "t4-0", 0, 0), MISUSED, "give --up, --down or --error"),
+        (("remap", "t4-0", 0, "--pending"), FAILED, "Tesla T4 replaces no rows: it retires pages"),
+        (("retire", "t4-0", 0, "page"), MISUSED, "page is no address: write a number such as 0x1000"),
+        (("ecc", "t4-0", 0, "--at", "disk"), MISUSED, "--at disk: give one of l1, l2, dram"),
+        (("slowdown", "t4-0", 0, "heat"), MISUSED, "REASON heat: give one of power-cap, sw-thermal"),
+        (("process", "start", "t4-0", 0, "--pod", "nobody"), FAILED, "node t4-0 runs no pod default/nobody"),
+        (("process", "start", "t4-0", 0, "--container", "c"), MISUSED, "--container is of a pod: give --pod, too"),
+        (("process", "start", "t4-0", 0, "--memory", "much"), MISUSED, "--memory much: "),
+        (("process", "start", "t4-0", 0, "--memory", "1Ti"), FAILED, "a process cannot have 1048576 MiB"),
+        (("process", "start", "t4-0", 0, "--cgroup", "v3"), MISUSED, "--cgroup v3: give one of v1, v2"),
+        (("process", "stop", "t4-0", 7), FAILED, "node t4-0 has no process 7 on its GPUs"),
+        (("mig", "on", "t4-0", 0), FAILED, "Tesla T4 knows no MIG"),
+        (("mig", "create", "a100-0", 0, "1g.5gb"), FAILED, "is not in MIG mode"),
+    ],
+    ids=lambda value: "" if isinstance(value, int) else str(value if isinstance(value, str) else value[0]),
+)
+def test_what_is_wrong_is_said_with_a_code(lab: FolderLab, words: tuple[object, ...], code: int, says: str) -> None:
+    found, out, error = lab.gpu(*words)
+    assert (found, out) == (code, "")
+    assert says in " ".join(error.split())
+
+
+def test_a_kubeconfig_that_is_no_labs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "")
+    code, _, says = here("lab", "gpu", "list")
+    assert (code, "KUBECONFIG is not set: export it as the first screen of purser lab says" in says) == (MISUSED, True)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    code, _, says = here("lab", "gpu", "list")
+    assert (code, f"no lab runs beside the kubeconfig {tmp_path}/config" in says) == (MISUSED, True)
+
+
+def test_every_command_has_an_example() -> None:
+    """And its exit codes."""
+    code, text, _ = here("lab", "gpu", "--help")
+    names = [
+        line.split()[0]
+        for line in text.partition("Commands:")[2].splitlines()
+        if line.startswith("  ") and line[2] != " "
+    ]
+    assert (code, len(names)) == (0, 16)
+    for name in names:
+        words = " ".join(here("lab", "gpu", name, "--help")[1].split())
+        assert f"Example: purser lab gpu {name}" in words
+        assert "Exit code: 0 done; 1 there is no such node" in words
