@@ -142,9 +142,7 @@ def fragment_scores(
     if not len(fit):
         return scores, gpus
     if gpu_count == 1:
-        gpu, node = (different(left, after, takes) & fits).nonzero()
-        then = left.take(node, axis=1)
-        then[gpu, np.arange(len(node))] = after[gpu, node]
+        gpu, node, then = _each_taken(left, after, takes, fits)
         by_gpu = np.full(takes.shape, -1.0)
         by_gpu[gpu, node] = _gains(then, cpu_after[node], model[node], before[node], mix, steps)
         gpus[fit], scores[fit] = by_gpu.argmax(axis=0)[fit], by_gpu.max(axis=0)[fit]
@@ -152,6 +150,16 @@ def fragment_scores(
     then = _smallest_taken(left, after, takes, fit, gpu_count)
     scores[fit] = _gains(then, cpu_after[fit], model[fit], before[fit], mix, steps)
     return scores, gpus
+
+
+def _each_taken(
+    left: Ints, after: Ints, takes: npt.NDArray[np.bool_], fits: npt.NDArray[np.bool_]
+) -> tuple[Ints, Ints, Ints]:
+    """(GPU, node, what is left of that node's GPUs once the pod has this one), for each GPU that is worth a look."""
+    gpu, node = (different(left, after, takes) & fits).nonzero()
+    then = left.take(node, axis=1)
+    then[gpu, np.arange(len(node))] = after[gpu, node]
+    return gpu, node, then
 
 
 def different(left: Ints, after: Ints, takes: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
@@ -225,9 +233,7 @@ def loss_scores(
     if not len(fit):
         return scores, gpus
     if gpu_count == 1:
-        gpu, node = (different(left, after, takes) & fits).nonzero()
-        then = left.take(node, axis=1)
-        then[gpu, np.arange(len(node))] = after[gpu, node]
+        gpu, node, then = _each_taken(left, after, takes, fits)
         by_gpu = np.full(takes.shape, -np.inf)
         gained = quantised(before[node] - losses(then, cpu_after[node], model[node], mix, prices), steps)
         regret = prices.values[model[node], left[gpu, node]] - prices.values[model[node], after[gpu, node]]
