@@ -1,19 +1,12 @@
 import pytest
+from tests.unit.kube.servers import HastyClock
 
-from purser.kube import KubeError, SystemClock
+from purser.kube import KubeError
 from purser.kube.retrying import LONGEST_PAUSE_S, insist
 
 
-class Clock(SystemClock):
-    def __init__(self):
-        self.slept = []
-
-    async def sleep(self, seconds):
-        self.slept.append(seconds)
-
-
 async def test_what_must_succeed_is_tried_until_it_does_after_longer_and_longer_pauses():
-    clock, answers = Clock(), iter([*[KubeError("no")] * 9, "yes"])
+    clock, answers = HastyClock(), iter([*[KubeError("no")] * 9, "yes"])
 
     async def attempt():
         if isinstance(answer := next(answers), KubeError):
@@ -31,4 +24,4 @@ async def test_what_is_no_answer_of_the_api_server_is_raised():
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await insist(attempt, "It cannot be had", Clock())
+        await insist(attempt, "It cannot be had", HastyClock())

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.agent.builders import A, B
+from tests.unit.kube.servers import ManualClock
 
 from purser.agent.monitoring.reading import take_sample, uses_of
 from purser.agent.monitoring.sampling import Sampler
@@ -13,18 +14,10 @@ from purser.agent.nvml import GpuProcess, InstanceTelemetry, NullDriver, Telemet
 from purser.agent.settings import AgentSettings
 from purser.core.monitoring.accounts import ContainerOfPod, PodOfNode, ProcessUse
 from purser.core.monitoring.cgroups import CgroupOwner
-from purser.kube.clock import SystemClock
 from purser.kube.failures import ObjectFailures
 
 UID = "0f3ad3a2-9c1b-4f6e-8d57-0a4b5c6d7e8f"
 ID = "ab" * 32
-
-
-class Clock(SystemClock):
-    time = 100.0
-
-    def monotonic(self) -> float:
-        return self.time
 
 
 class Driver(NullDriver):
@@ -45,7 +38,7 @@ class Driver(NullDriver):
 
 class World:
     def __init__(self, folder: Path) -> None:
-        self.driver, self.clock, self.uuids = Driver(), Clock(), [A, B]
+        self.driver, self.clock, self.uuids = Driver(), ManualClock(), [A, B]
         settings = AgentSettings(node_name="n", host_root=folder, telemetry_interval_s=0.05, telemetry_max_age_s=30)
         self.sampler = Sampler(settings, lambda: self.driver, lambda: self.uuids, ObjectFailures(), self.clock)
 
@@ -62,11 +55,11 @@ async def test_a_gpu_that_hangs_is_not_asked_again_and_its_last_sample_expires(w
     assert await world.take() == {A, B}
     release = world.driver.hanging[A] = threading.Event()
     for _ in range(3):
-        world.clock.time += 10
+        world.clock.advance(10)
         assert await world.take() == {B}
     assert world.driver.asked.count(A) == 2
     assert world.sampler.fresh.keys() == {A, B}, "thirty seconds are not too old"
-    world.clock.time += 0.1
+    world.clock.advance(0.1)
     assert world.sampler.fresh.keys() == {B}
     assert world.sampler.ages_s[A] == pytest.approx(30.1)
     release.set()

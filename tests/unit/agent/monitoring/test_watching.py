@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.agent.builders import A, B, grant, part
+from tests.unit.kube.servers import ManualClock
 
 from purser.agent.book import Book
 from purser.agent.kubeletapi.podresources.v1 import api_pb2
@@ -15,19 +16,11 @@ from purser.agent.pod_statuses import ContainerIdentity, NodePod, NodePodStatus,
 from purser.agent.podresources import KubeletError
 from purser.agent.settings import AgentSettings, MetricNames
 from purser.core.monitoring.accounts import GpuMemory, PodOfNode
-from purser.kube.clock import SystemClock
 from purser.kube.failures import ObjectFailures
 from purser.kube.objects import MIRROR_POD_ANNOTATION, ObjectMeta
 
 UID = "0f3ad3a2-9c1b-4f6e-8d57-0a4b5c6d7e8f"
 ID = "ab" * 32
-
-
-class Clock(SystemClock):
-    time = 100.0
-
-    def monotonic(self) -> float:
-        return self.time
 
 
 class Driver(NullDriver):
@@ -65,7 +58,7 @@ class World:
     def __init__(self, folder: Path) -> None:
         (folder / "proc" / "1").mkdir(parents=True)
         (folder / "proc" / "1" / "cgroup").write_text(f"0::/kubepods/pod{UID}/{ID}\n")
-        self.clock, self.kubelet, self.auditor, self.driver = Clock(), Kubelet(), Auditor(), Driver("")
+        self.clock, self.kubelet, self.auditor, self.driver = ManualClock(), Kubelet(), Auditor(), Driver("")
         status = NodePodStatus(container_statuses=(ContainerIdentity("main", f"containerd://{ID}"),))
         pod = NodePod(metadata=ObjectMeta(name="p", namespace="ns", uid=UID), status=status)
         self.health = SimpleNamespace(synced=True)
@@ -100,10 +93,10 @@ async def test_a_scrape_asks_no_driver_and_tells_nothing_that_is_too_old(world: 
     await world.monitoring.measure()
     asked = world.driver.asked
     assert [use.owner.pod for use in world.monitoring.measured.accounts[A].containers] == ["p"]
-    world.clock.time += 30
+    world.clock.advance(30)
     assert world.monitoring.measured.telemetry.keys() == {A, B}
     assert "DCGM_FI_DEV_GPU_TEMP" in world.monitoring.compatible()
-    world.clock.time += 1
+    world.clock.advance(1)
     measured = world.monitoring.measured
     assert (measured.telemetry, measured.accounts) == ({}, {})
     assert measured.ages_s == {A: 31, B: 31}
@@ -119,7 +112,7 @@ async def test_without_kubelet_gpus_are_measured_and_nobody_is_judged(world: Wor
     assert world.labelled()
     assert len(world.auditor.taken) == 1
     world.kubelet.answers = False
-    world.clock.time += 31
+    world.clock.advance(31)
     await world.monitoring.ask_kubelet()
     await world.monitoring.measure()
     assert not world.labelled(), "who held it half a minute ago may not hold it now"
