@@ -1,7 +1,7 @@
 """What a node has for its GPUs to be handed out, what is missing, and what to do: `purser agent check`.
 
-Each module looks at one thing and changes nothing: `driver`, `runtime`, `kubelet`, and `limits`, what holds shares to
-theirs. `results` is what they say.
+Each module looks at one thing and changes nothing: `driver`, `runtime`, `kubelet`, `limits`, what holds shares to
+theirs, and `processes`, whether those on GPUs are seen. `results` is what they say.
 
 Not here: what is watched while the agent runs (`purser.agent.health`, and its /readyz).
 """
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from purser.agent.checking.driver import check_driver
 from purser.agent.checking.kubelet import check_kubelet
 from purser.agent.checking.limits import check_limits
+from purser.agent.checking.processes import check_processes
 from purser.agent.checking.results import CheckResult, CheckState
 from purser.agent.checking.runtime import check_runtime
 from purser.agent.nvml.driver import Driver
@@ -29,4 +30,5 @@ async def check_node(settings: AgentSettings, find_driver: Callable[[], Driver])
         *check_runtime(settings),
         *await check_kubelet(settings),
         *check_limits(settings),
+        *check_processes(settings),
     )
