@@ -39,7 +39,7 @@ async def world(folder, client):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(world, kubelet):
-    async with world.agent(probe_interval_s=60) as agent:
+    async with world.agent(probe_interval_s=60, reopen_interval_s=60) as agent:
         await eventually(agent.ready)
         yield agent
 
@@ -232,3 +232,37 @@ async def test_two_containers_in_one_allocate_are_refused(world, kubelet, agent)
     for count in (0, 2):
         with pytest.raises(grpc.aio.AioRpcError, match=f"{count} containers in one Allocate"):
             await kubelet.plugin.Allocate(api_pb2.AllocateRequest(container_requests=[{}] * count))
+
+
+async def test_reload_enumerates_cards_anew(world, kubelet, agent):
+    removed = world.uuids[0]
+    world.driver.remove_gpu(removed)
+    agent.reload.set()
+    await eventually(lambda: len(kubelet.devices) == 12)
+    world.driver.restore_gpu(removed)
+    agent.reload.set()
+    await eventually(lambda: len(kubelet.devices) == 16)
+
+
+async def test_what_a_pod_holds_of_a_card_that_is_gone_stays_listed_until_it_lets_go(world, kubelet, agent):
+    gone = world.uuids[0]
+    await world.pod("p", part("main", gone))
+    await kubelet.admit("default/p", [("main", 1)])
+    (held,) = kubelet.pods["default/p"]["main"]
+    world.driver.remove_gpu(gone)
+    agent.reload.set()
+    await eventually(lambda: len(kubelet.devices) == 13)
+    assert kubelet.devices[held].health == "Unhealthy"
+    await world.delete_pod("p")
+    await eventually(lambda: len(kubelet.devices) == 12)
+    world.driver.restore_gpu(gone)
+    agent.reload.set()
+    await eventually(lambda: len(kubelet.devices) == 16)
+
+
+async def test_without_the_schedulers_keys_the_refusal_says_where_they_should_be(world, kubelet, agent):
+    await world.publish_keys()
+    await world.pod("p", part("main", world.uuids[0]))
+    with pytest.raises(Rejected, match="ConfigMap purser-system/purser-grant-keys is missing or empty"):
+        await kubelet.admit("default/p", [("main", 1)])
+    await world.publish_keys(world.key)
