@@ -4,6 +4,7 @@ import random
 
 import msgspec
 import pytest
+from tests.tiers import IS_LONG, some
 
 from purser.core.grant.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod, read_disputes, text_of
 from purser.core.grant.reconcile import (
@@ -79,7 +80,7 @@ def settled(books):
     return msgspec.structs.replace(books, told=told, scheduler=reckon(NODE, DEVICES, books.pods, told))
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", some(range(300), 10))
 def test_after_settling_nothing_differs_and_no_card_is_given_twice(seed):
     books = settled(random_books(random.Random(seed)))
     assert {each.kind for each in differences(books)} <= LEFT_TO_PODS
@@ -96,7 +97,7 @@ def test_after_settling_nothing_differs_and_no_card_is_given_twice(seed):
     assert books.scheduler.closed.keys() <= held  # nothing that nobody holds is lost
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", some(range(100), 10))
 def test_when_the_pods_in_the_way_have_ended_everything_can_be_had_again(seed):
     books = settled(random_books(random.Random(seed)))
     honest = tuple(pod for pod in books.pods if pod.grant is not None)
@@ -122,7 +123,7 @@ def test_each_difference_says_who_settles_it():
     assert all(each.settled_by for each in found)
 
 
-@pytest.mark.parametrize("count", [1, 100, 10_000])
+@pytest.mark.parametrize("count", [1, 100, 10_000 if IS_LONG else 1_000])
 def test_what_is_told_can_be_read_however_many_pods_it_is_of(count):
     held = tuple(
         HeldPod("n" * 63, f"p{n}", f"u{n}", HeldReason.GRANT_MISSING, a_grant(f"u{n}", "abc"[n % 3], 1).containers)

@@ -73,7 +73,7 @@ def test_half_is_forgotten_after_the_half_life() -> None:
 
 def test_what_no_longer_comes_is_dropped() -> None:
     learned = LearnedMix(half_life=10)
-    for cpu in range(5000):
+    for cpu in range(2000):
         learned.arrived(PodShape(cpu))
     assert len(learned.mix.typical) < 500
 
