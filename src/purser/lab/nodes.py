@@ -41,8 +41,6 @@ _OS, _OS_VERSION = "ubuntu", "22.04"
 DISCOVERED = nfd_labels(_OS, _OS_VERSION, "0.0.0", has_gpu=True)
 """What node-feature-discovery would say of an emulated node."""
 
-UNCUT = "the lab's emulated GPUs cannot be cut: those of a scenario's hollow nodes can"
-
 PodKey = tuple[str, str, str]
 """(namespace, pod, container)."""
 
@@ -188,7 +186,7 @@ class EmulatedNode:
         layouts.parent.mkdir(parents=True, exist_ok=True)
         layouts.write_text(default_layouts(), encoding="utf-8")
         async with Client(self._credentials(AGENT_USER), field_manager="purser-mig-worker") as client:
-            await mig.run(self.name, client, layouts, lambda: mig.NoHardware(UNCUT), stop)
+            await mig.run(self.name, client, layouts, self.driver.open_mig, stop)
 
     async def _run_agent(self, stop: asyncio.Event) -> None:
         settings = AgentSettings(

@@ -35,9 +35,9 @@ def open_mig(library: Path | None, driver_roots: Sequence[Path]) -> MigHardware:
         places = " or ".join(dict.fromkeys(map(str, driver_roots)))
         return NoHardware(f"there is no {LIBRARY} under {places}: is the driver installed there?")
     try:
-        return NvmlHardware(found)
-    except HardwareError as error:
-        return NoHardware(str(error))
+        return NvmlHardware(load_nvml(found))
+    except (DriverError, HardwareError) as error:
+        return NoHardware(f"{found}: {error}")
 
 
 class GpuInstanceProfile(msgspec.Struct, frozen=True):
@@ -53,12 +53,9 @@ class GpuInstanceProfile(msgspec.Struct, frozen=True):
 class NvmlHardware:
     """See `MigHardware`. `set_mode` opens NVML anew once it has changed a mode: that may have reset the GPU."""
 
-    def __init__(self, library: str) -> None:
-        """Raises `HardwareError` where the library cannot be loaded or does not start."""
-        try:
-            self._nvml: Nvml = load_nvml(library)
-        except DriverError as error:
-            raise HardwareError(f"{library}: {error}") from error
+    def __init__(self, nvml: Nvml) -> None:
+        """Raises `HardwareError` where the library does not start."""
+        self._nvml = nvml
         self._ask("starting the driver's library", self._nvml.nvmlInit)
 
     def gpus(self) -> tuple[MigGpu, ...]:

@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from purser.agent.mig.hardware import HardwareError, MigHardware, NoHardware
+from purser.agent.mig.nvml import NvmlHardware, open_mig
 from purser.agent.nvml import Driver, DriverError, LibraryDriver, NullDriver, open_driver
 from purser.agent.nvml.library import LIBRARY
 from purser.core.health.catalogue import action_of
@@ -167,6 +169,15 @@ class SimulatedDriver:
         except DriverError as error:
             return NullDriver(str(error))
 
+    def open_mig(self) -> MigHardware:
+        """The same for who cuts its GPUs."""
+        if self.kind is DriverKind.LIBRARY:
+            return open_mig(self.library, ())
+        try:
+            return NvmlHardware(PythonNvml(self.folder / TRUTH_FILE))
+        except HardwareError as error:
+            return NoHardware(str(error))
+
     def lose_gpu(self, gpu: int | str, *, xid: int | None = 79) -> None:
         """A GPU falls off the bus: every call on it fails from now on, and the driver reports this Xid, if any."""
         self._change(gpu, lambda old: replace(old, lost=True))
@@ -190,17 +201,22 @@ class SimulatedDriver:
         write_gpu(self.sysfs_root, self._profile, index)
 
     def inject_xid(self, gpu: int | str, xid: int) -> None:
-        """The driver reports an Xid. After one that needs a reset or a reboot, a driver that tells so asks for it."""
+        """The driver reports an Xid, of a GPU or a MIG device. After one that needs a reset or a reboot, a driver that
+        tells so asks for it."""
         asked = _ASKED.get(after_action(action_of(xid)))
+        is_mig = isinstance(gpu, str) and gpu.startswith("MIG-")
+        place = self.mig_place(str(gpu)) if is_mig else None
 
         def report(state: DriverState) -> DriverState:
-            index = _index_of(state, gpu)
+            index = _index_of(state, gpu) if place is None else place.gpu
             sequence = (state.events[-1] if state.events else _NO_EVENT).sequence + 1
-            events = (*state.events, EventState(sequence, index, xid))[-KEPT_EVENTS:]
+            event = EventState(sequence, index, xid)
+            if place is not None:
+                event = replace(event, gpu_instance=place.instance, compute_instance=place.compute)
             old = state.gpus[index]
             if asked is not None and old.recovery_action is not None:
                 old = replace(old, recovery_action=int(asked))
-            return replace(_with_gpu(state, index, old), events=events)
+            return replace(_with_gpu(state, index, old), events=(*state.events, event)[-KEPT_EVENTS:])
 
         self._update(report)
 

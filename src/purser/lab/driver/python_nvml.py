@@ -79,6 +79,13 @@ _NUMBERS = {
 }
 
 
+_UNNAMED = {
+    pynvml.NVML_ERROR_IN_USE: "In use by another client",
+    pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES: "Insufficient Resources",
+}
+"""Errors that pynvml has no name for: it asks the library for one."""
+
+
 class PythonNvml:
     """A stand-in for one driver's pynvml module: functions of its own, constants and errors of the real one."""
 
@@ -90,6 +97,8 @@ class PythonNvml:
         self._slots: list[int] = []
         self._mig = PythonMig(truth.parent, self._at, _slot)
         self.nvmlLib = self
+        for code, words in _UNNAMED.items():
+            pynvml.NVMLError._errcode_to_string.setdefault(code, words)
         self._refresh()
 
     def __getattr__(self, name: str) -> Any:
@@ -101,6 +110,9 @@ class PythonNvml:
         if name.startswith(("NVML_", "NVMLError", "nvmlEventType", "nvmlMemory_", "nvmlClocks", "c_nvml")):
             return getattr(pynvml, name)
         raise AttributeError(name)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(name for name in vars(pynvml) if name.startswith("NVML_"))]
 
     # The library
 
@@ -175,8 +187,10 @@ class PythonNvml:
         return f"{gpu.model.name} MIG {device_name(gpu, self._mig.state(place.slot), place.instance, place.compute)}"
 
     def nvmlDeviceGetPciInfo(self, handle: ctypes.c_void_p) -> SimpleNamespace:
-        """As in NVML, the address alone."""
-        return SimpleNamespace(busId=_bus_id(self._gpu(handle, "nvmlDeviceGetPciInfo").pci))
+        """As in NVML, address and ids alone."""
+        gpu = self._gpu(handle, "nvmlDeviceGetPciInfo")
+        ids = {"pciDeviceId": gpu.model.pci_device_id, "pciSubSystemId": gpu.model.pci_subsystem_id}
+        return SimpleNamespace(busId=_bus_id(gpu.pci), **ids)
 
     def nvmlDeviceGetMemoryInfo(self, handle: ctypes.c_void_p, version: int | None = None) -> SimpleNamespace:
         """As in NVML: the first version counts what the driver reserves as used."""
@@ -338,6 +352,8 @@ class PythonNvml:
                         device=ctypes.c_void_p(event.gpu + 1),
                         eventType=pynvml.nvmlEventTypeXidCriticalError,
                         eventData=event.xid,
+                        gpuInstanceId=number_or_none(event.gpu_instance),
+                        computeInstanceId=number_or_none(event.compute_instance),
                     )
             left = deadline - time.monotonic()
             if left <= 0:

@@ -173,6 +173,9 @@ class EventState(msgspec.Struct, frozen=True):
     sequence: int
     gpu: int
     xid: int
+    gpu_instance: int | None = None
+    """Of the MIG device that it concerns; None: the whole GPU."""
+    compute_instance: int | None = None
 
 
 class DriverState(msgspec.Struct, frozen=True, kw_only=True):

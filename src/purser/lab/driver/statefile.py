@@ -30,7 +30,8 @@
                                     microseconds since the epoch, GPU instance and compute instance
     fail nvmlDeviceGetUUID 999      this call (``*``: any) fails with this code
     hang nvmlDeviceGetUUID          this call (``*``: any) does not return while the line is there
-    event 12 3 79                   sequence number, GPU, Xid
+    event 12 3 79 4294967295 4294967295
+                                    sequence number, GPU, Xid, GPU instance and compute instance
 
 A line that is absent makes the calls that need it answer "not supported".
 """
@@ -58,7 +59,9 @@ def render(state: DriverState) -> str:
     ]
     for index, gpu in enumerate(state.gpus):
         lines.append(f"gpu {index}\n{_gpu_text(msgspec.json.encode(gpu))}")
-    lines.extend(f"event {event.sequence} {event.gpu} {event.xid}" for event in state.events)
+    for event in state.events:
+        instances = f"{number_or_none(event.gpu_instance)} {number_or_none(event.compute_instance)}"
+        lines.append(f"event {event.sequence} {event.gpu} {event.xid} {instances}")
     return "\n".join(lines) + "\n"
 
 

@@ -9,26 +9,26 @@ from tests.unit.agent.mig.fake_gpus import A100
 
 from purser.agent.mig import HardwareError, Layout, MigGpu, MigHardware
 from purser.agent.mig.applying import bring
-from purser.agent.mig.nvml import open_mig
 from purser.lab.driver import DriverKind, SimulatedDriver
 from purser.lab.driver.compile import find_compiler
 
 BALANCED = Layout(True, ("1g.5gb", "1g.5gb", "2g.10gb", "3g.20gb"))
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> SimulatedDriver:
-    if find_compiler() is None:
+@pytest.fixture(params=list(DriverKind))
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> SimulatedDriver:
+    kind: DriverKind = request.param
+    if kind is DriverKind.LIBRARY and find_compiler() is None:
         pytest.skip("no C compiler on this machine")
     gpus = [{"model": "a100-sxm4-40gb", "pci": "0000:07:00.0"}]
     content = {"description": "one GPU", "driver_version": "550.163.01", "cuda_version": "12.4", "gpus": gpus}
     (tmp_path / "one.yaml").write_text(yaml.safe_dump(content))
-    return SimulatedDriver.create(tmp_path / "node", "node-1", tmp_path / "one.yaml", kind=DriverKind.LIBRARY)
+    return SimulatedDriver.create(tmp_path / "node", "node-1", tmp_path / "one.yaml", kind=kind)
 
 
 @pytest.fixture
 def hardware(node: SimulatedDriver) -> Iterator[MigHardware]:
-    opened = open_mig(node.library, ())
+    opened = node.open_mig()
     yield opened
     opened.close()
 

@@ -15,14 +15,9 @@ def nvml() -> FakeNvml:
     return FakeNvml()
 
 
-def opened(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> NvmlHardware:
-    monkeypatch.setattr("purser.agent.mig.nvml.load_nvml", lambda library: nvml)
-    return NvmlHardware("libnvidia-ml.so.1")
-
-
 @pytest.fixture
-def hardware(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> NvmlHardware:
-    return opened(nvml, monkeypatch)
+def hardware(nvml: FakeNvml) -> NvmlHardware:
+    return NvmlHardware(nvml)
 
 
 BALANCED = ("1g.5gb", "1g.5gb", "2g.10gb", "3g.20gb")
@@ -62,8 +57,8 @@ def test_a_profile_that_the_gpu_does_not_offer_is_named(hardware: NvmlHardware) 
         hardware.set_devices(0, ("1g.10gb",))
 
 
-def test_drivers_that_do_not_tell_names_are_helped_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    hardware = opened(FakeNvml(tells_names=False), monkeypatch)
+def test_drivers_that_do_not_tell_names_are_helped_out() -> None:
+    hardware = NvmlHardware(FakeNvml(tells_names=False))
     bring(hardware, {0: Layout(True, ("1g.5gb", "1g.5gb+me", "3g.20gb"))})
     assert hardware.gpus()[0].layout.devices == ("1g.5gb", "1g.5gb+me", "3g.20gb")
 
@@ -84,8 +79,8 @@ def test_names_follow_from_slices_and_memory(slices: int, memory_mib: int, total
     assert profile_name(slices, memory_mib, total_mib << 20) == name
 
 
-def test_a_mode_that_waits_for_a_reset_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    hardware = opened(FakeNvml(needs_reboot=True), monkeypatch)
+def test_a_mode_that_waits_for_a_reset_is_said() -> None:
+    hardware = NvmlHardware(FakeNvml(needs_reboot=True))
     with pytest.raises(HardwareError, match="it comes with the GPU's next reset: reboot the node"):
         hardware.set_mode(0, True)
 
@@ -125,8 +120,8 @@ def test_an_instance_that_somebody_left_half_made_is_made_anew(nvml: FakeNvml, h
     assert hardware.gpus()[0].layout.devices == ("3g.20gb",)
 
 
-def test_a_gpu_that_knows_no_mig_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert opened(FakeNvml(capable=False), monkeypatch).gpus() == (MigGpu(index=0, device_id=A100, capable=False),)
+def test_a_gpu_that_knows_no_mig_says_so() -> None:
+    assert NvmlHardware(FakeNvml(capable=False)).gpus() == (MigGpu(index=0, device_id=A100, capable=False),)
 
 
 def test_without_a_driver_everybody_who_asks_is_told(tmp_path: Path) -> None:

@@ -321,6 +321,20 @@ def test_a_lost_gpu_takes_its_mig_devices_along(cut: Cut) -> None:
     assert cut.code("nvmlDeviceCreateGpuInstance", cut.gpu, ID_1G) == "error 15"
 
 
+def test_an_xid_names_the_mig_device_that_it_concerns(cut: Cut) -> None:
+    uuid = cut.node.create_mig(0, "3g.20gb")
+    events = cut.nvml.nvmlEventSetCreate()
+    cut.nvml.nvmlDeviceRegisterEvents(cut.gpu, cut.nvml.nvmlEventTypeXidCriticalError, events)
+    cut.node.inject_xid(uuid, 43)
+    cut.node.inject_xid(0, 79)
+    found = [cut.nvml.nvmlEventSetWait_v2(events, 20_000) for _ in range(2)]
+    assert [(each.eventData, each.gpuInstanceId, each.computeInstanceId) for each in found] == [
+        (43, 2, 0),
+        (79, 0xFFFFFFFF, 0xFFFFFFFF),
+    ]
+    assert cut.nvml.nvmlDeviceGetUUID(found[0].device) == cut.node.uuids[0]
+
+
 def test_what_cannot_be_cut_is_said_in_words(cut: Cut, create: Create) -> None:
     node = cut.node
     with pytest.raises(ValueError, match=r"offers no 1g.10: it offers 1g.5gb, .*7g.40gb"):

@@ -59,7 +59,8 @@ static bool take_event(nvmlEventSet_t set, EventData *data) {
         if (event->sequence <= set->cursor) continue;
         set->cursor = event->sequence;
         if (!set->registered[event->gpu] || event->sequence <= set->since[event->gpu]) continue;
-        *data = (EventData){&handles[event->gpu], EVENT_XID, event->xid, UINT_MAX, UINT_MAX};
+        *data = (EventData){&handles[event->gpu], EVENT_XID, event->xid, event->gpu_instance,
+                            event->compute_instance};
         return true;
     }
     return false;

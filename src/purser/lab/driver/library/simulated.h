@@ -101,7 +101,7 @@ typedef struct {
     unsigned hanging_count;
 } Gpu;
 
-typedef struct { unsigned long long sequence; unsigned gpu, xid; } Event;
+typedef struct { unsigned long long sequence; unsigned gpu, xid, gpu_instance, compute_instance; } Event;
 
 typedef struct {
     char driver_version[80], nvml_version[80];

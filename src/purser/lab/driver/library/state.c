@@ -145,7 +145,9 @@ static bool parse_line(State *into, Gpu **gpu, const char *key, const char *valu
     if (!strcmp(key, "event")) {
         if (into->event_count == MAX_EVENTS) return false;
         Event *event = &into->events[into->event_count++];
-        return sscanf(value, "%llu %u %u", &event->sequence, &event->gpu, &event->xid) == 3 && event->gpu < MAX_GPUS;
+        return sscanf(value, "%llu %u %u %u %u", &event->sequence, &event->gpu, &event->xid, &event->gpu_instance,
+                      &event->compute_instance) == 5 &&
+               event->gpu < MAX_GPUS;
     }
     return *gpu != NULL && parse_gpu_line(*gpu, key, value);
 }
