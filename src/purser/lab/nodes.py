@@ -94,6 +94,7 @@ class EmulatedNode:
 
     async def stop(self) -> None:
         """End everything at once: the cluster ends with it, so there is nobody to whom an agent would say goodbye."""
+        self.driver.end_hanging()  # the process ends when no thread is in a call any more
         await asyncio.gather(*(each.kill() for each in self._operands.values()))
         await self.kubelet.kill()
 

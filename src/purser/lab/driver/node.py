@@ -241,6 +241,14 @@ class SimulatedDriver:
         """nvmlInit fails with this code from now on; 0 for not."""
         self._update(lambda state: replace(state, init_error=code))
 
+    def end_hanging(self) -> None:
+        """Every call that hangs returns."""
+
+        def end(state: DriverState) -> DriverState:
+            return replace(state, hangs=False, gpus=tuple(replace(gpu, hanging=()) for gpu in state.gpus))
+
+        self._update(end)
+
     def set_memory_used(self, gpu: int | str, memory_mib: int) -> None:
         """Memory in use beside that of the listed processes."""
         self._change(gpu, lambda old: replace(old, memory_used_mib=memory_mib))
