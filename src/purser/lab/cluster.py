@@ -35,7 +35,6 @@ from purser.lab.controllers.manager import run_controllers, run_scheduler
 from purser.lab.controlplane.plane import ADMIN, ControlPlane, EmbeddedControlPlane
 from purser.lab.controlplane.programs import CONTROLLER_MANAGER, Programs
 from purser.lab.controlplane.real import CONTROLLERS_USER, MASTERS, RealControlPlane, SchedulerProcess
-from purser.lab.faults import follow_annotations
 from purser.lab.folders import node_folders
 from purser.lab.hollow import HollowFleet, HollowNodes, manifests
 from purser.lab.in_memory import folder_in_memory
@@ -81,7 +80,6 @@ class Lab:
         self.default_scheduler = Component(DEFAULT_SCHEDULER, self._run_default_scheduler)
         self.kube_scheduler = Component(KUBE_SCHEDULER, self._run_kube_scheduler)
         self.scheduler = Component("purser scheduler", self._run_purser)
-        self.faults = Component("faults", self._run_faults)
         self.hollow = Component("hollow nodes", self._run_hollow)
         self.operator = Component("purser operator", self._run_operator)
         self.operator_metrics_port = 0
@@ -218,7 +216,6 @@ class Lab:
         for node in await asyncio.gather(*(asyncio.to_thread(self._make_node, place) for place in range(len(nodes)))):
             self.nodes[node.name] = node
             node.start(with_agent=not self.settings.operator)
-        self._start_beside(self.faults)
         if self.settings.hollow:
             await self.add_hollow(*self.settings.hollow)
             self._start_beside(self.hollow)
@@ -301,10 +298,6 @@ class Lab:
         trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
         async with Client(self._credentials(SCHEDULER_USER)) as client:
             await _until(stop, run_scheduler(client, SCHEDULER_NAME, [extender], context=trusting))
-
-    async def _run_faults(self, stop: asyncio.Event) -> None:
-        drivers = {name: node.driver for name, node in self.nodes.items()}
-        await _until(stop, follow_annotations(self.client, drivers))
 
     async def _run_hollow(self, stop: asyncio.Event) -> None:
         async with Client(self._credentials(ADMIN), field_manager="kubelet") as client:

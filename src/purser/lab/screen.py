@@ -12,7 +12,6 @@ from rich.table import Table
 from purser.core.kubelet.config import KubeletConfig, TopologyPolicy
 from purser.lab.cluster import PARTS, Lab
 from purser.lab.driver import DriverKind
-from purser.lab.faults import LOST_GPUS_ANNOTATION
 from purser.operator.names import GROUP, KIND, PLURAL, VERSION
 
 _KINDS = {
@@ -74,7 +73,7 @@ def show(lab: Lab, seconds: float, console: Console, around: Surroundings) -> No
             "",
         )
     else:
-        _print(console, f"  kubectl annotate node {next(iter(lab.nodes))} {LOST_GPUS_ANNOTATION}=0   # a GPU dies", "")
+        _print(console, f"  {around.purser} lab gpu lose {next(iter(lab.nodes))} 0   # a GPU dies", "")
     if not around.kubectl:
         _print(console, "There is no kubectl on this PATH: https://kubernetes.io/docs/tasks/tools/ says how to get it.")
     _print(console, "Ctrl-C ends the lab and removes it.")
