@@ -276,7 +276,7 @@ async def test_what_one_part_of_the_agent_fails_on_ends_no_other(monkeypatch, qu
 
 async def test_while_the_registration_with_kubelet_fails_the_agent_is_not_ready(monkeypatch, tmp_path):
     settings = AgentSettings(node_name="n", device_plugin_dir=tmp_path)
-    registration = PluginRegistration(settings, lambda: None, SimpleNamespace())
+    registration = PluginRegistration(settings, "nvidia.com/gpu", lambda resource: None, SimpleNamespace())
     monkeypatch.setattr("purser.agent.registration.identity_of", lambda path: FileIdentity(1, 2, 3))
     monkeypatch.setattr(registration, "_once", Odd())
     with pytest.raises(ZeroDivisionError):

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from purser.adapters.nodes import InventoryError, allocatable, inventory_of
 from purser.adapters.pods import pod_spec
 from purser.agent.book import AgentCheckpoint, AgentCheckpointError, Book, BookedContainer, BookedPod, read_checkpoint
-from purser.agent.plugin_file import read_plugin_file
+from purser.agent.sharing.reading import read_plugin_file
 from purser.core.decoding import UnreadableError
 from purser.core.device.gpus import NodeGpu
 from purser.core.dialects import DialectError, asks_for_devices, defaults, hami_codec, parse, restored
@@ -283,16 +283,15 @@ PLUGIN_FILE = {
 }
 
 
+NODE_GPUS = tuple(NodeGpu(uuid=f"g{n}", index=n, model=model) for n, model in enumerate(("NVIDIA T4", "NVIDIA A100")))
+
+
 def shared_by(data: bytes) -> None:
     file, _ = read_plugin_file(data)
     unlike_upstream(file)
     discovery_settings(file)
     plugin_settings(file)
-    gpus = [
-        NodeGpu(uuid="g0", index=0, model="NVIDIA T4", memory_mib=16),
-        NodeGpu(uuid="g1", index=1, model="NVIDIA A100", memory_mib=40),
-    ]
-    advertised(gpus, file, MigStrategy.NONE)
+    advertised(NODE_GPUS, file, MigStrategy.NONE)
 
 
 def book(folder: Path) -> Callable[[bytes], None]:

@@ -25,14 +25,17 @@ import msgspec
 
 from purser.core.device.answers import are_granted, preferred_ids
 from purser.core.model import ContainerGrant, ContainerKind, Grant
+from purser.core.names import GPU_RESOURCE
 
 
 class ListedPod(msgspec.Struct, frozen=True):
-    """One pod of kubelet's PodResources list: its containers in kubelet's order with their ids of the one resource."""
+    """One pod of kubelet's PodResources list: its containers in kubelet's order with their ids of GPUs."""
 
     namespace: str
     name: str
     containers: Mapping[str, tuple[str, ...]]
+    resources: Mapping[str, str] = {}
+    """By container, the resource of its ids."""
 
     @property
     def key(self) -> str:
@@ -97,6 +100,7 @@ class AllocateCall(msgspec.Struct, frozen=True):
     """What kubelet says in Allocate: it has taken these ids."""
 
     ids: tuple[str, ...]
+    resource: str = GPU_RESOURCE
 
     def fits(self, part: ContainerGrant) -> bool:
         """Whether the ids are on exactly the granted devices, one each."""

@@ -3,35 +3,43 @@
 The variables and mounts are HAMi-core's contract, which runs in the container where the node has it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import PurePath
 
 import msgspec
 
+from purser.agent.cdi.names import cdi_name
 from purser.core.grant import share_variables
 from purser.core.grant.enforcement import enforcement_of
 from purser.core.model import ContainerGrant, Device, Enforcement, Grant, LibraryHold
 
 _LIBRARY_DIR = PurePath("/usr/local/vgpu")
-_DEVICES_DIR = PurePath("/var/run/nvidia-container-devices")
-_CDI_KIND = "nvidia.com/gpu"
-"""In the specification that NVIDIA's container toolkit writes, where devices have their uuids among their names."""
-_CDI_ANNOTATION = "cdi.k8s.io/purser.dev_gpu"
+_LIST_DIR = "/var/run/nvidia-container-devices"
+"""Of mounts by which NVIDIA's toolkit is named devices."""
+_CDI_ANNOTATION = "purser.dev_gpu"
+"""Behind the prefix of annotations that name CDI devices."""
 _CONTROL_DEVICES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
+IMEX_CHANNELS = "NVIDIA_IMEX_CHANNELS"
+_IMEX_NODES = "nvidia-caps-imex-channels/channel"
 
 
 class DeviceList(StrEnum):
     """How a container's devices are named to what adds them; the words are NVIDIA's device plugin's."""
 
     VARIABLE = "envvar"
-    """The variable NVIDIA_VISIBLE_DEVICES alone, which a container's own variables replace."""
+    """The variable NVIDIA_VISIBLE_DEVICES, which a container's own variables replace."""
     MOUNTS = "volume-mounts"
-    """Mounts as well, which the toolkit heeds first (``accept-nvidia-visible-devices-as-volume-mounts``)."""
+    """Mounts, and the variable that says so (``accept-nvidia-visible-devices-as-volume-mounts`` of the toolkit)."""
     CDI_ANNOTATIONS = "cdi-annotations"
-    """CDI's names as well, in an annotation of the container, which containerd 1.7 and CRI-O 1.23 read."""
+    """CDI's names, in an annotation of the container, which containerd 1.7 and CRI-O 1.23 read."""
     CDI_CRI = "cdi-cri"
-    """CDI's names as well, in kubelet's own field for them: kubelet 1.29 and a runtime that reads it."""
+    """CDI's names, in kubelet's own field for them: kubelet 1.29 and a runtime that reads it."""
+
+    @property
+    def is_cdi(self) -> bool:
+        """Whether it takes a CDI specification."""
+        return self in (DeviceList.CDI_ANNOTATIONS, DeviceList.CDI_CRI)
 
 
 class Mount(msgspec.Struct, frozen=True):
@@ -50,6 +58,30 @@ class ContainerFacts(msgspec.Struct, frozen=True):
     hold: LibraryHold = LibraryHold.FULL
 
 
+class DeviceListing(msgspec.Struct, frozen=True):
+    """How this node names devices to what adds them."""
+
+    ways: frozenset[DeviceList] = frozenset({DeviceList.VARIABLE})
+    indexes: Mapping[str, str] = {}
+    """Of each device, by uuid: what it is named by. A device that is not here is named by its uuid."""
+    annotation_prefix: str = "cdi.k8s.io/"
+    more: tuple[str, ...] = ()
+    """Classes of CDI that every container has all devices of: ``gdrcopy``, ``gds``, ``mofed``."""
+    variables: Mapping[str, str] = {}
+    """Of every container."""
+    imex_channels: tuple[int, ...] = ()
+
+
+class DeviceNodes(msgspec.Struct, frozen=True):
+    """The node's device files, by name in /dev."""
+
+    there: frozenset[str]
+    of_device: Mapping[str, tuple[str, ...]] = {}
+    """By uuid, those that a device has for itself: nvidia<n> of a GPU, of a MIG device its capabilities too."""
+    root: str = ""
+    """On the host: what is before /dev."""
+
+
 class AllocationFacts(msgspec.Struct, frozen=True):
     """What of the node matters for the answer."""
 
@@ -57,11 +89,9 @@ class AllocationFacts(msgspec.Struct, frozen=True):
     library_dir: str
     """On the host: `AgentSettings.hami_core_dir`."""
     lock_dir: str
-    device_nodes: tuple[str, ...] = ()
-    """Device files of the node, by name in /dev; empty where none are to be passed."""
-    minors: Mapping[str, int] = {}
-    """The n of /dev/nvidia<n> by uuid."""
-    device_list: DeviceList = DeviceList.VARIABLE
+    listing: DeviceListing = DeviceListing()
+    nodes: DeviceNodes | None = None
+    """None: the runtime adds device nodes by itself."""
 
     def enforcement_of(self, part: ContainerGrant, hold: LibraryHold) -> Enforcement:
         """What holds a container to its part of a grant here and now; nothing of a device that is gone."""
@@ -74,25 +104,52 @@ class ContainerAllocation(msgspec.Struct, frozen=True):
 
     environment: Mapping[str, str]
     mounts: tuple[Mount, ...] = ()
-    device_nodes: tuple[str, ...] = ()
-    """Names in /dev, same path in the container, to read and write."""
+    device_nodes: tuple[Mount, ...] = ()
+    """To read and write."""
     annotations: Mapping[str, str] = {}
     """For the container runtime."""
     cdi_devices: tuple[str, ...] = ()
-    """Full names, as ``nvidia.com/gpu=GPU-...``."""
+    """Full names, as ``k8s.device-plugin.nvidia.com/gpu=GPU-...``."""
 
 
 def answer(grant: Grant, part: ContainerGrant, container: ContainerFacts, node: AllocationFacts) -> ContainerAllocation:
     """The answer for one container of a pod."""
     enforcement = node.enforcement_of(part, container.hold)
     library = _mounts(grant, part, node) if enforcement.has_library else ()
-    cdi_names = tuple(f"{_CDI_KIND}={uuid}" for uuid in part.uuids)
+    listing, names = node.listing, _names(part, node)
+    cdi = _cdi_names(names, listing)
+    annotation = f"{listing.annotation_prefix}{_CDI_ANNOTATION}"
     return ContainerAllocation(
-        environment=_environment(grant, part, container, node, enforcement),
-        mounts=(*library, *_named_by_mounts(part, node)),
+        environment=_environment(grant, part, container, node, enforcement) | _listed(names, listing),
+        mounts=(*library, *_named_by_mounts(names, listing)),
         device_nodes=_device_nodes(part, node),
-        annotations={_CDI_ANNOTATION: ",".join(cdi_names)} if node.device_list is DeviceList.CDI_ANNOTATIONS else {},
-        cdi_devices=cdi_names if node.device_list is DeviceList.CDI_CRI else (),
+        annotations={annotation: ",".join(cdi)} if DeviceList.CDI_ANNOTATIONS in listing.ways else {},
+        cdi_devices=cdi if DeviceList.CDI_CRI in listing.ways else (),
+    )
+
+
+def _names(part: ContainerGrant, node: AllocationFacts) -> tuple[str, ...]:
+    """What the devices are called to whoever adds them, each once, in the order in which the container counts them."""
+    uuids = in_bus_order(part, node.devices).uuids
+    return tuple(dict.fromkeys(node.listing.indexes.get(uuid, uuid) for uuid in uuids))
+
+
+def _listed(names: tuple[str, ...], listing: DeviceListing) -> dict[str, str]:
+    """The variables that name devices: those of mounts hide the others."""
+    channels = {IMEX_CHANNELS: ",".join(map(str, listing.imex_channels))} if listing.imex_channels else {}
+    found = dict(listing.variables)
+    if DeviceList.VARIABLE in listing.ways:
+        found |= {share_variables.VISIBLE_DEVICES: ",".join(names), **channels}
+    if DeviceList.MOUNTS in listing.ways:
+        found[share_variables.VISIBLE_DEVICES] = _LIST_DIR
+    return found
+
+
+def _cdi_names(names: tuple[str, ...], listing: DeviceListing) -> tuple[str, ...]:
+    return (
+        *(cdi_name("gpu", name) for name in names),
+        *(cdi_name("imex-channel", str(channel)) for channel in listing.imex_channels),
+        *(cdi_name(each, "all") for each in listing.more),
     )
 
 
@@ -115,11 +172,8 @@ def _environment(
     grant: Grant, part: ContainerGrant, container: ContainerFacts, node: AllocationFacts, enforcement: Enforcement
 ) -> dict[str, str]:
     part = in_bus_order(part, node.devices)
-    variables = {
-        share_variables.VISIBLE_DEVICES: ",".join(part.uuids),
-        share_variables.ENFORCEMENT: enforcement.value,
-    }
-    if not part.is_whole:
+    variables = {share_variables.ENFORCEMENT: enforcement.value}
+    if not part.is_whole and not _is_of_replicas(part, node):
         variables |= _limits(part)
     if enforcement.has_library:
         variables["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = f"{_LIBRARY_DIR}/{grant.pod_uid}.cache"
@@ -145,15 +199,24 @@ def _mounts(grant: Grant, part: ContainerGrant, node: AllocationFacts) -> tuple[
     )
 
 
-def _named_by_mounts(part: ContainerGrant, node: AllocationFacts) -> tuple[Mount, ...]:
+def _is_of_replicas(part: ContainerGrant, node: AllocationFacts) -> bool:
+    """A replica names no amounts, and has no limits that the container could be told."""
+    return any(uuid in node.devices and node.devices[uuid].replicas > 1 for uuid in part.uuids)
+
+
+def _named_by_mounts(names: tuple[str, ...], listing: DeviceListing) -> tuple[Mount, ...]:
     """A mount of /dev/null per device: NVIDIA's toolkit takes these before any variable, where it is told to."""
-    if node.device_list is not DeviceList.MOUNTS:
+    if DeviceList.MOUNTS not in listing.ways:
         return ()
-    return tuple(Mount(f"{_DEVICES_DIR}/{uuid}", "/dev/null") for uuid in part.uuids)
+    channels = (f"imex/{channel}" for channel in listing.imex_channels)
+    return tuple(Mount(f"{_LIST_DIR}/{name}", "/dev/null") for name in (*names, *channels))
 
 
-def _device_nodes(part: ContainerGrant, node: AllocationFacts) -> tuple[str, ...]:
-    control: Iterable[str] = (name for name in _CONTROL_DEVICES if name in node.device_nodes)
-    minors = sorted(node.minors[uuid] for uuid in part.uuids if uuid in node.minors)
-    own = (f"nvidia{minor}" for minor in minors if f"nvidia{minor}" in node.device_nodes)
-    return (*control, *own)
+def _device_nodes(part: ContainerGrant, node: AllocationFacts) -> tuple[Mount, ...]:
+    """Where CDI is not all that names devices: with CDI the runtime adds their nodes."""
+    if node.nodes is None or all(way.is_cdi for way in node.listing.ways):
+        return ()
+    own = (name for uuid in part.uuids for name in node.nodes.of_device.get(uuid, ()))
+    channels = (f"{_IMEX_NODES}{channel}" for channel in node.listing.imex_channels)
+    names = [name for name in (*_CONTROL_DEVICES, *sorted(own), *channels) if name in node.nodes.there]
+    return tuple(Mount(f"/dev/{name}", f"{node.nodes.root}/dev/{name}", False) for name in dict.fromkeys(names))

@@ -25,6 +25,7 @@ from purser.core.device.ids import uuid_of
 from purser.core.grant.disputes import RefusedPod
 from purser.core.ledger import LedgerError
 from purser.core.model import Enforcement, Grant
+from purser.core.names import GPU_RESOURCE
 from purser.kube.errors import KubeError
 from purser.kube.objects import Pod
 from purser.kube.pods import is_terminal
@@ -97,7 +98,7 @@ class Arbiter:
                 f" the grant has {', '.join(part.uuids)}: delete and create the pod again",
                 [pod.key],
             )
-        if self._book.reassign(grant, container, ids):
+        if self._book.reassign(grant, container, ids, pod.resources.get(container, GPU_RESOURCE)):
             await self._book.save()
 
     async def release(self, pod_uid: str) -> None:
@@ -146,6 +147,7 @@ class Arbiter:
         grant, part = found.turn.grant, found.turn.part
         facts, node = container_facts(found.pod, part.container), self._node_facts()
         self._check_health(found, node)
+        self._check_replicas(found, node)
         ended = self._still_holding(found)
         self._check_strangers(found, {key for key, grant in ended.items() if grant is None})
         enforcement = node.enforcement_of(part, facts.hold)
@@ -160,7 +162,7 @@ class Arbiter:
             await self._make_folders(found)
         try:
             grants = {key: grant for key, grant in ended.items() if grant is not None}
-            await self._enter(found, BookedContainer(demand.ids, enforcement), grants)
+            await self._enter(found, BookedContainer(demand.ids, enforcement, demand.resource), grants)
         except LedgerError as error:
             wanted = grant.uuids
             others = (pod.grant for uid, pod in self._book.pods.items() if uid != grant.pod_uid)
@@ -205,6 +207,18 @@ class Arbiter:
             if device is not None and not device.healthy:
                 problem = f"device {uuid} is unhealthy: {device.unhealthy_reason}"
                 raise self._refused(RefusalReason.UNHEALTHY, found, problem, (uuid,))
+
+    def _check_replicas(self, found: ResolvedCall, node: AllocationFacts) -> None:
+        """The scheduler grants no two either; the configuration may have changed since."""
+        part = found.turn.part
+        devices = [node.devices[uuid] for uuid in part.uuids if uuid in node.devices]
+        if len(part.shares) > 1 and any(device.one_each for device in devices):
+            raise self._refused(
+                RefusalReason.TOO_MANY_REPLICAS,
+                found,
+                f"maximum request size for shared resources is 1; found {len(part.shares)}: the node's configuration "
+                "sets failRequestsGreaterThanOne. Ask for one",
+            )
 
     def _still_holding(self, found: ResolvedCall) -> dict[str, Grant | None]:
         """The pods of which the API server says that they have ended, and kubelet that they hold devices, with their

@@ -19,6 +19,7 @@ from purser.agent.files import read_start, replace_file
 from purser.core.decoding import JsonReader, UnreadableError
 from purser.core.ledger import Ledger, Usage, Violation
 from purser.core.model import Enforcement, Grant, GrantState, NodeInventory
+from purser.core.names import GPU_RESOURCE
 
 log = structlog.get_logger("purser.agent")
 
@@ -39,6 +40,8 @@ class BookedContainer(msgspec.Struct, frozen=True):
     """kubelet's ids."""
     enforcement: Enforcement
     """What holds it to its share: as it was when it was given them."""
+    resource: str = GPU_RESOURCE
+    """Of the ids."""
 
 
 class BookedPod(msgspec.Struct, frozen=True):
@@ -114,7 +117,7 @@ class Book:
         self._pods[grant.pod_uid] = BookedPod(grant, {**containers, container: given})
         self._advance(grant.pod_uid, container, GrantState.ALLOCATED)
 
-    def reassign(self, grant: Grant, container: str, ids: tuple[str, ...]) -> bool:
+    def reassign(self, grant: Grant, container: str, ids: tuple[str, ...], resource: str = GPU_RESOURCE) -> bool:
         """Follow kubelet's books where they say that another container got the ids; whether anything changed.
 
         That happens only where grants were exchangeable, so nothing is checked.
@@ -124,7 +127,7 @@ class Book:
         known = containers.get(container)
         if part is None or (known is not None and sorted(known.ids) == sorted(ids)):
             return False
-        self._adopt(BookedPod(grant, {**containers, container: BookedContainer(ids, part.enforcement)}))
+        self._adopt(BookedPod(grant, {**containers, container: BookedContainer(ids, part.enforcement, resource)}))
         return True
 
     def run(self, pod_uid: str) -> None:
@@ -141,7 +144,7 @@ class Book:
     def adopt_listing(self, listing: Iterable[ListedPod], grants: Mapping[str, Grant]) -> int:
         """Take over what kubelet lists of pods with these grants (by pod key); how many containers were news."""
         return sum(
-            self.reassign(grants[pod.key], container, ids)
+            self.reassign(grants[pod.key], container, ids, pod.resources.get(container, GPU_RESOURCE))
             for pod in listing
             if pod.key in grants
             for container, ids in pod.containers.items()
@@ -159,9 +162,10 @@ class Book:
         return {uid: frozenset(pod.containers) for uid, pod in self._pods.items()}
 
     @property
-    def held_ids(self) -> frozenset[str]:
-        """Every id that a pod was given."""
-        return frozenset(held for pod in self._pods.values() for given in pod.containers.values() for held in given.ids)
+    def held_ids(self) -> dict[str, str]:
+        """Every id that a pod was given, and the resource that it was listed under."""
+        given = (each for pod in self._pods.values() for each in pod.containers.values())
+        return {held: each.resource for each in given for held in each.ids}
 
     def holder(self, ids: Iterable[str]) -> tuple[BookedPod, str] | None:
         """The pod and container that were given exactly these ids."""

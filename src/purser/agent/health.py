@@ -25,6 +25,7 @@ from purser.agent.nvml.driver import (
     XidEvent,
 )
 from purser.agent.settings import AgentSettings
+from purser.agent.sharing import SharingConfig
 from purser.agent.threads import in_thread
 from purser.agent.xids import XidQueue
 from purser.core.decoding import brief
@@ -34,6 +35,7 @@ from purser.core.health.messages import HealthCondition, HealthNews, condition_o
 from purser.core.health.signs import DeviceFault, FaultKind, Signs
 from purser.core.health.state import HealthState
 from purser.core.model import NodeInventory
+from purser.core.sharing import SharingError
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.failures import ObjectFailures
 from purser.kube.resources import NODES, node_ref
@@ -65,10 +67,13 @@ class DeviceMonitor:
         on_program_error: Callable[[str, int], None] = lambda uuid, xid: None,
         failures: ObjectFailures | None = None,
         clock: Clock | None = None,
+        config: Latest[SharingConfig | None] | None = None,
+        on_misfit: Callable[[str], None] = lambda problem: None,
     ) -> None:
         """``find_driver`` looks again for a driver where ``driver`` is none; ``on_news`` is told what is new of a
         GPU's health, ``on_program_error`` of Xids that only concern the programs on a GPU, ``failures`` of what this
-        fails on unexpectedly."""
+        fails on unexpectedly. ``on_misfit`` is told why a ``config`` and the GPUs do not go together, and of an empty
+        text once they do."""
         self._settings = settings
         self._driver = driver
         self._find_driver = find_driver
@@ -76,6 +81,12 @@ class DeviceMonitor:
         self._on_program_error = on_program_error
         self._failures = failures or ObjectFailures()
         self._clock = clock or SystemClock()
+        self._config = config or Latest[SharingConfig | None](SharingConfig())
+        self._on_misfit = on_misfit
+        self.misfit = ""
+        """Why the configuration and the GPUs do not go together; empty where they do."""
+        self.sharing = SharingConfig()
+        """The configuration by which the inventory was made: the last one that goes with the GPUs."""
         self._stopped = False
         self._pending: dict[str, asyncio.Future[DeviceReading]] = {}
         self._scanning: asyncio.Future[tuple[Gpu, ...]] | None = None
@@ -108,6 +119,7 @@ class DeviceMonitor:
                 tasks.create_task(keep_going("probing", self._probe_forever))
                 tasks.create_task(keep_going("looking for GPUs again", self._look_again_forever))
                 tasks.create_task(keep_going("reloading", lambda: self._reload_forever(reload)))
+                tasks.create_task(keep_going("following the configuration", self._follow_config_forever))
         finally:
             self._stopped = True
             if listening is not None:
@@ -202,15 +214,39 @@ class DeviceMonitor:
         return self.inventory.value
 
     def _publish(self) -> None:
-        library = has_library(self._settings)
-        inventory = make_inventory(self._settings, self.info, self.gpus, self.health, library, __version__)
-        self.inventory.set(inventory)
+        config = self._config.value
+        if config is None:  # nobody knows yet what the GPUs are to be listed as
+            return
+        self.inventory.set(self._inventory_by(config))
         known = [(name_of(gpu), self._health_of(uuid)) for uuid, gpu in self.identified().items()]
         unknown = [
             (f"GPU {gpu.index}", self._after_probe(GpuHealth(), Signs(fault=gpu.fault)))
             for gpu in unreadable(self.gpus)
         ]
         self.condition.set(condition_of(known + unknown))
+
+    def _inventory_by(self, config: SharingConfig) -> NodeInventory:
+        """By this configuration, or if the GPUs do not go with it by the one before, or by none."""
+        misfit, library = "", has_library(self._settings)
+        for each in (config, self.sharing, SharingConfig()):
+            try:
+                made = make_inventory(self._settings, each, self.info, self.gpus, self.health, library, __version__)
+                break
+            except SharingError as error:
+                misfit = misfit or str(error)
+        self.sharing = each
+        if misfit != self.misfit:
+            self.misfit = misfit
+            if misfit:
+                log.error("the configuration does not go with the GPUs; another one holds", error=misfit)
+            self._on_misfit(misfit)
+        return made
+
+    async def _follow_config_forever(self) -> None:
+        config = self._config.value
+        while True:
+            config = await self._config.differs(config)
+            self._publish()
 
     def _health_of(self, uuid: str) -> GpuHealth:
         return self.health.get(uuid, GpuHealth())

@@ -7,9 +7,12 @@ import msgspec
 
 from purser.agent.nvml.driver import DriverInfo, Gpu
 from purser.agent.settings import AgentSettings
+from purser.agent.sharing import SharingConfig
 from purser.core.device.ids import device_ids, id_order, told_numa_nodes
 from purser.core.health.machine import GpuHealth
 from purser.core.model import Device, DeviceMode, Enforcement, NodeInventory
+from purser.core.names import GPU_RESOURCE
+from purser.core.sharing import AdvertisedDevice, SharingStrategy, advertised, is_one_each
 
 LIBRARY_FILE = "libvgpu.so"
 """HAMi-core's preload library, in `AgentSettings.hami_core_dir`."""
@@ -17,19 +20,23 @@ LIBRARY_FILE = "libvgpu.so"
 PRELOAD_FILE = "ld.so.preload"
 """The file that makes the dynamic loader load it, beside the library."""
 
-MIG_REASON = "MIG mode is on: switch it off (nvidia-smi -mig 0) to have Purser hand this GPU out"
+MIG_REASON = (
+    "MIG mode is on: set the MIG strategy to have Purser hand its MIG devices out, or switch it off (nvidia-smi -mig 0)"
+)
 
 
 class Advertised(msgspec.Struct, frozen=True):
-    """One of kubelet's devices: a GPU, or a slot of one."""
+    """One of kubelet's devices: a GPU, a MIG device, or a slot of one."""
 
     id: str
     healthy: bool
     numa_nodes: tuple[int, ...] = ()
+    resource: str = GPU_RESOURCE
 
 
 def make_inventory(
     settings: AgentSettings,
+    config: SharingConfig,
     info: DriverInfo,
     gpus: Iterable[Gpu],
     health: Mapping[str, GpuHealth],
@@ -38,9 +45,16 @@ def make_inventory(
 ) -> NodeInventory:
     """The node's inventory. GPUs that were never readable have no identity and are left out (see `unreadable`).
 
-    ``library``: see `has_library`.
+    ``library``: see `has_library`. Raises `SharingError` where the configuration and these GPUs do not go together.
     """
-    devices = [_device(settings, gpu, gpu.uuid, health.get(gpu.uuid), library) for gpu in gpus if gpu.uuid]
+    by_uuid = {gpu.uuid: gpu for gpu in gpus if gpu.uuid}
+    node_gpus = [gpu.as_node_gpu() for gpu in by_uuid.values()]
+    found = advertised(node_gpus, config.file, config.settings.mig_strategy)
+    devices = []
+    for each in found:
+        gpu = by_uuid[each.parent or each.uuid]
+        whole = _device(settings, gpu, each, _unhealthy_reason(gpu, health.get(gpu.uuid or ""), each), library)
+        devices.append(_divided(whole, each, config) if each.sharing is not SharingStrategy.NONE else whole)
     by_library = bool(devices) and all(device.enforcement is Enforcement.HAMI_CORE for device in devices)
     return NodeInventory(
         node=settings.node_name,
@@ -56,23 +70,38 @@ def unreadable(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
     return tuple(gpu for gpu in gpus if not gpu.uuid)
 
 
-def _device(settings: AgentSettings, gpu: Gpu, uuid: str, health: GpuHealth | None, library: bool) -> Device:
-    reason = _unhealthy_reason(gpu, health)
-    slots = settings.slots if settings.mode is DeviceMode.SHARED else 1
+def _device(settings: AgentSettings, gpu: Gpu, each: AdvertisedDevice, reason: str, library: bool) -> Device:
+    """One that is not divided."""
+    slots = settings.slots if settings.mode is DeviceMode.SHARED and not each.parent else 1
     return Device(
-        uuid=uuid,
+        uuid=each.uuid,
         index=gpu.index,
         model=gpu.name,
-        memory_mib=gpu.memory_mib,
+        memory_mib=each.memory_mib,
         slots=slots,
         numa_nodes=() if gpu.numa_node is None else (gpu.numa_node,),
         pci_bus_id=gpu.pci_bus_id,
-        links=gpu.links,
-        mode=settings.mode,
+        links=() if each.parent else gpu.links,
+        mode=DeviceMode.MIG if each.parent else settings.mode,
         healthy=not reason,
         unhealthy_reason=reason,
         compute_capability=gpu.compute_capability,
-        enforcement=_enforcement(slots, library),
+        enforcement=Enforcement.MIG if each.parent else _enforcement(slots, library),
+        resource=each.resource,
+        parent=each.parent,
+    )
+
+
+def _divided(device: Device, each: AdvertisedDevice, config: SharingConfig) -> Device:
+    """The same as so many equal parts."""
+    return msgspec.structs.replace(
+        device,
+        slots=each.replicas,
+        replicas=each.replicas,
+        mode=DeviceMode.MPS if each.sharing is SharingStrategy.MPS else DeviceMode.TIME_SLICING,
+        enforcement=Enforcement.TIME_SLICING,
+        one_each=is_one_each(config.file.sharing),
+        packed=config.settings.allocation_policy == "packed",
     )
 
 
@@ -82,25 +111,42 @@ def _enforcement(slots: int, library: bool) -> Enforcement:
     return Enforcement.TIME_SLICING if slots > 1 else Enforcement.WHOLE_DEVICE
 
 
-def _unhealthy_reason(gpu: Gpu, health: GpuHealth | None) -> str:
+def _unhealthy_reason(gpu: Gpu, health: GpuHealth | None, each: AdvertisedDevice) -> str:
     if health is not None and not health.takes_pods:
         return health.reason
     if gpu.fault is not None:
         return str(gpu.fault)
-    return MIG_REASON if gpu.mig is not None and gpu.mig.enabled else ""
+    return MIG_REASON if gpu.is_cut and not each.parent else ""
 
 
-def advertise(inventory: NodeInventory, held: Iterable[str]) -> tuple[Advertised, ...]:
-    """kubelet's complete list: every slot of every device, and as unhealthy what pods hold of GPUs that are gone: a
-    kubelet that re-admits a pod whose device left the list dereferences nil (1.36.2) or rejects the pod (1.20.2)."""
+def device_indexes(gpus: Iterable[Gpu]) -> dict[str, str]:
+    """How NVIDIA's device plugin names devices by index, by uuid: ``0``, of a MIG device ``0:1``."""
+    found = {}
+    for gpu in gpus:
+        if gpu.uuid:
+            found[gpu.uuid] = str(gpu.index)
+        found |= {mig.uuid: f"{gpu.index}:{at}" for at, mig in enumerate(gpu.migs)}
+    return found
+
+
+def advertise(inventory: NodeInventory, held: Mapping[str, str]) -> tuple[Advertised, ...]:
+    """kubelet's complete lists: every slot of every device, and as unhealthy what pods hold of GPUs that are gone: a
+    kubelet that re-admits a pod whose device left the list dereferences nil (1.36.2) or rejects the pod (1.20.2).
+
+    ``held`` is the resource of each id that a pod holds: the node may list its device under another by now.
+    """
     listed = [
-        Advertised(id=device_id, healthy=device.healthy, numa_nodes=told_numa_nodes(device))
+        Advertised(device_id, device.healthy, told_numa_nodes(device), device.resource)
         for device in inventory.devices
         for device_id in device_ids(device)
     ]
-    known = {entry.id for entry in listed}
-    gone = [Advertised(id=device_id, healthy=False) for device_id in set(held) - known]
-    return tuple(sorted(listed + gone, key=lambda entry: id_order(entry.id)))
+    known = {(entry.resource, entry.id) for entry in listed}
+    gone = [
+        Advertised(device_id, healthy=False, resource=resource)
+        for device_id, resource in held.items()
+        if (resource, device_id) not in known
+    ]
+    return tuple(sorted(listed + gone, key=lambda entry: (id_order(entry.id), entry.resource)))
 
 
 def has_library(settings: AgentSettings) -> bool:

@@ -34,6 +34,8 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
     streams: int
     disputes: NodeDisputes | None = None
     lists_amounts: bool = False
+    config_rejected: bool = False
+    """The device plugin's configuration is not usable, and another one holds."""
     degraded: Mapping[str, str] = {}
     """What is wrong with GPUs that take pods all the same, by uuid."""
     measured: Measurements = Measurements()
@@ -90,6 +92,11 @@ class _NodeCollector(Collector):
             "purser_agent_lists_amounts",
             "1 while the node lists the amounts of memory, cores and so on that it has.",
             int(snapshot.lists_amounts),
+        )
+        yield _gauge(
+            "purser_agent_config_rejected",
+            "1 while the device plugin's configuration is not usable, and the last good one holds.",
+            int(snapshot.config_rejected),
         )
         yield _gauge(
             "purser_agent_overcommitted_gpus",

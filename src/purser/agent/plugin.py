@@ -44,15 +44,17 @@ def options() -> api_pb2.DevicePluginOptions:
 
 
 class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
-    """The five calls."""
+    """The five calls, of one resource."""
 
     def __init__(
         self,
+        resource: str,
         devices: Latest[tuple[Advertised, ...]],
         arbiter: Arbiter,
         metrics: AgentMetrics,
         on_refused: Callable[[AllocationRefused], None],
     ) -> None:
+        self._resource = resource
         self._devices = devices
         self._arbiter = arbiter
         self._metrics = metrics
@@ -74,16 +76,22 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
     ) -> AsyncIterator[api_pb2.ListAndWatchResponse]:
         """The complete list, again after every change."""
         self.streams.set(self.streams.value + 1)
-        log.info("kubelet opened a ListAndWatch stream", streams=self.streams.value)
+        log.info("kubelet opened a ListAndWatch stream", resource=self._resource, streams=self.streams.value)
         try:
             devices = self._devices.value
-            yield device_list(devices)
+            told = self._own(devices)
+            yield device_list(told)
             while (changed := await until(self._devices.differs(devices), self._stopping.wait())) is not None:
                 devices = changed
-                yield device_list(devices)
+                if (own := self._own(devices)) != told:
+                    told = own
+                    yield device_list(told)
         finally:
             self.streams.set(self.streams.value - 1)
-            log.info("a ListAndWatch stream ended", streams=self.streams.value)
+            log.info("a ListAndWatch stream ended", resource=self._resource, streams=self.streams.value)
+
+    def _own(self, devices: tuple[Advertised, ...]) -> tuple[Advertised, ...]:
+        return tuple(device for device in devices if device.resource == self._resource)
 
     async def GetPreferredAllocation(
         self, request: api_pb2.PreferredAllocationRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -111,7 +119,8 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
                 raise AllocationRefused(
                     RefusalReason.MALFORMED, f"{count} containers in one Allocate; kubelet sends one at a time"
                 )
-            answer = await self._arbiter.allocate(AllocateCall(tuple(request.container_requests[0].devices_ids)))
+            ids = tuple(request.container_requests[0].devices_ids)
+            answer = await self._arbiter.allocate(AllocateCall(ids, self._resource))
         return api_pb2.AllocateResponse(container_responses=[container_response(answer)])
 
     async def PreStartContainer(
@@ -171,8 +180,8 @@ def container_response(answer: ContainerAllocation) -> api_pb2.ContainerAllocate
             for mount in answer.mounts
         ],
         devices=[
-            api_pb2.DeviceSpec(container_path=f"/dev/{name}", host_path=f"/dev/{name}", permissions="rw")
-            for name in answer.device_nodes
+            api_pb2.DeviceSpec(container_path=node.container_path, host_path=node.host_path, permissions="rw")
+            for node in answer.device_nodes
         ],
         annotations=dict(answer.annotations),
         cdi_devices=[api_pb2.CDIDevice(name=name) for name in answer.cdi_devices],

@@ -1,6 +1,6 @@
-"""kubelet's own books over its PodResources API: which container holds which ids of the one resource."""
+"""kubelet's own books over its PodResources API: which container holds which ids of GPUs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import grpc
@@ -9,7 +9,7 @@ import grpc.aio
 from purser.agent.admission import ListedPod
 from purser.agent.kubeletapi.channels import UNIX_SOCKET_OPTIONS
 from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
-from purser.core.names import GPU_RESOURCE
+from purser.core.device.resources import is_gpu_resource
 
 AllocatableDevices = dict[str, dict[str, tuple[int, ...] | None]]
 """By resource and device id the NUMA nodes; None: without topology."""
@@ -90,17 +90,18 @@ def allocatable_devices(response: api_pb2.AllocatableResourcesResponse) -> Alloc
 
 
 def listed_pod(pod: api_pb2.PodResources) -> ListedPod:
-    """A listed pod with the ids of our resource only; kubelet may list a resource once per NUMA node."""
+    """A listed pod with the ids of GPUs only; kubelet may list a resource once per NUMA node."""
+    held = {container.name: list(_gpu_ids(container)) for container in pod.containers}
     return ListedPod(
         namespace=pod.namespace,
         name=pod.name,
-        containers={
-            container.name: tuple(
-                device_id
-                for devices in container.devices
-                if devices.resource_name == GPU_RESOURCE
-                for device_id in devices.device_ids
-            )
-            for container in pod.containers
-        },
+        containers={name: tuple(id_ for id_, _ in ids) for name, ids in held.items()},
+        resources={name: ids[0][1] for name, ids in held.items() if ids},
     )
+
+
+def _gpu_ids(container: api_pb2.ContainerResources) -> Iterator[tuple[str, str]]:
+    """Ids with their resources, whoever's plugin gave them out: who holds a GPU holds it under any name."""
+    for devices in container.devices:
+        if is_gpu_resource(devices.resource_name):
+            yield from ((device_id, devices.resource_name) for device_id in devices.device_ids)

@@ -65,12 +65,14 @@ class Publisher:
     """Keeps the annotations of one Node equal to the inventory and to the report of its kubelet, and what it lists of
     the amounts to these.
 
-    The report's text is empty where there must be none, and None as long as nobody knows.
+    The report's text is empty where there must be none, and None as long as nobody knows. ``nodes`` knows this one
+    Node, and is run here.
     """
 
     def __init__(
         self,
         client: Client,
+        nodes: Informer[Node],
         node: str,
         inventory: Latest[NodeInventory | None],
         kubelet_report: Latest[str | None],
@@ -94,7 +96,7 @@ class Publisher:
         self._listing_backoff = Backoff(initial_s=0.5, cap_s=MAX_LISTING_BACKOFF_S)
         self._list_from = 0.0
         """Not before, by the monotonic clock: the last listing was refused."""
-        self.nodes = Informer(client, NODES, field_selector=f"metadata.name={node}")
+        self.nodes = nodes
         self.nodes.add_handler(
             on_add=lambda _: self._look.set(),
             on_update=lambda *_: self._look.set(),

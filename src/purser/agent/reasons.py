@@ -38,6 +38,13 @@ class AgentReason(ExplainedReason):
         "The pod runs with GPUs, and its grant was removed, changed or revoked, or never existed.",
         "Create the pod again, so that the scheduler grants it GPUs.",
     )
+    CONFIG_NOT_USABLE = (
+        "DevicePluginConfigNotUsable",
+        "Node",
+        "The device plugin's configuration of the node cannot be read, says what cannot be, or does not go with the "
+        "node's GPUs. The last good one holds.",
+        "Correct what the message names: file, label nvidia.com/device-plugin.config of the node, or MIG layout.",
+    )
     ENFORCEMENT_CHANGED = (
         "EnforcementChanged",
         "Pod",

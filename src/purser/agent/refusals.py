@@ -53,6 +53,12 @@ class RefusalReason(ExplainedReason):
         "The pod requires enforcement, and what held shares of its GPUs is gone since it was bound.",
         "Create the pod again: it is placed where its share is enforced.",
     )
+    TOO_MANY_REPLICAS = (
+        "TooManyReplicas",
+        "Pod",
+        "The pod asks for several replicas of GPUs, and the node's configuration sets failRequestsGreaterThanOne.",
+        "Ask for one: a second replica is no more of a GPU.",
+    )
     MALFORMED = (
         "MalformedRequest",
         "metric",

@@ -1,8 +1,10 @@
-"""Keeps the plugin registered with kubelet: serve, register, watch, and start over when anything is lost.
+"""Keeps the plugins registered with kubelet, one for each resource: serve, register, watch, and start over when
+anything is lost.
 
 Started over is always the whole: a new socket, a new server, a new registration. The reasons are that kubelet.sock is
 another file (kubelet restarted, and 1.20 wiped its folder), that the plugin's own socket is gone, or that no
-ListAndWatch stream has been open for a while, which kubelet does not repair by itself.
+ListAndWatch stream has been open for a while, which kubelet does not repair by itself. A plugin goes when its resource
+has no devices any more.
 """
 
 import asyncio
@@ -15,6 +17,7 @@ import msgspec
 import structlog
 
 from purser.agent.inotify import FolderWatch
+from purser.agent.inventory import Advertised
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from purser.agent.latest import Latest
 from purser.agent.metrics import AgentMetrics
@@ -22,10 +25,13 @@ from purser.agent.plugin import DevicePlugin, options, serve
 from purser.agent.podresources import CHANNEL_OPTIONS
 from purser.agent.settings import AgentSettings
 from purser.core.kubelet.devicemanager.registration import API_VERSION
-from purser.core.names import GPU_RESOURCE
 from purser.kube.backoff import Backoff
+from purser.kube.failures import ObjectFailures
 
 log = structlog.get_logger("purser.agent")
+
+WITHDRAWAL_PAUSE_S = 0.5
+"""Between a resource's last, empty list and the end of its plugin."""
 
 REGISTER_TIMEOUT_S = 15.0
 """kubelets since 1.25 dial the plugin, for up to 10 s, before they answer."""
@@ -61,13 +67,76 @@ def identity_of(path: Path) -> FileIdentity | None:
     return FileIdentity(found.st_dev, found.st_ino, found.st_ctime_ns)
 
 
+MakePlugin = Callable[[str], DevicePlugin]
+"""Of a resource."""
+
+
+class PluginRegistrations:
+    """The standing of all plugins with kubelet, as resources come and go."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        devices: Latest[tuple[Advertised, ...]],
+        make_plugin: MakePlugin,
+        metrics: AgentMetrics,
+        failures: ObjectFailures,
+    ) -> None:
+        self._settings = settings
+        self._devices = devices
+        self._failures = failures
+        self._make_plugin = make_plugin
+        self._metrics = metrics
+        self._plugins: dict[str, tuple[PluginRegistration, asyncio.Task[None]]] = {}
+        self.connection = Latest(KubeletConnection())
+        """How all of them stand: registered where all are, and with a problem where any has one."""
+
+    async def run(self) -> None:
+        """Keep a plugin for each resource until cancelled."""
+        devices: tuple[Advertised, ...] = ()
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                devices = await self._devices.differs(devices)
+                wanted = {device.resource for device in devices}
+                for resource in sorted(wanted - self._plugins.keys()):
+                    plugin = PluginRegistration(self._settings, resource, self._make_plugin, self._metrics)
+                    plugin.on_change = self._combine
+                    running = tasks.create_task(self._failures.keep_going("registration", plugin.run))
+                    self._plugins[resource] = plugin, running
+                # A node that lists nothing at all says so under the names that it had: it will have devices again.
+                for resource in sorted(self._plugins.keys() - wanted) if wanted else ():
+                    await self._withdraw(resource)
+                self._combine()
+
+    async def _withdraw(self, resource: str) -> None:
+        """kubelet is told of an empty list first: of a plugin that is gone it keeps the devices for minutes."""
+        await asyncio.sleep(WITHDRAWAL_PAUSE_S)
+        _, task = self._plugins.pop(resource)
+        task.cancel()
+        await asyncio.wait({task})
+        log.info("withdrew a resource", resource=resource)
+
+    def _combine(self) -> None:
+        each = [plugin.connection.value for plugin, _ in self._plugins.values()]
+        if not each:
+            self.connection.set(KubeletConnection())
+            return
+        problem = next((one.problem for one in each if one.problem), "")
+        streams = sum(one.streams for one in each) if all(one.streams for one in each) else 0
+        self.connection.set(KubeletConnection(all(one.registered for one in each), streams, problem))
+
+
 class PluginRegistration:
     """One plugin's standing with kubelet."""
 
-    def __init__(self, settings: AgentSettings, make_plugin: Callable[[], DevicePlugin], metrics: AgentMetrics) -> None:
+    def __init__(self, settings: AgentSettings, resource: str, make_plugin: MakePlugin, metrics: AgentMetrics) -> None:
         self._settings = settings
+        self._resource = resource
+        self._socket = settings.plugin_socket(resource)
         self._make_plugin = make_plugin
         self._metrics = metrics
+        self.on_change: Callable[[], None] = lambda: None
+        """Told whenever ``connection`` changes."""
         self._backoff = Backoff(settings.retry_initial_s, settings.retry_cap_s)
         self._kubelet: FileIdentity | None = None
         self.connection = Latest(KubeletConnection())
@@ -85,19 +154,19 @@ class PluginRegistration:
                     problem = describe(error)
                     log.warning("cannot register with kubelet", error=problem)
                 finally:
-                    self.connection.set(KubeletConnection(problem=problem))
+                    self._set(KubeletConnection(problem=problem))
                 await self._rest(folder)
 
     async def _once(self, folder: FolderWatch) -> str:
         """Serve and register, and return why that is over."""
-        plugin = self._make_plugin()
+        plugin = self._make_plugin(self._resource)
         kubelet = identity_of(self._settings.kubelet_socket)
-        async with serve(plugin, self._settings.plugin_socket):
-            own = identity_of(self._settings.plugin_socket)
+        async with serve(plugin, self._socket):
+            own = identity_of(self._socket)
             await self._register()
             self._count(kubelet)
-            self.connection.set(KubeletConnection(registered=True, problem=""))
-            log.info("registered with kubelet", resource=GPU_RESOURCE, socket=str(self._settings.plugin_socket))
+            self._set(KubeletConnection(registered=True, problem=""))
+            log.info("registered with kubelet", resource=self._resource, socket=str(self._socket))
             async with asyncio.TaskGroup() as tasks:
                 lost = [
                     tasks.create_task(self._sockets_change(folder, kubelet, own)),
@@ -108,6 +177,10 @@ class PluginRegistration:
                     task.cancel()
             return next(iter(done)).result()
 
+    def _set(self, connection: KubeletConnection) -> None:
+        if self.connection.set(connection):
+            self.on_change()
+
     async def _register(self) -> None:
         """kubelet may call the plugin back before this returns, so it is being served already."""
         target = f"unix:{self._settings.kubelet_socket}"
@@ -115,8 +188,8 @@ class PluginRegistration:
             await api_pb2_grpc.RegistrationStub(channel).Register(
                 api_pb2.RegisterRequest(
                     version=API_VERSION,
-                    endpoint=self._settings.plugin_socket.name,
-                    resource_name=GPU_RESOURCE,
+                    endpoint=self._socket.name,
+                    resource_name=self._resource,
                     options=options(),
                 ),
                 timeout=REGISTER_TIMEOUT_S,
@@ -133,7 +206,7 @@ class PluginRegistration:
             return
         problem = f"waiting for kubelet: there is no {self._settings.kubelet_socket}"
         log.warning(problem)
-        self.connection.set(KubeletConnection(problem=problem))
+        self._set(KubeletConnection(problem=problem))
         while identity_of(self._settings.kubelet_socket) is None:
             await folder.changed()
 
@@ -141,7 +214,7 @@ class PluginRegistration:
         while True:
             if identity_of(self._settings.kubelet_socket) != kubelet:
                 return "kubelet's socket is another one: kubelet restarted"
-            if identity_of(self._settings.plugin_socket) != own:
+            if identity_of(self._socket) != own:
                 return "the plugin's own socket is gone"
             await folder.changed()
 
@@ -150,9 +223,7 @@ class PluginRegistration:
         timeout_s = self._settings.stream_timeout_s
         while True:
             streams = plugin.streams.value
-            self.connection.set(
-                KubeletConnection(registered=True, streams=streams, problem="" if streams else NO_STREAM)
-            )
+            self._set(KubeletConnection(registered=True, streams=streams, problem="" if streams else NO_STREAM))
             if streams:
                 self._backoff.reset()
                 await plugin.streams.differs(streams)

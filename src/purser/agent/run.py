@@ -9,7 +9,7 @@ from pathlib import Path
 
 import structlog
 
-from purser.agent.allocation import AllocationFacts
+from purser.agent.allocation import AllocationFacts, DeviceNodes
 from purser.agent.amounts import NodeAmounts
 from purser.agent.arbiter import Arbiter
 from purser.agent.book import AgentCheckpointError, Book, read_checkpoint
@@ -21,6 +21,7 @@ from purser.agent.inventory import Advertised, advertise, devices_by_uuid, on_ho
 from purser.agent.janitor import Janitor
 from purser.agent.kubeletfacts import KubeletFacts
 from purser.agent.latest import Latest
+from purser.agent.listing import MIG_MINORS, find_nodes, listing_of, read_mig_minors
 from purser.agent.metrics import AgentMetrics, NodeSnapshot
 from purser.agent.monitoring import Auditor, GpuMonitoring, evicting
 from purser.agent.nvml.driver import Driver
@@ -30,18 +31,20 @@ from purser.agent.pods import NodePods
 from purser.agent.publisher import Publisher
 from purser.agent.reasons import AgentReason
 from purser.agent.refusals import AllocationRefused
-from purser.agent.registration import PluginRegistration
+from purser.agent.registration import PluginRegistrations
 from purser.agent.resolver import Resolver
 from purser.agent.settings import AgentSettings
+from purser.agent.sharing import SharingConfigWatch
 from purser.core.grant.disputes import DisputeReason, HeldPod, HeldReason, NodeDisputes, sentence
 from purser.core.model import Grant
 from purser.core.node.cordons import cordoned_gpus
 from purser.kube.client import Client
 from purser.kube.clock import SystemClock
 from purser.kube.events import EventRecorder
+from purser.kube.informer import Informer
 from purser.kube.objects import Node, Pod
 from purser.kube.racing import until
-from purser.kube.resources import PODS, node_ref, ref_of
+from purser.kube.resources import NODES, PODS, node_ref, ref_of
 from purser.telemetry import listening, telemetry_app
 
 log = structlog.get_logger("purser.agent")
@@ -95,7 +98,18 @@ class Agent:
         self._pods = NodePods(client, settings.node_name, settings.namespace)
         self._book = _open_book(settings)
         events = HealthEvents(recorder, settings.node_name, self._pods, self._book, lambda: self._monitor.identified())
-        self._monitor = DeviceMonitor(settings, driver, find_driver, events.news, events.program_error, client.failures)
+        nodes = Informer(client, NODES, field_selector=f"metadata.name={settings.node_name}")
+        self._config = SharingConfigWatch(settings, nodes, self._on_config_problem)
+        self._monitor = DeviceMonitor(
+            settings,
+            driver,
+            find_driver,
+            events.news,
+            events.program_error,
+            client.failures,
+            config=self._config.config,
+            on_misfit=self._on_config_problem,
+        )
         self._metrics = AgentMetrics()
         self._devices: Latest[tuple[Advertised, ...]] = Latest(())
         client.failures.report_to(self._metrics.registry, recorder)
@@ -107,9 +121,12 @@ class Agent:
         )
         self._cordoned: Latest[tuple[str, ...]] = Latest(())
         self._amounts = NodeAmounts(self._pods, self._monitor.inventory, self._cordoned)
-        self._registration = PluginRegistration(settings, self._make_plugin, self._metrics)
+        self._registration = PluginRegistrations(
+            settings, self._devices, self._make_plugin, self._metrics, client.failures
+        )
         self._publisher = Publisher(
             client,
+            nodes,
             settings.node_name,
             self._monitor.inventory,
             self._facts.report,
@@ -118,8 +135,8 @@ class Agent:
             self._registration.connection,
             self._monitor.condition,
         )
-        self._publisher.nodes.add_handler(on_add=self._on_node, on_update=lambda _, node: self._on_node(node))
-        self._features = FeatureLabels(settings, client, self._monitor, self._publisher.nodes)
+        nodes.add_handler(on_add=self._on_node, on_update=lambda _, node: self._on_node(node))
+        self._features = FeatureLabels(settings, client, self._monitor, nodes)
         resolver = Resolver(kubelet, self._pods, self._book, SystemClock(), settings.resolve_timeout_s)
         self._arbiter = Arbiter(settings, kubelet, self._pods, self._book, resolver, self._node_facts, self._on_changed)
         self._janitor = Janitor(self._pods, self._book, self._arbiter, kubelet, self._advertise)
@@ -141,6 +158,7 @@ class Agent:
         async with listening(app, self._settings.metrics_address, self._settings.metrics_port) as port:
             on_port(port)
             async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._failures.keep_going("following the configuration", self._config.run))
                 tasks.create_task(self._monitor.run(reload))
                 tasks.create_task(self._publisher.run())
                 tasks.create_task(self._amounts.run())
@@ -175,7 +193,7 @@ class Agent:
         await self._devices.differs(())
         await self._failures.keep_going("sweeping", self._janitor.sweep)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._failures.keep_going("registration", self._registration.run))
+            tasks.create_task(self._failures.keep_going("registrations", self._registration.run))
             tasks.create_task(self._janitor.run())
 
     async def _advertise_forever(self) -> None:
@@ -193,19 +211,30 @@ class Agent:
             if self._devices.set(advertise(inventory, self._book.held_ids)):
                 self._disputes.devices_changed()
 
-    def _make_plugin(self) -> DevicePlugin:
-        return DevicePlugin(self._devices, self._arbiter, self._metrics, self._on_refused)
+    def _make_plugin(self, resource: str) -> DevicePlugin:
+        return DevicePlugin(resource, self._devices, self._arbiter, self._metrics, self._on_refused)
+
+    def _on_config_problem(self, problem: str) -> None:
+        """Of the device plugin's configuration; empty: it is good again."""
+        about, reason = node_ref(self._settings.node_name), AgentReason.CONFIG_NOT_USABLE
+        if problem:
+            self._recorder.event(about, reason, f"The last good configuration holds: {problem}", type="Warning")
 
     def _node_facts(self) -> AllocationFacts:
-        inventory = self._monitor.renewed()
+        inventory, held = self._monitor.renewed(), self._monitor.sharing.settings
         return AllocationFacts(
             devices={} if inventory is None else devices_by_uuid(inventory),
             library_dir=str(self._settings.hami_core_dir),
             lock_dir=str(self._settings.hami_lock_dir),
-            device_nodes=_device_nodes(self._settings) if self._settings.pass_device_specs else (),
-            device_list=self._settings.device_list,
-            minors={uuid: gpu.minor for uuid, gpu in self._monitor.identified().items() if gpu.minor is not None},
+            listing=listing_of(held, self._monitor.gpus),
+            nodes=self._device_nodes() if held.pass_device_specs else None,
         )
+
+    def _device_nodes(self) -> DeviceNodes:
+        settings = self._settings
+        root = self._monitor.sharing.settings.dev_root
+        dev, minors = on_host(settings, Path(root) / "dev"), on_host(settings, MIG_MINORS)
+        return find_nodes(dev, self._monitor.gpus, read_mig_minors(minors), root)
 
     def _snapshot(self) -> NodeSnapshot:
         connection = self._registration.connection.value
@@ -219,6 +248,7 @@ class Agent:
             streams=connection.streams,
             disputes=self._disputes.told.value,
             lists_amounts=self._publisher.lists_amounts,
+            config_rejected=bool(self._config.problem or self._monitor.misfit),
             measured=self._monitoring.measured,
             degraded={uuid: health.reason for uuid, health in self._monitor.health.items() if health.takes_pods},
         )
@@ -288,7 +318,3 @@ def _open_book(settings: AgentSettings) -> Book:
         log.error("the checkpoint is unusable, rebuilding from kubelet and the API server", error=str(error))
         pods = ()
     return Book(settings.checkpoint, settings.node_name, pods)
-
-
-def _device_nodes(settings: AgentSettings) -> tuple[str, ...]:
-    return tuple(sorted(path.name for path in on_host(settings, Path("/dev")).glob("nvidia*")))

@@ -3,16 +3,17 @@
 Options are as `purser.options` has them.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from purser.agent.allocation import DeviceList
 from purser.core.device.ids import MAX_SLOTS
 from purser.core.health.policy import DISABLE_VARIABLE, ENABLE_VARIABLE, IGNORE_VARIABLE, XidPolicy
 from purser.core.model import DeviceMode
 from purser.core.names import DEFAULT_NAMESPACE
+from purser.core.sharing import PLUGIN_VARIABLES, ConfigFallback, MigStrategy, PluginFile, plugin_settings
 from purser.options import (
     AGENT_METRICS_PORT,
     DRIVER_LIBRARY,
@@ -26,6 +27,7 @@ from purser.options import (
     Group,
     Option,
     Variables,
+    settings_of,
 )
 
 
@@ -84,6 +86,145 @@ class FeatureSettings:
         str,
         Option("Name of the agent's pod, whose DaemonSet owns the NodeFeature object.", environment="POD_NAME"),
     ] = ""
+
+
+def _fallbacks(text: str) -> tuple[ConfigFallback, ...]:
+    """Raises ValueError."""
+    return tuple(ConfigFallback(word.strip()) for word in text.split(",") if word.strip())
+
+
+@dataclass(frozen=True, kw_only=True)
+class DevicePluginFlags:
+    """What NVIDIA's device plugin takes as options too: what is given here counts before its variables, and these
+    before its file. None: not given."""
+
+    mig_strategy: Annotated[
+        MigStrategy | None,
+        Option(
+            "How MIG devices are listed. none: not at all; single: as nvidia.com/gpu; mixed: by profile, such as "
+            "nvidia.com/mig-1g.5gb. Default: none.",
+        ),
+    ] = None
+    device_lists: Annotated[
+        str | None,
+        Option(
+            "How the agent names a container's GPUs to the container runtime, several with commas. envvar: a variable, "
+            "which a pod can replace. Out of pods' reach are volume-mounts (the container toolkit has to accept them), "
+            "cdi-annotations and cdi-cri (by a CDI specification that the agent writes). Default: envvar.",
+            name="device-list-strategy",
+            value="agent.deviceListStrategy",
+            pattern="^((envvar|volume-mounts|cdi-annotations|cdi-cri)(,|$))*$",
+        ),
+    ] = None
+    device_ids: Annotated[
+        str | None,
+        Option(
+            "By what GPUs are named to the runtime. Default: uuid.", name="device-id-strategy", words=("uuid", "index")
+        ),
+    ] = None
+    pass_device_specs: Annotated[
+        bool | None,
+        Option("Also name /dev/nvidia* to kubelet, for runtimes that do not add them."),
+    ] = None
+    """Needed as well against containers that lose their GPUs on ``systemctl daemon-reload``."""
+    cdi_annotation_prefix: Annotated[str | None, Option("Of annotations that name CDI devices.")] = None
+    cdi_hook: Annotated[
+        str | None,
+        Option("On the host: nvidia-cdi-hook or nvidia-ctk, for the CDI specification.", name="nvidia-cdi-hook-path"),
+    ] = None
+    mps_root: Annotated[str | None, Option("On the host: the folder of MPS daemons' pipes.")] = None
+    driver_root: Annotated[
+        str | None, Option("On the host: the driver's root. Default: where it is found.", name="nvidia-driver-root")
+    ] = None
+    dev_root: Annotated[
+        str | None, Option("On the host: the root of device nodes. Default: the driver's.", name="nvidia-dev-root")
+    ] = None
+    gdrcopy: Annotated[bool | None, Option("Whether containers get GDRCopy.", name="gdrcopy-enabled")] = None
+    gds: Annotated[bool | None, Option("Whether containers get GPUDirect Storage.", name="gds-enabled")] = None
+    mofed: Annotated[bool | None, Option("Whether containers get Mellanox devices.", name="mofed-enabled")] = None
+    allocation_policy: Annotated[
+        str | None,
+        Option(
+            "Of which GPU a container gets a replica first: the one with the fewest taken, or the most. Default: "
+            "distributed.",
+            name="shared-devices-allocation-policy",
+            words=("distributed", "packed"),
+        ),
+    ] = None
+    imex_channels: Annotated[
+        str | None, Option("IMEX channels of containers: 0, or none.", name="imex-channel-ids")
+    ] = None
+    imex_required: Annotated[bool | None, Option("Whether they have to be there.")] = None
+
+    def given(self) -> dict[str, str]:
+        """Those that are given, by name, as text."""
+        found = {each.name: getattr(self, each.path[-1]) for each in settings_of(DevicePluginFlags)}
+        words = {True: "true", False: "false"}
+        return {name: words.get(value, value) for name, value in found.items() if value is not None}
+
+
+def _plugin_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: environment[name] for name in PLUGIN_VARIABLES if name in environment}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharingSettings:
+    """How a node's GPUs are shared and listed, in the words of NVIDIA's device plugin."""
+
+    file: Annotated[
+        Path | None,
+        Option(
+            "NVIDIA's device plugin's configuration file.",
+            name="config-file",
+            environment="CONFIG_FILE",
+            skips_empty=True,
+        ),
+    ] = None
+
+    folder: Annotated[
+        Path | None,
+        Option(
+            "Folder with several of these files: the node's label nvidia.com/device-plugin.config names its own.",
+            name="config-dir",
+            environment="CONFIG_FILE_SRCDIR",
+            skips_empty=True,
+        ),
+    ] = None
+
+    default: Annotated[
+        str,
+        Option(
+            "Name of the file of nodes without the label.",
+            name="default-config",
+            environment="DEFAULT_CONFIG",
+            value="agent.config.default",
+        ),
+    ] = ""
+
+    fallbacks: Annotated[
+        tuple[ConfigFallback, ...],
+        Option(
+            "What they go by where there is no default: named (the file default), single (the only one), empty (none), "
+            "in this order.",
+            name="fallback-strategies",
+            environment="FALLBACK_STRATEGIES",
+            read=_fallbacks,
+            form="named, single or empty, several with commas",
+        ),
+    ] = (ConfigFallback.NAMED, ConfigFallback.SINGLE, ConfigFallback.EMPTY)
+
+    flags: Annotated[DevicePluginFlags, Group()] = field(default_factory=DevicePluginFlags)
+
+    variables: Annotated[
+        Mapping[str, str],
+        Variables(
+            "The same as some of the options, as for NVIDIA's device plugin.", PLUGIN_VARIABLES, _plugin_variables
+        ),
+    ] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what no file could mend. Raises ValueError."""
+        plugin_settings(PluginFile(), self.flags.given(), self.variables)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,22 +305,7 @@ class AgentSettings:
     hami_lock_dir: Path = Path("/tmp/vgpulock")
     """On the host: HAMi-core's node-wide lock folder, mounted into every container that it limits."""
 
-    pass_device_specs: Annotated[
-        bool,
-        Option("Also name /dev/nvidia* to kubelet, for runtimes that do not add them.", value="agent.passDeviceSpecs"),
-    ] = False
-    """Needed as well against containers that lose their GPUs on ``systemctl daemon-reload``."""
-
-    device_list: Annotated[
-        DeviceList,
-        Option(
-            "How the agent names a container's GPUs to the container runtime. envvar: a variable, which a pod can "
-            "replace. Out of pods' reach are volume-mounts (the container toolkit has to accept them), "
-            "cdi-annotations and cdi-cri (the runtime needs the toolkit's CDI specification).",
-            name="device-list-strategy",
-            value="agent.deviceListStrategy",
-        ),
-    ] = DeviceList.VARIABLE
+    sharing: Annotated[SharingSettings, Group()] = field(default_factory=SharingSettings)
 
     metrics_address: Annotated[str, METRICS_ADDRESS] = "0.0.0.0"
 
@@ -273,10 +399,14 @@ class AgentSettings:
         """Where plugins register."""
         return self.device_plugin_dir / "kubelet.sock"
 
+    def plugin_socket(self, resource: str) -> Path:
+        """Where this agent's plugin for a resource listens."""
+        return self.device_plugin_dir / f"purser-{resource.replace('/', '-').replace('.com', '')}.sock"
+
     @property
-    def plugin_socket(self) -> Path:
-        """Where this agent's plugin listens."""
-        return self.device_plugin_dir / "purser-nvidia-gpu.sock"
+    def plugin_config(self) -> Path:
+        """The last of the device plugin's files that was good."""
+        return self.state_dir / "device-plugin-config.json"
 
     @property
     def checkpoint(self) -> Path:

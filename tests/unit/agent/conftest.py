@@ -191,14 +191,24 @@ class World:
             opened.close()
 
     async def pod(
-        self, name, *parts, counts=None, bound=True, key=None, annotations=None, plain=(), required=False, **container
+        self,
+        name,
+        *parts,
+        counts=None,
+        bound=True,
+        key=None,
+        annotations=None,
+        plain=(),
+        resource="nvidia.com/gpu",
+        required=False,
+        **container,
     ):
         """Create a pod with this grant and bind it here; ``counts`` differ from the grant's where given."""
         counts = counts if counts is not None else {part.container: len(part.shares) for part in parts}
         init = [part.container for part in parts if part.kind is not ContainerKind.APP]
 
         def spec(name):
-            limits = {"nvidia.com/gpu": str(counts[name])} if counts.get(name) else {}
+            limits = {resource: str(counts[name])} if counts.get(name) else {}
             return {"name": name, "image": "x", "resources": {"limits": limits}, **container}
 
         body = {

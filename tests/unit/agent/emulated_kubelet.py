@@ -29,7 +29,9 @@ class Kubelet(api_pb2_grpc.RegistrationServicer, resources_grpc.PodResourcesList
         self.resources_socket = folder / "pod-resources" / "kubelet.sock"
         self.modern = modern
         self.registrations = []
-        self.devices = {}
+        self.lists_of = {}  # by resource, the devices by id
+        self.plugins = {}  # by resource
+        self.resource_of = {}  # "ns/name" -> what it asks for
         self.pods = {}  # "ns/name" -> {container: ids}; only app containers
         self.held = {}  # "ns/name" -> ids, of init containers too
         self.lists = 0
@@ -61,8 +63,16 @@ class Kubelet(api_pb2_grpc.RegistrationServicer, resources_grpc.PodResourcesList
     async def restart(self):
         """What it allocated is in its checkpoint; devices are unknown until the plugin comes again."""
         await self.stop()
-        self.devices = {}
+        self.lists_of = {}
         await self.start()
+
+    @property
+    def devices(self):
+        return {id_: device for listed in self.lists_of.values() for id_, device in listed.items()}
+
+    @property
+    def plugin(self):
+        return self.plugins[RESOURCE]
 
     def drop_streams(self):
         """The ListAndWatch stream breaks, and kubelet does nothing about it."""
@@ -88,7 +98,11 @@ class Kubelet(api_pb2_grpc.RegistrationServicer, resources_grpc.PodResourcesList
                     containers=[
                         resources_pb2.ContainerResources(
                             name=name,
-                            devices=[resources_pb2.ContainerDevices(resource_name=RESOURCE, device_ids=ids)]
+                            devices=[
+                                resources_pb2.ContainerDevices(
+                                    resource_name=self.resource_of.get(key, RESOURCE), device_ids=ids
+                                )
+                            ]
                             if ids
                             else [],
                         )
@@ -106,20 +120,21 @@ class Kubelet(api_pb2_grpc.RegistrationServicer, resources_grpc.PodResourcesList
         if self.modern:
             options = await plugin.GetDevicePluginOptions(api_pb2.Empty(), timeout=10, wait_for_ready=True)
         self.registrations.append((request, options))
-        self.plugin = plugin
-        self._spawn(self._watch(channel, plugin))
+        self.plugins[request.resource_name] = plugin
+        self._spawn(self._watch(channel, plugin, request.resource_name))
 
-    async def _watch(self, channel, plugin):
+    async def _watch(self, channel, plugin, resource):
         try:
             async for response in plugin.ListAndWatch(api_pb2.Empty()):
-                self.devices = {device.ID: device for device in response.devices}
+                self.lists_of[resource] = {device.ID: device for device in response.devices}
                 self._told.set()
         except grpc.aio.AioRpcError:
             pass
         finally:
-            if self.plugin is plugin:
-                self.devices = {}
-                self._told.clear()
+            if self.plugins[resource] is plugin:
+                self.lists_of.pop(resource, None)
+                if not self.lists_of:
+                    self._told.clear()
             await channel.close()
 
     def _spawn(self, work):
@@ -129,16 +144,21 @@ class Kubelet(api_pb2_grpc.RegistrationServicer, resources_grpc.PodResourcesList
 
     @property
     def free(self):
-        taken = {held for ids in self.held.values() for held in ids}
-        return sorted(name for name, device in self.devices.items() if device.health == "Healthy" and name not in taken)
+        return self.free_of(RESOURCE)
 
-    async def admit(self, key, containers, init=(), prefer=True):
+    def free_of(self, resource):
+        taken = {held for ids in self.held.values() for held in ids}
+        listed = self.lists_of.get(resource, {})
+        return sorted(name for name, device in listed.items() if device.health == "Healthy" and name not in taken)
+
+    async def admit(self, key, containers, init=(), prefer=True, resource=RESOURCE):
         """Admit a pod: (container, count) in order, init containers first. Returns the responses by container.
 
         Raises `Rejected`; the pod stays listed then. Before the plugin's first list no pod would be bound to the node.
         """
         async with self._admitting, asyncio.timeout(60):
             await self._told.wait()
+            self.resource_of[key] = resource
             self.pods[key] = {name: [] for name, _ in containers}
             self.held[key] = set()
             responses, reusable = {}, []
@@ -155,24 +175,25 @@ class Kubelet(api_pb2_grpc.RegistrationServicer, resources_grpc.PodResourcesList
     async def _allocate(self, key, count, reusable, prefer):
         if not count:
             return [], None
-        ids = reusable[:count]
+        resource = self.resource_of[key]
+        ids, plugin, free = reusable[:count], self.plugins[resource], self.free_of(resource)
         try:
             if len(ids) < count:
-                ids = await self._preferred(ids, count) if prefer else [*ids, *self.free][:count]
-            response = await self.plugin.Allocate(api_pb2.AllocateRequest(container_requests=[{"devices_ids": ids}]))
+                ids = await self._preferred(plugin, free, ids, count) if prefer else [*ids, *free][:count]
+            response = await plugin.Allocate(api_pb2.AllocateRequest(container_requests=[{"devices_ids": ids}]))
         except grpc.aio.AioRpcError as error:
             self.held[key] = set()
             raise Rejected(error.details()) from error
         return ids, response.container_responses[0]
 
-    async def _preferred(self, taken, count):
+    async def _preferred(self, plugin, free, taken, count):
         request = api_pb2.PreferredAllocationRequest()
         request.container_requests.add(
-            available_deviceIDs=[*self.free, *taken], must_include_deviceIDs=taken, allocation_size=count
+            available_deviceIDs=[*free, *taken], must_include_deviceIDs=taken, allocation_size=count
         )
-        response = await self.plugin.GetPreferredAllocation(request)
+        response = await plugin.GetPreferredAllocation(request)
         preferred = [name for name in response.container_responses[0].deviceIDs if name not in taken]
-        return [*taken, *preferred, *self.free][:count]
+        return [*taken, *preferred, *free][:count]
 
     async def pre_start(self, ids):
         try:

@@ -13,6 +13,7 @@ from tests.unit.agent.emulated_kubelet import Rejected, kubelet_in
 
 from purser.agent.nvml import NullDriver
 from purser.agent.publisher import LEAVING
+from purser.agent.settings import DevicePluginFlags, SharingSettings
 from purser.core.names import HEALTH_CONDITION
 from purser.kube.resources import NODES
 
@@ -349,7 +350,7 @@ async def test_with_the_api_server_away_running_pods_restart_and_a_known_pod_is_
 async def _knows_pod(kubelet, key):
     """A preferred allocation changes nothing, and is answered for a pod that the agent knows."""
     kubelet.pods[key] = {"main": []}
-    await kubelet._preferred([], 1)
+    await kubelet._preferred(kubelet.plugin, kubelet.free, [], 1)
     return True
 
 
@@ -382,7 +383,7 @@ async def test_device_files_are_named_where_that_is_asked_for(world, kubelet):
     for name in ("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1", "sda"):
         (dev / name).touch()
     b = world.uuids[1]
-    async with world.agent(pass_device_specs=True) as agent:
+    async with world.agent(sharing=SharingSettings(flags=DevicePluginFlags(pass_device_specs=True))) as agent:
         await eventually(agent.ready)
         await world.pod("p", part("main", b))
         responses = await kubelet.admit("default/p", [("main", 1)])

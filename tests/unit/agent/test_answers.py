@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 from tests.unit.agent.builders import A, B, device, grant, part
 
-from purser.agent.allocation import AllocationFacts, ContainerAllocation, ContainerFacts, DeviceList, Mount, answer
+from purser.agent.allocation import AllocationFacts, ContainerAllocation, ContainerFacts, Mount, answer
 from purser.core.model import Enforcement, LibraryHold
 
 DEVICES = {
@@ -109,43 +109,6 @@ def given(*uuids, container=None, enforcement=Enforcement.NONE, memory_mib=3000,
             given(A, B, memory_mib=16000, cores_percent=100, enforcement=Enforcement.HAMI_CORE),
             ContainerAllocation({"NVIDIA_VISIBLE_DEVICES": f"{B},{A}", "PURSER_GPU_ENFORCEMENT": "whole-device"}),
             id="whole devices have no limits and no library",
-        ),
-        pytest.param(
-            given(
-                A,
-                cores_percent=100,
-                device_nodes=("nvidia-uvm", "nvidia0", "nvidia1", "nvidiactl"),
-                minors={A: 1, B: 0},
-            ),
-            ContainerAllocation(
-                {"NVIDIA_VISIBLE_DEVICES": A, "PURSER_GPU_ENFORCEMENT": "whole-device"},
-                device_nodes=("nvidiactl", "nvidia-uvm", "nvidia1"),
-            ),
-            id="device files of the card and the control files that the host has",
-        ),
-        pytest.param(
-            given(A, B, cores_percent=100, device_list=DeviceList.MOUNTS),
-            ContainerAllocation(
-                {"NVIDIA_VISIBLE_DEVICES": f"{B},{A}", "PURSER_GPU_ENFORCEMENT": "whole-device"},
-                tuple(Mount(f"/var/run/nvidia-container-devices/{uuid}", "/dev/null") for uuid in (A, B)),
-            ),
-            id="devices named by mounts, out of the container's reach",
-        ),
-        pytest.param(
-            given(A, B, cores_percent=100, device_list=DeviceList.CDI_ANNOTATIONS),
-            ContainerAllocation(
-                {"NVIDIA_VISIBLE_DEVICES": f"{B},{A}", "PURSER_GPU_ENFORCEMENT": "whole-device"},
-                annotations={"cdi.k8s.io/purser.dev_gpu": f"nvidia.com/gpu={A},nvidia.com/gpu={B}"},
-            ),
-            id="devices named by CDI to the runtime",
-        ),
-        pytest.param(
-            given(A, B, cores_percent=100, device_list=DeviceList.CDI_CRI),
-            ContainerAllocation(
-                {"NVIDIA_VISIBLE_DEVICES": f"{B},{A}", "PURSER_GPU_ENFORCEMENT": "whole-device"},
-                cdi_devices=(f"nvidia.com/gpu={A}", f"nvidia.com/gpu={B}"),
-            ),
-            id="devices named by CDI to kubelet",
         ),
     ],
 )

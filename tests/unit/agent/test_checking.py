@@ -12,10 +12,9 @@ from tests.unit.agent.conftest import short_folder
 from tests.unit.agent.emulated_kubelet import kubelet_in
 from tests.unit.cli.typed import beside
 
-from purser.agent.allocation import DeviceList
 from purser.agent.checking import CheckState, check_node
 from purser.agent.nvml import NullDriver
-from purser.agent.settings import AgentSettings
+from purser.agent.settings import AgentSettings, DevicePluginFlags, SharingSettings
 from purser.lab.driver import SimulatedDriver
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -165,7 +164,7 @@ async def test_what_is_wrong_is_told(host):
 async def test_cdi_is_needed_where_devices_are_named_by_it(host):
     (host.root / "var/run/cdi/nvidia.yaml").unlink()
     (host.root / "etc/containerd/conf.d/99-nvidia.toml").unlink()
-    found = await host.check(device_list=DeviceList.CDI_CRI)
+    found = await host.check(sharing=SharingSettings(flags=DevicePluginFlags(device_lists="cdi-cri")))
     assert (found["CDI"].state, found["container toolkit"].state) == (FAILED, WARNING)
 
 

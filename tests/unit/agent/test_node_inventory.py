@@ -6,6 +6,7 @@ from tests.unit.agent.builders import A, B, device
 from purser.agent.inventory import Advertised, advertise, has_library, make_inventory, unreadable
 from purser.agent.nvml import DriverInfo, Gpu, MigMode
 from purser.agent.settings import AgentSettings
+from purser.agent.sharing import config_of
 from purser.core.device.ids import device_ids, uuid_of, uuids_of
 from purser.core.health.machine import GpuHealth, after_xid
 from purser.core.health.policy import XidPolicy
@@ -33,7 +34,7 @@ def gpu(index, uuid, **fields):
 
 def inventory(*gpus, health=None, library=False, **settings):
     settings = AgentSettings(node_name="n", **settings)
-    return make_inventory(settings, INFO, gpus, health or {}, library, "1.0")
+    return make_inventory(settings, config_of(settings.sharing), INFO, gpus, health or {}, library, "1.0")
 
 
 def test_a_driver_report_becomes_an_inventory():
@@ -103,7 +104,7 @@ def test_a_card_that_never_said_who_it_is_is_left_out():
 
 def test_kubelets_list_is_every_slot_with_the_health_of_its_card():
     node = NodeInventory("n", (device(B, slots=2, healthy=False), device(A, slots=2, numa_nodes=(1,))))
-    assert advertise(node, ()) == (
+    assert advertise(node, {}) == (
         Advertised(f"{A}::0", True),
         Advertised(f"{A}::1", True),
         Advertised(f"{B}::0", False),
@@ -113,17 +114,18 @@ def test_kubelets_list_is_every_slot_with_the_health_of_its_card():
 
 def test_kubelet_aligns_whole_cards_and_not_the_slots_of_shared_ones():
     node = NodeInventory("n", (device(A, slots=1, numa_nodes=(1,)), device(B, slots=2, numa_nodes=(0,))))
-    assert [entry.numa_nodes for entry in advertise(node, ())] == [(1,), (), ()]
+    assert [entry.numa_nodes for entry in advertise(node, {})] == [(1,), (), ()]
 
 
 def test_kubelets_list_is_sorted_by_the_number_of_the_slot():
-    ids = [entry.id for entry in advertise(NodeInventory("n", (device(A, slots=12),)), ())]
+    ids = [entry.id for entry in advertise(NodeInventory("n", (device(A, slots=12),)), {})]
     assert ids == [f"{A}::{number}" for number in range(12)]
 
 
 def test_kubelets_list_keeps_what_is_held_of_a_card_that_is_gone_as_unhealthy():
     node = NodeInventory("n", (device(A, slots=1),))
-    assert advertise(node, {f"{A}::0", f"{B}::3"}) == (Advertised(f"{A}::0", True), Advertised(f"{B}::3", False))
+    held = dict.fromkeys((f"{A}::0", f"{B}::3"), "nvidia.com/gpu")
+    assert advertise(node, held) == (Advertised(f"{A}::0", True), Advertised(f"{B}::3", False))
 
 
 def test_ids_lead_back_to_devices():

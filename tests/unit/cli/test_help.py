@@ -32,7 +32,7 @@ def test_help_has_an_example_and_exit_codes(command: str) -> None:
     ("words", "says"),
     [
         (("--mode", "mig"), "--mode is mig: give shared or whole"),
-        (("--device-list-strategy", "cdi"), "--device-list-strategy is cdi: give envvar or volume-mounts or cdi-annot"),
+        (("--device-list-strategy", "cdi"), "option --device-list-strategy is cdi: give envvar or volume-mounts or"),
         (("--slots", "0"), "slots is 0: give a number from 1 to 1000"),
         (("--kubeconfig", "/nowhere"), "cannot read kubeconfig /nowhere"),
     ],

@@ -9,6 +9,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from purser.agent.settings import AgentSettings
+from purser.agent.sharing import config_of
 from purser.cli import app
 from purser.core.health.policy import XidPolicy
 from purser.operator.settings import OperatorSettings
@@ -51,10 +52,20 @@ def test_an_option_that_is_told_its_default_changes_nothing(kind: type) -> None:
 
 
 def test_the_words_of_an_enumeration_are_values_of_the_settings() -> None:
-    given = {"node-name": "n", "device-list-strategy": "cdi-cri"}
+    given = {"node-name": "n", "feature-labels": "file"}
     read = settings_from(AgentSettings, given, {"DP_DISABLE_HEALTHCHECKS": "79"})
-    assert read == AgentSettings(node_name="n", device_list=read.device_list, xid_policy=XidPolicy(disabled={79}))  # type: ignore[arg-type]
-    assert read.device_list.name == "CDI_CRI"
+    assert read == AgentSettings(node_name="n", features=read.features, xid_policy=XidPolicy(disabled={79}))
+    assert read.features.outlet.name == "FILE"
+
+
+def test_what_nvidias_device_plugin_takes_is_kept_apart_by_where_it_was_given() -> None:
+    given = {"node-name": "n", "pass-device-specs": False, "fallback-strategies": "named,empty"}
+    read = settings_from(AgentSettings, given, {"MIG_STRATEGY": "mixed", "PASS_DEVICE_SPECS": "true"}).sharing
+    assert read.flags.given() == {"pass-device-specs": "false"}
+    assert read.variables == {"MIG_STRATEGY": "mixed", "PASS_DEVICE_SPECS": "true"}
+    assert read.fallbacks == ("named", "empty")
+    held = config_of(read).settings
+    assert (held.mig_strategy, held.pass_device_specs) == ("mixed", False)
 
 
 def test_two_options_never_have_one_name() -> None:

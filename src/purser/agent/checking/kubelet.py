@@ -90,8 +90,8 @@ def _configuration(settings: AgentSettings) -> CheckResult:
 def _other_plugins(settings: AgentSettings) -> CheckResult:
     """kubelet takes the plugin that registered last: two of one resource replace one another without end."""
     what = "other device plugins"
-    ours = {settings.kubelet_socket.name, settings.plugin_socket.name}
-    names = [path.name for path in _sockets(settings.device_plugin_dir) if path.name not in ours and not _refused(path)]
+    kubelets = settings.kubelet_socket.name
+    names = [path.name for path in _sockets(settings.device_plugin_dir) if path.name != kubelets and not _refused(path)]
     gpu = sorted(name for name in names if "gpu" in name or "nvidia" in name)
     gpu = [name for name in gpu if not name.startswith("purser-")]
     if gpu:

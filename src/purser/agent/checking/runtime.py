@@ -5,11 +5,14 @@ from pathlib import Path
 
 import msgspec
 
+from purser.agent.allocation import DeviceList
 from purser.agent.checking.results import CheckResult, CheckState
 from purser.agent.files import read_start
 from purser.agent.inventory import on_host
 from purser.agent.settings import AgentSettings
+from purser.agent.sharing import config_of
 from purser.core.decoding import UnreadableError, converted
+from purser.core.sharing import SharingError
 from purser.yaml_reading import read_yaml
 
 _SOCKETS = {
@@ -55,11 +58,20 @@ def check_runtime(settings: AgentSettings) -> Iterator[CheckResult]:
     """A node needs either a runtime that is configured for NVIDIA's, or CDI specifications and a way to name them."""
     names = sorted(name for name, paths in _SOCKETS.items() if any(_is_socket(settings, path) for path in paths))
     yield _of_sockets(names)
-    uses_cdi = "cdi" in str(settings.device_list)
+    uses_cdi = _uses_cdi(settings)
     configured = [path for path in _files(settings, _CONFIGURATIONS) if _names_runtime(settings, path)]
     toolkit = next((path for path in _TOOLKIT if on_host(settings, Path(path)).exists()), None)
     yield _of_toolkit(toolkit, configured, uses_cdi)
     yield from _of_cdi(settings, uses_cdi)
+
+
+def _uses_cdi(settings: AgentSettings) -> bool:
+    """By options and variables: what a file says, the agent tells itself."""
+    try:
+        ways = config_of(settings.sharing).settings.device_lists
+    except SharingError:
+        return False
+    return any(DeviceList(way).is_cdi for way in ways)
 
 
 def _of_sockets(names: list[str]) -> CheckResult:

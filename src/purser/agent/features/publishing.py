@@ -3,6 +3,7 @@
 import asyncio
 from typing import Protocol
 
+import msgspec
 import structlog
 
 from purser.agent.features.collecting import collect_facts
@@ -11,8 +12,9 @@ from purser.agent.inventory import on_host
 from purser.agent.latest import Latest
 from purser.agent.nvml.driver import DriverInfo, Gpu
 from purser.agent.settings import AgentSettings, FeatureOutlet
+from purser.agent.sharing import SharingConfig
 from purser.agent.threads import in_thread
-from purser.core.features import Labels, labels_of
+from purser.core.features import Labels, labels_of, sharing_of
 from purser.core.model import NodeInventory
 from purser.kube.backoff import Backoff
 from purser.kube.client import Client
@@ -46,6 +48,11 @@ class Scanned(Protocol):
     @property
     def info(self) -> DriverInfo:
         """The driver."""
+        ...
+
+    @property
+    def sharing(self) -> SharingConfig:
+        """By which they are listed."""
         ...
 
 
@@ -89,9 +96,12 @@ class FeatureLabels:
         features = settings.features
         machine_file = None if features.machine_file is None else on_host(settings, features.machine_file)
         timestamp = int(self._clock.now().timestamp()) if features.has_timestamp else None
-        gpus, info = scanned.gpus, scanned.info
-        facts = await in_thread(
+        gpus, info, config = scanned.gpus, scanned.info, scanned.sharing
+        found = await in_thread(
             lambda: collect_facts(gpus, info, settings.sysfs_root, machine_file, timestamp), "purser-features"
+        )
+        facts = msgspec.structs.replace(
+            found, mig_strategy=config.settings.mig_strategy, sharing=sharing_of(config.file)
         )
         self._labels, troubles = labels_of(facts)
         if troubles and troubles != self._troubles:

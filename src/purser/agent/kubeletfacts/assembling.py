@@ -7,6 +7,7 @@ import msgspec
 
 from purser.agent.inventory import Advertised
 from purser.agent.kubeletfacts.reading import Found
+from purser.core.device.resources import is_gpu_resource
 from purser.core.kubelet import cpumanager, memorymanager
 from purser.core.kubelet.devicemanager.checkpoint import DeviceManagerCheckpoint
 from purser.core.kubelet.devicemanager.holdings import Held, counted
@@ -23,7 +24,6 @@ from purser.core.kubelet.state import (
     PluginOptions,
     PluginResource,
 )
-from purser.core.names import GPU_RESOURCE
 
 NumaNodes = tuple[int, ...] | None
 Allocatable = Mapping[str, Mapping[str, NumaNodes]]
@@ -45,8 +45,8 @@ class Assembled(msgspec.Struct, frozen=True):
 
 
 def assemble(found: Found, allocatable: Allocatable, own: Iterable[Advertised]) -> Assembled:
-    """The report's text. Devices without a NUMA node are renamed, save Purser's own, and all others' too when the text
-    would be too long otherwise.
+    """The report's text. Devices without a NUMA node are renamed, save GPUs, and all others' too when the text would be
+    too long otherwise.
 
     Where a part that this configuration needs could not be read, or belongs to another machine, the configuration is
     all that is told, and the node counts as one of which nothing is known: with a part left out, pods that run and hold
@@ -58,7 +58,7 @@ def assemble(found: Found, allocatable: Allocatable, own: Iterable[Advertised]) 
     problems = dict(found.problems)
     if not aligns(found.config) or found.machine is None or found.devices is None:
         return Assembled(encode(report_of(node)), problems)
-    devices = _devices(found.devices, allocatable, {device.id: device for device in own})
+    devices = _devices(found.devices, allocatable, {(device.resource, device.id): device for device in own})
     state = KubeletState(devices, _cpus(node, found, problems), _memory(node, found, problems))
     if problems:
         return Assembled(encode(report_of(node)), problems)
@@ -66,7 +66,8 @@ def assemble(found: Found, allocatable: Allocatable, own: Iterable[Advertised]) 
 
 
 def _shortest(node: KubeletNode, state: KubeletState, problems: dict[str, str]) -> Assembled:
-    for keep in (_with_topology(state.devices) | {GPU_RESOURCE}, {GPU_RESOURCE}):
+    own = set(filter(is_gpu_resource, state.devices.resources))
+    for keep in (_with_topology(state.devices) | own, own):
         text = encode(report_of(node, compacted(state, keep)))
         if size_of(text) <= MAX_REPORT_BYTES:
             return Assembled(text, problems)
@@ -83,20 +84,20 @@ def _with_topology(devices: DeviceManagerState) -> set[str]:
 
 
 def _devices(
-    saved: DeviceManagerCheckpoint, allocatable: Allocatable, own: Mapping[str, Advertised]
+    saved: DeviceManagerCheckpoint, allocatable: Allocatable, own: Mapping[tuple[str, str], Advertised]
 ) -> DeviceManagerState:
     """Healthy is what kubelet's checkpoint says is; the others it lists, and Purser's own, are not."""
     filed = _filed_under(saved.held)
     resources = {}
     for name in sorted(saved.registered.keys() | allocatable.keys()):
         listed, known = allocatable.get(name, {}), filed.get(name, {})
-        mine = own if name == GPU_RESOURCE else {}
+        mine = {id_: device for (resource, id_), device in own.items() if resource == name}
         healthy = frozenset(saved.registered.get(name, ()))
         devices = {
             id_: PluginDevice(id_, id_ in healthy, _numa_nodes(id_, mine, listed, known))
             for id_ in sorted(healthy | listed.keys() | mine.keys())
         }
-        options = OWN_OPTIONS if name == GPU_RESOURCE else PluginOptions()
+        options = OWN_OPTIONS if is_gpu_resource(name) else PluginOptions()
         resources[name] = PluginResource(
             devices, healthy, frozenset(devices) - healthy, is_listed=True, options=options
         )

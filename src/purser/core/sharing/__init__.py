@@ -19,6 +19,7 @@ from purser.core.sharing.advertised import (
 from purser.core.sharing.chosen import CONFIG_LABEL, ConfigFallback, chosen_config
 from purser.core.sharing.file import PluginFile, SharingError, plugin_file
 from purser.core.sharing.settings import (
+    PLUGIN_VARIABLES,
     FeatureDiscoverySettings,
     PluginSettings,
     discovery_settings,
@@ -28,6 +29,7 @@ from purser.core.sharing.words import MigStrategy, SharingStrategy
 
 __all__ = [
     "CONFIG_LABEL",
+    "PLUGIN_VARIABLES",
     "AdvertisedDevice",
     "ConfigFallback",
     "FeatureDiscoverySettings",

@@ -7,7 +7,8 @@ counts even if it is empty, as it does there.
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, TypeVar
+from enum import StrEnum
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -147,6 +148,10 @@ _DISCOVERY = (
 )
 
 
+PLUGIN_VARIABLES = tuple(name for flag in _PLUGIN for name in flag.variables)
+"""All that `plugin_settings` heeds."""
+
+
 def plugin_settings(
     file: PluginFile, options: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None
 ) -> PluginSettings:
@@ -228,10 +233,22 @@ def _checked(value: Any, kind: Any, where: str) -> Any:
         return seconds
     if kind == tuple[DeviceListWord, ...] and isinstance(value, str):
         value = tuple(each.strip() for each in value.split(","))
+    words = _words(kind)
+    for each in value if isinstance(value, tuple) else (value,):
+        if words and isinstance(each, str) and each not in words:
+            raise SharingError(f"{where} is {brief(each)}: give {' or '.join(words)}")
     try:
         return converted(value, kind, where)
     except UnreadableError as error:
         raise SharingError(str(error)) from error
+
+
+def _words(kind: Any) -> tuple[str, ...]:
+    """All that a value may be, or each of a list; empty: there are no words for it."""
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return tuple(kind)
+    of = get_args(kind)[0] if get_origin(kind) is tuple else kind
+    return get_args(of) if get_origin(of) is Literal else ()
 
 
 _UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}

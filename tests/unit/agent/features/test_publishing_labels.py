@@ -16,6 +16,7 @@ from purser.agent.features.outlets import NODE_FEATURES, FeatureFile, NodeLabels
 from purser.agent.latest import Latest
 from purser.agent.nvml.driver import DriverInfo, Gpu
 from purser.agent.settings import AgentSettings, FeatureOutlet, FeatureSettings
+from purser.agent.sharing import SharingConfig
 from purser.core.model import NodeInventory
 from purser.core.names import DEFAULT_NAMESPACE
 from purser.kube.backoff import Backoff
@@ -36,7 +37,7 @@ class Node:
     def __init__(self, client, folder):
         self.client, self.folder = client, folder
         self.gpus, self.info = (L4,), DriverInfo(version="550.54.14", cuda_version="12.4")
-        self.inventory = Latest(None)
+        self.inventory, self.sharing = Latest(None), SharingConfig()
         self._scans = itertools.count()
         self.scanned(L4)
 

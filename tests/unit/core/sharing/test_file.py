@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from purser.agent.plugin_file import MAX_PLUGIN_FILE_BYTES, read_plugin_file
+from purser.agent.sharing.reading import MAX_PLUGIN_FILE_BYTES, read_plugin_file
 from purser.core.sharing import SharingError
 from purser.core.sharing.file import PluginFile, Replicas, ReplicatedResource, plugin_file
 

@@ -1,0 +1,182 @@
+"""The configuration that this node goes by: found anew whenever a file or the node's label changes, without a restart.
+
+What cannot be read, or says what cannot be, is told, and the last good one holds; it is kept on disk, so that it holds
+over a restart as well, and while the API server does not tell the node's label.
+"""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from purser.agent.files import read_start, replace_file
+from purser.agent.inotify import FolderWatch
+from purser.agent.latest import Latest
+from purser.agent.settings import AgentSettings, SharingSettings
+from purser.agent.sharing.reading import MAX_PLUGIN_FILE_BYTES, read_plugin_file
+from purser.core.decoding import JsonReader, UnreadableError
+from purser.core.sharing import (
+    CONFIG_LABEL,
+    PluginFile,
+    PluginSettings,
+    SharingError,
+    chosen_config,
+    plugin_settings,
+    unlike_upstream,
+)
+from purser.kube.informer import Informer
+from purser.kube.objects import Node
+from purser.kube.racing import until
+
+log = structlog.get_logger("purser.agent")
+
+LABEL_TIMEOUT_S = 10.0
+"""How long the first look waits for the API server to tell the node's label. After that the last good file holds."""
+
+
+class SharingConfig(msgspec.Struct, frozen=True):
+    """What a node goes by."""
+
+    name: str = ""
+    """Of the file; empty: there is none."""
+    text: str = ""
+    file: PluginFile = PluginFile()
+    settings: PluginSettings = PluginSettings()
+    notes: tuple[str, ...] = ()
+    """What was passed over in the file, and what Purser makes of it unlike NVIDIA's plugin."""
+
+
+class StoredConfig(msgspec.Struct, frozen=True):
+    """The last good file, on disk."""
+
+    name: str
+    text: str
+
+
+_stored = JsonReader(StoredConfig, "the stored configuration", max_bytes=8 * MAX_PLUGIN_FILE_BYTES)
+
+
+def config_of(settings: SharingSettings, name: str = "", text: str = "") -> SharingConfig:
+    """What holds by options, variables and this file. Raises `SharingError`."""
+    file, passed_over = read_plugin_file(text) if text else (PluginFile(), ())
+    held = plugin_settings(file, settings.flags.given(), settings.variables)
+    return SharingConfig(name, text, file, held, (*passed_over, *unlike_upstream(file)))
+
+
+class SharingConfigWatch:
+    """Keeps ``config`` what this node goes by: None until that is known."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        nodes: Informer[Node],
+        on_problem: Callable[[str], None] = lambda problem: None,
+    ) -> None:
+        """``on_problem`` is told what is wrong, and of an empty text once nothing is any more."""
+        self._settings = settings
+        self._sharing = settings.sharing
+        self._nodes = nodes
+        self._on_problem = on_problem
+        self._look = asyncio.Event()
+        self._label_known = False
+        nodes.add_handler(on_add=self._on_node, on_update=lambda _, node: self._on_node(node))
+        self._label = ""
+        is_fixed = self._sharing.file is None and self._sharing.folder is None
+        self.config: Latest[SharingConfig | None] = Latest(config_of(self._sharing) if is_fixed else None)
+        """What holds."""
+        self.problem = ""
+        """Why it is not what it should be; empty where it is."""
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        folder = self._sharing.folder or (self._sharing.file.parent if self._sharing.file else None)
+        if folder is None:
+            return
+        if self._sharing.folder is not None and not self._label_known:
+            await self._wait_for_label()
+        with FolderWatch(folder) as watch:
+            while True:
+                self._look.clear()
+                self.look()
+                await until(watch.changed(), self._look.wait())
+
+    def look(self) -> None:
+        """Find what holds now."""
+        try:
+            config = self._found()
+            self._tell("")
+        except SharingError as error:
+            self._tell(str(error))
+            config = self.config.value or self._remembered() or config_of(self._sharing)
+        before = self.config.value
+        if self.config.set(config) and config != before:
+            log.info("goes by the device plugin's configuration", file=config.name or "none", notes=list(config.notes))
+            self._remember(config)
+
+    def _found(self) -> SharingConfig:
+        """Raises `SharingError`."""
+        sharing = self._sharing
+        if sharing.folder is None:
+            assert sharing.file is not None
+            return config_of(sharing, sharing.file.name, _text(sharing.file))
+        if not self._label_known:
+            raise SharingError(f"the API server does not tell the node's label {CONFIG_LABEL}")
+        name = chosen_config(self._label, _names(sharing.folder), default=sharing.default, fallbacks=sharing.fallbacks)
+        return config_of(sharing, name, _text(sharing.folder / name) if name else "")
+
+    def _tell(self, problem: str) -> None:
+        if problem != self.problem:
+            self.problem = problem
+            if problem:
+                log.error("the device plugin's configuration is not usable; the last good one holds", error=problem)
+            self._on_problem(problem)
+
+    async def _wait_for_label(self) -> None:
+        try:
+            async with asyncio.timeout(LABEL_TIMEOUT_S):
+                await self._nodes.synced()
+                self._label_known = True  # there may be no such node yet
+        except TimeoutError:
+            return
+
+    def _on_node(self, node: Node) -> None:
+        label = node.metadata.labels.get(CONFIG_LABEL, "")
+        if not self._label_known or label != self._label:
+            self._label_known, self._label = True, label
+            self._look.set()
+
+    def _remembered(self) -> SharingConfig | None:
+        try:
+            stored = _stored.read(read_start(self._settings.plugin_config, 8 * MAX_PLUGIN_FILE_BYTES + 1))
+            return config_of(self._sharing, stored.name, stored.text)
+        except FileNotFoundError:
+            return None
+        except (OSError, UnreadableError, SharingError) as error:
+            log.warning("the stored configuration is not usable", error=str(error))
+            return None
+
+    def _remember(self, config: SharingConfig) -> None:
+        path = self._settings.plugin_config
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, msgspec.json.encode(StoredConfig(config.name, config.text)))
+        except OSError as error:
+            log.warning("cannot store the configuration", path=str(path), error=str(error))
+
+
+def _names(folder: Path) -> list[str]:
+    """Raises `SharingError`."""
+    try:
+        return [each.name for each in folder.iterdir()]
+    except OSError as error:
+        raise SharingError(f"the folder with configurations cannot be read: {error}") from error
+
+
+def _text(path: Path) -> str:
+    """Raises `SharingError`."""
+    try:
+        return read_start(path, MAX_PLUGIN_FILE_BYTES + 1).decode(errors="replace")
+    except OSError as error:
+        raise SharingError(f"the configuration file cannot be read: {error}") from error

@@ -1,0 +1,119 @@
+"""A node that goes by NVIDIA's device plugin's configuration: several resources, replicas, changes while it runs."""
+
+import json
+
+import msgspec
+import pytest
+from tests.unit.agent.builders import NODE, part
+from tests.unit.agent.conftest import eventually
+from tests.unit.agent.emulated_kubelet import Rejected
+
+from purser.agent.settings import SharingSettings
+from purser.core.model import DeviceMode, NodeInventory
+from purser.core.sharing import CONFIG_LABEL
+from purser.kube.resources import NODES
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+def sliced(replicas, **more):
+    entry = {"name": "nvidia.com/gpu", "replicas": replicas, **more}
+    return {"version": "v1", "sharing": {"timeSlicing": {"renameByDefault": True, "resources": [entry]}}}
+
+
+class Folder:
+    """Named configurations, as a ConfigMap's volume has them."""
+
+    def __init__(self, path):
+        self.path = path
+        path.mkdir()
+
+    def write(self, **files):
+        for name, content in files.items():
+            draft = self.path / f"..{name}"
+            draft.write_text(content if isinstance(content, str) else json.dumps(content))
+            draft.rename(self.path / name)
+
+
+@pytest.fixture
+def configs(folder):
+    return Folder(folder / "configs")
+
+
+def counts(kubelet):
+    return {resource.removeprefix("nvidia.com/"): len(listed) for resource, listed in kubelet.lists_of.items()}
+
+
+async def test_a_node_goes_by_the_file_that_its_label_names_and_follows_both(world, kubelet, configs):
+    a, b, *_ = world.uuids
+    configs.write(default=sliced(2, devices=[0]), many=sliced(3), bad="sharing: [")
+    settings = {"sharing": SharingSettings(folder=configs.path), "mode": DeviceMode.WHOLE}
+    async with world.agent(**settings) as agent:
+        await eventually(agent.ready)
+        await eventually(lambda: counts(kubelet) == {"gpu": 3, "gpu.shared": 2})
+        endpoints = {request.endpoint for request, _ in kubelet.registrations}
+        assert endpoints == {"purser-nvidia-gpu.sock", "purser-nvidia-gpu.shared.sock"}
+        await world.pod("sliced", part("main", a, memory_mib=7680, cores_percent=0), resource="nvidia.com/gpu.shared")
+        given = await kubelet.admit("default/sliced", [("main", 1)], resource="nvidia.com/gpu.shared")
+        assert dict(given["main"].envs) == {"NVIDIA_VISIBLE_DEVICES": a, "PURSER_GPU_ENFORCEMENT": "time-slicing"}
+        await world.pod("whole", part("main", b, memory_mib=15360, cores_percent=100))
+        await kubelet.admit("default/whole", [("main", 1)])
+        await world.client.patch_merge(NODES, NODE, {"metadata": {"labels": {CONFIG_LABEL: "many"}}})
+        # What is held under the name of before stays listed, as unhealthy, until it is let go.
+        await eventually(lambda: counts(kubelet) == {"gpu": 1, "gpu.shared": 12})
+        assert kubelet.lists_of["nvidia.com/gpu"][b].health == "Unhealthy"
+        await world.delete_pod("whole")
+        await eventually(lambda: counts(kubelet) == {"gpu.shared": 12})
+        await world.client.patch_merge(NODES, NODE, {"metadata": {"labels": {CONFIG_LABEL: "bad"}}})
+        await eventually(lambda: told(world))
+        assert counts(kubelet) == {"gpu.shared": 12}
+        assert await agent.metric("purser_agent_config_rejected") == 1
+        configs.write(bad=sliced(4))
+        await eventually(lambda: counts(kubelet) == {"gpu.shared": 16})
+    found = await inventory(world)
+    assert {(each.replicas, each.slots, each.resource) for each in found.devices} == {(4, 4, "nvidia.com/gpu.shared")}
+
+
+async def test_the_last_good_file_holds_over_a_restart(world, kubelet, configs):
+    configs.write(default=sliced(2))
+    settings = {"sharing": SharingSettings(folder=configs.path)}
+    async with world.agent(**settings):
+        await eventually(lambda: counts(kubelet) == {"gpu.shared": 8})
+    configs.write(default="{")
+    async with world.agent(**settings):
+        await eventually(lambda: counts(kubelet) == {"gpu.shared": 8})
+        await eventually(lambda: told(world))
+
+
+async def test_one_container_gets_several_replicas_unless_the_file_says_otherwise(world, kubelet, configs):
+    a, *_ = world.uuids
+    configs.write(default=sliced(3))
+    shared = "nvidia.com/gpu.shared"
+    async with world.agent(sharing=SharingSettings(folder=configs.path)) as agent:
+        await eventually(agent.ready)
+        both = part("main", a, a, memory_mib=5000, cores_percent=0)
+        await world.pod("two", both, resource=shared)
+        given = await kubelet.admit("default/two", [("main", 2)], resource=shared)
+        assert given["main"].envs["NVIDIA_VISIBLE_DEVICES"] == a
+        assert sorted(kubelet.pods["default/two"]["main"]) == [f"{a}::0", f"{a}::1"]
+        file = sliced(3)
+        file["sharing"]["timeSlicing"]["failRequestsGreaterThanOne"] = True
+        configs.write(default=file)
+        await eventually(lambda: one_each(world))
+        kubelet.remove("default/two")
+        await world.delete_pod("two")
+        await world.pod("again", both, resource=shared)
+        with pytest.raises(Rejected, match="maximum request size for shared resources is 1; found 2"):
+            await kubelet.admit("default/again", [("main", 2)], resource=shared)
+
+
+async def inventory(world):
+    return msgspec.json.decode(await world.inventory_text(), type=NodeInventory)
+
+
+async def one_each(world):
+    return all(device.one_each for device in (await inventory(world)).devices)
+
+
+async def told(world):
+    return [reason for reason, _ in await world.events(NODE) if reason == "DevicePluginConfigNotUsable"]
