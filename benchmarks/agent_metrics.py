@@ -4,8 +4,8 @@
 
 The real agent's parts over the simulated driver's C library: every pod shares a GPU with others and runs a process on
 it, and its cgroup is read from a folder that stands for /proc. A measurement is what happens every ten seconds, with
-the audit; CPU is of all threads of the process, the simulated driver's own work included. Memory is that of this
-process after all of it: an agent has its connections to the API server and kubelet beside that.
+the audit. All times are CPU; a measurement's include the simulated driver's. Memory is that of this process, with what
+it simulates and without an agent's connections.
 """
 
 import argparse
@@ -54,7 +54,7 @@ class BusyNode:
             uuid = self.driver.uuids[number % len(self.driver.uuids)]
             uid, name = f"00000000-0000-4000-8000-{number:012}", f"training-job-with-a-long-name-{number}"
             record = ContainerRecord(uid, "research-team", name, "main", {}, 1.0)
-            load = ProcessLoad(memory_mib=4000, sm_percent=7)
+            load = ProcessLoad(memory_mib=400, sm_percent=7)
             processes.start(uuid, load, container=record)
             status = NodePodStatus(phase="Running", container_statuses=(ContainerIdentity("main", f"x://{record.id}"),))
             meta = ObjectMeta(name=name, namespace="research-team", uid=uid)
@@ -115,16 +115,16 @@ async def measure(node: BusyNode, repeats: int) -> None:
     print(f"a scrape, Purser's names             {summary(own)}")
     print(f"a scrape, DCGM's and HAMi's beside   {summary(others)}")
     print(f"both, at the median: {statistics.median(own) + statistics.median(others):.1f} of {BUDGET_MS:.0f} ms")
-    print(f"a measurement of all GPUs, CPU       {summary(rounds)}")
+    print(f"a measurement of all GPUs           {summary(rounds)}")
     print(f"memory of this process: {memory:.0f} MiB")
 
 
 def milliseconds(what: Callable[[], object], repeats: int) -> list[float]:
     times = []
     for _ in range(repeats):
-        before = time.perf_counter()
+        before = time.process_time()
         what()
-        times.append((time.perf_counter() - before) * 1000)
+        times.append((time.process_time() - before) * 1000)
     return times
 
 
