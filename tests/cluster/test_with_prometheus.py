@@ -4,6 +4,7 @@ Debian's is built without discovery by the API server: it is told of the pods in
 discovery gives them. What is chosen of these, and under which address, is up to it.
 """
 
+import contextlib
 import json
 import re
 import subprocess
@@ -213,6 +214,58 @@ def test_a_query_tells_cards_by_node_and_grants_by_the_pods_that_hold_them(
         assert card["node"] == cluster.node_name
     finally:
         cluster.delete("namespace", NAMESPACE)
+
+
+def test_every_query_of_every_dashboard_answers_with_data(purser: Purser, prometheus: Prometheus) -> None:
+    """With a container that uses what it holds, known by its own cgroup, and a pod that waits."""
+    cluster = purser.cluster
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000", "nvidia.com/gpucores": "20"}
+    cluster.create_namespace(NAMESPACE)
+    try:
+        cluster.create(busybox_pod("holder", namespace=NAMESPACE, resources=limits))
+        cluster.create(busybox_pod("waits", namespace=NAMESPACE, resources={**limits, "nvidia.com/gpu": "99"}))
+        cluster.wait_pod("holder", NAMESPACE)
+        uid = cluster.get("pod", "holder", NAMESPACE)["metadata"]["uid"]
+        grant = f'purser_grant_memory_bytes{{job="monitor", pod="holder", namespace="{NAMESPACE}"}}'
+        [told] = cluster.wait_until("the grant is measured", lambda: prometheus.query(grant))
+        purser.driver.add_process(told["uuid"], process_of(uid), 700)
+        asked = {query: as_grafana_asks(query) for query in panel_queries()}
+
+        def unanswered() -> list[str]:
+            return [query for query, text in asked.items() if not prometheus.query(text)]
+
+        try:
+            cluster.wait_until("each query answers", lambda: not unanswered())
+        except AssertionError:
+            assert unanswered() == []
+            raise
+        used = prometheus.query(
+            f'purser_container_memory_used_bytes{{job="monitor", pod="holder", uuid="{told["uuid"]}"}}'
+        )
+        assert [each["container"] for each in used] == [told["container"]]
+    finally:
+        cluster.delete("namespace", NAMESPACE)
+
+
+def panel_queries() -> list[str]:
+    pages = sorted((CHART / "files/dashboards").glob("*.json"))
+    panels = [panel for page in pages for panel in json.loads(page.read_text())["panels"]]
+    return [target["expr"] for panel in panels for target in panel["targets"]]
+
+
+def as_grafana_asks(query: str) -> str:
+    """With all values of all variables."""
+    return re.sub(r"\$(node|namespace|pod)\b", ".*", query).replace("$__rate_interval", "1m")
+
+
+def process_of(pod_uid: str) -> int:
+    """A process of a container that sleeps; kubelet's cgroup drivers write the uid with dashes, or underscores."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            is_of_pod = pod_uid in (folder / "cgroup").read_text().replace("_", "-")
+            if is_of_pod and (folder / "comm").read_text().strip() != "pause":
+                return int(folder.name)
+    raise AssertionError(f"no process of pod {pod_uid}")
 
 
 def test_promtool_finds_no_fault_with_any_metric_but_for_a_name_of_nvidias(purser: Purser, operator: Stack) -> None:
