@@ -225,10 +225,10 @@ def test_every_query_of_every_dashboard_answers_with_data(purser: Purser, promet
         cluster.create(busybox_pod("holder", namespace=NAMESPACE, resources=limits))
         cluster.create(busybox_pod("waits", namespace=NAMESPACE, resources={**limits, "nvidia.com/gpu": "99"}))
         cluster.wait_pod("holder", NAMESPACE)
-        uid = cluster.get("pod", "holder", NAMESPACE)["metadata"]["uid"]
+        pod = cluster.get("pod", "holder", NAMESPACE)
         grant = f'purser_grant_memory_bytes{{job="monitor", pod="holder", namespace="{NAMESPACE}"}}'
         [told] = cluster.wait_until("the grant is measured", lambda: prometheus.query(grant))
-        purser.driver.add_process(told["uuid"], process_of(uid), 700)
+        purser.driver.add_process(told["uuid"], process_of(pod), 700)
         asked = {query: as_grafana_asks(query) for query in panel_queries()}
 
         def unanswered() -> list[str]:
@@ -236,13 +236,11 @@ def test_every_query_of_every_dashboard_answers_with_data(purser: Purser, promet
 
         try:
             cluster.wait_until("each query answers", lambda: not unanswered())
-        except AssertionError:
+        except TimeoutError:
             assert unanswered() == []
-            raise
-        used = prometheus.query(
-            f'purser_container_memory_used_bytes{{job="monitor", pod="holder", uuid="{told["uuid"]}"}}'
-        )
-        assert [each["container"] for each in used] == [told["container"]]
+        used = f'purser_container_memory_used_bytes{{job="monitor", pod="holder", uuid="{told["uuid"]}"}}'
+        [found] = cluster.wait_until("its memory is known to be its own", lambda: prometheus.query(used))
+        assert found["container"] == told["container"]
     finally:
         cluster.delete("namespace", NAMESPACE)
 
@@ -258,14 +256,15 @@ def as_grafana_asks(query: str) -> str:
     return re.sub(r"\$(node|namespace|pod)\b", ".*", query).replace("$__rate_interval", "1m")
 
 
-def process_of(pod_uid: str) -> int:
-    """A process of a container that sleeps; kubelet's cgroup drivers write the uid with dashes, or underscores."""
+def process_of(pod: Raw) -> int:
+    """A process of the pod's container."""
+    [container] = pod["status"]["containerStatuses"]
+    container_id = container["containerID"].rpartition("/")[2]
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            is_of_pod = pod_uid in (folder / "cgroup").read_text().replace("_", "-")
-            if is_of_pod and (folder / "comm").read_text().strip() != "pause":
+            if container_id in (folder / "cgroup").read_text():
                 return int(folder.name)
-    raise AssertionError(f"no process of pod {pod_uid}")
+    raise AssertionError(f"no process is in container {container_id}")
 
 
 def test_promtool_finds_no_fault_with_any_metric_but_for_a_name_of_nvidias(purser: Purser, operator: Stack) -> None:

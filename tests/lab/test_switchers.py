@@ -316,18 +316,6 @@ async def test_cards_in_use_are_what_a_pod_waits_for_that_wants_them_whole(switc
     assert f"{OTHER_MODEL}; 4 GPUs on 1 node are in use, and the pod wants whole GPUs" in await switch.pending()
 
 
-async def test_a_card_with_an_xid_is_told_by_index_and_number(switch):
-    """The last one: the card is well again only after a reset."""
-    switch.lab.inject_xid(T4_NODE, 3, 79)
-
-    async def known() -> bool:
-        return "Xid 79" in str((await switch.api.get(f"/api/v1/nodes/{T4_NODE}")).ok().body["metadata"]["annotations"])
-
-    await until("the inventory has it", known)
-    (await switch.create(whole("four", 4))).ok()
-    assert "1 GPU on 1 node is unhealthy (GPU 3: Xid 79 (GPU has fallen off the bus" in await switch.pending()
-
-
 async def test_a_gpu_that_hami_s_annotation_cordons_takes_no_pods_until_it_is_gone(switch):
     place, uuids = f"/api/v1/nodes/{T4_NODE}", [switch.uuids[index] for index in T4]
 
@@ -347,3 +335,15 @@ async def test_a_gpu_that_hami_s_annotation_cordons_takes_no_pods_until_it_is_go
         await annotate(None)
     (pod,) = await switch.running(1)
     assert set(switch.cards(pod)) <= set(T4)
+
+
+async def test_a_card_with_an_xid_is_told_by_index_and_number(switch):
+    """The last one: the card is well again only after a reset."""
+    switch.lab.inject_xid(T4_NODE, 3, 79)
+
+    async def known() -> bool:
+        return "Xid 79" in str((await switch.api.get(f"/api/v1/nodes/{T4_NODE}")).ok().body["metadata"]["annotations"])
+
+    await until("the inventory has it", known)
+    (await switch.create(whole("four", 4))).ok()
+    assert "1 GPU on 1 node is unhealthy (GPU 3: Xid 79 (GPU has fallen off the bus" in await switch.pending()
