@@ -33,6 +33,7 @@ OWN = {
     "lab/driver/node.py",
     "lab/driver/python_nvml.py",
     "lab/driver/statefile.py",
+    "lab/folders.py",
     "lab/kubelet/admission.py",
     "lab/kubelet/runtime.py",
 }
