@@ -119,6 +119,27 @@ def test_a_lost_gpu_tells_nothing_and_the_others_all(node: SimulatedDriver, driv
     assert driver.telemetry("GPU-nobody") == Telemetry(uuid="GPU-nobody")
 
 
+def test_mig_is_told_by_instance_with_the_processes_on_its_devices(node: SimulatedDriver, driver: Driver) -> None:
+    node.set_mig(0, enabled=True)
+    large, small = (node.create_mig(0, profile) for profile in ("3g.20gb", "1g.5gb"))
+    assert driver.scan()[0].is_cut
+    node.add_process(large, 11, 2000, sm_percent=60)
+    node.add_process(small, 12, 300)
+    told = driver.telemetry(node.uuids[0])
+    assert told.processes is None
+    found = {each.devices: each for each in told.instances}
+    assert found.keys() == {(large,), (small,)}
+    assert found[large,].processes == (GpuProcess(11, 2000 * MIB, None, large),)
+    assert found[small,].processes == (GpuProcess(12, 300 * MIB, None, small),)
+    assert found[large,].id != found[small,].id
+    used, free = (found[small,].fields[f"DCGM_FI_DEV_FB_{name}"] for name in ("USED", "FREE"))
+    assert 300 <= used < 600
+    assert 4000 < used + free < 5120
+    assert told.fields["DCGM_FI_DEV_GPU_TEMP"]
+    assert told.memory is not None
+    assert told.memory.total == 40960 * MIB
+
+
 # --- what no simulated GPU has
 
 
@@ -204,39 +225,6 @@ def test_instances_are_sampled_by_their_number_and_unsupported_gpus_not_at_all()
     PerformanceMonitor(samples.binding(supported=0), "gpu").read()
     PerformanceMonitor(Fake(), "gpu").read()
     assert len(samples.alive) == 1
-
-
-def test_mig_is_told_by_instance_with_the_devices_in_each() -> None:
-    devices = {0: ("a", 1), 1: ("b", 1), 4: ("c", 5)}
-
-    def handle(_gpu: Any, index: int) -> Any:
-        if index not in devices:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
-        return devices[index]
-
-    def processes(of: Any) -> Any:
-        if of == "gpu":
-            raise AssertionError("the instances have them")
-        return [SimpleNamespace(pid=ord(of[0]), usedGpuMemory=MIB)]
-
-    memory = SimpleNamespace(total=20 * MIB, free=15 * MIB, used=4 * MIB, reserved=MIB)
-    told = Meter(
-        Fake(
-            nvmlDeviceGetMigMode=lambda _: (1, 1),
-            nvmlDeviceGetMaxMigDeviceCount=lambda _: 7,
-            nvmlDeviceGetMigDeviceHandleByIndex=handle,
-            nvmlDeviceGetGpuInstanceId=lambda device: device[1],
-            nvmlDeviceGetUUID=lambda device: f"MIG-{device[0]}",
-            nvmlDeviceGetMemoryInfo=lambda *_: memory,
-            nvmlDeviceGetComputeRunningProcesses_v3=processes,
-        ),
-        "gpu",
-        "GPU-1",
-    ).read()
-    assert told.processes is None
-    assert [(each.id, each.devices) for each in told.instances] == [(1, ("MIG-a", "MIG-b")), (5, ("MIG-c",))]
-    assert [process.device for process in told.instances[0].processes] == ["MIG-a", "MIG-b"]
-    assert told.instances[1].fields["DCGM_FI_DEV_FB_USED"] == 4
 
 
 def test_a_process_in_several_lists_is_one_and_rubbish_is_left_out() -> None:
