@@ -74,8 +74,9 @@ def _of_gpus(node: HamiNode) -> Iterator[_Fact]:
 
 
 def _of_shares(node: HamiNode) -> Iterator[_Fact]:
+    measured = {device for told in node.telemetry.values() for each in told.instances for device in each.devices}
     uses = {
-        (use.owner.pod_uid, use.owner.container, gpu.uuid): use
+        (use.owner.pod_uid, use.owner.container, use.device): use
         for gpu in node.accounts.values()
         for use in gpu.containers
     }
@@ -91,7 +92,7 @@ def _of_shares(node: HamiNode) -> Iterator[_Fact]:
                     "uuid": share.uuid,
                 }
                 yield told, HamiFact.SHARE_MEMORY_LIMIT, float(share.memory_mib * MIB)
-                if share.uuid in node.accounts:
+                if share.uuid in node.accounts or share.uuid in measured:
                     use = uses.get((pod.grant.pod_uid, container, share.uuid))
                     yield from _of_use(told, use)
 

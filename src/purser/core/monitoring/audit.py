@@ -145,14 +145,15 @@ def _is_held(its: Iterable[ContainerUse], held: HeldDevices) -> bool:
 
 def _judged(uuid: str, its: list[ContainerUse], granted: Mapping[str, int]) -> AuditFinding | None:
     owner, used_mib = its[0].owner, sum(use.memory for use in its) // MIB
-    granted_mib = granted.get(uuid)
-    if granted_mib == 0:  # the grant does not limit memory
+    of_devices = [granted[device] for device in {uuid, *(use.device for use in its)} if device in granted]
+    granted_mib = sum(of_devices)
+    if 0 in of_devices:  # the grant does not limit memory
         return None
-    if granted_mib is None:
+    if not of_devices:
         kind, tolerated_mib = FindingKind.WITHOUT_GRANT, TOLERATED_UNGRANTED_MIB
     else:
         kind = FindingKind.OVER_MEMORY
         tolerated_mib = granted_mib + max(TOLERATED_MIB, granted_mib * TOLERATED_PERCENT // 100)
     if used_mib <= tolerated_mib:
         return None
-    return AuditFinding(FindingKey(kind, uuid, owner.pod_uid), owner.namespace, owner.pod, used_mib, granted_mib or 0)
+    return AuditFinding(FindingKey(kind, uuid, owner.pod_uid), owner.namespace, owner.pod, used_mib, granted_mib)

@@ -62,6 +62,20 @@ def test_a_grant_of_one_gpu_is_none_of_another() -> None:
     assert judged(gpu(A, ("p", "main", 900)), gpu(B, ("p", "main", 900))) == {("without-grant", B, "uid-p"): (900, 0)}
 
 
+def test_a_grant_of_mig_devices_is_compared_with_what_is_used_of_them() -> None:
+    grants = {"uid-p": grant("p", part("main", "MIG-1", "MIG-2", memory_mib=5000))}
+    owner = ContainerOfPod("ns", "p", "uid-p", "main")
+
+    def found(mib: int, device: str = "MIG-1") -> list[str]:
+        return [
+            key.kind for key in find([GpuAccount(A, {}, (ContainerUse(owner, device, mib * MIB, None),), ())], grants)
+        ]
+
+    assert found(5512) == []
+    assert found(5513) == ["over-memory"]
+    assert found(200, "MIG-3") == ["without-grant"]
+
+
 def test_a_large_grant_tolerates_a_tenth_more() -> None:
     large = {"uid-p": grant("p", part("main", A, memory_mib=40_000))}
     assert not find([gpu(A, ("p", "main", 44_000))], large)
