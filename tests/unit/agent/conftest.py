@@ -91,7 +91,7 @@ def folder():
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def api():
     """One for all tests of a module: it takes longer to start and stop than a test runs."""
-    async with ApiServer() as server:
+    async with ApiServer(tls=False) as server:
         yield server
 
 

@@ -69,7 +69,7 @@ def is_counted(request: web.Request) -> bool:
 
 @asynccontextmanager
 async def embedded(folder: Any, **options: Any) -> AsyncIterator[Embedded]:
-    async with ApiServer(**options) as server:
+    async with ApiServer(tls=False, **options) as server:
         config = ClusterConfig.load(server.write_kubeconfig(folder / "kubeconfig"))
         async with Client(config, user_agent="tests") as client:
             await client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})

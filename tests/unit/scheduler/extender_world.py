@@ -1,4 +1,4 @@
-"""A scheduler's deciding half against a real API server over HTTPS, for the tests beside this file."""
+"""A scheduler's deciding half against the lab's API server over HTTP, for the tests beside this file."""
 
 import asyncio
 import contextlib
@@ -146,7 +146,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def server() -> AsyncIterator[ApiServer]:
-    async with ApiServer() as api:
+    async with ApiServer(tls=False) as api:
         async with _client(api) as client:
             await client.create(NAMESPACES, {"metadata": {"name": DEFAULT_NAMESPACE}})
         yield api

@@ -29,7 +29,7 @@ GPU = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "4096", "nvidia.com/gpucores"
 @pytest_asyncio.fixture
 async def client(tmp_path):
     async with (
-        ApiServer() as server,
+        ApiServer(tls=False) as server,
         Client(ClusterConfig.load(server.write_kubeconfig(tmp_path / "kubeconfig"))) as client,
     ):
         await client.create(NAMESPACES, {"metadata": {"name": "team"}})

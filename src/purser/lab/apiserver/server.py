@@ -28,7 +28,8 @@ class ApiServer:
     410. bookmark_seconds: how often a watch that asked for bookmarks gets one. service_urls: base URL of the
     Services that admission webhooks name, by (namespace, name); may be changed later. pod_logs: serves `kubectl
     logs`; may be set later by the emulated kubelets. intercept: sees each request first and may answer it: for
-    faults in tests and in the lab.
+    faults in tests and in the lab. tls: False serves plain HTTP, as `kubectl proxy` does, at half the CPU: for tests of
+    clients that make many connections.
 
     Use it as an async context manager, or with `start` and `stop`. Any number may run in one process.
     """
@@ -44,8 +45,9 @@ class ApiServer:
         service_urls: Mapping[tuple[str, str], str] | None = None,
         pod_logs: PodLogs | None = None,
         intercept: Intercept | None = None,
+        tls: bool = True,
     ) -> None:
-        self._host, self._port = host, port
+        self._host, self._port, self._tls = host, port, tls
         self.admin_token = secrets.token_urlsafe(24)
         self.service_urls: dict[tuple[str, str], str] = dict(service_urls or {})
         self._identity: Identity = make_identity(host)
@@ -76,7 +78,8 @@ class ApiServer:
         if not self._port:
             # It is to be had again after a stop: clients that dial it meanwhile must not be given it for themselves.
             [self._port] = free_ports(1)
-        site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._identity.server_context())
+        context = self._identity.server_context() if self._tls else None
+        site = web.TCPSite(self._runner, self._host, self._port, ssl_context=context)
         await site.start()
         self._frontend.address = f"{self._host}:{self._port}"
 
@@ -103,8 +106,8 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        """`https://127.0.0.1:<port>`."""
-        return f"https://{self._host}:{self._port}"
+        """`https://127.0.0.1:<port>`, or `http:`."""
+        return f"{'https' if self._tls else 'http'}://{self._host}:{self._port}"
 
     @property
     def ca(self) -> str:

@@ -84,7 +84,7 @@ async def _cancelling():
 async def world():
     with tempfile.TemporaryDirectory(prefix="pw-") as name:
         folder = Path(name)
-        async with ApiServer() as api:
+        async with ApiServer(tls=False) as api:
             config = ClusterConfig.load(api.write_kubeconfig(folder / "kubeconfig"))
             async with Client(config) as client, _cancelling() as group:
                 world = World(client, folder, group)

@@ -81,7 +81,7 @@ class World:
 @pytest.fixture
 async def world(tmp_path):
     async with AsyncExitStack() as stack:
-        api = await stack.enter_async_context(ApiServer())
+        api = await stack.enter_async_context(ApiServer(tls=False))
         config = ClusterConfig.load(api.write_kubeconfig(tmp_path / "kubeconfig"))
         client = await stack.enter_async_context(Client(config))
         cron_jobs, jobs, clock = Informer(client, CRON_JOBS), Informer(client, JOBS), Clock()

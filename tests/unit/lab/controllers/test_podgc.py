@@ -9,7 +9,10 @@ from purser.lab.controllers.workloads import podgc
 
 
 async def test_a_pod_that_is_heard_of_after_its_node_went_is_collected_too(tmp_path):
-    async with ApiServer() as api, Client(ClusterConfig.load(api.write_kubeconfig(tmp_path / "kubeconfig"))) as client:
+    async with (
+        ApiServer(tls=False) as api,
+        Client(ClusterConfig.load(api.write_kubeconfig(tmp_path / "kubeconfig"))) as client,
+    ):
         await client.create(NODES, {"metadata": {"name": "lost"}})
         spec = {"nodeName": "lost", "containers": [{"name": "c", "image": "i"}]}
         await client.create(PODS.raw(), {"metadata": {"name": "orphan"}, "spec": spec}, "default")

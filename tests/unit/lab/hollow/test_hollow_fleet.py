@@ -27,7 +27,10 @@ from purser.lab.hollow.node import (
 
 @pytest.fixture
 async def client(tmp_path):
-    async with ApiServer() as server, Client(ClusterConfig.load(server.write_kubeconfig(tmp_path / "k"))) as client:
+    async with (
+        ApiServer(tls=False) as server,
+        Client(ClusterConfig.load(server.write_kubeconfig(tmp_path / "k"))) as client,
+    ):
         await client.create(NAMESPACES, {"metadata": {"name": "gpu"}})
         for node in manifests(HollowNodes(name="n", gpus=2, product="NVIDIA-A100-SXM4-80GB")):
             await client.create(NODES, node)

@@ -36,7 +36,10 @@ STATIC = {"version": "v1.33.4", "cpuManagerPolicy": "static"}
 @pytest.fixture
 async def client(folder):
     """Of a cluster that knows none of the pods: nothing is left to write about them."""
-    async with ApiServer() as api, Client(ClusterConfig.load(api.write_kubeconfig(folder / "kubeconfig"))) as client:
+    async with (
+        ApiServer(tls=False) as api,
+        Client(ClusterConfig.load(api.write_kubeconfig(folder / "kubeconfig"))) as client,
+    ):
         yield client
 
 

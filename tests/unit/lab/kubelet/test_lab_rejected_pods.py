@@ -86,7 +86,7 @@ class Cluster:
 
 @pytest.fixture
 async def cluster(folder):
-    async with ApiServer() as api:
+    async with ApiServer(tls=False) as api:
         config = ClusterConfig.load(api.write_kubeconfig(folder / "kubeconfig"))
         async with Client(config) as client:
             yield Cluster(client, folder / "k")

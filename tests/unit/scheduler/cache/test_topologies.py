@@ -98,7 +98,10 @@ async def until(what):
 
 
 async def test_objects_are_followed_from_when_there_is_a_definition_until_there_is_none(fleet, kubelets, tmp_path):
-    async with ApiServer() as server, Client(ClusterConfig.load(server.write_kubeconfig(tmp_path / "kc"))) as client:
+    async with (
+        ApiServer(tls=False) as server,
+        Client(ClusterConfig.load(server.write_kubeconfig(tmp_path / "kc"))) as client,
+    ):
         following = asyncio.create_task(Topologies(client, kubelets).run())
         assert fleet.node(NODE).kubelet is None
         await client.create(DEFINITIONS, definition())

@@ -1,4 +1,4 @@
-"""Pods that were refused and fit by now, against a real API server over HTTPS."""
+"""Pods that were refused and fit by now, against the lab's API server over HTTP."""
 
 import asyncio
 

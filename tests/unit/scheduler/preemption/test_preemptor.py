@@ -1,4 +1,4 @@
-"""Preemption where kube-scheduler's own finds nobody, against a real API server over HTTPS."""
+"""Preemption where kube-scheduler's own finds nobody, against the lab's API server over HTTP."""
 
 import msgspec
 from tests.unit.scheduler.extender_world import eventually, replica, server
