@@ -357,4 +357,6 @@ def signs_of(reading: DeviceReading) -> Signs:
         recovery_action=reading.recovery_action,
         ecc_uncorrected=None if reading.ecc is None else reading.ecc.uncorrected,
         remapped_rows=reading.remapped_rows,
+        nvlinks=reading.nvlinks,
+        slowdowns=reading.slowdowns,
     )

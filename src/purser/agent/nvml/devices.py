@@ -14,7 +14,7 @@ from purser.agent.nvml.driver import (
     MigMode,
 )
 from purser.agent.nvml.migs import mig_devices
-from purser.core.health.signs import RecoveryAction, RemappedRows
+from purser.core.health.signs import NvLinks, RecoveryAction, RemappedRows, Slowdown
 from purser.core.kubernetes.quantities import MIB
 
 ARCHITECTURES = {
@@ -51,6 +51,15 @@ BRANDS = {
 }
 """nvmlBrandType_t."""
 
+SLOWDOWNS = {0x20: Slowdown.SW_THERMAL, 0x40: Slowdown.HW_THERMAL, 0x80: Slowdown.HW_POWER_BRAKE}
+"""Bits of nvmlClocksEventReasons."""
+
+NVLINK_ERROR_FIELDS = (
+    "NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL",
+    "NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL",
+)
+"""Those of which DCGM's health check warns from the first one on. CRC errors that matter lead to a replay."""
+
 
 def describe(calls: DeviceCalls, handle: Any, index: int, sysfs_root: Path) -> Gpu:
     """The static facts of a device, without links; what it lacks is in ``calls.fault``."""
@@ -86,7 +95,44 @@ def take_reading(calls: DeviceCalls, nvml: Nvml, handle: Any, uuid: str) -> Devi
         remapped_rows=calls.ask(_remapped_rows, "nvmlDeviceGetRemappedRows", handle),
         recovery_action=_recovery_action(calls, nvml, handle),
     )
-    return msgspec.structs.replace(reading, fault=calls.fault)
+    if calls.fault is not None:
+        return msgspec.structs.replace(reading, fault=calls.fault)
+    beside = DeviceCalls(nvml)  # what fails here says nothing of the GPU
+    return msgspec.structs.replace(
+        reading, nvlinks=_nvlinks(beside, nvml, handle), slowdowns=_slowdowns(beside, handle)
+    )
+
+
+def _nvlinks(calls: DeviceCalls, nvml: Nvml, handle: Any) -> NvLinks | None:
+    """None: the GPU has none, or is in MIG mode, which is without."""
+    mig = calls.ask(_mig_mode, "nvmlDeviceGetMigMode", handle)
+    if mig is not None and mig.enabled:
+        return None
+    links = range(nvml.NVML_NVLINK_MAX_LINKS)
+    told = {link: calls.ask(bool, "nvmlDeviceGetNvLinkState", handle, link) for link in links}
+    if all(is_up is None for is_up in told.values()):
+        return None
+    return NvLinks(
+        up=frozenset(link for link, is_up in told.items() if is_up),
+        down=frozenset(link for link, is_up in told.items() if is_up is False),
+        errors=_nvlink_errors(calls, nvml, handle),
+    )
+
+
+def _nvlink_errors(calls: DeviceCalls, nvml: Nvml, handle: Any) -> int | None:
+    """The sum of those that the GPU counts; None where any of them could not be read: the others say no more then."""
+    fields = [getattr(nvml, name) for name in NVLINK_ERROR_FIELDS]
+    values = calls.ask(list, "nvmlDeviceGetFieldValues", handle, fields)
+    if values is None or any(each.nvmlReturn != nvml.NVML_SUCCESS for each in values):
+        return None
+    return sum(int(each.value.ullVal) for each in values)
+
+
+def _slowdowns(calls: DeviceCalls, handle: Any) -> frozenset[Slowdown]:
+    reasons = calls.ask(int, "nvmlDeviceGetCurrentClocksEventReasons", handle)
+    if reasons is None:  # a driver before R535
+        reasons = calls.ask(int, "nvmlDeviceGetCurrentClocksThrottleReasons", handle) or 0
+    return frozenset(each for bit, each in SLOWDOWNS.items() if reasons & bit)
 
 
 def _ecc(calls: DeviceCalls, nvml: Nvml, handle: Any) -> Ecc | None:

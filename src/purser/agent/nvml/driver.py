@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from purser.core.device.gpus import NodeGpu, NodeMigDevice
-from purser.core.health.signs import DeviceFault, RecoveryAction, RemappedRows
+from purser.core.health.signs import DeviceFault, NvLinks, RecoveryAction, RemappedRows, Slowdown
 from purser.core.model import Link
 from purser.core.monitoring.accounts import GpuMemory
 
@@ -105,6 +105,8 @@ class DeviceReading(msgspec.Struct, frozen=True, kw_only=True):
     ecc: Ecc | None = None
     remapped_rows: RemappedRows | None = None
     recovery_action: RecoveryAction | None = None
+    nvlinks: NvLinks | None = None
+    slowdowns: frozenset[Slowdown] = frozenset()
 
 
 class GpuProcess(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ import msgspec
 
 from purser.core.health.catalogue import action_of, describe
 from purser.core.health.policy import XidPolicy
-from purser.core.health.signs import RecoveryAction, Signs
+from purser.core.health.signs import NvLinks, RecoveryAction, Signs
 from purser.core.health.state import ADVICE, HealthState, after_fault, after_recovery_action
 
 LASTING_S = 60.0
@@ -67,8 +67,8 @@ class Seen(msgspec.Struct, frozen=True):
     remaps_rows: bool = False
     """Whether this GPU has ever told of remapped rows: it goes on after uncorrected errors."""
     remapping_pending: bool = False
-    nvlinks_active: int = 0
-    """The most of them."""
+    nvlinks_up: frozenset[int] = frozenset()
+    """Those that have ever been up."""
     nvlink_errors: int | None = None
     slow_since: float | None = None
     """The first probe of those in a row that showed a slow-down; None: the last one did not."""
@@ -189,8 +189,8 @@ def _look(before: Seen, signs: Signs, now: float) -> Seen:
         ecc_uncorrected=before.ecc_uncorrected if signs.ecc_uncorrected is None else signs.ecc_uncorrected,
         remaps_rows=before.remaps_rows or rows is not None,
         remapping_pending=before.remapping_pending if rows is None else rows.pending,
-        nvlinks_active=before.nvlinks_active if links is None else max(before.nvlinks_active, links.active),
-        nvlink_errors=before.nvlink_errors if links is None else links.errors,
+        nvlinks_up=before.nvlinks_up if links is None else before.nvlinks_up | links.up,
+        nvlink_errors=before.nvlink_errors if links is None or links.errors is None else links.errors,
         slow_since=slow_since if signs.slowdowns else None,
     )
 
@@ -207,7 +207,7 @@ def _causes(before: Seen, seen: Seen, signs: Signs, policy: XidPolicy, now: floa
         yield HealthCause(Sign.RECOVERY_ACTION, state, words, ADVICE[state])
     yield from _of_memory(before, seen, signs, policy)
     if signs.nvlinks is not None:
-        yield from _of_nvlinks(before, seen, signs.nvlinks.active)
+        yield from _of_nvlinks(before, seen, signs.nvlinks)
     if seen.slow_since is not None and now >= seen.slow_since + LASTING_S:
         words = " and ".join(sorted(signs.slowdowns))
         yield HealthCause(Sign.CLOCKS, HealthState.DEGRADED, words, "Check the node's cooling and power supply")
@@ -233,10 +233,10 @@ def _of_memory(before: Seen, seen: Seen, signs: Signs, policy: XidPolicy) -> Ite
         yield HealthCause(Sign.REMAPPED_ROWS, degraded, words, "Reset the GPU once no pod holds it")
 
 
-def _of_nvlinks(before: Seen, seen: Seen, active: int) -> Iterator[HealthCause]:
+def _of_nvlinks(before: Seen, seen: Seen, links: NvLinks) -> Iterator[HealthCause]:
     advice = "Check the NVLinks with nvidia-smi nvlink"
-    if active < seen.nvlinks_active:
-        words = f"{seen.nvlinks_active - active} of {seen.nvlinks_active} NVLinks are down"
+    if went_down := links.down & seen.nvlinks_up:
+        words = f"{len(went_down)} of {len(seen.nvlinks_up)} NVLinks are down"
         yield HealthCause(Sign.NVLINK, HealthState.DEGRADED, words, advice)
     elif _grew(before.nvlink_errors, seen.nvlink_errors):
         yield HealthCause(Sign.NVLINK, HealthState.DEGRADED, "NVLink errors", advice)

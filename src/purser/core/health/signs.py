@@ -66,10 +66,11 @@ class RemappedRows(msgspec.Struct, frozen=True):
 class NvLinks(msgspec.Struct, frozen=True):
     """A GPU's NVLinks."""
 
-    active: int
-    """How many are up."""
-    errors: int = 0
-    """Errors of all of them since the driver was loaded."""
+    up: frozenset[int] = frozenset()
+    down: frozenset[int] = frozenset()
+    """Links that do not tell are in neither."""
+    errors: int | None = None
+    """Replays and recoveries of all of them since the driver was loaded."""
 
 
 class Slowdown(StrEnum):

@@ -234,14 +234,18 @@ def test_a_remapping_that_failed_costs_the_gpu() -> None:
 
 
 def test_nvlinks_that_went_down_or_report_errors_degrade() -> None:
-    up, down = Signs(nvlinks=NvLinks(12)), Signs(nvlinks=NvLinks(10))
+    links = frozenset(range(12))
+    up, down = Signs(nvlinks=NvLinks(links)), Signs(nvlinks=NvLinks(links - {3, 4}, frozenset({3, 4})))
     assert new(down, down).reason == "", "they were never up"
     health = new(up, down)
     assert (health.state, health.reason) == (HealthState.DEGRADED, "2 of 12 NVLinks are down")
     assert after(health, *(down,) * 9).reason
     assert after(health, *(up,) * QUIET_PROBES).reason == ""
-    assert new(Signs(nvlinks=NvLinks(12, 5)), Signs(nvlinks=NvLinks(12, 6))).reason == "NVLink errors"
-    assert new(Signs(nvlinks=NvLinks(12, 5)), Signs(nvlinks=NvLinks(12, 0))).reason == "", "the driver was loaded anew"
+    assert new(up, Signs(nvlinks=NvLinks(links - {3, 4}))).reason == "", "what does not tell is no sign"
+    counts = [Signs(nvlinks=NvLinks(links, errors=count)) for count in (5, None, 6, 0)]
+    assert new(*counts[:3]).reason == "NVLink errors"
+    assert new(counts[0], counts[1], counts[0]).reason == "", "nor is a count that could not be read"
+    assert new(counts[0], counts[3]).reason == "", "the driver was loaded anew"
 
 
 @pytest.mark.parametrize("why", list(Slowdown))
@@ -266,7 +270,10 @@ SIGNS = st.builds(
     recovery_action=st.none() | st.sampled_from(RecoveryAction),
     ecc_uncorrected=st.none() | st.integers(0, 2),
     remapped_rows=st.none() | st.builds(RemappedRows, st.just(0), st.just(0), st.booleans(), st.booleans()),
-    nvlinks=st.none() | st.builds(NvLinks, st.integers(0, 2), st.integers(0, 2)),
+    nvlinks=st.none()
+    | st.builds(
+        NvLinks, st.frozensets(st.integers(0, 2)), st.frozensets(st.integers(0, 2)), st.none() | st.integers(0, 2)
+    ),
     slowdowns=st.frozensets(st.sampled_from(Slowdown), max_size=1),
 )
 EVENTS = st.lists(SIGNS | st.sampled_from([12, 31, 45, 48, 63, 79, 94, 119, 142, 144, 151, 154, 999]), max_size=12)

@@ -15,10 +15,11 @@ from purser.agent.nvml import (
     XidEvent,
 )
 from purser.agent.nvml.driver import Ecc
-from purser.core.health.signs import FaultKind, RecoveryAction, RemappedRows
+from purser.core.health.signs import FaultKind, NvLinks, RecoveryAction, RemappedRows, Slowdown
 from purser.core.model import Link, PcieLevel
 from purser.lab.driver import DriverKind, SimulatedDriver, profiles
 from purser.lab.driver.compile import find_compiler
+from purser.lab.driver.parts import ClocksLimit, NvLinkError
 
 Create = Callable[..., SimulatedDriver]
 Open = Callable[[SimulatedDriver], Driver]
@@ -112,6 +113,28 @@ def test_an_idle_gpu_is_read(node: SimulatedDriver, driver: Driver) -> None:
     assert reading.ecc == Ecc(enabled=True, corrected=0, uncorrected=0)
     assert reading.remapped_rows == RemappedRows(0, 0, pending=False, failed=False)
     assert reading.recovery_action is None, "550 drivers do not tell"
+
+
+def test_nvlinks_and_slowdowns_are_read_and_no_fault_where_they_are_not(
+    create: Create, opened: Open, kind: DriverKind
+) -> None:
+    node = create("a100-pcie-4", kind=kind)
+    driver = opened(node)
+    driver.scan()
+    node.set_nvlink(0, 3, active=False)
+    node.add_nvlink_errors(0, 4, NvLinkError.REPLAY, 2)
+    node.add_nvlink_errors(0, 5, NvLinkError.RECOVERY, 1)
+    node.add_nvlink_errors(0, 5, NvLinkError.CRC_FLIT, 9)
+    node.set_slowdowns(0, [ClocksLimit.POWER_CAP, ClocksLimit.HW_THERMAL, ClocksLimit.POWER_BRAKE])
+    reading = driver.read(node.uuids[0])
+    assert reading.nvlinks == NvLinks(frozenset(range(12)) - {3}, frozenset({3}), 3)
+    assert reading.slowdowns == {Slowdown.HW_THERMAL, Slowdown.HW_POWER_BRAKE}
+    for code in (UNKNOWN, NOT_SUPPORTED):
+        for call in ("NvLinkState", "CurrentClocksEventReasons", "CurrentClocksThrottleReasons"):
+            node.fail_call(0, f"nvmlDeviceGet{call}", code)
+        reading = driver.read(node.uuids[0])
+        assert (reading.fault, reading.nvlinks, reading.slowdowns) == (None, None, frozenset())
+        node.clear_failures(0)
 
 
 def test_mig_mode_is_read(node: SimulatedDriver, driver: Driver) -> None:
