@@ -62,7 +62,7 @@ class Prometheus:
         form = {"query": expression, "time": f"{at_s:.3f}"}
         try:
             async with self._session.post(self._url, data=form) as response:
-                answer = _answers.read(await response.content.read(MAX_ANSWER_BYTES + 1))
+                answer = _answers.read(await _body(response))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise PrometheusError(f"{self._url} does not answer: {str(error) or 'it takes too long'}") from error
         except UnreadableError as error:
@@ -73,3 +73,13 @@ class Prometheus:
             return [(each.metric, float(each.value[1])) for each in answer.data.result]
         except ValueError as error:
             raise PrometheusError(f"{self._url}: {error}") from error
+
+
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    """All of it, as chunks come, or more than is read of one."""
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > MAX_ANSWER_BYTES:
+            break
+    return bytes(body)

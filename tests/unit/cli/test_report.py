@@ -90,3 +90,10 @@ def test_nobody_there_and_wrong_usage():
     assert (code, "does not answer" in err) == (1, True)
     for words in (("--since=never",), ("--since=400d",), ("--prometheus=here",), ("--token-file=/nowhere",)):
         assert here("report", "usage", *words)[0] == 2, words
+
+
+async def test_an_answer_of_many_namespaces_is_read_to_its_end():
+    async with prometheus(lambda query: [({"namespace": f"team-{each:04}"}, 60.0) for each in range(5000)]) as (url, _):
+        code, out, err = await beside("report", "usage", f"--prometheus={url}", "-o", "json")
+    assert (code, err) == (0, "")
+    assert len(json.loads(out)["namespaces"]) == 5000
