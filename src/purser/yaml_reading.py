@@ -14,14 +14,30 @@ MAX_YAML_BYTES = 4 * 1024 * 1024
 MAX_VALUES = 500_000
 """Keys, values, lists and objects, each alias counted as what it stands for."""
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_MOST = 2**64
+"""No number of JSON or of Go has more bits. Python's may have any, and cannot be told in a message any more."""
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Safe types alone, and no endless numbers."""
+
+
+def _whole_number(loader: Any, node: Any) -> int:
+    """Raises ValueError."""
+    number: int = loader.construct_yaml_int(node)
+    if not -_MOST < number < _MOST:
+        raise ValueError(f"the number in line {node.start_mark.line + 1} has more than 64 bits")
+    return number
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _whole_number)
 
 
 def read_yaml(text: str | bytes, name: str, *, max_bytes: int = MAX_YAML_BYTES) -> Any:
     """The one document, None for none. Raises `purser.core.decoding.UnreadableError`, and nothing else."""
     data = _checked(text, name, max_bytes)
     try:
-        return yaml.load(data, Loader=_LOADER)
+        return yaml.load(data, Loader=_Loader)
     except Exception as error:  # whatever a parser makes of a text that others wrote is that text's fault
         raise unreadable(name, _in_words(error)) from error
 
@@ -30,7 +46,7 @@ def read_all_yaml(text: str | bytes, name: str, *, max_bytes: int = MAX_YAML_BYT
     """All documents. Raises `purser.core.decoding.UnreadableError`, and nothing else."""
     data = _checked(text, name, max_bytes)
     try:
-        return list(yaml.load_all(data, Loader=_LOADER))
+        return list(yaml.load_all(data, Loader=_Loader))
     except Exception as error:  # as above
         raise unreadable(name, _in_words(error)) from error
 
@@ -60,7 +76,7 @@ def _count(data: bytes) -> None:
     open_: list[tuple[str | None, int]] = []
     """Of each list or object that has not ended: its anchor, and how many values began before it."""
     values = 0
-    for event in yaml.parse(data, Loader=_LOADER):
+    for event in yaml.parse(data, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in sizes:
                 raise ValueError(f"alias {event.anchor!r} stands for nothing, or for what it is in")

@@ -24,6 +24,7 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 
         "x: !!python/object:os.system y",
         "x: 0x" + "f" * 10 + "\n\t- y",
         "x: " + "9" * 5000,
+        "x: 0x" + "f" * 5000,
         b"\xff\xfe\x00",
         "\x00",
         "a: 1\n---\nb: 2",
