@@ -1,4 +1,5 @@
-"""Pods as the agent keeps them: with the ids of their containers, by which the processes of a node are told apart.
+"""Pods as the agent keeps them: with the ids of their containers, by which the processes of a node are told apart, and
+how long they may take to end.
 
 Nobody else needs these, and the scheduler keeps all pods of a cluster.
 """
@@ -9,7 +10,7 @@ import msgspec
 
 from purser.core.monitoring.accounts import PodOfNode
 from purser.core.monitoring.cgroups import id_in_status
-from purser.kube.objects import MIRROR_POD_ANNOTATION, Pod, PodStatus, Slim
+from purser.kube.objects import MIRROR_POD_ANNOTATION, Pod, PodSpec, PodStatus, Slim
 from purser.kube.resources import PODS
 
 
@@ -29,9 +30,17 @@ class NodePodStatus(PodStatus, frozen=True, gc=False):
     ephemeral_container_statuses: tuple[ContainerIdentity, ...] = ()
 
 
+class NodePodSpec(PodSpec, frozen=True, gc=False):
+    """What a pod asks for, and how it is to end."""
+
+    termination_grace_period_seconds: int = 30
+    """How long it may take to end."""
+
+
 class NodePod(Pod, frozen=True, gc=False):
     """A pod of this node."""
 
+    spec: NodePodSpec = NodePodSpec()
     status: NodePodStatus = NodePodStatus()
 
 

@@ -1,21 +1,23 @@
 """Tells people of processes that do not keep to what was granted, and evicts over-users where that is wished."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import Any
 
 import structlog
 
 from purser.agent.health import name_of
 from purser.agent.monitoring.holders import DeviceHolders
 from purser.agent.nvml.driver import Gpu
+from purser.agent.pod_statuses import NodePod
 from purser.agent.pods import NodePods
 from purser.agent.reasons import AgentReason
 from purser.core.model import Grant
 from purser.core.monitoring.accounts import GpuAccount
 from purser.core.monitoring.audit import Audit, AuditFinding, FindingKind, after_reading, find
 from purser.kube.client import Client
-from purser.kube.errors import KubeError
+from purser.kube.errors import KubeError, TooManyRequestsError
 from purser.kube.events import EventRecorder
-from purser.kube.objects import Pod
 from purser.kube.policy_group import policy_version
 from purser.kube.resources import PODS, node_ref, ref_of
 
@@ -24,26 +26,38 @@ log = structlog.get_logger("purser.agent")
 NAMED_PIDS = 5
 """Of a GPU's foreign processes those with the most memory."""
 
+MAX_GRACE_S = 300
+"""Whoever is evicted has so long to end, whatever his pod says: his neighbours lack the memory meanwhile."""
+
+MAX_WAITED_READINGS = 60
+"""For an over-user that is about to end, until others are evicted: one that cannot end must not shield them."""
+
+EVICTION_TIMEOUT_S = 5.0
+"""The client would be more patient, and nothing is measured meanwhile."""
+
 _REASONS: Mapping[FindingKind, AgentReason] = {
     FindingKind.OVER_MEMORY: AgentReason.GPU_MEMORY_OVERUSED,
     FindingKind.WITHOUT_GRANT: AgentReason.GPU_USED_WITHOUT_GRANT,
     FindingKind.FOREIGN: AgentReason.GPU_USED_BY_FOREIGN_PROCESS,
 }
 
-Evict = Callable[[Pod], Awaitable[None]]
+Evict = Callable[[NodePod], Awaitable[None]]
 """Ask for a pod's eviction. Raises `KubeError`, also where a disruption budget refuses it now."""
 
 
 def evicting(client: Client) -> Evict:
     """Evictions by the API server."""
 
-    async def evict(pod: Pod) -> None:
+    async def evict(pod: NodePod) -> None:
         meta = pod.metadata
+        options: dict[str, Any] = {"preconditions": {"uid": meta.uid}}
+        if pod.spec.termination_grace_period_seconds > MAX_GRACE_S or meta.deletion_timestamp:
+            options["gracePeriodSeconds"] = MAX_GRACE_S
         body = {
             "apiVersion": f"policy/{await policy_version(client)}",
             "kind": "Eviction",
             "metadata": {"name": meta.name, "namespace": meta.namespace},
-            "deleteOptions": {"preconditions": {"uid": meta.uid}},
+            "deleteOptions": options,
         }
         await client.create_subresource(PODS, meta.name, "eviction", body, meta.namespace)
 
@@ -68,17 +82,25 @@ class Auditor:
         self._gpus = gpus
         self._evict = evict
         self._audit = Audit()
+        self._waited: dict[str, int] = {}
+        """By uid of an over-user that is about to end: readings since."""
 
     @property
     def findings(self) -> tuple[AuditFinding, ...]:
         """What is wrong now."""
         return tuple(self._audit.standing.values())
 
-    async def take(self, accounts: Collection[GpuAccount], grants: Iterable[Grant], holders: DeviceHolders) -> None:
+    async def take(
+        self,
+        accounts: Collection[GpuAccount],
+        grants: Iterable[Grant],
+        holders: DeviceHolders,
+        unlimited: Collection[str] = (),
+    ) -> None:
         """Judge one reading, of some GPUs or all. ``holders`` by kubelet: a pod without a grant that was given its
-        devices by kubelet is not told of here, but as disputed (`purser.agent.disputes`)."""
+        devices by kubelet is not told of here, but as disputed (`purser.agent.disputes`). ``unlimited``: see `find`."""
         held = {(holder.namespace, holder.pod, uuid) for uuid, its in holders.items() for holder in its}
-        found = find(accounts, {grant.pod_uid: grant for grant in grants}, held)
+        found = find(accounts, {grant.pod_uid: grant for grant in grants}, held, unlimited)
         news = after_reading(
             self._audit, found, read={account.uuid for account in accounts}, listed=self._gpus().keys()
         )
@@ -88,7 +110,12 @@ class Auditor:
         for finding in news.ended:
             self._tell(finding, AgentReason.GPU_USE_SETTLED, self._settled(finding), "Normal")
         if self._evict is not None:
-            await self._evict_one(self._evict, [each for key, each in found.items() if key in news.audit.standing])
+            lasting = [each for key, each in found.items() if key in news.audit.standing]
+            try:
+                async with asyncio.timeout(EVICTION_TIMEOUT_S):
+                    await self._evict_one(self._evict, lasting)
+            except TimeoutError:
+                log.warning("the API server does not answer evictions", timeout_s=EVICTION_TIMEOUT_S)
 
     def _tell(self, finding: AuditFinding, reason: AgentReason, message: str, kind: str) -> None:
         log.info("the use of a GPU changed", reason=reason.value, message=message, pod=finding.pod)
@@ -98,21 +125,29 @@ class Auditor:
             self._recorder.event(ref_of(PODS, pod), reason, message, type=kind)
 
     async def _evict_one(self, evict: Evict, lasting: Iterable[AuditFinding]) -> None:
-        """One pod at a time, the one that is most beyond its grant; the next one once that is gone."""
+        """One pod at a time, the one that is most beyond its grant and that no disruption budget keeps; the next one
+        once that is gone."""
         over = [each for each in lasting if each.key.kind is FindingKind.OVER_MEMORY]
         pods = [(finding, pod) for finding in over if (pod := self._pod_of(finding)) is not None]
-        if not pods or any(pod.metadata.deletion_timestamp for _, pod in pods):
+        ending = {pod.metadata.uid for _, pod in pods if _is_ending(pod)}
+        self._waited = {uid: self._waited.get(uid, 0) + 1 for uid in ending}
+        if any(count <= MAX_WAITED_READINGS for count in self._waited.values()):
             return
-        finding, pod = max(pods, key=lambda each: (each[0].used_mib - each[0].granted_mib, each[0].key))
-        try:
-            await evict(pod)
-        except KubeError as error:
-            log.warning("a pod that has more GPU memory than granted cannot be evicted yet", error=str(error))
+        left = [each for each in pods if each[1].metadata.uid not in ending]
+        for finding, pod in sorted(left, key=lambda each: (each[0].granted_mib - each[0].used_mib, each[0].key)):
+            try:
+                await evict(pod)
+            except TooManyRequestsError as error:
+                log.warning("a pod that has more GPU memory than granted cannot be evicted yet", error=str(error))
+                continue
+            except KubeError as error:
+                log.warning("a pod that has more GPU memory than granted cannot be evicted yet", error=str(error))
+                return
+            message = f"Evicted by Purser: {self._sentence(finding)}"
+            self._recorder.event(ref_of(PODS, pod), AgentReason.OVER_USER_EVICTED, message, type="Warning")
             return
-        message = f"Evicted by Purser: {self._sentence(finding)}"
-        self._recorder.event(ref_of(PODS, pod), AgentReason.OVER_USER_EVICTED, message, type="Warning")
 
-    def _pod_of(self, finding: AuditFinding) -> Pod | None:
+    def _pod_of(self, finding: AuditFinding) -> NodePod | None:
         return self._pods.pods.store.by_uid(finding.key.pod_uid)
 
     def _sentence(self, finding: AuditFinding) -> str:
@@ -134,3 +169,9 @@ class Auditor:
     def _name(self, finding: AuditFinding) -> str:
         gpu = self._gpus().get(finding.key.uuid)
         return f"GPU {finding.key.uuid}" if gpu is None else name_of(gpu)
+
+
+def _is_ending(pod: NodePod) -> bool:
+    """Whether it was asked to go, and has no more time for that than it may have."""
+    meta = pod.metadata
+    return bool(meta.deletion_timestamp) and meta.deletion_grace_period_seconds <= MAX_GRACE_S

@@ -18,6 +18,7 @@ from purser.agent.pod_statuses import by_kubelet_uid
 from purser.agent.podresources import KubeletBooks, KubeletError
 from purser.agent.pods import NodePods
 from purser.agent.settings import AgentSettings, MetricNames
+from purser.core.model import DeviceMode
 from purser.core.monitoring.accounts import GpuAccount, account
 from purser.core.monitoring.hami import METRICS, OLD_METRICS
 from purser.kube.clock import Clock, SystemClock
@@ -77,7 +78,13 @@ class GpuMonitoring:
         self._accounts = {uuid: each for uuid, each in (self._accounts | fresh).items() if uuid in self._sampler.fresh}
         holders = self._fresh_holders()
         if holders is not None:
-            await self._auditor.take(fresh.values(), self._pods.view().grants.values(), holders)
+            await self._auditor.take(fresh.values(), self._pods.view().grants.values(), holders, self._unlimited())
+
+    def _unlimited(self) -> frozenset[str]:
+        """GPUs whose replicas are time slices: their containers are told of no limit, as NVIDIA's plugin has it."""
+        inventory = self._monitor.inventory.value
+        devices = () if inventory is None else inventory.devices
+        return frozenset(device.uuid for device in devices if device.mode is DeviceMode.TIME_SLICING)
 
     def _with_owners(self, samples: Mapping[str, GpuSample]) -> dict[str, GpuAccount]:
         pods = by_kubelet_uid(self._pods.pods.store.values())

@@ -85,12 +85,19 @@ HeldDevices: TypeAlias = Collection[tuple[str, str, str]]
 
 
 def find(
-    accounts: Iterable[GpuAccount], grants: Mapping[str, Grant], held: HeldDevices = ()
+    accounts: Iterable[GpuAccount],
+    grants: Mapping[str, Grant],
+    held: HeldDevices = (),
+    unlimited: Collection[str] = (),
 ) -> dict[FindingKey, AuditFinding]:
     """What is wrong at this moment. ``grants`` are those that count, by pod uid. Whoever holds a device without one is
-    judged elsewhere, and not found here."""
+    judged elsewhere, and not found here. ``unlimited``: uuids of GPUs whose parts are only counted as equal, and limit
+    nobody's memory."""
     found: dict[FindingKey, AuditFinding] = {}
-    granted = {uid: {u: usage.memory_mib for u, usage in pod_usage(grant).items()} for uid, grant in grants.items()}
+    granted = {
+        uid: {u: 0 if u in unlimited else usage.memory_mib for u, usage in pod_usage(grant).items()}
+        for uid, grant in grants.items()
+    }
     for gpu in accounts:
         for its in _by_pod(gpu.containers).values():
             finding = _judged(gpu.uuid, its, granted.get(its[0].owner.pod_uid, {}))

@@ -50,7 +50,7 @@ class Auditor:
     def __init__(self) -> None:
         self.taken: list[Any] = []
 
-    async def take(self, accounts: Any, grants: Any, holders: Any) -> None:
+    async def take(self, accounts: Any, grants: Any, holders: Any, unlimited: Any) -> None:
         self.taken.append(holders)
 
 
