@@ -1,11 +1,11 @@
 """`purser agent`: runs the node's device plugin, checks what a node has for it."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from purser.cli.from_settings import settings_command
-from purser.cli.options import Context, Kubeconfig, LogLevelOption
+from purser.cli.options import Context, Kubeconfig, LogLevelOption, OutputOption
 from purser.cli.output import FAILED, Column, Output, show
 from purser.cli.serving import LogLevel
 
@@ -81,7 +81,7 @@ def run(
 def check(
     *,
     settings: "AgentSettings",
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it.")] = Output.TABLE,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Print what was found on this node."""
     import asyncio

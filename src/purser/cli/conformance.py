@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from purser.cli.options import OutputOption
 from purser.cli.output import FAILED, MISUSED, Column, DocumentFormat, Output, dump, fail, show
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def device_plugin(
     ] = None,
     log: Annotated[Path | None, typer.Option(help="Append the plugin's output to this file.")] = None,
     junit: Annotated[Path | None, typer.Option(help="Write the report as JUnit XML too.")] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it.")] = Output.TABLE,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Run the checks, print the report."""
     import os

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from purser.cli.options import Context, Kubeconfig
+from purser.cli.options import Context, Kubeconfig, OutputOption
 from purser.cli.output import FAILED, MISUSED, Column, Output, fail, show
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-Form = Annotated[Output, typer.Option("--output", "-o", help="How to print it.")]
 
 GPUS_HELP = """Each GPU with what is held of it.
 
@@ -54,7 +52,7 @@ Example: purser get nodes -o yaml
 
 
 @app.command("gpus", help=GPUS_HELP)
-def gpus(kubeconfig: Kubeconfig = None, context: Context = None, output: Form = Output.TABLE) -> None:
+def gpus(kubeconfig: Kubeconfig = None, context: Context = None, output: OutputOption = Output.TABLE) -> None:
     """Print the GPUs of the cluster."""
     fleet = _read(kubeconfig, context)
     rows = [(node, device) for node in fleet for device in node.devices]
@@ -67,7 +65,7 @@ def grants(
     context: Context = None,
     namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace's pods.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Print where records differ; exit with 1 if they do.")] = False,
-    output: Form = Output.TABLE,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Print the grants of the cluster."""
     if check:
@@ -85,7 +83,7 @@ def grants(
 
 
 @app.command("nodes", help=NODES_HELP)
-def nodes(kubeconfig: Kubeconfig = None, context: Context = None, output: Form = Output.TABLE) -> None:
+def nodes(kubeconfig: Kubeconfig = None, context: Context = None, output: OutputOption = Output.TABLE) -> None:
     """Print the nodes of the cluster that have GPUs."""
     fleet = _read(kubeconfig, context)
     show(list(fleet), _node_columns(), output, empty="No node has published GPUs.", document=_node_document)

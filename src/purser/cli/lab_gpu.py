@@ -1,5 +1,7 @@
 """`purser lab gpu`: what the GPUs of a running lab report, and what happens to them."""
 
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,15 +15,19 @@ from purser.cli.lab_node import (
     OneNode,
     change,
     gpu_of,
+    help_of,
     lab_nodes,
     one_of,
     refusals,
 )
+from purser.cli.options import OutputOption
 from purser.cli.output import MISUSED, Column, Output, fail, show
 
 if TYPE_CHECKING:
     from purser.lab.driver.mig import MigState
     from purser.lab.driver.state import GpuState
+
+_help = partial(help_of, "purser lab gpu")
 
 app = typer.Typer(
     name="gpu",
@@ -34,19 +40,16 @@ app.add_typer(lab_process.app, name="process")
 app.add_typer(lab_mig.app, name="mig")
 
 
-def _help(text: str, *examples: str) -> str:
-    shown = "\n\n".join(f"Example: purser lab gpu {example}" for example in examples)
-    return f"{text}\n\n{CODES}\n\n{shown}\n"
-
-
-Form = Annotated[Output, typer.Option("--output", "-o", help="How to print it.")]
-
-
+@dataclass(frozen=True)
 class LabGpuRow:
     """A GPU of the table."""
 
-    def __init__(self, node: str, index: int, gpu: "GpuState", mig: "MigState", xid: int | None) -> None:
-        self.node, self.index, self.gpu, self.mig, self.xid = node, index, gpu, mig, xid
+    node: str
+    index: int
+    gpu: "GpuState"
+    mig: "MigState"
+    xid: int | None
+    """The last one that the driver reported; None: it has reported none."""
 
     @property
     def state(self) -> str:
@@ -102,7 +105,7 @@ COLUMNS = [
 
 
 @app.command("list", help=_help("Each GPU of the lab, as its driver reports it.", "list -o wide"))
-def list_gpus(node: OneNode = None, kubeconfig: LabKubeconfig = None, output: Form = Output.TABLE) -> None:
+def list_gpus(node: OneNode = None, kubeconfig: LabKubeconfig = None, output: OutputOption = Output.TABLE) -> None:
     """Print them."""
     rows = []
     for each in lab_nodes(kubeconfig, node):

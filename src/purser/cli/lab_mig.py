@@ -1,17 +1,26 @@
 """`purser lab gpu mig`: into what the GPUs of a running lab are cut."""
 
-from typing import Annotated, Any, NamedTuple
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 
-from purser.cli.lab_node import CODES, GpuName, LabKubeconfig, NodeName, OneNode, change, gpu_of, lab_nodes, refusals
+from purser.cli.lab_node import (
+    GpuName,
+    LabKubeconfig,
+    NodeName,
+    OneNode,
+    change,
+    gpu_of,
+    help_of,
+    lab_nodes,
+    refusals,
+)
+from purser.cli.options import DocumentOption, OutputOption
 from purser.cli.output import Column, DocumentFormat, Output, dump, show
 
-
-def _help(text: str, *examples: str) -> str:
-    shown = "\n\n".join(f"Example: purser lab gpu mig {example}" for example in examples)
-    return f"{text}\n\n{CODES}\n\n{shown}\n"
-
+_help = partial(help_of, "purser lab gpu mig")
 
 app = typer.Typer(
     name="mig",
@@ -21,7 +30,8 @@ app = typer.Typer(
 )
 
 
-class LabMigRow(NamedTuple):
+@dataclass(frozen=True)
+class LabMigRow:
     """A MIG device."""
 
     node: str
@@ -36,7 +46,7 @@ class LabMigRow(NamedTuple):
 
     def document(self) -> dict[str, Any]:
         """All that is known of it."""
-        return self._asdict()
+        return asdict(self)
 
 
 COLUMNS = [
@@ -55,7 +65,7 @@ COLUMNS = [
 def list_devices(
     node: OneNode = None,
     kubeconfig: LabKubeconfig = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it.")] = Output.TABLE,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Print them."""
     from purser.lab.driver.mig import device_name, mig_uuid, profile_of
@@ -100,7 +110,7 @@ def create(
     start: Annotated[int | None, typer.Option(min=0, help="Its first memory slice; default: the driver's.")] = None,
     slices: Annotated[int | None, typer.Option(min=1, help="Of the compute instance; default: all of them.")] = None,
     kubeconfig: LabKubeconfig = None,
-    output: Annotated[DocumentFormat, typer.Option("--output", "-o", help="How to print it.")] = DocumentFormat.TEXT,
+    output: DocumentOption = DocumentFormat.TEXT,
 ) -> None:
     """Create it."""
     [found] = lab_nodes(kubeconfig, node)

@@ -3,8 +3,9 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import typer
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from purser.lab.processes import GpuProcesses
 
 T = TypeVar("T")
+Word = TypeVar("Word", bound=StrEnum)
 
 LabKubeconfig = Annotated[
     Path | None, typer.Option("--kubeconfig", help="The lab's, as its first screen names it; default: $KUBECONFIG.")
@@ -25,6 +27,13 @@ GpuName = Annotated[str, typer.Argument(metavar="GPU", help="Its index, or its u
 
 CODES = """Exit code: 0 done; 1 there is no such node, GPU or process, or the driver refuses; 2 wrong usage, or no lab's
 kubeconfig."""
+
+
+def help_of(commands: str, text: str, *examples: str) -> str:
+    """Help of one of ``commands``, such as ``purser lab gpu``: what it does, its exit codes, and examples, which are
+    what follows that."""
+    shown = "\n\n".join(f"Example: {commands} {example}" for example in examples)
+    return f"{text}\n\n{CODES}\n\n{shown}\n"
 
 
 class LabNode(NamedTuple):
@@ -81,8 +90,8 @@ def change(
     return given
 
 
-def one_of(words: Any, what: str, text: str) -> Any:
-    """A member of an enum, whose module only some commands import."""
+def one_of(words: type[Word], what: str, text: str) -> Word:
+    """A member of an enum, whose module only some commands import; ends the command where there is none."""
     try:
         return words(text)
     except ValueError:

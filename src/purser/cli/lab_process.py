@@ -1,10 +1,12 @@
 """`purser lab gpu process`: what runs on the GPUs of a running lab."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from purser.cli.lab_node import CODES, GpuName, LabKubeconfig, NodeName, OneNode, gpu_of, lab_nodes, one_of, refusals
+from purser.cli.options import DocumentOption, OutputOption
 from purser.cli.output import MISUSED, Column, DocumentFormat, Output, dump, fail, show
 
 if TYPE_CHECKING:
@@ -34,11 +36,15 @@ Example: purser lab gpu process start a100-40gb-8-0 3 --pid 4711 --memory 1Gi -o
 app = typer.Typer(name="process", help=HELP, no_args_is_help=True, rich_markup_mode=None)
 
 
+@dataclass(frozen=True)
 class LabProcessRow:
     """A process on a GPU."""
 
-    def __init__(self, node: str, index: int, process: "ProcessState", owner: str) -> None:
-        self.node, self.index, self.process, self.owner = node, index, process, owner
+    node: str
+    index: int
+    process: "ProcessState"
+    owner: str
+    """The container that it is in, as namespace/pod/container; empty: none."""
 
     def document(self) -> dict[str, Any]:
         """All that is known of it."""
@@ -68,7 +74,7 @@ COLUMNS = [
 def list_processes(
     node: OneNode = None,
     kubeconfig: LabKubeconfig = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it.")] = Output.TABLE,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Print them."""
     rows = [
@@ -96,7 +102,7 @@ def start(
     cgroup: Annotated[str, typer.Option(help="The host's version: v1 or v2.")] = "v2",
     cgroup_driver: Annotated[str, typer.Option(help="kubelet's: systemd or cgroupfs.")] = "systemd",
     kubeconfig: LabKubeconfig = None,
-    output: Annotated[DocumentFormat, typer.Option("--output", "-o", help="How to print it.")] = DocumentFormat.TEXT,
+    output: DocumentOption = DocumentFormat.TEXT,
 ) -> None:
     """Start it."""
     from purser.lab.processes import CgroupDriver, CgroupVersion, ProcessLoad

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from purser.cli.from_settings import settings_command
-from purser.cli.options import Context, Kubeconfig, LogLevelOption
+from purser.cli.options import Context, DocumentOption, Kubeconfig, LogLevelOption
 from purser.cli.output import FAILED, MISUSED, DocumentFormat, dump, fail
 from purser.cli.serving import LogLevel
 
@@ -85,7 +85,7 @@ def plan(
     context: Context = None,
     *,
     settings: "OperatorSettings",
-    output: Annotated[DocumentFormat, typer.Option("--output", "-o", help="How to print it.")] = DocumentFormat.TEXT,
+    output: DocumentOption = DocumentFormat.TEXT,
 ) -> None:
     """Print what a driver upgrade would do: which nodes when, which pods are evicted, what is skipped and why.
 

@@ -1,12 +1,12 @@
 """`purser report usage`: GPU-hours by namespace."""
 
 import re
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from purser.cli.options import OutputOption
 from purser.cli.output import MISUSED, Column, DocumentFormat, Output, dump, fail, show
 
 if TYPE_CHECKING:
@@ -36,12 +36,11 @@ _UNITS_S = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _MAX_SINCE_S = 366 * 86400
 
 
-class _Sum(StrEnum):
-    """Rows below the namespaces."""
+_NOT_GRANTED, _FOREIGN, _TOTAL = "(not granted)", "(foreign processes)", "(total)"
+"""Rows below the namespaces; no namespace can be called so."""
 
-    NOT_GRANTED = "(not granted)"
-    FOREIGN = "(foreign processes)"
-    TOTAL = "(total)"
+_COVERED_FULLY = 0.99
+"""Part of the time from which on nothing is said of gaps: a scrape may be late, and the last step is not over."""
 
 
 @app.callback()
@@ -59,7 +58,7 @@ def usage(
     selector: Annotated[
         str, typer.Option(help='Matchers of this cluster\'s series, where there are several: cluster="a".')
     ] = "",
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it.")] = Output.TABLE,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Print the report."""
     import asyncio
@@ -96,10 +95,10 @@ def _print(report: "UsageReport", output: Output) -> None:
         dump({**msgspec.to_builtins(report), "not_granted": report.not_granted}, DocumentFormat(output.value))
         return
     rows = list(report.namespaces)
-    used, busy = (sum(getattr(each, name) for each in rows) for name in ("used", "busy"))
-    rows.append(NamespaceUsage(_Sum.NOT_GRANTED, report.not_granted, 0.0, 0.0))
-    rows.append(NamespaceUsage(_Sum.FOREIGN, 0.0, report.foreign, 0.0))
-    rows.append(NamespaceUsage(_Sum.TOTAL, report.total, used + report.foreign, busy))
+    used, busy = sum(each.used for each in rows), sum(each.busy for each in rows)
+    rows.append(NamespaceUsage(_NOT_GRANTED, report.not_granted, 0.0, 0.0))
+    rows.append(NamespaceUsage(_FOREIGN, 0.0, report.foreign, 0.0))
+    rows.append(NamespaceUsage(_TOTAL, report.total, used + report.foreign, busy))
     columns: list[Column[NamespaceUsage]] = [
         Column("NAMESPACE", lambda each: each.namespace),
         Column("GRANTED GPU-HOURS", lambda each: f"{each.granted:.2f}"),
@@ -108,7 +107,7 @@ def _print(report: "UsageReport", output: Output) -> None:
         Column("GRANTED %", lambda each: f"{100 * each.granted / report.total:.1f}" if report.total else "", wide=True),
         Column("USED OF GRANTED %", lambda each: _of(each.used, each.granted), wide=True),
     ]
-    if report.covered_s < 0.99 * report.since_s:
+    if report.covered_s < _COVERED_FULLY * report.since_s:
         covered = f"{100 * report.covered_s / report.since_s:.0f} %"
         print(f"purser: there are metrics of {covered} of that time: hours are those of it", file=sys.stderr)
     show(rows, columns, output, empty="", document=lambda each: {})

@@ -1,9 +1,6 @@
 """`purser version`."""
 
-from typing import Annotated
-
-import typer
-
+from purser.cli.options import DocumentOption
 from purser.cli.output import DocumentFormat, dump
 
 HELP = """Print the version of Purser and of the interpreter that runs it.
@@ -12,9 +9,7 @@ Example: purser version -o json
 """
 
 
-def version(
-    output: Annotated[DocumentFormat, typer.Option("--output", "-o", help="How to print it.")] = DocumentFormat.TEXT,
-) -> None:
+def version(output: DocumentOption = DocumentFormat.TEXT) -> None:
     """Print the version."""
     import platform
 
