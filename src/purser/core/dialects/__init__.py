@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from purser.core.decoding import brief
 from purser.core.device.resources import is_gpu_resource
 from purser.core.dialects import hami, nvidia, volcano
 from purser.core.dialects.dialect import Dialect, Word, asks_for
@@ -176,7 +177,8 @@ def _parse_container(
 ) -> ContainerRequest | None:
     claimants = _claimants(container)
     if words := _mixed(container, claimants):
-        problems.add(f'container "{container.name}" mixes {" and ".join(words)}: ask in the words of one system')
+        mixed = brief(" and ".join(words))
+        problems.add(f'container "{container.name}" mixes {mixed}: ask in the words of one system')
         return None
     if not claimants:
         return None

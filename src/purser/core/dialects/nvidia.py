@@ -7,6 +7,7 @@ parts that are asked for.
 """
 
 from collections.abc import Mapping
+from itertools import chain, islice
 
 import msgspec
 
@@ -23,10 +24,20 @@ WORDS: Mapping[str, Word] = {}
 RECORDS: Mapping[str, str] = {}
 
 
+MAX_NAMED = 16
+"""Resources of devices in a container's limits and requests that are looked at one by one. The API server takes a
+hundred thousand, and whoever names so many asks for a mixture, whatever the amounts are."""
+
+
 def resources(container: ContainerSpec) -> tuple[str, ...]:
-    """The resources of devices that the container asks for, in sense or nonsense, sorted."""
-    named = {*filter(is_gpu_resource, container.limits), *filter(is_gpu_resource, container.requests)}
-    return tuple(sorted(resource for resource in named if asks_for(container, resource)))
+    """The resources of devices that the container asks for, in sense or nonsense, sorted; of more than `MAX_NAMED`
+    some."""
+    found = filter(is_gpu_resource, chain(container.limits, container.requests))
+    named = tuple(islice(found, 2 * MAX_NAMED + 1))
+    several = tuple(sorted(set(named)))
+    if len(several) > MAX_NAMED:
+        return several
+    return tuple(resource for resource in several if asks_for(container, resource))
 
 
 def claims(container: ContainerSpec) -> bool:

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from tests.texts import any_text
 
 from purser.core import dialects
-from purser.core.dialects import DialectError, hami, parse
+from purser.core.dialects import DialectError, hami, nvidia, parse
 from purser.core.model import ContainerKind, DeviceMode, DeviceRequest, GpuPolicy, NodePolicy, ScoreWeights
 from purser.core.names import INIT_RESOURCES_ANNOTATION
 from purser.core.pod.manifest import ContainerSpec, PodManifest
@@ -377,3 +377,13 @@ def test_numa_binding_is_read_as_go_reads_booleans(text, bound):
     parsed = parse(pod(container(gpu=1), numa=text))
     assert parsed is not None
     assert parsed.containers[0].devices.numa_bind is bound
+
+
+def test_a_container_of_thousands_of_names_is_refused_in_a_sentence_and_few_are_looked_at(monkeypatch) -> None:
+    asked = []
+    monkeypatch.setattr(nvidia, "asks_for", lambda _, resource: not asked.append(resource))
+    names = {f"nvidia.com/gpu.{number}": "0" for number in range(3000)} | {"nvidia.com/gpu": "1"}
+    (problem,) = problems_of(ContainerSpec("train", APP, names))
+    assert "mixes nvidia.com/gpu.0 and" in problem
+    assert len(problem) < 400
+    assert not asked
