@@ -14,6 +14,7 @@ from purser.core.health.policy import DISABLE_VARIABLE, ENABLE_VARIABLE, IGNORE_
 from purser.core.model import DeviceMode
 from purser.core.names import DEFAULT_NAMESPACE
 from purser.core.sharing import PLUGIN_VARIABLES, ConfigFallback, MigStrategy, PluginFile, plugin_settings
+from purser.core.sharing.file import PREFIX
 from purser.options import (
     AGENT_METRICS_PORT,
     DRIVER_LIBRARY,
@@ -401,7 +402,7 @@ class AgentSettings:
 
     def plugin_socket(self, resource: str) -> Path:
         """Where this agent's plugin for a resource listens."""
-        return self.device_plugin_dir / f"purser-{resource.replace('/', '-').replace('.com', '')}.sock"
+        return self.device_plugin_dir / f"purser-nvidia-{resource.removeprefix(PREFIX)}.sock"
 
     @property
     def plugin_config(self) -> Path:

@@ -171,3 +171,11 @@ def test_each_card_says_what_holds_shares_of_it(library, mode, word):
 def test_settings_that_cannot_work_are_refused(settings, problem):
     with pytest.raises(ValueError, match=problem):
         AgentSettings(**settings)
+
+
+def test_no_two_resources_share_a_socket_and_each_fits_where_sockets_are():
+    names = ["nvidia.com/gpu", "nvidia.com/gpu.com", "nvidia.com/gpu.shared", "nvidia.com/gpu.com.shared"]
+    longest = f"nvidia.com/gpu.{'x' * 48}"
+    sockets = [str(AgentSettings(node_name="n").plugin_socket(name)) for name in (*names, longest)]
+    assert len(set(sockets)) == len(sockets)
+    assert max(map(len, sockets)) < 108
