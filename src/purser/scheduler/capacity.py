@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from prometheus_client import CollectorRegistry, Gauge
 
+from purser.core.fleet.arrays import WHOLE_MILLI
 from purser.core.fleet.totals import GpuUse, Totals, fewer_namespaces
+from purser.core.kubernetes.quantities import MIB
 from purser.core.model import WHOLE_PERCENT
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.extender import KubeExtender
@@ -26,8 +28,7 @@ _LOOKS_EVERY_S = 2.0
 
 _NODES_AT_ONCE = 16
 _GRANTS_AT_ONCE = 256
-_MIB = 1024 * 1024
-_MILLI = 1000
+"""Between two turns of the event loop."""
 
 
 class CapacityMetrics:
@@ -35,8 +36,11 @@ class CapacityMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def gauge(name: str, about: str, *labels: str) -> Gauge:
-            return Gauge(name, about, labels, registry=registry)
+            made = Gauge(name, about, labels, registry=registry)
+            self._gauges.append(made)
+            return made
 
+        self._gauges: list[Gauge] = []
         self._gpus = gauge("purser_cluster_gpus", "GPUs by state; each is in one.", "model", "state")
         self._memory = gauge("purser_cluster_memory_bytes", "Memory of all GPUs.", "model")
         self._granted_memory = gauge(
@@ -65,7 +69,7 @@ class CapacityMetrics:
 
     def clear(self) -> None:
         """Another replica places pods."""
-        for gauge in vars(self).values():
+        for gauge in self._gauges:
             gauge.clear()
 
     def show(
@@ -78,16 +82,16 @@ class CapacityMetrics:
         """What was counted, in place of what was."""
         self.clear()
         for model, mib in totals.memory_mib.items():
-            self._memory.labels(model).set(mib * _MIB)
+            self._memory.labels(model).set(mib * MIB)
             for state in GpuUse:  # those that there are none of, too: a series that ends is looked up for minutes
                 self._gpus.labels(model, state.value).set(totals.gpus[model, state])
         kept = _largest(totals.granted_memory_mib, pending)
         for (namespace, model), mib in fewer_namespaces(totals.granted_memory_mib, kept).items():
-            self._granted_memory.labels(namespace, model).set(mib * _MIB)
+            self._granted_memory.labels(namespace, model).set(mib * MIB)
         for (namespace, model), percent in fewer_namespaces(totals.granted_cores_percent, kept).items():
             self._granted_cores.labels(namespace, model).set(percent / WHOLE_PERCENT)
         for cause, milli in idle_milli.items():
-            self._idle.labels(cause).set(milli / _MILLI)
+            self._idle.labels(cause).set(milli / WHOLE_MILLI)
         for (namespace, reason), count in fewer_namespaces(pending, kept).items():
             self._pending.labels(namespace, reason).set(count)
         for (namespace, _), count in fewer_namespaces(
