@@ -26,7 +26,7 @@ log = structlog.get_logger("purser.agent")
 NAMED_PIDS = 5
 """Of a GPU's foreign processes those with the most memory."""
 
-MAX_GRACE_S = 300
+MAX_EVICTION_GRACE_S = 300
 """Whoever is evicted has so long to end, whatever his pod says: his neighbours lack the memory meanwhile."""
 
 MAX_WAITED_READINGS = 60
@@ -51,8 +51,8 @@ def evicting(client: Client) -> Evict:
     async def evict(pod: NodePod) -> None:
         meta = pod.metadata
         options: dict[str, Any] = {"preconditions": {"uid": meta.uid}}
-        if pod.spec.termination_grace_period_seconds > MAX_GRACE_S or meta.deletion_timestamp:
-            options["gracePeriodSeconds"] = MAX_GRACE_S
+        if pod.spec.termination_grace_period_seconds > MAX_EVICTION_GRACE_S or meta.deletion_timestamp:
+            options["gracePeriodSeconds"] = MAX_EVICTION_GRACE_S
         body = {
             "apiVersion": f"policy/{await policy_version(client)}",
             "kind": "Eviction",
@@ -174,4 +174,4 @@ class Auditor:
 def _is_ending(pod: NodePod) -> bool:
     """Whether it was asked to go, and has no more time for that than it may have."""
     meta = pod.metadata
-    return bool(meta.deletion_timestamp) and meta.deletion_grace_period_seconds <= MAX_GRACE_S
+    return bool(meta.deletion_timestamp) and meta.deletion_grace_period_seconds <= MAX_EVICTION_GRACE_S

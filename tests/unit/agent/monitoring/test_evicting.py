@@ -6,7 +6,7 @@ from typing import Any
 from tests.unit.agent.builders import A, grant, part
 
 from purser.agent.monitoring import auditing
-from purser.agent.monitoring.auditing import MAX_GRACE_S, Auditor, evicting
+from purser.agent.monitoring.auditing import MAX_EVICTION_GRACE_S, Auditor, evicting
 from purser.agent.pod_statuses import NodePod, NodePodSpec
 from purser.core.kubernetes.quantities import MIB
 from purser.core.monitoring.accounts import ContainerOfPod, ContainerUse, GpuAccount
@@ -61,7 +61,7 @@ async def test_a_disruption_budget_shields_its_own_pods_alone() -> None:
 async def test_a_pod_that_is_about_to_end_is_waited_for_and_not_for_ever(monkeypatch: Any) -> None:
     monkeypatch.setattr(auditing, "MAX_WAITED_READINGS", 5)
     world = World(most=5000, more=4000)
-    world.asked_to_go("most", MAX_GRACE_S)
+    world.asked_to_go("most", MAX_EVICTION_GRACE_S)
     assert await world.readings(LASTING_READINGS - 1 + 5) == []
     assert await world.readings(1) == ["more"]
 
@@ -80,9 +80,9 @@ async def test_a_pod_that_gives_itself_a_year_to_end_is_asked_to_go_by_then() ->
 
     client: Any = SimpleNamespace(create_subresource=create_subresource, version=version)
     evict = evicting(client)
-    for seconds in (30, MAX_GRACE_S, 365 * 86400):
+    for seconds in (30, MAX_EVICTION_GRACE_S, 365 * 86400):
         await evict(NodePod(spec=NodePodSpec(termination_grace_period_seconds=seconds)))
-    assert asked == [None, None, MAX_GRACE_S]
+    assert asked == [None, None, MAX_EVICTION_GRACE_S]
 
 
 async def test_nobody_is_beyond_a_time_slice() -> None:
