@@ -1,10 +1,9 @@
 """Keeps the plugins registered with kubelet, one for each resource: serve, register, watch, and start over when
 anything is lost.
 
-Started over is always the whole: a new socket, a new server, a new registration. The reasons are that kubelet.sock is
-another file (kubelet restarted, and 1.20 wiped its folder), that the plugin's own socket is gone, or that no
-ListAndWatch stream has been open for a while, which kubelet does not repair by itself. A plugin goes when its resource
-has no devices any more.
+A plugin always starts over as a whole, with a new socket, server and registration: when kubelet.sock is another file
+(kubelet restarted, and 1.20 wiped its folder), when the plugin's own socket is gone, or when no ListAndWatch stream has
+been open for a while, which kubelet does not repair by itself. It ends when its resource has no devices any more.
 """
 
 import asyncio
@@ -35,6 +34,9 @@ WITHDRAWAL_PAUSE_S = 0.5
 
 REGISTER_TIMEOUT_S = 15.0
 """kubelets since 1.25 dial the plugin, for up to 10 s, before they answer."""
+
+FAILED = "the agent failed to register with kubelet: see its log"
+NO_STREAM = "registered; kubelet has not opened a ListAndWatch stream"
 
 
 class FileIdentity(msgspec.Struct, frozen=True):
@@ -99,8 +101,9 @@ class PluginRegistrations:
                 devices = await self._devices.differs(devices)
                 wanted = {device.resource for device in devices}
                 for resource in sorted(wanted - self._plugins.keys()):
-                    plugin = PluginRegistration(self._settings, resource, self._make_plugin, self._metrics)
-                    plugin.on_change = self._combine
+                    plugin = PluginRegistration(
+                        self._settings, resource, self._make_plugin, self._metrics, self._combine
+                    )
                     running = tasks.create_task(self._failures.keep_going("registration", plugin.run))
                     self._plugins[resource] = plugin, running
                 # A node that lists nothing at all says so under the names that it had: it will have devices again.
@@ -129,14 +132,21 @@ class PluginRegistrations:
 class PluginRegistration:
     """One plugin's standing with kubelet."""
 
-    def __init__(self, settings: AgentSettings, resource: str, make_plugin: MakePlugin, metrics: AgentMetrics) -> None:
+    def __init__(
+        self,
+        settings: AgentSettings,
+        resource: str,
+        make_plugin: MakePlugin,
+        metrics: AgentMetrics,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``on_change`` is called whenever ``connection`` has changed."""
         self._settings = settings
         self._resource = resource
         self._socket = settings.plugin_socket(resource)
         self._make_plugin = make_plugin
         self._metrics = metrics
-        self.on_change: Callable[[], None] = lambda: None
-        """Told whenever ``connection`` changes."""
+        self._on_change = on_change
         self._backoff = Backoff(settings.retry_initial_s, settings.retry_cap_s)
         self._kubelet: FileIdentity | None = None
         self.connection = Latest(KubeletConnection())
@@ -179,7 +189,7 @@ class PluginRegistration:
 
     def _set(self, connection: KubeletConnection) -> None:
         if self.connection.set(connection):
-            self.on_change()
+            self._on_change()
 
     async def _register(self) -> None:
         """kubelet may call the plugin back before this returns, so it is being served already."""
@@ -245,10 +255,6 @@ class PluginRegistration:
                     await folder.changed()
         except TimeoutError:
             return
-
-
-FAILED = "the agent failed to register with kubelet: see its log"
-NO_STREAM = "registered; kubelet has not opened a ListAndWatch stream"
 
 
 def describe(error: Exception) -> str:

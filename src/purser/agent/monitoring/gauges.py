@@ -93,7 +93,7 @@ def _most_first(use: ContainerUse) -> tuple[int, ContainerOfPod, str]:
 def _ages(ages_s: Mapping[str, float]) -> Metric:
     family = GaugeMetricFamily(
         "purser_device_measurement_age_seconds",
-        "Seconds since a GPU was measured; it is told nothing of one that was not for half a minute.",
+        "Seconds since the GPU was last measured; after half a minute its other measurements are left out.",
         labels=["uuid"],
     )
     for uuid, age_s in sorted(ages_s.items()):

@@ -13,7 +13,7 @@ from purser.agent.monitoring.gauges import Measurements
 from purser.agent.monitoring.holders import DeviceHolders, holders_of
 from purser.agent.monitoring.reading import GpuSample, uses_of
 from purser.agent.monitoring.sampling import Sampler
-from purser.agent.nvml.driver import Telemetry
+from purser.agent.nvml.driver import Gpu, Telemetry
 from purser.agent.pod_statuses import by_kubelet_uid
 from purser.agent.podresources import KubeletBooks, KubeletError
 from purser.agent.pods import NodePods
@@ -137,15 +137,14 @@ class GpuMonitoring:
 
     def _as_dcgm(self, measured: Measurements) -> str:
         gpus = [
-            dcgm.ExposedGpu(gpu, measured.telemetry.get(uuid) or Telemetry(uuid=uuid), self._last_xid(uuid))
+            dcgm.ExposedGpu(gpu, measured.telemetry.get(uuid) or Telemetry(uuid=uuid), self._last_xid(uuid, gpu))
             for uuid, gpu in self._monitor.identified().items()
         ]
         version = self._monitor.info.version or ""
         return dcgm.render(self._settings.node_name, version, gpus, self._fresh_holders() or {})
 
-    def _last_xid(self, uuid: str) -> int | None:
-        watched = self._monitor.identified()[uuid].watches_xids
-        return self._monitor.last_xids.get(uuid, 0 if watched else None)
+    def _last_xid(self, uuid: str, gpu: Gpu) -> int | None:
+        return self._monitor.last_xids.get(uuid, 0 if gpu.watches_xids else None)
 
     def _hami_node(self, measured: Measurements) -> hami.HamiNode:
         inventory = self._monitor.inventory.value

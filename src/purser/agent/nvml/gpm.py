@@ -9,11 +9,10 @@ from typing import Any
 import msgspec
 
 from purser.agent.nvml.calls import DeviceCalls, Nvml, as_is
+from purser.core.kubernetes.quantities import MIB
 
-_MIB = 1024 * 1024.0
 
-
-class Monitored(msgspec.Struct, frozen=True):
+class GpmMetric(msgspec.Struct, frozen=True):
     """One of GPM's metrics and DCGM's field for it."""
 
     name: str
@@ -23,12 +22,12 @@ class Monitored(msgspec.Struct, frozen=True):
     """From GPM's unit, percent or MiB a second, to DCGM's."""
 
 
-MONITORED: tuple[Monitored, ...] = (
-    Monitored("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "NVML_GPM_METRIC_GRAPHICS_UTIL", 0.01),
-    Monitored("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "NVML_GPM_METRIC_ANY_TENSOR_UTIL", 0.01),
-    Monitored("DCGM_FI_PROF_DRAM_ACTIVE", "NVML_GPM_METRIC_DRAM_BW_UTIL", 0.01),
-    Monitored("DCGM_FI_PROF_PCIE_TX_BYTES", "NVML_GPM_METRIC_PCIE_TX_PER_SEC", _MIB),
-    Monitored("DCGM_FI_PROF_PCIE_RX_BYTES", "NVML_GPM_METRIC_PCIE_RX_PER_SEC", _MIB),
+GPM_METRICS: tuple[GpmMetric, ...] = (
+    GpmMetric("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "NVML_GPM_METRIC_GRAPHICS_UTIL", 0.01),
+    GpmMetric("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "NVML_GPM_METRIC_ANY_TENSOR_UTIL", 0.01),
+    GpmMetric("DCGM_FI_PROF_DRAM_ACTIVE", "NVML_GPM_METRIC_DRAM_BW_UTIL", 0.01),
+    GpmMetric("DCGM_FI_PROF_PCIE_TX_BYTES", "NVML_GPM_METRIC_PCIE_TX_PER_SEC", MIB),
+    GpmMetric("DCGM_FI_PROF_PCIE_RX_BYTES", "NVML_GPM_METRIC_PCIE_RX_PER_SEC", MIB),
 )
 
 
@@ -75,14 +74,14 @@ class PerformanceMonitor:
         nvml = self._nvml
         asked = nvml.c_nvmlGpmMetricsGet_t()
         asked.version = nvml.NVML_GPM_METRICS_GET_VERSION
-        asked.numMetrics = len(MONITORED)
+        asked.numMetrics = len(GPM_METRICS)
         asked.sample1, asked.sample2 = before, now
-        for place, each in enumerate(MONITORED):
+        for place, each in enumerate(GPM_METRICS):
             asked.metrics[place].metricId = getattr(nvml, each.metric)
         answer = calls.ask(as_is, "nvmlGpmMetricsGet", asked)
         if answer is None:
             return {}
-        told = zip(MONITORED, answer.metrics, strict=False)
+        told = zip(GPM_METRICS, answer.metrics, strict=False)
         return {
             each.name: metric.value * each.factor
             for each, metric in told

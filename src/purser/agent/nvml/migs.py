@@ -71,8 +71,15 @@ def _profile(name: str, attributes: dict[str, int], total_bytes: int) -> str:
 
 
 _ATTRIBUTES = (
-    *("multiprocessorCount", "sharedCopyEngineCount", "sharedDecoderCount", "sharedEncoderCount"),
-    *("sharedJpegCount", "sharedOfaCount", "gpuInstanceSliceCount", "computeInstanceSliceCount", "memorySizeMB"),
+    "multiprocessorCount",
+    "sharedCopyEngineCount",
+    "sharedDecoderCount",
+    "sharedEncoderCount",
+    "sharedJpegCount",
+    "sharedOfaCount",
+    "gpuInstanceSliceCount",
+    "computeInstanceSliceCount",
+    "memorySizeMB",
 )
 
 

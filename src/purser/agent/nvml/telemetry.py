@@ -27,7 +27,7 @@ FIRST_SAMPLES_US = 1_000_000
 """How far back the first question for processes' utilisation goes."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class SensorCall(msgspec.Struct, frozen=True):
     """One call, and which of DCGM's fields its answer has."""
 
     names: tuple[str, ...]
@@ -53,22 +53,22 @@ def _licensed(features: Any) -> tuple[float, ...]:
     return (float(any(each.featureCode == 1 and each.featureState for each in known)),)
 
 
-ASKED: tuple[Asked, ...] = (
-    Asked(("DCGM_FI_DEV_SM_CLOCK",), "nvmlDeviceGetClockInfo", _one, ("NVML_CLOCK_SM",)),
-    Asked(("DCGM_FI_DEV_MEM_CLOCK",), "nvmlDeviceGetClockInfo", _one, ("NVML_CLOCK_MEM",)),
-    Asked(("DCGM_FI_DEV_GPU_TEMP",), "nvmlDeviceGetTemperature", _one, ("NVML_TEMPERATURE_GPU",)),
-    Asked(("DCGM_FI_DEV_POWER_USAGE",), "nvmlDeviceGetPowerUsage", lambda milliwatts: (int(milliwatts) / 1000,)),
-    Asked(("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",), "nvmlDeviceGetTotalEnergyConsumption", _one),
-    Asked(("DCGM_FI_DEV_PCIE_REPLAY_COUNTER",), "nvmlDeviceGetPcieReplayCounter", _one),
-    Asked(
+SENSOR_CALLS: tuple[SensorCall, ...] = (
+    SensorCall(("DCGM_FI_DEV_SM_CLOCK",), "nvmlDeviceGetClockInfo", _one, ("NVML_CLOCK_SM",)),
+    SensorCall(("DCGM_FI_DEV_MEM_CLOCK",), "nvmlDeviceGetClockInfo", _one, ("NVML_CLOCK_MEM",)),
+    SensorCall(("DCGM_FI_DEV_GPU_TEMP",), "nvmlDeviceGetTemperature", _one, ("NVML_TEMPERATURE_GPU",)),
+    SensorCall(("DCGM_FI_DEV_POWER_USAGE",), "nvmlDeviceGetPowerUsage", lambda milliwatts: (int(milliwatts) / 1000,)),
+    SensorCall(("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",), "nvmlDeviceGetTotalEnergyConsumption", _one),
+    SensorCall(("DCGM_FI_DEV_PCIE_REPLAY_COUNTER",), "nvmlDeviceGetPcieReplayCounter", _one),
+    SensorCall(
         ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_MEM_COPY_UTIL"),
         "nvmlDeviceGetUtilizationRates",
         lambda rates: (float(rates.gpu), float(rates.memory)),
     ),
-    Asked(("DCGM_FI_DEV_ENC_UTIL",), "nvmlDeviceGetEncoderUtilization", _first),
-    Asked(("DCGM_FI_DEV_DEC_UTIL",), "nvmlDeviceGetDecoderUtilization", _first),
-    Asked(("DCGM_FI_DEV_VGPU_LICENSE_STATUS",), "nvmlDeviceGetGridLicensableFeatures_v4", _licensed),
-    Asked(
+    SensorCall(("DCGM_FI_DEV_ENC_UTIL",), "nvmlDeviceGetEncoderUtilization", _first),
+    SensorCall(("DCGM_FI_DEV_DEC_UTIL",), "nvmlDeviceGetDecoderUtilization", _first),
+    SensorCall(("DCGM_FI_DEV_VGPU_LICENSE_STATUS",), "nvmlDeviceGetGridLicensableFeatures_v4", _licensed),
+    SensorCall(
         (
             "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS",
             "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
@@ -117,7 +117,7 @@ class Meter:
 
     def _sensors(self, calls: DeviceCalls) -> dict[str, float]:
         found: dict[str, float] = {}
-        for asked in ASKED:
+        for asked in SENSOR_CALLS:
             constants = [getattr(self._nvml, name) for name in asked.constants]
             values = calls.ask(asked.convert, asked.call, self._handle, *constants)
             found.update(zip(asked.names, values or (), strict=False))

@@ -8,8 +8,8 @@ import pynvml
 import pytest
 
 from purser.agent.nvml import Driver, GpuProcess, Telemetry
-from purser.agent.nvml.gpm import MONITORED, PerformanceMonitor
-from purser.agent.nvml.telemetry import ASKED, Meter
+from purser.agent.nvml.gpm import GPM_METRICS, PerformanceMonitor
+from purser.agent.nvml.telemetry import SENSOR_CALLS, Meter
 from purser.core.kubernetes.quantities import MIB
 from purser.core.monitoring.dcgm import BY_NAME, METRICS, DcgmType
 from purser.lab.driver import DriverKind, SimulatedDriver
@@ -17,7 +17,7 @@ from purser.lab.driver import DriverKind, SimulatedDriver
 Create = Callable[..., SimulatedDriver]
 Open = Callable[[SimulatedDriver], Driver]
 
-UNSUPPORTED = {"DCGM_FI_DEV_VGPU_LICENSE_STATUS", *(each.name for each in MONITORED)}
+UNSUPPORTED = {"DCGM_FI_DEV_VGPU_LICENSE_STATUS", *(each.name for each in GPM_METRICS)}
 """By a simulated GPU: it is no vGPU, and has no performance monitoring."""
 BETWEEN_READINGS = {"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"}
 TOLD_ELSEWHERE = {"DCGM_FI_DEV_XID_ERRORS"}
@@ -212,7 +212,7 @@ def test_how_busy_parts_of_a_gpu_are_is_told_between_two_samples_and_nothing_lea
     assert monitor.read() == {}
     for _ in range(3):
         # The fourth is not supported, the fifth is no number.
-        assert monitor.read() == {each.name: pytest.approx(0.1) for each in MONITORED[:3]}
+        assert monitor.read() == {each.name: pytest.approx(0.1) for each in GPM_METRICS[:3]}
     assert len(samples.alive) == 2
     monitor.close()
     assert not samples.alive
@@ -254,5 +254,5 @@ def test_a_process_in_several_lists_is_one_and_rubbish_is_left_out() -> None:
 
 
 def test_the_table_of_metrics_names_the_calls_that_are_made() -> None:
-    told = {name: asked.call for asked in ASKED for name in asked.names}
+    told = {name: asked.call for asked in SENSOR_CALLS for name in asked.names}
     assert all(BY_NAME[name].call.startswith(call.removesuffix("_v4")) for name, call in told.items())
