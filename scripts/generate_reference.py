@@ -40,8 +40,7 @@ from purser.operator.model import Gauge
 from purser.operator.reasons import OperatorReason
 from purser.scheduler.capacity import MAX_NAMESPACES, CapacityMetrics
 from purser.scheduler.metrics import SchedulerMetrics
-from purser.scheduler.pending import PendingReason
-from purser.scheduler.reasons import SchedulerReason
+from purser.scheduler.reasons import PendingReason, SchedulerReason
 from purser.scheduler.webhook.review import Why
 
 REPOSITORY = Path(__file__).parents[1]

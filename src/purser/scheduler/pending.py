@@ -7,30 +7,13 @@ from contextlib import suppress
 import msgspec
 
 from purser.core.dialects import DialectError
-from purser.core.kubernetes.reasons import ExplainedReason
 from purser.core.model import PodRequest
 from purser.core.pod.phases import phases
 from purser.kube import Informer
 from purser.kube.objects import Pod
 from purser.kube.pods import is_terminal
 from purser.scheduler.cache import ClusterCache
-
-
-class PendingReason(ExplainedReason):
-    """Why a pod waits that no node was refused for."""
-
-    KUBE_SCHEDULER = (
-        "KubeScheduler",
-        "Pod",
-        "Purser has not refused the pod: kube-scheduler's own filters refuse it, or it has just come.",
-        "Read the pod's FailedScheduling.",
-    )
-    INVALID_REQUEST = (
-        "InvalidRequest",
-        "Pod",
-        "What the pod asks for makes no sense.",
-        "Do what the pod's FailedScheduling says.",
-    )
+from purser.scheduler.reasons import PendingReason
 
 
 class PendingPod(msgspec.Struct, frozen=True):

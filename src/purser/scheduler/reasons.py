@@ -1,4 +1,4 @@
-"""Reasons of the scheduler's events."""
+"""Reasons of the scheduler's events, and of pods that wait."""
 
 from purser.core.kubernetes.reasons import ExplainedReason
 
@@ -47,4 +47,21 @@ class SchedulerReason(ExplainedReason):
         "Pod",
         "The pod was granted what another pod already runs with, as can happen when the leader changes.",
         "Create the pod again; pods of controllers are deleted and recreated without you.",
+    )
+
+
+class PendingReason(ExplainedReason):
+    """Why a pod waits that no node was refused for."""
+
+    KUBE_SCHEDULER = (
+        "KubeScheduler",
+        "Pod",
+        "Purser has not refused the pod: kube-scheduler's own filters refuse it, or it has just come.",
+        "Read the pod's FailedScheduling.",
+    )
+    INVALID_REQUEST = (
+        "InvalidRequest",
+        "Pod",
+        "What the pod asks for makes no sense.",
+        "Do what the pod's FailedScheduling says.",
     )

@@ -6,7 +6,7 @@ from purser.core.names import CORDONED_GPUS_ANNOTATION
 from purser.kube.resources import NODES, PODS
 from purser.scheduler import capacity
 from purser.scheduler.capacity import CapacityCounter
-from purser.scheduler.pending import PendingReason
+from purser.scheduler.reasons import PendingReason
 
 
 def series(registry, name):

@@ -49,9 +49,10 @@ from purser.scheduler.extender_api import (
 from purser.scheduler.keys import GrantKeys, SigningKeyError
 from purser.scheduler.leadership_gate import LeadershipGate, NotLeadingError
 from purser.scheduler.metrics import SchedulerMetrics
-from purser.scheduler.pending import PendingPods, PendingReason
+from purser.scheduler.pending import PendingPods
 from purser.scheduler.placement import Feasibility, Reservations, is_of_others, prefers_nodes
 from purser.scheduler.preemption import Preemptor
+from purser.scheduler.reasons import PendingReason
 
 MAX_WHY = 1024
 """Characters of why a node is refused. Pods, and agents of nodes, have their say in it, it stands in the answer once or
