@@ -66,6 +66,12 @@ _POD = ("pod", 'label_values(purser_grant_memory_bytes{namespace=~"$namespace"},
 _GPU_NAME = '* on (node, uuid) group_left (index, model) purser_device_info{node=~"$node"}'
 """Gives a GPU's series its index and model; ``node`` is the PodMonitor's label."""
 
+
+def _by_gpu(metric: str) -> tuple[str, str]:
+    """A query of each GPU's own series, with its legend."""
+    return f'{metric}{{node=~"$node"}} {_GPU_NAME}', "{{node}} {{index}} {{model}}"
+
+
 _HELD = 'namespace=~"$namespace", pod=~"$pod"'
 
 DASHBOARDS = (
@@ -203,7 +209,7 @@ DASHBOARDS = (
             ),
             Panel(
                 "Utilisation",
-                [(f'purser_device_utilisation_ratio{{node=~"$node"}} {_GPU_NAME}', "{{node}} {{index}} {{model}}")],
+                [_by_gpu("purser_device_utilisation_ratio")],
                 "percentunit",
             ),
             Panel(
@@ -215,41 +221,31 @@ DASHBOARDS = (
             ),
             Panel(
                 "Memory granted",
-                [
-                    (
-                        f'purser_device_granted_memory_bytes{{node=~"$node"}} {_GPU_NAME}',
-                        "{{node}} {{index}} {{model}}",
-                    )
-                ],
+                [_by_gpu("purser_device_granted_memory_bytes")],
                 "bytes",
             ),
             Panel(
                 "Compute granted",
-                [(f'purser_device_granted_cores_ratio{{node=~"$node"}} {_GPU_NAME}', "{{node}} {{index}} {{model}}")],
+                [_by_gpu("purser_device_granted_cores_ratio")],
                 "percentunit",
             ),
             Panel(
                 "Slots granted",
-                [(f'purser_device_granted_slots{{node=~"$node"}} {_GPU_NAME}', "{{node}} {{index}} {{model}}")],
+                [_by_gpu("purser_device_granted_slots")],
             ),
             Panel(
                 "Temperature",
-                [(f'purser_device_temperature_celsius{{node=~"$node"}} {_GPU_NAME}', "{{node}} {{index}} {{model}}")],
+                [_by_gpu("purser_device_temperature_celsius")],
                 "celsius",
             ),
             Panel(
                 "Power",
-                [(f'purser_device_power_watts{{node=~"$node"}} {_GPU_NAME}', "{{node}} {{index}} {{model}}")],
+                [_by_gpu("purser_device_power_watts")],
                 "watt",
             ),
             Panel(
                 "Age of the last measurement",
-                [
-                    (
-                        f'purser_device_measurement_age_seconds{{node=~"$node"}} {_GPU_NAME}',
-                        "{{node}} {{index}} {{model}}",
-                    )
-                ],
+                [_by_gpu("purser_device_measurement_age_seconds")],
                 "s",
             ),
             Panel(
@@ -470,11 +466,14 @@ def _placed(panels: Sequence[Panel]) -> Iterator[dict[str, Any]]:
     """In rows, from left to right."""
     x = y = 0
     for number, panel in enumerate(panels, start=1):
-        height = HEIGHT // 2 if panel.kind == "stat" else HEIGHT
         if x + panel.width > COLUMNS:
-            x, y = 0, y + (HEIGHT // 2 if panels[number - 2].kind == "stat" else HEIGHT)
-        yield _panel(number, panel, {"x": x, "y": y, "w": panel.width, "h": height})
+            x, y = 0, y + _height(panels[number - 2])
+        yield _panel(number, panel, {"x": x, "y": y, "w": panel.width, "h": _height(panel)})
         x += panel.width
+
+
+def _height(panel: Panel) -> int:
+    return HEIGHT // 2 if panel.kind == "stat" else HEIGHT
 
 
 def _panel(number: int, panel: Panel, place: dict[str, int]) -> dict[str, Any]:
