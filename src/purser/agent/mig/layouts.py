@@ -6,16 +6,16 @@ from typing import Annotated, Literal
 import msgspec
 
 from purser.agent.mig.hardware import Layout, MigGpu
+from purser.agent.nvml.migs import MAX_MIG_DEVICES
 from purser.core.decoding import UnreadableError, converted
 from purser.yaml_reading import read_yaml
 
 MAX_LAYOUTS_BYTES = 1 << 20
-MAX_DEVICES_OF_A_GPU = 64
 MAX_NAMES = 16
 """So many layouts are named to who asks for one that does not fit: more than any of Purser's own that a GPU has."""
 
 Index = Annotated[int, msgspec.Meta(ge=0)]
-Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_DEVICES_OF_A_GPU)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_MIG_DEVICES)]
 
 
 class LayoutError(ValueError):

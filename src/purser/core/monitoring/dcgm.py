@@ -6,7 +6,6 @@ NVML's GPU performance monitoring (GPM), which has the same figures. Fields that
 are not here.
 """
 
-from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
@@ -245,5 +244,3 @@ METRICS: tuple[DcgmMetric, ...] = (
         limits=_GPM_LIMITS,
     ),
 )
-
-BY_NAME: Mapping[str, DcgmMetric] = {metric.name: metric for metric in METRICS}

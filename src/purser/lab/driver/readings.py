@@ -17,7 +17,7 @@ import pynvml
 
 from purser.agent.nvml.devices import ARCHITECTURES, BRANDS
 from purser.lab.driver.parts import ECC_LOCATIONS, NVLINK_ERRORS, MemoryLocation
-from purser.lab.driver.state import NO_INSTANCE, GpuState, rates_of
+from purser.lab.driver.state import NO_INSTANCE, SAMPLE_US, GpuState, rates_of
 
 ALL_LINKS = NO_INSTANCE
 """As scope of a field: the sum over the links."""
@@ -197,7 +197,7 @@ def _sensors(gpu: GpuState) -> Iterator[_Value]:
     yield "nvmlDeviceGetUtilizationRates", 1, 0, memory
     for call, percent in (("Encoder", encoder), ("Decoder", decoder)):
         yield f"nvmlDeviceGet{call}Utilization", 0, 0, percent
-        yield f"nvmlDeviceGet{call}Utilization", 1, 0, 1_000_000 // 6
+        yield f"nvmlDeviceGet{call}Utilization", 1, 0, SAMPLE_US
     yield "nvmlDeviceGetTemperature", 0, 0, gpu.celsius
     if gpu.model.memory_sensor:
         yield from _field(82, gpu.memory_celsius_now)

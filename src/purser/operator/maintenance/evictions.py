@@ -34,11 +34,8 @@ class DisruptionLedger:
 
     def try_evict(self, workload: NodeWorkload) -> str:
         """Count a pod's eviction; or say why it cannot be now, and count nothing."""
-        if workload.terminating or workload.phase in (
-            "Pending",
-            "Succeeded",
-            "Failed",
-        ):  # the API server asks no budget
+        # The API server asks no budget for these.
+        if workload.terminating or workload.phase in ("Pending", "Succeeded", "Failed"):
             return ""
         concerned = [each for each in self._budgets[workload.namespace] if _covers(each, workload)]
         if len(concerned) > 1:  # the API server refuses these whatever is left

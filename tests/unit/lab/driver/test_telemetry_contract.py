@@ -11,12 +11,13 @@ from purser.agent.nvml import Driver, GpuProcess, Telemetry
 from purser.agent.nvml.gpm import GPM_METRICS, PerformanceMonitor
 from purser.agent.nvml.telemetry import SENSOR_CALLS, Meter
 from purser.core.kubernetes.quantities import MIB
-from purser.core.monitoring.dcgm import BY_NAME, METRICS, DcgmType
+from purser.core.monitoring.dcgm import METRICS, DcgmType
 from purser.lab.driver import DriverKind, SimulatedDriver
 
 Create = Callable[..., SimulatedDriver]
 Open = Callable[[SimulatedDriver], Driver]
 
+METRIC_OF = {metric.name: metric for metric in METRICS}
 UNSUPPORTED = {"DCGM_FI_DEV_VGPU_LICENSE_STATUS", *(each.name for each in GPM_METRICS)}
 """By a simulated GPU: it is no vGPU, and has no performance monitoring."""
 BETWEEN_READINGS = {"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"}
@@ -40,7 +41,7 @@ def test_every_field_is_told_but_those_that_the_gpu_lacks(node: SimulatedDriver,
     first, second = (driver.telemetry(node.uuids[0]).fields for _ in range(2))
     assert fields - first.keys() == UNSUPPORTED | BETWEEN_READINGS
     assert fields - second.keys() == UNSUPPORTED
-    assert first.keys() <= BY_NAME.keys()
+    assert first.keys() <= METRIC_OF.keys()
 
 
 def test_sensors_are_in_dcgms_units(node: SimulatedDriver, driver: Driver) -> None:
@@ -255,4 +256,4 @@ def test_a_process_in_several_lists_is_one_and_rubbish_is_left_out() -> None:
 
 def test_the_table_of_metrics_names_the_calls_that_are_made() -> None:
     told = {name: asked.call for asked in SENSOR_CALLS for name in asked.names}
-    assert all(BY_NAME[name].call.startswith(call.removesuffix("_v4")) for name, call in told.items())
+    assert all(METRIC_OF[name].call.startswith(call.removesuffix("_v4")) for name, call in told.items())
