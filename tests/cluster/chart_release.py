@@ -2,9 +2,10 @@
 
 import json
 import os
+import stat
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +38,7 @@ class Standing(NamedTuple):
 
 
 class Release:
-    """The release `purser` in its namespace, on a cluster that has its images, a driver and CDI's specification."""
+    """The release `purser` in its namespace, on a cluster that has its images and a driver."""
 
     def __init__(self, cluster: RealCluster, archive: Path, folder: Path) -> None:
         self.cluster = cluster
@@ -53,7 +54,7 @@ class Release:
         self.driver_root = folder / "driver"
         libraries = self.driver_root / "usr" / "lib64"
         self.driver = SimulatedDriver.create(libraries, cluster.node_name, PROFILE, kind=DriverKind.LIBRARY)
-        _write_cdi_specification(cluster.containerd.cdi_folder, self.driver.uuids)
+        _make_device_files(self.driver_root / "dev", len(self.driver.uuids))
         self.values = [f"--set=agent.driverRoot={self.driver_root}", f"--set=agent.slots={SLOTS}"]
         self.with_cdi = (
             f"--set=agent.deviceListStrategy={'cdi-cri' if cluster.version >= _CDI_FROM_PLUGINS else 'cdi-annotations'}"
@@ -161,17 +162,8 @@ def gpu_pod(name: str, namespace: str, limits: dict[str, int]) -> dict[str, Any]
     }
 
 
-def _write_cdi_specification(folder: Path, uuids: Sequence[str]) -> None:
-    """As `nvidia-ctk cdi generate` writes it, of what matters here: a device node each, and those of all."""
-
-    def edits(name: str) -> dict[str, Any]:
-        return {"deviceNodes": [{"path": f"/dev/{name}", "hostPath": "/dev/null", "type": "c", "major": 1, "minor": 3}]}
-
-    specification = {
-        "cdiVersion": "0.5.0",
-        "kind": "nvidia.com/gpu",
-        "devices": [{"name": uuid, "containerEdits": edits(f"nvidia{place}")} for place, uuid in enumerate(uuids)],
-        "containerEdits": {**edits("nvidiactl"), "env": ["NVIDIA_VISIBLE_DEVICES=void"]},
-    }
-    folder.mkdir(exist_ok=True)
-    (folder / "nvidia.json").write_text(json.dumps(specification))
+def _make_device_files(folder: Path, gpus: int) -> None:
+    """Of the driver; none of them leads to a GPU."""
+    folder.mkdir()
+    for name in ("nvidiactl", *(f"nvidia{minor}" for minor in range(gpus))):
+        os.mknod(folder / name, stat.S_IFCHR | 0o666, Path("/dev/null").stat().st_rdev)

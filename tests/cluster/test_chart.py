@@ -76,7 +76,7 @@ def test_a_pod_runs_with_its_environment_and_its_devices(
     assert len(places) == cards
     environment = cluster.container_env(PODS, name)
     assert environment.get("CUDA_DEVICE_MEMORY_LIMIT_0") == ("4000m" if MEMORY in limits else None)
-    assert environment["NVIDIA_VISIBLE_DEVICES"] == "void"  # of CDI's specification: nothing is added twice
+    assert environment["NVIDIA_VISIBLE_DEVICES"] == "void"  # of the agent's CDI specification: nothing is added twice
 
 
 def test_every_book_agrees(installed: Release) -> None:

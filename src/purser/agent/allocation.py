@@ -10,6 +10,7 @@ from pathlib import PurePath
 import msgspec
 
 from purser.agent.cdi.names import cdi_name
+from purser.agent.devicefiles import IMEX_CHANNEL
 from purser.core.grant import share_variables
 from purser.core.grant.enforcement import enforcement_of
 from purser.core.model import ContainerGrant, Device, Enforcement, Grant, LibraryHold
@@ -21,7 +22,6 @@ _CDI_ANNOTATION = "purser.dev_gpu"
 """Behind the prefix of annotations that name CDI devices."""
 _CONTROL_DEVICES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 IMEX_CHANNELS = "NVIDIA_IMEX_CHANNELS"
-_IMEX_NODES = "nvidia-caps-imex-channels/channel"
 
 
 class DeviceList(StrEnum):
@@ -217,6 +217,6 @@ def _device_nodes(part: ContainerGrant, node: AllocationFacts) -> tuple[Mount, .
     if node.nodes is None or all(way.is_cdi for way in node.listing.ways):
         return ()
     own = (name for uuid in part.uuids for name in node.nodes.of_device.get(uuid, ()))
-    channels = (f"{_IMEX_NODES}{channel}" for channel in node.listing.imex_channels)
+    channels = (f"{IMEX_CHANNEL}{channel}" for channel in node.listing.imex_channels)
     names = [name for name in (*_CONTROL_DEVICES, *sorted(own), *channels) if name in node.nodes.there]
     return tuple(Mount(f"/dev/{name}", f"{node.nodes.root}/dev/{name}", False) for name in dict.fromkeys(names))

@@ -7,6 +7,7 @@ import msgspec
 
 from purser.agent.files import read_start
 from purser.agent.nvml.library import find_library
+from purser.core.sharing import PluginSettings
 
 MAX_ROOTS_FILE_BYTES = 64 << 10
 
@@ -49,6 +50,15 @@ def find_place(given: Sequence[Path], host_root: Path) -> DriverPlace | None:
         path = f"/{root.relative_to(host_root)}"
         return DriverPlace(on_host=False, root=path, dev_root=path if (root / "dev").is_dir() else "/")
     return None
+
+
+def driver_place(held: PluginSettings, file: Path | None, given: Sequence[Path], host_root: Path) -> DriverPlace:
+    """Where the device plugin's settings say; where they say nothing, which is the host's root, where it is found."""
+    if (held.driver_root, held.dev_root) == ("/", "/"):
+        found = read_place(file) or find_place(given, host_root)
+        if found is not None:
+            return found
+    return DriverPlace(on_host=held.driver_root == "/", root=held.driver_root, dev_root=held.dev_root)
 
 
 def driver_roots(file: Path | None, given: Sequence[Path], host_root: Path) -> tuple[Path, ...]:

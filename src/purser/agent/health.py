@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from purser import __version__
-from purser.agent.inventory import has_library, make_inventory, unreadable
+from purser.agent.inventory import InventoryBasis, has_library, make_inventory, unreadable
 from purser.agent.latest import Latest
 from purser.agent.nvml.driver import (
     DeviceReading,
@@ -87,6 +87,9 @@ class DeviceMonitor:
         """Why the configuration and the GPUs do not go together; empty where they do."""
         self.sharing = SharingConfig()
         """The configuration by which the inventory was made: the last one that goes with the GPUs."""
+        self.basis: Latest[InventoryBasis | None] = Latest(None)
+        """Of the inventory."""
+        self._scans = 0
         self._stopped = False
         self._pending: dict[str, asyncio.Future[DeviceReading]] = {}
         self._scanning: asyncio.Future[tuple[Gpu, ...]] | None = None
@@ -127,6 +130,7 @@ class DeviceMonitor:
 
     async def scan(self, reopen: bool = False) -> None:
         """Enumerate the driver's GPUs, after opening it anew where asked."""
+        self._scans += 1
         async with self._driver_turn:
             if reopen and self._scanning is None:
                 await self._reopen()
@@ -230,11 +234,13 @@ class DeviceMonitor:
         misfit, library = "", has_library(self._settings)
         for each in (config, self.sharing, SharingConfig()):
             try:
-                made = make_inventory(self._settings, each, self.info, self.gpus, self.health, library, __version__)
+                basis = InventoryBasis(each, self.info, self.gpus, self._scans)
+                made = make_inventory(self._settings, basis, self.health, library, __version__)
                 break
             except SharingError as error:
                 misfit = misfit or str(error)
         self.sharing = each
+        self.basis.set(basis)
         if misfit != self.misfit:
             self.misfit = misfit
             if misfit:

@@ -34,11 +34,19 @@ class Advertised(msgspec.Struct, frozen=True):
     resource: str = GPU_RESOURCE
 
 
+class InventoryBasis(msgspec.Struct, frozen=True):
+    """What a node's inventory is made of, but for its GPUs' health."""
+
+    sharing: SharingConfig
+    info: DriverInfo
+    gpus: tuple[Gpu, ...]
+    scan: int = 0
+    """Counts looks at the driver."""
+
+
 def make_inventory(
     settings: AgentSettings,
-    config: SharingConfig,
-    info: DriverInfo,
-    gpus: Iterable[Gpu],
+    basis: InventoryBasis,
     health: Mapping[str, GpuHealth],
     library: bool,
     agent_version: str,
@@ -47,7 +55,8 @@ def make_inventory(
 
     ``library``: see `has_library`. Raises `SharingError` where the configuration and these GPUs do not go together.
     """
-    by_uuid = {gpu.uuid: gpu for gpu in gpus if gpu.uuid}
+    config, info = basis.sharing, basis.info
+    by_uuid = {gpu.uuid: gpu for gpu in basis.gpus if gpu.uuid}
     node_gpus = [gpu.as_node_gpu() for gpu in by_uuid.values()]
     found = advertised(node_gpus, config.file, config.settings.mig_strategy)
     devices = []

@@ -13,7 +13,10 @@ from purser.agent.allocation import AllocationFacts, DeviceNodes
 from purser.agent.amounts import NodeAmounts
 from purser.agent.arbiter import Arbiter
 from purser.agent.book import AgentCheckpointError, Book, read_checkpoint
+from purser.agent.cdi.writing import CdiWriter
+from purser.agent.devicefiles import MIG_MINORS, find_device_files, own_device_files, read_mig_minors
 from purser.agent.disputes import DisputeWatch
+from purser.agent.driver_roots import driver_place
 from purser.agent.features import FeatureLabels
 from purser.agent.health import DeviceMonitor
 from purser.agent.health_events import HealthEvents
@@ -21,7 +24,7 @@ from purser.agent.inventory import Advertised, advertise, devices_by_uuid, on_ho
 from purser.agent.janitor import Janitor
 from purser.agent.kubeletfacts import KubeletFacts
 from purser.agent.latest import Latest
-from purser.agent.listing import MIG_MINORS, find_nodes, listing_of, read_mig_minors
+from purser.agent.listing import listing_of
 from purser.agent.metrics import AgentMetrics, NodeSnapshot
 from purser.agent.monitoring import Auditor, GpuMonitoring, evicting
 from purser.agent.nvml.driver import Driver
@@ -136,7 +139,8 @@ class Agent:
             self._monitor.condition,
         )
         nodes.add_handler(on_add=self._on_node, on_update=lambda _, node: self._on_node(node))
-        self._features = FeatureLabels(settings, client, self._monitor, nodes)
+        self._cdi = CdiWriter(settings, self._monitor.basis)
+        self._features = FeatureLabels(settings, client, self._monitor.basis, nodes)
         resolver = Resolver(kubelet, self._pods, self._book, SystemClock(), settings.resolve_timeout_s)
         self._arbiter = Arbiter(settings, kubelet, self._pods, self._book, resolver, self._node_facts, self._on_changed)
         self._janitor = Janitor(self._pods, self._book, self._arbiter, kubelet, self._advertise)
@@ -163,6 +167,7 @@ class Agent:
                 tasks.create_task(self._publisher.run())
                 tasks.create_task(self._amounts.run())
                 tasks.create_task(self._features.run())
+                tasks.create_task(self._failures.keep_going("CDI specifications", self._cdi.run))
                 tasks.create_task(self._monitoring.run())
                 tasks.create_task(self._failures.keep_going("kubelet's facts", self._facts.run))
                 tasks.create_task(self._disputes.run())
@@ -222,19 +227,22 @@ class Agent:
 
     def _node_facts(self) -> AllocationFacts:
         inventory, held = self._monitor.renewed(), self._monitor.sharing.settings
+        nodes = self._device_nodes()
         return AllocationFacts(
             devices={} if inventory is None else devices_by_uuid(inventory),
             library_dir=str(self._settings.hami_core_dir),
             lock_dir=str(self._settings.hami_lock_dir),
-            listing=listing_of(held, self._monitor.gpus),
-            nodes=self._device_nodes() if held.pass_device_specs else None,
+            listing=listing_of(held, self._monitor.gpus, nodes.there, self._cdi.classes),
+            nodes=nodes if held.pass_device_specs else None,
         )
 
     def _device_nodes(self) -> DeviceNodes:
-        settings = self._settings
-        root = self._monitor.sharing.settings.dev_root
-        dev, minors = on_host(settings, Path(root) / "dev"), on_host(settings, MIG_MINORS)
-        return find_nodes(dev, self._monitor.gpus, read_mig_minors(minors), root)
+        settings, held = self._settings, self._monitor.sharing.settings
+        place = driver_place(held, settings.driver_root_file, settings.driver_roots, settings.host_root)
+        there = find_device_files(on_host(settings, Path(place.dev_root) / "dev"))
+        minors = read_mig_minors(on_host(settings, MIG_MINORS))
+        own = own_device_files(self._monitor.gpus, minors)
+        return DeviceNodes(frozenset(there), own, place.dev_root.rstrip("/"))
 
     def _snapshot(self) -> NodeSnapshot:
         connection = self._registration.connection.value
@@ -255,7 +263,7 @@ class Agent:
 
     def _problems(self) -> tuple[str, ...]:
         published = (self._publisher.problem, self._publisher.untried)
-        found = (self._monitor.trouble, *published, self._registration.connection.value.problem)
+        found = (self._monitor.trouble, *published, self._registration.connection.value.problem, self._cdi.problem)
         return tuple(problem for problem in found if problem)
 
     def _on_node(self, node: Node) -> None:

@@ -102,7 +102,6 @@ class Containerd:
         self._binaries = binaries
         self._folder = folder
         self.socket = folder / "containerd.sock"
-        self.cdi_folder = folder / "cdi"
         config = folder / "config.toml"
         containerd = Path(binaries.path("containerd"))
         text = (_CONFIG_1 if binaries.containerd_major < 2 else _CONFIG_2).replace("{common}", _COMMON)

@@ -24,7 +24,7 @@ FAILED, WARNING, OK, ABSENT = CheckState.FAILED, CheckState.WARNING, CheckState.
 FILES = {
     "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {version}  Tue Jan  1 UTC 2026\n",
     "etc/containerd/conf.d/99-nvidia.toml": 'BinaryName = "/usr/bin/nvidia-container-runtime"\n',
-    "var/run/cdi/nvidia.yaml": "kind: nvidia.com/gpu\ncdiVersion: 0.5.0\ndevices: [{{name: GPU-1}}, {{name: all}}]\n",
+    "run/cdi/gpu.yaml": "{{kind: k8s.device-plugin.nvidia.com/gpu, devices: [{{name: GPU-1}}, {{name: GPU-2}}]}}",
     "usr/local/vgpu/libvgpu.so": "",
     "usr/local/vgpu/ld.so.preload": "/usr/local/vgpu/libvgpu.so\n",
     "usr/bin/nvidia-cuda-mps-control": "",
@@ -125,7 +125,7 @@ REMOVED = [
     ("dev/nvidia2", "device files", FAILED, "missing: /dev/nvidia2"),
     ("etc/containerd/conf.d/99-nvidia.toml", "container toolkit", FAILED, "it is not installed"),
     ("run/containerd/containerd.sock", "container runtime", WARNING, "no socket"),
-    ("var/run/cdi/nvidia.yaml", "CDI", ABSENT, "needs none"),
+    ("run/cdi/gpu.yaml", "CDI", ABSENT, "needs none"),
     ("usr/local/vgpu/libvgpu.so", "HAMi-core", WARNING, "ld.so.preload alone"),
     ("usr/bin/nvidia-cuda-mps-control", "MPS", ABSENT, "without"),
     ("var/lib/kubelet/config.yaml", "kubelet's files", WARNING, "cannot read"),
@@ -146,7 +146,7 @@ async def test_what_is_missing_is_told_and_nothing_else(host):
 WRITTEN = [
     ("proc/driver/nvidia/version", "Kernel Module  1.2.3  Tue", "driver library", FAILED, "the kernel module is 1.2.3"),
     ("proc/driver/nvidia/version", "?", "kernel module", OK, "nvidia"),
-    ("var/run/cdi/other.yaml", "kind: [", "CDI", OK, "2 devices"),
+    ("run/cdi/other.yaml", "kind: [", "CDI", OK, "2 devices"),
     ("etc/cdi/bad.json", "{" * 100_000, "CDI", OK, "2 devices"),
     ("usr/local/vgpu/ld.so.preload", "/else.so", "HAMi-core", WARNING, "does not name libvgpu.so"),
     ("var/lib/kubelet/config.yaml", "kind: Pod", "kubelet's files", WARNING, "kind is 'Pod'"),
@@ -161,11 +161,12 @@ async def test_what_is_wrong_is_told(host):
         assert (found[check].state, says in found[check].found) == (state, True), (name, found[check])
 
 
-async def test_cdi_is_needed_where_devices_are_named_by_it(host):
-    (host.root / "var/run/cdi/nvidia.yaml").unlink()
+async def test_where_cdi_names_devices_the_hook_is_missed_and_the_runtime_of_nvidia_is_not(host):
+    (host.root / "run/cdi/gpu.yaml").unlink()
     (host.root / "etc/containerd/conf.d/99-nvidia.toml").unlink()
     found = await host.check(sharing=SharingSettings(flags=DevicePluginFlags(device_lists="cdi-cri")))
-    assert (found["CDI"].state, found["container toolkit"].state) == (FAILED, WARNING)
+    assert [found[each].state for each in ("CDI", "container toolkit", "CDI hook")] == [ABSENT, WARNING, WARNING]
+    assert "/usr/bin/nvidia-ctk" in found["CDI hook"].found
 
 
 async def test_a_lost_gpu_is_told_and_the_others_are_well(host):

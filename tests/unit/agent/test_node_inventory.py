@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.agent.builders import A, B, device
 
-from purser.agent.inventory import Advertised, advertise, has_library, make_inventory, unreadable
+from purser.agent.inventory import Advertised, InventoryBasis, advertise, has_library, make_inventory, unreadable
 from purser.agent.nvml import DriverInfo, Gpu, MigMode
 from purser.agent.settings import AgentSettings
 from purser.agent.sharing import config_of
@@ -34,7 +34,9 @@ def gpu(index, uuid, **fields):
 
 def inventory(*gpus, health=None, library=False, **settings):
     settings = AgentSettings(node_name="n", **settings)
-    return make_inventory(settings, config_of(settings.sharing), INFO, gpus, health or {}, library, "1.0")
+    return make_inventory(
+        settings, InventoryBasis(config_of(settings.sharing), INFO, tuple(gpus)), health or {}, library, "1.0"
+    )
 
 
 def test_a_driver_report_becomes_an_inventory():

@@ -6,13 +6,14 @@ from pathlib import Path
 import msgspec
 
 from purser.agent.allocation import DeviceList
+from purser.agent.cdi.names import cdi_kind
 from purser.agent.checking.results import CheckResult, CheckState
 from purser.agent.files import read_start
 from purser.agent.inventory import on_host
 from purser.agent.settings import AgentSettings
 from purser.agent.sharing import config_of
 from purser.core.decoding import UnreadableError, converted
-from purser.core.sharing import SharingError
+from purser.core.sharing import PluginSettings, SharingError
 from purser.yaml_reading import read_yaml
 
 _SOCKETS = {
@@ -37,12 +38,12 @@ _CONFIGURATIONS = (
 _NVIDIA_RUNTIME = b"nvidia-container-runtime"
 _TOOLKIT = ("/usr/bin/nvidia-ctk", "/usr/local/nvidia/toolkit/nvidia-ctk", "/usr/local/bin/nvidia-ctk")
 _CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi", "/run/cdi")
-_CDI_KIND = "nvidia.com/gpu"
+_CDI_KIND = cdi_kind("gpu")
 _MAX_FILES = 200
 _MAX_BYTES = 4 << 20
 _INSTALL = "Install NVIDIA's container toolkit, or have the operator do so (spec.toolkit of the ClusterPolicy)."
 _CONFIGURE = "Run nvidia-ctk runtime configure on the node, and restart the container runtime."
-_GENERATE = "Run nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml on the node."
+_GENERATE = "The agent writes its own anew; nvidia-ctk cdi generate those of nvidia.com/gpu."
 
 
 class _CdiDevice(msgspec.Struct, frozen=True):
@@ -55,23 +56,26 @@ class _CdiSpecification(msgspec.Struct, frozen=True):
 
 
 def check_runtime(settings: AgentSettings) -> Iterator[CheckResult]:
-    """A node needs either a runtime that is configured for NVIDIA's, or CDI specifications and a way to name them."""
+    """A node needs either a runtime that is configured for NVIDIA's, or one that knows CDI, and the toolkit's hook."""
     names = sorted(name for name, paths in _SOCKETS.items() if any(_is_socket(settings, path) for path in paths))
     yield _of_sockets(names)
-    uses_cdi = _uses_cdi(settings)
+    held = _held(settings)
+    uses_cdi = any(DeviceList(way).is_cdi for way in held.device_lists)
     configured = [path for path in _files(settings, _CONFIGURATIONS) if _names_runtime(settings, path)]
     toolkit = next((path for path in _TOOLKIT if on_host(settings, Path(path)).exists()), None)
     yield _of_toolkit(toolkit, configured, uses_cdi)
     yield from _of_cdi(settings, uses_cdi)
+    if uses_cdi and not on_host(settings, Path(held.cdi_hook)).exists():
+        said = f"there is no {held.cdi_hook}: containers do not find the driver's libraries"
+        yield CheckResult("CDI hook", CheckState.WARNING, said, f"{_INSTALL} --nvidia-cdi-hook-path says where it is.")
 
 
-def _uses_cdi(settings: AgentSettings) -> bool:
+def _held(settings: AgentSettings) -> PluginSettings:
     """By options and variables: what a file says, the agent tells itself."""
     try:
-        ways = config_of(settings.sharing).settings.device_lists
+        return config_of(settings.sharing).settings
     except SharingError:
-        return False
-    return any(DeviceList(way).is_cdi for way in ways)
+        return PluginSettings()
 
 
 def _of_sockets(names: list[str]) -> CheckResult:
@@ -108,8 +112,7 @@ def _of_cdi(settings: AgentSettings, uses_cdi: bool) -> Iterator[CheckResult]:
             "CDI", CheckState.OK, f"{len(devices)} devices of {_CDI_KIND}: {', '.join(sorted(devices)[:10])}"
         )
     elif uses_cdi:
-        said = f"no specification of {_CDI_KIND} in {' or '.join(_CDI_FOLDERS[:2])}; --device-list-strategy needs one"
-        yield CheckResult("CDI", CheckState.FAILED, said, _GENERATE)
+        yield CheckResult("CDI", CheckState.ABSENT, f"no specification of {_CDI_KIND} yet; the agent writes it")
     else:
         yield CheckResult(
             "CDI", CheckState.ABSENT, f"no specification of {_CDI_KIND}; --device-list-strategy needs none"

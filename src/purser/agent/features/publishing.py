@@ -1,21 +1,17 @@
 """Keeps the labels of a node's GPUs where they are to be found."""
 
 import asyncio
-from typing import Protocol
 
 import msgspec
 import structlog
 
 from purser.agent.features.collecting import collect_facts
 from purser.agent.features.outlets import FeatureFile, NodeFeatureObject, NodeLabels, Outlet
-from purser.agent.inventory import on_host
+from purser.agent.inventory import InventoryBasis, on_host
 from purser.agent.latest import Latest
-from purser.agent.nvml.driver import DriverInfo, Gpu
 from purser.agent.settings import AgentSettings, FeatureOutlet
-from purser.agent.sharing import SharingConfig
 from purser.agent.threads import in_thread
 from purser.core.features import Labels, labels_of, sharing_of
-from purser.core.model import NodeInventory
 from purser.kube.backoff import Backoff
 from purser.kube.client import Client
 from purser.kube.clock import SystemClock
@@ -32,36 +28,18 @@ MAX_LABELS_BACKOFF_S = 300.0
 """Between two tries to publish labels: what refuses them, such as a missing right, seldom goes by itself."""
 
 
-class Scanned(Protocol):
-    """What is known of the node's GPUs."""
-
-    @property
-    def inventory(self) -> Latest[NodeInventory | None]:
-        """Changes whenever GPUs or driver do."""
-        ...
-
-    @property
-    def gpus(self) -> tuple[Gpu, ...]:
-        """As the driver lists them."""
-        ...
-
-    @property
-    def info(self) -> DriverInfo:
-        """The driver."""
-        ...
-
-    @property
-    def sharing(self) -> SharingConfig:
-        """By which they are listed."""
-        ...
-
-
 class FeatureLabels:
     """Publishes what the node's GPUs are, on change only, and again when somebody changed it."""
 
-    def __init__(self, settings: AgentSettings, client: Client, scanned: Scanned, nodes: Informer[Node]) -> None:
+    def __init__(
+        self,
+        settings: AgentSettings,
+        client: Client,
+        basis: Latest[InventoryBasis | None],
+        nodes: Informer[Node],
+    ) -> None:
         self._settings = settings
-        self._scanned = scanned
+        self._basis = basis
         self._failures = client.failures
         self._clock = SystemClock()
         self._backoff = Backoff(initial_s=1.0, cap_s=MAX_LABELS_BACKOFF_S)
@@ -85,18 +63,18 @@ class FeatureLabels:
 
     async def _make_forever(self) -> None:
         """While no driver answers, labels stay as they are: GPUs do not leave with it, as when it is replaced."""
-        inventory = self._scanned.inventory.value
+        basis = self._basis.value
         while True:
-            if inventory is not None and not self._scanned.info.absent:
-                await self._make()
-            inventory = await self._scanned.inventory.differs(inventory)
+            if basis is not None and not basis.info.absent:
+                await self._make(basis)
+            basis = await self._basis.differs(basis)
 
-    async def _make(self) -> None:
-        settings, scanned = self._settings, self._scanned
+    async def _make(self, basis: InventoryBasis) -> None:
+        settings = self._settings
         features = settings.features
         machine_file = None if features.machine_file is None else on_host(settings, features.machine_file)
         timestamp = int(self._clock.now().timestamp()) if features.has_timestamp else None
-        gpus, info, config = scanned.gpus, scanned.info, scanned.sharing
+        gpus, info, config = basis.gpus, basis.info, basis.sharing
         found = await in_thread(
             lambda: collect_facts(gpus, info, settings.sysfs_root, machine_file, timestamp), "purser-features"
         )

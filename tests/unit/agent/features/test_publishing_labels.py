@@ -13,11 +13,11 @@ from tests.unit.agent.conftest import eventually
 
 from purser.agent.features import FeatureLabels, publishing
 from purser.agent.features.outlets import NODE_FEATURES, FeatureFile, NodeLabels
+from purser.agent.inventory import InventoryBasis
 from purser.agent.latest import Latest
 from purser.agent.nvml.driver import DriverInfo, Gpu
 from purser.agent.settings import AgentSettings, FeatureOutlet, FeatureSettings
 from purser.agent.sharing import SharingConfig
-from purser.core.model import NodeInventory
 from purser.core.names import DEFAULT_NAMESPACE
 from purser.kube.backoff import Backoff
 from purser.kube.informer import Informer
@@ -36,14 +36,13 @@ class Node:
 
     def __init__(self, client, folder):
         self.client, self.folder = client, folder
-        self.gpus, self.info = (L4,), DriverInfo(version="550.54.14", cuda_version="12.4")
-        self.inventory, self.sharing = Latest(None), SharingConfig()
-        self._scans = itertools.count()
+        self.info, self._scans = DriverInfo(version="550.54.14", cuda_version="12.4"), itertools.count()
+        self.basis = Latest(None)
         self.scanned(L4)
 
     def scanned(self, *gpus, info=None):
-        self.gpus, self.info = gpus, info or self.info
-        self.inventory.set(NodeInventory(node=NODE, devices=(), agent_version=str(next(self._scans))))
+        self.info = info or self.info
+        self.basis.set(InventoryBasis(SharingConfig(), self.info, gpus, next(self._scans)))
 
     @contextlib.asynccontextmanager
     async def labelled(self, outlet, **features):
@@ -54,7 +53,7 @@ class Node:
             features=FeatureSettings(outlet=outlet, **{"has_timestamp": False, **features}),
         )
         nodes = Informer(self.client, NODES, field_selector=f"metadata.name={NODE}")
-        running = FeatureLabels(settings, self.client, self, nodes)
+        running = FeatureLabels(settings, self.client, self.basis, nodes)
         tasks = [asyncio.create_task(each) for each in (nodes.run(), running.run())]
         try:
             yield running

@@ -1,0 +1,95 @@
+"""The form of a CDI specification, as its schema has it, and the oldest version that knows all of one's fields."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from purser.agent.cdi.names import cdi_kind
+
+_BUT_NVIDIA_RUNTIME = "NVIDIA_VISIBLE_DEVICES=void"
+"""NVIDIA's runtime adds nothing of its own to a container with this variable."""
+
+
+class CdiDeviceNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A device file of a container."""
+
+    path: str
+    host_path: str = ""
+    """Where that is another one (0.5.0)."""
+    major: int = 0
+    minor: int = 0
+    file_mode: int = 0
+    permissions: str = ""
+    """Of the device cgroup."""
+    gid: int = 0
+
+
+class CdiMount(msgspec.Struct, frozen=True, rename="camel"):
+    """A file of the host in a container."""
+
+    host_path: str
+    container_path: str
+    options: tuple[str, ...]
+
+
+class CdiHook(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A program of the host that the runtime runs for a container."""
+
+    hook_name: str
+    path: str
+    args: tuple[str, ...]
+    env: tuple[str, ...] = ()
+
+
+class CdiEdits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a container is given."""
+
+    env: tuple[str, ...] = ()
+    device_nodes: tuple[CdiDeviceNode, ...] = ()
+    mounts: tuple[CdiMount, ...] = ()
+    hooks: tuple[CdiHook, ...] = ()
+    additional_gids: tuple[int, ...] = ()
+    """Groups of its first process (0.7.0)."""
+
+
+class CdiDevice(msgspec.Struct, frozen=True, rename="camel"):
+    """What a container is given for one device."""
+
+    name: str
+    container_edits: CdiEdits
+
+
+class CdiSpecification(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """All devices of a kind."""
+
+    cdi_version: str
+    kind: str
+    devices: tuple[CdiDevice, ...]
+    container_edits: CdiEdits
+    """For any of the devices."""
+
+
+_NOTHING = CdiEdits()
+
+
+def specification_of(of: str, devices: Iterable[CdiDevice], common: CdiEdits = _NOTHING) -> CdiSpecification | None:
+    """Of a class of devices. None: there are none, which no specification can say; so it is with one that gives a
+    container nothing, which is left out."""
+    some = tuple(sorted((each for each in devices if each.container_edits != _NOTHING), key=lambda each: each.name))
+    if not some:
+        return None
+    return CdiSpecification(
+        cdi_version=_oldest_version(some, (common, *(each.container_edits for each in some))),
+        kind=cdi_kind(of),
+        devices=some,
+        container_edits=msgspec.structs.replace(common, env=(*common.env, _BUT_NVIDIA_RUNTIME)),
+    )
+
+
+def _oldest_version(devices: Sequence[CdiDevice], edits: Sequence[CdiEdits]) -> str:
+    """That runtimes must know, out of the fields that came by and by."""
+    if any(each.additional_gids for each in edits):
+        return "0.7.0"
+    if any(each.name[0].isdecimal() for each in devices):
+        return "0.5.0"
+    return "0.5.0" if any(node.host_path for each in edits for node in each.device_nodes) else "0.3.0"

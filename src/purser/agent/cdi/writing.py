@@ -1,0 +1,84 @@
+"""Keeps the node's CDI specifications what the configuration asks for: written for the GPUs and the files that are
+there, anew whenever those change, and removed once nothing names CDI devices any more.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+import structlog
+
+from purser.agent.allocation import DeviceList
+from purser.agent.cdi.finding import CdiFinder
+from purser.agent.cdi.names import CDI_FOLDER, CLASSES, file_name
+from purser.agent.cdi.specification import CdiSpecification
+from purser.agent.files import read_start, replace_file
+from purser.agent.inotify import FolderWatch
+from purser.agent.inventory import InventoryBasis, on_host
+from purser.agent.latest import Latest
+from purser.agent.settings import AgentSettings
+from purser.agent.threads import in_thread
+from purser.kube.racing import until
+
+log = structlog.get_logger("purser.agent")
+
+
+class CdiWriter:
+    """Writes below ``/run/cdi`` of the host, one file per class of devices."""
+
+    def __init__(self, settings: AgentSettings, basis: Latest[InventoryBasis | None]) -> None:
+        self._settings = settings
+        self._basis = basis
+        self._folder = on_host(settings, CDI_FOLDER)
+        self.classes: frozenset[str] = frozenset()
+        """Those of which there is a specification."""
+        self.problem = ""
+        """Why one is not what it should be; empty: nothing is wrong."""
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        basis = None
+        while True:
+            basis = await self._basis.differs(basis)
+            if basis is None:
+                continue
+            if any(DeviceList(each).is_cdi for each in basis.sharing.settings.device_lists):
+                await until(self._follow(basis), self._basis.differs(basis))
+            else:
+                self._keep({})
+
+    async def _follow(self, basis: InventoryBasis) -> None:
+        """Write again whenever device files come or go."""
+        settings = self._settings
+        finder = await in_thread(lambda: CdiFinder(settings, basis), "purser-cdi")
+        for problem in finder.problems():
+            log.warning("containers that are given GPUs by CDI will miss something", problem=problem)
+        with FolderWatch(finder.dev) as watch:
+            while True:
+                self._keep(await in_thread(finder.specifications, "purser-cdi"))
+                await watch.changed()
+
+    def _keep(self, wanted: Mapping[str, CdiSpecification]) -> None:
+        try:
+            for of in CLASSES:
+                self._keep_one(of, wanted.get(of))
+            self.problem = ""
+        except OSError as error:
+            if not self.problem:
+                log.error("cannot write the CDI specifications", folder=str(self._folder), error=str(error))
+            self.problem = f"the CDI specifications cannot be written: {error}"
+
+    def _keep_one(self, of: str, wanted: CdiSpecification | None) -> None:
+        """Raises OSError."""
+        path = self._folder / file_name(of)
+        if wanted is None:
+            self.classes -= {of}
+            if path.exists():
+                path.unlink()
+                log.info("removed a CDI specification", file=path.name)
+            return
+        content = msgspec.json.encode(wanted)
+        if not path.exists() or read_start(path, len(content) + 1) != content:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            replace_file(path, content)
+            log.info("wrote a CDI specification", file=path.name, devices=[each.name for each in wanted.devices])
+        self.classes |= {of}

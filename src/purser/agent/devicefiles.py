@@ -1,0 +1,95 @@
+"""The host's device files of GPUs, in its /dev. All of this blocks."""
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from purser.agent.files import read_start
+from purser.agent.nvml.driver import Gpu
+
+IMEX_CHANNEL = "nvidia-caps-imex-channels/channel"
+"""In /dev; behind it stands the channel's number."""
+
+MIG_MINORS = Path("/proc/driver/nvidia-caps/mig-minors")
+"""On the host: which device file stands for which capability of MIG."""
+
+_MAX_BYTES = 1 << 20
+_PATTERNS = (
+    "nvidia*",
+    "nvidia-caps/*",
+    "nvidia-caps-imex-channels/*",
+    "dri/*",
+    "gdrdrv",
+    "infiniband/uverbs*",
+    "infiniband/rdma_cm",
+)
+
+
+class DeviceFile(msgspec.Struct, frozen=True):
+    """One in /dev."""
+
+    major: int = 0
+    minor: int = 0
+    mode: int = 0o666
+    """Permissions."""
+    gid: int = 0
+    is_character: bool = True
+
+
+def find_device_files(dev: Path) -> dict[str, DeviceFile]:
+    """Those below a folder ``dev`` that may be of a GPU, or for use with one, by name."""
+    return dict(_found(dev))
+
+
+def own_device_files(gpus: Iterable[Gpu], mig_minors: str) -> dict[str, tuple[str, ...]]:
+    """By uuid the names of those that a GPU has for itself, of a MIG device those of its capabilities too.
+    ``mig_minors``: text of `MIG_MINORS`."""
+    caps = mig_capabilities(mig_minors)
+    own: dict[str, tuple[str, ...]] = {}
+    for gpu in gpus:
+        if gpu.minor is None or not gpu.uuid:
+            continue
+        own[gpu.uuid] = (f"nvidia{gpu.minor}",)
+        for mig in gpu.migs:
+            instance = f"gpu{gpu.minor}/gi{mig.gpu_instance}"
+            ways = (f"{instance}/access", f"{instance}/ci{mig.compute_instance}/access")
+            own[mig.uuid] = (f"nvidia{gpu.minor}", *(caps[way] for way in ways if way in caps))
+    return own
+
+
+def mig_capabilities(text: str) -> dict[str, str]:
+    """By capability, such as ``gpu0/gi1/access``, the name of its device file."""
+    lines = (line.split() for line in text.splitlines())
+    return {each[0]: f"nvidia-caps/nvidia-cap{each[1]}" for each in lines if len(each) == 2 and each[1].isdecimal()}
+
+
+def read_mig_minors(path: Path) -> str:
+    """Empty where the driver knows no MIG."""
+    try:
+        return read_start(path, _MAX_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _found(dev: Path) -> Iterator[tuple[str, DeviceFile]]:
+    for pattern in _PATTERNS:
+        for path in dev.glob(pattern):
+            try:
+                found = path.stat()
+            except OSError:  # gone, or a link to nothing
+                continue
+            if not stat.S_ISDIR(found.st_mode):
+                yield str(path.relative_to(dev)), _device_file(found)
+
+
+def _device_file(found: os.stat_result) -> DeviceFile:
+    return DeviceFile(
+        major=os.major(found.st_rdev),
+        minor=os.minor(found.st_rdev),
+        mode=stat.S_IMODE(found.st_mode),
+        gid=found.st_gid,
+        is_character=stat.S_ISCHR(found.st_mode),
+    )
