@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from purser.agent.book import BookedPod
-from purser.agent.monitoring import Measurements, families
+from purser.agent.monitoring import Measurements, by_uuid, families
 from purser.agent.nvml.driver import DeviceReading
 from purser.core.grant.disputes import NodeDisputes
 from purser.core.kubernetes.quantities import MIB
@@ -127,14 +127,6 @@ def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, text, value)
 
 
-def _by_uuid(name: str, text: str, values: Iterable[tuple[str, float | None]]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, text, labels=["uuid"])
-    for uuid, value in values:
-        if value is not None:
-            family.add_metric([uuid], value)
-    return family
-
-
 def _devices(devices: Iterable[Device], degraded: Mapping[str, str]) -> Iterator[Metric]:
     devices = tuple(devices)
     info = GaugeMetricFamily(
@@ -159,24 +151,26 @@ def _devices(devices: Iterable[Device], degraded: Mapping[str, str]) -> Iterator
         reason = degraded.get(device.uuid, "")
         family.add_metric([device.uuid, reason], int(bool(reason)))
     yield family
-    yield _by_uuid(
+    yield by_uuid(
         "purser_device_slots", "How many containers may share a device.", ((d.uuid, d.slots) for d in devices)
     )
-    yield _by_uuid("purser_device_memory_bytes", "Memory of a device.", ((d.uuid, d.memory_mib * MIB) for d in devices))
+    yield by_uuid("purser_device_memory_bytes", "Memory of a device.", ((d.uuid, d.memory_mib * MIB) for d in devices))
 
 
-def _usage(devices: Iterable[Device], usage: dict[str, Usage]) -> Iterator[Metric]:
+def _usage(devices: Iterable[Device], usages: dict[str, Usage]) -> Iterator[Metric]:
     """What pods hold, on the book: zero for devices that nobody holds, and what is held of devices that are gone."""
-    uuids = sorted({device.uuid for device in devices} | usage.keys())
-    held = [(uuid, usage.get(uuid, UNUSED)) for uuid in uuids]
-    yield _by_uuid("purser_device_granted_slots", "Slots that pods hold.", ((u, held.slots) for u, held in held))
-    yield _by_uuid(
-        "purser_device_granted_memory_bytes", "Memory that pods hold.", ((u, held.memory_mib * MIB) for u, held in held)
+    uuids = sorted({device.uuid for device in devices} | usages.keys())
+    held = [(uuid, usages.get(uuid, UNUSED)) for uuid in uuids]
+    yield by_uuid("purser_device_granted_slots", "Slots that pods hold.", ((uuid, usage.slots) for uuid, usage in held))
+    yield by_uuid(
+        "purser_device_granted_memory_bytes",
+        "Memory that pods hold.",
+        ((uuid, usage.memory_mib * MIB) for uuid, usage in held),
     )
-    yield _by_uuid(
+    yield by_uuid(
         "purser_device_granted_cores_ratio",
         "Share of the compute that pods hold.",
-        ((u, held.cores_percent / 100) for u, held in held),
+        ((uuid, usage.cores_percent / 100) for uuid, usage in held),
     )
 
 

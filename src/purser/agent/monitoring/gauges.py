@@ -31,6 +31,14 @@ class Measurements(msgspec.Struct, frozen=True):
     findings: tuple[AuditFinding, ...] = ()
 
 
+def by_uuid(name: str, about: str, values: Iterable[tuple[str, float]]) -> Metric:
+    """A gauge with a series for each device, by its uuid."""
+    family = GaugeMetricFamily(name, about, labels=["uuid"])
+    for uuid, value in values:
+        family.add_metric([uuid], value)
+    return family
+
+
 def families(measured: Measurements) -> Iterator[Metric]:
     """All of them."""
     yield from _of_sensors(measured.telemetry)
@@ -41,17 +49,11 @@ def families(measured: Measurements) -> Iterator[Metric]:
 
 
 def _of_sensors(telemetry: Mapping[str, Telemetry]) -> Iterator[Metric]:
-    family = GaugeMetricFamily("purser_device_memory_used_bytes", "Memory in use.", labels=["uuid"])
-    for uuid, told in sorted(telemetry.items()):
-        if told.memory is not None:
-            family.add_metric([uuid], told.memory.used)
-    yield family
+    gpus = sorted(telemetry.items())
+    used = ((uuid, gpu.memory.used) for uuid, gpu in gpus if gpu.memory is not None)
+    yield by_uuid("purser_device_memory_used_bytes", "Memory in use.", used)
     for name, about, field, factor in _SENSORS:
-        family = GaugeMetricFamily(name, about, labels=["uuid"])
-        for uuid, told in sorted(telemetry.items()):
-            if field in told.fields:
-                family.add_metric([uuid], told.fields[field] * factor)
-        yield family
+        yield by_uuid(name, about, ((uuid, gpu.fields[field] * factor) for uuid, gpu in gpus if field in gpu.fields))
 
 
 def _by_owner(accounts: Mapping[str, GpuAccount]) -> Metric:
@@ -91,14 +93,11 @@ def _most_first(use: ContainerUse) -> tuple[int, ContainerOfPod, str]:
 
 
 def _ages(ages_s: Mapping[str, float]) -> Metric:
-    family = GaugeMetricFamily(
+    return by_uuid(
         "purser_device_measurement_age_seconds",
         "Seconds since the GPU was last measured; after half a minute its other measurements are left out.",
-        labels=["uuid"],
+        sorted(ages_s.items()),
     )
-    for uuid, age_s in sorted(ages_s.items()):
-        family.add_metric([uuid], age_s)
-    return family
 
 
 def _findings(findings: Iterable[AuditFinding]) -> Metric:
