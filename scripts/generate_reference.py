@@ -113,14 +113,14 @@ DETAILS: dict[type[ExplainedReason], tuple[str, Callable[[Any], str]]] = {
 EXPORTERS_HEAD = """\
 # Metrics of other exporters
 
-With `agent.metricsAlsoAs` ([`--metrics-also-as`](options.md#purser-agent)) agents tell the metrics of NVIDIA's DCGM
+With `agent.metricsAlsoAs` ([`--metrics-also-as`](options.md#purser-agent)) agents export the metrics of NVIDIA's DCGM
 exporter (`dcgm`), of HAMi's monitor (`hami`), or by HAMi's older names (`hami-legacy`), so that dashboards and alerts
 that were made for these go on working. They are at the same port as [Purser's own](metrics.md). Off by default: beside
 the exporter itself every GPU is there twice, and sums are doubled. Under the [operator](operator.md), set
 `dcgmExporter.enabled: false`, and `--metrics-also-as=dcgm` in `devicePlugin.args`.
 
-GPUs are measured every ten seconds, and what was measured more than 30 seconds ago is not told. If a GPU or a driver
-does not tell something, that metric of that GPU is missing: there are no zeros and no old values in its place.
+GPUs are measured every ten seconds, and what was measured more than 30 seconds ago is left out. If a GPU or a driver
+does not report something, that metric of that GPU is missing: there are no zeros and no old values in its place.
 
 """
 EXPORTERS_DCGM = """\
@@ -141,7 +141,7 @@ of pods without a grant. Some things differ:
   exporter repeats temperature and power for every instance.
 - `DCGM_FI_PROF_...` exist on Hopper and newer GPUs. For older ones they need DCGM: panels such as "Tensor Core
   Utilization" stay empty there.
-- `hostname`, which follows `Hostname` in dcgm-exporter's next release, is not told yet.
+- `hostname`, which follows `Hostname` in dcgm-exporter's next release, is not exported yet.
 
 """
 EXPORTERS_HAMI = """
@@ -150,11 +150,12 @@ EXPORTERS_HAMI = """
 Names, labels and units are those of HAMi's monitor and, where an agent knows it of its own node, of HAMi's scheduler.
 HAMi's "ratios" are percentages, but for `hami_node_gpu_memory_allocated_ratio`. All have the label `zone="vGPU"`.
 
-- The memory of a container is what the driver lists for its processes. HAMi tells what its library counted, and
-  nothing of a container before its first CUDA call; Purser tells every container that holds a share, 0 before that.
-- HAMi-core's own counts are not told: `hami_vgpu_memory_context_bytes`, `..._module_bytes`, `..._buffer_bytes` and
+- The memory of a container is what the driver lists for its processes. HAMi exports what its library counted, and
+  nothing of a container before its first CUDA call; Purser exports it for every container that holds a
+  share, 0 before that.
+- HAMi-core's own counts are not exported: `hami_vgpu_memory_context_bytes`, `..._module_bytes`, `..._buffer_bytes` and
   `hami_container_last_kernel_elapsed_seconds`.
-- Quotas and `hami_node_gpu_overview` are not told.
+- Quotas and `hami_node_gpu_overview` are not exported.
 
 """
 METRICS_HEAD = """\
