@@ -17,7 +17,7 @@ import msgspec
 from purser.core.decoding import brief
 from purser.core.device.resources import is_gpu_resource
 from purser.core.dialects import hami, nvidia, volcano
-from purser.core.dialects.dialect import Dialect, Word, asks_for
+from purser.core.dialects.dialect import MAX_DEVICES_ASKED, Dialect, Word, asks_for
 from purser.core.dialects.enforcement import held, requires_enforcement
 from purser.core.dialects.errors import DialectError, Problems
 from purser.core.dialects.init_containers import check_init_containers
@@ -95,6 +95,8 @@ def parse(pod: PodManifest) -> PodRequest | None:
     parsed = (_parse_container(container, selectors, required, problems) for container in pod.containers)
     containers = tuple(request for request in parsed if request is not None)
     check_init_containers(containers, problems)
+    if (total := sum(container.devices.count for container in containers)) > MAX_DEVICES_ASKED:
+        problems.add(f"the pod's containers ask for {total} devices together: {MAX_DEVICES_ASKED} are the most")
     request = PodRequest(
         uid=pod.uid,
         namespace=pod.namespace,

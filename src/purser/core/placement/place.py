@@ -210,9 +210,12 @@ class _Pod:
         """By candidate, the position of its device: of one that is divided each free part is a candidate."""
         self._whole = [devices[place] for place in self._at]
         """By candidate, its device."""
-        self._states = tuple(devices[place].as_part(devices[place].parts > 0) for place in self._at)
+        parts = [state.as_part(state.parts > 0) for state in devices]
+        self._states = tuple(parts[place] for place in self._at)
         """The candidates: used by other pods over their whole lives, and by the containers of this pod that run beside
-        the next one."""
+        the next one. Equal parts are one object, and are looked at once."""
+        self._taken: dict[int, DeviceState] = {}
+        """By position of a device that is divided, a part of it that this pod has taken."""
         self._devices = tuple(state.device for state in self._states)
         self._request = request
         self._words = words
@@ -239,8 +242,14 @@ class _Pod:
     def _find(self, container: ContainerRequest, later: list[int] | None) -> _Found:
         """``later``: what stands in the way of the container that comes next and is handed this one's devices."""
         shape = container_shape(container.devices, self._request)
-        shares = [share_of(whole.device, container.devices) for whole in self._whole]
-        own = [self._obstacles(place, share, container.devices, shape) for place, share in enumerate(shares)]
+        judged: dict[int, tuple[DeviceShare, int]] = {}
+        found = []
+        for place, state in enumerate(self._states):
+            if (known := judged.get(id(state))) is None:
+                share = share_of(self._whole[place].device, container.devices)
+                known = judged[id(state)] = share, self._obstacles(place, share, container.devices, shape)
+            found.append(known)
+        shares, own = [share for share, _ in found], [obstacles for _, obstacles in found]
         if later is not None:
             own = [mine or after for mine, after in zip(own, later, strict=True)]
         return _Found(container, shares, own)
@@ -287,7 +296,8 @@ class _Pod:
         for place in positions:
             share, state = share_of(self._devices[place], asked), states[place]
             taken = Usage(1, share.memory_mib, share.cores_percent, exclusive=int(share.is_whole))
-            states[place] = msgspec.structs.replace(state, usage=state.usage + taken)
+            after = msgspec.structs.replace(state, usage=state.usage + taken)
+            states[place] = self._taken.setdefault(self._at[place], after) if self._is_part(place) else after
         self._states = tuple(states)
         self._left = remaining(self._left, demand)
 
@@ -318,10 +328,15 @@ class _Pod:
 
     def _part_key(self, place: int) -> tuple[int, int]:
         """As NVIDIA's device plugin prefers them: its file says which, and no word of the pod's."""
-        whole, at = self._whole[place], self._at[place]
+        whole = self._whole[place]
         if whole.device.packed:
             return -whole.usage.slots, place
-        return whole.usage.slots + self._at[:place].count(at), place
+        return whole.usage.slots + place - self._first_part[self._at[place]], place
+
+    @cached_property
+    def _first_part(self) -> dict[int, int]:
+        """By position of a device, its first candidate."""
+        return {at: place for place, at in reversed(tuple(enumerate(self._at)))}
 
     def _pick(self) -> Pick:
         if GpuPolicy.TOPOLOGY_AWARE not in self._words or any(map(self._is_part, range(len(self._at)))):

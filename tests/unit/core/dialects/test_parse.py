@@ -387,3 +387,9 @@ def test_a_container_of_thousands_of_names_is_refused_in_a_sentence_and_few_are_
     assert "mixes nvidia.com/gpu.0 and" in problem
     assert len(problem) < 400
     assert not asked
+
+
+def test_a_pods_containers_ask_for_no_more_devices_than_one_may() -> None:
+    assert parse(pod(container("a", shared=1000), container("b", shared=24))) is not None
+    (problem,) = problems_of(container("a", shared=1000), container("b", shared=25))
+    assert problem == "the pod's containers ask for 1025 devices together: 1024 are the most"

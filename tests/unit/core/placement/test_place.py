@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tiers import examples
 
-from purser.core.fleet import Fleet, NodeState, node_state
+from purser.core.fleet import Fleet, NodeState, node_state, rule
 from purser.core.ledger import Usage
 from purser.core.model import (
     ContainerKind,
@@ -286,3 +286,13 @@ def test_numa_binding_finds_a_set_whenever_one_exists(
     enough = [sum(1 for numa, memory in found if numa == home and memory <= 500) >= count for home in range(3)]
     verdict = place(state, pod((APP, ask(count, memory=500, numa_bind=True)), policy=policy))
     assert isinstance(verdict, Placement) is any(enough)
+
+
+def test_equal_parts_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, real = [], rule.obstacles
+    monkeypatch.setattr(rule, "obstacles", lambda **facts: looks.append(1) or real(**facts))
+    state = node_state(NodeInventory("n", sliced(100, 100)), {})
+    found = place(state, pod(*[(APP, ALONE)] * 40))
+    assert isinstance(found, Placement)
+    assert sorted(uuid for each in devices_of(found) for uuid in each) == ["d0"] * 20 + ["d1"] * 20
+    assert len(looks) <= 40 * 4, "free and taken, of two devices"
