@@ -4,7 +4,7 @@ from typing import Any
 
 from purser.kube.client import Client
 from purser.kube.objects import ObjectMeta, Slim
-from purser.kube.resources import Resource
+from purser.kube.resources import PODS, Resource
 
 _V1_MINOR = 22  # PodDisruptionBudget v1 came with 1.21, Eviction v1 with 1.22: one rule for both
 
@@ -44,3 +44,22 @@ async def policy_version(client: Client) -> str:
     told = await client.version()
     digits = "".join(letter for letter in told.get("minor", "") if letter.isdigit())
     return "v1" if told.get("major", "1") != "1" or not digits or int(digits) >= _V1_MINOR else "v1beta1"
+
+
+async def evict(
+    client: Client, version: str, namespace: str, name: str, uid: str, *, grace_period_s: int | None = None
+) -> None:
+    """Ask for the eviction of this very pod. ``version``: see `policy_version`; ``grace_period_s`` None: the pod's own.
+
+    Raises `KubeError`, also where a disruption budget refuses it now.
+    """
+    options: dict[str, Any] = {"preconditions": {"uid": uid}}
+    if grace_period_s is not None:
+        options["gracePeriodSeconds"] = grace_period_s
+    body = {
+        "apiVersion": f"policy/{version}",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+        "deleteOptions": options,
+    }
+    await client.create_subresource(PODS, name, "eviction", body, namespace)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from typing import Any
 
 import structlog
 
@@ -18,7 +17,7 @@ from purser.core.monitoring.audit import Audit, AuditFinding, FindingKind, after
 from purser.kube.client import Client
 from purser.kube.errors import KubeError, TooManyRequestsError
 from purser.kube.events import EventRecorder
-from purser.kube.policy_group import policy_version
+from purser.kube.policy_group import evict, policy_version
 from purser.kube.resources import PODS, node_ref, ref_of
 
 log = structlog.get_logger("purser.agent")
@@ -48,20 +47,14 @@ Evict = Callable[[NodePod], Awaitable[None]]
 def evicting(client: Client) -> Evict:
     """Evictions by the API server."""
 
-    async def evict(pod: NodePod) -> None:
+    async def ask(pod: NodePod) -> None:
         meta = pod.metadata
-        options: dict[str, Any] = {"preconditions": {"uid": meta.uid}}
-        if pod.spec.termination_grace_period_seconds > MAX_EVICTION_GRACE_S or meta.deletion_timestamp:
-            options["gracePeriodSeconds"] = MAX_EVICTION_GRACE_S
-        body = {
-            "apiVersion": f"policy/{await policy_version(client)}",
-            "kind": "Eviction",
-            "metadata": {"name": meta.name, "namespace": meta.namespace},
-            "deleteOptions": options,
-        }
-        await client.create_subresource(PODS, meta.name, "eviction", body, meta.namespace)
+        is_too_long = pod.spec.termination_grace_period_seconds > MAX_EVICTION_GRACE_S or meta.deletion_timestamp
+        grace_period_s = MAX_EVICTION_GRACE_S if is_too_long else None
+        version = await policy_version(client)
+        await evict(client, version, meta.namespace, meta.name, meta.uid, grace_period_s=grace_period_s)
 
-    return evict
+    return ask
 
 
 class Auditor:

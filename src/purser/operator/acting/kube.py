@@ -7,6 +7,7 @@ import msgspec
 
 from purser.kube import Client, InvalidError, NotFoundError, Raw, Resource
 from purser.kube.objects import Identified
+from purser.kube.policy_group import evict
 from purser.kube.resources import NODES, PODS
 from purser.operator.manifests import removal
 from purser.operator.model import (
@@ -139,13 +140,7 @@ class KubeWriter:
 
     async def _evict(self, action: Evict) -> None:
         workload = action.workload
-        body = {
-            "apiVersion": f"policy/{self._notes.policy_version}",
-            "kind": "Eviction",
-            "metadata": {"name": workload.name, "namespace": workload.namespace},
-            "deleteOptions": {"preconditions": {"uid": workload.uid}},
-        }
-        await self._client.create_subresource(PODS, workload.name, "eviction", body, workload.namespace)
+        await evict(self._client, self._notes.policy_version, workload.namespace, workload.name, workload.uid)
 
     async def _patch_policy(self, name: str, patch: Mapping[str, Any], subresource: str | None = None) -> None:
         written = await self._client.patch_merge(_POLICIES, name, patch, subresource=subresource)
