@@ -46,7 +46,9 @@ def manifests() -> dict[str, dict[str, Any]]:
             "files/webhooks-validating.yaml": validating_configuration(SETTINGS, TARGET)["webhooks"],
             "files/webhook-nodes.yaml": [nodes_webhook(SETTINGS, TARGET)],
             "files/webhook-nodes-matched.yaml": [nodes_webhook(SETTINGS, TARGET, match_conditions(NAMESPACE))],
-            "files/node-policies.yaml": node_policies(NAMESPACE),
+            "files/node-policies.yaml": node_policies(
+                NAMESPACE, "{{ .Values.agent.taintNodes }}", "{{ .Values.agent.cordonNodes }}"
+            ),
         },
         "purser.core.dialects": {
             "files/managed-resources.yaml": [{"name": resource} for resource in managed_resources()],

@@ -296,6 +296,13 @@ NAMES: dict[str, tuple[Name, ...]] = {
         ),
         (names.HAMI_CORDON_ANNOTATION, "Node", PEOPLE, f"{SCHEDULER}, {AGENT}", "The same in HAMi's words."),
         (names.KUBELET_ANNOTATION, "Node", AGENT, SCHEDULER, "How kubelet is configured and what it has given away."),
+        (
+            names.HEALTH_CORDON_ANNOTATION,
+            "Node",
+            AGENT,
+            AGENT,
+            "The agent cordoned the node because a GPU needs a reboot ([health](health.md#what-purser-may-do)).",
+        ),
         (names.DISPUTES_ANNOTATION, "Node", AGENT, SCHEDULER, "[Disputed GPUs](disputed-gpus.md), if any."),
         (names.NODE_FACTS_ANNOTATION, "Node", "discovery", OPERATOR, "GPUs by PCI id, system and kernel."),
         (names.MIG_WANTED_ANNOTATION, "Node", OPERATOR, "MIG worker", "The MIG layout that the node is to have."),

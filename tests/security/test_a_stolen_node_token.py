@@ -2,18 +2,21 @@
 
 import json
 import re
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pytest
 from cel_expr_python import cel
 
+from purser.core.names import UNHEALTHY_TAINT
 from purser.core.node.writers import (
     NODE_NAME_EXTRA,
     NODE_WRITERS,
     POD_NAME_EXTRA,
     POD_UID_EXTRA,
     NodeWrite,
+    node_writers,
     refusal,
 )
 from purser.operator.manifests.rbac import ACCOUNTS
@@ -98,6 +101,30 @@ def test_every_account_that_may_write_nodes_is_a_writer_with_keys_of_its_own() -
     assert reporting == {name for name, each in WRITERS.items() if each.reports}
 
 
+@pytest.mark.parametrize("allowed", [False, True])
+@pytest.mark.parametrize(
+    ("spec", "by"),
+    [
+        ({"taints": [{"key": "a"}, {"key": UNHEALTHY_TAINT}]}, "taint"),
+        ({"taints": [{"key": UNHEALTHY_TAINT}]}, None),
+        ({"taints": [{"key": "a"}, {"key": "b"}]}, None),
+        ({"taints": [{"key": "a"}], "unschedulable": True}, "cordon"),
+    ],
+)
+def test_agents_taint_and_cordon_for_ill_gpus_where_that_is_allowed(
+    spec: dict[str, Any], by: str | None, allowed: bool
+) -> None:
+    old = {"metadata": {"name": "n1"}, "spec": {"taints": [{"key": "a"}]}}
+    case = replace(CASES[0], new={**old, "spec": spec}, old=old)
+    taint, cordon = (allowed and by == each for each in ("taint", "cordon"))
+    expected = allowed and by is not None
+    policies = node_policies(NAMESPACE, *(str(each).lower() for each in (taint, cordon)))
+    assert admitted_by_policies(request_of(case), policies) is expected
+    webhook = NodeWrites(NAMESPACE, writers=node_writers(agents_taint=taint, agents_cordon=cordon))
+    review = decode_review(json.dumps(review_of(request_of(case))).encode())
+    assert Validation(node_writes=webhook).review(review).allowed is expected
+
+
 def request_of(case: Case, extra: dict[str, list[str]] | None = None) -> dict[str, Any]:
     """What an API server says of the write, with Kubernetes 1.30's word of the node unless told otherwise."""
     if extra is None:
@@ -117,9 +144,9 @@ def review_of(request: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
 
-def admitted_by_policies(request: dict[str, Any]) -> bool:
+def admitted_by_policies(request: dict[str, Any], policies: list[dict[str, Any]] | None = None) -> bool:
     """What the policies make of a request: all that match it have to admit it, an error refuses it."""
-    found = (each for each in node_policies(NAMESPACE) if each["kind"] == "ValidatingAdmissionPolicy")
+    found = (each for each in policies or node_policies(NAMESPACE) if each["kind"] == "ValidatingAdmissionPolicy")
     return all(_admits(each["spec"], request) for each in found)
 
 

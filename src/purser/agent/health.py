@@ -30,7 +30,7 @@ from purser.agent.threads import in_thread
 from purser.agent.xids import XidQueue
 from purser.core.decoding import brief
 from purser.core.health.catalogue import Action, action_of
-from purser.core.health.machine import GpuHealth, after_probe, after_xid
+from purser.core.health.machine import GpuHealth, after_probe, after_reset, after_xid
 from purser.core.health.messages import HealthCondition, HealthNews, condition_of, news_of
 from purser.core.health.signs import DeviceFault, FaultKind, Signs
 from purser.core.health.state import HealthState
@@ -95,6 +95,7 @@ class DeviceMonitor:
         self._scanning: asyncio.Future[tuple[Gpu, ...]] | None = None
         self._driver_turn = asyncio.Lock()
         self._probe_now = asyncio.Event()
+        self._probing = asyncio.Lock()
         self._left_out: dict[int, str] = {}
         """By index: what is in the way of GPUs that the last scan could not identify."""
         self.inventory: Latest[NodeInventory | None] = Latest(None)
@@ -156,10 +157,35 @@ class DeviceMonitor:
 
     async def probe(self) -> None:
         """Read every GPU once."""
-        uuids = [gpu.uuid for gpu in self.gpus if gpu.uuid]
-        readings = await asyncio.gather(*(self._probe(uuid) for uuid in uuids))
-        self.readings = {reading.uuid: reading for reading in readings}
-        self._publish()
+        async with self._probing:
+            uuids = [gpu.uuid for gpu in self.gpus if gpu.uuid]
+            readings = await asyncio.gather(*(self._probe(uuid) for uuid in uuids))
+            self.readings = {reading.uuid: reading for reading in readings}
+            self._publish()
+
+    async def reset(self, uuid: str, action: Callable[[], None]) -> None:
+        """Have a GPU reset by an action that blocks, while this process has no GPU open. No GPU is probed meanwhile.
+
+        Raises `DriverError`, and what the action raises.
+        """
+        async with self._probing, self._driver_turn:
+            await in_thread(lambda: self._driver.while_closed(action), "purser-reset")
+            self.gpus = await self._enumerate()
+            self._set_health(uuid, after_reset(self._health_of(uuid)))
+        self._take_scan()
+        self._probe_now.set()
+
+    @property
+    def judged(self) -> dict[str, GpuHealth] | None:
+        """The health of all GPUs, of those without identity by name; None before each was probed once."""
+        if self.trouble or not self.identified().keys() <= self.readings.keys():
+            return None
+        found = {uuid: self._health_of(uuid) for uuid in self.identified()}
+        return found | dict(self._unidentified())
+
+    def _unidentified(self) -> list[tuple[str, GpuHealth]]:
+        gpus = unreadable(self.gpus)
+        return [(f"GPU {gpu.index}", self._after_probe(GpuHealth(), Signs(fault=gpu.fault))) for gpu in gpus]
 
     async def _probe(self, uuid: str) -> DeviceReading:
         """Judged at once: how long a GPU answers well is not for one that hangs to say."""
@@ -223,11 +249,7 @@ class DeviceMonitor:
             return
         self.inventory.set(self._inventory_by(config))
         known = [(name_of(gpu), self._health_of(uuid)) for uuid, gpu in self.identified().items()]
-        unknown = [
-            (f"GPU {gpu.index}", self._after_probe(GpuHealth(), Signs(fault=gpu.fault)))
-            for gpu in unreadable(self.gpus)
-        ]
-        self.condition.set(condition_of(known + unknown))
+        self.condition.set(condition_of(known + self._unidentified()))
 
     def _inventory_by(self, config: SharingConfig) -> NodeInventory:
         """By this configuration, or if the GPUs do not go with it by the one before, or by none."""

@@ -20,6 +20,27 @@ class AgentReason(ExplainedReason):
         "Do what the message says when no pod needs the GPU.",
     )
     GPU_RECOVERED = "GpuRecovered", "Node", "A GPU that had failed or was degraded is healthy again."
+    GPU_NODE_TAINTED = (
+        "GpuNodeTainted",
+        "Node",
+        "The agent tainted its node because a GPU takes no pods (option taint-nodes).",
+        "Do what GpuUnhealthy says. The taint goes when all GPUs take pods.",
+    )
+    GPU_NODE_CORDONED = (
+        "GpuNodeCordoned",
+        "Node",
+        "The agent cordoned its node because a GPU needs a reboot (option cordon-nodes).",
+        "Restart the node. The cordon goes when no GPU needs a reboot any more.",
+    )
+    GPU_NODE_RELEASED = "GpuNodeReleased", "Node", "The agent took away the taint or cordon that it had set for GPUs."
+    GPU_RESET = "GpuReset", "Node", "The agent reset a GPU that needed it (option reset-gpus)."
+    GPU_RESET_FAILED = (
+        "GpuResetFailed",
+        "Node",
+        "A GPU that needs a reset could not be reset; the message has nvidia-smi's words. It is tried again after 5 "
+        "minutes.",
+        "End what else has the GPU open, such as an exporter, or restart the node.",
+    )
     GPU_PROGRAM_ERROR = (
         "GpuProgramError",
         "Pod",

@@ -35,6 +35,7 @@ from purser.agent.publisher import Publisher
 from purser.agent.reasons import AgentReason
 from purser.agent.refusals import AllocationRefused
 from purser.agent.registration import PluginRegistrations
+from purser.agent.remedies import RemedyWorker
 from purser.agent.resolver import Resolver
 from purser.agent.settings import AgentSettings
 from purser.agent.sharing import SharingConfigWatch
@@ -154,6 +155,9 @@ class Agent:
         self._monitoring = GpuMonitoring(
             settings, self._monitor, self._pods, self._book, kubelet, auditor, client.failures
         )
+        self._remedies = RemedyWorker(
+            settings, client, nodes, self._monitor, self._pods, self._book, kubelet, recorder, client.failures
+        )
         self._metrics.watch(self._snapshot)
 
     async def run(self, reload: asyncio.Event, on_port: Callable[[int], None]) -> None:
@@ -169,6 +173,7 @@ class Agent:
                 tasks.create_task(self._features.run())
                 tasks.create_task(self._failures.keep_going("CDI specifications", self._cdi.run))
                 tasks.create_task(self._monitoring.run())
+                tasks.create_task(self._remedies.run())
                 tasks.create_task(self._failures.keep_going("kubelet's facts", self._facts.run))
                 tasks.create_task(self._disputes.run())
                 tasks.create_task(self._failures.keep_going("disputes", self._tell_of_disputes))

@@ -333,6 +333,27 @@ class AgentSettings:
         ),
     ] = False
 
+    taint_nodes: Annotated[
+        bool,
+        Option(
+            "Taint the node with purser.dev/gpu-unhealthy:NoSchedule while any of its GPUs takes no pods.",
+            value="agent.taintNodes",
+        ),
+    ] = False
+
+    cordon_nodes: Annotated[
+        bool,
+        Option("Cordon the node while a GPU needs its reboot.", value="agent.cordonNodes"),
+    ] = False
+
+    reset_gpus: Annotated[
+        bool,
+        Option(
+            "Reset GPUs that need it, once no pod and no process is on them and where they have no MIG devices.",
+            value="agent.resetGpus",
+        ),
+    ] = False
+
     xid_policy: Annotated[
         XidPolicy,
         Variables(

@@ -28,6 +28,12 @@ HEALTH_CONDITION = "PurserGpuUnhealthy"
 """Type of the Node condition that says what is wrong with GPUs, in the node's status only while anything is: True while
 any of them takes no pods, False while some are degraded."""
 
+UNHEALTHY_TAINT = "purser.dev/gpu-unhealthy"
+"""Key of the taint that an agent sets on its node while a GPU takes no pods, where it is allowed to."""
+
+HEALTH_CORDON_ANNOTATION = "purser.dev/cordoned-for-gpu"
+"""On a node that its agent cordoned because a GPU needs a reboot: a cordon without it is somebody else's."""
+
 AGENT_CONDITIONS = (DISPUTED_CONDITION, HEALTH_CONDITION)
 """Those that an agent writes on its node."""
 

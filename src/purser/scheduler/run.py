@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from purser.connections import Limits
+from purser.core.node.writers import node_writers
 from purser.core.placement.warmup import warm_up
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
@@ -214,10 +215,12 @@ async def _answer(
 
 
 def _webhooks(settings: SchedulerSettings, cache: ClusterCache, user: str) -> tuple[Mutation, Validation]:
-    trusted = (settings.namespace, *(settings.webhook or WebhookSettings()).device_namespaces)
+    webhook = settings.webhook or WebhookSettings()
+    trusted = (settings.namespace, *webhook.device_namespaces)
     devices = DeviceRules(trusted, cache.enforcements, cache.enforcement_of_namespace)
     adopted = settings.adopted_scheduler_names
-    node_writes = NodeWrites(settings.namespace, cache.node_of_pod)
+    writers = node_writers(agents_taint=webhook.agents_taint, agents_cordon=webhook.agents_cordon)
+    node_writes = NodeWrites(settings.namespace, cache.node_of_pod, writers)
     return (
         Mutation(settings.scheduler_name, cache, devices, adopted),
         Validation(settings.scheduler_name, lambda: user, node_writes, devices, adopted),

@@ -159,6 +159,10 @@ class WebhookSettings:
         Option("User whose Bindings may carry grants; default: ask the API server.", name="webhook-scheduler-user"),
     ] = ""
     """Empty: asked of the API server, where it knows (Kubernetes 1.28)."""
+    agents_taint: Annotated[
+        bool, Option("Agents may taint their nodes for ill GPUs; before Kubernetes 1.30 the webhook decides.")
+    ] = False
+    agents_cordon: Annotated[bool, Option("The same of cordons.")] = False
     device_namespaces: Annotated[
         tuple[str, ...],
         Option(

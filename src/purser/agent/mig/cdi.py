@@ -5,24 +5,17 @@ Nothing is done where the toolkit uses no CDI: then there is no such specificati
 """
 
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from purser.agent.driver_roots import DriverPlace
 from purser.agent.mig.hardware import HardwareError
-from purser.agent.nvml.library import find_library
+from purser.agent.nvidia_smi import CHROOT, smi_command
 
 SPEC = Path("run/cdi/management.nvidia.com-gpu.yaml")
 """Below the host's root; the toolkit says /var/run, which is a link that only the host itself can follow."""
 NVIDIA_CTK_TIMEOUT_S = 120.0
-CHROOT = (
-    *(sys.executable, "-I", "-S", "-c"),
-    "import os, sys; os.chroot(sys.argv[1]); os.chdir('/'); os.execvp(sys.argv[2], sys.argv[2:])",
-)
-"""What `chroot ROOT PROGRAM...` does: the image has no program of that name. Needs CAP_SYS_CHROOT."""
 _DISTRIBUTIONS = Path("/usr/bin")
-_SMI = ("usr/bin/nvidia-smi", "bin/nvidia-smi", "usr/sbin/nvidia-smi", "sbin/nvidia-smi")
 
 
 def renew_management_spec(host_root: Path, place: DriverPlace | None, toolkit_dir: Path) -> None:
@@ -49,7 +42,7 @@ def _commands(host_root: Path, place: DriverPlace, toolkit: Path) -> Iterator[li
     driver's control devices."""
     host = [str(host_root)]
     ctk = [*host, str(toolkit / "nvidia-ctk")]
-    yield _smi(host_root, place)
+    yield smi_command(host_root, place)
     yield [*ctk, "system", "create-device-nodes", "--control-devices", f"--dev-root={place.dev_root}"]
     yield [
         *ctk,
@@ -63,17 +56,6 @@ def _commands(host_root: Path, place: DriverPlace, toolkit: Path) -> Iterator[li
         f"--nvidia-cdi-hook-path={toolkit / 'nvidia-cdi-hook'}",
         f"--output=/{SPEC}",
     ]
-
-
-def _smi(host_root: Path, place: DriverPlace) -> list[str]:
-    """In the driver's root where that is a whole one; a folder with nothing but the driver is used from the host's."""
-    root = host_root / place.root.lstrip("/")
-    if place.root == place.dev_root:
-        return [str(root), "nvidia-smi"]
-    found = next((each for each in _SMI if (root / each).exists()), _SMI[0])
-    library = find_library((root,)) or ""
-    preload = f"LD_PRELOAD=/{Path(library).relative_to(host_root)}" if library else "LD_PRELOAD="
-    return [str(host_root), "env", preload, str(Path(place.root) / found)]
 
 
 def _run(command: Sequence[str]) -> None:

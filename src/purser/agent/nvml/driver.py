@@ -3,7 +3,7 @@
 ``None`` in an optional field means that this driver or this GPU does not tell; it never means zero.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -194,6 +194,14 @@ class Driver(Protocol):
 
         Raises:
             DriverError: the driver does not come up, or a reading under way does not end.
+        """
+        ...
+
+    def while_closed(self, action: Callable[[], None]) -> None:
+        """Carry out what no process may have a GPU open for, this one included, and start the binding anew.
+
+        Raises:
+            DriverError: a reading under way does not end, or the driver does not come up again.
         """
         ...
 

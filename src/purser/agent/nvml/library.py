@@ -2,7 +2,7 @@
 
 import ctypes
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -143,12 +143,20 @@ class LibraryDriver:
 
     def reopen(self) -> tuple[Gpu, ...]:
         """See `Driver.reopen`."""
+        self.while_closed(lambda: None)
+        return self._gpus
+
+    def while_closed(self, action: Callable[[], None]) -> None:
+        """See `Driver.while_closed`."""
         with self._events_lock, self._lock:
             self._check_open()
             with self._no_reading():
                 self._stop()
-                self._start()
-                return self.scan()
+                try:
+                    action()
+                finally:
+                    self._start()
+                    self.scan()
 
     def close(self) -> None:
         """See `Driver.close`."""

@@ -1,6 +1,7 @@
 """The driver of a node without one."""
 
 import threading
+from collections.abc import Callable
 
 from purser.agent.nvml.driver import DeviceReading, DriverInfo, Gpu, Telemetry, XidEvent
 from purser.core.health.signs import DeviceFault, FaultKind
@@ -37,6 +38,10 @@ class NullDriver:
     def reopen(self) -> tuple[Gpu, ...]:
         """Nothing: call `open_driver` again to look for a driver that was installed since."""
         return ()
+
+    def while_closed(self, action: Callable[[], None]) -> None:
+        """Nothing is open."""
+        action()
 
     def close(self) -> None:
         """End a running `wait_event`."""

@@ -155,6 +155,13 @@ def after_probe(health: GpuHealth, signs: Signs, policy: XidPolicy, now: float, 
     return GpuHealth((*causes, *shown.values()), seen)
 
 
+def after_reset(health: GpuHealth) -> GpuHealth:
+    """The health once the GPU was reset: what only a reset ends may end when probes show nothing more of it."""
+    return msgspec.structs.replace(
+        health, causes=tuple(msgspec.structs.replace(cause, reset_seen=True) for cause in health.causes)
+    )
+
+
 def _with(health: GpuHealth, cause: HealthCause) -> GpuHealth:
     """The same with this cause in place of that of its sign."""
     causes = tuple(cause if each.sign is cause.sign else each for each in health.causes)

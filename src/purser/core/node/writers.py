@@ -13,10 +13,12 @@ import msgspec
 from purser.core.names import (
     AGENT_CONDITIONS,
     DISPUTES_ANNOTATION,
+    HEALTH_CORDON_ANNOTATION,
     INVENTORY_ANNOTATION,
     KUBELET_ANNOTATION,
     MIG_RESULT_ANNOTATION,
     NODE_FACTS_ANNOTATION,
+    UNHEALTHY_TAINT,
 )
 from purser.core.node.amounts import AMOUNTS
 
@@ -46,6 +48,8 @@ class NodeWriter(msgspec.Struct, frozen=True, kw_only=True):
     """Of its node's status: of these types."""
     amounts: tuple[str, ...] = ()
     """Of its node's status: how much there is of these, in `AMOUNT_FIELDS`."""
+    taints: tuple[str, ...] = ()
+    """Of its node: taints with these keys."""
     cordons: bool = False
     """Whether it may set its node's ``spec.unschedulable``."""
     reports: bool = False
@@ -55,7 +59,7 @@ class NodeWriter(msgspec.Struct, frozen=True, kw_only=True):
 NODE_WRITERS = (
     NodeWriter(
         account="purser-agent",
-        annotations=(INVENTORY_ANNOTATION, KUBELET_ANNOTATION, DISPUTES_ANNOTATION),
+        annotations=(INVENTORY_ANNOTATION, KUBELET_ANNOTATION, DISPUTES_ANNOTATION, HEALTH_CORDON_ANNOTATION),
         conditions=AGENT_CONDITIONS,
         amounts=AMOUNTS,
         reports=True,
@@ -66,6 +70,13 @@ NODE_WRITERS = (
     NodeWriter(account="purser-driver", label_prefixes=("nvidia.com/gpu.deploy.",), cordons=True),
 )
 """All of them: a test holds them to the accounts that RBAC lets write nodes."""
+
+
+def node_writers(*, agents_taint: bool = False, agents_cordon: bool = False) -> tuple[NodeWriter, ...]:
+    """The same where agents may taint or cordon their nodes for ill GPUs."""
+    agent, *others = NODE_WRITERS
+    taints = (UNHEALTHY_TAINT,) if agents_taint else ()
+    return msgspec.structs.replace(agent, taints=taints, cordons=agents_cordon), *others
 
 
 class NodeWrite(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +123,8 @@ def _of_node(write: NodeWrite) -> Iterator[str]:
         if (new.get(key) or []) != (old.get(key) or []):
             yield f"metadata.{key} is not its to write"
     for key in _changed(_part(write.new, "spec"), _part(write.old, "spec")):
+        if key == "taints" and _other_taints(may, write.new) == _other_taints(may, write.old):
+            continue
         if not (may.cordons and key == "unschedulable"):
             yield f"spec.{key} is not its to write"
     yield from _of_status(may, _part(write.new, "status"), _part(write.old, "status"))
@@ -131,6 +144,10 @@ def _of_status(may: NodeWriter, new: Json, old: Json) -> Iterator[str]:
 
 def _others(may: NodeWriter, status: Json) -> list[Any]:
     return [each for each in status.get("conditions") or [] if each.get("type") not in may.conditions]
+
+
+def _other_taints(may: NodeWriter, node: Json) -> list[Any]:
+    return [each for each in _part(node, "spec").get("taints") or [] if each.get("key") not in may.taints]
 
 
 def _of_event(write: NodeWrite) -> Iterator[str]:

@@ -13,10 +13,12 @@ from purser.core.names import (
     GRANT_ANNOTATION,
     GRANT_KEY_CONFIGMAP,
     GRANT_KEY_SECRET,
+    HEALTH_CORDON_ANNOTATION,
     INVENTORY_ANNOTATION,
     KUBE_SCHEDULER_LEASE,
     KUBELET_ANNOTATION,
     TLS_SECRET,
+    UNHEALTHY_TAINT,
 )
 from purser.core.node.amounts import AMOUNTS
 from purser.kube import Client, KubeError, NotFoundError
@@ -46,7 +48,10 @@ async def nodes_to_strip(client: Client, namespace: str) -> list[Node]:
 
 def written_by_agents(node: Node) -> list[str]:
     """Their annotations of a node, and that of `purser cordon gpu`, which means nothing without them."""
-    ours = (INVENTORY_ANNOTATION, KUBELET_ANNOTATION, DISPUTES_ANNOTATION, CORDONED_GPUS_ANNOTATION)
+    ours = (
+        *(INVENTORY_ANNOTATION, KUBELET_ANNOTATION, DISPUTES_ANNOTATION),
+        *(CORDONED_GPUS_ANNOTATION, HEALTH_CORDON_ANNOTATION),
+    )
     return [key for key in ours if key in node.metadata.annotations]
 
 
@@ -60,6 +65,12 @@ def listed_by_agents(node: Node) -> list[str]:
 async def strip(client: Client, node: Node) -> None:
     """Take it away. Raises `KubeError`."""
     name, status = node.metadata.name, dict[str, Any]()
+    for at, taint in enumerate(node.spec.taints):
+        if taint.key == UNHEALTHY_TAINT:
+            path = f"/spec/taints/{at}"
+            own = {"op": "test", "path": f"{path}/key", "value": UNHEALTHY_TAINT}
+            await client.patch_json(NODES, name, [own, {"op": "remove", "path": path}])
+            break
     if amounts := dict.fromkeys(listed_by_agents(node)):
         status |= {"capacity": amounts, "allocatable": amounts}
     if ours := [each.type for each in node.status.conditions if each.type in AGENT_CONDITIONS]:
@@ -67,7 +78,10 @@ async def strip(client: Client, node: Node) -> None:
     if status:
         await client.patch_merge(NODES, name, {"status": status}, subresource="status", strategic=True)
     # Last: by them the node is found again, should this be cut short.
-    await client.patch_merge(NODES, name, {"metadata": {"annotations": dict.fromkeys(written_by_agents(node))}})
+    patch: dict[str, Any] = {"metadata": {"annotations": dict.fromkeys(written_by_agents(node))}}
+    if HEALTH_CORDON_ANNOTATION in node.metadata.annotations:
+        patch["spec"] = {"unschedulable": None}
+    await client.patch_merge(NODES, name, patch)
 
 
 def _stays(pod: Pod, namespace: str) -> bool:

@@ -6,6 +6,7 @@ For Kubernetes 1.30 and newer, whose tokens name the node of their pod. Before, 
 from collections.abc import Callable
 from typing import Any
 
+from purser.core.names import UNHEALTHY_TAINT
 from purser.core.node.writers import AMOUNT_FIELDS, NODE_NAME_EXTRA, NODE_WRITERS, NodeWriter
 from purser.kube.resources import Raw
 
@@ -22,9 +23,10 @@ def user_of(writer: NodeWriter, namespace: str) -> str:
     return f"system:serviceaccount:{namespace}:{writer.account}"
 
 
-def node_policies(namespace: str) -> list[Raw]:
-    """The policies and their bindings, for accounts in this namespace."""
-    found = (_of_nodes(namespace), _of_events(namespace))
+def node_policies(namespace: str, agents_taint: str = "false", agents_cordon: str = "false") -> list[Raw]:
+    """The policies and their bindings, for accounts in this namespace. Whether agents may taint and cordon their nodes
+    is a text as the namespace is: the chart has its values there."""
+    found = (_of_nodes(namespace, agents_taint, agents_cordon), _of_events(namespace))
     return [each for policy in found for each in (policy, _binding(policy["metadata"]["name"]))]
 
 
@@ -34,14 +36,20 @@ def match_conditions(namespace: str) -> list[Raw]:
     return [{"name": "pursers-accounts-on-nodes", "expression": f"request.userInfo.username in {users}"}]
 
 
-def _of_nodes(namespace: str) -> Raw:
+def _of_nodes(namespace: str, agents_taint: str, agents_cordon: str) -> Raw:
+    agent = NODE_WRITERS[0]
     variables = {
         "node": _NODE,
         "annotations": _by_user(namespace, lambda each: _list(each.annotations)),
         "prefixes": _by_user(namespace, lambda each: _list(each.label_prefixes)),
         "conditions": _by_user(namespace, lambda each: _list(each.conditions)),
         "amounts": _by_user(namespace, lambda each: _list(each.amounts)),
-        "cordons": _by_user(namespace, lambda each: "true" if each.cordons else "false"),
+        "taints": _by_user(
+            namespace, lambda each: f"{agents_taint} ? ['{UNHEALTHY_TAINT}'] : []" if each is agent else "[]"
+        ),
+        "cordons": _by_user(
+            namespace, lambda each: agents_cordon if each is agent else "true" if each.cordons else "false"
+        ),
     }
     for name, whose in (("new", "object"), ("old", "oldObject")):
         for part in ("annotations", "labels"):
@@ -50,11 +58,13 @@ def _of_nodes(namespace: str) -> Raw:
             variables[f"{name}{part.title()}"] = _or_empty(whose, part, "{}")
         for part in AMOUNT_FIELDS:
             variables[f"{name}{part.title()}"] = _or_empty(whose, f"status.{part}", "{}", has="status")
+        variables[f"{name}Taints"] = _or_empty(whose, "spec.taints", "[]", has="spec")
         variables[f"{name}Conditions"] = _or_empty(whose, "status.conditions", "[]", has="status")
     same_lists = " && ".join(
         f"{_or_empty('object', path, '[]')} == {_or_empty('oldObject', path, '[]')}"
         for path in ("metadata.finalizers", "metadata.ownerReferences")
     )
+    taints = "variables.{}Taints.filter(t, !(t.key in variables.taints))"
     others = "variables.{}Conditions.filter(c, !(c.type in variables.conditions))"
     validations = {
         "variables.node != ''": "the token does not say on which node it is used",
@@ -62,7 +72,10 @@ def _of_nodes(namespace: str) -> Raw:
         _kept("Annotations", "k in variables.annotations"): "it may write no annotations but its own",
         _kept("Labels", "variables.prefixes.exists(p, k.startsWith(p))"): "it may write no labels but its own",
         same_lists: "finalizers and owners are not its to write",
-        _kept("Spec", "(variables.cordons && k == 'unschedulable')"): "it may not write the node's spec",
+        _kept(
+            "Spec", "(variables.cordons && k == 'unschedulable' || k == 'taints')"
+        ): "it may not write the node's spec",
+        f"{taints.format('new')} == {taints.format('old')}": "it may write no taints but its own",
         _kept("Status", f"k in {_list(['conditions', *AMOUNT_FIELDS])}"): "it may not write the node's status",
         **{
             _kept(part.title(), "k in variables.amounts"): f"it may write the {part} of no resources but its own"

@@ -16,6 +16,7 @@ from purser.core.node.writers import (
     POD_NAME_EXTRA,
     POD_UID_EXTRA,
     NodeWrite,
+    NodeWriter,
     refusal,
 )
 from purser.scheduler.bodies import WEBHOOK_BODIES
@@ -38,10 +39,15 @@ def no_pod_known(_namespace: str, _name: str, _uid: str) -> str:
 class NodeWrites:
     """Decides on writes of nodes and events by the accounts whose token lies on nodes; all others may."""
 
-    def __init__(self, namespace: str = DEFAULT_NAMESPACE, node_of_pod: NodeOfPod = no_pod_known) -> None:
+    def __init__(
+        self,
+        namespace: str = DEFAULT_NAMESPACE,
+        node_of_pod: NodeOfPod = no_pod_known,
+        writers: Sequence[NodeWriter] = NODE_WRITERS,
+    ) -> None:
         self._namespace = namespace
         self._node_of_pod = node_of_pod
-        self._writers = {user_of(each, namespace): each for each in NODE_WRITERS}
+        self._writers = {user_of(each, namespace): each for each in writers}
 
     def review(self, request: AdmissionRequest) -> Decision:
         """What becomes of the write. Raises `ReviewError` when it cannot be read."""
