@@ -11,7 +11,7 @@ from purser.agent.settings import AgentSettings
 
 _MPS_CONTROL = ("usr/bin/nvidia-cuda-mps-control", "bin/nvidia-cuda-mps-control")
 _MAX_BYTES = 64 << 10
-_HAND_BACK = "Put both files of HAMi-core there, or neither."
+_BOTH_OR_NEITHER = "Put both files of HAMi-core there, or neither."
 
 
 def check_limits(settings: AgentSettings) -> Iterator[CheckResult]:
@@ -27,12 +27,14 @@ def _of_hami_core(settings: AgentSettings) -> CheckResult:
         return CheckResult("HAMi-core", CheckState.ABSENT, f"{settings.hami_core_dir} has neither of its files")
     if len(there) == 1:
         return CheckResult(
-            "HAMi-core", CheckState.WARNING, f"{settings.hami_core_dir} has {there[0]} alone", _HAND_BACK
+            "HAMi-core", CheckState.WARNING, f"{settings.hami_core_dir} has {there[0]} alone", _BOTH_OR_NEITHER
         )
     try:
         preloads = read_start(folder / PRELOAD_FILE, _MAX_BYTES).decode(errors="replace")
     except OSError as error:
-        return CheckResult("HAMi-core", CheckState.WARNING, f"{PRELOAD_FILE}: {error.strerror or error}", _HAND_BACK)
+        return CheckResult(
+            "HAMi-core", CheckState.WARNING, f"{PRELOAD_FILE}: {error.strerror or error}", _BOTH_OR_NEITHER
+        )
     if LIBRARY_FILE not in preloads:
         said = f"{settings.hami_core_dir}/{PRELOAD_FILE} does not name {LIBRARY_FILE}: containers do not load it"
         return CheckResult("HAMi-core", CheckState.WARNING, said, "Take the file from HAMi-core's image.")

@@ -7,7 +7,7 @@ import msgspec
 from purser.agent.kubeletapi.podresources.v1 import api_pb2
 from purser.core.device.ids import uuid_of
 
-VENDOR = "nvidia.com/"
+RESOURCE_PREFIX = "nvidia.com/"
 """Before the names of all resources that NVIDIA's plugins and Purser's offer, renamed ones and MIG's included."""
 
 
@@ -31,7 +31,7 @@ def holders_of(listing: Iterable[api_pb2.PodResources], ended: frozenset[str] = 
             continue
         for container in pod.containers:
             for devices in container.devices:
-                if devices.resource_name.startswith(VENDOR):
+                if devices.resource_name.startswith(RESOURCE_PREFIX):
                     holder = DeviceHolder(pod.namespace, pod.name, container.name)
                     for device_id in devices.device_ids:
                         found.setdefault(uuid_of(device_id), set()).add(holder)
