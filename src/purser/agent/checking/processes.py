@@ -4,22 +4,30 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from purser.agent.checking.results import CheckResult, CheckState
+from purser.agent.files import read_start
+from purser.agent.inventory import on_host
 from purser.agent.settings import AgentSettings
 
-_OWN = Path("/proc/self/ns/pid")
+_OWN = Path("/proc/self/status")
+_PIDS = "NSpid:"
+_MAX_BYTES = 65536
 _ADVICE = "Run it with hostPID: true, as the chart does: else the use of GPUs by pods is not known."
 
 
 def check_processes(settings: AgentSettings) -> Iterator[CheckResult]:
-    """NVML tells processes by the pids of its caller's namespace."""
-    theirs = settings.host_root / "proc/1/ns/pid"
+    """NVML tells processes by the pids of its caller's namespace.
+
+    The host's /proc has this process by its pid in each namespace from the host's on (proc_pid_status(5)): one pid if
+    it is in the host's. Unlike the namespaces' own links this needs no right to trace the host's first process.
+    """
     try:
-        is_same = _OWN.readlink() == theirs.readlink()
+        text = read_start(on_host(settings, _OWN), _MAX_BYTES).decode(errors="replace")
     except OSError as error:
         said = f"{error.filename}: {error.strerror or error}"
         yield CheckResult("processes", CheckState.WARNING, said, "Run it as root, with the host's root mounted.")
         return
-    if is_same:
+    pids = next((line.split()[1:] for line in text.splitlines() if line.startswith(_PIDS)), [])
+    if len(pids) == 1:
         yield CheckResult("processes", CheckState.OK, "in the host's PID namespace")
     else:
         yield CheckResult("processes", CheckState.WARNING, "not in the host's PID namespace", _ADVICE)
