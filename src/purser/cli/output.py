@@ -80,7 +80,7 @@ def dump(value: Any, form: DocumentFormat) -> None:
 
 def fail(message: str, code: int = FAILED) -> NoReturn:
     """Say in one line on standard error what is wrong, and exit. Lines of others' messages are joined."""
-    print(f"purser: {' '.join(message.split())}", file=sys.stderr)
+    print(f"purser: {_printable(' '.join(message.split()))}", file=sys.stderr)
     raise typer.Exit(code)
 
 
@@ -88,7 +88,12 @@ def _text(value: object) -> str:
     if value is None or value == "":
         return "-"
     if isinstance(value, (list, tuple)):
-        return ",".join(str(item) for item in value) or "-"
+        return _printable(",".join(str(item) for item in value)) or "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(value)
+    return _printable(str(value))
+
+
+def _printable(text: str) -> str:
+    """What others wrote does not command the terminal, and is one line."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

@@ -62,3 +62,12 @@ def test_a_failure_with_others_words_is_one_line_too(capsys: pytest.CaptureFixtu
 def test_one_thing_is_printed_as_an_object(capsys: pytest.CaptureFixture[str]) -> None:
     dump({"version": "1", "y": "4123e05"}, DocumentFormat.YAML)
     assert capsys.readouterr().out == "version: '1'\n'y': '4123e05'\n"
+
+
+def test_what_others_wrote_does_not_command_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    show([("A100\x1b[2J\x9b1m\nb", 1)], COLUMNS, Output.TABLE, empty="none", document=document)
+    with pytest.raises(typer.Exit):
+        fail("no GPU \x1b]0;title\x07")
+    said = capsys.readouterr()
+    assert (said.out.count("\n"), said.err) == (2, "purser: no GPU \ufffd]0;title\ufffd\n")
+    assert not {"\x1b", "\x9b", "\x07"} & set(said.out + said.err)
