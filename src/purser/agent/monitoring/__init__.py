@@ -1,8 +1,8 @@
 """The node's GPUs measured: sensors, memory, processes and whose they are.
 
 Here: one measurement of a GPU (`reading`), all of them once per interval (`sampling`), who holds which device by
-kubelet (`holders`), what of it is told as Purser's metrics (`gauges`), as DCGM exporter's (`dcgm`) and as HAMi's
-(`hami`), and the audit of shares (`auditing`). `watching` puts it together.
+kubelet (`holders`), what of it is exported as Purser's metrics (`gauges`), as DCGM exporter's (`dcgm`) and as HAMi's
+(`hami`; `compatible` for both), and the audit of shares (`auditing`). `watching` puts it together.
 
 Not here: the calls of NVML (`purser.agent.nvml`), what an owner, an account and a finding are
 (`purser.core.monitoring`), GPUs' health (`purser.agent.health`).

@@ -7,20 +7,18 @@ import structlog
 
 from purser.agent.book import Book
 from purser.agent.health import DeviceMonitor
-from purser.agent.monitoring import dcgm, hami
 from purser.agent.monitoring.auditing import Auditor
+from purser.agent.monitoring.compatible import CompatibleMetrics
 from purser.agent.monitoring.gauges import Measurements
 from purser.agent.monitoring.holders import DeviceHolders, holders_of
 from purser.agent.monitoring.reading import GpuSample, uses_of
 from purser.agent.monitoring.sampling import Sampler
-from purser.agent.nvml.driver import Gpu, Telemetry
 from purser.agent.pod_statuses import by_kubelet_uid
 from purser.agent.podresources import KubeletBooks, KubeletError
 from purser.agent.pods import NodePods
-from purser.agent.settings import AgentSettings, MetricNames
+from purser.agent.settings import AgentSettings
 from purser.core.model import DeviceMode
 from purser.core.monitoring.accounts import GpuAccount, account
-from purser.core.monitoring.hami import METRICS, OLD_METRICS
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.failures import ObjectFailures
 from purser.kube.pods import is_terminal
@@ -45,7 +43,7 @@ class GpuMonitoring:
         self._settings = settings
         self._monitor = monitor
         self._pods = pods
-        self._book = book
+        self._compatible = CompatibleMetrics(settings, monitor, book)
         self._kubelet = kubelet
         self._auditor = auditor
         self._failures = failures
@@ -126,33 +124,4 @@ class GpuMonitoring:
 
     def compatible(self) -> str:
         """Metrics by the names of other exporters, where the settings ask for them."""
-        names = self._settings.metrics_also_as
-        return "".join(self._as(name) for name in MetricNames if name in names)
-
-    def _as(self, name: MetricNames) -> str:
-        measured = self.measured
-        if name is MetricNames.DCGM:
-            return self._as_dcgm(measured)
-        return hami.render(self._hami_node(measured), METRICS if name is MetricNames.HAMI else OLD_METRICS)
-
-    def _as_dcgm(self, measured: Measurements) -> str:
-        gpus = [
-            dcgm.ExposedGpu(gpu, measured.telemetry.get(uuid) or Telemetry(uuid=uuid), self._last_xid(uuid, gpu))
-            for uuid, gpu in self._monitor.identified().items()
-        ]
-        version = self._monitor.info.version or ""
-        return dcgm.render(self._settings.node_name, version, gpus, self._fresh_holders() or {})
-
-    def _last_xid(self, uuid: str, gpu: Gpu) -> int | None:
-        return self._monitor.last_xids.get(uuid, 0 if gpu.watches_xids else None)
-
-    def _hami_node(self, measured: Measurements) -> hami.HamiNode:
-        inventory = self._monitor.inventory.value
-        return hami.HamiNode(
-            node=self._settings.node_name,
-            devices=() if inventory is None else inventory.devices,
-            usage=dict(self._book.usage),
-            pods=tuple(self._book.pods.values()),
-            telemetry=measured.telemetry,
-            accounts=measured.accounts,
-        )
+        return self._compatible.render(self.measured, self._fresh_holders() or {})
