@@ -1,0 +1,75 @@
+"""A node with 8 GPUs and many pods loses a GPU: what that costs the pods, the API server and whoever reads events."""
+
+import itertools
+
+import msgspec
+import pytest
+from tests.tiers import IS_LONG
+from tests.unit.agent.builders import NODE, part
+from tests.unit.agent.conftest import eventually, node_writes
+from tests.unit.agent.emulated_kubelet import Rejected
+
+from purser.core.model import NodeInventory
+from purser.lab.driver import SimulatedDriver
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PODS_OF_NODE = 500 if IS_LONG else 20
+XIDS = 2000 if IS_LONG else 120
+
+
+@pytest.fixture
+def driver(folder):
+    return SimulatedDriver.create(folder / "driver", NODE, "a100-40gb-8")
+
+
+async def test_a_lost_gpu_costs_at_most_one_admission_two_writes_and_one_event(world, kubelet, api):
+    lost, last, rejected = world.uuids[3], world.uuids[7], []
+    turns = itertools.cycle(world.uuids)
+    async with world.agent(probe_interval_s=0.1, reopen_interval_s=0.1, slots=100) as agent:
+        await eventually(agent.ready)
+        await eventually(lambda: _healthy(world, 8))
+        with node_writes(api) as written:
+            for number in range(PODS_OF_NODE):
+                if number == PODS_OF_NODE // 2:
+                    world.driver.lose_gpu(lost)
+                healthy = await _inventory(world)
+                uuid = next(each for each in turns if each in healthy)  # as the scheduler: by what is published
+                await world.pod(f"p{number}", part("main", uuid, memory_mib=100, cores_percent=0))
+                try:
+                    await kubelet.admit(f"default/p{number}", [("main", 1)])
+                except Rejected:
+                    rejected.append((uuid, number))
+            await eventually(lambda: _healthy(world, 7))
+            await eventually(lambda: _events(world, "GpuUnhealthy"))
+        assert [uuid for uuid, _ in rejected] in ([], [lost])
+        assert await agent.metric("purser_device_healthy", uuid=lost) == 0
+        _check_writes(written)
+        with node_writes(api) as written:
+            for number in range(XIDS):
+                world.driver.inject_xid(lost, (48, 63, 74, 79, 94, 119)[number % 6])
+            world.driver.inject_xid(last, 119)  # when that is told, all before it has been judged
+            told = await eventually(lambda: _events(world, "GpuUnhealthy", 2))
+            await eventually(lambda: _healthy(world, 6))
+        assert [lost in message for message in sorted(told, key=lambda each: last in each)] == [True, False]
+        _check_writes(written)
+
+
+def _check_writes(paths):
+    inventories = [path for path in paths if not path.endswith("/status")]
+    assert len(inventories) <= 2
+    assert len(paths) - len(inventories) <= 4, "amounts and condition"
+
+
+async def _inventory(world):
+    devices = msgspec.json.decode(await world.inventory_text(), type=NodeInventory).devices
+    return [device.uuid for device in devices if device.healthy]
+
+
+async def _healthy(world, count):
+    return len(await _inventory(world)) == count
+
+
+async def _events(world, reason, count=1):
+    found = [message for told, message in await world.events(NODE) if told == reason]
+    return found if len(found) >= count else []
