@@ -90,6 +90,8 @@ class DeviceMonitor:
         self.basis: Latest[InventoryBasis | None] = Latest(None)
         """Of the inventory."""
         self._scans = 0
+        self._cuts: set[tuple[str, frozenset[str] | None]] = set()
+        """GPUs and their MIG devices, where the last scan told others."""
         self._stopped = False
         self._pending: dict[str, asyncio.Future[DeviceReading]] = {}
         self._scanning: asyncio.Future[tuple[Gpu, ...]] | None = None
@@ -162,6 +164,19 @@ class DeviceMonitor:
             readings = await asyncio.gather(*(self._probe(uuid) for uuid in uuids))
             self.readings = {reading.uuid: reading for reading in readings}
             self._publish()
+        if self._is_cut_anew():
+            await self.scan()
+
+    def _is_cut_anew(self) -> bool:
+        """Whether MIG devices are others than at the last scan; those of which a scan told nothing are not looked for
+        over and over."""
+        known = {
+            uuid: {each.uuid for each in gpu.migs} if gpu.is_cut else None for uuid, gpu in self.identified().items()
+        }
+        found = {uuid: each.migs for uuid, each in self.readings.items() if each.fault is None and uuid in known}
+        news = {uuid: migs for uuid, migs in found.items() if migs != known[uuid] and (uuid, migs) not in self._cuts}
+        self._cuts = {(uuid, migs) for uuid, migs in found.items() if migs != known[uuid]}
+        return bool(news)
 
     async def reset(self, uuid: str, action: Callable[[], None]) -> None:
         """Have a GPU reset by an action that blocks, while this process has no GPU open. No GPU is probed meanwhile.

@@ -11,12 +11,16 @@ from tests.unit.agent.builders import A, B
 from tests.unit.agent.conftest import DEADLINE_S, eventually
 
 from purser.agent.health import DeviceMonitor
-from purser.agent.nvml import DeviceReading, DriverError, DriverInfo, Gpu, NullDriver, XidEvent
-from purser.agent.settings import AgentSettings
+from purser.agent.latest import Latest
+from purser.agent.nvml import DeviceReading, DriverError, DriverInfo, Gpu, MigMode, NullDriver, XidEvent
+from purser.agent.settings import AgentSettings, DevicePluginFlags, SharingSettings
+from purser.agent.sharing import config_of
+from purser.core.device.gpus import NodeMigDevice
 from purser.core.health.catalogue import XIDS
 from purser.core.health.messages import HealthCondition, News
 from purser.core.health.policy import XidPolicy
 from purser.core.health.signs import DeviceFault, FaultKind, RemappedRows
+from purser.core.sharing import MigStrategy
 
 
 class Driver(NullDriver):
@@ -27,6 +31,9 @@ class Driver(NullDriver):
         self.hanging = {}
         self.faults = {}
         self.rows = {}
+        self.migs = {}
+        self.migs_scanned = {}
+        self.scans = 0
         self.events = []
         self.scan_error = None
         self.scan_hangs = None
@@ -43,11 +50,22 @@ class Driver(NullDriver):
             self.scan_hangs.wait()
         if self.scan_error:
             raise DriverError(self.scan_error)
+        self.scans += 1
         return tuple(
-            Gpu(index=index, fault=self.unknown[uuid])
-            if uuid in self.unknown
-            else Gpu(index=index, uuid=uuid, name="T4", memory_mib=1, fault=self.scan_faults.get(uuid))
+            Gpu(index=index, fault=self.unknown[uuid]) if uuid in self.unknown else self._gpu(index, uuid)
             for index, uuid in enumerate((A, B))
+        )
+
+    def _gpu(self, index, uuid):
+        cut = self.migs_scanned.get(uuid)
+        return Gpu(
+            index=index,
+            uuid=uuid,
+            name="T4",
+            memory_mib=1,
+            fault=self.scan_faults.get(uuid),
+            mig=None if cut is None else MigMode(enabled=True, pending=True),
+            migs=tuple(NodeMigDevice(uuid=each, profile="1g.5gb", memory_mib=1) for each in cut or ()),
         )
 
     def reopen(self):
@@ -58,7 +76,8 @@ class Driver(NullDriver):
         self.reads[uuid] += 1
         if uuid in self.hanging:
             self.hanging[uuid].wait()
-        return DeviceReading(uuid=uuid, fault=self.faults.get(uuid), remapped_rows=self.rows.get(uuid))
+        migs = self.migs.get(uuid)
+        return DeviceReading(uuid=uuid, fault=self.faults.get(uuid), remapped_rows=self.rows.get(uuid), migs=migs)
 
     def wait_event(self, timeout_ms):
         if self.events:
@@ -70,7 +89,7 @@ class Driver(NullDriver):
 
 
 @contextlib.asynccontextmanager
-async def monitoring(driver, on_news=lambda uuid, news: None, on_program_error=lambda uuid, xid: None, **settings):
+async def monitoring(driver, callbacks=None, config=None, **settings):
     settings = {
         "probe_interval_s": 0.01,
         "recovery_s": 0.02,
@@ -78,9 +97,7 @@ async def monitoring(driver, on_news=lambda uuid, news: None, on_program_error=l
         "reopen_interval_s": 0.1,
         **settings,
     }
-    monitor = DeviceMonitor(
-        AgentSettings(node_name="n", **settings), driver, on_news=on_news, on_program_error=on_program_error
-    )
+    monitor = DeviceMonitor(AgentSettings(node_name="n", **settings), driver, config=config, **callbacks or {})
     task = asyncio.create_task(monitor.run(asyncio.Event()))
     try:
         await eventually(lambda: monitor.inventory.value is not None)
@@ -118,7 +135,7 @@ async def test_an_xid_of_nobody_knows_which_card_has_all_probed_and_marks_the_br
 
 async def test_calls_that_fail_after_an_xid_are_not_told_as_another_cause():
     driver, told = Driver(), []
-    async with monitoring(driver, lambda uuid, news: told.append((uuid, news.words))) as monitor:
+    async with monitoring(driver, {"on_news": lambda uuid, news: told.append((uuid, news.words))}) as monitor:
         driver.events.append(XidEvent(uuid=A, xid=79))
         await eventually(lambda: healthy(monitor) == {B})
         driver.faults[A] = DeviceFault(FaultKind.LOST, "nvmlDeviceGetMemoryInfo", "GPU is lost")
@@ -167,7 +184,7 @@ async def test_errors_of_programs_have_no_card_probed():
     """They say nothing of it, and a pod may fail over and over."""
     driver, told = Driver(), []
     errors = {"on_program_error": lambda uuid, xid: told.append(xid)}
-    async with monitoring(driver, probe_interval_s=60, **errors) as monitor:
+    async with monitoring(driver, probe_interval_s=60, callbacks=errors) as monitor:
         await eventually(lambda: A in monitor.readings)
         driver.events += [XidEvent(uuid=B, xid=43), XidEvent(uuid=B, xid=45), XidEvent(uuid=B, xid=31)]
         await eventually(lambda: told == [31])
@@ -180,7 +197,7 @@ async def test_errors_of_programs_have_no_card_probed():
 async def test_an_error_of_a_program_concerns_no_card_but_whoever_holds_it():
     driver, told = Driver(), []
     errors = {"on_program_error": lambda uuid, xid: told.append((uuid, xid))}
-    async with monitoring(driver, probe_interval_s=60, **errors) as monitor:
+    async with monitoring(driver, probe_interval_s=60, callbacks=errors) as monitor:
         driver.events += [XidEvent(uuid=A, xid=31), XidEvent(uuid=B, xid=79)]
         await eventually(lambda: healthy(monitor) == {A})
     assert told == [(A, 31)]
@@ -191,7 +208,7 @@ async def test_a_flood_of_xids_is_judged_in_a_few_turns_and_counted():
     driver, published, told = Driver(), [], []
     errors = {"on_program_error": lambda uuid, xid: told.append(xid)}
     with structlog.testing.capture_logs() as logs:
-        async with monitoring(driver, probe_interval_s=60, **errors) as monitor:
+        async with monitoring(driver, probe_interval_s=60, callbacks=errors) as monitor:
             monitor.inventory.set = published.append
             driver.events += [XidEvent(uuid=A, xid=31)] * 5000 + [XidEvent(uuid=B, xid=79)]
             await eventually(lambda: B in monitor.health and not monitor.health[B].takes_pods)
@@ -292,10 +309,41 @@ async def test_every_xid_costs_its_own_card_alone_is_told_once_and_stands_in_the
     }
     monkeypatch.setattr(DeviceMonitor, "probe", AsyncMock())  # it is of no interest here, and costs a thread per card
     with structlog.testing.capture_logs():
-        async with monitoring(driver, probe_interval_s=60, **callbacks) as monitor:
+        async with monitoring(driver, probe_interval_s=60, callbacks=callbacks) as monitor:
             await eventually(lambda: len(programs) == sum(map(XidPolicy().concerns_programs, driver.xids.values())))
             states = {f"GPU-{index}": XidPolicy().state_after(xid) for index, xid in driver.xids.items()}
             closed = {uuid for uuid, state in states.items() if not state.takes_pods}
             await eventually(lambda: healthy(monitor) == states.keys() - closed)
             assert sorted(told) == sorted((uuid, News.UNHEALTHY) for uuid in closed)
             assert {uuid for uuid in states if f"({uuid})" in monitor.condition.value.message} == closed
+
+
+async def test_mig_devices_that_come_and_go_are_looked_for_and_in_vain_only_once():
+    driver = Driver()
+    async with monitoring(driver, reopen_interval_s=60) as monitor:
+        driver.migs_scanned[A], driver.migs[A] = ("MIG-1", "MIG-2"), frozenset({"MIG-1", "MIG-2"})
+        await eventually(lambda: [each.uuid for each in monitor.gpus[0].migs] == ["MIG-1", "MIG-2"])
+        assert "MIG mode is on" in monitor.inventory.value.devices[0].unhealthy_reason
+        scans, reads = driver.scans, driver.reads[B]
+        driver.migs[B] = frozenset()  # MIG mode, of which a scan tells nothing
+        await eventually(lambda: driver.reads[B] > reads + 5)
+        assert driver.scans == scans + 1
+        del driver.migs_scanned[A], driver.migs[A]
+        await eventually(lambda: healthy(monitor) == {A, B})
+
+
+async def test_gpus_that_a_configuration_does_not_fit_go_by_the_one_before():
+    def config(strategy):
+        return config_of(SharingSettings(flags=DevicePluginFlags(mig_strategy=strategy)))
+
+    driver, told, wanted = Driver(), [], Latest(config(MigStrategy.MIXED))
+    driver.migs_scanned[A], driver.migs[A] = ("MIG-1",), frozenset({"MIG-1"})
+    async with monitoring(driver, reopen_interval_s=60, config=wanted, callbacks={"on_misfit": told.append}) as monitor:
+        mixed = {each.resource for each in monitor.inventory.value.devices}
+        assert mixed == {"nvidia.com/mig-1g.5gb", "nvidia.com/gpu"}
+        wanted.set(config(MigStrategy.SINGLE))  # one GPU is whole
+        await eventually(lambda: monitor.misfit)
+        assert {each.resource for each in monitor.inventory.value.devices} == mixed
+        driver.migs_scanned[B], driver.migs[B] = ("MIG-2",), frozenset({"MIG-2"})
+        await eventually(lambda: {each.resource for each in monitor.inventory.value.devices} == {"nvidia.com/gpu"})
+    assert [bool(each) for each in told] == [True, False]

@@ -13,7 +13,7 @@ from purser.agent.nvml.driver import (
     Gpu,
     MigMode,
 )
-from purser.agent.nvml.migs import mig_devices
+from purser.agent.nvml.migs import mig_devices, mig_uuids
 from purser.core.health.signs import NvLinks, RecoveryAction, RemappedRows, Slowdown
 from purser.core.kubernetes.quantities import MIB
 
@@ -98,16 +98,18 @@ def take_reading(calls: DeviceCalls, nvml: Nvml, handle: Any, uuid: str) -> Devi
     if calls.fault is not None:
         return msgspec.structs.replace(reading, fault=calls.fault)
     beside = DeviceCalls(nvml)  # what fails here says nothing of the GPU
+    mig = beside.ask(_mig_mode, "nvmlDeviceGetMigMode", handle)
+    is_cut = mig is not None and mig.enabled
     return msgspec.structs.replace(
-        reading, nvlinks=_nvlinks(beside, nvml, handle), slowdowns=_slowdowns(beside, handle)
+        reading,
+        nvlinks=None if is_cut else _nvlinks(beside, nvml, handle),  # there are none in MIG mode
+        slowdowns=_slowdowns(beside, handle),
+        migs=frozenset(mig_uuids(beside, handle)) if is_cut else None,
     )
 
 
 def _nvlinks(calls: DeviceCalls, nvml: Nvml, handle: Any) -> NvLinks | None:
-    """None: the GPU has none, or is in MIG mode, which is without."""
-    mig = calls.ask(_mig_mode, "nvmlDeviceGetMigMode", handle)
-    if mig is not None and mig.enabled:
-        return None
+    """None: the GPU has none."""
     links = range(nvml.NVML_NVLINK_MAX_LINKS)
     told = {link: calls.ask(bool, "nvmlDeviceGetNvLinkState", handle, link) for link in links}
     if all(is_up is None for is_up in told.values()):

@@ -107,6 +107,8 @@ class DeviceReading(msgspec.Struct, frozen=True, kw_only=True):
     recovery_action: RecoveryAction | None = None
     nvlinks: NvLinks | None = None
     slowdowns: frozenset[Slowdown] = frozenset()
+    migs: frozenset[str] | None = None
+    """uuids of its MIG devices; None: it is not in MIG mode."""
 
 
 class GpuProcess(msgspec.Struct, frozen=True):

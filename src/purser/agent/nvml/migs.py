@@ -28,6 +28,12 @@ def mig_handles(calls: DeviceCalls, gpu: Any) -> Iterator[Any]:
             yield handle
 
 
+def mig_uuids(calls: DeviceCalls, gpu: Any) -> Iterator[str]:
+    """The same of their uuids."""
+    found = (calls.ask(str, "nvmlDeviceGetUUID", handle) for handle in mig_handles(calls, gpu))
+    return (uuid for uuid in found if uuid)
+
+
 def _devices(calls: DeviceCalls, gpu: Any, total_bytes: int) -> Iterator[NodeMigDevice]:
     found = (_device(calls, handle, total_bytes) for handle in mig_handles(calls, gpu))
     return (device for device in found if device is not None)
