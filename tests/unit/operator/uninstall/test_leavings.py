@@ -10,9 +10,11 @@ from purser.core.names import (
     GRANT_ANNOTATION,
     GRANT_KEY_CONFIGMAP,
     GRANT_KEY_SECRET,
+    HEALTH_CORDON_ANNOTATION,
     INVENTORY_ANNOTATION,
     KUBE_SCHEDULER_LEASE,
     TLS_SECRET,
+    UNHEALTHY_TAINT,
 )
 from purser.kube import KubeError
 from purser.kube.resources import CONFIG_MAPS, LEASES, NODES, PODS, SECRETS
@@ -28,7 +30,10 @@ async def cluster(tmp_path):
     async with embedded(tmp_path) as found:
         await create_node(found.client, node("n0"))
         written = {INVENTORY_ANNOTATION: "{}", DISPUTES_ANNOTATION: "{}", "other": "stays"}
-        await found.client.patch_merge(NODES, "n0", {"metadata": {"annotations": written}})
+        written[HEALTH_CORDON_ANNOTATION] = "needs-reboot"
+        taints = [{"key": "a", "effect": "NoSchedule"}, {"key": UNHEALTHY_TAINT, "effect": "NoSchedule"}]
+        spec = {"unschedulable": True, "taints": taints}
+        await found.client.patch_merge(NODES, "n0", {"metadata": {"annotations": written}, "spec": spec})
         conditions = [{"type": each, "status": "True"} for each in AGENT_CONDITIONS]
         status = {"status": {"conditions": conditions, "capacity": AMOUNTS, "allocatable": AMOUNTS}}
         await found.client.patch_merge(NODES, "n0", status, subresource="status", strategic=True)
@@ -49,6 +54,7 @@ async def test_nothing_is_left_and_nothing_of_others_goes(cluster):
     await clean_up(cluster.client, NAMESPACE, timeout_s=5, say=said.append)
     after = await cluster.client.get(NODES, "n0")
     assert after.metadata.annotations == {"other": "stays"}
+    assert ([taint.key for taint in after.spec.taints], after.spec.unschedulable) == (["a"], False)
     assert "Ready" in {each.type for each in after.status.conditions}
     assert not {*AGENT_CONDITIONS} & {each.type for each in after.status.conditions}
     assert not {*after.status.capacity, *after.status.allocatable} & {*AMOUNTS}
