@@ -8,6 +8,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.request import urlopen
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from purser.core.names import DEFAULT_NAMESPACE
 from purser.lab.driver.node import DriverKind, SimulatedDriver
@@ -23,6 +26,8 @@ PROFILE = "a100-40gb-8"
 NAMESPACE = DEFAULT_NAMESPACE
 GPU, MEMORY = "nvidia.com/gpu", "nvidia.com/gpumem"
 SLOTS = 20
+METRICS_PORT = 9440
+"""Of agents, by default."""
 
 _CDI_FROM_PLUGINS = (1, 29)
 """Since then kubelet hands the CDI devices of a device plugin on to the runtime; annotations it did before."""
@@ -78,6 +83,23 @@ class Release:
         """A command of Purser's own, in the scheduler's pod; raises RuntimeError where it fails."""
         where = (f"-n{NAMESPACE}", "exec", "deploy/purser-scheduler", "-cpurser", "--", "purser")
         return self.cluster.kubectl(*where, *arguments)
+
+    def check_node(self, *options: str) -> dict[str, dict[str, str]]:
+        """What `purser agent check` in the agent's pod finds, by what it looks at; it fails where something failed."""
+        words = (f"-n{NAMESPACE}", "exec", "ds/purser-agent", "--", "purser", "agent", "check", "-ojson", *options)
+        command = [self.cluster.binaries.path("kubectl"), f"--kubeconfig={self.cluster.kubeconfig}", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        found = {each["check"]: each for each in json.loads(done.stdout)}
+        assert done.returncode == int(any(each["state"] == "failed" for each in found.values())), done.stderr
+        return found
+
+    def agent_metrics(self, name: str) -> list[dict[str, str | float]]:
+        """What the agent tells by a name: the labels of each sample, and its value as ``value``."""
+        [pod] = self.pods("agent")
+        with urlopen(f"http://{pod['status']['podIP']}:{METRICS_PORT}/metrics") as answer:
+            families = text_string_to_metric_families(answer.read().decode())
+        samples = (each for family in families for each in family.samples)
+        return [{**each.labels, "value": each.value} for each in samples if each.name == name]
 
     def enforce(self, level: str) -> None:
         """The Pod Security Standard of the release's namespace."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from purser.core.names import HEALTH_CONDITION as UNHEALTHY
 from purser.core.node.amounts import AMOUNTS
 
 from .chart_release import CHART, GPU, MEMORY, NAMESPACE, Release, Standing, gpu_pod
@@ -19,6 +21,7 @@ from .documented import REGISTRY, follow
 from .former_release import TAG, former_release
 from .kubernetes import RealCluster
 from .kubernetes.releases import CRI_V1
+from .purser_processes import PURSER
 
 PODS = "gpu-pods"
 UPGRADE_FROM = os.environ.get("PURSER_UPGRADE_FROM", "")
@@ -81,6 +84,100 @@ def test_a_pod_runs_with_its_environment_and_its_devices(
 
 def test_every_book_agrees(installed: Release) -> None:
     assert len(installed.books()) == len(installed.cluster.get("pods", namespace=PODS)["items"])
+
+
+@pytest.fixture(scope="module")
+def holder(installed: Release) -> str:
+    """Name of a pod that shares a card."""
+    installed.cluster.create(gpu_pod("holder", PODS, {GPU: 1, MEMORY: 4000}))
+    installed.cluster.wait_pod("holder", PODS)
+    return "holder"
+
+
+def card_of(cluster: RealCluster, pod: str) -> str:
+    """The only one that it was granted."""
+    granted = json.loads(cluster.get("pod", pod, PODS)["metadata"]["annotations"]["purser.dev/grant"])
+    [uuid] = {each["uuid"] for part in granted["containers"] for each in part["shares"]}
+    return str(uuid)
+
+
+def test_check_in_the_agents_pod_says_what_its_node_has(installed: Release) -> None:
+    """This machine has neither the kernel's module nor device files nor the container toolkit: it says so, and no more
+    than that. The library and kubelet's sockets are there."""
+    found = installed.check_node("--host-root=/host", f"--driver-root=/host{installed.driver_root}")
+    failed = {name for name, each in found.items() if each["state"] == "failed"}
+    assert failed == {"kernel module", "device files", "container toolkit"}
+    assert sum(name.startswith("GPU ") for name in found) == len(installed.driver.uuids)
+    assert found["processes"]["found"] == "in the host's PID namespace"
+    assert {found[name]["state"] for name in ("driver library", "kubelet", "PodResources")} == {"ok"}
+
+
+def test_memory_of_a_process_in_another_pod_is_told_to_be_that_pods(installed: Release, holder: str) -> None:
+    """The agent knows it by its pid on the host, and by the cgroup that kubelet and containerd put it in."""
+    cluster = installed.cluster
+    uuid, pid = card_of(cluster, holder), cluster.container_pid(PODS, holder)
+    installed.driver.add_process(uuid, pid, 700)
+    try:
+        told = cluster.wait_until(
+            "its memory is measured",
+            lambda: [
+                each for each in installed.agent_metrics("purser_container_memory_used_bytes") if each["pod"] == holder
+            ],
+        )
+    finally:
+        installed.driver.remove_process(uuid, pid)
+    [sample] = told
+    found = {key: sample[key] for key in ("namespace", "container", "uuid", "value")}
+    assert found == {"namespace": PODS, "container": "main", "uuid": uuid, "value": 700 * 2**20}
+
+
+def test_new_pods_keep_off_cards_that_somebody_cordons(installed: Release, holder: str) -> None:
+    """By the account of an operator of the cluster, who may read and patch nodes and nothing else."""
+    cluster = installed.cluster
+    taken = card_of(cluster, holder)
+    others = [uuid for uuid in installed.driver.uuids if uuid != taken]
+
+    def lands_on(name: str) -> str:
+        cluster.create(gpu_pod(name, PODS, {GPU: 1, MEMORY: 1000}))
+        cluster.wait_pod(name, PODS)
+        return card_of(cluster, name)
+
+    def purser(*words: str) -> None:
+        subprocess.run([str(PURSER), *words], env={**os.environ, "KUBECONFIG": str(account)}, check=True)
+
+    cluster.kubectl("create", "serviceaccount", "hands", f"-n{PODS}")
+    cluster.kubectl("create", "clusterrole", "hands", "--verb=get,patch", "--resource=nodes")
+    cluster.kubectl("create", "clusterrolebinding", "hands", "--clusterrole=hands", f"--serviceaccount={PODS}:hands")
+    account = cluster.service_account_kubeconfig(PODS, "hands")
+    try:
+        purser("cordon", "gpu", cluster.node_name, *others)
+        assert lands_on("where-it-is-open") == taken
+        purser("uncordon", "gpu", cluster.node_name, *others)
+        purser("cordon", "gpu", cluster.node_name, taken)
+        assert lands_on("elsewhere") != taken
+    finally:
+        purser("uncordon", "gpu", cluster.node_name, *installed.driver.uuids)
+        cluster.delete("clusterrole,clusterrolebinding", "hands")
+        cluster.delete("serviceaccount", "hands", f"-n{PODS}")
+
+
+def test_a_card_that_falls_off_the_bus_is_a_condition_of_its_node(installed: Release) -> None:
+    cluster = installed.cluster
+    lost = len(installed.driver.uuids) - 1
+
+    def told() -> str:
+        conditions = cluster.get("node", cluster.node_name)["status"]["conditions"]
+        found = [each["message"] for each in conditions if each["type"] == UNHEALTHY and each["status"] == "True"]
+        return "".join(found)
+
+    installed.driver.lose_gpu(lost, xid=79)
+    try:
+        said = cluster.wait_until("the node says so", told)
+        assert installed.driver.uuids[lost] in said
+        healthy = {each["uuid"]: each["value"] for each in installed.agent_metrics("purser_device_healthy")}
+        assert [uuid for uuid, value in healthy.items() if not value] == [installed.driver.uuids[lost]]
+    finally:
+        installed.driver.recover_gpu(lost)
 
 
 @pytest.mark.timeout(900)  # twice ninety pods come and go within
