@@ -61,6 +61,14 @@ def show(
     if not rows:
         print(empty, file=sys.stderr)
         return
+    print_table(rows, columns, output)
+
+
+def print_table(rows: Sequence[Row], columns: Sequence[Column[Row]], output: Output) -> None:
+    """Print the heads and a line per row, each column as wide as its longest cell; ``Output.WIDE`` has all columns.
+
+    By itself for rows that are totals, of which a document says the same in another way.
+    """
     shown = [column for column in columns if output is Output.WIDE or not column.wide]
     lines = [[c.head for c in shown], *([_text(c.read(row)) for c in shown] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(shown))]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from purser.cli.options import OutputOption
-from purser.cli.output import MISUSED, Column, DocumentFormat, Output, dump, fail, show
+from purser.cli.output import MISUSED, Column, DocumentFormat, Output, dump, fail, print_table
 
 if TYPE_CHECKING:
     from purser.usage import UsageReport
@@ -107,10 +107,10 @@ def _print(report: "UsageReport", output: Output) -> None:
         Column("GRANTED %", lambda each: f"{100 * each.granted / report.total:.1f}" if report.total else "", wide=True),
         Column("USED OF GRANTED %", lambda each: _of(each.used, each.granted), wide=True),
     ]
-    if report.covered_s < _COVERED_FULLY * report.since_s:
-        covered = f"{100 * report.covered_s / report.since_s:.0f} %"
+    if report.covered_s < _COVERED_FULLY * report.window_s:
+        covered = f"{100 * report.covered_s / report.window_s:.0f} %"
         print(f"purser: there are metrics of {covered} of that time: hours are those of it", file=sys.stderr)
-    show(rows, columns, output, empty="", document=lambda each: {})
+    print_table(rows, columns, output)
 
 
 def _of(part: float, whole: float) -> str:

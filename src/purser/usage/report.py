@@ -52,10 +52,10 @@ class NamespaceUsage(msgspec.Struct, frozen=True):
 
 
 class UsageReport(msgspec.Struct, frozen=True):
-    """GPU-hours of a time."""
+    """GPU-hours of a window of time."""
 
-    since_s: float
-    """How long it is, in seconds, up to the end."""
+    window_s: float
+    """How long that time is, in seconds."""
     covered_s: float
     """For how much of it there are metrics."""
     total: float
@@ -76,15 +76,18 @@ class UsageReport(msgspec.Struct, frozen=True):
         return self.total - self.granted
 
 
-async def read_usage(prometheus: Prometheus, since_s: float, end_s: float, selector: str = "") -> UsageReport:
-    """The usage of the ``since_s`` seconds up to a unix time. ``selector``: label matchers of this cluster's series
-    where the Prometheus has several clusters', as ``cluster="a"``. Raises `PrometheusError`."""
-    step_s = max(LEAST_STEP_S, math.ceil(since_s / MAX_STEPS / LEAST_STEP_S) * LEAST_STEP_S)
+async def read_usage(prometheus: Prometheus, window_s: float, end_s: float, selector: str = "") -> UsageReport:
+    """The usage of the ``window_s`` seconds up to ``end_s``, a unix time.
+
+    ``selector``: label matchers of this cluster's series where the Prometheus has several clusters', as
+    ``cluster="a"``. Raises `PrometheusError`.
+    """
+    step_s = max(LEAST_STEP_S, math.ceil(window_s / MAX_STEPS / LEAST_STEP_S) * LEAST_STEP_S)
     hours = step_s / _HOUR_S
 
     async def over_time(function: str, expression: str) -> dict[str, float]:
         only, more = (f"{{{selector}}}", f", {selector}") if selector else ("", "")
-        query = f"{function}(({expression.format(selector=only, more=more)})[{round(since_s)}s:{step_s}s])"
+        query = f"{function}(({expression.format(selector=only, more=more)})[{round(window_s)}s:{step_s}s])"
         return _by_namespace(await prometheus.ask(query, end_s))
 
     total = await over_time("sum_over_time", f"sum({_GPUS})")
@@ -98,8 +101,8 @@ async def read_usage(prometheus: Prometheus, since_s: float, end_s: float, selec
         for name in sorted(granted.keys() | used.keys() | busy.keys())
     )
     return UsageReport(
-        since_s=since_s,
-        covered_s=min(since_s, step_s * sum(steps.values())),
+        window_s=window_s,
+        covered_s=min(window_s, step_s * sum(steps.values())),
         total=hours * sum(total.values()),
         foreign=hours * sum(foreign.values()),
         namespaces=tuple(sorted(namespaces, key=lambda each: -each.granted)),

@@ -56,6 +56,7 @@ async def test_namespaces_and_what_nobody_was_granted_are_all_gpu_hours(tmp_path
         assert (code, err) == (0, "")
         report = json.loads(out)
         assert report["namespaces"] == [{"namespace": "a", "granted": 1.0, "used": 0.25, "busy": 0.5}]
+        assert (report["window_s"], report["covered_s"]) == (3600.0, 3600.0)
         assert (report["total"], report["not_granted"], report["foreign"]) == (2.0, 1.0, 0.1)
         assert all('cluster="x"' in query and login == "Bearer secret" for query, login in asked)
         code, out, _ = await beside(*words, "-o", "wide")
