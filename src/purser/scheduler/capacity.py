@@ -5,17 +5,18 @@ All is counted anew every few seconds, some nodes and grants at a time: kube-sch
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 from prometheus_client import CollectorRegistry, Gauge
 
 from purser.core.fleet.arrays import WHOLE_MILLI
-from purser.core.fleet.totals import GpuUse, Totals, fewer_namespaces
+from purser.core.fleet.totals import OTHERS, GpuUse, Totals, fewer_namespaces
 from purser.core.kubernetes.quantities import MIB
 from purser.core.model import WHOLE_PERCENT
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.extender import KubeExtender
+from purser.scheduler.pending import PendingTotals
 
 COUNTED_EVERY_S = 15.0
 """As often as Prometheus scrapes in most clusters."""
@@ -72,14 +73,8 @@ class CapacityMetrics:
         for gauge in self._gauges:
             gauge.clear()
 
-    def show(
-        self,
-        totals: Totals,
-        idle_milli: Mapping[str, float],
-        pending: Counter[tuple[str, str]],
-        pending_gpus: Counter[str],
-    ) -> None:
-        """What was counted, in place of what was."""
+    def show(self, totals: Totals, idle_milli: Mapping[str, float], pending: Mapping[str, PendingTotals]) -> None:
+        """Replace all series: sums over the fleet, idle thousandths of GPUs by cause, and what waits by namespace."""
         self.clear()
         for model, mib in totals.memory_mib.items():
             self._memory.labels(model).set(mib * MIB)
@@ -92,12 +87,10 @@ class CapacityMetrics:
             self._granted_cores.labels(namespace, model).set(percent / WHOLE_PERCENT)
         for cause, milli in idle_milli.items():
             self._idle.labels(cause).set(milli / WHOLE_MILLI)
-        for (namespace, reason), count in fewer_namespaces(pending, kept).items():
-            self._pending.labels(namespace, reason).set(count)
-        for (namespace, _), count in fewer_namespaces(
-            Counter({(name, ""): count for name, count in pending_gpus.items()}), kept
-        ).items():
-            self._pending_gpus.labels(namespace).set(count)
+        for namespace, waiting in _of_fewer(pending, kept).items():
+            for reason, count in waiting.pods.items():
+                self._pending.labels(namespace, reason).set(count)
+            self._pending_gpus.labels(namespace).set(waiting.gpus)
 
 
 class CapacityCounter:
@@ -136,15 +129,21 @@ class CapacityCounter:
         for causes in self._extender.idle_gpus(_NODES_AT_ONCE):
             idle.update(msgspec.structs.asdict(causes))
             await asyncio.sleep(0)
-        self._metrics.show(totals, idle, *self._extender.pending.totals())
+        self._metrics.show(totals, idle, self._extender.pending.totals())
 
 
-def _largest(granted: Counter[tuple[str, str]], pending: Counter[tuple[str, str]]) -> Iterable[str]:
+def _largest(granted: Counter[tuple[str, str]], pending: Mapping[str, PendingTotals]) -> frozenset[str]:
     """The namespaces that hold most memory, and those with most pods that wait: half of each."""
-    kept: dict[str, None] = {}
-    for amounts in (granted, pending):
-        by_namespace: Counter[str] = Counter()
-        for (namespace, _), amount in amounts.items():
-            by_namespace[namespace] += amount
-        kept |= dict.fromkeys(name for name, _ in by_namespace.most_common(MAX_NAMESPACES // 2))
-    return kept
+    held: Counter[str] = Counter()
+    for (namespace, _), amount in granted.items():
+        held[namespace] += amount
+    waiting = Counter({namespace: each.pods.total() for namespace, each in pending.items()})
+    return frozenset(name for each in (held, waiting) for name, _ in each.most_common(MAX_NAMESPACES // 2))
+
+
+def _of_fewer(pending: Mapping[str, PendingTotals], kept: Collection[str]) -> dict[str, PendingTotals]:
+    """As `fewer_namespaces`: the namespaces that are not kept are one."""
+    found: dict[str, PendingTotals] = {}
+    for namespace, each in pending.items():
+        found.setdefault(namespace if namespace in kept else OTHERS, PendingTotals()).add(each)
+    return found

@@ -25,6 +25,20 @@ class PendingPod(msgspec.Struct, frozen=True):
     reason: str = PendingReason.KUBE_SCHEDULER
 
 
+class PendingTotals(msgspec.Struct):
+    """How much of one namespace waits."""
+
+    pods: Counter[str] = msgspec.field(default_factory=Counter)
+    """Pods by the reason why they wait."""
+    gpus: int = 0
+    """How many these pods ask for together; a share of a GPU counts as one."""
+
+    def add(self, other: "PendingTotals") -> None:
+        """Count another namespace's pods and GPUs here, too."""
+        self.pods.update(other.pods)
+        self.gpus += other.gpus
+
+
 class PendingPods:
     """Those that this scheduler places."""
 
@@ -65,14 +79,12 @@ class PendingPods:
             )
             self._pods[uid] = msgspec.structs.replace(pod, reason=reason)
 
-    def totals(self) -> tuple[Counter[tuple[str, str]], Counter[str]]:
-        """How many pods wait, by namespace and reason; how many GPUs they ask for, by namespace."""
-        pods: Counter[tuple[str, str]] = Counter()
-        gpus: Counter[str] = Counter()
+    def totals(self) -> dict[str, PendingTotals]:
+        """What waits, by namespace; namespaces of which nothing waits are left out."""
+        found: dict[str, PendingTotals] = {}
         for pod in self._pods.values():
-            pods[pod.namespace, pod.reason] += 1
-            gpus[pod.namespace] += pod.gpus
-        return pods, gpus
+            found.setdefault(pod.namespace, PendingTotals()).add(PendingTotals(Counter([pod.reason]), pod.gpus))
+        return found
 
 
 def _at_peak(request: PodRequest) -> int:

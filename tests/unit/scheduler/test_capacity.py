@@ -63,6 +63,6 @@ async def test_gpus_grants_and_waiting_pods_are_counted(monkeypatch):
 
         await world.client.delete(PODS, "new", "default", grace_period_seconds=0)
         await world.bind(large, "n1")
-        await eventually(lambda: sum(world.extender.pending.totals()[0].values()) == 2)
+        await eventually(lambda: world.extender.pending.totals()["default"].pods.total() == 2)
         counting._metrics.clear()
         assert found("purser_cluster_gpus") == {}
