@@ -20,6 +20,7 @@ import yaml
 
 from purser.core.names import DEFAULT_NAMESPACE
 from purser.lab.controlplane.process import Process, answers_ok
+from purser.lab.driver.parts import ProcessLoad
 from purser.lab.ports import free_ports
 
 from .kubernetes import BUSYBOX_IMAGE, busybox_pod
@@ -228,7 +229,7 @@ def test_every_query_of_every_dashboard_answers_with_data(purser: Purser, promet
         pod = cluster.get("pod", "holder", NAMESPACE)
         grant = f'purser_grant_memory_bytes{{job="monitor", pod="holder", namespace="{NAMESPACE}"}}'
         [told] = cluster.wait_until("the grant is measured", lambda: prometheus.query(grant))
-        purser.driver.add_process(told["uuid"], process_of(pod), 700)
+        purser.driver.add_process(told["uuid"], process_of(pod), ProcessLoad(memory_mib=700))
         asked = {query: as_grafana_asks(query) for query in panel_queries()}
 
         def unanswered() -> list[str]:

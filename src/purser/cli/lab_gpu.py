@@ -79,6 +79,7 @@ class LabGpuRow:
 
         gpu: dict[str, Any] = msgspec.to_builtins(self.gpu)
         gpu.pop("levels")
+        gpu |= gpu.pop("load")
         gpu["model"] = self.gpu.model.name
         mig = msgspec.to_builtins(self.mig, str_keys=True)
         return {"node": self.node, "index": self.index, "state": self.state, **gpu, "mig": mig, "last_xid": self.xid}
@@ -382,22 +383,24 @@ def load(
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Say it."""
+    from purser.lab.driver.parts import GpuLoad
+
+    said = GpuLoad(
+        gpu_utilisation_percent=utilisation,
+        memory_utilisation_percent=memory_utilisation,
+        encoder_utilisation_percent=encoder,
+        decoder_utilisation_percent=decoder,
+        temperature_celsius=celsius,
+        memory_temperature_celsius=memory_celsius,
+        power_watts=watts,
+        pcie_tx_kib_per_s=pcie_tx,
+        pcie_rx_kib_per_s=pcie_rx,
+        nvlink_tx_kib_per_s=nvlink_tx,
+        nvlink_rx_kib_per_s=nvlink_rx,
+    )
     [found] = lab_nodes(kubeconfig, node)
     with refusals():
         if follow:
             found.driver.clear_load(gpu_of(gpu))
-        found.driver.set_load(
-            gpu_of(gpu),
-            gpu_utilisation_percent=utilisation,
-            memory_utilisation_percent=memory_utilisation,
-            encoder_utilisation_percent=encoder,
-            decoder_utilisation_percent=decoder,
-            temperature_celsius=celsius,
-            memory_temperature_celsius=memory_celsius,
-            power_watts=watts,
-            pcie_tx_kib_per_s=pcie_tx,
-            pcie_rx_kib_per_s=pcie_rx,
-            nvlink_tx_kib_per_s=nvlink_tx,
-            nvlink_rx_kib_per_s=nvlink_rx,
-        )
+        found.driver.set_load(gpu_of(gpu), said)
     print(f"gpu/{gpu} on node/{node} loaded")

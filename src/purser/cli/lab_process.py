@@ -105,7 +105,8 @@ def start(
     output: DocumentOption = DocumentFormat.TEXT,
 ) -> None:
     """Start it."""
-    from purser.lab.processes import CgroupDriver, CgroupVersion, ProcessLoad
+    from purser.lab.driver.parts import ProcessLoad
+    from purser.lab.processes import CgroupDriver, CgroupVersion
 
     version = one_of(CgroupVersion, "--cgroup", cgroup)
     driver = one_of(CgroupDriver, "--cgroup-driver", cgroup_driver)

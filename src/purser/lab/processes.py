@@ -10,10 +10,9 @@ from enum import StrEnum
 from itertools import count
 from pathlib import Path
 
-import msgspec
-
 from purser.core.kubelet.pod import QosClass
 from purser.lab.driver import SimulatedDriver
+from purser.lab.driver.parts import ProcessLoad
 from purser.lab.kubelet.runtime import ContainerRecord, Runtime
 
 FIRST_PID = 10_001
@@ -36,18 +35,6 @@ class CgroupDriver(StrEnum):
 
     SYSTEMD = "systemd"
     CGROUPFS = "cgroupfs"
-
-
-class ProcessLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process takes of a GPU."""
-
-    memory_mib: int = 0
-    graphics: bool = False
-    """It draws; otherwise it computes."""
-    sm_percent: int = 0
-    memory_percent: int = 0
-    encoder_percent: int = 0
-    decoder_percent: int = 0
 
 
 def cgroup_path(container: ContainerRecord, driver: CgroupDriver) -> str:
@@ -113,7 +100,7 @@ class GpuProcesses:
             (folder / "cgroup").write_text(cgroup_file(path, version), encoding="ascii")
         number = int(folder.name)
         try:
-            self._driver.add_process(gpu, number, **msgspec.structs.asdict(load))
+            self._driver.add_process(gpu, number, load)
         except (LookupError, ValueError):
             if not self._gpus_of(number):
                 shutil.rmtree(folder)

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from purser.lab.driver import DriverKind, SimulatedDriver
+from purser.lab.driver.parts import ProcessLoad
 from purser.lab.kubelet.runtime import ContainerRecord, Runtime
-from purser.lab.processes import CgroupDriver, CgroupVersion, GpuProcesses, ProcessLoad
+from purser.lab.processes import CgroupDriver, CgroupVersion, GpuProcesses
 
 UID = "0a1b2c3d-0000-4000-8000-00000000abcd"
 

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from purser.agent.mig.hardware import HardwareError, MigHardware, NoHardware
 from purser.agent.mig.nvml import NvmlHardware, open_mig
@@ -42,9 +42,11 @@ from purser.lab.driver.parts import (
     CallFailure,
     ClocksLimit,
     EccErrors,
+    GpuLoad,
     MemoryLocation,
     NvLinkError,
     NvLinkState,
+    ProcessLoad,
     ProcessState,
     RetiredPage,
 )
@@ -66,16 +68,6 @@ from purser.lab.driver.sysfs_tree import remove_device, write_gpu, write_sysfs
 T = TypeVar("T")
 
 _PROFILE_FILE = "profile.json"
-_FOLLOWING = (
-    "gpu_utilisation_percent",
-    "memory_utilisation_percent",
-    "encoder_utilisation_percent",
-    "decoder_utilisation_percent",
-    "temperature_celsius",
-    "memory_temperature_celsius",
-    "power_watts",
-)
-_TRAFFIC = ("pcie_tx_kib_per_s", "pcie_rx_kib_per_s", "nvlink_tx_kib_per_s", "nvlink_rx_kib_per_s")
 _NO_EVENT = EventState(0, 0, 0)
 _ASKED = {HealthState.NEEDS_RESET: RecoveryAction.GPU_RESET, HealthState.NEEDS_REBOOT: RecoveryAction.NODE_REBOOT}
 """What a driver that tells asks for after an Xid."""
@@ -253,32 +245,16 @@ class SimulatedDriver:
         """Memory in use beside that of the listed processes."""
         self._change(gpu, lambda old: replace(old, memory_used_mib=memory_mib))
 
-    def add_process(
-        self,
-        gpu: int | str,
-        pid: int,
-        memory_mib: int,
-        *,
-        graphics: bool = False,
-        sm_percent: int = 0,
-        memory_percent: int = 0,
-        encoder_percent: int = 0,
-        decoder_percent: int = 0,
-    ) -> None:
+    def add_process(self, gpu: int | str, pid: int, load: ProcessLoad) -> None:
         """A process starts on the GPU or MIG device, or changes what it uses there.
 
         Raises ValueError where there is no room for it, or where a GPU in MIG mode is named instead of a MIG device.
         """
         place = self._place(gpu)
         process = ProcessState(
+            **asdict(load),
             pid=pid,
-            memory_mib=memory_mib,
             started_us=time.time_ns() // 1000,
-            graphics=graphics,
-            sm_percent=sm_percent,
-            memory_percent=memory_percent,
-            encoder_percent=encoder_percent,
-            decoder_percent=decoder_percent,
             gpu_instance=None if place is None else place.instance,
             compute_instance=None if place is None else place.compute,
         )
@@ -300,43 +276,14 @@ class SimulatedDriver:
         """A process ends."""
         self._change(gpu, lambda old: replace(old, processes=_without(old, pid)))
 
-    def set_load(
-        self,
-        gpu: int | str,
-        *,
-        gpu_utilisation_percent: int | None = None,
-        memory_utilisation_percent: int | None = None,
-        encoder_utilisation_percent: int | None = None,
-        decoder_utilisation_percent: int | None = None,
-        temperature_celsius: int | None = None,
-        memory_temperature_celsius: int | None = None,
-        power_watts: int | None = None,
-        pcie_tx_kib_per_s: int | None = None,
-        pcie_rx_kib_per_s: int | None = None,
-        nvlink_tx_kib_per_s: int | None = None,
-        nvlink_rx_kib_per_s: int | None = None,
-    ) -> None:
-        """Change what the GPU's sensors say; what is not given stays as it was, or follows the GPU's processes."""
-        given: dict[str, Any] = {
-            "gpu_utilisation_percent": gpu_utilisation_percent,
-            "memory_utilisation_percent": memory_utilisation_percent,
-            "encoder_utilisation_percent": encoder_utilisation_percent,
-            "decoder_utilisation_percent": decoder_utilisation_percent,
-            "temperature_celsius": temperature_celsius,
-            "memory_temperature_celsius": memory_temperature_celsius,
-            "power_watts": power_watts,
-            "pcie_tx_kib_per_s": pcie_tx_kib_per_s,
-            "pcie_rx_kib_per_s": pcie_rx_kib_per_s,
-            "nvlink_tx_kib_per_s": nvlink_tx_kib_per_s,
-            "nvlink_rx_kib_per_s": nvlink_rx_kib_per_s,
-        }
-        changes = {name: value for name, value in given.items() if value is not None}
-        self._change(gpu, lambda old: replace(old, **changes))
+    def set_load(self, gpu: int | str, load: GpuLoad) -> None:
+        """Change what the GPU's sensors say; what is None there stays as it was, or follows the GPU's processes."""
+        changes = {name: value for name, value in asdict(load).items() if value is not None}
+        self._change(gpu, lambda old: replace(old, load=replace(old.load, **changes)))
 
     def clear_load(self, gpu: int | str) -> None:
         """Undo `set_load`: the sensors follow the GPU's processes again."""
-        fresh = dict.fromkeys(_FOLLOWING) | dict.fromkeys(_TRAFFIC, 0)
-        self._change(gpu, lambda old: replace(old, **fresh))
+        self._change(gpu, lambda old: replace(old, load=GpuLoad()))
 
     def set_slowdowns(self, gpu: int | str, slowdowns: Iterable[ClocksLimit]) -> None:
         """The GPU runs at lower clocks for these reasons, and for no other one."""

@@ -96,13 +96,27 @@ class NvLinkState(msgspec.Struct, frozen=True):
     errors: tuple[int, ...] = (0,) * len(NVLINK_ERRORS)
 
 
-class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
-    """A process on a GPU."""
+class GpuLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody has a GPU's sensors say. None: what the GPU's processes make of it; they make no traffic."""
 
-    pid: int
-    memory_mib: int
-    started_us: int
-    """Since the epoch, in microseconds."""
+    gpu_utilisation_percent: int | None = None
+    memory_utilisation_percent: int | None = None
+    encoder_utilisation_percent: int | None = None
+    decoder_utilisation_percent: int | None = None
+    temperature_celsius: int | None = None
+    memory_temperature_celsius: int | None = None
+    power_watts: int | None = None
+    pcie_tx_kib_per_s: int | None = None
+    pcie_rx_kib_per_s: int | None = None
+    nvlink_tx_kib_per_s: int | None = None
+    """Over all links that are up; likewise what comes in."""
+    nvlink_rx_kib_per_s: int | None = None
+
+
+class ProcessLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process takes of a GPU."""
+
+    memory_mib: int = 0
     graphics: bool = False
     """It draws; otherwise it computes."""
     sm_percent: int = 0
@@ -110,6 +124,14 @@ class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
     memory_percent: int = 0
     encoder_percent: int = 0
     decoder_percent: int = 0
+
+
+class ProcessState(ProcessLoad, frozen=True, kw_only=True):
+    """A process on a GPU."""
+
+    pid: int
+    started_us: int
+    """Since the epoch, in microseconds."""
     gpu_instance: int | None = None
     """Of MIG; None: the whole GPU."""
     compute_instance: int | None = None

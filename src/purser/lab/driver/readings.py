@@ -205,8 +205,8 @@ def _sensors(gpu: GpuState) -> Iterator[_Value]:
     yield "nvmlDeviceGetPowerUsage", 0, 0, milliwatts
     yield "nvmlDeviceGetEnforcedPowerLimit", 0, 0, limit
     yield "nvmlDeviceGetPowerManagementLimit", 0, 0, limit
-    yield "nvmlDeviceGetPcieThroughput", 0, 0, gpu.pcie_tx_kib_per_s
-    yield "nvmlDeviceGetPcieThroughput", 1, 0, gpu.pcie_rx_kib_per_s
+    yield "nvmlDeviceGetPcieThroughput", 0, 0, gpu.load.pcie_tx_kib_per_s or 0
+    yield "nvmlDeviceGetPcieThroughput", 1, 0, gpu.load.pcie_rx_kib_per_s or 0
     for field, value in ((185, milliwatts), (186, milliwatts), (189, limit), (190, limit)):
         yield from _field(field, value)
 

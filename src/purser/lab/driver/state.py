@@ -14,6 +14,7 @@ from purser.lab.driver.parts import (
     CallFailure,
     ClocksLimit,
     EccErrors,
+    GpuLoad,
     MemoryLocation,
     NvLinkState,
     ProcessState,
@@ -71,20 +72,8 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
     memory_used_mib: int = 0
     """What processes that are not listed use."""
     processes: tuple[ProcessState, ...] = ()
-    gpu_utilisation_percent: int | None = None
-    """None: what its processes make of it; likewise for memory, encoder and decoder, temperatures and power."""
-    memory_utilisation_percent: int | None = None
-    encoder_utilisation_percent: int | None = None
-    decoder_utilisation_percent: int | None = None
-    temperature_celsius: int | None = None
-    memory_temperature_celsius: int | None = None
-    power_watts: int | None = None
-    pcie_tx_kib_per_s: int = 0
-    pcie_rx_kib_per_s: int = 0
+    load: GpuLoad = GpuLoad()
     pcie_replays: int = 0
-    nvlink_tx_kib_per_s: int = 0
-    """Over all links that are up; likewise what comes in."""
-    nvlink_rx_kib_per_s: int = 0
     slowdowns: tuple[ClocksLimit, ...] = ()
     ecc: dict[MemoryLocation, EccErrors] = {}
     remapped_rows: RemappedRows = RemappedRows(0, 0, pending=False, failed=False)
@@ -107,10 +96,10 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
     def utilisation(self) -> tuple[int, int, int, int]:
         """Of the GPU, its memory, its encoders and its decoders, in percent."""
         given = (
-            self.gpu_utilisation_percent,
-            self.memory_utilisation_percent,
-            self.encoder_utilisation_percent,
-            self.decoder_utilisation_percent,
+            self.load.gpu_utilisation_percent,
+            self.load.memory_utilisation_percent,
+            self.load.encoder_utilisation_percent,
+            self.load.decoder_utilisation_percent,
         )
         sums = [min(100, sum(each.load[place] for each in self.processes)) for place in range(4)]
         gpu, memory, encoder, decoder = (made if said is None else said for made, said in zip(sums, given, strict=True))
@@ -119,22 +108,22 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def watts(self) -> int:
         """Power drawn: from idle to the limit as the GPU is used, and to half of that while it is slowed down."""
-        if self.power_watts is not None:
-            return self.power_watts
+        if self.load.power_watts is not None:
+            return self.load.power_watts
         span = (self.model.power_limit_watts - self.model.idle_watts) * self.utilisation[0] // 100
         return self.model.idle_watts + (span // 2 if self.slowdowns else span)
 
     @property
     def celsius(self) -> int:
         """Temperature of the GPU."""
-        if self.temperature_celsius is not None:
-            return self.temperature_celsius
+        if self.load.temperature_celsius is not None:
+            return self.load.temperature_celsius
         return self.model.idle_celsius + _CELSIUS_BUSY * self.utilisation[0] // 100
 
     @property
     def memory_celsius_now(self) -> int:
         """Temperature of the memory."""
-        given = self.memory_temperature_celsius
+        given = self.load.memory_temperature_celsius
         return self.celsius + _MEMORY_IS_HOTTER if given is None else given
 
     @property
@@ -149,10 +138,10 @@ def rates_of(gpu: GpuState) -> dict[str, int]:
     """What grows by itself, and by how much each second: energy in mJ, traffic over PCIe in bytes and over each NVLink
     in KiB, and nanoseconds under each limit (nvmlPerfPolicyType_t) and in each slow-down."""
     rates = {"energy": gpu.watts * 1000}
-    rates |= {"pcie-tx": gpu.pcie_tx_kib_per_s * 1024, "pcie-rx": gpu.pcie_rx_kib_per_s * 1024}
+    rates |= {"pcie-tx": (gpu.load.pcie_tx_kib_per_s or 0) * 1024, "pcie-rx": (gpu.load.pcie_rx_kib_per_s or 0) * 1024}
     active = [number for number, link in enumerate(gpu.nvlinks) if link.active]
-    for way, rate in (("tx", gpu.nvlink_tx_kib_per_s), ("rx", gpu.nvlink_rx_kib_per_s)):
-        rates |= {f"nvlink-{way}-{number}": rate // len(active) for number in active}
+    for way, rate in (("tx", gpu.load.nvlink_tx_kib_per_s), ("rx", gpu.load.nvlink_rx_kib_per_s)):
+        rates |= {f"nvlink-{way}-{number}": (rate or 0) // len(active) for number in active}
     for slowdown in gpu.slowdowns:
         rates |= {f"slowdown-{slowdown}": _NS, f"policy-{slowdown.policy}": _NS, f"policy-{_ANY_POLICY}": _NS}
     return {name: rate for name, rate in rates.items() if rate}

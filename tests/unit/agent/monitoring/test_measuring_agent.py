@@ -13,8 +13,9 @@ from purser.core.kubernetes.quantities import MIB
 from purser.kube.errors import NotFoundError
 from purser.kube.resources import PODS
 from purser.lab.driver import SimulatedDriver
+from purser.lab.driver.parts import ProcessLoad
 from purser.lab.kubelet.runtime import ContainerRecord, Runtime
-from purser.lab.processes import CgroupVersion, GpuProcesses, ProcessLoad
+from purser.lab.processes import CgroupVersion, GpuProcesses
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -19,7 +19,7 @@ from purser.core.health.signs import FaultKind, NvLinks, RecoveryAction, Remappe
 from purser.core.model import Link, PcieLevel
 from purser.lab.driver import DriverKind, SimulatedDriver, profiles
 from purser.lab.driver.compile import find_compiler
-from purser.lab.driver.parts import ClocksLimit, NvLinkError
+from purser.lab.driver.parts import ClocksLimit, GpuLoad, NvLinkError, ProcessLoad
 
 Create = Callable[..., SimulatedDriver]
 Open = Callable[[SimulatedDriver], Driver]
@@ -327,8 +327,8 @@ def test_a_driver_that_does_not_start_again_says_so_and_can_be_opened_later(
 def history(node: SimulatedDriver, driver: Driver) -> Iterator[object]:
     """What is told of a node, one thing after another."""
     for happens in (
-        lambda: node.set_load(1, gpu_utilisation_percent=87, power_watts=390),
-        lambda: node.add_process(1, 4711, 2000),
+        lambda: node.set_load(1, GpuLoad(gpu_utilisation_percent=87, power_watts=390)),
+        lambda: node.add_process(1, 4711, ProcessLoad(memory_mib=2000)),
         lambda: node.lose_gpu(3),
         lambda: node.fail_call(2, "nvmlDeviceGetUUID", UNKNOWN),
         lambda: node.fail_call(1, "nvmlDeviceGetTemperature", UNKNOWN),

@@ -16,6 +16,7 @@ from purser.core.mig import MIG_KINDS, MigGeometry, MigGeometryError, MigKind, M
 from purser.lab.driver import DriverKind, SimulatedDriver
 from purser.lab.driver.compile import find_compiler
 from purser.lab.driver.mig import MigRefusedError
+from purser.lab.driver.parts import ProcessLoad
 
 Create = Callable[..., SimulatedDriver]
 
@@ -249,8 +250,8 @@ def test_a_mig_device_is_a_device_of_its_own(cut: Cut) -> None:
     assert (nvml.nvmlDeviceGetGpuInstanceId(device), nvml.nvmlDeviceGetComputeInstanceId(device)) == (2, 0)
     parent = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device)
     assert nvml.nvmlDeviceGetUUID(parent) == node.uuids[0]
-    node.add_process(uuid, 7, 1000)
-    node.add_process(part, 8, 100, graphics=True)
+    node.add_process(uuid, 7, ProcessLoad(memory_mib=1000))
+    node.add_process(part, 8, ProcessLoad(memory_mib=100, graphics=True))
     for version in (None, nvml.nvmlMemory_v2):
         memory = nvml.nvmlDeviceGetMemoryInfo(device, version)
         assert (memory.total, memory.used, memory.free) == (19968 * MIB, 1000 * MIB, 18968 * MIB)
@@ -260,9 +261,9 @@ def test_a_mig_device_is_a_device_of_its_own(cut: Cut) -> None:
     assert nvml.nvmlDeviceGetGraphicsRunningProcesses_v3(device) == []
     assert cut.code("nvmlDeviceGetPowerUsage", device) == "error 2", "that is the whole GPU's"
     with pytest.raises(ValueError, match="is in MIG mode: name one of its MIG devices"):
-        node.add_process(0, 9, 1)
+        node.add_process(0, 9, ProcessLoad(memory_mib=1))
     with pytest.raises(ValueError, match="has 9756 MiB free"):
-        node.add_process(part, 9, 9757)
+        node.add_process(part, 9, ProcessLoad(memory_mib=9757))
 
 
 def test_nothing_is_destroyed_that_is_in_use(cut: Cut) -> None:
@@ -271,7 +272,7 @@ def test_nothing_is_destroyed_that_is_in_use(cut: Cut) -> None:
     instance = nvml.nvmlDeviceGetGpuInstanceById(cut.gpu, 13)
     compute = nvml.nvmlGpuInstanceGetComputeInstanceById(instance, 0)
     device = nvml.nvmlDeviceGetHandleByUUID(uuid)
-    node.add_process(uuid, 7, 10)
+    node.add_process(uuid, 7, ProcessLoad(memory_mib=10))
     assert cut.code("nvmlGpuInstanceDestroy", instance) == cut.code("nvmlComputeInstanceDestroy", compute) == "error 19"
     with pytest.raises(MigRefusedError, match="something runs on it"):
         node.destroy_mig(uuid)
@@ -287,7 +288,7 @@ def test_nothing_is_destroyed_that_is_in_use(cut: Cut) -> None:
 def test_the_mode_of_a_busy_gpu_waits_for_a_reset(cut: Cut) -> None:
     node, nvml = cut.node, cut.nvml
     gpu = nvml.nvmlDeviceGetHandleByIndex(1)
-    node.add_process(1, 7, 10)
+    node.add_process(1, 7, ProcessLoad(memory_mib=10))
     assert nvml.nvmlDeviceSetMigMode(gpu, 1) == nvml.NVML_ERROR_IN_USE
     assert nvml.nvmlDeviceGetMigMode(gpu) == [0, 1]
     node.recover_gpu(1)

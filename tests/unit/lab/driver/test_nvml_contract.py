@@ -14,7 +14,7 @@ from tests.unit.lab.driver.nvml_on_nodes import told as told_by
 from purser.core.kubernetes.quantities import MIB
 from purser.lab.driver import DriverKind, SimulatedDriver
 from purser.lab.driver.compile import find_compiler
-from purser.lab.driver.parts import ClocksLimit, MemoryLocation, NvLinkError
+from purser.lab.driver.parts import ClocksLimit, GpuLoad, MemoryLocation, NvLinkError, ProcessLoad
 from purser.lab.driver.python_nvml import _NUMBERS
 
 Create = Callable[..., SimulatedDriver]
@@ -88,8 +88,8 @@ def everything(nvml: Any) -> Iterator[tuple[tuple[object, ...], Any]]:
 def test_the_library_and_its_stand_in_tell_the_same(create: Create, open_nvml: OpenNvml, profile: str) -> None:
     node = create(profile, kind=DriverKind.LIBRARY)
     for gpu in (0, 2):
-        node.set_load(gpu, power_watts=0, memory_temperature_celsius=90)
-        node.add_process(gpu, 1, 10, sm_percent=30, encoder_percent=5)
+        node.set_load(gpu, GpuLoad(power_watts=0, memory_temperature_celsius=90))
+        node.add_process(gpu, 1, ProcessLoad(memory_mib=10, sm_percent=30, encoder_percent=5))
         node.add_ecc_errors(gpu, corrected=3, uncorrected=1)
         node.add_ecc_errors(gpu, place=MemoryLocation.L2, corrected=2)
         node.replay_pcie(gpu, 4)
@@ -111,8 +111,8 @@ def test_the_library_and_its_stand_in_tell_the_same(create: Create, open_nvml: O
 def test_processes_are_told_by_what_they_do(node: SimulatedDriver, nvml: Any) -> None:
     gpu = nvml.nvmlDeviceGetHandleByIndex(1)
     assert nvml.nvmlDeviceGetComputeRunningProcesses_v3(gpu) == nvml.nvmlDeviceGetGraphicsRunningProcesses_v3(gpu) == []
-    node.add_process(1, 4711, 2000)
-    node.add_process(1, 4712, 300, graphics=True)
+    node.add_process(1, 4711, ProcessLoad(memory_mib=2000))
+    node.add_process(1, 4712, ProcessLoad(memory_mib=300, graphics=True))
     [computes] = nvml.nvmlDeviceGetComputeRunningProcesses_v3(gpu)
     [draws] = nvml.nvmlDeviceGetGraphicsRunningProcesses_v3(gpu)
     assert (computes.pid, computes.usedGpuMemory) == (4711, 2000 * MIB)
@@ -128,19 +128,21 @@ def test_a_gpu_is_as_busy_as_its_processes_unless_somebody_said_otherwise(node: 
         rates = nvml.nvmlDeviceGetUtilizationRates(gpu)
         return rates.gpu, rates.memory
 
-    node.add_process(0, 1, 10, sm_percent=60, memory_percent=20)
-    node.add_process(0, 2, 10, sm_percent=25, memory_percent=5)
+    node.add_process(0, 1, ProcessLoad(memory_mib=10, sm_percent=60, memory_percent=20))
+    node.add_process(0, 2, ProcessLoad(memory_mib=10, sm_percent=25, memory_percent=5))
     assert utilisation() == (85, 25)
-    node.add_process(0, 2, 10, sm_percent=80)
+    node.add_process(0, 2, ProcessLoad(memory_mib=10, sm_percent=80))
     assert utilisation() == (100, 20)
-    node.set_load(0, gpu_utilisation_percent=3)
+    node.set_load(0, GpuLoad(gpu_utilisation_percent=3))
     assert utilisation() == (3, 20)
 
 
 def test_utilisation_is_told_by_process_and_once(node: SimulatedDriver, nvml: Any) -> None:
     gpu = nvml.nvmlDeviceGetHandleByIndex(0)
-    node.add_process(0, 1, 10, sm_percent=60, memory_percent=20, encoder_percent=7, decoder_percent=8)
-    node.add_process(0, 2, 10)
+    node.add_process(
+        0, 1, ProcessLoad(memory_mib=10, sm_percent=60, memory_percent=20, encoder_percent=7, decoder_percent=8)
+    )
+    node.add_process(0, 2, ProcessLoad(memory_mib=10))
     [sample] = nvml.nvmlDeviceGetProcessUtilization(gpu, 0)
     assert sample.pid == 1, "an idle process has no samples"
     assert (sample.smUtil, sample.memUtil, sample.encUtil, sample.decUtil) == (60, 20, 7, 8)
@@ -159,10 +161,10 @@ def test_utilisation_is_told_by_process_and_once(node: SimulatedDriver, nvml: An
 
 
 def test_more_than_a_gpu_has_is_refused(node: SimulatedDriver) -> None:
-    node.add_process(0, 1, 40000)
-    node.add_process(0, 1, 40377)
+    node.add_process(0, 1, ProcessLoad(memory_mib=40000))
+    node.add_process(0, 1, ProcessLoad(memory_mib=40377))
     with pytest.raises(ValueError, match="has 0 MiB free: a process cannot have 1 MiB"):
-        node.add_process(0, 2, 1)
+        node.add_process(0, 2, ProcessLoad(memory_mib=1))
 
 
 def fields(nvml: Any, gpu: Any, *asked: int | tuple[int, int]) -> list[int | None]:
@@ -178,7 +180,7 @@ def test_sensors_follow_the_load(node: SimulatedDriver, nvml: Any) -> None:
     assert nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM) == 1215
     assert nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu) == idle
     assert nvml.nvmlDeviceGetPowerUsage(gpu) == 52_000
-    node.add_process(0, 1, 10, sm_percent=50, decoder_percent=4)
+    node.add_process(0, 1, ProcessLoad(memory_mib=10, sm_percent=50, decoder_percent=4))
     assert nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM) == 1410
     assert nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu) == 0
     assert nvml.nvmlDeviceGetPowerUsage(gpu) == 226_000, "half way from 52 to 400 W"
@@ -186,14 +188,14 @@ def test_sensors_follow_the_load(node: SimulatedDriver, nvml: Any) -> None:
     assert fields(nvml, gpu, nvml.NVML_FI_DEV_MEMORY_TEMP) == [58]
     assert nvml.nvmlDeviceGetDecoderUtilization(gpu)[0] == 4
     node.clear_load(0)
-    node.set_load(0, power_watts=390, temperature_celsius=80, gpu_utilisation_percent=0)
+    node.set_load(0, GpuLoad(power_watts=390, temperature_celsius=80, gpu_utilisation_percent=0))
     assert nvml.nvmlDeviceGetPowerUsage(gpu) == 390_000
     assert nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM) == 210
 
 
 def test_a_slow_down_has_its_reason_and_its_time_is_counted(node: SimulatedDriver, nvml: Any) -> None:
     gpu = nvml.nvmlDeviceGetHandleByIndex(0)
-    node.add_process(0, 1, 10, sm_percent=100)
+    node.add_process(0, 1, ProcessLoad(memory_mib=10, sm_percent=100))
     node.set_slowdowns(0, [ClocksLimit.HW_THERMAL, ClocksLimit.POWER_CAP])
     reasons = nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)
     assert reasons == 0x4 | 0x8 | 0x40
@@ -211,7 +213,7 @@ def test_a_slow_down_has_its_reason_and_its_time_is_counted(node: SimulatedDrive
 
 def test_energy_and_traffic_grow_by_themselves(node: SimulatedDriver, nvml: Any) -> None:
     gpu = nvml.nvmlDeviceGetHandleByIndex(0)
-    node.set_load(0, nvlink_tx_kib_per_s=12_000_000, pcie_tx_kib_per_s=70, pcie_rx_kib_per_s=50)
+    node.set_load(0, GpuLoad(nvlink_tx_kib_per_s=12_000_000, pcie_tx_kib_per_s=70, pcie_rx_kib_per_s=50))
     throughput = [nvml.nvmlDeviceGetPcieThroughput(gpu, way) for way in (nvml.NVML_PCIE_UTIL_TX_BYTES, 1)]
     assert throughput == [70, 50]
     tx = nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX

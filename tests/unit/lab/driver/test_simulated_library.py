@@ -180,7 +180,7 @@ node = SimulatedDriver(Path(sys.argv[1]))
 driver = node.open()
 assert len(driver.scan()) == 8
 for round in range(3):
-    node.add_process(1, 100 + round, 10)
+    node.add_process(1, 100 + round, ProcessLoad(memory_mib=10))
     node.lose_gpu(3)
     driver.scan()
     assert driver.wait_event(1000).xid == 79
@@ -193,7 +193,7 @@ for round in range(3):
     assert len(driver.reopen()) == 8
     node.set_mig(5, enabled=True)
     uuids = [node.create_mig(5, "1g.5gb") for _ in range(7)]
-    node.add_process(uuids[0], 99, 10)
+    node.add_process(uuids[0], 99, ProcessLoad(memory_mib=10))
     assert len(driver.scan()[5].migs) == 7
     node.recover_gpu(5)
     node.set_mig(5, enabled=False)

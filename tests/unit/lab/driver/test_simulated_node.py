@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from purser.lab.driver import DriverKind, SimulatedDriver
+from purser.lab.driver.parts import ProcessLoad
 from purser.lab.driver.state import gpu_uuid
 
 Create = Callable[..., SimulatedDriver]
@@ -48,7 +49,7 @@ def test_another_process_can_put_faults_in(node: SimulatedDriver) -> None:
 def test_changes_from_many_threads_all_count(node: SimulatedDriver) -> None:
     def work(first_pid: int) -> None:
         for pid in range(first_pid, first_pid + 20):
-            node.add_process(0, pid, 1)
+            node.add_process(0, pid, ProcessLoad(memory_mib=1))
 
     threads = [threading.Thread(target=work, args=(number * 100,)) for number in range(1, 5)]
     for thread in threads:
@@ -89,7 +90,7 @@ def test_a_node_can_be_created_again_in_python_and_while_its_driver_is_open(crea
 
 
 def test_a_reset_ends_what_ran_on_the_gpu(node: SimulatedDriver) -> None:
-    node.add_process(0, 1, 100)
+    node.add_process(0, 1, ProcessLoad(memory_mib=100))
     node.set_memory_used(0, 50)
     node.lose_gpu(0)
     node.recover_gpu(0)

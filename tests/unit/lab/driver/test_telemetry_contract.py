@@ -13,6 +13,7 @@ from purser.agent.nvml.telemetry import SENSOR_CALLS, Meter
 from purser.core.kubernetes.quantities import MIB
 from purser.core.monitoring.dcgm import METRICS, DcgmType
 from purser.lab.driver import DriverKind, SimulatedDriver
+from purser.lab.driver.parts import GpuLoad, ProcessLoad
 
 Create = Callable[..., SimulatedDriver]
 Open = Callable[[SimulatedDriver], Driver]
@@ -48,13 +49,15 @@ def test_sensors_are_in_dcgms_units(node: SimulatedDriver, driver: Driver) -> No
     uuid = node.uuids[1]
     node.set_load(
         uuid,
-        gpu_utilisation_percent=87,
-        memory_utilisation_percent=40,
-        encoder_utilisation_percent=5,
-        decoder_utilisation_percent=6,
-        temperature_celsius=71,
-        memory_temperature_celsius=80,
-        power_watts=390,
+        GpuLoad(
+            gpu_utilisation_percent=87,
+            memory_utilisation_percent=40,
+            encoder_utilisation_percent=5,
+            decoder_utilisation_percent=6,
+            temperature_celsius=71,
+            memory_temperature_celsius=80,
+            power_watts=390,
+        ),
     )
     node.set_memory_used(uuid, 5000)
     node.replay_pcie(uuid, 3)
@@ -74,9 +77,9 @@ def test_sensors_are_in_dcgms_units(node: SimulatedDriver, driver: Driver) -> No
 def test_processes_have_memory_and_what_they_take_of_the_gpu(node: SimulatedDriver, driver: Driver) -> None:
     uuid = node.uuids[0]
     assert driver.telemetry(uuid).processes == ()
-    node.add_process(uuid, 11, 2000, sm_percent=60)
-    node.add_process(uuid, 12, 300)
-    node.add_process(uuid, 13, 40, graphics=True, sm_percent=5)
+    node.add_process(uuid, 11, ProcessLoad(memory_mib=2000, sm_percent=60))
+    node.add_process(uuid, 12, ProcessLoad(memory_mib=300))
+    node.add_process(uuid, 13, ProcessLoad(memory_mib=40, graphics=True, sm_percent=5))
     assert driver.telemetry(uuid).processes == (
         GpuProcess(11, 2000 * MIB, 60),
         GpuProcess(12, 300 * MIB, 0),
@@ -84,7 +87,7 @@ def test_processes_have_memory_and_what_they_take_of_the_gpu(node: SimulatedDriv
     )
     assert driver.telemetry(node.uuids[1]).processes == ()
     node.remove_process(uuid, 11)
-    node.add_process(uuid, 12, 900)
+    node.add_process(uuid, 12, ProcessLoad(memory_mib=900))
     told = driver.telemetry(uuid).processes
     assert told is not None
     assert {each.pid: each.memory for each in told} == {12: 900 * MIB, 13: 40 * MIB}
@@ -124,8 +127,8 @@ def test_mig_is_told_by_instance_with_the_processes_on_its_devices(node: Simulat
     node.set_mig(0, enabled=True)
     large, small = (node.create_mig(0, profile) for profile in ("3g.20gb", "1g.5gb"))
     assert driver.scan()[0].is_cut
-    node.add_process(large, 11, 2000, sm_percent=60)
-    node.add_process(small, 12, 300)
+    node.add_process(large, 11, ProcessLoad(memory_mib=2000, sm_percent=60))
+    node.add_process(small, 12, ProcessLoad(memory_mib=300))
     told = driver.telemetry(node.uuids[0])
     assert told.processes is None
     found = {each.devices: each for each in told.instances}
