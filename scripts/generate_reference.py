@@ -113,10 +113,10 @@ DETAILS: dict[type[ExplainedReason], tuple[str, Callable[[Any], str]]] = {
 EXPORTERS_HEAD = """\
 # Metrics of other exporters
 
-With `agent.metricsAlsoAs` ([`--metrics-also-as`](options.md#purser-agent)) agents export the metrics of NVIDIA's DCGM
-exporter (`dcgm`), of HAMi's monitor (`hami`), or by HAMi's older names (`hami-legacy`), so that dashboards and alerts
-that were made for these go on working. They are at the same port as [Purser's own](metrics.md). Off by default: beside
-the exporter itself every GPU is there twice, and sums are doubled. Under the [operator](operator.md), set
+With `agent.metricsAlsoAs` ([`--metrics-also-as`](options.md#purser-agent-run)) agents export the metrics of NVIDIA's
+DCGM exporter (`dcgm`), of HAMi's monitor (`hami`), or by HAMi's older names (`hami-legacy`), so that dashboards and
+alerts that were made for these go on working. They are at the same port as [Purser's own](metrics.md). Off by default:
+beside the exporter itself every GPU is there twice, and sums are doubled. Under the [operator](operator.md), set
 `dcgmExporter.enabled: false`, and `--metrics-also-as=dcgm` in `devicePlugin.args`.
 
 GPUs are measured every ten seconds, and what was measured more than 30 seconds ago is left out. If a GPU or a driver
@@ -522,7 +522,7 @@ LABELS_HEAD = """\
 # Labels of GPU nodes
 
 Labels of NVIDIA's GPU feature discovery by its rules, and one of Purser's own. The agent publishes them where its
-option [`--feature-labels`](options.md#purser-agent) says:
+option [`--feature-labels`](options.md#purser-agent-run) says:
 
 {outlets}
 The chart gives agents no such rights. Only what differs is written, when GPUs or driver change or somebody changes the
