@@ -33,7 +33,7 @@ class _Complaints(logging.Handler):
         """As logging calls it."""
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, HttpProcessingError):
-            log.debug("A request makes no sense", error=brief(error))
+            log.debug("Malformed request", error=brief(error))
         else:
             log.error(record.getMessage(), exc_info=error)
 

@@ -62,6 +62,6 @@ class PendingReason(ExplainedReason):
     INVALID_REQUEST = (
         "InvalidRequest",
         "Pod",
-        "What the pod asks for makes no sense.",
+        "The pod's GPU request is invalid.",
         "Do what the pod's FailedScheduling says.",
     )
