@@ -109,7 +109,7 @@ def _nodes(lab: Lab) -> Table:
     # With the operator agents come later, and their ports with them.
     ports = () if lab.settings.operator else ("METRICS PORT",)
     for head in ("NODE", "KUBELET", "SHARES PER GPU", *ports, "GPUS"):
-        table.add_column(head, no_wrap=True)
+        table.add_column(head, no_wrap=head != "GPUS")  # what is typed again is never cut off
     for choice in lab.settings.nodes:
         node = lab.nodes[choice.name]
         models = Counter(choice.profile.model_of(gpu).name for gpu in choice.profile.gpus)
