@@ -67,6 +67,15 @@ def lab(
     slots: Annotated[
         int | None, typer.Option(help="How many containers may share a GPU; default: 10.", show_default=False)
     ] = None,
+    device_plugin_configs: Annotated[
+        Path | None,
+        typer.Option(
+            help="Files of NVIDIA's device plugin; nodes name theirs by label nvidia.com/device-plugin.config.",
+            metavar="FOLDER",
+            exists=True,
+            file_okay=False,
+        ),
+    ] = None,
     operator: Annotated[
         bool, typer.Option("--operator", help="Run Purser's operator, too: a ClusterPolicy then brings the agents.")
     ] = False,
@@ -110,6 +119,7 @@ def lab(
             programs=programs,
             kubelet=said.over(settings.kubelet),
             slots=settings.slots if slots is None else slots,
+            device_plugin_configs=device_plugin_configs,
         )
     except (ScenarioError, ValueError) as error:
         fail(str(error), MISUSED)

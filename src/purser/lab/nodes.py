@@ -11,7 +11,7 @@ from purser.agent import discovery, mig
 from purser.agent.kubeletapi.channels import UNIX_SOCKET_OPTIONS
 from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
 from purser.agent.run import run as run_agent
-from purser.agent.settings import AgentSettings
+from purser.agent.settings import AgentSettings, SharingSettings
 from purser.core.device.ids import uuid_of
 from purser.core.kubelet.errors import KubeletStartError
 from purser.core.names import GPU_RESOURCE
@@ -199,6 +199,7 @@ class EmulatedNode:
             state_dir=self._folders.agent / "state",
             host_root=self._folders.host_root,
             slots=self._settings.slots,
+            sharing=SharingSettings(folder=self._settings.device_plugin_configs),
             probe_interval_s=self._settings.probe_interval_s,
             recovery_s=2 * self._settings.probe_interval_s,
             reopen_interval_s=3 * self._settings.probe_interval_s,
