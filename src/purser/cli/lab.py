@@ -72,8 +72,6 @@ def lab(
         typer.Option(
             help="Files of NVIDIA's device plugin; nodes name theirs by label nvidia.com/device-plugin.config.",
             metavar="FOLDER",
-            exists=True,
-            file_okay=False,
         ),
     ] = None,
     operator: Annotated[

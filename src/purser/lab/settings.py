@@ -72,6 +72,10 @@ class LabSettings:
             self.kubelet_of(choice)
         if not 1 <= self.slots <= MAX_SLOTS:
             raise ValueError(f"slots {self.slots}: write a number from 1 to {MAX_SLOTS}")
+        if self.device_plugin_configs is not None and not self.device_plugin_configs.is_dir():
+            raise ValueError(
+                f"{self.device_plugin_configs} is no folder: name one with files of NVIDIA's device plugin"
+            )
         if not 0 <= self.port <= PORT_MAXIMUM:
             raise ValueError(f"port {self.port}: write one from 1 to {PORT_MAXIMUM}, or 0 for any free one")
 
