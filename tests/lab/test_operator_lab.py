@@ -14,6 +14,7 @@ from purser.core.names import INVENTORY_ANNOTATION, KUBELET_ANNOTATION, NODE_FAC
 from purser.kube.config import ClusterConfig
 from purser.kube.resources import NODES
 from purser.lab.cluster import Lab
+from purser.lab.driver.node_mig import mig_states
 from purser.lab.screen import show, surroundings
 from purser.lab.settings import LabSettings, node_choices
 from purser.operator.policy import CLUSTER_POLICIES
@@ -45,7 +46,7 @@ async def test_the_policy_of_the_operators_page_brings_nodes_their_agents_and_be
     await eventually(lambda: offered(lab), 40)
     await lab.client.patch_merge(NODES, "h100-8-0", {"metadata": {"labels": {"nvidia.com/mig.config": "all-1g.10gb"}}})
     await eventually(lambda: mig_state(lab), "success")
-    assert [len(mig.devices) for mig in lab.nodes["h100-8-0"].driver.mig] == [7] * 8
+    assert [len(mig.devices) for mig in mig_states(lab.nodes["h100-8-0"].driver.folder)] == [7] * 8
     await lab.client.patch_merge(POLICIES, "gpus", {"spec": {"devicePlugin": {"enabled": False}}})
     await eventually(lambda: offered(lab), 0)
 

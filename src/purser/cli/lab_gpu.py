@@ -108,9 +108,11 @@ COLUMNS = [
 @app.command("list", help=_help("Each GPU of the lab, as its driver reports it.", "list -o wide"))
 def list_gpus(node: OneNode = None, kubeconfig: LabKubeconfig = None, output: OutputOption = Output.TABLE) -> None:
     """Print them."""
+    from purser.lab.driver.node_mig import mig_states
+
     rows = []
     for each in lab_nodes(kubeconfig, node):
-        state, mig = each.driver.state, each.driver.mig
+        state, mig = each.driver.state, mig_states(each.driver.folder)
         xids = {event.gpu: event.xid for event in state.events}
         rows += [LabGpuRow(each.name, i, gpu, mig[i], xids.get(i)) for i, gpu in enumerate(state.gpus)]
     show(rows, COLUMNS, output, empty="The lab's nodes have no GPUs.", document=LabGpuRow.document)

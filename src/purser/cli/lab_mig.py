@@ -69,10 +69,11 @@ def list_devices(
 ) -> None:
     """Print them."""
     from purser.lab.driver.mig import device_name, mig_uuid, profile_of
+    from purser.lab.driver.node_mig import mig_states
 
     rows = []
     for each in lab_nodes(kubeconfig, node):
-        for index, (gpu, mig) in enumerate(zip(each.driver.state.gpus, each.driver.mig, strict=True)):
+        for index, (gpu, mig) in enumerate(zip(each.driver.state.gpus, mig_states(each.driver.folder), strict=True)):
             for place in mig.devices:
                 inside = [p for p in gpu.processes if (p.gpu_instance, p.compute_instance) == place]
                 start, size = mig.instances[place[0]].start, profile_of(gpu, mig, place[0]).size
@@ -84,7 +85,9 @@ def list_devices(
 @app.command("on", help=_help("Turn MIG mode on; with something on the GPU, at the next reset.", "on a100-40gb-8-0 2"))
 def on(node: NodeName, gpu: GpuName, kubeconfig: LabKubeconfig = None) -> None:
     """Turn it on."""
-    change(kubeconfig, node, gpu, "is in MIG mode", lambda driver, one: driver.set_mig(one, enabled=True))
+    from purser.lab.driver.node_mig import set_mig
+
+    change(kubeconfig, node, gpu, "is in MIG mode", lambda driver, one: set_mig(driver.folder, one, enabled=True))
 
 
 @app.command(
@@ -92,7 +95,9 @@ def on(node: NodeName, gpu: GpuName, kubeconfig: LabKubeconfig = None) -> None:
 )
 def off(node: NodeName, gpu: GpuName, kubeconfig: LabKubeconfig = None) -> None:
     """Turn it off."""
-    change(kubeconfig, node, gpu, "is not in MIG mode", lambda driver, one: driver.set_mig(one, enabled=False))
+    from purser.lab.driver.node_mig import set_mig
+
+    change(kubeconfig, node, gpu, "is not in MIG mode", lambda driver, one: set_mig(driver.folder, one, enabled=False))
 
 
 @app.command(
@@ -113,9 +118,11 @@ def create(
     output: DocumentOption = DocumentFormat.TEXT,
 ) -> None:
     """Create it."""
+    from purser.lab.driver.node_mig import create_mig
+
     [found] = lab_nodes(kubeconfig, node)
     with refusals():
-        uuid = found.driver.create_mig(gpu_of(gpu), profile, start=start, slices=slices)
+        uuid = create_mig(found.driver.folder, gpu_of(gpu), profile, start=start, slices=slices)
     if output is DocumentFormat.TEXT:
         print(f"{uuid} on gpu/{gpu} of node/{node} created")
     else:
@@ -135,7 +142,9 @@ def destroy(
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Destroy it."""
+    from purser.lab.driver.node_mig import destroy_mig
+
     [found] = lab_nodes(kubeconfig, node)
     with refusals():
-        found.driver.destroy_mig(uuid)
+        destroy_mig(found.driver.folder, uuid)
     print(f"{uuid} of node/{node} destroyed")

@@ -22,21 +22,9 @@ from purser.core.health.signs import RecoveryAction, RemappedRows
 from purser.core.health.state import HealthState, after_action
 from purser.lab.driver import profiles
 from purser.lab.driver.compile import compiled_library
-from purser.lab.driver.files import TRUTH_FILE, load, load_mig, locked, save, save_mig, write_atomically
-from purser.lab.driver.mig import (
-    MIG_FILE,
-    MigRefusedError,
-    MigState,
-    after_reset,
-    create_compute,
-    create_instance,
-    destroy_compute,
-    destroy_instance,
-    mig_uuid,
-    offered_profile,
-    profile_of,
-    switched,
-)
+from purser.lab.driver.files import TRUTH_FILE, load, locked, save, write_atomically
+from purser.lab.driver.mig import MIG_FILE
+from purser.lab.driver.node_mig import is_mig_uuid, mig_place, process_place, reset_mig, room_mib
 from purser.lab.driver.parts import (
     NVLINK_ERRORS,
     CallFailure,
@@ -80,14 +68,6 @@ class DriverKind(StrEnum):
     """The C library, through the real binding."""
     PYTHON = "python"
     """The same functions in Python, where no C compiler is at hand."""
-
-
-class MigPlaceOnNode(msgspec.Struct, frozen=True):
-    """Where a MIG device is: its GPU, and the ids of GPU and compute instance."""
-
-    gpu: int
-    instance: int
-    compute: int
 
 
 class SimulatedDriver:
@@ -180,7 +160,7 @@ class SimulatedDriver:
         """The GPU was reset: it answers again, its processes and MIG devices are gone, a pending MIG mode is in force,
         rows and pages that waited for that are replaced and given up, and the driver asks for no recovery any more."""
         self._change(gpu, _after_reset)
-        self._change_mig(gpu, lambda _, mig: (after_reset(mig), None))
+        reset_mig(self.folder, gpu)
 
     def remove_gpu(self, gpu: int | str) -> None:
         """Take the GPU out of its slot. As with NVML an open driver sees it lost, one opened later does not list it."""
@@ -196,11 +176,10 @@ class SimulatedDriver:
         """The driver reports an Xid, of a GPU or a MIG device. After one that needs a reset or a reboot, a driver that
         tells so asks for it."""
         asked = _ASKED.get(after_action(action_of(xid)))
-        is_mig = isinstance(gpu, str) and gpu.startswith("MIG-")
-        place = self.mig_place(str(gpu)) if is_mig else None
+        place = mig_place(self.folder, str(gpu)) if is_mig_uuid(gpu) else None
 
         def report(state: DriverState) -> DriverState:
-            index = _index_of(state, gpu) if place is None else place.gpu
+            index = state.index_of(gpu) if place is None else place.gpu
             sequence = (state.events[-1] if state.events else _NO_EVENT).sequence + 1
             event = EventState(sequence, index, xid)
             if place is not None:
@@ -250,7 +229,7 @@ class SimulatedDriver:
 
         Raises ValueError where there is no room for it, or where a GPU in MIG mode is named instead of a MIG device.
         """
-        place = self._place(gpu)
+        place = process_place(self.folder, gpu)
         process = ProcessState(
             **asdict(load),
             pid=pid,
@@ -258,19 +237,8 @@ class SimulatedDriver:
             gpu_instance=None if place is None else place.instance,
             compute_instance=None if place is None else place.compute,
         )
-        room_mib = None if place is None else self._room_mib(place)
-        self._change(gpu if place is None else place.gpu, lambda old: _with_process(old, process, room_mib))
-
-    def _place(self, gpu: int | str) -> MigPlaceOnNode | None:
-        """Of a MIG device; None for a whole GPU."""
-        if isinstance(gpu, str) and gpu.startswith("MIG-"):
-            return self.mig_place(gpu)
-        if self.mig[_index_of(self.state, gpu)].enabled:
-            raise ValueError(f"GPU {gpu} is in MIG mode: name one of its MIG devices")
-        return None
-
-    def _room_mib(self, place: MigPlaceOnNode) -> int:
-        return profile_of(self.state.gpus[place.gpu], self.mig[place.gpu], place.instance).memory_mib
+        room = None if place is None else room_mib(self.folder, place)
+        self._change(gpu if place is None else place.gpu, lambda old: _with_process(old, process, room))
 
     def remove_process(self, gpu: int | str, pid: int) -> None:
         """A process ends."""
@@ -347,88 +315,6 @@ class SimulatedDriver:
         """So many transfers over PCIe had to be repeated."""
         self._change(gpu, lambda old: replace(old, pcie_replays=old.pcie_replays + count))
 
-    @property
-    def mig(self) -> tuple[MigState, ...]:
-        """MIG on each GPU."""
-        return load_mig(self.folder, len(self.state.gpus))
-
-    def set_mig(self, gpu: int | str, *, enabled: bool) -> None:
-        """Turn MIG mode on or off.
-
-        Raises MigRefusedError where something runs on the GPU or is cut out of it: the mode then changes with
-        `recover_gpu`.
-        """
-
-        def switch(of_gpu: GpuState, mig: MigState) -> tuple[MigState, int]:
-            _check_mig(of_gpu)
-            return switched(of_gpu, mig, enabled=enabled)
-
-        if code := self._change_mig(gpu, switch):
-            raise MigRefusedError(code)
-
-    def create_mig(self, gpu: int | str, profile: str, *, start: int | None = None, slices: int | None = None) -> str:
-        """Create a MIG device: a GPU instance of a profile such as ``1g.5gb``, and a compute instance that fills it, or
-        has so many slices. ``start``: the memory slice at which it is to begin; None: the driver chooses. Returns its
-        uuid.
-
-        Raises:
-            ValueError: the GPU is not in MIG mode, or offers no such profile or place.
-            MigRefusedError: there is no room.
-        """
-
-        def create(of_gpu: GpuState, mig: MigState) -> tuple[MigState, tuple[int, int]]:
-            offered = offered_profile(of_gpu, mig, profile, start)
-            part = next((each for each in offered.compute if each.slices == (slices or offered.slices)), None)
-            if part is None:
-                raise ValueError(f"{profile} has no compute instance of {slices} slices")
-            mig, instance = create_instance(of_gpu, mig, offered, start)
-            mig, compute = create_compute(of_gpu, mig, instance, part)
-            return mig, (instance, compute)
-
-        instance, compute = self._change_mig(gpu, create)
-        return mig_uuid(self.state.gpus[_index_of(self.state, gpu)].uuid, instance, compute)
-
-    def destroy_mig(self, uuid: str) -> None:
-        """Destroy a MIG device, and with its last compute instance the GPU instance.
-
-        Raises:
-            LookupError: there is no such device.
-            MigRefusedError: a process is in it.
-        """
-        place = self.mig_place(uuid)
-
-        def destroy(of_gpu: GpuState, mig: MigState) -> tuple[MigState, None]:
-            mig = destroy_compute(of_gpu, mig, place.instance, place.compute)
-            if not mig.instances[place.instance].compute:
-                mig = destroy_instance(of_gpu, mig, place.instance)
-            return mig, None
-
-        self._change_mig(place.gpu, destroy)
-
-    def mig_uuids(self, gpu: int | str) -> tuple[str, ...]:
-        """The MIG devices of a GPU, in NVML's order."""
-        state = self.state
-        index = _index_of(state, gpu)
-        return tuple(mig_uuid(state.gpus[index].uuid, *place) for place in self.mig[index].devices)
-
-    def mig_place(self, uuid: str) -> MigPlaceOnNode:
-        """Where a MIG device is. Raises LookupError."""
-        state = self.state
-        for index, (gpu, mig) in enumerate(zip(state.gpus, self.mig, strict=True)):
-            for instance, compute in mig.devices:
-                if mig_uuid(gpu.uuid, instance, compute) == uuid:
-                    return MigPlaceOnNode(index, instance, compute)
-        raise LookupError(f"node {state.node} has no MIG device {uuid}")
-
-    def _change_mig(self, gpu: int | str, change: Callable[[GpuState, MigState], tuple[MigState, T]]) -> T:
-        with locked(self.folder):
-            state = load(self.folder)
-            index = _index_of(state, gpu)
-            states = list(load_mig(self.folder, len(state.gpus)))
-            states[index], result = change(state.gpus[index], states[index])
-            save_mig(self.folder, states)
-        return result
-
     def set_nvlink(self, gpu: int | str, link: int, *, active: bool) -> None:
         """Bring one NVLink of a GPU up or down at its end. Raises LookupError where it has no such link."""
         self._change(gpu, lambda old: _with_link(old, link, lambda before: replace(before, active=active)))
@@ -444,7 +330,7 @@ class SimulatedDriver:
         self._change(gpu, lambda old: _with_link(old, link, add))
 
     def _change(self, gpu: int | str, change: Callable[[GpuState], GpuState]) -> int:
-        index = _index_of(self.state, gpu)
+        index = self.state.index_of(gpu)
         now_us = time.time_ns() // 1000
         self._update(lambda state: _with_gpu(state, index, change(settled(state.gpus[index], now_us))))
         return index
@@ -452,13 +338,6 @@ class SimulatedDriver:
     def _update(self, change: Callable[[DriverState], DriverState]) -> None:
         with locked(self.folder):
             save(self.folder, change(load(self.folder)))
-
-
-def _index_of(state: DriverState, gpu: int | str) -> int:
-    for index, each in enumerate(state.gpus):
-        if gpu in (index, each.uuid):
-            return index
-    raise LookupError(f"node {state.node} has no GPU {gpu}: name one of 0 to {len(state.gpus) - 1}, or a uuid")
 
 
 def _with_gpu(state: DriverState, index: int, gpu: GpuState) -> DriverState:
@@ -494,11 +373,6 @@ def _with_link(gpu: GpuState, link: int, change: Callable[[NvLinkState], NvLinkS
     links = list(gpu.nvlinks)
     links[link] = change(links[link])
     return replace(gpu, nvlinks=tuple(links))
-
-
-def _check_mig(gpu: GpuState) -> None:
-    if not gpu.model.mig_devices:
-        raise ValueError(f"{gpu.model.name} knows no MIG")
 
 
 def _with_process(gpu: GpuState, process: ProcessState, room_mib: int | None) -> GpuState:

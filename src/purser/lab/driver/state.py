@@ -179,6 +179,13 @@ class DriverState(msgspec.Struct, frozen=True, kw_only=True):
     hangs: bool = False
     """No call returns."""
 
+    def index_of(self, gpu: int | str) -> int:
+        """The place of a GPU in the profile, by that place or by uuid. Raises LookupError."""
+        for index, each in enumerate(self.gpus):
+            if gpu in (index, each.uuid):
+                return index
+        raise LookupError(f"node {self.node} has no GPU {gpu}: name one of 0 to {len(self.gpus) - 1}, or a uuid")
+
 
 def initial_state(node: str, profile: NodeProfile) -> DriverState:
     """The state of a healthy, idle node."""

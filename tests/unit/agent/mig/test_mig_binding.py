@@ -11,6 +11,7 @@ from purser.agent.mig import HardwareError, Layout, MigGpu, MigHardware
 from purser.agent.mig.applying import bring
 from purser.lab.driver import DriverKind, SimulatedDriver
 from purser.lab.driver.compile import find_compiler
+from purser.lab.driver.node_mig import device_uuids
 from purser.lab.driver.parts import ProcessLoad
 
 BALANCED = Layout(True, ("1g.5gb", "1g.5gb", "2g.10gb", "3g.20gb"))
@@ -61,6 +62,6 @@ def test_a_gpu_in_use_is_left_as_it_is(node: SimulatedDriver, hardware: MigHardw
         bring(hardware, {0: BALANCED})
     node.remove_process(0, 1)
     bring(hardware, {0: BALANCED})
-    node.add_process(node.mig_uuids(0)[0], 2, ProcessLoad(memory_mib=100))
+    node.add_process(device_uuids(node.folder, 0)[0], 2, ProcessLoad(memory_mib=100))
     with pytest.raises(HardwareError, match=r"In use by another client"):
         bring(hardware, {0: Layout(True)})

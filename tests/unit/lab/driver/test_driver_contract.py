@@ -19,6 +19,7 @@ from purser.core.health.signs import FaultKind, NvLinks, RecoveryAction, Remappe
 from purser.core.model import Link, PcieLevel
 from purser.lab.driver import DriverKind, SimulatedDriver, profiles
 from purser.lab.driver.compile import find_compiler
+from purser.lab.driver.node_mig import create_mig, destroy_mig, set_mig
 from purser.lab.driver.parts import ClocksLimit, GpuLoad, NvLinkError, ProcessLoad
 
 Create = Callable[..., SimulatedDriver]
@@ -138,13 +139,13 @@ def test_nvlinks_and_slowdowns_are_read_and_no_fault_where_they_are_not(
 
 
 def test_mig_mode_is_read(node: SimulatedDriver, driver: Driver) -> None:
-    node.set_mig(2, enabled=True)
+    set_mig(node.folder, 2, enabled=True)
     assert driver.scan()[2].mig == MigMode(enabled=True, pending=True)
 
 
 def test_mig_devices_are_told_as_they_come_and_go(node: SimulatedDriver, driver: Driver) -> None:
-    node.set_mig(2, enabled=True)
-    large, part = node.create_mig(2, "3g.20gb"), node.create_mig(2, "2g.10gb", slices=1)
+    set_mig(node.folder, 2, enabled=True)
+    large, part = create_mig(node.folder, 2, "3g.20gb"), create_mig(node.folder, 2, "2g.10gb", slices=1)
     found = driver.scan()[2]
     assert found.is_cut
     assert [(each.uuid, each.profile, each.memory_mib) for each in found.migs] == [
@@ -153,7 +154,7 @@ def test_mig_devices_are_told_as_they_come_and_go(node: SimulatedDriver, driver:
     ]
     assert [(each.gi_slices, each.ci_slices, each.multiprocessors) for each in found.migs] == [(3, 3, 42), (2, 1, 14)]
     assert (found.migs[0].gpu_instance, found.migs[0].compute_instance) == (2, 0)
-    node.destroy_mig(large)
+    destroy_mig(node.folder, large)
     assert [each.uuid for each in driver.scan()[2].migs] == [part]
 
 

@@ -16,6 +16,7 @@ from purser.core.mig import MIG_KINDS, MigGeometry, MigGeometryError, MigKind, M
 from purser.lab.driver import DriverKind, SimulatedDriver
 from purser.lab.driver.compile import find_compiler
 from purser.lab.driver.mig import MigRefusedError
+from purser.lab.driver.node_mig import create_mig, destroy_mig, mig_states, set_mig
 from purser.lab.driver.parts import ProcessLoad
 
 Create = Callable[..., SimulatedDriver]
@@ -57,7 +58,7 @@ def cut(create: Create, kind: DriverKind, open_nvml: OpenNvml) -> Cut:
 
 
 def cut_of(node: SimulatedDriver, kind: DriverKind, open_nvml: OpenNvml) -> Cut:
-    node.set_mig(0, enabled=True)
+    set_mig(node.folder, 0, enabled=True)
     nvml = open_nvml(node, kind)
     return Cut(node, nvml, nvml.nvmlDeviceGetHandleByIndex(0))
 
@@ -239,8 +240,8 @@ def test_there_is_one_media_extension(cut: Cut) -> None:
 
 def test_a_mig_device_is_a_device_of_its_own(cut: Cut) -> None:
     node, nvml = cut.node, cut.nvml
-    uuid = node.create_mig(0, "3g.20gb")
-    part = node.create_mig(0, "2g.10gb", slices=1)
+    uuid = create_mig(node.folder, 0, "3g.20gb")
+    part = create_mig(node.folder, 0, "2g.10gb", slices=1)
     device = nvml.nvmlDeviceGetHandleByUUID(uuid)
     assert nvml.nvmlDeviceGetUUID(device) == uuid
     assert nvml.nvmlDeviceGetName(device) == "NVIDIA A100-SXM4-40GB MIG 3g.20gb"
@@ -268,21 +269,21 @@ def test_a_mig_device_is_a_device_of_its_own(cut: Cut) -> None:
 
 def test_nothing_is_destroyed_that_is_in_use(cut: Cut) -> None:
     node, nvml = cut.node, cut.nvml
-    uuid = node.create_mig(0, "1g.5gb")
+    uuid = create_mig(node.folder, 0, "1g.5gb")
     instance = nvml.nvmlDeviceGetGpuInstanceById(cut.gpu, 13)
     compute = nvml.nvmlGpuInstanceGetComputeInstanceById(instance, 0)
     device = nvml.nvmlDeviceGetHandleByUUID(uuid)
     node.add_process(uuid, 7, ProcessLoad(memory_mib=10))
     assert cut.code("nvmlGpuInstanceDestroy", instance) == cut.code("nvmlComputeInstanceDestroy", compute) == "error 19"
     with pytest.raises(MigRefusedError, match="something runs on it"):
-        node.destroy_mig(uuid)
+        destroy_mig(node.folder, uuid)
     node.remove_process(0, 7)
     nvml.nvmlComputeInstanceDestroy(compute)
     nvml.nvmlGpuInstanceDestroy(instance)
     for call, handle in (("nvmlDeviceGetUUID", device), ("nvmlGpuInstanceGetInfo", instance)):
         assert cut.code(call, handle) == "error 6"
     assert cut.code("nvmlDeviceGetHandleByUUID", uuid) == "error 6"
-    assert node.mig[0].instances == {}
+    assert mig_states(node.folder)[0].instances == {}
 
 
 def test_the_mode_of_a_busy_gpu_waits_for_a_reset(cut: Cut) -> None:
@@ -293,11 +294,11 @@ def test_the_mode_of_a_busy_gpu_waits_for_a_reset(cut: Cut) -> None:
     assert nvml.nvmlDeviceGetMigMode(gpu) == [0, 1]
     node.recover_gpu(1)
     assert nvml.nvmlDeviceGetMigMode(gpu) == [1, 1]
-    node.create_mig(1, "1g.5gb")
+    create_mig(node.folder, 1, "1g.5gb")
     assert nvml.nvmlDeviceSetMigMode(gpu, 0) == nvml.NVML_ERROR_IN_USE
     node.recover_gpu(1)
     assert nvml.nvmlDeviceGetMigMode(gpu) == [0, 0]
-    assert node.mig[1].instances == {}
+    assert mig_states(node.folder)[1].instances == {}
 
 
 def test_instances_outlive_who_made_them_and_are_everybodys(cut: Cut, open_nvml: OpenNvml) -> None:
@@ -309,21 +310,21 @@ def test_instances_outlive_who_made_them_and_are_everybodys(cut: Cut, open_nvml:
     for nvml, device in zip(others, devices, strict=True):
         assert nvml.nvmlDeviceGetName(device).endswith("MIG 2g.10gb")
     uuids = {nvml.nvmlDeviceGetUUID(device) for nvml, device in zip(others, devices, strict=True)}
-    cut.node.destroy_mig(uuids.pop())
+    destroy_mig(cut.node.folder, uuids.pop())
     assert not uuids
     for nvml, device in zip(others, devices, strict=True):
         assert told(nvml, "nvmlDeviceGetUUID", device) == "error 6"
 
 
 def test_a_lost_gpu_takes_its_mig_devices_along(cut: Cut) -> None:
-    device = cut.nvml.nvmlDeviceGetHandleByUUID(cut.node.create_mig(0, "7g.40gb"))
+    device = cut.nvml.nvmlDeviceGetHandleByUUID(create_mig(cut.node.folder, 0, "7g.40gb"))
     cut.node.lose_gpu(0)
     assert cut.code("nvmlDeviceGetUUID", device) == "error 15"
     assert cut.code("nvmlDeviceCreateGpuInstance", cut.gpu, ID_1G) == "error 15"
 
 
 def test_an_xid_names_the_mig_device_that_it_concerns(cut: Cut) -> None:
-    uuid = cut.node.create_mig(0, "3g.20gb")
+    uuid = create_mig(cut.node.folder, 0, "3g.20gb")
     events = cut.nvml.nvmlEventSetCreate()
     cut.nvml.nvmlDeviceRegisterEvents(cut.gpu, cut.nvml.nvmlEventTypeXidCriticalError, events)
     cut.node.inject_xid(uuid, 43)
@@ -339,17 +340,17 @@ def test_an_xid_names_the_mig_device_that_it_concerns(cut: Cut) -> None:
 def test_what_cannot_be_cut_is_said_in_words(cut: Cut, create: Create) -> None:
     node = cut.node
     with pytest.raises(ValueError, match=r"offers no 1g.10: it offers 1g.5gb, .*7g.40gb"):
-        node.create_mig(0, "1g.10")
+        create_mig(node.folder, 0, "1g.10")
     with pytest.raises(ValueError, match=r"2g\.10gb may begin at 0, 2, 4, not at 1"):
-        node.create_mig(0, "2g.10gb", start=1)
+        create_mig(node.folder, 0, "2g.10gb", start=1)
     with pytest.raises(ValueError, match=r"3g\.20gb has no compute instance of 4 slices"):
-        node.create_mig(0, "3g.20gb", slices=4)
+        create_mig(node.folder, 0, "3g.20gb", slices=4)
     with pytest.raises(ValueError, match="is not in MIG mode"):
-        node.create_mig(1, "1g.5gb")
-    node.create_mig(0, "7g.40gb")
+        create_mig(node.folder, 1, "1g.5gb")
+    create_mig(node.folder, 0, "7g.40gb")
     with pytest.raises(MigRefusedError, match="there is no room for it"):
-        node.create_mig(0, "1g.5gb")
+        create_mig(node.folder, 0, "1g.5gb")
     with pytest.raises(ValueError, match="Tesla T4 knows no MIG"):
-        create("t4-4", node="node-2", kind=DriverKind.PYTHON).set_mig(0, enabled=True)
+        set_mig(create("t4-4", node="node-2", kind=DriverKind.PYTHON).folder, 0, enabled=True)
     with pytest.raises(LookupError, match="has no MIG device MIG-1"):
-        node.destroy_mig("MIG-1")
+        destroy_mig(node.folder, "MIG-1")

@@ -14,6 +14,7 @@ from tests.unit.lab.driver.nvml_on_nodes import told as told_by
 from purser.core.kubernetes.quantities import MIB
 from purser.lab.driver import DriverKind, SimulatedDriver
 from purser.lab.driver.compile import find_compiler
+from purser.lab.driver.node_mig import set_mig
 from purser.lab.driver.parts import ClocksLimit, GpuLoad, MemoryLocation, NvLinkError, ProcessLoad
 from purser.lab.driver.python_nvml import _NUMBERS
 
@@ -154,7 +155,7 @@ def test_utilisation_is_told_by_process_and_once(node: SimulatedDriver, nvml: An
     assert raised.value.value == nvml.NVML_ERROR_NOT_FOUND
     for pid in (1, 2):
         node.remove_process(0, pid)
-    node.set_mig(0, enabled=True)
+    set_mig(node.folder, 0, enabled=True)
     with pytest.raises(nvml.NVMLError) as raised:
         nvml.nvmlDeviceGetProcessUtilization(gpu, 0)
     assert raised.value.value == nvml.NVML_ERROR_NOT_SUPPORTED

@@ -191,12 +191,12 @@ for round in range(3):
     assert len(driver.reopen()) == 7
     node.restore_gpu(2)
     assert len(driver.reopen()) == 8
-    node.set_mig(5, enabled=True)
-    uuids = [node.create_mig(5, "1g.5gb") for _ in range(7)]
+    set_mig(node.folder, 5, enabled=True)
+    uuids = [create_mig(node.folder, 5, "1g.5gb") for _ in range(7)]
     node.add_process(uuids[0], 99, ProcessLoad(memory_mib=10))
     assert len(driver.scan()[5].migs) == 7
     node.recover_gpu(5)
-    node.set_mig(5, enabled=False)
+    set_mig(node.folder, 5, enabled=False)
     node.remap_rows(0, pending=True)
 nvml = opened_nvml(node, node.kind)
 gpu = nvml.nvmlDeviceGetHandleByIndex(4)

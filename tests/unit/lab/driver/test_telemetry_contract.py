@@ -13,6 +13,7 @@ from purser.agent.nvml.telemetry import SENSOR_CALLS, Meter
 from purser.core.kubernetes.quantities import MIB
 from purser.core.monitoring.dcgm import METRICS, DcgmType
 from purser.lab.driver import DriverKind, SimulatedDriver
+from purser.lab.driver.node_mig import create_mig, set_mig
 from purser.lab.driver.parts import GpuLoad, ProcessLoad
 
 Create = Callable[..., SimulatedDriver]
@@ -124,8 +125,8 @@ def test_a_lost_gpu_tells_nothing_and_the_others_all(node: SimulatedDriver, driv
 
 
 def test_mig_is_told_by_instance_with_the_processes_on_its_devices(node: SimulatedDriver, driver: Driver) -> None:
-    node.set_mig(0, enabled=True)
-    large, small = (node.create_mig(0, profile) for profile in ("3g.20gb", "1g.5gb"))
+    set_mig(node.folder, 0, enabled=True)
+    large, small = (create_mig(node.folder, 0, profile) for profile in ("3g.20gb", "1g.5gb"))
     assert driver.scan()[0].is_cut
     node.add_process(large, 11, ProcessLoad(memory_mib=2000, sm_percent=60))
     node.add_process(small, 12, ProcessLoad(memory_mib=300))
