@@ -47,7 +47,10 @@ def manifests() -> dict[str, dict[str, Any]]:
             "files/webhook-nodes.yaml": [nodes_webhook(SETTINGS, TARGET)],
             "files/webhook-nodes-matched.yaml": [nodes_webhook(SETTINGS, TARGET, match_conditions(NAMESPACE))],
             "files/node-policies.yaml": node_policies(
-                NAMESPACE, "{{ .Values.agent.taintNodes }}", "{{ .Values.agent.cordonNodes }}"
+                NAMESPACE,
+                "{{ .Values.agent.taintNodes }}",
+                "{{ .Values.agent.cordonNodes }}",
+                '{{ eq .Values.agent.featureLabels "node-labels" }}',
             ),
         },
         "purser.core.dialects": {

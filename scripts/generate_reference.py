@@ -510,23 +510,23 @@ OUTLETS = {
     ),
     FeatureOutlet.NODE_FEATURE: (
         "A NodeFeature object named as NVIDIA's, which is taken over. It goes with the agent's DaemonSet.",
-        "the rights to list, watch, create and patch `nodefeatures` in Purser's namespace; `POD_NAME`",
+        "node-feature-discovery's NodeFeature API; the chart gives the rights",
     ),
     FeatureOutlet.NODE_LABELS: (
         "The node itself. Of the labels below those that are not found are removed, whoever wrote them.",
-        "the right to write these labels of the node",
+        "the right to write these labels; the chart has Purser's policies of node writes allow them",
     ),
 }
 """What each publishes, and what it needs."""
 LABELS_HEAD = """\
 # Labels of GPU nodes
 
-Labels of NVIDIA's GPU feature discovery by its rules, and one of Purser's own. The agent publishes them where its
-option [`--feature-labels`](options.md#purser-agent-run) says:
+Labels of NVIDIA's GPU feature discovery by its rules, and one of Purser's own. The agent publishes them where
+`agent.featureLabels` ([`--feature-labels`](options.md#purser-agent-run)) says:
 
 {outlets}
-The chart gives agents no such rights. Only what differs is written, when GPUs or driver change or somebody changes the
-labels; while no driver answers, labels stay. Who changes the outlet removes what the former one left. If
+Only what differs is written, when GPUs or driver change or somebody changes the labels; while no driver answers, labels
+stay. Who changes the outlet removes what the former one left. Agents that the operator deploys publish none. If
 node-feature-discovery admits listed namespaces of labels only, `nvidia.com` and `gpu.purser.dev` have to be among them.
 
 - A label that cannot be told is left out, and the others are written.

@@ -144,6 +144,29 @@ def review_of(request: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
 
+@pytest.mark.parametrize("allowed", [False, True])
+@pytest.mark.parametrize(
+    ("label", "is_feature"),
+    [
+        ("nvidia.com/gpu.product", True),
+        ("nvidia.com/mig-1g.5gb.count", True),
+        ("gpu.purser.dev/NVIDIA-L4", True),
+        ("nvidia.com/gpu.deploy.driver", False),
+        ("nvidia.com/mig.config", False),
+        ("kubernetes.io/hostname", False),
+    ],
+)
+def test_agents_write_labels_of_gpus_where_that_is_allowed(label: str, is_feature: bool, allowed: bool) -> None:
+    old = {"metadata": {"name": "n1", "labels": {}}, "spec": {}}
+    case = replace(CASES[0], new={**old, "metadata": {"name": "n1", "labels": {label: "x"}}}, old=old)
+    expected = allowed and is_feature
+    policies = node_policies(NAMESPACE, agents_label=str(allowed).lower())
+    assert admitted_by_policies(request_of(case), policies) is expected
+    webhook = NodeWrites(NAMESPACE, writers=node_writers(agents_label=allowed))
+    review = decode_review(json.dumps(review_of(request_of(case))).encode())
+    assert Validation(node_writes=webhook).review(review).allowed is expected
+
+
 def admitted_by_policies(request: dict[str, Any], policies: list[dict[str, Any]] | None = None) -> bool:
     """What the policies make of a request: all that match it have to admit it, an error refuses it."""
     found = (each for each in policies or node_policies(NAMESPACE) if each["kind"] == "ValidatingAdmissionPolicy")

@@ -62,6 +62,7 @@ class FeatureSettings:
             "Where the agent publishes labels of the node's GPUs: in a file or a NodeFeature object for "
             "node-feature-discovery, on the node itself, or nowhere.",
             name="feature-labels",
+            value="agent.featureLabels",
         ),
     ] = FeatureOutlet.OFF
 

@@ -219,7 +219,9 @@ def _webhooks(settings: SchedulerSettings, cache: ClusterCache, user: str) -> tu
     trusted = (settings.namespace, *webhook.device_namespaces)
     devices = DeviceRules(trusted, cache.enforcements, cache.enforcement_of_namespace)
     adopted = settings.adopted_scheduler_names
-    writers = node_writers(agents_taint=webhook.agents_taint, agents_cordon=webhook.agents_cordon)
+    writers = node_writers(
+        agents_taint=webhook.agents_taint, agents_cordon=webhook.agents_cordon, agents_label=webhook.agents_label
+    )
     node_writes = NodeWrites(settings.namespace, cache.node_of_pod, writers)
     return (
         Mutation(settings.scheduler_name, cache, devices, adopted),

@@ -163,6 +163,7 @@ class WebhookSettings:
         bool, Option("Agents may taint their nodes for ill GPUs; before Kubernetes 1.30 the webhook decides.")
     ] = False
     agents_cordon: Annotated[bool, Option("The same of cordons.")] = False
+    agents_label: Annotated[bool, Option("The same of labels of their nodes' GPUs.")] = False
     device_namespaces: Annotated[
         tuple[str, ...],
         Option(

@@ -40,6 +40,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "evictOverUsers": True,
             "taintNodes": True,
             "cordonNodes": True,
+            "featureLabels": "file",
             "resetGpus": True,
             "kubeletDir": "/var/lib/k0s/kubelet",
             "kubeletConfig": "/etc/kubernetes/kubelet.yaml",

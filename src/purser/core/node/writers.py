@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from purser.core.features.words import FEATURE_LABEL_PREFIXES, FEATURE_LABELS
 from purser.core.names import (
     AGENT_CONDITIONS,
     DISPUTES_ANNOTATION,
@@ -72,11 +73,18 @@ NODE_WRITERS = (
 """All of them: a test holds them to the accounts that RBAC lets write nodes."""
 
 
-def node_writers(*, agents_taint: bool = False, agents_cordon: bool = False) -> tuple[NodeWriter, ...]:
-    """The same where agents may taint or cordon their nodes for ill GPUs."""
+AGENTS_LABELS = (*sorted(FEATURE_LABELS), *FEATURE_LABEL_PREFIXES)
+"""Labels of its node that an agent may write where it publishes features there: these, and those that begin so."""
+
+
+def node_writers(
+    *, agents_taint: bool = False, agents_cordon: bool = False, agents_label: bool = False
+) -> tuple[NodeWriter, ...]:
+    """The same where agents may taint or cordon their nodes for ill GPUs, or label them with the GPUs' features."""
     agent, *others = NODE_WRITERS
     taints = (UNHEALTHY_TAINT,) if agents_taint else ()
-    return msgspec.structs.replace(agent, taints=taints, cordons=agents_cordon), *others
+    labels = AGENTS_LABELS if agents_label else ()
+    return msgspec.structs.replace(agent, taints=taints, cordons=agents_cordon, label_prefixes=labels), *others
 
 
 class NodeWrite(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from purser.core.names import UNHEALTHY_TAINT
-from purser.core.node.writers import AMOUNT_FIELDS, NODE_NAME_EXTRA, NODE_WRITERS, NodeWriter
+from purser.core.node.writers import AGENTS_LABELS, AMOUNT_FIELDS, NODE_NAME_EXTRA, NODE_WRITERS, NodeWriter
 from purser.kube.resources import Raw
 
 GROUP_VERSION = "admissionregistration.k8s.io/v1"
@@ -23,10 +23,12 @@ def user_of(writer: NodeWriter, namespace: str) -> str:
     return f"system:serviceaccount:{namespace}:{writer.account}"
 
 
-def node_policies(namespace: str, agents_taint: str = "false", agents_cordon: str = "false") -> list[Raw]:
-    """The policies and their bindings, for accounts in this namespace. Whether agents may taint and cordon their nodes
-    is a text as the namespace is: the chart has its values there."""
-    found = (_of_nodes(namespace, agents_taint, agents_cordon), _of_events(namespace))
+def node_policies(
+    namespace: str, agents_taint: str = "false", agents_cordon: str = "false", agents_label: str = "false"
+) -> list[Raw]:
+    """The policies and their bindings, for accounts in this namespace. Whether agents may taint, cordon and label their
+    nodes is a text as the namespace is: the chart has its values there."""
+    found = (_of_nodes(namespace, agents_taint, agents_cordon, agents_label), _of_events(namespace))
     return [each for policy in found for each in (policy, _binding(policy["metadata"]["name"]))]
 
 
@@ -36,12 +38,17 @@ def match_conditions(namespace: str) -> list[Raw]:
     return [{"name": "pursers-accounts-on-nodes", "expression": f"request.userInfo.username in {users}"}]
 
 
-def _of_nodes(namespace: str, agents_taint: str, agents_cordon: str) -> Raw:
+def _of_nodes(namespace: str, agents_taint: str, agents_cordon: str, agents_label: str) -> Raw:
     agent = NODE_WRITERS[0]
     variables = {
         "node": _NODE,
         "annotations": _by_user(namespace, lambda each: _list(each.annotations)),
-        "prefixes": _by_user(namespace, lambda each: _list(each.label_prefixes)),
+        "prefixes": _by_user(
+            namespace,
+            lambda each: (
+                f"{agents_label} ? {_list(AGENTS_LABELS)} : []" if each is agent else _list(each.label_prefixes)
+            ),
+        ),
         "conditions": _by_user(namespace, lambda each: _list(each.conditions)),
         "amounts": _by_user(namespace, lambda each: _list(each.amounts)),
         "taints": _by_user(
