@@ -175,6 +175,8 @@ _EXERCISE = """
 import sys
 from pathlib import Path
 from purser.lab.driver import SimulatedDriver
+from purser.lab.driver.node_mig import create_mig, set_mig
+from purser.lab.driver.parts import ProcessLoad
 from tests.unit.lab.driver.nvml_on_nodes import opened_nvml
 node = SimulatedDriver(Path(sys.argv[1]))
 driver = node.open()
