@@ -84,9 +84,12 @@ def test_the_chart_says_nothing_of_images_that_are_not_pursers() -> None:
 
 
 def test_the_operators_agent_has_the_arguments_and_mounts_of_the_charts() -> None:
-    by_mounts = render({"agent": {"deviceListStrategy": "volume-mounts"}})  # the operator's toolkit accepts them
-    chart = find(by_mounts, "DaemonSet", "purser-agent")["spec"]["template"]["spec"]
-    made = find(operands({"driver": {"enabled": False}}), "DaemonSet", "purser-device-plugin-containerd")
+    config = {"name": "shared", "default": "halves"}
+    # By mounts, which the operator's toolkit accepts.
+    values = {"agent": {"deviceListStrategy": "volume-mounts", "migStrategy": "single", "config": config}}
+    chart = find(render(values), "DaemonSet", "purser-agent")["spec"]["template"]["spec"]
+    spec = {"driver": {"enabled": False}, "devicePlugin": {"config": config}}
+    made = find(operands(spec), "DaemonSet", "purser-device-plugin-containerd")
     pod = made["spec"]["template"]["spec"]
     [theirs], [ours] = chart["containers"], pod["containers"]
     theirs["env"][0]["valueFrom"]["fieldRef"]["apiVersion"] = "v1"  # the API's default

@@ -20,6 +20,7 @@ from purser.operator.manifests.parts import (
     MountedVolume,
     PodTemplate,
     Raw,
+    config_map,
     container,
     daemon_set,
     host_network,
@@ -33,11 +34,13 @@ from purser.operator.model import Rendered, RenderInputs, RuntimeKind
 from purser.operator.names import DEPLOY, RUNTIME_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.fields import DEFAULTS, Image, Resources, reference, split
+from purser.operator.policy.sections import PluginConfig
 from purser.operator.policy.spec import ClusterPolicySpec
 from purser.options import AGENT_METRICS_PORT
 
 AGENT_ACCOUNT = "purser-agent"
 ACCOUNT = "purser-device-plugin"
+_CONFIGS = "/configs"
 AGENT_RESOURCES = Resources(requests={"cpu": "20m", "memory": "80Mi"}, limits={"memory": "256Mi"})
 
 
@@ -89,6 +92,7 @@ def _agent(wanted: RenderInputs, kind: RuntimeKind) -> ContainerTemplate:
             pod_resources(spec, kind),
             host_path("state", "/var/lib/purser", type="DirectoryOrCreate"),
             host_path("host", spec.host_paths.root_fs, HOST, type="Directory", propagation="HostToContainer"),
+            *([config_map("configs", section.config.name, _CONFIGS)] if section.config.name else []),
         ],
         privileged=True,
         resources=section.resources if section.resources != Resources() else AGENT_RESOURCES,
@@ -115,9 +119,19 @@ def _agent_arguments(wanted: RenderInputs, kind: RuntimeKind) -> list[str]:
         *driver_arguments(spec),
         f"--kubelet-dir={under_host(kubelet)}",
         f"--device-list-strategy={'volume-mounts' if by_mounts else 'envvar'}",
+        f"--mig-strategy={spec.mig.strategy}",
+        *_config_arguments(spec.device_plugin.config),
+        *(["--gdrcopy-enabled"] if is_beside_some_driver(spec, "gdrcopy") else []),
+        *(["--gds-enabled", "--mofed-enabled"] if is_beside_some_driver(spec, "gds") else []),
         "--hami-core-dir=/usr/local/vgpu",
         f"--metrics-port={AGENT_METRICS_PORT}",
     ]
+
+
+def _config_arguments(config: PluginConfig) -> list[str]:
+    if not config.name:
+        return []
+    return [f"--config-dir={_CONFIGS}", *([f"--default-config={config.default}"] if config.default else [])]
 
 
 def driver_arguments(spec: ClusterPolicySpec) -> list[str]:

@@ -101,7 +101,8 @@ class DevicePluginSpec(OperandSection, frozen=True, kw_only=True):
     slots: int = 10
     """Of Purser's agent: how many containers may share a GPU."""
     config: PluginConfig = PluginConfig()
-    """Of NVIDIA's device plugin: its configurations."""
+    """Files of NVIDIA's device plugin, of which a node's label nvidia.com/device-plugin.config names one: how GPUs are
+    shared and listed."""
     mps: Mps = Mps()
     """Of NVIDIA's device plugin: MPS."""
 
@@ -174,7 +175,8 @@ class MigSection(Section, frozen=True, kw_only=True):
     """How MIG devices are advertised."""
 
     strategy: Literal["none", "single", "mixed"] = "single"
-    """MIG strategy of NVIDIA's device plugin."""
+    """How the device plugin lists MIG devices: not at all, as nvidia.com/gpu, or by profile. Takes precedence over the
+    device plugin's file."""
 
 
 class MigManagerSpec(OperandSection, frozen=True, kw_only=True):

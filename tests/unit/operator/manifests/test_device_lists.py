@@ -57,6 +57,22 @@ def test_without_a_toolkit_of_its_own_the_agent_names_devices_as_every_toolkit_r
     assert "--device-list-strategy=envvar" in agent["args"]
 
 
+def test_the_agent_goes_by_the_device_plugins_files_and_the_policys_mig_strategy() -> None:
+    usual = main_container({}, CONTAINERD, Operand.DEVICE_PLUGIN)
+    spec = {
+        "mig": {"strategy": "mixed"},
+        "devicePlugin": {"config": {"name": "shared", "default": "halves"}},
+        "gdrcopy": {"enabled": True},
+    }
+    found = main_container(spec, CONTAINERD, Operand.DEVICE_PLUGIN)
+    assert usual is not None
+    assert found is not None
+    more = set(found["args"]) - set(usual["args"])
+    assert more == {"--mig-strategy=mixed", "--config-dir=/configs", "--default-config=halves", "--gdrcopy-enabled"}
+    assert "--mig-strategy=single" in usual["args"]
+    assert {"name": "configs", "mountPath": "/configs", "readOnly": True} in found["volumeMounts"]
+
+
 def test_containers_that_see_all_gpus_by_a_variable_are_privileged() -> None:
     """Else a toolkit that heeds it in these alone would show them none."""
     for each in rendered({}, runtimes=(CONTAINERD,)):
