@@ -16,7 +16,7 @@ import msgspec
 import pynvml
 
 from purser.agent.nvml.devices import ARCHITECTURES, BRANDS
-from purser.lab.driver.parts import ECC_LOCATIONS, NVLINK_ERRORS, MemoryLocation
+from purser.lab.driver.parts import ECC_LOCATIONS, NVLINK_ERRORS, ClocksLimit, MemoryLocation
 from purser.lab.driver.state import NO_INSTANCE, SAMPLE_US, GpuState, rates_of
 
 ALL_LINKS = NO_INSTANCE
@@ -25,8 +25,14 @@ ALL_LINKS = NO_INSTANCE
 FIELD = "field-"
 """Before the number of a field (NVML_FI_*): its readings have the scope as first argument, and its type as second."""
 
-_UINT, _ULONG_LONG = 1, 3
+_UINT, _ULONG_LONG = pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
 """nvmlValueType_t."""
+
+
+def _field_number(name: str) -> int:
+    """By its name without NVML_FI_DEV_."""
+    return int(getattr(pynvml, f"NVML_FI_DEV_{name}"))
+
 
 _CLOCKS_REASONS = "nvmlDeviceGetCurrentClocksEventReasons"
 _GPU_IDLE = 0x1
@@ -34,21 +40,57 @@ _ALL_REASONS = 0x1FF
 
 _PENDING_PAGES = "nvmlDeviceGetRetiredPagesPendingStatus"
 
-_ECC_TOTALS = (3, 4, 5, 6)
-_ECC_FIELDS: Mapping[MemoryLocation, tuple[int, int, int, int]] = {
-    MemoryLocation.L1: (7, 8, 18, 19),
-    MemoryLocation.L2: (9, 10, 20, 21),
-    MemoryLocation.DRAM: (11, 12, 22, 23),
-    MemoryLocation.REGISTER_FILE: (13, 14, 24, 25),
-    MemoryLocation.TEXTURE: (15, 16, 26, 27),
+_ECC_COUNTERS = ("SBE_VOL", "DBE_VOL", "SBE_AGG", "DBE_AGG")
+"""In the order of `EccErrors.counts`, as they are in names of fields."""
+_ECC_TOTALS = tuple(_field_number(f"ECC_{counter}_TOTAL") for counter in _ECC_COUNTERS)
+_ECC_FIELDS: Mapping[MemoryLocation, tuple[int, ...]] = {
+    place: tuple(_field_number(f"ECC_{counter}_{name}") for counter in _ECC_COUNTERS)
+    for place, name in (
+        (MemoryLocation.L1, "L1"),
+        (MemoryLocation.L2, "L2"),
+        (MemoryLocation.DRAM, "DEV"),
+        (MemoryLocation.REGISTER_FILE, "REG"),
+        (MemoryLocation.TEXTURE, "TEX"),
+    )
 }
-"""Fields of corrected and uncorrected errors, volatile, then aggregate."""
 
-_LINK_ERROR_FIELDS = ((46, 108, 52), (53, 114, 59), (32, 96, 38), (39, 102, 45), (148, 154, 160))
-"""In the order of NVLINK_ERRORS: of the first link, of the seventh, and of all."""
 _LINKS_WITH_FIELDS = 12
 """Later links have no fields of their own."""
-_LINK_ERROR_BY_SCOPE = {161: 0, 162: 1, 163: 2}
+_LINK_ERROR_NAMES = tuple(f"NVLINK_{error.upper().replace('-', '_')}_ERROR_COUNT" for error in NVLINK_ERRORS)
+_LINK_ERROR_FIELDS = tuple(
+    tuple(_field_number(f"{name}_L{link}") for link in range(_LINKS_WITH_FIELDS)) for name in _LINK_ERROR_NAMES
+)
+_LINK_ERROR_TOTALS = tuple(_field_number(f"{name}_TOTAL") for name in _LINK_ERROR_NAMES)
+_LINK_ERROR_BY_SCOPE = {
+    pynvml.NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY: 0,
+    pynvml.NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY: 1,
+    pynvml.NVML_FI_DEV_NVLINK_ERROR_DL_CRC: 2,
+}
+
+_REMAPPED_ROWS = (
+    pynvml.NVML_FI_DEV_REMAPPED_COR,
+    pynvml.NVML_FI_DEV_REMAPPED_UNC,
+    pynvml.NVML_FI_DEV_REMAPPED_PENDING,
+    pynvml.NVML_FI_DEV_REMAPPED_FAILURE,
+)
+_POLICIES = {
+    pynvml.NVML_FI_DEV_PERF_POLICY_POWER: pynvml.NVML_PERF_POLICY_POWER,
+    pynvml.NVML_FI_DEV_PERF_POLICY_THERMAL: pynvml.NVML_PERF_POLICY_THERMAL,
+    pynvml.NVML_FI_DEV_PERF_POLICY_SYNC_BOOST: pynvml.NVML_PERF_POLICY_SYNC_BOOST,
+    pynvml.NVML_FI_DEV_PERF_POLICY_BOARD_LIMIT: pynvml.NVML_PERF_POLICY_BOARD_LIMIT,
+    pynvml.NVML_FI_DEV_PERF_POLICY_LOW_UTILIZATION: pynvml.NVML_PERF_POLICY_LOW_UTILIZATION,
+    pynvml.NVML_FI_DEV_PERF_POLICY_RELIABILITY: pynvml.NVML_PERF_POLICY_RELIABILITY,
+    pynvml.NVML_FI_DEV_PERF_POLICY_TOTAL_APP_CLOCKS: pynvml.NVML_PERF_POLICY_TOTAL_APP_CLOCKS,
+    pynvml.NVML_FI_DEV_PERF_POLICY_TOTAL_BASE_CLOCKS: pynvml.NVML_PERF_POLICY_TOTAL_BASE_CLOCKS,
+}
+_LINK_TRAFFIC = {
+    pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX: "tx",
+    pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX: "rx",
+    pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_RAW_TX: "tx",
+    pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_RAW_RX: "rx",
+}
+_SLOWDOWNS = {269: ClocksLimit.SW_THERMAL, 270: ClocksLimit.HW_THERMAL, 271: ClocksLimit.POWER_BRAKE}
+"""NVML_FI_DEV_CLOCKS_EVENT_REASON_* as numbers: bindings of the 570 drivers have these names for 251 to 253."""
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -139,17 +181,26 @@ def _zeros(gpu: GpuState) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 def _zero_fields(gpu: GpuState) -> Iterator[ZeroFields]:
-    yield ZeroFields(3, 28, 1, _ULONG_LONG)
-    yield ZeroFields(74, 81, 1, _ULONG_LONG)
-    yield ZeroFields(94, 95, 1, _UINT)
-    yield ZeroFields(197, 198, 1, _ULONG_LONG)
-    yield ZeroFields(269, 271, 1, _ULONG_LONG)
-    yield ZeroFields(142, 145, 1, _UINT) if gpu.model.row_remapping else ZeroFields(29, 31, 1, _UINT)
+    """NVML numbers fields of one kind on end: each span is the first and the last of it."""
+    nvml = pynvml
+    yield ZeroFields(nvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL, nvml.NVML_FI_DEV_ECC_DBE_AGG_CBU, 1, _ULONG_LONG)
+    yield ZeroFields(min(_POLICIES), max(_POLICIES), 1, _ULONG_LONG)
+    yield ZeroFields(nvml.NVML_FI_DEV_PCIE_REPLAY_COUNTER, nvml.NVML_FI_DEV_PCIE_REPLAY_ROLLOVER_COUNTER, 1, _UINT)
+    yield ZeroFields(nvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, nvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, 1, _ULONG_LONG)
+    yield ZeroFields(min(_SLOWDOWNS), max(_SLOWDOWNS), 1, _ULONG_LONG)
+    if gpu.model.row_remapping:
+        yield ZeroFields(min(_REMAPPED_ROWS), max(_REMAPPED_ROWS), 1, _UINT)
+    else:
+        yield ZeroFields(nvml.NVML_FI_DEV_RETIRED_SBE, nvml.NVML_FI_DEV_RETIRED_PENDING, 1, _UINT)
     if links := len(gpu.nvlinks):
-        for first, last in ((32, 59), (96, 119), (148, 160)):
-            yield ZeroFields(first, last, 1, _ULONG_LONG)
-        for first, last in ((138, 141), (161, 163)):
-            yield ZeroFields(first, last, links, _ULONG_LONG)
+        for first, last in (
+            ("CRC_FLIT_ERROR_COUNT_L0", "RECOVERY_ERROR_COUNT_TOTAL"),
+            ("CRC_FLIT_ERROR_COUNT_L6", "RECOVERY_ERROR_COUNT_L11"),
+            ("ECC_DATA_ERROR_COUNT_L0", "ECC_DATA_ERROR_COUNT_TOTAL"),
+        ):
+            yield ZeroFields(_field_number(f"NVLINK_{first}"), _field_number(f"NVLINK_{last}"), 1, _ULONG_LONG)
+        for each in (_LINK_TRAFFIC, _LINK_ERROR_BY_SCOPE):
+            yield ZeroFields(min(each), max(each), links, _ULONG_LONG)
 
 
 _NOTHING = Reading(0)
@@ -163,10 +214,10 @@ def _values(gpu: GpuState) -> Iterator[_Value]:
     yield from _rows(gpu)
     yield from _links(gpu)
     yield "nvmlDeviceGetPcieReplayCounter", 0, 0, gpu.pcie_replays
-    yield from _field(94, gpu.pcie_replays)
-    yield from _field(95, 0)
+    yield from _field(pynvml.NVML_FI_DEV_PCIE_REPLAY_COUNTER, gpu.pcie_replays)
+    yield from _field(pynvml.NVML_FI_DEV_PCIE_REPLAY_ROLLOVER_COUNTER, 0)
     if gpu.recovery_action is not None:
-        yield from _field(230, gpu.recovery_action)
+        yield from _field(pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, gpu.recovery_action)
 
 
 def _facts(gpu: GpuState) -> Iterator[_Value]:
@@ -200,15 +251,17 @@ def _sensors(gpu: GpuState) -> Iterator[_Value]:
         yield f"nvmlDeviceGet{call}Utilization", 1, 0, SAMPLE_US
     yield "nvmlDeviceGetTemperature", 0, 0, gpu.celsius
     if gpu.model.memory_sensor:
-        yield from _field(82, gpu.memory_celsius_now)
+        yield from _field(pynvml.NVML_FI_DEV_MEMORY_TEMP, gpu.memory_celsius_now)
     milliwatts, limit = gpu.watts * 1000, gpu.model.power_limit_watts * 1000
     yield "nvmlDeviceGetPowerUsage", 0, 0, milliwatts
     yield "nvmlDeviceGetEnforcedPowerLimit", 0, 0, limit
     yield "nvmlDeviceGetPowerManagementLimit", 0, 0, limit
     yield "nvmlDeviceGetPcieThroughput", 0, 0, gpu.load.pcie_tx_kib_per_s or 0
     yield "nvmlDeviceGetPcieThroughput", 1, 0, gpu.load.pcie_rx_kib_per_s or 0
-    for field, value in ((185, milliwatts), (186, milliwatts), (189, limit), (190, limit)):
-        yield from _field(field, value)
+    yield from _field(pynvml.NVML_FI_DEV_POWER_AVERAGE, milliwatts)
+    yield from _field(pynvml.NVML_FI_DEV_POWER_INSTANT, milliwatts)
+    yield from _field(pynvml.NVML_FI_DEV_POWER_DEFAULT_LIMIT, limit)
+    yield from _field(pynvml.NVML_FI_DEV_POWER_CURRENT_LIMIT, limit)
 
 
 def _ecc(gpu: GpuState) -> Iterator[_Value]:
@@ -216,8 +269,8 @@ def _ecc(gpu: GpuState) -> Iterator[_Value]:
     totals = [sum(each[which] for each in counts.values()) for which in range(4)]
     yield "nvmlDeviceGetEccMode", 0, 0, 1
     yield "nvmlDeviceGetEccMode", 1, 0, 1
-    yield from _field(1, 1)
-    yield from _field(2, 1)
+    yield from _field(pynvml.NVML_FI_DEV_ECC_CURRENT, 1)
+    yield from _field(pynvml.NVML_FI_DEV_ECC_PENDING, 1)
     for which in range(4):
         kind, counter = which % 2, which // 2
         yield "nvmlDeviceGetTotalEccErrors", kind, counter, totals[which]
@@ -235,31 +288,31 @@ def _rows(gpu: GpuState) -> Iterator[_Value]:
         numbers = (rows.correctable, rows.uncorrectable, int(rows.pending), int(rows.failed))
         for which, number in enumerate(numbers):
             yield "nvmlDeviceGetRemappedRows", which, 0, number
-            yield from _field(142 + which, number)
+            yield from _field(_REMAPPED_ROWS[which], number)
         return
     yield _PENDING_PAGES, 0, 0, int(any(page.pending for page in gpu.retired_pages))
-    for cause in range(2):
-        yield from _field(29 + cause, sum(page.cause == cause for page in gpu.retired_pages))
-    yield from _field(31, int(any(page.pending for page in gpu.retired_pages)))
+    for cause, field in enumerate((pynvml.NVML_FI_DEV_RETIRED_SBE, pynvml.NVML_FI_DEV_RETIRED_DBE)):
+        yield from _field(field, sum(page.cause == cause for page in gpu.retired_pages))
+    yield from _field(pynvml.NVML_FI_DEV_RETIRED_PENDING, int(any(page.pending for page in gpu.retired_pages)))
 
 
 def _links(gpu: GpuState) -> Iterator[_Value]:
     if not gpu.nvlinks:
         return
-    yield from _field(90, gpu.model.nvlink_mbps)
-    yield from _field(91, len(gpu.nvlinks))
+    yield from _field(pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON, gpu.model.nvlink_mbps)
+    yield from _field(pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT, len(gpu.nvlinks))
     for number, link in enumerate(gpu.nvlinks):
-        yield from _field(164, gpu.model.nvlink_mbps if link.active else 0, scope=number)
-        yield from _field(165, int(link.active), scope=number)
+        mbps = gpu.model.nvlink_mbps if link.active else 0
+        yield from _field(pynvml.NVML_FI_DEV_NVLINK_GET_SPEED, mbps, scope=number)
+        yield from _field(pynvml.NVML_FI_DEV_NVLINK_GET_STATE, int(link.active), scope=number)
         for kind, count in enumerate(link.errors):
             if count:
                 yield "nvmlDeviceGetNvLinkErrorCounter", number, kind, count
         for field, kind in _LINK_ERROR_BY_SCOPE.items():
             yield from _field(field, link.errors[kind], scope=number, kind=_ULONG_LONG)
-    for kind, (first, seventh, total) in enumerate(_LINK_ERROR_FIELDS):
+    for kind, (fields, total) in enumerate(zip(_LINK_ERROR_FIELDS, _LINK_ERROR_TOTALS, strict=True)):
         yield from _field(total, sum(link.errors[kind] for link in gpu.nvlinks), kind=_ULONG_LONG)
-        for number, link in enumerate(gpu.nvlinks[:_LINKS_WITH_FIELDS]):
-            field = first + number if number < 6 else seventh + number - 6
+        for field, link in zip(fields, gpu.nvlinks, strict=False):
             yield from _field(field, link.errors[kind], kind=_ULONG_LONG)
 
 
@@ -277,17 +330,16 @@ def _growing(gpu: GpuState) -> Iterator[tuple[tuple[str, int, int], Reading]]:
         return Reading(gpu.counted.get(counter, 0), rates.get(counter, 0))
 
     yield ("nvmlDeviceGetTotalEnergyConsumption", 0, 0), counted("energy")
-    yield field(83, "energy")
-    yield field(191, "energy")
-    yield field(197, "pcie-tx")
-    yield field(198, "pcie-rx")
-    for policy in (0, 1, 2, 3, 4, 5, 10, 11):
+    yield field(pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, "energy")
+    yield field(pynvml.NVML_FI_DEV_ENERGY, "energy")
+    yield field(pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, "pcie-tx")
+    yield field(pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, "pcie-rx")
+    for number, policy in _POLICIES.items():
         yield ("nvmlDeviceGetViolationStatus", policy, 0), counted(f"policy-{policy}")
-    for number, policy in enumerate((0, 1, 2, 3, 4, 5, 10, 11), 74):
         yield field(number, f"policy-{policy}")
-    for number, reason in ((269, "sw-thermal"), (270, "hw-thermal"), (271, "power-brake")):
+    for number, reason in _SLOWDOWNS.items():
         yield field(number, f"slowdown-{reason}")
-    for number, way in ((138, "tx"), (139, "rx"), (140, "tx"), (141, "rx")):
+    for number, way in _LINK_TRAFFIC.items():
         each = [counted(f"nvlink-{way}-{link}") for link in range(len(gpu.nvlinks))]
         for link, reading in enumerate(each):
             yield (f"{FIELD}{number}", link, _ULONG_LONG), reading

@@ -1,12 +1,15 @@
 """The node's folder: reproducible, shared between processes, changed atomically."""
 
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from purser.lab.driver import DriverKind, SimulatedDriver
+from purser.core.mig.profiles import MAX_MEMORY_SLICES
+from purser.lab.driver import DriverKind, SimulatedDriver, profiles, state
+from purser.lab.driver.compile import SOURCES
 from purser.lab.driver.parts import ProcessLoad
 from purser.lab.driver.state import gpu_uuid
 
@@ -95,3 +98,18 @@ def test_a_reset_ends_what_ran_on_the_gpu(node: SimulatedDriver) -> None:
     node.lose_gpu(0)
     node.recover_gpu(0)
     assert node.state.gpus[0].total_used_mib == 0
+
+
+def test_the_library_has_the_room_that_is_counted_on() -> None:
+    header = (SOURCES / "simulated.h").read_text()
+    room = {name: int(number) for name, number in re.findall(r"\b(MAX_\w+) = (\d+)", header)}
+    counted_on = {
+        "MAX_GPUS": profiles.MAX_GPUS,
+        "MAX_LINKS": profiles.MAX_NVLINKS,
+        "MAX_PROCESSES": state.MAX_PROCESSES,
+        "MAX_FAILURES": state.MAX_FAILURES,
+        "MAX_EVENTS": state.KEPT_EVENTS,
+        "MAX_PAGES": state.MAX_PAGES,
+        "MAX_SLICES": MAX_MEMORY_SLICES,
+    }
+    assert {name: room[name] for name in counted_on} == counted_on
