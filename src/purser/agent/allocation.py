@@ -10,7 +10,7 @@ from pathlib import PurePath
 import msgspec
 
 from purser.agent.cdi.names import cdi_name
-from purser.agent.devicefiles import IMEX_CHANNEL
+from purser.agent.devicefiles import CONTROL_DEVICES, IMEX_CHANNEL
 from purser.core.grant import share_variables
 from purser.core.grant.enforcement import enforcement_of
 from purser.core.model import ContainerGrant, Device, Enforcement, Grant, LibraryHold
@@ -20,7 +20,6 @@ _LIST_DIR = "/var/run/nvidia-container-devices"
 """Of mounts by which NVIDIA's toolkit is named devices."""
 _CDI_ANNOTATION = "purser.dev_gpu"
 """Behind the prefix of annotations that name CDI devices."""
-_CONTROL_DEVICES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 IMEX_CHANNELS = "NVIDIA_IMEX_CHANNELS"
 
 
@@ -218,5 +217,5 @@ def _device_nodes(part: ContainerGrant, node: AllocationFacts) -> tuple[Mount, .
         return ()
     own = (name for uuid in part.uuids for name in node.nodes.of_device.get(uuid, ()))
     channels = (f"{IMEX_CHANNEL}{channel}" for channel in node.listing.imex_channels)
-    names = [name for name in (*_CONTROL_DEVICES, *sorted(own), *channels) if name in node.nodes.there]
+    names = [name for name in (*CONTROL_DEVICES, *sorted(own), *channels) if name in node.nodes.there]
     return tuple(Mount(f"/dev/{name}", f"{node.nodes.root}/dev/{name}", False) for name in dict.fromkeys(names))

@@ -164,17 +164,7 @@ class Arbiter:
             grants = {key: grant for key, grant in ended.items() if grant is not None}
             await self._enter(found, BookedContainer(demand.ids, enforcement, demand.resource), grants)
         except LedgerError as error:
-            wanted = grant.uuids
-            others = (pod.grant for uid, pod in self._book.pods.items() if uid != grant.pod_uid)
-            holding = [each for each in others if each.uuids & wanted]
-            contested = wanted & frozenset[str]().union(*(each.uuids for each in holding))
-            raise self._refused(
-                RefusalReason.OVERCOMMIT,
-                found,
-                f"{error}: another pod was given that first. Delete and recreate the pod",
-                tuple(sorted(contested or wanted)),
-                tuple(sorted(each.key for each in holding)),
-            ) from error
+            raise self._overcommitted(found, error) from error
         await self._book.save()
         if _is_other(enforcement, part.enforcement):
             self._on_changed(
@@ -200,6 +190,20 @@ class Arbiter:
             if not await self.release_ended(uid for uid in rivals if uid not in holding):
                 raise
             self._book.allocate(grant, container, given)
+
+    def _overcommitted(self, found: ResolvedCall, error: LedgerError) -> AllocationRefused:
+        """Why the book has no room: with the GPUs that other pods hold, all of the grant's where none does."""
+        grant = found.turn.grant
+        others = (pod.grant for uid, pod in self._book.pods.items() if uid != grant.pod_uid)
+        holding = [each for each in others if each.uuids & grant.uuids]
+        contested = grant.uuids & frozenset[str]().union(*(each.uuids for each in holding))
+        return self._refused(
+            RefusalReason.OVERCOMMIT,
+            found,
+            f"{error}: another pod was given that first. Delete and recreate the pod",
+            tuple(sorted(contested or grant.uuids)),
+            tuple(sorted(each.key for each in holding)),
+        )
 
     def _check_health(self, found: ResolvedCall, node: AllocationFacts) -> None:
         for uuid in found.turn.part.uuids:

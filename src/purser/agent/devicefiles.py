@@ -10,6 +10,9 @@ import msgspec
 from purser.agent.files import read_start
 from purser.agent.nvml.driver import Gpu
 
+CONTROL_DEVICES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
+"""In /dev: those that every container with a GPU has, where the host has them."""
+
 IMEX_CHANNEL = "nvidia-caps-imex-channels/channel"
 """In /dev; behind it stands the channel's number."""
 

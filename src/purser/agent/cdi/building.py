@@ -14,9 +14,8 @@ from purser.agent.cdi.specification import (
     CdiSpecification,
     specification_of,
 )
-from purser.agent.devicefiles import DeviceFile
+from purser.agent.devicefiles import CONTROL_DEVICES, DeviceFile
 
-_CONTROL = ("nvidia-modeset", "nvidia-uvm", "nvidia-uvm-tools", "nvidiactl")
 _READ_ONLY = ("ro", "nosuid", "nodev", "rbind", "rprivate")
 _SOCKET = ("nosuid", "nodev", "rbind", "rprivate", "noexec")
 _WORLD = 0o006
@@ -64,7 +63,7 @@ def node_specification(
 
 
 def _common(host: CdiHost, files: DriverFiles | None) -> CdiEdits:
-    nodes = _with_nodes(host, _CONTROL)
+    nodes = _with_nodes(host, sorted(CONTROL_DEVICES))
     if files is None:
         return nodes
     return msgspec.structs.replace(
