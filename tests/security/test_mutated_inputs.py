@@ -69,7 +69,6 @@ from purser.core.sharing import (
     MigStrategy,
     SharingError,
     advertised,
-    discovery_settings,
     plugin_settings,
     unlike_upstream,
 )
@@ -289,7 +288,6 @@ NODE_GPUS = tuple(NodeGpu(uuid=f"g{n}", index=n, model=model) for n, model in en
 def shared_by(data: bytes) -> None:
     file, _ = read_plugin_file(data)
     unlike_upstream(file)
-    discovery_settings(file)
     plugin_settings(file)
     advertised(NODE_GPUS, file, MigStrategy.NONE)
 

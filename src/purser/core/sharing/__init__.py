@@ -20,9 +20,7 @@ from purser.core.sharing.chosen import CONFIG_LABEL, ConfigFallback, chosen_conf
 from purser.core.sharing.file import PluginFile, SharingError, plugin_file
 from purser.core.sharing.settings import (
     PLUGIN_VARIABLES,
-    FeatureDiscoverySettings,
     PluginSettings,
-    discovery_settings,
     plugin_settings,
 )
 from purser.core.sharing.words import MigStrategy, SharingStrategy
@@ -32,7 +30,6 @@ __all__ = [
     "PLUGIN_VARIABLES",
     "AdvertisedDevice",
     "ConfigFallback",
-    "FeatureDiscoverySettings",
     "MigStrategy",
     "PluginFile",
     "PluginSettings",
@@ -41,7 +38,6 @@ __all__ = [
     "active",
     "advertised",
     "chosen_config",
-    "discovery_settings",
     "is_one_each",
     "mps_clients",
     "plugin_file",

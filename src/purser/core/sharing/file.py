@@ -3,8 +3,7 @@
 Source: api/config/v1 of k8s-device-plugin. A key that it does not know is passed over, a key of the upper levels may be
 written in any case, and null there means that nothing is said; within a way of sharing and in patterns null is an
 error. Of three thousand files with mistakes in them all but twenty were taken or refused as by that package; it alone
-refuses a ``sleepInterval`` that is no duration (here that is `purser.core.sharing.discovery_settings`) and
-``timeSlicing: null``, and takes a null in a list for 0.
+refuses a ``sleepInterval`` that is no duration and ``timeSlicing: null``, and takes a null in a list for 0.
 """
 
 import re
@@ -147,7 +146,8 @@ class PluginFlags(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class DiscoveryFlags(msgspec.Struct, frozen=True, rename="camel"):
-    """``flags.gfd``: of GPU feature discovery, which reads the same file."""
+    """``flags.gfd``: of GPU feature discovery, which reads the same file. Nothing goes by it here: the agent's own
+    options say where labels go."""
 
     oneshot: bool | None = None
     no_timestamp: bool | None = None

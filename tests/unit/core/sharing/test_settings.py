@@ -1,16 +1,13 @@
 """What holds of options, variables and file."""
 
-import math
 from typing import Any
 
 import pytest
 
 from purser.core.sharing import (
-    FeatureDiscoverySettings,
     MigStrategy,
     PluginSettings,
     SharingError,
-    discovery_settings,
     plugin_file,
     plugin_settings,
 )
@@ -22,7 +19,6 @@ def settings(file: Any, options: dict[str, str] | None = None, environment: dict
 
 def test_nothing_said_is_the_defaults() -> None:
     assert settings({}) == PluginSettings(dev_root="/")
-    assert discovery_settings(plugin_file({})[0]) == FeatureDiscoverySettings()
 
 
 def test_command_line_before_environment_before_file() -> None:
@@ -71,34 +67,3 @@ def test_errors_name_where_it_was_said(
 ) -> None:
     with pytest.raises(SharingError, match=where):
         settings(file, options, environment)
-
-
-@pytest.mark.parametrize(
-    ("written", "seconds"),
-    [
-        (0, 0.0),
-        (5, 5e-9),
-        ("0s", 0.0),
-        ("5s", 5.0),
-        ("infinite", math.inf),
-        ("1h2m3.5s", 3723.5),
-        ("-1.5m", -90.0),
-        ("300ms", 0.3),
-        ("0", 0.0),
-        ("5", None),
-        ("5 s", None),
-        ("", None),
-        ("s", None),
-        ("1e3s", None),
-        ("9999999h", None),
-        ("1" * 100_000, None),
-        (10**400, None),
-    ],
-)
-def test_durations_as_go_writes_them(written: Any, seconds: float | None) -> None:
-    file = plugin_file({"flags": {"gfd": {"sleepInterval": written}}})[0]
-    if seconds is None:
-        with pytest.raises(SharingError, match="sleepInterval"):
-            discovery_settings(file)
-    else:
-        assert discovery_settings(file).sleep_interval_s == pytest.approx(seconds)
