@@ -41,6 +41,7 @@ from purser.scheduler.cache.disputes import DisputeBook
 from purser.scheduler.cache.kubelets import Kubelets
 from purser.scheduler.cache.node_free_resources import NodeFreeResources
 from purser.scheduler.cache.nominations import Nominations
+from purser.scheduler.cache.offers import FleetOffers, offers_of
 from purser.scheduler.cache.quotas import Quotas, ResourceQuota
 from purser.scheduler.cache.readings import Readings
 from purser.scheduler.metrics import SchedulerMetrics
@@ -91,7 +92,7 @@ class ClusterCache:
         self._untrusted: dict[str, str] = {}
         self._ungranted: dict[str, str] = {}
         self._device_texts: dict[str, tuple[str, ...]] = {}
-        self._enforcements: frozenset[Enforcement] | None = None
+        self._offers: FleetOffers | None = None
         self._overdrawn: set[str] = set()
         self.on_overdrawn: Callable[[str], None] = lambda node: None
         """Told of a node of which more is granted than there is, and again whenever a pod there has come further."""
@@ -175,19 +176,32 @@ class ClusterCache:
         known = () if self._pods is None else self._pods.store.values()
         return [pod for pod in known if not pod.spec.node_name and not pod.metadata.deletion_timestamp]
 
-    def largest_node(self) -> int | None:
-        """How many devices the largest node has; None where no node has an inventory."""
-        return max((len(node.devices) for node in self.fleet), default=None)
+    def most_of(self, resource: str) -> int | None:
+        """How many devices of a resource, or parts of them, a container can have on any one node; None where no node
+        has an inventory."""
+        offers = self._fleet_offers()
+        return None if offers is None else offers.most.get(resource, 0)
 
     def enforcements(self) -> frozenset[Enforcement]:
         """What holds shares of devices to their limits; none where no node has an inventory."""
-        if self._enforcements is None:
-            self._enforcements = frozenset(state.device.enforcement for node in self.fleet for state in node.devices)
-        return self._enforcements
+        offers = self._fleet_offers()
+        return frozenset() if offers is None else offers.enforcements
 
     def largest_device_mib(self) -> int | None:
-        """How much memory the largest device has; None where no node has an inventory."""
-        return max((state.device.memory_mib for node in self.fleet for state in node.devices), default=None)
+        """How much memory the largest device has of which there are shares; None where no node has an inventory."""
+        offers = self._fleet_offers()
+        return None if offers is None else offers.largest_mib
+
+    def device_modes(self) -> frozenset[DeviceMode]:
+        """How devices are handed out; none where no node has an inventory."""
+        offers = self._fleet_offers()
+        return frozenset() if offers is None else offers.modes
+
+    def _fleet_offers(self) -> FleetOffers | None:
+        """Found anew once an inventory has changed."""
+        if self._offers is None:
+            self._offers = offers_of(self.fleet)
+        return self._offers
 
     def offers(self, resource: str) -> bool:
         """Whether any node lists a resource, whoever's plugin serves it."""
@@ -196,10 +210,6 @@ class ClusterCache:
     def has_label(self, key: str, value: str) -> bool:
         """Whether any node has a label with this value."""
         return any(node.metadata.labels.get(key) == value for node in self._known_nodes())
-
-    def device_modes(self) -> frozenset[DeviceMode]:
-        """How devices are handed out; none where no node has an inventory."""
-        return frozenset(state.device.mode for node in self.fleet for state in node.devices)
 
     def enforcement_of_namespace(self, name: str) -> str:
         """What a namespace says of the enforcement of its pods' shares; empty: nothing."""
@@ -241,7 +251,7 @@ class ClusterCache:
             log.warning("A node's inventory does not count", node=name, error=str(error))
             self._tell_of_node(name, f"The node's inventory does not count: {error}")
             inventory = None
-        self._enforcements = None
+        self._offers = None
         if inventory is None:
             self.fleet.remove_node(name)
         else:
@@ -252,7 +262,7 @@ class ClusterCache:
     def remove_node(self, node: Node) -> None:
         """The node is gone; its pods' grants stay until they are gone as well."""
         self._device_texts.pop(node.metadata.name, None)
-        self._enforcements = None
+        self._offers = None
         self.fleet.remove_node(node.metadata.name)
         self.kubelets.remove_node(node)
         self.free_resources.remove_node(node)

@@ -13,7 +13,7 @@ from purser.core.dialects import defaults
 from purser.core.dialects.selectors import VGPU_MODE
 from purser.core.dialects.unserved import unserved_words
 from purser.core.model import DeviceMode
-from purser.core.names import SCHEDULER_NAME
+from purser.core.names import GPU_RESOURCE, SCHEDULER_NAME
 from purser.core.pod.manifest import PodManifest
 from purser.scheduler.pod_reading import PodReading
 from purser.scheduler.webhook.device_rules import DeviceRules
@@ -21,7 +21,7 @@ from purser.scheduler.webhook.patches import limit_patches, node_patches
 from purser.scheduler.webhook.review import AdmissionRequest, Decision, Operation, Why, whole_object
 from purser.scheduler.webhook.rules import (
     GPU_POD_RULES,
-    device_count,
+    device_counts,
     first_objection,
     is_mirror,
     memory_mib,
@@ -36,12 +36,13 @@ from purser.scheduler.webhook.rules import (
 class FleetFacts(Protocol):
     """What is known of the cluster's nodes."""
 
-    def largest_node(self) -> int | None:
-        """How many devices the largest node has; None where no node is known."""
+    def most_of(self, resource: str) -> int | None:
+        """How many devices of a resource, or parts of them, a container can have on any one node; None where no node is
+        known."""
         ...
 
     def largest_device_mib(self) -> int | None:
-        """How much memory the largest device has; None where none is known."""
+        """How much memory the largest device has of which there are shares; None where none is known."""
         ...
 
     def offers(self, resource: str) -> bool:
@@ -60,7 +61,7 @@ class FleetFacts(Protocol):
 class UnknownFleet:
     """Where nobody knows any node: then nothing is said of what there is."""
 
-    def largest_node(self) -> int | None:
+    def most_of(self, resource: str) -> int | None:
         """Nobody knows."""
         return None
 
@@ -142,7 +143,11 @@ class Mutation:
     def _warnings(self, pod: PodReading) -> tuple[str, ...]:
         request = pod.request()
         return (
-            *_beyond(device_count(request), " GPUs", self._fleet.largest_node(), "", "node"),
+            *(
+                warning
+                for resource, count in device_counts(request).items()
+                for warning in _beyond(count, f" {_words(resource)}", self._fleet.most_of(resource), "", "node")
+            ),
             *_beyond(memory_mib(request), " MiB of GPU memory", self._fleet.largest_device_mib(), " MiB", "GPU"),
             *self._no_such_mode(modes_allowed(request)),
             *self._devices.warnings(request),
@@ -157,6 +162,10 @@ class Mutation:
             f"annotation {VGPU_MODE} asks for GPUs in mode {mode_words(wanted)}, and no node has one (there: "
             f"{mode_words(there)}): the pod waits for one. Leave the annotation out to have a GPU of any mode",
         )
+
+
+def _words(resource: str) -> str:
+    return "GPUs" if resource == GPU_RESOURCE else resource
 
 
 def _beyond(wanted: int, of: str, largest: int | None, unit: str, place: str) -> tuple[str, ...]:

@@ -157,9 +157,12 @@ GPU_POD_RULES: tuple[Rule, ...] = (
 """In this order: the later ones rely on `makes_sense`."""
 
 
-def device_count(request: PodRequest | None) -> int:
-    """The most devices that one container of the pod asks for."""
-    return max((part.devices.count for part in request.containers), default=0) if request else 0
+def device_counts(request: PodRequest | None) -> dict[str, int]:
+    """By resource the most devices that one container of the pod asks for."""
+    found: dict[str, int] = {}
+    for part in request.containers if request else ():
+        found[part.devices.resource] = max(part.devices.count, found.get(part.devices.resource, 0))
+    return found
 
 
 def memory_mib(request: PodRequest | None) -> int:

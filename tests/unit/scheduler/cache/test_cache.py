@@ -11,6 +11,8 @@ from purser.core.names import GRANT_ANNOTATION, INVENTORY_ANNOTATION
 from purser.kube.resources import NODES, PODS
 from purser.scheduler.cache.quotas import CORES, RESOURCE_QUOTAS
 
+SHARED = "nvidia.com/gpu.shared"
+
 
 async def test_a_bound_pod_is_on_the_book_until_it_ends():
     async with server() as api, replica(api) as world:
@@ -102,11 +104,18 @@ async def test_a_pod_that_somebody_else_bound_is_noted():
 async def test_a_node_is_rebuilt_when_its_inventory_changes_and_forgotten_with_it():
     async with server() as api, replica(api) as world:
         await world.add_node("n1", cards=4)
-        assert world.cache.largest_node() == 4
+        assert world.cache.most_of("nvidia.com/gpu") == 4
         inventory = world.cache.fleet.node("n1").inventory
         fewer = msgspec.json.encode(msgspec.structs.replace(inventory, devices=inventory.devices[:3])).decode()
         await world.client.patch_merge(NODES, "n1", {"metadata": {"annotations": {INVENTORY_ANNOTATION: fewer}}})
         await eventually(lambda: len(world.cache.fleet.node("n1").devices) == 3)
+        most = world.cache.largest_device_mib()
+        halves = [msgspec.structs.replace(each, replicas=2, slots=2, resource=SHARED) for each in inventory.devices[:2]]
+        other = [*halves, inventory.devices[2]]
+        text = msgspec.json.encode(msgspec.structs.replace(inventory, devices=tuple(other))).decode()
+        await world.client.patch_merge(NODES, "n1", {"metadata": {"annotations": {INVENTORY_ANNOTATION: text}}})
+        await eventually(lambda: world.cache.most_of(SHARED) == 4)
+        assert (world.cache.most_of("nvidia.com/gpu"), world.cache.largest_device_mib()) == (1, most)
         await world.client.patch_merge(NODES, "n1", {"metadata": {"annotations": {INVENTORY_ANNOTATION: "{"}}})
         await eventually(lambda: world.cache.fleet.node("n1") is None)
         await world.client.patch_merge(NODES, "n1", {"metadata": {"annotations": {INVENTORY_ANNOTATION: fewer}}})

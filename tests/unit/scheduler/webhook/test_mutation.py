@@ -35,8 +35,8 @@ class Nodes(UnknownFleet):
     def __init__(self, devices=None, memory_mib=None, offered=(), modes=()):
         self._devices, self._memory_mib, self._offered, self._modes = devices, memory_mib, offered, modes
 
-    def largest_node(self):
-        return self._devices
+    def most_of(self, resource):
+        return self._devices if resource == GPU or self._devices is None else 0
 
     def largest_device_mib(self):
         return self._memory_mib
@@ -284,6 +284,12 @@ def test_the_answer_carries_what_the_api_server_reads():
     answer = json.loads(encode_review(request, Mutation().review(request)))
     assert answer["kind"] == "AdmissionReview"
     assert set(answer["response"]) == {"uid", "allowed", "patchType", "patch"}
+
+
+def test_asking_for_a_resource_that_no_node_has_is_admitted_with_a_warning():
+    response = mutate(pod(container(limits={"nvidia.com/mig-1g.5gb": 1})), fleet=Nodes(devices=4))
+    assert response["allowed"]
+    assert "requests 1 nvidia.com/mig-1g.5gb, but the largest node has 0" in str(response["warnings"])
 
 
 @pytest.mark.parametrize(("largest", "warned"), [(None, False), (999_999, False), (40_960, True)])
