@@ -156,6 +156,7 @@ def _gpu_columns() -> "list[Column[GpuRow]]":
         Column("SLOTS", lambda row: f"{row[1].usage.slots}/{row[1].device.slots}"),
         Column("MEMORY MiB", lambda row: f"{row[1].usage.memory_mib}/{row[1].device.memory_mib}"),
         Column("CORES %", lambda row: f"{row[1].usage.cores_percent}/{row[1].device.cores_percent}"),
+        Column("RESOURCE", lambda row: row[1].device.resource, wide=True),
         Column("UUID", lambda row: row[1].device.uuid, wide=True),
         Column("PCI", lambda row: row[1].device.pci_bus_id, wide=True),
         Column("NUMA", lambda row: row[1].device.numa_nodes, wide=True),
