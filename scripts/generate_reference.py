@@ -529,12 +529,12 @@ Only what differs is written, when GPUs or driver change or somebody changes the
 stay. Who changes the outlet removes what the former one left. Agents that the operator deploys publish none. If
 node-feature-discovery admits listed namespaces of labels only, `nvidia.com` and `gpu.purser.dev` have to be among them.
 
-- A label that cannot be told is left out, and the others are written.
+- Labels whose value is unknown are omitted.
 - Values lose what Kubernetes refuses in them: brackets and the like, dots at either end, all beyond 63 characters.
-- A node with GPUs of several models has the most frequent one in `nvidia.com/gpu.product`, of as many the first by
-  name, and each under a label of its own: `kubectl get nodes -l gpu.purser.dev/NVIDIA-L4`.
+- A node with GPUs of several models has the most frequent one in `nvidia.com/gpu.product` (on a tie, the first in
+  alphabetical order), and each under a label of its own: `kubectl get nodes -l gpu.purser.dev/NVIDIA-L4`.
 - Shares of memory, which HAMi's and Volcano's words ask for, are no replicas: `nvidia.com/gpu.replicas` is `1`.
-- This release tells nothing yet of MIG devices, replicas, MPS and NVLink domains: of MIG there is
+- This release does not report MIG devices, replicas, MPS and NVLink domains yet: of MIG there is
   `nvidia.com/mig.capable`, `nvidia.com/gpu.sharing-strategy` is `none`, and `nvidia.com/gpu.clique` is missing.
 
 """
@@ -666,7 +666,7 @@ def _servers() -> Iterator[tuple[str, str, Iterable[Any]]]:
     CapacityMetrics(scheduler.registry)
     yield (
         "The scheduler",
-        "Port 9401 of `purser-scheduler`. `purser_cluster_...` is of the replica that places pods: others have none. Of"
+        "Port 9401 of `purser-scheduler`. `purser_cluster_...` is exported only by the active replica. Of"
         f" namespaces, {MAX_NAMESPACES} have series of their own; the rest are `{OTHERS}`.",
         _families(scheduler.registry),
     )

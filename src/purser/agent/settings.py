@@ -129,7 +129,7 @@ class DevicePluginFlags:
         Option("Also name /dev/nvidia* to kubelet, for runtimes that do not add them."),
     ] = None
     """Needed as well against containers that lose their GPUs on ``systemctl daemon-reload``."""
-    cdi_annotation_prefix: Annotated[str | None, Option("Of annotations that name CDI devices.")] = None
+    cdi_annotation_prefix: Annotated[str | None, Option("Prefix of the annotations that name CDI devices.")] = None
     cdi_hook: Annotated[
         str | None,
         Option("On the host: nvidia-cdi-hook or nvidia-ctk, for the CDI specification.", name="nvidia-cdi-hook-path"),
@@ -156,7 +156,7 @@ class DevicePluginFlags:
     imex_channels: Annotated[
         str | None, Option("IMEX channels of containers: 0, or none.", name="imex-channel-ids")
     ] = None
-    imex_required: Annotated[bool | None, Option("Whether they have to be there.")] = None
+    imex_required: Annotated[bool | None, Option("Fail if the IMEX channels are missing.")] = None
 
     def given(self) -> dict[str, str]:
         """Those that are given, by name, as text."""
@@ -206,8 +206,8 @@ class SharingSettings:
     fallbacks: Annotated[
         tuple[ConfigFallback, ...],
         Option(
-            "What they go by where there is no default: named (the file default), single (the only one), empty (none), "
-            "in this order.",
+            "Fallback order for nodes without a label when no default is set: named (the file default), single (the "
+            "only one), empty (none).",
             name="fallback-strategies",
             environment="FALLBACK_STRATEGIES",
             read=_fallbacks,
@@ -316,7 +316,7 @@ class AgentSettings:
     metrics_also_as: Annotated[
         tuple[MetricNames, ...],
         Option(
-            "Also tell metrics of GPUs by the names of another exporter, which must not run beside this agent: dcgm "
+            "Also export metrics of GPUs by the names of another exporter, which must not run beside this agent: dcgm "
             "(NVIDIA's DCGM exporter), hami (HAMi's monitor), hami-legacy (its older names).",
             value="agent.metricsAlsoAs",
             read=MetricNames,

@@ -160,10 +160,10 @@ class WebhookSettings:
     ] = ""
     """Empty: asked of the API server, where it knows (Kubernetes 1.28)."""
     agents_taint: Annotated[
-        bool, Option("Agents may taint their nodes for ill GPUs; before Kubernetes 1.30 the webhook decides.")
+        bool, Option("Agents may taint their own nodes for unhealthy GPUs; before Kubernetes 1.30 the webhook decides.")
     ] = False
-    agents_cordon: Annotated[bool, Option("The same of cordons.")] = False
-    agents_label: Annotated[bool, Option("The same of labels of their nodes' GPUs.")] = False
+    agents_cordon: Annotated[bool, Option("Agents may cordon their own nodes.")] = False
+    agents_label: Annotated[bool, Option("Agents may label their own nodes with the features of their GPUs.")] = False
     device_namespaces: Annotated[
         tuple[str, ...],
         Option(
