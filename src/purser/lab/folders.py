@@ -18,46 +18,49 @@ NODES = "n"
 
 @dataclass(frozen=True)
 class NodeFolders:
-    """Those of one node."""
+    """What a lab keeps of one node."""
 
     folder: Path
 
     @property
     def kubelet(self) -> Path:
-        """Its /var/lib/kubelet."""
+        """What stands for /var/lib/kubelet on the node."""
         return self.folder / "k"
 
     @property
     def agent(self) -> Path:
-        """What its agent keeps."""
+        """State of the node's agent; the node's root folder is in it."""
         return self.folder / "a"
 
     @property
     def host_root(self) -> Path:
-        """Its /, as far as there is one."""
+        """What stands for / on the node: /proc of processes on GPUs, and what the agent writes on its host."""
         return self.agent / "root"
 
     @property
     def driver(self) -> Path:
-        """Its driver's."""
+        """The simulated driver's folder, which `SimulatedDriver` is opened with."""
         return self.folder / "d"
 
     def runtime(self) -> Runtime:
-        """Its containers."""
+        """The containers that the node's kubelet runs, as files in the kubelet's folder record them."""
         return Runtime(self.kubelet / "pods")
 
     def processes(self, driver: SimulatedDriver) -> GpuProcesses:
-        """What runs on its GPUs."""
+        """Processes on the node's GPUs. ``driver``: the one of `NodeFolders.driver`."""
         return GpuProcesses(driver, self.runtime(), self.host_root)
 
 
 def node_folders(lab: Path, place: int) -> NodeFolders:
-    """Of a lab's node, by its place among them."""
+    """The folders of a lab's node. ``lab``: the lab's folder; ``place``: which of its nodes, counted from 0."""
     return NodeFolders(lab / NODES / str(place))
 
 
 def running_nodes(kubeconfig: Path) -> dict[str, NodeFolders]:
-    """The nodes of the lab whose kubeconfig this is, by name, in the lab's order; empty: it is no lab's."""
+    """The nodes of the lab whose kubeconfig this is, by name, in the lab's order; empty: it is no lab's.
+
+    Raises OSError where a node is removed meanwhile.
+    """
     numbered = [each for each in (kubeconfig.parent / NODES).glob("*/d") if each.parent.name.isdecimal()]
     found = [NodeFolders(each.parent) for each in sorted(numbered, key=lambda each: int(each.parent.name))]
     return {str(json.loads((each.driver / TRUTH_FILE).read_bytes())["node"]): each for each in found}

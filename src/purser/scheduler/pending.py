@@ -17,11 +17,11 @@ from purser.scheduler.reasons import PendingReason
 
 
 class PendingPod(msgspec.Struct, frozen=True):
-    """One pod that waits."""
+    """A pod that asks for GPUs and is on no node yet."""
 
     namespace: str
     gpus: int
-    """How many it asks for."""
+    """GPUs that it has at once at most, a share counted as one; 0: the request cannot be read."""
     reason: str = PendingReason.KUBE_SCHEDULER
 
 
@@ -40,18 +40,18 @@ class PendingTotals(msgspec.Struct):
 
 
 class PendingPods:
-    """Those that this scheduler places."""
+    """The pods that ask for GPUs, name this scheduler, and wait; kept up to date by an informer."""
 
     def __init__(self, cache: ClusterCache) -> None:
         self._cache = cache
         self._pods: dict[str, PendingPod] = {}
 
     def attach(self, pods: Informer[Pod]) -> None:
-        """Follow this informer."""
+        """Keep up with this informer of pods."""
         pods.add_handler(self.put_pod, lambda _, pod: self.put_pod(pod), self.remove_pod)
 
     def put_pod(self, pod: Pod) -> None:
-        """A pod came, or changed: it may be bound by now."""
+        """Take a pod that came or changed: it is counted while it waits, and left out once it is bound or over."""
         uid = pod.metadata.uid
         waits = not pod.spec.node_name and not is_terminal(pod)
         if not waits or pod.spec.scheduler_name != self._cache.scheduler_name:
@@ -66,7 +66,7 @@ class PendingPods:
                 self._pods[uid] = PendingPod(pod.metadata.namespace, gpus)
 
     def remove_pod(self, pod: Pod) -> None:
-        """It is gone."""
+        """Forget a pod that was deleted; one that is not known changes nothing."""
         self._pods.pop(pod.metadata.uid, None)
 
     def judged(self, uid: str, nodes_by_reason: Mapping[str, int]) -> None:

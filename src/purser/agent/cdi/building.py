@@ -22,20 +22,20 @@ _WORLD = 0o006
 
 
 class CdiHost(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a host has what specifications name."""
+    """The host's files that specifications name."""
 
     nodes: Mapping[str, DeviceFile]
     """Device files, by name in /dev."""
     driver_root: str = ""
     """Before the paths of the driver's files; empty: nothing."""
     dev_root: str = ""
-    """Before /dev."""
+    """On the host, before /dev."""
     hook: str = ""
     """nvidia-cdi-hook or nvidia-ctk; empty: neither is there."""
 
 
 class GpuNodes(msgspec.Struct, frozen=True):
-    """A GPU's or a MIG device's own."""
+    """Device files that a GPU or a MIG device has for itself."""
 
     names: tuple[str, ...]
     """In /dev; the first is the one without which nothing goes."""
@@ -46,7 +46,8 @@ class GpuNodes(msgspec.Struct, frozen=True):
 def gpu_specification(
     host: CdiHost, files: DriverFiles | None, devices: Mapping[str, GpuNodes]
 ) -> CdiSpecification | None:
-    """Of the class ``gpu``: ``devices`` by their names of CDI. ``files``: None where there are none to find."""
+    """The specification of the class ``gpu``; None: no device has its device files on the host. ``devices``: by their
+    names of CDI. ``files``: None where there are none to find."""
     own = (CdiDevice(name, _gpu(host, nodes)) for name, nodes in devices.items())
     return specification_of("gpu", own, _common(host, files))
 
@@ -54,8 +55,8 @@ def gpu_specification(
 def node_specification(
     of: str, host: CdiHost, devices: Mapping[str, Iterable[str]], files: Iterable[str] = ()
 ) -> CdiSpecification | None:
-    """Of a class of which each device is some device files: ``devices`` has their names in /dev. ``files`` of the
-    driver's root come with them."""
+    """The specification of a class whose devices are some device files each; None: the host has none of them.
+    ``devices``: names in /dev, by name of CDI. ``files``: paths below the driver's root that come with each."""
     mounts = tuple(CdiMount(f"{host.driver_root}{path}", path, _READ_ONLY) for path in files)
     edits = ((name, _with_nodes(host, names)) for name, names in devices.items())
     some = (CdiDevice(name, msgspec.structs.replace(each, mounts=mounts)) for name, each in edits if each.device_nodes)

@@ -63,11 +63,11 @@ _XORG_FOLDERS = (
 
 
 class DriverFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """By their paths below the driver's root, which are their paths in a container as well."""
+    """The driver's files, by their paths below its root, which are their paths in a container as well."""
 
     version: str
     libraries: tuple[str, ...] = ()
-    """Without links."""
+    """The files themselves; links to them are ``links``."""
     links: tuple[tuple[str, str], ...] = ()
     """To libraries: what a link says, and its path."""
     others: tuple[str, ...] = ()
@@ -77,13 +77,16 @@ class DriverFiles(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Of what the dynamic loader is to find."""
+        """Folders with libraries that a container's dynamic loader is to find, each once."""
         names = (each.rpartition("/") for each in self.libraries)
         return tuple(dict.fromkeys(folder for folder, _, name in names if name.startswith("lib")))
 
 
 def find_driver_files(root: HostTree, version: str) -> DriverFiles:
-    """Of the driver of this version. Blocks."""
+    """Find what containers need of the driver of this version, such as ``550.163.01``. Blocks.
+
+    What is not there, or cannot be read, is left out.
+    """
     found = _libraries(root, version)
     folders = tuple(dict.fromkeys(each.rpartition("/")[0] for each in found))
     xorg = _first(

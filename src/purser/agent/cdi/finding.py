@@ -26,14 +26,17 @@ _NODES_OF = {
     "gds": ("nvidia-fs",),
     "mofed": ("infiniband/uverbs", "infiniband/rdma_cm"),
 }
-"""Of classes: how the names of their device files start."""
+"""By class, how the names of its device files start."""
 _GDS_FILES = ("/run/udev", "/etc/cufile.json")
 _DRAWS = "gfx"
 """In profiles of MIG devices that do."""
 
 
 class CdiFinder:
-    """For one basis of a node's inventory: the driver's files are looked for once, device files each time."""
+    """Makes a node's specifications for one basis of its inventory.
+
+    The driver's files are looked for once, device files each time.
+    """
 
     def __init__(self, settings: AgentSettings, basis: InventoryBasis) -> None:
         self._settings = settings
@@ -49,11 +52,11 @@ class CdiFinder:
         """Where this process finds the host's device files."""
 
     def specifications(self) -> dict[str, CdiSpecification]:
-        """Of each class that the settings ask for and that there are devices of."""
+        """By class, such as ``gpu``: of those that the settings ask for and that there are devices of."""
         return {of: each for of, each in self._specifications() if each is not None}
 
     def problems(self) -> Iterator[str]:
-        """What containers will miss."""
+        """What containers that are given GPUs by CDI will miss, a sentence each."""
         if self._files is None or not self._files.libraries:
             yield f"the driver's libraries are not found below {self._place.root}"
         if not self._hook:

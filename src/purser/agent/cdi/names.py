@@ -16,15 +16,15 @@ CLASSES = ("gpu", "imex-channel", *MORE_CLASSES)
 
 
 def cdi_kind(of: str) -> str:
-    """Of a class of devices, such as ``gpu``."""
+    """CDI's kind of a class of devices, such as ``k8s.device-plugin.nvidia.com/gpu`` of ``gpu``."""
     return f"{VENDOR}/{of}"
 
 
 def cdi_name(of: str, device: str) -> str:
-    """The full name of a device."""
+    """CDI's full name of a device, as ``k8s.device-plugin.nvidia.com/gpu=GPU-...``."""
     return f"{cdi_kind(of)}={device}"
 
 
 def file_name(of: str) -> str:
-    """Of the specification of a class."""
+    """The name of the file with the specification of a class, in `CDI_FOLDER`."""
     return f"{VENDOR}-{of}.json"

@@ -15,12 +15,12 @@ class CdiDeviceNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
     path: str
     host_path: str = ""
-    """Where that is another one (0.5.0)."""
+    """Its path on the host where that is another one (since 0.5.0 of CDI)."""
     major: int = 0
     minor: int = 0
     file_mode: int = 0
     permissions: str = ""
-    """Of the device cgroup."""
+    """What the device cgroup allows: of ``rwm``."""
     gid: int = 0
 
 
@@ -49,7 +49,7 @@ class CdiEdits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     mounts: tuple[CdiMount, ...] = ()
     hooks: tuple[CdiHook, ...] = ()
     additional_gids: tuple[int, ...] = ()
-    """Groups of its first process (0.7.0)."""
+    """Groups of the container's first process (since 0.7.0 of CDI)."""
 
 
 class CdiDevice(msgspec.Struct, frozen=True, rename="camel"):
@@ -60,21 +60,23 @@ class CdiDevice(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class CdiSpecification(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All devices of a kind."""
+    """The file's content: all devices of a kind."""
 
     cdi_version: str
     kind: str
     devices: tuple[CdiDevice, ...]
     container_edits: CdiEdits
-    """For any of the devices."""
+    """What a container is given once, whichever of the devices it has."""
 
 
 _NOTHING = CdiEdits()
 
 
 def specification_of(of: str, devices: Iterable[CdiDevice], common: CdiEdits = _NOTHING) -> CdiSpecification | None:
-    """Of a class of devices. None: there are none, which no specification can say; so it is with one that gives a
-    container nothing, which is left out."""
+    """The specification of a class of devices. ``common``: what a container is given with any of them.
+
+    A device that gives a container nothing is left out. None: no device is left, which no specification can say.
+    """
     some = tuple(sorted((each for each in devices if each.container_edits != _NOTHING), key=lambda each: each.name))
     if not some:
         return None

@@ -6,21 +6,21 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 _MAX_LINKS = 40
-"""As Linux."""
+"""Links followed on one path, as many as Linux does."""
 
 
 class HostTree:
-    """Paths are those that a process with this root would use."""
+    """A folder as the root of others. Paths are those that a process with this root would use."""
 
     def __init__(self, base: Path) -> None:
         self._base = base
 
     def here(self, path: str) -> Path:
-        """The same for this process; links above it have to be resolved."""
+        """The path by which this process finds it; links on the way to it have to be resolved before."""
         return self._base / path.lstrip("/")
 
     def resolved(self, path: str) -> str | None:
-        """Without links; None: there is no such file."""
+        """The path without links, all followed below this root; None: there is no such file, or too many links."""
         parts, found, links = list(reversed(PurePosixPath(path).parts)), PurePosixPath("/"), 0
         while parts:
             part = parts.pop()

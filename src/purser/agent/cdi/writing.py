@@ -30,12 +30,12 @@ class CdiWriter:
         self._basis = basis
         self._folder = on_host(settings, CDI_FOLDER)
         self.classes: frozenset[str] = frozenset()
-        """Those of which there is a specification."""
+        """Classes of which there is a specification now, such as ``gpu``."""
         self.problem = ""
         """Why one is not what it should be; empty: nothing is wrong."""
 
     async def run(self) -> None:
-        """Write until cancelled."""
+        """Write specifications, and remove those that are not wanted any more, until cancelled."""
         basis = None
         while True:
             basis = await self._basis.differs(basis)

@@ -45,7 +45,7 @@ Evict = Callable[[NodePod], Awaitable[None]]
 
 
 def evicting(client: Client) -> Evict:
-    """Evictions by the API server."""
+    """What asks the API server for evictions, with a grace period of `MAX_EVICTION_GRACE_S` at most."""
 
     async def ask(pod: NodePod) -> None:
         meta = pod.metadata
@@ -80,7 +80,7 @@ class Auditor:
 
     @property
     def findings(self) -> tuple[AuditFinding, ...]:
-        """What is wrong now."""
+        """What is wrong now: those that events told of and that have not ended."""
         return tuple(self._audit.standing.values())
 
     async def take(

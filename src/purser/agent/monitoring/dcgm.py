@@ -24,7 +24,7 @@ VERSION = "DCGM_FI_DRIVER_VERSION"
 
 
 class ExposedGpu(msgspec.Struct, frozen=True):
-    """A GPU that was measured lately."""
+    """A GPU, and what it said when it was measured lately."""
 
     gpu: Gpu
     telemetry: Telemetry
@@ -37,7 +37,7 @@ _Subject: TypeAlias = tuple[Labels, Labels, Mapping[str, float]]
 
 
 def render(node: str, driver_version: str, gpus: Iterable[ExposedGpu], holders: DeviceHolders) -> str:
-    """The metrics as text."""
+    """The node's GPUs in Prometheus' text format, by DCGM exporter's names. ``driver_version``: as NVML has it."""
     about = [_subjects(node, driver_version, each, holders) for each in gpus]
     return "".join(
         family(metric.name, metric.type.value, _help(metric), _samples(metric, about))

@@ -40,7 +40,7 @@ def by_uuid(name: str, about: str, values: Iterable[tuple[str, float]]) -> Metri
 
 
 def families(measured: Measurements) -> Iterator[Metric]:
-    """All of them."""
+    """Every metric of these measurements, some without samples."""
     yield from _of_sensors(measured.telemetry)
     yield _by_owner(measured.accounts)
     yield from _of_containers(measured.accounts.values())

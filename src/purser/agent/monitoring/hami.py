@@ -18,7 +18,7 @@ _Told: TypeAlias = Mapping[str, str]
 _Fact: TypeAlias = tuple[_Told, HamiFact, float | None]
 
 _WHOLE = 100.0
-"""Percent."""
+"""All of a GPU's compute, in percent."""
 
 
 class HamiNode(msgspec.Struct, frozen=True):
@@ -29,12 +29,12 @@ class HamiNode(msgspec.Struct, frozen=True):
     usage: Mapping[str, Usage]
     pods: tuple[BookedPod, ...]
     telemetry: Mapping[str, Telemetry]
-    """Fresh ones alone; so are the accounts."""
+    """By uuid, of GPUs that were measured lately; so are the accounts."""
     accounts: Mapping[str, GpuAccount]
 
 
 def render(node: HamiNode, metrics: Iterable[HamiMetric]) -> str:
-    """The metrics as text."""
+    """The metrics in Prometheus' text format; those without samples are left out."""
     by_fact: dict[HamiFact, list[tuple[_Told, float]]] = {}
     for told, fact, value in (*_of_gpus(node), *_of_shares(node)):
         if value is not None:

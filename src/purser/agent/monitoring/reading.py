@@ -36,7 +36,7 @@ def take_sample(driver: Driver, uuid: str, proc: Path, at: float) -> GpuSample:
 
 
 def processes_of(telemetry: Telemetry) -> tuple[GpuProcess, ...]:
-    """All of a GPU's, those on its MIG devices included."""
+    """The processes on a GPU, those on its MIG devices included."""
     return (*(telemetry.processes or ()), *(process for each in telemetry.instances for process in each.processes))
 
 

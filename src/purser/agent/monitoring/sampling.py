@@ -37,7 +37,10 @@ class Sampler:
         self._samples: dict[str, GpuSample] = {}
 
     async def take(self) -> Mapping[str, GpuSample]:
-        """Measure once; those that came in since the last time, by uuid."""
+        """Measure once, and return the samples that came in since the last time, by uuid.
+
+        Waits for `AgentSettings.telemetry_interval_s` at most. What one GPU raises is told as the node's failure.
+        """
         for uuid in self._uuids():
             if uuid not in self._pending:
                 self._pending[uuid] = self._start(uuid)
@@ -67,7 +70,7 @@ class Sampler:
 
     @property
     def fresh(self) -> Mapping[str, GpuSample]:
-        """What may be told now."""
+        """The last samples by uuid, without those older than `AgentSettings.telemetry_max_age_s`."""
         ages = self.ages_s
         most = self._settings.telemetry_max_age_s
         return {uuid: sample for uuid, sample in self._samples.items() if ages[uuid] <= most}

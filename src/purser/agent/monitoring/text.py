@@ -19,10 +19,10 @@ def family(name: str, kind: str, about: str, samples: Iterable[Sample]) -> str:
 
 
 def spelled(labels: Labels) -> str:
-    """Labels as they stand between the braces."""
+    """Labels as they stand between the braces, their values escaped."""
     return ",".join(f'{label}="{value.translate(_ESCAPES)}"' for label, value in labels.items())
 
 
 def number(value: float) -> str:
-    """A value; whole numbers without a point."""
+    """A finite value as text; whole numbers without a point."""
     return str(int(value)) if value.is_integer() else repr(value)

@@ -27,7 +27,7 @@ log = structlog.get_logger("purser.agent")
 
 
 class GpuMonitoring:
-    """The measurements of one node."""
+    """Measures one node's GPUs, asks kubelet who holds them, and has both audited."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class GpuMonitoring:
 
     @property
     def measured(self) -> Measurements:
-        """What may be told now."""
+        """What may be told now: of GPUs that were measured lately, and the age of all."""
         fresh = self._sampler.fresh
         return Measurements(
             telemetry={uuid: sample.telemetry for uuid, sample in fresh.items()},

@@ -19,25 +19,29 @@ TRUTH_FILE = "node.json"
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Nobody else changes the node meanwhile."""
+    """Hold the node's lock: no other thread or process, the C library included, changes the node's files meanwhile.
+
+    Waits for it without limit. Raises OSError where the folder is gone.
+    """
     with (folder / "node.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def load(folder: Path) -> DriverState:
-    """What the driver reports."""
+    """The state of the node's driver, from ``node.json``. Raises OSError where the folder is no simulated node's."""
     return msgspec.json.decode((folder / TRUTH_FILE).read_bytes(), type=DriverState)
 
 
 def save(folder: Path, state: DriverState) -> None:
-    """The same, and what the C library reads of it."""
+    """Write the state of the node's driver: ``node.json``, and ``node.state`` for the C library. Who changes what was
+    there holds the lock. Raises OSError."""
     write_atomically(folder / TRUTH_FILE, msgspec.json.encode(state))
     write_atomically(folder / STATE_FILE, render(state).encode())
 
 
 def load_mig(folder: Path, gpus: int) -> tuple[MigState, ...]:
-    """MIG on each of so many GPUs."""
+    """MIG on each of the node's first ``gpus`` GPUs, from ``node.mig``; all have it off where there is no such file."""
     try:
         return read_mig((folder / MIG_FILE).read_text(encoding="ascii"), gpus)
     except FileNotFoundError:
@@ -45,12 +49,13 @@ def load_mig(folder: Path, gpus: int) -> tuple[MigState, ...]:
 
 
 def save_mig(folder: Path, states: Sequence[MigState]) -> None:
-    """The same."""
+    """Write ``node.mig``: MIG on each of the node's GPUs, in the order of the profile. Who changes what was there holds
+    the lock. Raises OSError."""
     write_atomically(folder / MIG_FILE, write_mig(states).encode())
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file in one step: others may read it, or run in it.
+    """Replace a file in one step: others may read it, or run in it. Raises OSError.
 
     Its modification time is new even within one tick of the file system's clock.
     """

@@ -72,7 +72,7 @@ class MigState(msgspec.Struct, frozen=True):
 
 
 def read_mig(text: str, gpus: int) -> tuple[MigState, ...]:
-    """What the file says of so many GPUs."""
+    """MIG on each of the first ``gpus`` GPUs, as the text of ``node.mig`` says; lines on others are passed over."""
     found = [MigState()] * gpus
     for line in text.splitlines():
         kind, *words = line.split()
@@ -90,7 +90,7 @@ def read_mig(text: str, gpus: int) -> tuple[MigState, ...]:
 
 
 def write_mig(states: Sequence[MigState]) -> str:
-    """The file."""
+    """The text of ``node.mig`` for these GPUs, in the order of the profile."""
     return "".join(f"{line}\n" for gpu, state in enumerate(states) for line in _lines(gpu, state))
 
 

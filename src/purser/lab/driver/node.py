@@ -133,7 +133,7 @@ class SimulatedDriver:
         return tuple(gpu.uuid for gpu in self.state.gpus)
 
     def open(self) -> Driver:
-        """The driver as the node's agent opens it."""
+        """The driver as the node's agent opens it; `NullDriver`, which says why, where nvmlInit fails."""
         if self.kind is DriverKind.LIBRARY:
             return open_driver(library=self.library, sysfs_root=self.sysfs_root)
         try:
@@ -142,7 +142,7 @@ class SimulatedDriver:
             return NullDriver(str(error))
 
     def open_mig(self) -> MigHardware:
-        """The same for who cuts its GPUs."""
+        """The driver as the node's MIG manager opens it; `NoHardware`, which says why, where nvmlInit fails."""
         if self.kind is DriverKind.LIBRARY:
             return open_mig(self.library, ())
         try:
