@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -18,22 +17,31 @@ from purser.agent.mig.nvml import NvmlHardware, open_mig
 from purser.agent.nvml import Driver, DriverError, LibraryDriver, NullDriver, open_driver
 from purser.agent.nvml.library import LIBRARY
 from purser.core.health.catalogue import action_of
-from purser.core.health.signs import RecoveryAction, RemappedRows
+from purser.core.health.signs import RecoveryAction
 from purser.core.health.state import HealthState, after_action
 from purser.lab.driver import profiles
+from purser.lab.driver.changes import (
+    after_reset,
+    with_ecc_errors,
+    with_failure,
+    with_hanging,
+    with_nvlink,
+    with_nvlink_errors,
+    with_process,
+    with_remapped_rows,
+    with_retired_page,
+    without_process,
+)
 from purser.lab.driver.compile import compiled_library
 from purser.lab.driver.files import TRUTH_FILE, load, locked, save, write_atomically
 from purser.lab.driver.mig import MIG_FILE
 from purser.lab.driver.node_mig import is_mig_uuid, mig_place, process_place, reset_mig, room_mib
 from purser.lab.driver.parts import (
-    NVLINK_ERRORS,
     CallFailure,
     ClocksLimit,
-    EccErrors,
     GpuLoad,
     MemoryLocation,
     NvLinkError,
-    NvLinkState,
     ProcessLoad,
     ProcessState,
     RetiredPage,
@@ -42,9 +50,6 @@ from purser.lab.driver.profiles import NodeProfile
 from purser.lab.driver.python_nvml import PythonNvml
 from purser.lab.driver.state import (
     KEPT_EVENTS,
-    MAX_FAILURES,
-    MAX_PAGES,
-    MAX_PROCESSES,
     DriverState,
     EventState,
     GpuState,
@@ -52,8 +57,6 @@ from purser.lab.driver.state import (
     settled,
 )
 from purser.lab.driver.sysfs_tree import remove_device, write_gpu, write_sysfs
-
-T = TypeVar("T")
 
 _PROFILE_FILE = "profile.json"
 _NO_EVENT = EventState(0, 0, 0)
@@ -159,7 +162,7 @@ class SimulatedDriver:
     def recover_gpu(self, gpu: int | str) -> None:
         """The GPU was reset: it answers again, its processes and MIG devices are gone, a pending MIG mode is in force,
         rows and pages that waited for that are replaced and given up, and the driver asks for no recovery any more."""
-        self._change(gpu, _after_reset)
+        self._change(gpu, after_reset)
         reset_mig(self.folder, gpu)
 
     def remove_gpu(self, gpu: int | str) -> None:
@@ -193,12 +196,12 @@ class SimulatedDriver:
 
     def fail_call(self, gpu: int | str, call: str, code: int) -> None:
         """One NVML call on the GPU fails with this code from now on; ``*`` for every call."""
-        self._change(gpu, lambda old: replace(old, failures=_more(old.failures, CallFailure(call, code))))
+        self._change(gpu, lambda old: with_failure(old, CallFailure(call, code)))
 
     def hang_call(self, gpu: int | str, call: str) -> None:
         """One NVML call on the GPU does not return from now on, those under way included when they are made anew; ``*``
         for every call. `clear_failures` and `recover_gpu` end it, and so does removing the folder."""
-        self._change(gpu, lambda old: replace(old, hanging=_more(old.hanging, call)))
+        self._change(gpu, lambda old: with_hanging(old, call))
 
     def clear_failures(self, gpu: int | str) -> None:
         """Undo `fail_call` and `hang_call`."""
@@ -238,11 +241,11 @@ class SimulatedDriver:
             compute_instance=None if place is None else place.compute,
         )
         room = None if place is None else room_mib(self.folder, place)
-        self._change(gpu if place is None else place.gpu, lambda old: _with_process(old, process, room))
+        self._change(gpu if place is None else place.gpu, lambda old: with_process(old, process, room))
 
     def remove_process(self, gpu: int | str, pid: int) -> None:
         """A process ends."""
-        self._change(gpu, lambda old: replace(old, processes=_without(old, pid)))
+        self._change(gpu, lambda old: without_process(old, pid))
 
     def set_load(self, gpu: int | str, load: GpuLoad) -> None:
         """Change what the GPU's sensors say; what is None there stays as it was, or follows the GPU's processes."""
@@ -261,13 +264,7 @@ class SimulatedDriver:
         self, gpu: int | str, *, place: MemoryLocation = MemoryLocation.DRAM, corrected: int = 0, uncorrected: int = 0
     ) -> None:
         """ECC found errors. Xids that a driver reports beside uncorrected ones come by `inject_xid`."""
-
-        def add(old: GpuState) -> GpuState:
-            before = old.ecc.get(place, EccErrors())
-            counts = {"corrected": before.corrected + corrected, "uncorrected": before.uncorrected + uncorrected}
-            return replace(old, ecc={**old.ecc, place: replace(before, **counts)})
-
-        self._change(gpu, add)
+        self._change(gpu, lambda old: with_ecc_errors(old, place, corrected, uncorrected))
 
     def remap_rows(
         self,
@@ -282,34 +279,13 @@ class SimulatedDriver:
 
         Raises ValueError where the GPU is older than row remapping.
         """
-
-        def remap(old: GpuState) -> GpuState:
-            if not old.model.row_remapping:
-                raise ValueError(f"{old.model.name} replaces no rows: it retires pages")
-            before = old.remapped_rows
-            rows = RemappedRows(
-                before.correctable + correctable,
-                before.uncorrectable + uncorrectable,
-                before.pending if pending is None else pending,
-                before.failed if failed is None else failed,
-            )
-            return replace(old, remapped_rows=rows)
-
-        self._change(gpu, remap)
+        self._change(gpu, lambda old: with_remapped_rows(old, correctable, uncorrectable, pending, failed))
 
     def retire_page(self, gpu: int | str, address: int, *, double_bit: bool = True) -> None:
         """A page of memory is given up at the next reset. Raises ValueError where the GPU replaces rows instead, or has
         given up too many."""
         page = RetiredPage(address, int(double_bit), time.time_ns() // 1000, pending=True)
-
-        def retire(old: GpuState) -> GpuState:
-            if old.model.row_remapping:
-                raise ValueError(f"{old.model.name} retires no pages: it replaces rows")
-            if len(old.retired_pages) == MAX_PAGES:
-                raise ValueError(f"{old.uuid} has {MAX_PAGES} retired pages: it can have no more")
-            return replace(old, retired_pages=(*old.retired_pages, page))
-
-        self._change(gpu, retire)
+        self._change(gpu, lambda old: with_retired_page(old, page))
 
     def replay_pcie(self, gpu: int | str, count: int) -> None:
         """So many transfers over PCIe had to be repeated."""
@@ -317,17 +293,11 @@ class SimulatedDriver:
 
     def set_nvlink(self, gpu: int | str, link: int, *, active: bool) -> None:
         """Bring one NVLink of a GPU up or down at its end. Raises LookupError where it has no such link."""
-        self._change(gpu, lambda old: _with_link(old, link, lambda before: replace(before, active=active)))
+        self._change(gpu, lambda old: with_nvlink(old, link, active=active))
 
     def add_nvlink_errors(self, gpu: int | str, link: int, error: NvLinkError, count: int) -> None:
         """A link of the GPU counts errors. Raises LookupError where it has no such link."""
-
-        def add(before: NvLinkState) -> NvLinkState:
-            which = NVLINK_ERRORS.index(error)
-            errors = (*before.errors[:which], before.errors[which] + count, *before.errors[which + 1 :])
-            return replace(before, errors=errors)
-
-        self._change(gpu, lambda old: _with_link(old, link, add))
+        self._change(gpu, lambda old: with_nvlink_errors(old, link, error, count))
 
     def _change(self, gpu: int | str, change: Callable[[GpuState], GpuState]) -> int:
         index = self.state.index_of(gpu)
@@ -342,52 +312,3 @@ class SimulatedDriver:
 
 def _with_gpu(state: DriverState, index: int, gpu: GpuState) -> DriverState:
     return replace(state, gpus=(*state.gpus[:index], gpu, *state.gpus[index + 1 :]))
-
-
-def _after_reset(gpu: GpuState) -> GpuState:
-    return replace(
-        gpu,
-        lost=False,
-        failures=(),
-        hanging=(),
-        processes=(),
-        memory_used_mib=0,
-        slowdowns=(),
-        recovery_action=None if gpu.recovery_action is None else int(RecoveryAction.NONE),
-        ecc={place: EccErrors(0, 0, *errors.counts[2:]) for place, errors in gpu.ecc.items()},
-        remapped_rows=replace(gpu.remapped_rows, pending=False),
-        retired_pages=tuple(replace(page, pending=False) for page in gpu.retired_pages),
-    )
-
-
-def _more(several: tuple[T, ...], one: T) -> tuple[T, ...]:
-    """Raises ValueError where the library has no room for another one."""
-    if one not in several and len(several) == MAX_FAILURES:
-        raise ValueError(f"{MAX_FAILURES} calls fail or hang already: clear them first")
-    return tuple(dict.fromkeys((*several, one)))
-
-
-def _with_link(gpu: GpuState, link: int, change: Callable[[NvLinkState], NvLinkState]) -> GpuState:
-    if not 0 <= link < len(gpu.nvlinks):
-        raise LookupError(f"{gpu.uuid} has no NVLink {link}: it has {len(gpu.nvlinks)}, counted from 0")
-    links = list(gpu.nvlinks)
-    links[link] = change(links[link])
-    return replace(gpu, nvlinks=tuple(links))
-
-
-def _with_process(gpu: GpuState, process: ProcessState, room_mib: int | None) -> GpuState:
-    """``room_mib``: of the MIG device; None: of the GPU."""
-    others = _without(gpu, process.pid)
-    free_mib = gpu.model.memory_mib - replace(gpu, processes=others).total_used_mib - gpu.model.reserved_mib
-    if room_mib is not None:
-        free_mib = room_mib - sum(p.memory_mib for p in others if p.gpu_instance == process.gpu_instance)
-    if process.memory_mib > free_mib:
-        raise ValueError(f"{gpu.uuid} has {free_mib} MiB free: a process cannot have {process.memory_mib} MiB")
-    if len(others) == MAX_PROCESSES:
-        raise ValueError(f"{gpu.uuid} has {MAX_PROCESSES} processes: it has no room for another one")
-    before = next((each for each in gpu.processes if each.pid == process.pid), process)
-    return replace(gpu, processes=(*others, replace(process, started_us=before.started_us)))
-
-
-def _without(gpu: GpuState, pid: int) -> tuple[ProcessState, ...]:
-    return tuple(process for process in gpu.processes if process.pid != pid)
