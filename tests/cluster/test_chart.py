@@ -15,6 +15,7 @@ import pytest
 
 from purser.core.names import HEALTH_CONDITION as UNHEALTHY
 from purser.core.node.amounts import AMOUNTS
+from purser.lab.driver.parts import ProcessLoad
 
 from .chart_release import CHART, GPU, MEMORY, NAMESPACE, Release, Standing, gpu_pod
 from .documented import REGISTRY, follow
@@ -116,7 +117,7 @@ def test_memory_of_a_process_in_another_pod_is_told_to_be_that_pods(installed: R
     """The agent knows it by its pid on the host, and by the cgroup that kubelet and containerd put it in."""
     cluster = installed.cluster
     uuid, pid = card_of(cluster, holder), cluster.container_pid(PODS, holder)
-    installed.driver.add_process(uuid, pid, 700)
+    installed.driver.add_process(uuid, pid, ProcessLoad(memory_mib=700))
     try:
         told = cluster.wait_until(
             "its memory is measured",

@@ -10,6 +10,7 @@ from purser.core.ledger import Ledger
 from purser.core.sharing import CONFIG_LABEL
 from purser.kube.resources import EVENTS, NODES
 from purser.lab.cluster import Lab
+from purser.lab.driver.node_mig import create_mig, set_mig
 from purser.lab.settings import LabSettings, node_choices
 from tests.lab.lab_cluster import LabCluster
 from tests.scenarios.actions import (
@@ -103,8 +104,8 @@ async def shared(quiet_logs, tmp_path):
 
 async def test_pods_get_replicas_and_mig_devices_and_books_are_exact(shared):
     driver = shared.nodes[CUT].driver
-    driver.set_mig(0, enabled=True)
-    small, large = [driver.create_mig(0, "1g.5gb") for _ in range(2)], driver.create_mig(0, "3g.20gb")
+    set_mig(driver.folder, 0, enabled=True)
+    small, large = [create_mig(driver.folder, 0, "1g.5gb") for _ in range(2)], create_mig(driver.folder, 0, "3g.20gb")
     await shared.go_by(SLICED, "halves")
     await shared.go_by(CUT, "mixed")
     await shared.offers(SLICED, {SHARED: 8, GPU: 0})
@@ -207,9 +208,9 @@ async def test_replicas_are_full_over_restarts_and_who_slips_past_the_scheduler_
 async def test_replicas_of_mig_devices_that_are_listed_as_gpus(shared):
     driver = shared.nodes[CUT].driver
     for gpu in range(8):
-        driver.set_mig(gpu, enabled=True)
+        set_mig(driver.folder, gpu, enabled=True)
         for _ in range(2):
-            driver.create_mig(gpu, "3g.20gb")
+            create_mig(driver.folder, gpu, "3g.20gb")
     await shared.go_by(CUT, "single")
     await shared.offers(CUT, {GPU: 48})
     on_node = {"nodeSelector": {"kubernetes.io/hostname": CUT}}
