@@ -13,7 +13,7 @@ from purser.agent.sysfs import SYSFS_ROOT
 from purser.core.device.pci import as_label
 from purser.core.features import labels_of
 from purser.core.kubernetes.quantities import MIB
-from purser.core.monitoring.dcgm import BY_NAME
+from purser.core.monitoring.dcgm import METRICS
 
 KERNEL_MODULE = Path("/proc/driver/nvidia/version")
 """A test before these may have loaded the simulated library, which answers to the real one's name from then on."""
@@ -66,11 +66,11 @@ def test_a_card_is_measured_and_its_rates_from_the_second_time_on(driver: Driver
         assert told.memory is not None
         parts = told.memory.used + told.memory.free + (told.memory.reserved or 0)
         assert abs(parts - told.memory.total) < 16 * MIB
-        assert told.fields.keys() <= BY_NAME.keys()
+        assert told.fields.keys() <= {each.name for each in METRICS}
         assert 0 < told.fields["DCGM_FI_DEV_GPU_TEMP"] < 120
         assert told.fields["DCGM_FI_DEV_SM_CLOCK"] > 0
         if gpu.architecture == "hopper" and not gpu.is_cut:
-            profiled = [name for name in BY_NAME if name.startswith("DCGM_FI_PROF_")]
+            profiled = [each.name for each in METRICS if each.name.startswith("DCGM_FI_PROF_")]
             assert {name for name in profiled if name in told.fields} == set(profiled)
             assert 0 <= told.fields["DCGM_FI_PROF_GR_ENGINE_ACTIVE"] <= 1
         if any(link.nvlinks for link in gpu.links):
