@@ -14,7 +14,8 @@ _SHARE = "nvidia.com/gpu with nvidia.com/gpumem (MiB) and nvidia.com/gpucores (p
 _RESOURCES = (
     ("volcano.sh/vgpu-", f"Purser serves volcano.sh/gpu-memory and volcano.sh/gpu-number; for shares ask for {_SHARE}"),
     ("aliyun.com/gpu-", f"for a share of a GPU ask for {_SHARE}"),
-    ("nvidia.com/gpu.shared", f"for a share of a GPU ask for {_SHARE}"),
+    ("nvidia.com/gpu.", f"for a share of a GPU ask for {_SHARE}"),
+    ("nvidia.com/gpu-", f"for a share of a GPU ask for {_SHARE}"),
     ("nvidia.com/mig-", f"for a part of a GPU ask for {_SHARE}"),
     ("amd.com/", "Purser serves only NVIDIA GPUs"),
     ("aws.amazon.com/neuron", "Purser serves only NVIDIA GPUs"),

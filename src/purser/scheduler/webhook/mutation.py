@@ -143,16 +143,19 @@ class Mutation:
     def _warnings(self, pod: PodReading) -> tuple[str, ...]:
         request = pod.request()
         return (
-            *(
-                warning
-                for resource, count in device_counts(request).items()
-                for warning in _beyond(count, f" {_words(resource)}", self._fleet.most_of(resource), "", "node")
-            ),
+            *(each for name, count in device_counts(request).items() for each in self._too_many(name, count)),
             *_beyond(memory_mib(request), " MiB of GPU memory", self._fleet.largest_device_mib(), " MiB", "GPU"),
             *self._no_such_mode(modes_allowed(request)),
             *self._devices.warnings(request),
             *self._unserved(pod.spec),
         )
+
+    def _too_many(self, resource: str, count: int) -> tuple[str, ...]:
+        """What no node offers at all is told otherwise, with what to ask for."""
+        most = self._fleet.most_of(resource)
+        if resource == GPU_RESOURCE:
+            return _beyond(count, " GPUs", most, "", "node")
+        return _beyond(count, f" {resource}", most, "", "node") if most else ()
 
     def _no_such_mode(self, wanted: frozenset[DeviceMode]) -> tuple[str, ...]:
         there = self._fleet.device_modes() if wanted else frozenset()
@@ -162,10 +165,6 @@ class Mutation:
             f"annotation {VGPU_MODE} asks for GPUs in mode {mode_words(wanted)}, and no node has one (there: "
             f"{mode_words(there)}): the pod waits for one. Leave the annotation out to have a GPU of any mode",
         )
-
-
-def _words(resource: str) -> str:
-    return "GPUs" if resource == GPU_RESOURCE else resource
 
 
 def _beyond(wanted: int, of: str, largest: int | None, unit: str, place: str) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from purser.scheduler.webhook.mutation import Mutation, UnknownFleet
 from purser.scheduler.webhook.review import ReviewError, decode_review, encode_review
 from purser.scheduler.webhook.validation import Validation
 
+MIG = "nvidia.com/mig-1g.5gb"
 GPU, MEM, VMEM, VNUM = "nvidia.com/gpu", "nvidia.com/gpumem", "volcano.sh/gpu-memory", "volcano.sh/gpu-number"
 
 
@@ -36,7 +37,7 @@ class Nodes(UnknownFleet):
         self._devices, self._memory_mib, self._offered, self._modes = devices, memory_mib, offered, modes
 
     def most_of(self, resource):
-        return self._devices if resource == GPU or self._devices is None else 0
+        return self._devices if resource in (GPU, MIG) or self._devices is None else 0
 
     def largest_device_mib(self):
         return self._memory_mib
@@ -286,10 +287,18 @@ def test_the_answer_carries_what_the_api_server_reads():
     assert set(answer["response"]) == {"uid", "allowed", "patchType", "patch"}
 
 
-def test_asking_for_a_resource_that_no_node_has_is_admitted_with_a_warning():
-    response = mutate(pod(container(limits={"nvidia.com/mig-1g.5gb": 1})), fleet=Nodes(devices=4))
+@pytest.mark.parametrize(
+    ("resource", "warned"),
+    [
+        (MIG, "requests 5 nvidia.com/mig-1g.5gb, but the largest node has 4"),
+        ("nvidia.com/gpu.fast", "no node offers nvidia.com/gpu.fast"),
+    ],
+)
+def test_asking_for_more_of_a_resource_than_any_node_has_is_admitted_with_one_warning(resource, warned):
+    response = mutate(pod(container(limits={resource: 5})), fleet=Nodes(devices=4, offered=(MIG,)))
     assert response["allowed"]
-    assert "requests 1 nvidia.com/mig-1g.5gb, but the largest node has 0" in str(response["warnings"])
+    [warning] = response["warnings"]
+    assert warned in warning
 
 
 @pytest.mark.parametrize(("largest", "warned"), [(None, False), (999_999, False), (40_960, True)])
