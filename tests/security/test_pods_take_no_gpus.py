@@ -267,8 +267,8 @@ OPTING_OUT = env("CUDA_DISABLE_CONTROL", "true")
     [
         (SHARE, OPTING_OUT, "required", "", "and the pod's annotation purser.dev/enforcement is required"),
         (SHARE, OPTING_OUT, "", "required", "and its namespace's annotation purser.dev/enforcement is required"),
-        (SHARE, OPTING_OUT, "none", "required", 'annotation purser.dev/enforcement "none" makes no sense'),
-        (SHARE, OPTING_OUT, "", "none", ': annotation purser.dev/enforcement "none" makes no sense'),
+        (SHARE, OPTING_OUT, "none", "required", 'annotation purser.dev/enforcement "none" is not a valid value'),
+        (SHARE, OPTING_OUT, "", "none", ': annotation purser.dev/enforcement "none" is not a valid value'),
         (SHARE, OPTING_OUT, "", "", ""),
         (SHARE, {}, "required", "required", ""),
         (WHOLE, OPTING_OUT, "required", "required", ""),

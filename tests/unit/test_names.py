@@ -1,4 +1,4 @@
-"""What is public is found by its name alone, generated code aside."""
+"""What is public is found by its name alone, generated code aside; loggers and their messages look alike."""
 
 import ast
 import re
@@ -13,6 +13,7 @@ import purser
 
 SRC = Path(purser.__file__).parent
 GENERATED = "_pb2"
+LEVELS = frozenset({"debug", "info", "warning", "error", "exception", "critical"})
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -27,6 +28,21 @@ def number(node: ast.expr) -> int | float | None:
         value = eval(ast.unparse(node))
         return value if isinstance(value, int | float) and not isinstance(value, bool) else None
     return None
+
+
+def is_logger(value: ast.expr) -> bool:
+    """Whether a logger is made there."""
+    return isinstance(value, ast.Call) and ast.unparse(value.func) == "structlog.get_logger"
+
+
+def is_logging(function: ast.expr) -> bool:
+    """Whether it is a method of a logger that is called `log`."""
+    return (
+        isinstance(function, ast.Attribute)
+        and function.attr in LEVELS
+        and isinstance(function.value, ast.Name)
+        and function.value.id == "log"
+    )
 
 
 def definitions(tree: ast.AST) -> Iterator[Definition]:
@@ -57,11 +73,17 @@ class Names:
     numbers: dict[str, dict[str, int | float]] = field(default_factory=lambda: defaultdict(dict))
     """Of public constants: the number in each module."""
     attributes: set[str] = field(default_factory=set)
+    loggers: dict[str, str] = field(default_factory=dict)
+    """By module that has one: the logger's name."""
+    messages: dict[str, str] = field(default_factory=dict)
+    """What loggers are given, as it is written, and one place of each."""
     sent_to: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     """Attributes that docstrings name, and the modules that do."""
 
     def add(self, path: str, tree: ast.Module) -> None:
         for statement in tree.body:
+            if isinstance(statement, ast.Assign) and is_logger(statement.value):
+                self.loggers[path] = ast.unparse(statement.targets[0])
             if isinstance(statement, ast.Assign) and (value := number(statement.value)) is not None:
                 for target in statement.targets:
                     if isinstance(target, ast.Name) and is_public(target.id):
@@ -73,6 +95,11 @@ class Names:
                 self.attributes |= set(attributes(node))
                 if is_public(node.name):
                     self.classes[node.name].append(path)
+        for call in ast.walk(tree) if path in self.loggers else ():
+            if isinstance(call, ast.Call) and is_logging(call.func):
+                for part in ast.walk(call.args[0]):
+                    if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                        self.messages[part.value] = f"{path}:{part.lineno}"
 
 
 @pytest.fixture(scope="module")
@@ -97,3 +124,13 @@ def test_no_public_constant_is_one_number_here_and_another_there(names: Names) -
 def test_what_docstrings_send_to_is_there(names: Names) -> None:
     assert len(names.sent_to) > 10
     assert {name: paths for name, paths in names.sent_to.items() if name not in names.attributes} == {}
+
+
+def test_every_logger_is_called_log(names: Names) -> None:
+    assert len(names.loggers) > 50
+    assert set(names.loggers.values()) == {"log"}
+
+
+def test_messages_of_logs_begin_with_an_upper_case_letter_and_have_no_full_stop(names: Names) -> None:
+    assert len(names.messages) > 100
+    assert {text: place for text, place in names.messages.items() if not text[:1].isupper() or text[-1:] == "."} == {}

@@ -113,7 +113,7 @@ class Arbiter:
             if part is not None:
                 folder = cache_dir(booked.grant, part, str(self._settings.hami_core_dir))
                 await asyncio.to_thread(remove_dir, self._settings, Path(folder))
-        log.info("released a pod's devices", pod=booked.grant.key, uid=pod_uid)
+        log.info("Released a pod's devices", pod=booked.grant.key, uid=pod_uid)
 
     async def release_ended(self, pod_uids: Iterable[str]) -> int:
         """Release those of some pods on the book that the API server says are over; how many were."""
@@ -122,7 +122,7 @@ class Arbiter:
         try:
             found = await self._pods.fetch(set(keys.values()))
         except KubeError as error:
-            log.warning("cannot look for pods that may have ended", error=str(error))
+            log.warning("Cannot look for pods that may have ended", error=str(error))
             return 0
         ended = [uid for uid, key in keys.items() if _is_over(found[key], uid)]
         for uid in ended:
@@ -172,7 +172,7 @@ class Arbiter:
                 f"enforcement of container {part.container} is {enforcement}, not {part.enforcement} as its grant says:"
                 f" what holds shares of its GPUs on node {grant.node} changed after the pod was bound",
             )
-        log.info("allocated devices", pod=found.key, container=part.container, ids=demand.ids, enforcement=enforcement)
+        log.info("Allocated devices", pod=found.key, container=part.container, ids=demand.ids, enforcement=enforcement)
         return answer(grant, part, facts, node)
 
     async def _enter(self, found: ResolvedCall, given: BookedContainer, ended: Mapping[str, Grant]) -> None:
@@ -281,7 +281,7 @@ class Arbiter:
         try:
             return self._pods.view(await self._pods.fetch([key])).grants.get(key)
         except KubeError as error:
-            log.warning("cannot confirm a pod with the API server, going by the checkpoint", pod=key, error=str(error))
+            log.warning("Cannot confirm a pod with the API server, using the checkpoint", pod=key, error=str(error))
         booked = (pod.grant for pod in self._book.pods.values())
         return next((grant for grant in booked if grant.key == key), None)
 

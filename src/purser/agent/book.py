@@ -193,7 +193,7 @@ class Book:
             try:
                 await asyncio.to_thread(write_checkpoint, self._path, checkpoint)
             except OSError as error:
-                log.error("cannot write the checkpoint", path=str(self._path), error=str(error))
+                log.error("Cannot write the checkpoint", path=str(self._path), error=str(error))
 
     def _adopt(self, pod: BookedPod) -> None:
         self._ledger.adopt(pod.grant, GrantState.BOUND)

@@ -77,9 +77,9 @@ async def _publish(node_name: str, facts: NodeFacts, client: Client) -> bool:
         if decode_facts(node.metadata.annotations.get(NODE_FACTS_ANNOTATION)) != facts:
             annotations = {NODE_FACTS_ANNOTATION: encode(facts)}
             await client.patch_merge(NODES, node_name, {"metadata": {"annotations": annotations}})
-            log.info("The node's facts were written", node=node_name, gpus=len(facts.gpus), os=facts.os_id)
+            log.info("Published the node's facts", node=node_name, gpus=len(facts.gpus), os=facts.os_id)
     except KubeError as error:
-        log.warning("The node's facts could not be written", node=node_name, error=str(error))
+        log.warning("Cannot publish the node's facts", node=node_name, error=str(error))
         return False
     return True
 

@@ -155,7 +155,7 @@ class DisputeWatch:
                 await self.look()
                 pause = self._pause()
             except KubeletError as error:
-                log.warning("kubelet does not tell what pods hold", error=str(error))
+                log.warning("Cannot read from kubelet which devices pods hold", error=str(error))
                 pause = KUBELET_RETRY_PERIOD_S
             except Exception as error:  # one odd pod must not end the agent, nor what it tells of the others
                 pause = MAX_COMPARISON_PERIOD_S
@@ -171,7 +171,7 @@ class DisputeWatch:
         told = to_tell(books, [each.pod for each in self._refusals.values()], self._held_by_ended(listing))
         self._told_of = frozenset(each.uid for each in told.held) | self._refusals.keys()
         if self.told.set(told) and not told.is_empty:
-            log.warning("pods hold what their annotations do not tell", held=len(told.held), refused=len(told.refused))
+            log.warning("Pods hold GPUs beyond their annotations", held=len(told.held), refused=len(told.refused))
 
     def books(self, listing: Iterable[ListedPod]) -> NodeBooks:
         """What the pods' annotations, this agent's book and kubelet say."""

@@ -143,7 +143,7 @@ class DeviceMonitor:
                 self.trouble = ""
             except DriverError as error:
                 self.trouble = f"the driver cannot list its devices: {error}"
-                log.error("cannot scan the driver", error=str(error))
+                log.error("Cannot scan the driver", error=str(error))
         self._take_scan()
 
     async def _enumerate(self) -> tuple[Gpu, ...]:
@@ -232,7 +232,7 @@ class DeviceMonitor:
             else:
                 await in_thread(self._driver.reopen, "purser-reopen")
         except DriverError as error:
-            log.warning("cannot open the driver anew", error=str(error))
+            log.warning("Cannot reopen the driver", error=str(error))
 
     def _take_scan(self) -> None:
         known = {gpu.uuid for gpu in self.gpus if gpu.uuid}
@@ -244,12 +244,12 @@ class DeviceMonitor:
         left_out = {gpu.index: str(gpu.fault) for gpu in unreadable(self.gpus)}
         for index, fault in left_out.items():
             if self._left_out.get(index) != fault:
-                log.error("a GPU cannot be identified and is left out", index=index, fault=fault)
+                log.error("A GPU cannot be identified and is left out", index=index, fault=fault)
         self._left_out = left_out
         if not self.gpus and not self.trouble:
             self.trouble = self.info.absent or "the driver has no devices"
         if self.trouble:
-            log.warning("no devices to hand out", reason=self.trouble)
+            log.warning("No devices to offer", reason=self.trouble)
         self._publish()
 
     def renewed(self) -> NodeInventory | None:
@@ -281,7 +281,7 @@ class DeviceMonitor:
         if misfit != self.misfit:
             self.misfit = misfit
             if misfit:
-                log.error("the configuration does not go with the GPUs; another one holds", error=misfit)
+                log.error("The configuration does not fit the GPUs, using another one", error=misfit)
             self._on_misfit(misfit)
         return made
 
@@ -306,13 +306,13 @@ class DeviceMonitor:
         self.health[uuid] = health
         if news is None:
             return
-        log.warning("a GPU's health changed", uuid=uuid, state=health.state.value, reason=health.reason)
+        log.warning("A GPU's health changed", uuid=uuid, state=health.state.value, reason=health.reason)
         self._on_news(uuid, news)
 
     async def _judge_xids_forever(self, xids: XidQueue) -> None:
         while True:
             for event, count in (await xids.take()).items():
-                log.warning("the driver reported an Xid", xid=event.xid, uuid=event.uuid or "unknown", count=count)
+                log.warning("The driver reported an Xid", xid=event.xid, uuid=event.uuid or "unknown", count=count)
                 self._take_event(event)
             self._publish()
             await asyncio.sleep(XID_TURN_PERIOD_S)
@@ -347,11 +347,11 @@ class DeviceMonitor:
                 try:
                     event = self._driver.wait_event(EVENT_WAIT_MS)
                 except DriverError as error:
-                    log.warning("the driver cannot wait for events", error=str(error))
+                    log.warning("The driver cannot wait for events", error=str(error))
                     self._pause()
                     continue
                 except Exception:  # nobody awaits this thread: what ends it would never be heard of
-                    log.exception("waiting for the driver's events failed")
+                    log.exception("Waiting for the driver's events failed")
                     self._pause()
                     continue
                 if event is not None:
@@ -384,7 +384,7 @@ class DeviceMonitor:
         while True:
             await reload.wait()
             reload.clear()
-            log.info("enumerating devices anew")
+            log.info("Enumerating devices again")
             await self.scan(reopen=True)
 
 

@@ -33,7 +33,7 @@ def remove_dir(settings: AgentSettings, path: Path) -> None:
         _empty(folder)
         folder.rmdir()
     except OSError as error:
-        log.warning("cannot remove a container's accounting folder", path=str(folder), error=str(error))
+        log.warning("Cannot remove a container's accounting folder", path=str(folder), error=str(error))
 
 
 def _empty(folder: Path) -> None:

@@ -62,7 +62,7 @@ class Janitor:
         try:
             listing = await self._kubelet.list()
         except KubeletError as error:
-            log.warning("kubelet does not list allocations, going on with the checkpoint", error=str(error))
+            log.warning("Cannot list allocations from kubelet, using the checkpoint", error=str(error))
             return
         news, grants = 0, self._pods.view().grants
         for listed in listing:
@@ -71,9 +71,9 @@ class Janitor:
                     news += self._book.adopt_listing((listed,), grants)
         if news:
             await self._book.save()
-        log.info("checkpoint completed from kubelet's list", pods=len(self._book.pods), learned_from_kubelet=news)
+        log.info("Completed the checkpoint from kubelet's list", pods=len(self._book.pods), learned_from_kubelet=news)
         for violation in self._book.violations():
-            log.error("a GPU is overcommitted", uuid=violation.uuid, problem=violation.problem)
+            log.error("A GPU is overcommitted", uuid=violation.uuid, problem=violation.problem)
 
     async def _release_forever(self) -> None:
         while True:

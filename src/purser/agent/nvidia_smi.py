@@ -41,7 +41,7 @@ def reset_gpu(host_root: Path, place: DriverPlace | None, pci_bus_id: str) -> No
     By PCI address: looking a uuid up asks every GPU, and fails for one that is lost. Raises `ResetError`.
     """
     if place is None:
-        raise ResetError("nobody can tell where the driver is")
+        raise ResetError("the driver is not found")
     command = [*CHROOT, *smi_command(host_root, place), "--gpu-reset", "-i", pci_bus_id]
     try:
         subprocess.run(command, check=True, capture_output=True, timeout=RESET_TIMEOUT_S)

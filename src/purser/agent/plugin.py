@@ -76,7 +76,7 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
     ) -> AsyncIterator[api_pb2.ListAndWatchResponse]:
         """The complete list, again after every change."""
         self.streams.set(self.streams.value + 1)
-        log.info("kubelet opened a ListAndWatch stream", resource=self._resource, streams=self.streams.value)
+        log.info("A ListAndWatch stream of kubelet opened", resource=self._resource, streams=self.streams.value)
         try:
             devices = self._devices.value
             told = self._own(devices)
@@ -88,7 +88,7 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
                     yield device_list(told)
         finally:
             self.streams.set(self.streams.value - 1)
-            log.info("a ListAndWatch stream ended", resource=self._resource, streams=self.streams.value)
+            log.info("A ListAndWatch stream of kubelet ended", resource=self._resource, streams=self.streams.value)
 
     def _own(self, devices: tuple[Advertised, ...]) -> tuple[Advertised, ...]:
         return tuple(device for device in devices if device.resource == self._resource)
@@ -139,12 +139,14 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
                 yield
             except AllocationRefused as refusal:
                 self._metrics.refusals.labels(method, refusal.reason.value).inc()
-                log.warning("refused", method=method, reason=refusal.reason.value, message=refusal.message)
+                log.warning(
+                    "Refused kubelet's call", method=method, reason=refusal.reason.value, message=refusal.message
+                )
                 self._on_refused(refusal)
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal.message)
             except KubeletError as error:
                 self._metrics.refusals.labels(method, RefusalReason.KUBELET.value).inc()
-                log.error("kubelet does not answer", method=method, error=str(error))
+                log.error("No answer from kubelet", method=method, error=str(error))
                 await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
     @contextlib.contextmanager

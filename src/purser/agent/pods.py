@@ -163,7 +163,7 @@ class NodePods:
         except NotFoundError:
             return None
         except DecodeError as error:  # it is there: others, who are asked about with it, are not to wait for it
-            log.warning("a pod cannot be read, going by its last known state", pod=key, error=str(error))
+            log.warning("A pod cannot be read, using its last known state", pod=key, error=str(error))
             return self.get(key)
 
     def _grant_of(self, pod: Pod) -> Grant | str | None:
@@ -198,4 +198,4 @@ class NodePods:
         self._keys, problems = signing.parse_public_keys(config_map.data.get(GRANT_KEY_CONFIGMAP_FIELD, ""))
         self._verified.clear()
         for problem in problems:
-            log.error("a key in the ConfigMap is unusable", config_map=key_of(config_map), problem=problem)
+            log.error("A key in the ConfigMap is invalid", config_map=key_of(config_map), problem=problem)

@@ -54,7 +54,7 @@ not be there: then the GPUs are published all the same, and kube-scheduler goes 
 MAX_LISTING_BACKOFF_S = 10.0
 """Between two tries to list amounts: shares wait for the node meanwhile, and rules that refuse it are soon replaced."""
 
-LEAVING = "its agent was told to stop"
+LEAVING = "its agent is stopping"
 """Why the GPUs of a node are not to be had while nobody serves its kubelet."""
 
 LEAVING_NOTICE_TIMEOUT_S = 2.0
@@ -212,12 +212,12 @@ class Publisher:
             await self._client.patch_merge(NODES, self._node, {"metadata": {"annotations": changes}})
             self.problem = ""
             for name, text in changes.items():
-                log.info("published what the node has", node=self._node, annotation=name, bytes=len(text or ""))
+                log.info("Updated an annotation of the node", node=self._node, annotation=name, bytes=len(text or ""))
             await asyncio.sleep(WRITE_PAUSE_S)
         except KubeError as error:
             delay = self._backoff.next()
-            self.problem = f"cannot publish what the node has: {error}"
-            log.warning("cannot publish what the node has", error=str(error), retry_in_s=round(delay, 2))
+            self.problem = f"the node's annotations cannot be updated: {error}"
+            log.warning("Cannot update the node's annotations", error=str(error), retry_in_s=round(delay, 2))
             await asyncio.sleep(delay)
             self._look.set()
 
@@ -239,12 +239,12 @@ class Publisher:
         try:
             await self._client.patch_merge(NODES, self._node, {"status": changes}, subresource="status")
             self.untried, self.lists_amounts = "", True
-            log.info("listed what the node has", node=self._node, **changes["capacity"])
+            log.info("Updated the node's resource amounts", node=self._node, **changes["capacity"])
             await asyncio.sleep(WRITE_PAUSE_S)
         except KubeError as error:
             delay = self._listing_backoff.next()
             self.untried, self.lists_amounts = "", False
-            log.warning("cannot list what the node has", error=str(error), retry_in_s=round(delay, 2))
+            log.warning("Cannot update the node's resource amounts", error=str(error), retry_in_s=round(delay, 2))
             self._list_from = self._clock.monotonic() + delay
             asyncio.get_running_loop().call_later(delay, self._look.set)
 
@@ -266,7 +266,7 @@ class Publisher:
             await self._client.patch_merge(NODES, self._node, patch, subresource="status", strategic=True)
             await asyncio.sleep(WRITE_PAUSE_S)
         except KubeError as error:
-            log.warning("cannot write the node's condition", condition=type_, error=str(error))
+            log.warning("Cannot write the node's condition", condition=type_, error=str(error))
 
 
 def _as_entry(health: HealthCondition | None) -> tuple[str, str, str] | None:

@@ -20,7 +20,7 @@ class RefusalReason(ExplainedReason):
     AMBIGUOUS = (
         "AmbiguousPod",
         "Pod",
-        "kubelet asks for devices for one of several pods, and nothing tells which.",
+        "kubelet asks for devices for one of several pods, and it is unknown for which.",
         "Delete those of the pods that kubelet has rejected.",
     )
     MISMATCH = (

@@ -117,7 +117,7 @@ class PluginRegistrations:
         _, task = self._plugins.pop(resource)
         task.cancel()
         await asyncio.wait({task})
-        log.info("withdrew a resource", resource=resource)
+        log.info("Withdrew a resource", resource=resource)
 
     def _combine(self) -> None:
         each = [plugin.connection.value for plugin, _ in self._plugins.values()]
@@ -159,10 +159,10 @@ class PluginRegistration:
                 problem = FAILED
                 try:
                     problem = await self._once(folder)
-                    log.warning("starting the plugin over", reason=problem)
+                    log.warning("Restarting the device plugin", reason=problem)
                 except (grpc.aio.AioRpcError, OSError) as error:
                     problem = describe(error)
-                    log.warning("cannot register with kubelet", error=problem)
+                    log.warning("Cannot register with kubelet", error=problem)
                 finally:
                     self._set(KubeletConnection(problem=problem))
                 await self._rest(folder)
@@ -176,7 +176,7 @@ class PluginRegistration:
             await self._register()
             self._count(kubelet)
             self._set(KubeletConnection(registered=True, problem=""))
-            log.info("registered with kubelet", resource=self._resource, socket=str(self._socket))
+            log.info("Registered with kubelet", resource=self._resource, socket=str(self._socket))
             async with asyncio.TaskGroup() as tasks:
                 lost = [
                     tasks.create_task(self._sockets_change(folder, kubelet, own)),
@@ -215,7 +215,7 @@ class PluginRegistration:
         if identity_of(self._settings.kubelet_socket) is not None:
             return
         problem = f"waiting for kubelet: there is no {self._settings.kubelet_socket}"
-        log.warning(problem)
+        log.warning("Waiting for kubelet's socket", socket=str(self._settings.kubelet_socket))
         self._set(KubeletConnection(problem=problem))
         while identity_of(self._settings.kubelet_socket) is None:
             await folder.changed()

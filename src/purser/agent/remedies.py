@@ -180,7 +180,7 @@ class RemedyWorker:
             return
         except KubeError as error:
             self._not_before[""] = self._clock.monotonic() + NODE_RETRY_PERIOD_S
-            log.warning("cannot write the node for its GPUs", what=change.words, error=str(error))
+            log.warning("Cannot taint, cordon or release the node", what=change.words, error=str(error))
             return
         kind = "Normal" if change.reason is AgentReason.GPU_NODE_RELEASED else "Warning"
         condition = self._monitor.condition.value
@@ -203,7 +203,7 @@ class RemedyWorker:
         try:
             listing = await self._kubelet.list()
         except KubeletError as error:
-            log.warning("no GPU is reset: kubelet does not tell who holds which", error=str(error))
+            log.warning("Not resetting any GPU: cannot read from kubelet which pods hold which GPUs", error=str(error))
             return None
         grants = [*(each.grant for each in self._book.pods.values()), *self._pods.view().grants.values()]
         listed = {uuid_of(held) for pod in listing for ids in pod.containers.values() for held in ids}
@@ -220,7 +220,7 @@ class RemedyWorker:
         try:
             await self._monitor.reset(uuid, lambda: self._reset(gpu))
         except (ResetError, DriverError) as error:
-            log.warning("a GPU could not be reset", uuid=uuid, error=str(error))
+            log.warning("A GPU could not be reset", uuid=uuid, error=str(error))
             if self._told.get(uuid) != str(error):
                 self._told[uuid] = str(error)
                 self._tell(AgentReason.GPU_RESET_FAILED, f"{name_of(gpu)} could not be reset: {error}", "Warning")

@@ -111,7 +111,7 @@ class Resolver:
         try:
             return await self._pods.fetch(sorted(keys))
         except KubeError as error:
-            log.warning("cannot confirm pods with the API server, going by the last known state", error=str(error))
+            log.warning("Cannot confirm pods with the API server, using their last known state", error=str(error))
             return None
 
     def _refusal(

@@ -82,7 +82,7 @@ async def run(
     ):
         agent = Agent(settings, client, driver, kubelet, recorder, find_driver)
         await until(agent.run(reload or asyncio.Event(), on_port), agent.leave(stop))
-        log.info("the agent has stopped", node=settings.node_name)
+        log.info("The agent has stopped", node=settings.node_name)
 
 
 class Agent:
@@ -199,7 +199,7 @@ class Agent:
                 await self._pods.pods.synced()
                 await self._pods.key_maps.synced()
         except TimeoutError:
-            log.warning("the API server does not answer, going by the checkpoint", path=str(self._settings.checkpoint))
+            log.warning("The API server does not answer, using the checkpoint", path=str(self._settings.checkpoint))
         await self._devices.differs(())
         await self._failures.keep_going("sweeping", self._janitor.sweep)
         async with asyncio.TaskGroup() as tasks:
@@ -328,6 +328,6 @@ def _open_book(settings: AgentSettings) -> Book:
     try:
         pods = read_checkpoint(settings.checkpoint, settings.node_name)
     except AgentCheckpointError as error:
-        log.error("the checkpoint is unusable, rebuilding from kubelet and the API server", error=str(error))
+        log.error("The checkpoint is unusable, rebuilding from kubelet and the API server", error=str(error))
         pods = ()
     return Book(settings.checkpoint, settings.node_name, pods)

@@ -25,7 +25,7 @@ app = typer.Typer(
 
 RUN_HELP = """Serve one node: kubelet's device plugin for nvidia.com/gpu, health, metrics.
 
-Runs on every node with GPUs, as root; the Helm chart's DaemonSet does so. SIGHUP looks for GPUs anew. Without a
+Runs on every node with GPUs, as root; the Helm chart's DaemonSet does so. SIGHUP enumerates the GPUs again. Without a
 driver, kubelet or API server it waits for them, and says so in its log and under /readyz.
 
 Exit code: 0 it was told to stop; 1 it could not go on, such as for a port that is taken; 2 wrong usage: an option, or

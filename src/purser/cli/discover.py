@@ -15,7 +15,7 @@ HELP = """Write to this node which GPUs, operating system and distribution of Ku
 
 The operator runs it on nodes without node-feature-discovery, and on GPU nodes for the models of their GPUs.
 
-Exit code: 0 it was told to stop; 1 it could not go on; 2 wrong usage: an option, or the kubeconfig.
+Exit code: 0 it was stopped; 1 it could not go on; 2 wrong usage: an option, or the kubeconfig.
 
 Example: purser discover --node-name $(hostname) --kubeconfig /etc/kubernetes/kubelet.conf
 """

@@ -31,7 +31,7 @@ _help = partial(help_of, "purser lab gpu")
 
 app = typer.Typer(
     name="gpu",
-    help="Change GPUs of a lab that runs: processes, load, faults, MIG. Whoever has the driver open sees it at once."
+    help="Change GPUs of a running lab: processes, load, faults, MIG. Clients of the driver see it at once."
     f"\n\n{CODES}\n\nExample: purser lab gpu list",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -368,7 +368,7 @@ def slowdown(
 def load(
     node: NodeName,
     gpu: GpuName,
-    follow: Annotated[bool, typer.Option("--follow", help="Forget what was said before.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Derive all values from processes again.")] = False,
     utilisation: Annotated[int | None, typer.Option(min=0, max=100, help="Percent of the GPU's time.")] = None,
     memory_utilisation: Annotated[
         int | None, typer.Option(min=0, max=100, help="Percent of the memory's time.")

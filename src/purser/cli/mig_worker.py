@@ -16,7 +16,7 @@ HELP = """Apply the MIG layouts that the operator asks for on this node.
 
 The operator runs it on nodes whose GPUs can MIG, as root. It changes nothing by itself.
 
-Exit code: 0 it was told to stop; 1 it could not go on; 2 wrong usage: an option, or the kubeconfig.
+Exit code: 0 it was stopped; 1 it could not go on; 2 wrong usage: an option, or the kubeconfig.
 
 Example: purser mig-worker --node-name $(hostname) --config /etc/purser/mig/config.yaml
 """

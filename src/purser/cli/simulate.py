@@ -78,7 +78,7 @@ def simulate(
     ] = None,
     departures: Annotated[bool, typer.Option("--departures", help="Pods come and go at the list's times.")] = False,
     mix: Annotated[
-        Knows, typer.Option(help="Whether policies are told the mix of pods, or learn it from those that arrive.")
+        Knows, typer.Option(help="Whether policies know the mix of pods, or learn it from those that arrive.")
     ] = Knows.TOLD,
     bound: Annotated[bool, typer.Option("--bound", help="Compute what no policy can exceed (needs scipy).")] = False,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes at once; default: as many as are of use.")] = None,

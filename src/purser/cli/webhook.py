@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="webhook",
-    help="What the API server must be told of Purser's webhook, where Purser is not installed by its Helm chart."
+    help="The webhook configurations, for installations without the Helm chart."
     "\n\nExample: purser webhook manifest | kubectl apply -f -",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -21,7 +21,7 @@ app = typer.Typer(
 
 @app.callback()
 def webhook() -> None:
-    """What the API server must be told of Purser's webhook."""
+    """The webhook configurations."""
 
 
 @settings_command(

@@ -148,7 +148,7 @@ class EventRecorder:
             async with asyncio.timeout(timeout):
                 await self._queue.join()
         except TimeoutError:
-            log.warning("Events are left unposted", count=self._queue.qsize())
+            log.warning("Events were not posted before shutdown", count=self._queue.qsize())
 
     def _may_speak_of(self, about: ObjectReference, reason: str) -> bool:
         now, key = self._clock.monotonic(), (about, reason)

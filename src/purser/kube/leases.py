@@ -187,12 +187,12 @@ class LeaderElector:
 
     def _note_holder(self, holder: str) -> None:
         if holder != self._waits_for:
-            log.info("Another holds the lease, and is waited for", lease=self._name, holder=holder)
+            log.info("Waiting for the lease, which another replica holds", lease=self._name, holder=holder)
             self._waits_for = holder
 
     def _note_failure(self, error: KubeError) -> None:
         if isinstance(error, ConflictError | AlreadyExistsError):
-            log.debug("Somebody wrote to the lease in between", lease=self._name)
+            log.debug("The lease was changed by another writer", lease=self._name)
         else:
             log.warning("The lease cannot be read or renewed", lease=self._name, error=str(error))
 
@@ -209,7 +209,7 @@ class LeaderElector:
 
     async def _release(self) -> None:
         if await until(self._free(), self._clock.sleep(_RELEASE_S)) is None:
-            log.warning("The lease could not be freed, it will run out by itself", lease=self._name)
+            log.warning("The lease could not be released and will expire", lease=self._name)
 
     async def _free(self) -> bool | None:
         try:

@@ -150,7 +150,7 @@ class Transport:
                 delay = retry_delay(call, error, attempt, backoff)
                 if delay is None or asyncio.get_running_loop().time() + delay >= deadline:
                     raise
-                log.debug("A request is tried again", call=str(call), error=str(error), delay_s=round(delay, 3))
+                log.debug("Retrying a request", call=str(call), error=str(error), delay_s=round(delay, 3))
             await self._clock.sleep(delay)
             attempt += 1
 

@@ -120,7 +120,7 @@ class WorkQueue(Generic[K]):
 
 
 def _log_failure(key: Hashable, error: Exception) -> None:
-    log.error("Reconciling failed and is tried again", key=str(key), exc_info=error)
+    log.error("Reconciling failed, retrying", key=str(key), exc_info=error)
 
 
 async def run_workers(
@@ -154,7 +154,7 @@ async def _work(
             await reconcile(key)
         except KubeError as error:
             # It says what is wrong; where it was raised tells nobody more.
-            log.warning("Reconciling failed and is tried again", key=str(key), error=str(error))
+            log.warning("Reconciling failed, retrying", key=str(key), error=str(error))
             queue.retry(key)
         except Exception as error:
             on_failure(key, error)

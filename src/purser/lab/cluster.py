@@ -49,7 +49,7 @@ from purser.scheduler.run import run as run_purser_scheduler
 from purser.scheduler.settings import SchedulerSettings, ServerSettings, UrlTarget, WebhookSettings
 from purser.scheduler.webhook import mutating_configuration, validating_configuration
 
-_log = structlog.get_logger("purser.lab")
+log = structlog.get_logger("purser.lab")
 
 SCHEDULER_USER = f"system:serviceaccount:{DEFAULT_NAMESPACE}:purser-scheduler"
 _LOCALHOST = "127.0.0.1"

@@ -8,7 +8,7 @@ import structlog
 _RESTART_S = 1.0
 _KILL_AGAIN_S = 1.0
 
-_log = structlog.get_logger("purser.lab")
+log = structlog.get_logger("purser.lab")
 
 Run = Callable[[asyncio.Event], Awaitable[None]]
 """Runs until it is cancelled, or until the event is set and it has cleaned up."""
@@ -60,7 +60,7 @@ class Component:
             except Exception:
                 if _is_being_killed():
                     return
-                _log.exception("a component of the lab failed and is started again", component=self.name)
+                log.exception("A component of the lab failed and is restarted", component=self.name)
             await asyncio.sleep(_RESTART_S)
 
 

@@ -33,7 +33,7 @@ from purser.operator.order import Operand
 
 _KUBELET_RETRY_S = 1.0
 
-_log = structlog.get_logger("purser.lab")
+log = structlog.get_logger("purser.lab")
 
 AGENT_USER = "system:serviceaccount:purser-system:purser-agent"
 
@@ -167,7 +167,7 @@ class EmulatedNode:
             except KubeletStartError as error:
                 if str(error) != told:
                     told = str(error)
-                    _log.error("kubelet does not start", node=self.name, error=told)
+                    log.error("The kubelet of a node does not start", node=self.name, error=told)
             await asyncio.sleep(_KUBELET_RETRY_S)
 
     def _process_of(self, pod: Raw) -> Component | None:

@@ -125,7 +125,7 @@ class OperatorReason(ExplainedReason):
     MIG_UNSUPPORTED = (
         "MIGUnsupported",
         "Node",
-        "The node's label asks for a MIG layout, and its GPUs do not support MIG, or nobody knows whether they do.",
+        "The node's label asks for a MIG layout, and its GPUs do not support MIG, or it is unknown whether they do.",
         "Remove the label nvidia.com/mig.config, or set nvidia.com/mig.capable=true where they do.",
     )
 

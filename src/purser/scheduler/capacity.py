@@ -55,7 +55,7 @@ class CapacityMetrics:
         )
         self._idle = gauge(
             "purser_cluster_idle_gpus",
-            "What of the GPUs nobody holds, by what keeps the pods to expect from using it (usable: nothing does).",
+            "Idle GPUs, by what keeps expected pods from using them (usable: nothing).",
             "cause",
         )
         self._pending = gauge(

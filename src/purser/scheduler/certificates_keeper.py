@@ -113,7 +113,7 @@ class FolderStore:
 
     async def save(self, material: Material, version: str) -> None:
         """Never asked for."""
-        raise KubeError(f"{self._folder} is somebody else's to write")
+        raise KubeError(f"{self._folder} is read-only for Purser")
 
 
 class SecretStore:
@@ -154,9 +154,7 @@ class SecretStore:
             return material
         except Exception as error:  # whatever x509 makes of it: without certificates nobody is served
             where = f"{self._namespace}/{self._name}"
-            log.warning(
-                "The Secret with the certificates cannot be read, new ones are made", secret=where, error=str(error)
-            )
+            log.warning("The Secret with the certificates is invalid, issuing new ones", secret=where, error=str(error))
             return None
 
 
@@ -227,7 +225,7 @@ class CertificateKeeper:
         for _ in range(int(CERTIFICATE_REFRESH_PERIOD_S / VALIDITY_CHECK_PERIOD_S)):
             await self._clock.sleep(VALIDITY_CHECK_PERIOD_S)
             if not self.is_valid:
-                log.warning("The certificate does not hold any more: the clock was changed, or stood still")
+                log.warning("The certificate is no longer valid: the clock was changed or stopped")
                 return
 
     def _take(self, material: Material) -> None:

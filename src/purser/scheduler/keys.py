@@ -68,7 +68,7 @@ class GrantKeys:
         trusted = {_raw(key) for key in fresh.public}
         lost = {_raw(key) for key in self.public} - trusted
         if lost:
-            log.warning("Keys are revoked: grants signed with them do not count any more", keys=len(lost))
+            log.warning("Keys are revoked: grants signed with them are invalid", keys=len(lost))
         new = _raw(fresh.signing.public_key())
         if new in self._announced or _raw(self.signing.public_key()) not in trusted:
             self.signing = fresh.signing
@@ -82,7 +82,7 @@ class GrantKeys:
             try:
                 await self.refresh()
             except (KubeError, SigningKeyError) as error:
-                log.warning("The signing key could not be looked at", error=str(error), retry_in_s=KEY_REFRESH_PERIOD_S)
+                log.warning("The signing key could not be checked", error=str(error), retry_in_s=KEY_REFRESH_PERIOD_S)
 
 
 async def load_or_create_keys(client: Client, namespace: str) -> GrantKeys:

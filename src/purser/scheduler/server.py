@@ -172,7 +172,7 @@ async def _answer(name: str, verb: Verb, body: bytes) -> tuple[web.Response, str
         log.warning("Malformed extender request", verb=name, error=str(error))
         return web.Response(status=400, text=f"{error}\n"), "bad-request"
     except NotLeadingError as error:
-        log.info("A request came to a replica that may not decide now", verb=name, error=str(error))
+        log.info("A request reached a replica that is not active", verb=name, error=str(error))
         return web.Response(status=503, text=f"{error}\n"), "error"
     except Exception:
         log.exception("A request failed", verb=name)

@@ -185,7 +185,7 @@ class Strays:
                 PODS, meta.name, meta.namespace, uid=meta.uid, resource_version=meta.resource_version
             )
         except (NotFoundError, ConflictError):  # one that was bound meanwhile stays
-            log.debug("It was gone or changed already", pod=key_of(pod))
+            log.debug("The pod was already gone or changed", pod=key_of(pod))
 
     def _tell(self, pod: Pod, reason: SchedulerReason, message: str) -> None:
         if pod.metadata.uid in self._told:

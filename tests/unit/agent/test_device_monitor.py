@@ -212,7 +212,7 @@ async def test_a_flood_of_xids_is_judged_in_a_few_turns_and_counted():
             monitor.inventory.set = published.append
             driver.events += [XidEvent(uuid=A, xid=31)] * 5000 + [XidEvent(uuid=B, xid=79)]
             await eventually(lambda: B in monitor.health and not monitor.health[B].takes_pods)
-    counts = [entry["count"] for entry in logs if entry["event"] == "the driver reported an Xid"]
+    counts = [entry["count"] for entry in logs if entry["event"] == "The driver reported an Xid"]
     assert sum(counts) == 5001
     assert len(told) < len(counts) < 20
     assert len(published) < 20

@@ -193,7 +193,7 @@ async def test_a_candidate_says_once_for_whom_it_waits():
         with capture_logs() as logs:
             async with running(a.run()):
                 await arena.until(lambda: arena.leaders() == ["a"])
-        waits = [each["holder"] for each in logs if each["event"].startswith("Another holds the lease")]
+        waits = [each["holder"] for each in logs if each["event"].startswith("Waiting for the lease")]
         assert waits == ["gone"]
 
 

@@ -60,7 +60,7 @@ class CdiFinder:
         if self._files is None or not self._files.libraries:
             yield f"the driver's libraries are not found below {self._place.root}"
         if not self._hook:
-            yield f"there is no {self._held.cdi_hook} on the host: nothing tells containers' loaders of the libraries"
+            yield f"there is no {self._held.cdi_hook} on the host: containers' loaders do not find the libraries"
 
     def _specifications(self) -> Iterator[tuple[str, CdiSpecification | None]]:
         held = self._held

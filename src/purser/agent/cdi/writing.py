@@ -51,7 +51,7 @@ class CdiWriter:
         settings = self._settings
         finder = await in_thread(lambda: CdiFinder(settings, basis), "purser-cdi")
         for problem in finder.problems():
-            log.warning("containers that are given GPUs by CDI will miss something", problem=problem)
+            log.warning("CDI specifications are incomplete", problem=problem)
         with FolderWatch(finder.dev) as watch:
             while True:
                 self._keep(await in_thread(finder.specifications, "purser-cdi"))
@@ -64,7 +64,7 @@ class CdiWriter:
             self.problem = ""
         except OSError as error:
             if not self.problem:
-                log.error("cannot write the CDI specifications", folder=str(self._folder), error=str(error))
+                log.error("Cannot write the CDI specifications", folder=str(self._folder), error=str(error))
             self.problem = f"the CDI specifications cannot be written: {error}"
 
     def _keep_one(self, of: str, wanted: CdiSpecification | None) -> None:
@@ -74,11 +74,11 @@ class CdiWriter:
             self.classes -= {of}
             if path.exists():
                 path.unlink()
-                log.info("removed a CDI specification", file=path.name)
+                log.info("Removed a CDI specification", file=path.name)
             return
         content = msgspec.json.encode(wanted)
         if not path.exists() or read_start(path, len(content) + 1) != content:
             self._folder.mkdir(parents=True, exist_ok=True)
             replace_file(path, content)
-            log.info("wrote a CDI specification", file=path.name, devices=[each.name for each in wanted.devices])
+            log.info("Wrote a CDI specification", file=path.name, devices=[each.name for each in wanted.devices])
         self.classes |= {of}

@@ -112,7 +112,7 @@ def _checkpoint(settings: AgentSettings) -> CheckResult:
     try:
         pods = read_checkpoint(settings.checkpoint, settings.node_name)
     except AgentCheckpointError as error:
-        advice = "Nothing has to be done: the agent makes it anew from kubelet and the API server."
+        advice = "Nothing to do: the agent rebuilds it from kubelet and the API server."
         return CheckResult("agent's checkpoint", CheckState.WARNING, str(error), advice)
     if not settings.checkpoint.exists():
         return CheckResult("agent's checkpoint", CheckState.ABSENT, f"no {settings.checkpoint}: no pod has a GPU yet")

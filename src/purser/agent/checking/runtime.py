@@ -43,7 +43,7 @@ _MAX_FILES = 200
 _MAX_BYTES = 4 << 20
 _INSTALL = "Install NVIDIA's container toolkit, or have the operator do so (spec.toolkit of the ClusterPolicy)."
 _CONFIGURE = "Run nvidia-ctk runtime configure on the node, and restart the container runtime."
-_GENERATE = "The agent writes its own anew; nvidia-ctk cdi generate those of nvidia.com/gpu."
+_GENERATE = "The agent rewrites its own; nvidia-ctk cdi generate writes those of nvidia.com/gpu."
 
 
 class _CdiDevice(msgspec.Struct, frozen=True):

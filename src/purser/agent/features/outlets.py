@@ -72,7 +72,7 @@ class FeatureFile:
         """Replace the file, once there is its folder, which is the worker's to make."""
         if not self._path.parent.is_dir():
             if not self._is_missed:
-                log.warning("there is no folder for the node's labels yet", folder=str(self._path.parent))
+                log.warning("The folder for the node's labels does not exist yet", folder=str(self._path.parent))
             self._is_missed = True
             return False
         self._is_missed = False
@@ -95,7 +95,7 @@ class FeatureFile:
             try:
                 self._path.unlink(missing_ok=True)
             except OSError as error:
-                log.warning("cannot take the node's labels away", file=str(self._path), error=str(error))
+                log.warning("Cannot remove the node's labels", file=str(self._path), error=str(error))
 
     def _read(self) -> Labels | None:
         """None: there is none that could stay."""

@@ -83,7 +83,7 @@ class FeatureLabels:
         )
         self._labels, troubles = labels_of(facts)
         if troubles and troubles != self._troubles:
-            log.warning("some labels of the node cannot be told", why=list(troubles))
+            log.warning("Some labels of the node are unknown", why=list(troubles))
         self._troubles = troubles
         self._put_now.set()
 
@@ -99,12 +99,12 @@ class FeatureLabels:
         where = self._settings.features.outlet
         try:
             if await outlet.put(labels):
-                log.info("published the node's labels", outlet=where, labels=len(labels))
+                log.info("Published the node's labels", outlet=where, labels=len(labels))
                 await self._clock.sleep(LABELS_WRITE_PAUSE_S)
             self._backoff.reset()
         except (KubeError, OSError) as error:
             delay = self._backoff.next()
-            log.warning("cannot publish the node's labels", outlet=where, error=str(error), retry_in_s=round(delay, 2))
+            log.warning("Cannot publish the node's labels", outlet=where, error=str(error), retry_in_s=round(delay, 2))
             await self._clock.sleep(delay)
             self._put_now.set()
 

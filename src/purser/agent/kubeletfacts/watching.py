@@ -104,12 +104,12 @@ class KubeletFacts:
         try:
             assembled = await self._assembled(now)
         except Exception as error:  # a file that nobody thought of must not end the agent
-            log.exception("cannot make a report of kubelet")
+            log.exception("Cannot assemble the report of kubelet")
             assembled = Assembled(problems={"report": repr(error)})
         self._seen = now
         self._tell(assembled.problems)
         if self.report.set(assembled.text):
-            log.info("kubelet's state has changed", bytes=len(assembled.text))
+            log.info("Publishing a changed report of kubelet", bytes=len(assembled.text))
 
     async def _assembled(self, now: Seen) -> Assembled:
         try:
@@ -142,7 +142,11 @@ class KubeletFacts:
         for part in PARTS:
             self._failed.labels(part).set(part in problems)
             if part in problems and problems[part] != self.problems.get(part):
-                log.warning("cannot tell what kubelet would do", part=part, error=problems[part])
+                log.warning(
+                    "A part of kubelet's state cannot be read",
+                    part=part,
+                    error=problems[part],
+                )
             elif part in self.problems and part not in problems:
-                log.info("can tell again what kubelet would do", part=part)
+                log.info("A part of kubelet's state can be read again", part=part)
         self.problems = problems

@@ -24,7 +24,7 @@ def renew_management_spec(host_root: Path, place: DriverPlace | None, toolkit_di
     if not (host_root / SPEC).exists():
         return
     if place is None:
-        raise HardwareError("the layout is there, but nobody can tell where the driver is, for the CDI specification")
+        raise HardwareError("the layout is applied, but the CDI specification is not written: the driver is not found")
     for command in _commands(host_root, place, _toolkit(host_root, toolkit_dir)):
         _run(command)
 
@@ -34,7 +34,7 @@ def _toolkit(host_root: Path, toolkit_dir: Path) -> Path:
     for folder in (toolkit_dir, _DISTRIBUTIONS):
         if (host_root / folder.relative_to("/") / "nvidia-ctk").exists():
             return folder
-    raise HardwareError(f"the layout is there, but no nvidia-ctk in {toolkit_dir} to write the CDI specification anew")
+    raise HardwareError(f"the layout is there, but no nvidia-ctk in {toolkit_dir} to rewrite the CDI specification")
 
 
 def _commands(host_root: Path, place: DriverPlace, toolkit: Path) -> Iterator[list[str]]:

@@ -69,7 +69,7 @@ class NvmlHardware:
         what = f"switching MIG {'on' if enabled else 'off'} on GPU {index}"
         refused = self._ask(what, self._nvml.nvmlDeviceSetMigMode, device, int(enabled))
         if refused == self._nvml.NVML_ERROR_IN_USE:
-            raise HardwareError(f"{what}: somebody uses the GPU")
+            raise HardwareError(f"{what}: the GPU is in use")
         self._ask("closing the driver's library", self._nvml.nvmlShutdown)
         self._ask("starting the driver's library", self._nvml.nvmlInit)
         current, pending = self._ask(what, self._nvml.nvmlDeviceGetMigMode, self._device(index))

@@ -108,9 +108,9 @@ class Worker:
             if request is None:
                 continue
             if self._last is None or self._last.attempt != request.attempt:
-                log.info("a MIG layout is asked for", profile=request.profile, check_only=request.check_only)
+                log.info("Applying a MIG layout", profile=request.profile, check_only=request.check_only)
                 self._last = await self._work(request)
-                log.info("the MIG layout is answered for", profile=request.profile, error=self._last.error)
+                log.info("Finished the MIG layout", profile=request.profile, error=self._last.error)
             await self._write(self._last)
 
     async def _work(self, request: MigRequest) -> MigResult:
@@ -153,6 +153,6 @@ class Worker:
             self._backoff.reset()
         except KubeError as error:
             delay = self._backoff.next()
-            log.warning("the answer cannot be written", error=str(error), retry_in_s=round(delay, 2))
+            log.warning("Cannot write the result of the MIG layout", error=str(error), retry_in_s=round(delay, 2))
             await asyncio.sleep(delay)
             self._look.set()

@@ -108,10 +108,10 @@ class Auditor:
                 async with asyncio.timeout(EVICTION_TIMEOUT_S):
                     await self._evict_one(self._evict, lasting)
             except TimeoutError:
-                log.warning("the API server does not answer evictions", timeout_s=EVICTION_TIMEOUT_S)
+                log.warning("The API server does not answer evictions", timeout_s=EVICTION_TIMEOUT_S)
 
     def _tell(self, finding: AuditFinding, reason: AgentReason, message: str, kind: str) -> None:
-        log.info("the use of a GPU changed", reason=reason.value, message=message, pod=finding.pod)
+        log.info("An audit finding of GPU use changed", reason=reason.value, message=message, pod=finding.pod)
         if finding.key.kind is FindingKind.FOREIGN:
             self._recorder.event(node_ref(self._node), reason, message, type=kind)
         elif (pod := self._pod_of(finding)) is not None:
@@ -131,10 +131,10 @@ class Auditor:
             try:
                 await evict(pod)
             except TooManyRequestsError as error:
-                log.warning("a pod that has more GPU memory than granted cannot be evicted yet", error=str(error))
+                log.warning("A pod that has more GPU memory than granted cannot be evicted yet", error=str(error))
                 continue
             except KubeError as error:
-                log.warning("a pod that has more GPU memory than granted cannot be evicted yet", error=str(error))
+                log.warning("A pod that has more GPU memory than granted cannot be evicted yet", error=str(error))
                 return
             message = f"Evicted by Purser: {self._sentence(finding)}"
             self._recorder.event(ref_of(PODS, pod), AgentReason.OVER_USER_EVICTED, message, type="Warning")

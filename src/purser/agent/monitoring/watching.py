@@ -99,7 +99,7 @@ class GpuMonitoring:
         try:
             listing = await self._kubelet.resources()
         except KubeletError as error:
-            log.warning("kubelet does not tell who holds which GPU", error=str(error))
+            log.warning("Cannot read from kubelet which pods hold which GPUs", error=str(error))
             return
         ended = frozenset(key for key, pod in self._pods.pods.store.items() if is_terminal(pod))
         self._holders = asked, holders_of(listing, ended)

@@ -112,7 +112,7 @@ class SharingConfigWatch:
             config = self.config.value or self._remembered() or config_of(self._sharing)
         before = self.config.value
         if self.config.set(config) and config != before:
-            log.info("goes by the device plugin's configuration", file=config.name or "none", notes=list(config.notes))
+            log.info("Using a configuration of the device plugin", file=config.name or "none", notes=list(config.notes))
             self._remember(config)
 
     def _found(self) -> SharingConfig:
@@ -122,7 +122,7 @@ class SharingConfigWatch:
             assert sharing.file is not None
             return config_of(sharing, sharing.file.name, _text(sharing.file))
         if not self._label_known:
-            raise SharingError(f"the API server does not tell the node's label {CONFIG_LABEL}")
+            raise SharingError(f"the node's label {CONFIG_LABEL} cannot be read from the API server")
         name = chosen_config(self._label, _names(sharing.folder), default=sharing.default, fallbacks=sharing.fallbacks)
         return config_of(sharing, name, _text(sharing.folder / name) if name else "")
 
@@ -130,7 +130,7 @@ class SharingConfigWatch:
         if problem != self.problem:
             self.problem = problem
             if problem:
-                log.error("the device plugin's configuration is not usable; the last good one holds", error=problem)
+                log.error("The device plugin's configuration is invalid, keeping the last valid one", error=problem)
             self._on_problem(problem)
 
     async def _wait_for_label(self) -> None:
@@ -154,7 +154,7 @@ class SharingConfigWatch:
         except FileNotFoundError:
             return None
         except (OSError, UnreadableError, SharingError) as error:
-            log.warning("the stored configuration is not usable", error=str(error))
+            log.warning("The stored configuration is invalid", error=str(error))
             return None
 
     def _remember(self, config: SharingConfig) -> None:
@@ -163,7 +163,7 @@ class SharingConfigWatch:
             path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, msgspec.json.encode(StoredConfig(config.name, config.text)))
         except OSError as error:
-            log.warning("cannot store the configuration", path=str(path), error=str(error))
+            log.warning("Cannot store the configuration", path=str(path), error=str(error))
 
 
 def _names(folder: Path) -> list[str]:

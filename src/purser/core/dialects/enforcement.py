@@ -10,8 +10,7 @@ from purser.core.pod.manifest import PodManifest
 
 
 def requires_enforcement(pod: PodManifest, problems: Problems) -> bool:
-    """Whether pod or namespace require it: neither takes back what the other says. A value that makes no sense is
-    noted."""
+    """Whether pod or namespace require it: neither takes back what the other says. An invalid value is noted."""
     values = {
         "annotation": pod.annotations.get(ENFORCEMENT_ANNOTATION, ""),
         f"namespace {pod.namespace}: annotation": pod.enforcement_of_namespace,
@@ -19,7 +18,7 @@ def requires_enforcement(pod: PodManifest, problems: Problems) -> bool:
     for where, value in values.items():
         if value not in ("", ENFORCEMENT_REQUIRED):
             said = f'{where} {ENFORCEMENT_ANNOTATION} "{value[:64]}"'
-            problems.add(f'{said} makes no sense: write "{ENFORCEMENT_REQUIRED}", or remove it')
+            problems.add(f'{said} is not a valid value: write "{ENFORCEMENT_REQUIRED}", or remove it')
     return ENFORCEMENT_REQUIRED in values.values()
 
 

@@ -34,7 +34,7 @@ def _ambiguous(container: ContainerRequest, owner: str, pool: int) -> str:
     count = container.devices.count
     return (
         f'container "{container.name}" asks for {_devices(count)} and init container "{owner}" before it for {pool}: '
-        f"kubelet hands init containers' devices on in random order, so that nobody can tell which ones "
+        f"kubelet hands init containers' devices on in random order, so it is unknown which ones "
         f'"{container.name}" gets. Ask for {pool} or more in "{container.name}", or for {count} or fewer in "{owner}"'
     )
 

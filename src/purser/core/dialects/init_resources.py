@@ -43,7 +43,7 @@ def _decode(text: str) -> InitResources:
     try:
         return _reader.read(text)
     except UnreadableError as error:
-        raise DialectError([f"{error}; nobody need write it: remove it"]) from error
+        raise DialectError([f"{error}; it need not be written: remove it"]) from error
 
 
 def _is_init(container: ContainerSpec) -> bool:

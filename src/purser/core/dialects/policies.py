@@ -38,13 +38,11 @@ def read_weights(annotations: Mapping[str, str], problems: Problems) -> ScoreWei
     text = annotations.get(HAMI_WEIGHTS, "").strip()
     if not text:
         return ScoreWeights()
-    weights = _weights(text)
-    if weights is None:
-        problems.add(
-            f'annotation {HAMI_WEIGHTS} "{text[:64]}" makes no sense: write slot=1,core=1,memory=1, each once, '
-            f"with whole numbers from 0 to {_MAX_WEIGHT}, one of them above 0"
-        )
-    return weights or ScoreWeights()
+    try:
+        return _weights(text)
+    except ValueError as error:
+        problems.add(f'annotation {HAMI_WEIGHTS} "{text[:64]}" {error}: write for example slot=1,core=1,memory=1')
+        return ScoreWeights()
 
 
 def _one_of(annotations: Mapping[str, str], own: str, other: str, problems: Problems) -> tuple[str, str]:
@@ -65,13 +63,18 @@ def _read(reader: Callable[[str], T], key: str, value: str, problems: Problems) 
         return None
 
 
-def _weights(text: str) -> ScoreWeights | None:
+def _weights(text: str) -> ScoreWeights:
+    """Raises ValueError with what is wrong."""
     pairs = [tuple(part.strip() for part in item.split("=")) for item in text.split(",")]
     if sorted(pair[0] for pair in pairs) != ["core", "memory", "slot"]:
-        return None
-    if not all(len(pair) == 2 and pair[1].isascii() and pair[1].isdigit() and len(pair[1]) <= 7 for pair in pairs):
-        return None
+        raise ValueError("does not name slot, core and memory once each")
+    if not all(len(pair) == 2 and _is_weight(pair[1]) for pair in pairs):
+        raise ValueError(f"has a weight that is no whole number from 0 to {_MAX_WEIGHT}")
     values = {pair[0]: int(pair[1]) for pair in pairs}
-    if not any(values.values()) or max(values.values()) > _MAX_WEIGHT:
-        return None
+    if not any(values.values()):
+        raise ValueError("has no weight above 0")
     return ScoreWeights(**values)
+
+
+def _is_weight(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 7 and int(text) <= _MAX_WEIGHT

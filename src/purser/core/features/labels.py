@@ -58,7 +58,7 @@ def version_labels(node: LabelFacts) -> Labels:
     major, minor, revision = (*driver, "")[:3]
     cuda_major, dot, cuda_minor = node.cuda_version.partition(".")
     if not dot:
-        raise LabelTrouble("the driver does not tell which CUDA it supports")
+        raise LabelTrouble("the driver does not report which CUDA it supports")
     return {
         "nvidia.com/cuda.driver.major": major,
         "nvidia.com/cuda.driver.minor": minor,

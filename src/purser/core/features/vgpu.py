@@ -40,7 +40,7 @@ def vgpu_host(config: bytes) -> VgpuHost | None:
         at += max(capability[at + 1], 1)
     version, branch = (capability[at + 2 + skipped :][:_TEXT_BYTES] for skipped in (0, _TEXT_BYTES))
     if len(branch) < _TEXT_BYTES:
-        raise LabelTrouble("a vGPU's PCI configuration does not tell the host's driver")
+        raise LabelTrouble("a vGPU's PCI configuration does not name the host's driver")
     return VgpuHost(_text(version), _text(branch))
 
 

@@ -175,7 +175,7 @@ def sentence(told: NodeDisputes) -> str:
 def _holding(held: HeldPod) -> str:
     words = {
         HeldReason.GRANT_MISSING: "its grant annotation was removed",
-        HeldReason.GRANT_UNTRUSTED: "its grant annotation does not count",
+        HeldReason.GRANT_UNTRUSTED: "its grant annotation is invalid",
         HeldReason.STRANGER: "it has no grant of Purser's",
         HeldReason.ENDED: "its status says that it has ended",
     }

@@ -259,5 +259,5 @@ def _of_scheduler(books: NodeBooks) -> Iterator[BookDifference]:
             key = of_pod.get(uid) or (counted.key if counted else "")
             yield BookDifference(DifferenceKind.SCHEDULER_BEHIND, books.node, key)
     for uuid in sorted(wanted.closed.keys() ^ books.scheduler.closed.keys()):
-        detail = wanted.closed.get(uuid) or "it is closed for no reason that is told"
+        detail = wanted.closed.get(uuid) or "it is closed for an unknown reason"
         yield BookDifference(DifferenceKind.SCHEDULER_BEHIND, books.node, uuids=(uuid,), detail=detail)

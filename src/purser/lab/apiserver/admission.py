@@ -24,7 +24,7 @@ from .patch import json_patch
 from .resources import get_path
 from .selectors import object_selector
 
-_log = structlog.get_logger("purser.lab.apiserver")
+log = structlog.get_logger("purser.lab.apiserver")
 _MUTATING = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
 _VALIDATING = "validatingwebhookconfigurations.admissionregistration.k8s.io"
 _EXEMPT = (_MUTATING, _VALIDATING)
@@ -116,7 +116,7 @@ async def _ask(
         answer = await _post(cluster, webhook, review)
     except WebhookCallError as error:
         if webhook.get("failurePolicy") == "Ignore":
-            _log.warning("admission webhook failed and is ignored", webhook=webhook["name"], error=str(error))
+            log.warning("An admission webhook failed and is ignored", webhook=webhook["name"], error=str(error))
             return {}
         message = f'Internal error occurred: failed calling webhook "{webhook["name"]}": {error}'
         raise StatusError(500, "InternalError", message, {"causes": [{"message": message}]}) from error

@@ -17,7 +17,7 @@ from .deletion import FOREGROUND, ORPHAN
 from .errors import Obj, StatusError
 from .store import DELETED, Collection, Key, Selection, StoreEvent
 
-_log = structlog.get_logger("purser.lab.apiserver")
+log = structlog.get_logger("purser.lab.apiserver")
 
 EVENT_LIFE_SECONDS = 3600
 """After this Events are dropped, as by the real server's `--event-ttl`."""
@@ -48,11 +48,11 @@ class Collector:
                 await self._settle(place)
             except StatusError as error:
                 if error.code not in (404, 409):
-                    _log.warning("garbage collection failed", storage=place[0], key=place[1], error=error.message)
+                    log.warning("Garbage collection failed", storage=place[0], key=place[1], error=error.message)
                 if error.code == 409:
                     self._enqueue([place])
             except Exception:
-                _log.exception("garbage collection failed", storage=place[0], key=place[1])
+                log.exception("Garbage collection failed", storage=place[0], key=place[1])
 
     def _notice(self, storage: str, event: StoreEvent) -> None:
         store, after = self._cluster.store, event.after

@@ -29,7 +29,7 @@ from .errors import Obj, StatusError, bad_request, method_not_allowed, not_found
 from .routes import Target
 from .views import JSON, ResourceView, negotiate
 
-_log = structlog.get_logger("purser.lab.apiserver")
+log = structlog.get_logger("purser.lab.apiserver")
 _MAX_BODY = 3 * 1024 * 1024
 """Bytes; the real server's limit for a request."""
 
@@ -67,7 +67,7 @@ class Frontend:
         except (asyncio.CancelledError, ConnectionResetError, web.HTTPException):
             raise
         except Exception as error:
-            _log.exception("request failed", method=request.method, path=request.path)
+            log.exception("A request failed", method=request.method, path=request.path)
             return _status(StatusError(500, "InternalError", f"Internal error occurred: {error!r}"))
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:

@@ -50,7 +50,7 @@ def version_of(program: Path) -> Version:
         raise ValueError(f"{program} --version does not run: {error}") from error
     match = re.search(r"v(\d+)\.(\d+)", done.stdout)
     if match is None:
-        raise ValueError(f"{program} --version does not tell a version: {done.stdout!r}")
+        raise ValueError(f"{program} --version does not print a version: {done.stdout!r}")
     return int(match[1]), int(match[2])
 
 

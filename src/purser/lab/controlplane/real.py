@@ -38,7 +38,7 @@ _NODE_GRACE = "40s"
 _WATCH_S = 1.0
 _POLL_S = 0.1
 
-_log = structlog.get_logger("purser.lab")
+log = structlog.get_logger("purser.lab")
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class RealControlPlane:
         """Say once of every process that it ended: nothing here starts it again."""
         while self._processes:
             for process in [each for each in self._processes if each.pid is None]:
-                _log.error("a part of the control plane ended", part=process.name, log=process.tail())
+                log.error("A process of the control plane ended", part=process.name, log=process.tail())
                 self._processes.remove(process)
             await asyncio.sleep(_WATCH_S)
 

@@ -34,7 +34,7 @@ FLAGS = (
 LIBRARIES = ("-ldl",)
 
 _COMPILERS = ("cc", "gcc", "clang")
-_log = structlog.get_logger("purser.lab")
+log = structlog.get_logger("purser.lab")
 
 
 def find_compiler() -> str | None:
@@ -46,7 +46,7 @@ def compiled_library(extra_flags: Sequence[str] = (), cache: Path | None = None)
     """The compiled library; None where there is no compiler, or one that cannot build it (the log says why)."""
     compiler = find_compiler()
     if compiler is None:
-        _log.info("no C compiler: the driver is simulated in Python", looked_for=_COMPILERS)
+        log.info("No C compiler, simulating the driver in Python", looked_for=_COMPILERS)
         return None
     flags = (*FLAGS, *extra_flags)
     folder = cache if cache is not None else cache_folder()
@@ -59,7 +59,7 @@ def compiled_library(extra_flags: Sequence[str] = (), cache: Path | None = None)
                 _compile(compiler, flags, library)
     except (OSError, subprocess.CalledProcessError) as error:
         output = getattr(error, "stderr", "") or ""
-        _log.warning("the simulated driver does not compile", error=str(error), output=output[-2000:])
+        log.warning("The simulated driver does not compile", error=str(error), output=output[-2000:])
         return None
     return library
 

@@ -32,7 +32,7 @@ _EMPTY_ANSWER = "&AllocateResponse{ContainerResponses:[]*ContainerAllocateRespon
 
 Answer = TypeVar("Answer")
 
-_log = structlog.get_logger("purser.lab.kubelet")
+log = structlog.get_logger("purser.lab.kubelet")
 
 
 class PluginError(Exception):
@@ -164,12 +164,12 @@ class Endpoints:
                 self._books.checkpoint()
                 self._on_change()
         except grpc.aio.AioRpcError as error:
-            _log.info("the device plugin's stream ended", resource=endpoint.resource, error=go_error(error))
+            log.info("The device plugin's stream ended", resource=endpoint.resource, error=go_error(error))
         except asyncio.CancelledError:
             if _is_cancelled():
                 raise
         except Exception:
-            _log.exception("what a device plugin tells cannot be taken in", resource=endpoint.resource)
+            log.exception("A device plugin's device list cannot be processed", resource=endpoint.resource)
         self._open.discard(endpoint)
         await endpoint.channel.close()
         await self._ended(endpoint)

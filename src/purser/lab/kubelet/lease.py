@@ -13,7 +13,7 @@ from purser.kube.resources import LEASES
 _PERIOD_S = 10.0
 _NAMESPACE = "kube-node-lease"
 
-_log = structlog.get_logger("purser.lab.kubelet")
+log = structlog.get_logger("purser.lab.kubelet")
 
 
 async def keep_leases(client: Client, clock: Clock, nodes: Callable[[], Iterable[str]]) -> None:
@@ -24,7 +24,7 @@ async def keep_leases(client: Client, clock: Clock, nodes: Callable[[], Iterable
             try:
                 await renew_lease(client, node, clock.now())
             except (ApiError, ApiUnavailableError) as error:
-                _log.warning("node lease was not renewed", node=node, error=str(error))
+                log.warning("The node lease was not renewed", node=node, error=str(error))
         await clock.sleep(_PERIOD_S)
 
 

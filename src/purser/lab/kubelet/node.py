@@ -24,7 +24,7 @@ from purser.lab.kubelet.lease import keep_leases
 
 STATUS_UPDATE_PERIOD_S = 10.0
 
-_log = structlog.get_logger("purser.lab.kubelet")
+log = structlog.get_logger("purser.lab.kubelet")
 
 
 _DEFAULT_MACHINE = machine_of((), CpuLayout())
@@ -138,7 +138,7 @@ class NodeReporter:
             try:
                 await self._report()
             except (ApiError, ApiUnavailableError) as error:
-                _log.warning("node status was not updated", node=self._settings.name, error=str(error))
+                log.warning("The node status was not updated", node=self._settings.name, error=str(error))
 
     async def _report(self) -> None:
         there = (await self._client.get(NODES, self._settings.name)).status.capacity

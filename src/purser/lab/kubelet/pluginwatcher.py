@@ -31,7 +31,7 @@ _NOTIFY_S = 5.0
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 120.0
 
-_log = structlog.get_logger("purser.lab.kubelet")
+log = structlog.get_logger("purser.lab.kubelet")
 
 Identity = tuple[int, int, int]
 
@@ -111,7 +111,7 @@ class PluginWatcher:
             except grpc.aio.AioRpcError as error:
                 refusal = go_error(error)
         if refusal:
-            _log.error("a plugin was not registered", socket=str(socket.path), error=refusal)
+            log.error("A plugin was not registered", socket=str(socket.path), error=refusal)
         return not refusal
 
     async def _connect(self, socket: _Socket, info: api_pb2.PluginInfo) -> str:

@@ -56,7 +56,7 @@ _RECONCILE_S = 10.0
 _CREATE_BACKOFF_S = (1.0, 2.0, 4.0, 8.0, 10.0)
 _RAW_PODS = PODS.raw()
 
-_log = structlog.get_logger("purser.lab.kubelet")
+log = structlog.get_logger("purser.lab.kubelet")
 
 
 class PodWorkers:
@@ -383,7 +383,7 @@ class PodWorkers:
             except (NotFoundError, ConflictError):
                 return
             except (ApiError, ApiUnavailableError) as error:
-                _log.warning("a pod was not updated, trying again", node=self._settings.name, error=str(error))
+                log.warning("A pod was not updated, trying again", node=self._settings.name, error=str(error))
                 await self._clock.sleep(_RETRY_S)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
@@ -397,4 +397,4 @@ class PodWorkers:
 
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        _log.error("a pod's worker failed", task=task.get_name(), exc_info=error)
+        log.error("A pod worker failed", task=task.get_name(), exc_info=error)

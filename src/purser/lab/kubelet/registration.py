@@ -17,7 +17,7 @@ from purser.core.kubelet.versions import Behaviour
 from purser.lab.kubelet.endpoints import Endpoints, PluginError
 from purser.lab.kubelet.serving import SOCKET_NAME, SocketServer
 
-_log = structlog.get_logger("purser.lab.kubelet")
+log = structlog.get_logger("purser.lab.kubelet")
 
 
 class RegistrationServer(api_pb2_grpc.RegistrationServicer):
@@ -71,7 +71,7 @@ class RegistrationServer(api_pb2_grpc.RegistrationServicer):
         try:
             await self._endpoints.connect(resource, path, options)
         except PluginError as error:
-            _log.error("dialling the device plugin failed", resource=resource, error=str(error))
+            log.error("Dialling the device plugin failed", resource=resource, error=str(error))
 
     def _is_kept(self, path: Path) -> bool:
         return path.name in self._kept

@@ -25,7 +25,7 @@ _CONTINUE = "Continue after failing to read checkpoint file. Device allocation i
 
 State = TypeVar("State")
 
-_log = structlog.get_logger("purser.lab.kubelet")
+log = structlog.get_logger("purser.lab.kubelet")
 
 
 class StateFiles:
@@ -71,7 +71,7 @@ class StateFiles:
         except FileNotFoundError:
             return DeviceManagerState()
         except CheckpointError as error:
-            _log.error(_CONTINUE, file=str(self._devices), error=str(error))
+            log.error(_CONTINUE, file=str(self._devices), error=str(error))
             return DeviceManagerState()
         return devicemanager.restore(found.held, found.registered, now_s)
 

@@ -161,7 +161,7 @@ async def _try(action: Action, writer: Writer) -> FailedAction | None:
         say = log.info if failure.expected else log.warning
         say("A write was refused" if failure.expected else "A write failed", error=str(error), **words)
         return failure
-    log.info("Written", **words)
+    log.info("A write succeeded", **words)
     return None
 
 

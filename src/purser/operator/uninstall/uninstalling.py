@@ -182,7 +182,7 @@ class _Uninstall:
         try:
             await strip(self._client, node)
         except NotFoundError:
-            log.debug("A node went by itself", node=node.metadata.name)
+            log.debug("A node was already gone", node=node.metadata.name)
         except ApiError as error:
             self._tell_refusal(ObjectKey.of_node(node.metadata.name), str(error))
 
@@ -195,7 +195,7 @@ class _Uninstall:
                 await self._client.delete(CLUSTER_POLICIES, metadata["name"], uid=metadata["uid"])
                 self._say(f"ClusterPolicy {metadata['name']}: deletion requested")
             except NotFoundError:
-                log.debug("A policy went by itself", policy=metadata["name"])
+                log.debug("A policy was already gone", policy=metadata["name"])
 
 
 async def _remove_lease(client: Client, namespace: str, identity: str) -> None:

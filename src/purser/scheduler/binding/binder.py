@@ -170,7 +170,7 @@ class Binder:
         try:
             granted = self._cache.trusted_grant(pod) is not None
         except GrantError as error:
-            raise BindError("bound-otherwise", f"the pod is bound with a grant that does not count: {error}") from error
+            raise BindError("bound-otherwise", f"the pod is bound with an invalid grant: {error}") from error
         if not granted and self._request(pod) is not None:
             raise BindError("bound-otherwise", "the pod was bound without a grant by somebody else")
 

@@ -111,4 +111,4 @@ class DoubleGrants:
         try:
             await self._client.delete(PODS, meta.name, meta.namespace, uid=uid, resource_version=meta.resource_version)
         except (NotFoundError, ConflictError):  # one that kubelet took meanwhile stays
-            log.debug("It was gone or changed already", pod=key_of(pod))
+            log.debug("The pod was already gone or changed", pod=key_of(pod))

@@ -84,7 +84,7 @@ class UnsettledBindings:
         elif truth in (BindOutcome.GONE, BindOutcome.BOUND_BY_OTHER) or (
             truth is BindOutcome.UNBOUND and self._cache.clock.monotonic() >= doubt.until
         ):
-            log.info("A Binding came to nothing", pod=doubt.grant.key, found=truth.value)
+            log.info("A Binding did not take effect", pod=doubt.grant.key, found=truth.value)
             self._drop(doubt.grant)
 
     def mark_unsettled(self, grant: Grant) -> None:
@@ -119,7 +119,7 @@ class UnsettledBindings:
         except NotFoundError:
             return BindOutcome.GONE
         except KubeError as error:
-            log.warning("A pod cannot be asked for", pod=grant.key, error=str(error))
+            log.warning("A pod cannot be read", pod=grant.key, error=str(error))
             return None
         return self._truth(pod, grant)
 

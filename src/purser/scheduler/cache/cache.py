@@ -248,8 +248,8 @@ class ClusterCache:
         try:
             inventory = inventory_of(node)
         except InventoryError as error:
-            log.warning("A node's inventory does not count", node=name, error=str(error))
-            self._tell_of_node(name, f"The node's inventory does not count: {error}")
+            log.warning("A node's inventory is invalid and ignored", node=name, error=str(error))
+            self._tell_of_node(name, f"The node's inventory is invalid and ignored: {error}")
             inventory = None
         self._offers = None
         if inventory is None:
@@ -335,9 +335,9 @@ class ClusterCache:
         if self._untrusted.get(uid) != problem:
             self._untrusted[uid] = problem
             self._metrics.bind_failed("untrusted-grant")
-            log.warning("A pod's grant does not count", pod=key_of(pod), node=pod.spec.node_name, error=problem)
+            log.warning("A pod's grant is invalid and ignored", pod=key_of(pod), node=pod.spec.node_name, error=problem)
             if self._pods is not None:
-                told = f"The grant in the pod's annotations does not count: {problem}"
+                told = f"The grant in the pod's annotations is invalid and ignored: {problem}"
                 self._pods.failures.malformed(PODS, pod, told, FailureReason.UNTRUSTED)
 
     def _note_ungranted(self, pod: Pod) -> None:

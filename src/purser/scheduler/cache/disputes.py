@@ -92,7 +92,7 @@ class DisputeBook:
         self._texts[name] = text
         told = read_disputes(text, name)
         if text and told is None:
-            log.warning("What a node tells of its pods cannot be read", node=name)
+            log.warning("A node's annotation of disputes is invalid", node=name)
         if told is None:
             self._told.pop(name, None)
         else:

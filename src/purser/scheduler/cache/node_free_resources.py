@@ -55,7 +55,7 @@ class NodeFreeResources:
         try:
             self._sizes[name] = allocatable(node)
         except QuantityError as error:
-            log.warning("What a node has for pods cannot be read", node=name, error=str(error))
+            log.warning("A node's allocatable resources are invalid and ignored", node=name, error=str(error))
             self._forget_size(name)
         self._tell(name)
 
@@ -123,5 +123,5 @@ def _resources(pod: Pod) -> EffectiveRequests:
     try:
         return pod_resources(pod_spec(pod))
     except QuantityError as error:
-        log.warning("What a pod asks of its node cannot be read", pod=key_of(pod), error=str(error))
+        log.warning("A pod's resource requests are invalid and ignored", pod=key_of(pod), error=str(error))
         return EffectiveRequests()

@@ -97,6 +97,6 @@ class RequeueHints:
         except NotFoundError:
             return
         except KubeError as error:
-            log.warning("kube-scheduler cannot be woken for a refused pod", pod=request.key, why=why, error=str(error))
+            log.warning("Cannot wake kube-scheduler for a refused pod", pod=request.key, why=why, error=str(error))
             return
-        log.info("kube-scheduler is woken for a refused pod", pod=request.key, why=why)
+        log.info("Waking kube-scheduler for a refused pod", pod=request.key, why=why)

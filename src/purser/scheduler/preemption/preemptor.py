@@ -174,7 +174,7 @@ class Preemptor:
         except NotFoundError:
             return False
         except KubeError as error:
-            log.warning("A pod cannot be asked for", pod=request.key, error=str(error))
+            log.warning("A pod cannot be read", pod=request.key, error=str(error))
             return True
 
     def _waiting(self, uid: str) -> tuple[Pod, PodRequest] | None:

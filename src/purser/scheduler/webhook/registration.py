@@ -79,7 +79,7 @@ class WebhookRegistration:
                 except KubeError as error:
                     name = wanted["metadata"]["name"]
                     log.warning(
-                        "A webhook configuration could not be given its CA", configuration=name, error=str(error)
+                        "The CA could not be entered in a webhook configuration", configuration=name, error=str(error)
                     )
         if looked_at < len(self._wanted):
             return False
@@ -123,16 +123,16 @@ class WebhookRegistration:
             await self._client.patch_json(resource, name, operations)
         except NotFoundError:
             return  # removed meanwhile, which the next look tells
-        log.info("Gave a webhook configuration its CA", configuration=name)
+        log.info("Entered the CA in a webhook configuration", configuration=name)
 
     def _tell(self, name: str, state: str, problem: str) -> None:
         self._metrics.webhook_configuration(name, state)
         if state == "right":
             if self._problems.pop(name, None):
-                log.info("A webhook configuration is right again", configuration=name)
+                log.info("A webhook configuration is correct again", configuration=name)
         elif self._problems.get(name) != problem:
             self._problems[name] = problem
-            log.warning("A webhook configuration is not as it should be", configuration=name, problem=problem)
+            log.warning("A webhook configuration is incorrect", configuration=name, problem=problem)
 
 
 _REMEDY = "install it with Purser's Helm chart, or as `purser webhook manifest` prints it"
@@ -167,7 +167,10 @@ async def own_user(client: Client) -> str:
     try:
         review = await client.create(_SELF_SUBJECT_REVIEWS, {"metadata": {}})
     except KubeError as error:
-        log.info("The API server does not tell who this is; grants are protected by their signature", error=str(error))
+        log.info(
+            "Cannot read the own user, grants are protected by signature only",
+            error=str(error),
+        )
         return ""
     user = (review.get("status") or {}).get("userInfo") or {}
     return str(user.get("username") or "")

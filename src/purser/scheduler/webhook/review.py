@@ -138,7 +138,7 @@ class Why(ExplainedReason):
         "not-its-node",
         "Node",
         "An account of one node writes what it may not write, or on another node.",
-        "See docs/rights.md; if nobody tries, look for the agent's wrong account.",
+        "See docs/rights.md; if this is no attack, an agent has a wrong account.",
     )
     DEVICES_UNASKED = (
         "devices-unasked",

@@ -39,7 +39,7 @@ _READING = (
     ),
     (
         "Orders",
-        "In which order pods come, and which of two equally good nodes is the first, is drawn anew for each seed. "
+        "In which order pods come, and which of two equally good nodes is the first, is drawn for each seed. "
         "Numbers are means over the orders; a difference smaller than that between orders means nothing.",
     ),
     (
@@ -121,7 +121,7 @@ def _simulated(workload: Workload, runs: Sequence[AnyRun]) -> str:
         else "pods come one after the other, and each is tried once"
     )
     told = f"{len(workload.nodes)} nodes with {workload.gpus} GPUs, a list of {len(workload.pods)} pods; {how}."
-    mix = "learn the mix of pods from those that arrive" if runs[0].learned else "are told the mix of pods"
+    mix = "learn the mix of pods from those that arrive" if runs[0].learned else "know the mix of pods"
     orders_told = f"{len(orders)} {'order' if len(orders) == 1 else 'orders'} of arrival ({', '.join(orders)})"
     return escape(f"{told} {policies} {'policy' if policies == 1 else 'policies'}, which {mix}; {orders_told}.")
 

@@ -52,9 +52,7 @@ def timed_verdicts(runs: dict[str, list[TimedRun]]) -> list[str]:
     """With which policy pods wait least, and most."""
     pending = {name: sum(run.pending_gpu_hours for run in each) / len(each) for name, each in runs.items()}
     if not any(pending.values()):
-        return [
-            "No pod ever waited: there is room for all of them with every policy. A higher --load tells them apart."
-        ]
+        return ["No pod ever waited: there is room for all of them with every policy. Try a higher --load."]
     best, worst = min(pending, key=lambda name: pending[name]), max(pending, key=lambda name: pending[name])
     found = [f"Pods wait least with {best}: for {pending[best]:.1f} GPU-hours in all."]
     if worst != best and pending[worst] > pending[best]:

@@ -58,7 +58,7 @@ def test_what_does_not_fit_is_undone(hardware: MigHardware) -> None:
 
 def test_a_gpu_in_use_is_left_as_it_is(node: SimulatedDriver, hardware: MigHardware) -> None:
     node.add_process(0, 1, ProcessLoad(memory_mib=100))
-    with pytest.raises(HardwareError, match=r"switching MIG on on GPU 0: somebody uses the GPU"):
+    with pytest.raises(HardwareError, match=r"switching MIG on on GPU 0: the GPU is in use"):
         bring(hardware, {0: BALANCED})
     node.remove_process(0, 1)
     bring(hardware, {0: BALANCED})

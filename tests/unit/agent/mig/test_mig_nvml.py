@@ -99,7 +99,7 @@ def test_a_mode_that_did_not_change_is_said(
 
 def test_a_gpu_in_use_is_not_switched(nvml: FakeNvml, hardware: NvmlHardware) -> None:
     nvml.in_use = True
-    with pytest.raises(HardwareError, match="somebody uses the GPU"):
+    with pytest.raises(HardwareError, match="the GPU is in use"):
         hardware.set_mode(0, True)
 
 

@@ -205,22 +205,25 @@ def test_a_pod_that_requires_it_says_of_each_container_what_would_hold_it():
         ({"numa": "yes"}, 'nvidia.com/numa-bind "yes" is neither true nor false'),
         (
             {"enforcement": "Required"},
-            'purser.dev/enforcement "Required" makes no sense: write "required", or remove it',
+            'purser.dev/enforcement "Required" is not a valid value: write "required", or remove it',
         ),
         ({"mode": "passthrough"}, '"passthrough" is no mode: write hami-core, mig, mps'),
-        ({"weights": "slot=1,core=1"}, "write slot=1,core=1,memory=1"),
-        ({"weights": "slot=0,core=0,memory=0"}, "one of them above 0"),
-        ({"weights": "slot=1,core=1,memory=-1"}, "with whole numbers"),
-        ({"weights": "slot=1,core=1,memory=1,disk=1"}, "makes no sense"),
-        ({"weights": "slot=1,core=1,memory=1,memory=2"}, "each once"),
-        ({"weights": "slot==1,core=1,memory=1"}, "makes no sense"),
-        ({"weights": "slot,core=1,memory=1"}, "makes no sense"),
-        ({"weights": "slot=99999999,core=1,memory=1"}, "makes no sense"),
+        (
+            {"weights": "slot=1,core=1"},
+            "does not name slot, core and memory once each: write for example slot=1,core=1,memory=1",
+        ),
+        ({"weights": "slot=0,core=0,memory=0"}, "has no weight above 0"),
+        ({"weights": "slot=1,core=1,memory=-1"}, "has a weight that is no whole number from 0 to 1000000"),
+        ({"weights": "slot=1,core=1,memory=1,disk=1"}, "once each"),
+        ({"weights": "slot=1,core=1,memory=1,memory=2"}, "once each"),
+        ({"weights": "slot==1,core=1,memory=1"}, "no whole number"),
+        ({"weights": "slot,core=1,memory=1"}, "no whole number"),
+        ({"weights": "slot=99999999,core=1,memory=1"}, "no whole number"),
         ({"use_type": ",".join(map(str, range(2000)))}, "lists 2000 names: list at most 1024"),
     ],
     ids=lambda value: str(value)[:60],
 )
-def test_an_annotation_without_sense_is_refused(annotations, says):
+def test_an_invalid_annotation_is_refused(annotations, says):
     (problem,) = problems_of(container(gpu=1), **annotations)
     assert says in problem
 

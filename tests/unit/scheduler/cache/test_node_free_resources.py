@@ -135,7 +135,7 @@ def test_a_pod_whose_amounts_cannot_be_read_is_said_once_and_is_a_pod_all_the_sa
     with capture_logs() as logs:
         rooms.put_pod(a_pod("a", cpu="plenty"))
         rooms.put_pod(a_pod("a", cpu="plenty", labels={"app": "x"}))
-    assert [log["event"] for log in logs] == ["What a pod asks of its node cannot be read"]
+    assert [log["event"] for log in logs] == ["A pod's resource requests are invalid and ignored"]
     assert fleet.free_resources("n") == FreeResources(8000, 64 * 1024, 109)
 
 
@@ -144,7 +144,7 @@ def test_a_node_whose_amounts_cannot_be_read_is_said_once_and_not_limited() -> N
     with capture_logs() as logs:
         rooms.put_node(a_node(cpu="plenty"))
         rooms.put_node(a_node(cpu="plenty"))
-    assert [log["event"] for log in logs] == ["What a node has for pods cannot be read"]
+    assert [log["event"] for log in logs] == ["A node's allocatable resources are invalid and ignored"]
     assert fleet.free_resources("n") == FreeResources()
     rooms.put_node(a_node())
     assert fleet.free_resources("n").cpu_free_milli == 8000

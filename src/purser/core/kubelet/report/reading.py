@@ -46,7 +46,7 @@ def node_of(report: KubeletReport) -> KubeletNode:
     """The node of a report. Raises `ReportError`, also for a kubelet that aligns and whose hardware is not in the
     report: whatever was predicted without it would be wrong."""
     if report.machine is None and aligns(report.config):
-        raise ReportError("the report of a kubelet that aligns tells its configuration only: it cannot be predicted")
+        raise ReportError("the report of a kubelet that aligns has its configuration only: it cannot be predicted")
     return KubeletNode(replace(report.config, version=report.version), _checked(lambda: _machine(report.machine)))
 
 

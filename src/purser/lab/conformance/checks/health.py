@@ -30,7 +30,7 @@ async def _new_stream(subject: Subject) -> None:
     told, stream = set(subject.endpoint.stream.lists[-1].unhealthy), await subject.devices()
     if told != set(stream.unhealthy):
         raise CheckFailed(
-            f"a new stream tells otherwise than the one that is open: {some(told ^ set(stream.unhealthy))}"
+            f"a new stream reports other devices as unhealthy than the open one: {some(told ^ set(stream.unhealthy))}"
         )
 
 

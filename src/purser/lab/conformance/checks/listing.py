@@ -40,7 +40,7 @@ async def _numa(subject: Subject) -> str:
             f"a topology without a NUMA node, which kubelet 1.20 takes for a device that fits nowhere: {some(empty)}"
         )
     placed = sum(device.has_topology for device in devices)
-    return f"{placed} of {len(devices)} devices tell their NUMA nodes"
+    return f"{placed} of {len(devices)} devices report their NUMA nodes"
 
 
 async def _stays_open(subject: Subject) -> None:
@@ -68,7 +68,7 @@ def _same(one: ListedDevices, other: ListedDevices) -> None:
     if missing:
         raise CheckFailed(f"a new stream does not begin with the complete list: {some(missing)} on one of two only")
     if not one.same_as(other):
-        raise CheckFailed("two streams tell different health or NUMA nodes of the same devices")
+        raise CheckFailed("two streams report different health or NUMA nodes of the same devices")
 
 
 async def _complete(subject: Subject) -> str:

@@ -77,7 +77,7 @@ async def _options_equal(subject: Subject) -> None:
         if getattr(told, name) != getattr(asked, name):
             raise CheckFailed(
                 f"{name} is {getattr(told, name)} in Register and {getattr(asked, name)} in GetDevicePluginOptions:"
-                " kubelets before 1.25 go by the one, later ones by the other"
+                " kubelets before 1.25 use the one, later ones the other"
             )
 
 

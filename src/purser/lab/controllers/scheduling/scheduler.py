@@ -26,7 +26,7 @@ from purser.lab.controllers.scheduling.scores import least_allocated
 _RAW_PODS = PODS.raw()
 _TERMINAL = ("Succeeded", "Failed")
 
-_log = structlog.get_logger("purser.lab.scheduler")
+log = structlog.get_logger("purser.lab.scheduler")
 
 
 class NothingFits(Exception):
@@ -144,7 +144,7 @@ class Scheduler:
             try:
                 is_error = await self._schedule(pod)
             except Exception:  # whatever one pod does to the scheduler, the others get their turn
-                _log.exception("scheduling a pod failed", pod=pod["metadata"]["name"])
+                log.exception("Scheduling a pod failed", pod=pod["metadata"]["name"])
                 is_error = True
             if is_error is not None:
                 self._queue.put_back(uid, mark, is_error=is_error)
@@ -218,7 +218,7 @@ class Scheduler:
                 extra = await extender.prioritize(view.pod, scores)
             except ExtenderError as error:
                 # As kube-scheduler does: scores are a wish, the pod is placed without them.
-                _log.warning("an extender did not score", error=str(error))
+                log.warning("An extender did not return scores", error=str(error))
                 continue
             for name, score in extra.items():
                 if name in scores:
@@ -334,7 +334,7 @@ class Scheduler:
         except (NotFoundError, ConflictError):
             return
         except (ApiError, ApiUnavailableError) as error:
-            _log.warning("a victim of preemption was not deleted", pod=metadata["name"], error=str(error))
+            log.warning("A victim of preemption was not deleted", pod=metadata["name"], error=str(error))
 
     async def _write_status(self, pod: Raw, status: dict[str, Any]) -> None:
         metadata = pod["metadata"]
@@ -344,7 +344,7 @@ class Scheduler:
         except (NotFoundError, ConflictError):
             return
         except (ApiError, ApiUnavailableError) as error:
-            _log.warning("a pod's condition was not written", pod=metadata["name"], error=str(error))
+            log.warning("A pod's condition was not written", pod=metadata["name"], error=str(error))
 
 
 def _phase(pod: Raw) -> str:

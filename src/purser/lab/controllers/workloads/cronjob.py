@@ -28,7 +28,7 @@ _MISSED_AT_MOST = 10_000
 """Minutes that are looked back for a turn that was missed: a week."""
 _FORBIDDEN = "Not starting job because prior execution is running and concurrency policy is Forbid"
 
-_log = structlog.get_logger("purser.lab.cronjobs")
+log = structlog.get_logger("purser.lab.cronjobs")
 
 
 async def run(
@@ -49,9 +49,9 @@ async def run(
             try:
                 await turns.reconcile(cron_job, jobs.store.values())
             except KubeError as error:
-                _log.warning("a CronJob's turn failed", cron_job=cron_job["metadata"]["name"], error=str(error))
+                log.warning("Reconciling a CronJob failed", cron_job=cron_job["metadata"]["name"], error=str(error))
             except Exception:
-                _log.exception("a CronJob's turn failed", cron_job=cron_job["metadata"]["name"])
+                log.exception("Reconciling a CronJob failed", cron_job=cron_job["metadata"]["name"])
         await until(clock.sleep(60 - clock.now().timestamp() % 60), changed.wait())
 
 
