@@ -70,9 +70,12 @@ async def test_a_filter_comes_past_few_files_and_all_of_them_are_listed_in_its_o
                 assert not none.node_names
                 if len(seen) <= MOST_CORE and len(refused) <= MOST_CORE_REFUSED:
                     break
+            another, _ = await way.of(ExtenderArgs(await world.add_pod("another", 3333), ["a", "b", "c", "full"]))
     assert len(seen) <= MOST_CORE
     assert len(refused) <= MOST_CORE_REFUSED
     order = listed("core")
+    assert {"core/placement/policies/plan.py", "core/placement/policies/scarcity.py"} <= set(another)
+    assert set(another) <= set(order)
     assert [name for name in order if name in seen] == seen
     assert [name for name in order if name in refused] == refused
 
