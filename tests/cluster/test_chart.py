@@ -254,7 +254,7 @@ def former(release: Release, purser_archive: Path, tmp_path: Path) -> Iterator[R
 def test_gpu_pods_outlive_the_upgrade_from_agents_that_leave_without_a_word(former: Release) -> None:
     before, books, old = thirty_running(former), former.books(), names(former)
     with meanwhile(growth(former.cluster, sets=3, to=20), seconds=3):
-        follow(former, "From agents that leave without a word")
+        follow(former, "From agents that stop at once")
     check_nothing_was_lost(former, before, books)
     assert not old & names(former)
 

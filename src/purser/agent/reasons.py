@@ -37,8 +37,8 @@ class AgentReason(ExplainedReason):
     GPU_RESET_FAILED = (
         "GpuResetFailed",
         "Node",
-        "A GPU that needs a reset could not be reset; the message has nvidia-smi's words. It is tried again after 5 "
-        "minutes.",
+        "A GPU that needs a reset could not be reset; the message contains nvidia-smi's error. It is tried again after "
+        "5 minutes.",
         "End what else has the GPU open, such as an exporter, or restart the node.",
     )
     GPU_PROGRAM_ERROR = (

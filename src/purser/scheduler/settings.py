@@ -87,7 +87,7 @@ class ServerSettings:
     certificate_folder: Annotated[
         Path | None,
         Option(
-            "Serve the certificate in this folder (tls.crt, tls.key and ca.crt, which somebody else renews); "
+            "Serve the certificate in this folder (tls.crt, tls.key and ca.crt, renewed by another tool); "
             "default: issue one."
         ),
     ] = None
