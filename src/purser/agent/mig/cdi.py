@@ -34,7 +34,7 @@ def _toolkit(host_root: Path, toolkit_dir: Path) -> Path:
     for folder in (toolkit_dir, _DISTRIBUTIONS):
         if (host_root / folder.relative_to("/") / "nvidia-ctk").exists():
             return folder
-    raise HardwareError(f"the layout is there, but no nvidia-ctk in {toolkit_dir} to rewrite the CDI specification")
+    raise HardwareError(f"the layout is applied, but no nvidia-ctk in {toolkit_dir} to rewrite the CDI specification")
 
 
 def _commands(host_root: Path, place: DriverPlace, toolkit: Path) -> Iterator[list[str]]:
@@ -64,5 +64,5 @@ def _run(command: Sequence[str]) -> None:
     except (OSError, subprocess.SubprocessError) as error:
         told = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip().splitlines()
         raise HardwareError(
-            f"the layout is there, but not its CDI specification: {' '.join(command)}: {told[-1] if told else error}"
+            f"the layout is applied, but not its CDI specification: {' '.join(command)}: {told[-1] if told else error}"
         ) from error
