@@ -290,6 +290,14 @@ def test_who_requires_what_no_node_does_is_told_so():
     assert len(said) <= 256
 
 
+def test_who_cannot_be_a_client_of_mps_is_told_so_where_there_is_mps():
+    asked = asking(SHARE, **mount("/dev/shm"))
+    for word, told in (("mps", 1), ("hami-core", 0)):
+        rules = DeviceRules(enforcements=lambda word=word: (Enforcement(word),))
+        said = decide(Mutation(devices=rules), asked).warnings
+        assert ["mounts a volume at /dev/shm" in each and len(each) <= 256 for each in said] == [True] * told
+
+
 def test_pods_without_gpus_are_not_asked_about_what_limits_gpus():
     for said in (*WIDENED_SHARES.values(), env("PURSER_GPU_ENFORCEMENT"), {"host_path": "/dev"}, {"host_path": "/"}):
         assert refused_by_both(asking(PLAIN, **said)) == ""

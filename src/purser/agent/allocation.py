@@ -11,9 +11,10 @@ import msgspec
 
 from purser.agent.cdi.names import cdi_name
 from purser.agent.devicefiles import CONTROL_DEVICES, IMEX_CHANNEL
+from purser.agent.mps.access import ClientAccess, client_access
 from purser.core.grant import share_variables
 from purser.core.grant.enforcement import enforcement_of
-from purser.core.model import ContainerGrant, Device, Enforcement, Grant, LibraryHold
+from purser.core.model import ContainerGrant, Device, Enforcement, Grant, SpecHold
 
 _LIBRARY_DIR = PurePath("/usr/local/vgpu")
 _LIST_DIR = "/var/run/nvidia-container-devices"
@@ -54,7 +55,7 @@ class ContainerFacts(msgspec.Struct, frozen=True):
 
     priority: int | None = None
     """HAMi-core's task priority, 0 is high."""
-    hold: LibraryHold = LibraryHold.FULL
+    hold: SpecHold = SpecHold()
 
 
 class DeviceListing(msgspec.Struct, frozen=True):
@@ -91,11 +92,20 @@ class AllocationFacts(msgspec.Struct, frozen=True):
     listing: DeviceListing = DeviceListing()
     nodes: DeviceNodes | None = None
     """None: the runtime adds device nodes by itself."""
+    mps_exclusive: bool = False
+    """Whether only clients of MPS may use GPUs that have a daemon: `AgentSettings.mps_exclusive`."""
 
-    def enforcement_of(self, part: ContainerGrant, hold: LibraryHold) -> Enforcement:
+    def enforcement_of(self, part: ContainerGrant, hold: SpecHold) -> Enforcement:
         """What holds a container to its part of a grant here and now; nothing of a device that is gone."""
         known = (self.devices.get(uuid) for uuid in part.uuids)
         return enforcement_of(part, hold, [each.enforcement if each else Enforcement.NONE for each in known])
+
+    def mps_access(self, part: ContainerGrant, enforcement: Enforcement) -> ClientAccess | None:
+        """What makes a container a client of its GPU's MPS daemon; None: it is none."""
+        limited = enforcement in (Enforcement.MPS, Enforcement.MPS_ADVISORY)
+        devices = [self.devices.get(uuid) for uuid in set(part.uuids)]
+        has_daemon = len(devices) == 1 and devices[0] is not None and devices[0].enforcement is Enforcement.MPS
+        return client_access(part, limited=limited) if limited or (self.mps_exclusive and has_daemon) else None
 
 
 class ContainerAllocation(msgspec.Struct, frozen=True):
@@ -115,12 +125,15 @@ def answer(grant: Grant, part: ContainerGrant, container: ContainerFacts, node: 
     """The answer for one container of a pod."""
     enforcement = node.enforcement_of(part, container.hold)
     library = _mounts(grant, part, node) if enforcement.has_library else ()
+    mps = node.mps_access(part, enforcement)
+    daemon = tuple(Mount(inside, host, read_only=False) for inside, host in mps.mounts) if mps else ()
     listing, names = node.listing, _names(part, node)
     cdi = _cdi_names(names, listing)
     annotation = f"{listing.annotation_prefix}{_CDI_ANNOTATION}"
+    variables = _environment(grant, part, container, node, enforcement) | (dict(mps.environment) if mps else {})
     return ContainerAllocation(
-        environment=_environment(grant, part, container, node, enforcement) | _listed(names, listing),
-        mounts=(*library, *_named_by_mounts(names, listing)),
+        environment=variables | _listed(names, listing),
+        mounts=(*library, *daemon, *_named_by_mounts(names, listing)),
         device_nodes=_device_nodes(part, node),
         annotations={annotation: ",".join(cdi)} if DeviceList.CDI_ANNOTATIONS in listing.ways else {},
         cdi_devices=cdi if DeviceList.CDI_CRI in listing.ways else (),

@@ -54,11 +54,12 @@ def find_place(given: Sequence[Path], host_root: Path) -> DriverPlace | None:
 
 def driver_place(held: PluginSettings, file: Path | None, given: Sequence[Path], host_root: Path) -> DriverPlace:
     """Where the device plugin's settings say; where they say nothing, which is the host's root, where it is found."""
-    if (held.driver_root, held.dev_root) == ("/", "/"):
+    dev_root = held.dev_root or held.driver_root
+    if (held.driver_root, dev_root) == ("/", "/"):
         found = read_place(file) or find_place(given, host_root)
         if found is not None:
             return found
-    return DriverPlace(on_host=held.driver_root == "/", root=held.driver_root, dev_root=held.dev_root)
+    return DriverPlace(on_host=held.driver_root == "/", root=held.driver_root, dev_root=dev_root)
 
 
 def driver_roots(file: Path | None, given: Sequence[Path], host_root: Path) -> tuple[Path, ...]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from purser import __version__
+from purser.agent.enforcement import Holders
 from purser.agent.inventory import InventoryBasis, has_library, make_inventory, unreadable
 from purser.agent.latest import Latest
 from purser.agent.nvml.driver import (
@@ -109,6 +110,8 @@ class DeviceMonitor:
         self.readings: dict[str, DeviceReading] = {}
         self.last_xids: dict[str, int] = {}
         """By uuid: the last one that the driver reported."""
+        self.mps_ready: Callable[[], frozenset[str]] = frozenset
+        """uuids of GPUs whose MPS daemon answers."""
         self.trouble = "the driver has not been asked yet"
         """Why there are no devices; empty when there are some."""
 
@@ -268,11 +271,11 @@ class DeviceMonitor:
 
     def _inventory_by(self, config: SharingConfig) -> NodeInventory:
         """By this configuration, or if the GPUs do not go with it by the one before, or by none."""
-        misfit, library = "", has_library(self._settings)
+        misfit, holders = "", Holders(has_library(self._settings), self.mps_ready())
         for each in (config, self.sharing, SharingConfig()):
             try:
                 basis = InventoryBasis(each, self.info, self.gpus, self._scans)
-                made = make_inventory(self._settings, basis, self.health, library, __version__)
+                made = make_inventory(self._settings, basis, self.health, holders, __version__)
                 break
             except SharingError as error:
                 misfit = misfit or str(error)

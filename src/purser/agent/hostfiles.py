@@ -1,7 +1,11 @@
-"""Folders on the host that HAMi-core's containers need: one per container for its accounting, one lock for all."""
+"""Folders on the host that containers are given: of HAMi-core one per container for its accounting, and one lock for
+all; those of MPS daemons."""
 
+import contextlib
+import errno
 import os
 import secrets
+import stat
 from pathlib import Path
 
 import structlog
@@ -24,6 +28,18 @@ def make_shared_dir(settings: AgentSettings, path: Path) -> None:
         os.close(opened)
 
 
+def make_own_dir(path: Path, mode: int) -> None:
+    """Make a folder, and the one around it, that are the agent's own, whoever may write around them. Raises OSError."""
+    path.parent.parent.mkdir(parents=True, exist_ok=True)
+    for folder in (path.parent, path):
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(0o755)
+        found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            raise OSError(errno.EPERM, "in the place of the agent's own folder is another", str(folder))
+    path.chmod(mode)
+
+
 def remove_dir(settings: AgentSettings, path: Path) -> None:
     """Remove a folder of the host with all in it, if it is there; containers wrote it, so nothing in it is followed."""
     folder = on_host(settings, path)
@@ -33,7 +49,7 @@ def remove_dir(settings: AgentSettings, path: Path) -> None:
         _empty(folder)
         folder.rmdir()
     except OSError as error:
-        log.warning("Cannot remove a container's accounting folder", path=str(folder), error=str(error))
+        log.warning("Cannot remove a folder", path=str(folder), error=str(error))
 
 
 def _empty(folder: Path) -> None:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import msgspec
 
+from purser.agent.enforcement import EnforcedBy, Holders, enforcement_of_device
+from purser.agent.mps.capability import most_clients, mps_obstacle
 from purser.agent.nvml.driver import DriverInfo, Gpu
 from purser.agent.settings import AgentSettings
 from purser.agent.sharing import SharingConfig
@@ -48,12 +50,12 @@ def make_inventory(
     settings: AgentSettings,
     basis: InventoryBasis,
     health: Mapping[str, GpuHealth],
-    library: bool,
+    holders: Holders,
     agent_version: str,
 ) -> NodeInventory:
     """The node's inventory. GPUs that were never readable have no identity and are left out (see `unreadable`).
 
-    ``library``: see `has_library`. Raises `SharingError` where the configuration and these GPUs do not go together.
+    Raises `SharingError` where the configuration and these GPUs do not go together.
     """
     config, info = basis.sharing, basis.info
     by_uuid = {gpu.uuid: gpu for gpu in basis.gpus if gpu.uuid}
@@ -62,8 +64,10 @@ def make_inventory(
     devices = []
     for each in found:
         gpu = by_uuid[each.parent or each.uuid]
-        whole = _device(settings, gpu, each, _unhealthy_reason(gpu, health.get(gpu.uuid or ""), each), library)
-        devices.append(_divided(whole, each, config) if each.sharing is not SharingStrategy.NONE else whole)
+        reason = _unhealthy_reason(gpu, health.get(gpu.uuid or ""), each)
+        whole = _device(settings, info, gpu, each, reason, holders)
+        divided = each.sharing is not SharingStrategy.NONE
+        devices.append(_divided(settings, whole, each, config, holders) if divided else whole)
     by_library = bool(devices) and all(device.enforcement is Enforcement.HAMI_CORE for device in devices)
     return NodeInventory(
         node=settings.node_name,
@@ -79,9 +83,14 @@ def unreadable(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
     return tuple(gpu for gpu in gpus if not gpu.uuid)
 
 
-def _device(settings: AgentSettings, gpu: Gpu, each: AdvertisedDevice, reason: str, library: bool) -> Device:
+def _device(
+    settings: AgentSettings, info: DriverInfo, gpu: Gpu, each: AdvertisedDevice, reason: str, holders: Holders
+) -> Device:
     """One that is not divided."""
-    slots = settings.slots if settings.mode is DeviceMode.SHARED and not each.parent else 1
+    mode = DeviceMode.MIG if each.parent else settings.mode
+    slots = settings.slots if mode is DeviceMode.SHARED else 1
+    if settings.enforcement is EnforcedBy.MPS and slots > 1 and not mps_obstacle(gpu, info.cuda_version):
+        mode, slots = DeviceMode.MPS, min(slots, most_clients(gpu, info.cuda_version))
     return Device(
         uuid=each.uuid,
         index=gpu.index,
@@ -91,33 +100,32 @@ def _device(settings: AgentSettings, gpu: Gpu, each: AdvertisedDevice, reason: s
         numa_nodes=() if gpu.numa_node is None else (gpu.numa_node,),
         pci_bus_id=gpu.pci_bus_id,
         links=() if each.parent else gpu.links,
-        mode=DeviceMode.MIG if each.parent else settings.mode,
+        mode=mode,
         healthy=not reason,
         unhealthy_reason=reason,
         compute_capability=gpu.compute_capability,
-        enforcement=Enforcement.MIG if each.parent else _enforcement(slots, library),
+        enforcement=enforcement_of_device(settings.enforcement, each.uuid, slots, mode, holders),
         resource=each.resource,
         parent=each.parent,
     )
 
 
-def _divided(device: Device, each: AdvertisedDevice, config: SharingConfig) -> Device:
-    """The same as so many equal parts."""
+def _divided(
+    settings: AgentSettings, device: Device, each: AdvertisedDevice, config: SharingConfig, holders: Holders
+) -> Device:
+    """The same as so many equal parts, which HAMi-core holds nobody to: they name no amounts."""
+    by_mps = each.sharing is SharingStrategy.MPS and settings.enforcement in (EnforcedBy.AUTO, EnforcedBy.MPS)
+    mode = DeviceMode.MPS if by_mps else DeviceMode.TIME_SLICING
+    holders = Holders(mps=holders.mps)
     return msgspec.structs.replace(
         device,
         slots=each.replicas,
         replicas=each.replicas,
-        mode=DeviceMode.MPS if each.sharing is SharingStrategy.MPS else DeviceMode.TIME_SLICING,
-        enforcement=Enforcement.TIME_SLICING,
+        mode=mode,
+        enforcement=enforcement_of_device(settings.enforcement, each.uuid, each.replicas, mode, holders),
         one_each=is_one_each(config.file.sharing),
         packed=config.settings.allocation_policy == "packed",
     )
-
-
-def _enforcement(slots: int, library: bool) -> Enforcement:
-    if library:
-        return Enforcement.HAMI_CORE
-    return Enforcement.TIME_SLICING if slots > 1 else Enforcement.WHOLE_DEVICE
 
 
 def _unhealthy_reason(gpu: Gpu, health: GpuHealth | None, each: AdvertisedDevice) -> str:

@@ -62,6 +62,11 @@ class AgentMetrics:
         self.registrations = Counter(
             "purser_agent_registrations", "Successful registrations with kubelet.", registry=self.registry
         )
+        self.mps_daemons_lost = Counter(
+            "purser_agent_mps_daemons_lost",
+            "MPS daemons of the node that ended, with all their clients, before they were told to.",
+            registry=self.registry,
+        )
         self.kubelet_restarts = Counter(
             "purser_agent_kubelet_restarts",
             "Restarts of kubelet that were seen.",

@@ -18,7 +18,7 @@ from purser.agent.allocation import ContainerFacts
 from purser.agent.pod_statuses import NODE_PODS
 from purser.core.dialects import DialectError, hami, restored
 from purser.core.grant import signing
-from purser.core.grant.enforcement import library_hold
+from purser.core.grant.enforcement import spec_hold
 from purser.core.model import Grant
 from purser.core.names import GRANT_KEY_CONFIGMAP, GRANT_KEY_CONFIGMAP_FIELD
 from purser.kube.client import Client
@@ -66,7 +66,7 @@ def container_facts(pod: Pod, container: str) -> ContainerFacts:
     found = next((each for each in spec.containers if each.name == container), None)
     if found is None:
         return ContainerFacts()
-    return ContainerFacts(priority=hami.task_priority(found), hold=library_hold(found))
+    return ContainerFacts(priority=hami.task_priority(found), hold=spec_hold(found))
 
 
 class NodePods:

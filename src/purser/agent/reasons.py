@@ -66,6 +66,18 @@ class AgentReason(ExplainedReason):
         "node's GPUs. The last good one holds.",
         "Correct what the message names: file, label nvidia.com/device-plugin.config of the node, or MIG layout.",
     )
+    MPS_UNAVAILABLE = (
+        "MpsUnavailable",
+        "Node",
+        "A GPU is to be shared by MPS and has no MPS daemon that answers: shares of it are not enforced.",
+        "Do what the message says; a daemon that ended is started again.",
+    )
+    MPS_CLIENTS_LOST = (
+        "MpsClientsLost",
+        "Pod",
+        "The MPS daemon of the pod's GPU ended: CUDA programs that were its clients fail.",
+        "Restart the pod, unless it did so by itself.",
+    )
     ENFORCEMENT_CHANGED = (
         "EnforcementChanged",
         "Pod",

@@ -16,9 +16,10 @@ from purser.agent.book import AgentCheckpointError, Book, read_checkpoint
 from purser.agent.cdi.writing import CdiWriter
 from purser.agent.devicefiles import MIG_MINORS, find_device_files, own_device_files, read_mig_minors
 from purser.agent.disputes import DisputeWatch
-from purser.agent.driver_roots import driver_place
+from purser.agent.driver_roots import DriverPlace, driver_place
+from purser.agent.enforcement import EnforcedBy
 from purser.agent.features import FeatureLabels
-from purser.agent.health import DeviceMonitor
+from purser.agent.health import DeviceMonitor, name_of
 from purser.agent.health_events import HealthEvents
 from purser.agent.inventory import Advertised, advertise, devices_by_uuid, on_host
 from purser.agent.janitor import Janitor
@@ -27,6 +28,11 @@ from purser.agent.latest import Latest
 from purser.agent.listing import listing_of
 from purser.agent.metrics import AgentMetrics, NodeSnapshot
 from purser.agent.monitoring import Auditor, GpuMonitoring, evicting
+from purser.agent.mps.capability import mps_obstacle
+from purser.agent.mps.control import MpsControl
+from purser.agent.mps.daemons import MpsDaemons
+from purser.agent.mps.programs import find_programs
+from purser.agent.mps_events import MpsEvents
 from purser.agent.nvml.driver import Driver
 from purser.agent.plugin import DevicePlugin
 from purser.agent.podresources import KubeletBooks
@@ -40,7 +46,7 @@ from purser.agent.resolver import Resolver
 from purser.agent.settings import AgentSettings
 from purser.agent.sharing import SharingConfigWatch
 from purser.core.grant.disputes import DisputeReason, HeldPod, HeldReason, NodeDisputes, sentence
-from purser.core.model import Grant
+from purser.core.model import DeviceMode, Grant
 from purser.core.node.cordons import cordoned_gpus
 from purser.kube.client import Client
 from purser.kube.clock import SystemClock
@@ -115,6 +121,24 @@ class Agent:
             on_misfit=self._on_config_problem,
         )
         self._metrics = AgentMetrics()
+        self._mps_events = MpsEvents(
+            recorder,
+            settings.node_name,
+            self._pods,
+            self._book,
+            self._metrics,
+            lambda uuid: _name(self._monitor, uuid),
+            self._monitor.renewed,
+        )
+        self._mps = MpsDaemons(
+            MpsControl(settings, lambda: find_programs(settings, self._driver_place())),
+            self._monitor.inventory,
+            self._mps_events,
+            client.failures,
+            exclusive=settings.mps_exclusive,
+            obstacles=lambda: _mps_obstacles(settings, self._monitor),
+        )
+        self._monitor.mps_ready = lambda: self._mps.ready
         self._devices: Latest[tuple[Advertised, ...]] = Latest(())
         client.failures.report_to(self._metrics.registry, recorder)
         self._failures = client.failures
@@ -168,6 +192,7 @@ class Agent:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._failures.keep_going("following the configuration", self._config.run))
                 tasks.create_task(self._monitor.run(reload))
+                tasks.create_task(self._mps.run())
                 tasks.create_task(self._publisher.run())
                 tasks.create_task(self._amounts.run())
                 tasks.create_task(self._features.run())
@@ -191,6 +216,7 @@ class Agent:
         if self._registration.connection.value.streams:
             await self._publisher.leave()
             await asyncio.sleep(self._settings.in_flight_s)
+        await self._mps.leave()
 
     async def _serve_kubelet(self) -> None:
         """Once the book is right and there is something to hand out."""
@@ -239,15 +265,19 @@ class Agent:
             lock_dir=str(self._settings.hami_lock_dir),
             listing=listing_of(held, self._monitor.gpus, nodes.there, self._cdi.classes),
             nodes=nodes if held.pass_device_specs else None,
+            mps_exclusive=self._settings.mps_exclusive,
         )
 
     def _device_nodes(self) -> DeviceNodes:
-        settings, held = self._settings, self._monitor.sharing.settings
-        place = driver_place(held, settings.driver_root_file, settings.driver_roots, settings.host_root)
+        settings, place = self._settings, self._driver_place()
         there = find_device_files(on_host(settings, Path(place.dev_root) / "dev"))
         minors = read_mig_minors(on_host(settings, MIG_MINORS))
         own = own_device_files(self._monitor.gpus, minors)
         return DeviceNodes(frozenset(there), own, place.dev_root.rstrip("/"))
+
+    def _driver_place(self) -> DriverPlace:
+        settings, held = self._settings, self._monitor.sharing.settings
+        return driver_place(held, settings.driver_root_file, settings.driver_roots, settings.host_root)
 
     def _snapshot(self) -> NodeSnapshot:
         connection = self._registration.connection.value
@@ -312,6 +342,23 @@ class Agent:
 
     def _on_changed(self, pod: Pod, message: str) -> None:
         self._recorder.event(ref_of(PODS, pod), AgentReason.ENFORCEMENT_CHANGED, message, type="Warning")
+
+
+def _name(monitor: DeviceMonitor, uuid: str) -> str:
+    gpu = monitor.identified().get(uuid)
+    return f"GPU {uuid}" if gpu is None else name_of(gpu)
+
+
+def _mps_obstacles(settings: AgentSettings, monitor: DeviceMonitor) -> dict[str, str]:
+    """By uuid, why GPUs have no MPS daemon that are to have one."""
+    inventory = monitor.inventory.value
+    wanted = {each.uuid for each in inventory.devices if each.mode is DeviceMode.MPS} if inventory else set()
+    found = {
+        uuid: mps_obstacle(gpu, monitor.info.cuda_version)
+        for uuid, gpu in monitor.identified().items()
+        if uuid in wanted or settings.enforcement is EnforcedBy.MPS
+    }
+    return {uuid: why for uuid, why in found.items() if why}
 
 
 def _holding(held: HeldPod) -> str:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+from purser.agent.enforcement import EnforcedBy
 from purser.core.device.ids import MAX_SLOTS
 from purser.core.health.policy import DISABLE_VARIABLE, ENABLE_VARIABLE, IGNORE_VARIABLE, XidPolicy
 from purser.core.model import DeviceMode
@@ -259,6 +260,25 @@ class AgentSettings:
         ),
     ] = 10
     """Ten as in HAMi's chart: enough for small services, and each slot more makes kubelet's lists longer."""
+
+    enforcement: Annotated[
+        EnforcedBy,
+        Option(
+            "What holds shares of GPUs to their limits. auto: HAMi-core's library where the node has it; mps: an MPS "
+            "daemon, which the agent starts, for each GPU that can have one, for others as auto; hami-core: only the "
+            "library; time-slicing, none: nothing.",
+            value="agent.enforcement",
+        ),
+    ] = EnforcedBy.AUTO
+
+    mps_exclusive: Annotated[
+        bool,
+        Option(
+            "With MPS: compute mode EXCLUSIVE_PROCESS, so that programs that are no clients of MPS cannot use the GPU. "
+            "Containers with several GPUs then fail.",
+            value="agent.mpsExclusive",
+        ),
+    ] = False
 
     device_plugin_dir: Annotated[Path, Option("kubelet's folder with kubelet.sock.")] = Path(
         "/var/lib/kubelet/device-plugins"

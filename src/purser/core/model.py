@@ -98,6 +98,14 @@ class LibraryHold(StrEnum):
     """None: it asks not to be limited."""
 
 
+class SpecHold(msgspec.Struct, frozen=True):
+    """What a container's own spec lets hold it to its share."""
+
+    limits: LibraryHold = LibraryHold.FULL
+    by_mps: bool = True
+    """Whether it can be a client of MPS: not with a volume of its own at /dev/shm, which hides the daemon's memory."""
+
+
 class Link(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What connects a device with one other device of the same node."""
 
@@ -220,7 +228,7 @@ class ContainerRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     kind: ContainerKind
     devices: DeviceRequest
-    hold: LibraryHold = LibraryHold.FULL
+    hold: SpecHold = SpecHold()
 
 
 class NodePolicy(StrEnum):

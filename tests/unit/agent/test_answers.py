@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from tests.unit.agent.builders import A, B, device, grant, part
 
 from purser.agent.allocation import AllocationFacts, ContainerAllocation, ContainerFacts, Mount, answer
-from purser.core.model import Enforcement, LibraryHold
+from purser.core.model import Enforcement, LibraryHold, SpecHold
 
 DEVICES = {
     A: device(A, pci_bus_id="0000:07:00.0"),
@@ -16,6 +16,12 @@ CORE_MOUNTS = (
     Mount("/usr/local/vgpu/libvgpu.so", "/opt/vgpu/libvgpu.so"),
     Mount("/etc/ld.so.preload", "/opt/vgpu/ld.so.preload"),
     Mount("/tmp/vgpulock", "/tmp/lock", read_only=False),
+)
+
+
+MPS_MOUNTS = (
+    Mount("/tmp/nvidia-mps", f"/run/purser/mps/{A}", read_only=False),
+    Mount("/dev/shm", f"/dev/shm/purser-mps/{A}", read_only=False),
 )
 
 
@@ -81,7 +87,64 @@ def given(*uuids, container=None, enforcement=Enforcement.NONE, memory_mib=3000,
             id="a share under HAMi-core with a priority",
         ),
         pytest.param(
-            given(A, enforcement=Enforcement.HAMI_CORE, container=ContainerFacts(hold=LibraryHold.OFF)),
+            given(A, enforcement=Enforcement.MPS),
+            ContainerAllocation(
+                {
+                    "NVIDIA_VISIBLE_DEVICES": A,
+                    "PURSER_GPU_ENFORCEMENT": "mps",
+                    "CUDA_DEVICE_MEMORY_LIMIT_0": "3000m",
+                    "CUDA_DEVICE_SM_LIMIT": "30",
+                    "CUDA_MPS_PIPE_DIRECTORY": "/tmp/nvidia-mps",
+                    "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=3000M",
+                    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "30",
+                },
+                mounts=MPS_MOUNTS,
+            ),
+            id="a share by MPS is a client of its GPU's daemon, with its limits",
+        ),
+        pytest.param(
+            given(
+                A,
+                enforcement=Enforcement.MPS,
+                container=ContainerFacts(hold=SpecHold(LibraryHold.OFF)),
+                cores_percent=0,
+            ),
+            ContainerAllocation(
+                {
+                    "NVIDIA_VISIBLE_DEVICES": A,
+                    "PURSER_GPU_ENFORCEMENT": "none",
+                    "CUDA_DEVICE_MEMORY_LIMIT_0": "3000m",
+                }
+            ),
+            id="a container that is not to be limited is no client",
+        ),
+        pytest.param(
+            given(A, enforcement=Enforcement.MPS, mps_exclusive=True, cores_percent=100),
+            ContainerAllocation(
+                {
+                    "NVIDIA_VISIBLE_DEVICES": A,
+                    "PURSER_GPU_ENFORCEMENT": "whole-device",
+                    "CUDA_MPS_PIPE_DIRECTORY": "/tmp/nvidia-mps",
+                },
+                mounts=MPS_MOUNTS,
+            ),
+            id="in exclusive mode whoever has the GPU is a client, without limits where it has all of it",
+        ),
+        pytest.param(
+            given(A, B, enforcement=Enforcement.MPS, mps_exclusive=True),
+            ContainerAllocation(
+                {
+                    "NVIDIA_VISIBLE_DEVICES": f"{B},{A}",
+                    "PURSER_GPU_ENFORCEMENT": "time-slicing",
+                    "CUDA_DEVICE_MEMORY_LIMIT_0": "3000m",
+                    "CUDA_DEVICE_MEMORY_LIMIT_1": "3000m",
+                    "CUDA_DEVICE_SM_LIMIT": "30",
+                }
+            ),
+            id="nobody is a client of two daemons",
+        ),
+        pytest.param(
+            given(A, enforcement=Enforcement.HAMI_CORE, container=ContainerFacts(hold=SpecHold(LibraryHold.OFF))),
             ContainerAllocation(
                 {
                     "NVIDIA_VISIBLE_DEVICES": A,

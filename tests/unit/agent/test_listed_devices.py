@@ -10,6 +10,7 @@ from tests.unit.agent.builders import A, B, grant, part
 
 from purser.agent.allocation import AllocationFacts, ContainerAllocation, ContainerFacts, DeviceNodes, Mount, answer
 from purser.agent.devicefiles import own_device_files
+from purser.agent.enforcement import Holders
 from purser.agent.inventory import InventoryBasis, devices_by_uuid, make_inventory
 from purser.agent.listing import listing_of
 from purser.agent.nvml import DriverInfo, Gpu, MigMode
@@ -203,7 +204,7 @@ def answered(sharing, flags):
         node_name="n", mode=sharing.mode, sharing=SharingSettings(flags=DevicePluginFlags(**flags))
     )
     config = config_of(settings.sharing, "file" if sharing.file else "", sharing.file)
-    made = make_inventory(settings, InventoryBasis(config, DriverInfo(version="1"), sharing.gpus), {}, False, "1")
+    made = make_inventory(settings, InventoryBasis(config, DriverInfo(version="1"), sharing.gpus), {}, Holders(), "1")
     devices = devices_by_uuid(made)
     assert {devices[uuid].resource for uuid in sharing.granted} == {sharing.resource}
     own = own_device_files(sharing.gpus, MINORS)

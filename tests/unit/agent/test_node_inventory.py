@@ -3,17 +3,20 @@
 import pytest
 from tests.unit.agent.builders import A, B, device
 
+from purser.agent.enforcement import EnforcedBy, Holders
 from purser.agent.inventory import Advertised, InventoryBasis, advertise, has_library, make_inventory, unreadable
 from purser.agent.nvml import DriverInfo, Gpu, MigMode
 from purser.agent.settings import AgentSettings
-from purser.agent.sharing import config_of
+from purser.agent.sharing import SharingConfig, config_of
 from purser.core.device.ids import device_ids, uuid_of, uuids_of
 from purser.core.health.machine import GpuHealth, after_xid
 from purser.core.health.policy import XidPolicy
 from purser.core.health.signs import DeviceFault, FaultKind
 from purser.core.model import DeviceMode, Enforcement, Link, NodeInventory
+from purser.core.sharing import plugin_file
 
 LOST = DeviceFault(FaultKind.LOST, "nvmlDeviceGetUUID", "GPU is lost")
+NO_HOLDERS = Holders()
 INFO = DriverInfo(version="550.54", cuda_version="12.4")
 
 
@@ -32,11 +35,10 @@ def gpu(index, uuid, **fields):
     )
 
 
-def inventory(*gpus, health=None, library=False, **settings):
+def inventory(*gpus, health=None, holders=NO_HOLDERS, **settings):
     settings = AgentSettings(node_name="n", **settings)
-    return make_inventory(
-        settings, InventoryBasis(config_of(settings.sharing), INFO, tuple(gpus)), health or {}, library, "1.0"
-    )
+    basis = InventoryBasis(config_of(settings.sharing), INFO, tuple(gpus))
+    return make_inventory(settings, basis, health or {}, holders, "1.0")
 
 
 def test_a_driver_report_becomes_an_inventory():
@@ -146,19 +148,58 @@ def test_shares_are_enforced_only_where_both_of_hami_cores_files_are(tmp_path):
     assert has_library(settings)
 
 
+LIBRARY, BOTH = Holders(library=True), Holders(library=True, mps=frozenset({A}))
+
+
 @pytest.mark.parametrize(
-    ("library", "mode", "word"),
+    ("wanted", "holders", "mode", "words"),
     [
-        (True, DeviceMode.SHARED, Enforcement.HAMI_CORE),
-        (True, DeviceMode.WHOLE, Enforcement.HAMI_CORE),
-        (False, DeviceMode.SHARED, Enforcement.TIME_SLICING),
-        (False, DeviceMode.WHOLE, Enforcement.WHOLE_DEVICE),
+        ("auto", LIBRARY, "shared", "hami-core hami-core"),
+        ("auto", LIBRARY, "whole", "hami-core hami-core"),
+        ("auto", NO_HOLDERS, "shared", "time-slicing time-slicing"),
+        ("auto", NO_HOLDERS, "whole", "whole-device whole-device"),
+        ("hami-core", LIBRARY, "shared", "hami-core hami-core"),
+        ("hami-core", NO_HOLDERS, "shared", "time-slicing time-slicing"),
+        ("mps", BOTH, "shared", "mps time-slicing"),  # the second one's daemon does not answer
+        ("mps", LIBRARY, "whole", "hami-core hami-core"),
+        ("time-slicing", BOTH, "shared", "time-slicing time-slicing"),
+        ("none", BOTH, "shared", "none none"),
+        ("none", BOTH, "whole", "whole-device whole-device"),
     ],
 )
-def test_each_card_says_what_holds_shares_of_it(library, mode, word):
-    node = inventory(gpu(0, A), gpu(1, B), library=library, mode=mode)
-    assert [device.enforcement for device in node.devices] == [word, word]
-    assert node.enforcement is (Enforcement.HAMI_CORE if library else Enforcement.NONE)  # for older schedulers
+def test_each_card_says_what_holds_shares_of_it(wanted, holders, mode, words):
+    node = inventory(gpu(0, A), gpu(1, B), holders=holders, mode=DeviceMode(mode), enforcement=EnforcedBy(wanted))
+    assert [device.enforcement.value for device in node.devices] == words.split()
+    by_library = words == "hami-core hami-core"
+    assert node.enforcement is (Enforcement.HAMI_CORE if by_library else Enforcement.NONE)  # for older schedulers
+
+
+def test_cards_for_mps_have_as_many_slots_as_it_has_clients_and_cards_it_cannot_limit_are_as_ever():
+    old, new = inventory(
+        gpu(0, A, compute_capability="6.1"), gpu(1, B), holders=BOTH, slots=100, enforcement=EnforcedBy.MPS
+    ).devices
+    assert (old.mode, old.slots, old.enforcement) == (DeviceMode.SHARED, 100, Enforcement.HAMI_CORE)
+    assert (new.mode, new.slots, new.enforcement) == (DeviceMode.MPS, 48, Enforcement.TIME_SLICING)
+
+
+@pytest.mark.parametrize(
+    ("way", "wanted", "mode", "word"),
+    [
+        ("mps", "auto", "mps", "mps"),
+        ("mps", "time-slicing", "time-slicing", "time-slicing"),
+        ("timeSlicing", "auto", "time-slicing", "time-slicing"),
+        ("timeSlicing", "mps", "time-slicing", "time-slicing"),
+        ("timeSlicing", "none", "time-slicing", "none"),
+    ],
+)
+def test_equal_parts_are_held_as_the_plugins_file_says(way, wanted, mode, word):
+    file, _ = plugin_file(
+        {"version": "v1", "sharing": {way: {"resources": [{"name": "nvidia.com/gpu", "replicas": 4}]}}}
+    )
+    settings = AgentSettings(node_name="n", enforcement=EnforcedBy(wanted))
+    basis = InventoryBasis(SharingConfig(file=file), INFO, (gpu(0, A),))
+    (card,) = make_inventory(settings, basis, {}, BOTH, "1.0").devices
+    assert (card.slots, card.mode.value, card.enforcement.value) == (4, mode, word)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from purser.agent.inotify import FolderWatch
 from purser.agent.latest import Latest
 from purser.agent.pods import container_facts
 from purser.agent.threads import in_thread
-from purser.core.model import LibraryHold
+from purser.core.model import LibraryHold, SpecHold
 from purser.core.names import INIT_RESOURCES_ANNOTATION
 from purser.kube.objects import Container, ContainerEnvVar, ObjectMeta, Pod, PodSpec, ResourceRequirements
 
@@ -128,7 +128,7 @@ def test_priority_and_the_way_out_are_read_from_the_container():
     )
     assert container_facts(pod, "plain") == container_facts(pod, "absent") == ContainerFacts()
     assert container_facts(pod, "urgent") == ContainerFacts(priority=0)
-    assert container_facts(pod, "free") == ContainerFacts(hold=LibraryHold.OFF)
+    assert container_facts(pod, "free") == ContainerFacts(hold=SpecHold(LibraryHold.OFF))
 
 
 def test_an_init_containers_priority_is_where_the_webhook_moved_it():

@@ -42,6 +42,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "cordonNodes": True,
             "featureLabels": "file",
             "resetGpus": True,
+            "enforcement": "mps",
+            "mpsExclusive": True,
             "kubeletDir": "/var/lib/k0s/kubelet",
             "kubeletConfig": "/etc/kubernetes/kubelet.yaml",
             "affinity": {"nodeAffinity": {}},
@@ -258,6 +260,19 @@ def test_the_agent_sees_the_hosts_processes_and_may_evict_only_where_that_is_ask
     assert ("--evict-over-users" in pod["containers"][0]["args"]) is evicts
     rules = find(documents, "ClusterRole", "purser-agent")["rules"]
     assert ({"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]} in rules) is evicts
+
+
+def test_agents_with_mps_daemons_are_replaced_by_hand_and_have_room_for_them() -> None:
+    agent = find(render({"agent": {"enforcement": "mps"}}), "DaemonSet", "purser-agent")["spec"]
+    assert agent["updateStrategy"] == {"type": "OnDelete"}
+    [container] = agent["template"]["spec"]["containers"]
+    assert "--enforcement=mps" in container["args"]
+    assert container["resources"] == {"requests": {"cpu": "20m", "memory": "80Mi"}}
+    limits = {"memory": "2Gi"}
+    wanted = find(
+        render({"agent": {"enforcement": "mps", "resources": {"limits": limits}}}), "DaemonSet", "purser-agent"
+    )
+    assert wanted["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == limits
 
 
 def test_kubelets_folder_for_plugins_is_where_every_kubelet_has_it() -> None:

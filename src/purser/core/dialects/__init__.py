@@ -24,7 +24,7 @@ from purser.core.dialects.init_containers import check_init_containers
 from purser.core.dialects.init_resources import restored
 from purser.core.dialects.policies import read_gpu_policy, read_node_policy, read_weights
 from purser.core.dialects.selectors import Selectors, read_selectors
-from purser.core.grant.enforcement import library_hold
+from purser.core.grant.enforcement import spec_hold
 from purser.core.kubelet.pod import KubeletPod, kubelet_pod
 from purser.core.kubernetes.quantities import QuantityError
 from purser.core.model import ContainerRequest, Grant, NodeInventory, PodRequest
@@ -187,7 +187,7 @@ def _parse_container(
     devices = claimants[0].parse_container(container, selectors, problems)
     if devices is None:
         return None
-    hold = library_hold(container)
+    hold = spec_hold(container)
     return ContainerRequest(container.name, container.kind, held(devices, hold) if required else devices, hold)
 
 

@@ -4,7 +4,7 @@ import msgspec
 
 from purser.core.dialects.errors import Problems
 from purser.core.grant.enforcement import enforcing
-from purser.core.model import DeviceRequest, LibraryHold
+from purser.core.model import DeviceRequest, SpecHold
 from purser.core.names import ENFORCEMENT_ANNOTATION, ENFORCEMENT_REQUIRED
 from purser.core.pod.manifest import PodManifest
 
@@ -22,6 +22,6 @@ def requires_enforcement(pod: PodManifest, problems: Problems) -> bool:
     return ENFORCEMENT_REQUIRED in values.values()
 
 
-def held(devices: DeviceRequest, hold: LibraryHold) -> DeviceRequest:
+def held(devices: DeviceRequest, hold: SpecHold) -> DeviceRequest:
     """The same request, on devices only where its shares are held to their limits."""
     return msgspec.structs.replace(devices, held_by=enforcing(hold, devices.count))

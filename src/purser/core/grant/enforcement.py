@@ -4,10 +4,11 @@ The scheduler, which signs the answer in the grant, and the agent, which acts on
 record, events, metrics and environment say the same.
 """
 
+import posixpath
 from collections.abc import Collection
 
 from purser.core.grant.share_variables import CORE_POLICY, CORE_POLICY_OFF, DISABLE_CONTROL, LIMITS, LOADER, MPS, Names
-from purser.core.model import ContainerGrant, Enforcement, LibraryHold
+from purser.core.model import ContainerGrant, Enforcement, LibraryHold, SpecHold
 from purser.core.pod.manifest import ContainerEnvVar, ContainerSpec
 
 _LIFTING = Names(LIMITS.exact | LOADER.exact | {CORE_POLICY}, (*LIMITS.families, *MPS.families))
@@ -37,6 +38,9 @@ OF_DEVICES = (
 )
 """What may hold shares of a device."""
 
+SHARED_MEMORY = "/dev/shm"
+"""Where a container and its MPS daemon meet. kubelet mounts volumes of the pod over what a device plugin mounts."""
+
 _ALONE = (Enforcement.MIG, Enforcement.WHOLE_DEVICE)
 """Devices with room for one container: whatever it does, it has no neighbours."""
 
@@ -46,8 +50,13 @@ def control_is_disabled(container: ContainerSpec) -> bool:
     return any(variable.name == DISABLE_CONTROL and variable.value.lower() == "true" for variable in container.env)
 
 
-def library_hold(container: ContainerSpec) -> LibraryHold:
-    """How much of its limits a container can be held to whose spec is this."""
+def spec_hold(container: ContainerSpec) -> SpecHold:
+    """How a container can be held to its share whose spec is this."""
+    paths = (posixpath.normpath(f"/{mount.mount_path.lstrip('/')}") for mount in container.mounts)
+    return SpecHold(_library_hold(container), by_mps=SHARED_MEMORY not in paths)
+
+
+def _library_hold(container: ContainerSpec) -> LibraryHold:
     if control_is_disabled(container):
         return LibraryHold.OFF
     if any(map(_lifts, container.env)) or any(_LIFTING.reachable_behind(each.prefix) for each in container.env_from):
@@ -56,7 +65,7 @@ def library_hold(container: ContainerSpec) -> LibraryHold:
     return LibraryHold.MEMORY if policy in CORE_POLICY_OFF else LibraryHold.FULL
 
 
-def enforcement_of(part: ContainerGrant, hold: LibraryHold, of_devices: Collection[Enforcement]) -> Enforcement:
+def enforcement_of(part: ContainerGrant, hold: SpecHold, of_devices: Collection[Enforcement]) -> Enforcement:
     """What holds a container to its part of a grant; ``of_devices``: what holds shares of each of its devices."""
     shared = set(of_devices).difference(_ALONE)
     if of_devices and not shared:
@@ -71,21 +80,21 @@ def enforcement_of(part: ContainerGrant, hold: LibraryHold, of_devices: Collecti
     return word
 
 
-def enforcing(hold: LibraryHold, count: int) -> tuple[Enforcement, ...]:
+def enforcing(hold: SpecHold, count: int) -> tuple[Enforcement, ...]:
     """Of what may hold shares of devices all that holds a container with shares of so many, or with so many parts."""
     return tuple(word for word in OF_DEVICES if not _of_share(word, hold, count).is_advisory)
 
 
-def _of_share(of_device: Enforcement, hold: LibraryHold, count: int) -> Enforcement:
+def _of_share(of_device: Enforcement, hold: SpecHold, count: int) -> Enforcement:
     """What holds a container to shares of so many such devices. A client has one MPS daemon, and each device its
     own."""
     if of_device in _ALONE:
         return of_device
-    if of_device is Enforcement.MPS and count > 1:
+    if of_device is Enforcement.MPS and (count > 1 or not hold.by_mps):
         of_device = Enforcement.TIME_SLICING
-    if hold is LibraryHold.OFF:
+    if hold.limits is LibraryHold.OFF:
         return Enforcement.NONE
-    return _WORDS[of_device][hold] if of_device in _WORDS else of_device
+    return _WORDS[of_device][hold.limits] if of_device in _WORDS else of_device
 
 
 def _lifts(variable: ContainerEnvVar) -> bool:

@@ -29,9 +29,9 @@ from purser.core.model import (
     Enforcement,
     GpuPolicy,
     Grant,
-    LibraryHold,
     NodeInventory,
     PodRequest,
+    SpecHold,
 )
 from purser.core.placement.choice import ContainerStep, Pick, choose, connected, first_come
 from purser.core.placement.kubelet import AdmittedChoice, find_admitted, near_cpus
@@ -102,7 +102,7 @@ def to_grant(placement: Placement, request: PodRequest, inventory: NodeInventory
     return Grant(request.uid, request.namespace, request.name, placement.node, parts, required)
 
 
-def _part(part: ContainerGrant, hold: LibraryHold, of_devices: Mapping[str, Enforcement]) -> ContainerGrant:
+def _part(part: ContainerGrant, hold: SpecHold, of_devices: Mapping[str, Enforcement]) -> ContainerGrant:
     words = [of_devices[uuid] for uuid in part.uuids]
     return msgspec.structs.replace(part, enforcement=enforcement_of(part, hold, words))
 

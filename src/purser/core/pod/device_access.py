@@ -43,6 +43,8 @@ _NODE_PATHS = (
     "/proc",
     "/run/cdi",
     "/run/nvidia",
+    "/run/purser",
+    "/dev/shm/purser-mps",
     "/tmp/nvidia-mps",
     "/tmp/vgpulock",
     "/usr/local/vgpu",

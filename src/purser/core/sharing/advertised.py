@@ -25,7 +25,7 @@ from purser.core.sharing.file import (
 )
 from purser.core.sharing.words import MigStrategy, SharingStrategy
 
-MPS_CLIENTS = 48
+MPS_CLIENTS, MPS_CLIENTS_SINCE_CUDA_13_1 = 48, 60
 """Of one MPS server, from compute capability 7.0 on (NVIDIA's MPS documentation)."""
 MPS_CLIENTS_BEFORE_VOLTA = 16
 VOLTA = (7, 0)
@@ -181,6 +181,9 @@ def _check_mps(way: SharingStrategy, entry: ReplicatedResource, device: Advertis
         raise SharingError(f"{where} makes {entry.replicas} replicas, and MPS on GPU {device.index} has {most} clients")
 
 
-def mps_clients(compute_capability: tuple[int, int] | None) -> int:
-    """How many clients an MPS server has room for on such a GPU; where it is not known, the fewest."""
-    return MPS_CLIENTS if compute_capability is not None and compute_capability >= VOLTA else MPS_CLIENTS_BEFORE_VOLTA
+def mps_clients(compute_capability: tuple[int, int] | None, cuda_version: tuple[int, int] = (0, 0)) -> int:
+    """How many clients an MPS server has room for on such a GPU, with a driver of this CUDA; where it is not known, the
+    fewest."""
+    if compute_capability is None or compute_capability < VOLTA:
+        return MPS_CLIENTS_BEFORE_VOLTA
+    return MPS_CLIENTS if cuda_version < (13, 1) else MPS_CLIENTS_SINCE_CUDA_13_1

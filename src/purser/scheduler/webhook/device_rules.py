@@ -24,6 +24,9 @@ _HOLDS = {
 }
 
 
+_NO_CLIENT = "mounts a volume at /dev/shm: on GPUs shared by MPS nothing enforces its share (enforcement: time-slicing)"
+
+
 def unknown() -> Collection[Enforcement]:
     """What enforces on the cluster's nodes, where nobody knows."""
     return ()
@@ -80,7 +83,9 @@ class DeviceRules:
             waits = "; the pod requires enforcement, and stays Pending until one does" if _is_required(request) else ""
             advisory = f"no node enforces them (enforcement: {', '.join(there)})"
             return (f"limits of GPU shares are advisory: {advisory}{waits}",)
-        said = (f'container "{part.name}" {_HOLDS[part.hold]}' for part in shares if part.hold in _HOLDS)
+        said = [f'container "{part.name}" {_HOLDS[part.hold.limits]}' for part in shares if part.hold.limits in _HOLDS]
+        if Enforcement.MPS in there:
+            said += [f'container "{part.name}" {_NO_CLIENT}' for part in shares if not part.hold.by_mps]
         return tuple(said)[:_MOST_WARNED]
 
 
@@ -104,7 +109,7 @@ def enforces_what_it_requires(pod: PodReading) -> Decision | None:
     """A pod that requires its shares to be held to their limits does not ask that they be not."""
     request = pod.request()
     for part in request.containers if request else ():
-        if part.devices.held_by and part.hold is LibraryHold.OFF and not part.devices.is_whole:
+        if part.devices.held_by and part.hold.limits is LibraryHold.OFF and not part.devices.is_whole:
             whose = "the pod's" if pod.spec.annotations.get(ENFORCEMENT_ANNOTATION) else "its namespace's"
             return Decision(
                 False,

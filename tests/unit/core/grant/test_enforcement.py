@@ -10,7 +10,7 @@ from purser.adapters.pods import pod_spec
 from purser.agent.allocation import AllocationFacts, answer
 from purser.agent.pods import container_facts
 from purser.core.dialects import parse
-from purser.core.grant.enforcement import OF_DEVICES, enforcement_of, enforcing
+from purser.core.grant.enforcement import OF_DEVICES, enforcement_of, enforcing, spec_hold
 from purser.core.model import (
     ContainerGrant,
     ContainerKind,
@@ -19,9 +19,11 @@ from purser.core.model import (
     Enforcement,
     LibraryHold,
     NodeInventory,
+    SpecHold,
 )
 from purser.core.placement import to_grant
 from purser.core.placement.place import Placement
+from purser.core.pod.manifest import ContainerSpec, VolumeMount
 from purser.kube.codec import codec_of
 from purser.kube.resources import PODS
 
@@ -124,15 +126,23 @@ def test_shares_of_several_devices_are_held_by_what_can_hold_all_of_them(of_devi
         DeviceShare("GPU-gone", 1024, cores),
     )
     part = ContainerGrant("main", ContainerKind.APP, shares)
-    assert enforcement_of(part, LibraryHold.FULL, words) == word
+    assert enforcement_of(part, SpecHold(), words) == word
 
 
 def test_two_parts_of_one_gpu_have_one_mps_daemon():
     part = ContainerGrant("main", ContainerKind.APP, (DeviceShare("GPU-0", 1024, 25),) * 2)
-    assert enforcement_of(part, LibraryHold.FULL, [Enforcement.MPS] * 2) is Enforcement.MPS
+    assert enforcement_of(part, SpecHold(), [Enforcement.MPS] * 2) is Enforcement.MPS
 
 
-@pytest.mark.parametrize("hold", LibraryHold)
+def test_who_has_memory_of_its_own_where_it_would_meet_the_daemon_is_no_client():
+    part = ContainerGrant("main", ContainerKind.APP, (DeviceShare("GPU-0", 1024, 25),))
+    for path, is_client in (("/dev/shm", False), ("//dev//shm/", False), ("/dev/shm/cache", True), ("/data", True)):
+        spec = ContainerSpec("main", ContainerKind.APP, mounts=(VolumeMount(name="v", mount_path=path),))
+        held = [enforcement_of(part, spec_hold(spec), [word]) for word in (Enforcement.MPS, Enforcement.HAMI_CORE)]
+        assert held == [Enforcement.MPS if is_client else Enforcement.TIME_SLICING, Enforcement.HAMI_CORE]
+
+
+@pytest.mark.parametrize("hold", [SpecHold(limits, by_mps) for limits in LibraryHold for by_mps in (True, False)])
 @pytest.mark.parametrize("count", [1, 2])
 def test_what_enforces_on_each_of_a_containers_devices_enforces_on_all_of_them(hold, count):
     """So that no pod is placed which its node then refuses, and no device is passed over that would have done."""

@@ -1,0 +1,41 @@
+"""What holds shares of each GPU to their limits: what the administrator wants, as far as the node can do it. Pure."""
+
+from enum import StrEnum
+
+import msgspec
+
+from purser.core.model import DeviceMode, Enforcement
+
+
+class EnforcedBy(StrEnum):
+    """What is to hold shares."""
+
+    AUTO = "auto"
+    """Whatever is there without starting anything: HAMi-core's library, else the driver's time-slicing."""
+    MPS = "mps"
+    """An MPS daemon for each GPU that can have one; on others as ``auto``."""
+    HAMI_CORE = "hami-core"
+    TIME_SLICING = "time-slicing"
+    NONE = "none"
+
+
+class Holders(msgspec.Struct, frozen=True):
+    """What is there to hold shares, at this moment."""
+
+    library: bool = False
+    """HAMi-core's, on the node."""
+    mps: frozenset[str] = frozenset()
+    """uuids of GPUs whose MPS daemon answers."""
+
+
+def enforcement_of_device(wanted: EnforcedBy, uuid: str, slots: int, mode: DeviceMode, holders: Holders) -> Enforcement:
+    """What holds shares of a device; of one in mode ``mps`` nothing as long as its daemon does not answer."""
+    if mode is DeviceMode.MIG:
+        return Enforcement.MIG
+    if mode is DeviceMode.MPS:
+        return Enforcement.MPS if uuid in holders.mps else Enforcement.TIME_SLICING
+    if holders.library and wanted in (EnforcedBy.AUTO, EnforcedBy.MPS, EnforcedBy.HAMI_CORE):
+        return Enforcement.HAMI_CORE
+    if slots == 1:
+        return Enforcement.WHOLE_DEVICE
+    return Enforcement.NONE if wanted is EnforcedBy.NONE else Enforcement.TIME_SLICING

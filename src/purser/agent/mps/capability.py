@@ -1,0 +1,34 @@
+"""Which GPUs can be shared by MPS so that limits hold. Pure."""
+
+from purser.agent.nvml.driver import Gpu
+from purser.core.sharing.advertised import VOLTA, mps_clients
+
+LIMITS_MEMORY = (11, 5)
+"""CUDA of the driver from which MPS limits its clients' memory."""
+
+
+def mps_obstacle(gpu: Gpu, cuda_version: str | None) -> str:
+    """Why MPS holds nobody to limits on a GPU; empty: it does. ``cuda_version``: the newest that the driver supports.
+
+    A GPU in MIG mode would need a daemon for each of its devices, of which each container has its own already.
+    """
+    if gpu.is_cut:
+        return "MIG mode is on"
+    if _version(gpu.compute_capability) < VOLTA:
+        return (
+            f"MPS limits nothing before compute capability 7.0, and it has {gpu.compute_capability or 'an unknown one'}"
+        )
+    if _version(cuda_version) < LIMITS_MEMORY:
+        return f"MPS limits no memory before CUDA 11.5, and the driver supports {cuda_version or 'an unknown one'}"
+    return ""
+
+
+def most_clients(gpu: Gpu, cuda_version: str | None) -> int:
+    """How many containers can be clients of a GPU's daemon at once, if each is one."""
+    return mps_clients(_version(gpu.compute_capability), _version(cuda_version))
+
+
+def _version(text: str | None) -> tuple[int, int]:
+    """``8.0`` as numbers; (0, 0) for what is none."""
+    major, _, minor = (text or "").partition(".")
+    return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else (0, 0)

@@ -1,0 +1,198 @@
+"""What a daemon is told and asked: by its own front end, which reads commands and prints answers."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from purser.agent.files import read_start
+from purser.agent.hostfiles import make_own_dir, remove_dir
+from purser.agent.inventory import on_host
+from purser.agent.mps.folders import PID_FILE, PIPES, MpsFolders, folders_of
+from purser.agent.mps.processes import kill, marked, runs
+from purser.agent.mps.programs import CONTROL, MARK, SMI, MpsError, MpsPrograms
+from purser.agent.settings import AgentSettings
+from purser.agent.threads import in_thread
+from purser.core.decoding import brief
+
+log = structlog.get_logger("purser.agent")
+
+ASK_TIMEOUT_S = 20.0
+"""A front end that has not ended by then hangs with its daemon."""
+
+QUIT_TIMEOUT_S = 5
+"""How long servers may take to end before the daemon ends them."""
+
+_OTHERS = ("tmp/nvidia-mps/control", "run/nvidia/mps/**/pipe/control")
+"""Sockets of daemons that are not the agent's, below the host's root: the default, and those of NVIDIA's plugin."""
+
+_OUTPUT = "output.log"
+"""What a daemon says beside its logs, as why it does not start."""
+
+_CONTAINER_FILE = b"system_u:object_r:container_file_t:s0"
+"""SELinux's label for what containers may use."""
+
+
+class MpsControl:
+    """Speaks to the daemons of one node."""
+
+    def __init__(self, settings: AgentSettings, find: Callable[[], MpsPrograms]) -> None:
+        """``find`` looks for the programs, and raises `MpsError`: a driver may come later."""
+        self._settings = settings
+        self._find = find
+
+    async def ask(self, uuid: str, command: str) -> str:
+        """A daemon's answer to a command. Raises `MpsError` where it gives none."""
+        return await self._run(uuid, CONTROL, text=command)
+
+    async def answers(self, uuid: str) -> bool:
+        """Whether a GPU's daemon is there and answers."""
+        try:
+            await self.ask(uuid, "get_server_list")
+        except MpsError:
+            return False
+        return True
+
+    async def quit(self, uuid: str) -> None:
+        """End a daemon and its servers, which nobody uses, and take its pipes away."""
+        try:
+            await self.ask(uuid, f"quit -t {QUIT_TIMEOUT_S}")
+        except MpsError as error:
+            log.warning("An MPS daemon does not quit and is ended", uuid=uuid, error=str(error))
+        await self.clean(uuid)
+        remove_dir(self._settings, folders_of(uuid).pipe)
+
+    async def set_compute_mode(self, uuid: str, mode: str) -> None:
+        """``EXCLUSIVE_PROCESS`` or ``DEFAULT``. Raises `MpsError`."""
+        await self._run(uuid, SMI, "-i", uuid, "-c", mode)
+
+    def other_daemon(self) -> str:
+        """Where a daemon answers that is not the agent's, as a path of the host; empty: nowhere."""
+        root = self._settings.host_root
+        found = (path for pattern in _OTHERS for path in root.glob(pattern) if _listens(path))
+        return next((f"/{path.relative_to(root)}" for path in found), "")
+
+    def start(self, uuid: str) -> int:
+        """Start a GPU's daemon; its process. Raises `MpsError`."""
+        folders = folders_of(uuid)
+        programs = self._find()
+        try:
+            seen = self._make(folders)
+            command = programs.command(self._settings, folders, CONTROL, "-f", "-multiuser-server")
+            own = {"CUDA_VISIBLE_DEVICES": uuid, MARK: str(seen.pipe)}
+            environment = {**programs.environment(self._settings, folders), **own}
+            log_file = (str(seen.log / _OUTPUT), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            actions = [
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, *log_file),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ]
+            return os.posix_spawn(command[0], command, environment, file_actions=actions, setsid=True)
+        except OSError as error:
+            raise MpsError(f"cannot start {CONTROL}: {error}") from error
+
+    def said(self, uuid: str) -> str:
+        """The last line that a daemon wrote before it ended."""
+        try:
+            text = read_start(self._seen(folders_of(uuid)).log / _OUTPUT, 4096).decode(errors="replace")
+        except OSError:
+            return ""
+        return brief((text.strip().splitlines() or [""])[-1])
+
+    async def process(self, uuid: str) -> int | None:
+        """That of a daemon which runs, by the file that it wrote."""
+        seen = self._seen(folders_of(uuid))
+        try:
+            pid = int(read_start(seen.pipe / PID_FILE, 64).decode())
+        except (OSError, ValueError):
+            return None
+        return pid if pid in await _marked(seen) and runs(pid) else None
+
+    def was_here(self, uuid: str) -> bool:
+        """Whether a daemon has been started since the node booted, and not ended by `quit`."""
+        return self._seen(folders_of(uuid)).pipe.exists()
+
+    def here(self) -> frozenset[str]:
+        """GPUs of which `was_here` is true."""
+        folder = on_host(self._settings, PIPES)
+        return frozenset(entry.name for entry in folder.iterdir()) if folder.is_dir() else frozenset()
+
+    async def clean(self, uuid: str) -> None:
+        """End what is left of a daemon and its servers, and return once it is gone."""
+        seen = self._seen(folders_of(uuid))
+        while left := tuple(filter(runs, await _marked(seen))):
+            kill(left)
+            await asyncio.sleep(0.01)
+
+    async def _run(self, uuid: str, program: str, *arguments: str, text: str = "") -> str:
+        folders, programs = folders_of(uuid), self._find()
+        said = f"{program} {text or ' '.join(arguments)}"
+        command = programs.command(self._settings, folders, program, *arguments)
+        environment = programs.environment(self._settings, folders)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                env=environment,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+            )
+        except OSError as error:
+            raise MpsError(f"cannot run {program}: {error}") from error
+        try:
+            async with asyncio.timeout(ASK_TIMEOUT_S):
+                output, _ = await process.communicate(f"{text}\n".encode())
+        except TimeoutError as error:
+            raise MpsError(f"{said} does not end within {ASK_TIMEOUT_S:g} s") from error
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        answer = output.decode(errors="replace").strip()
+        if process.returncode != 0:
+            raise MpsError(f"{said}: {brief(answer) or f'exit {process.returncode}'}")
+        return answer
+
+    def _seen(self, folders: MpsFolders) -> MpsFolders:
+        """As this process sees them."""
+        return MpsFolders(*(on_host(self._settings, path) for path in (folders.pipe, folders.log, folders.shm)))
+
+    def _make(self, folders: MpsFolders) -> MpsFolders:
+        """Make them, that of pipes anew: containers of the daemon before this one may have put links in it, and this
+        one would write where they lead. Raises OSError."""
+        seen = self._seen(folders)
+        remove_dir(self._settings, folders.pipe)
+        make_own_dir(seen.pipe, 0o755)
+        make_own_dir(seen.log, 0o755)
+        make_own_dir(seen.shm, 0o1777)
+        for path in (seen.pipe, seen.shm):
+            _label(path, self._settings.host_root)
+        for name in ("control.log", "server.log"):
+            (seen.log / name).unlink(missing_ok=True)
+        return seen
+
+
+async def _marked(seen: MpsFolders) -> tuple[int, ...]:
+    """A daemon and its servers. In a thread: what /proc says of a process that hangs may be long in coming."""
+    return await in_thread(lambda: marked(f"{MARK}={seen.pipe}"), "purser-mps-proc")
+
+
+def _label(path: Path, host_root: Path) -> None:
+    """Let containers use it where SELinux keeps them from files of the host."""
+    if (host_root / "sys/fs/selinux/enforce").exists():
+        os.setxattr(path, "security.selinux", _CONTAINER_FILE)
+
+
+def _listens(path: Path) -> bool:
+    """Whether anybody takes connections at a socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
+        try:
+            probe.connect(str(path))
+        except BlockingIOError:  # so many wait that there is somebody to wait for
+            return True
+        except OSError:
+            return False
+    return True

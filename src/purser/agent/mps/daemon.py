@@ -1,0 +1,154 @@
+"""One GPU's MPS daemon: started, watched, and started anew when it ends.
+
+An agent that starts finds the daemon of the one before it running, where the two do not share a container, and goes on
+with that: its clients notice nothing.
+"""
+
+import asyncio
+import time
+
+import msgspec
+import structlog
+
+from purser.agent.mps.control import MpsControl
+from purser.agent.mps.processes import ended, reap, runs
+from purser.agent.mps.programs import MpsError
+from purser.kube.backoff import Backoff
+
+log = structlog.get_logger("purser.agent")
+
+EXCLUSIVE, SHARED = "EXCLUSIVE_PROCESS", "DEFAULT"
+"""Compute modes."""
+
+
+class MpsTiming(msgspec.Struct, frozen=True):
+    """In seconds."""
+
+    start: float = 30.0
+    """How long a daemon may take to answer for the first time."""
+    first_look: float = 0.05
+    """Between two looks whether it does."""
+    health: float = 60.0
+    """Between two questions whether it still does. Its end is heard of at once; this finds one that hangs."""
+    restart_initial: float = 1.0
+    restart_cap: float = 300.0
+    """Pause before a daemon is started again: twice the last."""
+    steady: float = 600.0
+    """One that ran so long has failed by chance, and is started again after the first pause."""
+
+
+class MpsHooks:
+    """What an agent does about its daemons. Here: nothing."""
+
+    def changed(self, uuid: str, ready: bool, problem: str) -> None:
+        """A daemon answers, or does not any more. An empty problem: nobody wants it to."""
+
+    def lost(self, uuid: str, why: str) -> None:
+        """It ended, and every program that was its client has lost its GPU."""
+
+    def is_used(self, uuid: str) -> bool:
+        """Whether a container that runs may be a client of this GPU's daemon."""
+        return False
+
+
+class MpsDaemon:
+    """The daemon of one GPU. ``ready`` is whether it answers, ``problem`` why it does not."""
+
+    def __init__(self, uuid: str, control: MpsControl, hooks: MpsHooks, exclusive: bool, timing: MpsTiming) -> None:
+        self.uuid = uuid
+        self.ready = False
+        self.problem = "it has not been started yet"
+        self.wanted = True
+        """Whether it is started again when it ends; one that is not serves its clients as long as it runs."""
+        self._control = control
+        self._hooks = hooks
+        self._exclusive = exclusive
+        self._timing = timing
+        self._process: int | None = None
+
+    async def run(self) -> None:
+        """Keep it running until cancelled, and leave it running then. Returns where it has ended and is not wanted."""
+        backoff = Backoff(self._timing.restart_initial, self._timing.restart_cap)
+        await self._adopt()
+        while self.wanted or self._process is not None:
+            try:
+                process = self._process or await self._start()
+                began, why = time.monotonic(), await self._watch(process)
+                if time.monotonic() - began >= self._timing.steady:
+                    backoff.reset()
+                await self._lose(why)
+            except MpsError as error:
+                await self._clean()
+                self._set(False, str(error))
+            await asyncio.sleep(backoff.next())
+
+    async def quit(self) -> None:
+        """End it; nobody uses it, and `run` is over."""
+        self._set(False, "")
+        await self._control.quit(self.uuid)
+        await self._clean()
+        if self._exclusive:
+            try:
+                await self._control.set_compute_mode(self.uuid, SHARED)
+            except MpsError as error:
+                log.warning("A GPU stays in exclusive compute mode", uuid=self.uuid, error=str(error))
+
+    async def _adopt(self) -> None:
+        """Go on with the daemon that an agent before this one started, where it answers; else its clients are lost."""
+        was_here, process = self._control.was_here(self.uuid), await self._control.process(self.uuid)
+        if process is not None and await self._control.answers(self.uuid):
+            log.info("An MPS daemon is running already", uuid=self.uuid, pid=process)
+            self._process = process
+        elif was_here:
+            await self._lose("it ended with the agent before this one")
+
+    async def _start(self) -> int:
+        """A new one that answers; its process. Raises `MpsError`."""
+        await self._clean()
+        if other := self._control.other_daemon():
+            raise MpsError(f"another MPS daemon answers at {other} of the node: end that one first")
+        if self._exclusive:
+            await self._control.set_compute_mode(self.uuid, EXCLUSIVE)
+        process = self._process = self._control.start(self.uuid)
+        try:
+            async with asyncio.timeout(self._timing.start):
+                while not await self._control.answers(self.uuid):
+                    if not runs(process):
+                        raise MpsError(f"the MPS daemon ended at once: {self._control.said(self.uuid)}")
+                    await asyncio.sleep(self._timing.first_look)
+        except TimeoutError as error:
+            raise MpsError(f"the MPS daemon does not answer within {self._timing.start:g} s") from error
+        log.info("Started an MPS daemon", uuid=self.uuid, pid=process)
+        return process
+
+    async def _watch(self, process: int) -> str:
+        """Why it is no use any more, once it is none."""
+        self._set(True, "")
+        end = asyncio.ensure_future(ended(process))
+        try:
+            while True:
+                await asyncio.wait({end}, timeout=self._timing.health)
+                if end.done():
+                    return "its process ended"
+                if not await self._control.answers(self.uuid) and not await self._control.answers(self.uuid):
+                    return "it does not answer any more" if runs(process) else "its process ended"
+        finally:
+            end.cancel()
+
+    async def _lose(self, why: str) -> None:
+        await self._clean()
+        self._set(False, f"the MPS daemon is gone: {why}")
+        log.warning("An MPS daemon is gone, and its clients are lost", uuid=self.uuid, reason=why)
+        self._hooks.lost(self.uuid, why)
+
+    async def _clean(self) -> None:
+        """End what is left of it."""
+        await self._control.clean(self.uuid)
+        if self._process is not None:
+            reap(self._process)
+        self._process = None
+
+    def _set(self, ready: bool, problem: str) -> None:
+        if (ready, problem) != (self.ready, self.problem):
+            self.ready, self.problem = ready, problem
+            self._hooks.changed(self.uuid, ready, problem)
