@@ -1,6 +1,8 @@
 """The Helm chart, rendered by Helm itself and validated against the API schemas of several Kubernetes versions."""
 
 import json
+import os
+import subprocess
 import warnings
 from functools import cache
 from pathlib import Path
@@ -44,6 +46,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "resetGpus": True,
             "enforcement": "mps",
             "mpsExclusive": True,
+            "hamiCoreImage": "example.org/hami:x",
             "kubeletDir": "/var/lib/k0s/kubelet",
             "kubeletConfig": "/etc/kubernetes/kubelet.yaml",
             "affinity": {"nodeAffinity": {}},
@@ -273,6 +276,39 @@ def test_agents_with_mps_daemons_are_replaced_by_hand_and_have_room_for_them() -
         render({"agent": {"enforcement": "mps", "resources": {"limits": limits}}}), "DaemonSet", "purser-agent"
     )
     assert wanted["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == limits
+
+
+def test_hami_cores_files_are_replaced_and_never_written_in_place(tmp_path: Path) -> None:
+    """Programs that run have them open."""
+    assert "initContainers" not in find(render({}), "DaemonSet", "purser-agent")["spec"]["template"]["spec"]
+    values = {"hamiCoreImage": "example.org/hami:x", "hamiCoreDir": "/opt/vgpu"}
+    pod = find(render({"agent": values}), "DaemonSet", "purser-agent")["spec"]["template"]["spec"]
+    [copier] = pod["initContainers"]
+    assert {"name": "hami-core", "hostPath": {"path": "/opt/vgpu", "type": "DirectoryOrCreate"}} in pod["volumes"]
+    image, host = tmp_path / "image", tmp_path / "host"
+    image.mkdir()
+    host.mkdir()
+    script = copier["command"][-1].replace("/k8s-vgpu/lib/nvidia", str(image)).replace("/hami-core", str(host))
+
+    def copy() -> None:
+        subprocess.run(["sh", "-ec", script], check=True)
+
+    (image / "libvgpu.so.v1").write_text("one")
+    copy()
+    copied = host / "libvgpu.so"
+    assert (copied.read_text(), copied.stat().st_mode & 0o777) == ("one", 0o755)
+    assert (host / "ld.so.preload").read_text() == "/usr/local/vgpu/libvgpu.so\n"
+    with copied.open() as running:
+        copy()
+        assert copied.stat().st_ino == os.fstat(running.fileno()).st_ino
+        (image / "libvgpu.so.v1").rename(image / "libvgpu.so.v2")
+        (image / "libvgpu.so.v2").write_text("two")
+        copy()
+        assert (running.read(), copied.read_text()) == ("one", "two")
+    assert sorted(path.name for path in host.iterdir()) == ["ld.so.preload", "libvgpu.so"]
+    (image / "libvgpu.so.v2").unlink()
+    with pytest.raises(subprocess.CalledProcessError):
+        copy()
 
 
 def test_kubelets_folder_for_plugins_is_where_every_kubelet_has_it() -> None:
