@@ -4,6 +4,7 @@ import asyncio
 from contextlib import suppress
 
 import pytest
+from tests.unit.kube.servers import ManualClock
 
 from purser.kube import (
     ApiUnavailableError,
@@ -45,9 +46,12 @@ class World:
         """As each round saw them."""
         self.leads = True
         self.takes_s = 0.0
-        self.metrics = OperatorMetrics()
-        self.rounds = Rounds(self, self, self, self.metrics, apart_s=apart_s, may_write=lambda: self.leads)
+        self.metrics, self.clock = OperatorMetrics(), ManualClock()
+        self.rounds = self.new_rounds(apart_s)
         monkeypatch.setattr(module, "reconcile", self.decide)
+
+    def new_rounds(self, apart_s=0.01):
+        return Rounds(self, self, self, self.metrics, apart_s=apart_s, may_write=lambda: self.leads, clock=self.clock)
 
     def decide(self, snapshot):
         self.refusals.append([(str(each.key), each.why) for each in snapshot.refusals])
@@ -57,8 +61,8 @@ class World:
         self.refreshed += 1
 
     async def snapshot(self, inspect):
-        self.began.append(asyncio.get_running_loop().time())
-        await asyncio.sleep(self.takes_s)
+        self.began.append(self.clock.monotonic())
+        await self.clock.sleep(self.takes_s)
         if self.errors:
             raise self.errors.pop()
         return Snapshot(now=0, namespace="n", purser_image="i")
@@ -80,14 +84,18 @@ def world(monkeypatch):
     return World(monkeypatch)
 
 
-STEPS = 25
+STEP_S = 0.005
+TURNS = 20
+"""Of the loop: more than a round takes beside its pauses."""
 
 
 async def work(world, seconds):
-    """In steps: a process that stands still for a moment loses one of them, and the rounds have all others."""
+    """Of the world's clock."""
     task = asyncio.create_task(run_workers(world.rounds.queue, world.rounds.round))
-    for _ in range(STEPS):
-        await asyncio.sleep(seconds / STEPS)
+    for _ in range(round(seconds / STEP_S)):
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        world.clock.advance(STEP_S)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
@@ -99,14 +107,14 @@ async def test_a_burst_of_changes_is_one_round_or_two_and_rounds_keep_their_dist
     async def changes():
         while True:
             world.rounds.trigger()
-            await asyncio.sleep(0.001)
+            await world.clock.sleep(STEP_S)
 
     task = asyncio.create_task(changes())
     await work(world, 0.4)
     task.cancel()
     gaps = [later - earlier for earlier, later in zip(world.began, world.began[1:], strict=False)]
     assert gaps
-    assert min(gaps) >= 0.069, "the length of a round, and the pause after it"
+    assert min(gaps) == pytest.approx(0.07), "the length of a round, and the pause after it"
 
 
 async def test_a_change_during_a_round_leads_to_another(world):
@@ -141,7 +149,7 @@ async def test_who_begins_to_lead_looks_anew_first(world):
     world.rounds.leads(True)
     await work(world, 0.05)
     assert (world.refreshed, len(world.began)) == (1, 1)
-    world.rounds = Rounds(world, world, world, world.metrics, apart_s=0.01, may_write=lambda: True)
+    world.rounds = world.new_rounds()
     world.rounds.trigger()
     await work(world, 0.05)
     world.rounds.leads(False)
