@@ -1,10 +1,12 @@
 """A whole cluster around the operator: the lab's API server and controllers, and kubelets that run nothing."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import aiohttp
 from tests.unit.operator.embedded import IMAGE, NAMESPACE, Embedded, create_node, embedded, eventually, node
 
 from purser.kube import Client, Informer, KubeError
@@ -100,6 +102,7 @@ class Stack:
         self.cluster = cluster
         self.client = cluster.client
         self.kubelets = kubelets
+        self._touches = itertools.count()
 
     def settings(self, identity: str = "operator", namespace: str = NAMESPACE) -> OperatorSettings:
         """With one identity, so that a process that is started anew has the lease of the one that was killed."""
@@ -143,6 +146,28 @@ class Stack:
     async def ready(self, seconds: float = 90.0) -> None:
         await eventually(self.is_ready, seconds, every_s=0.06)
 
+    async def round(self, port: int) -> None:
+        """Have the operator that leads, with its metrics on this port, make a round for a change that is none to it."""
+        made = await _rounds(port)
+        touched = {"metadata": {"annotations": {"tests/touched": str(next(self._touches))}}}
+        await self.client.patch_merge(CLUSTER_POLICIES, "policy", touched)
+
+        async def is_made() -> bool:
+            return await _rounds(port) > made
+
+        await eventually(is_made)
+
+    async def at_rest(self, port: int) -> None:
+        """Until two rounds in a row wrote nothing: the second began after the change that brought the first."""
+        rounds = 0
+        for _ in range(200):
+            count = len(self.cluster.writes)
+            await self.round(port)
+            rounds = rounds + 1 if len(self.cluster.writes) == count else 0
+            if rounds == 2:
+                return
+        raise AssertionError(f"rounds write again and again: {self.cluster.writes[-5:]}")
+
     async def quiet(self, seconds: float = 0.4) -> None:
         """Until nothing was written for a while, in which this process did not stand still."""
         looks = 0
@@ -172,6 +197,14 @@ async def stack(folder: Any, nodes: int = 1) -> AsyncIterator[Stack]:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _rounds(port: int) -> float:
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as response:
+        lines = (await response.text()).splitlines()
+    return next(
+        float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("gpu_operator_reconciliation_total ")
+    )
 
 
 def _condition(policy: dict[str, Any], kind: str) -> dict[str, Any]:

@@ -47,9 +47,9 @@ async def bare(tmp_path_factory):
 async def installed(tmp_path):
     async with stack(tmp_path) as found:
         await found.client.create(CLUSTER_POLICIES, POLICY if IS_LONG else POLICY | {"spec": SMALL})
-        async with found.operator():
+        async with found.operator() as port:
             await found.ready()
-            await found.quiet()
+            await found.at_rest(port)
         yield found
 
 

@@ -27,6 +27,7 @@ from purser.operator.names import (
 from purser.operator.observing.kinds import DEFINITIONS, RIVALS, is_served
 from purser.operator.order import Operand
 from purser.operator.policy import CLUSTER_POLICIES
+from purser.operator.rounds import Rounds
 
 OURS = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
 PATHS = ("readyz", "healthz", "metrics")
@@ -51,9 +52,9 @@ async def settled(tmp_path_factory):
         await found.client.create(CLUSTER_POLICIES, FEWER)
         async with found.operator() as port:
             await found.ready()
-            await found.quiet()
+            await found.at_rest(port)
             count = len(found.cluster.writes)
-            await asyncio.sleep(1.0)
+            await found.round(port)
             found.written_when_ready = found.cluster.writes[count:]
             found.told_when_ready = {path: await told(port, path) for path in PATHS}
         yield found
@@ -105,7 +106,8 @@ async def test_an_operator_that_starts_on_a_settled_cluster_tells_of_it_and_writ
             return (await metrics(port)).get(READY_DRIVERS) == "1.0"
 
         await eventually(is_told)
-        await asyncio.sleep(1.0)
+        for _ in range(2):
+            await settled.round(port)
     assert settled.cluster.writes == []
 
 
@@ -301,7 +303,7 @@ async def test_a_node_that_others_write_to_all_the_time_becomes_complete_too(one
 
 
 async def test_an_operand_that_is_disabled_is_removed(settled):
-    async with settled.operator():
+    async with settled.operator() as port:
         await settled.ready()
         await settled.client.patch_merge(CLUSTER_POLICIES, "policy", {"spec": {"dcgmExporter": {"enabled": False}}})
 
@@ -314,11 +316,11 @@ async def test_an_operand_that_is_disabled_is_removed(settled):
         await settled.ready()
         await settled.client.patch_merge(CLUSTER_POLICIES, "policy", {"spec": {"dcgmExporter": {"enabled": True}}})
         await settled.ready()
-        await settled.quiet()
+        await settled.at_rest(port)
 
 
 async def test_a_second_policy_is_ignored_and_says_so(settled):
-    async with settled.operator():
+    async with settled.operator() as port:
         await settled.ready()
         await settled.client.create(CLUSTER_POLICIES, {"metadata": {"name": "younger"}, "spec": {}})
 
@@ -328,7 +330,7 @@ async def test_a_second_policy_is_ignored_and_says_so(settled):
         await eventually(ignored)
         assert "policy" in (await settled.condition("Ready", "younger"))["message"]
         await settled.client.delete(CLUSTER_POLICIES, "younger")
-        await settled.quiet()
+        await settled.at_rest(port)
 
 
 @pytest.mark.gate
@@ -472,23 +474,24 @@ async def test_of_two_namespaces_operators_that_meet_a_new_policy_at_once_one_ac
 
 
 async def test_of_two_operators_one_acts_and_the_other_takes_over(settled):
-    async with settled.operator("first"):
+    async with settled.operator("first") as port:
         await settled.ready()
-        await settled.quiet()
+        await settled.at_rest(port)
         settled.cluster.writes.clear()
         async with settled.operator("second"):
-            await settled.quiet()
+            for _ in range(3):
+                await settled.round(port)
             assert settled.cluster.writes == []
             lease = await settled.client.get(LEASES, LEASE, NAMESPACE)
             assert lease.spec.holder_identity == "first"
-    async with settled.operator("second"):
+    async with settled.operator("second") as port:
         await create_node(settled.client, node("late"))
         await eventually(lambda: settled.cluster.writes)
         await settled.ready()
         await settled.client.delete(NODES, "late")
         await eventually(lambda: has_nodes(settled, 1))
         await settled.ready()
-        await settled.quiet()
+        await settled.at_rest(port)
 
 
 async def has_nodes(stack, count):
@@ -500,17 +503,25 @@ async def steal_lease(stack):
     await stack.client.patch_merge(LEASES, LEASE, stolen, NAMESPACE)
 
 
-async def test_who_lost_the_lease_writes_nothing_more(settled):
+async def test_who_lost_the_lease_writes_nothing_more(settled, monkeypatch):
+    make_round, ended = Rounds.round, []
+
+    async def noted(rounds, key):
+        await make_round(rounds, key)
+        ended.append(key)
+
+    monkeypatch.setattr(Rounds, "round", noted)
     async with settled.operator("first") as port:
         await settled.ready()
-        await settled.quiet()
+        await settled.at_rest(port)
         await steal_lease(settled)
         await eventually(lambda: leads_no_more(port))
         settled.cluster.writes.clear()
         pool = (await labels(settled, "n0"))[POOL_LABEL]
         for label in (None, pool):
+            ended.clear()
             await settled.client.patch_merge(NODES, "n0", {"metadata": {"labels": {POOL_LABEL: label}}})
-            await asyncio.sleep(0.5)
+            await eventually(lambda: ended)
         assert settled.cluster.writes == []
     await settled.client.delete(LEASES, LEASE, NAMESPACE)
 
