@@ -1,13 +1,10 @@
 """Grants are taken off running pods while nobody looks, and the scheduler starts anew."""
 
-import asyncio
-
 from purser.core.names import DISPUTES_ANNOTATION, GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION
 from purser.kube import untyped
 from purser.kube.resources import NODES, PODS
 from tests.scenarios.actions import create, eventually, is_running, pods, running
 from tests.scenarios.pods import container, pod, whole
-from tests.tiers import IS_LONG
 
 REPLICA_SETS = untyped("apps", "v1", "replicasets", "ReplicaSet")
 GONE = {"metadata": {"annotations": dict.fromkeys((GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION))}}
@@ -29,6 +26,10 @@ async def of_set(cluster):
     return [one for one in await pods(cluster) if one["metadata"].get("labels", {}).get("app") == "rs"]
 
 
+def is_unschedulable(one):
+    return any(each.get("reason") == "Unschedulable" for each in one["status"].get("conditions", ()))
+
+
 async def test_defaced_pods_keep_their_cards_and_nobody_fails_for_it(lab, cluster):
     names = [f"victim-{n}" for n in range(4)]
     await create(cluster, *(pod(cluster, name, whole()) for name in names))
@@ -44,8 +45,12 @@ async def test_defaced_pods_keep_their_cards_and_nobody_fails_for_it(lab, cluste
     async def four_run():
         return sum(map(is_running, await of_set(cluster))) == 4
 
+    async def four_wait():
+        """Where cards that are held were given away, fifty pods a second failed, and others took their place."""
+        return sum(map(is_unschedulable, await of_set(cluster))) == 4
+
     await eventually(cluster, "the four cards that are free are used", four_run)
-    await asyncio.sleep(2 if IS_LONG else 1)  # fifty pods a second failed in that time
+    await eventually(cluster, "no others are given away", four_wait)
     failed = [one for one in await of_set(cluster) if one["status"].get("phase") == "Failed"]
     assert len(failed) <= 2
     assert await four_run()

@@ -96,8 +96,15 @@ async def test_the_author_of_a_bare_pod_is_told_and_it_stays():
         assert await exists(new, "second")
 
 
-async def test_a_pod_that_kubelet_has_taken_is_left_alone_whatever_the_book_says():
+async def test_a_pod_that_kubelet_has_taken_is_left_alone_whatever_the_book_says(monkeypatch):
     """It may pull its image for long."""
+    see_to, seen = DoubleGrants._see_to, []
+
+    async def noted(doubles, node):
+        await see_to(doubles, node)
+        seen.append(node)
+
+    monkeypatch.setattr(DoubleGrants, "_see_to", noted)
     async with leaders() as (old, new):
         first, second = await owned_pod(new, "first"), await owned_pod(new, "second")
         await granted_twice(old, new, first, second)
@@ -106,7 +113,9 @@ async def test_a_pod_that_kubelet_has_taken_is_left_alone_whatever_the_book_says
         await eventually(lambda: new.cache.pod_by_uid(first.metadata.uid).status.start_time != "")
         await run_pod(new, "second")
         await eventually(lambda: new.state_of(second) is GrantState.RUNNING)
-        await asyncio.sleep(0.2)
+        seen.clear()
+        await new.client.patch_merge(PODS, "second", {"metadata": {"labels": {"changed": "yes"}}}, "default")
+        await eventually(lambda: bool(seen))
         assert not new.cache.pod_by_uid(first.metadata.uid).metadata.deletion_timestamp
 
 

@@ -177,6 +177,7 @@ async def test_a_stray_that_its_own_scheduler_binds_at_the_last_moment_stays(str
     async with strays.looking(stray_world, patience_s=0.0):
         await stray_world.pod("stray", strays.SHARE, owned=True)
         await asyncio.wait_for(tried.wait(), 30)
-        await asyncio.sleep(0.1)
+        await stray_world.pod("after", strays.SHARE)
+        await strays.eventually(lambda: stray_world.told("after"))
         pod = await stray_world.client.get(PODS, "stray", "default")
         assert pod.spec.node_name == "n" and not pod.metadata.deletion_timestamp
