@@ -1,7 +1,6 @@
 """A pod's status can be written by others than its kubelet: who says of a pod that runs that it has ended frees nothing
 of what kubelet lists for it."""
 
-import asyncio
 import json
 
 import pytest
@@ -12,7 +11,7 @@ from purser.core.names import DISPUTES_ANNOTATION, GRANT_ANNOTATION, GRANT_SIGNA
 from purser.core.node.annotations import encode
 from purser.kube.resources import NODES, PODS
 from tests.unit.agent import conftest
-from tests.unit.agent.builders import part
+from tests.unit.agent.builders import NODE, part
 from tests.unit.agent.conftest import eventually, node_writes
 from tests.unit.agent.emulated_kubelet import Rejected
 from tests.unit.scheduler.extender_world import eventually as eventually_true
@@ -94,24 +93,28 @@ async def test_an_agent_that_was_killed_is_followed_by_one_that_does_not_take_it
     monkeypatch.setattr(disputes, "TEARDOWN_TIMEOUT_S", 600.0)
     async with world.agent() as agent:
         await eventually(agent.ready)
-        await asyncio.sleep(0.5)
-        assert not await is_silent(world)
+        gone = {"metadata": {"annotations": {DISPUTES_ANNOTATION: None}}}
+        await world.client.patch_merge(NODES, NODE, gone)
+        await eventually(world.disputes)  # by itself: what one before it told, it would not tell again
 
 
 async def test_pods_that_end_as_they_should_cost_no_write_to_their_node(world, kubelet, api, monkeypatch):
-    monkeypatch.setattr(disputes, "TEARDOWN_TIMEOUT_S", 0.5)
+    """kubelet lists them for a moment longer. The one write is of a pod whose grant was taken off."""
+    monkeypatch.setattr(disputes, "TEARDOWN_TIMEOUT_S", 600.0)
     async with world.agent() as agent:
         await eventually(agent.ready)
         with node_writes(api) as written:
-            for name, card in zip("pq", world.uuids, strict=False):
+            for name, card in zip("pqr", world.uuids, strict=False):
                 await world.pod(name, part("main", card))
                 await kubelet.admit(f"default/{name}", [("main", 1)])
-                await world.set_phase(name, "Succeeded")
-            await asyncio.sleep(0.2)  # the agent has looked, and kubelet lists them for a moment longer
-            for name in "pq":
-                kubelet.remove(f"default/{name}")
-            await asyncio.sleep(0.8)
-        assert written == []
+            await world.set_phase("p", "Succeeded")
+            await world.set_phase("q", "Failed")
+            gone = {"metadata": {"annotations": dict.fromkeys((GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION))}}
+            body = gone | {"status": {"phase": "Running"}}
+            await world.client.patch_merge(PODS, "r", body, "default", subresource="status")
+            told = await eventually(world.disputes)
+        assert [each.pod for each in told.held] == ["r"]
+        assert [path for path in written if not path.endswith("/status")] == [f"/api/v1/nodes/{NODE}"]
 
 
 async def test_the_scheduler_sends_nobody_there_until_the_agent_says_otherwise():

@@ -235,6 +235,12 @@ class World:
         node = await self.client.get(NODES, NODE)
         return node.metadata.annotations.get(INVENTORY_ANNOTATION)
 
+    async def published_anew(self):
+        """Return once the agent has published again, with whatever it knew by now: two writes, the first the test's."""
+        gone = {"metadata": {"annotations": {INVENTORY_ANNOTATION: None}}}
+        await self.client.patch_merge(NODES, NODE, gone)
+        await eventually(self.inventory_text)
+
     async def disputes(self):
         """What the agent tells of them; None where it tells nothing."""
         text = (await self.client.get(NODES, NODE)).metadata.annotations.get(DISPUTES_ANNOTATION)

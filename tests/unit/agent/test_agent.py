@@ -12,12 +12,24 @@ from tests.unit.agent.conftest import DEADLINE_S, eventually, health_of, node_wr
 from tests.unit.agent.emulated_kubelet import Rejected, kubelet_in
 
 from purser.agent.nvml import NullDriver
-from purser.agent.publisher import LEAVING
+from purser.agent.publisher import LEAVING, Publisher
 from purser.agent.settings import DevicePluginFlags, SharingSettings
 from purser.core.names import HEALTH_CONDITION
 from purser.kube.resources import NODES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+def calls_of(driver, method):
+    """What this method of a driver is called with from now on."""
+    call, calls = getattr(driver, method), []
+
+    def noted(*args):
+        calls.append(args)
+        return call(*args)
+
+    setattr(driver, method, noted)
+    return calls
 
 
 @pytest.mark.parametrize("modern", [True, False], ids=["calls back before it answers", "answers at once"])
@@ -155,13 +167,16 @@ async def test_a_dead_card_is_unhealthy_everywhere_and_comes_back(world, kubelet
 async def test_lost_cards_are_told_once_and_so_is_their_recovery(world, kubelet, api):
     """Scans and readings fail in different ways; a lost card is looked for over and over."""
     lost = world.uuids[:2]
-    async with world.agent(probe_interval_s=0.05, reopen_interval_s=0.05) as agent:
+    driver = world.driver.open()
+    looks = calls_of(driver, "reopen")
+    async with world.agent(driver, probe_interval_s=0.05, reopen_interval_s=0.05) as agent:
         await eventually(agent.ready)
         with node_writes(api) as written:
             for card in lost:
                 world.driver.lose_gpu(card, xid=None)
             await eventually(lambda: _events_of_node(world, "GpuUnhealthy", 2))
-            await asyncio.sleep(1)  # 20 times a look at the driver
+            looks.clear()
+            await eventually(lambda: len(looks) > 5)
             status, message = await eventually(lambda: _condition(world))
             assert (status, message.count("is lost: gpu-lost: ")) == ("True", 2)
             for card in lost:
@@ -217,14 +232,18 @@ async def test_an_xid_makes_all_slots_of_its_card_unhealthy(world, kubelet):
         assert health_of(kubelet, good) == {"Healthy"}
 
 
-async def test_the_inventory_is_written_once_while_nothing_changes(world, kubelet):
-    async with world.agent(probe_interval_s=0.02) as agent:
+async def test_the_inventory_is_written_once_while_nothing_changes(world, kubelet, api):
+    driver = world.driver.open()
+    reads = calls_of(driver, "read")
+    async with world.agent(driver, probe_interval_s=0.02) as agent:
         await eventually(agent.ready)
-        before = (await world.client.get(NODES, NODE)).metadata.resource_version
-        scans = await agent.metric("purser_agent_call_seconds_count") or 0
-        await asyncio.sleep(0.3)
-        assert (await world.client.get(NODES, NODE)).metadata.resource_version == before
-        assert scans == 0
+        before = await world.inventory_text()
+        with node_writes(api) as written:
+            reads.clear()
+            await eventually(lambda: len(reads) > 3 * len(world.uuids))
+            await world.published_anew()
+        assert written == [f"/api/v1/nodes/{NODE}"] * 2
+        assert await world.inventory_text() == before
 
 
 async def test_after_a_restart_the_book_is_as_before(world, kubelet):
@@ -289,12 +308,21 @@ async def test_cards_are_to_be_had_again_once_kubelet_has_asked_for_them(world, 
         await eventually(agent.ready)
     assert LEAVING in await world.inventory_text()
     await kubelet.stop()
+    kubelet_asks, order = Publisher._kubelet_asks, []
+
+    async def noted(publisher):
+        order.append("the agent waits")
+        await kubelet_asks(publisher)
+        order.append("it publishes")
+
+    monkeypatch.setattr(Publisher, "_kubelet_asks", noted)
     async with world.agent() as agent:
-        await eventually(lambda: _is(agent, 4, "purser_device_slots", uuid=world.uuids[0]))
-        await asyncio.sleep(0.5)
+        await eventually(lambda: order)
         assert LEAVING in await world.inventory_text()
+        order.append("kubelet is there")
         await kubelet.start()
         await eventually(lambda: _not_in_inventory(world, LEAVING))
+        assert order[:3] == ["the agent waits", "kubelet is there", "it publishes"]
         assert await agent.metric("purser_agent_streams") == 1
 
 

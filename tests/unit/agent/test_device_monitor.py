@@ -180,15 +180,17 @@ async def test_what_a_scan_found_wrong_is_looked_for_again_though_probes_answer(
         await eventually(lambda: healthy(monitor) == {A, B})
 
 
-async def test_errors_of_programs_have_no_card_probed():
+async def test_errors_of_programs_have_no_card_probed(monkeypatch):
     """They say nothing of it, and a pod may fail over and over."""
+    monkeypatch.setattr("purser.agent.health.XID_TURN_PERIOD_S", 0.01)
     driver, told = Driver(), []
     errors = {"on_program_error": lambda uuid, xid: told.append(xid)}
     async with monitoring(driver, probe_interval_s=60, callbacks=errors) as monitor:
         await eventually(lambda: A in monitor.readings)
         driver.events += [XidEvent(uuid=B, xid=43), XidEvent(uuid=B, xid=45), XidEvent(uuid=B, xid=31)]
         await eventually(lambda: told == [31])
-        await asyncio.sleep(0.1)
+        driver.events.append(XidEvent(uuid=B, xid=31))
+        await eventually(lambda: told == [31, 31])  # after the turn in which a probe would have begun
         assert driver.reads == {A: 1, B: 1}
         driver.events.append(XidEvent(uuid=B, xid=154))
         await eventually(lambda: driver.reads == {A: 2, B: 2})

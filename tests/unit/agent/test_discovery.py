@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from tests.unit.operator.embedded import create_node, embedded, eventually, node, running
 
+from purser.agent import discovery
 from purser.agent.discovery import DiscoverySettings, look, run
 from purser.core.names import NODE_FACTS_ANNOTATION
 from purser.core.node.facts import NodeFacts, PciGpu, decode_facts
@@ -17,7 +18,7 @@ UBUNTU = 'NAME="Ubuntu"\nID=ubuntu\nVERSION_ID="22.04"\n# a comment\nodd line\n'
 @pytest.fixture
 def settings(tmp_path):
     (tmp_path / "host/etc").mkdir(parents=True)
-    return DiscoverySettings("a", tmp_path / "host", tmp_path / "sys", interval_s=0.02)
+    return DiscoverySettings("a", tmp_path / "host", tmp_path / "sys", interval_s=0.005)
 
 
 def pci(settings, address, vendor="0x10de", kind="0x030200", device="0x20b0", subsystem=None):
@@ -89,7 +90,14 @@ def test_distributions_are_told_by_their_folders(settings, folder, distribution)
     assert look(settings).distribution == distribution
 
 
-async def test_facts_are_written_when_they_differ_and_only_then(settings, tmp_path):
+async def test_facts_are_written_when_they_differ_and_only_then(settings, tmp_path, monkeypatch):
+    looks = []
+
+    def noted(settings):
+        looks.append(look(settings))
+        return looks[-1]
+
+    monkeypatch.setattr(discovery, "look", noted)
     (settings.host_root / "etc/os-release").write_text(UBUNTU)
     async with embedded(tmp_path) as cluster, Client(cluster.config) as client:
         await create_node(cluster.client, node("a"))
@@ -106,7 +114,8 @@ async def test_facts_are_written_when_they_differ_and_only_then(settings, tmp_pa
                 return (await facts()).gpus
 
             await eventually(has_gpu)
-            await asyncio.sleep(settings.interval_s * 25)
+            looks.clear()
+            await eventually(lambda: len(looks) > 2 * discovery._REREAD)
         assert cluster.writes == ["PATCH /api/v1/nodes/a"] * 2
 
 
@@ -125,8 +134,14 @@ async def test_facts_that_somebody_removed_come_back(settings, tmp_path):
 
 async def test_a_node_that_is_not_there_yet_is_waited_for(settings, tmp_path):
     async with embedded(tmp_path) as cluster, Client(cluster.config) as client:
+        asked = []
+
+        async def note(request):
+            asked.append(request.path)
+
+        cluster.server.intercept(note)
         with running(run(settings, client, asyncio.Event())) as task:
-            await asyncio.sleep(settings.interval_s * 3)
+            await eventually(lambda: asked.count("/api/v1/nodes/a") > 2)
             assert not task.done()
             await create_node(cluster.client, node("a"))
 

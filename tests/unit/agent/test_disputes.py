@@ -1,7 +1,5 @@
 """What the agent tells of devices that pods hold beyond their grants: nothing where there is nothing."""
 
-import asyncio
-
 import pytest
 from tests.unit.agent.builders import NODE, part
 from tests.unit.agent.conftest import eventually, node_writes
@@ -42,17 +40,20 @@ async def end(world, kubelet, name):
 
 
 async def test_honest_pods_cost_no_write_to_their_node(world, kubelet, api):
+    """The one write is of a pod that is not."""
     async with world.agent() as agent:
         await eventually(agent.ready)
         with node_writes(api) as written:
-            for name, card in zip("pqrs", world.uuids, strict=True):
+            for name, card in zip("opqr", world.uuids, strict=True):
                 await start(world, kubelet, name, part("main", card))
             await world.pod("plain", counts={"main": 0})
-            for name in "pqrs":
-                await end(world, kubelet, name)
-            await asyncio.sleep(0.5)  # longer than the agent waits before it looks
-        assert written == []
-        assert (await world.disputes(), await condition(world)) == (None, None)
+            await end(world, kubelet, "o")
+            await deface(world, "r")
+            told = await eventually(world.disputes)
+        assert [each.pod for each in told.held] == ["r"]
+        assert [path for path in written if not path.endswith("/status")] == [f"/api/v1/nodes/{NODE}"]
+        for name in "pqr":
+            await end(world, kubelet, name)
 
 
 async def test_defaced_pods_keep_what_they_hold_and_their_node_tells(world, kubelet):

@@ -1,12 +1,11 @@
 """What the agent lists of amounts in its node's status, and keeps there."""
 
-import asyncio
-
 import pytest
 from aiohttp import web
 from tests.unit.agent.builders import NODE, part
 from tests.unit.agent.conftest import eventually, node_writes
 
+from purser.core.names import CORDONED_GPUS_ANNOTATION
 from purser.kube.backoff import Backoff
 from purser.kube.resources import NODES
 
@@ -65,13 +64,21 @@ async def test_of_a_card_that_is_lost_stays_what_its_pods_ask_for(world, kubelet
 
 
 async def test_pods_that_hold_what_they_ask_for_cost_no_write(world, kubelet, api):
+    """Of a pod after them, on a cordoned card, as of its end, there is one."""
+    *_, cordoned = world.uuids
     async with world.agent() as agent:
         await eventually(agent.ready)
+        cordon = {"metadata": {"annotations": {CORDONED_GPUS_ANNOTATION: cordoned}}}
+        await world.client.patch_merge(NODES, NODE, cordon)
+        await lists(world, 3 * T4_MIB)
         with node_writes(api) as written:
             await asking(world, "p", world.uuids[0], 5000)
+            await asking(world, "beyond", cordoned, 700)
+            await lists(world, 3 * T4_MIB + 700)
             await world.delete_pod("p")
-            await asyncio.sleep(0.5)
-    assert written == []
+            await world.delete_pod("beyond")
+            await lists(world, 3 * T4_MIB)
+    assert written == [f"/api/v1/nodes/{NODE}/status"] * 2
 
 
 async def test_amounts_wait_for_the_inventory(world, kubelet, api):

@@ -1,15 +1,15 @@
 """The whole agent beside a kubelet's real files: what it publishes on the Node, and when."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from tests.unit.agent.builders import NODE
-from tests.unit.agent.conftest import eventually
+from tests.unit.agent.conftest import eventually, node_writes
 from tests.unit.agent.emulated_kubelet import RESOURCE, Kubelet
 
 from purser.agent.kubeletapi.podresources.v1 import api_pb2
+from purser.agent.kubeletfacts import watching
 from purser.core.kubelet import cpumanager
 from purser.core.kubelet.config import CpuPolicy, KubeletConfig, TopologyPolicy
 from purser.core.kubelet.cpumanager import checkpoint as cpu_file
@@ -68,8 +68,8 @@ async def kubelet(folder):
 class Files:
     """kubelet's root folder, and the node as its agent has it published."""
 
-    def __init__(self, folder: Path, world, kubelet):
-        self.folder, self.world, self.kubelet = folder, world, kubelet
+    def __init__(self, folder: Path, world, kubelet, reports):
+        self.folder, self.world, self.kubelet, self.reports = folder, world, kubelet, reports
         write_machine(folder / "sys", MACHINE)
         self.settings = {"kubelet_dir": folder, "sysfs_root": folder / "sys"}
 
@@ -92,15 +92,26 @@ class Files:
         text = node.metadata.annotations.get(KUBELET_ANNOTATION)
         return None if text is None else decode(text)
 
-    async def version(self):
-        return (await self.world.client.get(NODES, NODE)).metadata.resource_version
+    async def read_anew(self, write):
+        """Write, and return once the agent has made a report of that, and has published whatever it had to."""
+        made = len(self.reports)
+        write()
+        await eventually(lambda: len(self.reports) > made)
+        await self.world.published_anew()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def files(folder, world, kubelet):
+async def files(folder, world, kubelet, monkeypatch):
     body = {"status": {"nodeInfo": {"kubeletVersion": VERSION}}}
     await world.client.patch_merge(NODES, NODE, body, subresource="status")
-    return Files(folder, world, kubelet)
+    assemble, reports = watching.assemble, []
+
+    def noted(*args):
+        reports.append(assemble(*args))
+        return reports[-1]
+
+    monkeypatch.setattr(watching, "assemble", noted)
+    return Files(folder, world, kubelet, reports)
 
 
 async def test_what_kubelet_has_is_published_and_every_change_of_it(files, world, kubelet):
@@ -138,24 +149,22 @@ async def _with_holder(files, key):
     return report if cpus and key in cpus.exclusive and key in state_of(report).devices.held else None
 
 
-async def test_files_that_say_the_same_are_not_published_again(files, world, kubelet):
+async def test_files_that_say_the_same_are_not_published_again(files, world, kubelet, api):
     files.write("config.yaml", ALIGNED)
     async with world.agent(**files.settings) as agent:
         await eventually(lambda: len(kubelet.devices) == 16)
-        files.write_all()
+        files.write_all({("uid", "main"): 0b110})
         await eventually(agent.ready)
-        await eventually(lambda: _has_cpus(files))
-        await asyncio.sleep(0.6)  # what is still under way arrives
-        before = await files.version()
-        for _ in range(3):
-            files.write_all()
-            await asyncio.sleep(0.3)
-        assert await files.version() == before
+        before = await eventually(lambda: _with_cpus(files))
+        with node_writes(api) as written:
+            await files.read_anew(lambda: files.write_all({("uid", "main"): 0b110}))
+        assert written == [f"/api/v1/nodes/{NODE}"] * 2
+        assert await files.report() == before
 
 
-async def _has_cpus(files):
-    report = await files.report()
-    return report is not None and report.cpus is not None
+async def _with_cpus(files):
+    report = await _with_gpus(files, 16)
+    return report if report and report.cpus is not None else None
 
 
 async def test_with_a_broken_file_the_configuration_is_told_until_it_is_whole_again(files, world, kubelet):
@@ -187,11 +196,8 @@ async def test_a_kubelet_that_aligns_nothing_publishes_its_configuration_and_no_
             KubeletNode(KubeletConfig(version=VERSION), Machine()),
             KubeletState(),
         )
-        await asyncio.sleep(0.5)
-        before = await files.version()
-        files.write_all({("uid", "main"): 0b10})
-        await asyncio.sleep(0.5)
-        assert await files.version() == before
+        await files.read_anew(lambda: files.write_all({("uid", "main"): 0b10}))
+        assert await files.report() == report
 
 
 async def test_an_edited_configuration_counts_when_kubelet_starts_again(files, world, kubelet):
@@ -199,8 +205,8 @@ async def test_an_edited_configuration_counts_when_kubelet_starts_again(files, w
     async with world.agent(**files.settings) as agent:
         await eventually(agent.ready)
         await eventually(files.report)
-        files.write("config.yaml", "kind: KubeletConfiguration\ntopologyManagerPolicy: restricted")
-        await asyncio.sleep(0.6)
+        edited = "kind: KubeletConfiguration\ntopologyManagerPolicy: restricted"
+        await files.read_anew(lambda: files.write("config.yaml", edited))
         assert (await files.report()).config.topology_policy is TopologyPolicy.NONE
         await kubelet.restart()
 

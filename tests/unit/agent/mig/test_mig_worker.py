@@ -64,9 +64,10 @@ async def test_it_compares_applies_and_answers_each_request_once(tmp_path: Path,
             await ask(cluster.client, MigRequest("no-such", "4"))
             assert (await answered(cluster.client, "4")).error.startswith("there is no layout no-such")
             await ask(cluster.client, None)
-            await asyncio.sleep(0.1)
-        assert len(cluster.writes) == 4
-        assert gpus.closed == 4
+            await ask(cluster.client, MigRequest("all-1g.5gb", "5", check_only=True))
+            assert await answered(cluster.client, "5") == MigResult("all-1g.5gb", "5")
+        assert len(cluster.writes) == 5
+        assert gpus.closed == 5
 
 
 async def test_a_request_that_stands_when_it_starts_is_taken_up(tmp_path: Path, layouts: Path) -> None:

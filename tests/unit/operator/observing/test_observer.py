@@ -255,7 +255,10 @@ async def test_a_kind_that_is_served_but_not_listed_is_missing_until_it_is_or_is
     await cluster.client.create(DEFINITIONS, rivals)
     await eventually(lambda: is_served(cluster.client, RIVALS))
 
+    looks = []
+
     async def refuse(request):
+        looks.append(request.path)
         if request.path == "/apis/nvidia.com/v1/clusterpolicies":
             return web.json_response({"code": 403, "message": "no"}, status=403)
         return None
@@ -265,7 +268,8 @@ async def test_a_kind_that_is_served_but_not_listed_is_missing_until_it_is_or_is
         observer = Observer(client, NAMESPACE, IMAGE)
         with running(observer.run()):
             await eventually(lambda: observer.missing == ["clusterpolicies.nvidia.com (no (403))"])
-            await asyncio.sleep(0.2)
+            looks.clear()
+            await eventually(lambda: looks.count("/apis/nvidia.com/v1") > 1)
             assert observer.missing
             await cluster.client.delete(DEFINITIONS, rivals["metadata"]["name"])
             async with asyncio.timeout(60):
