@@ -36,6 +36,7 @@ class Connections:
         self._limits = limits
         self._context = context
         self._open: dict[object, _Connection] = {}
+        self._is_closed = False
         self._waited_for: dict[_Connection, None] = {}
         """Those whose clients have to say something, the one that has had to for longest first."""
 
@@ -61,12 +62,16 @@ class Connections:
         return follow
 
     def close(self) -> None:
-        """Cut all whose clients have nothing under way."""
-        for connection in list(self._waited_for):
+        """Cut all that are left when the server has ended, and those that it had accepted and the loop has yet to make
+        known."""
+        self._is_closed = True
+        for connection in list(self._open.values()):
             connection.cut()
 
     def admit(self, connection: "_Connection") -> bool:
-        """Take one in; False where all the others are being answered."""
+        """Take one in; False where all the others are being answered, or the server has ended."""
+        if self._is_closed:
+            return False
         if len(self._open) >= self._limits.connections:
             longest = next(iter(self._waited_for), None)
             if longest is None:

@@ -1,6 +1,7 @@
 """Who connects and says nothing, or says it slowly, keeps nobody else from being answered."""
 
 import asyncio
+import socket
 import ssl
 from contextlib import asynccontextmanager, suppress
 
@@ -8,7 +9,7 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from purser.connections import Limits
+from purser.connections import Connections, Limits
 from purser.scheduler.certificates_keeper import CertificateKeeper, MemoryStore
 from purser.telemetry import listening, telemetry_app
 
@@ -159,3 +160,21 @@ async def test_garbage_in_place_of_a_handshake_leaves_nothing_behind():
             await is_cut(reader)
             writer.close()
         assert await server.get() == b"HTTP/1.1 200 OK"
+
+
+async def test_who_was_accepted_as_the_server_ended_is_cut_off():
+    """The loop makes it known a turn later: nobody else would close it."""
+    connections = Connections(asyncio.Protocol, PATIENT, None)
+    server = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0)
+    _, before = await asyncio.open_connection(*server.sockets[0].getsockname())
+    made = connections._open.copy()
+    server.close()
+    connections.close()
+    ours, theirs = socket.socketpair()
+    with theirs:
+        await asyncio.get_running_loop().connect_accepted_socket(connections, ours)
+        await asyncio.sleep(0)
+        assert made
+        assert connections._open == {}
+        assert ours.fileno() == -1
+    before.close()
