@@ -51,8 +51,10 @@ class DeviceState(msgspec.Struct, frozen=True, gc=False):
         device, used = self.device, self.usage
         if device.replicas == 1:
             return 1
-        by_memory = (device.memory_mib - used.memory_mib) // max(device.replica_mib, 1)
-        return 0 if used.exclusive else max(0, min(device.slots - used.slots, by_memory))
+        by_slots = device.slots - used.slots
+        # Of a GPU that shares the host's memory NVML tells none.
+        by_memory = (device.memory_mib - used.memory_mib) // device.replica_mib if device.replica_mib else by_slots
+        return 0 if used.exclusive else max(0, min(by_slots, by_memory))
 
     def as_part(self, is_free: bool) -> "DeviceState":
         """One part of it as a device of its own, which nobody uses or somebody has alone; of a device that is not
