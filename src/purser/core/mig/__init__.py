@@ -2,8 +2,8 @@
 to be created (`choice`). Pure.
 
 Not here: layouts that an administrator asks for (`purser.agent.mig`, `purser.operator.mig`), which say how many of each
-profile and leave the places to the driver; of all this they use the names of profiles alone. Nothing places instances
-by `geometry` and `choice` yet but benchmarks/mig.py.
+profile and leave the places to the driver; of all this they use the names of profiles alone. The lab's driver takes
+its tables from here; nothing chooses places by `choice` yet but benchmarks/mig.py.
 """
 
 from purser.core.mig.choice import MigChooser, chooser
