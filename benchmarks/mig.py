@@ -26,7 +26,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from purser.core.mig import MIG_KINDS, MigKind, MigProfile, chooser, free_starts, packed
+from purser.core.mig import MIG_KINDS, MigKind, MigProfile, free_starts, packed
+from purser.core.mig.choice import chooser
 
 Indexes = NDArray[np.int64]
 Mix = Mapping[str, float]

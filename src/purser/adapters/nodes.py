@@ -10,7 +10,7 @@ from purser.core.device.resources import is_gpu_resource
 from purser.core.fleet.free_resources import MANY, FreeResources
 from purser.core.kubelet.masks import MAX_NUMA_NODE
 from purser.core.kubernetes.quantities import quantity_ceil, quantity_mib, quantity_milli
-from purser.core.model import Enforcement, NodeInventory
+from purser.core.model import DeviceMode, Enforcement, NodeInventory
 from purser.core.names import INVENTORY_ANNOTATION
 from purser.core.node.cordons import cordoned_gpus
 from purser.kube.objects import Node
@@ -91,6 +91,8 @@ def _problems(inventory: NodeInventory, node: str) -> Iterator[str]:
             yield f"gives device {device.uuid!r} {device.slots} slots: {MAX_SLOTS} are the most"
         if device.replicas not in (1, device.slots):
             yield f"divides device {device.uuid!r} into {device.replicas} parts, and gives it {device.slots} slots"
+        if device.mig_kind and (device.replicas > 1 or device.mode is not DeviceMode.MIG):
+            yield f"cuts device {device.uuid!r} on demand, and hands it out in another mode"
         if not is_gpu_resource(device.resource):
             yield f"lists device {device.uuid!r} as {device.resource!r}, which is no resource of GPUs"
         if any(not 0 <= number <= MAX_NUMA_NODE for number in device.numa_nodes):

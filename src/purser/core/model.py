@@ -33,7 +33,7 @@ class DeviceMode(StrEnum):
     """As equal parts, none of which is held to its share."""
     MPS = "mps"
     MIG = "mig"
-    """A MIG device, whole."""
+    """A MIG device, whole; or a GPU that is cut into GPU instances on demand (`Device.mig_kind`)."""
 
 
 class PcieLevel(StrEnum):
@@ -116,6 +116,14 @@ class Link(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Active NVLinks between the two, through an NVSwitch as well."""
 
 
+class MigPlacement(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
+    """A GPU instance on its GPU."""
+
+    profile: Annotated[str, msgspec.Meta(max_length=64)]
+    start: Annotated[int, msgspec.Meta(ge=0, le=255)]
+    """Its first memory slice."""
+
+
 class Device(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One physical or MIG device, as the node reports it."""
 
@@ -150,6 +158,11 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     packed: bool = False
     """Of several that are divided, which part goes first: of the one with the most taken, else of the one with the
     fewest (``sharedDevicesAllocationPolicy``)."""
+    mig_kind: str = ""
+    """Of a GPU that is cut into GPU instances on demand: the name of its `purser.core.mig.MigKind`. Containers get the
+    instances that their grants name, as many as have places. Empty: the device is handed out as it is."""
+    mig_held: Annotated[tuple[MigPlacement, ...], msgspec.Meta(max_length=16)] = ()
+    """Instances of such a GPU that exist and that no grant made: the administrator's."""
 
     @property
     def replica_mib(self) -> int:
@@ -293,13 +306,15 @@ class PodRequest(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.namespace}/{self.name}"
 
 
-class DeviceShare(msgspec.Struct, frozen=True):
+class DeviceShare(msgspec.Struct, frozen=True, omit_defaults=True):
     """A part of one device: what one container holds of it."""
 
     uuid: str
     memory_mib: Amount
     cores_percent: Amount
     """0: not limited, and not counted against the device."""
+    mig: MigPlacement | None = None
+    """The GPU instance, on a GPU that is cut on demand; amounts are then the instance's."""
 
     @property
     def is_whole(self) -> bool:

@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from purser.core.mig.geometry import MigGeometryError, MigPlacement, bits_of, room_table
+from purser.core.mig.geometry import MigGeometryError, MigPlacement, bits_of
 from purser.core.mig.profiles import MigKind, MigProfile
 
 LOOKAHEAD = 4
@@ -88,6 +88,23 @@ def _best(kind: MigKind, profile: MigProfile, values: _Values) -> tuple[_Starts,
     gains = np.where(masks & bits == 0, profile.memory_slices + values[masks | bits], -np.inf)
     best = gains.max(axis=0)
     return np.where(np.isinf(best), np.int16(-1), starts[gains.argmax(axis=0)]), np.maximum(values, best)
+
+
+@lru_cache(maxsize=64)
+def room_table(kind: MigKind) -> NDArray[np.int16]:
+    """How many more of each profile fit, alone: ``table[mask, profile]``, profiles in the kind's order."""
+    columns = []
+    for profile in kind.profiles:
+        places = [kind.bits(profile, start) for start in profile.starts]
+        column = [0] * kind.masks
+        for mask in reversed(
+            range(kind.masks)
+        ):  # whatever adds to a mask makes a larger number, which is known by then
+            column[mask] = max((1 + column[mask | bits] for bits in places if not mask & bits), default=0)
+        columns.append(column)
+    table = np.array(columns, np.int16).T
+    table.flags.writeable = False
+    return table
 
 
 @lru_cache(maxsize=64)

@@ -1,25 +1,15 @@
 """What lies where on a GPU that is cut by MIG, what is legal, and what still fits."""
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from purser.core.mig.profiles import MigKind, MigProfile
+from purser.core.model import MigPlacement as MigPlacement
 
 
 class MigGeometryError(ValueError):
     """An instance that cannot be there; the message says why."""
-
-
-class MigPlacement(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
-    """A GPU instance on its GPU."""
-
-    profile: str
-    start: int
-    """Its first memory slice."""
 
 
 class MigGeometry(msgspec.Struct, frozen=True):
@@ -79,23 +69,6 @@ def offered_profile(kind: MigKind, name: str) -> MigProfile:
 def free_starts(kind: MigKind, profile: MigProfile, mask: int) -> tuple[int, ...]:
     """Where one more of the profile may begin, ascending."""
     return tuple(start for start in profile.starts if not kind.bits(profile, start) & mask)
-
-
-@lru_cache(maxsize=64)
-def room_table(kind: MigKind) -> NDArray[np.int16]:
-    """How many more of each profile fit, alone: ``table[mask, profile]``, profiles in the kind's order."""
-    columns = []
-    for profile in kind.profiles:
-        places = [kind.bits(profile, start) for start in profile.starts]
-        column = [0] * kind.masks
-        for mask in reversed(
-            range(kind.masks)
-        ):  # whatever adds to a mask makes a larger number, which is known by then
-            column[mask] = max((1 + column[mask | bits] for bits in places if not mask & bits), default=0)
-        columns.append(column)
-    table = np.array(columns, np.int16).T
-    table.flags.writeable = False
-    return table
 
 
 def packed(kind: MigKind, profiles: Sequence[str], mask: int = 0) -> tuple[MigPlacement, ...] | None:

@@ -115,8 +115,10 @@ def plugin_settings(
     found = PluginSettings(**dict(_said(file, options or {}, environment or {})))
     if found.imex_channels not in ((), (0,)):
         raise SharingError(f"imex.channelIDs are {list(found.imex_channels)}: there can be none, or 0 alone")
-    if file.sharing.mps is not None and found.mig_strategy is MigStrategy.MIXED:
-        raise SharingError(f"{FILE}: sharing.mps goes with the MIG strategies none and single, not with mixed")
+    if file.sharing.mps is not None and found.mig_strategy in (MigStrategy.MIXED, MigStrategy.ON_DEMAND):
+        raise SharingError(
+            f"{FILE}: sharing.mps goes with the MIG strategies none and single, not with {found.mig_strategy}"
+        )
     return msgspec.structs.replace(found, dev_root=found.dev_root or found.driver_root)
 
 

@@ -12,6 +12,8 @@ class MigStrategy(StrEnum):
     """As GPUs: all of a node are cut, and all alike."""
     MIXED = "mixed"
     """By profile: ``nvidia.com/mig-1g.5gb``."""
+    ON_DEMAND = "on-demand"
+    """Purser's own: GPU instances are made on GPUs with MIG enabled when a pod is granted one."""
 
 
 class SharingStrategy(StrEnum):

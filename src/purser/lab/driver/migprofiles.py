@@ -6,7 +6,8 @@ from functools import lru_cache
 
 import msgspec
 
-from purser.core.mig import MigKind, MigProfile, kind_of_device, room_table
+from purser.core.mig import MigKind, MigProfile, kind_of_device
+from purser.core.mig.choice import room_table
 from purser.lab.driver.profiles import GpuModel
 
 _IDS = {

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from purser.core.mig import MIG_KINDS, MigGeometryError, MigKind, MigPlacement, MigProfile, chooser
-from purser.core.mig.choice import LOOKAHEAD
+from purser.core.mig import MIG_KINDS, MigGeometryError, MigKind, MigPlacement, MigProfile
+from purser.core.mig.choice import LOOKAHEAD, chooser
 
 A30, A100 = MIG_KINDS["A30"], MIG_KINDS["A100-40GB"]
 

@@ -12,11 +12,10 @@ from purser.core.mig import (
     MigGeometryError,
     MigKind,
     MigPlacement,
-    chooser,
     free_starts,
     packed,
-    room_table,
 )
+from purser.core.mig.choice import chooser, room_table
 
 KINDS = list(MIG_KINDS.values())
 A30, A100 = MIG_KINDS["A30"], MIG_KINDS["A100-40GB"]
