@@ -126,10 +126,11 @@ does not report something, that metric of that GPU is missing: there are no zero
 EXPORTERS_DCGM = """\
 ## DCGM exporter
 
-Names, types and labels are those of dcgm-exporter 4.5.3 with its default file of counters. Labels are `gpu`, `UUID`,
-`pci_bus_id`, `device`, `modelName`, `Hostname`, `DCGM_FI_DRIVER_VERSION`, of a GPU instance also `GPU_I_PROFILE` and
-`GPU_I_ID`, and `pod`, `namespace` and `container` of whoever holds the GPU or instance by kubelet's PodResources, also
-of pods without a grant. Some things differ:
+Names, types and labels are those of dcgm-exporter 4.6.0-4.8.3 with its default file of counters. Labels are `gpu`,
+`UUID`, `pci_bus_id`, `device`, `modelName`, `hostname`, `DCGM_FI_DRIVER_VERSION`, of a GPU instance also
+`GPU_I_PROFILE` and `GPU_I_ID`, and `pod`, `namespace` and `container` of whoever holds the GPU or instance by kubelet's
+PodResources, also of pods without a grant. `Hostname`, the label of exporters before 4.8.3, is there, too. Some things
+differ:
 
 - **A GPU has one sample of each metric, also if pods share it.** A pod is named if it holds the GPU alone; a container
   if it is the only one of that pod. NVIDIA's exporter names the last pod of several, or, with
@@ -141,7 +142,11 @@ of pods without a grant. Some things differ:
   exporter repeats temperature and power for every instance.
 - `DCGM_FI_PROF_...` exist on Hopper and newer GPUs. For older ones they need DCGM: panels such as "Tensor Core
   Utilization" stay empty there.
-- `hostname`, which follows `Hostname` in dcgm-exporter's next release, is not exported yet.
+- The first measurement after a start has no rates: `DCGM_FI_PROF_...` and NVLink bandwidth begin with the second.
+- Fields that the exporter's file has commented out (ECC errors, retired pages, violations, NVLink errors, further
+  profiling fields, counts of the exporter itself) are not exported.
+- dcgm-exporter 4.9.0 gives fields new names and base units (`DCGM_FI_SYSTEM_DRIVER_VERSION` and others). These names
+  are not exported: dashboards made for 4.9.0 need that exporter.
 
 """
 EXPORTERS_HAMI = """

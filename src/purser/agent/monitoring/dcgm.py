@@ -1,8 +1,9 @@
 """The node's GPUs in the metrics of NVIDIA's DCGM exporter: its names, labels and order of labels.
 
-Labels follow internal/pkg/rendermetrics of NVIDIA/dcgm-exporter 4.5.3-4.8.2, with these differences, all for sums that
-are right (docs/dcgm-metrics.md says so to users):
+Labels follow internal/pkg/rendermetrics of NVIDIA/dcgm-exporter 4.6.0-4.8.3, with these differences, most of them for
+sums that are right (docs/exporter-metrics.md says so to users):
 
+- The node's name is in ``hostname``, and in ``Hostname`` as exporters before 4.8.3 have it.
 - A GPU has one sample of a metric. Where several pods share it no pod is named; the exporter names the last one, or
   repeats the whole GPU's sample for each.
 - Under MIG only what is measured of an instance is told of each; the exporter repeats a GPU's power for all.
@@ -55,7 +56,8 @@ def _samples(metric: DcgmMetric, gpus: Iterable[tuple[_Subject, list[_Subject]]]
         for name, holder, fields in instances if metric.per_instance and instances else [gpu]:
             value = fields.get(metric.name)
             if value is not None:
-                yield {**name, **(_xid(int(value)) if metric.name == XID else {}), **holder}, value
+                attributes = {**holder, **(_xid(int(value)) if metric.name == XID else {})}
+                yield {**name, **dict(sorted(attributes.items()))}, value
 
 
 def _subjects(
@@ -93,6 +95,7 @@ def _labels(node: str, driver_version: str, gpu: Gpu, instance: Labels) -> Label
         "device": f"nvidia{gpu.index}",
         "modelName": gpu.name,
         **instance,
+        "hostname": node,
         "Hostname": node,
         VERSION: driver_version,
     }

@@ -21,7 +21,7 @@ ALL_LINKS = 0xFFFFFFFF
 """As scope of a field: the sum over a GPU's NVLinks."""
 
 MAX_CELSIUS = 200
-"""Of memory: drivers tell more where there is no sensor (so DCGM holds it)."""
+"""Drivers report more where there is no sensor, or it fails; DCGM leaves that out, too."""
 
 FIRST_SAMPLES_US = 1_000_000
 """How far back the first question for processes' utilisation goes."""
@@ -41,6 +41,10 @@ def _one(value: Any) -> tuple[float, ...]:
     return (float(value),)
 
 
+def _celsius(value: Any) -> tuple[float, ...]:
+    return (float(value),) if int(value) <= MAX_CELSIUS else ()
+
+
 def _first(values: Any) -> tuple[float, ...]:
     return (float(values[0]),)
 
@@ -56,7 +60,7 @@ def _licensed(features: Any) -> tuple[float, ...]:
 SENSOR_CALLS: tuple[SensorCall, ...] = (
     SensorCall(("DCGM_FI_DEV_SM_CLOCK",), "nvmlDeviceGetClockInfo", _one, ("NVML_CLOCK_SM",)),
     SensorCall(("DCGM_FI_DEV_MEM_CLOCK",), "nvmlDeviceGetClockInfo", _one, ("NVML_CLOCK_MEM",)),
-    SensorCall(("DCGM_FI_DEV_GPU_TEMP",), "nvmlDeviceGetTemperature", _one, ("NVML_TEMPERATURE_GPU",)),
+    SensorCall(("DCGM_FI_DEV_GPU_TEMP",), "nvmlDeviceGetTemperature", _celsius, ("NVML_TEMPERATURE_GPU",)),
     SensorCall(("DCGM_FI_DEV_POWER_USAGE",), "nvmlDeviceGetPowerUsage", lambda milliwatts: (int(milliwatts) / 1000,)),
     SensorCall(("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",), "nvmlDeviceGetTotalEnergyConsumption", _one),
     SensorCall(("DCGM_FI_DEV_PCIE_REPLAY_COUNTER",), "nvmlDeviceGetPcieReplayCounter", _one),

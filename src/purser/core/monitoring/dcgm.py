@@ -1,9 +1,10 @@
 """The metrics of NVIDIA's DCGM exporter: its default counters by name, and which call of NVML has each.
 
-Names, types and order are those of etc/default-counters.csv in NVIDIA/dcgm-exporter 4.5.3-4.8.2; calls and units are
-those by which DCGM 4.6 reads the field (dcgmlib/src/DcgmCacheManager.cpp) or, for what DCGM's profiling library reads,
-NVML's GPU performance monitoring (GPM), which has the same figures. Fields that the exporter's file has commented out
-are not here.
+Names, types and order are those of etc/default-counters.csv in NVIDIA/dcgm-exporter 4.6.0-4.8.3; those of
+etc/dcp-metrics-included.csv are the same. Exporter 4.9.0 renames them and changes units: its names are not here, nor
+are fields that the file has commented out. Calls and units are those by which DCGM 4.6 reads the field
+(dcgmlib/src/DcgmCacheManager.cpp), or calls that read the same counter; for profiling fields, NVML's GPU performance
+monitoring (GPM), which DCGM reads, too, where a GPU has it.
 """
 
 from enum import StrEnum
@@ -62,7 +63,7 @@ METRICS: tuple[DcgmMetric, ...] = (
         help="Temperature of the memory.",
         unit="°C",
         call="nvmlDeviceGetFieldValues(MEMORY_TEMP)",
-        limits="GPUs with HBM",
+        limits="GPUs with HBM; of others DCGM reports 0",
     ),
     DcgmMetric(
         name="DCGM_FI_DEV_GPU_TEMP",
@@ -130,7 +131,7 @@ METRICS: tuple[DcgmMetric, ...] = (
         type=_GAUGE,
         help="The last Xid; 0: none.",
         call="nvmlEventSetWait",
-        limits="since the agent started; labels err_code and err_msg name the Xid",
+        limits="since the agent started, also of the GPU's MIG devices; labels err_code and err_msg name the Xid",
     ),
     DcgmMetric(
         name="DCGM_FI_DEV_FB_FREE",
@@ -159,17 +160,18 @@ METRICS: tuple[DcgmMetric, ...] = (
     ),
     DcgmMetric(
         name="DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
-        type=_COUNTER,
+        type=_GAUGE,
         help="Data through all NVLinks of the GPU, both ways.",
         unit="MB/s",
         call="nvmlDeviceGetFieldValues(NVLINK_THROUGHPUT_DATA_RX, NVLINK_THROUGHPUT_DATA_TX)",
-        limits="a rate between two readings, whatever the exporter's type says",
+        limits="a rate between two measurements; exporters before 4.8.3 call it a counter",
     ),
     DcgmMetric(
         name="DCGM_FI_DEV_VGPU_LICENSE_STATUS",
         type=_GAUGE,
-        help="1 while the GPU has a vGPU licence.",
+        help="1 while a vGPU has its licence.",
         call="nvmlDeviceGetGridLicensableFeatures",
+        limits="0 of a GPU that needs none",
     ),
     DcgmMetric(
         name="DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",

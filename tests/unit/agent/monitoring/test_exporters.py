@@ -26,7 +26,7 @@ MIGS = (
 )
 GPU = Gpu(index=1, uuid=A, name="NVIDIA A100-SXM4-40GB", pci_bus_id="0000:0b:00.0", minor=5, migs=MIGS)
 ON_GPU = 'gpu="1",UUID="GPU-aaaaaaaa",pci_bus_id="00000000:0B:00.0",device="nvidia1",modelName="NVIDIA A100-SXM4-40GB"'
-REST = 'Hostname="node-1",DCGM_FI_DRIVER_VERSION="550.1"'
+REST = 'hostname="node-1",Hostname="node-1",DCGM_FI_DRIVER_VERSION="550.1"'
 FIELDS = {"DCGM_FI_DEV_GPU_TEMP": 41.0, "DCGM_FI_DEV_POWER_USAGE": 52.25, "DCGM_FI_DEV_FB_USED": 7.0}
 P, Q = DeviceHolder("ns", "p", "main"), DeviceHolder("ns", "q", "main")
 
@@ -44,7 +44,7 @@ def exposed(holders: DeviceHolders, *instances: InstanceTelemetry, xid: int | No
 
 def test_labels_are_those_of_dcgm_exporter_in_its_order() -> None:
     text = exposed({A: (P,)})
-    assert lines(text, "DCGM_FI_DEV_GPU_TEMP") == [f'{{{ON_GPU},{REST},pod="p",namespace="ns",container="main"}} 41']
+    assert lines(text, "DCGM_FI_DEV_GPU_TEMP") == [f'{{{ON_GPU},{REST},container="main",namespace="ns",pod="p"}} 41']
     assert "# TYPE DCGM_FI_DEV_GPU_TEMP gauge\n" in text
     assert "52.25" in lines(text, "DCGM_FI_DEV_POWER_USAGE")[0]
     assert "DCGM_FI_DEV_SM_CLOCK" not in text, "what was not measured is not there at all"
@@ -54,8 +54,8 @@ def test_labels_are_those_of_dcgm_exporter_in_its_order() -> None:
     ("holders", "labels"),
     [
         ((), ""),
-        ((P,), ',pod="p",namespace="ns",container="main"'),
-        ((P, DeviceHolder("ns", "p", "side")), ',pod="p",namespace="ns"'),
+        ((P,), ',container="main",namespace="ns",pod="p"'),
+        ((P, DeviceHolder("ns", "p", "side")), ',namespace="ns",pod="p"'),
         ((P, Q), ""),
         ((P, DeviceHolder("other", "p", "main")), ""),
     ],
@@ -79,7 +79,7 @@ def test_under_mig_instances_have_what_is_theirs_and_the_gpu_the_rest() -> None:
     text = exposed({A: (Q,), "MIG-7": (P,)}, *instances)
     mig = '{},GPU_I_PROFILE="{}",GPU_I_ID="{}",{}'
     assert lines(text, "DCGM_FI_DEV_FB_USED") == [
-        f'{{{mig.format(ON_GPU, "1g.5gb", 7, REST)},pod="p",namespace="ns",container="main"}} 7',
+        f'{{{mig.format(ON_GPU, "1g.5gb", 7, REST)},container="main",namespace="ns",pod="p"}} 7',
         f"{{{mig.format(ON_GPU, '3g.20gb', 9, REST)}}} 9",
     ]
     assert len(lines(text, "DCGM_FI_PROF_GR_ENGINE_ACTIVE")) == 2

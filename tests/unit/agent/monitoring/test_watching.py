@@ -81,7 +81,7 @@ class World:
         self.monitoring = GpuMonitoring(*arguments, ObjectFailures(), self.clock)
 
     def labelled(self) -> bool:
-        return 'pod="p",namespace="ns"' in self.monitoring.compatible()
+        return 'namespace="ns",pod="p"' in self.monitoring.compatible()
 
 
 @pytest.fixture

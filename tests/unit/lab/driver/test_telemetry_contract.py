@@ -249,6 +249,7 @@ def test_a_process_in_several_lists_is_one_and_rubbish_is_left_out() -> None:
                 sample(2, 9, 4 * 10**9),
             ],
             nvmlDeviceGetPowerUsage=lambda _: "rubbish",
+            nvmlDeviceGetTemperature=lambda *_: 2**32 - 1,
             nvmlDeviceGetTotalEnergyConsumption=lambda _: 1,
         ),
         "gpu",
