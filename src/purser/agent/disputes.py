@@ -22,6 +22,7 @@ from purser.core.dialects.hami import allocated_uuids
 from purser.core.grant.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod
 from purser.core.grant.reconcile import NodeBooks, PodBook, to_tell
 from purser.core.model import Device
+from purser.kube.backoff import Backoff, exponential
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.objects import Pod
 from purser.kube.pods import has_started, is_terminal
@@ -38,8 +39,11 @@ MAX_COMPARISON_PERIOD_S = 60.0
 TEARDOWN_TIMEOUT_S = 10.0
 """For how long kubelet may list devices of a pod that has ended, before that is told: it tears the pod down first."""
 
-KUBELET_RETRY_PERIOD_S = 2.0
-"""After kubelet gave no answer."""
+LISTING_RETRY_S = 1.0
+"""The first pause after kubelet did not answer; pauses grow to `MAX_COMPARISON_PERIOD_S`."""
+
+FIRST_DISPUTE_S = 1.0
+"""How long a GPU is disputed whose pods are refused a second time; each further time lasts twice as long."""
 
 MAX_DISPUTE_S = 60.0
 """For how long a GPU is disputed whose pods are refused again and again, at most."""
@@ -59,7 +63,13 @@ class _Refusal:
 @dataclass(frozen=True, slots=True)
 class _Rest:
     at: float
-    seconds: float = 0.0
+    repeats: int = 0
+    """How often pods were refused again since the first time."""
+
+    @property
+    def seconds(self) -> float:
+        """How long the GPU stays disputed."""
+        return exponential(FIRST_DISPUTE_S, MAX_DISPUTE_S, self.repeats - 1) if self.repeats else 0.0
 
     @property
     def is_remembered_until(self) -> float:
@@ -83,7 +93,7 @@ class DisputeBackoff:
             if rest is None or now >= rest.is_remembered_until:
                 self._rests[uuid] = _Rest(now)
             elif uuid not in disputed:
-                self._rests[uuid] = _Rest(now, min(max(1.0, 2 * rest.seconds), MAX_DISPUTE_S))
+                self._rests[uuid] = _Rest(now, rest.repeats + 1)
         return max((self._rests[uuid].seconds for uuid in uuids), default=0.0)
 
     def forget_old(self, now: float) -> None:
@@ -149,14 +159,16 @@ class DisputeWatch:
         """Look until cancelled."""
         await self._pods.pods.synced()
         await self._pods.key_maps.synced()
+        retry = Backoff(LISTING_RETRY_S, MAX_COMPARISON_PERIOD_S)
         while True:
             self._look.clear()
             try:
                 await self.look()
+                retry.reset()
                 pause = self._pause()
             except KubeletError as error:
                 log.warning("Cannot read from kubelet which devices pods hold", error=str(error))
-                pause = KUBELET_RETRY_PERIOD_S
+                pause = retry.next()
             except Exception as error:  # one odd pod must not end the agent, nor what it tells of the others
                 pause = MAX_COMPARISON_PERIOD_S
                 self._pods.pods.failures.loop_failed("comparing records", error, pause)

@@ -37,6 +37,7 @@ from purser.core.health.signs import DeviceFault, FaultKind, Signs
 from purser.core.health.state import HealthState
 from purser.core.model import NodeInventory
 from purser.core.sharing import SharingError
+from purser.kube.backoff import Backoff
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.failures import ObjectFailures
 from purser.kube.resources import NODES, node_ref
@@ -49,8 +50,8 @@ EVENT_WAIT_MS = 250
 SCAN_TIMEOUT_S = 60.0
 """An enumeration reads every link of every GPU, and takes seconds on a machine under load."""
 
-DRIVER_RETRY_PERIOD_S = 5.0
-"""After the driver refused to wait for events."""
+DRIVER_RETRY_S, DRIVER_RETRY_CAP_S = 1.0, 30.0
+"""The first and the longest pause after the driver refused to wait for events."""
 
 XID_TURN_PERIOD_S = 0.25
 """Between two looks at Xids: whatever comes meanwhile is judged in one turn."""
@@ -345,25 +346,29 @@ class DeviceMonitor:
     def _listener(self, xids: XidQueue) -> Callable[[], None]:
         """The body of the thread that waits for Xids."""
 
+        backoff = Backoff(DRIVER_RETRY_S, DRIVER_RETRY_CAP_S)
+
         def listen() -> None:
             while not self._stopped:
                 try:
                     event = self._driver.wait_event(EVENT_WAIT_MS)
                 except DriverError as error:
                     log.warning("The driver cannot wait for events", error=str(error))
-                    self._pause()
+                    self._pause(backoff.next())
                     continue
                 except Exception:  # nobody awaits this thread: what ends it would never be heard of
                     log.exception("Waiting for the driver's events failed")
-                    self._pause()
+                    self._pause(backoff.next())
                     continue
+                backoff.reset()
                 if event is not None:
                     xids.put(event)
 
         return listen
 
-    def _pause(self) -> None:
-        until = time.monotonic() + DRIVER_RETRY_PERIOD_S
+    def _pause(self, seconds: float) -> None:
+        """Block the listening thread for this long, or until the monitor stops."""
+        until = time.monotonic() + seconds
         while not self._stopped and time.monotonic() < until:
             time.sleep(EVENT_WAIT_MS / 1000)
 

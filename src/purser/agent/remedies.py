@@ -27,6 +27,7 @@ from purser.core.health.remedy import AllowedRemedies, Remedies, remedies_for
 from purser.core.kubernetes.taints import Taint
 from purser.core.ledger import pod_usage
 from purser.core.names import HEALTH_CORDON_ANNOTATION, UNHEALTHY_TAINT
+from purser.kube.backoff import Backoff
 from purser.kube.client import Client
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.errors import ConflictError, InvalidError, KubeError
@@ -38,11 +39,11 @@ from purser.kube.resources import NODES, node_ref
 
 log = structlog.get_logger("purser.agent")
 
-RESET_RETRY_PERIOD_S = 300.0
-"""Between two resets of a GPU, whatever became of the first one."""
+MIN_RESET_INTERVAL_S = 300.0
+"""Between two resets of a GPU, whether the first one helped or not."""
 
-NODE_RETRY_PERIOD_S = 30.0
-"""After a write of the node that was refused for another reason than a conflict."""
+NODE_WRITE_RETRY_S, NODE_WRITE_RETRY_CAP_S = 1.0, 60.0
+"""The first and the longest pause after a write of the node failed for another reason than a conflict."""
 
 
 class NodeChange(msgspec.Struct, frozen=True):
@@ -122,7 +123,8 @@ class RemedyWorker:
         self._allowed = AllowedRemedies(settings.taint_nodes, settings.cordon_nodes, settings.reset_gpus)
         self._look = asyncio.Event()
         self._not_before: dict[str, float] = {}
-        """By uuid, and of the node by an empty one: when the next try is due."""
+        """Earliest time of the next attempt, in monotonic seconds, by GPU uuid; of node writes under an empty key."""
+        self._write_backoff = Backoff(NODE_WRITE_RETRY_S, NODE_WRITE_RETRY_CAP_S)
         self._told: dict[str, str] = {}
         """By uuid: why the last reset failed."""
         nodes.add_handler(on_add=lambda _: self._look.set(), on_update=lambda *_: self._look.set())
@@ -179,9 +181,10 @@ class RemedyWorker:
         except (ConflictError, InvalidError):  # its new version comes by the watch
             return
         except KubeError as error:
-            self._not_before[""] = self._clock.monotonic() + NODE_RETRY_PERIOD_S
+            self._not_before[""] = self._clock.monotonic() + self._write_backoff.next()
             log.warning("Cannot taint, cordon or release the node", what=change.words, error=str(error))
             return
+        self._write_backoff.reset()
         kind = "Normal" if change.reason is AgentReason.GPU_NODE_RELEASED else "Warning"
         condition = self._monitor.condition.value
         because = f": {condition.message}" if condition is not None and kind == "Warning" else ""
@@ -195,7 +198,7 @@ class RemedyWorker:
             gpu = self._monitor.identified().get(uuid)
             if gpu is None or gpu.migs or gpu.is_cut or await self._has_processes(uuid):
                 continue
-            self._not_before[uuid] = self._clock.monotonic() + RESET_RETRY_PERIOD_S
+            self._not_before[uuid] = self._clock.monotonic() + MIN_RESET_INTERVAL_S
             await self._reset_one(uuid, gpu)
 
     async def _held(self) -> set[str] | None:

@@ -1,4 +1,4 @@
-"""What is tried until the API server lets it succeed."""
+"""Calls that are retried until the API server accepts them."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 
 async def insist(attempt: Callable[[], Awaitable[T]], complaint: str, clock: Clock | None = None) -> T:
-    """What an attempt returns once the API server lets it succeed; until then each failure is logged with a complaint.
+    """Retry ``attempt`` until it raises no `KubeError`, and return its result. Each failure is logged as ``complaint``.
 
-    Pauses grow (`purser.kube.backoff.Backoff`) up to ``LONGEST_PAUSE_S`` seconds.
+    Pauses grow (`purser.kube.backoff.Backoff`) up to `LONGEST_PAUSE_S` seconds.
     """
     clock, backoff = clock or SystemClock(), Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
     while True:

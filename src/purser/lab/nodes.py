@@ -31,7 +31,8 @@ from purser.operator.manifests import GPU_DISCOVERY, default_layouts
 from purser.operator.names import OPERAND_LABEL
 from purser.operator.order import Operand
 
-_KUBELET_RETRY_S = 1.0
+_SYSTEMD_RESTART_S = 1.0
+"""The emulated unit's RestartSec: the constant pause of systemd after kubelet exited."""
 
 log = structlog.get_logger("purser.lab")
 
@@ -152,7 +153,7 @@ class EmulatedNode:
                 work.cancel()
 
     async def _started(self, settings: NodeSettings, client: Client) -> Kubelet:
-        """A kubelet that starts. One that refuses to is tried again and again, as systemd does."""
+        """A running kubelet. One that fails to start is restarted, as systemd does it (`Restart=always`)."""
         told = ""
         while True:
             try:
@@ -168,7 +169,7 @@ class EmulatedNode:
                 if str(error) != told:
                     told = str(error)
                     log.error("The kubelet of a node does not start", node=self.name, error=told)
-            await asyncio.sleep(_KUBELET_RETRY_S)
+            await asyncio.sleep(_SYSTEMD_RESTART_S)
 
     def _process_of(self, pod: Raw) -> Component | None:
         operand = (pod["metadata"].get("labels") or {}).get(OPERAND_LABEL, "")

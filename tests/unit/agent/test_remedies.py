@@ -88,7 +88,7 @@ async def _told(world, *reasons):
 @pytest.mark.asyncio(loop_scope="module")
 async def test_node_and_gpu_are_seen_to_and_released_again(world, kubelet, nvidia_smi, monkeypatch):
     root, said, busy = nvidia_smi
-    monkeypatch.setattr("purser.agent.remedies.RESET_RETRY_PERIOD_S", 0.2)
+    monkeypatch.setattr("purser.agent.remedies.MIN_RESET_INTERVAL_S", 0.2)
     busy.touch()
     bad, good, _, _ = world.uuids
     foreign = {"key": "a", "value": "b", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}

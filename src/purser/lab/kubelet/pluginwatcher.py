@@ -20,6 +20,7 @@ from purser.agent.inotify import FolderWatch
 from purser.agent.kubeletapi.channels import UNIX_SOCKET_OPTIONS
 from purser.agent.kubeletapi.pluginregistration.v1 import api_pb2, api_pb2_grpc
 from purser.core.kubelet.devicemanager.registration import watcher_refusal
+from purser.kube.backoff import exponential
 from purser.lab.kubelet.endpoints import Endpoints, PluginError, go_error
 from purser.lab.kubelet.serving import DIAL_TIMEOUT_S
 
@@ -28,8 +29,8 @@ DEVICE_PLUGIN = "DevicePlugin"
 
 _GET_INFO_S = 1.0
 _NOTIFY_S = 5.0
-_FIRST_PAUSE_S = 0.5
-_LONGEST_PAUSE_S = 120.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 120.0
+"""kubelet's backoff between attempts to register a plugin."""
 
 log = structlog.get_logger("purser.lab.kubelet")
 
@@ -91,10 +92,10 @@ class PluginWatcher:
             await self._endpoints.disconnect(socket.resource)
 
     async def _register(self, socket: _Socket) -> None:
-        pause_s = _FIRST_PAUSE_S
+        failures = 0
         while not await self._try_to_register(socket):
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            await asyncio.sleep(exponential(_FIRST_PAUSE_S, _LONGEST_PAUSE_S, failures))
+            failures += 1
 
     async def _try_to_register(self, socket: _Socket) -> bool:
         async with grpc.aio.insecure_channel(f"unix:{socket.path}", options=UNIX_SOCKET_OPTIONS) as channel:

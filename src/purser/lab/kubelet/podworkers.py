@@ -1,6 +1,7 @@
 """The lives of a node's pods: admitted one at a time, started and ended each on its own."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -14,9 +15,10 @@ from purser.core.kubelet.cpuset import format_cpuset
 from purser.core.kubelet.pod import QosClass
 from purser.kube.client import Client
 from purser.kube.clock import Clock, timestamp
-from purser.kube.errors import ApiError, ApiUnavailableError, ConflictError, NotFoundError
+from purser.kube.errors import ConflictError, NotFoundError
 from purser.kube.events import EventRecorder
 from purser.kube.resources import PODS, ref_of
+from purser.kube.retrying import insist
 from purser.lab.components import Component
 from purser.lab.kubelet.admission import (
     AdmissionError,
@@ -50,7 +52,6 @@ from purser.lab.kubelet.predicates import check_room
 from purser.lab.kubelet.runtime import ContainerRecord, Runtime
 
 _SIGTERM_EXIT_CODE = 143
-_RETRY_S = 0.2
 _RECONCILE_S = 10.0
 """cpuManagerReconcilePeriod."""
 _CREATE_BACKOFF_S = (1.0, 2.0, 4.0, 8.0, 10.0)
@@ -375,16 +376,13 @@ class PodWorkers:
         )
 
     async def _insist(self, call: Any) -> None:
-        """Until the API server takes it, or the pod is not the one meant any more."""
-        while True:
-            try:
+        """Retry until the API server accepts the call, or the pod is gone or has been replaced."""
+
+        async def attempt() -> None:
+            with contextlib.suppress(NotFoundError, ConflictError):
                 await call()
-                return
-            except (NotFoundError, ConflictError):
-                return
-            except (ApiError, ApiUnavailableError) as error:
-                log.warning("A pod was not updated, trying again", node=self._settings.name, error=str(error))
-                await self._clock.sleep(_RETRY_S)
+
+        await insist(attempt, f"Node {self._settings.name}: a pod was not updated", self._clock)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=name)

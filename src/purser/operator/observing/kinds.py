@@ -9,6 +9,7 @@ import msgspec
 import structlog
 
 from purser.kube import Client, Clock, Informer, KubeError, NotFoundError, Raw, Resource, untyped
+from purser.kube.backoff import Backoff
 from purser.kube.objects import Identified
 from purser.kube.racing import until
 from purser.kube.resources import NAMESPACES
@@ -108,20 +109,26 @@ async def nvidia_objects(client: Client) -> list[dict[str, Any]]:
 # --- kinds that come and go
 
 
-KIND_RETRY_PERIOD_S = 1.0
+KIND_RETRY_S = 1.0
+"""The first pause after a failed check; pauses grow to `KIND_POLL_PERIOD_S`."""
+
 KIND_POLL_PERIOD_S = 60.0
-"""How often it is looked whether a definition is installed: one small request, whatever there is of the kind."""
+"""Between two checks whether a definition is installed: one small request, however many objects of the kind exist."""
 
 
 async def look_again_and_again(look: Callable[[], Awaitable[None]], clock: Clock, looked: asyncio.Event) -> Never:
-    """Call ``look`` now and then; ``looked`` is set once it succeeded. It may raise `KubeError`."""
+    """Call ``look`` periodically, and retry it when it raises `KubeError`; ``looked`` is set once it has succeeded."""
+    backoff = Backoff(KIND_RETRY_S, KIND_POLL_PERIOD_S)
     while True:
         try:
             await look()
             looked.set()
+            backoff.reset()
+            pause = KIND_POLL_PERIOD_S
         except KubeError as error:
-            log.warning("Cannot determine what is installed, retrying", error=str(error))
-        await clock.sleep(KIND_POLL_PERIOD_S if looked.is_set() else KIND_RETRY_PERIOD_S)
+            pause = backoff.next()
+            log.warning("Cannot determine what is installed", error=str(error), retry_in_s=round(pause, 1))
+        await clock.sleep(pause)
 
 
 async def follow_if_served(

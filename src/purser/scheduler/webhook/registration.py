@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from purser.kube.backoff import Backoff
 from purser.kube.client import Client
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.errors import KubeError, NotFoundError
@@ -22,8 +23,11 @@ from purser.scheduler.webhook.configurations import NODES_WEBHOOK, mutating_conf
 
 log = structlog.get_logger("purser.scheduler")
 
+CONFIGURATION_RETRY_S = 1.0
+"""The first pause after a failed update or a wrong configuration; pauses grow to `CONFIGURATION_CHECK_PERIOD_S`."""
+
 CONFIGURATION_CHECK_PERIOD_S = 60.0
-CONFIGURATION_RETRY_PERIOD_S = 5.0
+"""Between two checks of configurations that are right."""
 
 _SELF_SUBJECT_REVIEWS = untyped(
     "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False
@@ -87,14 +91,16 @@ class WebhookRegistration:
         return True
 
     async def run(self) -> None:
-        """Look after them until cancelled; what fails is tried again."""
+        """Keep both configurations up to date until cancelled. Failures are retried."""
+        backoff = Backoff(CONFIGURATION_RETRY_S, CONFIGURATION_CHECK_PERIOD_S)
         while True:
             self._changed.clear()
-            is_well = await self.register() and not self._problems
-            await until(
-                self._clock.sleep(CONFIGURATION_CHECK_PERIOD_S if is_well else CONFIGURATION_RETRY_PERIOD_S),
-                self._changed.wait(),
-            )
+            if await self.register() and not self._problems:
+                backoff.reset()
+                pause = CONFIGURATION_CHECK_PERIOD_S
+            else:
+                pause = backoff.next()
+            await until(self._clock.sleep(pause), self._changed.wait())
 
     async def _look_after(self, resource: Resource[Raw], wanted: Raw) -> None:
         name = wanted["metadata"]["name"]
