@@ -18,7 +18,7 @@ from purser.lab.driver.node_mig import mig_states
 from purser.lab.screen import show, surroundings
 from purser.lab.settings import LabSettings, node_choices
 from purser.operator.policy import CLUSTER_POLICIES
-from purser.operator.uninstall import uninstall
+from purser.operator.uninstalling import uninstall
 
 POLICIES = CLUSTER_POLICIES.raw()
 PAGE = Path(__file__).parents[2] / "docs/operator.md"

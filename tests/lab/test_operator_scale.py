@@ -17,7 +17,7 @@ from purser.lab.apiserver import ApiServer
 from purser.lab.controllers.manager import run_controllers
 from purser.lab.hollow import HollowFleet, HollowNodes, manifests
 from purser.lab.operatorpart import run_operator
-from purser.operator.defining import define
+from purser.operator.chart_hooks import define
 from purser.operator.policy import CLUSTER_POLICIES
 
 POLICIES = CLUSTER_POLICIES.raw()

@@ -32,7 +32,7 @@ from purser.lab.kubelet.node import NodeReporter, NodeSettings
 from purser.lab.kubelet.podworkers import PodWorkers
 from purser.operator.observing import Observer
 from purser.operator.observing import observer as observer_module
-from purser.operator.policy.active import generation_of
+from purser.operator.policy.decoding import generation_of
 from purser.scheduler import run as scheduler_run
 from purser.scheduler.binding.double_grants import DoubleGrants
 from purser.scheduler.cache import topologies as topologies_module

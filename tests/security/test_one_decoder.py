@@ -15,9 +15,8 @@ OWN = {
     "core/kubelet/config.py",
     "operator/policy/importing/drivers.py",
     "operator/policy/importing/effects.py",
-    "operator/policy/importing/policy.py",
+    "operator/policy/importing/__init__.py",
     "operator/policy/importing/sections.py",
-    "operator/policy/active.py",
     "operator/manifests/parts.py",
     "operator/policy/decoding.py",
     # Read by a command that its user runs, on that user's own files.

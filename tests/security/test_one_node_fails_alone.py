@@ -39,7 +39,7 @@ STAGES = {
     "the write": "model.outcome.merged",
     "status": "deciding.status.is_complete",
     "causes": "deciding.failing._causes",
-    "cleaning up": "gates.label_removal.removal_patch",
+    "cleaning up": "gates.labels.removal_patch",
 }
 SPEC = {"driver": {"version": "1.0", "upgradePolicy": {"autoUpgrade": True}}, "migManager": {"enabled": True}}
 NAMES = ("n1", "n2", "n3", "n4", "n5") if IS_LONG else ("n1", "n2", "n3")

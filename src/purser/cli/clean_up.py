@@ -32,7 +32,7 @@ def clean_up(
 
     from purser.cli.serving import configure_logs
     from purser.kube import Client, ClusterConfig, KubeError
-    from purser.operator.uninstall.clean_up import clean_up as remove
+    from purser.operator.chart_hooks import clean_up as remove
 
     async def main() -> None:
         async with Client(ClusterConfig.load(kubeconfig, context), user_agent="purser") as client:

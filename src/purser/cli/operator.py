@@ -58,10 +58,10 @@ def run(
     import asyncio
 
     from purser.cli.serving import configure_logs, serve
+    from purser.core.wording import counted
     from purser.kube import ClusterConfig
     from purser.operator.previewing import preview
     from purser.operator.running import run as run_operator
-    from purser.operator.wording import counted
 
     if policy is not None and not dry_run:
         fail("--policy goes with --dry-run: policies to act on are applied to the cluster", MISUSED)
@@ -156,7 +156,7 @@ def crd(
 
     Example: purser operator crd --apply
     """
-    from purser.operator.defining import define, preview_definition
+    from purser.operator.chart_hooks import define, preview_definition
     from purser.operator.policy.crd import definition
 
     if dry_run and not apply:
@@ -192,11 +192,11 @@ def uninstall(
     import asyncio
 
     from purser.cli.serving import configure_logs, serve
+    from purser.core.wording import counted
     from purser.kube import ClusterConfig
     from purser.kube.racing import until
-    from purser.operator.uninstall import preview_uninstall
-    from purser.operator.uninstall import uninstall as remove
-    from purser.operator.wording import counted
+    from purser.operator.previewing import preview_uninstall
+    from purser.operator.uninstalling import uninstall as remove
 
     namespace = settings.namespace
     if dry_run:

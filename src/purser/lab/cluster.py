@@ -43,7 +43,7 @@ from purser.lab.operatorpart import OPERATOR_USER, run_operator
 from purser.lab.ports import free_ports
 from purser.lab.progress import Say
 from purser.lab.settings import LabSettings
-from purser.operator.defining import define
+from purser.operator.chart_hooks import define
 from purser.scheduler.run import Addresses
 from purser.scheduler.run import run as run_purser_scheduler
 from purser.scheduler.settings import SchedulerSettings, ServerSettings, UrlTarget, WebhookSettings

@@ -1,7 +1,7 @@
 """The operator: a GPU stack rolled out node by node, in order, as one ClusterPolicy says.
 
 Everything that decides is pure. An edge takes a `Snapshot` of policies, nodes, owned objects and pods (``observing``),
-one function turns it into a `RoundOutcome` (``deciding``), and another edge writes that (``acting``). Nothing is
+one function turns it into a `RoundOutcome` (``deciding``), and another edge writes that (``writing``). Nothing is
 remembered between two rounds but what stands in the API: labels and annotations of nodes, and owned objects. That is
 why the operator may be killed between any two writes, and why `plan`, `--dry-run` and the tests call what production
 calls.
@@ -18,12 +18,13 @@ Around them:
 - ``policy``: the ClusterPolicy as types, its defaults, checks and CRD, and which of several is active;
   ``policy.importing``: policies of NVIDIA's operator as Purser's.
 - ``names``, ``order``: labels and annotations; which operand needs which. ``model``: the nouns between the rooms.
-  ``maintenance``: what upgrades and MIG changes share. ``wording``: how many things are named in a sentence.
+  ``maintenance``: what upgrades and MIG changes share.
 - ``deciding``: the round, which asks the rooms and puts their answers together.
-- ``observing``, ``acting``: the edges to the API server. ``metrics``: what is exposed to Prometheus.
-- ``running`` with its ``settings``: the process, composed; ``rounds``: one round after the other.
-- ``previewing``: what a round or an upgrade would do; ``uninstall``: the way out; ``defining``: the CRD brought up to
-  date.
+- ``observing``, ``writing``: the edges to the API server; ``acting``: all actions of a round, written or only shown.
+  ``metrics``: what is exposed to Prometheus.
+- ``running`` with its ``settings``: the process, composed, and one round after the other.
+- ``previewing``: what a round, an upgrade or uninstalling would do; ``uninstalling``: the way out; ``chart_hooks``: the
+  CRD brought up to date, and what agents wrote removed.
 
 A node gets an operand by its label ``nvidia.com/gpu.deploy.<operand>``, which is set once everything that the operand
 needs is ready on that very node. So nodes never wait for one another.

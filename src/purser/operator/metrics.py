@@ -10,8 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from purser.operator.acting import Result
-from purser.operator.acting.writer import describe
+from purser.operator.acting import Result, describe
 from purser.operator.model import (
     GAUGE_HELP,
     GAUGE_PREFIX,
@@ -23,7 +22,7 @@ from purser.operator.model import (
     WriteStatus,
 )
 from purser.operator.policy import ClusterPolicyStatus
-from purser.operator.policy.active import old_status
+from purser.operator.policy.decoding import old_status
 
 
 class _LeadersGauges(Collector):

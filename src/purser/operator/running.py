@@ -1,25 +1,218 @@
-"""One operator process, composed: what is made, in which order it starts, and how it ends."""
+"""One operator process: what is made, in which order it starts, and how it ends; and one round after the other:
+observe, decide, write. Rounds are triggered by changes, and by time where a round asks for it.
+"""
 
 import asyncio
 import secrets
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from typing import Protocol
 
+import msgspec
 import structlog
 
-from purser.kube import Client, ClusterConfig, EventRecorder, LeaderElector, run_workers
+from purser.kube import (
+    Client,
+    Clock,
+    ClusterConfig,
+    EventRecorder,
+    KubeError,
+    LeaderElector,
+    SystemClock,
+    WorkQueue,
+    run_workers,
+)
+from purser.kube.failures import ObjectFailures
+from purser.kube.objects import ObjectReference
 from purser.kube.racing import until
-from purser.operator.acting import KubeWriter
+from purser.kube.resources import NODES
+from purser.operator.acting import FailedAction, Result, Writer, perform, subject
+from purser.operator.deciding import nodes_to_inspect, reconcile
 from purser.operator.metrics import OperatorMetrics
-from purser.operator.names import FIELD_MANAGER, LEASE
+from purser.operator.model import EmitEvent, Evict, ObjectKey, RefusedWrite, RoundOutcome, Snapshot
+from purser.operator.names import FIELD_MANAGER, GROUP, LEASE, VERSION
 from purser.operator.observing import Observer
 from purser.operator.observing.kinds import is_namespace, no_namespace
-from purser.operator.rounds import Rounds
+from purser.operator.observing.observer import Inspect
 from purser.operator.settings import OperatorSettings
+from purser.operator.writing import KubeWriter
 from purser.telemetry import listening, telemetry_app
 
 log = structlog.get_logger("purser.operator")
+
+# --- rounds
+
+
+CLUSTER = "cluster"
+"""The queue's one key: a round looks at the whole cluster."""
+
+_API_VERSIONS = {"ClusterPolicy": f"{GROUP}/{VERSION}", "Node": "v1"}
+
+
+class RoundError(KubeError):
+    """A round whose writes did not all go well; the message says how many."""
+
+
+class Observing(Protocol):
+    """Where snapshots come from."""
+
+    async def snapshot(self, inspect: Inspect) -> Snapshot:
+        """What there is now. Raises `KubeError`."""
+        ...
+
+    async def refresh(self) -> None:
+        """Look anew, for what others wrote before this. Raises `KubeError`."""
+        ...
+
+
+class Events(Protocol):
+    """Where events go."""
+
+    def event(self, about: ObjectReference, reason: str, message: str, type: str = "Normal") -> None:
+        """Say something about an object."""
+        ...
+
+
+class Rounds:
+    """Works the queue's key off, and asks for the next round in time."""
+
+    def __init__(
+        self,
+        observer: Observing,
+        writer: Writer,
+        events: Events,
+        metrics: OperatorMetrics,
+        *,
+        apart_s: float,
+        may_write: Callable[[], bool],
+        clock: Clock | None = None,
+        failures: ObjectFailures | None = None,
+    ):
+        """``failures`` is told of nodes that rounds fail on."""
+        self.queue: WorkQueue[str] = WorkQueue(initial_s=max(apart_s, 0.1), cap_s=30.0, clock=clock)
+        self._observer = observer
+        self._writer = writer
+        self._events = events
+        self._metrics = metrics
+        self._apart_s = apart_s
+        self._may_write = may_write
+        self._clock = clock or SystemClock()
+        self._next = self._clock.monotonic()
+        self._emitted: frozenset[EmitEvent] = frozenset()
+        self._refusals: tuple[RefusedWrite, ...] = ()
+        self._failures = failures or ObjectFailures()
+        self._suspects: tuple[str, ...] = ()
+        self._blocked = ""
+        self._is_fresh = False
+        self._is_busy = False
+        self._is_due = False
+        """Something changed since the round under way began."""
+
+    @property
+    def blocked(self) -> str:
+        """Why this process, though it leads, does nothing at all; empty where it works."""
+        return self._blocked
+
+    def trigger(self) -> None:
+        """Have a round soon; those that are asked for in the meantime are the same one."""
+        if self._is_busy:
+            self._is_due = True
+        elif not len(self.queue):
+            self.queue.add_after(CLUSTER, max(0.0, self._next - self._clock.monotonic()))
+
+    def leads(self, is_leader: bool) -> None:
+        """This process leads from now on, or no longer. What the last leader wrote at its end has to be seen first."""
+        self._is_fresh, self._refusals, self._blocked = False, (), ""
+        if is_leader:
+            self.trigger()
+        else:
+            self._metrics.forget()
+
+    async def round(self, key: str = CLUSTER) -> None:
+        """One round, where this process leads. Raises `KubeError` when it is to be tried again."""
+        if not self._may_write():
+            return
+        self._is_busy, self._is_due = True, False
+        try:
+            await self._round()
+        finally:
+            self._is_busy = False
+            self._next = self._clock.monotonic() + self._apart_s
+            if not self._may_write():
+                self._metrics.forget()
+            if self._is_due:
+                self.trigger()
+
+    async def _round(self) -> None:
+        started = self._clock.monotonic()
+        try:
+            if not self._is_fresh:
+                await self._observer.refresh()
+                self._is_fresh = True
+            seen = await self._observer.snapshot(nodes_to_inspect)
+            snapshot = msgspec.structs.replace(seen, refusals=self._refusals, suspects=self._suspects)
+            outcome = reconcile(snapshot)
+        except Exception:
+            self._metrics.round_failed()
+            raise
+        self._tell_of_failures(outcome)
+        result = await perform(outcome.actions, self._writer, self._may_write)
+        self._metrics.round_ended(snapshot, outcome, result, self._clock.monotonic() - started)
+        self._emit(outcome)
+        if outcome.requeue_after_s is not None:
+            self.queue.add_after(CLUSTER, max(self._apart_s, outcome.requeue_after_s))
+        self._learn(result)
+
+    def _tell_of_failures(self, outcome: RoundOutcome) -> None:
+        unsure_first = sorted(outcome.isolated, key=lambda each: each.error is not None)
+        self._suspects = tuple(each.node.name for each in unsure_first)
+        for each in outcome.isolated:
+            if each.error is not None:
+                about = ObjectReference(_API_VERSIONS["Node"], "Node", "", each.node.name, each.node.uid)
+                self._failures.failed(NODES, about, each.error)
+
+    def _learn(self, result: Result) -> None:
+        """What the next round has to know of this one's writes, and when it has to come. Raises `RoundError`."""
+        known, self._refusals = self._refusals, refusals_of(result, self._refusals)
+        unexpected = [failure for failure in result.failures if not failure.expected]
+        if unexpected:
+            raise RoundError(f"{len(unexpected)} of {len(result.failures) + len(result.done)} writes were not done")
+        if known != self._refusals or any(_is_outdated(failure) for failure in result.failures):
+            self._is_due = True
+
+    def _emit(self, outcome: RoundOutcome) -> None:
+        """A thing is said once, and not in each round in which it is so."""
+        if outcome.blocked and outcome.blocked != self._blocked:
+            log.warning("The operator is blocked", why=outcome.blocked)
+        self._blocked = outcome.blocked
+        for event in outcome.events:
+            if event not in self._emitted:
+                about = ObjectReference(_API_VERSIONS[event.kind], event.kind, "", event.name, event.uid)
+                self._events.event(about, event.reason, event.message, "Warning" if event.warning else "Normal")
+        self._emitted = frozenset(outcome.events)
+
+
+def refusals_of(result: Result, known: tuple[RefusedWrite, ...]) -> tuple[RefusedWrite, ...]:
+    """What the server refuses for good. Of a write that failed for another reason this time the last word stands."""
+    before = {each.key: each for each in known}
+    found: dict[ObjectKey, RefusedWrite] = {}
+    for failure in result.failures:
+        key = subject(failure.action)
+        if failure.permanent:
+            found[key] = RefusedWrite(key, failure.error)
+        elif key in before:
+            found.setdefault(key, before[key])
+    return tuple(found[key] for key in sorted(found))
+
+
+def _is_outdated(failure: FailedAction) -> bool:
+    """Decided from what was not so any more. When an eviction is asked for again the round says."""
+    return failure.expected and not isinstance(failure.action, Evict)
+
+
+# --- the process
+
 
 COMPONENT = "purser-operator"
 PROGRESS_LOG_PERIOD_S = 10.0

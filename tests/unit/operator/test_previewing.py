@@ -16,13 +16,13 @@ from purser.core.names import INVENTORY_ANNOTATION
 from purser.kube import Client, ClusterConfig, KubeError
 from purser.kube.resources import NAMESPACES, NODES, PODS
 from purser.operator import previewing
-from purser.operator.defining import define, preview_definition
+from purser.operator.chart_hooks import define, preview_definition
 from purser.operator.manifests.objects import OWNED
 from purser.operator.observing.kinds import DEFINITIONS
 from purser.operator.policy import CLUSTER_POLICIES
-from purser.operator.previewing import MisusedError, PreviewError, planned, preview
+from purser.operator.previewing import MisusedError, PreviewError, planned, preview, preview_uninstall
 from purser.operator.settings import OperatorSettings
-from purser.operator.uninstall import preview_uninstall, uninstall
+from purser.operator.uninstalling import uninstall
 
 OURS = "app.kubernetes.io/managed-by=purser-operator"
 DEFINITION = "clusterpolicies.purser.dev"

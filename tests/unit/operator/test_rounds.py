@@ -15,7 +15,7 @@ from purser.kube import (
     run_workers,
 )
 from purser.kube.failures import ObjectFailures
-from purser.operator import rounds as module
+from purser.operator import running as module
 from purser.operator.metrics import OperatorMetrics
 from purser.operator.model import (
     Apply,
@@ -29,7 +29,7 @@ from purser.operator.model import (
     RoundOutcome,
     Snapshot,
 )
-from purser.operator.rounds import RoundError, Rounds
+from purser.operator.running import RoundError, Rounds
 
 PATCH = PatchNode(node="a", labels={"x": "y"})
 SAY = EmitEvent("Node", "a", "u", "DriverFails", "it crashes", warning=True)

@@ -27,7 +27,7 @@ from purser.operator.names import (
 from purser.operator.observing.kinds import DEFINITIONS, RIVALS, is_served
 from purser.operator.order import Operand
 from purser.operator.policy import CLUSTER_POLICIES
-from purser.operator.rounds import Rounds
+from purser.operator.running import Rounds
 
 OURS = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
 PATHS = ("readyz", "healthz", "metrics")

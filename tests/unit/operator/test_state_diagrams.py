@@ -17,11 +17,10 @@ from purser.core.node.annotations import encode
 from purser.core.node.mig_messages import MigRequest, MigResult
 from purser.operator import gates, mig, upgrade
 from purser.operator.gates import gate_patch
-from purser.operator.gates.entry import wait_of
 from purser.operator.gates.labels import PAUSES
+from purser.operator.gates.progress import wait_of
 from purser.operator.mig import advance as advance_mig
-from purser.operator.mig.states import MigChange, MigFleet, StepName, change_of
-from purser.operator.mig.writes import record
+from purser.operator.mig.states import MigChange, MigFleet, StepName, change_of, record
 from purser.operator.model import DriverRemoval, OperandOnNode, OperandState, patched
 from purser.operator.names import (
     CORDONED_BY_ANNOTATION,

@@ -19,7 +19,7 @@ from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION, NODE
 from purser.core.node.annotations import encode
 from purser.core.node.facts import NodeFacts, PciGpu
 from purser.core.node.mig_messages import MigResult, decode_request
-from purser.operator.acting.writer import subject
+from purser.operator.acting import subject
 from purser.operator.deciding import nodes_to_inspect, reconcile
 from purser.operator.gates.progress import untolerated_taint
 from purser.operator.manifests.objects import hash_of

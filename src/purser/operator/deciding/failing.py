@@ -2,17 +2,17 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from purser.core.wording import some
 from purser.kube.reasons import FailureReason
 from purser.operator.gates import can_gpus_mig, removal_blocker
 from purser.operator.mig import failure_of
 from purser.operator.model import IsolatedNode, NodeProgress, ObjectKey, RefusedWrite
 from purser.operator.names import MIG_CAPABLE_LABEL, MIG_CONFIG_LABEL
 from purser.operator.order import Operand
-from purser.operator.policy.status import FailingNode
+from purser.operator.policy.spec import FailingNode
 from purser.operator.reasons import OperatorReason
 from purser.operator.upgrade import failure_of as upgrade_failure_of
 from purser.operator.upgrade import is_blocked_by_taint
-from purser.operator.wording import some
 
 LAYOUT_REASONS = (OperatorReason.MIG_CHANGE_FAILED, OperatorReason.MIG_UNSUPPORTED)
 """The node's GPUs are not cut as somebody asked: they work, and the node may be complete all the same."""

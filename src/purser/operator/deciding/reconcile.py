@@ -4,12 +4,15 @@ from collections.abc import Iterator
 
 import msgspec
 
-from purser.operator.deciding.cleanup import cleanup, drivers_objects, is_clean
+from purser.core.wording import some
 from purser.operator.deciding.isolation import decided
 from purser.operator.deciding.policies import (
     claim,
+    cleanup,
+    drivers_objects,
     ignored_status,
     invalid_status,
+    is_clean,
     leaving_status,
     other_namespace,
     released,
@@ -64,14 +67,13 @@ from purser.operator.model import (
 )
 from purser.operator.names import OPENED_BOOT_ANNOTATION, POOL_LABEL, RESUME_UPGRADE_ANNOTATION
 from purser.operator.policy import ClusterPolicy
-from purser.operator.policy.active import UNDEFINED, Chosen, choose, has_finalizer, name_of, old_status, uid_of
+from purser.operator.policy.decoding import UNDEFINED, Chosen, choose, has_finalizer, name_of, old_status, uid_of
 from purser.operator.reasons import OperatorReason
 from purser.operator.upgrade import UpgradeInputs, blocks_mig, unavailable, upgrade_status
 from purser.operator.upgrade import advance as advance_upgrade
 from purser.operator.upgrade import needs_workloads as upgrade_needs_workloads
 from purser.operator.upgrade import pause_of as upgrade_pause
 from purser.operator.upgrade import turn as upgrade_turn
-from purser.operator.wording import some
 
 ISOLATED_RETRY_S = 30.0
 """How soon nodes are tried again that were left out of a round."""

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from purser.core.kubernetes.times import spelled
+from purser.core.wording import natural, some
 from purser.kube.reasons import FailureReason
 from purser.operator.deciding.failing import LAYOUT_REASONS, failing_isolated, failing_nodes, sentence
 from purser.operator.gates import REASONS_WITHOUT_POD, has_nfd, is_unseen, removal_blocker
@@ -12,7 +13,7 @@ from purser.operator.model import EmitEvent, Gauge, NodeProgress, OperandOnNode,
 from purser.operator.names import DEPLOY, UPGRADE_SKIP_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy import ClusterPolicy
-from purser.operator.policy.status import (
+from purser.operator.policy.spec import (
     MAX_FAILING_NODES,
     ClusterPolicyStatus,
     Condition,
@@ -24,7 +25,6 @@ from purser.operator.policy.status import (
 )
 from purser.operator.reasons import OperatorReason
 from purser.operator.upgrade import is_blocked_by_taint
-from purser.operator.wording import natural, some
 
 # --- conditions
 

@@ -17,9 +17,9 @@ A round asks, in this order:
 
 - `node_assignments` and `wanted_pools` (``assignment``): where each GPU node belongs, of what it is (``facts``).
 - `driver_removals` (``driver_removal``): drivers that are to leave and still have users.
-- `node_progress` (``progress``): how far each operand is on each node, and what keeps it out (``entry``).
-- `gate_patch` (``labels``): the labels and annotations of one node that follow; `gone_patch` and `removal_patch`
-  (``label_removal``): what is taken away where nothing follows any more.
+- `node_progress` (``progress``): how far each operand is on each node, and what keeps it out.
+- `gate_patch` (``labels``): the labels and annotations of one node that follow; `gone_patch` and `removal_patch`: what
+  is taken away where nothing follows any more.
 
 Not here: the manifests, and what is done to a node whose driver or MIG layout changes (``upgrade``, ``mig``).
 """
@@ -27,8 +27,7 @@ Not here: the manifests, and what is done to a node whose driver or MIG layout c
 from purser.operator.gates.assignment import node_assignments, wanted_pools
 from purser.operator.gates.driver_removal import blocked_removals, driver_removals, removal_blocker
 from purser.operator.gates.facts import can_gpus_mig, has_nfd, nodes_about_to_lose_gpus
-from purser.operator.gates.label_removal import NO_POLICY, gone_patch, is_marked, removal_patch
-from purser.operator.gates.labels import changes_pool, gate_patch
+from purser.operator.gates.labels import NO_POLICY, changes_pool, gate_patch, gone_patch, is_marked, removal_patch
 from purser.operator.gates.progress import (
     REASONS_WITHOUT_POD,
     fails_at,

@@ -9,6 +9,7 @@ from hashlib import sha256
 
 import msgspec
 
+from purser.core.wording import natural
 from purser.operator.gates.facts import (
     facts_of,
     is_excluded,
@@ -33,7 +34,6 @@ from purser.operator.policy import ClusterPolicy
 from purser.operator.policy.driver import DriverProfile, DriverRequirement, DriverSpec
 from purser.operator.policy.fields import DEFAULTS
 from purser.operator.policy.spec import ClusterPolicySpec
-from purser.operator.wording import natural
 
 MAX_NAME = 40
 _HASH = 8

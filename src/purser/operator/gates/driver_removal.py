@@ -11,13 +11,13 @@ back. Nor does one that is deleted.
 
 from collections.abc import Iterable, Iterator
 
+from purser.core.wording import natural, some
 from purser.operator.gates.facts import is_excluded, presence_of
 from purser.operator.maintenance import gpu_pods
 from purser.operator.model import DriverRemoval, NodeView, NodeWorkload, OperandPod, Snapshot
 from purser.operator.names import DEPLOY
 from purser.operator.order import Operand, dependents
-from purser.operator.policy.active import Chosen, choose
-from purser.operator.wording import natural, some
+from purser.operator.policy.decoding import Chosen, choose
 
 _NEEDING = frozenset(dependents(Operand.DRIVER))
 

@@ -23,7 +23,7 @@ from purser.operator.names import (
     NFD_PREFIX,
 )
 from purser.operator.order import Operand
-from purser.operator.policy.active import Chosen
+from purser.operator.policy.decoding import Chosen
 
 
 def has_gpu(node: NodeView, now: float, gone_after: float) -> Presence:

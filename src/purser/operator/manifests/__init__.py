@@ -2,16 +2,15 @@
 
 Entrances: `render` makes the objects; `object_actions` and `removals` (``objects``) say what to write of them.
 
-One module per operand or pair of them; what they are put together from is in ``parts``, ``mounts`` (folders, and the
-init containers that wait for a driver), ``driver_files``, ``plugin_config`` and ``toolkit`` (where runtimes and
-kubelets keep their files). ``rbac`` has accounts, roles and RuntimeClasses, ``monitoring`` the Prometheus
-operator's objects. Functions build plain objects: a template language would be a second one, without types and without
-a debugger.
+One module per operand or pair of them; what they are put together from is in ``parts``, ``mounts`` (folders, what waits
+for a driver, and the configuration of NVIDIA's plugin), ``driver_files`` and ``toolkit`` (where runtimes and kubelets
+keep their files). ``rbac`` has accounts, roles and RuntimeClasses, ``monitoring`` DCGM and the Prometheus operator's
+objects. Functions build plain objects: a template language would be a second one, without types and without a debugger.
 
 Which node gets an operand is said by labels alone, so that a DaemonSet never changes because of a node that joins: a
 new OS or kernel is a new driver DaemonSet, a new kind of runtime a new one of those that depend on it.
 
-Not here: the writing (``acting``).
+Not here: the writing (``writing``).
 """
 
 from collections import OrderedDict
@@ -22,7 +21,6 @@ from msgspec.structs import replace
 
 from purser.core.recent import recall
 from purser.operator.manifests import (
-    dcgm,
     device_plugin,
     discovery,
     driver,
@@ -58,8 +56,8 @@ _RENDER: dict[Operand, Callable[[RenderInputs], list[Rendered]]] = {
     Operand.DEVICE_PLUGIN: device_plugin.render,
     Operand.GFD: discovery.render_gfd,
     Operand.VALIDATOR: validator.render,
-    Operand.DCGM: dcgm.render,
-    Operand.DCGM_EXPORTER: dcgm.render_exporter,
+    Operand.DCGM: monitoring.render_dcgm,
+    Operand.DCGM_EXPORTER: monitoring.render_exporter,
     Operand.NODE_STATUS_EXPORTER: validator.render_node_status_exporter,
     Operand.MIG_MANAGER: mig_manager.render,
 }

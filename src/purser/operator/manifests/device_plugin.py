@@ -6,6 +6,8 @@ from purser.operator.manifests.mounts import (
     DRIVER_READY,
     HOST,
     VALIDATIONS,
+    PluginConfigMount,
+    configured,
     driver_root,
     driver_validation,
     host_root,
@@ -28,7 +30,6 @@ from purser.operator.manifests.parts import (
     per_runtime,
     runtime_class,
 )
-from purser.operator.manifests.plugin_config import PluginConfigMount, configured
 from purser.operator.manifests.toolkit import CDI_STRATEGY, KUBELET, device_list, kubelet_root, uses_cdi
 from purser.operator.model import Rendered, RenderInputs, RuntimeKind
 from purser.operator.names import DEPLOY, RUNTIME_LABEL

@@ -1,7 +1,7 @@
 """Discovery: Purser's own, which says what a node is where node-feature-discovery is absent, and NVIDIA's GPU feature
 discovery, which labels nodes with what their GPUs are."""
 
-from purser.operator.manifests.mounts import until_driver
+from purser.operator.manifests.mounts import configured, until_driver
 from purser.operator.manifests.parts import (
     GPU_DISCOVERY,
     NAMESPACE,
@@ -17,7 +17,6 @@ from purser.operator.manifests.parts import (
     per_runtime,
     runtime_class,
 )
-from purser.operator.manifests.plugin_config import configured
 from purser.operator.model import Rendered, RenderInputs, RuntimeKind
 from purser.operator.names import GPU_PRESENT_LABEL, NFD_GPU_LABELS, NFD_KERNEL_LABEL
 from purser.operator.order import Operand

@@ -6,10 +6,10 @@ An object has drifted where it is not any more what was applied. Fields that are
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from purser.core.wording import some
 from purser.kube.resources import untyped
 from purser.operator.model import Adopt, AppliedObject, Apply, Delete, ObjectKey, Raw, Rendered, Snapshot
 from purser.operator.names import APPLIED_HASH_ANNOTATION, KIND
-from purser.operator.wording import some
 
 CONFIG_MAPS = untyped("", "v1", "configmaps", "ConfigMap")
 RUNTIME_CLASSES = untyped("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)

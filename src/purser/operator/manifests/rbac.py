@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from purser.core.names import GRANT_KEY_CONFIGMAP
-from purser.operator.manifests import dcgm, device_plugin, discovery, driver, mig_manager, toolkit, validator
+from purser.operator.manifests import device_plugin, discovery, driver, mig_manager, monitoring, toolkit, validator
 from purser.operator.manifests.parts import GPU_DISCOVERY, OPERATOR, Raw, owned
 from purser.operator.model import Rendered, RenderInputs
 from purser.operator.names import GROUP, LEASE, NFD_GROUP, PLURAL
@@ -67,7 +67,7 @@ _OTHERS = (
         namespace=(rule("", ["pods"], ["get"]), rule(NFD_GROUP, ["nodefeatures"], [*READ, "create", "update"])),
     ),
     Account(name=validator.ACCOUNT, operand=Operand.VALIDATOR, cluster=(_NODES,), namespace=(_DAEMON_SETS,)),
-    Account(name=dcgm.ACCOUNT, operand=Operand.DCGM_EXPORTER, cluster=(_PODS,)),
+    Account(name=monitoring.EXPORTER_ACCOUNT, operand=Operand.DCGM_EXPORTER, cluster=(_PODS,)),
     Account(
         name=validator.EXPORTER_ACCOUNT,
         operand=Operand.NODE_STATUS_EXPORTER,
@@ -85,8 +85,8 @@ def accounts_of(spec: ClusterPolicySpec) -> list[Account]:
     """Those that a policy leads to."""
     purser = spec.device_plugin.flavor == "purser"
     unused = {device_plugin.ACCOUNT if purser else device_plugin.AGENT_ACCOUNT}
-    if not dcgm.asks_api(spec.dcgm_exporter):
-        unused.add(dcgm.ACCOUNT)
+    if not monitoring.asks_api(spec.dcgm_exporter):
+        unused.add(monitoring.EXPORTER_ACCOUNT)
     running = {*spec.enabled, *([GPU_DISCOVERY] if spec.discovery.enabled else [])}
     return [each for each in ACCOUNTS if each.operand in running and each.name not in unused]
 

@@ -25,13 +25,13 @@ the record away, lifts the cordon if it is ours, and says how it ended; with the
 A node is emptied for a change only within the bound of driver upgrades (``driver.upgradePolicy.maxUnavailable``): both
 count the same nodes. One that is unavailable anyway needs no room.
 
-`advance` (``fleet``) asks ``machine`` for each node's next step.
+`advance` (``machine``) asks for each node's next step; ``states`` has what is read off a node, and its patches.
 
 Not here: applying a layout (the MIG worker in ``purser.agent.mig``), what it shares with driver upgrades
-(``maintenance``), and the writing (``acting``).
+(``maintenance``), and the writing (``writing``).
 """
 
-from purser.operator.mig.fleet import advance, waiting_of
+from purser.operator.mig.machine import advance, waiting_of
 from purser.operator.mig.states import GPU_CLIENTS, MigFleet, failure_of, holds, is_under_way, needs_workloads, pause_of
 
 __all__ = [

@@ -1,7 +1,4 @@
-"""A node's next step in its MIG change (`next_step`).
-
-Not here: whose turn it is to be emptied (`fleet`).
-"""
+"""One round of MIG changes: whose turn it is to be emptied (`advance`), and a node's next step (`next_step`)."""
 
 from collections.abc import Collection
 
@@ -10,6 +7,7 @@ import msgspec
 from purser.core.names import MIG_WANTED_ANNOTATION
 from purser.core.node.annotations import encode
 from purser.core.node.mig_messages import MigRequest
+from purser.core.wording import natural
 from purser.operator.maintenance import (
     UNKNOWN_PODS,
     Cordoner,
@@ -25,6 +23,7 @@ from purser.operator.maintenance import (
     is_over,
     is_to_come,
     patch,
+    planned_changes_of,
     request_evictions,
     to,
 )
@@ -35,19 +34,63 @@ from purser.operator.mig.states import (
     SUCCESS,
     MigChange,
     MigFleet,
+    abandon,
     change_of,
+    end,
+    failure_of,
+    following,
+    given_back,
     is_current_attempt,
     is_managed,
     is_under_way,
     lost_change,
+    node_event,
+    record,
     result_now,
     result_of,
+    state_label,
     wanted_profile,
 )
-from purser.operator.mig.writes import abandon, end, following, given_back, node_event, record, state_label
-from purser.operator.model import DeletePod, NodeProgress
+from purser.operator.model import DeletePod, NodeProgress, PlannedChanges
 from purser.operator.names import MIG_STATE_LABEL
 from purser.operator.order import Operand
+
+
+def advance(fleet: MigFleet) -> PlannedChanges:
+    """What to do next on every node: at most one patch each."""
+    ledger, nodes = (
+        DisruptionLedger(fleet.budgets),
+        sorted(fleet.node_progress, key=lambda each: natural(each.node.name)),
+    )
+    may_empty = _turn(nodes, fleet)
+    return planned_changes_of({each.node.name: next_step(each, fleet, ledger, may_empty) for each in nodes}, fleet.now)
+
+
+def waiting_of(fleet: MigFleet, planned: PlannedChanges) -> dict[str, str]:
+    """By node: what its MIG change waits for, in one sentence, by the moves of the round. What went wrong is told by
+    `failure_of`."""
+    waiting = (each for each in fleet.node_progress if each.node.name in planned.waits and not failure_of(each.node))
+    return {
+        each.node.name: f"MIG layout {_profile(each, fleet)}: {planned.waits[each.node.name]}"
+        for each in sorted(waiting, key=lambda each: natural(each.node.name))
+    }
+
+
+def _profile(progress: NodeProgress, fleet: MigFleet) -> str:
+    change = change_of(progress.node)
+    return change.profile if change is not None else wanted_profile(progress, fleet.spec)
+
+
+def _turn(nodes: list[NodeProgress], fleet: MigFleet) -> frozenset[str]:
+    """Nodes that may be emptied now: those that are unavailable anyway, and as many others as there is room for."""
+    wanting = [each.node.name for each in nodes if would_empty(each, fleet)]
+    others = [name for name in wanting if name not in fleet.unavailable]
+    room = fleet.max_unavailable - len(fleet.unavailable)
+    return frozenset(wanting) & fleet.unavailable | frozenset(others[: max(0, room)])
+
+
+# --- a node's next step
+
 
 MANAGER_GONE = "the MIG manager is gone from the node"
 

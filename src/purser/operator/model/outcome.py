@@ -7,7 +7,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from purser.operator.model.snapshot import IsolatedNode, NodeView, NodeWorkload, ObjectKey, OperandPod, Raw
-from purser.operator.policy.status import ClusterPolicyStatus
+from purser.operator.policy.spec import ClusterPolicyStatus
 
 # --- gauges
 

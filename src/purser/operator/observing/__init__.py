@@ -6,7 +6,7 @@
 - ``expectations``: a round begins when the effects of the last one's writes have been seen.
 - ``observer``: the `Observer` that holds all this together.
 
-Not here: what to do about it (``deciding``), and any write (``acting``).
+Not here: what to do about it (``deciding``), and any write (``writing``).
 """
 
 from purser.operator.observing.observer import Observer

@@ -43,7 +43,7 @@ from purser.operator.observing.kinds import (
 from purser.operator.observing.views import ObservedState, Views, config_view, node_view, pod_view, snapshot_of
 from purser.operator.observing.workloads import Workloads
 from purser.operator.policy import CLUSTER_POLICIES
-from purser.operator.policy.active import UNDEFINED, namespace_of_operator
+from purser.operator.policy.decoding import UNDEFINED, namespace_of_operator
 
 log = structlog.get_logger("purser.operator")
 
@@ -209,7 +209,7 @@ class Observer:
         """Have nodes and operands' pods listed anew: another process may have written to them. Raises `KubeError`."""
         await self._list_anew({_called(NODES), _called(DETAILED_PODS)})
 
-    # --- what writers tell: see `purser.operator.acting.kube.Notes`
+    # --- what writers tell: see `purser.operator.writing.Notes`
 
     def applied(self, key: ObjectKey, settled: AppliedObject) -> None:
         """An object was applied and came out so."""

@@ -9,6 +9,7 @@ import msgspec
 from purser.core.dialects import is_gpu_word
 from purser.core.kubernetes.times import parsed
 from purser.core.names import INVENTORY_ANNOTATION, KUBELET_ANNOTATION
+from purser.core.wording import natural
 from purser.kube import Raw, key_of
 from purser.kube.objects import Node, NodeCondition
 from purser.kube.pod_details import ContainerStateTerminated, ContainerStatus, DetailedPod, PodCondition, PodSummary
@@ -16,7 +17,6 @@ from purser.kube.policy_group import DisruptionBudget
 from purser.operator.manifests import CONFIG_MAPS
 from purser.operator.model import AppliedObject, Budget, NodeView, NodeWorkload, ObjectKey, OperandPod, Snapshot
 from purser.operator.names import DRIVER_CONFIG_LABEL, FIELD_MANAGER, MANAGED_BY_LABEL, OPERAND_LABEL, TEMPLATE_LABEL
-from purser.operator.wording import natural
 
 T = TypeVar("T")
 V = TypeVar("V")

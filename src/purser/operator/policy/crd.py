@@ -18,8 +18,7 @@ from purser.core.device.ids import MAX_SLOTS
 from purser.core.kubernetes.selectors import PATTERN
 from purser.operator.names import GROUP, KIND, PLURAL, VERSION
 from purser.operator.policy.decoding import DRIVER_VERSION, MAX_PROFILES, MOVING_LABELS
-from purser.operator.policy.spec import ClusterPolicySpec
-from purser.operator.policy.status import ClusterPolicyStatus
+from purser.operator.policy.spec import ClusterPolicySpec, ClusterPolicyStatus
 
 Schema = dict[str, Any]
 _PLAIN: dict[Any, Schema] = {

@@ -46,9 +46,11 @@ Where the driver stays the same and only its pod's template is another one (prio
 has to leave and nothing is paused: from ``cordon-required`` the node goes straight to ``pod-restart-required``.
 
 A round asks `turn` (`budget`) who begins, then `advance` (`fleet`), which asks `machine` for each node's next step.
+`plan` (`planning`) calls the same two, over a copy of the fleet: what plans an upgrade and what carries it out share
+their rules.
 
 Not here: which driver a node should have (``gates``), what it shares with MIG changes (``maintenance``), and the
-writing (``acting``).
+writing (``writing``).
 """
 
 from purser.operator.upgrade.budget import turn, unavailable

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from purser.core.wording import NaturalKey, counted, natural, some
 from purser.operator.maintenance import is_over
 from purser.operator.model import IsolatedNode, NodeProgress, NodeView, PlannedChanges, patched
 from purser.operator.names import (
@@ -38,7 +39,6 @@ from purser.operator.upgrade.states import (
     state_of,
     step_start,
 )
-from purser.operator.wording import NaturalKey, counted, natural, some
 
 # --- nodes that are left out
 

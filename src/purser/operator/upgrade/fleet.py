@@ -4,9 +4,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+from purser.core.wording import natural, some
 from purser.operator.maintenance import DisruptionLedger, planned_changes_of, waits_of
 from purser.operator.model import EmitEvent, Gauge, PatchNode, PlannedChanges
-from purser.operator.policy.status import UpgradeStatus
+from purser.operator.policy.spec import UpgradeStatus
 from purser.operator.reasons import OperatorReason
 from purser.operator.upgrade.budget import UpgradeTurn, fleet_target
 from purser.operator.upgrade.machine import begin, next_step
@@ -22,7 +23,6 @@ from purser.operator.upgrade.states import (
     state_of,
 )
 from purser.operator.upgrade.writes import failure_of, release
-from purser.operator.wording import natural, some
 
 
 def advance(fleet: UpgradeInputs, now: UpgradeTurn) -> PlannedChanges:

@@ -6,6 +6,7 @@ Not here: whose turn it is (`budget`), and how one driver takes another's place 
 
 from collections.abc import Callable
 
+from purser.core.wording import counted
 from purser.operator.maintenance import (
     UNKNOWN_PODS,
     Cordoner,
@@ -66,7 +67,6 @@ from purser.operator.upgrade.writes import (
     release,
     requeue,
 )
-from purser.operator.wording import counted
 
 # --- nodes that are NotReady
 

@@ -10,7 +10,7 @@ from purser.operator.deciding import is_clean, reconcile
 from purser.operator.model import Action, Apply, Delete, Gauge, ObjectKey, PatchNode, Reconciliation, WriteStatus
 from purser.operator.names import GPU_PRESENT_LABEL, OPENED_BOOT_ANNOTATION
 from purser.operator.order import Operand
-from purser.operator.policy.active import namespace_of_operator
+from purser.operator.policy.decoding import namespace_of_operator
 
 LEFT = {each.deploy_label: "true" for each in Operand} | {
     "nvidia.com/gpu.present": "true",

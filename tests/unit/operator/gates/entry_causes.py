@@ -11,12 +11,12 @@ from tests.unit.operator.world import World
 from purser.core.kubernetes.taints import Taint
 from purser.operator.deciding.reconcile import RoundView, view_of
 from purser.operator.gates import gate_patch
-from purser.operator.gates.entry import gate_of
 from purser.operator.gates.facts import user_override
+from purser.operator.gates.progress import gate_of
 from purser.operator.model import NodeView, Snapshot
 from purser.operator.names import DEPLOY
 from purser.operator.order import Operand, dependents
-from purser.operator.policy.active import choose
+from purser.operator.policy.decoding import choose
 from purser.operator.reasons import OperatorReason
 
 ALL = all_operands(enabled=True) | {"driver": {"version": "580.1"}}

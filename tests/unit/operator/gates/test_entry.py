@@ -19,7 +19,7 @@ from tests.unit.operator.gates.entry_causes import (
 )
 from tests.unit.operator.world import World
 
-from purser.operator.gates import entry
+from purser.operator.gates import progress
 from purser.operator.model import Action, PatchNode
 from purser.operator.order import Operand
 from purser.operator.reasons import OperatorReason
@@ -75,5 +75,5 @@ def test_every_reason_for_which_the_code_keeps_an_operand_out_has_its_cause() ->
 
 
 def reasons_in_the_code() -> Iterator[OperatorReason]:
-    for name in re.findall(r"OperatorReason\.(\w+)", inspect.getsource(entry)):
+    for name in re.findall(r"EntryWait\(OperatorReason\.(\w+)", inspect.getsource(progress)):
         yield OperatorReason[name]

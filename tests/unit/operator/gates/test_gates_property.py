@@ -26,7 +26,7 @@ from purser.operator.gates.facts import user_override
 from purser.operator.model import Action, Delete, NodeWorkload, PatchNode, SetFinalizer, WriteStatus
 from purser.operator.names import GPU_PRESENT_LABEL, OPENED_BOOT_ANNOTATION, POOL_LABEL
 from purser.operator.order import Operand, dependents, prerequisites
-from purser.operator.policy.active import choose
+from purser.operator.policy.decoding import choose
 
 NAMES = st.sampled_from(["a", "b", "c"])
 OPERANDS = st.sampled_from(list(Operand))

@@ -1,10 +1,12 @@
-"""The whole kernel where several nodes are to be cut, and get another driver besides: one bound for both."""
+"""The whole kernel where nodes are to be cut, and get another driver besides: one bound for both; MIG devices, which do
+not outlive a driver, are made anew, and only then is the node valid."""
 
 import pytest
 from tests.unit.operator.world import World, settled_world
 
-from purser.operator.model import Action
+from purser.operator.model import Action, DeletePod, PatchNode
 from purser.operator.names import MIG_CONFIG_LABEL, MIG_STATE_LABEL
+from purser.operator.order import Operand
 
 NODES = tuple("abcdefgh")
 
@@ -38,3 +40,27 @@ def test_no_more_nodes_are_cordoned_than_the_policy_allows(with_upgrade: bool) -
     assert world.status()["state"] == "ready"
     assert world.status()["upgrade"]["done"] == len(NODES)
     assert not any(node.unschedulable for node in world.nodes.values())
+
+
+def test_a_node_in_mig_mode_is_valid_again_once_its_devices_are_back() -> None:
+    world = World()
+    world.add_policy()
+    world.add_node("a", labels={"nvidia.com/mig.capable": "true", MIG_CONFIG_LABEL: "all-1g.5gb"})
+    world.settle()
+    assert world.nodes["a"].labels[MIG_STATE_LABEL] == "success"
+    applied: list[str] = []
+
+    def validate(action: Action) -> None:
+        if isinstance(action, DeletePod) and action.pod.operand == Operand.DRIVER:
+            world.troubles["a", Operand.VALIDATOR] = "NoGpu"
+        if isinstance(action, PatchNode) and action.labels.get(MIG_STATE_LABEL) == "success":
+            applied.append(world.nodes["a"].labels["nvidia.com/gpu-driver-upgrade-state"])
+            world.troubles.pop(("a", Operand.VALIDATOR), None)
+
+    world.watchers.append(validate)
+    world.change_policy({"driver": {"version": "600.1.1"}})
+    world.settle()
+    assert applied == ["validation-required"]
+    assert world.status()["upgrade"]["done"] == 1
+    assert world.status()["state"] == "ready"
+    assert not world.nodes["a"].unschedulable

@@ -23,7 +23,6 @@ from tests.unit.operator.embedded import (
 from purser.kube import Client, KubeError, NotFoundError
 from purser.kube.objects import Identified, ObjectMeta
 from purser.kube.resources import CONFIG_MAPS, NODES, PODS
-from purser.operator.acting import KubeWriter
 from purser.operator.manifests.objects import RUNTIME_CLASSES
 from purser.operator.model import Apply, Delete, DeletePod, ObjectKey, OperandPod, PatchNode
 from purser.operator.names import FIELD_MANAGER, MANAGED_BY_LABEL
@@ -32,6 +31,7 @@ from purser.operator.observing import observer as module
 from purser.operator.observing.expectations import at_least
 from purser.operator.observing.kinds import DEFINITIONS, RIVALS, is_served
 from purser.operator.policy import CLUSTER_POLICIES
+from purser.operator.writing import KubeWriter
 
 GENERATION = {"metadata": {"name": "p"}, "spec": {"driver": {"version": "1"}}}
 

@@ -33,7 +33,7 @@ from purser.operator.names import (
 )
 from purser.operator.order import NEEDS, Operand, dependents
 from purser.operator.policy.driver import UpgradePolicy
-from purser.operator.policy.status import UpgradeStatus
+from purser.operator.policy.spec import UpgradeStatus
 from purser.operator.upgrade import (
     State,
     UpgradeInputs,

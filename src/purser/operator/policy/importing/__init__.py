@@ -3,13 +3,299 @@
 Nothing is dropped silently: every field that is set is in the new policy, or in the list with a reason. Where the two
 differ in what an absent field means, the new policy says what the old one meant. NVIDIADrivers become profiles.
 
-- ``policy``: everything but drivers; ``drivers``: NVIDIADrivers; ``effects``: what the new policy does otherwise.
+- Here: everything but drivers; ``drivers``: NVIDIADrivers; ``effects``: what the new policy does otherwise.
 - ``sections``: takes fields over one by one, and keeps the list.
+
+Sections that Purser does not have come first. Which of them are on follows from several switches: without
+`sandboxWorkloads.enabled` most others do nothing, whatever they say; they are on in a stock install. One that is on is
+reported first, all that are off in one line.
 
 Not here: where objects are read from (a file: the command; a cluster: ``observing``), and what becomes of labels on
 nodes (``gates``).
 """
 
-from purser.operator.policy.importing.policy import Imported, import_policy
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
-__all__ = ["Imported", "import_policy"]
+import msgspec
+
+from purser.operator.names import GROUP, KIND, VERSION
+from purser.operator.policy import ClusterPolicySpec, PolicyError, decode
+from purser.operator.policy.decoding import is_name, problems
+from purser.operator.policy.importing.drivers import NOT_GIVEN, with_drivers
+from purser.operator.policy.importing.effects import idle
+from purser.operator.policy.importing.sections import (
+    NOT_TAKEN,
+    Losses,
+    Rank,
+    Raw,
+    Reasons,
+    at,
+    lines,
+    says_something,
+    section,
+    with_new_names,
+)
+
+_MACHINES = "virtual machines with GPUs are not supported"
+_VGPU = "vGPU hosts are not supported"
+_SECRET = "confidential computing is not supported"
+_KATA = "Kata is not supported"
+
+
+class _Absent(msgspec.Struct, frozen=True):
+    place: str
+    why: str
+    is_on: Callable[[Raw], bool]
+
+
+def _switch(given: Raw, section: str) -> bool:
+    return at(given, f"{section}.enabled") is True
+
+
+def _sandbox(given: Raw) -> bool:
+    return _switch(given, "sandboxWorkloads")
+
+
+def _with_sandbox(section: str, mode: str = "") -> Callable[[Raw], bool]:
+    def is_on(given: Raw) -> bool:
+        present = at(given, "sandboxWorkloads.mode") or "kubevirt"
+        return _sandbox(given) and _switch(given, section) and mode in ("", present)
+
+    return is_on
+
+
+def _never(_: Raw) -> bool:
+    return False
+
+
+_SECTIONS = (
+    _Absent("sandboxWorkloads", _MACHINES, _sandbox),
+    _Absent("vfioManager", _MACHINES, _with_sandbox("vfioManager")),
+    _Absent("sandboxDevicePlugin", _MACHINES, _with_sandbox("sandboxDevicePlugin", "kubevirt")),
+    _Absent("validator.vfioPCI", _MACHINES, _sandbox),
+    _Absent("vgpuManager", _VGPU, _with_sandbox("vgpuManager")),
+    _Absent("vgpuDeviceManager", _VGPU, _with_sandbox("vgpuDeviceManager")),
+    _Absent("validator.vgpuManager", _VGPU, _sandbox),
+    _Absent("validator.vgpuDevices", _VGPU, _sandbox),
+    _Absent("kataSandboxDevicePlugin", _KATA, _with_sandbox("kataSandboxDevicePlugin", "kata")),
+    _Absent("ccManager", _SECRET, _with_sandbox("ccManager", "kata")),
+    _Absent("kataManager", _KATA, _never),  # NVIDIA's operator does nothing with it any more
+)
+
+
+def without_absent(given: Raw, lost: Losses) -> Raw:
+    """The spec without these sections; of each that says anything it is told what becomes of it."""
+    off, rest = [], given
+    for each in _SECTIONS:
+        section = at(given, each.place)
+        if not isinstance(section, dict):
+            continue  # of another type, or not there: it is told as any field that nobody knows
+        if each.is_on(given) and says_something(section):
+            lost.lose_whole(each.place, f"ENABLED, and not supported: {each.why}", Rank.FIRST)
+        elif says_something(section):
+            off.append(f"{lost.prefix}.{each.place}")
+        rest = _without(rest, each.place)
+    if off:
+        lost.note(", ".join(off), "disabled, and not supported", Rank.OFF)
+    return rest
+
+
+def _without(given: Raw, place: str) -> Raw:
+    name, _, rest = place.partition(".")
+    if not rest:
+        return {key: value for key, value in given.items() if key != name}
+    return {**given, name: _without(given[name], rest)}
+
+
+# --- the whole policy
+
+
+DRIVER_KIND = "NVIDIADriver"
+_Object = Mapping[str, Any]
+
+
+class Imported(msgspec.Struct, frozen=True):
+    """The new policy, and what people have to know of it, in lines: each names fields and the reason."""
+
+    policy: Raw
+    lost: tuple[str, ...]
+    """What of the old objects is not in it; what matters most first."""
+    idle: tuple[str, ...]
+    """What is in it, and does nothing as it stands."""
+
+
+_OTHER_IMAGE = "Purser uses its own MIG worker instead of NVIDIA's MIG manager"
+_NO_COUNTERPART = {
+    "NodeMaintenance": "Purser evicts pods itself: requestor mode is not supported",
+}
+_REASONS = Reasons(
+    unknown={
+        "operator.defaultRuntime": "the runtime is detected on each node",
+        "operator.initContainer": "no operand needs one",
+        "operator.use_ocp_driver_toolkit": "OpenShift's driver toolkit is not supported",
+        "driver.useNvidiaDriverCRD": NOT_GIVEN,
+        **{f"driver.{name}": why for name, why in NOT_TAKEN.items()},
+        "psp": "Kubernetes removed PodSecurityPolicy",
+        "psa": "label the namespace yourself: pod-security.kubernetes.io/enforce=privileged",
+        "cdi.default": "cdi.enabled decides which runtime containers get",
+        "cdi.nriPluginEnabled": "the NRI plugin is not supported: the toolkit configures each node's runtime instead",
+        "dcgm.hostPort": "NVIDIA's operator ignores it too",
+        "migManager.gpuClientsConfig": "host services are not stopped: only pods are evicted",
+    },
+    other=dict.fromkeys(
+        (f"migManager.{name}" for name in ("repository", "image", "version", "args", "env")), _OTHER_IMAGE
+    ),
+)
+
+
+def import_policy(documents: Iterable[_Object]) -> Imported:
+    """The policy of Purser that does what these objects of NVIDIA's operator did: its ClusterPolicy and NVIDIADrivers.
+
+    Lists of objects, as kubectl prints them, are taken apart. Of several ClusterPolicies the oldest counts, as it did
+    there; its name is taken over. Raises `PolicyError` where there is none, or for an object that cannot be read.
+    """
+    lost = Losses("spec", [])
+    old, drivers = _told_apart(list(_each(documents)), lost)
+    given = without_absent(_renamed(_spec_of(old)), lost)
+    given = with_drivers(given, {_name(each): _spec_of(each) for each in drivers}, lost)
+    spec = section(ClusterPolicySpec, given, "", _REASONS, lost)
+    _say_what_was_meant(spec, lost)
+    policy = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": {"name": _checked_name(old)}, "spec": spec}
+    return Imported(policy, lines(lost.losses), lines(idle(spec, decode(policy).spec)))
+
+
+# --- which objects
+
+
+def _each(documents: Iterable[_Object]) -> Iterator[_Object]:
+    for document in documents:
+        items = document.get("items")
+        if str(document.get("kind", "")).endswith("List") and isinstance(items, list):
+            yield from _each(each for each in items if isinstance(each, Mapping))
+        else:
+            yield document
+
+
+def _told_apart(objects: list[_Object], lost: Losses) -> tuple[_Object, list[_Object]]:
+    """The active policy and the drivers; the others are told: they have no effect."""
+    policies = sorted((each for each in objects if _is(each, "nvidia.com/v1", KIND)), key=_age)
+    drivers = [each for each in objects if _is(each, "nvidia.com/v1alpha1", DRIVER_KIND)]
+    if not policies:
+        said = ", ".join(map(_what, objects)) or "nothing"
+        raise PolicyError(f"found {said}: expected a ClusterPolicy of nvidia.com/v1")
+    names = [_name(each) for each in drivers]
+    for name in {name for name in names if names.count(name) > 1}:
+        lost.note(f"{DRIVER_KIND} {name}", "defined twice, the last one is used", Rank.FIRST)
+    for each in policies[1:]:
+        lost.note(f"{KIND} {_name(each)}", f"it had no effect: {_name(policies[0])} is older", Rank.OFF)
+    for each in objects:
+        if each not in policies and each not in drivers:
+            lost.note(_what(each), _NO_COUNTERPART.get(str(each.get("kind")), "no counterpart in Purser"), Rank.FIRST)
+    return policies[0], drivers
+
+
+def _is(each: _Object, version: str, kind: str) -> bool:
+    return (each.get("apiVersion"), each.get("kind")) == (version, kind)
+
+
+def _age(policy: _Object) -> tuple[str, str]:
+    metadata = policy.get("metadata")
+    created = metadata.get("creationTimestamp") if isinstance(metadata, Mapping) else None
+    return str(created or "~"), _name(policy)
+
+
+def _spec_of(raw: _Object) -> Raw:
+    spec = raw.get("spec")
+    if spec is None:
+        return {}
+    if not isinstance(spec, dict):
+        raise PolicyError(f"spec of {raw['kind']} {_name(raw)} is {type(spec).__name__}: expected an object")
+    return spec
+
+
+def _checked_name(raw: _Object) -> str:
+    """The name that the new policy gets, too. Raises `PolicyError` for one that no API server takes."""
+    name = _name(raw)
+    if not is_name(name):
+        raise PolicyError(f"{raw['kind']} {name}: invalid name: use lowercase letters, digits, - and .")
+    return name
+
+
+def _name(raw: _Object) -> str:
+    return _given_name(raw) or "cluster-policy"
+
+
+def _given_name(raw: _Object) -> str:
+    metadata = raw.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    return name if isinstance(name, str) else ""
+
+
+def _what(raw: _Object) -> str:
+    """``v1 Pod a``."""
+    version, kind = raw.get("apiVersion"), raw.get("kind")
+    if not version or not kind:
+        return "an object without apiVersion or kind"
+    return f"{version} {kind} {_given_name(raw)}".rstrip()
+
+
+# --- names and values that are others
+
+
+def _renamed(given: Raw) -> Raw:
+    """With Purser's names where they differ.
+
+    NVIDIA's operator reads `useOpenKernelModules` only in versions that know no `kernelModuleType`: beside that it is
+    left where it is, as a field that nobody knows.
+    """
+    driver = given.get("driver")
+    if not isinstance(driver, dict):
+        return given
+    driver = with_new_names(driver)
+    if driver.get("kernelModuleType") is None and isinstance(driver.get("useOpenKernelModules"), bool):
+        driver["kernelModuleType"] = "open" if driver.pop("useOpenKernelModules") else "proprietary"
+    return {**given, "driver": driver}
+
+
+def _say_what_was_meant(spec: Raw, lost: Losses) -> None:
+    """Where Purser's default is another one, in place."""
+    spec.setdefault("devicePlugin", {})["flavor"] = "nvidia"
+    spec.setdefault("dcgm", {}).setdefault("enabled", True)
+    spec.setdefault("driver", {}).setdefault("upgradePolicy", {}).setdefault("autoUpgrade", False)
+    spec.setdefault("mig", {}).setdefault("strategy", "none")
+    _without_workload(spec, lost)
+    _without_contradictions(spec, lost)
+
+
+def _without_workload(spec: Raw, lost: Losses) -> None:
+    plugin = spec.get("validator", {}).get("plugin", {})
+    if {"name": "WITH_WORKLOAD", "value": "true"} in plugin.get("env", []):
+        lost.lose(
+            True, "validator.plugin.env", "the check of the device plugin starts no pod: WITH_WORKLOAD is removed"
+        )
+        plugin["env"] = [each for each in plugin["env"] if each["name"] != "WITH_WORKLOAD"]
+
+
+def _without_contradictions(spec: Raw, lost: Losses) -> None:
+    """What NVIDIA's operator takes and Purser's refuses, because it can never be; each problem names its field."""
+    while found := problems(msgspec.convert(spec, ClusterPolicySpec)):
+        place = re.match(r"spec\.([A-Za-z.]+)(?:\[(\d+)\])?", found[0])
+        *parents, name = place[1].split(".") if place else [""]
+        at: Raw = spec
+        for each in parents:
+            at = at.get(each, {})
+        if place is None or name not in at:
+            raise PolicyError(found[0])
+        where = ".".join([*parents, name])
+        if place[2] and isinstance(at[name], list):
+            item = at[name].pop(int(place[2]))
+            where = f"{where}[{place[2]}]"
+            named = f"profile {item['name']} is removed" if "name" in item else "removed"
+            lost.lose_whole(where, f"{named}: {found[0]}", Rank.FIRST)
+            continue
+        del at[name]
+        why = found[0].replace(f"spec.{where} is ", "it is ", 1).removeprefix(f"spec.{where}: ")
+        rank = Rank.FIRST if name == "profiles" else Rank.SETTING
+        lost.lose_whole(where, f"removed: {why}", rank)

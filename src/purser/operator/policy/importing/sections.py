@@ -9,9 +9,9 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from purser.core.wording import natural
 from purser.operator.policy.decoding import in_words
 from purser.operator.policy.fields import EnvVar
-from purser.operator.wording import natural
 
 
 class Rank(IntEnum):

@@ -1,4 +1,9 @@
-"""What is still to go before nothing of the operator is left, as people read it."""
+"""The way out: everything that the operator made is taken away, with an operator that runs or without one, in rounds
+until nothing is left.
+
+Not here: what a round removes, and in which order (``deciding``); what agents wrote (``chart_hooks``); what would go,
+shown (``previewing``).
+"""
 
 import asyncio
 import secrets
@@ -7,12 +12,13 @@ from contextlib import AsyncExitStack
 
 import structlog
 
+from purser.core.wording import some
 from purser.kube import ApiError, Client, ClusterConfig, KubeError, LeaderElector, NotFoundError
 from purser.kube.objects import Node
 from purser.kube.racing import until
 from purser.kube.resources import LEASES
-from purser.operator.acting import KubeWriter, Result, perform
-from purser.operator.acting.writer import subject
+from purser.operator.acting import Result, perform, subject
+from purser.operator.chart_hooks import nodes_to_strip, strip
 from purser.operator.deciding import blocked_removals, is_clean, nodes_to_inspect, reconcile
 from purser.operator.deciding.isolation import without
 from purser.operator.deciding.policies import other_namespace
@@ -21,9 +27,8 @@ from purser.operator.names import FIELD_MANAGER, FINALIZER, GROUP, LEASE, PLURAL
 from purser.operator.observing import Observer
 from purser.operator.observing.kinds import DEFINITIONS, is_namespace, no_namespace
 from purser.operator.policy import CLUSTER_POLICIES
-from purser.operator.policy.active import is_leaving
-from purser.operator.uninstall.clean_up import nodes_to_strip, strip
-from purser.operator.wording import some
+from purser.operator.policy.decoding import is_leaving
+from purser.operator.writing import KubeWriter
 
 
 def remaining(snapshot: Snapshot, actions: Sequence[Action], held: Sequence[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from purser.operator.model import Delete, NodeView, ObjectKey, OperandPod, PatchNode, Snapshot
 from purser.operator.names import FINALIZER
-from purser.operator.uninstall.uninstalling import remaining
+from purser.operator.uninstalling import remaining
 
 
 def world(**fields):

@@ -16,12 +16,13 @@ from purser.core.node.annotations import encode
 from purser.core.node.facts import NodeFacts, PciGpu
 from purser.kube import NotFoundError
 from purser.kube.resources import LEASES, NAMESPACES, NODES, PODS
+from purser.operator import uninstalling
 from purser.operator.manifests.objects import OWNED
 from purser.operator.names import CORDONED_BY_ANNOTATION, FIELD_MANAGER, LEASE, MANAGED_BY_LABEL, OPERAND_LABEL
 from purser.operator.observing.kinds import DEFINITIONS
 from purser.operator.policy import CLUSTER_POLICIES
-from purser.operator.previewing import preview
-from purser.operator.uninstall import UninstallError, preview_uninstall, uninstall, uninstalling
+from purser.operator.previewing import preview, preview_uninstall
+from purser.operator.uninstalling import UninstallError, uninstall
 
 OURS = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
 

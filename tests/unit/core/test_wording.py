@@ -2,7 +2,7 @@
 
 import pytest
 
-from purser.operator.wording import counted, natural, some
+from purser.core.wording import counted, natural, some
 
 
 @pytest.mark.parametrize(

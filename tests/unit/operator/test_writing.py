@@ -15,7 +15,6 @@ from tests.unit.operator.embedded import (
 
 from purser.kube import Client, ConflictError, InvalidError, NotFoundError, TooManyRequestsError, untyped
 from purser.kube.resources import CONFIG_MAPS, NODES, PODS
-from purser.operator.acting import KubeWriter
 from purser.operator.model import (
     Adopt,
     Apply,
@@ -31,7 +30,8 @@ from purser.operator.model import (
 )
 from purser.operator.names import APPLIED_HASH_ANNOTATION, CORDONED_BY_ANNOTATION
 from purser.operator.policy import CLUSTER_POLICIES, ClusterPolicyStatus
-from purser.operator.policy.status import NodeCounts
+from purser.operator.policy.spec import NodeCounts
+from purser.operator.writing import KubeWriter
 
 RAW_NODES = NODES.raw()
 SERVICES = untyped("", "v1", "services", "Service")

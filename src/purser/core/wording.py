@@ -1,5 +1,5 @@
-"""How the operator speaks of many things: the first few are named, and the others counted, in
-the order in which people read names."""
+"""How a message speaks of many things: the first few are named, and the others counted, in the order in which people
+read names."""
 
 import re
 from collections.abc import Sequence
