@@ -2,15 +2,18 @@
 
 import asyncio
 import os
+import socket
 import stat
+from pathlib import Path
 
 import grpc.aio
 import pytest
+import structlog.testing
 
 from purser.agent.book import AgentCheckpoint, AgentCheckpointError, read_checkpoint, write_checkpoint
 from purser.agent.driver_roots import read_place
-from purser.agent.files import draft_of
-from purser.agent.hostfiles import make_shared_dir
+from purser.agent.files import draft_of, read_start
+from purser.agent.hostfiles import make_shared_dir, remove_dir
 from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
 from purser.agent.kubeletfacts.reading import read, sources_of
 from purser.agent.podresources import KubeletBooks, KubeletError
@@ -117,3 +120,22 @@ async def test_an_answer_of_kubelets_that_is_too_large_is_not_taken(tmp_path):
         with pytest.raises(KubeletError, match="RESOURCE_EXHAUSTED"):
             await books.list()
     await server.stop(0)
+
+
+def test_what_is_no_file_is_not_even_opened(tmp_path):
+    """A watchdog's device restarts the machine if it is. Of a socket that can be seen: it cannot be opened."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        (tmp_path / "link").symlink_to(tmp_path / "socket")
+        with pytest.raises(OSError, match="not a regular file"):
+            read_start(tmp_path / "link", 10)
+
+
+def test_a_folder_that_is_filled_faster_than_emptied_keeps_nobody_waiting(tmp_path, monkeypatch):
+    monkeypatch.setattr("purser.agent.hostfiles.REMOVE_TIMEOUT_S", -1.0)
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs/file").touch()
+    with structlog.testing.capture_logs() as logged:
+        remove_dir(AgentSettings(node_name=NODE, host_root=tmp_path), Path("/theirs"))
+    assert [each.name[0] for each in tmp_path.iterdir()] == ["."], "its place is free, and what is left is hidden"
+    assert "somebody writes to it" in logged[0]["error"]

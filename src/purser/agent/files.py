@@ -7,11 +7,18 @@ from pathlib import Path
 
 
 def read_start(path: Path, most: int) -> bytes:
-    """The first bytes of a file. Raises OSError, also for what is no file: nobody waits for a pipe's other end."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+    """The first bytes of a file. Raises OSError, also for what is no file.
+
+    What is no file is never opened: a pipe waits for its other end, and a watchdog's device restarts the machine.
+    """
+    found = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(found).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        return file.read(most)
+        with open(f"/proc/self/fd/{found}", "rb") as file:  # noqa: PTH123  no path of anybody's
+            return file.read(most)
+    finally:
+        os.close(found)
 
 
 def draft_of(path: Path) -> Path:

@@ -6,6 +6,7 @@ import errno
 import os
 import secrets
 import stat
+import time
 from pathlib import Path
 
 import structlog
@@ -14,6 +15,9 @@ from purser.agent.inventory import on_host
 from purser.agent.settings import AgentSettings
 
 log = structlog.get_logger("purser.agent")
+
+REMOVE_TIMEOUT_S = 10.0
+"""How long is spent on a folder that is to go."""
 
 
 def make_shared_dir(settings: AgentSettings, path: Path) -> None:
@@ -41,31 +45,37 @@ def make_own_dir(path: Path, mode: int) -> None:
 
 
 def remove_dir(settings: AgentSettings, path: Path) -> None:
-    """Remove a folder of the host with all in it, if it is there; containers wrote it, so nothing in it is followed."""
+    """Remove a folder of the host with all in it, if it is there; containers wrote it, so nothing in it is followed.
+
+    Blocks, for `REMOVE_TIMEOUT_S` at most: who has it still can write faster than is removed. Its place is free at
+    once; what is left then lies beside it, hidden.
+    """
     folder = on_host(settings, path)
     if not folder.is_dir() or folder.is_symlink():
         return
+    away = folder.with_name(f".{secrets.token_hex(8)}")
     try:
-        _empty(folder)
-        folder.rmdir()
+        folder.rename(away)
+        _empty(away, time.monotonic() + REMOVE_TIMEOUT_S)
+        away.rmdir()
     except OSError as error:
         log.warning("Cannot remove a folder", path=str(folder), error=str(error))
 
 
-def _empty(folder: Path) -> None:
+def _empty(folder: Path, deadline: float) -> None:
     """Whoever was in the container may have nested folders without end: each is brought to the top, then emptied, which
-    takes neither stack nor long paths. Raises OSError."""
+    takes neither stack nor long paths. Raises OSError, also once the monotonic ``deadline`` is over."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
     top = os.open(folder, flags)
     try:
         while names := os.listdir(top):  # noqa: PTH208  a path has no descriptor
             for name in names:
-                if _unlinked(name, top):
+                if _unlinked(name, top, deadline):
                     continue
                 inner = os.open(name, flags, dir_fd=top)
                 try:
                     for each in os.listdir(inner):  # noqa: PTH208
-                        if not _unlinked(each, inner):
+                        if not _unlinked(each, inner, deadline):
                             os.rename(each, secrets.token_hex(16), src_dir_fd=inner, dst_dir_fd=top)
                 finally:
                     os.close(inner)
@@ -74,8 +84,10 @@ def _empty(folder: Path) -> None:
         os.close(top)
 
 
-def _unlinked(name: str, folder: int) -> bool:
+def _unlinked(name: str, folder: int, deadline: float) -> bool:
     """Remove what is no folder; False for one that is."""
+    if time.monotonic() > deadline:
+        raise OSError(errno.EBUSY, "it has too many files, or somebody writes to it")
     try:
         os.unlink(name, dir_fd=folder)
     except (IsADirectoryError, PermissionError):

@@ -1,6 +1,7 @@
 """What a daemon is told and asked: by its own front end, which reads commands and prints answers."""
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections.abc import Callable
@@ -22,6 +23,12 @@ log = structlog.get_logger("purser.agent")
 
 ASK_TIMEOUT_S = 20.0
 """A front end that has not ended by then hangs with its daemon."""
+
+MAX_MPS_ANSWER_BYTES = 1 << 16
+"""Pids of clients are far less. Containers can put a socket of theirs in the daemon's place."""
+
+END_TIMEOUT_S = 10.0
+"""How long processes may take to end once they are killed."""
 
 QUIT_TIMEOUT_S = 5
 """How long servers may take to end before the daemon ends them."""
@@ -57,13 +64,17 @@ class MpsControl:
         return True
 
     async def quit(self, uuid: str) -> None:
-        """End a daemon and its servers, which nobody uses, and take its pipes away."""
+        """End a daemon and its servers, which nobody uses, and take away its pipes and what clients left in memory."""
         try:
             await self.ask(uuid, f"quit -t {QUIT_TIMEOUT_S}")
         except MpsError as error:
             log.warning("An MPS daemon does not quit and is ended", uuid=uuid, error=str(error))
-        await self.clean(uuid)
-        remove_dir(self._settings, folders_of(uuid).pipe)
+        try:
+            await self.clean(uuid)
+        except MpsError as error:
+            log.warning("An MPS daemon is given up", uuid=uuid, error=str(error))
+        for folder in (folders_of(uuid).pipe, folders_of(uuid).shm):
+            await self._remove(folder)
 
     async def set_compute_mode(self, uuid: str, mode: str) -> None:
         """``EXCLUSIVE_PROCESS`` or ``DEFAULT``. Raises `MpsError`."""
@@ -75,10 +86,18 @@ class MpsControl:
         found = (path for pattern in _OTHERS for path in root.glob(pattern) if _listens(path))
         return next((f"/{path.relative_to(root)}" for path in found), "")
 
-    def start(self, uuid: str) -> int:
-        """Start a GPU's daemon; its process. Raises `MpsError`."""
-        folders = folders_of(uuid)
+    async def start(self, uuid: str) -> int:
+        """Start a GPU's daemon; its process. Raises `MpsError`.
+
+        With a new folder of pipes: containers of the daemon before may have put links in the old one, and this one
+        would write where they lead.
+        """
         programs = self._find()
+        await self._remove(folders_of(uuid).pipe)
+        return self._spawn(uuid, programs)
+
+    def _spawn(self, uuid: str, programs: MpsPrograms) -> int:
+        folders = folders_of(uuid)
         try:
             seen = self._make(folders)
             command = programs.command(self._settings, folders, CONTROL, "-f", "-multiuser-server")
@@ -118,14 +137,24 @@ class MpsControl:
     def here(self) -> frozenset[str]:
         """GPUs of which `was_here` is true."""
         folder = on_host(self._settings, PIPES)
-        return frozenset(entry.name for entry in folder.iterdir()) if folder.is_dir() else frozenset()
+        names = (entry.name for entry in folder.iterdir()) if folder.is_dir() else ()
+        return frozenset(name for name in names if not name.startswith("."))  # what could not be removed
 
     async def clean(self, uuid: str) -> None:
-        """End what is left of a daemon and its servers, and return once it is gone."""
-        seen = self._seen(folders_of(uuid))
-        while left := tuple(filter(runs, await _marked(seen))):
-            kill(left)
-            await asyncio.sleep(0.01)
+        """End what is left of a daemon and its servers, and return once it is gone. Raises `MpsError`: a process that
+        waits for a GPU that hangs cannot be ended."""
+        seen, left = self._seen(folders_of(uuid)), tuple[int, ...]()
+        try:
+            async with asyncio.timeout(END_TIMEOUT_S):
+                while left := tuple(filter(runs, await _marked(seen))):
+                    kill(left)
+                    await asyncio.sleep(0.01)
+        except TimeoutError as error:
+            pids = ", ".join(map(str, left)) or "they cannot be listed"
+            raise MpsError(f"processes of the MPS daemon do not end within {END_TIMEOUT_S:g} s: {pids}") from error
+
+    async def _remove(self, folder: Path) -> None:
+        await in_thread(lambda: remove_dir(self._settings, folder), "purser-mps-files")
 
     async def _run(self, uuid: str, program: str, *arguments: str, text: str = "") -> str:
         folders, programs = folders_of(uuid), self._find()
@@ -144,13 +173,14 @@ class MpsControl:
             raise MpsError(f"cannot run {program}: {error}") from error
         try:
             async with asyncio.timeout(ASK_TIMEOUT_S):
-                output, _ = await process.communicate(f"{text}\n".encode())
+                output = await _talk(process, f"{text}\n".encode())
         except TimeoutError as error:
             raise MpsError(f"{said} does not end within {ASK_TIMEOUT_S:g} s") from error
         finally:
             if process.returncode is None:
-                process.kill()
-                await process.wait()
+                await _end(process)
+        if len(output) > MAX_MPS_ANSWER_BYTES:
+            raise MpsError(f"{said} answers more than {MAX_MPS_ANSWER_BYTES} bytes")
         answer = output.decode(errors="replace").strip()
         if process.returncode != 0:
             raise MpsError(f"{said}: {brief(answer) or f'exit {process.returncode}'}")
@@ -161,10 +191,8 @@ class MpsControl:
         return MpsFolders(*(on_host(self._settings, path) for path in (folders.pipe, folders.log, folders.shm)))
 
     def _make(self, folders: MpsFolders) -> MpsFolders:
-        """Make them, that of pipes anew: containers of the daemon before this one may have put links in it, and this
-        one would write where they lead. Raises OSError."""
+        """Make them. Raises OSError."""
         seen = self._seen(folders)
-        remove_dir(self._settings, folders.pipe)
         make_own_dir(seen.pipe, 0o755)
         make_own_dir(seen.log, 0o755)
         make_own_dir(seen.shm, 0o1777)
@@ -173,6 +201,31 @@ class MpsControl:
         for name in ("control.log", "server.log"):
             (seen.log / name).unlink(missing_ok=True)
         return seen
+
+
+async def _talk(process: asyncio.subprocess.Process, text: bytes) -> bytes:
+    """Its output: all of it once it has ended, or the start of too much."""
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(text)
+    process.stdin.close()
+    output = b""
+    while chunk := await process.stdout.read(MAX_MPS_ANSWER_BYTES):
+        output += chunk
+        if len(output) > MAX_MPS_ANSWER_BYTES:
+            return output
+    await process.wait()
+    return output
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Ends at once, or is not waited for: where its GPU hangs, a process may never end."""
+    assert process.stdout is not None
+    process.kill()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(1.0):
+            while await process.stdout.read(MAX_MPS_ANSWER_BYTES):
+                continue
+            await process.wait()
 
 
 async def _marked(seen: MpsFolders) -> tuple[int, ...]:

@@ -86,7 +86,7 @@ class MpsDaemon:
         """End it; nobody uses it, and `run` is over."""
         self._set(False, "")
         await self._control.quit(self.uuid)
-        await self._clean()
+        self._forget()
         if self._exclusive:
             try:
                 await self._control.set_compute_mode(self.uuid, SHARED)
@@ -104,12 +104,12 @@ class MpsDaemon:
 
     async def _start(self) -> int:
         """A new one that answers; its process. Raises `MpsError`."""
-        await self._clean()
+        await self._control.clean(self.uuid)
         if other := self._control.other_daemon():
             raise MpsError(f"another MPS daemon answers at {other} of the node: end that one first")
         if self._exclusive:
             await self._control.set_compute_mode(self.uuid, EXCLUSIVE)
-        process = self._process = self._control.start(self.uuid)
+        process = self._process = await self._control.start(self.uuid)
         try:
             async with asyncio.timeout(self._timing.start):
                 while not await self._control.answers(self.uuid):
@@ -142,8 +142,14 @@ class MpsDaemon:
         self._hooks.lost(self.uuid, why)
 
     async def _clean(self) -> None:
-        """End what is left of it."""
-        await self._control.clean(self.uuid)
+        """End what is left of it, if that can be ended; another one is only started once it is."""
+        try:
+            await self._control.clean(self.uuid)
+        except MpsError as error:
+            log.warning("An MPS daemon cannot be ended", uuid=self.uuid, error=str(error))
+        self._forget()
+
+    def _forget(self) -> None:
         if self._process is not None:
             reap(self._process)
         self._process = None

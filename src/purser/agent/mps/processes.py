@@ -18,9 +18,12 @@ POLL_S = 1.0
 def marked(mark: str) -> tuple[int, ...]:
     """Daemons and servers that were started with this ``NAME=value`` in their environment.
 
-    By their names first: the environment of any process may be long in coming, for the kernel reads it in its memory.
+    In the agent's PID namespace alone, for a container's program can have that name and environment as well. By names
+    first: the environment of any process may be long in coming, for the kernel reads it in its memory.
     """
-    return tuple(pid for pid in _pids() if _name(pid) == _NAME and mark.encode() in _environment(pid))
+    own = _namespace("self")
+    named = (pid for pid in _pids() if _name(pid) == _NAME and _namespace(str(pid)) == own)
+    return tuple(pid for pid in named if mark.encode() in _environment(pid))
 
 
 def kill(pids: tuple[int, ...]) -> None:
@@ -75,6 +78,14 @@ def _name(pid: int) -> bytes:
         return (PROC / str(pid) / "comm").read_bytes().strip()
     except OSError:
         return b""
+
+
+def _namespace(pid: str) -> str:
+    """That of a process' pid; empty: it ended meanwhile, or is another user's."""
+    try:
+        return str((PROC / pid / "ns/pid").readlink())
+    except OSError:
+        return ""
 
 
 def _environment(pid: int) -> frozenset[bytes]:

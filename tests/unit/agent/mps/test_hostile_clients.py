@@ -1,0 +1,74 @@
+"""Clients that are root in their container: what they put among the pipes, how they call themselves, what they keep."""
+
+import asyncio
+import contextlib
+
+import pytest
+from tests.unit.agent.mps.conftest import Told, eventually
+
+from purser.agent.mps import processes
+from purser.agent.mps.programs import MARK, MpsError
+
+
+async def test_who_answers_in_the_daemons_place_without_end_is_not_listened_to(node):
+    node.pipe("A").mkdir(parents=True)
+    asked = 0
+
+    async def flood(_, writer):
+        nonlocal asked
+        asked += 1
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(b"1 " * 4096)
+                await writer.drain()
+
+    async with await asyncio.start_unix_server(flood, node.pipe("A") / "control"):
+        with pytest.raises(MpsError, match="get_server_list answers more than 65536 bytes"):
+            await node.control.ask("A", "get_server_list")
+    assert asked == 1
+
+
+def test_programs_of_containers_are_no_daemons_whatever_they_call_themselves(tmp_path, monkeypatch):
+    mark = f"{MARK}=/run/purser/mps/A"
+    own, other = "pid:[4026531836]", "pid:[4026532999]"
+    for name, namespace in (("self", own), ("1", own), ("2", other), ("3", None)):
+        made = tmp_path / name
+        (made / "ns").mkdir(parents=True)
+        (made / "comm").write_text("nvidia-cuda-mps\n")
+        (made / "environ").write_text(f"PATH=/bin\0{mark}\0")
+        if namespace is not None:
+            (made / "ns/pid").symlink_to(namespace)
+    monkeypatch.setattr(processes, "PROC", tmp_path)
+    assert processes.marked(mark) == (1,)
+
+
+async def test_what_clients_left_in_memory_goes_with_the_daemon(node):
+    node.set(A="mps")
+    async with node.agent() as agent:
+        await eventually(lambda: agent.ready == {"A"})
+        left = node.root / "dev/shm/purser-mps/A/left"
+        left.write_text("x")
+    assert not left.parent.exists()
+    assert list(node.pipe("A").parent.iterdir()) == []
+
+
+async def test_one_that_cannot_be_ended_is_in_no_other_gpus_way(node, monkeypatch):
+    """As where its GPU hangs: the kernel ends no process that waits for it."""
+    monkeypatch.setattr("purser.agent.mps.control.END_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("purser.agent.mps.control.ASK_TIMEOUT_S", 0.5)
+    told = Told()
+    node.set(A="mps")
+    async with node.agent(told) as agent:
+        await eventually(lambda: agent.ready == {"A"})
+        [stuck] = node.processes("A")
+        with monkeypatch.context() as patch:
+            patch.setattr("purser.agent.mps.control.kill", lambda pids: None)
+            (node.bin / "mute").touch()
+            node.set(A="shared", B="shared")
+            await eventually(lambda: agent.wanted == frozenset())
+            (node.bin / "mute").unlink()
+            node.set(A="mps", B="mps")
+            problem = f"processes of the MPS daemon do not end within 0.3 s: {stuck}"
+            await eventually(lambda: agent.ready == {"B"} and ("A", False, problem) in told.changes)
+            assert told.losses == []
+        await eventually(lambda: agent.ready == {"A", "B"})
