@@ -2,9 +2,9 @@
 
     python scripts/generate_options.py [REPOSITORY]
 
-Of the chart's values those that are options are written anew: in values.schema.json description, words, bounds and the
-patterns that options have, in values.yaml the comment. All else is said in these files themselves: other patterns,
-defaults (a test compares them with the servers'), and values that are no options.
+Of the chart's values, those that are options are overwritten: in values.schema.json the description, allowed words,
+bounds and patterns, in values.yaml the comment. Everything else is maintained in these files: other patterns, defaults
+(a test compares them with the servers'), and values that are no options.
 """
 
 import json
@@ -16,6 +16,8 @@ from typing import Any
 
 import yaml
 
+from purser.agent.discovery import DiscoverySettings
+from purser.agent.mig.settings import MigWorkerSettings
 from purser.agent.settings import AgentSettings
 from purser.cli.options import Context, Kubeconfig, LogLevelOption
 from purser.operator.settings import OperatorSettings
@@ -31,6 +33,8 @@ SERVERS: dict[str, type] = {
     "purser agent run": AgentSettings,
     "purser scheduler": SchedulerSettings,
     "purser operator run": OperatorSettings,
+    "purser discover": DiscoverySettings,
+    "purser mig-worker": MigWorkerSettings,
 }
 INTRODUCTION = """\
 <!-- Made by scripts/generate_options.py from purser.agent, purser.scheduler and purser.operator: change it there. -->
@@ -39,8 +43,9 @@ INTRODUCTION = """\
 
 Each server takes its options on the command line, and `--help` shows them. The Helm chart gives them, some from its
 values: [the values that depend on your cluster](install.md#what-to-decide) are explained with the installation.
+`purser discover` and `purser mig-worker` run on GPU nodes, with the options that the operator gives them.
 
-All three have these as well:
+All of them have these as well:
 
 """
 ALL_HAVE = {"--kubeconfig": Kubeconfig, "--context": Context, "--log-level": LogLevelOption}

@@ -42,7 +42,7 @@ _REREAD = 10  # looks between two at what stands at the node: somebody may have 
 
 @dataclass(frozen=True)
 class DiscoverySettings:
-    """What discovery is told. Options are as `purser.options` has them."""
+    """Settings of `purser discover`. The options are described in `purser.options`."""
 
     node_name: Annotated[str, NODE_NAME]
     host_root: Annotated[Path, HOST_ROOT] = Path("/")

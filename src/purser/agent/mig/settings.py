@@ -1,4 +1,4 @@
-"""What can be set of the MIG worker. Options are as `purser.options` has them."""
+"""Settings of the MIG worker. The options are described in `purser.options`."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -6,12 +6,12 @@ from typing import Annotated
 
 from purser.options import DRIVER_LIBRARY, DRIVER_ROOT_FILE, DRIVER_ROOTS, HOST_ROOT, NODE_NAME, Option
 
-_ALSO_LOOKED_INTO = "Where the host's file system is mounted; looked into where the root has no driver."
+_ALSO_LOOKED_INTO = "Where the host's file system is mounted; searched when no driver root has a driver."
 
 
 @dataclass(frozen=True)
 class MigWorkerSettings:
-    """Everything about one worker's process."""
+    """Settings of one worker process."""
 
     node_name: Annotated[str, NODE_NAME]
     layouts_file: Annotated[Path, Option("File with the layouts, in mig-parted's form.", name="config")]
