@@ -9,7 +9,10 @@ import msgspec
 
 from purser.core.decoding import UnreadableError, converted
 
-Operator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
+Operator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+
+OBJECT_OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+"""Operators of a LabelSelector's matchExpressions. Text has Gt and Lt as well (``>``, ``<``)."""
 
 _SPACES = " \t\r\n"
 """What separates words: Kubernetes' own four, and no others that Unicode knows."""
@@ -19,16 +22,18 @@ _KEY = r"[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?"
 _VALUE = r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?"
 _SET = re.compile(rf"(?P<key>{_KEY})[{_SPACES}]+(?P<how>in|notin){_S}\((?P<values>[^()]*)\)")
 _EQUAL = re.compile(rf"(?P<key>{_KEY}){_S}(?P<how>==|=|!=){_S}(?P<value>{_VALUE})")
+_BOUND = re.compile(rf"(?P<key>{_KEY}){_S}(?P<how>[<>]){_S}(?P<value>[+-]?[0-9]{{1,18}})")
 _EXISTS = re.compile(rf"(?P<no>!?){_S}(?P<key>{_KEY})")
+_INTEGER = re.compile("[+-]?[0-9]{1,18}")
 _COMMA = re.compile(r",(?![^(]*\))")  # outside of parentheses
 
-_ANY = "|".join(re.sub(r"\?P<\w+>", "", each.pattern) for each in (_SET, _EQUAL, _EXISTS))
+_ANY = "|".join(re.sub(r"\?P<\w+>", "", each.pattern) for each in (_SET, _EQUAL, _BOUND, _EXISTS))
 PATTERN = f"^{_S}(({_ANY}){_S}(,{_S}({_ANY}){_S})*)?$"
-"""What `parse` takes, as a regular expression of RE2."""
+"""What `parse` accepts, as a regular expression in RE2 syntax."""
 
 
 class SelectorError(ValueError):
-    """A selector that means nothing; the message says which part of it."""
+    """An invalid selector; the message names the part that is wrong."""
 
 
 class Requirement(msgspec.Struct, frozen=True):
@@ -39,7 +44,7 @@ class Requirement(msgspec.Struct, frozen=True):
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether labels meet it. What is not there is in no set, so that NotIn holds."""
+        """Whether labels meet it. NotIn also holds without the label; Gt and Lt need an integer as its value."""
         match self.operator:
             case "In":
                 return labels.get(self.key) in self.values
@@ -49,10 +54,16 @@ class Requirement(msgspec.Struct, frozen=True):
                 return self.key in labels
             case "DoesNotExist":
                 return self.key not in labels
+            case "Gt" | "Lt":
+                value = labels.get(self.key, "")
+                if not _INTEGER.fullmatch(value):
+                    return False
+                bound = int(self.values[0])
+                return int(value) > bound if self.operator == "Gt" else int(value) < bound
 
 
 class Selector(msgspec.Struct, frozen=True):
-    """All conditions have to be met; without any, everything matches."""
+    """Matches where all conditions are met; without conditions it matches everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
@@ -70,9 +81,12 @@ def of_object(selector: Mapping[str, Any]) -> Selector:
 def _expression(expression: Mapping[str, Any]) -> Requirement:
     try:
         raw = {key: value for key, value in expression.items() if value is not None}
-        return converted(raw, Requirement, "matchExpressions")
+        requirement = converted(raw, Requirement, "matchExpressions")
     except UnreadableError as error:
         raise SelectorError(str(error)) from error
+    if requirement.operator not in OBJECT_OPERATORS:
+        raise SelectorError(f"matchExpressions: {requirement.operator} is no operator of a label selector")
+    return requirement
 
 
 @lru_cache(maxsize=64)
@@ -88,6 +102,8 @@ def _part(part: str) -> Requirement:
         return Requirement(found["key"], "In" if found["how"] == "in" else "NotIn", values)
     if found := _EQUAL.fullmatch(part):
         return Requirement(found["key"], "NotIn" if found["how"] == "!=" else "In", (found["value"],))
+    if found := _BOUND.fullmatch(part):
+        return Requirement(found["key"], "Gt" if found["how"] == ">" else "Lt", (found["value"],))
     if found := _EXISTS.fullmatch(part):
         return Requirement(found["key"], "DoesNotExist" if found["no"] else "Exists")
     raise SelectorError(f"{part!r} is no label selector: write such as app=train, tier in (a,b), or !debug")

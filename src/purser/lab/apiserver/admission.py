@@ -68,9 +68,9 @@ def _applies(
 ) -> bool:
     if not any(_rule_matches(rule, call, operation) for rule in webhook.get("rules") or ()):
         return False
-    selects = object_selector(webhook.get("objectSelector"))
+    selector = object_selector(webhook.get("objectSelector"))
     candidates = [each["metadata"].get("labels") or {} for each in (obj, old) if each]
-    if not any(selects(labels) for labels in candidates):
+    if not any(selector.matches(labels) for labels in candidates):
         return False
     return _namespace_selected(cluster, webhook, call, obj)
 
@@ -96,13 +96,13 @@ def _resource_matches(pattern: str, named: str) -> bool:
 
 
 def _namespace_selected(cluster: Cluster, webhook: Obj, call: ApiRequest, obj: Obj | None) -> bool:
-    selects = object_selector(webhook.get("namespaceSelector"))
+    selector = object_selector(webhook.get("namespaceSelector"))
     if call.resource.storage == "namespaces":
-        return selects(((obj or {}).get("metadata") or {}).get("labels") or {})
+        return selector.matches(((obj or {}).get("metadata") or {}).get("labels") or {})
     if not call.resource.namespaced:
         return True
     namespace = cluster.object("namespaces", "", call.namespace) or {}
-    return selects(get_path(namespace, "metadata.labels") or {})
+    return selector.matches(get_path(namespace, "metadata.labels") or {})
 
 
 async def _ask(

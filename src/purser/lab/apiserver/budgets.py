@@ -46,7 +46,7 @@ def _budgets_of(cluster: Cluster, namespace: str, pod: Obj) -> list[Obj]:
         if record.key[0] == namespace:
             budget = record.object()
             selector = get_path(budget, "spec.selector")
-            if selector is not None and object_selector(selector)(labels):
+            if selector is not None and object_selector(selector).matches(labels):
                 found.append(budget)
     return found
 

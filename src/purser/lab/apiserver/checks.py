@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from purser.core.kubernetes.selectors import OBJECT_OPERATORS
 from purser.lab import cron
 
 from . import ephemeral, pods, structural
 from .errors import Cause, Obj
 from .names import check_metadata, duplicate_names, forbidden, invalid, is_subdomain, required, unsupported
 from .resources import ServedResource, get_path
-from .selectors import OPERATORS
 
 
 def check(resource: ServedResource, obj: Obj) -> list[Cause]:
@@ -199,7 +199,7 @@ def _check_service(obj: Obj) -> Iterator[Cause]:
 
 def _check_selector(selector: Obj, path: str) -> Iterator[Cause]:
     for index, expression in enumerate(selector.get("matchExpressions") or ()):
-        if expression.get("operator") not in OPERATORS:
+        if expression.get("operator") not in OBJECT_OPERATORS:
             where = f"{path}.matchExpressions[{index}].operator"
             yield invalid(where, expression.get("operator", ""), "not a valid selector operator")
         if not expression.get("key"):

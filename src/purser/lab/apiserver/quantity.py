@@ -1,5 +1,6 @@
-"""Resource quantities in the one canonical form that the API server answers with.
+"""The canonical form of resource quantities, in which only an API server writes them.
 
+Values are parsed by `purser.core.kubernetes.quantities`. The limit on exponents and the message are the API server's.
 Source of the rules: k8s.io/apimachinery/pkg/api/resource (Quantity documentation comment).
 """
 

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from purser.core.kubernetes.selectors import Selector
+
 from . import fields
 from .errors import Obj, StatusError, bad_request, no_such_path
 from .resources import Registry, ServedResource
-from .selectors import FieldTerm, Predicate, label_predicate, parse_fields, parse_labels
+from .selectors import FieldTerm, parse_fields, parse_labels
 from .store import Selection, StoredObject
 
 
@@ -54,17 +56,17 @@ def selection(target: Target, query: Mapping[str, str]) -> Selection:
     return Selection(
         namespace=target.namespace or exact.get("metadata.namespace", ""),
         name=target.name or exact.get("metadata.name", ""),
-        matches=_matches(label_predicate(parse_labels(labels)) if labels else None, field_terms),
+        matches=_matches(parse_labels(labels) if labels else None, field_terms),
         index_value=exact.get(fields.INDEXED.get(target.resource.storage, "")),
     )
 
 
-def _matches(labels: Predicate | None, terms: tuple[FieldTerm, ...]) -> Callable[[StoredObject], bool] | None:
+def _matches(labels: Selector | None, terms: tuple[FieldTerm, ...]) -> Callable[[StoredObject], bool] | None:
     if labels is None and not terms:
         return None
 
     def matches(record: StoredObject) -> bool:
-        return (labels is None or labels(record.labels)) and all(term.holds(record.fields) for term in terms)
+        return (labels is None or labels.matches(record.labels)) and all(term.holds(record.fields) for term in terms)
 
     return matches
 

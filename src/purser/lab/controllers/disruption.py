@@ -71,7 +71,7 @@ def status_of(budget: Raw, pods: Sequence[Raw], scales: Mapping[str, int], now: 
 def _selects(budget: Raw) -> Callable[[Mapping[str, str]], bool]:
     """Without a selector it selects nothing, with an empty one everything."""
     selector = budget["spec"].get("selector")
-    return object_selector(selector) if selector is not None else lambda labels: False
+    return object_selector(selector).matches if selector is not None else lambda labels: False
 
 
 def _is_going(pod: Raw) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from purser.core.kubernetes.selectors import SelectorError, of_object, parse
 from purser.operator.policy import PolicyError, decode
 
-LABELS = {"app": "train", "tier": "a", "purser.dev/x": ""}
+LABELS = {"app": "train", "tier": "a", "purser.dev/x": "", "gpus": "4"}
 
 
 @pytest.mark.parametrize(
@@ -34,13 +34,18 @@ LABELS = {"app": "train", "tier": "a", "purser.dev/x": ""}
         ("purser.dev/x", True),
         ("app=train,tier in (a,b),!none", True),
         ("app=train,tier in (a,b),none", False),
+        ("gpus>3,gpus < 5", True),
+        ("gpus>4", False),
+        ("gpus<4", False),
+        ("app>1", False),
+        ("none<1", False),
     ],
 )
 def test_text_selects(text: str, matches: bool) -> None:
     assert parse(text).matches(LABELS) is matches
 
 
-@pytest.mark.parametrize("text", ["=", "a=b=c", "a in b", "a in (b", "a b", ",", "a,,b", "-a", "a>1", "app=train,"])
+@pytest.mark.parametrize("text", ["=", "a=b=c", "a in b", "a in (b", "a b", ",", "a,,b", "-a", "a>b", "app=train,"])
 def test_text_that_means_nothing_is_refused(text: str) -> None:
     with pytest.raises(SelectorError, match="is no label selector"):
         parse(text)
