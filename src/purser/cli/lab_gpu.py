@@ -216,6 +216,7 @@ def answer(
     help=_help(
         "ECC finds errors in the GPU's memory. Xids beside them come by purser lab gpu xid.",
         "ecc t4-4-0 2 --uncorrected 1",
+        "ecc a100-40gb-8-0 2 --uncorrected 9 --at sram --sram-threshold",
     ),
 )
 def ecc(
@@ -224,6 +225,9 @@ def ecc(
     corrected: Annotated[int, typer.Option(min=0, help="So many more.")] = 0,
     uncorrected: Annotated[int, typer.Option(min=0, help="So many more.")] = 0,
     at: Annotated[str, typer.Option(help="l1, l2, dram, register-file, texture, texture-shm, cbu or sram.")] = "dram",
+    sram_threshold: Annotated[
+        bool | None, typer.Option(help="Whether NVML says that errors in SRAM exceed NVIDIA's threshold.")
+    ] = None,
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Count them."""
@@ -237,6 +241,9 @@ def ecc(
         f"counted {corrected} corrected and {uncorrected} uncorrected errors",
         lambda driver, one: driver.add_ecc_errors(one, place=place, corrected=corrected, uncorrected=uncorrected),
     )
+    if sram_threshold is not None:
+        done = f"has {'more' if sram_threshold else 'no more'} errors in SRAM than the threshold"
+        change(kubeconfig, node, gpu, done, lambda driver, one: driver.set_sram_threshold_exceeded(one, sram_threshold))
 
 
 @app.command(
@@ -253,16 +260,22 @@ def remap(
     uncorrectable: Annotated[int, typer.Option(min=0, help="So many more, for uncorrectable errors.")] = 0,
     pending: Annotated[bool | None, typer.Option(help="Whether a replacement waits for a reset.")] = None,
     failed: Annotated[bool | None, typer.Option(help="Whether a replacement failed for want of spare rows.")] = None,
+    spares: Annotated[
+        str, typer.Option(help="What these rows' banks have left, in the histogram: high, partial, low or none.")
+    ] = "high",
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Replace them."""
+    from purser.lab.driver.parts import BankSpares
+
+    left = one_of(BankSpares, "--spares", spares)
     counts = {"correctable": correctable, "uncorrectable": uncorrectable}
     change(
         kubeconfig,
         node,
         gpu,
         "remapped",
-        lambda driver, one: driver.remap_rows(one, **counts, pending=pending, failed=failed),
+        lambda driver, one: driver.remap_rows(one, **counts, pending=pending, failed=failed, spares=left),
     )
 
 
@@ -375,6 +388,7 @@ def load(
     ] = None,
     encoder: Annotated[int | None, typer.Option(min=0, max=100, help="Percent.")] = None,
     decoder: Annotated[int | None, typer.Option(min=0, max=100, help="Percent.")] = None,
+    tensor: Annotated[int | None, typer.Option(min=0, max=100, help="Percent of the tensor cores' time.")] = None,
     celsius: Annotated[int | None, typer.Option(min=0, help="Temperature of the GPU.")] = None,
     memory_celsius: Annotated[int | None, typer.Option(min=0, help="Temperature of the memory.")] = None,
     watts: Annotated[int | None, typer.Option(min=0, help="Power.")] = None,
@@ -392,6 +406,7 @@ def load(
         memory_utilisation_percent=memory_utilisation,
         encoder_utilisation_percent=encoder,
         decoder_utilisation_percent=decoder,
+        tensor_percent=tensor,
         temperature_celsius=celsius,
         memory_temperature_celsius=memory_celsius,
         power_watts=watts,

@@ -46,6 +46,11 @@ class LabProcessRow:
     owner: str
     """The container that it is in, as namespace/pod/container; empty: none."""
 
+    @property
+    def type(self) -> str:
+        """Which of NVML's lists it is in."""
+        return "graphics" if self.process.graphics else "mps" if self.process.mps else "compute"
+
     def document(self) -> dict[str, Any]:
         """All that is known of it."""
         import msgspec
@@ -61,7 +66,7 @@ COLUMNS = [
     Column[LabProcessRow]("CONTAINER", lambda row: row.owner),
     Column[LabProcessRow]("MEMORY MiB", lambda row: row.process.memory_mib),
     Column[LabProcessRow]("SM %", lambda row: row.process.sm_percent),
-    Column[LabProcessRow]("TYPE", lambda row: "graphics" if row.process.graphics else "compute"),
+    Column[LabProcessRow]("TYPE", lambda row: row.type),
     Column[LabProcessRow]("MEMORY %", lambda row: row.process.memory_percent, wide=True),
     Column[LabProcessRow]("ENCODER %", lambda row: row.process.encoder_percent, wide=True),
     Column[LabProcessRow]("DECODER %", lambda row: row.process.decoder_percent, wide=True),
@@ -99,6 +104,7 @@ def start(
     encoder: Annotated[int, typer.Option(min=0, max=100, help="Percent.")] = 0,
     decoder: Annotated[int, typer.Option(min=0, max=100, help="Percent.")] = 0,
     graphics: Annotated[bool, typer.Option("--graphics", help="It draws instead of computing.")] = False,
+    mps: Annotated[bool, typer.Option("--mps", help="It computes as a client of MPS.")] = False,
     cgroup: Annotated[str, typer.Option(help="The host's version: v1 or v2.")] = "v2",
     cgroup_driver: Annotated[str, typer.Option(help="kubelet's: systemd or cgroupfs.")] = "systemd",
     kubeconfig: LabKubeconfig = None,
@@ -108,11 +114,14 @@ def start(
     from purser.lab.driver.parts import ProcessLoad
     from purser.lab.processes import CgroupDriver, CgroupVersion
 
+    if graphics and mps:
+        fail("give --graphics or --mps, not both", MISUSED)
     version = one_of(CgroupVersion, "--cgroup", cgroup)
     driver = one_of(CgroupDriver, "--cgroup-driver", cgroup_driver)
     load = ProcessLoad(
         memory_mib=_mib(memory),
         graphics=graphics,
+        mps=mps,
         sm_percent=sm,
         memory_percent=memory_utilisation,
         encoder_percent=encoder,

@@ -9,7 +9,7 @@ from tests.unit.cli.typed import here
 
 from purser.cli.output import FAILED, MISUSED
 from purser.lab.driver import DriverKind, SimulatedDriver
-from purser.lab.driver.parts import MemoryLocation
+from purser.lab.driver.parts import BankSpares, MemoryLocation
 from purser.lab.folders import NodeFolders, node_folders
 from purser.lab.kubelet.runtime import ContainerRecord
 
@@ -79,20 +79,21 @@ def test_faults_are_put_in_and_taken_away(lab: FolderLab) -> None:
 
 def test_errors_and_limits_are_counted(lab: FolderLab) -> None:
     lab.done("ecc", "a100-0", 0, "--corrected", 2, "--uncorrected", 1)
-    lab.done("ecc", "a100-0", 0, "--corrected", 1, "--at", "l2")
-    lab.done("remap", "a100-0", 0, "--uncorrectable", 1, "--pending")
+    lab.done("ecc", "a100-0", 0, "--corrected", 1, "--at", "l2", "--sram-threshold")
+    lab.done("remap", "a100-0", 0, "--uncorrectable", 1, "--pending", "--spares", "low")
     lab.done("remap", "a100-0", 0, "--failed")
     lab.done("nvlink", "a100-0", 0, 5, "--down")
     lab.done("nvlink", "a100-0", 0, 5, "--error", "crc-flit", "--count", 7)
     lab.done("pcie", "a100-0", 0, "--replays", 3)
     lab.done("slowdown", "a100-0", 0, "hw-thermal", "power-cap")
-    lab.done("load", "a100-0", 0, "--utilisation", 90, "--celsius", 88, "--watts", 390)
+    lab.done("load", "a100-0", 0, "--utilisation", 90, "--tensor", 40, "--celsius", 88, "--watts", 390)
     lab.done("retire", "t4-0", 0, "0x1000")
     gpu = lab.a100.state.gpus[0]
     assert gpu.ecc[MemoryLocation.DRAM].counts[:2] == (2, 1)
     assert gpu.ecc[MemoryLocation.L2].counts[:2] == (1, 0)
     rows = gpu.remapped_rows
     assert (rows.correctable, rows.uncorrectable, rows.pending, rows.failed) == (0, 1, True, True)
+    assert (gpu.banks[BankSpares.LOW], gpu.sram_threshold_exceeded, gpu.load.tensor_percent) == (1, True, 40)
     assert (gpu.nvlinks[5].active, gpu.nvlinks[5].errors) == (False, (0, 0, 7, 0, 0))
     assert gpu.pcie_replays == 3
     assert (gpu.utilisation[0], gpu.celsius, gpu.watts) == (90, 88, 390)
@@ -122,8 +123,10 @@ def test_processes_start_in_pods_and_stop(lab: FolderLab) -> None:
     assert (found[0]["memory_mib"], found[0]["sm_percent"]) == (2048, 70)
     lab.done("process", "start", "t4-0", 0, "--graphics", "--pid", 4711)
     assert "4711   -           0            0      graphics" in lab.done("process", "list", "t4-0")
+    lab.done("process", "start", "t4-0", 0, "--mps", "--pid", 4712)
+    assert "4712   -           0            0      mps" in lab.done("process", "list", "t4-0")
     lab.done("process", "stop", "a100-0", pid)
-    assert len(lab.table("process", "list")) == 1
+    assert len(lab.table("process", "list")) == 2
 
 
 def test_gpus_are_cut(lab: FolderLab) -> None:
@@ -158,6 +161,7 @@ def test_gpus_are_cut(lab: FolderLab) -> None:
         (("nvlink", "t4-0", 0, 0), MISUSED, "give --up, --down or --error"),
         (("remap", "t4-0", 0, "--pending"), FAILED, "Tesla T4 replaces no rows: it retires pages"),
         (("retire", "t4-0", 0, "page"), MISUSED, "page is no address: write a number such as 0x1000"),
+        (("process", "start", "t4-0", 0, "--mps", "--graphics"), MISUSED, "give --graphics or --mps, not both"),
         (("ecc", "t4-0", 0, "--at", "disk"), MISUSED, "--at disk: give one of l1, l2, dram"),
         (("slowdown", "t4-0", 0, "heat"), MISUSED, "REASON heat: give one of power-cap, sw-thermal"),
         (("process", "start", "t4-0", 0, "--pod", "nobody"), FAILED, "node t4-0 runs no pod default/nobody"),

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from purser.core.health.signs import RecoveryAction, RemappedRows
 from purser.lab.driver.parts import (
     NVLINK_ERRORS,
+    BankSpares,
     CallFailure,
     EccErrors,
     MemoryLocation,
@@ -16,7 +17,7 @@ from purser.lab.driver.parts import (
     ProcessState,
     RetiredPage,
 )
-from purser.lab.driver.state import MAX_FAILURES, MAX_PAGES, MAX_PROCESSES, GpuState
+from purser.lab.driver.state import MAX_FAILURES, MAX_PAGES, MAX_PROCESSES, MEMORY_BANKS, GpuState
 
 T = TypeVar("T")
 
@@ -80,10 +81,15 @@ def with_ecc_errors(gpu: GpuState, place: MemoryLocation, corrected: int, uncorr
 
 
 def with_remapped_rows(
-    gpu: GpuState, correctable: int, uncorrectable: int, pending: bool | None, failed: bool | None
+    gpu: GpuState,
+    correctable: int,
+    uncorrectable: int,
+    pending: bool | None,
+    failed: bool | None,
+    spares: BankSpares,
 ) -> GpuState:
-    """So many more rows are replaced; ``pending``, ``failed``: None for as it was. Raises ValueError where the GPU is
-    older than row remapping."""
+    """So many more rows are replaced, each in a bank of its own that has these spares left; ``pending``, ``failed``:
+    None for as it was. Raises ValueError where the GPU is older than row remapping, or has no more banks."""
     if not gpu.model.row_remapping:
         raise ValueError(f"{gpu.model.name} replaces no rows: it retires pages")
     before = gpu.remapped_rows
@@ -93,7 +99,10 @@ def with_remapped_rows(
         before.pending if pending is None else pending,
         before.failed if failed is None else failed,
     )
-    return replace(gpu, remapped_rows=rows)
+    banks = {**gpu.banks, spares: gpu.banks.get(spares, 0) + correctable + uncorrectable}
+    if sum(banks.values()) > MEMORY_BANKS:
+        raise ValueError(f"{gpu.uuid} has {MEMORY_BANKS} banks of memory: it can replace no more rows")
+    return replace(gpu, remapped_rows=rows, banks=banks)
 
 
 def with_retired_page(gpu: GpuState, page: RetiredPage) -> GpuState:

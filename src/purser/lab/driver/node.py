@@ -37,6 +37,7 @@ from purser.lab.driver.files import TRUTH_FILE, load, locked, save, write_atomic
 from purser.lab.driver.mig import MIG_FILE
 from purser.lab.driver.node_mig import is_mig_uuid, mig_place, process_place, reset_mig, room_mib
 from purser.lab.driver.parts import (
+    BankSpares,
     CallFailure,
     ClocksLimit,
     GpuLoad,
@@ -274,12 +275,18 @@ class SimulatedDriver:
         uncorrectable: int = 0,
         pending: bool | None = None,
         failed: bool | None = None,
+        spares: BankSpares = BankSpares.HIGH,
     ) -> None:
         """More rows of memory are replaced; the replacing waits for a reset, or has failed. None: as it was.
+        ``spares``: what their banks have left.
 
-        Raises ValueError where the GPU is older than row remapping.
+        Raises ValueError where the GPU is older than row remapping, or has no more banks.
         """
-        self._change(gpu, lambda old: with_remapped_rows(old, correctable, uncorrectable, pending, failed))
+        self._change(gpu, lambda old: with_remapped_rows(old, correctable, uncorrectable, pending, failed, spares))
+
+    def set_sram_threshold_exceeded(self, gpu: int | str, exceeded: bool) -> None:
+        """Whether uncorrected ECC errors in SRAM are more than NVIDIA tolerates."""
+        self._change(gpu, lambda old: replace(old, sram_threshold_exceeded=exceeded))
 
     def retire_page(self, gpu: int | str, address: int, *, double_bit: bool = True) -> None:
         """A page of memory is given up at the next reset. Raises ValueError where the GPU replaces rows instead, or has

@@ -72,6 +72,15 @@ class RetiredPage(msgspec.Struct, frozen=True):
     """It is given up at the next reset."""
 
 
+class BankSpares(StrEnum):
+    """How many spare rows a bank of memory has left that has used some."""
+
+    HIGH = "high"
+    PARTIAL = "partial"
+    LOW = "low"
+    NONE = "none"
+
+
 class NvLinkError(StrEnum):
     """What is counted of a link."""
 
@@ -103,6 +112,8 @@ class GpuLoad(msgspec.Struct, frozen=True, kw_only=True):
     memory_utilisation_percent: int | None = None
     encoder_utilisation_percent: int | None = None
     decoder_utilisation_percent: int | None = None
+    tensor_percent: int | None = None
+    """Of the time of the tensor cores; 0 where nobody says."""
     temperature_celsius: int | None = None
     memory_temperature_celsius: int | None = None
     power_watts: int | None = None
@@ -119,6 +130,8 @@ class ProcessLoad(msgspec.Struct, frozen=True, kw_only=True):
     memory_mib: int = 0
     graphics: bool = False
     """It draws; otherwise it computes."""
+    mps: bool = False
+    """It computes as a client of MPS."""
     sm_percent: int = 0
     """What of the GPU's time it takes up; likewise the memory's, the encoder's and the decoder's."""
     memory_percent: int = 0

@@ -1,7 +1,8 @@
 """NVML's functions in Python over a simulated node's state: what stands in for the C library without a compiler.
 
 It has pynvml's names and semantics, so that everything above it, the agent's binding included, is the same code. The C
-library is the one that proves the binding; a shared table of tests holds the two equal. MIG is in `python_mig`.
+library is the one that proves the binding; a shared table of tests holds the two equal. MIG is in `python_mig`,
+samples are in `python_samples`.
 """
 
 import ctypes
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 import pynvml
@@ -20,7 +21,8 @@ from purser.core.kubernetes.quantities import MIB
 from purser.lab.driver.mig import device_name, mig_uuid, profile_of
 from purser.lab.driver.parts import NvLinkState, ProcessState
 from purser.lab.driver.python_mig import MigHandle, PythonMig, mig_handle
-from purser.lab.driver.readings import ReadingError, field_of, number_of, readings_of
+from purser.lab.driver.python_samples import PythonSamples
+from purser.lab.driver.readings import SRAM_ERRORS, ReadingError, field_of, number_of, readings_of
 from purser.lab.driver.state import (
     SAMPLE_US,
     DriverState,
@@ -96,6 +98,7 @@ class PythonNvml:
         self._starts = 0
         self._slots: list[int] = []
         self._mig = PythonMig(truth.parent, self._at, _slot)
+        self._samples = PythonSamples(self._gpu, _slot, self._mig)
         self.nvmlLib = self
         for code, words in _UNNAMED.items():
             pynvml.NVMLError._errcode_to_string.setdefault(code, words)
@@ -104,8 +107,9 @@ class PythonNvml:
     def __getattr__(self, name: str) -> Any:
         if name in _NUMBERS:
             return partial(self._numbers, name, _NUMBERS[name])
-        if name.startswith("nvml") and hasattr(PythonMig, name):
-            return getattr(self._mig, name)
+        for part in (self._mig, self._samples) if name.startswith("nvml") else ():
+            if hasattr(type(part), name):
+                return getattr(part, name)
         # Only what is no function: a call that is not simulated must fail as in the C library, not reach pynvml's own.
         if name.startswith(("NVML_", "NVMLError", "nvmlEventType", "nvmlMemory_", "nvmlClocks", "c_nvml")):
             return getattr(pynvml, name)
@@ -205,10 +209,26 @@ class PythonNvml:
             return SimpleNamespace(total=total, reserved=reserved, used=used, free=free)
         return SimpleNamespace(total=total, used=used + reserved, free=free)
 
-    def nvmlDeviceGetGridLicensableFeatures_v4(self, handle: ctypes.c_void_p) -> NoReturn:
-        """Only a guest with a vGPU has licences."""
+    def nvmlDeviceGetGridLicensableFeatures_v4(self, handle: ctypes.c_void_p) -> Any:
+        """As in NVML; no simulated GPU is a vGPU, which would need a licence."""
         self._gpu(handle, "nvmlDeviceGetGridLicensableFeatures")
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return pynvml.c_nvmlGridLicensableFeatures_v4_t()
+
+    def nvmlDeviceGetRowRemapperHistogram(self, handle: ctypes.c_void_p) -> Any:
+        """As in NVML."""
+        gpu = self._gpu(handle, "nvmlDeviceGetRowRemapperHistogram")
+        numbers = [_number(gpu, "nvmlDeviceGetRowRemapperHistogram", which) for which in range(5)]
+        return pynvml.c_nvmlRowRemapperHistogramValues(*numbers)
+
+    def nvmlDeviceGetSramEccErrorStatus(self, handle: ctypes.c_void_p, status: Any) -> int:
+        """As in NVML: fills the struct that ``status`` refers to."""
+        into = getattr(status, "_obj", status)
+        if into.version != pynvml.nvmlEccSramErrorStatus_v1:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
+        gpu = self._gpu(handle, SRAM_ERRORS)
+        for which, (name, *_) in enumerate(into._fields_[1:]):
+            setattr(into, name, _number(gpu, SRAM_ERRORS, which))
+        return int(pynvml.NVML_SUCCESS)
 
     def nvmlDeviceGetUtilizationRates(self, handle: ctypes.c_void_p) -> SimpleNamespace:
         """As in NVML."""
@@ -266,15 +286,23 @@ class PythonNvml:
 
     def nvmlDeviceGetComputeRunningProcesses_v3(self, handle: ctypes.c_void_p) -> list[SimpleNamespace]:
         """As in NVML."""
-        return self._processes(handle, "nvmlDeviceGetComputeRunningProcesses", graphics=False)
+        return self._processes(
+            handle, "nvmlDeviceGetComputeRunningProcesses", lambda each: not each.graphics and not each.mps
+        )
 
     def nvmlDeviceGetGraphicsRunningProcesses_v3(self, handle: ctypes.c_void_p) -> list[SimpleNamespace]:
         """As in NVML."""
-        return self._processes(handle, "nvmlDeviceGetGraphicsRunningProcesses", graphics=True)
+        return self._processes(handle, "nvmlDeviceGetGraphicsRunningProcesses", lambda each: each.graphics)
 
-    def _processes(self, handle: ctypes.c_void_p, call: str, *, graphics: bool) -> list[SimpleNamespace]:
+    def nvmlDeviceGetMPSComputeRunningProcesses_v3(self, handle: ctypes.c_void_p) -> list[SimpleNamespace]:
+        """As in NVML."""
+        return self._processes(handle, "nvmlDeviceGetMPSComputeRunningProcesses", lambda each: each.mps)
+
+    def _processes(
+        self, handle: ctypes.c_void_p, call: str, is_wanted: Callable[[ProcessState], bool]
+    ) -> list[SimpleNamespace]:
         gpu, place = self._any(handle, call)
-        found = [each for each in gpu.processes if each.graphics is graphics]
+        found = [each for each in gpu.processes if is_wanted(each)]
         if place is not None:
             inside = (place.instance, place.compute)
             found = [each for each in found if (each.gpu_instance, each.compute_instance) == inside]

@@ -16,8 +16,9 @@ import msgspec
 import pynvml
 
 from purser.agent.nvml.devices import ARCHITECTURES, BRANDS
-from purser.lab.driver.parts import ECC_LOCATIONS, NVLINK_ERRORS, ClocksLimit, MemoryLocation
-from purser.lab.driver.state import NO_INSTANCE, SAMPLE_US, GpuState, rates_of
+from purser.lab.driver.gpm import KEY, OF_ENGINES, OF_TRAFFIC, counter, has_gpm, instances_in
+from purser.lab.driver.parts import ECC_LOCATIONS, NVLINK_ERRORS, BankSpares, ClocksLimit, MemoryLocation
+from purser.lab.driver.state import MEMORY_BANKS, NO_INSTANCE, SAMPLE_US, GpuState, rates_of
 
 ALL_LINKS = NO_INSTANCE
 """As scope of a field: the sum over the links."""
@@ -89,6 +90,9 @@ _LINK_TRAFFIC = {
     pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_RAW_TX: "tx",
     pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_RAW_RX: "rx",
 }
+SRAM_ERRORS = "nvmlDeviceGetSramEccErrorStatus"
+SAMPLES = "nvmlDeviceGetSamples"
+
 _SLOWDOWNS = {269: ClocksLimit.SW_THERMAL, 270: ClocksLimit.HW_THERMAL, 271: ClocksLimit.POWER_BRAKE}
 """NVML_FI_DEV_CLOCKS_EVENT_REASON_* as numbers: bindings of the 570 drivers have these names for 251 to 253."""
 
@@ -99,9 +103,10 @@ class Reading(msgspec.Struct, frozen=True):
     value: int
     per_second: int = 0
 
-    def now(self, gpu: GpuState) -> int:
-        """What it has grown to."""
-        return self.value + int(self.per_second * (max(0, time.time_ns() // 1000 - gpu.since_us) / 1_000_000))
+    def now(self, gpu: GpuState, at_us: int | None = None) -> int:
+        """What it has grown to now, or at this time in microseconds since the epoch."""
+        at_us = time.time_ns() // 1000 if at_us is None else at_us
+        return self.value + int(self.per_second * (max(0, at_us - gpu.since_us) / 1_000_000))
 
 
 class ZeroFields(msgspec.Struct, frozen=True):
@@ -145,11 +150,11 @@ class ReadingError(Exception):
         self.code = code
 
 
-def number_of(gpu: GpuState, readings: GpuNumbers, call: str, first: int, second: int) -> int:
-    """What a call gives now. Raises ReadingError."""
+def number_of(gpu: GpuState, readings: GpuNumbers, call: str, first: int, second: int, at_us: int | None = None) -> int:
+    """What a call gives now, or at that time. Raises ReadingError."""
     found = readings.values.get((call, first, second))
     if found is not None:
-        return found.now(gpu)
+        return found.now(gpu, at_us)
     firsts, seconds = readings.zeros.get(call, (0, 0))
     if first < firsts and second < seconds:
         return 0
@@ -176,6 +181,8 @@ def _zeros(gpu: GpuState) -> Iterator[tuple[str, tuple[int, int]]]:
     yield "nvmlDeviceGetMemoryErrorCounter", (4, len(ECC_LOCATIONS))
     yield "nvmlDeviceGetTotalEccErrors", (2, 2)
     yield "nvmlDeviceGetPcieThroughput", (2, 1)
+    if gpu.model.row_remapping:
+        yield SRAM_ERRORS, (12, 1)
     if gpu.nvlinks:
         yield "nvmlDeviceGetNvLinkErrorCounter", (len(gpu.nvlinks), len(NVLINK_ERRORS))
 
@@ -212,6 +219,8 @@ def _values(gpu: GpuState) -> Iterator[_Value]:
     yield from _sensors(gpu)
     yield from _ecc(gpu)
     yield from _rows(gpu)
+    yield from _sram(gpu)
+    yield from _samples(gpu)
     yield from _links(gpu)
     yield "nvmlDeviceGetPcieReplayCounter", 0, 0, gpu.pcie_replays
     yield from _field(pynvml.NVML_FI_DEV_PCIE_REPLAY_COUNTER, gpu.pcie_replays)
@@ -289,11 +298,34 @@ def _rows(gpu: GpuState) -> Iterator[_Value]:
         for which, number in enumerate(numbers):
             yield "nvmlDeviceGetRemappedRows", which, 0, number
             yield from _field(_REMAPPED_ROWS[which], number)
+        used = [gpu.banks.get(spares, 0) for spares in BankSpares]
+        for which, banks in enumerate((MEMORY_BANKS - sum(used), *used)):
+            yield "nvmlDeviceGetRowRemapperHistogram", which, 0, banks
         return
     yield _PENDING_PAGES, 0, 0, int(any(page.pending for page in gpu.retired_pages))
     for cause, field in enumerate((pynvml.NVML_FI_DEV_RETIRED_SBE, pynvml.NVML_FI_DEV_RETIRED_DBE)):
         yield from _field(field, sum(page.cause == cause for page in gpu.retired_pages))
     yield from _field(pynvml.NVML_FI_DEV_RETIRED_PENDING, int(any(page.pending for page in gpu.retired_pages)))
+
+
+def _sram(gpu: GpuState) -> Iterator[_Value]:
+    """In the order of nvmlEccSramErrorStatus_v1_t. Everything but DRAM is SRAM; none of its errors is one of parity."""
+    if not gpu.model.row_remapping:
+        return
+    counts = {place: errors.counts for place, errors in gpu.ecc.items() if place is not MemoryLocation.DRAM}
+    volatile_corrected, volatile, corrected, uncorrected = (sum(each[n] for each in counts.values()) for n in range(4))
+    of_l2 = counts.get(MemoryLocation.L2, (0,) * 4)[3]
+    errors = (0, uncorrected, corrected, 0, volatile, volatile_corrected)
+    by_place = (of_l2, uncorrected - of_l2, 0, 0, 0)
+    for which, number in enumerate((*errors, *by_place, int(gpu.sram_threshold_exceeded))):
+        yield SRAM_ERRORS, which, 0, number
+
+
+def _samples(gpu: GpuState) -> Iterator[_Value]:
+    """What each sample says, by nvmlSamplingType_t."""
+    sensors = (gpu.watts * 1000, *gpu.utilisation, gpu.sm_mhz, gpu.model.memory_mhz)
+    for kind, number in enumerate(sensors):
+        yield SAMPLES, kind, 0, number
 
 
 def _links(gpu: GpuState) -> Iterator[_Value]:
@@ -323,11 +355,11 @@ def _field(number: int, value: int, *, scope: int = 0, kind: int = _UINT) -> Ite
 def _growing(gpu: GpuState) -> Iterator[tuple[tuple[str, int, int], Reading]]:
     rates = rates_of(gpu)
 
-    def field(number: int, counter: str, scope: int = 0) -> tuple[tuple[str, int, int], Reading]:
-        return (f"{FIELD}{number}", scope, _ULONG_LONG), counted(counter)
+    def field(number: int, name: str, scope: int = 0) -> tuple[tuple[str, int, int], Reading]:
+        return (f"{FIELD}{number}", scope, _ULONG_LONG), counted(name)
 
-    def counted(counter: str) -> Reading:
-        return Reading(gpu.counted.get(counter, 0), rates.get(counter, 0))
+    def counted(name: str) -> Reading:
+        return Reading(gpu.counted.get(name, 0), rates.get(name, 0))
 
     yield ("nvmlDeviceGetTotalEnergyConsumption", 0, 0), counted("energy")
     yield field(pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, "energy")
@@ -346,6 +378,12 @@ def _growing(gpu: GpuState) -> Iterator[tuple[tuple[str, int, int], Reading]]:
         if each:
             total = Reading(sum(one.value for one in each), sum(one.per_second for one in each))
             yield (f"{FIELD}{number}", ALL_LINKS, _ULONG_LONG), total
+    if has_gpm(gpu.model.architecture):
+        for metric in (*OF_ENGINES, *OF_TRAFFIC):
+            yield (KEY, metric, 0), counted(counter(metric))
+        for instance in sorted(instances_in((*rates, *gpu.counted))):
+            for metric in OF_ENGINES:
+                yield (KEY, metric, instance + 1), counted(counter(metric, instance))
 
 
 def _number_of_name(names: dict[int, str], name: str) -> int:

@@ -10,7 +10,9 @@ from msgspec.structs import replace
 from purser.agent.nvml.nvlinks import PCIE_LEVELS
 from purser.agent.sysfs import pci_address
 from purser.core.health.signs import RemappedRows
+from purser.lab.driver.gpm import gpm_rates, has_gpm
 from purser.lab.driver.parts import (
+    BankSpares,
     CallFailure,
     ClocksLimit,
     EccErrors,
@@ -41,7 +43,13 @@ MAX_PAGES = 64
 """Room for retired pages of one GPU in the library, and NVIDIA's own limit."""
 
 SAMPLE_US = 1_000_000 // 6
-"""How far apart samples of processes' utilisation are."""
+"""How far apart samples of utilisation and other sensors are."""
+
+KEPT_SAMPLES = 120
+"""Of each sensor, in the driver's buffer."""
+
+MEMORY_BANKS = 640
+"""Of a GPU that replaces rows: those of an A100; other models have other numbers."""
 
 NO_INSTANCE = 0xFFFFFFFF
 """Of a process that is in none."""
@@ -77,6 +85,10 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
     slowdowns: tuple[ClocksLimit, ...] = ()
     ecc: dict[MemoryLocation, EccErrors] = {}
     remapped_rows: RemappedRows = RemappedRows(0, 0, pending=False, failed=False)
+    banks: dict[BankSpares, int] = {}
+    """Banks of memory that have used spare rows; the others have all of theirs."""
+    sram_threshold_exceeded: bool = False
+    """Whether uncorrected ECC errors in SRAM are more than NVIDIA tolerates."""
     retired_pages: tuple[RetiredPage, ...] = ()
     recovery_action: int | None = None
     since_us: int
@@ -136,7 +148,7 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
 
 def rates_of(gpu: GpuState) -> dict[str, int]:
     """What grows by itself, and by how much each second: energy in mJ, traffic over PCIe in bytes and over each NVLink
-    in KiB, and nanoseconds under each limit (nvmlPerfPolicyType_t) and in each slow-down."""
+    in KiB, nanoseconds under each limit (nvmlPerfPolicyType_t) and in each slow-down, and what GPM counts."""
     rates = {"energy": gpu.watts * 1000}
     rates |= {"pcie-tx": (gpu.load.pcie_tx_kib_per_s or 0) * 1024, "pcie-rx": (gpu.load.pcie_rx_kib_per_s or 0) * 1024}
     active = [number for number, link in enumerate(gpu.nvlinks) if link.active]
@@ -144,6 +156,8 @@ def rates_of(gpu: GpuState) -> dict[str, int]:
         rates |= {f"nvlink-{way}-{number}": (rate or 0) // len(active) for number in active}
     for slowdown in gpu.slowdowns:
         rates |= {f"slowdown-{slowdown}": _NS, f"policy-{slowdown.policy}": _NS, f"policy-{_ANY_POLICY}": _NS}
+    if has_gpm(gpu.model.architecture):
+        rates |= gpm_rates(gpu.utilisation[:2], gpu.load, gpu.processes)
     return {name: rate for name, rate in rates.items() if rate}
 
 

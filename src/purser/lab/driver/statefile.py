@@ -122,7 +122,8 @@ def _process_line(process: ProcessState) -> str:
     load = " ".join(map(str, process.load))
     instances = f"{number_or_none(process.gpu_instance)} {number_or_none(process.compute_instance)}"
     memory = process.memory_mib * MIB
-    return f"process {process.pid} {int(process.graphics)} {memory} {load} {process.started_us} {instances}"
+    kind = 1 if process.graphics else 2 if process.mps else 0
+    return f"process {process.pid} {kind} {memory} {load} {process.started_us} {instances}"
 
 
 def _address(pci: str) -> str:

@@ -22,7 +22,11 @@ def plain(value: Any) -> Any:
     """Structs as their fields, without handles."""
     if isinstance(value, ctypes.Structure):
         kept = [name for name, kind, *_ in value._fields_ if not hasattr(kind, "contents")]
-        return {name: plain(getattr(value, name)) for name in kept}
+        found = {name: getattr(value, name) for name in kept}
+        return {
+            name: [plain(part) for part in each] if isinstance(each, ctypes.Array) else plain(each)
+            for name, each in found.items()
+        }
     return value.value if isinstance(value, ctypes._SimpleCData) else value
 
 

@@ -1,5 +1,6 @@
 """NVML's calls over a simulated node: one table for the C library behind pynvml and for its stand-in in Python."""
 
+import ctypes
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -8,14 +9,14 @@ from typing import Any
 
 import pytest
 from tests.tiers import some
-from tests.unit.lab.driver.nvml_on_nodes import OpenNvml
+from tests.unit.lab.driver.nvml_on_nodes import OpenNvml, plain
 from tests.unit.lab.driver.nvml_on_nodes import told as told_by
 
 from purser.core.kubernetes.quantities import MIB
 from purser.lab.driver import DriverKind, SimulatedDriver
 from purser.lab.driver.compile import find_compiler
 from purser.lab.driver.node_mig import set_mig
-from purser.lab.driver.parts import ClocksLimit, GpuLoad, MemoryLocation, NvLinkError, ProcessLoad
+from purser.lab.driver.parts import BankSpares, ClocksLimit, GpuLoad, MemoryLocation, NvLinkError, ProcessLoad
 from purser.lab.driver.python_nvml import _NUMBERS
 
 Create = Callable[..., SimulatedDriver]
@@ -67,6 +68,7 @@ NUMBERS = {
 PLAIN = sorted(
     (_NUMBERS.keys() - NUMBERS.keys())
     | {"nvmlDeviceGetMigMode", "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetGridLicensableFeatures_v4"}
+    | {"nvmlDeviceGetRowRemapperHistogram", "nvmlGpmQueryDeviceSupport"}
 )
 
 
@@ -119,7 +121,12 @@ def test_processes_are_told_by_what_they_do(node: SimulatedDriver, nvml: Any) ->
     assert (computes.pid, computes.usedGpuMemory) == (4711, 2000 * MIB)
     assert (draws.pid, draws.usedGpuMemory) == (4712, 300 * MIB)
     assert {computes.gpuInstanceId, computes.computeInstanceId, draws.gpuInstanceId} == {NO_INSTANCE}
-    assert nvml.nvmlDeviceGetMemoryInfo(gpu, version=nvml.nvmlMemory_v2).used == 2300 * MIB
+    assert nvml.nvmlDeviceGetMPSComputeRunningProcesses_v3(gpu) == []
+    node.add_process(1, 4713, ProcessLoad(memory_mib=50, mps=True))
+    [client] = nvml.nvmlDeviceGetMPSComputeRunningProcesses_v3(gpu)
+    assert (client.pid, client.usedGpuMemory) == (4713, 50 * MIB)
+    assert len(nvml.nvmlDeviceGetComputeRunningProcesses_v3(gpu)) == 1
+    assert nvml.nvmlDeviceGetMemoryInfo(gpu, version=nvml.nvmlMemory_v2).used == 2350 * MIB
 
 
 def test_a_gpu_is_as_busy_as_its_processes_unless_somebody_said_otherwise(node: SimulatedDriver, nvml: Any) -> None:
@@ -159,6 +166,24 @@ def test_utilisation_is_told_by_process_and_once(node: SimulatedDriver, nvml: An
     with pytest.raises(nvml.NVMLError) as raised:
         nvml.nvmlDeviceGetProcessUtilization(gpu, 0)
     assert raised.value.value == nvml.NVML_ERROR_NOT_SUPPORTED
+
+
+def test_sensors_are_sampled_as_long_as_they_have_said_so(node: SimulatedDriver, nvml: Any) -> None:
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    node.set_load(0, GpuLoad(gpu_utilisation_percent=70, power_watts=300))
+    since_us = node.state.gpus[0].since_us
+    for kind, value in ((nvml.NVML_GPU_UTILIZATION_SAMPLES, 70), (nvml.NVML_TOTAL_POWER_SAMPLES, 300_000)):
+        number_type, samples = nvml.nvmlDeviceGetSamples(gpu, kind, 0)
+        assert number_type == nvml.NVML_VALUE_TYPE_UNSIGNED_INT
+        assert {each.sampleValue.uiVal for each in samples} == {value}
+        times = [each.timeStamp for each in samples]
+        assert times == sorted(times)
+        assert since_us <= times[0]
+    calls = [(nvml.NVML_GPU_UTILIZATION_SAMPLES, FAR_FUTURE_US), (nvml.NVML_OFA_UTILIZATION_SAMPLES, 0)]
+    assert [told(nvml, "nvmlDeviceGetSamples", gpu, *each) for each in calls] == ["error 6", "error 2"]
+    node.remove_process(0, 1)
+    set_mig(node.folder, 0, enabled=True)
+    assert told(nvml, "nvmlDeviceGetSamples", gpu, nvml.NVML_GPU_UTILIZATION_SAMPLES, 0) == "error 3"
 
 
 def test_more_than_a_gpu_has_is_refused(node: SimulatedDriver) -> None:
@@ -251,11 +276,44 @@ def test_a_reset_ends_what_a_reset_ends(node: SimulatedDriver, nvml: Any) -> Non
     assert nvml.nvmlDeviceGetMemoryErrorCounter(gpu, uncorrected, nvml.NVML_AGGREGATE_ECC, dram) == 2
 
 
+def test_errors_in_sram_are_counted_beside_those_in_dram(node: SimulatedDriver, nvml: Any) -> None:
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    node.add_ecc_errors(0, uncorrected=5)
+    node.add_ecc_errors(0, place=MemoryLocation.L2, corrected=4, uncorrected=1)
+    node.add_ecc_errors(0, place=MemoryLocation.SRAM, uncorrected=2)
+    node.recover_gpu(0)
+    node.add_ecc_errors(0, place=MemoryLocation.SRAM, uncorrected=1)
+    node.set_sram_threshold_exceeded(0, True)
+    status = nvml.c_nvmlEccSramErrorStatus_v1_t()
+    nvml.nvmlDeviceGetSramEccErrorStatus(gpu, ctypes.byref(status))
+    found = {name: value for name, value in plain(status).items() if value and name != "version"}
+    assert found == {
+        "aggregateUncSecDed": 4,
+        "aggregateCor": 4,
+        "volatileUncSecDed": 1,
+        "aggregateUncBucketL2": 1,
+        "aggregateUncBucketSm": 3,
+        "bThresholdExceeded": 1,
+    }
+    status.version = 0
+    assert told(nvml, "nvmlDeviceGetSramEccErrorStatus", gpu, ctypes.byref(status)) == "error 25"
+
+
+def test_rows_are_replaced_in_banks_that_have_spare_ones(node: SimulatedDriver, nvml: Any) -> None:
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    node.remap_rows(0, uncorrectable=2)
+    node.remap_rows(0, correctable=1, spares=BankSpares.NONE)
+    banks = plain(nvml.nvmlDeviceGetRowRemapperHistogram(gpu))
+    assert banks == {"max": 637, "high": 2, "partial": 0, "low": 0, "none": 1}
+    with pytest.raises(ValueError, match="has 640 banks of memory: it can replace no more rows"):
+        node.remap_rows(0, correctable=638)
+
+
 def test_what_a_gpu_lacks_is_not_supported(create: Create, kind: DriverKind, open_nvml: OpenNvml) -> None:
     node = create("t4-4", kind=kind)
     nvml = open_nvml(node, kind)
     gpu = nvml.nvmlDeviceGetHandleByIndex(0)
-    lacking = ["RemappedRows", "MigMode", "GridLicensableFeatures_v4"]
+    lacking = ["RemappedRows", "MigMode", "RowRemapperHistogram"]
     assert [told(nvml, f"nvmlDeviceGet{call}", gpu) for call in lacking] == ["error 3"] * 3
     assert fields(nvml, gpu, nvml.NVML_FI_DEV_MEMORY_TEMP, nvml.NVML_FI_DEV_NVLINK_LINK_COUNT) == [None, None]
     with pytest.raises(ValueError, match="Tesla T4 replaces no rows"):

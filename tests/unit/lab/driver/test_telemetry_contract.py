@@ -20,8 +20,8 @@ Create = Callable[..., SimulatedDriver]
 Open = Callable[[SimulatedDriver], Driver]
 
 METRIC_OF = {metric.name: metric for metric in METRICS}
-UNSUPPORTED = {"DCGM_FI_DEV_VGPU_LICENSE_STATUS", *(each.name for each in GPM_METRICS)}
-"""By a simulated GPU: it is no vGPU, and has no performance monitoring."""
+UNSUPPORTED = {each.name for each in GPM_METRICS}
+"""Before Hopper: there is no performance monitoring."""
 BETWEEN_READINGS = {"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"}
 TOLD_ELSEWHERE = {"DCGM_FI_DEV_XID_ERRORS"}
 
@@ -44,6 +44,44 @@ def test_every_field_is_told_but_those_that_the_gpu_lacks(node: SimulatedDriver,
     assert fields - first.keys() == UNSUPPORTED | BETWEEN_READINGS
     assert fields - second.keys() == UNSUPPORTED
     assert first.keys() <= METRIC_OF.keys()
+
+
+def test_from_hopper_on_profiling_is_a_mean_between_two_readings(
+    create: Create, kind: DriverKind, opened: Open
+) -> None:
+    node = create("h100-8", kind=kind)
+    driver = opened(node)
+    driver.scan()
+    load = GpuLoad(gpu_utilisation_percent=60, memory_utilisation_percent=40, tensor_percent=30, pcie_tx_kib_per_s=2048)
+    node.set_load(0, load)
+    first, told = (driver.telemetry(node.uuids[0]).fields for _ in range(2))
+    profiled = {name.removeprefix("DCGM_FI_PROF_"): value for name, value in told.items() if name in UNSUPPORTED}
+    assert not first.keys() & UNSUPPORTED
+    assert profiled == {
+        "GR_ENGINE_ACTIVE": pytest.approx(0.6, rel=0.05),
+        "PIPE_TENSOR_ACTIVE": pytest.approx(0.3, rel=0.05),
+        "DRAM_ACTIVE": pytest.approx(0.4, rel=0.05),
+        "PCIE_TX_BYTES": pytest.approx(2 * MIB, rel=0.05),
+        "PCIE_RX_BYTES": 0,
+    }
+
+
+def test_profiling_is_told_of_each_instance(create: Create, kind: DriverKind, opened: Open) -> None:
+    node = create("h100-8", kind=kind)
+    set_mig(node.folder, 0, enabled=True)
+    busy, idle = (create_mig(node.folder, 0, profile) for profile in ("3g.40gb", "1g.10gb"))
+    node.add_process(busy, 11, ProcessLoad(memory_mib=100, sm_percent=80, memory_percent=20))
+    driver = opened(node)
+    driver.scan()
+    _, told = (driver.telemetry(node.uuids[0]).instances for _ in range(2))
+    found = {
+        each.devices[0]: {name: value for name, value in each.fields.items() if name in UNSUPPORTED} for each in told
+    }
+    engines = [each.name for each in GPM_METRICS[:3]]
+    assert found[busy] == dict(
+        zip(engines, (pytest.approx(0.8, rel=0.05), 0, pytest.approx(0.2, rel=0.05)), strict=True)
+    )
+    assert found[idle] == dict.fromkeys(engines, 0)
 
 
 def test_sensors_are_in_dcgms_units(node: SimulatedDriver, driver: Driver) -> None:

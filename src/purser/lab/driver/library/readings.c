@@ -1,11 +1,12 @@
 /* Numbers: what the state file says of a call and its arguments. */
 #include "simulated.h"
 
-static unsigned long long value_of(const Gpu *gpu, const Reading *reading) {
-    unsigned long long now = now_us(), since = gpu->since_us;
-    double seconds = now > since ? (now - since) / 1e6 : 0;
+unsigned long long value_at(const Gpu *gpu, const Reading *reading, unsigned long long at_us) {
+    double seconds = at_us > gpu->since_us ? (at_us - gpu->since_us) / 1e6 : 0;
     return reading->value + (unsigned long long)(reading->per_second * seconds);
 }
+
+static unsigned long long value_of(const Gpu *gpu, const Reading *reading) { return value_at(gpu, reading, now_us()); }
 
 Result find_number(const Gpu *gpu, const char *key, unsigned first, unsigned second, unsigned long long *value) {
     bool known = false;
@@ -77,11 +78,17 @@ NUMBER(nvmlDeviceGetVirtualizationMode, unsigned)
 NUMBER(nvmlDeviceGetMaxMigDeviceCount, unsigned)
 TWO_NUMBERS(nvmlDeviceGetCudaComputeCapability, int)
 
-/* Only a guest with a vGPU has licences. */
-EXPORT Result nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t device, void *features) {
-    (void)features;
+typedef struct {
+    int is_supported;
+    unsigned count;
+    /* features, of which there are none */
+} Licences;
+
+/* No simulated GPU is a vGPU: it needs no licence. */
+EXPORT Result nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t device, Licences *licences) {
     ENTER_DEVICE(device, 0);
-    return leave(NOT_SUPPORTED);
+    *licences = (Licences){0, 0};
+    return leave(SUCCESS);
 }
 
 typedef struct { unsigned gpu, memory; } Utilization;
@@ -170,6 +177,37 @@ EXPORT Result nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned *correctab
     Result result = read_numbers(device, __func__, __func__, arguments, 4, found);
     for (unsigned i = 0; result == SUCCESS && i < 4; i++) *numbers[i] = (unsigned)found[i];
     return result;
+}
+
+typedef struct { unsigned max, high, partial, low, none; } BankHistogram;
+
+EXPORT Result nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t device, BankHistogram *banks) {
+    static const unsigned arguments[5][2] = {{0, 0}, {1, 0}, {2, 0}, {3, 0}, {4, 0}};
+    unsigned long long found[5] = {0, 0, 0, 0, 0};
+    Result result = read_numbers(device, __func__, __func__, arguments, 5, found);
+    if (result == SUCCESS)
+        *banks = (BankHistogram){(unsigned)found[0], (unsigned)found[1], (unsigned)found[2], (unsigned)found[3],
+                                 (unsigned)found[4]};
+    return result;
+}
+
+enum { SRAM_COUNTS = 11 };
+typedef struct {
+    unsigned version;
+    unsigned long long counts[SRAM_COUNTS];
+    unsigned is_exceeded;
+} SramStatus;
+
+EXPORT Result nvmlDeviceGetSramEccErrorStatus(nvmlDevice_t device, SramStatus *status) {
+    unsigned arguments[SRAM_COUNTS + 1][2];
+    unsigned long long found[SRAM_COUNTS + 1];
+    if (status->version != (sizeof(SramStatus) | 1u << 24)) return VERSION_MISMATCH;
+    for (unsigned i = 0; i <= SRAM_COUNTS; i++) arguments[i][0] = i, arguments[i][1] = 0;
+    Result result = read_numbers(device, __func__, __func__, arguments, SRAM_COUNTS + 1, found);
+    if (result != SUCCESS) return result;
+    memcpy(status->counts, found, sizeof status->counts);
+    status->is_exceeded = (unsigned)found[SRAM_COUNTS];
+    return SUCCESS;
 }
 
 typedef struct {

@@ -24,7 +24,8 @@
 #define EXPORT __attribute__((visibility("default")))
 
 enum { MAX_GPUS = 32, MAX_LINKS = 36, MAX_PROCESSES = 256, MAX_FAILURES = 16, MAX_EVENTS = 256, MAX_READINGS = 512,
-       MAX_ZEROS = 32, MAX_PAGES = 64, POLL_MS = 20, MAX_PROFILES = 12, MAX_INSTANCES = 16, MAX_COMPUTE = 8, MAX_SLICES = 8 };
+       MAX_ZEROS = 32, MAX_PAGES = 64, POLL_MS = 20, MAX_PROFILES = 12, MAX_INSTANCES = 16, MAX_COMPUTE = 8, MAX_SLICES = 8,
+       SAMPLE_US = 1000000 / 6, MAX_SAMPLES = 120 };
 
 typedef enum {
     SUCCESS = 0,
@@ -48,7 +49,7 @@ enum { HAS_MIG = 1 << 0, HAS_LINKS = 1 << 1 };
 typedef struct { unsigned domain, bus, device; } Address;
 typedef struct { unsigned active, type; Address remote; } NvLink;
 typedef struct {
-    unsigned pid, is_graphics;
+    unsigned pid, kind; /* 0: it computes, 1: it draws, 2: it computes as a client of MPS */
     unsigned long long bytes;
     unsigned load[4];               /* percent: SM, memory, encoder, decoder */
     unsigned long long started_us;  /* since the epoch */
@@ -149,6 +150,7 @@ unsigned long long now_us(void);
 Result copy_text(char *into, unsigned length, const char *text);
 
 /* readings.c */
+unsigned long long value_at(const Gpu *gpu, const Reading *reading, unsigned long long at_us);
 Result find_number(const Gpu *gpu, const char *key, unsigned first, unsigned second, unsigned long long *value);
 Result read_number(nvmlDevice_t device, const char *call, const char *key, unsigned first, unsigned second,
                    unsigned long long *value);

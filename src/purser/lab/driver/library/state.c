@@ -107,7 +107,7 @@ static bool parse_gpu_line(Gpu *gpu, const char *key, const char *value) {
     if (!strcmp(key, "process")) {
         if (gpu->process_count == MAX_PROCESSES) return false;
         Process *process = &gpu->processes[gpu->process_count++];
-        return sscanf(value, "%u %u %llu %u %u %u %u %llu %u %u", &process->pid, &process->is_graphics, &process->bytes,
+        return sscanf(value, "%u %u %llu %u %u %u %u %llu %u %u", &process->pid, &process->kind, &process->bytes,
                       &process->load[0], &process->load[1], &process->load[2], &process->load[3], &process->started_us,
                       &process->gpu_instance, &process->compute_instance) == 10;
     }
