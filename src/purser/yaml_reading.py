@@ -14,7 +14,7 @@ MAX_YAML_BYTES = 4 * 1024 * 1024
 MAX_VALUES = 500_000
 """Keys, values, lists and objects, each alias counted as what it stands for."""
 
-_MOST = 2**64
+_INTEGER_LIMIT = 2**64
 """No number of JSON or of Go has more bits. Python's may have any, and cannot be told in a message any more."""
 
 
@@ -25,7 +25,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 def _whole_number(loader: Any, node: Any) -> int:
     """Raises ValueError."""
     number: int = loader.construct_yaml_int(node)
-    if not -_MOST < number < _MOST:
+    if not -_INTEGER_LIMIT < number < _INTEGER_LIMIT:
         raise ValueError(f"the number in line {node.start_mark.line + 1} has more than 64 bits")
     return number
 

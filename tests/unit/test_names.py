@@ -71,7 +71,7 @@ class Names:
     classes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """Where public ones are defined."""
     numbers: dict[str, dict[str, int | float]] = field(default_factory=lambda: defaultdict(dict))
-    """Of public constants: the number in each module."""
+    """Of constants, public and private: the number in each module."""
     attributes: set[str] = field(default_factory=set)
     loggers: dict[str, str] = field(default_factory=dict)
     """By module that has one: the logger's name."""
@@ -86,7 +86,7 @@ class Names:
                 self.loggers[path] = ast.unparse(statement.targets[0])
             if isinstance(statement, ast.Assign) and (value := number(statement.value)) is not None:
                 for target in statement.targets:
-                    if isinstance(target, ast.Name) and is_public(target.id):
+                    if isinstance(target, ast.Name):
                         self.numbers[target.id][path] = value
         for node in (tree, *definitions(tree)):
             for name in re.findall(r"\b[Ss]ee `([A-Z]\w*[.]\w+)`", ast.get_docstring(node, clean=False) or ""):
@@ -116,7 +116,7 @@ def test_no_public_class_name_stands_twice(names: Names) -> None:
     assert {name: paths for name, paths in names.classes.items() if len(paths) > 1} == {}
 
 
-def test_no_public_constant_is_one_number_here_and_another_there(names: Names) -> None:
+def test_no_constant_has_different_numbers_in_different_modules(names: Names) -> None:
     assert len(names.numbers) > 100
     assert {name: places for name, places in names.numbers.items() if len(set(places.values())) > 1} == {}
 

@@ -19,7 +19,7 @@ IMEX_CHANNEL = "nvidia-caps-imex-channels/channel"
 MIG_MINORS = Path("/proc/driver/nvidia-caps/mig-minors")
 """On the host: which device file stands for which capability of MIG."""
 
-_MAX_BYTES = 1 << 20
+_MAX_PROC_FILE_BYTES = 1 << 20
 _PATTERNS = (
     "nvidia*",
     "nvidia-caps/*",
@@ -72,7 +72,7 @@ def mig_capabilities(text: str) -> dict[str, str]:
 def read_mig_minors(path: Path) -> str:
     """Empty where the driver knows no MIG."""
     try:
-        return read_start(path, _MAX_BYTES).decode(errors="replace")
+        return read_start(path, _MAX_PROC_FILE_BYTES).decode(errors="replace")
     except OSError:
         return ""
 

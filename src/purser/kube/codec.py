@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 log = structlog.get_logger("purser.kube")
 
-_MOST = 1 << 30
+_MAX_ANSWER_BYTES = 1 << 30
 """Bytes of an answer; kube-apiserver bounds objects itself, and lists come in pages."""
 
 OnUnreadable = Callable[[ObjectReference | None, str], None]
@@ -68,14 +68,14 @@ class Page(Generic[T]):
 
 def _structs(kind: type[T], name: str) -> JsonReader[T]:
     """Of pages and watches, on which a component spends most of its time."""
-    return JsonReader(kind, name, max_bytes=_MOST, max_depth=None)
+    return JsonReader(kind, name, max_bytes=_MAX_ANSWER_BYTES, max_depth=None)
 
 
 _envelopes = _structs(_Envelope, "a line of a watch")
 _statuses = _structs(Status, "a Status")
 _identities = _structs(_Identified, "an object's metadata")
 _raw_pages = _structs(_Page[msgspec.Raw], "a list")
-_whole: JsonReader[Any] = JsonReader(Any, "an object", max_bytes=_MOST)
+_whole: JsonReader[Any] = JsonReader(Any, "an object", max_bytes=_MAX_ANSWER_BYTES)
 _CHANGES = {kind.value: kind for kind in ChangeType}
 
 
@@ -88,8 +88,10 @@ class Codec(Generic[T]):
         # Whole objects are handed on as they are: what others do with them must not run out of stack.
         depth: dict[str, Any] = {} if self._is_raw else {"max_depth": None}
         page: type[_Page[T]] = cast(Any, _Page)[resource.struct]
-        self._objects: JsonReader[T] = JsonReader(resource.struct, resource.kind, max_bytes=_MOST, **depth)
-        self._pages: JsonReader[_Page[T]] = JsonReader(page, f"a list of {resource.plural}", max_bytes=_MOST, **depth)
+        self._objects: JsonReader[T] = JsonReader(resource.struct, resource.kind, max_bytes=_MAX_ANSWER_BYTES, **depth)
+        self._pages: JsonReader[_Page[T]] = JsonReader(
+            page, f"a list of {resource.plural}", max_bytes=_MAX_ANSWER_BYTES, **depth
+        )
 
     def object(self, data: bytes | msgspec.Raw) -> T:
         """One object. Raises `DecodeError`."""

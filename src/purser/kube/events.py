@@ -25,11 +25,11 @@ _BURST = 25.0
 _REFILL_PER_S = 1 / 300
 # A burst of pods is bound first and told of later: an event costs the API server what a Binding costs. kube-scheduler's
 # client has 50 requests a second for its own events.
-_AT_ONCE = 100.0
-_PER_S = 10.0
+_EVENT_BURST = 100.0
+_EVENTS_PER_S = 10.0
 _MAX_MESSAGE = 1024
 _MAX_OBJECT_NAME = 230  # so that the event's own name, with its suffix, stays within 253
-_REMEMBERED = 4096
+_MAX_REMEMBERED_EVENTS = 4096
 _QUEUED = 4096
 _QUEUED_WARNINGS = 2 * _QUEUED  # a queue full of other events has room for as many Warnings
 _DRAIN_S = 5.0
@@ -89,8 +89,8 @@ class EventRecorder:
         self._queue: asyncio.PriorityQueue[tuple[bool, int, _Said, str]] = asyncio.PriorityQueue(_QUEUED_WARNINGS)
         """Warnings first, then as they were said; with when that was: in a burst they are posted minutes later."""
         self._order = itertools.count()
-        self._posted: Recent[_Said, _Posted] = Recent(_REMEMBERED)
-        self._buckets: Recent[tuple[ObjectReference, str], _Bucket] = Recent(_REMEMBERED)
+        self._posted: Recent[_Said, _Posted] = Recent(_MAX_REMEMBERED_EVENTS)
+        self._buckets: Recent[tuple[ObjectReference, str], _Bucket] = Recent(_MAX_REMEMBERED_EVENTS)
         self._task: asyncio.Task[Never] | None = None
         self.dropped = 0
         """How many events were not posted: rate limits, a full queue, or a refusal."""
@@ -127,11 +127,11 @@ class EventRecorder:
 
     async def run(self) -> Never:
         """Post what was said, until cancelled."""
-        pace = _Bucket(self._clock.monotonic(), _AT_ONCE, _PER_S)
+        pace = _Bucket(self._clock.monotonic(), _EVENT_BURST, _EVENTS_PER_S)
         while True:
             *_, said, at = await self._queue.get()
             while not pace.take(self._clock.monotonic()):
-                await self._clock.sleep(1 / _PER_S)
+                await self._clock.sleep(1 / _EVENTS_PER_S)
             try:
                 await self._post(said, at)
             except KubeError as error:

@@ -26,7 +26,7 @@ log = structlog.get_logger("purser.kube")
 RESTART_S, RESTART_CAP_S = 1.0, 60.0
 """Pauses before what failed as a whole is begun anew: each twice the last."""
 
-_REMEMBERED = 4096
+_MAX_REMEMBERED_FAILURES = 4096
 
 
 class _Speaker(Protocol):
@@ -51,7 +51,7 @@ class ObjectFailures:
         )
         self._events: _Speaker | None = None
         self._speaks: Callable[[], bool] = lambda: True
-        self._told: Recent[tuple[ObjectReference, str], None] = Recent(_REMEMBERED)
+        self._told: Recent[tuple[ObjectReference, str], None] = Recent(_MAX_REMEMBERED_FAILURES)
 
     def report_to(
         self, registry: CollectorRegistry, events: _Speaker, speaks: Callable[[], bool] = lambda: True

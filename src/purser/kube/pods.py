@@ -2,10 +2,13 @@
 
 from purser.kube.objects import OwnerReference, Pod
 
+TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
+"""Of pods whose containers have all ended and are not restarted."""
+
 
 def is_terminal(pod: Pod) -> bool:
     """Whether the pod has ended for good, so that it holds no devices any more."""
-    return pod.status.phase in ("Succeeded", "Failed")
+    return pod.status.phase in TERMINAL_PHASES
 
 
 def has_started(pod: Pod) -> bool:

@@ -38,7 +38,9 @@ log = structlog.get_logger("purser.kube")
 _CONNECT_S = 10.0
 _PLAIN = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)  # the call's own deadline does the rest
 _CONNECTIONS = 128  # storms of bindings share these; every watch holds one
-_ATTEMPTS = 5  # while nothing answers; waits for a server that says when to come back are bounded by the deadline
+_MAX_CALL_ATTEMPTS = 5
+"""Of one call while nothing answers. Waits that a server asks for (Retry-After) are bounded by the deadline."""
+
 _RETRY_INITIAL_S = 0.1
 _RETRY_CAP_S = 2.0
 _CLOSE_S = 1.0
@@ -210,7 +212,7 @@ def retry_delay(call: Call, error: KubeError, attempt: int, backoff: Backoff) ->
     """Seconds until a failed call may be sent again; None when it may not."""
     if isinstance(error, TooManyRequestsError) and error.retry_after_s is not None:
         return error.retry_after_s + backoff.next()
-    if isinstance(error, TlsError) or attempt >= _ATTEMPTS:
+    if isinstance(error, TlsError) or attempt >= _MAX_CALL_ATTEMPTS:
         return None
     if isinstance(error, ApiUnavailableError):
         return backoff.next() if call.is_read or not error.outcome_unknown else None

@@ -31,7 +31,7 @@ GIVEN_FILES = ("tls.crt", "tls.key", "ca.crt")
 """Of a certificate that somebody else makes, as cert-manager names them."""
 
 _KEY = "material.json"
-_ATTEMPTS = 5
+_MAX_WRITE_CONFLICTS = 5
 
 _materials = JsonReader(Material, f"field {_KEY}", max_bytes=1024 * 1024)
 
@@ -200,7 +200,7 @@ class CertificateKeeper:
 
     async def refresh(self) -> None:
         """Load what is kept, renew what is due, and serve it from now on. Raises `KubeError`."""
-        for _ in range(_ATTEMPTS):
+        for _ in range(_MAX_WRITE_CONFLICTS):
             stored = await self._store.load()
             if self._store.is_given and stored.material is not None:
                 self._take(stored.material)
@@ -213,7 +213,7 @@ class CertificateKeeper:
                 continue
             self._take(material)
             return
-        raise KubeError(f"others changed the certificates {_ATTEMPTS} times while they were renewed")
+        raise KubeError(f"others changed the certificates {_MAX_WRITE_CONFLICTS} times while they were renewed")
 
     async def run(self) -> None:
         """Refresh until cancelled; what fails is logged and tried again."""

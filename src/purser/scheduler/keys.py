@@ -37,7 +37,7 @@ RETIRED_FIELD = "retired.pem"
 KEY_REFRESH_PERIOD_S = 30.0
 """Between two looks at the Secret."""
 
-_ATTEMPTS = 5
+_MAX_WRITE_CONFLICTS = 5
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -90,7 +90,7 @@ async def load_or_create_keys(client: Client, namespace: str) -> GrantKeys:
 
     Raises `SigningKeyError` for a Secret without a usable key, and `KubeError`.
     """
-    for _ in range(_ATTEMPTS):
+    for _ in range(_MAX_WRITE_CONFLICTS):
         # The version first: who read the Secret before somebody else changed both does not put the old keys back.
         published = await _published(client, namespace)
         secret = await _get_or_create(client, namespace)
@@ -103,7 +103,7 @@ async def load_or_create_keys(client: Client, namespace: str) -> GrantKeys:
         except (ConflictError, AlreadyExistsError, NotFoundError):
             continue
         return GrantKeys(client, namespace, signing, public)
-    raise KubeError(f"others changed the signing key or the published keys {_ATTEMPTS} times while they were read")
+    raise KubeError(f"the signing key or the published keys were changed {_MAX_WRITE_CONFLICTS} times during the read")
 
 
 async def _rotate(client: Client, secret: Secret) -> Secret:

@@ -15,7 +15,7 @@ from purser.agent.threads import in_thread
 
 _MODULE_FILE = Path("/proc/driver/nvidia/version")
 _MODULE_VERSION = re.compile(r"Module\D*?\s(\d+(?:\.\d+)+)\s")
-_MAX_BYTES = 4096
+_MAX_MODULE_FILE_BYTES = 4096
 _INSTALL = "Install NVIDIA's driver on the node, or have the operator do so (spec.driver of the ClusterPolicy)."
 _NAME = "Name the place of the driver's libraries: --driver-root, in the chart agent.driverRoot."
 _LOAD = "Load it (modprobe nvidia), and read dmesg where that fails."
@@ -52,7 +52,7 @@ def _ask(find_driver: Callable[[], Driver]) -> tuple[DriverInfo, tuple[Gpu, ...]
 def _module_version(settings: AgentSettings) -> str | None:
     """None: it is not loaded. Empty: it does not say."""
     try:
-        text = read_start(on_host(settings, _MODULE_FILE), _MAX_BYTES).decode(errors="replace")
+        text = read_start(on_host(settings, _MODULE_FILE), _MAX_MODULE_FILE_BYTES).decode(errors="replace")
     except OSError:
         return None
     found = _MODULE_VERSION.search(text)

@@ -10,7 +10,7 @@ from purser.agent.inventory import LIBRARY_FILE, PRELOAD_FILE, on_host
 from purser.agent.settings import AgentSettings
 
 _MPS_CONTROL = ("usr/bin/nvidia-cuda-mps-control", "bin/nvidia-cuda-mps-control")
-_MAX_BYTES = 64 << 10
+_MAX_PRELOAD_FILE_BYTES = 64 << 10
 _BOTH_OR_NEITHER = "Put both files of HAMi-core there, or neither."
 
 
@@ -30,7 +30,7 @@ def _of_hami_core(settings: AgentSettings) -> CheckResult:
             "HAMi-core", CheckState.WARNING, f"{settings.hami_core_dir} has {there[0]} alone", _BOTH_OR_NEITHER
         )
     try:
-        preloads = read_start(folder / PRELOAD_FILE, _MAX_BYTES).decode(errors="replace")
+        preloads = read_start(folder / PRELOAD_FILE, _MAX_PRELOAD_FILE_BYTES).decode(errors="replace")
     except OSError as error:
         return CheckResult(
             "HAMi-core", CheckState.WARNING, f"{PRELOAD_FILE}: {error.strerror or error}", _BOTH_OR_NEITHER

@@ -10,7 +10,7 @@ from purser.agent.settings import AgentSettings
 
 _OWN = Path("/proc/self/status")
 _PIDS = "NSpid:"
-_MAX_BYTES = 65536
+_MAX_STATUS_BYTES = 65536
 _ADVICE = "Run it with hostPID: true, as the chart does: else the use of GPUs by pods is not known."
 
 
@@ -21,7 +21,7 @@ def check_processes(settings: AgentSettings) -> Iterator[CheckResult]:
     it is in the host's. Unlike the namespaces' own links this needs no right to trace the host's first process.
     """
     try:
-        text = read_start(on_host(settings, _OWN), _MAX_BYTES).decode(errors="replace")
+        text = read_start(on_host(settings, _OWN), _MAX_STATUS_BYTES).decode(errors="replace")
     except OSError as error:
         said = f"{error.filename}: {error.strerror or error}"
         yield CheckResult("processes", CheckState.WARNING, said, "Run it as root, with the host's root mounted.")

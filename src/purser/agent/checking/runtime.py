@@ -40,7 +40,7 @@ _TOOLKIT = ("/usr/bin/nvidia-ctk", "/usr/local/nvidia/toolkit/nvidia-ctk", "/usr
 _CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi", "/run/cdi")
 _CDI_KIND = cdi_kind("gpu")
 _MAX_FILES = 200
-_MAX_BYTES = 4 << 20
+_MAX_RUNTIME_FILE_BYTES = 4 << 20
 _INSTALL = "Install NVIDIA's container toolkit, or have the operator do so (spec.toolkit of the ClusterPolicy)."
 _CONFIGURE = "Run nvidia-ctk runtime configure on the node, and restart the container runtime."
 _GENERATE = "The agent rewrites its own; nvidia-ctk cdi generate writes those of nvidia.com/gpu."
@@ -120,15 +120,15 @@ def _of_cdi(settings: AgentSettings, uses_cdi: bool) -> Iterator[CheckResult]:
 
 
 def _cdi_devices(settings: AgentSettings, path: str) -> Iterator[str]:
-    content = read_start(on_host(settings, Path(path)), _MAX_BYTES + 1)
-    specification = converted(read_yaml(content, "it", max_bytes=_MAX_BYTES), _CdiSpecification, "it")
+    content = read_start(on_host(settings, Path(path)), _MAX_RUNTIME_FILE_BYTES + 1)
+    specification = converted(read_yaml(content, "it", max_bytes=_MAX_RUNTIME_FILE_BYTES), _CdiSpecification, "it")
     if specification.kind == _CDI_KIND:
         yield from (each.name for each in specification.devices)
 
 
 def _names_runtime(settings: AgentSettings, path: str) -> bool:
     try:
-        return _NVIDIA_RUNTIME in read_start(on_host(settings, Path(path)), _MAX_BYTES)
+        return _NVIDIA_RUNTIME in read_start(on_host(settings, Path(path)), _MAX_RUNTIME_FILE_BYTES)
     except OSError:
         return False
 

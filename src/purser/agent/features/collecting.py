@@ -9,7 +9,7 @@ from purser.agent.sysfs import NVIDIA_VENDOR
 from purser.core.device.gpus import NodeGpu
 from purser.core.features import LabelFacts
 
-_MAX_BYTES = 4096
+_MAX_FACT_FILE_BYTES = 4096
 """Of a file of sysfs: a whole PCI configuration space."""
 
 
@@ -52,6 +52,6 @@ def _text(path: Path) -> str:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return read_start(path, _MAX_BYTES)
+        return read_start(path, _MAX_FACT_FILE_BYTES)
     except OSError:
         return b""

@@ -10,6 +10,7 @@ import msgspec
 
 from purser.core.device.modes import MODES
 from purser.core.dialects.errors import Problems
+from purser.core.kubernetes.booleans import parse_bool
 from purser.core.model import DeviceMode
 
 USE_GPUTYPE = "nvidia.com/use-gputype"
@@ -20,10 +21,6 @@ NUMA_BIND = "nvidia.com/numa-bind"
 VGPU_MODE = "nvidia.com/vgpu-mode"
 
 _MAX_ENTRIES = 1024
-
-_TRUE = ("1", "t", "T", "TRUE", "true", "True")
-_FALSE = ("0", "f", "F", "FALSE", "false", "False")
-"""As Go's strconv.ParseBool has them, by which HAMi reads."""
 
 
 class Selectors(msgspec.Struct, frozen=True):
@@ -58,10 +55,11 @@ def _names(annotations: Mapping[str, str], key: str, problems: Problems) -> tupl
 
 
 def _flag(annotations: Mapping[str, str], key: str, problems: Problems) -> bool:
-    value = annotations.get(key, "").strip()
-    if value not in (*_TRUE, *_FALSE, ""):
-        problems.add(f'annotation {key} "{value[:64]}" is neither true nor false')
-    return value in _TRUE
+    text = annotations.get(key, "").strip()
+    value = parse_bool(text)  # HAMi reads it so, too
+    if value is None and text:
+        problems.add(f'annotation {key} "{text[:64]}" is neither true nor false')
+    return value is True
 
 
 def _modes(annotations: Mapping[str, str], problems: Problems) -> tuple[DeviceMode, ...]:

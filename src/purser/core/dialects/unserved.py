@@ -44,7 +44,7 @@ _ANNOTATIONS = {
 _PRODUCT, _TIME_SLICED = "nvidia.com/gpu.product", "-SHARED"
 """The label of nodes, and what NVIDIA's GPU feature discovery ends it with where a plugin slices time."""
 
-_MOST = 8
+_MAX_HINTS = 8
 """Hints for one pod."""
 
 
@@ -55,7 +55,7 @@ def unserved_words(
     resources, ``has_label`` about labels.
     """
     # One by one: whoever answers may look through all nodes for each word, and pods may have thousands of words.
-    return tuple(islice(chain(_hints(pod, is_offered), _time_sliced(pod, has_label)), _MOST))
+    return tuple(islice(chain(_hints(pod, is_offered), _time_sliced(pod, has_label)), _MAX_HINTS))
 
 
 def _time_sliced(pod: PodManifest, has_label: Callable[[str, str], bool]) -> Iterator[str]:

@@ -6,9 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from purser.core.kubelet.versions import Version, parse_version
-
-_TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
-_FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
+from purser.core.kubernetes.booleans import parse_bool
 
 
 class TopologyPolicy(StrEnum):
@@ -106,11 +104,11 @@ def cpu_options(said: Mapping[str, object]) -> CpuOptions:
 
 
 def _flag(where: str, value: object) -> bool:
-    """Go's strconv.ParseBool, which kubelet reads options with."""
     text = str(value)
-    if text not in _TRUE | _FALSE:
+    flag = parse_bool(text)
+    if flag is None:
         raise ValueError(f'{where}: {text!r}: write "true" or "false", in quotes')
-    return text in _TRUE
+    return flag
 
 
 def _node_limit(where: str, value: object) -> int:

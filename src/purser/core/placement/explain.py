@@ -24,7 +24,7 @@ _EXAMPLES = 32
 _MODELS = 4
 """GPU models that are named."""
 
-_LONGEST = 64
+_MAX_MODEL_CHARACTERS = 64
 """Characters of a model's name."""
 
 
@@ -209,7 +209,7 @@ def _not_enforced(found: _Tally, asked: DeviceRequest) -> str:
 def _listed(words: Sequence[str], between: str) -> str:
     """The first of them: pods and nodes name what they like, and as much of it."""
     more = f" and {len(words) - _MODELS} more" if len(words) > _MODELS else ""
-    return between.join(brief(word, _LONGEST) for word in words[:_MODELS]) + more
+    return between.join(brief(word, _MAX_MODEL_CHARACTERS) for word in words[:_MODELS]) + more
 
 
 def _in_use(found: _Tally, asked: DeviceRequest) -> str:

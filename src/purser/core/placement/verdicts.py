@@ -24,7 +24,7 @@ from purser.core.placement.shape import PodShape, columns_of, demand_of
 
 _REASONS = tuple(dict.fromkeys(OF_OBSTACLE.values()))
 _QUOTA = _REASONS.index(Reason.QUOTA_NOT_FIT)
-_MOST = 1 << 62
+_INT64_BOUND = 1 << 62
 
 
 class Quota(IntEnum):
@@ -114,9 +114,9 @@ class Verdicts:
             digits[_QUOTA] = np.where(enough, key.shape.gpu_count, 0)
         self._kind[rows] = self._number([*digits, self._live.arrays.gpu_count[rows], resolvable])
         short, slow = first == rule.SHORT_OF_MEMORY, first == rule.SHORT_OF_CORES
-        self._memory_free[rows] = _most(np.where(short, here.memory_free_mib.astype(np.int64), -_MOST))
+        self._memory_free[rows] = _most(np.where(short, here.memory_free_mib.astype(np.int64), -_INT64_BOUND))
         self._memory_largest[rows] = np.where(short, here.memory_mib, 0).max(axis=0, initial=0)
-        self._cores_free[rows] = _most(np.where(slow, here.cores_free_percent.astype(np.int64), -_MOST))
+        self._cores_free[rows] = _most(np.where(slow, here.cores_free_percent.astype(np.int64), -_INT64_BOUND))
 
     def _number(self, digits: Sequence[npt.NDArray[Any]]) -> Ints:
         """One number for each pattern of these amounts, always the same for the same."""
@@ -170,12 +170,12 @@ def _key(digits: Sequence[npt.NDArray[Any]]) -> Ints:
     key, span = np.zeros(len(digits[0]), np.int64), 1
     for digit in digits:
         base = int(digit.max(initial=0)) + 1
-        if span * base > _MOST:
+        if span * base > _INT64_BOUND:
             key, span = np.unique(key, return_inverse=True)[1].astype(np.int64), len(key)
         key, span = key * base + digit, span * base
     return key
 
 
 def _most(amounts: Ints) -> Ints:
-    found: Ints = amounts.max(axis=0, initial=-_MOST)
+    found: Ints = amounts.max(axis=0, initial=-_INT64_BOUND)
     return found

@@ -65,7 +65,7 @@ _STRONG_CAPABILITIES = frozenset({"ALL", "SYS_ADMIN"})
 
 _ASK = "ask for GPUs with nvidia.com/gpu in the limits"
 _MOST_FINDINGS = 5
-_LONGEST = 100
+_MAX_SHOWN_CHARACTERS = 100
 """Characters of what the pod's author wrote that a message repeats."""
 
 
@@ -269,4 +269,4 @@ def _climbs(path: str) -> bool:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}..."

@@ -16,6 +16,7 @@ from msgspec.inspect import Field, StructType, Type, UnionType, VarTupleType, ty
 from purser.core.decoding import UnreadableError, brief, converted
 from purser.core.device.ids import MAX_SLOTS
 from purser.core.device.resources import SHARED_SUFFIX
+from purser.core.kubernetes.naming import is_subdomain
 
 FILE = "the device plugin's file"
 """What errors call it."""
@@ -26,8 +27,6 @@ MAX_RESOURCE_NAME = 63
 MAX_NOTES = 20
 """So many unknown keys are named."""
 
-_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*", re.ASCII)
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _DEVICE = re.compile(rf"[0-9]+|[0-9]+:[0-9]+|(?:GPU|MIG)-{_UUID}|MIG-GPU-{_UUID}/[0-9]+/[0-9]+", re.ASCII | re.I)
 
@@ -44,7 +43,7 @@ def resource_name(written: str) -> str:
     name = written if written.startswith(PREFIX) else PREFIX + written
     if len(name) > MAX_RESOURCE_NAME:
         raise ValueError(f"resource {brief(name)} has more than {MAX_RESOURCE_NAME} characters")
-    if not _SUBDOMAIN.fullmatch(name.removeprefix(PREFIX)):
+    if not is_subdomain(name.removeprefix(PREFIX)):
         raise ValueError(f"resource {brief(name)} is not a lowercase name of letters, digits, dashes and dots")
     return name
 

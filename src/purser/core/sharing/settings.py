@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 import msgspec
 
 from purser.core.decoding import UnreadableError, brief, converted
+from purser.core.kubernetes.booleans import parse_bool
 from purser.core.sharing.file import FILE, PluginFile, SharingError
 from purser.core.sharing.words import MigStrategy
 
@@ -147,20 +148,14 @@ def _in(file: PluginFile, at: str) -> Any:
     return value
 
 
-_BOOLEANS = {
-    **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
-    **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False", ""), False),
-}
-"""As Go parses them; empty is false there, too."""
-
-
 _CHANNEL = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 def _as(kind: Any, text: str) -> Any:
     """A text of the command line or the environment as what it stands for; what stands for nothing stays a text."""
     if kind is bool:
-        return _BOOLEANS.get(text, text)
+        value = parse_bool(text) if text else False
+        return text if value is None else value
     if kind == tuple[int, ...]:
         return tuple(int(each) if _CHANNEL.fullmatch(each.strip()) else each for each in text.split(","))
     return text

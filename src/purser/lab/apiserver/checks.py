@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from purser.core.kubernetes.naming import is_subdomain
 from purser.core.kubernetes.selectors import OBJECT_OPERATORS
 from purser.lab import cron
 
 from . import ephemeral, pods, structural
 from .errors import Cause, Obj
-from .names import check_metadata, duplicate_names, forbidden, invalid, is_subdomain, required, unsupported
+from .names import check_metadata, duplicate_names, forbidden, invalid, required, unsupported
 from .resources import ServedResource, get_path
 
 

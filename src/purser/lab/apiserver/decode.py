@@ -17,7 +17,7 @@ _GO = {
     "array": "slice",
     "object": "struct",
 }
-_DEPTH = 100
+_MAX_JSON_DEPTH = 100
 
 
 @dataclass(slots=True)
@@ -47,8 +47,8 @@ def strict_error(unknown: Unknown) -> StatusError:
 
 
 def _value(value: Any, schema: Schema, path: str, unknown: Unknown, depth: int) -> Any:
-    if depth > _DEPTH:
-        raise TypeError(f"json: nested deeper than {_DEPTH} levels at {path}")
+    if depth > _MAX_JSON_DEPTH:
+        raise TypeError(f"json: nested deeper than {_MAX_JSON_DEPTH} levels at {path}")
     match schema.kind:
         case "":
             return value

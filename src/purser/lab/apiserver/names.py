@@ -4,20 +4,25 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from purser.core.kubernetes.naming import (
+    LABEL_PATTERN,
+    SUBDOMAIN_PATTERN,
+    is_label,
+    is_subdomain,
+    is_unprefixed_name,
+)
+
 from .errors import Cause, Obj
 
-_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
-_QUALIFIED = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _PATH_SEGMENT = re.compile(r"[^/%]+")
 
 SUBDOMAIN = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
-    f"end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{_SUBDOMAIN}')"
+    f"end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{SUBDOMAIN_PATTERN}')"
 )
 LABEL = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
-    f"an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL}')"
+    f"an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{LABEL_PATTERN}')"
 )
 LABEL_VALUE = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
@@ -77,22 +82,10 @@ def forbidden(field: str, why: str) -> Cause:
     return Cause("FieldValueForbidden", field, f"Forbidden: {why}")
 
 
-def is_subdomain(name: str) -> bool:
-    """RFC 1123 subdomain of at most 253 characters."""
-    return len(name) <= 253 and re.fullmatch(_SUBDOMAIN, name) is not None
-
-
-def is_label(name: str) -> bool:
-    """RFC 1123 label of at most 63 characters."""
-    return len(name) <= 63 and re.fullmatch(_LABEL, name) is not None
-
-
 def is_qualified(key: str) -> bool:
     """Label or annotation key: an optional DNS prefix and a name of at most 63 characters."""
     prefix, slash, name = key.rpartition("/")
-    return (
-        (not slash or is_subdomain(prefix.lower())) and len(name) <= 63 and re.fullmatch(_QUALIFIED, name) is not None
-    )
+    return (not slash or is_subdomain(prefix.lower())) and is_unprefixed_name(name)
 
 
 def check_metadata(metadata: Obj, storage: str) -> Iterator[Cause]:
@@ -101,7 +94,7 @@ def check_metadata(metadata: Obj, storage: str) -> Iterator[Cause]:
     for key, value in (metadata.get("labels") or {}).items():
         if not is_qualified(key):
             yield invalid("metadata.labels", key, QUALIFIED)
-        if len(value) > 63 or not re.fullmatch(f"({_QUALIFIED})?", value):
+        if value and not is_unprefixed_name(value):
             yield invalid("metadata.labels", value, LABEL_VALUE)
     for index, owner in enumerate(metadata.get("ownerReferences") or ()):
         for name in ("apiVersion", "kind", "name", "uid"):

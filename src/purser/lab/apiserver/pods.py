@@ -4,6 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
+from purser.core.kubernetes.naming import is_label, is_subdomain
+from purser.kube.pods import TERMINAL_PHASES
+
 from . import ephemeral, quantity
 from .errors import Cause, Obj
 from .names import (
@@ -13,9 +16,7 @@ from .names import (
     duplicate_names,
     forbidden,
     invalid,
-    is_label,
     is_qualified,
-    is_subdomain,
     required,
     unsupported,
 )
@@ -274,7 +275,7 @@ def check_binding(pod: Obj, binding: Obj) -> str:
 
 def grace_seconds(pod: Obj, asked: int | None) -> int:
     """How long a deleted pod stays for its kubelet: nothing where no kubelet has it, or it has ended."""
-    if not pod["spec"].get("nodeName") or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+    if not pod["spec"].get("nodeName") or (pod.get("status") or {}).get("phase") in TERMINAL_PHASES:
         return 0
     seconds = pod["spec"].get("terminationGracePeriodSeconds", 30) if asked is None else asked
     return max(0, int(seconds))

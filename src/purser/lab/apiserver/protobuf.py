@@ -19,7 +19,7 @@ from .errors import Obj, bad_request
 
 CONTENT_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\0"
-_DEPTH = 60
+_MAX_MESSAGE_DEPTH = 60
 
 Fields = dict[str, tuple[str, ...]]
 """By number: name ("" for what Go embeds), type, `one`, `many` or `map`, and `zero` where zero means something."""
@@ -84,8 +84,8 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def _message(data: bytes, name: str, depth: int) -> Any:
-    if depth > _DEPTH:
-        raise ValueError(f"nested deeper than {_DEPTH} levels")
+    if depth > _MAX_MESSAGE_DEPTH:
+        raise ValueError(f"nested deeper than {_MAX_MESSAGE_DEPTH} levels")
     if special := _SPECIAL.get(name.rsplit(".", 1)[-1]):
         return special(dict(_fields(data)))
     fields = _table()[name]

@@ -28,7 +28,7 @@ from .store import StoredObject
 from .strategic import strategic_patch
 
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
-_ATTEMPTS = 8
+_MAX_UPDATE_ATTEMPTS = 8
 """How often a write that named no version is retried when somebody else wrote in between."""
 
 _MUST_NAME_VERSION = ("leases.coordination.k8s.io", "poddisruptionbudgets.policy", "endpointslices.discovery.k8s.io")
@@ -244,7 +244,7 @@ async def _apply(cluster: Cluster, call: ApiRequest, body: Obj) -> tuple[int, Ob
 async def update(cluster: Cluster, call: ApiRequest, mutate: Mutate, *, applies: bool = False) -> Obj:
     """Read, change, admit, check, write; starts over when another write came between, unless a version was named."""
     collection = cluster.collection(call.resource)
-    for _ in range(_ATTEMPTS):
+    for _ in range(_MAX_UPDATE_ATTEMPTS):
         record = collection.get(call.key)
         if record is None:
             raise not_found(call.resource.group, call.resource.plural, call.name)

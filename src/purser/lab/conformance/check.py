@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from purser.lab.conformance.subject import Subject
 
-_LONGEST = 400
+_MAX_DETAIL_CHARACTERS = 400
 
 
 class CannotRun(Exception):
@@ -65,7 +65,7 @@ class CheckVerdict:
 def one_line(text: str) -> str:
     """Somebody else's words, fit for a terminal, a table and XML: one line, printable, not endless."""
     printable = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
-    return printable if len(printable) <= _LONGEST else f"{printable[: _LONGEST - 1]}…"
+    return printable if len(printable) <= _MAX_DETAIL_CHARACTERS else f"{printable[: _MAX_DETAIL_CHARACTERS - 1]}…"
 
 
 def some(names: "list[str] | tuple[str, ...] | set[str]", limit: int = 3) -> str:

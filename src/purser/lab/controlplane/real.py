@@ -36,7 +36,7 @@ _SERVICE_ACCOUNTS = untyped("", "v1", "serviceaccounts", "ServiceAccount")
 _NODE_GRACE = "40s"
 """Kubernetes' own default for most of its versions; emulated nodes renew their leases every ten seconds."""
 _WATCH_S = 1.0
-_POLL_S = 0.1
+_READINESS_POLL_S = 0.1
 
 log = structlog.get_logger("purser.lab")
 
@@ -219,7 +219,7 @@ async def pods_allowed(client: Client, namespace: str) -> None:
         default = [each for each in accounts if each["metadata"]["name"] == "default"]
         if default and (not needs_token or default[0].get("secrets")):
             return
-        await asyncio.sleep(_POLL_S)
+        await asyncio.sleep(_READINESS_POLL_S)
 
 
 async def _version(client: Client) -> tuple[int, int]:

@@ -30,6 +30,7 @@ from purser.kube.client import Client
 from purser.kube.clock import SystemClock, timestamp
 from purser.kube.errors import ConflictError, NotFoundError
 from purser.kube.informer import Informer
+from purser.kube.pods import TERMINAL_PHASES
 from purser.kube.resources import NODES, PODS, Raw, key_of
 from purser.kube.workqueue import WorkQueue, run_workers
 from purser.lab.controllers.workloads.daemonplan import target
@@ -173,7 +174,7 @@ class HollowFleet:
         try:
             if pod["metadata"].get("deletionTimestamp"):
                 await self._end(pod)
-            elif phase(pod) not in ("Succeeded", "Failed"):
+            elif phase(pod) not in TERMINAL_PHASES:
                 await self._show(pod, node)
         except (NotFoundError, ConflictError):
             return  # Somebody else ended it.

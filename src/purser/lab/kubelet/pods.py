@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from purser.core.kubernetes.quantities import quantity_ceil
+from purser.kube.pods import TERMINAL_PHASES
 from purser.lab.kubelet.runtime import container_id
 
 Raw = Mapping[str, Any]
@@ -51,7 +52,7 @@ def uid_of(pod: Raw) -> str:
 
 def is_finished(pod: Raw) -> bool:
     """Whether the pod will never run again."""
-    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return (pod.get("status") or {}).get("phase") in TERMINAL_PHASES
 
 
 def is_deleted(pod: Raw) -> bool:

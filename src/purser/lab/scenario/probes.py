@@ -25,7 +25,7 @@ from purser.lab.scenario.spec import (
     Wait,
 )
 
-_NAMED = 3
+_MAX_NAMED_OBJECTS = 3
 
 
 async def waited_for(lab: Lab, wait: Wait) -> str | None:
@@ -73,7 +73,7 @@ async def _objects(lab: Lab, expect: ExpectObjects) -> str | None:
         return None
     if expect.count is None and found and not wrong:
         return None
-    said = "; ".join(f"{name}: {why}" for name, why in list(wrong.items())[:_NAMED])
+    said = "; ".join(f"{name}: {why}" for name, why in list(wrong.items())[:_MAX_NAMED_OBJECTS])
     return f"{right} of {len(found)} {expect.kind} are so{': ' + said if said else ''}"
 
 

@@ -11,7 +11,7 @@ from purser.lab.scenario import objects, probes
 from purser.lab.scenario.spec import DeleteStep, FaultStep, Patch, RefusedStep, Step
 from purser.lab.scenario.vigils import Vigils
 
-_POLL_S = 0.05
+_EXPECTATION_POLL_S = 0.05
 
 
 class StepFailed(Exception):
@@ -54,7 +54,7 @@ async def _eventually(probe: Callable[[], Awaitable[str | None]], within_s: floa
             return
         if loop.time() > deadline:
             raise StepFailed(f"not within {within_s:g} s: {wrong}")
-        await asyncio.sleep(_POLL_S)
+        await asyncio.sleep(_EXPECTATION_POLL_S)
 
 
 async def _refused(lab: Lab, refused: RefusedStep, folder: Path) -> None:

@@ -35,7 +35,7 @@ INITIAL_GPU_CLOSURE_S = 5.0
 
 MAX_GPU_CLOSURE_S = 60.0
 
-_REMEMBERED = 512
+_MAX_REMEMBERED_PODS_PER_NODE = 512
 
 
 @dataclass(slots=True)
@@ -204,7 +204,7 @@ class DisputeBook:
 
     def _hear_of(self, node: str, uid: str) -> None:
         """The agent speaks of a pod that it refused: from now on its word counts."""
-        self._spoken_of.setdefault(node, Recent(_REMEMBERED)).put(uid, None)
+        self._spoken_of.setdefault(node, Recent(_MAX_REMEMBERED_PODS_PER_NODE)).put(uid, None)
         for breaker in self._breakers.get(node, {}).values():
             if breaker.uid == uid:
                 breaker.until = self._clock.monotonic()

@@ -42,10 +42,10 @@ WATCH_LAG_TIMEOUT_S = 2.0
 """How much later than kube-scheduler this replica may hear of a pod. Where kube-scheduler's own count of what nodes
 list refuses the pod, its question about preemption is the first about it. Without an answer it does not ask again."""
 
-_POLL_S = 0.02
+_PREEMPTION_POLL_S = 0.02
 
-_REMEMBERED = 4096
-_NAMED = 5
+_MAX_REMEMBERED_PODS = 4096
+_MAX_NAMED_PODS = 5
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -76,7 +76,7 @@ class Preemptor:
         self._events = events
         self._search = VictimSearch(cache, feasibility.policy, reservations)
         self._refused: WaitingPods[_Refused] = WaitingPods()
-        self._told: Recent[str, str] = Recent(_REMEMBERED)
+        self._told: Recent[str, str] = Recent(_MAX_REMEMBERED_PODS)
 
     # --- what the extender tells
 
@@ -166,7 +166,7 @@ class Preemptor:
         if self._cache.pod_by_uid(request.uid) is not None or not await self._is_there(request):
             return
         while self._cache.pod_by_uid(request.uid) is None and self._cache.clock.monotonic() < until:
-            await self._cache.clock.sleep(_POLL_S)
+            await self._cache.clock.sleep(_PREEMPTION_POLL_S)
 
     async def _is_there(self, request: PodRequest) -> bool:
         try:
@@ -295,5 +295,5 @@ def _sentence(victims: Victims, namespace: str) -> str:
     count = len(victims.pods)
     said = f"{count} pods" if count > 1 else "1 pod"
     said += f" of lower priority {'have' if count > 1 else 'has'} to leave node {victims.node} for it"
-    shown = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+    shown = ", ".join(names[:_MAX_NAMED_PODS]) + (", ..." if len(names) > _MAX_NAMED_PODS else "")
     return f"{said}: {shown}" if names else said

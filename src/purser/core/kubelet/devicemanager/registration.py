@@ -1,16 +1,12 @@
 """What kubelet says to a plugin that registers, by either path."""
 
 import json
-import re
 from collections.abc import Collection
+
+from purser.core.kubernetes.naming import is_subdomain, is_unprefixed_name
 
 API_VERSION = "v1beta1"
 """The only version of the device plugin API there is."""
-
-_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_QUALIFIED_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
-_LONGEST_PREFIX = 253
-_LONGEST_NAME = 63
 
 
 def register_refusal(version: str, resource: str) -> str | None:
@@ -37,8 +33,7 @@ def is_extended_resource(name: str) -> bool:
     if "/" not in name or "kubernetes.io/" in name or name.startswith("requests."):
         return False
     prefix, _, rest = f"requests.{name}".partition("/")
-    is_prefix = len(prefix) <= _LONGEST_PREFIX and _DNS_SUBDOMAIN.fullmatch(prefix) is not None
-    return is_prefix and len(rest) <= _LONGEST_NAME and _QUALIFIED_NAME.fullmatch(rest) is not None
+    return is_subdomain(prefix) and is_unprefixed_name(rest)
 
 
 def _invalid_name(resource: str) -> str:

@@ -37,7 +37,7 @@ _NOT_LEFT = 1 << 40
 
 CATEGORIES = 6
 
-_MOST = 32_767
+_INT16_MAX = 32_767
 """More than is left of any GPU, and more than any node has."""
 
 _BLOCK = 2048
@@ -58,10 +58,10 @@ class Cases(NamedTuple):
 def cases(left: Ints, cpu: Ints, model: Ints, mix: MixTables) -> Cases:
     """Every typical pod on every node. Numbers of GPUs are compared as small integers, several at a time."""
     narrow = left.astype(np.int16)
-    enough = narrow[None] >= np.minimum(mix.levels, _MOST).astype(np.int16).take(model, axis=1)[:, None]
+    enough = narrow[None] >= np.minimum(mix.levels, _INT16_MAX).astype(np.int16).take(model, axis=1)[:, None]
     idle = left.sum(axis=0)
     small = idle - (narrow * enough).sum(axis=1, dtype=np.int32)
-    gpus = np.minimum(mix.gpus, _MOST).astype(np.int16)
+    gpus = np.minimum(mix.gpus, _INT16_MAX).astype(np.int16)
     has_gpus = enough.sum(axis=1, dtype=np.int16)[mix.level_of] >= gpus[:, None]
     has_cpu = cpu >= mix.cpu_milli[:, None]
     case = mix.case.take(model, axis=1) + (has_gpus.view(np.int8) << 1) + has_cpu.view(np.int8)

@@ -1,17 +1,14 @@
 """How a plugin introduces itself to kubelet."""
 
 import asyncio
-import re
 import time
 
 from purser.core.kubelet.devicemanager.registration import API_VERSION
+from purser.core.kubernetes.naming import is_subdomain, is_unprefixed_name
 from purser.lab.conformance.check import Check, CheckFailed, CheckSkipped
 from purser.lab.conformance.kubelet import RegisterCall
 from purser.lab.conformance.subject import Subject
 from purser.lab.kubelet.serving import SOCKET_NAME
-
-_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_QUALIFIED_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
 def why_no_resource(name: str) -> str | None:
@@ -21,9 +18,9 @@ def why_no_resource(name: str) -> str | None:
     if "kubernetes.io/" in name or name.startswith("requests."):
         return "kubernetes.io/ and requests. are Kubernetes' own"
     prefix, _, rest = f"requests.{name}".partition("/")
-    if len(prefix) > 253 or _DNS_SUBDOMAIN.fullmatch(prefix) is None:
+    if not is_subdomain(prefix):
         return "what is before the / is no DNS name in lower case"
-    if len(rest) > 63 or _QUALIFIED_NAME.fullmatch(rest) is None:
+    if not is_unprefixed_name(rest):
         return "what is after the / is not 1 to 63 letters, digits, - _ . between letters or digits"
     return None
 

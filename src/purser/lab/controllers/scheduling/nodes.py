@@ -4,9 +4,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from purser.kube.pods import TERMINAL_PHASES
 from purser.lab.controllers.scheduling.requests import Amounts, Raw, add, amounts, pod_requests, subtract
-
-_TERMINAL = ("Succeeded", "Failed")
 
 
 @dataclass(slots=True)
@@ -79,7 +78,7 @@ class NodeCache:
         if not name and pod["metadata"]["uid"] in self._node_of:
             return
         self.remove_pod(pod)
-        if name and (pod.get("status") or {}).get("phase") not in _TERMINAL:
+        if name and (pod.get("status") or {}).get("phase") not in TERMINAL_PHASES:
             self._put(pod, name)
 
     def assume(self, pod: Raw, node: str) -> None:

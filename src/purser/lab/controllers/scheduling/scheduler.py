@@ -12,6 +12,7 @@ from purser.kube.clock import Clock, SystemClock, timestamp
 from purser.kube.errors import ApiError, ApiUnavailableError, ConflictError, KubeError, NotFoundError
 from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer
+from purser.kube.pods import TERMINAL_PHASES
 from purser.kube.resources import PODS, Raw, ref_of
 from purser.lab.controllers.scheduling import preemption
 from purser.lab.controllers.scheduling.claims import why_not
@@ -24,7 +25,6 @@ from purser.lab.controllers.scheduling.requests import priority_of
 from purser.lab.controllers.scheduling.scores import least_allocated
 
 _RAW_PODS = PODS.raw()
-_TERMINAL = ("Succeeded", "Failed")
 
 log = structlog.get_logger("purser.lab.scheduler")
 
@@ -90,7 +90,7 @@ class Scheduler:
             self._cache.set_pod(pod)
             self._nominator.remove(pod)
             self._queue.remove(pod["metadata"]["uid"])
-            if _phase(old) not in _TERMINAL and _phase(pod) in _TERMINAL:
+            if _phase(old) not in TERMINAL_PHASES and _phase(pod) in TERMINAL_PHASES:
                 self._queue.move_all()
         elif self._is_mine(pod):
             self._pod_added(pod)
@@ -108,7 +108,7 @@ class Scheduler:
         was_nominated = bool(self._nominator.node_of(pod))
         self._nominator.remove(pod)
         self._queue.remove(pod["metadata"]["uid"])
-        if was_nominated or (pod["spec"].get("nodeName") and _phase(pod) not in _TERMINAL):
+        if was_nominated or (pod["spec"].get("nodeName") and _phase(pod) not in TERMINAL_PHASES):
             self._queue.move_all()
 
     def _node_added(self, node: Raw) -> None:
@@ -129,7 +129,7 @@ class Scheduler:
             and not pod["spec"].get("nodeName")
             and not pod["spec"].get("schedulingGates")
             and not pod["metadata"].get("deletionTimestamp")
-            and _phase(pod) not in _TERMINAL
+            and _phase(pod) not in TERMINAL_PHASES
         )
 
     # --- one attempt

@@ -15,7 +15,9 @@ from purser.lab.controllers.workloads.deployment import template_hash
 from purser.lab.controllers.workloads.loop import run_controller, write_status
 from purser.lab.controllers.workloads.owned import OwnedPods, owner_keys
 
-_AT_ONCE = 16
+_MAX_PARALLEL_WRITES = 16
+"""Pods that the controller creates or deletes at the same time."""
+
 _TOLERATIONS = [
     {"key": key, "operator": "Exists", "effect": effect}
     for key, effect in (
@@ -35,7 +37,7 @@ async def run(
     """Until cancelled."""
     owned = OwnedPods(client, pods, recorder)
     places = _Places(daemon_sets, nodes)
-    slots = asyncio.Semaphore(_AT_ONCE)
+    slots = asyncio.Semaphore(_MAX_PARALLEL_WRITES)
 
     async def delete(pod: Raw) -> None:
         async with slots:

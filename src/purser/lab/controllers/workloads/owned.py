@@ -8,11 +8,11 @@ from purser.kube.client import Client
 from purser.kube.errors import ApiError, ConflictError, NotFoundError
 from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer
+from purser.kube.pods import TERMINAL_PHASES
 from purser.kube.resources import PODS, Raw, Resource, ref_of
 
 _RAW_PODS = PODS.raw()
-_TERMINAL = ("Succeeded", "Failed")
-_REMEMBERED = 256
+_MAX_REMEMBERED_UIDS = 256
 
 
 def owner_uid(obj: Mapping[str, Any]) -> str:
@@ -52,7 +52,7 @@ def phase(pod: Raw) -> str:
 
 def is_active(pod: Raw) -> bool:
     """Whether the pod runs or will, and nobody asked it to go."""
-    return phase(pod) not in _TERMINAL and not pod["metadata"].get("deletionTimestamp")
+    return phase(pod) not in TERMINAL_PHASES and not pod["metadata"].get("deletionTimestamp")
 
 
 def is_ready(pod: Raw) -> bool:
@@ -69,7 +69,7 @@ class OwnedPods:
         self._recorder = recorder
         self._by_owner: dict[str, dict[str, Raw]] = {}
         self._deleted: set[str] = set()
-        self._gone: deque[str] = deque(maxlen=_REMEMBERED)
+        self._gone: deque[str] = deque(maxlen=_MAX_REMEMBERED_UIDS)
         """Uids of pods that are gone: the answer to a creation may come after the pod's end."""
         pods.add_handler(on_add=self._put, on_update=lambda _old, pod: self._put(pod), on_delete=self._drop)
 
