@@ -21,8 +21,9 @@ T4, A100 = 16 * GIB, 80 * GIB
 
 
 def history(end_s: int) -> Iterator[str]:
-    """Three hours up to then, a sample each 30 s: two T4 and one A100, told of by two replicas in turn.
-    ``a`` has half a T4 all the time and uses half of that; ``b`` the A100 in the last hour, which it keeps busy."""
+    """Three hours up to then, a sample each 30 s: two T4, one A100 and a GPU that tells no memory, by two replicas in
+    turn. ``a`` has the last, and half a T4, all the time and uses half of that; ``b`` the A100 in the last hour, which
+    it keeps busy."""
     told: dict[str, list[tuple[str, float]]] = {}
     for second in range(end_s - MINUTES * 60, end_s, 30):
         left = end_s - second
@@ -37,9 +38,14 @@ def history(end_s: int) -> Iterator[str]:
         say("purser_cluster_gpus", f'{at},model="T4",state="idle"', 1)
         say("purser_cluster_gpus", f'{at},model="A100",state="full"', int(last_hour))
         say("purser_cluster_gpus", f'{at},model="A100",state="idle"', int(not last_hour))
+        say("purser_cluster_gpus", f'{at},model="mute",state="full"', 1)
+        say("purser_cluster_memory_bytes", f'{at},model="mute"', 0)
         say("purser_cluster_memory_bytes", f'{at},model="T4"', 2 * T4)
         say("purser_cluster_memory_bytes", f'{at},model="A100"', A100)
         say("purser_cluster_granted_memory_bytes", f'{at},namespace="a",model="T4"', T4 / 2)
+        say("purser_cluster_granted_memory_bytes", f'{at},namespace="a",model="mute"', 0)
+        say("purser_device_memory_bytes", 'node="n",uuid="M-0"', 0)
+        say("purser_container_memory_used_bytes", 'node="n",uuid="M-0",namespace="a",pod="q",container="c"', 0)
         say("purser_device_memory_bytes", 'node="n",uuid="T-0"', T4)
         say("purser_device_memory_bytes", 'node="n",uuid="A-0"', A100)
         own = 'node="n",uuid="T-0",namespace="a",pod="p",container="c"'
@@ -88,7 +94,7 @@ async def test_gpu_hours_are_those_of_the_history_and_add_up(prometheus: tuple[s
         found = await read_usage(server, MINUTES * 60, end_s)
         of_nothing = await read_usage(server, 3600, end_s, 'cluster="other"')
     hours = {each.namespace: (each.granted, each.used, each.busy) for each in found.namespaces}
-    assert found.total == pytest.approx(9, rel=0.03)
+    assert found.total == pytest.approx(12, rel=0.03)
     assert found.granted + found.not_granted == pytest.approx(found.total)
     assert hours["a"] == pytest.approx((1.5, 0.75, 0), rel=0.03, abs=0.01)
     assert hours["b"] == pytest.approx((1, 1, 1), rel=0.03)

@@ -70,9 +70,14 @@ def usage(
     token = _token(token_file)
     if not prometheus.startswith(("http://", "https://")):
         fail(f"--prometheus is {prometheus}: give a URL, as http://prometheus.monitoring:9090", MISUSED)
+    try:
+        server = Prometheus(prometheus, token=token)
+        selector.encode()
+    except ValueError as error:
+        fail(f"--prometheus, --token-file or --selector cannot be used: {error}", MISUSED)
 
     async def ask() -> UsageReport:
-        async with Prometheus(prometheus, token=token) as server:
+        async with server:
             return await read_usage(server, seconds, time.time(), selector)
 
     try:

@@ -43,8 +43,16 @@ class Prometheus:
     """One server, or what speaks like one (Thanos, Mimir, VictoriaMetrics). Use as an async context manager."""
 
     def __init__(self, url: str, *, token: str = "", timeout_s: float = 120.0) -> None:
-        """``url`` is that of the server, without ``/api/v1``; ``token`` goes along as a bearer token."""
+        """``url`` is that of the server, without ``/api/v1``; ``token`` goes along as a bearer token. Raises ValueError
+        for what is none."""
         self._url = URL(url) / "api/v1/query"
+        if not self._url.host:
+            raise ValueError("the URL names no host")
+        if not (token.isascii() and token.isprintable()):
+            raise ValueError("the token has characters that no HTTP header can have")
+        if token and self._url.user:
+            raise ValueError("there are a token and a user in the URL: give one of them")
+        self._shown = self._url.with_user(None)
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
 
@@ -64,15 +72,15 @@ class Prometheus:
             async with self._session.post(self._url, data=form) as response:
                 answer = _answers.read(await _body(response))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise PrometheusError(f"{self._url} does not answer: {str(error) or 'it takes too long'}") from error
+            raise PrometheusError(f"{self._shown} does not answer: {str(error) or 'it takes too long'}") from error
         except UnreadableError as error:
-            raise PrometheusError(f"{self._url} is no Prometheus (status {response.status}): {error}") from error
+            raise PrometheusError(f"{self._shown} is no Prometheus (status {response.status}): {error}") from error
         if answer.status != "success":
-            raise PrometheusError(f"{self._url} refuses {expression}: {brief(answer.error or str(response.status))}")
+            raise PrometheusError(f"{self._shown} refuses {expression}: {brief(answer.error or str(response.status))}")
         try:
             return [(each.metric, float(each.value[1])) for each in answer.data.result]
         except ValueError as error:
-            raise PrometheusError(f"{self._url}: {error}") from error
+            raise PrometheusError(f"{self._shown}: {error}") from error
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:

@@ -24,9 +24,10 @@ _GPUS_OF_MODEL = f"sum by (model) ({_GPUS})"
 _GRANTED = (
     "sum by (namespace) (max by (namespace, model) (purser_cluster_granted_memory_bytes{selector})"
     f" * on (model) group_left () {_GPUS_OF_MODEL}"
-    " / on (model) group_left () max by (model) (purser_cluster_memory_bytes{selector}))"
+    " / on (model) group_left () (max by (model) (purser_cluster_memory_bytes{selector}) > 0))"
 )
-_MEMORY = "max by (node, uuid) (purser_device_memory_bytes{selector})"
+_MEMORY = "(max by (node, uuid) (purser_device_memory_bytes{selector}) > 0)"
+"""Some GPUs tell no memory. A quotient by zero would be all that is left of a namespace's sum."""
 _EACH = "max by (node, uuid, namespace, pod, container)"
 _USED = (
     f"sum by (namespace) ({_EACH} (purser_container_memory_used_bytes{{selector}})"

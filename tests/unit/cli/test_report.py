@@ -86,11 +86,26 @@ async def test_what_is_no_answer_is_told_in_one_line(answer, says):
     assert says in err
 
 
-def test_nobody_there_and_wrong_usage():
-    code, _, err = here("report", "usage", "--prometheus=http://127.0.0.1:1")
-    assert (code, "does not answer" in err) == (1, True)
-    for words in (("--since=never",), ("--since=400d",), ("--prometheus=here",), ("--token-file=/nowhere",)):
-        assert here("report", "usage", *words)[0] == 2, words
+def test_nobody_there_and_wrong_usage(tmp_path):
+    code, _, err = here("report", "usage", "--prometheus=http://me:secret@127.0.0.1:1")
+    assert (code, "does not answer" in err, "secret" in err) == (1, True, False)
+    tokens = {"two": "a\nb", "one": "a"}
+    for name, token in tokens.items():
+        (tmp_path / name).write_text(token)
+    for words in (
+        ("--since=never",),
+        ("--since=400d",),
+        ("--prometheus=here",),
+        ("--prometheus=http://[",),
+        ("--prometheus=http://",),
+        ("--prometheus=http://a:99999",),
+        ("--selector=\udcff",),
+        ("--token-file=/nowhere",),
+        (f"--token-file={tmp_path / 'two'}",),
+        (f"--token-file={tmp_path / 'one'}", "--prometheus=http://me@127.0.0.1:1"),
+    ):
+        code, out, err = here("report", "usage", *words)
+        assert (code, out, err.count("\n")) == (2, "", 1), words
 
 
 async def test_an_answer_of_many_namespaces_is_read_to_its_end():
