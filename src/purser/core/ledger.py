@@ -15,7 +15,7 @@ Errors::
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 import msgspec
@@ -23,7 +23,6 @@ import msgspec
 from purser.core.grant.quota import Demand, grant_demand
 from purser.core.model import ContainerGrant, Device, Grant, GrantState, NodeInventory
 from purser.core.pod.phases import phases
-from purser.core.revisions import Revisions
 
 _ORDER = {state: place for place, state in enumerate(GrantState)}
 _NOTHING: Mapping[str, "Usage"] = MappingProxyType({})
@@ -152,8 +151,8 @@ class Ledger:
         self._usage: dict[str, dict[str, Usage]] = {}
         self._devices: dict[str, dict[str, Device]] = {}
         self._namespaces: dict[str, Demand] = {}
-        self.revisions = Revisions()
-        """Of what is taken of nodes whose devices are known, by node."""
+        self.on_change: Callable[[str], None] = lambda node: None
+        """Told of a node of which something else is taken now."""
 
     def set_inventory(self, inventory: NodeInventory) -> None:
         """Replace what is known of a node's devices; grants of devices that are gone stay on the book."""
@@ -162,7 +161,6 @@ class Ledger:
     def forget_node(self, node: str) -> None:
         """Drop a node's devices; its pods' grants stay until they are released."""
         self._devices.pop(node, None)
-        self.revisions.forget(node)
 
     def reserve(self, grant: Grant) -> None:
         """Enter a new grant.
@@ -214,7 +212,7 @@ class Ledger:
         if not self._by_node[grant.node]:
             del self._by_node[grant.node]
         self._subtract(entry)
-        self._note_change(grant.node)
+        self.on_change(grant.node)
         return grant
 
     def usage(self, node: str) -> Mapping[str, Usage]:
@@ -261,10 +259,6 @@ class Ledger:
             if (problem := self._problem(name, uuid, usage))
         )
 
-    def _note_change(self, node: str) -> None:
-        if node in self._devices:
-            self.revisions.changed(node)
-
     def _check_room(self, grant: Grant) -> None:
         devices = self._devices.get(grant.node, {})
         for uuid, asked in pod_usage(grant).items():
@@ -288,7 +282,7 @@ class Ledger:
         for uuid, usage in entry.usage.items():
             on_node[uuid] = on_node.get(uuid, UNUSED) + usage
         self._namespaces[grant.namespace] = self.namespace_usage(grant.namespace) + entry.demand
-        self._note_change(grant.node)
+        self.on_change(grant.node)
 
     def _subtract(self, entry: _Entry) -> None:
         node, namespace = entry.grant.node, entry.grant.namespace

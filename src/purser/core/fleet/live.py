@@ -42,8 +42,10 @@ class LiveArrays:
     def rows(self, names: list[str]) -> npt.NDArray[np.intp]:
         """The row of each of these nodes, -1 for one that is not here; to be read only.
 
-        From one pod to the next the same nodes are asked about.
+        From one pod to the next the same nodes are asked about, in between about the one that is chosen.
         """
+        if len(names) == 1:
+            return self._look_up(names)
         moves, asked, found = self._asked
         if moves != self.arrays.moves or asked != names:
             found = self._look_up(names)

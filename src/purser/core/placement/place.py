@@ -36,10 +36,10 @@ from purser.core.model import (
 from purser.core.placement.choice import ContainerStep, Pick, choose, connected, first_come
 from purser.core.placement.kubelet import AdmittedChoice, find_admitted, near_cpus
 from purser.core.placement.kubelet_prediction import Granted
-from purser.core.placement.order import Candidate, device_score, numa_nodes, order_key, share_of
+from purser.core.placement.order import Candidate, device_score, numa_nodes, order_key
 from purser.core.placement.reasons import OF_OBSTACLE, MostFree, Reason, Refusal, dispute_detail, obstructed
-from purser.core.placement.shape import PodShape, container_shape
-from purser.core.policy_settings import DEFAULT_POLICIES, PolicySettings
+from purser.core.placement.shape import PodShape, container_shape, share_of
+from purser.core.policy.settings import DEFAULT_POLICIES, PolicySettings
 
 Positions = tuple[int, ...]
 

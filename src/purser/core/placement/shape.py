@@ -11,7 +11,7 @@ from purser.core.fleet.arrays import KINDS, WHOLE_MILLI, FleetArrays, Model, Row
 from purser.core.fleet.facts import Take
 from purser.core.fleet.free_resources import MANY
 from purser.core.fleet.rule import FleetColumns, GpuDemand
-from purser.core.model import WHOLE_PERCENT, DeviceRequest, PodRequest
+from purser.core.model import WHOLE_PERCENT, Device, DeviceMode, DeviceRequest, DeviceShare, PodRequest
 from purser.core.names import GPU_RESOURCE
 from purser.core.placement import kernels
 from purser.core.placement.kernels.arguments import Bools, Ints
@@ -119,6 +119,18 @@ def container_shape(asked: DeviceRequest, request: PodRequest) -> PodShape:
         asked.resource,
         tuple(asked.held_by),
     )
+
+
+def share_of(device: Device, request: DeviceRequest) -> DeviceShare:
+    """What the request takes of this device; of one that is divided a part.
+
+    Time-slicing limits no compute, and so counts none; with MPS a part has its part of it.
+    """
+    if device.replicas > 1:
+        cores_percent = WHOLE_PERCENT // device.replicas if device.mode is DeviceMode.MPS else 0
+        return DeviceShare(device.uuid, device.replica_mib, cores_percent)
+    memory_mib: int = rule.memory_asked(device.memory_mib, request.memory_mib or 0, request.memory_percent or 0)
+    return DeviceShare(device.uuid, memory_mib, request.cores_percent)
 
 
 _COMMON_MIB = 80 * 1024

@@ -3,6 +3,8 @@
 A pod's placement changes one node, and there are few shapes: of a thousand nodes some twenty are looked at per pod.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from purser.core.fleet.arrays import FleetArrays, Rows
@@ -48,6 +50,15 @@ class ShapeTable:
             known = self._recall(shape)
             self._renew(known, shape)
         return known
+
+    def gpus(self, shape: PodShape, row: int) -> tuple[int, ...]:
+        """The GPUs of a row that a pod of this shape gets there, where enough of them take it."""
+        if shape.gpu_count == 1 and self.policy.steady:
+            known = self.known(shape)
+            if known.scores[row] > -np.inf and known.gpus[row] >= 0:
+                return (int(known.gpus[row]),)
+        found = view(self.fleet, shape, np.array([row], np.intp))  # it may have too little CPU, as the fleet has it
+        return self.policy.choose(replace(found, fits=np.ones(1, np.bool_)))
 
     def _renew(self, known: KnownScores, shape: PodShape) -> None:
         rows = self._outdated(known)

@@ -22,7 +22,16 @@ from purser.core.model import (
     NodePolicy,
     PodRequest,
 )
-from purser.core.placement import DeviceAssignment, Evaluator, Placement, PolicySettings, Refusal, decide, explain
+from purser.core.placement import (
+    DeviceAssignment,
+    Evaluator,
+    Placement,
+    PolicySettings,
+    Refusal,
+    decide,
+    explain,
+    place,
+)
 
 NAMES = [f"n{number}" for number in range(5)]
 UUIDS = [f"{name}-{index}" for name in NAMES for index in range(4)]
@@ -81,7 +90,7 @@ def requests(draw: st.DrawFn) -> PodRequest:
     containers = tuple(
         ContainerRequest(f"c{place}", draw(st.sampled_from(ContainerKind)), part) for place, part in enumerate(parts)
     )
-    words = draw(st.sampled_from([(), (GpuPolicy.MUTEX,), (GpuPolicy.SPREAD,), (GpuPolicy.PURSER,)]))
+    words = draw(st.sampled_from([(), (), *((word,) for word in GpuPolicy)]))
     return PodRequest("new", "ns", "p", containers, gpu_policy=words, cpu_milli=draw(st.sampled_from([0, 4000])))
 
 
@@ -130,6 +139,8 @@ def check(fleet: Fleet, evaluator: Evaluator, name: str, request: PodRequest, le
     if isinstance(verdict, DeviceAssignment):
         placement = evaluator.place(name, request, left)
         assert isinstance(placement, Placement)
+        preference = evaluator._preference(request, evaluator._live.arrays.rows[name])
+        assert placement == place(node, request, evaluator.policy, left, preference)
         evaluator.why(request, placement)
     elif len(request.containers) == 1:  # of several, the one that is refused by itself is told of
         assert told(found.refusals[name]) == told(verdict)
