@@ -534,8 +534,9 @@ Labels of NVIDIA's GPU feature discovery by its rules, and one of Purser's own. 
 
 {outlets}
 Only what differs is written, when GPUs or driver change or somebody changes the labels; while no driver answers, labels
-stay. Who changes the outlet removes what the former one left. Agents that the operator deploys publish none. If
-node-feature-discovery admits listed namespaces of labels only, `nvidia.com` and `gpu.purser.dev` have to be among them.
+stay. Who changes the outlet removes what the former one left. With the operator it is `devicePlugin.featureLabels` of
+the policy, beside `gfd.enabled: false`. If node-feature-discovery admits listed namespaces of labels only, `nvidia.com`
+and `gpu.purser.dev` have to be among them.
 
 - Labels whose value is unknown are omitted.
 - Values lose what Kubernetes refuses in them: brackets and the like, dots at either end, all beyond 63 characters.
