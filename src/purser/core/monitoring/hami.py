@@ -11,7 +11,7 @@ import msgspec
 
 
 class HamiFact(StrEnum):
-    """What is told, of a GPU or of a container's share of one."""
+    """What is exported, for a GPU or for a container's share of one."""
 
     HOST_MEMORY = "host-memory"
     HOST_UTILISATION = "host-utilisation"
