@@ -88,7 +88,8 @@ def _gpu_labels(node: HamiNode, index: int, uuid: str, model: str) -> _Told:
 
 def _of_shares(node: HamiNode) -> Iterator[_Fact]:
     migs = {mig.uuid: (gpu.uuid or "", mig) for gpu in node.gpus for mig in gpu.migs}
-    measured = {device for told in node.telemetry.values() for each in told.instances for device in each.devices}
+    known = [told for uuid, told in node.telemetry.items() if uuid in node.accounts]
+    measured = {*node.accounts, *(device for told in known for each in told.instances for device in each.devices)}
     uses = {
         (use.owner.pod_uid, use.owner.container, use.device): use
         for gpu in node.accounts.values()
@@ -108,7 +109,7 @@ def _of_shares(node: HamiNode) -> Iterator[_Fact]:
                 yield told, HamiFact.SHARE_MEMORY_LIMIT, float(share.memory_mib * MIB)
                 if share.uuid in migs:
                     yield {**told, **_mig_labels(*migs[share.uuid])}, HamiFact.MIG_DEVICE, 1.0
-                if share.uuid in node.accounts or share.uuid in measured:
+                if share.uuid in measured:
                     use = uses.get((pod.grant.pod_uid, container, share.uuid))
                     yield from _of_use(told, use)
 
@@ -125,8 +126,9 @@ def _mig_labels(gpu: str, mig: NodeMigDevice) -> _Told:
 
 def _of_use(told: _Told, use: ContainerUse | None) -> Iterator[_Fact]:
     """A container without a process uses nothing."""
-    memory = 0.0 if use is None else float(use.memory)
-    yield told, HamiFact.SHARE_MEMORY, memory
-    yield told, HamiFact.CONTAINER_MEMORY, memory
+    memory = 0 if use is None else use.memory
+    if memory is not None:
+        yield told, HamiFact.SHARE_MEMORY, float(memory)
+        yield told, HamiFact.CONTAINER_MEMORY, float(memory)
     if use is None or use.sm_percent is not None:
         yield told, HamiFact.CONTAINER_UTILISATION, 0.0 if use is None else float(use.sm_percent or 0)
