@@ -48,9 +48,9 @@ def manifests() -> dict[str, dict[str, Any]]:
             "files/webhook-nodes-matched.yaml": [nodes_webhook(SETTINGS, TARGET, match_conditions(NAMESPACE))],
             "files/node-policies.yaml": node_policies(
                 NAMESPACE,
-                '{{ include "purser.agentsTaint" . }}',
-                '{{ include "purser.agentsCordon" . }}',
-                '{{ include "purser.agentsLabel" . }}',
+                "{{ .Values.agent.taintNodes }}",
+                "{{ .Values.agent.cordonNodes }}",
+                '{{ eq .Values.agent.featureLabels "node-labels" }}',
             ),
         },
         "purser.core.dialects": {

@@ -4,8 +4,7 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
 
 import typer
@@ -23,12 +22,8 @@ class LogLevel(StrEnum):
 
 
 def configure_logs(level: LogLevel) -> None:
-    """Log to standard error: coloured lines on a terminal, one JSON object a line elsewhere.
-
-    Servers call it before they import anything that logs.
-    """
-    with _hidden("rich"):  # structlog would import it, 3 MiB of memory, for tracebacks that are not used here
-        import structlog
+    """Log to standard error: coloured lines on a terminal, one JSON object a line elsewhere."""
+    import structlog
 
     terminal = sys.stderr.isatty()
     structlog.configure(
@@ -43,19 +38,6 @@ def configure_logs(level: LogLevel) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
-
-
-@contextmanager
-def _hidden(package: str) -> Iterator[None]:
-    """Let a package appear as not installed; one that is imported already stays so."""
-    if package in sys.modules:
-        yield
-        return
-    sys.modules[package] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        del sys.modules[package]
 
 
 def serve(run: Callable[[asyncio.Event], Awaitable[None]], on_hangup: Callable[[], None] | None = None) -> None:

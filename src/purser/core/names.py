@@ -10,7 +10,7 @@ KUBELET_ANNOTATION = "purser.dev/kubelet"
 `purser.core.kubelet.report` writes it."""
 
 DISPUTES_ANNOTATION = "purser.dev/disputes"
-"""On a node, written by its agent, and only while there are disputes: the JSON of a `NodeDisputes`."""
+"""On a node, written by its agent, and only while there is something to tell: the JSON of a `NodeDisputes`."""
 
 CORDONED_GPUS_ANNOTATION = "purser.dev/cordoned-gpus"
 """On a node, written by people (`purser cordon gpu`): uuids of GPUs that get no new pods, separated by commas."""
@@ -56,10 +56,10 @@ ROOM_ANNOTATION = "purser.dev/room-found"
 """On a pod that was refused, written by the scheduler: when it was found to fit after all."""
 
 NODE_POLICY_ANNOTATION = "purser.dev/node-policy"
-"""On a pod: which node is best, as `purser.core.policy.words.node_policies` reads it."""
+"""On a pod: which node is best, as `purser.core.policy_words.node_policies` reads it."""
 
 GPU_POLICY_ANNOTATION = "purser.dev/gpu-policy"
-"""On a pod: which GPUs of a node are best, as `purser.core.policy.words.gpu_policies` reads it."""
+"""On a pod: which GPUs of a node are best, as `purser.core.policy_words.gpu_policies` reads it."""
 
 ENFORCEMENT_ANNOTATION = "purser.dev/enforcement"
 """On a pod or a namespace: with the value `ENFORCEMENT_REQUIRED` a share is placed only where something holds it to its

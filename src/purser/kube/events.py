@@ -10,12 +10,12 @@ from typing import Any, Never
 import msgspec
 import structlog
 
+from purser.core.recent import Recent
 from purser.kube.client import Client
 from purser.kube.clock import Clock, SystemClock, timestamp
 from purser.kube.errors import KubeError, NotFoundError
 from purser.kube.objects import ObjectReference
 from purser.kube.resources import EVENTS
-from purser.recent import Recent
 
 log = structlog.get_logger("purser.kube")
 

@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Counter
 
 from purser.core.decoding import brief
+from purser.core.recent import Recent
 from purser.kube.backoff import Backoff
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.objects import ObjectReference
 from purser.kube.reasons import FailureReason
 from purser.kube.resources import NODES, Resource, key_of_ref, node_ref, ref_of
-from purser.recent import Recent
 
 log = structlog.get_logger("purser.kube")
 

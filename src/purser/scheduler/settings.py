@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from purser.core.model import GpuPolicy, NodePolicy
 from purser.core.names import DEFAULT_NAMESPACE, SCHEDULER_NAME
-from purser.core.policy.settings import PolicySettings
-from purser.core.policy.words import (
+from purser.core.policy_settings import PolicySettings
+from purser.core.policy_words import (
     ARRAY_WORDS,
     canonical_node_policy,
     gpu_policies,

@@ -81,8 +81,7 @@ def _of_containers(accounts: Iterable[GpuAccount]) -> Iterator[Metric]:
     uses = sorted((use for account in accounts for use in account.containers), key=_most_first)
     for use in uses[:MAX_CONTAINER_SERIES]:
         its = [use.owner.namespace, use.owner.pod, use.owner.container, use.device]
-        if use.memory is not None:
-            memory.add_metric(its, use.memory)
+        memory.add_metric(its, use.memory)
         if use.sm_percent is not None:
             busy.add_metric(its, use.sm_percent / 100)
     yield memory
@@ -90,7 +89,7 @@ def _of_containers(accounts: Iterable[GpuAccount]) -> Iterator[Metric]:
 
 
 def _most_first(use: ContainerUse) -> tuple[int, ContainerOfPod, str]:
-    return -(use.memory or 0), use.owner, use.device
+    return -use.memory, use.owner, use.device
 
 
 def _ages(ages_s: Mapping[str, float]) -> Metric:

@@ -37,8 +37,7 @@ def take_sample(driver: Driver, uuid: str, proc: Path, at: float) -> GpuSample:
 
 def processes_of(telemetry: Telemetry) -> tuple[GpuProcess, ...]:
     """The processes on a GPU, those on its MIG devices included."""
-    inside = (process for each in telemetry.instances for process in each.processes or ())
-    return (*(telemetry.processes or ()), *inside)
+    return (*(telemetry.processes or ()), *(process for each in telemetry.instances for process in each.processes))
 
 
 def uses_of(sample: GpuSample, pods: Mapping[str, PodOfNode]) -> tuple[ProcessUse, ...]:

@@ -73,8 +73,7 @@ class GpuMonitoring:
         if not self._pods.pods.health.synced:  # whose processes these are nobody can say yet
             return
         fresh = self._with_owners(samples)
-        before = {uuid: each for uuid, each in self._accounts.items() if uuid not in samples}
-        self._accounts = {uuid: each for uuid, each in (before | fresh).items() if uuid in self._sampler.fresh}
+        self._accounts = {uuid: each for uuid, each in (self._accounts | fresh).items() if uuid in self._sampler.fresh}
         holders = self._fresh_holders()
         if holders is not None:
             await self._auditor.take(fresh.values(), self._pods.view().grants.values(), holders, self._unlimited())
@@ -86,13 +85,8 @@ class GpuMonitoring:
         return frozenset(device.uuid for device in devices if device.mode is DeviceMode.TIME_SLICING)
 
     def _with_owners(self, samples: Mapping[str, GpuSample]) -> dict[str, GpuAccount]:
-        """Of GPUs whose processes the driver lists: one that is lost lists none, and has some all the same."""
         pods = by_kubelet_uid(self._pods.pods.store.values())
-        return {
-            uuid: account(uuid, sample.telemetry.memory, uses_of(sample, pods))
-            for uuid, sample in samples.items()
-            if sample.telemetry.lists_processes
-        }
+        return {uuid: account(uuid, sample.telemetry.memory, uses_of(sample, pods)) for uuid, sample in samples.items()}
 
     async def _ask_kubelet_forever(self) -> None:
         while True:

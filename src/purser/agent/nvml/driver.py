@@ -132,8 +132,7 @@ class InstanceTelemetry(msgspec.Struct, frozen=True, kw_only=True):
     """UUIDs of its MIG devices, which `Gpu.migs` has more of."""
     fields: Mapping[str, float]
     memory: GpuMemory | None
-    processes: tuple[GpuProcess, ...] | None
-    """None: the driver does not list them of one of its MIG devices."""
+    processes: tuple[GpuProcess, ...]
 
 
 class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,13 +145,6 @@ class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     processes: tuple[GpuProcess, ...] | None = None
     """None: the driver does not list them, or in MIG mode, where instances have them."""
     instances: tuple[InstanceTelemetry, ...] = ()
-
-    @property
-    def lists_processes(self) -> bool:
-        """Whether it is known who uses the GPU. Without that nobody is said to use nothing of it."""
-        if self.instances:
-            return all(each.processes is not None for each in self.instances)
-        return self.processes is not None
 
 
 class XidEvent(msgspec.Struct, frozen=True):

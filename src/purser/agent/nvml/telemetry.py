@@ -209,12 +209,12 @@ class Meter:
     ) -> InstanceTelemetry:
         """A GPU instance with one more of its MIG devices, which share its memory."""
         uuid = calls.ask(str, "nvmlDeviceGetUUID", device) or ""
-        told = self._processes(calls, device, None)
-        processes = None if told is None else tuple(msgspec.structs.replace(each, device=uuid) for each in told)
+        processes = tuple(
+            msgspec.structs.replace(each, device=uuid) for each in self._processes(calls, device, None) or ()
+        )
         if before is not None:
-            is_known = processes is not None and before.processes is not None
-            together = (*(before.processes or ()), *(processes or ())) if is_known else None
-            return msgspec.structs.replace(before, devices=(*before.devices, uuid), processes=together)
+            devices = (*before.devices, uuid)
+            return msgspec.structs.replace(before, devices=devices, processes=(*before.processes, *processes))
         memory = self._memory(calls, device)
         return InstanceTelemetry(
             id=number,

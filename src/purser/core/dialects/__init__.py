@@ -10,7 +10,7 @@ a pod that has these defaults parses to the same request as before. NVIDIA's own
 listed under (`purser.core.device.resources`), such as ``nvidia.com/mig-1g.5gb``.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -67,8 +67,8 @@ def is_gpu_word(resource: str) -> bool:
 
 
 MAX_CONTAINERS = 512
-"""Of a pod that requests devices, init containers included. Real pods have less than a tenth of that; the API server
-accepts tens of thousands, and each is read whenever the pod is evaluated."""
+"""Of a pod that asks for devices, init containers included. Nobody honest has a tenth of that; the API server takes
+tens of thousands, and each is looked at whenever the pod is judged."""
 
 RECORD_ANNOTATIONS = tuple(name for dialect in SHARING.values() for name in dialect.RECORDS)
 """Pod annotations by which other systems' schedulers record a placement; users have no business writing them."""
@@ -109,7 +109,6 @@ def parse(pod: PodManifest) -> PodRequest | None:
         kubelet_pod=seen_by_kubelet,
         cpu_milli=asked.cpu_milli,
         memory_mib=asked.memory_mib,
-        systems=_systems(pod),
     )
     problems.raise_if_any()
     return request if containers else None
@@ -118,7 +117,7 @@ def parse(pod: PodManifest) -> PodRequest | None:
 def _seen_by_kubelet(pod: PodManifest) -> KubeletPod | None:
     """The pod with what it asks for beside devices, for kubelet aligns CPUs and memory with them.
 
-    An invalid quantity is reported by the dialect that owns the resource, and otherwise by the API server.
+    An amount that is no quantity is told by the dialect whose resource it is, and of others by the API server.
     """
     added = defaults(pod)
     containers = tuple(
@@ -132,7 +131,7 @@ def _seen_by_kubelet(pod: PodManifest) -> KubeletPod | None:
 
 
 def _asked(pod: PodManifest) -> EffectiveRequests:
-    """An invalid quantity is reported by the API server."""
+    """An amount that is no quantity is told by the API server."""
     try:
         return pod_resources(pod)
     except QuantityError:
@@ -149,16 +148,16 @@ def defaults(pod: PodManifest) -> dict[str, dict[str, str]]:
     return {name: limits for name, limits in added.items() if limits}
 
 
-def grant_annotations(
-    pod: PodManifest, systems: Iterable[str], grant: Grant, inventory: NodeInventory
-) -> dict[str, str]:
+def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory) -> dict[str, str]:
     """What the systems whose words the pod uses would record of this grant, to go beside Purser's own annotations.
 
     Times are left out: a decision depends on no clock, and no tool that reads these records needs them.
     """
+    pod = restored(pod)
     record: dict[str, str] = {}
-    for system in systems:
-        record |= SHARING[system].grant_annotations(pod, grant, inventory)
+    for dialect in SHARING.values():
+        if any(dialect.claims(container) for container in pod.containers):
+            record |= dialect.grant_annotations(pod, grant, inventory)
     return record
 
 
@@ -169,11 +168,6 @@ def _claimants(container: ContainerSpec) -> list[Dialect]:
     if len(claimants) > 1:  # a zero in one system's words is no mixture: the GPUs beside it may be the webhook's
         claimants = [dialect for dialect in claimants if _asks_in_words_of(dialect, container)]
     return claimants or ([_PLAIN] if _PLAIN.claims(container) else [])
-
-
-def _systems(pod: PodManifest) -> tuple[str, ...]:
-    asked = [dialect for container in pod.containers for dialect in _claimants(container)]
-    return tuple(name for name, dialect in SHARING.items() if dialect in asked)
 
 
 def _asks_in_words_of(dialect: Dialect, container: ContainerSpec) -> bool:

@@ -1,8 +1,7 @@
-"""Resource names for GPUs that are not served, with what to write instead: a pod that uses one stays pending, and an
-event says why.
+"""Words for GPUs that nobody serves, with what to write instead: a pod that uses one waits, and its author is told why.
 
-Purser never serves some of them, others only on nodes whose devices are listed so. Where another device plugin serves
-the name, there is no hint.
+Some of them Purser never serves, others where a node's devices are listed so. Whoever serves such a word on some node
+serves its pods: no hint is due there.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,7 +39,7 @@ _ANNOTATIONS = {
     "nvidia.com/use-gpuindexes": "name the GPUs by uuid, in nvidia.com/use-gpuuuid",
     "nvidia.com/nouse-gpuindexes": "name the GPUs by uuid, in nvidia.com/nouse-gpuuuid",
 }
-"""KAI's, and those of HAMi's that name a GPU by what changes when its node restarts."""
+"""KAI's, and those of HAMi's that name a GPU by what changes when its node starts anew."""
 
 _PRODUCT, _TIME_SLICED = "nvidia.com/gpu.product", "-SHARED"
 """The label of nodes, and what NVIDIA's GPU feature discovery ends it with where a plugin slices time."""

@@ -33,6 +33,12 @@ class GpuFacts(msgspec.Struct, frozen=True):
     one_each: bool = False
     parts_free: int = 1
     """How many devices of one container it could be: of one that is divided, so many of its parts."""
+    mig_kind: str = ""
+    """See `purser.core.model.Device.mig_kind`."""
+    mig_mask: int = -1
+    """What is taken of one that is cut on demand; -1: it is not."""
+    mig_held: int = -1
+    """What its administrator took of it."""
 
 
 class FleetNodeFacts(msgspec.Struct, frozen=True):
@@ -46,7 +52,7 @@ class FleetNodeFacts(msgspec.Struct, frozen=True):
     kinds: tuple[tuple[int, int], ...] = ()
     """How many pods of each kind with GPUs it has, see `Take.kind`; for the clustering policy alone."""
     links: Topology | None = None
-    """How its GPUs are connected, by their places; None: unknown."""
+    """How its GPUs are connected, by their places; None where nobody knows."""
 
 
 class Take(msgspec.Struct, frozen=True):
@@ -59,6 +65,6 @@ class Take(msgspec.Struct, frozen=True):
     """Of the memory of whichever GPU, rounded down; beside it ``gpu_memory_mib`` is 0."""
     gpu_cores_percent: int = 0
     alone: bool = False
-    """Whether the GPUs are exclusive to this container."""
+    """Nobody else may use these GPUs meanwhile."""
     kind: int | None = None
     """0 for a share of one GPU, n for n GPUs, None without GPUs."""

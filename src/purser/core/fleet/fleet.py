@@ -11,9 +11,7 @@ one of them is a decision about all.
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping
-from itertools import takewhile
 from types import MappingProxyType
-from typing import NamedTuple
 
 import msgspec
 
@@ -25,7 +23,9 @@ from purser.core.kubelet.report import aligns
 from purser.core.kubelet.state import KubeletNode
 from purser.core.kubelet.state import KubeletState as KubeletState
 from purser.core.ledger import UNUSED, Ledger, Usage, pod_usage
+from purser.core.mig.on_demand import taken_mask
 from purser.core.model import Device, NodeInventory
+from purser.core.revisions import Changes, Revisions
 
 _NO_DISPUTES: Mapping[str, str] = MappingProxyType({})
 
@@ -53,13 +53,18 @@ class DeviceState(msgspec.Struct, frozen=True, gc=False):
         if device.replicas == 1:
             return 1
         by_slots = device.slots - used.slots
-        # NVML reports no memory for a GPU that shares the host's.
+        # Of a GPU that shares the host's memory NVML tells none.
         by_memory = (device.memory_mib - used.memory_mib) // device.replica_mib if device.replica_mib else by_slots
         return 0 if used.exclusive else max(0, min(by_slots, by_memory))
 
+    @property
+    def mig_mask(self) -> int:
+        """What is taken of it where it is cut on demand."""
+        return taken_mask(self.device, self.usage.instances)
+
     def as_part(self, is_free: bool) -> "DeviceState":
-        """One part of it as a device of its own, unused or held exclusively; the whole device where it is not
-        divided."""
+        """One part of it as a device of its own, which nobody uses or somebody has alone; of a device that is not
+        divided the whole, as it is."""
         device = self.device
         if device.replicas == 1:
             return self
@@ -127,7 +132,7 @@ def _disputed(node: NodeState) -> dict[str, str]:
 
 
 def _usage_key(usage: Usage) -> tuple[Hashable, ...]:
-    return (usage.slots, usage.memory_mib, usage.cores_percent, usage.exclusive > 0)
+    return (usage.slots, usage.memory_mib, usage.cores_percent, usage.exclusive > 0, usage.instances)
 
 
 def _hardware_key(states: tuple[DeviceState, ...]) -> Hashable:
@@ -139,7 +144,7 @@ def _hardware_key(states: tuple[DeviceState, ...]) -> Hashable:
 def _facts(state: DeviceState) -> Hashable:
     d = state.device
     handed_out = (d.mode, d.enforcement, d.resource, d.replicas, d.one_each, d.packed)
-    amounts = (d.memory_mib, d.cores_percent, d.slots)
+    amounts = (d.memory_mib, d.cores_percent, d.slots, d.mig_kind, d.mig_held)
     return (d.model, amounts, d.numa_nodes, handed_out, d.healthy, state.cordoned)
 
 
@@ -184,35 +189,20 @@ class _Classes:
         return self._numbers[key]
 
 
-class Changes(NamedTuple):
-    """What is not as a reader saw it."""
-
-    now: int
-    """The revision to ask from the next time."""
-    names: list[str]
-    """The nodes that changed, or came, and are there: the last change first."""
-    some_are_gone: bool
-    """Whether other nodes have gone. Which is not kept: whoever holds names looks which of them are still there."""
-
-
 class Fleet:
     """Nodes with inventory, their states kept fresh from the ledger."""
 
-    def __init__(self) -> None:
-        self.ledger = Ledger()
+    def __init__(self, ledger: Ledger | None = None) -> None:
+        self.ledger = ledger if ledger is not None else Ledger()
         self._nodes: dict[str, NodeState] = {}
         self._kubelets = KubeletSnapshots()
         self._outdated: set[str] = set()
-        """Nodes, perhaps without inventory, of which more is known than their states say."""
-        self.ledger.on_change = self._outdated.add
         self._classes = _Classes()
         self._hardware = _Classes()
         self._free_resources: dict[str, FreeResources] = {}
         self._disputes: dict[str, Mapping[str, str]] = {}
-        self._revision = 0
-        self._gone_at = 0
-        self._changed_at: dict[str, int] = {}
-        """In the order of the changes: what changes again moves to the end."""
+        self._revisions = Revisions()
+        self._ledger_as_of = 0
 
     def set_inventory(self, inventory: NodeInventory) -> None:
         """Take a node's devices as they now are."""
@@ -237,9 +227,7 @@ class Fleet:
         """Forget a node; grants on it stay on the book until its pods are gone."""
         self.ledger.forget_node(name)
         if self._nodes.pop(name, None) is not None:
-            self._changed_at.pop(name, None)
-            self._revision += 1
-            self._gone_at = self._revision
+            self._revisions.forget(name)
         self._classes.remove(name)
         self._hardware.remove(name)
 
@@ -298,21 +286,17 @@ class Fleet:
             self._note_change(name)
 
     def free_resources(self, name: str) -> FreeResources:
-        """What is free on a node beside its GPUs; unlimited where it is not known."""
+        """What is free of a node beside its GPUs; no limits where nobody told of any."""
         return self._free_resources.get(name, NO_LIMIT)
 
     def _note_change(self, name: str) -> None:
         if name in self._nodes:
-            self._revision += 1
-            self._changed_at.pop(name, None)
-            self._changed_at[name] = self._revision
+            self._revisions.changed(name)
 
     def changes_since(self, revision: int) -> Changes:
         """The nodes whose state or free resources changed, or that came or went, after this revision; 0: ever."""
         self._refresh()
-        newest = reversed(self._changed_at.items())
-        names = [name for name, _ in takewhile(lambda change: change[1] > revision, newest)]
-        return Changes(self._revision, names, self._gone_at > revision)
+        return self._revisions.changes_since(revision)
 
     def node(self, name: str) -> NodeState | None:
         """A node's state, None for one without inventory."""
@@ -349,8 +333,14 @@ class Fleet:
 
     def _refresh(self) -> None:
         """Bring the nodes whose grants or pods changed up to the book."""
-        while self._outdated:
-            name = self._outdated.pop()
+        revisions = self.ledger.revisions
+        if not self._outdated and revisions.now == self._ledger_as_of:
+            return
+        changes = revisions.changes_since(self._ledger_as_of)
+        changed = self._outdated.union(changes.names)
+        self._ledger_as_of = changes.now
+        self._outdated.clear()
+        for name in changed:
             node = self._nodes.get(name)
             if node is not None:
                 usage, kubelet = self.ledger.usage(name), self._kubelet(node.inventory)
@@ -362,4 +352,4 @@ class Fleet:
     def _put(self, node: NodeState) -> None:
         self._classes.put(node.name, node.key)
         self._nodes[node.name] = node
-        self._note_change(node.name)
+        self._revisions.changed(node.name)

@@ -27,7 +27,7 @@ class FreeResources(msgspec.Struct, frozen=True, gc=False):
 
 
 NO_LIMIT = FreeResources()
-"""For a node whose resources are not known."""
+"""Of a node of which nobody knows what it has."""
 
 
 def _left(free: int, taken: int) -> int:

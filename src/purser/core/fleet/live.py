@@ -1,4 +1,4 @@
-"""A live fleet as arrays: rows that changed since the last decision are rewritten from the facts of nodes."""
+"""A live fleet as arrays: what changed since the last decision is written anew, row by row, from the facts of nodes."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -12,6 +12,7 @@ from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.fleet.fleet import DeviceState, Fleet, NodeState
 from purser.core.fleet.free_resources import MANY, NO_LIMIT, FreeResources
 from purser.core.interconnect import Topology, topology
+from purser.core.mig.on_demand import taken_mask
 from purser.core.model import WHOLE_PERCENT, Grant, NodeInventory
 
 
@@ -42,10 +43,8 @@ class LiveArrays:
     def rows(self, names: list[str]) -> npt.NDArray[np.intp]:
         """The row of each of these nodes, -1 for one that is not here; to be read only.
 
-        From one pod to the next the same nodes are asked about, in between about the one that is chosen.
+        From one pod to the next the same nodes are asked about.
         """
-        if len(names) == 1:
-            return self._look_up(names)
         moves, asked, found = self._asked
         if moves != self.arrays.moves or asked != names:
             found = self._look_up(names)
@@ -159,6 +158,8 @@ def gpu_facts(whole: DeviceState) -> GpuFacts:
         whole.device.replicas,
         device.one_each,
         _bounded(min(whole.parts, MAX_SLOTS)),
+        device.mig_kind,
+        *((whole.mig_mask, taken_mask(device, ())) if device.mig_kind else (-1, -1)),
     )
 
 

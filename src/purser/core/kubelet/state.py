@@ -22,12 +22,12 @@ class KubeletNode(msgspec.Struct, frozen=True):
 
 
 class PluginDevice(msgspec.Struct, frozen=True, gc=False):
-    """One device as listed by ListAndWatch."""
+    """One device as ListAndWatch tells it."""
 
     id: str
     healthy: bool = True
     numa_nodes: tuple[int, ...] | None = None
-    """None: no topology at all; empty: a topology without nodes. Kubelets before 1.22 distinguish the two."""
+    """None: no topology at all; empty: a topology without nodes. Kubelets before 1.22 tell the two apart."""
 
 
 class PluginOptions(msgspec.Struct, frozen=True):

@@ -61,7 +61,7 @@ class ProcessUse(msgspec.Struct, frozen=True):
     memory: int | None
     """None: the driver does not tell."""
     sm_percent: int | None
-    """Share of the GPU's compute that it used lately; None: the driver does not report it."""
+    """Share of the GPU's compute that it used lately; None: the driver does not tell."""
     owner: ContainerOfPod | None
     """None: no pod of this node."""
 
@@ -71,8 +71,7 @@ class ContainerUse(msgspec.Struct, frozen=True):
 
     owner: ContainerOfPod
     device: str
-    memory: int | None
-    """None: the driver does not tell it of any of its processes."""
+    memory: int
     sm_percent: int | None
 
 
@@ -81,7 +80,7 @@ class GpuAccount(msgspec.Struct, frozen=True):
 
     uuid: str
     memory: Mapping[OwnerKind, int]
-    """Sums up to the GPU; empty where the driver does not report the GPU's total."""
+    """Sums up to the GPU; empty where the driver does not tell how much it has."""
     containers: tuple[ContainerUse, ...]
     foreign: tuple[ProcessUse, ...]
 
@@ -100,7 +99,7 @@ def account(uuid: str, memory: GpuMemory | None, processes: Iterable[ProcessUse]
     foreign = tuple(process for process in listed if process.owner is None)
     containers = _by_container(listed)
     held = {
-        OwnerKind.PODS: sum(use.memory or 0 for use in containers),
+        OwnerKind.PODS: sum(use.memory for use in containers),
         OwnerKind.FOREIGN: sum(process.memory or 0 for process in foreign),
     }
     return GpuAccount(uuid, {} if memory is None else _shared_out(memory, held), containers, foreign)
@@ -115,7 +114,7 @@ def _by_container(processes: Iterable[ProcessUse]) -> tuple[ContainerUse, ...]:
         ContainerUse(
             owner,
             device,
-            _sum_known(process.memory for process in its),
+            sum(process.memory or 0 for process in its),
             _sum_known(process.sm_percent for process in its),
         )
         for (owner, device), its in sorted(found.items())

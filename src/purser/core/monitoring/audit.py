@@ -90,8 +90,9 @@ def find(
     held: HeldDevices = (),
     unlimited: Collection[str] = (),
 ) -> dict[FindingKey, AuditFinding]:
-    """What is wrong at this moment. ``grants`` are those that count, by pod uid. Containers that hold a device without
-    a grant are found elsewhere. ``unlimited``: uuids of GPUs whose shares do not limit memory."""
+    """What is wrong at this moment. ``grants`` are those that count, by pod uid. Whoever holds a device without one is
+    judged elsewhere, and not found here. ``unlimited``: uuids of GPUs whose parts are only counted as equal, and limit
+    nobody's memory."""
     found: dict[FindingKey, AuditFinding] = {}
     granted = {
         uid: {u: 0 if u in unlimited else usage.memory_mib for u, usage in pod_usage(grant).items()}
@@ -150,7 +151,7 @@ def _is_held(its: Iterable[ContainerUse], held: HeldDevices) -> bool:
 
 
 def _judged(uuid: str, its: list[ContainerUse], granted: Mapping[str, int]) -> AuditFinding | None:
-    owner, used_mib = its[0].owner, sum(use.memory or 0 for use in its) // MIB
+    owner, used_mib = its[0].owner, sum(use.memory for use in its) // MIB
     of_devices = [granted[device] for device in {uuid, *(use.device for use in its)} if device in granted]
     granted_mib = sum(of_devices)
     if 0 in of_devices:  # the grant does not limit memory

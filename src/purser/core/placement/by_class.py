@@ -4,6 +4,7 @@ A verdict depends on the node's class, on what the pod asks (not on who it is), 
 may be remembered from one pod to the next.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
 from purser.core.fleet import Fleet
@@ -12,8 +13,8 @@ from purser.core.kubelet.pod import KubeletPod
 from purser.core.model import PodRequest
 from purser.core.placement.place import DeviceAssignment
 from purser.core.placement.reasons import Refusal
-from purser.core.policy.settings import PolicySettings
-from purser.recent import Recent
+from purser.core.policy_settings import PolicySettings
+from purser.core.recent import recall
 
 Verdict = DeviceAssignment | Refusal
 
@@ -25,7 +26,7 @@ class VerdictCache:
     """Distinct requests kept; clusters see few at a time, and a miss costs only the evaluation."""
 
     def __init__(self) -> None:
-        self._by_shape: Recent[object, dict[int | None, Verdict]] = Recent(self.MAX_SHAPES)
+        self._by_shape: OrderedDict[object, dict[int | None, Verdict]] = OrderedDict()
 
     def each(self, fleet: Fleet, shape: object, names: Sequence[str], judge: Callable[[str], Verdict]) -> list[Verdict]:
         """The verdict on each of these nodes; each class that is not known is judged once."""
@@ -39,7 +40,7 @@ class VerdictCache:
 
     def _of(self, shape: object, classes: Mapping[str, int]) -> dict[int | None, Verdict]:
         """Without those for states that no node has any more once these are many."""
-        verdicts = self._by_shape.recall(shape, dict[int | None, Verdict])
+        verdicts = recall(self._by_shape, shape, dict[int | None, Verdict], self.MAX_SHAPES)
         if len(verdicts) > 2 * len(classes) + 1024:
             for number in verdicts.keys() - set(classes.values()):
                 del verdicts[number]

@@ -23,9 +23,9 @@ from purser.core.grant.disputes import NodeDisputes, closed_gpus, read_disputes
 from purser.core.grant.reconcile import PodBook, counts
 from purser.core.model import Grant, GrantState
 from purser.core.names import DISPUTES_ANNOTATION, GPU_RESOURCE
+from purser.core.recent import Recent
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.objects import Node
-from purser.recent import Recent
 from purser.scheduler.metrics import SchedulerMetrics
 
 log = structlog.get_logger("purser.scheduler")

@@ -7,8 +7,8 @@ import msgspec
 
 from purser.adapters.pods import pod_spec
 from purser.core.names import SCHEDULER_NAME
+from purser.core.recent import Recent
 from purser.kube.objects import Pod
-from purser.recent import Recent
 from purser.scheduler.pod_reading import PodReading
 from purser.scheduler.webhook import PLACEMENT_RULES, first_objection
 

@@ -19,11 +19,11 @@ from purser.core.dialects import DialectError
 from purser.core.model import PodRequest
 from purser.core.placement import Refusal
 from purser.core.placement.preemption import Occupant, Victims
+from purser.core.recent import Recent
 from purser.kube import Client, ConflictError, EventRecorder, KubeError, NotFoundError, ref_of
 from purser.kube.clock import timestamp
 from purser.kube.objects import Pod
 from purser.kube.resources import PODS
-from purser.recent import Recent
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.extender_api import MetaPod, MetaVictims
 from purser.scheduler.leadership_gate import LeadershipGate

@@ -11,9 +11,10 @@ import numpy as np
 
 from purser.core.fleet.arrays import WHOLE_MILLI, FleetArrays, Model
 from purser.core.placement.kernels.arguments import Floats, Ints, MixTables, Prices
+from purser.core.placement.kernels.plain import REGRET_MILLI
 from purser.core.placement.mix import Mix, tables
 from purser.core.placement.policies import reserve
-from purser.core.placement.policies.scarcity import scarcity
+from purser.core.placement.policies.scarcity import penalties, scarcity
 from purser.core.placement.policies.slices import values
 from purser.core.placement.shape import PodShape, need_milli
 
@@ -26,9 +27,9 @@ CPU_WEIGHT = 1.0
 100 %: 0.4: 0.8, 1: 1.1, 2: 1.3; but the more it costs, the more such pods go to nodes kept for 8-GPU pods, and from 2
 on one more of these fails now and then than under FGD.
 
-Pods with GPUs are exempt: the pod with the last GPU of a node would pay for all CPU that is left there, so that nodes
-would fill up last of all. That gains 0.3 points without departures, but with departures pods of eight GPUs wait fifty
-times longer."""
+Pods with GPUs do not pay: whoever takes the last GPU of a node would pay for all CPU that is left there, so that nodes
+would fill up last of all. That is worth 0.3 points as long as nobody leaves, but with departures pods of eight GPUs
+wait fifty times longer."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,6 @@ class Plan:
 
     mix: MixTables
     prices: Prices
-    """By which pods without GPUs are placed."""
-    prices_with_gpus: Prices
-    """By which pods with some are placed, see `CPU_WEIGHT`."""
     fleet_models: tuple[Model, ...]
     """The fleet's own tuple, as it was."""
     models: tuple[str, ...]
@@ -50,6 +48,20 @@ class Plan:
     kept: Ints
     """By row, see `reserve.keep`."""
     nodes: int
+
+    def penalty(self, shape: PodShape) -> Floats:
+        """By model and, last, for nodes without any: see `purser.core.placement.policies.scarcity`."""
+        return penalties(shape, self.models, self.gpus, self.scarce)
+
+    def prices_for(self, shape: PodShape) -> Prices:
+        """By what pods of this shape are placed, see `CPU_WEIGHT`."""
+        return self.prices._replace(cpu_price=0.0) if shape.gpu_count else self.prices
+
+    def breaks_pattern(self, model: int, left: int, after: int) -> bool:
+        """Whether a share loses more of a GPU's worth here than it would of an idle GPU's."""
+        worth = self.prices.values[model]
+        of_idle = int(worth[WHOLE_MILLI] - worth[WHOLE_MILLI - (left - after)])
+        return int(worth[left] - worth[after]) - of_idle >= REGRET_MILLI
 
 
 def plan(fleet: FleetArrays, mix: Mix) -> Plan:
@@ -62,11 +74,9 @@ def plan(fleet: FleetArrays, mix: Mix) -> Plan:
     size = reserve.largest(fleet)
     names = tuple(model.name for model in fleet.models)
     demand = [(shape, amount * full) for (shape, _), amount in zip(pods, amounts, strict=True)]
-    prices = _prices(fleet.models, pods, total)
     return Plan(
         tables(mix, fleet.models),
-        prices,
-        prices._replace(cpu_price=0.0),
+        _prices(fleet.models, pods, total),
         fleet.models,
         names,
         gpus,

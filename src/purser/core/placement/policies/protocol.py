@@ -64,7 +64,7 @@ class ArrayPolicy(Steady, Protocol):
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """Additional inputs of some policies."""
+    """What some policies have to be told."""
 
     mix: MixSource = Mix()
     """The mix of pods to expect."""

@@ -32,17 +32,16 @@ from purser.core.placement.policies.pros_and_cons import pros_and_cons
 from purser.core.placement.policies.protocol import Gpus
 from purser.core.placement.policies.reserve import NOT_KEPT
 from purser.core.placement.policies.scale import MOST_CPU_MILLI, MOST_GPU_MILLI
-from purser.core.placement.policies.scarcity import penalties
 from purser.core.placement.policies.topology import TopologyGpus
 from purser.core.placement.shape import PodShape, View
-from purser.recent import Recent
+from purser.core.recent import Recent
 
 _UNTOLD = Pair(BestFitNodes(), BEST_FIT_GPUS)
 _SEVERAL = TopologyGpus()
 _MOST_SHAPES = 4096
 """Of which is known what they pay."""
 _CHANGE = 64
-"""The plan is recomputed when the number of nodes has changed by more than one in this many."""
+"""The plan is made anew when the number of nodes has changed by more than one of so many."""
 
 
 _BETWEEN_EQUALS = 0.9
@@ -73,7 +72,7 @@ class Purser:
         self._mix_epoch = -1
         self._lost = (_Lost(), _Lost())
         """For pods without GPUs, and with some."""
-        self._penalties: Recent[PodShape, Floats] = Recent(_MOST_SHAPES)
+        self._paid_by: Recent[PodShape, tuple[Prices, Floats]] = Recent(_MOST_SHAPES)
 
     @property
     def epoch(self) -> int:
@@ -132,20 +131,20 @@ class Purser:
         return pros_and_cons(made, prices, penalty, adjust(view, made.kept), view, gpus)
 
     def _current(self, fleet: FleetArrays) -> Plan:
-        """The plan, recomputed where it is outdated."""
+        """The plan, made anew where it is outdated."""
         fits = self._plan is not None and self._fits(self._plan, fleet)
         if self._plan is None or not fits or self._mix_epoch != self._source.epoch:
             self._plans += not fits  # where the mix is another, its own epoch says so
             self._plan = plan(fleet, self._source.mix)
             self._fleet, self._nodes, self._mix_epoch = fleet, len(fleet), self._source.epoch
             self._lost = (_Lost(), _Lost())
-            self._penalties.clear()
+            self._paid_by.clear()
         return self._plan
 
     def _paid(self, made: Plan, shape: PodShape) -> tuple[Prices, Floats]:
         """By what pods of this shape are placed, and what they pay for scarce models."""
-        prices = made.prices_with_gpus if shape.gpu_count else made.prices
-        return prices, self._penalties.recall(shape, lambda: penalties(shape, made.models, made.gpus, made.scarce))
+        known = self._paid_by.get(shape)
+        return known or self._paid_by.put(shape, (made.prices_for(shape), made.penalty(shape)))
 
     def _fits(self, made: Plan, fleet: FleetArrays) -> bool:
         """Whether the plan is for the models and, but for a few, the nodes that there are."""
@@ -158,7 +157,7 @@ class Purser:
 
 
 class _Lost:
-    """By row, what is lost now; recomputed for rows that changed."""
+    """By row, what is lost now; of rows that changed it is computed anew."""
 
     def __init__(self) -> None:
         self._lost: Floats = np.zeros(0)
