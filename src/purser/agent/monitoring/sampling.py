@@ -39,14 +39,13 @@ class Sampler:
     async def take(self) -> Mapping[str, GpuSample]:
         """Measure once, and return the samples that came in since the last time, by uuid.
 
-        Waits for `AgentSettings.telemetry_interval_s` at most. An exception of one GPU is reported as the node's
-        failure.
+        Waits for `AgentSettings.telemetry_interval_s` at most, and not for a GPU that did not answer before. An
+        exception of one GPU is reported as the node's failure.
         """
-        for uuid in self._uuids():
-            if uuid not in self._pending:
-                self._pending[uuid] = self._start(uuid)
-        if self._pending:
-            await asyncio.wait(self._pending.values(), timeout=self._settings.telemetry_interval_s)
+        started = {uuid: self._start(uuid) for uuid in self._uuids() if uuid not in self._pending}
+        self._pending |= started
+        if started:
+            await asyncio.wait(started.values(), timeout=self._settings.telemetry_interval_s)
         done = {uuid: future for uuid, future in self._pending.items() if future.done()}
         taken = {}
         for uuid, future in done.items():
