@@ -15,6 +15,8 @@ MUTATING_NAME = "purser-mutating"
 VALIDATING_NAME = "purser-validating"
 NODES_WEBHOOK = "nodes.validate.purser.dev"
 """In the validating configuration where the API server has no policies of its own."""
+EVICTIONS_WEBHOOK = "evictions.validate.purser.dev"
+"""In the validating configuration where webhooks know conditions: no policy can look a pod's node up."""
 _LABELLED = ("ignoring", "hami-ignoring")
 """Names of the webhooks for pods with one of `WEBHOOK_LABELS`."""
 
@@ -80,6 +82,16 @@ def nodes_webhook(settings: WebhookSettings, target: ServiceTarget | UrlTarget, 
     webhook = _webhook(NODES_WEBHOOK, "/validate", rules, settings, target)
     found = {**webhook, "namespaceSelector": {}, "objectSelector": {}, "failurePolicy": "Ignore", "timeoutSeconds": 2}
     return {**found, "failurePolicy": "Fail", "matchConditions": list(conditions)} if conditions else found
+
+
+def evictions_webhook(settings: WebhookSettings, target: ServiceTarget | UrlTarget, conditions: Sequence[Raw]) -> Raw:
+    """For the validating configuration from Kubernetes 1.28 on: whom accounts on nodes evict.
+
+    ``conditions``: whom it is asked about. Nobody else waits for an answer, and without one nobody is evicted.
+    """
+    webhook = _webhook(EVICTIONS_WEBHOOK, "/validate", [_rule(["CREATE"], ["pods/eviction"])], settings, target)
+    always = {"namespaceSelector": {}, "objectSelector": {}, "failurePolicy": "Fail"}
+    return {**webhook, **always, "matchConditions": list(conditions)}
 
 
 def _webhook(

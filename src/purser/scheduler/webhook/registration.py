@@ -19,7 +19,12 @@ from purser.kube.racing import until
 from purser.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Raw, Resource, untyped
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.settings import ServiceTarget, UrlTarget, WebhookSettings
-from purser.scheduler.webhook.configurations import NODES_WEBHOOK, mutating_configuration, validating_configuration
+from purser.scheduler.webhook.configurations import (
+    EVICTIONS_WEBHOOK,
+    NODES_WEBHOOK,
+    mutating_configuration,
+    validating_configuration,
+)
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -109,7 +114,8 @@ class WebhookRegistration:
         except NotFoundError:
             self._tell(name, "missing", f"there is no {resource.kind} {name}: {_REMEDY}")
             return
-        await self._bring_ca(resource, present, {NODES_WEBHOOK, *(each["name"] for each in wanted["webhooks"])})
+        own = {NODES_WEBHOOK, EVICTIONS_WEBHOOK, *(each["name"] for each in wanted["webhooks"])}
+        await self._bring_ca(resource, present, own)
         found = list(differences(_by_name(present), _by_name(wanted)))
         self._tell(name, "different" if found else "right", f"{resource.kind} {name}: {'; '.join(found)}: {_REMEDY}")
 
