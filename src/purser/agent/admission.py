@@ -5,9 +5,9 @@ already has the pod under admission, with the containers still without devices, 
 pods that hold a grant on this node and lack devices in the list are the candidates, nearly always exactly one:
 
 - Each candidate waits with one container: the first, in kubelet's order, that has no devices. kubelet's list shows that
-for the containers in it. Plain init containers are never in it: they are served when the agent's ledger has them, or
-when a later container has devices. - A candidate fits when its container was granted what the call can be about: as
-many devices as kubelet wants, and
+  for the containers in it. Plain init containers are never in it: they are served when the agent's ledger has them, or
+  when a later container has devices.
+- A candidate fits when its container was granted what the call can be about: as many devices as kubelet wants, and
   exactly on the devices that the ids are on (Allocate), or on devices with available ids and on all those that must be
   included (GetPreferredAllocation).
 - Candidates that fit are exchangeable when the same answer is right for all of them: for GetPreferredAllocation the

@@ -1,8 +1,8 @@
-"""The book: who holds which share of which device, from reservation to release.
+"""The ledger: which pod holds which share of which device, from reservation to release.
 
 Explicit state, no I/O. Every change is checked against the capacities of the devices; what the cluster already decided
-(a restart, another replica) is adopted unchecked, and `Ledger.violations` then tells what is wrong with it. A device
-that is unhealthy or has vanished keeps its grants: the pods that hold it are still there.
+(a restart, another replica) is adopted unchecked, and `Ledger.violations` lists what is wrong with it. A device that is
+unhealthy or has vanished keeps its grants: the pods that hold it still exist.
 
 Errors::
 

@@ -59,11 +59,11 @@ class Enforcement(StrEnum):
     HAMI_CORE_MEMORY = "hami-core-memory"
     """The library holds the limit of memory; the container has switched that of compute off."""
     HAMI_CORE_ADVISORY = "hami-core-advisory"
-    """The library is there, and variables that nobody but kubelet sees (``envFrom``) may lift its limits."""
+    """The library is there, and variables that only kubelet resolves (``envFrom``) may lift its limits."""
     MPS = "mps"
     """The device's MPS daemon, and the CUDA driver as the daemon's client."""
     MPS_ADVISORY = "mps-advisory"
-    """The same, and variables that nobody but kubelet sees may lift the limits."""
+    """The same, and variables that only kubelet resolves may lift the limits."""
     MIG = "mig"
     """The device is a part of a GPU that the GPU itself keeps apart, and the container has it to itself."""
     WHOLE_DEVICE = "whole-device"
@@ -181,8 +181,8 @@ class NodeInventory(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     node: str
     devices: tuple[Device, ...] = ()
     enforcement: Enforcement = Enforcement.NONE
-    """``hami-core`` where that holds shares of all devices, else ``none``: for schedulers that do not read what devices
-    say of it, and all that agents of then say (see `purser.adapters.nodes`)."""
+    """``hami-core`` where that holds shares of all devices, else ``none``: for schedulers that do not read it per
+    device, and the only value that older agents wrote (see `purser.adapters.nodes`)."""
     driver_version: str = ""
     agent_version: str = ""
     cordoned: tuple[str, ...] = ()
@@ -294,7 +294,7 @@ class PodRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     weights: ScoreWeights = ScoreWeights()
     priority: int = 0
     kubelet_pod: KubeletPod | None = None
-    """The pod as its node's kubelet will see it; None where nobody asks what kubelet would do."""
+    """The pod as its node's kubelet will see it; None where kubelet's admission is not predicted."""
     cpu_milli: int = 0
     """Of the whole pod, as kube-scheduler counts; for policies, 0 where it cannot be read."""
     memory_mib: int = 0

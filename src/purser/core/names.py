@@ -10,7 +10,7 @@ KUBELET_ANNOTATION = "purser.dev/kubelet"
 `purser.core.kubelet.report` writes it."""
 
 DISPUTES_ANNOTATION = "purser.dev/disputes"
-"""On a node, written by its agent, and only while there is something to tell: the JSON of a `NodeDisputes`."""
+"""On a node, written by its agent, and only while there are disputes: the JSON of a `NodeDisputes`."""
 
 CORDONED_GPUS_ANNOTATION = "purser.dev/cordoned-gpus"
 """On a node, written by people (`purser cordon gpu`): uuids of GPUs that get no new pods, separated by commas."""

@@ -1,4 +1,4 @@
-"""What changed since somebody last looked, told to any number of readers by one number that each of them keeps."""
+"""What changed since a reader last looked, for any number of readers: each keeps one revision number."""
 
 from itertools import takewhile
 from typing import NamedTuple

@@ -2,14 +2,14 @@
 
 The rules, each of which some client library gets wrong:
 
-- the first list comes in pages, and the watch starts from the first page's version; - a watch that the server ends, or
-that breaks, continues from the last version seen, bookmarks included; - a version that is too old (410, as a status or
-inside the stream) means a new list, and objects missing from it are reported as deletions; an object of the same name
-with another uid is a deletion and an addition; - watches are ended after a random 5 to 10 minutes, so that they spread
-over the API servers, and given up after 70 s
-  of silence, because bookmarks come every minute;
+- the first list comes in pages, and the watch starts from the first page's version;
+- a watch that the server ends, or that breaks, continues from the last version seen, bookmarks included;
+- a version that is too old (410, as a status or inside the stream) means a new list, and objects missing from it are
+  reported as deletions; an object of the same name with another uid is a deletion and an addition;
+- watches are ended after a random 5 to 10 minutes, so that they spread over the API servers, and given up after 70 s of
+  silence, because bookmarks come every minute;
 - failures are followed by jittered exponential back-off; a failure of a handler is reported (`ObjectFailures`) and has
-no other effect; an object that exists and cannot be read stays as last known.
+  no other effect; an object that exists and cannot be read stays as last known.
 """
 
 import asyncio

@@ -52,7 +52,7 @@ class Outlet(Protocol):
         ...
 
     async def watch(self, changed: Callable[[], None]) -> None:
-        """Yield whenever the outlet may have been changed by others, until cancelled."""
+        """Call ``changed`` whenever the outlet may have been changed by others, until cancelled."""
         ...
 
     def leave(self) -> None:

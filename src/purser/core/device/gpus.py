@@ -1,4 +1,4 @@
-"""A node's GPUs as their driver tells of them: what becomes kubelet's devices, and labels of the node."""
+"""A node's GPUs as their driver reports them. kubelet's devices and the node's labels are made from them."""
 
 import msgspec
 

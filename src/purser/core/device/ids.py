@@ -32,11 +32,10 @@ def slot_ids(uuid: str, slots: int) -> tuple[str, ...]:
 
 
 def told_numa_nodes(device: Device) -> tuple[int, ...]:
-    """The NUMA nodes that kubelet is told of a device's ids: none of a GPU with several slots.
+    """The NUMA nodes reported to kubelet for a device's ids: none for a GPU with several slots.
 
-    kubelet counts slots, not GPUs, and would align a pod with a node whose GPUs are full but for slots that nobody
-    can use, while the GPUs of the other node stay idle. Which NUMA node is right for a share the scheduler decides,
-    who knows both.
+    kubelet counts slots, not GPUs, and would align a pod with a node whose GPUs are full except for unusable slots,
+    while the GPUs of the other node stay idle. The scheduler chooses the NUMA node of a share, because it knows both.
     """
     return device.numa_nodes if len(device_ids(device)) == 1 else ()
 

@@ -67,8 +67,8 @@ def is_gpu_word(resource: str) -> bool:
 
 
 MAX_CONTAINERS = 512
-"""Of a pod that asks for devices, init containers included. Nobody honest has a tenth of that; the API server takes
-tens of thousands, and each is looked at whenever the pod is judged."""
+"""Of a pod that requests devices, init containers included. Real pods have less than a tenth of that; the API server
+accepts tens of thousands, and each is read whenever the pod is evaluated."""
 
 RECORD_ANNOTATIONS = tuple(name for dialect in SHARING.values() for name in dialect.RECORDS)
 """Pod annotations by which other systems' schedulers record a placement; users have no business writing them."""
@@ -117,7 +117,7 @@ def parse(pod: PodManifest) -> PodRequest | None:
 def _seen_by_kubelet(pod: PodManifest) -> KubeletPod | None:
     """The pod with what it asks for beside devices, for kubelet aligns CPUs and memory with them.
 
-    An amount that is no quantity is told by the dialect whose resource it is, and of others by the API server.
+    An invalid quantity is reported by the dialect that owns the resource, and otherwise by the API server.
     """
     added = defaults(pod)
     containers = tuple(
@@ -131,7 +131,7 @@ def _seen_by_kubelet(pod: PodManifest) -> KubeletPod | None:
 
 
 def _asked(pod: PodManifest) -> EffectiveRequests:
-    """An amount that is no quantity is told by the API server."""
+    """An invalid quantity is reported by the API server."""
     try:
         return pod_resources(pod)
     except QuantityError:

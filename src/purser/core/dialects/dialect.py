@@ -37,8 +37,8 @@ class Dialect(Protocol):
     """The resources of amounts that are its own; ``nvidia.com/gpu`` is everybody's."""
 
     RECORDS: Mapping[str, str]
-    """Pod annotations in which its own scheduler records a placement: nobody but a scheduler may write them. What
-    Purser records in them (see `grant_annotations`), in a sentence for the reference; empty: nothing."""
+    """Pod annotations in which its own scheduler records a placement: only a scheduler may write them. The values
+    describe what Purser records in them (see `grant_annotations`) for the reference; empty: nothing."""
 
     def claims(self, container: ContainerSpec) -> bool:
         """Whether the container speaks it and asks for something. Never raises."""

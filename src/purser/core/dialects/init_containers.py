@@ -1,10 +1,10 @@
-"""Whether kubelet's way with init containers leaves it open who gets which device.
+"""Whether kubelet's handling of init containers leaves open which container gets which device.
 
-kubelet keeps the devices of a pod's init containers for the containers that start later, and hands those on, in
-an order nobody controls, before it asks the device plugin for more; app containers and sidecars take them out of the
-pool (devicemanager ``Allocate`` and ``devicesToAllocate``). A later container that asks for as many devices as are in
-the pool, or for more, gets all of them: that is certain. One that asks for fewer gets any of them: no grant could
-foresee it. Each resource has a pool of its own; that init containers fill two is more than anybody needs.
+kubelet keeps the devices of a pod's init containers for the containers that start later, and hands those on, in an
+undefined order, before it asks the device plugin for more; app containers and sidecars take them out of the pool
+(devicemanager ``Allocate`` and ``devicesToAllocate``). A later container that asks for as many devices as are in the
+pool, or for more, gets all of them: that is certain. One that asks for fewer gets any of them: no grant could predict
+it. Each resource has a pool of its own; init containers that fill two are not supported.
 """
 
 from collections.abc import Sequence

@@ -56,7 +56,7 @@ def parse_container(container: ContainerSpec, selectors: Selectors, problems: Pr
 
 
 def whole_gpus(count: int, selectors: Selectors) -> DeviceRequest:
-    """A request for GPUs that nobody else uses."""
+    """A request for exclusive GPUs."""
     return DeviceRequest(
         count=count,
         memory_percent=100,

@@ -1,7 +1,8 @@
-"""Words for GPUs that nobody serves, with what to write instead: a pod that uses one waits, and its author is told why.
+"""Resource names for GPUs that are not served, with what to write instead: a pod that uses one stays pending, and an
+event says why.
 
-Some of them Purser never serves, others where a node's devices are listed so. Whoever serves such a word on some node
-serves its pods: no hint is due there.
+Purser never serves some of them, others only on nodes whose devices are listed so. Where another device plugin serves
+the name, there is no hint.
 """
 
 from collections.abc import Callable, Iterator
@@ -39,7 +40,7 @@ _ANNOTATIONS = {
     "nvidia.com/use-gpuindexes": "name the GPUs by uuid, in nvidia.com/use-gpuuuid",
     "nvidia.com/nouse-gpuindexes": "name the GPUs by uuid, in nvidia.com/nouse-gpuuuid",
 }
-"""KAI's, and those of HAMi's that name a GPU by what changes when its node starts anew."""
+"""KAI's, and those of HAMi's that name a GPU by what changes when its node restarts."""
 
 _PRODUCT, _TIME_SLICED = "nvidia.com/gpu.product", "-SHARED"
 """The label of nodes, and what NVIDIA's GPU feature discovery ends it with where a plugin slices time."""

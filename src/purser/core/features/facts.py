@@ -31,8 +31,8 @@ class NodeSharing(msgspec.Struct, frozen=True):
 
 
 def sharing_of(file: PluginFile) -> NodeSharing:
-    """What the device plugin's file says of it. Of two entries for one resource the first is told; so is an entry that
-    replicates some devices of its resource only."""
+    """The device plugin's file on this resource. Of two entries for one resource the first is reported; so is an entry
+    that replicates only some of its devices."""
     kind, replicas = active(file.sharing)
     resources: dict[str, Replicated] = {}
     if replicas is not None:
@@ -56,4 +56,4 @@ class LabelFacts(msgspec.Struct, frozen=True, kw_only=True):
     pci_configs: tuple[bytes, ...] = ()
     """PCI configuration spaces of NVIDIA's devices, each empty where it cannot be read."""
     timestamp: int | None = None
-    """Unix time in seconds of the label that tells it; None: no such label."""
+    """The label's value, Unix time in seconds; None: no such label."""

@@ -122,7 +122,7 @@ def _of_migs(resource: str, sharing: NodeSharing, count: int, gpu: NodeGpu, mig:
 
 
 def _base(resource: str, sharing: NodeSharing | None, count: int, model: str, ending: str = "") -> Labels:
-    """What every resource is told with. ``sharing`` is None for what is never shared."""
+    """Labels that every resource has. ``sharing`` is None for resources that are never shared."""
     replicated = Replicated(0) if sharing is None else sharing.resources.get(resource) or Replicated(1)
     is_shared = sharing is not None and replicated.replicas > 1
     if is_shared and not replicated.is_renamed:

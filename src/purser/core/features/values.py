@@ -17,7 +17,7 @@ _ENDS = "-_."
 
 
 class LabelTrouble(Exception):
-    """A group of labels cannot be told, and why."""
+    """A group of labels cannot be determined; the message says why."""
 
 
 def label_value(text: str, ending: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Whether a PCI device is a vGPU, and of which host driver: its vendor-specific capability tells.
+"""Whether a PCI device is a vGPU, and its host driver's version, from its vendor-specific capability.
 
 Layout: capability id 9, next, length; then ``VF``, then records of id, length and data, of which record 0 holds the
 host driver's version and branch, ten bytes each (facts of NVIDIA's feature discovery, internal/vgpu).

@@ -146,7 +146,7 @@ class FleetArrays:
     def order(self) -> npt.NDArray[np.int64]:
         """The place of every row when nodes are sorted by rank, then by name: of equally good ones the first is taken.
 
-        Rows themselves tell nothing: where a node's row is depends on who came and went before it.
+        Row numbers carry no meaning: they depend on which nodes were added and removed before.
         """
         if self._order is None:
             rows = sorted(self._row_of.values(), key=lambda row: (self.rank[row], self.names[row]))

@@ -52,7 +52,7 @@ class FleetNodeFacts(msgspec.Struct, frozen=True):
     kinds: tuple[tuple[int, int], ...] = ()
     """How many pods of each kind with GPUs it has, see `Take.kind`; for the clustering policy alone."""
     links: Topology | None = None
-    """How its GPUs are connected, by their places; None where nobody knows."""
+    """How its GPUs are connected, by their places; None: unknown."""
 
 
 class Take(msgspec.Struct, frozen=True):
@@ -65,6 +65,6 @@ class Take(msgspec.Struct, frozen=True):
     """Of the memory of whichever GPU, rounded down; beside it ``gpu_memory_mib`` is 0."""
     gpu_cores_percent: int = 0
     alone: bool = False
-    """Nobody else may use these GPUs meanwhile."""
+    """Whether the GPUs are exclusive to this container."""
     kind: int | None = None
     """0 for a share of one GPU, n for n GPUs, None without GPUs."""

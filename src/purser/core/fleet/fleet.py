@@ -53,7 +53,7 @@ class DeviceState(msgspec.Struct, frozen=True, gc=False):
         if device.replicas == 1:
             return 1
         by_slots = device.slots - used.slots
-        # Of a GPU that shares the host's memory NVML tells none.
+        # NVML reports no memory for a GPU that shares the host's.
         by_memory = (device.memory_mib - used.memory_mib) // device.replica_mib if device.replica_mib else by_slots
         return 0 if used.exclusive else max(0, min(by_slots, by_memory))
 
@@ -63,8 +63,8 @@ class DeviceState(msgspec.Struct, frozen=True, gc=False):
         return taken_mask(self.device, self.usage.instances)
 
     def as_part(self, is_free: bool) -> "DeviceState":
-        """One part of it as a device of its own, which nobody uses or somebody has alone; of a device that is not
-        divided the whole, as it is."""
+        """One part of it as a device of its own, unused or held exclusively; the whole device where it is not
+        divided."""
         device = self.device
         if device.replicas == 1:
             return self
@@ -286,7 +286,7 @@ class Fleet:
             self._note_change(name)
 
     def free_resources(self, name: str) -> FreeResources:
-        """What is free of a node beside its GPUs; no limits where nobody told of any."""
+        """What is free on a node beside its GPUs; unlimited where it is not known."""
         return self._free_resources.get(name, NO_LIMIT)
 
     def _note_change(self, name: str) -> None:

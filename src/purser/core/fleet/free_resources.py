@@ -27,7 +27,7 @@ class FreeResources(msgspec.Struct, frozen=True, gc=False):
 
 
 NO_LIMIT = FreeResources()
-"""Of a node of which nobody knows what it has."""
+"""For a node whose resources are not known."""
 
 
 def _left(free: int, taken: int) -> int:

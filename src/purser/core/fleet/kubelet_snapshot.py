@@ -208,8 +208,8 @@ class KubeletSnapshots:
 
 
 def _with_own_gpus(devices: DeviceManagerState, gpus: Sequence[Device], started: Iterable[Grant]) -> DeviceManagerState:
-    """Devices told in counts, with the node's GPUs by their ids, and what pods hold of them: which slot of a GPU it
-    is makes no difference."""
+    """Devices as counts, with the node's GPUs by their ids, and what pods hold of them: the slot of a GPU makes no
+    difference."""
     free = {gpu.uuid: list(device_ids(gpu)) for gpu in gpus}
     resource_of = {gpu.uuid: gpu.resource for gpu in gpus}
     held: dict[ContainerKey, dict[str, Allocation]] = {}
@@ -261,8 +261,8 @@ def _holds_something(state: KubeletState, pod: KubeletPod, container: KubeletCon
 
 
 def _is_taken(state: KubeletState, pod: KubeletPod) -> bool:
-    """Whether kubelet has given every container of a pod all that it asks for: an admission is told bit by bit. What
-    finished init containers had may have been told or not."""
+    """Whether kubelet has allocated all that every container of a pod requests: an admission is reported container by
+    container. Devices of finished init containers may be missing from the report."""
     lasting = [container for container in pod.containers if container.kind is not ContainerKind.INIT]
     return bool(lasting) and all(
         key in holders

@@ -1,4 +1,4 @@
-"""A live fleet as arrays: what changed since the last decision is written anew, row by row, from the facts of nodes."""
+"""A live fleet as arrays: rows that changed since the last decision are rewritten from the facts of nodes."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator

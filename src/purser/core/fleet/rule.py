@@ -69,7 +69,7 @@ class GpuDemand(NamedTuple):
     cores_percent: int
     alone: bool
     idle_only: bool
-    """Only GPUs that nobody uses."""
+    """Only unused GPUs."""
     of_model: Obstacles
     """By model, `OTHER_MODEL` and `UNENFORCED`."""
     mig_row: npt.NDArray[np.intp]
@@ -100,11 +100,11 @@ def obstacles(
     whole: Any,
     idle: Any,
 ) -> Any:
-    """All that stands between a GPU and a container, as bits; 0: nothing. Of one GPU, or of arrays of GPUs.
+    """Everything that keeps a container off a GPU, as bits; 0: it fits. For one GPU, or for arrays of GPUs.
 
-    ``closed``: why the GPU takes nobody (see `purser.core.fleet.facts`). ``also``: what else is known to be in the way,
-    `OTHER_UUID` and `OVER_QUOTA`. ``of_model``: see `GpuDemand`. ``alone``: how many pods hold it alone. ``whole``: the
-    container wants it alone; ``idle``: only a GPU that nobody uses will do.
+    ``closed``: why the GPU takes no pods (see `purser.core.fleet.facts`). ``also``: further obstacles, `OTHER_UUID` and
+    `OVER_QUOTA`. ``of_model``: see `GpuDemand`. ``alone``: how many pods hold it exclusively. ``whole``: the container
+    wants it exclusively; ``idle``: it has to be unused.
     """
     used = slots_free < slots
     return (
@@ -136,7 +136,7 @@ def cut_obstacles(closed: Any, also: Any, of_model: Any, slots: Any, slots_free:
 
 def left_milli(memory: Any, memory_free: Any, cores: Any, cores_free: Any, slots_free: Any, held: Any) -> Any:
     """How much of a GPU a next pod could have, in thousandths: of memory or compute, whichever is less. Of one GPU; of
-    arrays of GPUs it is `left_of_each`. ``held``: not 0 where nobody else may have any of it.
+    arrays of GPUs it is `left_of_each`. ``held``: not 0 where it is held exclusively.
     """
     less = min(1000 * memory_free // max(memory, 1), 1000 * cores_free // max(cores, 1))
     return max(less, 0) * ((slots_free > 0) & (memory > 0) & (cores > 0) & (held == 0))

@@ -1,6 +1,6 @@
-"""What a node's agent tells of devices that the pods' own annotations do not tell: the content of an annotation. Pure.
+"""What a node's agent reports beyond the pods' own annotations: devices in dispute, the content of an annotation. Pure.
 
-Nothing of it is there while all books agree, which is nearly always.
+The annotation is absent while all records agree, which is nearly always.
 """
 
 from collections.abc import Callable, Iterable
@@ -31,7 +31,7 @@ class DisputeReason(ExplainedReason):
 
 
 class HeldReason(ExplainedReason):
-    """Why what a pod holds has to be told, in the annotation of its node."""
+    """Why a pod's devices have to be reported in the annotation of its node."""
 
     GRANT_MISSING = (
         "grant-missing",
@@ -60,7 +60,7 @@ class HeldReason(ExplainedReason):
 
 
 class HeldPod(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A pod that holds what its annotations, or its status, do not tell; it may be nothing."""
+    """A pod that holds devices beyond its annotations or its status; it may hold none."""
 
     namespace: str
     pod: str
@@ -69,7 +69,7 @@ class HeldPod(msgspec.Struct, frozen=True, omit_defaults=True):
     containers: tuple[ContainerGrant, ...] = ()
     """What it holds, where the agent's book has its grant."""
     uuids: tuple[str, ...] = ()
-    """The GPUs that it holds, where nobody knows how much of them."""
+    """The GPUs that it holds an unknown amount of."""
 
     @property
     def key(self) -> str:
@@ -101,7 +101,7 @@ class RefusedPod(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NodeDisputes(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All that an agent has to tell; equal to ``NodeDisputes(node)`` where that is nothing."""
+    """All that an agent has to report; equal to ``NodeDisputes(node)`` where that is nothing."""
 
     node: str
     held: tuple[HeldPod, ...] = ()
@@ -111,7 +111,7 @@ class NodeDisputes(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to tell."""
+        """Whether there is nothing to report."""
         return not (self.held or self.refused or self.closed)
 
 
@@ -119,7 +119,7 @@ _messages = NodeMessage(NodeDisputes, DISPUTES_ANNOTATION)
 
 
 def read_disputes(text: str | None, node: str) -> NodeDisputes | None:
-    """What a node's annotation tells; None where it tells nothing, or nothing that makes sense."""
+    """The disputes in a node's annotation; None where it is absent or cannot be read."""
     told = _messages.read(text)
     if told is None or told.node != node:
         return None
@@ -128,8 +128,8 @@ def read_disputes(text: str | None, node: str) -> NodeDisputes | None:
 
 
 def text_of(told: NodeDisputes) -> str:
-    """The annotation's text, with less in it where it would be too long: first the amounts go, then the names. Where
-    not even the pods' uids fit, and no kubelet takes so many pods, GPUs are all that is told."""
+    """The annotation's text, shortened where it would be too long: first the amounts are left out, then the names.
+    Where not even the pods' uids fit (more pods than any kubelet takes), it names GPUs alone."""
     whole_gpus = msgspec.structs.replace(
         told,
         held=tuple(msgspec.structs.replace(held, containers=(), uuids=tuple(sorted(held.gpus))) for held in told.held),

@@ -46,7 +46,8 @@ _ALONE = (Enforcement.MIG, Enforcement.WHOLE_DEVICE)
 
 
 def control_is_disabled(container: ContainerSpec) -> bool:
-    """Whether the container asks not to be limited; in plain text, for nobody looks elsewhere before it runs."""
+    """Whether the container asks not to be limited, by a variable with a literal value: others are not resolved before
+    it runs."""
     return any(variable.name == DISABLE_CONTROL and variable.value.lower() == "true" for variable in container.env)
 
 

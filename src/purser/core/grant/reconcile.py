@@ -1,9 +1,9 @@
-"""What four books say of one node's devices, and where they differ: the scheduler's, the agent's, kubelet's, and the
-pods' annotations. Pure.
+"""Compares four records of one node's devices: the scheduler's, the agent's, kubelet's, and the pods' annotations.
+Pure.
 
-Each difference is settled where its fact lives: the agent tells what it holds (`to_tell`), the scheduler counts what it
-is told (`reckon`), a pod that was granted too much is taken off. What is left until a pod ends is told to people. Who
-looks need not know all books: what is None is not compared.
+Each difference is settled by the component that owns the fact: the agent reports what it holds (`to_tell`), the
+scheduler counts what is reported (`reckon`), and a pod that was granted too much is evicted. Differences that last
+until a pod ends are reported in events. Records that are None are not compared.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -126,7 +126,7 @@ def to_tell(books: NodeBooks, refused: Iterable[RefusedPod] = (), ended: Iterabl
 
 def reckon(node: str, devices: Iterable[str], pods: Iterable[PodBook], told: NodeDisputes | None) -> SchedulerBook:
     """What the scheduler has to count. A pod that kubelet may have served without a grant closes all GPUs of its node
-    until the agent has told what it holds; one that kubelet has not taken holds nothing."""
+    until the agent has reported what it holds; one that kubelet has not admitted holds nothing."""
     live: set[str] = set()
     grants: dict[str, Grant] = {}
     closed: dict[str, str] = {}
@@ -158,12 +158,12 @@ def counts(pod: PodBook, word: HeldPod | None, node: str) -> Grant | str:
 
 
 def in_doubt(pod: PodBook) -> bool:
-    """Whether a pod may hold devices of which its annotations tell nothing."""
+    """Whether a pod may hold devices that are not in its annotations."""
     return pod.grant is None and pod.asks and pod.started
 
 
 def _held_beyond(pod: PodBook, books: NodeBooks) -> HeldPod | None:
-    """What a pod holds that its annotations do not tell."""
+    """What a pod holds beyond its annotations."""
     if pod.grant is not None:
         return None
     booked = (books.agent or {}).get(pod.uid)

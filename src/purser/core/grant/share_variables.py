@@ -12,7 +12,7 @@ VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 """NVIDIA's container toolkit adds the devices that it names; ``void`` and ``none`` hide all."""
 
 ENFORCEMENT = "PURSER_GPU_ENFORCEMENT"
-"""Tells the container what holds it to its share: an `Enforcement`."""
+"""In the container: how its share is enforced, an `Enforcement`."""
 
 DISABLE_CONTROL = "CUDA_DISABLE_CONTROL"
 """A container that sets it to true is not limited (HAMi's way out for monitoring tools)."""
@@ -31,7 +31,7 @@ class Names(msgspec.Struct, frozen=True):
     families: tuple[str, ...] = ()
 
     def has(self, name: str) -> bool:
-        """Whether the name is one of them. Linux tells upper from lower case."""
+        """Whether the name is one of them. Names are case-sensitive on Linux."""
         return name in self.exact or name.startswith(self.families)
 
     def reachable_behind(self, prefix: str) -> bool:

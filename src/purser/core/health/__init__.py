@@ -1,4 +1,4 @@
-"""How well GPUs are: NVIDIA's catalogue of Xids, a state machine per GPU, and what people are told of it. Pure.
+"""GPU health: NVIDIA's catalogue of Xids, a state machine per GPU, and the messages about it. Pure.
 
 `catalogue` has the facts, `signs` the values of a probe, `state` what both mean, `policy` which Xids count, `machine`
 the health of one GPU, `messages` events and the node's condition, `remedy` what may be done without people.

@@ -1,18 +1,18 @@
 """A GPU's health as a value that Xids and probes change. Pure: no clock, no driver. Times are monotonic seconds.
 
-What is wrong with a GPU is a set of causes, at most one for each `Sign`; the gravest is its state. A cause is there at
-once, but for slow-downs, which count when they last. It goes, other than in NVIDIA's device plugin, where one
-transient error costs the GPU until the plugin restarts:
+What is wrong with a GPU is a set of causes, at most one for each `Sign`; the most severe one is its state. A cause is
+added at once, except for slow-downs, which count when they last. Unlike in NVIDIA's device plugin, where one transient
+error costs the GPU until the plugin restarts, a cause is removed:
 
 - once probes have shown neither it nor anything else that keeps pods off for a while (``quiet_s``), so that a flapping
-  GPU stays out, however often it is probed meanwhile; and
+  GPU stays unavailable, however often it is probed meanwhile; and
 - where an Xid needs a reset or a reboot, only if besides that the driver says that no recovery is asked for, or showed
   in between what a reset leaves behind: the GPU was lost, gone or in need of a reset, or a row remapping that waited
   for the reset waits no longer. NVML counts no resets. A driver that shows nothing of it (one before R570 that kept
   answering) keeps the GPU out until the agent restarts.
 
-Whatever failed first stays the reason until something graver is found: a GPU out of reach fails differently with
-every call, and is told of once.
+The first failure stays the reason until a more severe one is found: a GPU out of reach fails differently with every
+call, and is reported once.
 """
 
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ class Seen(msgspec.Struct, frozen=True):
 
     ecc_uncorrected: int | None = None
     remaps_rows: bool = False
-    """Whether this GPU has ever told of remapped rows: it goes on after uncorrected errors."""
+    """Whether this GPU has ever reported remapped rows: it stays usable after uncorrected errors."""
     remapping_pending: bool = False
     nvlinks_up: frozenset[int] = frozenset()
     """Those that have ever been up."""
@@ -98,7 +98,7 @@ class GpuHealth(msgspec.Struct, frozen=True):
 
     @property
     def fails_calls(self) -> bool:
-        """Whether calls on the GPU failed lately: it may take a driver that is opened anew to see it again."""
+        """Whether calls on the GPU failed lately: the driver may have to be reopened to see it again."""
         return any(cause.sign is Sign.CALL for cause in self.causes)
 
     @property
@@ -169,7 +169,7 @@ def _with(health: GpuHealth, cause: HealthCause) -> GpuHealth:
 
 
 def _graver(before: HealthCause, now: HealthCause) -> HealthCause:
-    """What a sign says that goes on: what was told stays told until it is something worse."""
+    """The reason of a sign that persists: it is not reported again until it becomes worse."""
     if now.state.gravity > before.state.gravity:
         return now
     return msgspec.structs.replace(before, quiet_since=None)

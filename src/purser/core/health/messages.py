@@ -1,4 +1,4 @@
-"""What people are told of GPUs' health: each change once, and in one condition how all of a node's GPUs are. Pure."""
+"""Messages about GPU health: one event for each change, and one node condition for all of a node's GPUs. Pure."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -18,7 +18,7 @@ class News(StrEnum):
 
 
 class HealthNews(msgspec.Struct, frozen=True):
-    """A change that is to be told."""
+    """A change to be reported."""
 
     news: News
     words: str
@@ -34,7 +34,7 @@ class HealthCondition(msgspec.Struct, frozen=True):
 
 
 def news_of(before: GpuHealth, after: GpuHealth) -> HealthNews | None:
-    """What is new; None where the GPU is as it was told to be."""
+    """What has changed; None where the GPU is as last reported."""
     if (before.takes_pods, before.reason) == (after.takes_pods, after.reason):
         return None
     if not after.takes_pods:

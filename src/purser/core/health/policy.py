@@ -50,7 +50,7 @@ class XidPolicy(msgspec.Struct, frozen=True):
         return state
 
     def concerns_programs(self, xid: int) -> bool:
-        """Whether an Xid leaves the GPU as it is, and is to be told to those whose programs run on it."""
+        """Whether an Xid is an error of programs: the GPU stays healthy, and the pods that run on it get an event."""
         return action_of(xid) is Action.RESTART_APP and self._chosen(xid) is None
 
     def _chosen(self, xid: int) -> bool | None:

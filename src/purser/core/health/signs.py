@@ -1,6 +1,6 @@
-"""What a GPU shows of its health when it is asked: the values that the state machine judges. Pure.
+"""Health readings of a GPU, which the state machine evaluates. Pure.
 
-``None`` means that this driver or this GPU does not tell.
+``None`` means that this driver or this GPU does not report the value.
 """
 
 from enum import IntEnum, StrEnum
@@ -21,7 +21,7 @@ class FaultKind(StrEnum):
     """The driver knows no such device any more."""
     NO_PERMISSION = "no-permission"
     NOT_SUPPORTED = "not-supported"
-    """The driver cannot tell what is needed to use the device at all."""
+    """The driver cannot report what is needed to use the device at all."""
     UNKNOWN = "unknown"
 
 
@@ -38,7 +38,7 @@ class DeviceFault(msgspec.Struct, frozen=True):
 
 
 class RecoveryAction(IntEnum):
-    """What the driver wants done with a GPU (nvmlDeviceGpuRecoveryAction_t; drivers since R570 tell)."""
+    """The recovery action that the driver asks for (nvmlDeviceGpuRecoveryAction_t; reported since R570)."""
 
     NONE = 0
     GPU_RESET = 1
@@ -68,7 +68,7 @@ class NvLinks(msgspec.Struct, frozen=True):
 
     up: frozenset[int] = frozenset()
     down: frozenset[int] = frozenset()
-    """Links that do not tell are in neither."""
+    """Links without a state are in neither."""
     errors: int | None = None
     """Replays and recoveries of all of them since the driver was loaded."""
 

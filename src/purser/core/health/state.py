@@ -64,8 +64,8 @@ _OF_RECOVERY_ACTION = {
 
 
 def after_action(action: Action) -> HealthState:
-    """What an Xid with this action makes of a healthy GPU. One that only people can act on, or that nobody knows,
-    makes it suspect: a GPU that goes on answering is taken back."""
+    """The state of a healthy GPU after an Xid with this action. An Xid that needs an administrator, or an unknown one,
+    makes it suspect: it recovers if it keeps answering."""
     return _OF_ACTION.get(action, HealthState.SUSPECT)
 
 

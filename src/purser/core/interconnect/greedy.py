@@ -12,8 +12,8 @@ def greedy(topology: Topology, ask: Ask) -> GpuSet:
     A set grows by the GPU that adds the highest score; of equals by the one with the weaker ties to all that is
     available, which leaves good groups whole; then by the earlier one. The same holds between finished sets.
 
-    What is given up: that the rest divides well, and that no other set scores more. By how much at worst one could is
-    told by `GpuSet.at_most`; where all pairs are equal, as NVLinks are in an NVL72, that is not at all.
+    Not guaranteed: that the rest divides well, and that no other set scores more. `GpuSet.at_most` bounds the best
+    score; where all pairs are equal, as the NVLinks of an NVL72, the set is optimal.
     """
     ties = {place: sum(topology.scores[place][other] for other in ask.available) for place in ask.available}
     grown = _all_grown(topology.scores, ask, ties)

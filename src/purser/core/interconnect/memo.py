@@ -74,7 +74,7 @@ class Memo:
             return self._scores[mask]
         bits = [bit for bit in _SINGLE_BITS if bit & mask]
         short = count % self.size
-        # One set of each partition suffices to tell them apart: the short one, or the one with the lowest bit.
+        # One set of each partition identifies it: the short one, or the one with the lowest bit.
         sets = self.sets(0, bits, short) if short else self.sets(bits[0], bits[1:], self.size - 1)
         return max(self._worth(mask, sets))
 

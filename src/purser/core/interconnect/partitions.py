@@ -87,7 +87,7 @@ def _first_set(values: Values, left: Bits) -> int:
 def _set_of_required(values: Values, left: Bits, required: int) -> int:
     """The set with the required ones that is in the first best partition.
 
-    Mostly only one such set is in any best partition. Where several are, the partitions are told apart by the sets
+    Usually only one such set is in any best partition. Where several are, the partitions are compared by the sets
     before it, one after another.
     """
     free = _without(left, required)

@@ -116,7 +116,7 @@ class Table:
         count = int(masks[0]).bit_count()
         bits = (np.float32(1) * (1 << _bits(masks).nonzero()[1])).reshape(len(masks), count)
         short = count % self.size
-        # One set of each partition suffices to tell them apart: the short one, or the one with the lowest bit.
+        # One set of each partition identifies it: the short one, or the one with the lowest bit.
         fixed, others, missing = (bits[:, :0], bits, short) if short else (bits[:, :1], bits[:, 1:], self.size - 1)
         combined = _combinations(others.shape[1], missing)
         rows = 1 + _CHUNK // combined.shape[1]

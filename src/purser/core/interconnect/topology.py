@@ -65,16 +65,16 @@ def pair_score(there: Link | None, back: Link | None) -> int:
     """The score of two GPUs from what each end reports of the other.
 
     A link is the same thing seen from both ends, yet reports differ: a GPU that has just failed, or a driver that
-    cannot be asked, reports less (NVIDIA/k8s-device-plugin issue 448; the Go original panics there and the whole
-    plugin with it). An end that reports nothing leaves the word to the other one, since nobody sees a link that is
-    not there. Where both ends count NVLinks and contradict each other, a link is half down: its NVLinks do not count,
-    so that such a pair is put together last (HAMi scores it 0 as well). Of two PCIe levels the farther one is believed.
+    cannot be asked, reports less (NVIDIA/k8s-device-plugin issue 448; the Go original panics there and the whole plugin
+    with it). If one end reports nothing, the other one's report counts. Where both ends count NVLinks and contradict
+    each other, a link is half down: its NVLinks do not count, so that such a pair is chosen last (HAMi scores it 0 as
+    well). Of two PCIe levels the farther one counts.
     """
     return _pcie_score(there, back) + NVLINK_SCORE * _nvlinks(there, back)
 
 
 def _pcie_or_numa(one: Device, other: Device, there: Link | None, back: Link | None) -> int:
-    """NUMA nodes tell near from far where neither end knows its place on PCIe."""
+    """NUMA nodes give the distance where neither end knows its place on PCIe."""
     score = pair_score(there, back)
     if _pcie_score(there, back) or not one.numa_nodes or not other.numa_nodes:
         return score

@@ -47,7 +47,7 @@ PlainAnswer = tuple[str, ...] | bytes | CallFailed
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """An answer, and what plugins told while it was under way: the admission goes on with that."""
+    """An answer, and what plugins reported meanwhile: the admission continues with that."""
 
     answer: PlainAnswer
     devices: DeviceManagerState

@@ -1,4 +1,4 @@
-"""Topology hints: what a manager tells the topology manager about one resource of one container or pod."""
+"""Topology hints: what a manager gives the topology manager for one resource of one container or pod."""
 
 from collections.abc import Mapping
 

@@ -94,7 +94,7 @@ class DiscoveryError(ValueError):
 
 
 class DiscoveredCore(msgspec.Struct, frozen=True):
-    """One core as cadvisor tells it."""
+    """One core as cadvisor reports it."""
 
     threads: tuple[int, ...]
     """CPU numbers."""
@@ -104,7 +104,7 @@ class DiscoveredCore(msgspec.Struct, frozen=True):
 
 
 class DiscoveredNode(msgspec.Struct, frozen=True):
-    """One NUMA node as cadvisor tells it."""
+    """One NUMA node as cadvisor reports it."""
 
     node: NumaNode
     cores: tuple[DiscoveredCore, ...] = ()

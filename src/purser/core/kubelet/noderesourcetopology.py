@@ -1,18 +1,18 @@
-"""A kubelet as other exporters tell it: NodeResourceTopology objects (topology.node.k8s.io/v1alpha2), in counts.
+"""A kubelet as other exporters report it: NodeResourceTopology objects (topology.node.k8s.io/v1alpha2), in counts.
 
-NFD's topology updater and the resource topology exporter write one per node, its zones being NUMA nodes with amounts
-of CPUs, memory and devices. `read` makes of them a `KubeletNode` and a `KubeletState` for the twin. What such an object
-does not say is assumed, and a prediction from it is worth that much less than one from Purser's own agent:
+NFD's topology updater and the resource topology exporter write one per node, its zones being NUMA nodes with amounts of
+CPUs, memory and devices. `read` makes of them a `KubeletNode` and a `KubeletState` for the twin. What such an object
+lacks is assumed, so that a prediction from it is less certain than one from Purser's own agent:
 
-- Which CPU, device or byte is whose: things are anonymous, and what is taken is taken by nobody. When a pod ends, its
-  share comes free with the exporter's next look (after up to a minute), not before.
+- Which pod holds which CPU, device or byte: amounts in use have no owner. When a pod ends, its share becomes free with
+  the exporter's next update (after up to a minute).
 - Cores, sockets and caches: every CPU is a core of its own, every NUMA node a socket. Options such as
   full-pcpus-only and align-by-socket cannot be predicted, nor are policy options named at all.
-- A device on several NUMA nodes is counted on each of them, and stands here for several devices. Resources without
+- A device on several NUMA nodes is counted on each of them, and counts here as several devices. Resources without
   any NUMA node are in no zone, and unhealthy devices in no count.
-- The CPU and memory manager's policies: static where an amount of CPUs or memory can be allocated exclusively, for then
-  kubelet's PodResources API tells of them. Whether memory in use belongs to a group of NUMA nodes: each is taken for
-  used alone.
+- The CPU and memory manager's policies: static where an amount of CPUs or memory can be allocated exclusively, because
+  kubelet's PodResources API lists them then. Whether memory in use belongs to a group of NUMA nodes: each node is
+  assumed to be used alone.
 - What plugins prefer, and the version of kubelet, which comes from the Node.
 """
 
@@ -127,7 +127,7 @@ def read(
     attributes: Iterable[Attribute] = (),
     topology_policies: Iterable[str] = (),
 ) -> tuple[KubeletNode, KubeletState]:
-    """The node that an object's fields tell of. Raises `TopologyError`."""
+    """The node described by an object's fields. Raises `TopologyError`."""
     numbered = dict(_numa_zones(zones))
     counts = {number: _counts(zone) for number, zone in sorted(numbered.items())}
     machine = Machine(tuple(_numa_nodes(numbered, counts)), tuple(_cpus(counts)), len(counts))

@@ -22,12 +22,12 @@ class KubeletNode(msgspec.Struct, frozen=True):
 
 
 class PluginDevice(msgspec.Struct, frozen=True, gc=False):
-    """One device as ListAndWatch tells it."""
+    """One device as listed by ListAndWatch."""
 
     id: str
     healthy: bool = True
     numa_nodes: tuple[int, ...] | None = None
-    """None: no topology at all; empty: a topology without nodes. Kubelets before 1.22 tell the two apart."""
+    """None: no topology at all; empty: a topology without nodes. Kubelets before 1.22 distinguish the two."""
 
 
 class PluginOptions(msgspec.Struct, frozen=True):

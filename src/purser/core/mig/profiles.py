@@ -1,15 +1,15 @@
 """MIG profiles: the sizes in which a GPU can be cut, and where on it each may lie.
 
-What a driver tells of the GPU at hand counts (nvmlDeviceGetGpuInstanceProfileInfo,
-nvmlDeviceGetGpuInstancePossiblePlacements): a `MigKind` can be made of its answers. The tables here are for who has no
-driver to ask, as simulations and plans for nodes to come.
+A driver's own answers take precedence (nvmlDeviceGetGpuInstanceProfileInfo,
+nvmlDeviceGetGpuInstancePossiblePlacements): a `MigKind` can be made of them. The tables here are for code without a
+driver, such as simulations and plans for future nodes.
 
 Sources: the profiles of go-nvml's mock GPUs for A30, A100 and the multiprocessors of B200; what nvidia-smi lists on an
 H100, and the multiprocessors of H200, which has the same. Memory of 1g and 3g of H200 and of 1g of B200 is what users
-report; for the rest of these two it is estimated, for the mock gives 1g more than an eighth. That of H100 with 94 and
-96 GB is estimated by the shares of the one with 80. Where the mock has
-three memory slices for 3g, seven for 7g and seven places for 1g of double memory on GPUs newer than A100, it
-contradicts NVIDIA's MIG user guide and its own A100: all are cut like that one here.
+report; for the rest of these two it is estimated, because the mock gives 1g more than an eighth. That of H100 with 94
+and 96 GB is estimated by the shares of the one with 80. Where the mock has three memory slices for 3g, seven for 7g and
+seven places for 1g of double memory on GPUs newer than A100, it contradicts NVIDIA's MIG user guide and its own A100:
+here all are divided like the A100.
 """
 
 import math
@@ -37,7 +37,7 @@ SUFFIXES = {
     "1_SLICE_ALL_ME": "+me.all",
     "2_SLICE_ALL_ME": "+me.all",
 }
-"""How the names of NVML's profiles end; for drivers that do not tell the names themselves."""
+"""Suffixes of the names of NVML's profiles, for drivers that do not report the names."""
 
 
 def profile_name(slices: int, memory_mib: int, total_bytes: int, suffix: str = "") -> str:
@@ -79,7 +79,7 @@ class MigKind(msgspec.Struct, frozen=True):
     """PCI device ids, four hexadecimal digits."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what cannot be, whoever told it."""
+        """Raises ValueError for an impossible value, from a driver or a table."""
         if not 0 < self.slices <= MAX_MEMORY_SLICES:
             raise ValueError(f"{self.name}: {self.slices} memory slices; there are 1 to {MAX_MEMORY_SLICES}")
         for profile in self.profiles:

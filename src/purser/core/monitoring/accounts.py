@@ -61,7 +61,7 @@ class ProcessUse(msgspec.Struct, frozen=True):
     memory: int | None
     """None: the driver does not tell."""
     sm_percent: int | None
-    """Share of the GPU's compute that it used lately; None: the driver does not tell."""
+    """Share of the GPU's compute that it used lately; None: the driver does not report it."""
     owner: ContainerOfPod | None
     """None: no pod of this node."""
 
@@ -80,7 +80,7 @@ class GpuAccount(msgspec.Struct, frozen=True):
 
     uuid: str
     memory: Mapping[OwnerKind, int]
-    """Sums up to the GPU; empty where the driver does not tell how much it has."""
+    """Sums up to the GPU; empty where the driver does not report the GPU's total."""
     containers: tuple[ContainerUse, ...]
     foreign: tuple[ProcessUse, ...]
 

@@ -90,9 +90,8 @@ def find(
     held: HeldDevices = (),
     unlimited: Collection[str] = (),
 ) -> dict[FindingKey, AuditFinding]:
-    """What is wrong at this moment. ``grants`` are those that count, by pod uid. Whoever holds a device without one is
-    judged elsewhere, and not found here. ``unlimited``: uuids of GPUs whose parts are only counted as equal, and limit
-    nobody's memory."""
+    """What is wrong at this moment. ``grants`` are those that count, by pod uid. Containers that hold a device without
+    a grant are found elsewhere. ``unlimited``: uuids of GPUs whose shares do not limit memory."""
     found: dict[FindingKey, AuditFinding] = {}
     granted = {
         uid: {u: 0 if u in unlimited else usage.memory_mib for u, usage in pod_usage(grant).items()}

@@ -37,7 +37,7 @@ class CgroupOwner(msgspec.Struct, frozen=True):
     pod_uid: str
     """As kubelet knows the pod: of a static one it is not that of its image in the API server."""
     container_id: str = ""
-    """Empty: the process is in the pod, and in no container of it that can be told."""
+    """Empty: the process is in the pod, and its container is not known."""
 
 
 _UID = r"([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"

@@ -32,9 +32,9 @@ class DcgmMetric(msgspec.Struct, frozen=True, kw_only=True):
     call: str
     """NVML's function, with what is asked of it."""
     limits: str = ""
-    """Where there is no value, and what the type does not tell. A GPU or driver that lacks a call lacks the metric."""
+    """Where there is no value, and what the type does not show. A GPU or driver that lacks a call lacks the metric."""
     per_instance: bool = False
-    """Of a GPU that is cut by MIG this is told of each GPU instance, and not of the whole GPU."""
+    """On a GPU in MIG mode this is reported for each GPU instance, and not for the whole GPU."""
 
 
 _GAUGE, _COUNTER = DcgmType.GAUGE, DcgmType.COUNTER

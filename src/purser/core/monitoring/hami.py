@@ -1,8 +1,9 @@
-"""The metrics of HAMi's monitor and scheduler that a node's agent can tell: names and labels, the older ones, too.
+"""The metrics of HAMi's monitor and scheduler that a node's agent can export: names and labels, including the older
+ones.
 
 Names, labels and units are those of cmd/vGPUmonitor/metrics.go and cmd/scheduler/metrics.go in Project-HAMi/HAMi (after
-2.10). What HAMi calls a ratio is in percent, but for the memory of a GPU that is allocated. What HAMi-core's shared
-memory alone has (contexts, modules, buffers, the last kernel) is not told.
+2.10). What HAMi calls a ratio is in percent, except for the allocated memory of a GPU. Values that only HAMi-core's
+shared memory has (contexts, modules, buffers, the last kernel) are not exported.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ import msgspec
 
 
 class HamiFact(StrEnum):
-    """What is told, of a GPU or of a container's share of one."""
+    """What is exported, for a GPU or for a container's share of one."""
 
     HOST_MEMORY = "host-memory"
     HOST_UTILISATION = "host-utilisation"

@@ -1,1 +1,1 @@
-"""A node: what it lists and tells in annotations, and who may write what of it."""
+"""A node: its resources, its annotations, and who may write which of them."""

@@ -1,4 +1,4 @@
-"""What Purser's discovery tells of a node, through an annotation of it."""
+"""Facts of a node that Purser's discovery publishes in an annotation."""
 
 from functools import lru_cache
 
@@ -14,7 +14,7 @@ class PciGpu(msgspec.Struct, frozen=True):
     device: str
     """PCI device id, four hexadecimal digits."""
     subsystem: str = ""
-    """PCI subsystem device id: it tells apart GPUs that share a device id. Empty: not told."""
+    """PCI subsystem device id, which distinguishes GPUs that share a device id. Empty: unknown."""
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,5 +35,5 @@ _FACTS = NodeMessage(NodeFacts, NODE_FACTS_ANNOTATION)
 
 @lru_cache(maxsize=256)  # equal nodes have equal texts, and a round asks for them many times
 def decode_facts(text: str | None) -> NodeFacts | None:
-    """The facts of an annotation; None where there are none, or none that can be read: they are written anew."""
+    """The facts of an annotation; None where there are none, or none that can be read: they are rewritten."""
     return _FACTS.read(text)

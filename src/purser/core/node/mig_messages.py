@@ -1,4 +1,4 @@
-"""What the operator and a node's MIG worker tell one another through annotations of the node."""
+"""Messages between the operator and a node's MIG worker, in annotations of the node."""
 
 import msgspec
 
@@ -11,9 +11,9 @@ class MigRequest(msgspec.Struct, frozen=True):
 
     profile: str
     attempt: str
-    """Tells this request from others for the same profile."""
+    """Distinguishes this request from others for the same profile."""
     check_only: bool = False
-    """Nothing is changed: the result tells whether there is anything to change."""
+    """Nothing is changed: the result says whether there is anything to change."""
 
 
 class MigResult(msgspec.Struct, frozen=True):

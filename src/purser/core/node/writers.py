@@ -92,7 +92,7 @@ class NodeWrite(msgspec.Struct, frozen=True, kw_only=True):
 
     writer: NodeWriter
     node: str
-    """Where the pod runs that its token is for; empty where the token does not tell."""
+    """The node of the pod that its token is for; empty where the token does not name it."""
     operation: str
     """``CREATE``, ``UPDATE`` or ``DELETE``."""
     resource: str

@@ -1,20 +1,20 @@
 """Placement: which node and which devices a pod gets, or why none.
 
-What a pod comes past, in this order. All nodes at once, on the fleet as arrays, for the live scheduler; the simulator
+The steps of a decision, in order. All nodes at once, on the fleet as arrays, for the live scheduler; the simulator
 begins at `table`: `evaluate` (a pod on many nodes, and the best of these), `shape` (its size, and what that finds of
 the fleet), `verdicts` (which nodes it fits, and why not the others; whether a GPU takes a container is the rule of
 `purser.core.fleet.rule`), `table` (scores by shape, renewed where rows changed), `policies` (which node and GPUs are
 best), `kernels` (their loops, in numpy and in numba), `reasons` and `explain` (why none fits), `ranking` (the scores
-that kube-scheduler is told). `mix` and `fragments`: what pods are typical, and what is of no use to them.
+for kube-scheduler). `mix` and `fragments`: which pods are typical, and which free resources they cannot use.
 
-One node, for bind, and where arrays do not tell enough: `place` (the same rule of each device, the choice, the grant),
+One node, for bind, and where the arrays do not suffice: `place` (the same rule of each device, the choice, the grant),
 `order` and `preference` (which device is preferred), `choice` (which set is taken), `kubelet` (a choice that the node's
 kubelet takes) and `kubelet_prediction` (what becomes of pods it is about to take). `by_class`: one verdict for nodes in
-equal state. `preemption`: who would have to go. `warmup` has kernels compiled.
+equal state. `preemption`: which pods would have to go. `warmup` compiles the kernels.
 
-Not here: the book itself (`purser.core.ledger`), what pods' resource names mean (`purser.core.dialects`), and kubelet's
-rules (`purser.core.kubelet`). Nothing here changes the fleet or the book. What is kept from one decision to the next
-follows from them, but for the mix, which is learnt from arrivals.
+Not here: the ledger itself (`purser.core.ledger`), the meaning of pods' resource names (`purser.core.dialects`), and
+kubelet's rules (`purser.core.kubelet`). Nothing here changes the fleet or the ledger. State that is kept between
+decisions is derived from them, except for the mix, which is learnt from arrivals.
 """
 
 from purser.core.placement.evaluate import Evaluation, Evaluator, foremost

@@ -1,9 +1,9 @@
 """One pod on many nodes: which it fits, how good each of them is, and why not the others.
 
-Nodes are judged all at once, from the fleet as arrays (`verdicts`, `table`). What arrays do not tell is judged node by
-node (`place`), only where the arrays leave it open, and nodes in equal state cost one verdict: pods with several
-containers, devices on one NUMA node, percentages of memory under a quota, and nodes whose kubelet may refuse what has
-room.
+Nodes are judged all at once, from the fleet as arrays (`verdicts`, `table`). What the arrays do not show is evaluated
+node by node (`place`), only where the arrays leave it open, and once for all nodes in equal state: pods with several
+containers, devices on one NUMA node, percentages of memory under a quota, and nodes whose kubelet may reject a pod that
+has room.
 """
 
 from collections import OrderedDict
@@ -125,7 +125,7 @@ class Evaluator:
         node = self._fleet.node(name)
         if node is None:
             return UNREGISTERED
-        if held:  # arrays do not tell of it
+        if held:  # the arrays do not show it
             return place(node.plus(held), request, self.policy, left)
         row = self._live.refresh().rows[name]
         chosen = place(node, request, self.policy, left, self._preference(request, row))
@@ -159,7 +159,7 @@ class Evaluator:
         return question
 
     def _ask_arrays(self, question: _Question) -> None:
-        """Refuse what the arrays tell: container by container, each as if it were alone."""
+        """Refusals that the arrays show: container by container, each as if it were alone."""
         for absent in (~question.fits).nonzero()[0].tolist():
             question.refuse(absent, UNREGISTERED)
         if self._depends_on_device(question):

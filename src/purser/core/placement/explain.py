@@ -45,7 +45,7 @@ class _Tally(msgspec.Struct):
     detail: str = ""
     """One of them, where nodes have different ones."""
     idle_only: bool = False
-    """The pod's policy takes only GPUs that nobody uses."""
+    """The pod's policy takes only unused GPUs."""
     examples: list[DeviceState] = []
     """Devices of some of these nodes."""
 
@@ -67,8 +67,8 @@ def explain(
 ) -> str:
     """Such as ``node(s) had no suitable GPU: 16 GPUs on 2 nodes have less than 10240 MiB free (most: 8192 MiB)``.
 
-    ``quota`` is what is said of the namespace's quota where that is the obstacle; ``idle_only``: the pod's policy takes
-    only GPUs that nobody uses.
+    ``quota`` is the sentence on the namespace's quota where that is the obstacle; ``idle_only``: the pod's policy takes
+    only unused GPUs.
     """
     by_reason = _tally(refusals.values(), idle_only)
     if quota and Reason.QUOTA_NOT_FIT in by_reason:
@@ -295,4 +295,4 @@ _OF_DEVICES: dict[Reason, Callable[[_Tally, DeviceRequest], str]] = {
 }
 
 _BY_EXAMPLE = (Reason.NOT_HEALTHY, Reason.TYPE_MISMATCH, Reason.NOT_ENFORCED, Reason.NO_MIG_PLACE)
-"""Reasons that are told with what is found on some nodes."""
+"""Reasons that are shown with details of some nodes."""

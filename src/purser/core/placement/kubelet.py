@@ -1,8 +1,8 @@
-"""Would the node's kubelet take the pod, and with the devices that it is to be granted?
+"""Whether the node's kubelet would admit the pod with the devices that it is to be granted.
 
-kubelet decides by rules of its own, and what it refuses is lost: it never tries again. So its admission is run ahead
-(`kubelet_prediction`). Where kubelet would go for other devices than the grant's, the choice is made anew among those,
-and where that leaves nothing, with other devices for the containers before: what these take decides where kubelet goes
+kubelet decides by rules of its own, and never retries a pod that it rejected. So its admission is predicted
+(`kubelet_prediction`). Where kubelet would choose other devices than the grant's, the choice is repeated among those,
+and where that leaves nothing, with other devices for the previous containers, since these decide what kubelet chooses
 next.
 """
 
@@ -245,7 +245,7 @@ def _own_devices(state: KubeletState) -> Iterator[PluginDevice]:
 
 
 def _busy(kubelet: KubeletSnapshot) -> Refusal:
-    """For a second or so: until the node's agent tells that kubelet took them."""
+    """For about a second: until the node's agent reports that kubelet allocated them."""
     count = len(_aligned(kubelet)) or len(kubelet.arrivals)
     pods = "a pod is" if count == 1 else f"{count} pods are"
     detail = f"{pods} on the way to it, and which it takes first would decide whether this one can run"
@@ -253,11 +253,12 @@ def _busy(kubelet: KubeletSnapshot) -> Refusal:
 
 
 def near_cpus(node: NodeState, request: PodRequest, granted: Granted, after: KubeletState | None) -> PodRequest | None:
-    """The request for devices nearer to where kubelet will put the pod that holds these; None where they are near.
+    """The request restricted to devices on the NUMA nodes where kubelet will put the pod; None where these devices are
+    there.
 
-    kubelet is told no NUMA node of shared GPUs (`purser.core.device.ids.told_numa_nodes`), so it aligns CPUs and
-    memory alone. Where it will put these is known, and a share is taken there when there is one. ``after`` is what
-    kubelet holds once it has taken the pod with these; None: not known.
+    kubelet gets no NUMA node of shared GPUs (`purser.core.device.ids.told_numa_nodes`), so it aligns only CPUs and
+    memory. Their NUMA nodes are predicted, and a share is chosen there if there is one. ``after`` is kubelet's state
+    once it has admitted the pod with these; None: not known.
     """
     if after is None or _kubelet_aligns_gpus(after):
         return None

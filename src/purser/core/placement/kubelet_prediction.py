@@ -25,7 +25,7 @@ class DeviceMismatch(msgspec.Struct, frozen=True):
     available: frozenset[str]
     """uuids of the devices that it would choose from."""
     required: frozenset[str]
-    """uuids of those that it would take whatever it is told."""
+    """uuids of those that it would take in any case."""
 
 
 class PredictedRejection(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """The mix of pods that a fleet serves: what policies measure fragments against.
 
-`Mix.of` takes the shapes that pods have and how many have each, as FGD is told them (its typical pods: the most
-frequent shapes, until they make up 95 percent). `LearnedMix` counts what arrives instead.
+`Mix.of` takes the shapes of pods and how many have each, as FGD does (its typical pods: the most frequent shapes, until
+they make up 95 percent). `LearnedMix` counts arrivals instead.
 """
 
 from collections import Counter
@@ -76,17 +76,19 @@ class MixSource(Protocol):
 
 
 class LearnedMix:
-    """Learns from the pods that arrive, and forgets them: a pod counts half as much once so many others have come.
+    """Learns from the pods that arrive, with exponential decay: a pod counts half as much after a given number of
+    others.
 
-    The mix is renewed only once what has arrived makes it another one, as everything computed from it has to be anew
-    then. It depends on nothing but the arrivals and their order.
+    The mix is renewed only when arrivals have changed it noticeably, because everything computed from it has to be
+    recomputed. It depends only on the arrivals and their order.
 
-    As long as little has arrived, pods that want GPUs whole are expected: to a fleet that has only seen shares an idle
-    GPU would be worth no more than rests, and a whole node no more than its GPUs to one that has only seen single ones.
+    While few pods have arrived, pods with whole GPUs are expected: otherwise an idle GPU would be worth no more than
+    fragments in a fleet that has only seen shares, and an idle node no more than its GPUs in one that has only seen
+    single GPUs.
     """
 
     LOOKED_AT_AFTER = 1 / 8
-    """Of all arrivals that count. Early, when each pod tells much, that is often."""
+    """As a share of all arrivals that count. Early, when each pod carries much information, that is often."""
 
     RENEWED_FROM = 0.05
     """How much of the mix must be other pods by now. Chance alone makes it less than that once a thousand have come."""

@@ -62,7 +62,7 @@ class Placement(msgspec.Struct, frozen=True):
 
     node: str
     containers: tuple[ContainerGrant, ...]
-    """Nobody has said yet what will hold them to it, see `to_grant`."""
+    """How they are enforced is not decided yet, see `to_grant`."""
 
 
 class Preference(Protocol):
@@ -127,7 +127,7 @@ def decide(
     left: QuotaLimits = UNLIMITED,
     preference: Preference | None = None,
 ) -> DeviceAssignment | Refusal:
-    """The verdict on a node's state; a refusal also tells whether an empty node would have taken the pod."""
+    """The verdict on a node's state; a refusal also says whether the pod would fit the node if it were empty."""
     verdict = _decide(node, request, policy, left, preference)
     if isinstance(verdict, Refusal) and _is_used(node):
         resolvable = isinstance(_decide(node.unused, request, policy, left, None), DeviceAssignment)

@@ -76,11 +76,11 @@ def least(
     rules: Sequence[DisruptionRule] = (),
     needed: Collection[str] = (),
 ) -> Victims | None:
-    """The fewest pods that make room on a node; None where all of them would not, and where nobody has to go.
+    """The fewest pods that make room on a node; None where removing all would not suffice, and where none has to go.
 
-    ``lower`` are all who may go, ``fits`` says whether the pod has room once some are gone. All of them are taken
-    away, and then spared one by one: those whom a budget protects first, and of either kind the most important first.
-    ``needed`` are not spared: kube-scheduler needs what else they free.
+    ``lower`` are all candidates, ``fits`` says whether the pod has room once some are gone. All of them are removed,
+    and then reprieved one by one: those that a budget protects first, and of either kind the most important first.
+    ``needed`` are not reprieved: kube-scheduler needs what else they free.
     """
     pods = sorted(lower, key=_importance)
     gone = frozenset(pod.uid for pod in pods)

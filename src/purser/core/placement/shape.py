@@ -26,7 +26,7 @@ Counts = npt.NDArray[np.int16]
 _NO_MASKS: Counts = np.zeros((0, 0), np.int16)
 
 _MOST = 2 * MANY
-"""More than any node has: what asks for more need not be told apart, and no sum leaves the kernels' integers."""
+"""More than any node has: larger requests are treated alike, and no sum overflows the kernels' integers."""
 
 
 class PodShape(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class PodShape(msgspec.Struct, frozen=True):
 
     @property
     def is_alone(self) -> bool:
-        """Whether nobody else may use its GPUs."""
+        """Whether its GPUs are exclusive."""
         return self.gpu_cores_percent >= WHOLE_PERCENT
 
     def takes_model(self, model: str) -> bool:

@@ -43,7 +43,7 @@ class VerdictKey(msgspec.Struct, frozen=True):
 
     shape: PodShape
     idle_only: bool = False
-    """Only devices that nobody uses."""
+    """Only unused devices."""
     quota: Quota = Quota.ALL
     uuids_allowed: tuple[str, ...] = ()
     """Empty: any."""
@@ -51,7 +51,7 @@ class VerdictKey(msgspec.Struct, frozen=True):
 
 
 class Verdicts:
-    """The verdicts on one container, by row; of rows that changed they are made anew."""
+    """The verdicts on one container, by row; recomputed for rows that changed."""
 
     def __init__(self, live: LiveArrays, ask: VerdictKey) -> None:
         self._live = live

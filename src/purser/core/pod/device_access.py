@@ -1,8 +1,7 @@
-"""What a pod's spec may not say, because it would give GPUs that nobody granted, or more of one than was granted.
+"""Fields of a pod's spec that would give it GPUs without a grant, or more of a GPU than was granted.
 
-Pure, linear in the pod's size, and without a word about who asks: the webhook asks of new and changed pods, the
-scheduler of every pod that it places. What an image brings along cannot be seen here; see docs/pods.md for what that
-means.
+Pure, and linear in the pod's size. The webhook checks new and changed pods, the scheduler every pod that it places.
+What an image contains cannot be seen here; docs/pods.md explains what that means.
 """
 
 import posixpath
@@ -85,10 +84,10 @@ def unasked(pod: PodManifest) -> tuple[Finding, ...]:
 
 
 def widening(pod: PodManifest, parts: Mapping[str, bool], *, by_library: bool = True) -> tuple[Finding, ...]:
-    """Where a pod that asks for GPUs would take more than it is granted, or be told something else.
+    """Where a pod that requests GPUs would take more than it is granted, or override what its containers are given.
 
     ``parts`` has the containers that ask, and whether for shares. ``by_library`` is False where no node has HAMi-core's
-    library, so that variables of the dynamic loader step around nothing.
+    library, so that variables of the dynamic loader circumvent nothing.
     """
     shares = {name for name, is_share in parts.items() if is_share}
     found = [*_annotations(pod.annotations), *_node_paths(pod)]
@@ -264,7 +263,7 @@ def _plain(path: str) -> str:
 
 
 def _climbs(path: str) -> bool:
-    """Whether where it leads depends on links: nobody needs ``..`` in a mount."""
+    """Whether its target depends on links: no mount needs ``..``."""
     return ".." in path.split("/")
 
 

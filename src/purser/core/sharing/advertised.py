@@ -3,8 +3,8 @@
 The rules are those of k8s-device-plugin's internal/rm. What its releases read and then set aside with a warning
 (``resources``, ``rename`` and ``devices`` of a replicated resource), Purser does, by the same rules: `unlike_upstream`
 says where a file has that. Two things are stricter: no device is replicated by two entries, where upstream hands it out
-twice; and MIG devices stand in the order of their indexes, where upstream takes any. Names that nobody would know for
-a GPU's (`purser.core.device.resources`) are passed over, as upstream does with all of them.
+twice; and MIG devices stand in the order of their indexes, where upstream takes any. Names that are not recognised as a
+GPU's (`purser.core.device.resources`) are ignored, as upstream does with all of them.
 """
 
 from collections.abc import Iterable, Sequence

@@ -191,8 +191,8 @@ class PluginFile(msgspec.Struct, frozen=True):
 
 
 def plugin_file(value: Any) -> tuple[PluginFile, tuple[str, ...]]:
-    """The file, of what the reader of YAML makes of its text (None for an empty one); and what was passed over in it, a
-    sentence each, so that somebody can be told of a slip.
+    """The file, decoded from parsed YAML (None for an empty file); and a sentence for each key that was ignored, so
+    that a typo can be reported.
 
     Raises `SharingError`, and nothing else.
     """

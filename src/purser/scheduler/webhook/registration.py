@@ -77,8 +77,8 @@ class WebhookRegistration:
         await self._done.wait()
 
     async def register(self) -> bool:
-        """Give both configurations the CA, and tell what else is wrong with them. What one of them fails on is logged
-        and keeps the other from nothing. Returns whether both were looked at."""
+        """Enter the CA in both configurations, and report what else is wrong with them. A failure on one is logged and
+        does not affect the other. Returns whether both were checked."""
         looked_at = 0
         for resource, wanted in self._wanted:
             with self._client.failures.guard(resource, wanted):
@@ -134,7 +134,7 @@ class WebhookRegistration:
         try:
             await self._client.patch_json(resource, name, operations)
         except NotFoundError:
-            return  # removed meanwhile, which the next look tells
+            return  # removed meanwhile, which the next check reports
         log.info("Entered the CA in a webhook configuration", configuration=name)
 
     def _tell(self, name: str, state: str, problem: str) -> None:
@@ -175,7 +175,7 @@ def differences(present: Any, wanted: Any, path: str = "") -> Iterator[str]:
 
 
 async def own_user(client: Client) -> str:
-    """The user that this process is to the API server; empty where it does not tell (before Kubernetes 1.28)."""
+    """This process's user at the API server; empty where the API server does not report it (before Kubernetes 1.28)."""
     try:
         review = await client.create(_SELF_SUBJECT_REVIEWS, {"metadata": {}})
     except KubeError as error:

@@ -53,7 +53,7 @@ _bindings = JsonReader(_Binding, "the Binding in the AdmissionReview", max_bytes
 
 
 def nobody_known() -> str:
-    """The user who binds, where nobody knows."""
+    """The user who binds, where it is not known."""
     return ""
 
 

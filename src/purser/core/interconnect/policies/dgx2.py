@@ -1,4 +1,4 @@
-"""static-dgx2: sixteen V100s behind NVSwitches, where only PCIe tells near from far."""
+"""static-dgx2: sixteen V100s behind NVSwitches, where only PCIe distances differ."""
 
 from purser.core.interconnect.ask import Ask, GpuSet
 from purser.core.interconnect.policies.static import first_valid, runs

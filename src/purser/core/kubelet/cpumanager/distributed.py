@@ -157,7 +157,7 @@ def _take_choice(
 
 
 def _try_to_take(tally: Tally, node: CpuSet, count: int, take: Take) -> None:
-    """Take none where there are too few, as on a node that replaced the one that was meant: the end will tell."""
+    """Take none where there are too few, as on a node that replaced the intended one: the final check fails then."""
     try:
         tally.take(take(node & tally.free, count))
     except NotTakenError:

@@ -1,7 +1,7 @@
 """kubelet's device manager: which devices there are, who holds them, which ones a container gets.
 
-Pure functions over `purser.core.kubelet.state.DeviceManagerState`: ``plugins`` takes what device plugins tell and
-says what the node has, ``holdings`` knows who holds what, ``topologyhints`` what the topology manager is told,
+Pure functions over `purser.core.kubelet.state.DeviceManagerState`: ``plugins`` processes reports of device plugins and
+computes the node's devices, ``holdings`` who holds what, ``topologyhints`` the hints for the topology manager,
 ``allocation`` chooses devices and asks the plugins, ``registration`` says which plugins are taken, ``checkpoint`` is
 the file that survives a restart. Functions are named after kubelet's where it has one; what kubelet leaves to chance
 (which of equally good devices, which resource first) goes by name here.

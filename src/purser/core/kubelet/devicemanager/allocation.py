@@ -94,7 +94,7 @@ def devices_to_allocate(rules: Behaviour, state: KubeletState, want: Want) -> Ge
 def _choose_free(
     rules: Behaviour, state: KubeletState, want: Want, taken: frozenset[str]
 ) -> Generator[Ask, Answer, Choice]:
-    """Fill up a choice from the devices that nobody has."""
+    """Fill up a choice from the free devices."""
     known = state.devices.resources[want.resource]
     available = known.healthy - state.devices.allocated[want.resource]
     needed = want.required - len(taken)
@@ -173,7 +173,7 @@ def _preferred(
 def _call_allocate(
     rules: Behaviour, state: KubeletState, want: Want, ids: frozenset[str]
 ) -> Generator[Ask, Answer, tuple[KubeletState, str | None]]:
-    """One Allocate call. Its failure makes kubelet count anew what is taken, an empty answer does not."""
+    """One Allocate call. After a failure kubelet recounts the allocated devices, after an empty answer it does not."""
     if state.devices.resources[want.resource].stopped_at is not None:
         # kubelet prints its endpoint's fields, pointers among them, where the resource stands here.
         return _recounted(state), f"endpoint {want.resource} has been stopped"

@@ -19,7 +19,7 @@ from purser.core.kubelet.state import Allocation, ContainerKey
 FILE_NAME = "kubelet_internal_checkpoint"
 
 Ids = list[str] | None
-"""None is Go's nil, here and below: the checksum tells it from an empty list."""
+"""None is Go's nil, here and below: its checksum differs from that of an empty list."""
 
 
 class PodDevicesEntry(msgspec.Struct, frozen=True):

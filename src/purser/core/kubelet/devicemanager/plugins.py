@@ -1,8 +1,8 @@
-"""What device plugins tell kubelet, and what the node reports of it: registration, device lists, the time of grace.
+"""What device plugins report to kubelet, and what the node reports of it: registration, device lists, the grace period.
 
 These functions change `DeviceManagerState.resources` and ``removed`` only, and
-`purser.core.kubelet.devicemanager.allocation` changes ``held`` and ``allocated`` only: who lets both go on at once
-joins the two halves (`told`), nothing is lost.
+`purser.core.kubelet.devicemanager.allocation` changes ``held`` and ``allocated`` only. A caller that runs both at once
+merges the two halves (`told`) without loss.
 """
 
 from collections.abc import Iterable, Mapping

@@ -20,7 +20,7 @@ def register_refusal(version: str, resource: str) -> str | None:
 
 
 def watcher_refusal(versions: Collection[str], resource: str) -> str | None:
-    """The error that NotifyRegistrationStatus tells a plugin in plugins_registry; None when it is accepted."""
+    """The error in NotifyRegistrationStatus for a plugin in plugins_registry; None when it is accepted."""
     if API_VERSION not in versions:
         return f"manager version, {API_VERSION}, is not among plugin supported versions [{' '.join(versions)}]"
     return (

@@ -28,7 +28,7 @@ _USUAL_NODES = 8
 def hints(
     node: KubeletNode, state: DeviceManagerState, pod: KubeletPod, container: KubeletContainer, reusable: Reusable
 ) -> ResourceHints:
-    """What the topology manager is told about one container (GetTopologyHints)."""
+    """The hints for one container (GetTopologyHints)."""
     held = held_by(state, (pod.uid, container.name))
     return {
         name: _resource_hints(
@@ -44,7 +44,7 @@ def hints(
 
 
 def pod_hints(node: KubeletNode, state: DeviceManagerState, pod: KubeletPod) -> ResourceHints:
-    """What it is told about a pod as a whole (GetPodTopologyHints)."""
+    """The hints for a pod as a whole (GetPodTopologyHints)."""
     request = pod_request(_behaviour(node), state, pod)
     return {
         name: _resource_hints(node, state, name, n, held_by_pod(state, pod.uid, name), frozenset())

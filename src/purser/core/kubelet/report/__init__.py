@@ -1,12 +1,12 @@
-"""What a node's agent tells whoever predicts its kubelet: configuration, hardware, and who holds what.
+"""An agent's report of its kubelet, from which admission is predicted: configuration, hardware, and who holds what.
 
 `report_of` makes a report of the twin's own values, `node_of` and `state_of` rebuild them; `encode` and `decode` are
 the text in the node's annotation (JSON, versioned, a few KiB also for thousands of devices); `compaction` shortens what
 would be too long.
 
 What a report leaves out, because it changes no prediction or cannot be known from outside kubelet: the responses of
-plugins, merged hints of pods that run, resources whose plugin stayed away, devices that a failed admission left taken,
-and since when a plugin has been gone.
+plugins, merged hints of running pods, resources whose plugin has not returned, devices still allocated after a failed
+admission, and since when a plugin has been gone.
 """
 
 from purser.core.kubelet.report.coherence import check_coherence

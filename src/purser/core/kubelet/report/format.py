@@ -61,7 +61,7 @@ class ResourceReport(msgspec.Struct, frozen=True, omit_defaults=True):
     pre_start_required: bool = False
     preferred_allocation: bool = False
     unlisted: bool = False
-    """The plugin has registered and not told its devices yet."""
+    """The plugin has registered and has not listed its devices yet."""
 
 
 class Holding(msgspec.Struct, frozen=True, array_like=True):
@@ -101,7 +101,7 @@ class KubeletReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """kubelet's: always written, because what a default stands for differs between releases of Purser."""
     config: KubeletConfig
     machine: MachineReport | None = None
-    """None: this kubelet aligns nothing (see `aligns`), its hardware is unknown, or the whole is too long to tell."""
+    """None: this kubelet aligns nothing (see `aligns`), its hardware is unknown, or the report would be too long."""
     resources: dict[str, ResourceReport] = {}
     cpus: CpuReport | None = None
     memory: tuple[MemoryNodeReport, ...] | None = None

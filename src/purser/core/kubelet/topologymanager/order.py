@@ -28,7 +28,7 @@ def closeness(distances: Distances) -> Fitness:
 def average_distance(distances: Distances, mask: Mask) -> float:
     """The mean over all ordered pairs of nodes of a mask, each node's distance to itself included; 0 for no nodes.
 
-    A distance that the machine does not tell counts as 0; kubelet panics there.
+    A distance that the machine does not report counts as 0; kubelet panics there.
     """
     nodes = nodes_of(mask)
     if not nodes:

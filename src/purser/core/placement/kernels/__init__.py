@@ -1,10 +1,10 @@
 """The inner loops of placement, twice: in numpy (`plain`) and compiled by numba (`fast`, with the extra of that name).
 
-Both answer the same, to the last bit. The compiled ones are used where numba is installed, unless `use` is told
-otherwise before the first decision: commands are, by the environment variable `VARIABLE`. Whether a GPU takes a
-container is written once, for both and for `purser.core.placement.place` (`purser.core.fleet.rule`).
+Both give the same results, bit for bit. The compiled ones are used where numba is installed, unless `use` is called
+before the first decision: commands call it with the environment variable `VARIABLE`. Whether a GPU takes a container is
+implemented once, for both and for `purser.core.placement.place` (`purser.core.fleet.rule`).
 
-Not here: what a policy is after. Loops know arrays and numbers.
+Not here: the goal of a policy. The loops know arrays and numbers.
 """
 
 import importlib.util
@@ -13,7 +13,7 @@ from types import ModuleType
 from purser.core.placement.kernels import plain
 
 VARIABLE = "PURSER_KERNELS"
-"""Of the environment: what `use` is told by commands, benchmarks and tests."""
+"""Environment variable with the argument of `use`, read by commands, benchmarks and tests."""
 
 used: ModuleType
 """The module with the kernels."""

@@ -27,9 +27,9 @@ CPU_WEIGHT = 1.0
 100 %: 0.4: 0.8, 1: 1.1, 2: 1.3; but the more it costs, the more such pods go to nodes kept for 8-GPU pods, and from 2
 on one more of these fails now and then than under FGD.
 
-Pods with GPUs do not pay: whoever takes the last GPU of a node would pay for all CPU that is left there, so that nodes
-would fill up last of all. That is worth 0.3 points as long as nobody leaves, but with departures pods of eight GPUs
-wait fifty times longer."""
+Pods with GPUs are exempt: the pod with the last GPU of a node would pay for all CPU that is left there, so that nodes
+would fill up last of all. That gains 0.3 points without departures, but with departures pods of eight GPUs wait fifty
+times longer."""
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ class ArrayPolicy(Steady, Protocol):
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """What some policies have to be told."""
+    """Additional inputs of some policies."""
 
     mix: MixSource = Mix()
     """The mix of pods to expect."""

@@ -41,7 +41,7 @@ _SEVERAL = TopologyGpus()
 _MOST_SHAPES = 4096
 """Of which is known what they pay."""
 _CHANGE = 64
-"""The plan is made anew when the number of nodes has changed by more than one of so many."""
+"""The plan is recomputed when the number of nodes has changed by more than one in this many."""
 
 
 _BETWEEN_EQUALS = 0.9
@@ -131,7 +131,7 @@ class Purser:
         return pros_and_cons(made, prices, penalty, adjust(view, made.kept), view, gpus)
 
     def _current(self, fleet: FleetArrays) -> Plan:
-        """The plan, made anew where it is outdated."""
+        """The plan, recomputed where it is outdated."""
         fits = self._plan is not None and self._fits(self._plan, fleet)
         if self._plan is None or not fits or self._mix_epoch != self._source.epoch:
             self._plans += not fits  # where the mix is another, its own epoch says so
@@ -157,7 +157,7 @@ class Purser:
 
 
 class _Lost:
-    """By row, what is lost now; of rows that changed it is computed anew."""
+    """By row, what is lost now; recomputed for rows that changed."""
 
     def __init__(self) -> None:
         self._lost: Floats = np.zeros(0)

@@ -15,7 +15,7 @@ _FRACTION = 2.0**-53
 
 @dataclass(frozen=True)
 class RandomNodes:
-    """A number for each node, drawn anew with every change of the fleet."""
+    """A number for each node, redrawn with every change of the fleet."""
 
     seed: int = 0
     steady: bool = False

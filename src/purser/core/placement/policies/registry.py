@@ -33,7 +33,7 @@ class NamedNodes(NamedTuple):
 
     make: Callable[[Setting], ArrayNodePolicy]
     gpus: GpuWord = GpuWord.BEST_FIT
-    """The policy's own way with GPUs, where nobody names another: in the simulator. The scheduler always has one."""
+    """The GPU policy used where none is named: in the simulator. The scheduler always has one."""
 
 
 NODE_POLICIES: dict[NodeWord, NamedNodes] = {

@@ -20,8 +20,8 @@ _MARGIN = 3.0
 """Standard deviations (of Poisson's distribution) more than the mean number of such pods."""
 
 _ALWAYS = 0.02
-"""Share of all nodes, those with the most CPU, that is kept whole whatever the mix: a pod that nobody has seen yet
-wants the rarest node. On openb these are 24 of the 39 nodes that take 120 cores; a fleet of less than 50 nodes keeps
+"""Share of all nodes, those with the most CPU, that is kept whole with any mix: a kind of pod that has not arrived yet
+may need the rarest node. On openb these are 24 of the 39 nodes that take 120 cores; a fleet of less than 50 nodes keeps
 none. Over 50 drawn orders of five workloads, 2 runs fail one 8-GPU pod more than under FGD; with 2 standard deviations
 and 0.012 it is 3 runs of 30, and 0.2 points more on cpu250."""
 

@@ -8,7 +8,7 @@ from purser.core.placement.kernels.arguments import Floats
 from purser.core.placement.shape import PodShape
 
 _PRICE_MILLI = 800
-"""What a pod pays for a GPU of a model that is asked for to the last, when it could use one that nobody insists on.
+"""The price of a GPU of a fully requested model, for a pod that could use a model that no pod insists on.
 Measured on gpuspec33 (allocation at 100 and 130 % arrived): 0: 87.7/96.25, 400: 93.7/96.1, 800: 95.0/95.9,
 2000: 95.1/95.4; without constraints in the mix it changes nothing."""
 
