@@ -4,11 +4,13 @@
 
 The agent is a process of its own, as its command runs it. API server, kubelet and scheduler are the lab's, in this
 process: every pod shares a GPU of the simulated driver's C library, and runs a process on it. The agent is told to tell
-its metrics by the names of all other exporters, too. CPU is the agent's own, by the kernel's count of it.
+its metrics by the names of all other exporters, too. CPU is the agent's own, by the kernel's count of it. As in the
+image, its modules are compiled beforehand, and the machine's store of CA certificates is out of its sight.
 """
 
 import argparse
 import asyncio
+import compileall
 import os
 import re
 import subprocess
@@ -23,6 +25,7 @@ from typing import Any
 
 import msgspec
 
+import purser
 from purser.agent.settings import MetricNames
 from purser.cli.serving import LogLevel, configure_logs
 from purser.core.names import GPU_RESOURCE
@@ -117,7 +120,11 @@ def agent(node: EmulatedNode, folders: NodeFolders, kubeconfig: Path, port: int)
     }
     words = [f"--{name}={value}" for name, value in options.items()]
     words += [f"--metrics-also-as={name}" for name in MetricNames]
-    process = subprocess.Popen([sys.executable, "-c", "from purser.cli import main; main()", "agent", "run", *words])
+    compileall.compile_dir(Path(purser.__file__).parent, quiet=1)
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from purser.cli import main; main()", "agent", "run", *words],
+        env=os.environ | {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull},
+    )
     try:
         yield process.pid
     finally:

@@ -59,7 +59,7 @@ from purser.core.placement.place import DeviceAssignment, decide
 from purser.core.placement.policies import Setting, policy
 from purser.core.placement.shape import PodShape, shape_of, taken_by, view
 from purser.core.placement.table import ShapeTable, place
-from purser.core.policy_settings import PolicySettings
+from purser.core.policy.settings import PolicySettings
 from purser.simulator import demo
 from purser.simulator.openb import read_lists
 from purser.simulator.orders import draw_order, read_order

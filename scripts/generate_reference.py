@@ -158,9 +158,12 @@ HAMi's "ratios" are percentages, but for `hami_node_gpu_memory_allocated_ratio`.
 - The memory of a container is what the driver lists for its processes. HAMi exports what its library counted, and
   nothing of a container before its first CUDA call; Purser exports it for every container that holds a
   share, 0 before that.
-- HAMi-core's own counts are not exported: `hami_vgpu_memory_context_bytes`, `..._module_bytes`, `..._buffer_bytes` and
-  `hami_container_last_kernel_elapsed_seconds`.
-- Quotas and `hami_node_gpu_overview` are not exported.
+- Nothing is read from the memory that HAMi-core shares with HAMi's monitor. What only that has is not exported; the
+  second table says so of each name.
+
+"""
+EXPORTERS_NOT_HAMI = """
+Not exported, of HAMi's monitor and scheduler:
 
 """
 METRICS_HEAD = """\
@@ -531,8 +534,9 @@ Labels of NVIDIA's GPU feature discovery by its rules, and one of Purser's own. 
 
 {outlets}
 Only what differs is written, when GPUs or driver change or somebody changes the labels; while no driver answers, labels
-stay. Who changes the outlet removes what the former one left. Agents that the operator deploys publish none. If
-node-feature-discovery admits listed namespaces of labels only, `nvidia.com` and `gpu.purser.dev` have to be among them.
+stay. Who changes the outlet removes what the former one left. With the operator it is `devicePlugin.featureLabels` of
+the policy, beside `gfd.enabled: false`. If node-feature-discovery admits listed namespaces of labels only, `nvidia.com`
+and `gpu.purser.dev` have to be among them.
 
 - Labels whose value is unknown are omitted.
 - Values lose what Kubernetes refuses in them: brackets and the like, dots at either end, all beyond 63 characters.
@@ -628,7 +632,8 @@ def exporters() -> str:
             for each in hami_metrics.METRICS
         ),
     )
-    return MARK + EXPORTERS_HEAD + EXPORTERS_DCGM + dcgm + EXPORTERS_HAMI + hami
+    missing = table(("metric", "why not"), ((f"`{name}`", why) for name, why in hami_metrics.NOT_EXPORTED.items()))
+    return MARK + EXPORTERS_HEAD + EXPORTERS_DCGM + dcgm + EXPORTERS_HAMI + hami + EXPORTERS_NOT_HAMI + missing
 
 
 def _dcgm_limits(metric: dcgm_metrics.DcgmMetric) -> str:

@@ -16,6 +16,7 @@ from purser.agent.allocation import AllocationFacts, ContainerAllocation, answer
 from purser.agent.book import Book, BookedContainer
 from purser.agent.disputes import gpus_of_pod
 from purser.agent.hostfiles import make_shared_dir, remove_dir
+from purser.agent.instances import InstanceError, InstanceGiver
 from purser.agent.podresources import KubeletBooks
 from purser.agent.pods import NodePods, container_facts
 from purser.agent.refusals import AllocationRefused, RefusalReason
@@ -24,7 +25,7 @@ from purser.agent.settings import AgentSettings
 from purser.core.device.ids import uuid_of
 from purser.core.grant.disputes import RefusedPod
 from purser.core.ledger import LedgerError
-from purser.core.model import Enforcement, Grant
+from purser.core.model import ContainerGrant, Enforcement, Grant
 from purser.core.names import GPU_RESOURCE
 from purser.kube.errors import KubeError
 from purser.kube.objects import Pod
@@ -45,6 +46,7 @@ class Arbiter:
         book: Book,
         resolver: Resolver,
         node_facts: Callable[[], AllocationFacts],
+        instances: InstanceGiver,
         on_changed: Callable[[Pod, str], None] = lambda pod, message: None,
     ) -> None:
         self._settings = settings
@@ -53,8 +55,9 @@ class Arbiter:
         self._book = book
         self._resolver = resolver
         self._node_facts = node_facts
+        self._instances = instances
         self._on_changed = on_changed
-        """Called for a pod whose enforcement differs from its grant, with the difference."""
+        """Told of a pod that is held otherwise than its grant says, and how."""
         self._turn = asyncio.Lock()
 
     async def prefer(self, ask: PreferredAllocationCall) -> tuple[str, ...]:
@@ -80,7 +83,7 @@ class Arbiter:
         """Compare kubelet's books with the grant once more. Raises `AllocationRefused`, `KubeletError`."""
         owner = owner_of(ids, await self._kubelet.list())
         if owner is None:  # an init container, which kubelet does not list
-            self._check_booked(ids)
+            await self._give_again(*self._booked(ids))
             return
         pod, container = owner
         grant = await self._grant(pod.key)
@@ -100,6 +103,16 @@ class Arbiter:
             )
         if self._book.reassign(grant, container, ids, pod.resources.get(container, GPU_RESOURCE)):
             await self._book.save()
+        await self._give_again(grant, part)
+
+    async def _give_again(self, grant: Grant, part: ContainerGrant) -> None:
+        """A reset of the GPU, a reboot or somebody's hands may have removed the instances of a container that starts
+        anew. Raises `AllocationRefused`."""
+        try:
+            await self._instances.give(part, again=True)
+        except InstanceError as error:
+            message = f"{grant.key} container {part.container}: {error}. Delete and recreate the pod"
+            raise AllocationRefused(RefusalReason.INSTANCE, message, [grant.key]) from error
 
     async def release(self, pod_uid: str) -> None:
         """The pod has ended: its devices are free, its accounting files go."""
@@ -107,6 +120,7 @@ class Arbiter:
         booked = self._book.release(pod_uid)
         if booked is None:
             return
+        self._instances.released()
         await self._book.save()
         for container in booked.containers:
             part = booked.grant.of(container)
@@ -148,6 +162,7 @@ class Arbiter:
         facts, node = container_facts(found.pod, part.container), self._node_facts()
         self._check_health(found, node)
         self._check_replicas(found, node)
+        self._check_instances(found, node)
         ended = self._still_holding(found)
         self._check_strangers(found, {key for key, grant in ended.items() if grant is None})
         enforcement = node.enforcement_of(part, facts.hold)
@@ -166,6 +181,9 @@ class Arbiter:
         except LedgerError as error:
             raise self._overcommitted(found, error) from error
         await self._book.save()
+        if any(share.mig is not None for share in part.shares):
+            await self._give(found)
+            node = self._node_facts()
         if _is_other(enforcement, part.enforcement):
             self._on_changed(
                 found.pod,
@@ -173,7 +191,17 @@ class Arbiter:
                 f" what holds shares of its GPUs on node {grant.node} changed after the pod was bound",
             )
         log.info("Allocated devices", pod=found.key, container=part.container, ids=demand.ids, enforcement=enforcement)
-        return answer(grant, part, facts, node)
+        return answer(grant, self._instances.of_part(part), facts, node)
+
+    async def _give(self, found: ResolvedCall) -> None:
+        part = found.turn.part
+        try:
+            await self._instances.give(part)
+        except InstanceError as error:
+            wanted = ((each.uuid, each.mig) for each in part.shares if each.mig is not None)
+            named = ", ".join(f"{where.profile} at {where.start} of {uuid}" for uuid, where in wanted)
+            problem = f"GPU instance {named} is not to be had: {error}. Delete and recreate the pod"
+            raise self._refused(RefusalReason.INSTANCE, found, problem, part.uuids) from error
 
     async def _enter(self, found: ResolvedCall, given: BookedContainer, ended: Mapping[str, Grant]) -> None:
         """Enter it in the book; ``ended`` are grants of pods that hold devices though they are said to have ended.
@@ -224,6 +252,19 @@ class Arbiter:
                 "sets failRequestsGreaterThanOne. Ask for one",
             )
 
+    def _check_instances(self, found: ResolvedCall, node: AllocationFacts) -> None:
+        """A GPU that is cut on demand is had by instances alone, and another one not by instances."""
+        for share in found.turn.part.shares:
+            device = node.devices.get(share.uuid)
+            if device is None or bool(device.mig_kind) == (share.mig is not None):
+                continue
+            said = (
+                f"GPU {share.uuid} is cut into GPU instances on demand, and the grant names none"
+                if share.mig is None
+                else f"the grant names a GPU instance of GPU {share.uuid}, which is not cut on demand any more"
+            )
+            raise self._refused(RefusalReason.INSTANCE, found, f"{said}. Delete and recreate the pod", (share.uuid,))
+
     def _still_holding(self, found: ResolvedCall) -> dict[str, Grant | None]:
         """The pods of which the API server says that they have ended, and kubelet that they hold devices, with their
         grants; None where it is not known.
@@ -257,7 +298,8 @@ class Arbiter:
         except OSError as error:
             raise self._refused(RefusalReason.HOST, found, f"cannot make a folder on the host: {error}") from error
 
-    def _check_booked(self, ids: tuple[str, ...]) -> None:
+    def _booked(self, ids: tuple[str, ...]) -> tuple[Grant, ContainerGrant]:
+        """What a container was granted that the book says has these. Raises `AllocationRefused`."""
         held = self._book.holder(ids)
         if held is None:
             raise AllocationRefused(
@@ -272,6 +314,7 @@ class Arbiter:
                 f"container {container} was given {', '.join(ids)}, its grant says otherwise",
                 [pod.grant.key],
             )
+        return pod.grant, part
 
     async def _grant(self, key: str) -> Grant | None:
         """A listed pod's grant: from the informer, else from the API server, else (it is away) from the book."""

@@ -1,5 +1,7 @@
 """The host's device files of GPUs, in its /dev. All of this blocks."""
 
+import contextlib
+import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -18,6 +20,15 @@ IMEX_CHANNEL = "nvidia-caps-imex-channels/channel"
 
 MIG_MINORS = Path("/proc/driver/nvidia-caps/mig-minors")
 """On the host: which device file stands for which capability of MIG."""
+
+KERNEL_DEVICES = Path("/proc/devices")
+"""On the host: the major numbers of its kernel's devices."""
+
+_CAPABILITIES = "nvidia-caps"
+"""Their name in `KERNEL_DEVICES`, and their folder in /dev."""
+_READ_BY_ALL = 0o444
+"""What the driver wants of a capability's file (``DeviceFileMode`` in /proc/driver/nvidia/capabilities): who is to
+have it is for the container's cgroup to say."""
 
 _MAX_PROC_FILE_BYTES = 1 << 20
 _PATTERNS = (
@@ -67,6 +78,26 @@ def mig_capabilities(text: str) -> dict[str, str]:
     """By capability, such as ``gpu0/gi1/access``, the name of its device file."""
     lines = (line.split() for line in text.splitlines())
     return {each[0]: f"nvidia-caps/nvidia-cap{each[1]}" for each in lines if len(each) == 2 and each[1].isdecimal()}
+
+
+def make_capability_files(dev: Path, names: Iterable[str], kernel_devices: Path) -> None:
+    """Make those of MIG's capabilities that are missing in a folder ``dev``: the driver makes none when a GPU instance
+    is created, nvidia-modprobe does when somebody runs it. ``names`` are those of device files, of which others are
+    passed over. Raises OSError."""
+    missing = [name for name in names if name.startswith(f"{_CAPABILITIES}/") and not (dev / name).exists()]
+    if not missing:
+        return
+    text = read_start(kernel_devices, _MAX_PROC_FILE_BYTES).decode(errors="replace")
+    lines = (line.split() for line in text.splitlines())
+    major = next((int(each[0]) for each in lines if each[1:] == [_CAPABILITIES] and each[0].isdecimal()), None)
+    if major is None:
+        raise OSError(errno.ENXIO, f"the kernel has no device {_CAPABILITIES}", str(kernel_devices))
+    (dev / _CAPABILITIES).mkdir(mode=0o755, exist_ok=True)
+    for name in missing:
+        path = dev / name
+        with contextlib.suppress(FileExistsError):
+            os.mknod(path, stat.S_IFCHR | _READ_BY_ALL, os.makedev(major, int(name.rpartition("nvidia-cap")[2])))
+            path.chmod(_READ_BY_ALL)
 
 
 def read_mig_minors(path: Path) -> str:

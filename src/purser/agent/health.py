@@ -11,11 +11,12 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 
+import msgspec
 import structlog
 
 from purser import __version__
 from purser.agent.enforcement import Holders
-from purser.agent.inventory import InventoryBasis, has_library, make_inventory, unreadable
+from purser.agent.inventory import HeldInstances, InventoryBasis, has_library, make_inventory, unreadable
 from purser.agent.latest import Latest
 from purser.agent.nvml.driver import (
     DeviceReading,
@@ -30,6 +31,7 @@ from purser.agent.sharing import SharingConfig
 from purser.agent.threads import in_thread
 from purser.agent.xids import XidQueue
 from purser.core.decoding import brief
+from purser.core.device.gpus import NodeMigDevice
 from purser.core.health.catalogue import Action, action_of
 from purser.core.health.machine import GpuHealth, after_probe, after_reset, after_xid
 from purser.core.health.messages import HealthCondition, HealthNews, condition_of, news_of
@@ -45,7 +47,7 @@ from purser.kube.resources import NODES, node_ref
 log = structlog.get_logger("purser.agent")
 
 EVENT_WAIT_MS = 250
-"""One slice of waiting for Xids: how long a stop, or reopening the driver, may have to wait for the thread."""
+"""One slice of waiting for Xids: how long a stop, or opening the driver anew, may have to wait for the thread."""
 
 SCAN_TIMEOUT_S = 60.0
 """An enumeration reads every link of every GPU, and takes seconds on a machine under load."""
@@ -72,10 +74,10 @@ class DeviceMonitor:
         config: Latest[SharingConfig | None] | None = None,
         on_misfit: Callable[[str], None] = lambda problem: None,
     ) -> None:
-        """``find_driver`` looks again for a driver where ``driver`` is none; ``on_news`` is called with changes of a
-        GPU's health, ``on_program_error`` with Xids that only concern the programs on a GPU, ``failures`` counts
-        unexpected errors. ``on_misfit`` is called with the reason why ``config`` and the GPUs do not match, and with an
-        empty text once they do."""
+        """``find_driver`` looks again for a driver where ``driver`` is none; ``on_news`` is told what is new of a
+        GPU's health, ``on_program_error`` of Xids that only concern the programs on a GPU, ``failures`` of what this
+        fails on unexpectedly. ``on_misfit`` is told why a ``config`` and the GPUs do not go together, and of an empty
+        text once they do."""
         self._settings = settings
         self._driver = driver
         self._find_driver = find_driver
@@ -93,7 +95,7 @@ class DeviceMonitor:
         """Of the inventory."""
         self._scans = 0
         self._cuts: set[tuple[str, frozenset[str] | None]] = set()
-        """GPUs and their MIG devices, where they differ from the last scan."""
+        """GPUs and their MIG devices, where the last scan told others."""
         self._stopped = False
         self._pending: dict[str, asyncio.Future[DeviceReading]] = {}
         self._scanning: asyncio.Future[tuple[Gpu, ...]] | None = None
@@ -113,11 +115,15 @@ class DeviceMonitor:
         """By uuid: the last one that the driver reported."""
         self.mps_ready: Callable[[], frozenset[str]] = frozenset
         """uuids of GPUs whose MPS daemon answers."""
+        self.held_instances: Callable[[], Mapping[str, HeldInstances] | None] = lambda: None
+        """What is on GPUs that are cut on demand and no grant's, of those that were looked at; None: nobody looks."""
+        self._cut_since: dict[str, tuple[NodeMigDevice, ...]] = {}
+        """MIG devices of GPUs that the agent has cut since the last scan began, by uuid."""
         self.trouble = "the driver has not been asked yet"
         """Why there are no devices; empty when there are some."""
 
     async def run(self, reload: asyncio.Event) -> None:
-        """Watch until cancelled; ``reload`` set means: enumerate everything again, now."""
+        """Watch until cancelled; ``reload`` set means: enumerate everything anew, now."""
         listening: asyncio.Future[None] | None = None
         try:
             keep_going = self._failures.keep_going
@@ -136,13 +142,13 @@ class DeviceMonitor:
                 await asyncio.wait({listening}, timeout=2 * EVENT_WAIT_MS / 1000)
 
     async def scan(self, reopen: bool = False) -> None:
-        """Enumerate the driver's GPUs, after reopening it if asked to."""
+        """Enumerate the driver's GPUs, after opening it anew where asked."""
         self._scans += 1
         async with self._driver_turn:
             if reopen and self._scanning is None:
                 await self._reopen()
             try:
-                self.gpus = await self._enumerate()
+                self.gpus = self._as_cut(await self._enumerate())
                 self.info = await in_thread(self._driver.info, "purser-info")
                 self.trouble = ""
             except DriverError as error:
@@ -153,6 +159,8 @@ class DeviceMonitor:
     async def _enumerate(self) -> tuple[Gpu, ...]:
         """The driver's GPUs. Where the call hangs, `DriverError`, and the next one waits for that same call: what was
         known before still holds, and the other GPUs serve on."""
+        if self._scanning is None:
+            self._cut_since.clear()
         future = self._scanning or in_thread(self._driver.scan, "purser-scan")
         self._scanning = future
         done, _ = await asyncio.wait({future}, timeout=SCAN_TIMEOUT_S)
@@ -160,6 +168,22 @@ class DeviceMonitor:
             raise DriverError(f"no answer within {SCAN_TIMEOUT_S:g} s")
         self._scanning = None
         return future.result()
+
+    def cut(self, uuid: str, migs: tuple[NodeMigDevice, ...] | None) -> None:
+        """The agent has looked at a GPU's instances, or made or removed some: these are its MIG devices now. None: it
+        could not."""
+        if migs is not None:
+            self._cut_since[uuid] = migs
+            self.gpus = self._as_cut(self.gpus)
+        self._publish()
+
+    def _as_cut(self, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+        """A scan that began before tells of the MIG devices of then."""
+        newer = self._cut_since
+        return tuple(
+            msgspec.structs.replace(gpu, migs=newer[gpu.uuid]) if gpu.is_cut and gpu.uuid in newer else gpu
+            for gpu in gpus
+        )
 
     async def probe(self) -> None:
         """Read every GPU once."""
@@ -172,8 +196,8 @@ class DeviceMonitor:
             await self.scan()
 
     def _is_cut_anew(self) -> bool:
-        """Whether MIG devices differ from the last scan; those that a scan could not read are not looked for
-        repeatedly."""
+        """Whether MIG devices are others than at the last scan; those of which a scan told nothing are not looked for
+        over and over."""
         known = {
             uuid: {each.uuid for each in gpu.migs} if gpu.is_cut else None for uuid, gpu in self.identified().items()
         }
@@ -189,7 +213,7 @@ class DeviceMonitor:
         """
         async with self._probing, self._driver_turn:
             await in_thread(lambda: self._driver.while_closed(action), "purser-reset")
-            self.gpus = await self._enumerate()
+            self.gpus = self._as_cut(await self._enumerate())
             self._set_health(uuid, after_reset(self._health_of(uuid)))
         self._take_scan()
         self._probe_now.set()
@@ -264,19 +288,23 @@ class DeviceMonitor:
 
     def _publish(self) -> None:
         config = self._config.value
-        if config is None:  # it is not known yet how the GPUs are to be listed
+        if config is None:  # nobody knows yet what the GPUs are to be listed as
             return
-        self.inventory.set(self._inventory_by(config))
+        made = self._inventory_by(config)
+        held = self.held_instances()
+        if held is None or all(each.uuid in held for each in made.devices if each.mig_kind):
+            self.inventory.set(made)
         known = [(name_of(gpu), self._health_of(uuid)) for uuid, gpu in self.identified().items()]
         self.condition.set(condition_of(known + self._unidentified()))
 
     def _inventory_by(self, config: SharingConfig) -> NodeInventory:
         """By this configuration, or if the GPUs do not go with it by the one before, or by none."""
         misfit, holders = "", Holders(has_library(self._settings), self.mps_ready())
+        held = self.held_instances()
         for each in (config, self.sharing, SharingConfig()):
             try:
                 basis = InventoryBasis(each, self.info, self.gpus, self._scans)
-                made = make_inventory(self._settings, basis, self.health, holders, __version__)
+                made = make_inventory(self._settings, basis, self.health, holders, __version__, held)
                 break
             except SharingError as error:
                 misfit = misfit or str(error)
@@ -322,7 +350,7 @@ class DeviceMonitor:
             await asyncio.sleep(XID_TURN_PERIOD_S)
 
     def _take_event(self, event: XidEvent) -> None:
-        """An event without a GPU marks none: the probe that follows finds the one that is broken."""
+        """An event of nobody knows which GPU marks none: the probe that follows finds the one that is broken."""
         policy = self._settings.xid_policy
         if event.uuid is not None:
             self.last_xids[event.uuid] = event.xid
@@ -356,7 +384,7 @@ class DeviceMonitor:
                     log.warning("The driver cannot wait for events", error=str(error))
                     self._pause(backoff.next())
                     continue
-                except Exception:  # this thread is not awaited: an exception that ends it would be lost
+                except Exception:  # nobody awaits this thread: what ends it would never be heard of
                     log.exception("Waiting for the driver's events failed")
                     self._pause(backoff.next())
                     continue

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
@@ -10,8 +11,10 @@ from purser.agent.mps.capability import most_clients, mps_obstacle
 from purser.agent.nvml.driver import DriverInfo, Gpu
 from purser.agent.settings import AgentSettings
 from purser.agent.sharing import SharingConfig
-from purser.core.device.ids import device_ids, id_order, told_numa_nodes
+from purser.core.device.ids import id_order, told_numa_nodes
 from purser.core.health.machine import GpuHealth
+from purser.core.mig import MIG_KINDS, MigPlacement
+from purser.core.mig.listing import ids_by_resource, most_instances
 from purser.core.model import Device, DeviceMode, Enforcement, NodeInventory
 from purser.core.names import GPU_RESOURCE
 from purser.core.sharing import AdvertisedDevice, SharingStrategy, advertised, is_one_each
@@ -28,7 +31,7 @@ MIG_REASON = (
 
 
 class Advertised(msgspec.Struct, frozen=True):
-    """One of kubelet's devices: a GPU, a MIG device, or a slot of one."""
+    """One of kubelet's devices: a GPU, a MIG device, or a slot of one; a place for a GPU instance."""
 
     id: str
     healthy: bool
@@ -46,14 +49,20 @@ class InventoryBasis(msgspec.Struct, frozen=True):
     """Counts looks at the driver."""
 
 
+HeldInstances: TypeAlias = tuple[MigPlacement, ...] | str
+"""What is on a GPU that is cut on demand and no grant's; a text says why that is not known."""
+
+
 def make_inventory(
     settings: AgentSettings,
     basis: InventoryBasis,
     health: Mapping[str, GpuHealth],
     holders: Holders,
     agent_version: str,
+    held: Mapping[str, HeldInstances] | None = None,
 ) -> NodeInventory:
     """The node's inventory. GPUs that were never readable have no identity and are left out (see `unreadable`).
+    ``held``: by uuid, of GPUs that are cut on demand.
 
     Raises `SharingError` where the configuration and these GPUs do not go together.
     """
@@ -65,6 +74,9 @@ def make_inventory(
     for each in found:
         gpu = by_uuid[each.parent or each.uuid]
         reason = _unhealthy_reason(gpu, health.get(gpu.uuid or ""), each)
+        if each.mig_kind:
+            devices.append(_cut_on_demand(gpu, each, reason, (held or {}).get(each.uuid, ())))
+            continue
         whole = _device(settings, info, gpu, each, reason, holders)
         divided = each.sharing is not SharingStrategy.NONE
         devices.append(_divided(settings, whole, each, config, holders) if divided else whole)
@@ -79,7 +91,7 @@ def make_inventory(
 
 
 def unreadable(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
-    """The GPUs that cannot be advertised because the driver never reported their identity."""
+    """The GPUs that cannot be advertised because the driver never told who they are."""
     return tuple(gpu for gpu in gpus if not gpu.uuid)
 
 
@@ -110,10 +122,33 @@ def _device(
     )
 
 
+def _cut_on_demand(gpu: Gpu, each: AdvertisedDevice, reason: str, held: HeldInstances) -> Device:
+    """A GPU on which instances are made as grants name them."""
+    unknown = f"its GPU instances are not known: {held}" if isinstance(held, str) else ""
+    reason = reason or unknown
+    return Device(
+        uuid=each.uuid,
+        index=gpu.index,
+        model=gpu.name,
+        memory_mib=each.memory_mib,
+        slots=most_instances(MIG_KINDS[each.mig_kind]),
+        numa_nodes=() if gpu.numa_node is None else (gpu.numa_node,),
+        pci_bus_id=gpu.pci_bus_id,
+        mode=DeviceMode.MIG,
+        healthy=not reason,
+        unhealthy_reason=reason,
+        compute_capability=gpu.compute_capability,
+        enforcement=Enforcement.MIG,
+        resource=each.resource,
+        mig_kind=each.mig_kind,
+        mig_held=() if isinstance(held, str) else held,
+    )
+
+
 def _divided(
     settings: AgentSettings, device: Device, each: AdvertisedDevice, config: SharingConfig, holders: Holders
 ) -> Device:
-    """The same as this many equal replicas, which HAMi-core does not limit: they have no amounts."""
+    """The same as so many equal parts, which HAMi-core holds nobody to: they name no amounts."""
     by_mps = each.sharing is SharingStrategy.MPS and settings.enforcement in (EnforcedBy.AUTO, EnforcedBy.MPS)
     mode = DeviceMode.MPS if by_mps else DeviceMode.TIME_SLICING
     holders = Holders(mps=holders.mps)
@@ -133,7 +168,7 @@ def _unhealthy_reason(gpu: Gpu, health: GpuHealth | None, each: AdvertisedDevice
         return health.reason
     if gpu.fault is not None:
         return str(gpu.fault)
-    return MIG_REASON if gpu.is_cut and not each.parent else ""
+    return MIG_REASON if gpu.is_cut and not (each.parent or each.mig_kind) else ""
 
 
 def device_indexes(gpus: Iterable[Gpu]) -> dict[str, str]:
@@ -153,9 +188,10 @@ def advertise(inventory: NodeInventory, held: Mapping[str, str]) -> tuple[Advert
     ``held`` is the resource of each id that a pod holds: the node may list its device under another by now.
     """
     listed = [
-        Advertised(device_id, device.healthy, told_numa_nodes(device), device.resource)
+        Advertised(device_id, device.healthy, told_numa_nodes(device), resource)
         for device in inventory.devices
-        for device_id in device_ids(device)
+        for resource, ids in ids_by_resource(device).items()
+        for device_id in ids
     ]
     known = {(entry.resource, entry.id) for entry in listed}
     gone = [

@@ -59,6 +59,12 @@ class RefusalReason(ExplainedReason):
         "The pod asks for several replicas of GPUs, and the node's configuration sets failRequestsGreaterThanOne.",
         "Ask for one: a second replica is no more of a GPU.",
     )
+    INSTANCE = (
+        "MigInstanceRefused",
+        "Pod",
+        "The GPU instance that the pod was granted cannot be created: something else is in its place, or NVML refused.",
+        "Do what the message says; the pod's controller creates it again, and it is placed anew.",
+    )
     MALFORMED = (
         "MalformedRequest",
         "metric",

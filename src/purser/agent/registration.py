@@ -112,7 +112,7 @@ class PluginRegistrations:
                 self._combine()
 
     async def _withdraw(self, resource: str) -> None:
-        """An empty list is sent to kubelet first: it keeps the devices of a plugin that is gone for minutes."""
+        """kubelet is told of an empty list first: of a plugin that is gone it keeps the devices for minutes."""
         await asyncio.sleep(WITHDRAWAL_PAUSE_S)
         _, task = self._plugins.pop(resource)
         task.cancel()

@@ -1,26 +1,34 @@
-"""Composes one node's agent and runs it until it is stopped.
+"""Puts one node's agent together and runs it until it is told to stop.
 
 Nothing here is global: several agents live in one process in the lab.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import structlog
 
-from purser.agent.allocation import AllocationFacts, DeviceNodes
+from purser.agent.allocation import AllocationFacts, DeviceList, DeviceNodes
 from purser.agent.amounts import NodeAmounts
 from purser.agent.arbiter import Arbiter
 from purser.agent.book import AgentCheckpointError, Book, read_checkpoint
 from purser.agent.cdi.writing import CdiWriter
-from purser.agent.devicefiles import MIG_MINORS, find_device_files, own_device_files, read_mig_minors
+from purser.agent.devicefiles import (
+    KERNEL_DEVICES,
+    MIG_MINORS,
+    find_device_files,
+    make_capability_files,
+    own_device_files,
+    read_mig_minors,
+)
 from purser.agent.disputes import DisputeWatch
 from purser.agent.driver_roots import DriverPlace, driver_place
 from purser.agent.enforcement import EnforcedBy
 from purser.agent.features import FeatureLabels
 from purser.agent.health import DeviceMonitor, name_of
 from purser.agent.health_events import HealthEvents
+from purser.agent.instances import GpuCut, InstanceGiver, InstanceKeeper, NodeInstanceUsers
 from purser.agent.inventory import Advertised, advertise, devices_by_uuid, on_host
 from purser.agent.janitor import Janitor
 from purser.agent.kubeletfacts import KubeletFacts
@@ -78,9 +86,9 @@ async def run(
 ) -> None:
     """Run one agent until ``stop`` is set or this is cancelled.
 
-    ``reload`` set (SIGHUP) enumerates devices again; ``find_driver`` looks for a driver where ``driver`` is none yet;
-    ``on_port`` is called with the HTTP port. The caller closes ``client`` and ``driver``. Raises OSError when the HTTP
-    port is taken; all other failures are retried and reported.
+    ``reload`` set (SIGHUP) enumerates devices anew; ``find_driver`` looks for a driver where ``driver`` is none yet;
+    ``on_port`` is told the HTTP port. ``client`` and ``driver`` stay the caller's to close. Raises OSError when the
+    HTTP port is taken; everything else that can fail is retried and reported.
     """
     async with (
         KubeletBooks(settings.pod_resources_socket) as kubelet,
@@ -166,8 +174,24 @@ class Agent:
         nodes.add_handler(on_add=self._on_node, on_update=lambda _, node: self._on_node(node))
         self._cdi = CdiWriter(settings, self._monitor.basis)
         self._features = FeatureLabels(settings, client, self._monitor.basis, nodes)
+        self._keeper = InstanceKeeper(
+            settings.state_dir,
+            lambda: self._monitor.driver,
+            NodeInstanceUsers(self._pods, self._book, kubelet),
+            self._on_cut,
+            client.failures,
+            SystemClock(),
+        )
+        self._instances = InstanceGiver(self._keeper, self._make_device_files, self._listed_by_cdi)
+        self._monitor.held_instances = self._keeper.held
+        changed = self._keeper.grants_changed
+        self._pods.pods.add_handler(
+            on_add=lambda _: changed(), on_update=lambda *_: changed(), on_delete=lambda _: changed()
+        )
         resolver = Resolver(kubelet, self._pods, self._book, SystemClock(), settings.resolve_timeout_s)
-        self._arbiter = Arbiter(settings, kubelet, self._pods, self._book, resolver, self._node_facts, self._on_changed)
+        self._arbiter = Arbiter(
+            settings, kubelet, self._pods, self._book, resolver, self._node_facts, self._instances, self._on_changed
+        )
         self._janitor = Janitor(self._pods, self._book, self._arbiter, kubelet, self._advertise)
         auditor = Auditor(
             recorder,
@@ -193,6 +217,9 @@ class Agent:
                 tasks.create_task(self._failures.keep_going("following the configuration", self._config.run))
                 tasks.create_task(self._monitor.run(reload))
                 tasks.create_task(self._mps.run())
+                tasks.create_task(self._failures.keep_going("GPU instances", self._keeper.run))
+                tasks.create_task(self._failures.keep_going("following GPU instances", self._follow_cuts))
+                tasks.create_task(self._wake_keeper())
                 tasks.create_task(self._publisher.run())
                 tasks.create_task(self._amounts.run())
                 tasks.create_task(self._features.run())
@@ -208,9 +235,9 @@ class Agent:
                 tasks.create_task(self._serve_kubelet())
 
     async def leave(self, stop: asyncio.Event) -> None:
-        """Return when the agent may stop: after ``stop``, once kubelet has asked for all pods that were bound by then.
+        """Return when the agent may go: once it was told to, and kubelet has asked for what was bound by then.
 
-        kubelet reports with a delay that its devices are not served, and rejects pods that are bound meanwhile.
+        kubelet reports only by and by that nobody serves its devices, and refuses for good what is bound meanwhile.
         """
         await stop.wait()
         if self._registration.connection.value.streams:
@@ -240,12 +267,39 @@ class Agent:
             self._advertise()
 
     def _advertise(self) -> None:
-        """Send kubelet the devices, and again when the inventory changes or a pod releases a GPU that is gone."""
+        """Tell kubelet what there is: again when the inventory changes, or a pod lets go of a GPU that is gone."""
         inventory = self._monitor.inventory.value
         if inventory is not None:
             self._book.set_inventory(inventory)
             if self._devices.set(advertise(inventory, self._book.held_ids)):
                 self._disputes.devices_changed()
+
+    async def _follow_cuts(self) -> None:
+        basis = None
+        while True:
+            basis = await self._monitor.basis.differs(basis)
+            if basis is not None:
+                self._keeper.follow(basis.gpus, basis.sharing.settings.mig_strategy)
+
+    async def _wake_keeper(self) -> None:
+        """What is left over can be told once it is known who is on the node, be it nobody."""
+        await self._pods.pods.synced()
+        await self._pods.key_maps.synced()
+        self._keeper.grants_changed()
+
+    def _on_cut(self, uuid: str, cut: GpuCut | None) -> None:
+        self._monitor.cut(uuid, None if cut is None else cut.migs)
+
+    def _make_device_files(self, devices: Collection[str]) -> None:
+        """Of MIG devices those that are missing. Raises OSError."""
+        settings, own = self._settings, self._device_nodes().of_device
+        dev = on_host(settings, Path(self._driver_place().dev_root) / "dev")
+        names = [name for uuid in devices for name in own.get(uuid, ())]
+        make_capability_files(dev, names, on_host(settings, KERNEL_DEVICES))
+
+    async def _listed_by_cdi(self, devices: Collection[str]) -> None:
+        if any(DeviceList(each).is_cdi for each in self._monitor.sharing.settings.device_lists):
+            await self._cdi.lists(devices)
 
     def _make_plugin(self, resource: str) -> DevicePlugin:
         return DevicePlugin(resource, self._devices, self._arbiter, self._metrics, self._on_refused)
@@ -260,7 +314,7 @@ class Agent:
         inventory, held = self._monitor.renewed(), self._monitor.sharing.settings
         nodes = self._device_nodes()
         return AllocationFacts(
-            devices={} if inventory is None else devices_by_uuid(inventory),
+            devices={} if inventory is None else self._instances.with_devices(devices_by_uuid(inventory)),
             library_dir=str(self._settings.hami_core_dir),
             lock_dir=str(self._settings.hami_lock_dir),
             listing=listing_of(held, self._monitor.gpus, nodes.there, self._cdi.classes),

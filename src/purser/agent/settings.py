@@ -1,6 +1,6 @@
-"""Settings of an agent: one frozen value, made by the code that starts it (command line, lab, test).
+"""What an agent can be told. One frozen value, made by whoever starts the agent (command line, lab, test).
 
-The options are described in `purser.options`.
+Options are as `purser.options` has them.
 """
 
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ class FeatureOutlet(StrEnum):
 
 
 class MetricNames(StrEnum):
-    """Exporters whose metric names are exported beside Purser's."""
+    """Whose names of metrics are told beside Purser's."""
 
     DCGM = "dcgm"
     HAMI = "hami"
@@ -55,7 +55,7 @@ class MetricNames(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureSettings:
-    """How the agent publishes labels of its node's GPUs. The defaults are NVIDIA's, except for the outlet."""
+    """How the agent tells of its node's GPUs by labels. The defaults but for the outlet are NVIDIA's."""
 
     outlet: Annotated[
         FeatureOutlet,
@@ -105,7 +105,8 @@ class DevicePluginFlags:
         MigStrategy | None,
         Option(
             "How MIG devices are listed. none: not at all; single: as nvidia.com/gpu; mixed: by profile, such as "
-            "nvidia.com/mig-1g.5gb. Default: none.",
+            "nvidia.com/mig-1g.5gb; on-demand: the agent creates the GPU instances that pods are granted. "
+            "Default: none.",
         ),
     ] = None
     device_lists: Annotated[
@@ -403,7 +404,7 @@ class AgentSettings:
     """Between two measurements of every GPU: not longer than Prometheus' usual interval of 15 s."""
 
     telemetry_max_age_s: float = 30.0
-    """Older measurements are not exported."""
+    """What was measured longer ago is not told any more."""
 
     reopen_interval_s: float = 30.0
     """Between two looks for GPUs that came back, or for a driver where there is none: a look costs a driver restart
@@ -417,8 +418,8 @@ class AgentSettings:
     """Without a ListAndWatch stream for so long, the agent registers again. kubelet's own dial takes up to 10 s."""
 
     in_flight_s: float = 2.0
-    """How long a stopping agent still answers kubelet after it has published that no GPUs are available: pods that are
-    bound already reach kubelet meanwhile."""
+    """How long an agent that was told to stop still answers kubelet, after the scheduler has been told to send no more:
+    pods that are bound already reach kubelet meanwhile."""
 
     retry_initial_s: float = 0.5
     """First pause after a failed registration; doubles up to `retry_cap_s`."""

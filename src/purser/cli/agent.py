@@ -58,11 +58,13 @@ def run(
     """Run the agent until it is told to stop."""
     import asyncio
 
-    from purser.agent.run import run as run_agent
     from purser.cli.serving import configure_logs, serve
-    from purser.kube import Client, ClusterConfig
 
     configure_logs(log_level)
+
+    from purser.agent.run import run as run_agent
+    from purser.kube import Client, ClusterConfig
+
     reload = asyncio.Event()
 
     async def main(stop: asyncio.Event) -> None:

@@ -31,11 +31,12 @@ def discover(
     """Run until it is told to stop."""
     import asyncio
 
-    from purser.agent.discovery import run
     from purser.cli.serving import configure_logs, serve
-    from purser.kube import Client, ClusterConfig
 
     configure_logs(log_level)
+
+    from purser.agent.discovery import run
+    from purser.kube import Client, ClusterConfig
 
     async def main(stop: asyncio.Event) -> None:
         config = ClusterConfig.load(kubeconfig, context)

@@ -35,13 +35,15 @@ def scheduler(
     import asyncio
     import gc
 
-    from purser.cli.kernels import choose_kernels
     from purser.cli.serving import configure_logs, serve
+
+    configure_logs(log_level)
+
+    from purser.cli.kernels import choose_kernels
     from purser.kube import ClusterConfig
     from purser.scheduler.keys import SigningKeyError
     from purser.scheduler.run import Addresses, run
 
-    configure_logs(log_level)
     choose_kernels()
 
     def on_ready(_: Addresses) -> None:

@@ -4,7 +4,8 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 
 import typer
@@ -22,8 +23,12 @@ class LogLevel(StrEnum):
 
 
 def configure_logs(level: LogLevel) -> None:
-    """Log to standard error: coloured lines on a terminal, one JSON object a line elsewhere."""
-    import structlog
+    """Log to standard error: coloured lines on a terminal, one JSON object a line elsewhere.
+
+    Servers call it before they import anything that logs.
+    """
+    with _hidden("rich"):  # structlog would import it, 3 MiB of memory, for tracebacks that are not used here
+        import structlog
 
     terminal = sys.stderr.isatty()
     structlog.configure(
@@ -38,6 +43,19 @@ def configure_logs(level: LogLevel) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+@contextmanager
+def _hidden(package: str) -> Iterator[None]:
+    """Let a package appear as not installed; one that is imported already stays so."""
+    if package in sys.modules:
+        yield
+        return
+    sys.modules[package] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[package]
 
 
 def serve(run: Callable[[asyncio.Event], Awaitable[None]], on_hangup: Callable[[], None] | None = None) -> None:

@@ -2,6 +2,6 @@
 
 Here: the model, the resource vocabularies (``dialects``), the book (``ledger``), the fleet, placement, links between
 GPUs (``interconnect``), kubelet's admission (``kubelet``) and what is known of each node's (``fleet``), what pods
-take of a node beside GPUs (``pod_resources``), and the words that name policies (``policy_words``).
+take of a node beside GPUs (``pod``), and the words that name policies (``policy``).
 Not here: I/O of any kind, clocks, random numbers, asyncio, logging. Whoever needs those hands their results in.
 """

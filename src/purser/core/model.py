@@ -245,7 +245,7 @@ class ContainerRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NodePolicy(StrEnum):
-    """Which of the nodes that fit is best; several can be weighed (`purser.core.policy_words`)."""
+    """Which of the nodes that fit is best; several can be weighed (`purser.core.policy.words`)."""
 
     RANDOM = "random"
     BINPACK = "binpack"
@@ -288,7 +288,7 @@ class PodRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     containers: tuple[ContainerRequest, ...]
     node_policy: str = ""
-    """As `purser.core.policy_words.canonical_node_policy` writes it; empty: the scheduler's default."""
+    """As `purser.core.policy.words.canonical_node_policy` writes it; empty: the scheduler's default."""
     gpu_policy: tuple[GpuPolicy, ...] = ()
     """Empty: the scheduler's default."""
     weights: ScoreWeights = ScoreWeights()
@@ -299,6 +299,8 @@ class PodRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the whole pod, as kube-scheduler counts; for policies, 0 where it cannot be read."""
     memory_mib: int = 0
     """The same."""
+    systems: tuple[str, ...] = ()
+    """In whose words its containers ask, beside NVIDIA's own: keys of `purser.core.dialects.SHARING`."""
 
     @property
     def key(self) -> str:

@@ -56,10 +56,10 @@ ROOM_ANNOTATION = "purser.dev/room-found"
 """On a pod that was refused, written by the scheduler: when it was found to fit after all."""
 
 NODE_POLICY_ANNOTATION = "purser.dev/node-policy"
-"""On a pod: which node is best, as `purser.core.policy_words.node_policies` reads it."""
+"""On a pod: which node is best, as `purser.core.policy.words.node_policies` reads it."""
 
 GPU_POLICY_ANNOTATION = "purser.dev/gpu-policy"
-"""On a pod: which GPUs of a node are best, as `purser.core.policy_words.gpu_policies` reads it."""
+"""On a pod: which GPUs of a node are best, as `purser.core.policy.words.gpu_policies` reads it."""
 
 ENFORCEMENT_ANNOTATION = "purser.dev/enforcement"
 """On a pod or a namespace: with the value `ENFORCEMENT_REQUIRED` a share is placed only where something holds it to its

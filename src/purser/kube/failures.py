@@ -1,8 +1,8 @@
-"""Failures on single objects: reported, counted, and isolated, so that other objects are still handled.
+"""What fails with one object: said, counted, and gone on from, so that it takes no other object's turn.
 
-There are two kinds. An object may have invalid content: that is an expected error of the object. An unexpected
-exception in Purser is a bug: the object is skipped, the rest is handled. Both are logged, counted in the metric
-``purser_object_failures_total`` and reported in one event on the object.
+Two things are told apart. What somebody wrote may make no sense: that is the object's own problem, and expected. What a
+part of Purser raises although it should not is a mistake of Purser's: the object is passed over, the rest is served.
+Both are told in the log, by the metric ``purser_object_failures_total`` and by an event on the object, once.
 """
 
 from collections.abc import Awaitable, Callable
@@ -14,17 +14,17 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Counter
 
 from purser.core.decoding import brief
-from purser.core.recent import Recent
 from purser.kube.backoff import Backoff
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.objects import ObjectReference
 from purser.kube.reasons import FailureReason
 from purser.kube.resources import NODES, Resource, key_of_ref, node_ref, ref_of
+from purser.recent import Recent
 
 log = structlog.get_logger("purser.kube")
 
 RESTART_S, RESTART_CAP_S = 1.0, 60.0
-"""The first and the longest pause before a failed loop is restarted."""
+"""Pauses before what failed as a whole is begun anew: each twice the last."""
 
 _MAX_REMEMBERED_FAILURES = 4096
 
@@ -64,8 +64,9 @@ class ObjectFailures:
     async def keep_going(
         self, name: str, loop: Callable[[], Awaitable[None]], clock: Clock | None = None, *, reset_s: float = 300.0
     ) -> None:
-        """Run an endless loop, and restart it after a pause whenever it raises. For loops whose every iteration starts
-        from the current state. The pause is short again after ``reset_s`` seconds without an error.
+        """Run a loop that is not to end, and begin it anew, after a pause, whenever something is raised in it.
+
+        For loops whose every turn begins from what is there. One that went well for ``reset_s`` seconds pauses briefly.
         """
         clock, backoff = clock or SystemClock(), Backoff(RESTART_S, RESTART_CAP_S)
         while True:

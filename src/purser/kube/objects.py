@@ -100,7 +100,7 @@ class PodSpec(Slim, frozen=True, gc=False):
     node_selector: dict[str, str] = {}
     tolerations: tuple[PodToleration, ...] = ()
     affinity: Any = None
-    """As received; it and the next field are only needed by `eligibility`."""
+    """As it came; like the next one, nobody here needs it but for a question: see `eligibility`."""
     topology_spread_constraints: Any = None
     scheduling_gates: Any = None
     """As they came: with any, kube-scheduler leaves the pod alone."""

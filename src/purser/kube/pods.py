@@ -1,4 +1,4 @@
-"""Facts of a pod's object, independent of its requests."""
+"""What a pod's object tells, whatever it asks for."""
 
 from purser.kube.objects import OwnerReference, Pod
 
@@ -17,5 +17,5 @@ def has_started(pod: Pod) -> bool:
 
 
 def controller_of(pod: Pod) -> OwnerReference | None:
-    """The owner that recreates a deleted pod; None: there is none."""
+    """Who makes a pod anew that goes; None: nobody does."""
     return next((owner for owner in pod.metadata.owner_references if owner.controller), None)

@@ -1,4 +1,4 @@
-"""Events of a watch."""
+"""What a watch tells."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,7 +25,7 @@ class Change(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """Everything up to this version has been sent, even if none of it matched."""
+    """Everything up to this version has been told, though none of it may have been of interest."""
 
     resource_version: str
 

@@ -1,6 +1,6 @@
-"""The cluster's GPUs and their use, as metrics of the replica that places pods.
+"""What the cluster's GPUs are and what becomes of them, as metrics of the replica that places pods.
 
-Everything is recounted every few seconds, some nodes and grants at a time: kube-scheduler's requests go first.
+All is counted anew every few seconds, some nodes and grants at a time: kube-scheduler's questions go first.
 """
 
 import asyncio

@@ -5,11 +5,11 @@ from typing import TypeVar
 import msgspec
 
 from purser.core.decoding import JsonReader, UnreadableError
-from purser.core.recent import Recent
 from purser.kube.codec import codec_of
 from purser.kube.errors import DecodeError
 from purser.kube.objects import Pod
 from purser.kube.resources import PODS
+from purser.recent import Recent
 from purser.scheduler.bodies import EXTENDER_BODIES
 from purser.scheduler.extender_api import (
     ExtenderArgs,

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from purser.core.model import GpuPolicy, NodePolicy
 from purser.core.names import DEFAULT_NAMESPACE, SCHEDULER_NAME
-from purser.core.policy_settings import PolicySettings
-from purser.core.policy_words import (
+from purser.core.policy.settings import PolicySettings
+from purser.core.policy.words import (
     ARRAY_WORDS,
     canonical_node_policy,
     gpu_policies,
@@ -95,7 +95,7 @@ class ServerSettings:
     webhook_client_ca_file: Annotated[
         Path | None, Option("The webhook answers only clients with a certificate of this CA.")
     ] = None
-    """API servers present one where they are configured to."""
+    """API servers show one where they are told to."""
     webhook_client_names: Annotated[
         tuple[str, ...],
         Option(

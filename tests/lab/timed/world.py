@@ -18,7 +18,7 @@ from unittest import mock
 import aiohttp
 
 from purser.core.names import DEFAULT_NAMESPACE, SCHEDULER_NAME
-from purser.core.policy_settings import Authority, PolicySettings
+from purser.core.policy.settings import Authority, PolicySettings
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
 from purser.kube.informer import Informer

@@ -82,16 +82,19 @@ def test_two_options_never_have_one_name() -> None:
         assert len(set(names)) == len(names)
 
 
-def test_helps_import_neither_servers_nor_what_places_pods_or_simulates() -> None:
+def test_helps_and_logs_import_no_more_than_they_need() -> None:
     code = (
         "import sys; from typer.testing import CliRunner; from purser.cli import app; "
-        "[(CliRunner().invoke(app, [*words, '--help']), print(*sys.modules)) for words in ((), ('scheduler',))]"
+        "[(CliRunner().invoke(app, [*words, '--help']), print(*sys.modules)) for words in ((), ('scheduler',))]; "
+        "from purser.cli.serving import LogLevel, configure_logs; configure_logs(LogLevel.INFO); print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    of_all, of_the_scheduler = map(str.split, done.stdout.splitlines())
+    of_all, of_the_scheduler, of_logs = map(str.split, done.stdout.splitlines())
     assert {"purser.scheduler", "purser.agent", "purser.operator"} & set(of_all) == set()
     assert "purser.scheduler.settings" in of_the_scheduler
     assert {"numpy", "purser.core.placement", "purser.simulator"} & set(of_the_scheduler) == set()
+    assert "structlog" in of_logs
+    assert "rich" not in of_logs, "structlog is to find it missing: it is 3 MiB of an agent's memory"
 
 
 def test_an_option_that_is_left_out_of_a_command_is_refused() -> None:

@@ -20,7 +20,7 @@ from purser.core.dialects import RESOURCES
 from purser.core.dialects.managed import managed_resources
 from purser.core.model import GpuPolicy, NodePolicy
 from purser.core.names import GRANT_KEY_CONFIGMAP, GRANT_KEY_SECRET, KUBE_SCHEDULER_LEASE, TLS_SECRET
-from purser.core.policy_words import gpu_policies, node_policies
+from purser.core.policy.words import gpu_policies, node_policies
 
 from .commands import assert_parses
 

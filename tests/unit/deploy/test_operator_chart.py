@@ -11,7 +11,7 @@ from purser.kube.policy_group import budgets_resource
 from purser.kube.resources import NODES, PODS
 from purser.operator.manifests import render as render_operands
 from purser.operator.manifests.objects import MONITORS, OWNED
-from purser.operator.manifests.rbac import ACCOUNTS
+from purser.operator.manifests.rbac import ACCOUNTS, accounts_of
 from purser.operator.model import RenderInputs, RuntimeKind
 from purser.operator.observing.kinds import RIVALS
 from purser.operator.policy import CLUSTER_POLICIES, crd, decode
@@ -83,16 +83,43 @@ def test_the_chart_says_nothing_of_images_that_are_not_pursers() -> None:
     assert found.spec.mig_manager.image_pull_secrets == ("pull",)
 
 
-def test_the_operators_agent_has_the_arguments_and_mounts_of_the_charts() -> None:
+SET: dict[str, Any] = {
+    "enforcement": "mps",
+    "hamiCoreImage": "registry.example/hami:1",
+    "evictOverUsers": True,
+    "featureLabels": "node-feature",
+    "taintNodes": True,
+    "cordonNodes": True,
+    "resetGpus": True,
+}
+"""What values of the chart and fields of a policy are called alike."""
+WITHOUT_GFD = {"gfd": {"enabled": False}}
+
+
+@pytest.mark.parametrize(
+    ("of_values", "of_policy"),
+    [({}, {}), ({**SET, "mpsExclusive": True}, {**SET, "mps": {"exclusive": True}})],
+    ids=["defaults", "everything set"],
+)
+def test_the_operators_agent_has_the_arguments_and_mounts_of_the_charts(
+    of_values: dict[str, Any], of_policy: dict[str, Any]
+) -> None:
     config = {"name": "shared", "default": "halves"}
     # By mounts, which the operator's toolkit accepts.
-    values = {"agent": {"deviceListStrategy": "volume-mounts", "migStrategy": "single", "config": config}}
-    chart = find(render(values), "DaemonSet", "purser-agent")["spec"]["template"]["spec"]
-    spec = {"driver": {"enabled": False}, "devicePlugin": {"config": config}}
-    made = find(operands(spec), "DaemonSet", "purser-device-plugin-containerd")
-    pod = made["spec"]["template"]["spec"]
+    values = {"agent": {"deviceListStrategy": "volume-mounts", "migStrategy": "single", "config": config, **of_values}}
+    theirs_whole = find(render(values), "DaemonSet", "purser-agent")["spec"]
+    spec = {"driver": {"enabled": False}, "devicePlugin": {"config": config, **of_policy}, **WITHOUT_GFD}
+    made = find(operands(spec), "DaemonSet", "purser-device-plugin-containerd")["spec"]
+    assert made["updateStrategy"]["type"] == theirs_whole["updateStrategy"]["type"]
+    chart, pod = theirs_whole["template"]["spec"], made["template"]["spec"]
+    assert pod["tolerations"] == chart["tolerations"]
+    for copier in chart.get("initContainers", []):
+        del copier["imagePullPolicy"]
+    assert pod.get("initContainers") == chart.get("initContainers")
     [theirs], [ours] = chart["containers"], pod["containers"]
-    theirs["env"][0]["valueFrom"]["fieldRef"]["apiVersion"] = "v1"  # the API's default
+    for each in theirs["env"]:
+        if "valueFrom" in each:
+            each["valueFrom"]["fieldRef"]["apiVersion"] = "v1"  # the API's default
     for each in (theirs, ours):  # the operator's is told per node where the driver is
         each["args"] = [argument for argument in each["args"] if not argument.startswith("--driver-root")]
     for field in theirs.keys() - {"imagePullPolicy"}:
@@ -102,8 +129,9 @@ def test_the_operators_agent_has_the_arguments_and_mounts_of_the_charts() -> Non
     assert pod["serviceAccountName"] == chart["serviceAccountName"]
 
 
-def test_the_operators_agent_may_do_what_the_charts_may() -> None:
-    theirs, ours = render({}), operands({})
+@pytest.mark.parametrize("given", [{}, SET], ids=["defaults", "everything set"])
+def test_the_operators_agent_may_do_what_the_charts_may(given: dict[str, Any]) -> None:
+    theirs, ours = render({"agent": given}), operands({"devicePlugin": given, **WITHOUT_GFD})
     for kind in ("ClusterRole", "Role"):
         assert find(ours, kind, "purser-agent")["rules"] == find(theirs, kind, "purser-agent")["rules"]
 
@@ -133,7 +161,8 @@ def test_the_operator_may_do_all_that_it_grants() -> None:
     documents = render(WITH_OPERATOR)
     cluster = find(documents, "ClusterRole", "purser-operator")["rules"]
     namespace = find(documents, "Role", "purser-operator")["rules"]
-    for account in ACCOUNTS:
+    most = decode({"metadata": {"name": "p"}, "spec": {"devicePlugin": SET, **WITHOUT_GFD}}).spec
+    for account in (*ACCOUNTS, *accounts_of(most)):
         assert [rule for rule in account.cluster if not covers(cluster, rule)] == [], account.name
         assert [rule for rule in account.namespace if not covers(cluster + namespace, rule)] == [], account.name
 
@@ -149,6 +178,20 @@ PLURALS = {
     "ClusterRole": "clusterroles",
     "ClusterRoleBinding": "clusterrolebindings",
 }
+
+
+@pytest.mark.parametrize("where", ["agent", "clusterPolicy"])
+def test_agents_may_write_on_their_nodes_what_values_or_the_charts_policy_have_them_write(where: str) -> None:
+    given = {"taintNodes": True, "cordonNodes": True, "featureLabels": "node-labels"}
+    values = {**WITH_OPERATOR, where: given if where == "agent" else {"spec": {"devicePlugin": given}}}
+    for found, may in ((values, True), ({"clusterPolicy": {"spec": {"devicePlugin": given}}}, False)):
+        documents = render(found)
+        args = find(documents, "Deployment", "purser-scheduler")["spec"]["template"]["spec"]["containers"][0]["args"]
+        assert [f"--agents-{each}" in args for each in ("taint", "cordon", "label")] == [may] * 3
+        policy = find(documents, "ValidatingAdmissionPolicy", "purser-node-writes")["spec"]
+        rules = {each["name"]: each["expression"] for each in policy["variables"]}
+        agent = f"'system:serviceaccount:{NAMESPACE}:purser-agent': {str(may).lower()}"
+        assert all(agent in rules[each] for each in ("taints", "cordons", "prefixes"))
 
 
 def test_the_operator_may_write_all_that_it_renders() -> None:

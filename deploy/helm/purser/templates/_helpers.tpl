@@ -28,6 +28,20 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- if and .Values.agent.enabled (not .Values.operator.enabled) }}yes{{ end }}
 {{- end }}
 
+{{/* What agents may write on their nodes: by the chart's values, and by its ClusterPolicy where the operator brings them. */}}
+{{- define "purser.agentsTaint" -}}
+{{ or .Values.agent.taintNodes (and .Values.operator.enabled (dig "devicePlugin" "taintNodes" false .Values.clusterPolicy.spec)) }}
+{{- end }}
+
+{{- define "purser.agentsCordon" -}}
+{{ or .Values.agent.cordonNodes (and .Values.operator.enabled (dig "devicePlugin" "cordonNodes" false .Values.clusterPolicy.spec)) }}
+{{- end }}
+
+{{- define "purser.agentsLabel" -}}
+{{- $policys := dig "devicePlugin" "featureLabels" "off" .Values.clusterPolicy.spec -}}
+{{ or (eq .Values.agent.featureLabels "node-labels") (and .Values.operator.enabled (eq $policys "node-labels")) }}
+{{- end }}
+
 {{/* Where a component's pods may go, of its section of the values. */}}
 {{- define "purser.placing" -}}
 {{- with .nodeSelector }}

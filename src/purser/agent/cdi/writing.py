@@ -1,8 +1,8 @@
-"""Keeps the node's CDI specifications up to date: written for the GPUs and files of the node, rewritten when those
-change, and removed once no device-list strategy uses CDI any more.
+"""Keeps the node's CDI specifications what the configuration asks for: written for the GPUs and the files that are
+there, anew whenever those change, and removed once nothing names CDI devices any more.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 import structlog
@@ -31,8 +31,16 @@ class CdiWriter:
         self._folder = on_host(settings, CDI_FOLDER)
         self.classes: frozenset[str] = frozenset()
         """Classes of which there is a specification now, such as ``gpu``."""
+        self.devices: Latest[frozenset[str]] = Latest(frozenset())
+        """Names of the GPUs and MIG devices in the specification of those."""
         self.problem = ""
         """Why one is not what it should be; empty: nothing is wrong."""
+
+    async def lists(self, devices: Collection[str]) -> None:
+        """Return once the specification has all of these."""
+        listed = self.devices.value
+        while not listed.issuperset(devices):
+            listed = await self.devices.differs(listed)
 
     async def run(self) -> None:
         """Write specifications, and remove those that are not wanted any more, until cancelled."""
@@ -61,6 +69,7 @@ class CdiWriter:
         try:
             for of in CLASSES:
                 self._keep_one(of, wanted.get(of))
+            self.devices.set(frozenset(each.name for each in wanted["gpu"].devices) if "gpu" in wanted else frozenset())
             self.problem = ""
         except OSError as error:
             if not self.problem:

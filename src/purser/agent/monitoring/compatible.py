@@ -42,6 +42,7 @@ class CompatibleMetrics:
         inventory = self._monitor.inventory.value
         return hami.HamiNode(
             node=self._settings.node_name,
+            gpus=tuple(self._monitor.identified().values()),
             devices=() if inventory is None else inventory.devices,
             usage=dict(self._book.usage),
             pods=tuple(self._book.pods.values()),

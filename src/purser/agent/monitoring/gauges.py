@@ -11,8 +11,7 @@ from purser.core.monitoring.accounts import ContainerOfPod, ContainerUse, GpuAcc
 from purser.core.monitoring.audit import AuditFinding, FindingKind
 
 MAX_CONTAINER_SERIES = 1024
-"""Pairs of container and GPU exported at most, those with the most memory first: far more than kubelet runs on a
-node."""
+"""Containers and GPUs told of at once, those with the most memory first: far more than kubelet runs on a node."""
 
 _SENSORS: tuple[tuple[str, str, str, float], ...] = (
     ("purser_device_utilisation_ratio", "Time with a kernel running.", "DCGM_FI_DEV_GPU_UTIL", 0.01),
@@ -23,12 +22,12 @@ _SENSORS: tuple[tuple[str, str, str, float], ...] = (
 
 
 class Measurements(msgspec.Struct, frozen=True):
-    """Current values of the node's GPUs, by uuid."""
+    """What may be told of the node's GPUs now, by uuid."""
 
     telemetry: Mapping[str, Telemetry] = {}
     accounts: Mapping[str, GpuAccount] = {}
     ages_s: Mapping[str, float] = {}
-    """Seconds since the last measurement, also for GPUs whose values are too old to be exported."""
+    """Seconds since the last measurement, also of GPUs of which nothing is told because it is too old."""
     findings: tuple[AuditFinding, ...] = ()
 
 
@@ -82,7 +81,8 @@ def _of_containers(accounts: Iterable[GpuAccount]) -> Iterator[Metric]:
     uses = sorted((use for account in accounts for use in account.containers), key=_most_first)
     for use in uses[:MAX_CONTAINER_SERIES]:
         its = [use.owner.namespace, use.owner.pod, use.owner.container, use.device]
-        memory.add_metric(its, use.memory)
+        if use.memory is not None:
+            memory.add_metric(its, use.memory)
         if use.sm_percent is not None:
             busy.add_metric(its, use.sm_percent / 100)
     yield memory
@@ -90,7 +90,7 @@ def _of_containers(accounts: Iterable[GpuAccount]) -> Iterator[Metric]:
 
 
 def _most_first(use: ContainerUse) -> tuple[int, ContainerOfPod, str]:
-    return -use.memory, use.owner, use.device
+    return -(use.memory or 0), use.owner, use.device
 
 
 def _ages(ages_s: Mapping[str, float]) -> Metric:

@@ -7,7 +7,8 @@ import msgspec
 
 from purser.agent.book import BookedPod
 from purser.agent.monitoring.text import Sample, family
-from purser.agent.nvml.driver import Telemetry
+from purser.agent.nvml.driver import Gpu, Telemetry
+from purser.core.device.gpus import NodeMigDevice
 from purser.core.kubernetes.quantities import MIB
 from purser.core.ledger import UNUSED, Usage
 from purser.core.model import Device
@@ -22,10 +23,13 @@ _WHOLE = 100.0
 
 
 class HamiNode(msgspec.Struct, frozen=True):
-    """What HAMi would export for a node."""
+    """What HAMi would tell of a node."""
 
     node: str
+    gpus: tuple[Gpu, ...]
+    """The GPUs of the node, whole or cut."""
     devices: tuple[Device, ...]
+    """What is handed out of them."""
     usage: Mapping[str, Usage]
     pods: tuple[BookedPod, ...]
     telemetry: Mapping[str, Telemetry]
@@ -36,7 +40,7 @@ class HamiNode(msgspec.Struct, frozen=True):
 def render(node: HamiNode, metrics: Iterable[HamiMetric]) -> str:
     """The metrics in Prometheus' text format; those without samples are left out."""
     by_fact: dict[HamiFact, list[tuple[_Told, float]]] = {}
-    for told, fact, value in (*_of_gpus(node), *_of_shares(node)):
+    for told, fact, value in (*_of_gpus(node), *_of_devices(node), *_of_shares(node)):
         if value is not None:
             by_fact.setdefault(fact, []).append((told, value))
     return "".join(
@@ -50,31 +54,42 @@ def _samples(metric: HamiMetric, facts: Iterable[tuple[_Told, float]]) -> Iterat
 
 
 def _of_gpus(node: HamiNode) -> Iterator[_Fact]:
+    for gpu in node.gpus:
+        if (telemetry := node.telemetry.get(gpu.uuid or "")) is None:
+            continue
+        told = _gpu_labels(node, gpu.index, telemetry.uuid, gpu.name)
+        if telemetry.memory is not None:  # HAMi counts what the driver keeps for itself
+            yield told, HamiFact.HOST_MEMORY, float(telemetry.memory.used + (telemetry.memory.reserved or 0))
+        yield told, HamiFact.HOST_UTILISATION, telemetry.fields.get("DCGM_FI_DEV_GPU_UTIL")
+        yield told, HamiFact.HOST_MEMORY_UTILISATION, telemetry.fields.get("DCGM_FI_DEV_MEM_COPY_UTIL")
+
+
+def _of_devices(node: HamiNode) -> Iterator[_Fact]:
     for device in node.devices:
         told = {
-            "node": node.node,
-            "index": str(device.index),
-            "uuid": device.uuid,
-            "model": f"NVIDIA-{device.model}",
+            **_gpu_labels(node, device.index, device.uuid, device.model),
             "cores": str(int(_WHOLE)),
+            "memory": str(device.memory_mib),
         }
         used = node.usage.get(device.uuid, UNUSED)
         yield told, HamiFact.MEMORY_LIMIT, float(device.memory_mib * MIB)
         yield told, HamiFact.CORE_LIMIT, _WHOLE
         yield told, HamiFact.MEMORY_ALLOCATED, float(used.memory_mib * MIB)
+        yield told, HamiFact.OVERVIEW, float(used.memory_mib * MIB)
         if device.memory_mib:
             yield told, HamiFact.MEMORY_ALLOCATED_RATIO, used.memory_mib / device.memory_mib
         yield told, HamiFact.CORE_ALLOCATED, float(used.cores_percent)
         yield told, HamiFact.SHARED_COUNT, float(used.slots)
-        if (telemetry := node.telemetry.get(device.uuid)) is not None:
-            if telemetry.memory is not None:  # HAMi counts what the driver keeps for itself
-                yield told, HamiFact.HOST_MEMORY, float(telemetry.memory.used + (telemetry.memory.reserved or 0))
-            yield told, HamiFact.HOST_UTILISATION, telemetry.fields.get("DCGM_FI_DEV_GPU_UTIL")
-            yield told, HamiFact.HOST_MEMORY_UTILISATION, telemetry.fields.get("DCGM_FI_DEV_MEM_COPY_UTIL")
+
+
+def _gpu_labels(node: HamiNode, index: int, uuid: str, model: str) -> _Told:
+    return {"node": node.node, "index": str(index), "uuid": uuid, "model": f"NVIDIA-{model}"}
 
 
 def _of_shares(node: HamiNode) -> Iterator[_Fact]:
-    measured = {device for told in node.telemetry.values() for each in told.instances for device in each.devices}
+    migs = {mig.uuid: (gpu.uuid or "", mig) for gpu in node.gpus for mig in gpu.migs}
+    known = [told for uuid, told in node.telemetry.items() if uuid in node.accounts]
+    measured = {*node.accounts, *(device for told in known for each in told.instances for device in each.devices)}
     uses = {
         (use.owner.pod_uid, use.owner.container, use.device): use
         for gpu in node.accounts.values()
@@ -92,15 +107,28 @@ def _of_shares(node: HamiNode) -> Iterator[_Fact]:
                     "uuid": share.uuid,
                 }
                 yield told, HamiFact.SHARE_MEMORY_LIMIT, float(share.memory_mib * MIB)
-                if share.uuid in node.accounts or share.uuid in measured:
+                if share.uuid in migs:
+                    yield {**told, **_mig_labels(*migs[share.uuid])}, HamiFact.MIG_DEVICE, 1.0
+                if share.uuid in measured:
                     use = uses.get((pod.grant.pod_uid, container, share.uuid))
                     yield from _of_use(told, use)
 
 
+def _mig_labels(gpu: str, mig: NodeMigDevice) -> _Told:
+    return {
+        "uuid": gpu,
+        "mig": mig.uuid,
+        "profile": mig.profile,
+        "instance": str(mig.gpu_instance),
+        "compute_instance": str(mig.compute_instance),
+    }
+
+
 def _of_use(told: _Told, use: ContainerUse | None) -> Iterator[_Fact]:
     """A container without a process uses nothing."""
-    memory = 0.0 if use is None else float(use.memory)
-    yield told, HamiFact.SHARE_MEMORY, memory
-    yield told, HamiFact.CONTAINER_MEMORY, memory
+    memory = 0 if use is None else use.memory
+    if memory is not None:
+        yield told, HamiFact.SHARE_MEMORY, float(memory)
+        yield told, HamiFact.CONTAINER_MEMORY, float(memory)
     if use is None or use.sm_percent is not None:
         yield told, HamiFact.CONTAINER_UTILISATION, 0.0 if use is None else float(use.sm_percent or 0)

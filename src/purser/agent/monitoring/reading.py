@@ -18,7 +18,7 @@ class GpuSample(msgspec.Struct, frozen=True):
     """Monotonic seconds at which it was asked."""
     telemetry: Telemetry
     cgroups: Mapping[int, CgroupOwner | None]
-    """By pid; None: of no pod. A missing pid had ended before its file was read, or could not be read."""
+    """By pid; None: of no pod. A pid that is missing had ended before its file was read, or cannot be told."""
 
 
 def take_sample(driver: Driver, uuid: str, proc: Path, at: float) -> GpuSample:
@@ -37,7 +37,8 @@ def take_sample(driver: Driver, uuid: str, proc: Path, at: float) -> GpuSample:
 
 def processes_of(telemetry: Telemetry) -> tuple[GpuProcess, ...]:
     """The processes on a GPU, those on its MIG devices included."""
-    return (*(telemetry.processes or ()), *(process for each in telemetry.instances for process in each.processes))
+    inside = (process for each in telemetry.instances for process in each.processes or ())
+    return (*(telemetry.processes or ()), *inside)
 
 
 def uses_of(sample: GpuSample, pods: Mapping[str, PodOfNode]) -> tuple[ProcessUse, ...]:

@@ -70,23 +70,29 @@ class GpuMonitoring:
     async def measure(self) -> None:
         """Measure once, and audit what came out."""
         samples = await self._sampler.take()
-        if not self._pods.pods.health.synced:  # the owners of these processes are not known yet
+        if not self._pods.pods.health.synced:  # whose processes these are nobody can say yet
             return
         fresh = self._with_owners(samples)
-        self._accounts = {uuid: each for uuid, each in (self._accounts | fresh).items() if uuid in self._sampler.fresh}
+        before = {uuid: each for uuid, each in self._accounts.items() if uuid not in samples}
+        self._accounts = {uuid: each for uuid, each in (before | fresh).items() if uuid in self._sampler.fresh}
         holders = self._fresh_holders()
         if holders is not None:
             await self._auditor.take(fresh.values(), self._pods.view().grants.values(), holders, self._unlimited())
 
     def _unlimited(self) -> frozenset[str]:
-        """GPUs whose replicas are time slices: their containers get no limits, as with NVIDIA's plugin."""
+        """GPUs whose replicas are time slices: their containers are told of no limit, as NVIDIA's plugin has it."""
         inventory = self._monitor.inventory.value
         devices = () if inventory is None else inventory.devices
         return frozenset(device.uuid for device in devices if device.mode is DeviceMode.TIME_SLICING)
 
     def _with_owners(self, samples: Mapping[str, GpuSample]) -> dict[str, GpuAccount]:
+        """Of GPUs whose processes the driver lists: one that is lost lists none, and has some all the same."""
         pods = by_kubelet_uid(self._pods.pods.store.values())
-        return {uuid: account(uuid, sample.telemetry.memory, uses_of(sample, pods)) for uuid, sample in samples.items()}
+        return {
+            uuid: account(uuid, sample.telemetry.memory, uses_of(sample, pods))
+            for uuid, sample in samples.items()
+            if sample.telemetry.lists_processes
+        }
 
     async def _ask_kubelet_forever(self) -> None:
         while True:
@@ -113,7 +119,7 @@ class GpuMonitoring:
 
     @property
     def measured(self) -> Measurements:
-        """Current values: of GPUs that were measured recently, and the age of all."""
+        """What may be told now: of GPUs that were measured lately, and the age of all."""
         fresh = self._sampler.fresh
         return Measurements(
             telemetry={uuid: sample.telemetry for uuid, sample in fresh.items()},

@@ -63,7 +63,7 @@ NVLINK_ERROR_FIELDS = (
 
 def describe(calls: DeviceCalls, handle: Any, index: int, sysfs_root: Path) -> Gpu:
     """The static facts of a device, without links; what it lacks is in ``calls.fault``."""
-    bus_id = calls.need(_pci_address, "nvmlDeviceGetPciInfo", handle) or ""
+    bus_id, pci_device = calls.need(_pci_identity, "nvmlDeviceGetPciInfo", handle) or ("", "")
     memory_mib = calls.need(_total_mib, "nvmlDeviceGetMemoryInfo", handle) or 0
     mig = calls.ask(_mig_mode, "nvmlDeviceGetMigMode", handle)
     return Gpu(
@@ -73,6 +73,7 @@ def describe(calls: DeviceCalls, handle: Any, index: int, sysfs_root: Path) -> G
         minor=calls.ask(int, "nvmlDeviceGetMinorNumber", handle),
         memory_mib=memory_mib,
         pci_bus_id=bus_id,
+        pci_device=pci_device,
         numa_node=sysfs.numa_node(bus_id, sysfs_root) if bus_id else None,
         compute_capability=calls.ask(_dotted, "nvmlDeviceGetCudaComputeCapability", handle) or "",
         architecture=calls.ask(_architecture, "nvmlDeviceGetArchitecture", handle) or "",
@@ -169,8 +170,9 @@ def _field_value(nvml: Nvml, values: Any) -> int | None:
     return int(value.value.uiVal) if value.nvmlReturn == nvml.NVML_SUCCESS else None
 
 
-def _pci_address(info: Any) -> str:
-    return sysfs.pci_address(str(info.busId))
+def _pci_identity(info: Any) -> tuple[str, str]:
+    """Address and device id; NVML has the vendor in the lower half of the id."""
+    return sysfs.pci_address(str(info.busId)), f"{int(info.pciDeviceId) >> 16:04x}"
 
 
 def _total_mib(memory: Any) -> int:

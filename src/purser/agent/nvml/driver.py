@@ -1,15 +1,17 @@
-"""The interface of a GPU driver, and the plain values that cross it.
+"""What the agent knows of a GPU driver: the seam and the plain values that cross it.
 
-``None`` in an optional field means that this driver or this GPU does not report the value; it never means zero.
+``None`` in an optional field means that this driver or this GPU does not tell; it never means zero.
 """
 
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Protocol
 
 import msgspec
 
 from purser.core.device.gpus import NodeGpu, NodeMigDevice
 from purser.core.health.signs import DeviceFault, NvLinks, RecoveryAction, RemappedRows, Slowdown
+from purser.core.mig import kind_of_device
 from purser.core.model import Link
 from purser.core.monitoring.accounts import GpuMemory
 
@@ -29,11 +31,60 @@ class DriverInfo(msgspec.Struct, frozen=True):
     """Why no driver could be opened; None where there is one."""
 
 
+class MigTrouble(StrEnum):
+    """Why NVML did not do what it was asked about GPU instances."""
+
+    IN_USE = "in-use"
+    NO_ROOM = "no-room"
+    """Something else is in the place."""
+    NOT_OFFERED = "not-offered"
+    OFF = "off"
+    """The GPU is not in MIG mode."""
+    NO_PERMISSION = "no-permission"
+    GONE = "gone"
+    """The GPU or the instance is not there any more."""
+    LOST = "lost"
+    """The GPU or the driver does not work."""
+    OTHER = "other"
+
+
+class MigCallError(Exception):
+    """NVML refused a call about GPU instances; the message says in a sentence what was asked, and why."""
+
+    def __init__(self, trouble: MigTrouble, message: str) -> None:
+        super().__init__(message)
+        self.trouble = trouble
+
+
 class MigMode(msgspec.Struct, frozen=True):
     """Whether a GPU is cut into MIG devices now, and after its next reset."""
 
     enabled: bool
     pending: bool
+
+
+class GpuInstance(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU instance of MIG."""
+
+    id: int
+    """NVML's, on its GPU."""
+    number: int
+    """Its profile, of NVML's constants ``NVML_GPU_INSTANCE_PROFILE_*``."""
+    start: int
+    """Its first memory slice."""
+    size: int
+    """In memory slices."""
+    computes: int
+    """How many compute instances are in it: none where somebody died between the two, or is about to fill it."""
+
+
+class MigContents(msgspec.Struct, frozen=True):
+    """What a GPU in MIG mode is cut into at one moment."""
+
+    instances: tuple[GpuInstance, ...] = ()
+    """By id."""
+    devices: tuple[NodeMigDevice, ...] = ()
+    """Its MIG devices: a compute instance each."""
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +104,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     memory_mib: int = 0
     pci_bus_id: str = ""
     """As sysfs spells it: ``0000:07:00.0``."""
+    pci_device: str = ""
+    """Its PCI device id, four hexadecimal digits: ``20b0``."""
     numa_node: int | None = None
     compute_capability: str = ""
     """As ``8.0``."""
@@ -74,6 +127,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 
     def as_node_gpu(self, pci_class: int | None = None) -> NodeGpu:
         """What devices of kubelet and labels of the node are made of."""
+        kind = None if self.mig is None else kind_of_device(self.pci_device)
         major, _, minor = self.compute_capability.partition(".")
         is_known = major.isdecimal() and minor.isdecimal() and int(major) > 0
         return NodeGpu(
@@ -85,6 +139,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
             can_mig=self.mig is not None,
             mig_enabled=self.is_cut,
             migs=self.migs,
+            mig_kind="" if kind is None else kind.name,
             pci_class=pci_class,
         )
 
@@ -117,9 +172,9 @@ class GpuProcess(msgspec.Struct, frozen=True):
     pid: int
     """In the PID namespace of this process: 0, or not listed at all, where that is not the host's."""
     memory: int | None
-    """Bytes; None: the driver does not report it."""
+    """Bytes; None: the driver does not tell."""
     sm_percent: int | None
-    """Of the GPU's compute, lately; None: the driver does not report it."""
+    """Of the GPU's compute, lately; None: the driver does not tell."""
     device: str = ""
     """UUID of its MIG device; empty: the whole GPU."""
 
@@ -132,12 +187,12 @@ class InstanceTelemetry(msgspec.Struct, frozen=True, kw_only=True):
     """UUIDs of its MIG devices, which `Gpu.migs` has more of."""
     fields: Mapping[str, float]
     memory: GpuMemory | None
-    processes: tuple[GpuProcess, ...]
+    processes: tuple[GpuProcess, ...] | None
+    """None: the driver does not list them of one of its MIG devices."""
 
 
 class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
-    """What a GPU's sensors and counters say, its memory, and who uses it. Values that the driver does not report are
-    missing."""
+    """What a GPU's sensors and counters say, its memory, and who uses it. What the driver does not tell is missing."""
 
     uuid: str
     fields: Mapping[str, float] = {}
@@ -146,6 +201,13 @@ class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     processes: tuple[GpuProcess, ...] | None = None
     """None: the driver does not list them, or in MIG mode, where instances have them."""
     instances: tuple[InstanceTelemetry, ...] = ()
+
+    @property
+    def lists_processes(self) -> bool:
+        """Whether it is known who uses the GPU. Without that nobody is said to use nothing of it."""
+        if self.instances:
+            return all(each.processes is not None for each in self.instances)
+        return self.processes is not None
 
 
 class XidEvent(msgspec.Struct, frozen=True):
@@ -181,6 +243,23 @@ class Driver(Protocol):
         """Measure one device; one call at a time for each. Never raises: what fails is missing."""
         ...
 
+    def mig_contents(self, uuid: str) -> MigContents:
+        """What one GPU is cut into. Raises `MigCallError`, as the three below."""
+        ...
+
+    def create_instance(self, uuid: str, number: int, start: int, size: int) -> int:
+        """Make a GPU instance of the profile with NVML's ``number`` on the memory slices from ``start`` on. It has no
+        compute instance yet. Its id."""
+        ...
+
+    def fill_instance(self, uuid: str, instance: int) -> None:
+        """Make the compute instance that is all of a GPU instance: the two are a MIG device then."""
+        ...
+
+    def destroy_instance(self, uuid: str, instance: int) -> None:
+        """Remove a GPU instance with what is in it, unless processes run on it. One that is gone is no error."""
+        ...
+
     def wait_event(self, timeout_ms: int) -> XidEvent | None:
         """Block until a scanned device has an Xid error; None after ``timeout_ms`` without one.
 
@@ -190,7 +269,7 @@ class Driver(Protocol):
         ...
 
     def reopen(self) -> tuple[Gpu, ...]:
-        """Reopen the binding and scan, so that added, removed and recovered GPUs are seen.
+        """Start the binding anew and scan, so that GPUs that came back, came, or went are seen.
 
         NVML fixes its list of devices when it is initialised. This waits for a running `wait_event` to return, so
         wait in slices of a second or so. Xids during the call may be missed, as they are when an agent restarts.
@@ -201,7 +280,7 @@ class Driver(Protocol):
         ...
 
     def while_closed(self, action: Callable[[], None]) -> None:
-        """Run an operation during which no process may have a GPU open, including this one, and reopen the binding.
+        """Carry out what no process may have a GPU open for, this one included, and start the binding anew.
 
         Raises:
             DriverError: a reading under way does not end, or the driver does not come up again.

@@ -17,9 +17,13 @@ from purser.agent.nvml.driver import (
     DriverError,
     DriverInfo,
     Gpu,
+    MigCallError,
+    MigContents,
+    MigTrouble,
     Telemetry,
     XidEvent,
 )
+from purser.agent.nvml.instances import create_instance, destroy_instance, fill_instance, mig_contents
 from purser.agent.nvml.null import NullDriver
 from purser.agent.nvml.nvlinks import NvLinkEndpoint, survey
 from purser.agent.nvml.telemetry import Meter
@@ -30,7 +34,7 @@ from purser.core.model import Link
 LIBRARY = "libnvidia-ml.so.1"
 
 PENDING_READINGS_TIMEOUT_S = 5.0
-"""How long reopening and closing wait for running readings; one on a failing GPU may never end."""
+"""How long opening anew and closing wait for readings under way; one on a dying GPU may never end."""
 
 LIBRARY_FOLDERS = (
     "usr/lib64",
@@ -124,6 +128,26 @@ class LibraryDriver:
                 self._meters[uuid] = Meter(self._nvml, handle, uuid)
             return self._meters[uuid].read()
 
+    def mig_contents(self, uuid: str) -> MigContents:
+        """See `Driver.mig_contents`."""
+        with self._known(uuid) as handle:
+            return mig_contents(self._nvml, handle)
+
+    def create_instance(self, uuid: str, number: int, start: int, size: int) -> int:
+        """See `Driver.create_instance`."""
+        with self._known(uuid) as handle:
+            return create_instance(self._nvml, handle, number, start, size)
+
+    def fill_instance(self, uuid: str, instance: int) -> None:
+        """See `Driver.fill_instance`."""
+        with self._known(uuid) as handle:
+            fill_instance(self._nvml, handle, instance)
+
+    def destroy_instance(self, uuid: str, instance: int) -> None:
+        """See `Driver.destroy_instance`."""
+        with self._known(uuid) as handle:
+            destroy_instance(self._nvml, handle, instance)
+
     def wait_event(self, timeout_ms: int) -> XidEvent | None:
         """See `Driver.wait_event`."""
         with self._events_lock:
@@ -184,6 +208,14 @@ class LibraryDriver:
                 self._readings.notify_all()
 
     @contextmanager
+    def _known(self, uuid: str) -> Iterator[Any]:
+        """The same, of a device that has to be there. Raises `MigCallError`."""
+        with self._reading(uuid) as handle:
+            if handle is None:
+                raise MigCallError(MigTrouble.GONE, "the driver does not list this GPU")
+            yield handle
+
+    @contextmanager
     def _no_reading(self) -> Iterator[None]:
         """No reading is under way and none begins. Raises `DriverError` where one does not end."""
         with self._readings:
@@ -224,7 +256,7 @@ class LibraryDriver:
         try:
             return self._nvml.nvmlEventSetCreate()
         except self._nvml.NVMLError:
-            return None  # shown by Gpu.watches_xids; probes still find what is broken
+            return None  # Gpu.watches_xids tells; probes still find what is broken
 
     def _read_info(self) -> DriverInfo:
         calls = DeviceCalls(self._nvml)
@@ -241,7 +273,7 @@ class LibraryDriver:
             raise DriverError(f"nvmlDeviceGetCount: {error}") from error
 
     def _look(self, index: int, calls: DeviceCalls) -> Gpu:
-        """The facts of a device; its handle is kept, its Xids are watched from now on."""
+        """What a device tells of itself; its handle is kept, its Xids are watched from now on."""
         handle = calls.need(as_is, "nvmlDeviceGetHandleByIndex", index)
         if handle is None:
             return Gpu(index=index, fault=calls.fault)
@@ -264,7 +296,7 @@ class LibraryDriver:
         return True
 
     def _identify(self, seen: list[Gpu]) -> list[Gpu]:
-        """Give devices without a readable identity the identity and facts of earlier scans."""
+        """Give devices that could not tell who they are the identity and facts of the scans before."""
         named = {gpu.uuid for gpu in seen if gpu.uuid is not None}
         return [self._recall(gpu, named) if gpu.fault is not None else gpu for gpu in seen]
 
@@ -272,7 +304,7 @@ class LibraryDriver:
         if gpu.uuid is not None:
             known = next((old for old in self._gpus if old.uuid == gpu.uuid), gpu)
         else:
-            # By PCI address where it still reports that, else by index. An index means another GPU after one was
+            # By PCI address where it still tells that, else by index. An index means another GPU after one was
             # removed; a uuid that another GPU of this scan bears shows that.
             free = [old for old in self._gpus if old.uuid not in named]
             same_slot = (old for old in free if gpu.pci_bus_id and old.pci_bus_id == gpu.pci_bus_id)

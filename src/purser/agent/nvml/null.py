@@ -3,7 +3,16 @@
 import threading
 from collections.abc import Callable
 
-from purser.agent.nvml.driver import DeviceReading, DriverInfo, Gpu, Telemetry, XidEvent
+from purser.agent.nvml.driver import (
+    DeviceReading,
+    DriverInfo,
+    Gpu,
+    MigCallError,
+    MigContents,
+    MigTrouble,
+    Telemetry,
+    XidEvent,
+)
 from purser.core.health.signs import DeviceFault, FaultKind
 
 
@@ -29,6 +38,22 @@ class NullDriver:
     def telemetry(self, uuid: str) -> Telemetry:
         """Nothing."""
         return Telemetry(uuid=uuid)
+
+    def mig_contents(self, uuid: str) -> MigContents:
+        """See `Driver.mig_contents`."""
+        raise MigCallError(MigTrouble.LOST, self._reason)
+
+    def create_instance(self, uuid: str, number: int, start: int, size: int) -> int:
+        """See `Driver.create_instance`."""
+        raise MigCallError(MigTrouble.LOST, self._reason)
+
+    def fill_instance(self, uuid: str, instance: int) -> None:
+        """See `Driver.fill_instance`."""
+        raise MigCallError(MigTrouble.LOST, self._reason)
+
+    def destroy_instance(self, uuid: str, instance: int) -> None:
+        """See `Driver.destroy_instance`."""
+        raise MigCallError(MigTrouble.LOST, self._reason)
 
     def wait_event(self, timeout_ms: int) -> XidEvent | None:
         """Wait as a driver would on which nothing happens."""

@@ -177,7 +177,7 @@ class Meter:
         )
 
     def _utilisations(self, calls: DeviceCalls) -> dict[int, int] | None:
-        """Percent of the GPU's compute by pid, since the last reading; None: the driver does not report it."""
+        """Percent of the GPU's compute by pid, since the last reading; None: the driver does not tell."""
         if calls.is_lost:
             return None
         since = self._samples_seen_us or time.time_ns() // 1000 - FIRST_SAMPLES_US
@@ -185,7 +185,7 @@ class Meter:
             samples = self._nvml.nvmlDeviceGetProcessUtilization(self._handle, since)
             found = {int(each.pid): (int(each.timeStamp), int(each.smUtil)) for each in _oldest_first(samples)}
         except self._nvml.NVMLError as error:
-            # No process was active: an error, or success with a count of zero, which the binding raises as well.
+            # Nobody did anything: an error, or success with a count of zero, which the binding raises as well.
             return {} if error.value in (self._nvml.NVML_ERROR_NOT_FOUND, self._nvml.NVML_SUCCESS) else None
         except Exception:  # rubbish, or a binding without this function
             return None
@@ -209,12 +209,12 @@ class Meter:
     ) -> InstanceTelemetry:
         """A GPU instance with one more of its MIG devices, which share its memory."""
         uuid = calls.ask(str, "nvmlDeviceGetUUID", device) or ""
-        processes = tuple(
-            msgspec.structs.replace(each, device=uuid) for each in self._processes(calls, device, None) or ()
-        )
+        told = self._processes(calls, device, None)
+        processes = None if told is None else tuple(msgspec.structs.replace(each, device=uuid) for each in told)
         if before is not None:
-            devices = (*before.devices, uuid)
-            return msgspec.structs.replace(before, devices=devices, processes=(*before.processes, *processes))
+            is_known = processes is not None and before.processes is not None
+            together = (*(before.processes or ()), *(processes or ())) if is_known else None
+            return msgspec.structs.replace(before, devices=(*before.devices, uuid), processes=together)
         memory = self._memory(calls, device)
         return InstanceTelemetry(
             id=number,

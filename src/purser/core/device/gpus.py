@@ -46,6 +46,8 @@ class NodeGpu(msgspec.Struct, frozen=True, kw_only=True):
     mig_enabled: bool = False
     migs: tuple[NodeMigDevice, ...] = ()
     """By their indexes."""
+    mig_kind: str = ""
+    """The `purser.core.mig.MigKind` of GPUs of its model, by name; empty: they cannot MIG, or are not known."""
     pci_class: int | None = None
     """With subclass and interface: 0x030200. None: not known."""
     fabric: FabricIds | None = None

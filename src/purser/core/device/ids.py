@@ -20,8 +20,8 @@ _HAMI = re.compile(r"((?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-[
 
 
 def device_ids(device: Device) -> tuple[str, ...]:
-    """The ids that one device is advertised as: one, or as many as it has slots."""
-    if device.mode in (DeviceMode.WHOLE, DeviceMode.MIG):
+    """The ids that one device is advertised as under its resource: one, or as many as it has slots."""
+    if device.mode in (DeviceMode.WHOLE, DeviceMode.MIG) and not device.mig_kind:
         return (device.uuid,)
     return slot_ids(device.uuid, device.slots)
 
@@ -29,6 +29,11 @@ def device_ids(device: Device) -> tuple[str, ...]:
 def slot_ids(uuid: str, slots: int) -> tuple[str, ...]:
     """The ids of so many slots of a device."""
     return tuple(f"{uuid}{_SEPARATOR}{slot}" for slot in range(slots))
+
+
+def part_ids(uuid: str, name: str, count: int) -> tuple[str, ...]:
+    """The ids of so many parts of a device that go by a name: ``GPU-...::1g.5gb::0``."""
+    return tuple(f"{uuid}{_SEPARATOR}{name}{_SEPARATOR}{part}" for part in range(count))
 
 
 def told_numa_nodes(device: Device) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ a pod that has these defaults parses to the same request as before. NVIDIA's own
 listed under (`purser.core.device.resources`), such as ``nvidia.com/mig-1g.5gb``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -109,6 +109,7 @@ def parse(pod: PodManifest) -> PodRequest | None:
         kubelet_pod=seen_by_kubelet,
         cpu_milli=asked.cpu_milli,
         memory_mib=asked.memory_mib,
+        systems=_systems(pod),
     )
     problems.raise_if_any()
     return request if containers else None
@@ -148,16 +149,16 @@ def defaults(pod: PodManifest) -> dict[str, dict[str, str]]:
     return {name: limits for name, limits in added.items() if limits}
 
 
-def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory) -> dict[str, str]:
+def grant_annotations(
+    pod: PodManifest, systems: Iterable[str], grant: Grant, inventory: NodeInventory
+) -> dict[str, str]:
     """What the systems whose words the pod uses would record of this grant, to go beside Purser's own annotations.
 
     Times are left out: a decision depends on no clock, and no tool that reads these records needs them.
     """
-    pod = restored(pod)
     record: dict[str, str] = {}
-    for dialect in SHARING.values():
-        if any(dialect.claims(container) for container in pod.containers):
-            record |= dialect.grant_annotations(pod, grant, inventory)
+    for system in systems:
+        record |= SHARING[system].grant_annotations(pod, grant, inventory)
     return record
 
 
@@ -168,6 +169,11 @@ def _claimants(container: ContainerSpec) -> list[Dialect]:
     if len(claimants) > 1:  # a zero in one system's words is no mixture: the GPUs beside it may be the webhook's
         claimants = [dialect for dialect in claimants if _asks_in_words_of(dialect, container)]
     return claimants or ([_PLAIN] if _PLAIN.claims(container) else [])
+
+
+def _systems(pod: PodManifest) -> tuple[str, ...]:
+    asked = [dialect for container in pod.containers for dialect in _claimants(container)]
+    return tuple(name for name, dialect in SHARING.items() if dialect in asked)
 
 
 def _asks_in_words_of(dialect: Dialect, container: ContainerSpec) -> bool:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from purser.core.dialects.errors import Problems
 from purser.core.model import GpuPolicy, ScoreWeights
 from purser.core.names import GPU_POLICY_ANNOTATION, NODE_POLICY_ANNOTATION
-from purser.core.policy_words import canonical_node_policy, gpu_policies
+from purser.core.policy.words import canonical_node_policy, gpu_policies
 
 HAMI_NODE_POLICY = "hami.io/node-scheduler-policy"
 HAMI_GPU_POLICY = "hami.io/gpu-scheduler-policy"

@@ -1,6 +1,7 @@
 """The labels of what a node offers: whole GPUs, and MIG devices by the node's strategy."""
 
 from collections import Counter
+from collections.abc import Iterable
 
 from purser.core.device.gpus import NodeGpu, NodeMigDevice
 from purser.core.device.resources import mig_resource
@@ -40,7 +41,10 @@ def resource_labels(node: LabelFacts) -> Labels:
     if node.mig_strategy is MigStrategy.NONE:
         return labels
     labels[MIG_STRATEGY_LABEL] = node.mig_strategy
-    return labels | (_of_single(node) if node.mig_strategy is MigStrategy.SINGLE else _of_mixed(node))
+    if node.mig_strategy is MigStrategy.SINGLE:
+        return labels | _of_single(node)
+    on_demand = node.mig_strategy is MigStrategy.ON_DEMAND  # no labels of what comes and goes with every pod
+    return labels | _of_mixed([gpu for gpu in node.gpus if not (on_demand and gpu.mig_kind)], node.sharing)
 
 
 def model_labels(node: LabelFacts) -> Labels:
@@ -89,18 +93,18 @@ def _of_single(node: LabelFacts) -> Labels:
     return _of_migs(GPU_RESOURCE, node.sharing, sum(map(len, found)), cut[0], found[0][0])
 
 
-def _of_mixed(node: LabelFacts) -> Labels:
+def _of_mixed(gpus: Iterable[NodeGpu], sharing: NodeSharing) -> Labels:
     """Those of each profile, beside the GPUs'."""
     first: dict[str, tuple[NodeGpu, NodeMigDevice]] = {}
     counts = Counter[str]()
-    for gpu in node.gpus:
+    for gpu in gpus:
         for mig in gpu.migs if gpu.mig_enabled else ():
             resource = mig_resource(mig.profile)
             first.setdefault(resource, (gpu, mig))
             counts[resource] += 1
     labels: Labels = {}
     for resource, (gpu, mig) in first.items():
-        labels |= _of_migs(resource, node.sharing, counts[resource], gpu, mig)
+        labels |= _of_migs(resource, sharing, counts[resource], gpu, mig)
     return labels
 
 

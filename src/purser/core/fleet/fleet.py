@@ -11,7 +11,9 @@ one of them is a decision about all.
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping
+from itertools import takewhile
 from types import MappingProxyType
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,9 +25,7 @@ from purser.core.kubelet.report import aligns
 from purser.core.kubelet.state import KubeletNode
 from purser.core.kubelet.state import KubeletState as KubeletState
 from purser.core.ledger import UNUSED, Ledger, Usage, pod_usage
-from purser.core.mig.on_demand import taken_mask
 from purser.core.model import Device, NodeInventory
-from purser.core.revisions import Changes, Revisions
 
 _NO_DISPUTES: Mapping[str, str] = MappingProxyType({})
 
@@ -56,11 +56,6 @@ class DeviceState(msgspec.Struct, frozen=True, gc=False):
         # NVML reports no memory for a GPU that shares the host's.
         by_memory = (device.memory_mib - used.memory_mib) // device.replica_mib if device.replica_mib else by_slots
         return 0 if used.exclusive else max(0, min(by_slots, by_memory))
-
-    @property
-    def mig_mask(self) -> int:
-        """What is taken of it where it is cut on demand."""
-        return taken_mask(self.device, self.usage.instances)
 
     def as_part(self, is_free: bool) -> "DeviceState":
         """One part of it as a device of its own, unused or held exclusively; the whole device where it is not
@@ -132,7 +127,7 @@ def _disputed(node: NodeState) -> dict[str, str]:
 
 
 def _usage_key(usage: Usage) -> tuple[Hashable, ...]:
-    return (usage.slots, usage.memory_mib, usage.cores_percent, usage.exclusive > 0, usage.instances)
+    return (usage.slots, usage.memory_mib, usage.cores_percent, usage.exclusive > 0)
 
 
 def _hardware_key(states: tuple[DeviceState, ...]) -> Hashable:
@@ -144,7 +139,7 @@ def _hardware_key(states: tuple[DeviceState, ...]) -> Hashable:
 def _facts(state: DeviceState) -> Hashable:
     d = state.device
     handed_out = (d.mode, d.enforcement, d.resource, d.replicas, d.one_each, d.packed)
-    amounts = (d.memory_mib, d.cores_percent, d.slots, d.mig_kind, d.mig_held)
+    amounts = (d.memory_mib, d.cores_percent, d.slots)
     return (d.model, amounts, d.numa_nodes, handed_out, d.healthy, state.cordoned)
 
 
@@ -189,20 +184,35 @@ class _Classes:
         return self._numbers[key]
 
 
+class Changes(NamedTuple):
+    """What is not as a reader saw it."""
+
+    now: int
+    """The revision to ask from the next time."""
+    names: list[str]
+    """The nodes that changed, or came, and are there: the last change first."""
+    some_are_gone: bool
+    """Whether other nodes have gone. Which is not kept: whoever holds names looks which of them are still there."""
+
+
 class Fleet:
     """Nodes with inventory, their states kept fresh from the ledger."""
 
-    def __init__(self, ledger: Ledger | None = None) -> None:
-        self.ledger = ledger if ledger is not None else Ledger()
+    def __init__(self) -> None:
+        self.ledger = Ledger()
         self._nodes: dict[str, NodeState] = {}
         self._kubelets = KubeletSnapshots()
         self._outdated: set[str] = set()
+        """Nodes, perhaps without inventory, of which more is known than their states say."""
+        self.ledger.on_change = self._outdated.add
         self._classes = _Classes()
         self._hardware = _Classes()
         self._free_resources: dict[str, FreeResources] = {}
         self._disputes: dict[str, Mapping[str, str]] = {}
-        self._revisions = Revisions()
-        self._ledger_as_of = 0
+        self._revision = 0
+        self._gone_at = 0
+        self._changed_at: dict[str, int] = {}
+        """In the order of the changes: what changes again moves to the end."""
 
     def set_inventory(self, inventory: NodeInventory) -> None:
         """Take a node's devices as they now are."""
@@ -227,7 +237,9 @@ class Fleet:
         """Forget a node; grants on it stay on the book until its pods are gone."""
         self.ledger.forget_node(name)
         if self._nodes.pop(name, None) is not None:
-            self._revisions.forget(name)
+            self._changed_at.pop(name, None)
+            self._revision += 1
+            self._gone_at = self._revision
         self._classes.remove(name)
         self._hardware.remove(name)
 
@@ -291,12 +303,16 @@ class Fleet:
 
     def _note_change(self, name: str) -> None:
         if name in self._nodes:
-            self._revisions.changed(name)
+            self._revision += 1
+            self._changed_at.pop(name, None)
+            self._changed_at[name] = self._revision
 
     def changes_since(self, revision: int) -> Changes:
         """The nodes whose state or free resources changed, or that came or went, after this revision; 0: ever."""
         self._refresh()
-        return self._revisions.changes_since(revision)
+        newest = reversed(self._changed_at.items())
+        names = [name for name, _ in takewhile(lambda change: change[1] > revision, newest)]
+        return Changes(self._revision, names, self._gone_at > revision)
 
     def node(self, name: str) -> NodeState | None:
         """A node's state, None for one without inventory."""
@@ -333,14 +349,8 @@ class Fleet:
 
     def _refresh(self) -> None:
         """Bring the nodes whose grants or pods changed up to the book."""
-        revisions = self.ledger.revisions
-        if not self._outdated and revisions.now == self._ledger_as_of:
-            return
-        changes = revisions.changes_since(self._ledger_as_of)
-        changed = self._outdated.union(changes.names)
-        self._ledger_as_of = changes.now
-        self._outdated.clear()
-        for name in changed:
+        while self._outdated:
+            name = self._outdated.pop()
             node = self._nodes.get(name)
             if node is not None:
                 usage, kubelet = self.ledger.usage(name), self._kubelet(node.inventory)
@@ -352,4 +362,4 @@ class Fleet:
     def _put(self, node: NodeState) -> None:
         self._classes.put(node.name, node.key)
         self._nodes[node.name] = node
-        self._revisions.changed(node.name)
+        self._note_change(node.name)

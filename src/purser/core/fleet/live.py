@@ -12,7 +12,6 @@ from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.fleet.fleet import DeviceState, Fleet, NodeState
 from purser.core.fleet.free_resources import MANY, NO_LIMIT, FreeResources
 from purser.core.interconnect import Topology, topology
-from purser.core.mig.on_demand import taken_mask
 from purser.core.model import WHOLE_PERCENT, Grant, NodeInventory
 
 
@@ -43,8 +42,10 @@ class LiveArrays:
     def rows(self, names: list[str]) -> npt.NDArray[np.intp]:
         """The row of each of these nodes, -1 for one that is not here; to be read only.
 
-        From one pod to the next the same nodes are asked about.
+        From one pod to the next the same nodes are asked about, in between about the one that is chosen.
         """
+        if len(names) == 1:
+            return self._look_up(names)
         moves, asked, found = self._asked
         if moves != self.arrays.moves or asked != names:
             found = self._look_up(names)
@@ -158,8 +159,6 @@ def gpu_facts(whole: DeviceState) -> GpuFacts:
         whole.device.replicas,
         device.one_each,
         _bounded(min(whole.parts, MAX_SLOTS)),
-        device.mig_kind,
-        *((whole.mig_mask, taken_mask(device, ())) if device.mig_kind else (-1, -1)),
     )
 
 

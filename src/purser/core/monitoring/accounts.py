@@ -71,7 +71,8 @@ class ContainerUse(msgspec.Struct, frozen=True):
 
     owner: ContainerOfPod
     device: str
-    memory: int
+    memory: int | None
+    """None: the driver does not tell it of any of its processes."""
     sm_percent: int | None
 
 
@@ -99,7 +100,7 @@ def account(uuid: str, memory: GpuMemory | None, processes: Iterable[ProcessUse]
     foreign = tuple(process for process in listed if process.owner is None)
     containers = _by_container(listed)
     held = {
-        OwnerKind.PODS: sum(use.memory for use in containers),
+        OwnerKind.PODS: sum(use.memory or 0 for use in containers),
         OwnerKind.FOREIGN: sum(process.memory or 0 for process in foreign),
     }
     return GpuAccount(uuid, {} if memory is None else _shared_out(memory, held), containers, foreign)
@@ -114,7 +115,7 @@ def _by_container(processes: Iterable[ProcessUse]) -> tuple[ContainerUse, ...]:
         ContainerUse(
             owner,
             device,
-            sum(process.memory or 0 for process in its),
+            _sum_known(process.memory for process in its),
             _sum_known(process.sm_percent for process in its),
         )
         for (owner, device), its in sorted(found.items())

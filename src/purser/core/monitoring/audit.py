@@ -150,7 +150,7 @@ def _is_held(its: Iterable[ContainerUse], held: HeldDevices) -> bool:
 
 
 def _judged(uuid: str, its: list[ContainerUse], granted: Mapping[str, int]) -> AuditFinding | None:
-    owner, used_mib = its[0].owner, sum(use.memory for use in its) // MIB
+    owner, used_mib = its[0].owner, sum(use.memory or 0 for use in its) // MIB
     of_devices = [granted[device] for device in {uuid, *(use.device for use in its)} if device in granted]
     granted_mib = sum(of_devices)
     if 0 in of_devices:  # the grant does not limit memory

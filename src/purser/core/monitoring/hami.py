@@ -1,9 +1,7 @@
-"""The metrics of HAMi's monitor and scheduler that a node's agent can export: names and labels, including the older
-ones.
+"""The metrics of HAMi's monitor and scheduler: which of them a node's agent exports, and why it does not export others.
 
 Names, labels and units are those of cmd/vGPUmonitor/metrics.go and cmd/scheduler/metrics.go in Project-HAMi/HAMi (after
-2.10). What HAMi calls a ratio is in percent, except for the allocated memory of a GPU. Values that only HAMi-core's
-shared memory has (contexts, modules, buffers, the last kernel) are not exported.
+2.10). What HAMi calls a ratio is in percent, but for the memory of a GPU that is allocated.
 """
 
 from collections.abc import Mapping
@@ -24,10 +22,12 @@ class HamiFact(StrEnum):
     MEMORY_ALLOCATED_RATIO = "memory-allocated-ratio"
     CORE_ALLOCATED = "core-allocated"
     SHARED_COUNT = "shared-count"
+    OVERVIEW = "overview"
     SHARE_MEMORY = "share-memory"
     SHARE_MEMORY_LIMIT = "share-memory-limit"
     CONTAINER_MEMORY = "container-memory"
     CONTAINER_UTILISATION = "container-utilisation"
+    MIG_DEVICE = "mig-device"
 
 
 class HamiMetric(msgspec.Struct, frozen=True):
@@ -74,6 +74,12 @@ METRICS: tuple[HamiMetric, ...] = (
     ),
     HamiMetric("hami_gpu_core_allocated_ratio", HamiFact.CORE_ALLOCATED, _GPU, "Compute that pods hold (%)."),
     HamiMetric("hami_gpu_shared_count", HamiFact.SHARED_COUNT, _GPU, "Containers that share the GPU."),
+    HamiMetric(
+        "hami_node_gpu_overview",
+        HamiFact.OVERVIEW,
+        {**_CORES, "memory": "device_memory_limit"},
+        "Memory that pods hold (B); the GPU's own, in MiB, is a label.",
+    ),
     HamiMetric("hami_vgpu_memory_used_bytes", HamiFact.SHARE_MEMORY, _SHARE, "Memory that the container uses (B)."),
     HamiMetric("hami_vgpu_memory_limit_bytes", HamiFact.SHARE_MEMORY_LIMIT, _SHARE, "Memory that it was granted (B)."),
     HamiMetric(
@@ -84,6 +90,18 @@ METRICS: tuple[HamiMetric, ...] = (
         HamiFact.CONTAINER_UTILISATION,
         _SHARE,
         "Compute that the container uses (%).",
+    ),
+    HamiMetric(
+        "hami_mig_device_info",
+        HamiFact.MIG_DEVICE,
+        {
+            **_SHARE,
+            "mig": "mig_uuid",
+            "profile": "profile",
+            "instance": "gpu_instance_id",
+            "compute_instance": "compute_instance_id",
+        },
+        "1 for each MIG device that the container holds.",
     ),
 )
 
@@ -97,6 +115,8 @@ _OLD_WORDS = {
     "pod": "podname",
     "container": "ctrname",
     "share": "vdeviceid",
+    "memory": "devicememorylimit",
+    "instance": "instanceid",
 }
 _OLD_NAMES = {
     HamiFact.HOST_MEMORY: "HostGPUMemoryUsage",
@@ -107,9 +127,11 @@ _OLD_NAMES = {
     HamiFact.MEMORY_ALLOCATED_RATIO: "nodeGPUMemoryPercentage",
     HamiFact.CORE_ALLOCATED: "GPUDeviceCoreAllocated",
     HamiFact.SHARED_COUNT: "GPUDeviceSharedNum",
+    HamiFact.OVERVIEW: "nodeGPUOverview",
     HamiFact.SHARE_MEMORY: "vGPU_device_memory_usage_in_bytes",
     HamiFact.SHARE_MEMORY_LIMIT: "vGPU_device_memory_limit_in_bytes",
     HamiFact.CONTAINER_UTILISATION: "Device_utilization_desc_of_container",
+    HamiFact.MIG_DEVICE: "MigInfo",
 }
 _WITHOUT_MODEL = {HamiFact.MEMORY_ALLOCATED_RATIO}
 
@@ -117,10 +139,40 @@ OLD_METRICS: tuple[HamiMetric, ...] = tuple(
     HamiMetric(
         _OLD_NAMES[metric.fact],
         metric.fact,
-        {what: _OLD_WORDS[what] for what in metric.labels if what != "model" or metric.fact not in _WITHOUT_MODEL},
+        {
+            what: _OLD_WORDS[what]
+            for what in metric.labels
+            if what in _OLD_WORDS and (what != "model" or metric.fact not in _WITHOUT_MODEL)
+        },
         metric.about,
     )
     for metric in METRICS
     if metric.fact in _OLD_NAMES
 )
 """Of HAMi's option ``--legacy-metrics``."""
+
+_OF_HAMI_CORE = "only HAMi-core counts it, in memory that it shares with HAMi's monitor; the driver does not report it"
+_OF_SCHEDULER = "the scheduler's, not of one node"
+_BY_PLACE = (
+    "its containers are numbered, agents know them by name: `purser_grant_memory_bytes` and `_cores_ratio` have it"
+)
+
+NOT_EXPORTED: Mapping[str, str] = {
+    "hami_vgpu_memory_context_bytes": _OF_HAMI_CORE,
+    "hami_vgpu_memory_module_bytes": _OF_HAMI_CORE,
+    "hami_vgpu_memory_buffer_bytes": _OF_HAMI_CORE,
+    "hami_container_last_kernel_elapsed_seconds": _OF_HAMI_CORE,
+    "hami_node_gpu_mig_instance_info": "agents do not ask where on its GPU a MIG instance lies",
+    "hami_vgpu_memory_allocated_bytes": _BY_PLACE,
+    "hami_vgpu_core_allocated_ratio": _BY_PLACE,
+    "hami_resource_quota_used": _OF_SCHEDULER,
+    "hami_resource_quota_limit": _OF_SCHEDULER,
+    "hami_build_info": "the version of HAMi",
+    "Device_memory_desc_of_container": _OF_HAMI_CORE,
+    "Device_last_kernel_of_container": _OF_HAMI_CORE,
+    "nodeGPUMigInstance": "`MigInfo` has the same of each container",
+    "vGPUMemoryAllocated": _BY_PLACE,
+    "vGPUCoreAllocated": _BY_PLACE,
+    "QuotaUsed": _OF_SCHEDULER,
+}
+"""HAMi's other names, and why they are not exported."""

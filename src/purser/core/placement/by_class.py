@@ -4,7 +4,6 @@ A verdict depends on the node's class, on what the pod asks (not on who it is), 
 may be remembered from one pod to the next.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
 from purser.core.fleet import Fleet
@@ -13,8 +12,8 @@ from purser.core.kubelet.pod import KubeletPod
 from purser.core.model import PodRequest
 from purser.core.placement.place import DeviceAssignment
 from purser.core.placement.reasons import Refusal
-from purser.core.policy_settings import PolicySettings
-from purser.core.recent import recall
+from purser.core.policy.settings import PolicySettings
+from purser.recent import Recent
 
 Verdict = DeviceAssignment | Refusal
 
@@ -26,7 +25,7 @@ class VerdictCache:
     """Distinct requests kept; clusters see few at a time, and a miss costs only the evaluation."""
 
     def __init__(self) -> None:
-        self._by_shape: OrderedDict[object, dict[int | None, Verdict]] = OrderedDict()
+        self._by_shape: Recent[object, dict[int | None, Verdict]] = Recent(self.MAX_SHAPES)
 
     def each(self, fleet: Fleet, shape: object, names: Sequence[str], judge: Callable[[str], Verdict]) -> list[Verdict]:
         """The verdict on each of these nodes; each class that is not known is judged once."""
@@ -40,7 +39,7 @@ class VerdictCache:
 
     def _of(self, shape: object, classes: Mapping[str, int]) -> dict[int | None, Verdict]:
         """Without those for states that no node has any more once these are many."""
-        verdicts = recall(self._by_shape, shape, dict[int | None, Verdict], self.MAX_SHAPES)
+        verdicts = self._by_shape.recall(shape, dict[int | None, Verdict])
         if len(verdicts) > 2 * len(classes) + 1024:
             for number in verdicts.keys() - set(classes.values()):
                 del verdicts[number]

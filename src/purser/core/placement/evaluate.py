@@ -1,4 +1,5 @@
-"""One pod on many nodes: which it fits, how good each of them is, and why not the others.
+"""One pod on many nodes: which it fits, how good each of them is, and why not the others; then on the chosen one: which
+devices it gets there.
 
 Nodes are judged all at once, from the fleet as arrays (`verdicts`, `table`). What the arrays do not show is evaluated
 node by node (`place`), only where the arrays leave it open, and once for all nodes in equal state: pods with several
@@ -6,7 +7,6 @@ containers, devices on one NUMA node, percentages of memory under a quota, and n
 has room.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
@@ -15,7 +15,7 @@ from types import MappingProxyType
 import msgspec
 import numpy as np
 
-from purser.core.fleet import Fleet
+from purser.core.fleet import Fleet, NodeState
 from purser.core.fleet.arrays import Rows
 from purser.core.fleet.live import LiveArrays
 from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits
@@ -25,18 +25,18 @@ from purser.core.placement.by_class import Verdict, VerdictCache, asked_shape
 from purser.core.placement.fragments import Causes, Fragments
 from purser.core.placement.kernels.arguments import Bools, Floats
 from purser.core.placement.mix import Mix, MixSource
-from purser.core.placement.place import Placement, decide, place
+from purser.core.placement.place import DeviceAssignment, Placement, decide, place, placement_of
 from purser.core.placement.policies import ArrayPolicy as ArrayPolicy
 from purser.core.placement.policies import Setting
 from purser.core.placement.policies import policy as array_policy
 from purser.core.placement.preference import ArrayPreference
 from purser.core.placement.reasons import UNREGISTERED, Refusal
-from purser.core.placement.shape import container_shape, lead_shape, view
+from purser.core.placement.shape import container_shape, lead_shape, shape_of, view
 from purser.core.placement.table import ShapeTable
 from purser.core.placement.verdicts import Quota, VerdictKey, Verdicts
-from purser.core.policy_settings import DEFAULT_POLICIES, PolicySettings
-from purser.core.policy_words import ARRAY_WORDS
-from purser.core.recent import recall
+from purser.core.policy.settings import DEFAULT_POLICIES, PolicySettings
+from purser.core.policy.words import ARRAY_WORDS
+from purser.recent import Recent
 
 NOTHING_HELD: Mapping[str, Usage] = MappingProxyType({})
 
@@ -85,8 +85,8 @@ class Evaluator:
         mix = mix if mix is not None else Mix()
         self._setting = Setting(mix)
         self._fragments = Fragments(mix)
-        self._tables: OrderedDict[tuple[str, str], ShapeTable] = OrderedDict()
-        self._verdicts: OrderedDict[VerdictKey, Verdicts] = OrderedDict()
+        self._tables: Recent[tuple[str, str], ShapeTable] = Recent(_MOST_TABLES)
+        self._verdicts: Recent[VerdictKey, Verdicts] = Recent(_MOST_ASKS)
         self._judged = VerdictCache()
 
     def refresh(self) -> None:
@@ -107,6 +107,8 @@ class Evaluator:
         already, which must not stand in its way.
         """
         found = self._answered(request, names, left, own)
+        if not found.fits.any():
+            return Evaluation([], np.zeros(0), found.refusals)
         scores = self._table(request).scores(lead_shape(request))[found.rows[found.fits]]
         fits = found.names if found.fits.all() else list(compress(found.names, found.fits.tolist()))
         return Evaluation(fits, scores, found.refusals)
@@ -120,14 +122,20 @@ class Evaluator:
     def place(
         self, name: str, request: PodRequest, left: QuotaLimits = UNLIMITED, held: Mapping[str, Usage] = NOTHING_HELD
     ) -> Placement | Refusal:
-        """Where the pod would go on a node: the devices that the policy likes best. ``held`` is what is kept of its
-        devices for others, beside what is taken of them."""
+        """Where the pod would go on a node: the verdict of `evaluate`, and the devices that the policy likes best.
+        ``held`` is what is kept of the node's devices for others, beside what is taken of them."""
         node = self._fleet.node(name)
         if node is None:
             return UNREGISTERED
         if held:  # the arrays do not show it
             return place(node.plus(held), request, self.policy, left)
-        row = self._live.refresh().rows[name]
+        question = self._answered(request, [name], left, None)
+        if name in question.refusals:
+            return question.refusals[name]
+        row = int(question.rows[0])
+        if self._arrays_choose(question, node):
+            gpus = self._table(request).gpus(lead_shape(request), row)
+            return placement_of(node, request, DeviceAssignment((gpus,)))
         chosen = place(node, request, self.policy, left, self._preference(request, row))
         if isinstance(chosen, Refusal):  # kubelet's choice is searched for from the devices that are preferred
             return place(node, request, self.policy, left)
@@ -162,7 +170,7 @@ class Evaluator:
         """Refusals that the arrays show: container by container, each as if it were alone."""
         for absent in (~question.fits).nonzero()[0].tolist():
             question.refuse(absent, UNREGISTERED)
-        if self._depends_on_device(question):
+        if _depends_on_device(question):
             return
         idle_only = GpuPolicy.MUTEX in self.policy.gpu_policy(question.request)
         for container in question.request.containers:
@@ -173,16 +181,10 @@ class Evaluator:
                 question.refusals.update(zip(names, verdicts.refusals(question.rows[refused], container), strict=True))
                 question.fits[refused] = False
 
-    def _depends_on_device(self, question: _Question) -> bool:
-        """Whether it takes the devices themselves to know what the quota holds: percentages, and GPU instances, are of
-        the size that there is."""
-        in_percent = any(container.devices.memory_percent for container in question.request.containers)
-        return question.left != UNLIMITED and (in_percent or self._live.arrays.has_cut)
-
     def _open(self, question: _Question) -> list[int]:
         """The places of the nodes of which the arrays do not know enough."""
         still = question.fits
-        if _is_size(question.request) and not self._depends_on_device(question):
+        if _is_size(question.request) and not _depends_on_device(question):
             may_refuse = question.request.kubelet_pod is not None
             still = still & self._live.is_looked_into[question.rows] if may_refuse else np.zeros(0, np.bool_)
         places: list[int] = still.nonzero()[0].tolist()
@@ -218,7 +220,7 @@ class Evaluator:
             question.refuse(place_, verdict)
 
     def _verdict(self, ask: VerdictKey) -> Verdicts:
-        known = recall(self._verdicts, ask, lambda: Verdicts(self._live, ask), _MOST_ASKS)
+        known = self._verdicts.recall(ask, lambda: Verdicts(self._live, ask))
         known.refresh()
         return known
 
@@ -229,7 +231,19 @@ class Evaluator:
         def make() -> ShapeTable:
             return ShapeTable(self._live.arrays, array_policy(*words, self._setting))
 
-        return recall(self._tables, words, make, _MOST_TABLES)
+        return self._tables.recall(words, make)
+
+    def _arrays_choose(self, question: _Question, node: NodeState) -> bool:
+        """Whether arrays tell all that the choice of a node's devices depends on."""
+        words = self.policy.gpu_policy(question.request)
+        return (
+            len(words) == 1
+            and words[0] in ARRAY_WORDS
+            and shape_of(question.request) is not None
+            and not _depends_on_device(question)
+            and node.kubelet is None
+            and all(state.device.replicas == 1 for state in node.devices)
+        )
 
     def _preference(self, request: PodRequest, row: int) -> ArrayPreference | None:
         if not _array_word(self.policy.gpu_policy(request)):
@@ -278,6 +292,12 @@ def _quota(devices: DeviceRequest, left: QuotaLimits) -> Quota:
         return Quota.ALL
     whole = Demand(one.memory_mib * devices.count, one.cores_percent * devices.count)
     return Quota.ALL if left.holds(whole) else Quota.PART
+
+
+def _depends_on_device(question: _Question) -> bool:
+    """Whether it takes the devices themselves to know what the quota holds."""
+    in_percent = any(container.devices.memory_percent for container in question.request.containers)
+    return question.left != UNLIMITED and in_percent
 
 
 def _is_size(request: PodRequest) -> bool:

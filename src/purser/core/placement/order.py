@@ -12,19 +12,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from purser.core.fleet import rule
 from purser.core.ledger import Usage
-from purser.core.mig.on_demand import asked_profile, instance_share, kind_of
 from purser.core.model import (
-    WHOLE_PERCENT,
     Device,
-    DeviceMode,
     DeviceRequest,
-    DeviceShare,
     GpuPolicy,
     ScoreWeights,
 )
-from purser.core.policy_words import STAND_INS
+from purser.core.placement.shape import share_of
+from purser.core.policy.words import STAND_INS
 
 Key = tuple[float, ...]
 
@@ -86,20 +82,6 @@ def _chain(policy: Sequence[GpuPolicy], numa_bind: bool) -> Callable[[Candidate]
 
 
 EVEN_WEIGHTS = ScoreWeights()
-
-
-def share_of(device: Device, request: DeviceRequest) -> DeviceShare:
-    """What the request takes of this device; of one that is divided a part, of one that is cut on demand an instance.
-
-    Time-slicing limits no compute, and so counts none; with MPS a part has its part of it.
-    """
-    if (kind := kind_of(device)) is not None and (profile := asked_profile(device, request)) is not None:
-        return instance_share(device.uuid, kind, profile)
-    if device.replicas > 1:
-        cores_percent = WHOLE_PERCENT // device.replicas if device.mode is DeviceMode.MPS else 0
-        return DeviceShare(device.uuid, device.replica_mib, cores_percent)
-    memory_mib: int = rule.memory_asked(device.memory_mib, request.memory_mib or 0, request.memory_percent or 0)
-    return DeviceShare(device.uuid, memory_mib, request.cores_percent)
 
 
 def device_score(

@@ -7,7 +7,7 @@ named, it is the first by name. (HAMi's winner among equals depends on which gor
 import numpy as np
 
 from purser.core.placement.evaluate import Evaluation
-from purser.core.policy_settings import DEFAULT_POLICIES, Authority, PolicySettings
+from purser.core.policy.settings import DEFAULT_POLICIES, Authority, PolicySettings
 
 MAX_SCORE = 10
 """kube-scheduler's MaxExtenderPriority."""

@@ -3,11 +3,12 @@
 A pod's placement changes one node, and there are few shapes: of a thousand nodes some twenty are looked at per pod.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from purser.core.fleet.arrays import FleetArrays, Rows
 from purser.core.placement import kernels
-from purser.core.placement.instances import rate_cut
 from purser.core.placement.kernels.arguments import Floats
 from purser.core.placement.policies.protocol import ArrayPolicy, Gpus
 from purser.core.placement.shape import PodShape, view
@@ -50,15 +51,21 @@ class ShapeTable:
             self._renew(known, shape)
         return known
 
+    def gpus(self, shape: PodShape, row: int) -> tuple[int, ...]:
+        """The GPUs of a row that a pod of this shape gets there, where enough of them take it."""
+        if shape.gpu_count == 1 and self.policy.steady:
+            known = self.known(shape)
+            if known.scores[row] > -np.inf and known.gpus[row] >= 0:
+                return (int(known.gpus[row]),)
+        found = view(self.fleet, shape, np.array([row], np.intp))  # it may have too little CPU, as the fleet has it
+        return self.policy.choose(replace(found, fits=np.ones(1, np.bool_)))
+
     def _renew(self, known: KnownScores, shape: PodShape) -> None:
         rows = self._outdated(known)
         if not len(rows):
             return
         found = view(self.fleet, shape, rows)
-        if self.fleet.has_cut:
-            scores, gpus = rate_cut(found, self.policy)
-        else:
-            scores, gpus = self.policy.rate(found)
+        scores, gpus = self.policy.rate(found)
         known.scores[rows] = np.where(found.fits, scores, -np.inf)
         known.gpus[rows] = gpus
         if not known.as_of:  # every row is rated by what the policy is now

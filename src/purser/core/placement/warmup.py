@@ -16,7 +16,7 @@ from purser.core.model import (
 )
 from purser.core.placement.evaluate import Evaluator
 from purser.core.placement.mix import LearnedMix
-from purser.core.policy_settings import PolicySettings
+from purser.core.policy.settings import PolicySettings
 
 _COMPILED = ((NodePolicy.PURSER, GpuPolicy.PURSER), (NodePolicy.FRAGMENTATION, GpuPolicy.FRAGMENTATION))
 """The policies that have kernels of their own; pods may name either."""

@@ -45,6 +45,8 @@ class AdvertisedDevice(msgspec.Struct, frozen=True):
     sharing: SharingStrategy = SharingStrategy.NONE
     replicas: int = 1
     compute_capability: tuple[int, int] | None = None
+    mig_kind: str = ""
+    """Of a GPU that is cut on demand: see `purser.core.model.Device.mig_kind`."""
 
 
 def active(sharing: Sharing) -> tuple[SharingStrategy, Replicas | None]:
@@ -74,7 +76,8 @@ def advertised(gpus: Iterable[NodeGpu], file: PluginFile, strategy: MigStrategy)
     replicated: dict[str, ReplicatedResource] = {}
     for at, entry in enumerate(replicas.resources):
         where = f"{FILE}: sharing.{'mps' if way is SharingStrategy.MPS else 'timeSlicing'}.resources[{at}]"
-        for device in _chosen(entry, [each for each in found if each.resource == entry.name], where):
+        there = [each for each in found if each.resource == entry.name and not each.mig_kind]
+        for device in _chosen(entry, there, where):
             if device.uuid in replicated:
                 raise SharingError(f"{where} replicates device {device.index}, which another entry does already")
             _check_mps(way, entry, device, where)
@@ -128,10 +131,14 @@ def _named(gpus: Sequence[NodeGpu], file: PluginFile, strategy: MigStrategy) -> 
                 )
             )
             continue
+        if strategy is MigStrategy.ON_DEMAND and gpu.mig_kind:
+            resource = f"{PREFIX}gpu"
+            found.append(AdvertisedDevice(resource, gpu.uuid, str(gpu.index), gpu.memory_mib, mig_kind=gpu.mig_kind))
+            continue
         for at, mig in enumerate(gpu.migs):
             resource = _first(file.resources.mig, mig.profile) or _mig_resource(mig, strategy, f"{gpu.index}:{at}")
             found.append(AdvertisedDevice(resource, mig.uuid, f"{gpu.index}:{at}", mig.memory_mib, parent=gpu.uuid))
-    if file.sharing.mps is not None and any(each.parent for each in found):
+    if file.sharing.mps is not None and any(each.parent or each.mig_kind for each in found):
         raise SharingError(f"{FILE}: sharing.mps shares whole GPUs, and this node has MIG devices")
     return tuple(found)
 

@@ -120,6 +120,10 @@ def plugin_settings(
         raise SharingError(
             f"{FILE}: sharing.mps goes with the MIG strategies none and single, not with {found.mig_strategy}"
         )
+    if found.device_ids == "index" and found.mig_strategy is MigStrategy.ON_DEMAND:
+        raise SharingError(
+            "deviceIDStrategy index does not go with the MIG strategy on-demand: indexes of MIG devices move"
+        )
     return msgspec.structs.replace(found, dev_root=found.dev_root or found.driver_root)
 
 

@@ -13,13 +13,11 @@ new OS or kernel is a new driver DaemonSet, a new kind of runtime a new one of t
 Not here: the writing (``writing``).
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 import msgspec
 from msgspec.structs import replace
 
-from purser.core.recent import recall
 from purser.operator.manifests import (
     device_plugin,
     discovery,
@@ -49,6 +47,7 @@ from purser.operator.model import Rendered, RenderInputs
 from purser.operator.order import Operand
 from purser.operator.policy import ClusterPolicy
 from purser.operator.policy.spec import PolicyMeta
+from purser.recent import Recent
 
 _RENDER: dict[Operand, Callable[[RenderInputs], list[Rendered]]] = {
     Operand.DRIVER: driver.render,
@@ -64,8 +63,7 @@ _RENDER: dict[Operand, Callable[[RenderInputs], list[Rendered]]] = {
 """What each operand is made of, where it is enabled."""
 
 
-_KEPT = 8
-_recent: OrderedDict[bytes, tuple[Rendered, ...]] = OrderedDict()
+_recent: Recent[bytes, tuple[Rendered, ...]] = Recent(8)
 """What was rendered last, by the whole of what it was rendered from. A round renders the same as the one before it, and
 rendering, with its hashes, would be half of its time."""
 
@@ -78,12 +76,7 @@ def render(wanted: RenderInputs) -> tuple[Rendered, ...]:
     policy = wanted.policy
     named = PolicyMeta(name=policy.metadata.name, uid=policy.metadata.uid)
     wanted = replace(wanted, policy=ClusterPolicy(metadata=named, spec=policy.spec))  # its status changes all the time
-    return recall(
-        _recent,
-        msgspec.json.encode(wanted),
-        lambda: tuple(_rendered(wanted)),
-        _KEPT,
-    )
+    return _recent.recall(msgspec.json.encode(wanted), lambda: tuple(_rendered(wanted)))
 
 
 def _rendered(wanted: RenderInputs) -> Iterator[Rendered]:

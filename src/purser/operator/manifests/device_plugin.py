@@ -25,6 +25,7 @@ from purser.operator.manifests.parts import (
     config_map,
     container,
     daemon_set,
+    field_of_pod,
     host_network,
     host_path,
     per_runtime,
@@ -35,22 +36,40 @@ from purser.operator.model import Rendered, RenderInputs, RuntimeKind
 from purser.operator.names import DEPLOY, RUNTIME_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.fields import DEFAULTS, Image, Resources, reference, split
-from purser.operator.policy.sections import PluginConfig
+from purser.operator.policy.sections import DevicePluginSpec, PluginConfig
 from purser.operator.policy.spec import ClusterPolicySpec
 from purser.options import AGENT_METRICS_PORT
 
 AGENT_ACCOUNT = "purser-agent"
 ACCOUNT = "purser-device-plugin"
 _CONFIGS = "/configs"
+HAMI_CORE = "/usr/local/vgpu"
+"""On the host: HAMi-core's library, and ld.so.preload that names it."""
 AGENT_RESOURCES = Resources(requests={"cpu": "20m", "memory": "80Mi"}, limits={"memory": "256Mi"})
+_COPY_HAMI_CORE = f"""\
+new=$(ls /k8s-vgpu/lib/nvidia/libvgpu.so* | tail -n 1)
+cd /hami-core
+if ! cmp -s "$new" libvgpu.so; then
+  cp "$new" libvgpu.so.new
+  chmod 755 libvgpu.so.new
+  mv libvgpu.so.new libvgpu.so
+fi
+echo {HAMI_CORE}/libvgpu.so > ld.so.preload.new
+mv ld.so.preload.new ld.so.preload
+"""
+"""By renaming: containers that run keep the file that they have."""
 
 
 def render(wanted: RenderInputs) -> list[Rendered]:
     """A DaemonSet per kind of runtime: kubelet's sockets are not everywhere at the same place. One more with NVIDIA's
     plugin for MPS."""
     spec = wanted.policy.spec
-    build = _agent_pod if spec.device_plugin.flavor == "purser" else _plugin_pod
-    return [*per_runtime(wanted, lambda kind: build(wanted, kind), Operand.DEVICE_PLUGIN), *_mps(wanted)]
+    section = spec.device_plugin
+    build = _agent_pod if section.flavor == "purser" else _plugin_pod
+    # MPS daemons end with the agent's pod, and with them all programs that are their clients: people say when.
+    stays = section.flavor == "purser" and section.enforcement == "mps"
+    plugins = per_runtime(wanted, lambda kind: build(wanted, kind), Operand.DEVICE_PLUGIN, on_delete=stays)
+    return [*plugins, *_mps(wanted)]
 
 
 def _sockets(spec: ClusterPolicySpec, kind: RuntimeKind) -> MountedVolume:
@@ -71,11 +90,39 @@ def pod_resources(spec: ClusterPolicySpec, kind: RuntimeKind) -> MountedVolume:
 def _agent_pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
     return PodTemplate(
         account=AGENT_ACCOUNT,
+        init=_hami_core(wanted),
         containers=[_agent(wanted, kind)],
         more={"hostPID": True, **host_network(wanted.policy.spec.device_plugin)},
         annotations={"prometheus.io/scrape": "true", "prometheus.io/port": str(AGENT_METRICS_PORT)},
         labels={"app": "nvidia-device-plugin-daemonset", "app.kubernetes.io/component": "agent"},
     )
+
+
+def _hami_core(wanted: RenderInputs) -> list[ContainerTemplate]:
+    """Copies HAMi-core's library to the host, where the policy names an image that has it."""
+    section = wanted.policy.spec.device_plugin
+    if not section.hami_core_image:
+        return []
+    pulled = Image(image_pull_policy=section.image_pull_policy, image_pull_secrets=section.image_pull_secrets)
+    return [
+        container(
+            "hami-core",
+            section.hami_core_image,
+            pulled,
+            command=["sh", "-ec", _COPY_HAMI_CORE],
+            env={"NVIDIA_VISIBLE_DEVICES": "void"},
+            mounts=[host_path("hami-core", HAMI_CORE, "/hami-core", type="DirectoryOrCreate")],
+            privileged=True,
+            resources=AGENT_RESOURCES,
+        )
+    ]
+
+
+def _agent_resources(section: DevicePluginSpec) -> Resources:
+    """MPS servers are in the agent's container: a limit of its own would be theirs, too."""
+    if section.resources != Resources():
+        return section.resources
+    return Resources(requests=AGENT_RESOURCES.requests) if section.enforcement == "mps" else AGENT_RESOURCES
 
 
 def _agent(wanted: RenderInputs, kind: RuntimeKind) -> ContainerTemplate:
@@ -87,7 +134,12 @@ def _agent(wanted: RenderInputs, kind: RuntimeKind) -> ContainerTemplate:
         reference(split(wanted.purser_image), section),
         section,
         args=_agent_arguments(wanted, kind),
-        env={"NODE_NAME": NODE_NAME, "NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "utility"},
+        env={
+            "NODE_NAME": NODE_NAME,
+            **({"POD_NAME": field_of_pod("metadata.name")} if section.feature_labels == "node-feature" else {}),
+            "NVIDIA_VISIBLE_DEVICES": "all",
+            "NVIDIA_DRIVER_CAPABILITIES": "utility",
+        },
         mounts=[
             _sockets(spec, kind),
             pod_resources(spec, kind),
@@ -96,7 +148,7 @@ def _agent(wanted: RenderInputs, kind: RuntimeKind) -> ContainerTemplate:
             *([config_map("configs", section.config.name, _CONFIGS)] if section.config.name else []),
         ],
         privileged=True,
-        resources=section.resources if section.resources != Resources() else AGENT_RESOURCES,
+        resources=_agent_resources(section),
         more={
             "ports": [{"name": "metrics", "containerPort": AGENT_METRICS_PORT}],
             "livenessProbe": health,
@@ -116,6 +168,7 @@ def _agent_arguments(wanted: RenderInputs, kind: RuntimeKind) -> list[str]:
         f"--namespace={wanted.namespace}",
         f"--mode={spec.device_plugin.mode}",
         f"--slots={spec.device_plugin.slots}",
+        *_enforcement_arguments(spec.device_plugin),
         "--host-root=/host",
         *driver_arguments(spec),
         f"--kubelet-dir={under_host(kubelet)}",
@@ -124,9 +177,26 @@ def _agent_arguments(wanted: RenderInputs, kind: RuntimeKind) -> list[str]:
         *_config_arguments(spec.device_plugin.config),
         *(["--gdrcopy-enabled"] if is_beside_some_driver(spec, "gdrcopy") else []),
         *(["--gds-enabled", "--mofed-enabled"] if is_beside_some_driver(spec, "gds") else []),
-        "--hami-core-dir=/usr/local/vgpu",
+        f"--hami-core-dir={HAMI_CORE}",
         f"--metrics-port={AGENT_METRICS_PORT}",
+        *_labels_and_repairs(spec.device_plugin),
     ]
+
+
+def _enforcement_arguments(section: DevicePluginSpec) -> list[str]:
+    wanted = [] if section.enforcement == "auto" else [f"--enforcement={section.enforcement}"]
+    return [*wanted, *(["--mps-exclusive"] if section.mps.exclusive else [])]
+
+
+def _labels_and_repairs(section: DevicePluginSpec) -> list[str]:
+    labels = [] if section.feature_labels == "off" else [f"--feature-labels={section.feature_labels}"]
+    switches = {
+        "--taint-nodes": section.taint_nodes,
+        "--cordon-nodes": section.cordon_nodes,
+        "--reset-gpus": section.reset_gpus,
+    }
+    evicting = ["--evict-over-users"] if section.evict_over_users else []
+    return [*evicting, *labels, *(name for name, is_on in switches.items() if is_on)]
 
 
 def _config_arguments(config: PluginConfig) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from purser.core.names import UNHEALTHY_TAINT
 from purser.operator.model import Rendered, RenderInputs, RuntimeKind
 from purser.operator.names import (
     APPLIED_HASH_ANNOTATION,
@@ -21,7 +22,7 @@ from purser.operator.names import (
     VERSION,
 )
 from purser.operator.order import Operand
-from purser.operator.policy.fields import EnvVar, Image, OperandSection, Resources
+from purser.operator.policy.fields import EnvVar, Image, OperandSection, Resources, Toleration
 
 Raw = dict[str, Any]
 """An object of the API, or a part of one."""
@@ -40,6 +41,8 @@ OPERATOR = "operator"
 PRIVILEGED: Raw = {"privileged": True, "runAsUser": 0, "seLinuxOptions": {"level": "s0"}}
 """Of what works on the node. Root whatever user the image has: of others the kernel takes the capabilities, and folders
 that kubelet makes on the host are root's. Level s0 is what SELinux asks of who writes files that all may read."""
+
+_UNHEALTHY = Toleration(key=UNHEALTHY_TAINT, operator="Exists", effect="NoSchedule")
 
 
 class MountedVolume(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,15 +214,18 @@ def owned(
     return Rendered(hashed({**obj, "metadata": metadata}), operand)
 
 
-def per_runtime(wanted: RenderInputs, build: Callable[[RuntimeKind], PodTemplate], operand: Operand) -> list[Rendered]:
-    """One DaemonSet per kind of runtime: ``build(kind)`` makes its pod."""
+def per_runtime(
+    wanted: RenderInputs, build: Callable[[RuntimeKind], PodTemplate], operand: Operand, *, on_delete: bool = False
+) -> list[Rendered]:
+    """One DaemonSet per kind of runtime: ``build(kind)`` makes its pod. ``on_delete``: pods are replaced only when
+    somebody deletes them."""
     return [
         daemon_set(
             wanted,
             operand,
             f"purser-{operand}-{kind.label}",
             build(kind),
-            DaemonSetPlacement(label=(RUNTIME_LABEL, kind.label)),
+            DaemonSetPlacement(label=(RUNTIME_LABEL, kind.label), on_delete=on_delete),
         )
         for kind in wanted.runtimes
     ]
@@ -249,7 +255,7 @@ def _pod_spec(wanted: RenderInputs, operand: str, pod: PodTemplate, placement: D
         "priorityClassName": common.priority_class_name,
         "nodeSelector": _node_selector(operand, placement),
         "affinity": placement.affinity,
-        "tolerations": [_toleration(each) for each in common.tolerations],
+        "tolerations": [_toleration(each) for each in _tolerations(wanted)],
         "securityContext": without_empty(common.pod_security_context),
         "imagePullSecrets": [{"name": name} for name in secrets],
         "initContainers": [each.body for each in pod.init],
@@ -272,6 +278,13 @@ def _strategy(wanted: RenderInputs, placement: DaemonSetPlacement) -> Raw:
     if placement.on_delete or common.update_strategy == "OnDelete":
         return {"type": "OnDelete"}
     return {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": common.rolling_update.max_unavailable}}
+
+
+def _tolerations(wanted: RenderInputs) -> Iterable[Toleration]:
+    """Also of the taint of Purser's agent: otherwise no operand comes back to a node while one of its GPUs is ill."""
+    plugin = wanted.policy.spec.device_plugin
+    taints = plugin.is_agent and plugin.taint_nodes
+    return (*wanted.policy.spec.daemonsets.tolerations, *([_UNHEALTHY] if taints else []))
 
 
 def _toleration(toleration: msgspec.Struct) -> Raw:

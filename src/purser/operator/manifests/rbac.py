@@ -13,6 +13,7 @@ from purser.operator.manifests.parts import GPU_DISCOVERY, OPERATOR, Raw, owned
 from purser.operator.model import Rendered, RenderInputs
 from purser.operator.names import GROUP, LEASE, NFD_GROUP, PLURAL
 from purser.operator.order import Operand
+from purser.operator.policy.sections import DevicePluginSpec
 from purser.operator.policy.spec import ClusterPolicySpec
 
 READ = ("get", "list", "watch")
@@ -43,13 +44,16 @@ _PATCH_NODE = rule("", ["nodes"], ["list", "watch", "patch"])
 _PATCH_NODE_STATUS = rule("", ["nodes/status"], ["patch"])
 _KEYS = rule("", ["configmaps"], ["list", "watch"], [GRANT_KEY_CONFIGMAP])
 
-AGENT = Account(
+_EVICTIONS = rule("", ["pods/eviction"], ["create"])
+_NODE_FEATURES = rule(NFD_GROUP, ["nodefeatures"], ["list", "watch", "create", "patch"])
+
+_AGENT = Account(
     name=device_plugin.AGENT_ACCOUNT,
     operand=Operand.DEVICE_PLUGIN,
     cluster=(_PODS, _PATCH_NODE, _PATCH_NODE_STATUS, _EVENTS),
     namespace=(_KEYS,),
 )
-"""The same as the Helm chart gives it without an operator."""
+"""The same as the Helm chart gives it without an operator; for more see `_agent`."""
 
 # The driver manager labels its node, and looks for pods that use the driver: of DaemonSets in any namespace.
 _DRIVER = Account(
@@ -77,18 +81,28 @@ _OTHERS = (
     Account(name=mig_manager.ACCOUNT, operand=Operand.MIG_MANAGER, cluster=(_PATCH_NODE,)),
     Account(name=discovery.ACCOUNT, operand=GPU_DISCOVERY, cluster=(rule("", ["nodes"], ["get", "patch"]),)),
 )
-ACCOUNTS = (_DRIVER, AGENT, *_OTHERS)
+ACCOUNTS = (_DRIVER, _AGENT, *_OTHERS)
 """All that there can be."""
 
 
 def accounts_of(spec: ClusterPolicySpec) -> list[Account]:
     """Those that a policy leads to."""
-    purser = spec.device_plugin.flavor == "purser"
-    unused = {device_plugin.ACCOUNT if purser else device_plugin.AGENT_ACCOUNT}
+    plugin = spec.device_plugin
+    unused = {device_plugin.ACCOUNT if plugin.flavor == "purser" else device_plugin.AGENT_ACCOUNT}
     if not monitoring.asks_api(spec.dcgm_exporter):
         unused.add(monitoring.EXPORTER_ACCOUNT)
     running = {*spec.enabled, *([GPU_DISCOVERY] if spec.discovery.enabled else [])}
-    return [each for each in ACCOUNTS if each.operand in running and each.name not in unused]
+    accounts = (_agent(plugin) if each is _AGENT else each for each in ACCOUNTS)
+    return [each for each in accounts if each.operand in running and each.name not in unused]
+
+
+def _agent(plugin: DevicePluginSpec) -> Account:
+    """With the rights that some of its settings take."""
+    evictions = [_EVICTIONS] if plugin.evict_over_users else []
+    features = [_NODE_FEATURES] if plugin.feature_labels == "node-feature" else []
+    return msgspec.structs.replace(
+        _AGENT, cluster=(*_AGENT.cluster, *evictions), namespace=(*_AGENT.namespace, *features)
+    )
 
 
 # --- the operands' objects
@@ -180,12 +194,12 @@ _NAMESPACE = (
 
 def cluster_rules() -> list[Raw]:
     """For the whole cluster."""
-    return _merged([*_CLUSTER, *(each for account in ACCOUNTS for each in account.cluster)])
+    return _merged([*_CLUSTER, *(each for account in ACCOUNTS for each in account.cluster), _EVICTIONS])
 
 
 def namespace_rules() -> list[Raw]:
     """In its own namespace."""
-    return _merged([*_NAMESPACE, *(each for account in ACCOUNTS for each in account.namespace)])
+    return _merged([*_NAMESPACE, *(each for account in ACCOUNTS for each in account.namespace), _NODE_FEATURES])
 
 
 def _merged(rules: Iterable[Raw]) -> list[Raw]:

@@ -170,6 +170,16 @@ _NODES: Schema = {
     ]
 }
 _MORE: dict[str, Schema] = {
+    "": {
+        _RULES: [
+            {
+                "rule": "!(self.gfd.enabled && self.devicePlugin.enabled && self.devicePlugin.flavor == 'purser'"
+                " && self.devicePlugin.featureLabels != 'off')",
+                "message": "devicePlugin.featureLabels is set, and feature discovery has the same labels:"
+                " set gfd.enabled to false",
+            }
+        ]
+    },
     "devicePlugin.slots": {"minimum": 1, "maximum": MAX_SLOTS},
     "driver.profiles": {"maxItems": MAX_PROFILES, _LIST: "map", _KEYS: ["name"]},
     "driver.profiles[].nodeSelector": {"minProperties": 1, **_NODES},

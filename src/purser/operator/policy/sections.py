@@ -86,7 +86,10 @@ class Mps(Section, frozen=True, kw_only=True):
     """NVIDIA MPS."""
 
     root: str = "/run/nvidia/mps"
-    """Folder on the host with its pipes and logs."""
+    """Of NVIDIA's device plugin: folder on the host with its pipes and logs."""
+    exclusive: bool = False
+    """Of Purser's agent with enforcement mps: compute mode EXCLUSIVE_PROCESS, so that programs that are no clients of
+    MPS cannot use the GPU. Containers with several GPUs then fail."""
 
 
 class DevicePluginSpec(OperandSection, frozen=True, kw_only=True):
@@ -100,11 +103,42 @@ class DevicePluginSpec(OperandSection, frozen=True, kw_only=True):
     """Of Purser's agent. shared: each GPU has slots; whole: one container per GPU."""
     slots: int = 10
     """Of Purser's agent: how many containers may share a GPU."""
+    enforcement: Literal["auto", "mps", "hami-core", "time-slicing", "none"] = "auto"
+    """Of Purser's agent: what holds shares of GPUs to their limits. auto: HAMi-core's library where the node has it;
+    mps: an MPS daemon for each GPU that can have one, for others as auto; hami-core: only the library; time-slicing,
+    none: nothing. With mps an agent is replaced only when its pod is deleted, for its MPS daemons end with it."""
+    hami_core_image: str = ""
+    """Of Purser's agent: image that HAMi-core's library is copied from into /usr/local/vgpu on the host before the
+    agent starts; one of HAMi's, or any with a shell that has it as /k8s-vgpu/lib/nvidia/libvgpu.so*. Empty: nothing is
+    copied."""
+    evict_over_users: bool = False
+    """Of Purser's agent: evict pods that for half a minute have more of a GPU's memory than they were granted."""
+    feature_labels: Literal["off", "file", "node-feature", "node-labels"] = "off"
+    """Of Purser's agent: where it publishes labels of the node's GPUs: in a file or a NodeFeature object for
+    node-feature-discovery, on the node itself, or nowhere (off). Needs gfd.enabled false: both have the same labels."""
+    taint_nodes: bool = False
+    """Of Purser's agent: taint a node with purser.dev/gpu-unhealthy:NoSchedule while any of its GPUs takes no pods. All
+    DaemonSets of the policy then tolerate the taint."""
+    cordon_nodes: bool = False
+    """Of Purser's agent: cordon a node while a GPU needs its reboot."""
+    reset_gpus: bool = False
+    """Of Purser's agent: reset GPUs that need it, once no pod and no process is on them and where they have no MIG
+    devices."""
     config: PluginConfig = PluginConfig()
     """Files of NVIDIA's device plugin, of which a node's label nvidia.com/device-plugin.config names one: how GPUs are
     shared and listed."""
     mps: Mps = Mps()
-    """Of NVIDIA's device plugin: MPS."""
+    """NVIDIA MPS."""
+
+    @property
+    def is_agent(self) -> bool:
+        """Purser's agent runs."""
+        return self.enabled and self.flavor == "purser"
+
+    @property
+    def labels_features(self) -> bool:
+        """Purser's agent publishes labels of GPUs."""
+        return self.is_agent and self.feature_labels != "off"
 
 
 class GfdSpec(OperandSection, frozen=True, kw_only=True):

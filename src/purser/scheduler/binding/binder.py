@@ -112,7 +112,7 @@ class Binder:
         grant, why = (earlier, "") if earlier else self._reserve(args, request)
         if self._cache.ledger.state(args.pod_uid) is not GrantState.RESERVED:
             return None  # the earlier attempt had succeeded
-        await self._post_grant(args, pod, grant)
+        await self._post_grant(args, pod, request, grant)
         self._events.event(ref_of(PODS, pod), SchedulerReason.GRANTED, _sentence(self._cache, grant, why))
         return None
 
@@ -138,7 +138,7 @@ class Binder:
         if message := is_of_others(pod, self._cache.scheduler_name):
             raise BindError("not-ours", message)
         reading = self._cache.readings.of(pod)
-        if not names_devices(reading.spec):
+        if not (reading.asks_for_devices or names_devices(reading.spec)):
             raise BindError("not-ours", "the pod asks for no GPUs: kube-scheduler binds it itself")
         if message := reading.objection:
             raise BindError("refused", message)
@@ -198,9 +198,9 @@ class Binder:
         except ReservationError as error:
             raise BindError(error.cause, str(error)) from error
 
-    async def _post_grant(self, args: ExtenderBindingArgs, pod: Pod, grant: Grant) -> None:
-        node = self._cache.fleet.node(args.node)
-        compat = {} if node is None else grant_annotations(self._cache.readings.of(pod).spec, grant, node.inventory)
+    async def _post_grant(self, args: ExtenderBindingArgs, pod: Pod, request: PodRequest, grant: Grant) -> None:
+        node, spec = self._cache.fleet.node(args.node), self._cache.readings.of(pod).spec
+        compat = {} if node is None else grant_annotations(spec, request.systems, grant, node.inventory)
         try:
             await self._post(args, {**compat, **sign(grant, self._keys.signing)}, grant)
         except asyncio.CancelledError:

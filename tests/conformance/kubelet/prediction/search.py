@@ -11,7 +11,7 @@ from purser.core.kubelet.state import KubeletState
 from purser.core.model import ContainerGrant, ContainerRequest, DeviceShare, Grant, PodRequest
 from purser.core.names import GPU_RESOURCE
 from purser.core.placement import Placement, place, to_grant
-from purser.core.policy_settings import PolicySettings
+from purser.core.policy.settings import PolicySettings
 
 from .agent import Coming, admitted, taken_in
 from .node import LiveNode

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from purser.core.model import GpuPolicy, PodRequest
 from purser.core.placement import Placement, Reason, Refusal, place, to_grant
-from purser.core.policy_settings import PolicySettings
+from purser.core.policy.settings import PolicySettings
 
 from .agent import Coming
 from .matrix import Enforced, Predicted

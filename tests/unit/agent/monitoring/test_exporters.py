@@ -122,8 +122,11 @@ def test_holders_are_kubelets_of_all_resources_of_nvidia() -> None:
 # --- HAMi
 
 
-def hami(metrics=METRICS, measured: bool = True) -> str:
-    held = grant("p", part("main", B, A, memory_mib=1000, cores_percent=30))
+T4 = Gpu(index=0, uuid=A, name="Tesla T4")
+
+
+def hami(metrics=METRICS, measured: bool = True, gpu: Gpu = T4) -> str:
+    held = grant("p", part("main", B, A, *(mig.uuid for mig in gpu.migs), memory_mib=1000, cores_percent=30))
     accounts = {
         A: GpuAccount(A, {}, (ContainerUse(ContainerOfPod("ns", "p", "uid-p", "main"), A, 600 * MIB, 12),), ()),
         B: GpuAccount(B, {}, (), ()),
@@ -132,6 +135,7 @@ def hami(metrics=METRICS, measured: bool = True) -> str:
     fields = {"DCGM_FI_DEV_GPU_UTIL": 40.0, "DCGM_FI_DEV_MEM_COPY_UTIL": 9.0}
     node = HamiNode(
         node="node-1",
+        gpus=(gpu,),
         devices=(device(A),),
         usage=pod_usage(held),
         pods=(BookedPod(held, {"main": BookedContainer((), Enforcement.NONE)}),),
@@ -148,6 +152,8 @@ def test_gpus_and_shares_are_told_by_hamis_names_and_in_its_units() -> None:
     assert lines(text, "hami_host_gpu_memory_used_bytes") == [f'{{{gpu},zone="vGPU"}} {1000 * MIB}']
     assert lines(text, "hami_host_gpu_utilization_ratio") == [f'{{{gpu},zone="vGPU"}} 40']
     assert lines(text, "hami_gpu_memory_allocated_bytes") == [f'{{{gpu},device_cores="100",zone="vGPU"}} {1000 * MIB}']
+    overview = 'device_cores="100",device_memory_limit="16000",zone="vGPU"'
+    assert lines(text, "hami_node_gpu_overview") == [f"{{{gpu},{overview}}} {1000 * MIB}"]
     assert lines(text, "hami_gpu_core_allocated_ratio") == [f'{{{gpu},zone="vGPU"}} 30']
     assert lines(text, "hami_vgpu_memory_limit_bytes") == [
         f"{{{share.format(0, B)}}} {1000 * MIB}",
@@ -158,6 +164,30 @@ def test_gpus_and_shares_are_told_by_hamis_names_and_in_its_units() -> None:
         f"{{{share.format(1, A)}}} {600 * MIB}",
     ]
     assert lines(text, "hami_container_device_utilization_ratio")[1].endswith(" 12")
+
+
+@pytest.mark.parametrize(
+    ("metrics", "name", "labels"),
+    [
+        (
+            METRICS,
+            "hami_mig_device_info",
+            'namespace="ns",pod="p",container="main",vdevice_index="2",device_uuid="GPU-aaaaaaaa",mig_uuid="MIG-7"'
+            ',profile="1g.5gb",gpu_instance_id="9",compute_instance_id="1"',
+        ),
+        (
+            OLD_METRICS,
+            "MigInfo",
+            'podnamespace="ns",podname="p",ctrname="main",vdeviceid="2",deviceuuid="GPU-aaaaaaaa",instanceid="9"',
+        ),
+    ],
+    ids=["new", "old"],
+)
+def test_a_mig_device_is_told_with_its_gpu_and_the_gpu_with_its_sensors(metrics, name, labels) -> None:
+    mig = NodeMigDevice(uuid="MIG-7", profile="1g.5gb", memory_mib=4864, gpu_instance=9, compute_instance=1)
+    text = hami(metrics, gpu=Gpu(index=3, uuid=A, name="NVIDIA A100", migs=(mig,)))
+    assert lines(text, name) == [f'{{{labels},zone="vGPU"}} 1']
+    assert 'NVIDIA-NVIDIA A100"' in text, "as HAMi names it"
 
 
 def test_what_was_not_measured_is_not_told() -> None:

@@ -26,8 +26,14 @@ ID = "ab" * 32
 class Driver(NullDriver):
     asked = 0
 
+    def __init__(self) -> None:
+        super().__init__("")
+        self.lost: set[str] = set()
+
     def telemetry(self, uuid: str) -> Telemetry:
         self.asked += 1
+        if uuid in self.lost:
+            return Telemetry(uuid=uuid)
         fields = {"DCGM_FI_DEV_GPU_TEMP": 40.0}
         return Telemetry(uuid=uuid, fields=fields, memory=GpuMemory(9, 4, 5), processes=(GpuProcess(1, 5, 10),))
 
@@ -51,14 +57,14 @@ class Auditor:
         self.taken: list[Any] = []
 
     async def take(self, accounts: Any, grants: Any, holders: Any, unlimited: Any) -> None:
-        self.taken.append(holders)
+        self.taken.append({account.uuid for account in accounts})
 
 
 class World:
     def __init__(self, folder: Path) -> None:
         (folder / "proc" / "1").mkdir(parents=True)
         (folder / "proc" / "1" / "cgroup").write_text(f"0::/kubepods/pod{UID}/{ID}\n")
-        self.clock, self.kubelet, self.auditor, self.driver = ManualClock(), Kubelet(), Auditor(), Driver("")
+        self.clock, self.kubelet, self.auditor, self.driver = ManualClock(), Kubelet(), Auditor(), Driver()
         status = NodePodStatus(container_statuses=(ContainerIdentity("main", f"containerd://{ID}"),))
         pod = NodePod(metadata=ObjectMeta(name="p", namespace="ns", uid=UID), status=status)
         self.health = SimpleNamespace(synced=True)
@@ -102,6 +108,20 @@ async def test_a_scrape_asks_no_driver_and_tells_nothing_that_is_too_old(world: 
     assert measured.ages_s == {A: 31, B: 31}
     assert "DCGM_FI_DEV_GPU_TEMP" not in world.monitoring.compatible()
     assert world.driver.asked == asked
+
+
+async def test_of_a_gpu_that_is_lost_between_two_measurements_nobody_is_said_to_use_nothing(world: World) -> None:
+    await world.monitoring.ask_kubelet()
+    await world.monitoring.measure()
+    world.driver.lost = {A}
+    await world.monitoring.measure()
+    measured = world.monitoring.measured
+    assert measured.accounts.keys() == {B}, "neither as before nor zero"
+    assert (measured.telemetry[A].fields, measured.telemetry[A].memory) == ({}, None)
+    assert world.auditor.taken == [{A, B}, {B}], "what was found there is not settled by silence"
+    world.driver.lost = set()
+    await world.monitoring.measure()
+    assert world.monitoring.measured.accounts.keys() == {A, B}
 
 
 async def test_without_kubelet_gpus_are_measured_and_nobody_is_judged(world: World) -> None:

@@ -1,7 +1,7 @@
 """One who reads what changed of a fleet, for tests."""
 
 from purser.core.fleet import Fleet
-from purser.core.revisions import Changes
+from purser.core.fleet.fleet import Changes
 
 
 class Reader:

@@ -29,11 +29,10 @@ from purser.core.kubelet.state import (
     PluginOptions,
     PluginResource,
 )
-from purser.core.ledger import Ledger
 from purser.core.model import ContainerGrant, ContainerKind, DeviceShare, Grant
 from purser.core.names import GPU_RESOURCE
 from purser.core.placement import Placement, decide, place
-from purser.core.policy_settings import DEFAULT_POLICIES
+from purser.core.policy.settings import DEFAULT_POLICIES
 
 # Who is on the way
 
@@ -263,7 +262,7 @@ def renamed(live: LiveNode, fleet: Fleet) -> Fleet:
     def through(value, kind):
         return msgspec.json.decode(words(msgspec.json.encode(value).decode()), type=kind)
 
-    other = Fleet(Ledger())
+    other = Fleet()
     other.set_inventory(through(live.inventory, type(live.inventory)))
     for held in fleet.ledger.grants(NODE):
         other.ledger.reserve(through(held, Grant))

@@ -34,7 +34,7 @@ def test_processes_add_up_by_container_and_device() -> None:
     assert found.containers == (
         ContainerUse(A, GPU, 12, 50),
         ContainerUse(A, OTHER, 11, None),
-        ContainerUse(B, GPU, 0, None),
+        ContainerUse(B, GPU, None, None),
     )
     assert [process.pid for process in found.foreign] == [5]
     assert found.memory == {}, "the driver did not tell how much there is"

@@ -190,7 +190,7 @@ def test_states_that_no_node_has_any_more_are_forgotten(decided: list[str]) -> N
         state.ledger.release("on-n0")
         use(state, "n0", memory)
         evaluator.evaluate(of_two_containers(), state.names())
-    (verdicts,) = evaluator._judged._by_shape.values()
+    (verdicts,) = evaluator._judged._by_shape._entries.values()
     assert len(verdicts) < 1100
     assert decided.count("n1") == 1
 

@@ -18,15 +18,22 @@ from purser.core.model import (
     Enforcement,
     GpuPolicy,
     Grant,
-    MigPlacement,
     NodeInventory,
     NodePolicy,
     PodRequest,
 )
-from purser.core.placement import DeviceAssignment, Evaluator, Placement, PolicySettings, Refusal, decide, explain
+from purser.core.placement import (
+    DeviceAssignment,
+    Evaluator,
+    Placement,
+    PolicySettings,
+    Refusal,
+    decide,
+    explain,
+    place,
+)
 
 NAMES = [f"n{number}" for number in range(5)]
-MIG = ["nvidia.com/mig-1g.5gb", "nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb.me"]
 UUIDS = [f"{name}-{index}" for name in NAMES for index in range(4)]
 
 DEVICES = st.builds(
@@ -44,28 +51,8 @@ DEVICES = st.builds(
     packed=st.booleans(),
     enforcement=st.sampled_from([Enforcement.HAMI_CORE, Enforcement.MPS, Enforcement.TIME_SLICING]),
 ).map(lambda each: msgspec.structs.replace(each, replicas=max(each.slots, 1)) if each.packed else each)
-PLACED = st.sampled_from(
-    [MigPlacement("1g.5gb", start) for start in (0, 3, 6)]
-    + [MigPlacement("1g.5gb+me", 1), MigPlacement("3g.20gb", 4), MigPlacement("2g.12gb", 2), MigPlacement("9g.9gb", 0)]
-)
-CUT = st.builds(
-    Device,
-    uuid=st.just(""),
-    index=st.just(0),
-    model=st.sampled_from(["NVIDIA A100", "NVIDIA A30"]),
-    memory_mib=st.just(40960),
-    slots=st.sampled_from([7, 7, 7, 2, 0]),
-    mode=st.just(DeviceMode.MIG),
-    healthy=st.sampled_from([True, True, True, False]),
-    enforcement=st.just(Enforcement.MIG),
-    mig_kind=st.sampled_from(["A100-40GB", "A100-40GB", "A30", "unheard-of"]),
-    mig_held=st.lists(PLACED, max_size=1).map(tuple),
-)
 SHARES = st.tuples(
-    st.sampled_from(UUIDS),
-    st.sampled_from([0, 500, 1000, 40537, 50000]),
-    st.sampled_from([0, 30, 100, 130]),
-    st.none() | PLACED,
+    st.sampled_from(UUIDS), st.sampled_from([0, 500, 1000, 40537, 50000]), st.sampled_from([0, 30, 100, 130])
 )
 
 
@@ -73,7 +60,7 @@ SHARES = st.tuples(
 def inventories(draw: st.DrawFn, name: str) -> NodeInventory:
     devices = tuple(
         msgspec.structs.replace(device, uuid=f"{name}-{index}", index=index)
-        for index, device in enumerate(draw(st.lists(DEVICES | CUT if draw(st.booleans()) else DEVICES, max_size=4)))
+        for index, device in enumerate(draw(st.lists(DEVICES, max_size=4)))
     )
     return NodeInventory(name, devices, cordoned=tuple(d.uuid for d in devices if draw(st.integers(0, 9)) == 0))
 
@@ -91,9 +78,9 @@ def device_requests(draw: st.DrawFn) -> DeviceRequest:
         uuids_allowed=draw(st.sampled_from([(), (), ("n0-0", "n1-0", "n2-1"), ("nowhere",)])),
         uuids_denied=draw(st.sampled_from([(), (), ("n0-0", "n1-1")])),
         numa_bind=draw(st.integers(0, 9)) == 0,
-        modes_allowed=draw(st.sampled_from([(), (), (DeviceMode.WHOLE, DeviceMode.SHARED), (DeviceMode.MIG,)])),
-        resource=draw(st.sampled_from(["nvidia.com/gpu", "nvidia.com/gpu", "nvidia.com/gpu.shared", *MIG])),
-        held_by=draw(st.sampled_from([(), (), (Enforcement.HAMI_CORE, Enforcement.MPS), (Enforcement.MIG,)])),
+        modes_allowed=draw(st.sampled_from([(), (), (DeviceMode.WHOLE, DeviceMode.SHARED)])),
+        resource=draw(st.sampled_from(["nvidia.com/gpu", "nvidia.com/gpu", "nvidia.com/gpu.shared"])),
+        held_by=draw(st.sampled_from([(), (), (Enforcement.HAMI_CORE, Enforcement.MPS)])),
     )
 
 
@@ -103,7 +90,7 @@ def requests(draw: st.DrawFn) -> PodRequest:
     containers = tuple(
         ContainerRequest(f"c{place}", draw(st.sampled_from(ContainerKind)), part) for place, part in enumerate(parts)
     )
-    words = draw(st.sampled_from([(), (GpuPolicy.MUTEX,), (GpuPolicy.SPREAD,), (GpuPolicy.PURSER,)]))
+    words = draw(st.sampled_from([(), (), *((word,) for word in GpuPolicy)]))
     return PodRequest("new", "ns", "p", containers, gpu_policy=words, cpu_milli=draw(st.sampled_from([0, 4000])))
 
 
@@ -112,9 +99,9 @@ LEFT = st.sampled_from(
 )
 
 
-def put(fleet: Fleet, number: int, share: tuple[str, int, int, MigPlacement | None]) -> None:
-    part = ContainerGrant("c", ContainerKind.APP, (DeviceShare(*share),))
-    uuid = share[0]
+def put(fleet: Fleet, number: int, share: tuple[str, int, int]) -> None:
+    uuid, memory, cores = share
+    part = ContainerGrant("c", ContainerKind.APP, (DeviceShare(uuid, memory, cores),))
     fleet.ledger.adopt(Grant(f"pod-{number}", "ns", "p", uuid.partition("-")[0], (part,)), fleet_state())
 
 
@@ -152,6 +139,8 @@ def check(fleet: Fleet, evaluator: Evaluator, name: str, request: PodRequest, le
     if isinstance(verdict, DeviceAssignment):
         placement = evaluator.place(name, request, left)
         assert isinstance(placement, Placement)
+        preference = evaluator._preference(request, evaluator._live.arrays.rows[name])
+        assert placement == place(node, request, evaluator.policy, left, preference)
         evaluator.why(request, placement)
     elif len(request.containers) == 1:  # of several, the one that is refused by itself is told of
         assert told(found.refusals[name]) == told(verdict)

@@ -42,7 +42,7 @@ from purser.core.placement import (
 )
 from purser.core.placement.kubelet import MAX_TRIES, find_admitted
 from purser.core.placement.kubelet_prediction import predict
-from purser.core.policy_settings import PolicySettings
+from purser.core.policy.settings import PolicySettings
 
 GIB = 1 << 30
 CPUS_PER_NUMA = 32

@@ -6,7 +6,7 @@ import pytest
 
 from purser.core.model import GpuPolicy
 from purser.core.placement.order import Candidate, order_key
-from purser.core.policy_words import ARRAY_WORDS
+from purser.core.policy.words import ARRAY_WORDS
 
 CANDIDATES = [Candidate(place, score, numa, used) for place, (score, numa, used) in enumerate(
     [(10.0, 0, 1), (30.0, 1, 2), (20.0, 0, 0), (30.0, 0, 3)]

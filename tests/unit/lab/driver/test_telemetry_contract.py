@@ -152,6 +152,7 @@ def test_a_gpu_without_a_list_of_processes_has_the_rest(node: SimulatedDriver, d
     node.fail_call(0, "nvmlDeviceGetComputeRunningProcesses", 3)
     told = driver.telemetry(node.uuids[0])
     assert told.processes is None
+    assert not told.lists_processes
     assert told.memory is not None
 
 
@@ -181,6 +182,11 @@ def test_mig_is_told_by_instance_with_the_processes_on_its_devices(node: Simulat
     assert told.fields["DCGM_FI_DEV_GPU_TEMP"]
     assert told.memory is not None
     assert told.memory.total == 40960 * MIB
+    assert told.lists_processes
+    node.fail_call(0, "nvmlDeviceGetComputeRunningProcesses", 3)
+    told = driver.telemetry(node.uuids[0])
+    assert [each.processes for each in told.instances] == [None, None]
+    assert not told.lists_processes
 
 
 # --- what no simulated GPU has

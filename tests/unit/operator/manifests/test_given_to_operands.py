@@ -2,6 +2,13 @@
 
 from typing import Any
 
+from purser.agent.enforcement import EnforcedBy
+from purser.agent.settings import FeatureOutlet
+from purser.core.model import DeviceMode
+from purser.core.names import UNHEALTHY_TAINT
+from purser.operator.policy.crd import schema_of
+from purser.operator.policy.sections import DevicePluginSpec
+
 from .wanteds import RELABELING, container, daemon_set, host_folders, rendered, variables
 
 
@@ -50,3 +57,18 @@ def test_the_check_of_the_device_plugin_makes_no_pod_whatever_it_is_given() -> N
     found = daemon_set("purser-operator-validator-containerd", {"validator": {"plugin": {"env": env}}})
     told = variables(container("plugin-validation", found))
     assert (told["WITH_WORKLOAD"], told["OTHER"]) == ("false", "x")
+
+
+def test_every_operand_tolerates_the_taint_that_agents_may_set() -> None:
+    taint = {"key": UNHEALTHY_TAINT, "operator": "Exists", "effect": "NoSchedule"}
+    agents = {"taintNodes": True}
+    assert all(taint in each["tolerations"] for each in pods({"devicePlugin": agents}).values())
+    for without in ({}, {"flavor": "nvidia", **agents}, {"enabled": False, **agents}):
+        assert not any(taint in each["tolerations"] for each in pods({"devicePlugin": without}).values())
+
+
+def test_words_of_the_agents_fields_are_those_of_its_options() -> None:
+    words = {name: hint["enum"] for name, hint in schema_of(DevicePluginSpec)["properties"].items() if "enum" in hint}
+    assert words["enforcement"] == list(EnforcedBy)
+    assert words["featureLabels"] == list(FeatureOutlet)
+    assert set(words["mode"]) == {DeviceMode.SHARED, DeviceMode.WHOLE}

@@ -25,6 +25,7 @@ def operator_says(spec: dict[str, Any]) -> str:
 def test_there_are_rules_and_all_are_cel() -> None:
     found = list(rules(raw(), "spec"))
     assert {path for path, _ in found} == {
+        "spec",
         "spec.driver.upgradePolicy.maxUnavailable",
         "spec.daemonsets.rollingUpdate.maxUnavailable",
         "spec.migManager",

@@ -67,6 +67,22 @@ def test_what_a_newer_version_writes_is_left_alone() -> None:
         pytest.param(
             {"devicePlugin": {"flavor": "amd"}}, "spec.devicePlugin.flavor: it cannot be 'amd'", id="an unknown word"
         ),
+        pytest.param(
+            {"devicePlugin": {"enforcement": "hope"}}, "spec.devicePlugin.enforcement: it cannot be 'hope'", id="no way"
+        ),
+        pytest.param(
+            {"devicePlugin": {"featureLabels": False}},
+            "spec.devicePlugin.featureLabels: this is true or",
+            id="bare off",
+        ),
+        pytest.param(
+            {"devicePlugin": {"taintNodes": "true"}}, "spec.devicePlugin.taintNodes: this is a text", id="a text"
+        ),
+        pytest.param(
+            {"devicePlugin": {"featureLabels": "node-labels"}},
+            "spec.devicePlugin.featureLabels is node-labels, and feature discovery has the same labels",
+            id="labels twice",
+        ),
         pytest.param({"devicePlugin": {"slots": 0}}, "spec.devicePlugin.slots is 0", id="no slots"),
         pytest.param(
             {"driver": {"upgradePolicy": {"maxUnavailable": "x"}}}, "upgradePolicy.maxUnavailable", id="no percentage"

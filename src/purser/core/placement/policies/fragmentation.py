@@ -16,6 +16,7 @@ from purser.core.placement.fragments import Fragments
 from purser.core.placement.kernels.arguments import Floats
 from purser.core.placement.mix import MixSource
 from purser.core.placement.policies.best_fit import BEST_FIT_GPUS
+from purser.core.placement.policies.pros_and_cons import fragmentation_change
 from purser.core.placement.policies.protocol import Gpus
 from purser.core.placement.shape import View
 
@@ -73,13 +74,6 @@ class Fragmentation:
         before = kernels.used.fragments(view.left, cpu, view.model, known)[0]
         more = float(kernels.used.fragments(then, cpu - view.shape.cpu_milli, view.model, known)[0] - before)
         return fragmentation_change(more)
-
-
-def fragmentation_change(milli: float) -> str:
-    """How much more, in thousandths of a GPU, is idle and of no use to the pods to expect; in words."""
-    if abs(milli) < 5:
-        return "leaves fragmentation as it is"
-    return f"{'raises' if milli > 0 else 'lowers'} fragmentation by {abs(milli) / 1000:.2f} GPUs"
 
 
 def _score(gained: float) -> int:

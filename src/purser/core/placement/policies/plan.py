@@ -11,10 +11,9 @@ import numpy as np
 
 from purser.core.fleet.arrays import WHOLE_MILLI, FleetArrays, Model
 from purser.core.placement.kernels.arguments import Floats, Ints, MixTables, Prices
-from purser.core.placement.kernels.plain import REGRET_MILLI
 from purser.core.placement.mix import Mix, tables
 from purser.core.placement.policies import reserve
-from purser.core.placement.policies.scarcity import penalties, scarcity
+from purser.core.placement.policies.scarcity import scarcity
 from purser.core.placement.policies.slices import values
 from purser.core.placement.shape import PodShape, need_milli
 
@@ -38,6 +37,9 @@ class Plan:
 
     mix: MixTables
     prices: Prices
+    """By which pods without GPUs are placed."""
+    prices_with_gpus: Prices
+    """By which pods with some are placed, see `CPU_WEIGHT`."""
     fleet_models: tuple[Model, ...]
     """The fleet's own tuple, as it was."""
     models: tuple[str, ...]
@@ -48,20 +50,6 @@ class Plan:
     kept: Ints
     """By row, see `reserve.keep`."""
     nodes: int
-
-    def penalty(self, shape: PodShape) -> Floats:
-        """By model and, last, for nodes without any: see `purser.core.placement.policies.scarcity`."""
-        return penalties(shape, self.models, self.gpus, self.scarce)
-
-    def prices_for(self, shape: PodShape) -> Prices:
-        """By what pods of this shape are placed, see `CPU_WEIGHT`."""
-        return self.prices._replace(cpu_price=0.0) if shape.gpu_count else self.prices
-
-    def breaks_pattern(self, model: int, left: int, after: int) -> bool:
-        """Whether a share loses more of a GPU's worth here than it would of an idle GPU's."""
-        worth = self.prices.values[model]
-        of_idle = int(worth[WHOLE_MILLI] - worth[WHOLE_MILLI - (left - after)])
-        return int(worth[left] - worth[after]) - of_idle >= REGRET_MILLI
 
 
 def plan(fleet: FleetArrays, mix: Mix) -> Plan:
@@ -74,9 +62,11 @@ def plan(fleet: FleetArrays, mix: Mix) -> Plan:
     size = reserve.largest(fleet)
     names = tuple(model.name for model in fleet.models)
     demand = [(shape, amount * full) for (shape, _), amount in zip(pods, amounts, strict=True)]
+    prices = _prices(fleet.models, pods, total)
     return Plan(
         tables(mix, fleet.models),
-        _prices(fleet.models, pods, total),
+        prices,
+        prices._replace(cpu_price=0.0),
         fleet.models,
         names,
         gpus,

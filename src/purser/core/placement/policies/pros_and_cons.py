@@ -1,8 +1,9 @@
-"""What speaks for and against a placement, by the tables of Purser's own policy: the end of the event `Granted`."""
+"""What speaks for and against a placement, in words: the end of the event `Granted`."""
 
+from purser.core.fleet.arrays import WHOLE_MILLI
 from purser.core.placement.kernels import plain
-from purser.core.placement.kernels.arguments import Floats, Prices
-from purser.core.placement.policies.fragmentation import fragmentation_change
+from purser.core.placement.kernels.arguments import Floats, Ints, Prices
+from purser.core.placement.kernels.plain import REGRET_MILLI
 from purser.core.placement.policies.plan import Plan
 from purser.core.placement.shape import View
 
@@ -10,7 +11,7 @@ from purser.core.placement.shape import View
 def pros_and_cons(
     made: Plan, prices: Prices, penalty: Floats, reserved: Floats | None, view: View, gpus: tuple[int, ...]
 ) -> str:
-    """A sentence on these GPUs of a node: of a view of one row, which fits.
+    """A sentence on these GPUs of a node, by the tables of Purser's own policy: of a view of one row, which fits.
 
     ``prices`` and ``penalty`` are the pod's; ``reserved``: what kept nodes add to its score, None for nothing.
     """
@@ -23,10 +24,23 @@ def pros_and_cons(
     ]
     said = [fragmentation_change(lost[1] - lost[0])]
     if len(gpus) == 1:
-        broken = made.breaks_pattern(model, int(view.left[gpus[0], 0]), int(view.after[gpus[0], 0]))
+        broken = _breaks_pattern(prices.values[model], int(view.left[gpus[0], 0]), int(view.after[gpus[0], 0]))
         said.append(f"what is left of the GPU fits other shares{' badly' if broken else ''}")
     if penalty[model] > 0:
         said.append("uses a GPU model that other pods require")
     if reserved is not None and reserved[0]:
         said.append("uses a node reserved for such pods" if reserved[0] > 0 else "breaks up a reserved node")
     return ", ".join(said)
+
+
+def fragmentation_change(milli: float) -> str:
+    """How much more, in thousandths of a GPU, is idle and of no use to the pods to expect; in words."""
+    if abs(milli) < 5:
+        return "leaves fragmentation as it is"
+    return f"{'raises' if milli > 0 else 'lowers'} fragmentation by {abs(milli) / 1000:.2f} GPUs"
+
+
+def _breaks_pattern(worth: Ints, left: int, after: int) -> bool:
+    """Whether a share loses more of a GPU's worth here than it would of an idle GPU's."""
+    of_idle = int(worth[WHOLE_MILLI] - worth[WHOLE_MILLI - (left - after)])
+    return int(worth[left] - worth[after]) - of_idle >= REGRET_MILLI

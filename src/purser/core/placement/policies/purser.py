@@ -32,9 +32,10 @@ from purser.core.placement.policies.pros_and_cons import pros_and_cons
 from purser.core.placement.policies.protocol import Gpus
 from purser.core.placement.policies.reserve import NOT_KEPT
 from purser.core.placement.policies.scale import MOST_CPU_MILLI, MOST_GPU_MILLI
+from purser.core.placement.policies.scarcity import penalties
 from purser.core.placement.policies.topology import TopologyGpus
 from purser.core.placement.shape import PodShape, View
-from purser.core.recent import Recent
+from purser.recent import Recent
 
 _UNTOLD = Pair(BestFitNodes(), BEST_FIT_GPUS)
 _SEVERAL = TopologyGpus()
@@ -72,7 +73,7 @@ class Purser:
         self._mix_epoch = -1
         self._lost = (_Lost(), _Lost())
         """For pods without GPUs, and with some."""
-        self._paid_by: Recent[PodShape, tuple[Prices, Floats]] = Recent(_MOST_SHAPES)
+        self._penalties: Recent[PodShape, Floats] = Recent(_MOST_SHAPES)
 
     @property
     def epoch(self) -> int:
@@ -138,13 +139,13 @@ class Purser:
             self._plan = plan(fleet, self._source.mix)
             self._fleet, self._nodes, self._mix_epoch = fleet, len(fleet), self._source.epoch
             self._lost = (_Lost(), _Lost())
-            self._paid_by.clear()
+            self._penalties.clear()
         return self._plan
 
     def _paid(self, made: Plan, shape: PodShape) -> tuple[Prices, Floats]:
         """By what pods of this shape are placed, and what they pay for scarce models."""
-        known = self._paid_by.get(shape)
-        return known or self._paid_by.put(shape, (made.prices_for(shape), made.penalty(shape)))
+        prices = made.prices_with_gpus if shape.gpu_count else made.prices
+        return prices, self._penalties.recall(shape, lambda: penalties(shape, made.models, made.gpus, made.scarce))
 
     def _fits(self, made: Plan, fleet: FleetArrays) -> bool:
         """Whether the plan is for the models and, but for a few, the nodes that there are."""

@@ -17,7 +17,7 @@ from purser.core.placement.policies.purser import Purser
 from purser.core.placement.policies.random import RandomNodes, random_gpus
 from purser.core.placement.policies.topology import TopologyGpus
 from purser.core.placement.policies.weighted import WeightedNodes
-from purser.core.policy_words import gpu_policies, node_policies
+from purser.core.policy.words import gpu_policies, node_policies
 
 
 def _fragmentation(setting: Setting) -> Fragmentation:
@@ -68,7 +68,7 @@ _UNTOLD = Setting()
 
 
 def policy(node: str, gpu: str = "", setting: Setting = _UNTOLD) -> ArrayPolicy:
-    """A policy by the names of its halves, as `purser.core.policy_words` reads them: ``node`` may weigh several.
+    """A policy by the names of its halves, as `purser.core.policy.words` reads them: ``node`` may weigh several.
 
     Without a name for GPUs: the policy's own way, or best fit where several are weighed; ``topology`` is best fit for
     nodes and topology for GPUs. Raises ValueError for a name that there is none of, a weight that makes no sense, and

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.texts import any_text
 
 from purser.core.model import GpuPolicy, NodePolicy
-from purser.core.policy_words import (
+from purser.core.policy.words import (
     ARRAY_WORDS,
     MAX_LENGTH,
     MAX_WEIGHED,

@@ -29,6 +29,13 @@ class Recent(Generic[K, V]):
             self._entries.popitem(last=False)
         return value
 
+    def recall(self, key: K, make: Callable[[], V]) -> V:
+        """What is remembered of a key, made where nothing is."""
+        if key not in self._entries:
+            return self.put(key, make())
+        self._entries.move_to_end(key)
+        return self._entries[key]
+
     def forget(self, key: K) -> None:
         """Nothing is remembered of a key any more."""
         self._entries.pop(key, None)
@@ -37,15 +44,8 @@ class Recent(Generic[K, V]):
         """Nothing is remembered any more."""
         self._entries.clear()
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
     def __contains__(self, key: K) -> bool:
         return key in self._entries
-
-
-def recall(known: "OrderedDict[K, V]", key: K, make: Callable[[], V], most: int) -> V:
-    """What was computed for a key, made where nothing was; what was not asked for the longest is forgotten."""
-    if key not in known:
-        known[key] = make()
-    known.move_to_end(key)
-    if len(known) > most:
-        known.popitem(last=False)
-    return known[key]

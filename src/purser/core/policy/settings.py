@@ -1,6 +1,6 @@
 """What is set of placement for a whole cluster: the policies of pods that name none, and how much say these have.
 
-Not here: what a policy does (`purser.core.placement.policies`), nor how it is named (`purser.core.policy_words`).
+Not here: what a policy does (`purser.core.placement.policies`), nor how it is named (`purser.core.policy.words`).
 """
 
 from enum import StrEnum
@@ -26,11 +26,11 @@ class PolicySettings(msgspec.Struct, frozen=True):
     """The administrator's choices, as opposed to one pod's."""
 
     node: str = NodePolicy.PURSER
-    """As `purser.core.policy_words.canonical_node_policy` writes it."""
+    """As `purser.core.policy.words.canonical_node_policy` writes it."""
     gpu: tuple[GpuPolicy, ...] = (GpuPolicy.PURSER,)
     authority: Authority = Authority.SHARED
     nodes_to_score: int = NODES_TO_SCORE
-    """How many of the nodes where a pod fits are returned to kube-scheduler at most, the best ones; 0: all."""
+    """How many of the nodes where a pod fits kube-scheduler is told of at the most, the best ones; 0: of all."""
 
     def node_policy(self, request: PodRequest) -> str:
         """The pod's own, else the default."""

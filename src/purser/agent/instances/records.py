@@ -1,0 +1,90 @@
+"""Which GPU instances are the agent's own: a small file per GPU, and the lock under which a GPU is cut.
+
+An instance stands in its file from before it is made until after it is gone, so that an agent that is killed meanwhile
+leaves none that nobody owns. What stands there and is not on the GPU was never made, or somebody else removed it. MIG
+does not tell one instance from another that is later made in the same place with the same profile: neither does this.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from purser.agent.files import read_start, replace_file
+from purser.core.decoding import JsonReader, UnreadableError
+from purser.core.mig import MigPlacement
+
+log = structlog.get_logger("purser.agent")
+
+FOLDER = "mig"
+"""In the agent's state folder."""
+
+VERSION = 1
+MAX_RECORD_BYTES = 64 * 1024
+"""Hundreds of instances; a GPU has 8 at most."""
+
+
+class OwnedInstance(msgspec.Struct, frozen=True):
+    """One of the agent's own."""
+
+    placement: MigPlacement
+    device: str = ""
+    """uuid of its MIG device, once it was made."""
+
+
+class GpuRecord(msgspec.Struct, frozen=True):
+    """The file."""
+
+    gpu: str
+    instances: tuple[OwnedInstance, ...] = ()
+    version: int = VERSION
+
+    @property
+    def devices(self) -> dict[MigPlacement, str]:
+        """What it says, by placement."""
+        return {each.placement: each.device for each in self.instances}
+
+
+_records = JsonReader(GpuRecord, "the record of GPU instances", max_bytes=MAX_RECORD_BYTES)
+
+
+def record_path(state_dir: Path, gpu: str) -> Path:
+    """Of the file of one GPU, by its uuid."""
+    return state_dir / FOLDER / f"{gpu}.json"
+
+
+def read_record(path: Path, gpu: str) -> dict[MigPlacement, str] | None:
+    """The agent's own instances, with their devices; None where there is no file, or one that cannot be used."""
+    try:
+        record = _records.read(read_start(path, MAX_RECORD_BYTES + 1))
+    except FileNotFoundError:
+        return None
+    except (OSError, UnreadableError) as error:
+        log.error("The record of GPU instances is unusable", path=str(path), error=str(error))
+        return None
+    if record.version != VERSION or record.gpu != gpu:
+        log.error("The record of GPU instances is of another version or GPU", path=str(path), gpu=record.gpu)
+        return None
+    return record.devices
+
+
+def write_record(path: Path, gpu: str, devices: dict[MigPlacement, str]) -> None:
+    """Replace the file. Raises OSError."""
+    owned = tuple(OwnedInstance(placement, device) for placement, device in sorted(devices.items()))
+    replace_file(path, msgspec.json.encode(GpuRecord(gpu, owned)))
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Nobody else cuts this GPU meanwhile, be it another agent on the node. Waits for whoever does. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)

@@ -1,0 +1,54 @@
+"""Who has instances on a node, by the agent's book, the pods' grants and kubelet."""
+
+from collections.abc import Iterable
+
+from purser.agent.book import Book
+from purser.agent.instances.keeping import Placements
+from purser.agent.podresources import KubeletBooks, KubeletError
+from purser.agent.pods import NodePods
+from purser.core.device.ids import uuid_of
+from purser.core.mig import MigPlacement
+from purser.core.model import ContainerGrant
+
+
+class NodeInstanceUsers:
+    """See `InstanceUsers`."""
+
+    def __init__(self, pods: NodePods, book: Book, kubelet: KubeletBooks) -> None:
+        self._pods = pods
+        self._book = book
+        self._kubelet = kubelet
+
+    def granted(self) -> Placements:
+        """See `InstanceUsers.granted`."""
+        return placements_of(
+            part
+            for booked in self._book.pods.values()
+            for part in booked.grant.containers
+            if part.container in booked.containers
+        )
+
+    def kept(self) -> Placements | None:
+        """See `InstanceUsers.kept`."""
+        if not (self._pods.pods.health.synced and self._pods.key_maps.health.synced):
+            return None
+        return placements_of(part for grant in self._pods.view().grants.values() for part in grant.containers)
+
+    async def is_held_by_strangers(self, gpu: str) -> bool:
+        """See `InstanceUsers.is_held_by_strangers`."""
+        try:
+            listing = await self._kubelet.list()
+        except KubeletError:
+            return True  # nobody knows
+        known = {*self._pods.view().grants, *(booked.grant.key for booked in self._book.pods.values())}
+        held = ((pod.key, device) for pod in listing for ids in pod.containers.values() for device in ids)
+        return any(uuid_of(device) == gpu and key not in known for key, device in held)
+
+
+def placements_of(parts: Iterable[ContainerGrant]) -> Placements:
+    """The instances of some containers, by GPU."""
+    found: dict[str, set[MigPlacement]] = {}
+    for share in (share for part in parts for share in part.shares):
+        if share.mig is not None:
+            found.setdefault(share.uuid, set()).add(share.mig)
+    return {uuid: frozenset(those) for uuid, those in found.items()}

@@ -1,0 +1,160 @@
+"""The GPU instances of a GPU in MIG mode: listed, made and removed, asked of NVML call by call.
+
+What NVML answers when it refuses is in its reference, chapter "Multi Instance GPU Management"; here each answer becomes
+a `MigTrouble` and a sentence.
+"""
+
+import ctypes
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from purser.agent.nvml.calls import DeviceCalls, Nvml
+from purser.agent.nvml.driver import GpuInstance, MigCallError, MigContents, MigTrouble
+from purser.agent.nvml.migs import mig_devices
+from purser.core.kubernetes.quantities import MIB
+
+T = TypeVar("T")
+
+_MEANINGS = {
+    "NVML_ERROR_IN_USE": (MigTrouble.IN_USE, "processes run on it"),
+    "NVML_ERROR_INSUFFICIENT_RESOURCES": (MigTrouble.NO_ROOM, "the GPU has no room for it there"),
+    "NVML_ERROR_INVALID_ARGUMENT": (MigTrouble.NOT_OFFERED, "the driver does not offer it on this GPU, or not there"),
+    "NVML_ERROR_NOT_SUPPORTED": (MigTrouble.OFF, "MIG is not enabled on the GPU, or the node is a vGPU guest"),
+    "NVML_ERROR_NO_PERMISSION": (
+        MigTrouble.NO_PERMISSION,
+        "no permission: only root with CAP_SYS_ADMIN, or with the capability mig/config, may change GPU instances",
+    ),
+    "NVML_ERROR_NOT_FOUND": (MigTrouble.GONE, "it is gone"),
+    "NVML_ERROR_GPU_IS_LOST": (MigTrouble.LOST, "the GPU is lost: it cannot be reached"),
+    "NVML_ERROR_RESET_REQUIRED": (MigTrouble.LOST, "the GPU needs a reset"),
+    "NVML_ERROR_UNINITIALIZED": (MigTrouble.LOST, "the driver's library is closed"),
+    "NVML_ERROR_DRIVER_NOT_LOADED": (MigTrouble.LOST, "the driver is not loaded"),
+    "NVML_ERROR_TIMEOUT": (MigTrouble.OTHER, "the driver timed out"),
+}
+"""By the name of NVML's constant."""
+
+
+def mig_contents(nvml: Nvml, gpu: Any) -> MigContents:
+    """What a GPU is cut into. Raises `MigCallError`, also where it is not in MIG mode."""
+    what = "reading its GPU instances"
+    found = {each.id: each for each in _instances(nvml, gpu, what)}
+    total = int(_ask(nvml, what, nvml.nvmlDeviceGetMemoryInfo, gpu).total)
+    devices = mig_devices(DeviceCalls(nvml), gpu, total // MIB) if found else ()
+    return MigContents(tuple(found[number] for number in sorted(found)), devices)
+
+
+def create_instance(nvml: Nvml, gpu: Any, number: int, start: int, size: int) -> int:
+    """Make a GPU instance, without a compute instance yet; its id. Raises `MigCallError`.
+
+    ``number``: NVML's of the profile; ``start``, ``size``: in memory slices.
+    """
+    what = "creating a GPU instance"
+    profile = _profile(nvml, gpu, number)
+    if profile is None:
+        raise MigCallError(MigTrouble.NOT_OFFERED, f"{what}: the driver does not offer this profile on this GPU")
+    placement = nvml.c_nvmlGpuInstancePlacement_t(start, size)
+    create = nvml.nvmlDeviceCreateGpuInstanceWithPlacement
+    instance = _ask(nvml, what, create, gpu, int(profile.id), ctypes.byref(placement))
+    return int(_ask(nvml, what, nvml.nvmlGpuInstanceGetInfo, instance).id)
+
+
+def fill_instance(nvml: Nvml, gpu: Any, id_: int) -> None:
+    """Make the one compute instance that is as large as its GPU instance. Raises `MigCallError`."""
+    what = "creating its compute instance"
+    instance = _ask(nvml, what, nvml.nvmlDeviceGetGpuInstanceById, gpu, id_)
+    largest = max(_compute_profiles(nvml, instance), key=lambda each: int(each.sliceCount), default=None)
+    if largest is None:
+        raise MigCallError(MigTrouble.NOT_OFFERED, f"{what}: the driver offers none")
+    _ask(nvml, what, nvml.nvmlGpuInstanceCreateComputeInstance, instance, int(largest.id))
+
+
+def destroy_instance(nvml: Nvml, gpu: Any, id_: int) -> None:
+    """Remove a GPU instance with the compute instances in it. One that is gone is no error. Raises `MigCallError`: with
+    `MigTrouble.IN_USE` while processes run on it."""
+    what = "removing a GPU instance"
+    try:
+        instance = _ask(nvml, what, nvml.nvmlDeviceGetGpuInstanceById, gpu, id_)
+        for compute in list(_compute_instances(nvml, instance, what)):
+            _ask(nvml, what, nvml.nvmlComputeInstanceDestroy, compute)
+        _ask(nvml, what, nvml.nvmlGpuInstanceDestroy, instance)
+    except MigCallError as error:
+        if error.trouble is not MigTrouble.GONE:
+            raise
+
+
+def _instances(nvml: Nvml, gpu: Any, what: str) -> Iterator[GpuInstance]:
+    numbers: dict[int, tuple[int, Any]] = {}
+    for number in range(int(nvml.NVML_GPU_INSTANCE_PROFILE_COUNT)):
+        if (profile := _profile(nvml, gpu, number)) is not None:
+            numbers.setdefault(int(profile.id), (number, profile))
+    if not numbers:
+        current, _ = _ask(nvml, what, nvml.nvmlDeviceGetMigMode, gpu)
+        if not current:
+            raise MigCallError(MigTrouble.OFF, f"{what}: MIG is not enabled on the GPU")
+    for id_, (number, profile) in numbers.items():
+        call, kind = nvml.nvmlDeviceGetGpuInstances, nvml.c_nvmlGpuInstance_t
+        for instance in _list(nvml, what, call, kind, gpu, id_, int(profile.instanceCount)):
+            info = _ask(nvml, what, nvml.nvmlGpuInstanceGetInfo, instance)
+            yield GpuInstance(
+                id=int(info.id),
+                number=number,
+                start=int(info.placement.start),
+                size=int(info.placement.size),
+                computes=len(_compute_ids(nvml, instance, what)),
+            )
+
+
+def _profile(nvml: Nvml, gpu: Any, number: int) -> Any:
+    """One of NVML's profiles; None where the GPU does not offer it. Raises `MigCallError` where the GPU is at fault."""
+    for version in (2, 1):
+        try:
+            return nvml.nvmlDeviceGetGpuInstanceProfileInfo(gpu, number, version)
+        except nvml.NVMLError as error:
+            read = _error(nvml, "asking for profiles of GPU instances", error)
+            if read.trouble in (MigTrouble.LOST, MigTrouble.NO_PERMISSION):
+                raise read from error
+    return None
+
+
+def _compute_profiles(nvml: Nvml, instance: Any) -> Iterator[Any]:
+    for number in range(int(nvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT)):
+        for version in (2, 1):
+            try:
+                yield nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(instance, number, 0, version)
+            except nvml.NVMLError:
+                continue
+            break
+
+
+def _compute_instances(nvml: Nvml, instance: Any, what: str) -> Iterator[Any]:
+    for profile in _compute_profiles(nvml, instance):
+        call, kind = nvml.nvmlGpuInstanceGetComputeInstances, nvml.c_nvmlComputeInstance_t
+        yield from _list(nvml, what, call, kind, instance, int(profile.id), int(profile.instanceCount))
+
+
+def _compute_ids(nvml: Nvml, instance: Any, what: str) -> set[int]:
+    """Profiles may share an id, and then list the same instances."""
+    found = _compute_instances(nvml, instance, what)
+    return {int(_ask(nvml, what, nvml.nvmlComputeInstanceGetInfo_v2, each).id) for each in found}
+
+
+def _list(
+    nvml: Nvml, what: str, call: Callable[..., Any], kind: Any, owner: Any, profile_id: int, most: int
+) -> list[Any]:
+    handles, count = (kind * most)(), ctypes.c_uint(most)
+    _ask(nvml, what, call, owner, profile_id, handles, ctypes.byref(count))
+    return list(handles[: count.value])
+
+
+def _ask(nvml: Nvml, what: str, call: Callable[..., T], *arguments: Any) -> T:
+    try:
+        return call(*arguments)
+    except nvml.NVMLError as error:
+        raise _error(nvml, what, error) from error
+
+
+def _error(nvml: Nvml, what: str, error: Any) -> MigCallError:
+    for name, (trouble, sentence) in _MEANINGS.items():
+        if getattr(nvml, name, None) == error.value:
+            return MigCallError(trouble, f"{what}: {sentence}")
+    return MigCallError(MigTrouble.OTHER, f"{what}: {error}")

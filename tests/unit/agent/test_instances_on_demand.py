@@ -1,0 +1,277 @@
+"""The whole agent on a node whose GPUs are cut on demand: grants name GPU instances, and containers get them."""
+
+import asyncio
+import os
+
+import msgspec
+import pytest
+from tests.unit.agent.builders import NODE
+from tests.unit.agent.conftest import eventually, node_writes
+from tests.unit.agent.emulated_kubelet import Rejected
+
+from purser.agent.settings import DevicePluginFlags, SharingSettings
+from purser.core.mig import MigPlacement
+from purser.core.model import ContainerGrant, ContainerKind, DeviceMode, DeviceShare, Enforcement, NodeInventory
+from purser.core.sharing import MigStrategy
+from purser.lab.driver import SimulatedDriver
+from purser.lab.driver.node_mig import create_mig, destroy_mig, mig_states, set_mig
+from purser.lab.driver.parts import ProcessLoad
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+GPU, SMALL, HALF = "nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "nvidia.com/mig-3g.20gb"
+AT_0, AT_4 = MigPlacement("3g.20gb", 0), MigPlacement("3g.20gb", 4)
+
+
+@pytest.fixture
+def driver(folder):
+    driver = SimulatedDriver.create(folder / "driver", NODE, "a100-pcie-4")
+    for gpu in range(2):
+        set_mig(driver.folder, gpu, enabled=True)
+    return driver
+
+
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch):
+    monkeypatch.setattr("purser.agent.instances.keeping.IDLE_S", 0.05)
+    monkeypatch.setattr("purser.agent.instances.keeping.BUSY_CHECK_PERIOD_S", 0.05)
+    monkeypatch.setattr("purser.agent.instances.giving.LISTED_TIMEOUT_S", 20.0)
+
+
+def on_demand(world, **flags):
+    return world.agent(sharing=SharingSettings(flags=DevicePluginFlags(mig_strategy=MigStrategy.ON_DEMAND, **flags)))
+
+
+def of(gpu, *placements, container="main"):
+    shares = tuple(DeviceShare(gpu, 19968, 42, placement) for placement in placements)
+    return ContainerGrant(container, ContainerKind.APP, shares, Enforcement.MIG)
+
+
+def cut_of(world, gpu=0):
+    """Memory slices and compute instances of what is there."""
+    found = mig_states(world.driver.folder)[gpu].instances.values()
+    return sorted((each.start, len(each.compute)) for each in found)
+
+
+def counts(kubelet):
+    return {resource: len(listed) for resource, listed in kubelet.lists_of.items()}
+
+
+async def devices(world):
+    text = await world.inventory_text()
+    return {each.uuid: each for each in msgspec.json.decode(text, type=NodeInventory).devices} if text else {}
+
+
+def a_host_with_device_files(world):
+    """What is in /proc and /dev of a host: of MIG's capabilities only what the kernel tells, no files."""
+    host = world.folder / "host"
+    (host / "dev").mkdir(parents=True)
+    (host / "proc/driver/nvidia-caps").mkdir(parents=True)
+    (host / "proc/devices").write_text("Character devices:\n195 nvidia-frontend\n237 nvidia-caps\n\nBlock devices:\n")
+    lines = [
+        f"gpu{gpu}/gi{gi}/{of}access {30 * gpu + 2 * gi + at}"
+        for gpu in (0, 1)
+        for gi in range(15)
+        for at, of in enumerate(("", "ci0/"))
+    ]
+    (host / "proc/driver/nvidia-caps/mig-minors").write_text("config 1\n" + "\n".join(lines))
+    for number, name in enumerate(("nvidiactl", "nvidia0", "nvidia1")):
+        os.mknod(host / "dev" / name, 0o20666, os.makedev(195, number))
+    return host
+
+
+async def test_a_gpu_is_listed_as_what_it_can_be_cut_into(world, kubelet):
+    a, *_ = world.uuids
+    held = MigPlacement("1g.5gb", 6)
+    create_mig(world.driver.folder, 0, "1g.5gb", start=6)
+    async with on_demand(world) as agent:
+        await eventually(agent.ready)
+        await eventually(lambda: counts(kubelet).get(SMALL) == 2 * 7)
+        found = counts(kubelet)
+        assert (found[GPU], found[HALF], found["nvidia.com/mig-7g.40gb"]) == (7 + 7 + 4 + 4, 4, 2)
+        ids = [each for listed in kubelet.lists_of.values() for each in listed]
+        assert len(set(ids)) == len(ids)
+        cut = (await devices(world))[a]
+        assert (cut.mode, cut.mig_kind, cut.slots, cut.mig_held) == (DeviceMode.MIG, "A100-40GB", 7, (held,))
+        assert (cut.resource, cut.parent, cut.enforcement, cut.healthy) == (GPU, "", Enforcement.MIG, True)
+
+
+async def test_a_container_gets_the_instance_of_its_grant_until_the_pod_ends(world, kubelet, api):
+    a, *_ = world.uuids
+    async with on_demand(world) as agent:
+        await eventually(agent.ready)
+        with node_writes(api) as written:
+            await world.pod("half", of(a, AT_4), resource=HALF)
+            await world.pod("other", of(a, AT_0))
+            given = {
+                "half": await kubelet.admit("default/half", [("main", 1)], resource=HALF),
+                "other": await kubelet.admit("default/other", [("main", 1)]),
+            }
+            assert cut_of(world) == [(0, 1), (4, 1)]
+            uuids = {name: each["main"].envs["NVIDIA_VISIBLE_DEVICES"] for name, each in given.items()}
+            assert all(uuid.startswith("MIG-") for uuid in uuids.values())
+            assert len(set(uuids.values())) == 2
+            assert dict(given["half"]["main"].envs) == {
+                "NVIDIA_VISIBLE_DEVICES": uuids["half"],
+                "PURSER_GPU_ENFORCEMENT": "mig",
+            }
+            world.driver.add_process(uuids["half"], 4242, ProcessLoad(memory_mib=100))
+            for name in ("half", "other"):
+                kubelet.remove(f"default/{name}")
+                await world.set_phase(name, "Succeeded")
+            await eventually(lambda: cut_of(world) == [(4, 1)])
+            await eventually(lambda: _held(world, a, AT_4))
+            world.driver.remove_process(0, 4242)
+            await eventually(lambda: cut_of(world) == [])
+            await eventually(lambda: _held(world, a))
+        assert len(written) <= 2  # that a process kept an instance, and that it went
+
+
+async def _held(world, gpu, *placements):
+    return (await devices(world))[gpu].mig_held == placements
+
+
+async def test_what_is_in_the_way_is_removed_if_it_is_idle_and_the_agents_own(world, kubelet, monkeypatch):
+    a, *_ = world.uuids
+    monkeypatch.setattr("purser.agent.instances.keeping.IDLE_S", 3600.0)
+    async with on_demand(world) as agent:
+        await eventually(agent.ready)
+        await world.pod("half", of(a, AT_0), resource=HALF)
+        await kubelet.admit("default/half", [("main", 1)], resource=HALF)
+        kubelet.remove("default/half")
+        await world.delete_pod("half")
+        whole = MigPlacement("7g.40gb", 0)
+        await world.pod("whole", of(a, whole))
+        given = await kubelet.admit("default/whole", [("main", 1)])
+        assert cut_of(world) == [(0, 1)]
+        assert given["main"].envs["NVIDIA_VISIBLE_DEVICES"].startswith("MIG-")
+
+
+async def test_an_administrators_instance_is_left_alone_and_told(world, kubelet):
+    a, b, *_ = world.uuids
+    async with on_demand(world) as agent:
+        await eventually(agent.ready)
+        theirs = create_mig(world.driver.folder, 0, "3g.20gb", start=0)
+        await world.pod("half", of(a, AT_0), resource=HALF)
+        with pytest.raises(Rejected, match="which Purser did not create"):
+            await kubelet.admit("default/half", [("main", 1)], resource=HALF)
+        assert (await eventually(lambda: world.events("half")))[0][0] == "MigInstanceRefused"
+        await eventually(lambda: _held(world, a, AT_0))
+        assert cut_of(world) == [(0, 1)]
+        kubelet.remove("default/half")
+        await world.delete_pod("half")
+        await world.pod("beside", of(b, AT_0), resource=HALF)
+        await kubelet.admit("default/beside", [("main", 1)], resource=HALF)
+        destroy_mig(world.driver.folder, theirs)
+        await eventually(lambda: _held(world, a))
+        set_mig(world.driver.folder, 0, enabled=False)
+        await eventually(lambda: _is_whole(world, a))
+
+
+async def _is_whole(world, gpu):
+    return not (await devices(world))[gpu].mig_kind
+
+
+async def test_a_grant_without_a_place_is_refused(world, kubelet):
+    a, *_, whole = world.uuids
+    async with on_demand(world) as agent:
+        await eventually(agent.ready)
+        await world.pod("amounts", of(a, None))
+        with pytest.raises(Rejected, match="the grant names none"):
+            await kubelet.admit("default/amounts", [("main", 1)])
+        kubelet.remove("default/amounts")
+        await world.pod("misled", of(whole, AT_0))
+        with pytest.raises(Rejected, match="not cut on demand any more"):
+            await kubelet.admit("default/misled", [("main", 1)])
+
+
+@pytest.mark.parametrize("way", ["volume-mounts", "cdi-annotations", "cdi-cri", "envvar"])
+async def test_each_way_of_naming_devices_names_the_mig_device(world, kubelet, way):
+    host = a_host_with_device_files(world)
+    a, *_ = world.uuids
+    async with on_demand(world, device_lists=way, pass_device_specs=True) as agent:
+        await eventually(agent.ready)
+        await world.pod("p", of(a, MigPlacement("1g.5gb", 2)), resource=SMALL)
+        got = (await kubelet.admit("default/p", [("main", 1)], resource=SMALL))["main"]
+        caps = sorted(path.name for path in (host / "dev/nvidia-caps").iterdir())
+        assert len(caps) == 2  # of the GPU instance and its compute instance
+        if way.startswith("cdi"):
+            names = (
+                got.annotations["cdi.k8s.io/purser.dev_gpu"].split(",")
+                if way == "cdi-annotations"
+                else [each.name for each in got.cdi_devices]
+            )
+            spec = (host / "run/cdi/k8s.device-plugin.nvidia.com-gpu.json").read_text()
+            uuids = [name.rpartition("=")[2] for name in names]
+            assert all(uuid in spec for uuid in uuids)
+            assert all(f"/dev/nvidia-caps/{cap}" in spec for cap in caps)
+        elif way == "volume-mounts":
+            uuids = [mount.container_path.rpartition("/")[2] for mount in got.mounts]
+        else:
+            uuids = got.envs["NVIDIA_VISIBLE_DEVICES"].split(",")
+            files = {each.host_path.rpartition("/")[2] for each in got.devices}
+            assert files == {"nvidiactl", "nvidia0", *caps}
+        assert len(set(uuids)) == 1
+        assert all(uuid.startswith("MIG-") for uuid in uuids)
+
+
+async def test_a_gpu_that_hangs_or_is_lost_concerns_itself_alone(world, kubelet, monkeypatch):
+    a, b, *_ = world.uuids
+    monkeypatch.setattr("purser.agent.instances.keeping.NVML_TIMEOUT_S", 0.3)
+    async with on_demand(world) as agent:
+        await eventually(agent.ready)
+        world.driver.hang_call(0, "nvmlDeviceCreateGpuInstanceWithPlacement")
+        await world.pod("hung", of(a, AT_0), resource=HALF)
+        with pytest.raises(Rejected, match="NVML has not answered"):
+            await kubelet.admit("default/hung", [("main", 1)], resource=HALF)
+        kubelet.remove("default/hung")
+        await world.delete_pod("hung")
+        await eventually(lambda: _is_ill(world, a))
+        await world.pod("p", of(b, AT_0), resource=HALF)
+        await kubelet.admit("default/p", [("main", 1)], resource=HALF)
+        world.driver.clear_failures(0)
+        await eventually(lambda: cut_of(world) == [])
+        await eventually(lambda: _is_well(world, a))
+
+
+async def _is_ill(world, gpu):
+    return "its GPU instances are not known: NVML" in (await devices(world))[gpu].unhealthy_reason
+
+
+async def _is_well(world, gpu):
+    return (await devices(world))[gpu].healthy
+
+
+async def test_after_a_restart_instances_are_known_by_their_record(world, kubelet):
+    a, *_ = world.uuids
+    async with on_demand(world) as agent:
+        await eventually(agent.ready)
+        await world.pod("stays", of(a, AT_4), resource=HALF)
+        await world.pod("gone", of(a, MigPlacement("1g.5gb", 0)), resource=SMALL)
+        await kubelet.admit("default/stays", [("main", 1)], resource=HALF)
+        await kubelet.admit("default/gone", [("main", 1)], resource=SMALL)
+    kubelet.remove("default/gone")
+    await world.delete_pod("gone")
+    theirs = MigPlacement("2g.10gb", 2)
+    create_mig(world.driver.folder, 0, "2g.10gb", start=2)
+    before = await world.inventory_text()
+    async with on_demand(world) as agent:
+        await eventually(lambda: cut_of(world) == [(2, 1), (4, 1)])
+        await eventually(lambda: _held(world, a, theirs))
+        assert before is not None
+        # What somebody removed is there again when a container of the pod starts once more.
+        state = mig_states(world.driver.folder)[0]
+        ((mine, _),) = [each for each in state.instances.items() if each[1].start == 4]
+        opened = world.driver.open()
+        opened.scan()
+        opened.destroy_instance(a, mine)
+        opened.close()
+        await eventually(agent.ready)
+        await eventually(lambda: cut_of(world) == [(2, 1)])
+        await asyncio.sleep(0)
+        await eventually(lambda: _started_again(world, kubelet))
+
+
+async def _started_again(world, kubelet):
+    await kubelet.pre_start(kubelet.pods["default/stays"]["main"])
+    return cut_of(world) == [(2, 1), (4, 1)]
