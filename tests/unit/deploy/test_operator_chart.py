@@ -105,8 +105,8 @@ def test_the_operators_agent_has_the_arguments_and_mounts_of_the_charts(
     of_values: dict[str, Any], of_policy: dict[str, Any]
 ) -> None:
     config = {"name": "shared", "default": "halves"}
-    # By mounts, which the operator's toolkit accepts.
-    values = {"agent": {"deviceListStrategy": "volume-mounts", "migStrategy": "single", "config": config, **of_values}}
+    alike = {"deviceListStrategy": "cdi-annotations,cdi-cri", "migStrategy": "single", "config": config}
+    values = {"agent": {**alike, **of_values}}
     theirs_whole = find(render(values), "DaemonSet", "purser-agent")["spec"]
     spec = {"driver": {"enabled": False}, "devicePlugin": {"config": config, **of_policy}, **WITHOUT_GFD}
     made = find(operands(spec), "DaemonSet", "purser-device-plugin-containerd")["spec"]
@@ -120,8 +120,9 @@ def test_the_operators_agent_has_the_arguments_and_mounts_of_the_charts(
     for each in theirs["env"]:
         if "valueFrom" in each:
             each["valueFrom"]["fieldRef"]["apiVersion"] = "v1"  # the API's default
-    for each in (theirs, ours):  # the operator's is told per node where the driver is
-        each["args"] = [argument for argument in each["args"] if not argument.startswith("--driver-root")]
+    for each in (theirs, ours):  # the operator's is told per node where the driver is, and where the toolkit
+        places = ("--driver-root", "--nvidia-cdi-hook-path")
+        each["args"] = [argument for argument in each["args"] if not argument.startswith(places)]
     for field in theirs.keys() - {"imagePullPolicy"}:
         assert ours[field] == theirs[field], field
     assert ours.keys() == theirs.keys() - {"imagePullPolicy"}

@@ -2,10 +2,11 @@
 
 Entrances: `render` makes the objects; `object_actions` and `removals` (``objects``) say what to write of them.
 
-One module per operand or pair of them; what they are put together from is in ``parts``, ``mounts`` (folders, what waits
-for a driver, and the configuration of NVIDIA's plugin), ``driver_files`` and ``toolkit`` (where runtimes and kubelets
-keep their files). ``rbac`` has accounts, roles and RuntimeClasses, ``monitoring`` DCGM and the Prometheus operator's
-objects. Functions build plain objects: a template language would be a second one, without types and without a debugger.
+One module per operand or pair of them, and ``agent`` for Purser's own device plugin; what they are put together from is
+in ``parts``, ``mounts`` (folders, what waits for a driver, and the configuration of NVIDIA's plugin), ``driver_files``
+and ``toolkit`` (where runtimes and kubelets keep their files). ``rbac`` has accounts, roles and RuntimeClasses,
+``monitoring`` DCGM and the Prometheus operator's objects. Functions build plain objects: a template language would be a
+second one, without types and without a debugger.
 
 Which node gets an operand is said by labels alone, so that a DaemonSet never changes because of a node that joins: a
 new OS or kernel is a new driver DaemonSet, a new kind of runtime a new one of those that depend on it.

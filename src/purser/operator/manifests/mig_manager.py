@@ -11,7 +11,7 @@ import msgspec
 import yaml
 
 from purser.core.device.pci import MIG_FAMILIES
-from purser.operator.manifests.device_plugin import driver_arguments
+from purser.operator.manifests.agent import driver_arguments
 from purser.operator.manifests.mounts import HOST
 from purser.operator.manifests.parts import (
     NODE_NAME,

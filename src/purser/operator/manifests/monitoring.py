@@ -3,7 +3,6 @@ finds metrics and alerts: objects of the Prometheus operator, where its kinds ar
 """
 
 from purser.operator.manifests import validator
-from purser.operator.manifests.device_plugin import pod_resources
 from purser.operator.manifests.mounts import until_driver
 from purser.operator.manifests.parts import (
     NODE_NAME,
@@ -20,6 +19,7 @@ from purser.operator.manifests.parts import (
     runtime_class,
     without_empty,
 )
+from purser.operator.manifests.toolkit import pod_resources
 from purser.operator.model import GAUGE_PREFIX, Gauge, Rendered, RenderInputs, RuntimeKind
 from purser.operator.names import OPERAND_LABEL
 from purser.operator.order import Operand

@@ -8,7 +8,16 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from purser.core.names import GRANT_KEY_CONFIGMAP
-from purser.operator.manifests import device_plugin, discovery, driver, mig_manager, monitoring, toolkit, validator
+from purser.operator.manifests import (
+    agent,
+    device_plugin,
+    discovery,
+    driver,
+    mig_manager,
+    monitoring,
+    toolkit,
+    validator,
+)
 from purser.operator.manifests.parts import GPU_DISCOVERY, OPERATOR, Raw, owned
 from purser.operator.model import Rendered, RenderInputs
 from purser.operator.names import GROUP, LEASE, NFD_GROUP, PLURAL
@@ -48,7 +57,7 @@ _EVICTIONS = rule("", ["pods/eviction"], ["create"])
 _NODE_FEATURES = rule(NFD_GROUP, ["nodefeatures"], ["list", "watch", "create", "patch"])
 
 _AGENT = Account(
-    name=device_plugin.AGENT_ACCOUNT,
+    name=agent.ACCOUNT,
     operand=Operand.DEVICE_PLUGIN,
     cluster=(_PODS, _PATCH_NODE, _PATCH_NODE_STATUS, _EVENTS),
     namespace=(_KEYS,),
@@ -88,7 +97,7 @@ ACCOUNTS = (_DRIVER, _AGENT, *_OTHERS)
 def accounts_of(spec: ClusterPolicySpec) -> list[Account]:
     """Those that a policy leads to."""
     plugin = spec.device_plugin
-    unused = {device_plugin.ACCOUNT if plugin.flavor == "purser" else device_plugin.AGENT_ACCOUNT}
+    unused = {device_plugin.ACCOUNT if plugin.flavor == "purser" else agent.ACCOUNT}
     if not monitoring.asks_api(spec.dcgm_exporter):
         unused.add(monitoring.EXPORTER_ACCOUNT)
     running = {*spec.enabled, *([GPU_DISCOVERY] if spec.discovery.enabled else [])}

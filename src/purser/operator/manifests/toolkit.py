@@ -141,6 +141,19 @@ def kubelet_root(kind: RuntimeKind, given: str) -> str:
     return (given or KUBELET_ROOTS.get(kind.distribution) or KUBELET).rstrip("/")
 
 
+def plugin_sockets(spec: ClusterPolicySpec, kind: RuntimeKind) -> MountedVolume:
+    """kubelet's folder in which device plugins have their sockets."""
+    root = kubelet_root(kind, spec.host_paths.kubelet_root_dir)
+    return host_path("device-plugins", f"{root}/device-plugins", f"{KUBELET}/device-plugins", type="Directory")
+
+
+def pod_resources(spec: ClusterPolicySpec, kind: RuntimeKind) -> MountedVolume:
+    """kubelet's PodResources API."""
+    root = kubelet_root(kind, spec.host_paths.kubelet_root_dir)
+    at = f"{KUBELET}/pod-resources"
+    return host_path("pod-resources", f"{root}/pod-resources", at, type="DirectoryOrCreate", read_only=True)
+
+
 # --- differences between runtimes that matter
 
 
@@ -155,36 +168,46 @@ CDI_STRATEGY = "cdi-annotations,cdi-cri"
 
 def uses_cdi(spec: ClusterPolicySpec, kind: RuntimeKind) -> bool:
     """Whether GPUs are handed over by CDI on nodes of this kind: where policy and runtime can do it."""
-    return _could_use_cdi(spec) and kind.cdi and kind.runtime != "docker"
+    return kind.cdi and _could_use_cdi(spec, kind)
 
 
 def device_list(spec: ClusterPolicySpec, kind: RuntimeKind) -> frozenset[str]:
     """How containers' devices are named to the toolkit, in words of NVIDIA's device plugin.
 
-    By mounts wherever it is Purser's agent that names them: a variable can be replaced by a pod, or by an image.
+    By mounts where it is Purser's agent that names them, and not by CDI: a variable can be replaced by a pod, or by an
+    image.
     """
     variables = {each.name: each.value for each in spec.toolkit.env}
     if Operand.DEVICE_PLUGIN not in spec.enabled:
         return frozenset({"envvar"})  # somebody else's plugin, which may do nothing but that
-    if spec.device_plugin.flavor == "purser":
+    if spec.device_plugin.is_agent and not uses_cdi(spec, kind):
         return frozenset({"envvar" if variables.get(ACCEPT_MOUNTS, "true").lower() == "false" else "volume-mounts"})
     named = {each.name: each.value for each in spec.device_plugin.env}.get("DEVICE_LIST_STRATEGY")
     return frozenset((named or (CDI_STRATEGY if uses_cdi(spec, kind) else "envvar")).split(","))
+
+
+def cdi_hook(spec: ClusterPolicySpec) -> str:
+    """On the host: what specifications of CDI have runtimes call."""
+    return f"{spec.toolkit.install_dir}/toolkit/nvidia-cdi-hook"
 
 
 def as_told_apart(kind: RuntimeKind, spec: ClusterPolicySpec) -> RuntimeKind:
     """The kind without what makes no difference to any manifest of this policy."""
     return msgspec.structs.replace(
         kind,
-        cdi=kind.cdi or not _could_use_cdi(spec),
+        cdi=kind.cdi or not _could_use_cdi(spec, kind),
         config_v2=kind.config_v2 and Operand.TOOLKIT in spec.enabled,
     )
 
 
-def _could_use_cdi(spec: ClusterPolicySpec) -> bool:
-    """Only with NVIDIA's plugin, which writes the specification of its devices itself. Purser's agent names GPUs in a
-    variable; with CDI, NVIDIA's runtime would look them up in what the toolkit writes, which knows no single GPU."""
-    return spec.cdi.enabled and spec.device_plugin.flavor == "nvidia"
+def _could_use_cdi(spec: ClusterPolicySpec, kind: RuntimeKind) -> bool:
+    """Whether a runtime of this kind would use CDI if its version can. NVIDIA's plugin and Purser's agent write the
+    specification of their devices themselves. The agent uses it only where the policy's toolkit has switched it on:
+    k3s and RKE2 before containerd 2 may not read what the toolkit writes."""
+    if not spec.cdi.enabled or kind.runtime == "docker":
+        return False
+    by_agent = spec.device_plugin.is_agent and Operand.TOOLKIT in spec.enabled and not kind.config_v2
+    return by_agent or spec.device_plugin.flavor == "nvidia"
 
 
 # --- the DaemonSets

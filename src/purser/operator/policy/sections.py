@@ -254,8 +254,9 @@ class Cdi(Section, frozen=True, kw_only=True):
     """The Container Device Interface."""
 
     enabled: bool = True
-    """Use CDI with NVIDIA's device plugin, which writes the specification itself, on nodes whose runtime supports it.
-    No effect with Purser's agent, which names GPUs to NVIDIA's runtime, the default runtime of its nodes."""
+    """Name GPUs to container runtimes by CDI, on nodes whose runtime supports it: the device plugin writes the
+    specification itself. Elsewhere, and with false, NVIDIA's runtime is the default runtime and adds them, named by
+    mounts (Purser's agent) or by a variable (NVIDIA's device plugin)."""
 
 
 class HostPaths(Section, frozen=True, kw_only=True):

@@ -7,6 +7,8 @@ from tests.unit.operator.world import World
 
 from purser.operator.model import Apply
 
+WITHOUT_CDI = {"cdi": {"enabled": False}}
+
 
 def world_with(spec: dict[str, Any]) -> World:
     world = World()
@@ -22,14 +24,15 @@ def plugins(world: World) -> list[str]:
 
 
 def test_a_node_that_could_not_do_cdi_makes_no_daemon_sets_where_nobody_uses_it() -> None:
-    assert plugins(world_with({})) == ["purser-device-plugin-containerd"]
-    nvidia = world_with({"devicePlugin": {"flavor": "nvidia"}})
-    assert plugins(nvidia) == ["purser-device-plugin-containerd", "purser-device-plugin-containerd-nocdi"]
+    assert plugins(world_with(WITHOUT_CDI)) == ["purser-device-plugin-containerd"]
+    for flavor in ("purser", "nvidia"):
+        world = world_with({"devicePlugin": {"flavor": flavor}})
+        assert plugins(world) == ["purser-device-plugin-containerd", "purser-device-plugin-containerd-nocdi"]
 
 
 @pytest.mark.parametrize("version", ["1.7.22", "2.1.5"])
 def test_a_newer_containerd_moves_no_pod_where_nobody_uses_cdi(version: str) -> None:
-    world = world_with({})
+    world = world_with(WITHOUT_CDI)
     pods = dict(world.pods)
     world.history.clear()
     world.set_node("b", runtime=f"containerd://{version}")

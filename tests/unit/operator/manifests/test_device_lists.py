@@ -11,6 +11,7 @@ from .wanteds import rendered
 
 CONTAINERD = RuntimeKind("containerd", "")
 OLD = RuntimeKind("containerd", "", cdi=False)
+K3S = RuntimeKind("containerd", "k3s", config_v2=True)
 NVIDIA = {"devicePlugin": {"flavor": "nvidia"}}
 BY_MOUNTS = {"devicePlugin": {"flavor": "nvidia", "env": [{"name": "DEVICE_LIST_STRATEGY", "value": "volume-mounts"}]}}
 VARIABLES = "ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED"
@@ -28,15 +29,15 @@ def main_container(spec: dict[str, Any], kind: RuntimeKind, operand: Operand) ->
 @pytest.mark.parametrize(
     ("spec", "kind", "variables", "mounts"),
     [
-        pytest.param({}, CONTAINERD, "false", "true", id="Purser's agent"),
+        pytest.param({}, CONTAINERD, "false", "false", id="Purser's agent, by CDI"),
+        pytest.param({"cdi": {"enabled": False}}, CONTAINERD, "false", "true", id="Purser's agent, CDI switched off"),
+        pytest.param({}, K3S, "false", "true", id="Purser's agent, a runtime that may not read the toolkit's file"),
         pytest.param({}, OLD, "false", "true", id="Purser's agent, old runtime"),
         pytest.param(NVIDIA, CONTAINERD, "false", "false", id="NVIDIA's plugin, by CDI"),
         pytest.param(NVIDIA, OLD, "true", "false", id="NVIDIA's plugin, by variables"),
         pytest.param(BY_MOUNTS, OLD, "false", "true", id="NVIDIA's plugin, by mounts"),
         pytest.param({"devicePlugin": {"enabled": False}}, CONTAINERD, "true", "false", id="somebody else's plugin"),
-        pytest.param(
-            {"toolkit": {"env": [{"name": MOUNTS, "value": "false"}]}}, CONTAINERD, "true", "false", id="no mounts"
-        ),
+        pytest.param({"toolkit": {"env": [{"name": MOUNTS, "value": "false"}]}}, OLD, "true", "false", id="no mounts"),
     ],
 )
 def test_devices_are_taken_from_where_they_are_named(
@@ -48,7 +49,10 @@ def test_devices_are_taken_from_where_they_are_named(
     assert (values[VARIABLES], values[MOUNTS]) == (variables, mounts)
     agent = main_container(spec, kind, Operand.DEVICE_PLUGIN)
     if agent is not None and "args" in agent and spec.get("devicePlugin", {}).get("flavor") != "nvidia":
-        assert ("--device-list-strategy=volume-mounts" in agent["args"]) == (mounts == "true")
+        way = "volume-mounts" if mounts == "true" else "envvar" if variables == "true" else "cdi-annotations,cdi-cri"
+        assert f"--device-list-strategy={way}" in agent["args"]
+        hook = "--nvidia-cdi-hook-path=/usr/local/nvidia/toolkit/nvidia-cdi-hook"
+        assert (hook in agent["args"]) == way.startswith("cdi")
 
 
 def test_without_a_toolkit_of_its_own_the_agent_names_devices_as_every_toolkit_reads_them() -> None:

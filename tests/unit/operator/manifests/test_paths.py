@@ -151,10 +151,15 @@ NVIDIA: dict[str, Any] = {"devicePlugin": {"flavor": "nvidia"}}
         (RuntimeKind("crio"), NVIDIA, True),
         (RuntimeKind("containerd", cdi=False), NVIDIA, False),
         (RuntimeKind("docker"), NVIDIA, False),
-        (RuntimeKind("containerd"), {}, False),
+        (RuntimeKind("containerd"), {}, True),
+        (RuntimeKind("docker"), {}, False),
+        (RuntimeKind("containerd"), {"devicePlugin": {"enabled": False}}, False),
         (RuntimeKind("containerd"), {**NVIDIA, "cdi": {"enabled": False}}, False),
     ],
-    ids=["containerd", "crio", "an old containerd", "docker", "purser's agent", "switched off"],
+    ids=[
+        *("containerd", "crio", "an old containerd", "docker", "purser's agent", "purser's agent on docker"),
+        *("somebody else's plugin", "switched off"),
+    ],
 )
 def test_cdi_is_used_only_where_the_runtime_and_the_plugin_can(
     kind: RuntimeKind, spec: dict[str, Any], cdi: bool
@@ -163,7 +168,7 @@ def test_cdi_is_used_only_where_the_runtime_and_the_plugin_can(
     env = variables(container(TOOLKIT, obj))
     assert (env.get("CDI_ENABLED") == "true") is cdi
     assert env["NVIDIA_RUNTIME_SET_AS_DEFAULT"] == ("false" if cdi else "true")
-    if spec:
+    if "flavor" in spec.get("devicePlugin", {}):
         plugin = daemon_set(f"purser-device-plugin-{kind.label}", spec, runtimes=(kind,))
         strategy = variables(container("nvidia-device-plugin", plugin))["DEVICE_LIST_STRATEGY"]
         assert (strategy == "cdi-annotations,cdi-cri") is cdi
