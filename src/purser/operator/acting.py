@@ -69,7 +69,7 @@ class Result(msgspec.Struct, frozen=True):
     done: tuple[Action, ...] = ()
     failures: tuple[FailedAction, ...] = ()
     stopped: bool = False
-    """It was told to stop in between: another process leads now."""
+    """It was stopped in between: another process leads now."""
 
     @property
     def is_clean(self) -> bool:
@@ -226,7 +226,7 @@ def _lines(value: Any) -> list[str]:
 
 
 class DryWriter:
-    """Each action as a diff against a snapshot, told line by line to ``say``."""
+    """Each action as a diff against a snapshot, passed line by line to ``say``."""
 
     def __init__(self, snapshot: Snapshot, say: Callable[[str], None]):
         self._snapshot = snapshot

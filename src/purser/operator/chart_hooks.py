@@ -176,9 +176,9 @@ Say = Callable[[str], None]
 
 
 async def clean_up(client: Client, namespace: str, *, timeout_s: float, say: Say) -> None:
-    """Remove what a release that was uninstalled leaves; ``say`` is told each thing.
+    """Remove what an uninstalled release leaves behind; ``say`` is called for each object.
 
-    The keys of grants stay as long as a pod with a grant does: who installs Purser again can read it then. Raises
+    The keys of grants stay as long as a pod with a grant does, so that a later installation can verify it. Raises
     `KubeError` where the release's pods have not gone in time: they would write it all again.
     """
     await _parts_gone(client, namespace, timeout_s)

@@ -1,8 +1,8 @@
-"""Work on one node that others have to make room for: what driver upgrades and MIG changes share.
+"""Maintenance of one node for which pods have to leave: what driver upgrades and MIG changes share.
 
-Both take a node through a few steps, each one write; both have pods leave by eviction before they touch a GPU, by the
-same rules and disruption budgets; both mark the cordons that they set, so that whoever set one lifts it, and nobody
-else's; and both keep to one bound of unavailable nodes (`NodeWork`).
+Both take a node through a few steps, each one write; both evict pods before they touch a GPU, by the same rules and
+disruption budgets; both mark the cordons that they set, and lift only their own; and both respect one bound of
+unavailable nodes (`NodeWork`).
 
 Not here: the machines (``upgrade``, ``mig``), which import nothing of one another, and writing of any kind.
 """
@@ -330,7 +330,7 @@ def is_cordoned_by_purser(node: NodeView) -> bool:
 
 
 def claim(node: NodeView, by: Cordoner) -> NodeTexts:
-    """The mark that a cordon is set with; nothing where somebody else's is there already."""
+    """The mark that a cordon is set with; empty where the node is cordoned already."""
     return {} if node.unschedulable and not is_cordoned_by(node, by) else {CORDONED_BY_ANNOTATION: by.value}
 
 

@@ -1,7 +1,7 @@
-"""What the operator tells Prometheus: the gauges that users of the GPU operator know, and counters of its own work.
+"""The operator's metrics: the gauges that users of NVIDIA's GPU operator know, and counters of its own work.
 
-The registry belongs to one operator, so that several can live in one process. Gauges are what the leader knows: of a
-replica that does not lead they are absent, so that a sum or a maximum over replicas is the leader's word.
+The registry belongs to one operator, so that several can live in one process. Only the leader exports gauges, so that a
+sum or a maximum over replicas is the leader's value.
 """
 
 from collections.abc import Iterator, Mapping

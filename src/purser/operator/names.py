@@ -61,7 +61,7 @@ GPU_PRODUCT_LABEL = "nvidia.com/gpu.product"
 MIG_CAPABLE_LABEL = "nvidia.com/mig.capable"
 
 GPU_MISSING_SINCE_ANNOTATION = "purser.dev/gpu-missing-since"
-"""On a node that had a GPU: since when nobody sees one; RFC 3339."""
+"""On a node that had a GPU: since when none is seen; RFC 3339."""
 
 OPENED_BOOT_ANNOTATION = "purser.dev/opened-boot"
 """On a node: the boot id for which operands were let in. After a reboot its driver has to be ready again first."""
@@ -98,7 +98,7 @@ UPGRADE_RESTART_ONLY_ANNOTATION = "purser.dev/driver-upgrade-restart-only"
 """On a node whose driver's pod is restarted under its users: the configuration that stays the same."""
 
 UPGRADE_OLD_DRIVER_LEFT_ANNOTATION = "purser.dev/driver-upgrade-old-driver-left"
-"""On a node whose driver is being replaced: the old one went or was told to go, and its step began anew with that."""
+"""On a node whose driver is being replaced: the old driver's pod was deleted, and the step's deadline restarted."""
 
 UPGRADE_AWAY_SINCE_ANNOTATION = "purser.dev/driver-upgrade-away-since"
 """On a node that went away after its old driver had gone: since when."""

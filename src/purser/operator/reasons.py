@@ -4,8 +4,8 @@ from purser.core.kubernetes.reasons import ExplainedReason
 
 
 class OperatorReason(ExplainedReason):
-    """What the operator tells on nodes and in a ClusterPolicy's status. Of an operand whose pod fails for a reason that
-    kubelet knows, such as CrashLoopBackOff, kubelet's word is told."""
+    """Reasons of the operator on nodes and in a ClusterPolicy's status. For an operand whose pod fails for a reason
+    that kubelet reports, such as CrashLoopBackOff, kubelet's reason is used."""
 
     # --- conditions of a ClusterPolicy
 

@@ -62,7 +62,7 @@ class Observing(Protocol):
         ...
 
     async def refresh(self) -> None:
-        """Look anew, for what others wrote before this. Raises `KubeError`."""
+        """List again, to see what others wrote before. Raises `KubeError`."""
         ...
 
 
@@ -89,7 +89,7 @@ class Rounds:
         clock: Clock | None = None,
         failures: ObjectFailures | None = None,
     ):
-        """``failures`` is told of nodes that rounds fail on."""
+        """``failures`` gets the nodes that rounds fail on."""
         self.queue: WorkQueue[str] = WorkQueue(initial_s=max(apart_s, 0.1), cap_s=30.0, clock=clock)
         self._observer = observer
         self._writer = writer
@@ -277,10 +277,9 @@ async def _serve(settings: OperatorSettings, config: ClusterConfig, on_ready: Ca
 
 
 async def _lead(elector: LeaderElector, rounds: Rounds) -> None:
-    """Compete for the lease, and work. A round under way is broken off before the lease is free for others.
-
-    What competing fails on unexpectedly ends the process, after the lease was given back: another replica takes over,
-    and Kubernetes begins this one anew.
+    """Compete for the lease, and work while leading. A running round is cancelled before the lease is free for others.
+    An unexpected error of the election ends the process, after the lease was released: another replica takes over, and
+    Kubernetes restarts this one.
     """
     competing = asyncio.create_task(elector.run())
     try:

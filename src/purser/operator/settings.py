@@ -1,4 +1,4 @@
-"""What can be set of the operator, and why each default is what it is. Options are as `purser.options` has them."""
+"""Settings of the operator, with the reason of each default. The options are described in `purser.options`."""
 
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -7,7 +7,7 @@ from purser.core.names import DEFAULT_NAMESPACE
 from purser.options import METRICS_ADDRESS, METRICS_PORT, Option
 
 DEFAULT_IMAGE = "purser:latest"
-"""Where nobody says which image of Purser's to run."""
+"""The default of Purser's image."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class LeaseSettings:
     """
 
     duration_s: float = 30.0
-    """A rollout takes minutes: half a minute without a leader delays nobody."""
+    """A rollout takes minutes: half a minute without a leader does not matter."""
     renew_deadline_s: float = 20.0
     retry_s: float = 4.0
 
@@ -31,7 +31,7 @@ class LeaseSettings:
 
 @dataclass(frozen=True)
 class OperatorSettings:
-    """Everything about one operator process."""
+    """Settings of one operator process."""
 
     namespace: Annotated[str, Option("Where the operands and the operator's lease are.")] = DEFAULT_NAMESPACE
     purser_image: Annotated[
@@ -42,7 +42,7 @@ class OperatorSettings:
             environment="PURSER_IMAGE",
         ),
     ] = ""
-    """Its agent, discovery, and MIG worker. Empty: nobody says, see `image_to_run`."""
+    """For its agent, discovery, and MIG worker. Empty: the default, see `image_to_run`."""
     identity: Annotated[str, Option("Identity among replicas; default: the machine's name and a random suffix.")] = ""
     """A machine's name is a pod's own."""
     metrics_address: Annotated[str, METRICS_ADDRESS] = "0.0.0.0"

@@ -80,8 +80,8 @@ async def uninstall(
     """Delete all ClusterPolicies, and return once no object, label or annotation of the operator is left.
 
     A running operator cleans up itself. Without one its lease is free: it is taken, and the same rounds are done here.
-    ``definition``: remove the CustomResourceDefinition, too. ``say`` is told what was done and what is waited for.
-    Nobody's pods are ended for it: a driver whose GPUs a pod uses stays until that pod has ended. Raises
+    ``definition``: remove the CustomResourceDefinition, too. ``say`` is called with what was done and what is waited
+    for. No pods are deleted for it: a driver whose GPUs a pod uses stays until that pod has ended. Raises
     `UninstallError` when time is up; what is left can be removed by another run.
     """
     async with AsyncExitStack() as stack:
@@ -204,7 +204,7 @@ class _Uninstall:
 
 
 async def _remove_lease(client: Client, namespace: str, identity: str) -> None:
-    """Where no operator runs: nobody else holds it."""
+    """Where no operator runs: the lease is free."""
     try:
         lease = await client.get(LEASES, LEASE, namespace)
         if lease.spec.holder_identity in ("", identity):

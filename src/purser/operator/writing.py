@@ -1,4 +1,4 @@
-"""Writes actions to the API, and tells the observer what effects to expect."""
+"""Writes actions to the API, and registers the expected effects with the observer."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol

@@ -5,14 +5,15 @@ CPUs, memory and devices. `read` makes of them a `KubeletNode` and a `KubeletSta
 lacks is assumed, so that a prediction from it is less certain than one from Purser's own agent:
 
 - Which pod holds which CPU, device or byte: amounts in use have no owner. When a pod ends, its share becomes free with
-the exporter's next update (after up to a minute). - Cores, sockets and caches: every CPU is a core of its own, every
-NUMA node a socket. Options such as
-  full-pcpus-only and align-by-socket cannot be predicted, nor are policy options named at all.
-- A device on several NUMA nodes is counted on each of them, and counts here as several devices. Resources without
-  any NUMA node are in no zone, and unhealthy devices in no count.
+  the exporter's next update (after up to a minute).
+- Cores, sockets and caches: every CPU is a core of its own, every NUMA node a socket. Options such as full-pcpus-only
+  and align-by-socket cannot be predicted, nor are policy options named at all.
+- A device on several NUMA nodes is counted on each of them, and counts here as several devices. Resources without any
+  NUMA node are in no zone, and unhealthy devices in no count.
 - The CPU and memory manager's policies: static where an amount of CPUs or memory can be allocated exclusively, because
-kubelet's PodResources API lists them then. Whether memory in use belongs to a group of NUMA nodes: each node is assumed
-to be used alone. - What plugins prefer, and the version of kubelet, which comes from the Node.
+  kubelet's PodResources API lists them then. Whether memory in use belongs to a group of NUMA nodes: each node is
+  assumed to be used alone.
+- What plugins prefer, and the version of kubelet, which comes from the Node.
 """
 
 import re

@@ -41,7 +41,7 @@ def failing_nodes(
 
 
 def failing_isolated(nodes: Iterable[IsolatedNode]) -> Iterator[FailingNode]:
-    """Those that a part of Purser failed on, GPU nodes or not: that cannot be told."""
+    """Nodes that a part of Purser failed on; whether they have GPUs is unknown."""
     for each in nodes:
         yield FailingNode(name=each.node.name, reason=FailureReason.FAILED, message=each.why)
 
@@ -98,8 +98,8 @@ def _causes(progress: NodeProgress, has_mig_manager: bool, upgrades_drivers: boo
 
 
 def _impossible_layout(progress: NodeProgress) -> str:
-    """What its label asks for though its GPUs cannot do that, as far as anybody can tell, in one sentence; empty:
-    nothing. Until all else is complete it may still be told what they can."""
+    """What its label asks for and its GPUs cannot do, as far as known, in one sentence; empty: nothing. Until feature
+    discovery is complete this may still change."""
     profile = progress.node.labels.get(MIG_CONFIG_LABEL, "")
     can = can_gpus_mig(progress.node)
     asks = f"its label {MIG_CONFIG_LABEL} asks for MIG layout {profile}"

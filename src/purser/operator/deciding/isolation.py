@@ -16,8 +16,8 @@ from purser.operator.order import Operand
 T = TypeVar("T")
 
 MAX_ISOLATION_ROUNDS = 24
-"""So often is it decided anew in one round. Where that finds not all of the nodes apart, the rest is left out with
-them, and the next round goes on from there."""
+"""How often one round is decided again. If that does not isolate all failing nodes, the rest is left out with them, and
+the next round continues from there."""
 
 
 def decided(snapshot: Snapshot, decide: Callable[[Snapshot], T]) -> tuple[T, Snapshot]:

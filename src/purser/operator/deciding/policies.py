@@ -221,8 +221,8 @@ def _for_now(patch: PatchNode, node: NodeView, operands: Collection[str], remova
 
 
 def _nodes(snapshot: Snapshot, found: Mapping[str, DriverRemoval]) -> Iterator[PatchNode]:
-    """Discovery would write its facts anew, so that they stay as long as it runs there. Who is on a node that is away
-    writes nothing any more."""
+    """Discovery would rewrite its facts, so that they stay as long as it runs there. Pods on a node that is NotReady do
+    not write any more."""
     operands: dict[str, set[str]] = {}
     for pod in snapshot.pods:
         operands.setdefault(pod.node, set()).add(pod.operand)

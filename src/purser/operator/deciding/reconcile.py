@@ -106,7 +106,7 @@ def reconcile(snapshot: Snapshot) -> RoundOutcome:
 
 
 def _round(snapshot: Snapshot) -> RoundOutcome:
-    _to_inspect(snapshot)  # where this fails on a node, that has to be told, too
+    _to_inspect(snapshot)  # a failure on a node has to be reported, too
     chosen = choose(snapshot.policies)
     if snapshot.other_namespace:
         return _other_operator(snapshot, chosen)

@@ -114,7 +114,7 @@ def is_complete(progress: NodeProgress) -> bool:
 
 
 def _states(node_progress: Iterable[NodeProgress], failing: Iterable[FailingNode]) -> dict[str, NodeState]:
-    """By node: what all that is told of it agrees with."""
+    """By node: the state that all reports on it are consistent with."""
     names = {each.name for each in failing if each.reason not in LAYOUT_REASONS}
     return {each.node.name: _node_state(each, each.node.name in names) for each in node_progress}
 
@@ -324,7 +324,7 @@ def events_of(
     known = {(each.name, each.reason) for each in policy.status.failing_nodes}
     uids = {progress.node.name: progress.node.uid for progress in node_progress}
     for failing in status.failing_nodes:
-        # That a node is left out is told by whoever makes the rounds, as of each object that Purser fails on.
+        # The caller of rounds reports that a node is left out, as for each object that Purser fails on.
         if failing.reason != FailureReason.FAILED and (failing.name, failing.reason) not in known:
             yield EmitEvent("Node", failing.name, uids[failing.name], failing.reason, sentence(failing), warning=True)
 

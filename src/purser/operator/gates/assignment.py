@@ -47,9 +47,9 @@ UNKNOWN_MODEL = (
 
 
 def waits_for(node: NodeView, spec: ClusterPolicySpec) -> str:
-    """What a node has to wait for before one can tell where it belongs, in one sentence; empty: nothing.
+    """What a node waits for before its pool can be determined, in one sentence; empty: nothing.
 
-    The first driver has to be the right one. A GPU that discovery saw and does not know is waited for no longer.
+    The first driver has to be the right one. There is no wait for a GPU that discovery saw and does not know.
     """
     known = bool(product_of(node)) or facts_of(node) is not None
     if known or not spec.discovery.enabled or not _depends_on_model(node, spec.driver):

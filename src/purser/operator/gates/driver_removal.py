@@ -1,12 +1,12 @@
-"""Drivers that are to leave their nodes: because the policy leaves, no longer has a driver, or people took all operands
-off a node.
+"""Removal of drivers from nodes: because the policy is deleted, no longer has a driver, or users removed all operands
+from a node.
 
-A driver leaves last, once no operand that needs it and no pod with a GPU is there. Nobody is evicted for it: status
-says which pod it waits for. What people say of the driver's own label counts at once.
+A driver is removed last, once no operand that needs it and no pod with a GPU is there. No pod is evicted for it: status
+names the pod that it waits for. The driver's own label, set by users, takes effect at once.
 
-A node that is NotReady may only blink, and its pods still run: they hold the driver until they are asked to go, which
-Kubernetes does by itself after some minutes. One that has none holds nothing up: its operands cannot end before it is
-back. Nor does one that is deleted.
+A node may be NotReady only briefly while its pods still run: they hold the driver until they are evicted, which
+Kubernetes does after some minutes. A NotReady node without such pods blocks nothing: its operands cannot end before it
+is back. Nor does a deleted node.
 """
 
 from collections.abc import Iterable, Iterator
@@ -51,7 +51,7 @@ def blocked_removals(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def removal_blocker(driver_removal: DriverRemoval) -> str:
-    """Who still needs a driver, in one sentence; empty: nobody."""
+    """What still needs a driver, in one sentence; empty: nothing."""
     if driver_removal.users is None:
         return "its pods are not listed yet"
     if driver_removal.users:

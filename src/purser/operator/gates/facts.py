@@ -142,7 +142,7 @@ def runtime_of(node: NodeView) -> RuntimeKind:
 
 
 def _is_since(version: str, first: tuple[int, int]) -> bool:
-    """A version that nobody tells, or that has no number, is a new one."""
+    """An unknown version, or one without a number, counts as a new one."""
     found = re.match(r"v?(\d+)\.(\d+)", version)
     return found is None or (int(found[1]), int(found[2])) >= first
 
@@ -164,7 +164,7 @@ def _distribution(node: NodeView) -> Distribution:
 
 def can_gpus_mig(node: NodeView) -> bool | None:
     """Whether its GPUs can MIG: as feature discovery says, by the GPUs that are in it, or by the product's name. None:
-    nobody tells now."""
+    not known now."""
     if known := node.labels.get(MIG_CAPABLE_LABEL):
         return known == "true"
     if (by_device_ids := _can_mig_by_device_ids(node)) is not None:
@@ -174,8 +174,8 @@ def can_gpus_mig(node: NodeView) -> bool | None:
 
 
 def is_mig_capable(node: NodeView) -> bool:
-    """Whether it is to have the MIG manager because its GPUs can MIG. Where nobody tells now, a node that has it keeps
-    it: labels of discovery may be away for a while."""
+    """Whether it is to have the MIG manager because its GPUs can MIG. Where that is not known now, a node that has it
+    keeps it: labels of discovery may be missing for a while."""
     if (known := can_gpus_mig(node)) is not None:
         return known
     has_manager = node.labels.get(Operand.MIG_MANAGER.deploy_label)

@@ -171,10 +171,10 @@ def gone_patch(node: NodeView) -> PatchNode:
 
 
 def removal_patch(node: NodeView, *, has_rivals: bool = False) -> PatchNode:
-    """Takes away what the operator wrote on a node, its cordons included. What discovery wrote is another matter.
+    """Removes what the operator wrote on a node, its cordons included, but not what discovery wrote.
 
-    ``has_rivals``: another operator is at work there. Labels and annotations of nvidia.com may be its own by now. A
-    pause is not: nobody else would end it.
+    ``has_rivals``: another operator is active there. Labels and annotations of nvidia.com may be its own by now, except
+    for a pause, which only this one would end.
     """
     labels = [label for label in OWNED_NODE_LABELS if label in node.labels]
     labels += [
@@ -205,7 +205,7 @@ def is_marked(node: NodeView) -> bool:
 
 
 def _is_pursers(key: str) -> bool:
-    """A label or annotation that nobody else writes."""
+    """A label or annotation that only Purser writes."""
     return key.startswith(f"{GROUP}/")
 
 

@@ -45,8 +45,8 @@ from purser.operator.reasons import OperatorReason
 
 
 def gate_of(node: NodeView, operand: Operand) -> str:
-    """What an operand's label says, where Purser has been at the node; empty: it was not let in. A label that another
-    operator left behind lets nobody in."""
+    """The value of an operand's label, if Purser manages the node; empty: it is not admitted. A label that another
+    operator left behind admits nothing."""
     return node.labels.get(operand.deploy_label, "") if OPENED_BOOT_ANNOTATION in node.annotations else ""
 
 
@@ -106,11 +106,12 @@ REASONS_WITHOUT_POD = (OperatorReason.NO_POD, OperatorReason.UNTOLERATED)
 """Of operands that were let in and have no pod."""
 
 _PASSING = "node.kubernetes.io/"
-"""Taints that say how a node is: they pass, DaemonSets tolerate most, and the node's Ready condition tells the rest."""
+"""Taints on a node's condition: they are temporary, DaemonSets tolerate most, and the Ready condition covers the
+rest."""
 
 
 class Manifests(msgspec.Struct, frozen=True):
-    """What of the rendered DaemonSets tells how an operand is on a node."""
+    """The parts of the rendered DaemonSets that determine an operand's state on a node."""
 
     templates: dict[str, Template]
     """By name."""
@@ -331,7 +332,7 @@ def fails_at(pod: OperandPod) -> float:
 
 
 def stale_validations(node_progress: Iterable[NodeProgress]) -> tuple[DeletePod, ...]:
-    """Validators that have to validate anew, because their node has a newer driver, and it is ready."""
+    """Validators that have to validate again, because their node has a newer driver, and it is ready."""
     found = []
     for progress in node_progress:
         driver, pod = progress.pod_of(Operand.DRIVER), progress.pod_of(Operand.VALIDATOR)

@@ -70,9 +70,9 @@ rendering, with its hashes, would be half of its time."""
 
 
 def render(wanted: RenderInputs) -> tuple[Rendered, ...]:
-    """Everything that should be there: of enabled operands, for the given pools and kinds of runtime.
+    """All desired objects of enabled operands, for the given pools and kinds of runtime.
 
-    Equal answers may be the same objects: nobody writes into them.
+    Equal results may be the same objects: callers must not modify them.
     """
     policy = wanted.policy
     named = PolicyMeta(name=policy.metadata.name, uid=policy.metadata.uid)

@@ -1,8 +1,8 @@
 """The driver: one DaemonSet per pool of nodes with equal OS, kernel and profile.
 
-Only the operator moves pods away from a node (``upgrade``). NVIDIA's driver manager is told not to: two that evict
-contradict one another. It still unloads an old driver; one that was loaded from the same configuration it leaves alone,
-so that a driver container that restarts takes no GPU away from running pods.
+Only the operator evicts pods from a node (``upgrade``). Eviction by NVIDIA's driver manager is turned off, because the
+two would conflict. It still unloads an old driver, but not one that was loaded from the same configuration, so that a
+restarted driver container takes no GPU away from running pods.
 """
 
 from collections.abc import Sequence

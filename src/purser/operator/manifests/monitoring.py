@@ -244,7 +244,7 @@ def _alert(name: str, expression: str, lasts: str, severity: str, summary: str) 
 
 
 def _leaders(gauge: Gauge) -> str:
-    """What the leader says, whichever replica that is: an alert begins anew when the labels of its series change."""
+    """The leader's value, whichever replica that is: an alert restarts when the labels of its series change."""
     return f"max by (namespace, job) ({GAUGE_PREFIX}{gauge})"
 
 

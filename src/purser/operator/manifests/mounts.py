@@ -1,12 +1,13 @@
-"""What pods of several operands have in common: folders of the host and where containers see them, the init containers
-that wait in them until a driver works, and the configuration that NVIDIA's device plugin and feature discovery share.
+"""Common parts of several operands' pods: host folders and their mounts, init containers that wait until a driver
+works, and the configuration that NVIDIA's device plugin and feature discovery share.
 
-NVIDIA's driver manager pauses operands before it unloads a driver, and lets them in again before the next one is there;
-Purser's gates see both too late. So whatever needs a driver waits until one works. The container toolkit comes first:
-it has NVIDIA's validator write down where (`DRIVER_READY`); the end of the driver's pod takes that away.
+NVIDIA's driver manager pauses operands before it unloads a driver, and admits them again before the next one is ready;
+Purser's gates see both too late. So every operand that needs a driver waits until one works. The container toolkit
+comes first: it has NVIDIA's validator write down its place (`DRIVER_READY`); the end of the driver's pod removes that
+file.
 
 The configuration is chosen per node from a ConfigMap: a container beside theirs follows the node's label
-``nvidia.com/device-plugin.config`` and tells them to read anew.
+``nvidia.com/device-plugin.config`` and signals them to reload.
 """
 
 from collections.abc import Mapping, Sequence
@@ -70,8 +71,8 @@ _KNOWN = f"[ -f {DRIVER_READY} ]"
 
 
 def driver_validation(spec: ClusterPolicySpec, *, anew: bool = True) -> ContainerTemplate:
-    """NVIDIA's validator waits until the node's driver works, whosever it is, and writes down where that is. It looks
-    for DaemonSets of drivers in its namespace. ``anew``: also where somebody has done so before."""
+    """NVIDIA's validator waits until any driver of the node works, and writes down its place. It looks for DaemonSets
+    of drivers in its namespace. ``anew``: also where that was done before."""
     section = spec.validator
     install = spec.host_paths.driver_install_dir
     own: dict[str, str | Raw] = {
@@ -116,8 +117,8 @@ def until_driver(spec: ClusterPolicySpec) -> ContainerTemplate:
 
 
 def with_driver_variables(program: str, *, pause_s: int = 0) -> list[str]:
-    """The command of a container that is told by `DRIVER_READY` where the driver is, as variables; its arguments go to
-    the program. It waits once more: a validation that begins anew takes the file away for a moment."""
+    """The command of a container that gets the driver's place from `DRIVER_READY`, as variables; its arguments go to
+    the program. It waits once more: a restarted validation removes the file for a moment."""
     pause = f" sleep {pause_s};" if pause_s else ""
     script = f'{_UNTIL.format(_KNOWN)}; set -a; . {DRIVER_READY}; set +a;{pause} exec {program} "$@"'
     return ["sh", "-c", script, program]
@@ -158,7 +159,7 @@ class PluginConfigMount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def configured(spec: ClusterPolicySpec, process: str) -> PluginConfigMount:
-    """``process`` is what is told of changes, by its name."""
+    """``process`` is the name of the process that is signalled on changes."""
     config = spec.device_plugin.config
     if not config.name:
         return PluginConfigMount()

@@ -88,8 +88,8 @@ def _place(key: ObjectKey) -> tuple[int, ObjectKey]:
 
 
 LIST_KEYS = ("mountPath", "containerPort", "uid", "name", "key")
-"""By which items of a list are told apart, if all items of it have one and no two are equal. A mount's name comes
-twice where a volume is mounted twice, therefore its path comes first."""
+"""Fields that identify items of a list, if all of its items have one and no two are equal. A mount's name is not unique
+where a volume is mounted twice, therefore its path comes first."""
 
 _LISTS = (list, tuple)
 _POD = "DaemonSet.spec.template.spec"
@@ -238,8 +238,7 @@ def _merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[st
 
 
 def _by_key(live: Sequence[Any], desired: Sequence[Any], place: str) -> tuple[dict[Any, Any], str | None]:
-    """The live items by the key that tells the desired ones apart; None where none does. What comes twice in a whole
-    place is told from nothing."""
+    """The live items by the key that identifies the desired ones; None where no key does. Duplicates have no key."""
     key = _list_key(desired)
     if key is None or not all(isinstance(item, dict) and isinstance(item.get(key), Hashable) for item in live):
         return {}, None

@@ -45,7 +45,7 @@ class RuntimePaths(msgspec.Struct, frozen=True, kw_only=True):
     """Where the toolkit reads the present configuration, as its RUNTIME_CONFIG_SOURCE says it; empty: it asks the
     runtime's command, and reads the configuration where there is none."""
     socket: str = ""
-    """Over which it is told to read it anew; empty: it is restarted."""
+    """The socket for reloading the configuration; empty: the runtime is restarted."""
 
 
 KUBELET = "/var/lib/kubelet"
@@ -54,10 +54,10 @@ _SNAP = "/var/snap/microk8s"
 
 
 def _rancher(name: str, drop_ins: str) -> RuntimePaths:
-    """k3s and RKE2 write config.toml anew at each start: only what lies in their folder of imports stays.
+    """k3s and RKE2 rewrite config.toml at each start: only files in their folder of imports stay.
 
     There is one folder for each version of containerd's configuration, since k3s-io/k3s#13680 (releases of spring
-    2026). Older ones import nothing, and find NVIDIA's runtimes by themselves when they start, below
+    2026). Older ones import nothing, and detect NVIDIA's runtimes when they start, below
     /usr/local/nvidia/toolkit; which of them is the default one is said in their own configuration
     (``default-runtime``). Their template is left alone: it takes the place of the whole configuration, and what the
     toolkit would write there keeps containerd from coming back after the next start (NVIDIA/gpu-operator#992).

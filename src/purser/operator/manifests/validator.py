@@ -36,7 +36,7 @@ _CUDA = 'if [ "$WITH_WORKLOAD" != false ]; then vectorAdd; fi && WITH_WORKLOAD=f
 
 
 _GOES = " ".join(("rm -f", *(f"{VALIDATIONS_DIR}/{each}-ready" for each in ("toolkit", "cuda", "plugin"))))
-"""What it wrote; not where the driver is: others are told that by it, and who needs it may outlive the validator."""
+"""The files that it wrote, except for the driver's place: other pods read it, and may outlive the validator."""
 
 
 def render(wanted: RenderInputs) -> list[Rendered]:

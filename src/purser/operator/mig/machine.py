@@ -67,7 +67,7 @@ def advance(fleet: MigFleet) -> PlannedChanges:
 
 
 def waiting_of(fleet: MigFleet, planned: PlannedChanges) -> dict[str, str]:
-    """By node: what its MIG change waits for, in one sentence, by the moves of the round. What went wrong is told by
+    """By node: what its MIG change waits for, in one sentence, by the moves of the round. Failures are reported by
     `failure_of`."""
     waiting = (each for each in fleet.node_progress if each.node.name in planned.waits and not failure_of(each.node))
     return {
@@ -293,7 +293,7 @@ def _stop(progress: NodeProgress, fleet: MigFleet, change: MigChange, why: str) 
 
 
 def _stopping(progress: NodeProgress, change: MigChange) -> NodeStep:
-    """The pods that may be at it are told to go; the node is given back once none of them is left."""
+    """The pods that may run the change are deleted; the node is released once none of them is left."""
     done = _answered(progress, change)
     if done is not None:
         return done

@@ -37,7 +37,7 @@ class MigChange(msgspec.Struct, frozen=True, kw_only=True):
     step: StepName
     profile: str
     attempt: str
-    """The node's circumstances (see `circumstances`), then what tells this try from others."""
+    """The node's circumstances (see `circumstances`), then what distinguishes this attempt from others."""
     since: float
     """When the step began."""
     why: str = ""
@@ -88,8 +88,8 @@ def pause_of(node: NodeView) -> str | None:
 
 
 def holds(node: NodeView) -> bool:
-    """A change has emptied the node or is at it, and nobody else is to count on it. A record that cannot be read holds
-    nothing."""
+    """A change has drained the node or is about to, so that it counts as unavailable. A record that cannot be read
+    holds nothing."""
     change = change_of(node)
     return change is not None and change.step != "checking"
 

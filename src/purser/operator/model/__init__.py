@@ -1,9 +1,9 @@
-"""The nouns between the rooms, in the order of a round: what is there (``snapshot``), what the round
-found out about it (``progress``), and what it does (``outcome``).
+"""Types shared by the operator's packages, in the order of a round: the cluster (``snapshot``), the round's findings
+(``progress``), and its actions (``outcome``).
 
 All of it is plain, frozen data. Times are seconds since the epoch, handed in; nothing here reads a clock.
 
-Not here: how any of it is found, and what people are told (``deciding``).
+Not here: how any of it is determined, and status and events (``deciding``).
 """
 
 from purser.operator.model.outcome import (

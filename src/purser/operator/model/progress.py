@@ -83,7 +83,7 @@ class Template(msgspec.Struct, frozen=True):
 class RuntimeKind(msgspec.Struct, frozen=True, order=True):
     """Nodes whose runtime and kubelet are alike: the same paths, and the same way to hand GPUs over.
 
-    Of what tells nodes apart only that counts which makes a difference to a manifest of the policy."""
+    Only differences between nodes that change a manifest of the policy count."""
 
     runtime: Runtime
     distribution: Distribution = ""
@@ -147,7 +147,8 @@ class Presence(msgspec.Struct, frozen=True):
     """Whether a node has GPUs, as far as one can see."""
 
     state: Literal["never", "present", "missing", "gone"]
-    """Never: it had none; missing: nobody sees them any more, which may pass; gone: for so long that it has none."""
+    """Never: it had none; missing: they are no longer seen, which may be temporary; gone: for so long that it has
+    none."""
     gone_at: float | None = None
     """When a missing GPU will count as gone, if nothing changes."""
     users: tuple[str, ...] = ()
@@ -167,7 +168,7 @@ class NodeAssignment(msgspec.Struct, frozen=True, kw_only=True):
     obstacle: str = ""
     """Why it gets no driver, in one sentence: an unknown OS, a requirement that rules the version out."""
     waits: str = ""
-    """What has to be known before one can tell which driver it gets, in one sentence."""
+    """What has to be known before its driver can be chosen, in one sentence."""
 
 
 class NodeProgress(NodeAssignment, frozen=True, kw_only=True):

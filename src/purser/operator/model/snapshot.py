@@ -104,7 +104,7 @@ class NodeWorkload(msgspec.Struct, frozen=True, kw_only=True):
     uses_gpu: bool = False
     """It asks for a resource that Purser's dialects know, or whose name begins as theirs do; or has any claim."""
     controller: str = ""
-    """Kind of its controller; empty: nobody makes it anew."""
+    """Kind of its controller; empty: it is not recreated."""
     empty_dir: bool = False
     mirror: bool = False
     """A static pod: the API cannot end it."""
@@ -196,7 +196,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def alive(self) -> frozenset[str]:
-        """Nodes whose pods may still write; those of others are waited for by nobody: they may never end."""
+        """Nodes whose pods may still write; there is no wait for pods of other nodes, which may never end."""
         return frozenset(node.name for node in self.nodes if node.ready)
 
 

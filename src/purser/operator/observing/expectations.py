@@ -42,7 +42,7 @@ def terminating(uid: str) -> Check:
 
 
 class Expectations:
-    """Effects that are still to be seen; whoever hears of objects tells them here."""
+    """Effects that are still to be seen; informers report objects here."""
 
     def __init__(self) -> None:
         self._open: dict[Key, Check] = {}
@@ -65,9 +65,8 @@ class Expectations:
             self._update()
 
     async def overdue(self, seconds: float) -> set[str]:
-        """Wait until all was seen, but no longer than this; gives the resources of what was not.
-
-        It is forgotten: whoever asks has to list these resources anew.
+        """Wait until all were seen, or the time is up; returns the resources of those that were not. They are
+        forgotten: the caller has to list these resources again.
         """
         if await until(self._met.wait(), asyncio.sleep(seconds)):
             return set()

@@ -1,5 +1,5 @@
-"""Where the API serves what the operator asks for; kinds whose definitions come and go; and what NVIDIA's operator was
-told, for a command that takes it over."""
+"""Which resources the API server serves; kinds whose definitions are installed and removed; and the objects of NVIDIA's
+operator, for the command that imports them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -80,8 +80,8 @@ async def is_served(client: Client, resource: Resource[Any]) -> bool:
 
 
 async def takes_node_features(client: Client) -> bool:
-    """Whether node-feature-discovery looks at NodeFeature objects: where it has them, but for OpenShift's, which is
-    told not to. Raises `KubeError`."""
+    """Whether node-feature-discovery looks at NodeFeature objects: where it has them, except for OpenShift's, which has
+    that turned off. Raises `KubeError`."""
     return await is_served(client, NODE_FEATURES) and not await is_served(client, _OPENSHIFT)
 
 
@@ -134,8 +134,8 @@ async def look_again_and_again(look: Callable[[], Awaitable[None]], clock: Clock
 async def follow_if_served(
     client: Client, informer: Informer[Any], clock: Clock, note: Callable[[bool], None]
 ) -> Never:
-    """Follow a kind from when it is served until it is not; ``note`` is told each time it was looked, once the
-    kind was listed."""
+    """Follow a kind from when it is served until it is not; ``note`` is called after each check, once the kind was
+    listed."""
     running: asyncio.Task[Never] | None = None
     try:
         while True:

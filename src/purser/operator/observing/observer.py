@@ -48,7 +48,7 @@ from purser.operator.policy.decoding import UNDEFINED, namespace_of_operator
 log = structlog.get_logger("purser.operator")
 
 KIND_LIST_TIMEOUT_S = 60.0
-"""How long it may take to list a resource anew."""
+"""How long it may take to list a resource again."""
 WRITE_EFFECT_TIMEOUT_S = 5.0
 """How long the effects of writes are waited for: watches are behind by milliseconds where all is well."""
 OBSERVER_POLL_PERIOD_S = 0.1
@@ -206,10 +206,10 @@ class Observer:
         return snapshot_of(known, now=now, namespace=self._namespace, purser_image=self._image, settled=settled)
 
     async def refresh(self) -> None:
-        """Have nodes and operands' pods listed anew: another process may have written to them. Raises `KubeError`."""
+        """List nodes and operands' pods again: another process may have written to them. Raises `KubeError`."""
         await self._list_anew({_called(NODES), _called(DETAILED_PODS)})
 
-    # --- what writers tell: see `purser.operator.writing.Notes`
+    # --- reports of writers: see `purser.operator.writing.Notes`
 
     def applied(self, key: ObjectKey, settled: AppliedObject) -> None:
         """An object was applied and came out so."""
@@ -252,7 +252,7 @@ class Observer:
         informer.add_handler(put, lambda _, new: put(new), gone)
 
     def _read_facts(self, node: Node) -> None:
-        """Those that cannot be read are told; discovery writes them anew in a while."""
+        """Unreadable ones are reported; discovery rewrites them later."""
         text = node.metadata.annotations.get(NODE_FACTS_ANNOTATION)
         if text and decode_facts(text) is None:
             message = f"ignoring invalid node facts: annotation {NODE_FACTS_ANNOTATION} cannot be read"

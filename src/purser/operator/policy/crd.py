@@ -230,7 +230,7 @@ _COLUMNS = [
 
 @cache
 def definition() -> Raw:
-    """The whole object, as it is applied; nobody writes into it."""
+    """The whole object, as it is applied; callers must not modify it."""
     version = {
         "name": VERSION,
         "served": True,

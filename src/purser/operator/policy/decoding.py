@@ -292,7 +292,7 @@ def generation_of(raw: Raw) -> int:
 
 
 def old_status(raw: Raw) -> ClusterPolicyStatus:
-    """The status of a policy as it stands; an empty one where it cannot be read: it is written anew."""
+    """The current status of a policy; an empty one where it cannot be read: it is rewritten."""
     try:
         return msgspec.convert(raw.get("status") or {}, ClusterPolicyStatus)
     except msgspec.ValidationError:

@@ -37,7 +37,7 @@ class PodDeletion(Section, frozen=True, kw_only=True):
     always respected."""
 
     force: bool = False
-    """Also evict pods without a controller, which nobody recreates."""
+    """Also evict pods without a controller, which are not recreated."""
     timeout_seconds: Seconds = 300
     """Longest time for pods to leave before a driver is replaced, in seconds; 0: no limit. MIG changes use
     migManager.gpuPodTimeoutSeconds instead."""
@@ -51,7 +51,7 @@ class Drain(Section, frozen=True, kw_only=True):
     enable: bool = False
     """Drain nodes."""
     force: bool = False
-    """Also evict pods without a controller, which nobody recreates."""
+    """Also evict pods without a controller, which are not recreated."""
     pod_selector: str = ""
     """Label selector of the pods to evict; empty: all."""
     timeout_seconds: Seconds = 300

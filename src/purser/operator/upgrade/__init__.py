@@ -1,4 +1,4 @@
-"""The driver upgrade: a state machine over one snapshot of the fleet. It says what to do next, and does nothing.
+"""The driver upgrade: a state machine over one snapshot of the fleet. It decides the next steps, and does no I/O.
 
 A node's state stands in its label ``nvidia.com/gpu-driver-upgrade-state``; everything else that must outlive a round is
 an annotation beside it, written in the same patch. What each state means, as a rule from top to bottom::
@@ -42,8 +42,8 @@ policy says: otherwise it would give up its pods and its driver for the same one
 A node that goes away before its old driver was touched is requeued at once (``machine``). So is one that gets a
 taint which keeps the new driver's pods away, or those of operands that leave for it.
 
-Where the driver stays the same and only its pod's template is another one (priority, tolerations, resources), nobody
-has to leave and nothing is paused: from ``cordon-required`` the node goes straight to ``pod-restart-required``.
+Where the driver stays the same and only its pod's template differs (priority, tolerations, resources), no pod has to
+leave and nothing is paused: from ``cordon-required`` the node goes straight to ``pod-restart-required``.
 
 A round asks `turn` (`budget`) who begins, then `advance` (`fleet`), which asks `machine` for each node's next step.
 `plan` (`planning`) calls the same two, over a copy of the fleet: what plans an upgrade and what carries it out share

@@ -2,8 +2,8 @@
 
 ``maxParallelUpgrades`` bounds the nodes that have their turn. One that goes away keeps its turn until its old driver is
 known to be untouched, and it was requeued; or, without its old driver, for ``driverTimeoutSeconds``. So no more Ready
-nodes than that are ever in an upgrade, however they blink, but for those that come back later than that; and one that
-stays away holds nobody up for ever.
+nodes than that are ever in an upgrade, however often they become NotReady, except for those that come back later than
+that; and one that stays away does not block others for ever.
 
 Nodes that are left out of a round because something fails on them count by their plain fields alone, and whatever
 cannot be ruled out counts, so that others never do more than they may."""
@@ -59,7 +59,7 @@ def may_be_unavailable(isolated: IsolatedNode) -> bool:
 
 
 def may_have_failed(isolated: IsolatedNode, fleet: UpgradeInputs) -> bool:
-    """The driver that it was upgraded to may not work there, and nobody said that this is no matter."""
+    """The driver that it was upgraded to may not work there, and no user has acknowledged that."""
     target = isolated.node.annotations.get(UPGRADE_TARGET_ANNOTATION, "")
     if target and target in {each.strip() for each in fleet.resume.split(",")}:
         return False
@@ -169,7 +169,7 @@ def fleet_target(node_progress: Iterable[NodeProgress]) -> str:
 
 
 def regressions(fleet: UpgradeInputs) -> list[NodeProgress]:
-    """Nodes on which the driver that they should have does not work, and nobody said yet that this is no matter."""
+    """Nodes on which the desired driver does not work, and no user has acknowledged that yet."""
     return [each for each in fleet.node_progress if is_regression(each, fleet)]
 
 
@@ -183,7 +183,7 @@ def _is_worse(progress: NodeProgress) -> bool:
     state = state_of(progress.node)
     if state is State.FAILED:
         return stale_pod(progress) is None  # the old driver is gone; otherwise it was never touched
-    # A node that is away later, or to which its driver's pod cannot come, tells nothing about the driver.
+    # A node that is NotReady later, or that its driver's pod cannot be scheduled to, says nothing about the driver.
     is_there = progress.node.ready and progress.pod_of(Operand.DRIVER) is not None
     return state is State.DONE and is_there and state_name(Operand.DRIVER, progress) == "failing"
 

@@ -1,7 +1,7 @@
-"""A node's next step in its driver upgrade, by its state (`next_step`): also while its pods leave (`empty`), and
-while it is away in the middle of it (`away`), when nobody knows when it comes back.
+"""A node's next step in its driver upgrade, by its state (`next_step`): also while its pods leave (`empty`), and while
+it is NotReady in the middle of it (`away`).
 
-Not here: whose turn it is (`budget`), and how one driver takes another's place (`replacing`).
+Not here: which nodes begin (`budget`), and how a driver is replaced (`replacing`).
 """
 
 from collections.abc import Callable
@@ -75,8 +75,8 @@ NOT_READY = "node is NotReady"
 
 
 def away(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
-    """With its old driver it is given back at once, and queued for upgrade anew. Without, it stays where it is; nothing
-    that happens meanwhile is held against its driver, and it keeps its turn for a while (`budget`)."""
+    """With its old driver it is released at once, and queued for upgrade again. Without, it stays in its state;
+    failures meanwhile do not count against its driver, and it keeps its turn for a while (`budget`)."""
     node = progress.node
     if is_untouched(progress):
         why = f"{NOT_READY}; its old driver still runs: uncordoned, requeued for upgrade"
@@ -225,7 +225,7 @@ def _failed(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
     node = progress.node
     if stale_pod(progress) is None:
         if is_valid(progress):
-            # Straight to the end: a state in between would count as an upgrade that nobody let begin.
+            # Straight to the end: a state in between would count as an upgrade that was not allowed to begin.
             return to(finish(progress, fleet.now), node_event(node, "the new driver is ready after all"))
         return NodeStep(waits=failure_of(node))
     start = step_start(node) if has_clock(node, fleet.now) else None

@@ -37,7 +37,7 @@ from purser.operator.upgrade.writes import failure_of
 
 
 NEVER_S = 10**9
-"""Later than anything that a plan tells of: in it nobody is tried again."""
+"""Later than anything in a plan: plans have no retries."""
 
 LOOKAHEAD_NODES = 4
 """So many more nodes than may begin are looked at in each step: the rest of a long line cannot be reached yet."""
@@ -67,7 +67,7 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     """Of the driver that it gets."""
     restart_only: bool = False
-    """The driver stays the same: its pod is restarted, and nobody has to leave."""
+    """The driver stays the same: its pod is restarted, and no pod has to leave."""
     pods: tuple[PlannedPod, ...] = ()
     fails: str = ""
     """Why its upgrade would fail; empty: it would not."""

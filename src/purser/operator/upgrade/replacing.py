@@ -51,7 +51,7 @@ OTHER_DRIVER = "the policy asks for another driver now"
 
 
 def replace(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedger) -> NodeStep:
-    """Once nothing uses the old driver it is told to go; then the new one is waited for."""
+    """Once nothing uses the old driver its pod is deleted; then the new one is waited for."""
     stale, keeps_users = stale_pod(progress), UPGRADE_RESTART_ONLY_ANNOTATION in progress.node.annotations
     if stale is None:
         return _await_driver(progress, fleet, ledger)

@@ -65,7 +65,7 @@ def enter(
 
 
 def cordon_and_proceed(progress: NodeProgress, fleet: UpgradeInputs, why: str) -> PatchNode:
-    """Cordoned, and into what comes next: where the driver stays the same, its pod is replaced at once and nobody has
+    """Cordoned, and into what comes next: where the driver stays the same, its pod is replaced at once and no pod has
     to leave; otherwise jobs are waited for, or pods leave."""
     following, annotations = State.PODS, cordoned(progress.node)
     if restarts_only(progress):
@@ -158,8 +158,8 @@ def fail_and_stay_cordoned(progress: NodeProgress, fleet: UpgradeInputs, why: st
 
 
 def failure_of(node: NodeView) -> str:
-    """Why a node whose upgrade failed is as it is, in one sentence; empty where none failed. One that stays cordoned
-    for it is told of until its next upgrade begins."""
+    """Why a node's upgrade failed, in one sentence; empty where none failed. A node that stays cordoned for it is
+    reported until its next upgrade begins."""
     state = state_of(node)
     why = node.annotations.get(UPGRADE_FAILURE_ANNOTATION) or UNTOLD
     if state is State.FAILED:

@@ -1,9 +1,10 @@
-"""What NVIDIA's GPU operator was told, as a ClusterPolicy of Purser's, and a list of what has no counterpart.
+"""Converts the configuration of NVIDIA's GPU operator to a ClusterPolicy of Purser's, with a list of what has no
+counterpart.
 
-Nothing is dropped silently: every field that is set is in the new policy, or in the list with a reason. Where the two
-differ in what an absent field means, the new policy says what the old one meant. NVIDIADrivers become profiles.
+Nothing is dropped silently: every field that is set is in the new policy, or in the list with a reason. Where an absent
+field has different meanings, the new policy sets it explicitly. NVIDIADrivers become profiles.
 
-- Here: everything but drivers; ``drivers``: NVIDIADrivers; ``effects``: what the new policy does otherwise.
+- Here: everything but drivers; ``drivers``: NVIDIADrivers; ``effects``: settings of the new policy without effect.
 - ``sections``: takes fields over one by one, and keeps the list.
 
 Sections that Purser does not have come first. Which of them are on follows from several switches: without
@@ -86,12 +87,12 @@ _SECTIONS = (
 
 
 def without_absent(given: Raw, lost: Losses) -> Raw:
-    """The spec without these sections; of each that says anything it is told what becomes of it."""
+    """The spec without these sections; each that is not empty is reported with its outcome."""
     off, rest = [], given
     for each in _SECTIONS:
         section = at(given, each.place)
         if not isinstance(section, dict):
-            continue  # of another type, or not there: it is told as any field that nobody knows
+            continue  # of another type, or absent: it is reported like any unknown field
         if each.is_on(given) and says_something(section):
             lost.lose_whole(each.place, f"ENABLED, and not supported: {each.why}", Rank.FIRST)
         elif says_something(section):
@@ -179,7 +180,7 @@ def _each(documents: Iterable[_Object]) -> Iterator[_Object]:
 
 
 def _told_apart(objects: list[_Object], lost: Losses) -> tuple[_Object, list[_Object]]:
-    """The active policy and the drivers; the others are told: they have no effect."""
+    """The active policy and the drivers; the others are reported: they have no effect."""
     policies = sorted((each for each in objects if _is(each, "nvidia.com/v1", KIND)), key=_age)
     drivers = [each for each in objects if _is(each, "nvidia.com/v1alpha1", DRIVER_KIND)]
     if not policies:
@@ -247,8 +248,8 @@ def _what(raw: _Object) -> str:
 def _renamed(given: Raw) -> Raw:
     """With Purser's names where they differ.
 
-    NVIDIA's operator reads `useOpenKernelModules` only in versions that know no `kernelModuleType`: beside that it is
-    left where it is, as a field that nobody knows.
+    NVIDIA's operator reads `useOpenKernelModules` only in versions that know no `kernelModuleType`: beside that it
+    stays where it is, as an unknown field.
     """
     driver = given.get("driver")
     if not isinstance(driver, dict):

@@ -1,7 +1,7 @@
-"""What a new policy says and does nothing as it stands: sections that are off, and settings of what is off.
+"""Settings of a new policy that have no effect as it is: sections that are off, and settings of disabled operands.
 
-It stays in the policy, for the day when somebody turns it on; until then people have to know. A test holds each field
-against the manifests: it changes one, or is told here.
+They stay in the policy, for when the operand is enabled, and are reported until then. A test checks each field against
+the manifests: it changes one, or is reported here.
 """
 
 from collections.abc import Callable, Iterator
@@ -76,8 +76,8 @@ _OF_ALL: tuple[tuple[str, Callable[[ClusterPolicySpec], bool], str], ...] = (
 
 
 def idle(given: Raw, spec: ClusterPolicySpec) -> list[Loss]:
-    """What of the policy ``given`` says does nothing; ``spec`` is the same, read. What is as it would be anyway is not
-    told."""
+    """The settings of the policy ``given`` without effect; ``spec`` is the decoded policy. Settings equal to defaults
+    are not reported."""
     default = _plain(ClusterPolicySpec())
     off = [*_off(given, spec, default), *_off_in_profiles(given, spec, default)]
     whole = [f"spec.{name}" for name, still in off if not still]

@@ -50,7 +50,7 @@ class Losses(msgspec.Struct, frozen=True):
         self.losses.append(Loss(place=f"{self.prefix}.{where}", why=why, rank=rank))
 
     def note(self, what: str, why: str, rank: Rank = Rank.SETTING) -> None:
-        """Something that is no field: ``what`` is told as it is."""
+        """Something that is no field: ``what`` is reported verbatim."""
         self.losses.append(Loss(place=what, why=why, rank=rank))
 
 
@@ -244,7 +244,8 @@ NOT_TAKEN = {
 
 
 def with_new_names(driver: Raw) -> Raw:
-    """The section with Purser's names. One that is there under its new name, too, is left as it is: nobody knows it."""
+    """The section with Purser's names. A field that is also there under its new name is left as it is, as an unknown
+    field."""
     found: Raw = {name: dict(value) if isinstance(value, dict) else value for name, value in driver.items()}
     for (part, name), (new_part, new_name) in _RENAMED.items():
         old = found.get(part)
