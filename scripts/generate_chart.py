@@ -15,7 +15,12 @@ from purser.core.dialects.managed import managed_resources
 from purser.operator.manifests import rbac
 from purser.operator.policy import crd
 from purser.scheduler.settings import ServiceTarget, WebhookSettings
-from purser.scheduler.webhook.configurations import mutating_configuration, nodes_webhook, validating_configuration
+from purser.scheduler.webhook.configurations import (
+    evictions_webhook,
+    mutating_configuration,
+    nodes_webhook,
+    validating_configuration,
+)
 from purser.scheduler.webhook.node_policies import match_conditions, node_policies
 from purser.yaml_text import yaml_text
 
@@ -46,6 +51,7 @@ def manifests() -> dict[str, dict[str, Any]]:
             "files/webhooks-validating.yaml": validating_configuration(SETTINGS, TARGET)["webhooks"],
             "files/webhook-nodes.yaml": [nodes_webhook(SETTINGS, TARGET)],
             "files/webhook-nodes-matched.yaml": [nodes_webhook(SETTINGS, TARGET, match_conditions(NAMESPACE))],
+            "files/webhook-evictions.yaml": [evictions_webhook(SETTINGS, TARGET, match_conditions(NAMESPACE))],
             "files/node-policies.yaml": node_policies(
                 NAMESPACE,
                 '{{ include "purser.agentsTaint" . }}',

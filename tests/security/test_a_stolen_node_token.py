@@ -22,7 +22,7 @@ from purser.core.node.writers import (
 from purser.operator.manifests.rbac import ACCOUNTS
 from purser.scheduler.webhook.node_policies import node_policies, user_of
 from purser.scheduler.webhook.node_writes import NodeWrites
-from purser.scheduler.webhook.review import decode_review
+from purser.scheduler.webhook.review import ReviewError, decode_review
 from purser.scheduler.webhook.validation import Validation
 
 from .node_writes import CASES, Case
@@ -87,6 +87,36 @@ def test_nobody_else_is_asked_about(user: str) -> None:
     assert admitted_by_policies(request)
     webhook = Validation(node_writes=NodeWrites(NAMESPACE))
     assert webhook.review(decode_review(json.dumps(review_of({**request, "object": [1]})).encode())).allowed
+
+
+@pytest.mark.parametrize(
+    ("pod", "uid", "extra", "admitted"),
+    [
+        ("here", "uid-1", {NODE_NAME_EXTRA: ["n1"]}, True),
+        ("here", "uid-1", {POD_NAME_EXTRA: [POD], POD_UID_EXTRA: ["uid-agent"]}, True),
+        ("there", "uid-2", {NODE_NAME_EXTRA: ["n1"]}, False),
+        ("here", "uid-of-one-before", {NODE_NAME_EXTRA: ["n1"]}, False),
+        ("here", "", {NODE_NAME_EXTRA: ["n1"]}, False),
+        ("unknown", "uid-3", {NODE_NAME_EXTRA: ["n1"]}, False),
+        ("unknown", "uid-3", {}, False),
+        ("here", "uid-1", {}, False),
+    ],
+)
+def test_it_evicts_pods_of_its_own_node_alone(pod: str, uid: str, extra: dict[str, list[str]], admitted: bool) -> None:
+    nodes = {("team", "here", "uid-1"): "n1", ("team", "there", "uid-2"): "n2", (NAMESPACE, POD, "uid-agent"): "n1"}
+    webhook = Validation(node_writes=NodeWrites(NAMESPACE, lambda *pod: nodes.get(pod, "")))
+    eviction = {"metadata": {"name": pod}, "deleteOptions": {"preconditions": {"uid": uid}} if uid else {}}
+    asked = {**request_of(CASES[0], extra), "operation": "CREATE", "namespace": "team", "name": pod}
+    asked |= {"resource": {"group": "", "version": "v1", "resource": "pods"}, "subResource": "eviction"}
+
+    def review(object: Any, user: str = "") -> bool:
+        said = {**asked, "object": object} | ({"userInfo": {"username": user}} if user else {})
+        return webhook.review(decode_review(json.dumps(review_of(said)).encode())).allowed
+
+    assert review(eviction) is admitted
+    assert review(eviction, user="kubernetes-admin")
+    with pytest.raises(ReviewError):
+        review({"deleteOptions": {"preconditions": []}})
 
 
 def test_every_account_that_may_write_nodes_is_a_writer_with_keys_of_its_own() -> None:

@@ -320,6 +320,13 @@ def entries(folder: Path) -> dict[str, Entry]:
     facts = encode(NodeFacts(os_id="ubuntu", os_version="22.04", gpus=(PciGpu("20b5"),)))
     review_of_a_pod = as_json(review(POD))
     change = as_json(review(BOUND, old=BOUND, operation="UPDATE"))
+    eviction = as_json(
+        review(
+            {"metadata": {"name": "p"}, "deleteOptions": {"preconditions": {"uid": "u-1"}}},
+            subresource="eviction",
+            user="system:serviceaccount:purser-system:purser-agent",
+        )
+    )
     binding = as_json(review({"metadata": {"annotations": SIGNED}}, subresource="binding"))
     state = memory_file.MemoryState({}, {})
     file_error = (kubelet_errors.CheckpointError,)
@@ -377,7 +384,7 @@ def entries(folder: Path) -> dict[str, Entry]:
         "the lab's YAML": (body("application/yaml"), [yaml.safe_dump(BOUND)], (StatusError,)),
         "PCI configuration": (lambda data: vgpu_host(data.ljust(256, b"\0")), [vgpu_config()], (LabelTrouble,)),
         "mutate": (admit(Mutation()), [review_of_a_pod], (ReviewError,)),
-        "validate": (admit(Validation()), [review_of_a_pod, change, binding], (ReviewError,)),
+        "validate": (admit(Validation()), [review_of_a_pod, change, binding, eviction], (ReviewError,)),
         "filter": (extend, [as_json({"Pod": POD, "NodeNames": ["n1", "n2"]})], (WireError, DialectError)),
         "bind": (
             decode_binding,

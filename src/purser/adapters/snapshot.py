@@ -50,7 +50,7 @@ async def read_fleet(client: Client) -> tuple[Fleet, tuple[str, ...]]:
 
 
 async def read_books(client: Client) -> tuple[NodeBooks, ...]:
-    """What the API server has of every node with GPUs: its inventory, its pods, and what its agent tells of them."""
+    """What the API server has of every node with GPUs: its inventory, its pods, and what its agent reports of them."""
     nodes = await _read_nodes(client)
     books: dict[str, list[PodBook]] = {}
     for pod, book in await _read_pods(client, nodes.told):

@@ -1,20 +1,20 @@
-"""Whose call is this? kubelet asks for devices without saying for which pod; here that is worked out. Pure.
+"""Attributes kubelet's calls: kubelet asks for devices without naming the pod, which is determined here. Pure.
 
 kubelet admits pods one at a time, and while it waits for GetPreferredAllocation or Allocate its PodResources list
 already has the pod under admission, with the containers still without devices, and not yet the pods behind it. So the
 pods that hold a grant on this node and lack devices in the list are the candidates, nearly always exactly one:
 
-- Each candidate waits with one container: the first, in kubelet's order, that has no devices. kubelet's list says so
-  for the containers in it. Plain init containers are never in it: they are served when the agent's book says so, or
-  when a container behind them has devices.
+- Each candidate waits with one container: the first, in kubelet's order, that has no devices. kubelet's list shows that
+  for the containers in it. Plain init containers are never in it: they are served when the agent's ledger has them, or
+  when a later container has devices.
 - A candidate fits when its container was granted what the call can be about: as many devices as kubelet wants, and
-  exactly on the devices that the ids are on (Allocate), or on devices of which ids are to be had and on all those that
-  must be included (GetPreferredAllocation).
+  exactly on the devices that the ids are on (Allocate), or on devices with available ids and on all those that must be
+  included (GetPreferredAllocation).
 - Candidates that fit are exchangeable when the same answer is right for all of them: for GetPreferredAllocation the
-  same devices; for Allocate the same shares too, in containers that kubelet lists (which unlisted container was served
-  only the agent's book can tell, so it must be right about that). Then any of them is taken, the first by uid.
-  Otherwise the call is ambiguous, and refused: kubelet's list still holds a pod that it rejected, which the API server
-  will tell soon.
+  same devices; for Allocate the same shares too, in containers that kubelet lists (only the agent's ledger knows which
+  unlisted container was served, so it must be right about that). Then the first by uid is taken. Otherwise the call is
+  ambiguous, and refused: kubelet's list still holds a pod that it rejected, whose update by the API server is about to
+  arrive.
 - When no waiting container fits, init containers that were served before are tried once more: a kubelet that restarted
   between Allocate and its own checkpoint asks for them again.
 """
@@ -116,7 +116,7 @@ class AllocateCall(msgspec.Struct, frozen=True):
 
 
 class Resolution(msgspec.Struct, frozen=True):
-    """Whose call it is, or why nobody knows."""
+    """The container that a call is for, or why that is not known."""
 
     turn: ContainerTurn | None
     waiting: tuple[ContainerTurn, ...] = ()
@@ -191,7 +191,7 @@ def stranger_on(uuids: Iterable[str], strangers: Mapping[str, frozenset[str]]) -
     """The key of a live pod without a grant of Purser's that holds one of these devices, and that device.
 
     ``strangers`` are such pods with the devices they hold: they got them from another plugin before this one took over;
-    what they use is on nobody's book.
+    what they use is in no ledger.
     """
     wanted = frozenset(uuids)
     return next(((key, min(held & wanted)) for key, held in sorted(strangers.items()) if held & wanted), None)

@@ -23,7 +23,8 @@ GRANT_INVALID = "Delete it and create it again"
 
 
 def advice(pod: Pod | None, *, carries_grant: bool = False) -> str:
-    """What the pod's author is told to do; None: nobody knows the pod. ``carries_grant``: one that does not count."""
+    """The advice for the pod's author; None: the pod is unknown. ``carries_grant``: it has a grant that does not
+    count."""
     if pod is None:
         return NOT_SCHEDULED
     annotations, labels = pod.metadata.annotations, pod.metadata.labels

@@ -212,12 +212,12 @@ def _mounts(grant: Grant, part: ContainerGrant, node: AllocationFacts) -> tuple[
 
 
 def _is_of_replicas(part: ContainerGrant, node: AllocationFacts) -> bool:
-    """A replica names no amounts, and has no limits that the container could be told."""
+    """A replica has no amounts, and so no limits for the container."""
     return any(uuid in node.devices and node.devices[uuid].replicas > 1 for uuid in part.uuids)
 
 
 def _named_by_mounts(names: tuple[str, ...], listing: DeviceListing) -> tuple[Mount, ...]:
-    """A mount of /dev/null per device: NVIDIA's toolkit takes these before any variable, where it is told to."""
+    """A mount of /dev/null per device: NVIDIA's toolkit prefers these to any variable, where it is configured to."""
     if DeviceList.MOUNTS not in listing.ways:
         return ()
     channels = (f"imex/{channel}" for channel in listing.imex_channels)

@@ -57,7 +57,7 @@ class Arbiter:
         self._node_facts = node_facts
         self._instances = instances
         self._on_changed = on_changed
-        """Told of a pod that is held otherwise than its grant says, and how."""
+        """Called for a pod whose enforcement differs from its grant, with the difference."""
         self._turn = asyncio.Lock()
 
     async def prefer(self, ask: PreferredAllocationCall) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-"""Finds out what kind of node this is, and writes it to the node: for clusters without node-feature-discovery, and on
-GPU nodes for the models of their GPUs, which that does not tell.
+"""Publishes facts of the node in an annotation: for clusters without node-feature-discovery, and on GPU nodes for the
+models of their GPUs, which that does not report.
 
-Looks at the host's files only: no driver, no GPU library. Written is what differs from what stands there.
+Reads only the host's files: no driver, no GPU library. The node is only written when facts differ from the annotation.
 """
 
 import asyncio
@@ -52,9 +52,8 @@ class DiscoverySettings:
 
 
 async def run(settings: DiscoverySettings, client: Client, stop: asyncio.Event) -> None:
-    """Keep the node's facts as they are until ``stop`` is set; what was written stays.
-
-    What it fails on unexpectedly ends it: nothing else is done here, and its DaemonSet begins it anew.
+    """Keep the node's facts up to date until ``stop`` is set; the annotation stays. An unexpected error ends the
+    process, and its DaemonSet restarts it.
     """
     await until(_run(settings, client), stop.wait())
 

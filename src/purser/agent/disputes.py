@@ -1,7 +1,7 @@
-"""What this node's agent has to tell the scheduler beyond what the pods' annotations tell, kept up to date.
+"""What this node's agent reports to the scheduler beyond the pods' annotations, kept up to date.
 
-Nothing is asked and nothing is told while every pod that asks for devices carries its grant: a look costs a list of
-kubelet's, and is taken when a pod is found without, when one ends, when the agent refused one, and once in a while.
+Nothing is reported while every pod that requests devices carries its grant. A comparison costs a PodResources list, and
+is made when a pod is found without a grant, when one ends, when the agent refused one, and periodically.
 """
 
 import asyncio
@@ -37,7 +37,8 @@ MAX_COMPARISON_PERIOD_S = 60.0
 """Between two looks without any reason."""
 
 TEARDOWN_TIMEOUT_S = 10.0
-"""For how long kubelet may list devices of a pod that has ended, before that is told: it tears the pod down first."""
+"""For how long kubelet may list devices of a pod that has ended, before that is reported: it tears the pod down
+first."""
 
 LISTING_RETRY_S = 1.0
 """The first pause after kubelet did not answer; pauses grow to `MAX_COMPARISON_PERIOD_S`."""
@@ -49,14 +50,14 @@ MAX_DISPUTE_S = 60.0
 """For how long a GPU is disputed whose pods are refused again and again, at most."""
 
 MAX_REFUSED = 64
-"""Refusals told of at once: one for each pod that the scheduler granted wrongly and that has not ended."""
+"""Refusals reported at the same time: one for each pod that the scheduler granted wrongly and that has not ended."""
 
 
 @dataclass(slots=True)
 class _Refusal:
     pod: RefusedPod
     until: float
-    """Monotonic seconds; it is told of so long at least."""
+    """Monotonic seconds; it is reported at least until then."""
     is_published: bool = False
 
 
@@ -102,7 +103,7 @@ class DisputeBackoff:
 
 
 class DisputeWatch:
-    """Keeps ``told`` what it should be: None until everything has been looked at once."""
+    """Keeps ``told`` up to date: None until the first comparison."""
 
     def __init__(
         self,
@@ -135,7 +136,7 @@ class DisputeWatch:
         )
 
     def refused(self, pod: RefusedPod) -> None:
-        """The agent refused a granted pod: its GPUs take no others until that is over and told."""
+        """The agent refused a granted pod: its GPUs take no others until that is over and reported."""
         if pod.uid in self._refusals or len(self._refusals) >= MAX_REFUSED:
             return
         now = self._clock.monotonic()
@@ -144,7 +145,7 @@ class DisputeWatch:
         self._look.set()
 
     def devices_changed(self) -> None:
-        """Before the driver answers, all that HAMi's annotations name is told, other nodes' GPUs too."""
+        """Before the driver answers, all GPUs in HAMi's annotations are reported, those of other nodes too."""
         self._look.set()
 
     def published(self, told: NodeDisputes) -> None:
@@ -169,7 +170,7 @@ class DisputeWatch:
             except KubeletError as error:
                 log.warning("Cannot read from kubelet which devices pods hold", error=str(error))
                 pause = retry.next()
-            except Exception as error:  # one odd pod must not end the agent, nor what it tells of the others
+            except Exception as error:  # one odd pod must not end the agent, nor its reports of the others
                 pause = MAX_COMPARISON_PERIOD_S
                 self._pods.pods.failures.loop_failed("comparing records", error, pause)
             await until(self._clock.sleep(pause), self._look.wait())
@@ -239,7 +240,7 @@ class DisputeWatch:
 
     def _on_pod(self, pod: Pod) -> None:
         if is_terminal(pod) and pod.metadata.uid not in self._ended and devices_asked(pod):
-            # Of one that ended before the first look the agent before this one may have told: that is not taken back.
+            # One that ended before the first look may have been reported by the previous agent: that is not taken back.
             patience_s = 0.0 if self.told.value is None else TEARDOWN_TIMEOUT_S
             self._ended[pod.metadata.uid] = self._clock.monotonic() + patience_s
             self._look.set()
@@ -247,7 +248,7 @@ class DisputeWatch:
             self._look.set()
 
     def _forget_settled(self) -> None:
-        """What is over, was told, and has rested."""
+        """Refusals that are over, published, and no longer disputed."""
         now, store = self._clock.monotonic(), self._pods.pods.store
         for uid, refusal in list(self._refusals.items()):
             pod = store.by_uid(uid)
@@ -261,7 +262,7 @@ class DisputeWatch:
         ending = [due - now for due in self._ended.values() if due > now]
         told = self.told.value
         if told is not None and any(each.why is HeldReason.ENDED for each in told.held):
-            ending.append(TEARDOWN_TIMEOUT_S)  # nobody says when kubelet lets go
+            ending.append(TEARDOWN_TIMEOUT_S)  # kubelet gives no notice when it releases devices
         return max(0.0, min([MAX_COMPARISON_PERIOD_S, *resting, *ending]))
 
 

@@ -24,7 +24,7 @@ class DriverPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_place(file: Path | None) -> DriverPlace | None:
-    """What a file ``driver-ready`` says; None: there is none yet, or it tells no root."""
+    """The root in a file ``driver-ready``; None: there is no file yet, or it names no root."""
     if file is None:
         return None
     try:
@@ -41,7 +41,7 @@ def read_place(file: Path | None) -> DriverPlace | None:
 
 
 def find_place(given: Sequence[Path], host_root: Path) -> DriverPlace | None:
-    """The first of the given roots that has the driver's library, where nobody has written it down."""
+    """The first of the given roots that has the driver's library, where no file names it."""
     for root in given:
         if find_library((root,)) is None:
             continue

@@ -47,7 +47,7 @@ from purser.kube.resources import NODES, node_ref
 log = structlog.get_logger("purser.agent")
 
 EVENT_WAIT_MS = 250
-"""One slice of waiting for Xids: how long a stop, or opening the driver anew, may have to wait for the thread."""
+"""One slice of waiting for Xids: how long a stop, or reopening the driver, may have to wait for the thread."""
 
 SCAN_TIMEOUT_S = 60.0
 """An enumeration reads every link of every GPU, and takes seconds on a machine under load."""
@@ -74,10 +74,10 @@ class DeviceMonitor:
         config: Latest[SharingConfig | None] | None = None,
         on_misfit: Callable[[str], None] = lambda problem: None,
     ) -> None:
-        """``find_driver`` looks again for a driver where ``driver`` is none; ``on_news`` is told what is new of a
-        GPU's health, ``on_program_error`` of Xids that only concern the programs on a GPU, ``failures`` of what this
-        fails on unexpectedly. ``on_misfit`` is told why a ``config`` and the GPUs do not go together, and of an empty
-        text once they do."""
+        """``find_driver`` looks again for a driver where ``driver`` is none; ``on_news`` is called with changes of a
+        GPU's health, ``on_program_error`` with Xids that only concern the programs on a GPU, ``failures`` counts
+        unexpected errors. ``on_misfit`` is called with the reason why ``config`` and the GPUs do not match, and with an
+        empty text once they do."""
         self._settings = settings
         self._driver = driver
         self._find_driver = find_driver
@@ -95,7 +95,7 @@ class DeviceMonitor:
         """Of the inventory."""
         self._scans = 0
         self._cuts: set[tuple[str, frozenset[str] | None]] = set()
-        """GPUs and their MIG devices, where the last scan told others."""
+        """GPUs and their MIG devices, where they differ from the last scan."""
         self._stopped = False
         self._pending: dict[str, asyncio.Future[DeviceReading]] = {}
         self._scanning: asyncio.Future[tuple[Gpu, ...]] | None = None
@@ -123,7 +123,7 @@ class DeviceMonitor:
         """Why there are no devices; empty when there are some."""
 
     async def run(self, reload: asyncio.Event) -> None:
-        """Watch until cancelled; ``reload`` set means: enumerate everything anew, now."""
+        """Watch until cancelled; ``reload`` set means: enumerate everything again, now."""
         listening: asyncio.Future[None] | None = None
         try:
             keep_going = self._failures.keep_going
@@ -142,7 +142,7 @@ class DeviceMonitor:
                 await asyncio.wait({listening}, timeout=2 * EVENT_WAIT_MS / 1000)
 
     async def scan(self, reopen: bool = False) -> None:
-        """Enumerate the driver's GPUs, after opening it anew where asked."""
+        """Enumerate the driver's GPUs, after reopening it if asked to."""
         self._scans += 1
         async with self._driver_turn:
             if reopen and self._scanning is None:
@@ -196,8 +196,8 @@ class DeviceMonitor:
             await self.scan()
 
     def _is_cut_anew(self) -> bool:
-        """Whether MIG devices are others than at the last scan; those of which a scan told nothing are not looked for
-        over and over."""
+        """Whether MIG devices differ from the last scan; those that a scan could not read are not looked for
+        repeatedly."""
         known = {
             uuid: {each.uuid for each in gpu.migs} if gpu.is_cut else None for uuid, gpu in self.identified().items()
         }
@@ -288,7 +288,7 @@ class DeviceMonitor:
 
     def _publish(self) -> None:
         config = self._config.value
-        if config is None:  # nobody knows yet what the GPUs are to be listed as
+        if config is None:  # it is not known yet how the GPUs are to be listed
             return
         made = self._inventory_by(config)
         held = self.held_instances()
@@ -350,7 +350,7 @@ class DeviceMonitor:
             await asyncio.sleep(XID_TURN_PERIOD_S)
 
     def _take_event(self, event: XidEvent) -> None:
-        """An event of nobody knows which GPU marks none: the probe that follows finds the one that is broken."""
+        """An event without a GPU marks none: the probe that follows finds the one that is broken."""
         policy = self._settings.xid_policy
         if event.uuid is not None:
             self.last_xids[event.uuid] = event.xid
@@ -384,7 +384,7 @@ class DeviceMonitor:
                     log.warning("The driver cannot wait for events", error=str(error))
                     self._pause(backoff.next())
                     continue
-                except Exception:  # nobody awaits this thread: what ends it would never be heard of
+                except Exception:  # this thread is not awaited: an exception that ends it would be lost
                     log.exception("Waiting for the driver's events failed")
                     self._pause(backoff.next())
                     continue

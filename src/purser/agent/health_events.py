@@ -1,4 +1,4 @@
-"""Tells people of GPUs' health in Events: on the node what changed, on pods what ended their programs."""
+"""Events on GPU health: on the node for changes, on pods for errors that ended their programs."""
 
 from collections.abc import Callable, Mapping
 
@@ -39,7 +39,7 @@ class HealthEvents:
         self._gpus = gpus
 
     def news(self, uuid: str, news: HealthNews) -> None:
-        """What changed for a GPU: once, for the state machine tells each change once."""
+        """A change of a GPU's health: once, because the state machine reports each change once."""
         reason = _REASONS[news.news]
         kind = "Normal" if news.news is News.RECOVERED else "Warning"
         self._recorder.event(node_ref(self._node), reason, f"{self._name(uuid)} {news.words}", type=kind)

@@ -1,6 +1,6 @@
-"""A wake-up when something in one folder comes or goes: inotify(7) by ctypes, polling where there is none.
+"""A wake-up when something in one folder is added or removed: inotify(7) by ctypes, polling where there is none.
 
-What happened is not told: whoever waits looks for itself, so nothing is lost when events are merged or dropped.
+It does not say what happened: the waiter looks itself, so nothing is lost when events are merged or dropped.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ class FolderWatch:
         self._watched = max(watch, NOT_WATCHED)
 
     def _drain(self) -> None:
-        """Events are not read one by one: their number is all that the buffer's content would tell."""
+        """Events are not read one by one: only their occurrence counts."""
         with contextlib.suppress(BlockingIOError):
             while os.read(self._fd, 65536):
                 pass

@@ -91,7 +91,7 @@ def make_inventory(
 
 
 def unreadable(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
-    """The GPUs that cannot be advertised because the driver never told who they are."""
+    """The GPUs that cannot be advertised because the driver never reported their identity."""
     return tuple(gpu for gpu in gpus if not gpu.uuid)
 
 
@@ -148,7 +148,7 @@ def _cut_on_demand(gpu: Gpu, each: AdvertisedDevice, reason: str, held: HeldInst
 def _divided(
     settings: AgentSettings, device: Device, each: AdvertisedDevice, config: SharingConfig, holders: Holders
 ) -> Device:
-    """The same as so many equal parts, which HAMi-core holds nobody to: they name no amounts."""
+    """The same as this many equal replicas, which HAMi-core does not limit: they have no amounts."""
     by_mps = each.sharing is SharingStrategy.MPS and settings.enforcement in (EnforcedBy.AUTO, EnforcedBy.MPS)
     mode = DeviceMode.MPS if by_mps else DeviceMode.TIME_SLICING
     holders = Holders(mps=holders.mps)

@@ -1,4 +1,4 @@
-"""What the agent tells Prometheus: counters of its own work, and the node's state as it is when asked.
+"""The agent's metrics: counters of its own work, and the node's state at scrape time.
 
 One registry per agent, so that several can live in one process. Units are Prometheus' base units (bytes, ratio).
 """
@@ -74,7 +74,7 @@ class AgentMetrics:
         )
 
     def watch(self, snapshot: Callable[[], NodeSnapshot]) -> None:
-        """Tell the node's state from now on."""
+        """Export the node's state from now on."""
         self.registry.register(_NodeCollector(snapshot))
 
 
@@ -163,7 +163,7 @@ def _devices(devices: Iterable[Device], degraded: Mapping[str, str]) -> Iterator
 
 
 def _usage(devices: Iterable[Device], usages: dict[str, Usage]) -> Iterator[Metric]:
-    """What pods hold, on the book: zero for devices that nobody holds, and what is held of devices that are gone."""
+    """What pods hold, by the ledger: zero for unused devices, and what is held of devices that are gone."""
     uuids = sorted({device.uuid for device in devices} | usages.keys())
     held = [(uuid, usages.get(uuid, UNUSED)) for uuid in uuids]
     yield by_uuid("purser_device_granted_slots", "Slots that pods hold.", ((uuid, usage.slots) for uuid, usage in held))

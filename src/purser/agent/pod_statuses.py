@@ -1,7 +1,7 @@
-"""Pods as the agent keeps them: with the ids of their containers, by which the processes of a node are told apart, and
-how long they may take to end.
+"""Pods as the agent keeps them: with the ids of their containers, by which processes are assigned to containers, and
+their grace periods.
 
-Nobody else needs these, and the scheduler keeps all pods of a cluster.
+Only the agent needs these, and the scheduler keeps all pods of a cluster.
 """
 
 from collections.abc import Iterable

@@ -19,8 +19,8 @@ LIST_TIMEOUT_S = 30.0
 to spare it took more than five seconds: a pod whose call fails is refused for good, and kubelet itself would wait."""
 
 MAX_GRPC_MESSAGE_BYTES = 16 * 1024 * 1024
-"""Bytes: what kubelet's own clients of PodResources take (defaultPodResourcesMaxSize), and more than any plugin is
-told."""
+"""Bytes: what kubelet's own clients of PodResources take (defaultPodResourcesMaxSize), and more than the limit of any
+plugin."""
 
 CHANNEL_OPTIONS = (
     *UNIX_SOCKET_OPTIONS,
@@ -54,7 +54,7 @@ class KubeletBooks:
         return tuple(listed_pod(pod) for pod in await self.resources())
 
     async def resources(self) -> Sequence[api_pb2.PodResources]:
-        """The same with all that kubelet tells, of all plugins' resources. Raises `KubeletError`."""
+        """The same with everything in kubelet's list, including other plugins' resources. Raises `KubeletError`."""
         try:
             response = await self._stub.List(
                 api_pb2.ListPodResourcesRequest(), timeout=LIST_TIMEOUT_S, wait_for_ready=True

@@ -49,8 +49,8 @@ class LivePods(msgspec.Struct, frozen=True):
     strangers: frozenset[str] = frozenset()
     """All live pods without a grant that counts."""
     kept: Mapping[str, str] = {}
-    """Of the grants those that the annotations do not tell (any more), which this agent found right before it gave
-    devices out for them: why the annotations do not count."""
+    """Grants that the annotations do not have (any more), and which this agent verified before it allocated devices for
+    them: why the annotations do not count."""
 
     @property
     def live(self) -> frozenset[str]:
@@ -112,7 +112,7 @@ class NodePods:
         return self._is_live(pod) and isinstance(self._grant_of(pod), str)
 
     def trusted_grant(self, pod: Pod) -> Grant | None:
-        """The grant that a pod's annotations tell, where they count, whether or not the pod has ended."""
+        """The grant in a pod's annotations, where they count, whether or not the pod has ended."""
         found = self._grant_of(pod)
         return found if isinstance(found, Grant) else None
 

@@ -55,17 +55,17 @@ MAX_LISTING_BACKOFF_S = 10.0
 """Between two tries to list amounts: shares wait for the node meanwhile, and rules that refuse it are soon replaced."""
 
 LEAVING = "its agent is stopping"
-"""Why the GPUs of a node are not to be had while nobody serves its kubelet."""
+"""Why the GPUs of a node are unavailable while no agent serves its kubelet."""
 
 LEAVING_NOTICE_TIMEOUT_S = 2.0
-"""How long an agent that leaves waits for the scheduler to be told of it."""
+"""How long an agent that stops tries to publish that."""
 
 
 class Publisher:
-    """Keeps the annotations of one Node equal to the inventory and to the report of its kubelet, and what it lists of
-    the amounts to these.
+    """Keeps the annotations of one Node equal to the inventory and to the report of its kubelet, and the node's listed
+    amounts equal to these.
 
-    The report's text is empty where there must be none, and None as long as nobody knows. ``nodes`` knows this one
+    The report's text is empty where there must be none, and None while it is unknown. ``nodes`` knows this one
     Node, and is run here.
     """
 
@@ -122,8 +122,8 @@ class Publisher:
             tasks.create_task(self.nodes.failures.keep_going("publishing", self._publish_forever))
 
     async def leave(self) -> None:
-        """Tell the scheduler, and it alone, that no GPU is to be had any more; returns once that is published, or
-        nobody takes it. kubelet goes on knowing them: it asks for pods that are bound already."""
+        """Publish to the scheduler, not to kubelet, that no GPU is available any more; returns once that is published,
+        or cannot be. kubelet keeps its devices: it asks for pods that are bound already."""
         self._is_leaving = True
         self._look.set()
         with contextlib.suppress(TimeoutError):
@@ -179,8 +179,7 @@ class Publisher:
     def _wanted(self, told: NodeDisputes | None) -> dict[str, str | None]:
         """The annotations that ought to be there, None for one that ought not.
 
-        Nothing before both are known: GPUs of which nobody knows yet what kubelet makes of them would be handed out
-        against its will.
+        None before both are known: the scheduler would grant GPUs that kubelet might then reject.
         """
         inventory, report = self._inventory.value, self._kubelet_report.value
         if inventory is None or report is None:
@@ -188,7 +187,7 @@ class Publisher:
         if self._is_leaving:
             inventory = _to_be_had_no_more(inventory)
         wanted = {INVENTORY_ANNOTATION: msgspec.json.encode(inventory).decode(), KUBELET_ANNOTATION: report or None}
-        if told is not None:  # what an agent before this one told holds until this one has looked
+        if told is not None:  # what the previous agent published stays until this one has looked
             wanted[DISPUTES_ANNOTATION] = None if told.is_empty else text_of(told)
         return wanted
 

@@ -4,7 +4,7 @@ from purser.core.kubernetes.reasons import ExplainedReason
 
 
 class AgentReason(ExplainedReason):
-    """What the agent tells on its node and on the node's pods."""
+    """Reasons of the agent's events and conditions on its node and the node's pods."""
 
     GPU_UNHEALTHY = (
         "GpuUnhealthy",

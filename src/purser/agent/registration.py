@@ -112,7 +112,7 @@ class PluginRegistrations:
                 self._combine()
 
     async def _withdraw(self, resource: str) -> None:
-        """kubelet is told of an empty list first: of a plugin that is gone it keeps the devices for minutes."""
+        """An empty list is sent to kubelet first: it keeps the devices of a plugin that is gone for minutes."""
         await asyncio.sleep(WITHDRAWAL_PAUSE_S)
         _, task = self._plugins.pop(resource)
         task.cancel()

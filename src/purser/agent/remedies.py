@@ -1,7 +1,7 @@
-"""Does what an administrator allowed about ill GPUs: taints or cordons the node, resets GPUs that nobody uses.
+"""Applies the allowed remedies for unhealthy GPUs: taints or cordons the node, resets unused GPUs.
 
-Of the node only the taint with `UNHEALTHY_TAINT` and a cordon with `HEALTH_CORDON_ANNOTATION` are this agent's. A node
-that was cordoned before, or uncordoned by hand meanwhile, is left as it is.
+On the node only the taint with `UNHEALTHY_TAINT` and a cordon with `HEALTH_CORDON_ANNOTATION` belong to this agent. A
+node that was already cordoned, or was uncordoned by hand, is left as it is.
 """
 
 import asyncio
@@ -146,7 +146,7 @@ class RemedyWorker:
     async def _act_forever(self) -> None:
         while True:
             await self.act()
-            try:  # who holds a GPU, and when the first probe is over, nobody tells
+            try:  # there is no notification of released GPUs, nor of the end of the first probe
                 async with asyncio.timeout(self._settings.probe_interval_s):
                     await self._look.wait()
             except TimeoutError:
@@ -202,7 +202,7 @@ class RemedyWorker:
             await self._reset_one(uuid, gpu)
 
     async def _held(self) -> set[str] | None:
-        """GPUs that pods hold, by any of the records; None where kubelet does not tell."""
+        """GPUs that pods hold, by any of the records; None where kubelet does not answer."""
         try:
             listing = await self._kubelet.list()
         except KubeletError as error:

@@ -94,7 +94,7 @@ class Resolver:
     def _resolve(
         self, ask: PreferredAllocationCall | AllocateCall, listing: Iterable[ListedPod], view: LivePods
     ) -> Resolution:
-        """Pods that were refused before count only when nobody else does."""
+        """Pods that were refused before count only when there is no other candidate."""
         fresh = {key: grant for key, grant in view.grants.items() if grant.pod_uid not in self._refused}
         resolution = resolve(ask, listing, fresh, self._book.served)
         return resolution if resolution.fitting else resolve(ask, listing, view.grants, self._book.served)
@@ -125,8 +125,8 @@ class Resolver:
     ) -> tuple[AllocationRefused, bool]:
         """Why this is refused, and whether a second look could not change it.
 
-        Where nobody waits but pods of which the API server says that they are ``gone``, kubelet asks for one of those:
-        it was deleted between its Binding and its admission. Whoever waits behind it is not kept waiting for it.
+        Where all waiting pods are ``gone`` according to the API server, kubelet asks for one of those: it was deleted
+        between its Binding and its admission. Pods behind it do not have to wait for it.
         """
         problems = {
             pod.key: view.problems[pod.key] for pod in listing if pod.lacks_devices and pod.key in view.problems

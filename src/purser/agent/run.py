@@ -1,4 +1,4 @@
-"""Puts one node's agent together and runs it until it is told to stop.
+"""Composes one node's agent and runs it until it is stopped.
 
 Nothing here is global: several agents live in one process in the lab.
 """
@@ -86,9 +86,9 @@ async def run(
 ) -> None:
     """Run one agent until ``stop`` is set or this is cancelled.
 
-    ``reload`` set (SIGHUP) enumerates devices anew; ``find_driver`` looks for a driver where ``driver`` is none yet;
-    ``on_port`` is told the HTTP port. ``client`` and ``driver`` stay the caller's to close. Raises OSError when the
-    HTTP port is taken; everything else that can fail is retried and reported.
+    ``reload`` set (SIGHUP) enumerates devices again; ``find_driver`` looks for a driver where ``driver`` is none yet;
+    ``on_port`` is called with the HTTP port. The caller closes ``client`` and ``driver``. Raises OSError when the HTTP
+    port is taken; all other failures are retried and reported.
     """
     async with (
         KubeletBooks(settings.pod_resources_socket) as kubelet,
@@ -235,9 +235,9 @@ class Agent:
                 tasks.create_task(self._serve_kubelet())
 
     async def leave(self, stop: asyncio.Event) -> None:
-        """Return when the agent may go: once it was told to, and kubelet has asked for what was bound by then.
+        """Return when the agent may stop: after ``stop``, once kubelet has asked for all pods that were bound by then.
 
-        kubelet reports only by and by that nobody serves its devices, and refuses for good what is bound meanwhile.
+        kubelet reports with a delay that its devices are not served, and rejects pods that are bound meanwhile.
         """
         await stop.wait()
         if self._registration.connection.value.streams:
@@ -267,7 +267,7 @@ class Agent:
             self._advertise()
 
     def _advertise(self) -> None:
-        """Tell kubelet what there is: again when the inventory changes, or a pod lets go of a GPU that is gone."""
+        """Send kubelet the devices, and again when the inventory changes or a pod releases a GPU that is gone."""
         inventory = self._monitor.inventory.value
         if inventory is not None:
             self._book.set_inventory(inventory)

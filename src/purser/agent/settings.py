@@ -1,6 +1,6 @@
-"""What an agent can be told. One frozen value, made by whoever starts the agent (command line, lab, test).
+"""Settings of an agent: one frozen value, made by the code that starts it (command line, lab, test).
 
-Options are as `purser.options` has them.
+The options are described in `purser.options`.
 """
 
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ class FeatureOutlet(StrEnum):
 
 
 class MetricNames(StrEnum):
-    """Whose names of metrics are told beside Purser's."""
+    """Exporters whose metric names are exported beside Purser's."""
 
     DCGM = "dcgm"
     HAMI = "hami"
@@ -55,7 +55,7 @@ class MetricNames(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureSettings:
-    """How the agent tells of its node's GPUs by labels. The defaults but for the outlet are NVIDIA's."""
+    """How the agent publishes labels of its node's GPUs. The defaults are NVIDIA's, except for the outlet."""
 
     outlet: Annotated[
         FeatureOutlet,
@@ -404,7 +404,7 @@ class AgentSettings:
     """Between two measurements of every GPU: not longer than Prometheus' usual interval of 15 s."""
 
     telemetry_max_age_s: float = 30.0
-    """What was measured longer ago is not told any more."""
+    """Older measurements are not exported."""
 
     reopen_interval_s: float = 30.0
     """Between two looks for GPUs that came back, or for a driver where there is none: a look costs a driver restart
@@ -418,8 +418,8 @@ class AgentSettings:
     """Without a ListAndWatch stream for so long, the agent registers again. kubelet's own dial takes up to 10 s."""
 
     in_flight_s: float = 2.0
-    """How long an agent that was told to stop still answers kubelet, after the scheduler has been told to send no more:
-    pods that are bound already reach kubelet meanwhile."""
+    """How long a stopping agent still answers kubelet after it has published that no GPUs are available: pods that are
+    bound already reach kubelet meanwhile."""
 
     retry_initial_s: float = 0.5
     """First pause after a failed registration; doubles up to `retry_cap_s`."""

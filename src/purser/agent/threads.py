@@ -35,7 +35,7 @@ def in_thread(call: Callable[[], T], name: str) -> "asyncio.Future[T]":
             result = call()
         except Exception as raised:
             error = raised
-        with contextlib.suppress(RuntimeError):  # the loop has been closed since: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop has been closed since: no waiter is left
             loop.call_soon_threadsafe(settle, result, error)
 
     threading.Thread(target=run, name=name, daemon=True).start()

@@ -1,7 +1,7 @@
-"""Xids that the driver reported and nobody has looked at yet.
+"""Xids that the driver reported and that are not processed yet.
 
-A GPU that is broken, or a program that fails over and over, reports thousands of them a second. Those that are the same
-and wait for the same look are one, with how often it came: each look costs as much as the node has GPUs.
+A broken GPU, or a program that fails repeatedly, reports thousands of them a second. Equal ones that wait for the same
+turn are merged and counted: the cost of a turn grows with the node's GPUs.
 """
 
 import asyncio

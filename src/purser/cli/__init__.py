@@ -6,6 +6,8 @@ that, and are imported inside the commands, so that `purser --help` stays quick.
 
 import atexit
 import gc
+import os
+import sys
 
 import typer
 
@@ -26,6 +28,7 @@ from purser.cli import (
     webhook,
 )
 from purser.cli.from_settings import settings_command
+from purser.cli.output import FAILED
 
 app = typer.Typer(
     name="purser",
@@ -59,4 +62,12 @@ def main() -> None:
     # Of the CPU that a command takes to start and to end, a third went into looking for cycles among what it imports.
     gc.set_threshold(10_000)
     atexit.register(gc.freeze)
-    app()
+    try:
+        try:
+            app()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except OSError as error:  # of standard output: who reads it has gone (`| head`), or its disk is full
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter writes the rest when it ends
+        sys.exit(FAILED if isinstance(error, BrokenPipeError) else f"purser: {error}")

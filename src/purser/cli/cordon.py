@@ -92,6 +92,8 @@ def _run(
         async with Client(ClusterConfig.load(kubeconfig, context), user_agent="purser") as client:
             return await change(client)
 
+    if not all(each and each.isprintable() for each in (node, *uuids)):
+        fail("NODE and UUID are names: they are not empty, and can be printed", MISUSED)
     configure_logs(LogLevel.WARNING)
     try:
         written = asyncio.run(ask())

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from purser.lab.driver.mig import MigState
     from purser.lab.driver.state import GpuState
 
+MOST = 2**31 - 1
+"""Of any number: more than is measured of a GPU, and within what the driver's C library holds."""
+
 _help = partial(help_of, "purser lab gpu")
 
 app = typer.Typer(
@@ -122,7 +125,7 @@ def list_gpus(node: OneNode = None, kubeconfig: LabKubeconfig = None, output: Ou
 def xid(
     node: NodeName,
     gpu: GpuName,
-    number: Annotated[int, typer.Argument(metavar="XID", min=1, help="Such as 79: it fell off the bus.")],
+    number: Annotated[int, typer.Argument(metavar="XID", min=1, max=MOST, help="Such as 79: it fell off the bus.")],
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Report it."""
@@ -186,7 +189,7 @@ def fail_call(
     node: NodeName,
     gpu: GpuName,
     call: Annotated[str, typer.Argument(metavar="CALL", help="NVML's name of the call; *: every call on the GPU.")],
-    code: Annotated[int, typer.Argument(metavar="CODE", min=1, help="NVML's, such as 4 or 999.")],
+    code: Annotated[int, typer.Argument(metavar="CODE", min=1, max=MOST, help="NVML's, such as 4 or 999.")],
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Have it fail."""
@@ -222,8 +225,8 @@ def answer(
 def ecc(
     node: NodeName,
     gpu: GpuName,
-    corrected: Annotated[int, typer.Option(min=0, help="So many more.")] = 0,
-    uncorrected: Annotated[int, typer.Option(min=0, help="So many more.")] = 0,
+    corrected: Annotated[int, typer.Option(min=0, max=MOST, help="So many more.")] = 0,
+    uncorrected: Annotated[int, typer.Option(min=0, max=MOST, help="So many more.")] = 0,
     at: Annotated[str, typer.Option(help="l1, l2, dram, register-file, texture, texture-shm, cbu or sram.")] = "dram",
     sram_threshold: Annotated[
         bool | None, typer.Option(help="Whether NVML says that errors in SRAM exceed NVIDIA's threshold.")
@@ -256,8 +259,8 @@ def ecc(
 def remap(
     node: NodeName,
     gpu: GpuName,
-    correctable: Annotated[int, typer.Option(min=0, help="So many more, for correctable errors.")] = 0,
-    uncorrectable: Annotated[int, typer.Option(min=0, help="So many more, for uncorrectable errors.")] = 0,
+    correctable: Annotated[int, typer.Option(min=0, max=MOST, help="So many more, for correctable errors.")] = 0,
+    uncorrectable: Annotated[int, typer.Option(min=0, max=MOST, help="So many more, for uncorrectable errors.")] = 0,
     pending: Annotated[bool | None, typer.Option(help="Whether a replacement waits for a reset.")] = None,
     failed: Annotated[bool | None, typer.Option(help="Whether a replacement failed for want of spare rows.")] = None,
     spares: Annotated[
@@ -294,7 +297,9 @@ def retire(
     try:
         page = int(address, 0)
     except ValueError:
-        fail(f"{address} is no address: write a number such as 0x1000", MISUSED)
+        page = -1
+    if not 0 <= page < 1 << 64:
+        fail(f"{address[:40]} is no address: write a number such as 0x1000", MISUSED)
     change(
         kubeconfig,
         node,
@@ -315,10 +320,10 @@ def retire(
 def nvlink(
     node: NodeName,
     gpu: GpuName,
-    link: Annotated[int, typer.Argument(metavar="LINK", min=0, help="Its number.")],
+    link: Annotated[int, typer.Argument(metavar="LINK", min=0, max=MOST, help="Its number.")],
     up: Annotated[bool | None, typer.Option("--up/--down", help="Whether it is active.")] = None,
     error: Annotated[str | None, typer.Option(help="replay, recovery, crc-flit, crc-data or ecc-data.")] = None,
-    count: Annotated[int, typer.Option(min=1, help="So many more errors.")] = 1,
+    count: Annotated[int, typer.Option(min=1, max=MOST, help="So many more errors.")] = 1,
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Change it."""
@@ -339,7 +344,7 @@ def nvlink(
 def pcie(
     node: NodeName,
     gpu: GpuName,
-    replays: Annotated[int, typer.Option(min=1, help="So many more.")] = 1,
+    replays: Annotated[int, typer.Option(min=1, max=MOST, help="So many more.")] = 1,
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Count them."""
@@ -389,13 +394,13 @@ def load(
     encoder: Annotated[int | None, typer.Option(min=0, max=100, help="Percent.")] = None,
     decoder: Annotated[int | None, typer.Option(min=0, max=100, help="Percent.")] = None,
     tensor: Annotated[int | None, typer.Option(min=0, max=100, help="Percent of the tensor cores' time.")] = None,
-    celsius: Annotated[int | None, typer.Option(min=0, help="Temperature of the GPU.")] = None,
-    memory_celsius: Annotated[int | None, typer.Option(min=0, help="Temperature of the memory.")] = None,
-    watts: Annotated[int | None, typer.Option(min=0, help="Power.")] = None,
-    pcie_tx: Annotated[int | None, typer.Option(min=0, help="KiB per second over PCIe.")] = None,
-    pcie_rx: Annotated[int | None, typer.Option(min=0, help="KiB per second over PCIe.")] = None,
-    nvlink_tx: Annotated[int | None, typer.Option(min=0, help="KiB per second over all NVLinks.")] = None,
-    nvlink_rx: Annotated[int | None, typer.Option(min=0, help="KiB per second over all NVLinks.")] = None,
+    celsius: Annotated[int | None, typer.Option(min=0, max=MOST, help="Temperature of the GPU.")] = None,
+    memory_celsius: Annotated[int | None, typer.Option(min=0, max=MOST, help="Temperature of the memory.")] = None,
+    watts: Annotated[int | None, typer.Option(min=0, max=MOST, help="Power.")] = None,
+    pcie_tx: Annotated[int | None, typer.Option(min=0, max=MOST, help="KiB per second over PCIe.")] = None,
+    pcie_rx: Annotated[int | None, typer.Option(min=0, max=MOST, help="KiB per second over PCIe.")] = None,
+    nvlink_tx: Annotated[int | None, typer.Option(min=0, max=MOST, help="KiB per second over all NVLinks.")] = None,
+    nvlink_rx: Annotated[int | None, typer.Option(min=0, max=MOST, help="KiB per second over all NVLinks.")] = None,
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Say it."""

@@ -22,6 +22,9 @@ which container they are in. They end with their pod.
 Example: purser lab gpu process list
 """
 
+MAX_PID = 1 << 22
+"""Linux has none above."""
+
 START_HELP = f"""A process starts on a GPU or MIG device, in a container of a pod or, without --pod, in none.
 
 Its pid is printed. With --pid of a process that runs, that one uses this GPU as well, or uses something else of it.
@@ -97,7 +100,7 @@ def start(
     gpu: GpuName,
     pod: Annotated[str | None, typer.Option(help="NAMESPACE/NAME, or NAME in the namespace default.")] = None,
     container: Annotated[str | None, typer.Option(help="Of the pod; default: the one that started last.")] = None,
-    pid: Annotated[int | None, typer.Option(min=1, help="Default: a new one.")] = None,
+    pid: Annotated[int | None, typer.Option(min=1, max=MAX_PID, help="Default: a new one.")] = None,
     memory: Annotated[str, typer.Option(help="What it uses of the GPU's, such as 512Mi or 8Gi.")] = "0",
     sm: Annotated[int, typer.Option(min=0, max=100, help="Percent of the GPU's time.")] = 0,
     memory_utilisation: Annotated[int, typer.Option(min=0, max=100, help="Percent of the memory's time.")] = 0,
@@ -166,6 +169,9 @@ def _mib(text: str) -> int:
     from purser.core.kubernetes.quantities import QuantityError, quantity_mib
 
     try:
-        return quantity_mib(text)
+        found = quantity_mib(text)
     except QuantityError as error:
         fail(f"--memory {text}: {error}", MISUSED)
+    if found < 0:
+        fail(f"--memory {text}: it is less than nothing", MISUSED)
+    return found

@@ -21,7 +21,8 @@ from types import MappingProxyType
 import msgspec
 
 from purser.core.grant.quota import Demand, grant_demand
-from purser.core.model import ContainerGrant, Device, Grant, GrantState, NodeInventory
+from purser.core.mig.on_demand import overlap
+from purser.core.model import ContainerGrant, Device, DeviceShare, Grant, GrantState, MigPlacement, NodeInventory
 from purser.core.pod.phases import phases
 
 _ORDER = {state: place for place, state in enumerate(GrantState)}
@@ -61,6 +62,8 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     pods: int = 0
     exclusive: int = 0
     """How many pods hold the device alone; more than one pod beside such a one is a violation."""
+    instances: tuple[MigPlacement, ...] = ()
+    """Those of a GPU that is cut on demand, sorted; one that is there twice is held by two."""
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
@@ -69,6 +72,7 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
             self.cores_percent + other.cores_percent,
             self.pods + other.pods,
             self.exclusive + other.exclusive,
+            tuple(sorted(self.instances + other.instances)) if other.instances else self.instances,
         )
 
     def __sub__(self, other: "Usage") -> "Usage":
@@ -78,17 +82,23 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
             self.cores_percent - other.cores_percent,
             self.pods - other.pods,
             self.exclusive - other.exclusive,
+            _each(Counter(self.instances) - Counter(other.instances)) if other.instances else self.instances,
         )
 
     def peak(self, other: "Usage") -> "Usage":
-        """The larger of the two in each dimension."""
+        """The larger of the two in each dimension; an instance stays for the whole life of its pod."""
         return Usage(
             max(self.slots, other.slots),
             max(self.memory_mib, other.memory_mib),
             max(self.cores_percent, other.cores_percent),
             max(self.pods, other.pods),
             max(self.exclusive, other.exclusive),
+            _each(Counter(self.instances) | Counter(other.instances)) if other.instances else self.instances,
         )
+
+
+def _each(instances: "Counter[MigPlacement]") -> tuple[MigPlacement, ...]:
+    return tuple(sorted(instances.elements()))
 
 
 UNUSED = Usage()
@@ -121,9 +131,15 @@ def _together(parts: tuple[ContainerGrant, ...]) -> dict[str, Usage]:
     taken: dict[str, Usage] = {}
     for part in parts:
         for share in part.shares:
-            usage = Usage(1, share.memory_mib, share.cores_percent, exclusive=int(share.is_whole))
+            usage = share_usage(share)
             taken[share.uuid] = taken.get(share.uuid, UNUSED) + usage
     return taken
+
+
+def share_usage(share: DeviceShare) -> Usage:
+    """What one share takes of its device."""
+    instances = () if share.mig is None else (share.mig,)
+    return Usage(1, share.memory_mib, share.cores_percent, exclusive=int(share.is_whole), instances=instances)
 
 
 class _Entry:
@@ -300,6 +316,12 @@ class Ledger:
 
 def overcommit(device: Device, usage: Usage) -> str:
     """What is wrong with this usage of a device; empty when nothing is."""
+    if device.mig_kind:
+        if usage.slots > len(usage.instances):
+            return "it is cut on demand, and a grant names no instance of it"
+        return overlap(device, usage.instances)
+    if usage.instances:
+        return "it is not cut on demand, and a grant names an instance of it"
     if usage.slots > device.slots:
         return f"{usage.slots} of {device.slots} slots would be taken"
     if usage.memory_mib > device.memory_mib:
@@ -314,11 +336,11 @@ def overcommit(device: Device, usage: Usage) -> str:
 def _check_parts(grant: Grant, devices: Mapping[str, Device]) -> None:
     """Refuse what no device's capacity can show: doubled devices, negative amounts, company when alone.
 
-    Of a device that is divided into equal parts a container may have several.
+    Of a device that is divided into equal parts, or cut on demand, a container may have several.
     """
     for part in grant.containers:
-        doubled = (uuid for uuid, count in Counter(part.uuids).items() if count > 1)
-        if any(uuid not in devices or devices[uuid].replicas == 1 for uuid in doubled):
+        doubled = [uuid for uuid, count in Counter(part.uuids).items() if count > 1]
+        if not all(uuid in devices and (devices[uuid].replicas > 1 or devices[uuid].mig_kind) for uuid in doubled):
             raise OvercommitError(f"container {part.container} holds one device twice")
         if any(share.memory_mib < 0 or share.cores_percent < 0 for share in part.shares):
             raise OvercommitError(f"container {part.container} holds a negative share")

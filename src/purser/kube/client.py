@@ -46,7 +46,7 @@ class Listing(Generic[T]):
     items: list[T]
     resource_version: str
     left_out: tuple[ObjectReference, ...] = ()
-    """What is there and cannot be read; `Client.failures` was told of each."""
+    """Objects that exist and could not be read; each was reported to `Client.failures`."""
 
 
 class WatchStream(Generic[T]):

@@ -26,7 +26,7 @@ _MAX_ANSWER_BYTES = 1 << 30
 """Bytes of an answer; kube-apiserver bounds objects itself, and lists come in pages."""
 
 OnUnreadable = Callable[[ObjectReference | None, str], None]
-"""Told of each object that is left out: what is known of it, and why."""
+"""Called for each object that is left out: with what is known of it, and why."""
 
 
 class _PageMeta(msgspec.Struct, frozen=True, rename="camel"):

@@ -81,7 +81,7 @@ def from_service_account(folder: Path, environment: Mapping[str, str]) -> Cluste
     port = environment.get("KUBERNETES_SERVICE_PORT", "443")
     where = "service account"
     token = Source(where, path=folder / "token")
-    token.read()  # a pod without automountServiceAccountToken is told so now, not at the first request
+    token.read()  # a pod without automountServiceAccountToken fails here, not at the first request
     namespace = folder / "namespace"
     return ClusterConfig(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",

@@ -35,7 +35,7 @@ class KubeError(Exception):
 
 
 class ConfigError(KubeError):
-    """Where the API server is, or how to log in, cannot be told; the message names file and field."""
+    """The API server's address or the credentials cannot be determined; the message names file and field."""
 
 
 class DecodeError(KubeError):

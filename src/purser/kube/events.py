@@ -20,11 +20,11 @@ from purser.recent import Recent
 log = structlog.get_logger("purser.kube")
 
 # These are client-go's: 25 events on an object at once, then one in five minutes. Here they count for each reason
-# apart: what ends well is told however often it was told before that it went wrong.
+# apart: success is reported however often a failure was reported before.
 _BURST = 25.0
 _REFILL_PER_S = 1 / 300
-# A burst of pods is bound first and told of later: an event costs the API server what a Binding costs. kube-scheduler's
-# client has 50 requests a second for its own events.
+# A burst of pods is bound first and its events follow: an event costs the API server what a Binding costs.
+# kube-scheduler's client has 50 requests a second for its own events.
 _EVENT_BURST = 100.0
 _EVENTS_PER_S = 10.0
 _MAX_MESSAGE = 1024

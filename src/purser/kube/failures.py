@@ -1,8 +1,8 @@
-"""What fails with one object: said, counted, and gone on from, so that it takes no other object's turn.
+"""Failures on single objects: reported, counted, and isolated, so that other objects are still handled.
 
-Two things are told apart. What somebody wrote may make no sense: that is the object's own problem, and expected. What a
-part of Purser raises although it should not is a mistake of Purser's: the object is passed over, the rest is served.
-Both are told in the log, by the metric ``purser_object_failures_total`` and by an event on the object, once.
+There are two kinds. An object may have invalid content: that is an expected error of the object. An unexpected
+exception in Purser is a bug: the object is skipped, the rest is handled. Both are logged, counted in the metric
+``purser_object_failures_total`` and reported in one event on the object.
 """
 
 from collections.abc import Awaitable, Callable
@@ -24,7 +24,7 @@ from purser.recent import Recent
 log = structlog.get_logger("purser.kube")
 
 RESTART_S, RESTART_CAP_S = 1.0, 60.0
-"""Pauses before what failed as a whole is begun anew: each twice the last."""
+"""The first and the longest pause before a failed loop is restarted."""
 
 _MAX_REMEMBERED_FAILURES = 4096
 
@@ -64,9 +64,8 @@ class ObjectFailures:
     async def keep_going(
         self, name: str, loop: Callable[[], Awaitable[None]], clock: Clock | None = None, *, reset_s: float = 300.0
     ) -> None:
-        """Run a loop that is not to end, and begin it anew, after a pause, whenever something is raised in it.
-
-        For loops whose every turn begins from what is there. One that went well for ``reset_s`` seconds pauses briefly.
+        """Run an endless loop, and restart it after a pause whenever it raises. For loops whose every iteration starts
+        from the current state. The pause is short again after ``reset_s`` seconds without an error.
         """
         clock, backoff = clock or SystemClock(), Backoff(RESTART_S, RESTART_CAP_S)
         while True:

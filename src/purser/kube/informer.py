@@ -1,15 +1,15 @@
-"""A local copy of one resource, kept up to date, that tells its owner of every change.
+"""A local copy of one resource, kept up to date, with handlers for every change.
 
 The rules, each of which some client library gets wrong:
 
 - the first list comes in pages, and the watch starts from the first page's version;
-- a watch that the server ends, or that breaks, goes on from the last version that was seen, bookmarks included;
-- a version that is too old (410, as a status or inside the stream) means a new list, and what is missing from it is
-  told as a deletion; an object of the same name with another uid is a deletion and an addition;
-- watches are ended after a random 5 to 10 minutes, so that they spread over the API servers, and given up after 70 s
-  of silence, because bookmarks come every minute;
-- failures are followed by jittered exponential back-off; a handler that fails is told (`ObjectFailures`) and changes
-  nothing else; an object that is there and cannot be read stays as it was last known.
+- a watch that the server ends, or that breaks, continues from the last version seen, bookmarks included;
+- a version that is too old (410, as a status or inside the stream) means a new list, and objects missing from it are
+  reported as deletions; an object of the same name with another uid is a deletion and an addition;
+- watches are ended after a random 5 to 10 minutes, so that they spread over the API servers, and given up after 70 s of
+  silence, because bookmarks come every minute;
+- failures are followed by jittered exponential back-off; a failure of a handler is reported (`ObjectFailures`) and has
+  no other effect; an object that exists and cannot be read stays as last known.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class Informer(Generic[T]):
         self.store: Store[T] = Store()
         self.resource = resource
         self.failures = client.failures
-        """Where the failures of single objects are told."""
+        """Where failures of single objects are reported."""
         self._client = client
         self._namespace = namespace
         self._selectors = {"label_selector": label_selector, "field_selector": field_selector}
@@ -112,10 +112,11 @@ class Informer(Generic[T]):
         on_update: Callable[[T, T], None] | None = None,
         on_delete: Callable[[T], None] | None = None,
     ) -> None:
-        """Have plain functions called with every change, in order, after the store has taken it.
+        """Register plain functions that are called with every change, in order, after the store has taken it.
 
-        ``on_add(new)``, ``on_update(old, new)``, ``on_delete(last known state)``. What the store holds already is told
-        at once as additions. Handlers run on the event loop: they note what changed and leave the work to a queue.
+        ``on_add(new)``, ``on_update(old, new)``, ``on_delete(last known state)``. Objects already in the store are
+        reported at once as additions. Handlers run on the event loop: they note what changed and leave the work to a
+        queue.
         """
         handler = _Handler(on_add, on_update, on_delete)
         self._handlers.append(handler)
@@ -123,7 +124,7 @@ class Informer(Generic[T]):
             self._call(handler.on_add, obj)
 
     async def synced(self) -> None:
-        """Return once the store has been filled and its handlers were told."""
+        """Return once the store has been filled and its handlers were called."""
         await self._synced.wait()
 
     async def relist(self) -> None:
@@ -148,7 +149,7 @@ class Informer(Generic[T]):
                 except KubeError as error:
                     self._error = error
                     await self._rest("Watching failed", error)
-                except Exception as error:  # unexpected: what it knows may be half of what there is, and is listed anew
+                except Exception as error:  # unexpected: the store may be incomplete, so it is listed again
                     self._version, pause = None, self._backoff.next()
                     self.failures.loop_failed(f"informer of {self.resource.plural}", error, pause)
                     await until(self._clock.sleep(pause), self._relist_wanted.wait())

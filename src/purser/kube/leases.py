@@ -1,9 +1,9 @@
 """Leader election on a Lease, and following somebody else's.
 
-The rule is client-go's: nobody compares another machine's clock with their own. A lease has expired when *we* have not
-seen it change for its duration, by our monotonic clock; whoever takes it writes with the version that was read, so
-that of two takers one gets a conflict. On the leader's side time counts from before a renewal was sent, so that a
-leader always stops before others may start.
+The rule is client-go's: clocks of different machines are never compared. A lease has expired when this process has not
+seen it change for its duration, by its monotonic clock. It is taken with the resourceVersion that was read, so that of
+two candidates one gets a conflict. The leader counts time from before it sent a renewal, so that it always stops before
+another one may start.
 """
 
 import asyncio
@@ -154,7 +154,7 @@ class LeaderElector:
             self._lead(False, "the lease could not be renewed in time")
 
     async def _acquire_or_renew(self) -> bool | None:
-        """Whether the lease is ours after this attempt; None when that cannot be told."""
+        """Whether the lease is ours after this attempt; None when that is not known."""
         try:
             lease = await self._client.get(LEASES.raw(), self._name, self._namespace)
             return await self._write_if_free(lease)

@@ -84,7 +84,7 @@ class StoredLogin:
         self._read_at = 0.0
 
     async def login(self, rejected: Login | None = None) -> Login:
-        """The login. Files are read anew after `CREDENTIAL_REREAD_PERIOD_S`, and when the last login was rejected."""
+        """The login. Files are read again after `CREDENTIAL_REREAD_PERIOD_S`, and when the last login was rejected."""
         now = self._clock.monotonic()
         if self._current is None or self._current == rejected or now - self._read_at >= CREDENTIAL_REREAD_PERIOD_S:
             token, certificate, key = (source.read() for source in self._sources)
@@ -125,7 +125,7 @@ class PluginCommand:
     argv: tuple[str, ...]
     environment: Mapping[str, str]
     cluster: Mapping[str, Any] | None = None
-    """What the plugin is told of the cluster; None when it does not want to know."""
+    """The cluster information for the plugin; None when it does not ask for it."""
 
 
 class PluginLogin:

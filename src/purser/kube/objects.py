@@ -100,7 +100,7 @@ class PodSpec(Slim, frozen=True, gc=False):
     node_selector: dict[str, str] = {}
     tolerations: tuple[PodToleration, ...] = ()
     affinity: Any = None
-    """As it came; like the next one, nobody here needs it but for a question: see `eligibility`."""
+    """As received; it and the next field are only needed by `eligibility`."""
     topology_spread_constraints: Any = None
     scheduling_gates: Any = None
     """As they came: with any, kube-scheduler leaves the pod alone."""

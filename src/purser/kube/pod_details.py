@@ -120,13 +120,13 @@ class DetailedPod(Slim, frozen=True, gc=False):
 
 
 class MirrorAnnotation(Slim, frozen=True, gc=False):
-    """Of a pod's annotations the one that tells a static pod; some of the others are long."""
+    """Of a pod's annotations the one that marks a static pod; some of the others are long."""
 
     config: str | None = msgspec.field(default=None, name=MIRROR_POD_ANNOTATION)
 
 
 class PodIdentity(Slim, frozen=True, gc=False):
-    """A pod's identity, and who makes it anew."""
+    """A pod's identity, and the owner that recreates it."""
 
     name: str = ""
     namespace: str = ""

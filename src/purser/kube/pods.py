@@ -1,4 +1,4 @@
-"""What a pod's object tells, whatever it asks for."""
+"""Facts of a pod's object, independent of its requests."""
 
 from purser.kube.objects import OwnerReference, Pod
 
@@ -17,5 +17,5 @@ def has_started(pod: Pod) -> bool:
 
 
 def controller_of(pod: Pod) -> OwnerReference | None:
-    """Who makes a pod anew that goes; None: nobody does."""
+    """The owner that recreates a deleted pod; None: there is none."""
     return next((owner for owner in pod.metadata.owner_references if owner.controller), None)

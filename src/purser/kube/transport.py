@@ -138,7 +138,7 @@ class Transport:
         aiohttp does not wait: a loop that ends before leaves them open."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
-                while any(each.fileno() >= 0 for each in self._sockets):  # noqa: ASYNC110  # a socket tells nobody
+                while any(each.fileno() >= 0 for each in self._sockets):  # noqa: ASYNC110  # a socket gives no notice
                     await asyncio.sleep(_CLOSE_POLL_S)
 
     async def _until_answered(self, call: Call, deadline: float) -> bytes:

@@ -1,4 +1,4 @@
-"""What a watch tells."""
+"""Events of a watch."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,7 +25,7 @@ class Change(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """Everything up to this version has been told, though none of it may have been of interest."""
+    """Everything up to this version has been sent, even if none of it matched."""
 
     resource_version: str
 

@@ -129,10 +129,10 @@ async def run_workers(
     workers: int = 1,
     on_failure: Callable[[K, Exception], None] = _log_failure,
 ) -> None:
-    """Work a queue off until it is shut down. A key whose reconcile raises is logged and retried with back-off;
-    ``on_failure`` is told instead where that is unexpected, and no `KubeError`.
+    """Process a queue until it is shut down. A key whose reconcile raises is logged and retried with back-off; for an
+    unexpected error (no `KubeError`), ``on_failure`` is called instead.
 
-    The queue ends with its workers: nothing is left waiting for a time when this is cancelled.
+    The queue ends with its workers: no timer is left when this is cancelled.
     """
     try:
         async with asyncio.TaskGroup() as group:
@@ -153,7 +153,7 @@ async def _work(
         try:
             await reconcile(key)
         except KubeError as error:
-            # It says what is wrong; where it was raised tells nobody more.
+            # The message says what is wrong; a traceback would add nothing.
             log.warning("Reconciling failed, retrying", key=str(key), error=str(error))
             queue.retry(key)
         except Exception as error:

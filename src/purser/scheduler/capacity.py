@@ -1,6 +1,6 @@
-"""What the cluster's GPUs are and what becomes of them, as metrics of the replica that places pods.
+"""The cluster's GPUs and their use, as metrics of the replica that places pods.
 
-All is counted anew every few seconds, some nodes and grants at a time: kube-scheduler's questions go first.
+Everything is recounted every few seconds, some nodes and grants at a time: kube-scheduler's requests go first.
 """
 
 import asyncio

@@ -152,7 +152,7 @@ class SecretStore:
             material = _materials.read(data)
             check(material)
             return material
-        except Exception as error:  # whatever x509 makes of it: without certificates nobody is served
+        except Exception as error:  # any error of x509: without certificates no client is served
             where = f"{self._namespace}/{self._name}"
             log.warning("The Secret with the certificates is invalid, issuing new ones", secret=where, error=str(error))
             return None

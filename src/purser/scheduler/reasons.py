@@ -4,7 +4,7 @@ from purser.core.kubernetes.reasons import ExplainedReason
 
 
 class SchedulerReason(ExplainedReason):
-    """What the scheduler tells on pods and nodes."""
+    """Reasons of the scheduler's events on pods and nodes."""
 
     GRANTED = "Granted", "Pod", "The scheduler bound the pod and granted it the GPUs named in the message."
     PREEMPTING = (

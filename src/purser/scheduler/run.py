@@ -160,8 +160,8 @@ async def _make_parts(
 
 
 async def _start_parts(parts: _Parts, client: Client, spawn: Spawn) -> None:
-    """Nodes are listed first, so that no pod's grant is found on a GPU that nobody has heard of, and namespaces, for
-    pods are read when they are listed."""
+    """Nodes and namespaces are listed first: grants of pods name GPUs of nodes, and pods are read by their namespace as
+    they are listed."""
     informers: tuple[Informer[Any], ...] = (parts.nodes, parts.namespaces, parts.pods, parts.quotas)
     for informer in informers:
         spawn(informer.run())

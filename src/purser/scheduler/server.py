@@ -49,7 +49,7 @@ class ClientAuth:
     """Of these, those alone whose certificate has one of these common names; empty: all."""
 
     def objection(self, request: web.Request) -> web.Response | None:
-        """How a request is answered that comes from nobody to answer; None where it may go on."""
+        """The answer to a request of an unauthorised client; None where the request is allowed."""
         if not self.certificate:
             return None
         certificate = request.transport and request.transport.get_extra_info("peercert")
@@ -89,7 +89,8 @@ def _app(verbs: dict[str, Verb], metrics: SchedulerMetrics, auth: ClientAuth, li
 
 
 def trust_clients(context: ssl.SSLContext, ca_file: Path) -> None:
-    """Have clients asked for a certificate by a CA; one by another CA ends the handshake, none is told what is missing.
+    """Request client certificates of a CA. One of another CA ends the handshake; a client without one gets an answer
+    that says so.
 
     Raises OSError, as ssl.SSLError is, for a file that cannot be used.
     """
@@ -190,5 +191,5 @@ def _authenticated(auth: ClientAuth) -> Middleware:
 
 
 def _common_names(certificate: Mapping[str, Any]) -> list[str]:
-    """As the ssl module tells a certificate."""
+    """A certificate as the ssl module represents it."""
     return [value for parts in certificate.get("subject", ()) for name, value in parts if name == "commonName"]

@@ -95,7 +95,7 @@ class ServerSettings:
     webhook_client_ca_file: Annotated[
         Path | None, Option("The webhook answers only clients with a certificate of this CA.")
     ] = None
-    """API servers show one where they are told to."""
+    """API servers present one where they are configured to."""
     webhook_client_names: Annotated[
         tuple[str, ...],
         Option(

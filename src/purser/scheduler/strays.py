@@ -1,19 +1,17 @@
-"""Pods that ask for devices and were created while nobody answered the webhook.
+"""Pods that request devices and were created while no replica served the webhook.
 
-They still name the default scheduler, which knows none of the resources that exist in Purser's book alone, so that they
-would stay Pending for ever. A pod's scheduler cannot be changed. Where a controller made the pod it is therefore
-deleted, and the controller makes it anew, this time past the webhook; it was never bound, so nothing is lost. Anybody
-else is told by an event.
+They still name the default scheduler, which does not know the resources of Purser's ledger, so that they would stay
+Pending. A pod's schedulerName cannot be changed. A controller's pod is therefore deleted, and the controller recreates
+it, this time through the webhook; it was never bound, so nothing is lost. Other pods get an event.
 
-Pods that name a scheduler which is not Purser's to stand in for are left alone, and their authors are told by an event:
-a controller's pods get no warning that anybody would see.
+Pods of a scheduler that Purser does not replace are left alone and get an event: users do not see the webhook's
+warnings on a controller's pods.
 
-Authors of pods that Purser, or a scheduler that it stands in for, is to place, and that ask for GPUs in words which
-nobody serves, are told so in the same way: kube-scheduler says no more than that a resource is not there.
+Pods of Purser, or of a scheduler that it replaces, that request GPUs by unserved resource names get an event, too:
+kube-scheduler only says that a resource is missing.
 
-Pods and namespaces that keep the webhook away (label ``purser.dev/webhook: ignore``) are left alone. Should the new pod
-be a stray again, the webhook does not see it for some other reason: its owner's pods then rest for a minute, twice as
-long each time, up to an hour.
+Pods and namespaces with the label ``purser.dev/webhook: ignore`` are left alone. If the new pod is a stray again, the
+webhook is bypassed for another reason: its owner's pods are then left for a minute, doubled each time up to an hour.
 """
 
 from collections.abc import Callable, Collection, Sequence

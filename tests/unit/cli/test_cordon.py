@@ -3,7 +3,7 @@
 import msgspec
 from tests.unit.cli.typed import beside
 
-from purser.cli.output import FAILED
+from purser.cli.output import FAILED, MISUSED
 from purser.core.model import Device, NodeInventory
 from purser.core.names import CORDONED_GPUS_ANNOTATION, HAMI_CORDON_ANNOTATION, INVENTORY_ANNOTATION
 from purser.kube import Client, ClusterConfig
@@ -50,4 +50,6 @@ async def test_gpus_are_cordoned_and_uncordoned_by_one_write_each(tmp_path):
             assert (code, says) == (FAILED, "purser: node n1 has no GPU GPU-9: it has GPU-0, GPU-1, GPU-2\n")
             assert "no agent has published its GPUs" in (await run("cordon", "gpu", "bare", "GPU-1"))[2]
             assert (await run("cordon", "gpu", "nowhere", "GPU-1"))[0] == FAILED
+            for odd in (("", "GPU-1"), ("n1", ""), ("n1", "\x1b[2J"), ("\udcff", "GPU-1")):
+                assert (await run("uncordon", "gpu", *odd))[:2] == (MISUSED, "")
             assert len(writes) == 3

@@ -1,6 +1,10 @@
 """Tables, JSON and YAML of commands."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -71,3 +75,16 @@ def test_what_others_wrote_does_not_command_the_terminal(capsys: pytest.CaptureF
     said = capsys.readouterr()
     assert (said.out.count("\n"), said.err) == (2, "purser: no GPU \ufffd]0;title\ufffd\n")
     assert not {"\x1b", "\x9b", "\x07"} & set(said.out + said.err)
+
+
+def test_output_that_nobody_takes_is_no_traceback() -> None:
+    program = [sys.executable, "-c", "from purser.cli import main; main()", "version"]
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    gone, output = os.pipe()
+    os.close(gone)
+    with os.fdopen(output, "w") as pipe, Path("/dev/full").open("w") as full:
+        found = [subprocess.run(program, stdout=to, stderr=subprocess.PIPE, env=environment) for to in (pipe, full)]
+    assert [(each.returncode, each.stderr) for each in found] == [
+        (1, b""),
+        (1, b"purser: [Errno 28] No space left on device\n"),
+    ]

@@ -1,5 +1,5 @@
-"""Keeps the node's CDI specifications what the configuration asks for: written for the GPUs and the files that are
-there, anew whenever those change, and removed once nothing names CDI devices any more.
+"""Keeps the node's CDI specifications up to date: written for the GPUs and files of the node, rewritten when those
+change, and removed once no device-list strategy uses CDI any more.
 """
 
 from collections.abc import Collection, Mapping

@@ -22,7 +22,7 @@ _START_KUBELET = "Start kubelet, or name its folders (--device-plugin-dir, --pod
 
 
 async def check_kubelet(settings: AgentSettings) -> tuple[CheckResult, ...]:
-    """kubelet registers plugins on one socket and tells on another which container holds what: both are needed."""
+    """kubelet registers plugins on one socket and lists on another which container holds what: both are needed."""
     return (
         _permissions(settings),
         _registration(settings),
@@ -120,7 +120,7 @@ def _checkpoint(settings: AgentSettings) -> CheckResult:
 
 
 def _refused(path: Path) -> str:
-    """Why nobody answers at a socket; empty where somebody does."""
+    """Why a socket does not answer; empty where it does."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(_ANSWER_S)
         try:

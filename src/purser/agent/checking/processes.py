@@ -15,7 +15,7 @@ _ADVICE = "Run it with hostPID: true, as the chart does: else the use of GPUs by
 
 
 def check_processes(settings: AgentSettings) -> Iterator[CheckResult]:
-    """NVML tells processes by the pids of its caller's namespace.
+    """NVML reports processes by the pids of its caller's namespace.
 
     The host's /proc has this process by its pid in each namespace from the host's on (proc_pid_status(5)): one pid if
     it is in the host's. Unlike the namespaces' own links this needs no right to trace the host's first process.

@@ -71,7 +71,7 @@ def check_runtime(settings: AgentSettings) -> Iterator[CheckResult]:
 
 
 def _held(settings: AgentSettings) -> PluginSettings:
-    """By options and variables: what a file says, the agent tells itself."""
+    """By options and variables: the agent reports the content of files itself."""
     try:
         return config_of(settings.sharing).settings
     except SharingError:

@@ -1,4 +1,4 @@
-"""The facts that labels are made of: what the driver told of the GPUs, and what sysfs tells of them and the machine."""
+"""The facts that labels are made of: what the driver reports of the GPUs, and sysfs of them and the machine."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +16,7 @@ _MAX_FACT_FILE_BYTES = 4096
 def collect_facts(
     gpus: Iterable[Gpu], info: DriverInfo, sysfs_root: Path, machine_file: Path | None, timestamp: int | None
 ) -> LabelFacts:
-    """A node's facts. Blocks; what cannot be read is not known. GPUs that never told what they are do not count."""
+    """A node's facts. Blocks; what cannot be read is unknown. GPUs that were never identified do not count."""
     devices = sysfs_root / "bus/pci/devices"
     return LabelFacts(
         gpus=tuple(_gpu(gpu, devices) for gpu in gpus if gpu.name),

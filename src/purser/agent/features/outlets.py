@@ -29,7 +29,7 @@ NODE_FEATURE_PREFIX = "nvidia-features-for-"
 
 
 class NodeFeatureSpec(Slim, frozen=True, gc=False):
-    """What is told of a node."""
+    """What is published of a node."""
 
     labels: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -52,7 +52,7 @@ class Outlet(Protocol):
         ...
 
     async def watch(self, changed: Callable[[], None]) -> None:
-        """Tell whenever the place may have changed, until cancelled, or for good where another part watches."""
+        """Call ``changed`` whenever the outlet may have been changed by others, until cancelled."""
         ...
 
     def leave(self) -> None:
@@ -202,7 +202,7 @@ class NodeLabels:
         self._written = Written()
 
     async def put(self, labels: Labels) -> bool:
-        """Change what differs, and remove what is not told any more."""
+        """Change what differs, and remove labels that are no longer published."""
         node = self._nodes.store.get(self._node)
         if node is None or self._written.is_awaited(labels, node.metadata.resource_version):
             return False

@@ -27,11 +27,11 @@ from purser.core.kubelet.state import (
 
 NumaNodes = tuple[int, ...] | None
 Allocatable = Mapping[str, Mapping[str, NumaNodes]]
-"""By resource and device the NUMA nodes, as PodResources tells them; None: no topology."""
+"""By resource and device the NUMA nodes, as PodResources lists them; None: no topology."""
 
 OWN_OPTIONS = PluginOptions(pre_start_required=True, preferred_allocation=True)
-"""Of Purser's own plugin. What other plugins want to be asked kubelet tells nobody: they count as asking nothing, which
-makes no difference to how many devices there are on which NUMA node."""
+"""Of Purser's own plugin. kubelet does not expose the options of other plugins: they count as having none, which makes
+no difference to the number of devices on each NUMA node."""
 
 T = TypeVar("T")
 
@@ -48,9 +48,9 @@ def assemble(found: Found, allocatable: Allocatable, own: Iterable[Advertised]) 
     """The report's text. Devices without a NUMA node are renamed, save GPUs, and all others' too when the text would be
     too long otherwise.
 
-    Where a part that this configuration needs could not be read, or belongs to another machine, the configuration is
-    all that is told, and the node counts as one of which nothing is known: with a part left out, pods that run and hold
-    something of it would count as still on their way, for as long as that lasts.
+    Where a part that this configuration needs could not be read, or belongs to another machine, only the configuration
+    is reported, and the node's state counts as unknown: with a part left out, running pods that hold something of it
+    would count as not yet admitted.
     """
     if found.config is None:
         return Assembled(problems=found.problems)

@@ -60,7 +60,7 @@ class KubeletFacts:
             self._failed.labels(part).set(0)
 
     def set_version(self, version: str) -> None:
-        """Take kubelet's version as its Node reports it. Of a kubelet that has not yet told it nothing can be said."""
+        """Take kubelet's version as its Node reports it. Nothing is reported before kubelet has published it."""
         if version != self._version:
             self._version = version
             self._look.set()
@@ -97,13 +97,13 @@ class KubeletFacts:
                 await self._read()
 
     async def _read(self) -> None:
-        """Read anew if anything is different, or if something could not be read last time."""
+        """Read again if anything has changed, or if something could not be read last time."""
         now = (self._sources.signature(), self._version, self._own.value)
         if now == self._seen and not self.problems:
             return
         try:
             assembled = await self._assembled(now)
-        except Exception as error:  # a file that nobody thought of must not end the agent
+        except Exception as error:  # an unforeseen file must not end the agent
             log.exception("Cannot assemble the report of kubelet")
             assembled = Assembled(problems={"report": repr(error)})
         self._seen = now
@@ -138,7 +138,7 @@ class KubeletFacts:
             return {}, {"pod-resources": str(error)}
 
     def _tell(self, problems: Mapping[str, str]) -> None:
-        """Log what is new and count what is: an unchanged problem is told once."""
+        """Log new problems and count current ones: an unchanged problem is logged once."""
         for part in PARTS:
             self._failed.labels(part).set(part in problems)
             if part in problems and problems[part] != self.problems.get(part):

@@ -6,7 +6,7 @@ from purser.agent.mig.hardware import HardwareError, Layout, MigGpu, MigHardware
 
 
 class WithdrawnError(Exception):
-    """Nobody wants the layout any more; the message says which GPUs have it already."""
+    """The layout is no longer requested; the message says which GPUs have it already."""
 
 
 def differences(gpus: tuple[MigGpu, ...], wanted: Mapping[int, Layout]) -> dict[int, Layout]:

@@ -19,7 +19,7 @@ _DISTRIBUTIONS = Path("/usr/bin")
 
 
 def renew_management_spec(host_root: Path, place: DriverPlace | None, toolkit_dir: Path) -> None:
-    """Have device nodes made, and the specification written anew, by the toolkit on the host. Blocks for seconds.
+    """Create device nodes and rewrite the specification with the toolkit on the host. Blocks for seconds.
     Raises `HardwareError`."""
     if not (host_root / SPEC).exists():
         return

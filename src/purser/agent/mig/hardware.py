@@ -37,7 +37,7 @@ class MigHardware(Protocol):
         ...
 
     def set_mode(self, index: int, enabled: bool) -> None:
-        """Switch MIG mode. A GPU may be reset for it, and must be in nobody's use."""
+        """Switch MIG mode. This may reset the GPU, which must be unused."""
         ...
 
     def set_devices(self, index: int, profiles: tuple[str, ...]) -> None:

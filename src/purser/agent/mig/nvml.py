@@ -28,8 +28,8 @@ INCOMPLETE = " (incomplete)"
 
 
 def open_mig(library: Path | None, driver_roots: Sequence[Path]) -> MigHardware:
-    """The given library, or the first below a driver's root. Without one: a null object with the reason, so that
-    whoever asks is told."""
+    """The given library, or the first below a driver's root. Without one: a null object whose calls fail with the
+    reason."""
     found = str(library) if library is not None else find_library(driver_roots)
     if found is None:
         places = " or ".join(dict.fromkeys(map(str, driver_roots)))
@@ -51,7 +51,7 @@ class GpuInstanceProfile(msgspec.Struct, frozen=True):
 
 
 class NvmlHardware:
-    """See `MigHardware`. `set_mode` opens NVML anew once it has changed a mode: that may have reset the GPU."""
+    """See `MigHardware`. `set_mode` reopens NVML once it has changed a mode: that may have reset the GPU."""
 
     def __init__(self, nvml: Nvml) -> None:
         """Raises `HardwareError` where the library does not start."""

@@ -85,7 +85,7 @@ class Worker:
         self._look = asyncio.Event()
         self._backoff = Backoff(initial_s=0.5, cap_s=30.0)
         self._last: MigResult | None = None
-        """The last answer: asked for again before it was written, it is not worked out anew."""
+        """The last answer: it is not recomputed when it is requested again before it was written."""
         self._at_work: MigRequest | None = None
         self._withdrawn = threading.Event()
         """Read by the thread that is at work."""
@@ -114,7 +114,7 @@ class Worker:
             await self._write(self._last)
 
     async def _work(self, request: MigRequest) -> MigResult:
-        """In a thread, which is told between two GPUs when nobody waits for it any more."""
+        """In a thread, which checks between two GPUs whether it was cancelled."""
         result = MigResult(request.profile, request.attempt, FAILED)
         self._at_work = request
         withdrawn = self._withdrawn = threading.Event()

@@ -1,4 +1,4 @@
-"""Tells people of processes that do not keep to what was granted, and evicts over-users where that is wished."""
+"""Reports processes that exceed their grants in events, and evicts over-users where configured."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -68,7 +68,7 @@ class Auditor:
         gpus: Callable[[], Mapping[str, Gpu]],
         evict: Evict | None,
     ) -> None:
-        """``gpus`` are those that the driver lists, by uuid. ``evict`` None: nobody is evicted."""
+        """``gpus`` are those that the driver lists, by uuid. ``evict`` None: no eviction."""
         self._recorder = recorder
         self._node = node
         self._pods = pods
@@ -80,7 +80,7 @@ class Auditor:
 
     @property
     def findings(self) -> tuple[AuditFinding, ...]:
-        """What is wrong now: those that events told of and that have not ended."""
+        """Current findings: those that events were posted for and that have not ended."""
         return tuple(self._audit.standing.values())
 
     async def take(
@@ -90,8 +90,9 @@ class Auditor:
         holders: DeviceHolders,
         unlimited: Collection[str] = (),
     ) -> None:
-        """Judge one reading, of some GPUs or all. ``holders`` by kubelet: a pod without a grant that was given its
-        devices by kubelet is not told of here, but as disputed (`purser.agent.disputes`). ``unlimited``: see `find`."""
+        """Evaluate one reading, of some GPUs or all. ``holders`` by kubelet: a pod without a grant that was given its
+        devices by kubelet is not reported here, but as disputed (`purser.agent.disputes`). ``unlimited``: see
+        `find`."""
         held = {(holder.namespace, holder.pod, uuid) for uuid, its in holders.items() for holder in its}
         found = find(accounts, {grant.pod_uid: grant for grant in grants}, held, unlimited)
         news = after_reading(

@@ -6,7 +6,7 @@ sums that are right (docs/exporter-metrics.md says so to users):
 - The node's name is in ``hostname``, and in ``Hostname`` as exporters before 4.8.3 have it.
 - A GPU has one sample of a metric. Where several pods share it no pod is named; the exporter names the last one, or
   repeats the whole GPU's sample for each.
-- Under MIG only what is measured of an instance is told of each; the exporter repeats a GPU's power for all.
+- Under MIG only values measured per instance are exported for each; the exporter repeats a GPU's power for all.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -11,7 +11,8 @@ from purser.core.monitoring.accounts import ContainerOfPod, ContainerUse, GpuAcc
 from purser.core.monitoring.audit import AuditFinding, FindingKind
 
 MAX_CONTAINER_SERIES = 1024
-"""Containers and GPUs told of at once, those with the most memory first: far more than kubelet runs on a node."""
+"""Pairs of container and GPU exported at most, those with the most memory first: far more than kubelet runs on a
+node."""
 
 _SENSORS: tuple[tuple[str, str, str, float], ...] = (
     ("purser_device_utilisation_ratio", "Time with a kernel running.", "DCGM_FI_DEV_GPU_UTIL", 0.01),
@@ -22,12 +23,12 @@ _SENSORS: tuple[tuple[str, str, str, float], ...] = (
 
 
 class Measurements(msgspec.Struct, frozen=True):
-    """What may be told of the node's GPUs now, by uuid."""
+    """Current values of the node's GPUs, by uuid."""
 
     telemetry: Mapping[str, Telemetry] = {}
     accounts: Mapping[str, GpuAccount] = {}
     ages_s: Mapping[str, float] = {}
-    """Seconds since the last measurement, also of GPUs of which nothing is told because it is too old."""
+    """Seconds since the last measurement, also for GPUs whose values are too old to be exported."""
     findings: tuple[AuditFinding, ...] = ()
 
 

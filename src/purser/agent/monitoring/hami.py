@@ -23,7 +23,7 @@ _WHOLE = 100.0
 
 
 class HamiNode(msgspec.Struct, frozen=True):
-    """What HAMi would tell of a node."""
+    """What HAMi would export for a node."""
 
     node: str
     gpus: tuple[Gpu, ...]

@@ -39,8 +39,8 @@ def holders_of(listing: Iterable[api_pb2.PodResources], ended: frozenset[str] = 
 
 
 def sole_holder(holders: Iterable[DeviceHolder]) -> dict[str, str]:
-    """Labels of whoever holds a device alone: a container, or a pod by several of its containers. Empty: nobody does,
-    or several pods."""
+    """Labels of the exclusive holder of a device: a container, or a pod with several of its containers. Empty: none, or
+    several pods."""
     found = tuple(holders)
     if len({(each.namespace, each.pod) for each in found}) != 1:
         return {}

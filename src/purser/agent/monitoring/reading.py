@@ -18,7 +18,7 @@ class GpuSample(msgspec.Struct, frozen=True):
     """Monotonic seconds at which it was asked."""
     telemetry: Telemetry
     cgroups: Mapping[int, CgroupOwner | None]
-    """By pid; None: of no pod. A pid that is missing had ended before its file was read, or cannot be told."""
+    """By pid; None: of no pod. A missing pid had ended before its file was read, or could not be read."""
 
 
 def take_sample(driver: Driver, uuid: str, proc: Path, at: float) -> GpuSample:

@@ -1,7 +1,7 @@
-"""Measures every GPU once per interval, each in a thread of its own. Who is asked for metrics asks no driver.
+"""Measures every GPU once per interval, each in a thread of its own. A scrape does not call the driver.
 
-A GPU that does not answer is not asked again until it does, and what it said before is not told for longer than
-`AgentSettings.telemetry_max_age_s`.
+A GPU that does not answer is not measured again until it does, and its last values are exported for
+`AgentSettings.telemetry_max_age_s` at most.
 """
 
 import asyncio
@@ -39,13 +39,13 @@ class Sampler:
     async def take(self) -> Mapping[str, GpuSample]:
         """Measure once, and return the samples that came in since the last time, by uuid.
 
-        Waits for `AgentSettings.telemetry_interval_s` at most. What one GPU raises is told as the node's failure.
+        Waits for `AgentSettings.telemetry_interval_s` at most, and not for a GPU that did not answer before. An
+        exception of one GPU is reported as the node's failure.
         """
-        for uuid in self._uuids():
-            if uuid not in self._pending:
-                self._pending[uuid] = self._start(uuid)
-        if self._pending:
-            await asyncio.wait(self._pending.values(), timeout=self._settings.telemetry_interval_s)
+        started = {uuid: self._start(uuid) for uuid in self._uuids() if uuid not in self._pending}
+        self._pending |= started
+        if started:
+            await asyncio.wait(started.values(), timeout=self._settings.telemetry_interval_s)
         done = {uuid: future for uuid, future in self._pending.items() if future.done()}
         taken = {}
         for uuid, future in done.items():

@@ -70,7 +70,7 @@ class GpuMonitoring:
     async def measure(self) -> None:
         """Measure once, and audit what came out."""
         samples = await self._sampler.take()
-        if not self._pods.pods.health.synced:  # whose processes these are nobody can say yet
+        if not self._pods.pods.health.synced:  # the owners of these processes are not known yet
             return
         fresh = self._with_owners(samples)
         before = {uuid: each for uuid, each in self._accounts.items() if uuid not in samples}
@@ -80,7 +80,7 @@ class GpuMonitoring:
             await self._auditor.take(fresh.values(), self._pods.view().grants.values(), holders, self._unlimited())
 
     def _unlimited(self) -> frozenset[str]:
-        """GPUs whose replicas are time slices: their containers are told of no limit, as NVIDIA's plugin has it."""
+        """GPUs whose replicas are time slices: their containers get no limits, as with NVIDIA's plugin."""
         inventory = self._monitor.inventory.value
         devices = () if inventory is None else inventory.devices
         return frozenset(device.uuid for device in devices if device.mode is DeviceMode.TIME_SLICING)
@@ -119,7 +119,7 @@ class GpuMonitoring:
 
     @property
     def measured(self) -> Measurements:
-        """What may be told now: of GPUs that were measured lately, and the age of all."""
+        """Current values: of GPUs that were measured recently, and the age of all."""
         fresh = self._sampler.fresh
         return Measurements(
             telemetry={uuid: sample.telemetry for uuid, sample in fresh.items()},

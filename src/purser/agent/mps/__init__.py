@@ -2,9 +2,9 @@
 compute. Sources: NVIDIA's "Multi-Process Service"; k8s-device-plugin and dra-driver-nvidia-gpu run the same programs.
 
 `MpsDaemons` keeps one for each GPU that is shared by MPS (``daemons``), each a child of the agent that is watched,
-asked, and started anew when it ends (``daemon``, ``processes``). It speaks to them by their own commands (``control``),
-with the programs of the driver's root (``programs``, ``launcher``). Which GPUs can have one is said in ``capability``,
-where files lie in ``folders``, and what a container gets to be a client in ``access``.
+asked, and restarted when it ends (``daemon``, ``processes``). It uses their own control commands (``control``), with
+the programs of the driver's root (``programs``, ``launcher``). ``capability`` decides which GPUs can have one,
+``folders`` has the paths, and ``access`` what makes a container a client.
 
-Not here: which word a GPU's shares are held by (`purser.agent.enforcement`), events and metrics.
+Not here: how a GPU's shares are enforced (`purser.agent.enforcement`), events and metrics.
 """

@@ -8,7 +8,7 @@ LIMITS_MEMORY = (11, 5)
 
 
 def mps_obstacle(gpu: Gpu, cuda_version: str | None) -> str:
-    """Why MPS holds nobody to limits on a GPU; empty: it does. ``cuda_version``: the newest that the driver supports.
+    """Why MPS cannot enforce limits on a GPU; empty: it can. ``cuda_version``: the newest that the driver supports.
 
     A GPU in MIG mode would need a daemon for each of its devices, of which each container has its own already.
     """

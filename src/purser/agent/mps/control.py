@@ -1,4 +1,4 @@
-"""What a daemon is told and asked: by its own front end, which reads commands and prints answers."""
+"""Commands and queries of a daemon, by its own front end, which reads commands and prints answers."""
 
 import asyncio
 import contextlib
@@ -64,7 +64,7 @@ class MpsControl:
         return True
 
     async def quit(self, uuid: str) -> None:
-        """End a daemon and its servers, which nobody uses, and take away its pipes and what clients left in memory."""
+        """End an unused daemon and its servers, and remove its pipes and what clients left in shared memory."""
         try:
             await self.ask(uuid, f"quit -t {QUIT_TIMEOUT_S}")
         except MpsError as error:

@@ -1,7 +1,7 @@
-"""One GPU's MPS daemon: started, watched, and started anew when it ends.
+"""One GPU's MPS daemon: started, watched, and restarted when it ends.
 
-An agent that starts finds the daemon of the one before it running, where the two do not share a container, and goes on
-with that: its clients notice nothing.
+A new agent may find the daemon of the previous one running, where the two do not share a container, and adopts it: its
+clients notice nothing.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class MpsHooks:
     """What an agent does about its daemons. Here: nothing."""
 
     def changed(self, uuid: str, ready: bool, problem: str) -> None:
-        """A daemon answers, or does not any more. An empty problem: nobody wants it to."""
+        """A daemon answers, or does not any more. An empty problem: it is no longer wanted."""
 
     def lost(self, uuid: str, why: str) -> None:
         """It ended, and every program that was its client has lost its GPU."""
@@ -83,7 +83,7 @@ class MpsDaemon:
             await asyncio.sleep(backoff.next())
 
     async def quit(self) -> None:
-        """End it; nobody uses it, and `run` is over."""
+        """End it; it is unused, and `run` is over."""
         self._set(False, "")
         await self._control.quit(self.uuid)
         self._forget()

@@ -20,7 +20,7 @@ DRAIN_CHECK_PERIOD_S = 10.0
 
 
 class MpsDaemons:
-    """Follows an inventory: a daemon for each device in mode ``mps``, from when it is healthy until nobody uses it."""
+    """Follows an inventory: a daemon for each device in mode ``mps``, from when it is healthy until it is unused."""
 
     def __init__(
         self,
@@ -33,8 +33,8 @@ class MpsDaemons:
         obstacles: Callable[[], Mapping[str, str]] = dict,
         timing: MpsTiming | None = None,
     ) -> None:
-        """``exclusive``: nobody but clients of a daemon may use its GPU. ``obstacles``: by uuid, why there is no daemon
-        where there is to be one."""
+        """``exclusive``: only clients of a daemon may use its GPU. ``obstacles``: by uuid, why a daemon is missing that
+        should run."""
         self._control = control
         self._inventory = inventory
         self._hooks = hooks
@@ -65,7 +65,7 @@ class MpsDaemons:
             await self._let_go(tuple(self._running))
 
     async def leave(self) -> None:
-        """End the daemons that nobody uses. The others end with the agent's container, or serve the next agent."""
+        """End unused daemons. The others end with the agent's container, or serve the next agent."""
         self._is_leaving = True
         await self._quit([uuid for uuid in self._daemons if not self._hooks.is_used(uuid)])
 

@@ -46,7 +46,7 @@ class MpsPrograms(msgspec.Struct, frozen=True):
         return [sys.executable, "-I", "-S", str(_LAUNCHER), str(self.root), *binds, "--", *run]
 
     def environment(self, settings: AgentSettings, folders: MpsFolders) -> Mapping[str, str]:
-        """What all of them are told."""
+        """The environment of these programs."""
         own = self.root is None
         return {
             "PATH": ":".join(f"/{folder}" for folder in _BIN),

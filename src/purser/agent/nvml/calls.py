@@ -20,7 +20,7 @@ Nvml: TypeAlias = Any
 
 
 def load_nvml(library: str) -> Nvml:
-    """pynvml bound to this library, which stays mapped: nothing tells when no thread runs in it any more.
+    """pynvml bound to this library, which stays mapped: there is no way to know that no thread runs in it any more.
 
     pynvml keeps its library in a module global, and the lab holds several drivers in one process. So each gets the
     module's functions with globals of their own; classes and constants are the same for all.

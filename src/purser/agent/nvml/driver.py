@@ -1,6 +1,6 @@
-"""What the agent knows of a GPU driver: the seam and the plain values that cross it.
+"""The interface of a GPU driver, and the plain values that cross it.
 
-``None`` in an optional field means that this driver or this GPU does not tell; it never means zero.
+``None`` in an optional field means that this driver or this GPU does not report the value; it never means zero.
 """
 
 from collections.abc import Callable, Mapping
@@ -172,9 +172,9 @@ class GpuProcess(msgspec.Struct, frozen=True):
     pid: int
     """In the PID namespace of this process: 0, or not listed at all, where that is not the host's."""
     memory: int | None
-    """Bytes; None: the driver does not tell."""
+    """Bytes; None: the driver does not report it."""
     sm_percent: int | None
-    """Of the GPU's compute, lately; None: the driver does not tell."""
+    """Of the GPU's compute, lately; None: the driver does not report it."""
     device: str = ""
     """UUID of its MIG device; empty: the whole GPU."""
 
@@ -192,7 +192,8 @@ class InstanceTelemetry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
-    """What a GPU's sensors and counters say, its memory, and who uses it. What the driver does not tell is missing."""
+    """What a GPU's sensors and counters say, its memory, and who uses it. Values that the driver does not report are
+    missing."""
 
     uuid: str
     fields: Mapping[str, float] = {}
@@ -269,7 +270,7 @@ class Driver(Protocol):
         ...
 
     def reopen(self) -> tuple[Gpu, ...]:
-        """Start the binding anew and scan, so that GPUs that came back, came, or went are seen.
+        """Reopen the binding and scan, so that added, removed and recovered GPUs are seen.
 
         NVML fixes its list of devices when it is initialised. This waits for a running `wait_event` to return, so
         wait in slices of a second or so. Xids during the call may be missed, as they are when an agent restarts.
@@ -280,7 +281,7 @@ class Driver(Protocol):
         ...
 
     def while_closed(self, action: Callable[[], None]) -> None:
-        """Carry out what no process may have a GPU open for, this one included, and start the binding anew.
+        """Run an operation during which no process may have a GPU open, including this one, and reopen the binding.
 
         Raises:
             DriverError: a reading under way does not end, or the driver does not come up again.

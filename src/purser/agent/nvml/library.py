@@ -34,7 +34,7 @@ from purser.core.model import Link
 LIBRARY = "libnvidia-ml.so.1"
 
 PENDING_READINGS_TIMEOUT_S = 5.0
-"""How long opening anew and closing wait for readings under way; one on a dying GPU may never end."""
+"""How long reopening and closing wait for running readings; one on a failing GPU may never end."""
 
 LIBRARY_FOLDERS = (
     "usr/lib64",
@@ -256,7 +256,7 @@ class LibraryDriver:
         try:
             return self._nvml.nvmlEventSetCreate()
         except self._nvml.NVMLError:
-            return None  # Gpu.watches_xids tells; probes still find what is broken
+            return None  # shown by Gpu.watches_xids; probes still find what is broken
 
     def _read_info(self) -> DriverInfo:
         calls = DeviceCalls(self._nvml)
@@ -273,7 +273,7 @@ class LibraryDriver:
             raise DriverError(f"nvmlDeviceGetCount: {error}") from error
 
     def _look(self, index: int, calls: DeviceCalls) -> Gpu:
-        """What a device tells of itself; its handle is kept, its Xids are watched from now on."""
+        """The facts of a device; its handle is kept, its Xids are watched from now on."""
         handle = calls.need(as_is, "nvmlDeviceGetHandleByIndex", index)
         if handle is None:
             return Gpu(index=index, fault=calls.fault)
@@ -296,7 +296,7 @@ class LibraryDriver:
         return True
 
     def _identify(self, seen: list[Gpu]) -> list[Gpu]:
-        """Give devices that could not tell who they are the identity and facts of the scans before."""
+        """Give devices without a readable identity the identity and facts of earlier scans."""
         named = {gpu.uuid for gpu in seen if gpu.uuid is not None}
         return [self._recall(gpu, named) if gpu.fault is not None else gpu for gpu in seen]
 
@@ -304,7 +304,7 @@ class LibraryDriver:
         if gpu.uuid is not None:
             known = next((old for old in self._gpus if old.uuid == gpu.uuid), gpu)
         else:
-            # By PCI address where it still tells that, else by index. An index means another GPU after one was
+            # By PCI address where it still reports that, else by index. An index means another GPU after one was
             # removed; a uuid that another GPU of this scan bears shows that.
             free = [old for old in self._gpus if old.uuid not in named]
             same_slot = (old for old in free if gpu.pci_bus_id and old.pci_bus_id == gpu.pci_bus_id)

@@ -15,7 +15,7 @@ _IN_NAME = " MIG "
 
 
 def mig_devices(calls: DeviceCalls, gpu: Any, total_mib: int) -> tuple[NodeMigDevice, ...]:
-    """Those that there are, by their indexes; one that does not tell who it is is left out."""
+    """The existing ones, by their indexes; one without a readable identity is left out."""
     return tuple(_devices(calls, gpu, total_mib * MIB))
 
 

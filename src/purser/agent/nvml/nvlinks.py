@@ -69,7 +69,7 @@ def count_links(nvml: Nvml, endpoint: NvLinkEndpoint) -> LinkCount:
         if remote == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
             switched += 1
             continue
-        # Drivers before R470 do not tell the type; the address then tells a GPU, and nothing else can be counted.
+        # Drivers before R470 do not report the type; then the address identifies GPUs, and only they can be counted.
         address = endpoint.calls.ask(_bus_id, "nvmlDeviceGetNvLinkRemotePciInfo", endpoint.handle, link)
         if address is not None:
             by_peer[address] += 1

@@ -177,7 +177,7 @@ class Meter:
         )
 
     def _utilisations(self, calls: DeviceCalls) -> dict[int, int] | None:
-        """Percent of the GPU's compute by pid, since the last reading; None: the driver does not tell."""
+        """Percent of the GPU's compute by pid, since the last reading; None: the driver does not report it."""
         if calls.is_lost:
             return None
         since = self._samples_seen_us or time.time_ns() // 1000 - FIRST_SAMPLES_US
@@ -185,7 +185,7 @@ class Meter:
             samples = self._nvml.nvmlDeviceGetProcessUtilization(self._handle, since)
             found = {int(each.pid): (int(each.timeStamp), int(each.smUtil)) for each in _oldest_first(samples)}
         except self._nvml.NVMLError as error:
-            # Nobody did anything: an error, or success with a count of zero, which the binding raises as well.
+            # No process was active: an error, or success with a count of zero, which the binding raises as well.
             return {} if error.value in (self._nvml.NVML_ERROR_NOT_FOUND, self._nvml.NVML_SUCCESS) else None
         except Exception:  # rubbish, or a binding without this function
             return None

@@ -1,7 +1,7 @@
-"""The configuration that this node goes by: found anew whenever a file or the node's label changes, without a restart.
+"""The node's sharing configuration: reloaded whenever a file or the node's label changes, without a restart.
 
-What cannot be read, or says what cannot be, is told, and the last good one holds; it is kept on disk, so that it holds
-over a restart as well, and while the API server does not tell the node's label.
+An unreadable or invalid file is reported, and the last valid one stays in use; it is kept on disk for restarts and for
+times when the API server cannot be reached.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from purser.kube.racing import until
 log = structlog.get_logger("purser.agent")
 
 LABEL_TIMEOUT_S = 10.0
-"""How long the first look waits for the API server to tell the node's label. After that the last good file holds."""
+"""How long the first look waits for the node's label. After that the last valid file is used."""
 
 
 class SharingConfig(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ class SharingConfigWatch:
         nodes: Informer[Node],
         on_problem: Callable[[str], None] = lambda problem: None,
     ) -> None:
-        """``on_problem`` is told what is wrong, and of an empty text once nothing is any more."""
+        """``on_problem`` is called with the problem, and with an empty text once it is solved."""
         self._settings = settings
         self._sharing = settings.sharing
         self._nodes = nodes

@@ -14,6 +14,8 @@ import numpy.typing as npt
 from purser.core.fleet import rule
 from purser.core.fleet.facts import ABSENT, FleetNodeFacts, Take
 from purser.core.interconnect import Topology
+from purser.core.mig import MIG_KINDS
+from purser.core.mig.choice import chooser
 from purser.core.names import GPU_RESOURCE
 
 Rows = npt.NDArray[np.intp]
@@ -40,7 +42,11 @@ _PER_GPU: dict[str, npt.DTypeLike] = {
     "closed": np.int16,
     "gpu_model": np.int16,
     "left_milli": np.int16,
+    "mig_mask": np.int16,
+    "mig_held": np.int16,
 }
+_EMPTY = {"closed": ABSENT, "mig_mask": -1, "mig_held": -1}
+"""What stands where a node has no such GPU; else 0."""
 _PER_NODE: dict[str, npt.DTypeLike] = {
     "gpu_count": np.int16,
     "node_model": np.int16,
@@ -65,6 +71,8 @@ class Model(NamedTuple):
     one_each: bool = False
     enforcement: str = ""
     """What holds shares of it."""
+    mig_kind: str = ""
+    """Of those that are cut on demand."""
 
 
 class FleetArrays:
@@ -74,7 +82,8 @@ class FleetArrays:
     ``cores_free_percent``, ``slots``, ``slots_free``, ``alone`` (how many hold it alone), ``parts_free`` (see
     `purser.core.fleet.facts.GpuFacts`), ``closed`` (why it takes no new pods, see `purser.core.fleet.facts`; `ABSENT`
     where a node has no such GPU), ``gpu_model`` (place in ``models``), ``left_milli`` (see
-    `purser.core.fleet.rule.left_milli`).
+    `purser.core.fleet.rule.left_milli`), ``mig_mask`` and ``mig_held`` (what is taken of a GPU that is cut on demand,
+    and what of that by its administrator; -1 for others).
 
     Per node, shape [rows]: ``gpu_count``, ``node_model`` (of its first GPU, -1 without any), ``cpu_free_milli``,
     ``memory_free_mib_of_node``, ``pods_free``, ``live`` (whether the row is a node), ``rank`` (see `order`),
@@ -94,6 +103,8 @@ class FleetArrays:
     closed: npt.NDArray[np.int16]
     gpu_model: npt.NDArray[np.int16]
     left_milli: npt.NDArray[np.int16]
+    mig_mask: npt.NDArray[np.int16]
+    mig_held: npt.NDArray[np.int16]
     gpu_count: npt.NDArray[np.int16]
     node_model: npt.NDArray[np.int16]
     cpu_free_milli: npt.NDArray[np.int64]
@@ -113,6 +124,8 @@ class FleetArrays:
         """Of the rows; empty for a row that is no node."""
         self.models: tuple[Model, ...] = ()
         """Another tuple whenever one of them is another."""
+        self.has_cut = False
+        """Whether any of them is cut on demand."""
         self.links: list[Topology | None] = []
         """Of the rows: how their GPUs are connected, by their places."""
         self._row_of: dict[str, int] = {}
@@ -195,6 +208,12 @@ class FleetArrays:
 
     def _note_left(self, gpu: int, row: int) -> None:
         """What is left of a GPU: a policy sees no more of it than that."""
+        if self.mig_mask[gpu, row] >= 0:
+            is_open = not self.closed[gpu, row] and self.slots_free[gpu, row] > 0
+            kind = MIG_KINDS.get(self.models[self.gpu_model[gpu, row]].mig_kind)
+            left = chooser(kind).left_milli[self.mig_mask[gpu, row]] if is_open and kind is not None else 0
+            self.left_milli[gpu, row] = left
+            return
         self.left_milli[gpu, row] = rule.left_milli(
             int(self.memory_mib[gpu, row]),
             int(self.memory_free_mib[gpu, row]),
@@ -214,8 +233,10 @@ class FleetArrays:
             self.slots_free[place, row] = gpu.slots - gpu.slots_taken
             self.alone[place, row], self.closed[place, row] = gpu.alone, gpu.closed
             self.parts_free[place, row] = gpu.parts_free
+            self.mig_mask[place, row], self.mig_held[place, row] = gpu.mig_mask, gpu.mig_held
+            divided = (gpu.replicas, gpu.one_each)
             self.gpu_model[place, row] = self._model_number(
-                Model(gpu.model, gpu.memory_mib, gpu.mode, gpu.resource, gpu.replicas, gpu.one_each, gpu.enforcement)
+                Model(gpu.model, gpu.memory_mib, gpu.mode, gpu.resource, *divided, gpu.enforcement, gpu.mig_kind)
             )
             self._note_left(place, row)
         for kind, pods in node.kinds:
@@ -235,6 +256,7 @@ class FleetArrays:
             del self._model_numbers[before]
         self._model_numbers[model] = number
         self.models = (*self.models[:number], model, *self.models[number + 1 :])
+        self.has_cut = any(each.mig_kind for each in self.models)
         return number
 
     def _free_model_number(self) -> int:
@@ -247,7 +269,7 @@ class FleetArrays:
 
     def _clear(self, row: int) -> None:
         for field in (*_PER_GPU, "pods_of_kind"):
-            getattr(self, field)[:, row] = ABSENT if field == "closed" else 0
+            getattr(self, field)[:, row] = _EMPTY.get(field, 0)
         for field in _PER_NODE:
             getattr(self, field)[row] = 0
         self.links[row] = None
@@ -273,7 +295,7 @@ class FleetArrays:
     def _allocate(self, gpus: int, rows: int) -> None:
         """New arrays of this size with the contents of those that are there."""
         for field, kind in _PER_GPU.items():
-            self._grow(field, np.full((gpus, rows), ABSENT if field == "closed" else 0, kind))
+            self._grow(field, np.full((gpus, rows), _EMPTY.get(field, 0), kind))
         for field, kind in _PER_NODE.items():
             self._grow(field, np.zeros(rows, kind))
         self._grow("pods_of_kind", np.zeros((KINDS, rows), np.int32))

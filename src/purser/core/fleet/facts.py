@@ -33,6 +33,12 @@ class GpuFacts(msgspec.Struct, frozen=True):
     one_each: bool = False
     parts_free: int = 1
     """How many devices of one container it could be: of one that is divided, so many of its parts."""
+    mig_kind: str = ""
+    """See `purser.core.model.Device.mig_kind`."""
+    mig_mask: int = -1
+    """What is taken of one that is cut on demand; -1: it is not."""
+    mig_held: int = -1
+    """What its administrator took of it."""
 
 
 class FleetNodeFacts(msgspec.Struct, frozen=True):

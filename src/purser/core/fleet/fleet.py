@@ -25,6 +25,7 @@ from purser.core.kubelet.report import aligns
 from purser.core.kubelet.state import KubeletNode
 from purser.core.kubelet.state import KubeletState as KubeletState
 from purser.core.ledger import UNUSED, Ledger, Usage, pod_usage
+from purser.core.mig.on_demand import taken_mask
 from purser.core.model import Device, NodeInventory
 
 _NO_DISPUTES: Mapping[str, str] = MappingProxyType({})
@@ -56,6 +57,11 @@ class DeviceState(msgspec.Struct, frozen=True, gc=False):
         # NVML reports no memory for a GPU that shares the host's.
         by_memory = (device.memory_mib - used.memory_mib) // device.replica_mib if device.replica_mib else by_slots
         return 0 if used.exclusive else max(0, min(by_slots, by_memory))
+
+    @property
+    def mig_mask(self) -> int:
+        """What is taken of it where it is cut on demand."""
+        return taken_mask(self.device, self.usage.instances)
 
     def as_part(self, is_free: bool) -> "DeviceState":
         """One part of it as a device of its own, unused or held exclusively; the whole device where it is not
@@ -127,7 +133,7 @@ def _disputed(node: NodeState) -> dict[str, str]:
 
 
 def _usage_key(usage: Usage) -> tuple[Hashable, ...]:
-    return (usage.slots, usage.memory_mib, usage.cores_percent, usage.exclusive > 0)
+    return (usage.slots, usage.memory_mib, usage.cores_percent, usage.exclusive > 0, usage.instances)
 
 
 def _hardware_key(states: tuple[DeviceState, ...]) -> Hashable:
@@ -139,7 +145,7 @@ def _hardware_key(states: tuple[DeviceState, ...]) -> Hashable:
 def _facts(state: DeviceState) -> Hashable:
     d = state.device
     handed_out = (d.mode, d.enforcement, d.resource, d.replicas, d.one_each, d.packed)
-    amounts = (d.memory_mib, d.cores_percent, d.slots)
+    amounts = (d.memory_mib, d.cores_percent, d.slots, d.mig_kind, d.mig_held)
     return (d.model, amounts, d.numa_nodes, handed_out, d.healthy, state.cordoned)
 
 

@@ -12,6 +12,7 @@ from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.fleet.fleet import DeviceState, Fleet, NodeState
 from purser.core.fleet.free_resources import MANY, NO_LIMIT, FreeResources
 from purser.core.interconnect import Topology, topology
+from purser.core.mig.on_demand import taken_mask
 from purser.core.model import WHOLE_PERCENT, Grant, NodeInventory
 
 
@@ -159,6 +160,8 @@ def gpu_facts(whole: DeviceState) -> GpuFacts:
         whole.device.replicas,
         device.one_each,
         _bounded(min(whole.parts, MAX_SLOTS)),
+        device.mig_kind,
+        *((whole.mig_mask, taken_mask(device, ())) if device.mig_kind else (-1, -1)),
     )
 
 

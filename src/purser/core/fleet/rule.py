@@ -31,9 +31,9 @@ NOT_IDLE = 1 << 8
 OVER_QUOTA = 1 << 9
 SHORT_OF_MEMORY = 1 << 10
 SHORT_OF_CORES = 1 << 11
-IN_COMPANY = 1 << 12
-NO_COMPUTE = 1 << 13
-HELD = 1 << 14
+NO_COMPUTE = 1 << 12
+IN_COMPANY = 1 << 13
+NO_PLACE = 1 << 14
 
 
 class FleetColumns(NamedTuple):
@@ -53,6 +53,8 @@ class FleetColumns(NamedTuple):
     pods_free: Ints
     cpu_free_milli: Ints
     memory_free_mib_of_node: Ints
+    mig_mask: npt.NDArray[np.int16]
+    """Of fleets without GPUs that are cut on demand empty."""
 
 
 class GpuDemand(NamedTuple):
@@ -70,6 +72,12 @@ class GpuDemand(NamedTuple):
     """Only unused GPUs."""
     of_model: Obstacles
     """By model, `OTHER_MODEL` and `UNENFORCED`."""
+    mig_row: npt.NDArray[np.intp]
+    """By model that is cut on demand, its row in the tables below; -1 for others."""
+    mig_counts: npt.NDArray[np.int16]
+    """[rows, masks]: how many instances it can have."""
+    mig_after: npt.NDArray[np.int16]
+    """[rows, masks]: what is left with one more, in thousandths."""
 
 
 def bound(function: F, **others: Any) -> F:
@@ -107,10 +115,22 @@ def obstacles(
         | (used & idle) * NOT_IDLE
         | (memory_free < memory) * SHORT_OF_MEMORY
         | (cores_free < cores_asked) * SHORT_OF_CORES
-        | (used & whole) * IN_COMPANY
         | ((cores_asked == 0) & (cores > 0) & (cores_free <= 0)) * NO_COMPUTE
-        # Only reached where a device's compute is over-booked (more than 100 percent): else its compute is all taken.
-        | (alone > 0) * HELD
+        # Held alone is only reached where a device's compute is over-booked (more than 100 percent): else all is taken.
+        | ((used & whole) | (alone > 0)) * IN_COMPANY
+    )
+
+
+def cut_obstacles(closed: Any, also: Any, of_model: Any, slots: Any, slots_free: Any, idle: Any, places: Any) -> Any:
+    """As `obstacles`, of GPUs that are cut on demand: ``places`` says how many instances the container can have there,
+    and amounts decide which (`purser.core.mig.on_demand.profile_for`)."""
+    return (
+        closed
+        | also
+        | of_model
+        | (slots_free <= 0) * NO_SLOT
+        | ((slots_free < slots) & idle) * NOT_IDLE
+        | (places <= 0) * NO_PLACE
     )
 
 
@@ -142,7 +162,7 @@ def look(columns: FleetColumns, rows: npt.NDArray[np.intp], demand: GpuDemand) -
     here = of_rows(columns, rows)
     takes: Bools = judge(here, demand) == 0
     left, asked = here.left_milli.astype(np.int64), _memory_asked(here, demand)
-    then = left_of_each(
+    then: Ints = left_of_each(
         here.memory_mib,
         here.memory_free_mib - asked,
         here.cores_percent,
@@ -152,7 +172,12 @@ def look(columns: FleetColumns, rows: npt.NDArray[np.intp], demand: GpuDemand) -
     )
     fits = here.live & (here.pods_free > 0) & (here.cpu_free_milli >= demand.cpu_milli)
     fits &= here.memory_free_mib_of_node >= demand.memory_mib_of_node
-    return left, np.where(takes, then, left), takes, fits & (takes.sum(axis=0) >= demand.gpu_count)
+    taking = takes.sum(axis=0)
+    if len(demand.mig_counts):
+        is_cut, rows_of = here.mig_mask >= 0, demand.mig_row[here.gpu_model]
+        then = np.where(is_cut, demand.mig_after[rows_of, here.mig_mask], then)
+        taking = (takes * np.where(is_cut, places(here, demand), 1)).sum(axis=0)
+    return left, np.where(takes, then, left), takes, fits & (taking >= demand.gpu_count)
 
 
 def judge(here: FleetColumns, demand: GpuDemand, also: "Obstacles | int" = 0) -> Obstacles:
@@ -172,17 +197,35 @@ def judge(here: FleetColumns, demand: GpuDemand, also: "Obstacles | int" = 0) ->
         whole=demand.alone,
         idle=demand.idle_only,
     ).astype(np.int16)
+    if len(demand.mig_counts):
+        cut = cut_obstacles(
+            closed=here.closed,
+            also=also,
+            of_model=demand.of_model[here.gpu_model],
+            slots=here.slots,
+            slots_free=here.slots_free,
+            idle=demand.idle_only,
+            places=places(here, demand),
+        ).astype(np.int16)
+        found = np.where(here.mig_mask >= 0, cut, found)
+    return found
+
+
+def places(here: FleetColumns, demand: GpuDemand) -> Ints:
+    """By GPU that is cut on demand, how many instances the container can have there; of others it may be anything."""
+    found: Ints = np.minimum(demand.mig_counts[demand.mig_row[here.gpu_model], here.mig_mask], here.slots_free)
     return found
 
 
 def of_rows(columns: FleetColumns, rows: npt.NDArray[np.intp]) -> FleetColumns:
     """These rows of all columns. ``take`` leaves them row-wise in memory, where picking by index would not."""
-    return FleetColumns._make(column.take(rows, axis=-1) for column in columns)
+    return FleetColumns._make(column.take(rows, axis=-1) if column.size else column for column in columns)
 
 
-def when_idle(here: FleetColumns) -> FleetColumns:
-    """The same GPUs with nothing taken of them."""
+def when_idle(here: FleetColumns, mig_held: npt.NDArray[np.int16]) -> FleetColumns:
+    """The same GPUs with nothing taken of them, but what administrators hold of those that are cut on demand."""
     return here._replace(
+        mig_mask=mig_held,
         memory_free_mib=here.memory_mib,
         cores_free_percent=here.cores_percent,
         slots_free=here.slots,
@@ -209,6 +252,7 @@ def look_each(
     pods_free: Any,
     cpu_free_milli: Any,
     memory_free_mib_of_node: Any,
+    mig_mask: Any,
     rows: Any,
     cpu_milli: Any,
     memory_mib_of_node: Any,
@@ -219,6 +263,9 @@ def look_each(
     whole: Any,
     idle: Any,
     of_model: Any,
+    mig_row: Any,
+    mig_counts: Any,
+    mig_after: Any,
 ) -> Any:
     """As `look`, one GPU after the other: for numba. Columns and demand come one by one: numba would take their named
     tuples, but needs 3 microseconds more for each call, a third of what it takes to look at one node."""
@@ -226,6 +273,7 @@ def look_each(
     before, after = np.empty((gpus, nodes), np.int64), np.empty((gpus, nodes), np.int64)
     takes, fits = np.empty((gpus, nodes), np.bool_), np.empty(nodes, np.bool_)
     taking = np.zeros(nodes, np.int64)
+    some_are_cut = len(mig_counts) > 0
     for g in range(gpus):
         for n in range(nodes):
             row = rows[n]
@@ -247,8 +295,27 @@ def look_each(
                 whole,
                 idle,
             )
-            takes[g, n] = found == 0
             before[g, n] = after[g, n] = left[g, row]
+            if some_are_cut and mig_mask[g, row] >= 0:
+                table, mask = mig_row[model[g, row]], mig_mask[g, row]
+                there = min(np.int64(mig_counts[table, mask]), np.int64(slots_free[g, row]))
+                takes[g, n] = (
+                    cut_obstacles(
+                        closed[g, row],
+                        0,
+                        of_model[model[g, row]],
+                        slots[g, row],
+                        slots_free[g, row],
+                        idle,
+                        there,
+                    )
+                    == 0
+                )
+                if takes[g, n]:
+                    taking[n] += there
+                    after[g, n] = mig_after[table, mask]
+                continue
+            takes[g, n] = found == 0
             if takes[g, n]:
                 taking[n] += 1
                 after[g, n] = left_milli(

@@ -19,9 +19,16 @@ from numpy.typing import NDArray
 from purser.core.mig.geometry import MigGeometryError, MigPlacement, bits_of
 from purser.core.mig.profiles import MigKind, MigProfile
 
+WHOLE_MILLI = 1000
+"""What an empty GPU has left."""
+
 LOOKAHEAD = 4
 """Requests. With two, 1g and 3g come into one another's way; with eight, a GPU is full before the last, and where it is
 empty any place is as good as any other."""
+
+_FULLER = 1e-4
+"""Of a loss, for each slice that is taken of a GPU: between equal losses, the fullest is the best. Losses that differ
+at all differ by more than all slices together."""
 
 _DECIMALS = 9
 """Values that differ less are equal: sums of fractions depend on their order."""
@@ -41,6 +48,15 @@ class MigChooser:
     """``values[mask]``: memory slices that the next requests get, on average."""
     useful: _Values
     """``useful[mask]``: memory slices that a profile can still have, on average over the mix."""
+    then: _Starts
+    """``then[mask, profile]``: the mask with one more; as it is where it does not fit."""
+    counts: _Starts
+    """``counts[mask, profile]``: how many more there can be, each where it is best for the next."""
+    costs: _Values
+    """``costs[mask, profile]``: by what GPUs are compared, the least is the best: `loss`, and of equals the fullest;
+    infinite where one more does not fit."""
+    left_milli: _Starts
+    """``left_milli[mask]``: ``useful`` in thousandths of that of an empty GPU."""
 
     def __init__(self, kind: MigKind, weights: Mapping[str, float]) -> None:
         """``weights`` say how often each profile is asked for, by name, to any measure; empty: all alike, but for those
@@ -61,6 +77,26 @@ class MigChooser:
         slices = [asked[each] * each.memory_slices * room[:, self._columns[each.name]] for each in kind.profiles]
         self.useful = np.round(np.sum(slices, axis=0) / sum(asked.values()), _DECIMALS)
         self.starts = np.stack([_best(kind, profile, self.values)[0] for profile in kind.profiles], axis=1)
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        masks = np.arange(self.kind.masks)
+        sizes = [(1 << profile.memory_slices) - 1 for profile in self.kind.profiles]
+        media = [profile.takes_media << self.kind.slices for profile in self.kind.profiles]
+        bits = np.array(sizes) << np.maximum(self.starts, 0) | np.array(media)
+        fits = self.starts >= 0
+        self.then = np.where(fits, masks[:, None] | bits, masks[:, None]).astype(np.int16)
+        self.counts = np.zeros_like(self.then)
+        for _ in range(self.kind.slices):  # no more than these fit
+            self.counts = np.where(fits, 1 + np.take_along_axis(self.counts, self.then.astype(np.intp), 0), 0)
+        taken = np.array([mask.bit_count() for mask in range(self.kind.masks)])
+        losses = self.useful[:, None] - self.useful[self.then]
+        self.costs = np.where(fits, losses - _FULLER * taken[:, None], np.inf)
+        self.left_milli = np.rint(WHOLE_MILLI * self.useful / self.useful[0]).astype(np.int16)
+
+    def column(self, profile: str) -> int:
+        """The place of a profile in the tables."""
+        return self._columns[profile]
 
     def choose(self, profile: str, mask: int) -> MigPlacement | None:
         """Where to create an instance beside what is taken; None: it does not fit."""

@@ -22,6 +22,9 @@ from purser.core.device.pci import MIG_FAMILIES
 MAX_MEMORY_SLICES = 8
 """Of a GPU: sets of slices are bits of a small number."""
 
+MOST_MASKS = 2 << MAX_MEMORY_SLICES
+"""Of what is taken of any GPU."""
+
 SUFFIXES = {
     "1_SLICE_REV1": "+me",
     "2_SLICE_REV1": "+me",

@@ -13,6 +13,7 @@ kubelet's option ``--cgroup-root``, and nodes that are containers themselves, pu
 the uid is a hash: the annotation kubernetes.io/config.hash.
 
 Names count from the outside in: what a container makes below its own cgroup, whatever it is called, changes nothing.
+A path ends in `DELETED` where the process is a zombie whose cgroup is gone.
 """
 
 import re
@@ -22,6 +23,9 @@ import msgspec
 
 MAX_CGROUP_BYTES = 64 * 1024
 """Of a process' file: with cgroup v1 it has a path for each of some fifteen hierarchies, of 4 KiB at most each."""
+
+DELETED = " (deleted)"
+"""The kernel's (Documentation/admin-guide/cgroup-v2.rst)."""
 
 MAX_LINES = 64
 MAX_PARTS = 128
@@ -63,7 +67,7 @@ def id_in_status(container_id: str) -> str:
 def _owner_in(line: str) -> CgroupOwner | None:
     """A line is ``<number>:<controllers>:<path>``, and the path may have colons."""
     _, _, path = line.partition(":")[2].partition(":")
-    parts = [part for part in path.split("/", MAX_PARTS)[:MAX_PARTS] if part]
+    parts = [part for part in path.removesuffix(DELETED).split("/", MAX_PARTS)[:MAX_PARTS] if part]
     if parts[:1] == [".."]:  # from within a cgroup namespace: what both paths begin with is left out
         parts = [part for part in parts if part != ".."]
         if (owner := _below_root(parts)) is not None:

@@ -135,7 +135,7 @@ class Evaluator:
         row = int(question.rows[0])
         if self._arrays_choose(question, node):
             gpus = self._table(request).gpus(lead_shape(request), row)
-            return placement_of(node, request, DeviceAssignment((gpus,)))
+            return placement_of(node, request, DeviceAssignment((gpus,), ((None,) * len(gpus),)))
         chosen = place(node, request, self.policy, left, self._preference(request, row))
         if isinstance(chosen, Refusal):  # kubelet's choice is searched for from the devices that are preferred
             return place(node, request, self.policy, left)
@@ -170,7 +170,7 @@ class Evaluator:
         """Refusals that the arrays show: container by container, each as if it were alone."""
         for absent in (~question.fits).nonzero()[0].tolist():
             question.refuse(absent, UNREGISTERED)
-        if _depends_on_device(question):
+        if self._depends_on_device(question):
             return
         idle_only = GpuPolicy.MUTEX in self.policy.gpu_policy(question.request)
         for container in question.request.containers:
@@ -181,10 +181,16 @@ class Evaluator:
                 question.refusals.update(zip(names, verdicts.refusals(question.rows[refused], container), strict=True))
                 question.fits[refused] = False
 
+    def _depends_on_device(self, question: _Question) -> bool:
+        """Whether it takes the devices themselves to know what the quota holds: percentages, and GPU instances, are of
+        the size that there is."""
+        in_percent = any(container.devices.memory_percent for container in question.request.containers)
+        return question.left != UNLIMITED and (in_percent or self._live.arrays.has_cut)
+
     def _open(self, question: _Question) -> list[int]:
         """The places of the nodes of which the arrays do not know enough."""
         still = question.fits
-        if _is_size(question.request) and not _depends_on_device(question):
+        if _is_size(question.request) and not self._depends_on_device(question):
             may_refuse = question.request.kubelet_pod is not None
             still = still & self._live.is_looked_into[question.rows] if may_refuse else np.zeros(0, np.bool_)
         places: list[int] = still.nonzero()[0].tolist()
@@ -240,9 +246,9 @@ class Evaluator:
             len(words) == 1
             and words[0] in ARRAY_WORDS
             and shape_of(question.request) is not None
-            and not _depends_on_device(question)
+            and not self._depends_on_device(question)
             and node.kubelet is None
-            and all(state.device.replicas == 1 for state in node.devices)
+            and all(state.device.replicas == 1 and not state.device.mig_kind for state in node.devices)
         )
 
     def _preference(self, request: PodRequest, row: int) -> ArrayPreference | None:
@@ -292,12 +298,6 @@ def _quota(devices: DeviceRequest, left: QuotaLimits) -> Quota:
         return Quota.ALL
     whole = Demand(one.memory_mib * devices.count, one.cores_percent * devices.count)
     return Quota.ALL if left.holds(whole) else Quota.PART
-
-
-def _depends_on_device(question: _Question) -> bool:
-    """Whether it takes the devices themselves to know what the quota holds."""
-    in_percent = any(container.devices.memory_percent for container in question.request.containers)
-    return question.left != UNLIMITED and in_percent
 
 
 def _is_size(request: PodRequest) -> bool:

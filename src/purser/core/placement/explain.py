@@ -15,6 +15,7 @@ from purser.core.decoding import brief
 from purser.core.device.modes import mode_words
 from purser.core.fleet import DeviceState, Fleet, rule
 from purser.core.grant.quota import Demand, QuotaLimits, request_demand
+from purser.core.mig.on_demand import asked_profile, named
 from purser.core.model import DeviceRequest, Enforcement, PodRequest
 from purser.core.placement.reasons import Reason, Refusal, tally
 
@@ -187,8 +188,10 @@ def _other_type(found: _Tally, asked: DeviceRequest) -> str:
         if words
     ]
     modes = ""
-    if any(state.device.resource != asked.resource for state in found.examples):
+    if any(state.device.resource != asked.resource and not _is_served(state, asked) for state in found.examples):
         wants.insert(0, asked.resource)
+    elif any(state.device.mig_kind and asked_profile(state.device, asked) is None for state in found.examples):
+        wants.append("a GPU instance larger than there are")
     elif any(state.device.replicas > 1 for state in found.examples):
         wants.append("amounts or several, and they are handed out in parts")
     if asked.modes_allowed:
@@ -206,10 +209,30 @@ def _not_enforced(found: _Tally, asked: DeviceRequest) -> str:
     return f"{verb} not enforce the pod's share, which it requires (there: {there or '...'}; it needs {wanted})"
 
 
-def _listed(words: Sequence[str], between: str) -> str:
+def _is_served(state: DeviceState, asked: DeviceRequest) -> bool:
+    """Whether it is a GPU of which instances are made that the pod asks for by name."""
+    return asked_profile(state.device, asked) is not None
+
+
+def _no_place(found: _Tally, asked: DeviceRequest) -> str:
+    cut = [state for state in found.examples if state.device.mig_kind]
+    profiles = sorted({profile.name for state in cut if (profile := asked_profile(state.device, asked))})
+    wanted = " or ".join(profiles) or "a GPU instance"
+    there = _listed(
+        [f"GPU {state.device.index}: {_instances(state)}" for state in cut], "; ", 2 * _MAX_MODEL_CHARACTERS
+    )
+    return f"{_has(found)} no place for {wanted}{f' ({there})' if there else ''}"
+
+
+def _instances(state: DeviceState) -> str:
+    held = [f"{named(each)} (not of a pod)" for each in state.device.mig_held]
+    return ", ".join([*map(named, state.usage.instances), *held]) or "empty"
+
+
+def _listed(words: Sequence[str], between: str, longest: int = _MAX_MODEL_CHARACTERS) -> str:
     """The first of them: pods and nodes name what they like, and as much of it."""
     more = f" and {len(words) - _MODELS} more" if len(words) > _MODELS else ""
-    return between.join(brief(word, _MAX_MODEL_CHARACTERS) for word in words[:_MODELS]) + more
+    return between.join(brief(word, longest) for word in words[:_MODELS]) + more
 
 
 def _in_use(found: _Tally, asked: DeviceRequest) -> str:
@@ -264,11 +287,12 @@ _OF_DEVICES: dict[Reason, Callable[[_Tally, DeviceRequest], str]] = {
     Reason.SLOTS_EXHAUSTED: lambda t, _: f"{_has(t)} no free slot",
     Reason.EXCLUSIVE_CONFLICT: _in_use,
     Reason.QUOTA_NOT_FIT: lambda t, _: "would exceed the namespace's ResourceQuota",
+    Reason.NO_MIG_PLACE: _no_place,
     Reason.INSUFFICIENT_MEMORY: _short_of_memory,
     Reason.INSUFFICIENT_CORES: _short_of_cores,
     Reason.CORES_EXHAUSTED: lambda t, _: f"{_has(t)} no compute left",
     Reason.TOO_FEW_GPUS: lambda t, _: f"{_is(t)} available, but {t.count_needed} are needed on one node",
 }
 
-_BY_EXAMPLE = (Reason.NOT_HEALTHY, Reason.TYPE_MISMATCH, Reason.NOT_ENFORCED)
+_BY_EXAMPLE = (Reason.NOT_HEALTHY, Reason.TYPE_MISMATCH, Reason.NOT_ENFORCED, Reason.NO_MIG_PLACE)
 """Reasons that are shown with details of some nodes."""

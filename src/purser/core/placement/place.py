@@ -19,21 +19,24 @@ from purser.core.fleet.kubelet_snapshot import emptied
 from purser.core.grant.enforcement import enforcement_of
 from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, remaining
 from purser.core.interconnect import Topology, topology
-from purser.core.ledger import UNUSED, Usage
+from purser.core.ledger import UNUSED, share_usage
 from purser.core.model import (
     ContainerGrant,
     ContainerKind,
     ContainerRequest,
+    Device,
     DeviceRequest,
     DeviceShare,
     Enforcement,
     GpuPolicy,
     Grant,
+    MigPlacement,
     NodeInventory,
     PodRequest,
     SpecHold,
 )
 from purser.core.placement.choice import ContainerStep, Pick, choose, connected, first_come
+from purser.core.placement.instances import InstancePlaces
 from purser.core.placement.kubelet import AdmittedChoice, find_admitted, near_cpus
 from purser.core.placement.kubelet_prediction import Granted
 from purser.core.placement.order import Candidate, device_score, numa_nodes, order_key
@@ -50,6 +53,8 @@ class DeviceAssignment(msgspec.Struct, frozen=True, gc=False):
 
     choice: tuple[Positions, ...]
     """For each container of the request the positions of its devices, in the order in which it sees them."""
+    instances: tuple[tuple[MigPlacement | None, ...], ...]
+    """For each of these what it gets of a GPU that is cut on demand; None of others."""
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -86,11 +91,19 @@ def placement_of(node: NodeState, request: PodRequest, fit: DeviceAssignment) ->
         ContainerGrant(
             container.name,
             container.kind,
-            tuple(share_of(node.devices[place].device, container.devices) for place in positions),
+            tuple(
+                _share(node.devices[place].device, container.devices, instance)
+                for place, instance in zip(positions, instances, strict=True)
+            ),
         )
-        for container, positions in zip(request.containers, fit.choice, strict=True)
+        for container, positions, instances in zip(request.containers, fit.choice, fit.instances, strict=True)
     )
     return Placement(node.name, containers)
+
+
+def _share(device: Device, asked: DeviceRequest, instance: MigPlacement | None) -> DeviceShare:
+    share = share_of(device, asked)
+    return share if instance is None else msgspec.structs.replace(share, mig=instance)
 
 
 def to_grant(placement: Placement, request: PodRequest, inventory: NodeInventory) -> Grant:
@@ -162,7 +175,7 @@ def _choose(
         refusal = pod.add(row)
         if refusal is not None:
             return refusal
-    return DeviceAssignment(tuple(pod.choice))
+    return DeviceAssignment(tuple(pod.choice), tuple(pod.instances))
 
 
 def _rows(containers: Sequence[ContainerRequest]) -> Iterator[tuple[ContainerRequest, ...]]:
@@ -207,7 +220,10 @@ class _Pod:
         preference: Preference | None,
     ) -> None:
         self._at = tuple(_candidates(devices, request))
-        """By candidate, the position of its device: of one that is divided each free part is a candidate."""
+        """By candidate, the position of its device: of one that is divided each free part is a candidate, of one that
+        is cut on demand each instance that the pod could have."""
+        self._has_cut = any(state.device.mig_kind for state in devices)
+        self._cut = InstancePlaces(devices if self._has_cut else ())
         self._whole = [devices[place] for place in self._at]
         """By candidate, its device."""
         parts = [state.as_part(state.parts > 0) for state in devices]
@@ -222,6 +238,7 @@ class _Pod:
         self._left = left
         self._preference = preference
         self.choice: list[Positions] = []
+        self.instances: list[tuple[MigPlacement | None, ...]] = []
 
     def add(self, row: tuple[ContainerRequest, ...]) -> Refusal | None:
         """Place a row of containers, or say why it cannot be."""
@@ -242,12 +259,13 @@ class _Pod:
     def _find(self, container: ContainerRequest, later: list[int] | None) -> _Found:
         """``later``: what stands in the way of the container that comes next and is handed this one's devices."""
         shape = container_shape(container.devices, self._request)
-        judged: dict[int, tuple[DeviceShare, int]] = {}
+        judged: dict[tuple[int, int], tuple[DeviceShare, int]] = {}
         found = []
         for place, state in enumerate(self._states):
-            if (known := judged.get(id(state))) is None:
+            key = id(state), self._before(place) if self._has_cut else 0
+            if (known := judged.get(key)) is None:
                 share = share_of(self._whole[place].device, container.devices)
-                known = judged[id(state)] = share, self._obstacles(place, share, container.devices, shape)
+                known = judged[key] = share, self._obstacles(place, share, container.devices, shape)
             found.append(known)
         shares, own = [share for share, _ in found], [obstacles for _, obstacles in found]
         if later is not None:
@@ -260,11 +278,24 @@ class _Pod:
         is_other = bool(asked.uuids_allowed) and device.uuid not in asked.uuids_allowed
         is_over = self._left != UNLIMITED and not self._left.holds(Demand(share.memory_mib, share.cores_percent))
         divided = (device.resource, whole.replicas, device.one_each)
-        model = Model(device.model, device.memory_mib, device.mode, *divided, device.enforcement)
+        model = Model(device.model, device.memory_mib, device.mode, *divided, device.enforcement, device.mig_kind)
+        also = (is_other or device.uuid in asked.uuids_denied) * rule.OTHER_UUID | is_over * rule.OVER_QUOTA
+        if device.mig_kind:
+            at = self._at[place]
+            cut: int = rule.cut_obstacles(
+                closed=state.closed,
+                also=also,
+                of_model=shape.obstacles(model),
+                slots=device.slots,
+                slots_free=device.slots - used.slots,
+                idle=GpuPolicy.MUTEX in self._words,
+                places=min(self._cut.count(at, asked), device.slots - used.slots) - self._before(place),
+            )
+            return cut
         wanted = share_of(device, asked)
         found: int = rule.obstacles(
             closed=state.closed,
-            also=(is_other or device.uuid in asked.uuids_denied) * rule.OTHER_UUID | is_over * rule.OVER_QUOTA,
+            also=also,
             of_model=shape.obstacles(model),
             slots=device.slots,
             slots_free=device.slots - used.slots,
@@ -282,22 +313,46 @@ class _Pod:
     def _hold(self, nested: list[_Found], chosen: list[Positions]) -> Refusal | None:
         for found, positions in zip(nested, chosen, strict=True):
             demand = _demand(found.shares[place] for place in positions)
+            places = range(len(self._devices))
             if not self._left.holds(demand):
-                places = range(len(self._devices))
                 return self._refusal(found, [rule.OVER_QUOTA * (place in positions) for place in places], None)
+            instances = self._instances(found.container, positions)
+            if instances is None:
+                return self._refusal(found, [rule.NO_PLACE * (place in positions) for place in places], None)
             self.choice.append(tuple(self._at[place] for place in positions))
+            self.instances.append(instances)
             if found.container.kind is not ContainerKind.INIT:
-                self._run(found.container.devices, positions, demand)
+                self._run(found.container.devices, positions, instances, demand)
         return None
 
-    def _run(self, asked: DeviceRequest, positions: Positions, demand: Demand) -> None:
+    def _instances(self, container: ContainerRequest, positions: Positions) -> tuple[MigPlacement | None, ...] | None:
+        """What a container gets of the GPUs that are cut on demand; None: there is no place beside what the containers
+        before it have."""
+        if not self._has_cut:
+            return (None,) * len(positions)
+        cut = [at for place in positions if (at := self._at[place]) in self._cut]
+        found = self._cut.take(cut, container.devices, hands_on=container.kind is ContainerKind.INIT)
+        if found is None:
+            return None
+        left = iter(found)
+        return tuple(next(left) if self._at[place] in self._cut else None for place in positions)
+
+    def _run(
+        self,
+        asked: DeviceRequest,
+        positions: Positions,
+        instances: tuple[MigPlacement | None, ...],
+        demand: Demand,
+    ) -> None:
         """The container runs beside all that follow."""
         states = list(self._states)
-        for place in positions:
-            share, state = share_of(self._devices[place], asked), states[place]
-            taken = Usage(1, share.memory_mib, share.cores_percent, exclusive=int(share.is_whole))
+        for place, instance in zip(positions, instances, strict=True):
+            state = states[place]
+            taken = share_usage(_share(self._devices[place], asked, instance))
             after = msgspec.structs.replace(state, usage=state.usage + taken)
             states[place] = self._taken.setdefault(self._at[place], after) if self._is_part(place) else after
+            if instance is not None:  # all candidates there are one GPU
+                states = [after if at == self._at[place] else each for at, each in zip(self._at, states, strict=True)]
         self._states = tuple(states)
         self._left = remaining(self._left, demand)
 
@@ -308,12 +363,25 @@ class _Pod:
         return ContainerStep(asked.count, self._order(found), asked.numa_bind, required)
 
     def _order(self, found: _Found) -> Positions:
-        suiting = tuple(place for place, suits in enumerate(found.suits) if suits)
+        asked = found.container.devices
+        if not self._has_cut:
+            return self._others(asked, found.suits)
+        cut = [place for place, suits in enumerate(found.suits) if suits and self._at[place] in self._cut]
+        suits = [suits and place not in cut for place, suits in enumerate(found.suits)]
+        return (*self._others(asked, suits), *self._cut_order(asked, cut))
+
+    def _cut_order(self, asked: DeviceRequest, cut: Sequence[int]) -> Iterator[int]:
+        """The candidates that are instances of GPUs, most preferred first."""
+        order = self._cut.order(Counter(self._at[place] for place in cut), asked)
+        candidates = {at: iter([place for place in cut if self._at[place] == at]) for at in order}
+        return (next(candidates[at]) for at in order)
+
+    def _others(self, asked: DeviceRequest, suits: Sequence[bool]) -> Positions:
+        suiting = tuple(place for place, good in enumerate(suits) if good)
         if any(self._is_part(place) for place in suiting):
             return tuple(sorted(suiting, key=self._part_key))
-        if self._preference is not None:
-            return self._preference.order(found.container.devices, self._states, found.suits)
-        asked = found.container.devices
+        if self._preference is not None and len(suiting) >= max(asked.count, 1):
+            return self._preference.order(asked, self._states, suits)
         key = order_key(self._words, asked.numa_bind)
         candidates = [self._candidate(place, asked) for place in suiting]
         return tuple(candidate.position for candidate in sorted(candidates, key=key))
@@ -323,6 +391,10 @@ class _Pod:
         score = device_score(device, used, (asked,), self._request.weights)
         return Candidate(place, score, numa_nodes(device)[0], used.slots)
 
+    def _before(self, place: int) -> int:
+        """How many candidates before it are instances of the same GPU."""
+        return place - self._first_candidate[self._at[place]] if self._at[place] in self._cut else 0
+
     def _is_part(self, place: int) -> bool:
         return self._whole[place].device.replicas > 1
 
@@ -331,15 +403,19 @@ class _Pod:
         whole = self._whole[place]
         if whole.device.packed:
             return -whole.usage.slots, place
-        return whole.usage.slots + place - self._first_part[self._at[place]], place
+        return whole.usage.slots + place - self._first_candidate[self._at[place]], place
 
     @cached_property
-    def _first_part(self) -> dict[int, int]:
+    def _first_candidate(self) -> dict[int, int]:
         """By position of a device, its first candidate."""
         return {at: place for place, at in reversed(tuple(enumerate(self._at)))}
 
     def _pick(self) -> Pick:
-        if GpuPolicy.TOPOLOGY_AWARE not in self._words or any(map(self._is_part, range(len(self._at)))):
+        if (
+            GpuPolicy.TOPOLOGY_AWARE not in self._words
+            or self._has_cut
+            or any(map(self._is_part, range(len(self._at))))
+        ):
             return first_come
         spread = GpuPolicy.SPREAD in self._words
         opened = [] if spread else [place for place, state in enumerate(self._states) if state.usage.slots]
@@ -378,4 +454,5 @@ def _candidates(devices: Sequence[DeviceState], request: PodRequest) -> Iterator
     """The position of each device, of one that is divided once for each free part that the pod could want."""
     most = sum(container.devices.count for container in request.containers)
     for place, state in enumerate(devices):
-        yield from (place,) * max(1, min(state.parts, most))
+        parts = state.device.slots if state.device.mig_kind else state.parts
+        yield from (place,) * max(1, min(parts, most))

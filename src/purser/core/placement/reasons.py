@@ -88,6 +88,12 @@ class Reason(ExplainedReason):
         "All of the GPU's compute is taken, so a pod that names no cores cannot join.",
         "Wait until a pod on it ends.",
     )
+    NO_MIG_PLACE = (
+        "MigPlaceNotFound",
+        "GPU",
+        "The GPU is cut on demand, and has no place for one more GPU instance of the profile that the pod gets.",
+        "Ask for a smaller profile, or wait until instances in the way end.",
+    )
     TOO_FEW_GPUS = (
         "AllocatedCardsInsufficientRequest",
         "GPU",
@@ -136,9 +142,9 @@ OF_OBSTACLE: dict[int, Reason] = {
     rule.OVER_QUOTA: Reason.QUOTA_NOT_FIT,
     rule.SHORT_OF_MEMORY: Reason.INSUFFICIENT_MEMORY,
     rule.SHORT_OF_CORES: Reason.INSUFFICIENT_CORES,
-    rule.IN_COMPANY: Reason.EXCLUSIVE_CONFLICT,
     rule.NO_COMPUTE: Reason.CORES_EXHAUSTED,
-    rule.HELD: Reason.EXCLUSIVE_CONFLICT,
+    rule.IN_COMPANY: Reason.EXCLUSIVE_CONFLICT,
+    rule.NO_PLACE: Reason.NO_MIG_PLACE,
 }
 """By obstacle, in the order in which they are given as reasons; of a GPU that is ``ABSENT`` nothing is said."""
 

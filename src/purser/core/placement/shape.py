@@ -5,16 +5,25 @@ from functools import lru_cache
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from purser.core.fleet import rule
 from purser.core.fleet.arrays import KINDS, WHOLE_MILLI, FleetArrays, Model, Rows
 from purser.core.fleet.facts import Take
 from purser.core.fleet.free_resources import MANY
 from purser.core.fleet.rule import FleetColumns, GpuDemand
+from purser.core.mig import MIG_KINDS, MigProfile
+from purser.core.mig.choice import chooser
+from purser.core.mig.on_demand import asked_profile, instance_share, profile_for
+from purser.core.mig.profiles import MOST_MASKS
 from purser.core.model import WHOLE_PERCENT, Device, DeviceMode, DeviceRequest, DeviceShare, PodRequest
 from purser.core.names import GPU_RESOURCE
 from purser.core.placement import kernels
 from purser.core.placement.kernels.arguments import Bools, Ints
+
+Counts = npt.NDArray[np.int16]
+
+_NO_MASKS: Counts = np.zeros((0, 0), np.int16)
 
 _MOST = 2 * MANY
 """More than any node has: larger requests are treated alike, and no sum overflows the kernels' integers."""
@@ -66,14 +75,19 @@ class PodShape(msgspec.Struct, frozen=True):
     def obstacles(self, model: Model) -> int:
         """What stands between it and a model, as bits; see `purser.core.fleet.rule`."""
         fits = (
-            model.resource == self.resource
+            (self.profile(model) is not None if model.mig_kind else model.resource == self.resource)
             and (model.replicas == 1 or (self.is_plain and not (model.one_each and self.gpu_count > 1)))
             and self.takes_model(model.name)
             and (not self.modes or model.mode in self.modes)
         )
-        is_shared = model.replicas > 1 or not self.is_alone
+        is_shared = model.replicas > 1 or not self.is_alone or bool(model.mig_kind)
         is_unenforced = bool(self.held_by) and is_shared and model.enforcement not in self.held_by
         return (not fits) * rule.OTHER_MODEL | is_unenforced * rule.UNENFORCED
+
+    def profile(self, model: Model) -> MigProfile | None:
+        """The profile that it gets of a model that is cut on demand; None: none will do."""
+        amounts = (self.gpu_memory_mib, self.gpu_memory_percent, self.gpu_cores_percent)
+        return profile_for(model.mig_kind, self.resource, *amounts)
 
 
 def names_model(word: str, model: str) -> bool:
@@ -122,10 +136,12 @@ def container_shape(asked: DeviceRequest, request: PodRequest) -> PodShape:
 
 
 def share_of(device: Device, request: DeviceRequest) -> DeviceShare:
-    """What the request takes of this device; of one that is divided a part.
+    """What the request takes of this device; of one that is divided a part, of one that is cut on demand an instance.
 
     Time-slicing limits no compute, and so counts none; with MPS a part has its part of it.
     """
+    if device.mig_kind and (profile := asked_profile(device, request)) is not None:
+        return instance_share(device, profile)
     if device.replicas > 1:
         cores_percent = WHOLE_PERCENT // device.replicas if device.mode is DeviceMode.MPS else 0
         return DeviceShare(device.uuid, device.replica_mib, cores_percent)
@@ -242,6 +258,7 @@ def columns_of(fleet: FleetArrays) -> FleetColumns:
         fleet.pods_free,
         fleet.cpu_free_milli,
         fleet.memory_free_mib_of_node,
+        fleet.mig_mask if fleet.has_cut else _NO_MASKS,
     )
 
 
@@ -259,4 +276,21 @@ def demand_of(shape: PodShape, models: tuple[Model, ...], idle_only: bool = Fals
         shape.is_alone,
         idle_only,
         of_model,
+        *mig_tables(tuple((model.mig_kind, shape.profile(model)) if model.mig_kind else None for model in models)),
     )
+
+
+@lru_cache(256)
+def mig_tables(profiles: tuple[tuple[str, MigProfile | None] | None, ...]) -> tuple[Rows, Counts, Counts]:
+    """By model, the kind of those that are cut on demand and the profile there: see `GpuDemand`."""
+    wanted = list(dict.fromkeys(each for each in profiles if each is not None))
+    numbers = {each: number for number, each in enumerate(wanted)}
+    rows = np.array([*(-1 if each is None else numbers[each] for each in profiles), -1], np.intp)
+    counts, after = np.zeros((2, len(wanted), MOST_MASKS), np.int16)
+    for number, (name, profile) in enumerate(wanted):
+        if profile is not None:
+            tables = chooser(MIG_KINDS[name])
+            masks, column = tables.kind.masks, tables.column(profile.name)
+            counts[number, :masks] = tables.counts[:, column]
+            after[number, :masks] = tables.left_milli[tables.then[:, column]]
+    return rows, counts, after

@@ -9,6 +9,7 @@ import numpy as np
 
 from purser.core.fleet.arrays import FleetArrays, Rows
 from purser.core.placement import kernels
+from purser.core.placement.instances import rate_cut
 from purser.core.placement.kernels.arguments import Floats
 from purser.core.placement.policies.protocol import ArrayPolicy, Gpus
 from purser.core.placement.shape import PodShape, view
@@ -65,7 +66,10 @@ class ShapeTable:
         if not len(rows):
             return
         found = view(self.fleet, shape, rows)
-        scores, gpus = self.policy.rate(found)
+        if self.fleet.has_cut:
+            scores, gpus = rate_cut(found, self.policy)
+        else:
+            scores, gpus = self.policy.rate(found)
         known.scores[rows] = np.where(found.fits, scores, -np.inf)
         known.gpus[rows] = gpus
         if not known.as_of:  # every row is rated by what the policy is now

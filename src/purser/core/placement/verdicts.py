@@ -16,7 +16,7 @@ from purser.core.fleet import rule
 from purser.core.fleet.arrays import Rows
 from purser.core.fleet.facts import ABSENT
 from purser.core.fleet.live import LiveArrays
-from purser.core.fleet.rule import FleetColumns, Obstacles
+from purser.core.fleet.rule import FleetColumns, GpuDemand, Obstacles
 from purser.core.model import ContainerRequest
 from purser.core.placement.kernels.arguments import Bools, Ints
 from purser.core.placement.reasons import OF_OBSTACLE, MostFree, Reason, Refusal, dispute_detail, obstructed
@@ -90,15 +90,19 @@ class Verdicts:
     def _judge(self, rows: Rows) -> None:
         key, arrays = self._ask, self._live.arrays
         here, also = rule.of_rows(columns_of(arrays), rows), _also(self._live, key, rows)
-        found = rule.judge(here, demand_of(key.shape, arrays.models, key.idle_only), also)
+        demand = demand_of(key.shape, arrays.models, key.idle_only)
+        found = rule.judge(here, demand, also)
         parts_free = arrays.parts_free.take(rows, axis=1)
-        enough = _count(found, parts_free, key.shape) >= key.shape.gpu_count
+        enough = _count(found, parts_free, key.shape, here, demand) >= key.shape.gpu_count
         self.fits[rows] = fits = enough & (arrays.gpu_count[rows] > 0) & (key.quota is Quota.ALL) & here.live
         if not fits.all():
-            when_idle = rule.judge(rule.when_idle(here), demand_of(key.shape, arrays.models), also)
+            held = arrays.mig_held.take(rows, axis=1) if arrays.has_cut else here.mig_mask
+            idle = rule.when_idle(here, held)
+            demand = demand_of(key.shape, arrays.models)
+            when_idle = rule.judge(idle, demand, also)
             parts = np.array([*(model.replicas for model in arrays.models), 1], np.int16)[here.gpu_model]
             is_used = ((here.slots_free < here.slots) | (parts_free < parts) & (here.closed != ABSENT)).any(axis=0)
-            would_fit = (_count(when_idle, parts, key.shape) >= key.shape.gpu_count) & is_used
+            would_fit = (_count(when_idle, parts, key.shape, idle, demand) >= key.shape.gpu_count) & is_used
             would_fit &= key.quota is Quota.ALL
             self._note(rows, here, rule.first(found), enough, would_fit)
 
@@ -146,10 +150,16 @@ class Verdicts:
         return next((dispute_detail(s.device.uuid, s.disputed) for s in states if s.disputed), "")
 
 
-def _count(found: Obstacles, parts: npt.NDArray[np.int16], shape: PodShape) -> Ints:
-    """By row, how many devices a container can have there; of one that is divided it can have so many parts."""
+def _count(
+    found: Obstacles, parts: npt.NDArray[np.int16], shape: PodShape, here: FleetColumns, demand: GpuDemand
+) -> Ints:
+    """By row, how many devices a container can have there; of one that is divided it can have so many parts, and of one
+    that is cut on demand so many instances."""
     takes = found == 0
-    there: Ints = (takes * parts if shape.is_plain else takes).sum(axis=0)
+    each: npt.NDArray[Any] = takes * parts if shape.is_plain else takes
+    if len(demand.mig_counts):
+        each = np.where(here.mig_mask >= 0, takes * rule.places(here, demand), each)
+    there: Ints = each.sum(axis=0)
     return there
 
 

@@ -30,7 +30,7 @@ class PolicySettings(msgspec.Struct, frozen=True):
     gpu: tuple[GpuPolicy, ...] = (GpuPolicy.PURSER,)
     authority: Authority = Authority.SHARED
     nodes_to_score: int = NODES_TO_SCORE
-    """How many of the nodes where a pod fits kube-scheduler is told of at the most, the best ones; 0: of all."""
+    """How many of the nodes where a pod fits are returned to kube-scheduler at most, the best ones; 0: all."""
 
     def node_policy(self, request: PodRequest) -> str:
         """The pod's own, else the default."""

@@ -59,7 +59,8 @@ def node_policies(text: str) -> tuple[tuple[NodePolicy, float], ...]:
 
 
 def canonical_node_policy(text: str) -> str:
-    """The same policies in one way of writing: no spaces, every weight of several told. Raises as `node_policies`."""
+    """The same policies in canonical form: no spaces, and an explicit weight for each of several. Raises as
+    `node_policies`."""
     parts = node_policies(text)
     if len(parts) == 1:
         return parts[0][0].value

@@ -4,6 +4,7 @@ The folder holds ``libnvidia-ml.so.1`` (where a C compiler was at hand), ``node.
 ``node.json`` that is the truth behind it, ``profile.json``, and ``sys/``, a sysfs tree for the agent.
 """
 
+import re
 import time
 from collections.abc import Callable, Iterable
 from enum import StrEnum
@@ -61,6 +62,7 @@ from purser.lab.driver.sysfs_tree import remove_device, write_gpu, write_sysfs
 
 _PROFILE_FILE = "profile.json"
 _NO_EVENT = EventState(0, 0, 0)
+_CALL = re.compile(r"\*|[A-Za-z][A-Za-z0-9_]{0,99}", re.ASCII)
 _ASKED = {HealthState.NEEDS_RESET: RecoveryAction.GPU_RESET, HealthState.NEEDS_REBOOT: RecoveryAction.NODE_REBOOT}
 """What a driver that tells asks for after an Xid."""
 
@@ -196,13 +198,15 @@ class SimulatedDriver:
         self._update(report)
 
     def fail_call(self, gpu: int | str, call: str, code: int) -> None:
-        """One NVML call on the GPU fails with this code from now on; ``*`` for every call."""
-        self._change(gpu, lambda old: with_failure(old, CallFailure(call, code)))
+        """One NVML call on the GPU fails with this code from now on; ``*`` for every call. Raises ValueError for
+        what is no call's name."""
+        self._change(gpu, lambda old: with_failure(old, CallFailure(_checked(call), code)))
 
     def hang_call(self, gpu: int | str, call: str) -> None:
         """One NVML call on the GPU does not return from now on, those under way included when they are made anew; ``*``
-        for every call. `clear_failures` and `recover_gpu` end it, and so does removing the folder."""
-        self._change(gpu, lambda old: with_hanging(old, call))
+        for every call. `clear_failures` and `recover_gpu` end it, and so does removing the folder. Raises ValueError
+        for what is no call's name."""
+        self._change(gpu, lambda old: with_hanging(old, _checked(call)))
 
     def clear_failures(self, gpu: int | str) -> None:
         """Undo `fail_call` and `hang_call`."""
@@ -315,6 +319,13 @@ class SimulatedDriver:
     def _update(self, change: Callable[[DriverState], DriverState]) -> None:
         with locked(self.folder):
             save(self.folder, change(load(self.folder)))
+
+
+def _checked(call: str) -> str:
+    """The state of a node is a text of lines, which the driver's library reads. Raises ValueError."""
+    if not _CALL.fullmatch(call):
+        raise ValueError(f"{call[:40]!a} is no call of NVML: name one, such as nvmlDeviceGetTemperature, or *")
+    return call
 
 
 def _with_gpu(state: DriverState, index: int, gpu: GpuState) -> DriverState:

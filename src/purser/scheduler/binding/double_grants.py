@@ -1,10 +1,10 @@
-"""GPUs that were granted twice, and the later of the two grants taken off.
+"""Resolves GPUs that were granted twice: the later of the two grants is removed.
 
-It happens at a change of leaders: the Binding of the one before is carried out after the next has read the cluster and
-given the GPU to another pod. The node's agent serves whoever asks first and refuses the other, so nothing is
-overcommitted; but a pod that waits on its node for devices it will never have must not keep them on the book. Once one
-of the pods runs, those beside it that kubelet has not taken, and for which there is no room, are deleted where a
-controller makes them anew. The author of any other pod is told by an event. A pod that kubelet took is left alone.
+It happens at a change of leaders: a Binding of the previous leader is carried out after the next one has read the
+cluster and given the GPU to another pod. The node's agent serves the pod that asks first and refuses the other, so
+nothing is overcommitted; but a pod that waits on its node for devices it will never get must not keep them in the
+ledger. Once one of the pods runs, the others that kubelet has not admitted, and for which there is no room, are deleted
+if a controller recreates them. Any other pod gets an event. A pod that kubelet admitted is left alone.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
-"""Bindings of which nobody knows what became, and what the API server says of them.
+"""Bindings with an unknown outcome, which is looked up at the API server.
 
-As long as one may still be carried out, its grant stays on the book.
+As long as one may still be carried out, its grant stays in the ledger.
 """
 
 from dataclasses import dataclass
@@ -59,7 +59,8 @@ class UnsettledBindings:
         return [each.grant for each in self._by_uid.values()]
 
     async def settle(self, grant: Grant) -> BindOutcome | None:
-        """The answer to a Binding was lost, or says that the pod is not as expected: the pod itself tells what it is.
+        """The answer to a Binding was lost, or says that the pod is not as expected: the pod is read to find the
+        outcome.
 
         None where the API server cannot be asked.
         """
@@ -76,7 +77,7 @@ class UnsettledBindings:
         """Ask once more about an unsettled Binding."""
         doubt, state = self._by_uid[pod_uid], self._cache.ledger.state(pod_uid)
         if state is None or (state is not GrantState.RESERVED and self._cache.pod_by_uid(pod_uid) is not None):
-            self._by_uid.pop(pod_uid, None)  # an informer was faster, and will tell of the pod's end as well
+            self._by_uid.pop(pod_uid, None)  # an informer was faster, and will also report the pod's end
             return
         truth = await self._ask(doubt.grant)
         if truth is BindOutcome.BOUND_BY_US:
@@ -93,9 +94,8 @@ class UnsettledBindings:
             self._by_uid[grant.pod_uid] = _Unsettled(grant, self._cache.clock.monotonic() + LOST_BINDING_TIMEOUT_S)
 
     def confirm(self, grant: Grant) -> None:
-        """The pod is bound; it may even have ended meanwhile, and then nothing is on the book any more.
-
-        Of a pod that no informer has seen yet none need ever tell that it is gone, so it is asked for until one has.
+        """The pod is bound; it may even have ended meanwhile, and then the ledger has nothing of it any more. An
+        informer that has not seen the pod may never report its deletion, so the pod is read until one has seen it.
         """
         self._by_uid.pop(grant.pod_uid, None)
         if self._cache.ledger.state(grant.pod_uid) is GrantState.RESERVED:

@@ -19,7 +19,7 @@ from purser.scheduler.pod_reading import PodReading
 
 
 class Arrivals:
-    """Tells a mix of each pod once."""
+    """Adds each pod to a mix once."""
 
     def __init__(self, readings: Readings, scheduler_name: str) -> None:
         """``readings``: keeps what the pods were found to ask for, for whoever is asked about them next."""
@@ -50,7 +50,7 @@ class Arrivals:
 
     def _read(self, pod: Pod) -> PodReading:
         reading = self._readings.of(pod)
-        if pod.metadata.uid in self._readings and reading.asks_for_devices:  # now, while nobody waits for the answer
+        if pod.metadata.uid in self._readings and reading.asks_for_devices:  # now, while no request waits for it
             reading.objection  # noqa: B018
         return reading
 

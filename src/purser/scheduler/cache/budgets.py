@@ -36,7 +36,7 @@ class Budgets:
         await self._informer.run()
 
     def put(self, budget: DisruptionBudget) -> None:
-        """A budget is there, or changed; one whose selector means nothing protects nobody, as in kube-scheduler."""
+        """A budget was added or changed; one with an invalid selector protects no pods, as in kube-scheduler."""
         try:
             selector = None if budget.spec.selector is None else of_object(budget.spec.selector)
         except SelectorError as error:

@@ -62,7 +62,7 @@ class PublicKeys(Protocol):
 
 
 class ClusterCache:
-    """Fleet and ledger as the informers tell them."""
+    """Fleet and ledger, kept up to date from informers."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class ClusterCache:
         self._offers: FleetOffers | None = None
         self._overdrawn: set[str] = set()
         self.on_overdrawn: Callable[[str], None] = lambda node: None
-        """Told of a node of which more is granted than there is, and again whenever a pod there has come further."""
+        """Called for a node with more grants than capacity, and again whenever the phase of a pod there changes."""
         self._pods: Informer[Pod] | None = None
         self._nodes: Informer[Node] | None = None
         self._namespaces: Informer[Namespace] | None = None
@@ -172,7 +172,7 @@ class ClusterCache:
         return None if self._nodes is None else self._nodes.store.get(name)
 
     def waiting_pods(self) -> list[Pod]:
-        """Pods that nobody has bound yet."""
+        """Pods that are not bound yet."""
         known = () if self._pods is None else self._pods.store.values()
         return [pod for pod in known if not pod.spec.node_name and not pod.metadata.deletion_timestamp]
 
@@ -198,7 +198,7 @@ class ClusterCache:
         return frozenset() if offers is None else offers.modes
 
     def _fleet_offers(self) -> FleetOffers | None:
-        """Found anew once an inventory has changed."""
+        """Recomputed once an inventory has changed."""
         if self._offers is None:
             self._offers = offers_of(self.fleet)
         return self._offers

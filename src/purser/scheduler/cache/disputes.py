@@ -1,15 +1,15 @@
-"""What nodes hold beyond the grants that pods carry, as their agents tell it, and the GPUs that are closed meanwhile.
+"""What nodes hold beyond the pods' grants, as their agents report it, and the GPUs that are closed meanwhile.
 
-Three things close a GPU to new grants, each until the books agree again:
+Three things close a GPU to new grants, each until the records agree again:
 
-- The node's agent says that a pod holds it, and nobody knows how much of it, or that a pod holds it of which the status
-  says that it has ended; or that it refused a pod for it.
-- A pod runs on the node, asks for devices and carries no grant, and the agent has not told yet what it holds. A pod
-  that kubelet has not taken holds nothing: whoever creates such pods closes nothing.
-- kubelet rejected a pod that was granted it, for that very GPU or for want of GPUs: what else a pod is rejected for
-  closes nothing, or its author could close any GPU. The agent's next word on that pod opens it, or takes over. Where
-  none comes, it opens after a rest, which is longer each time it had been open in between: pods that are rejected while
-  it is closed were granted it before, as when a kubelet starts without its plugin and rejects all that wait for it.
+- The node's agent reports that a pod holds an unknown amount of it, that a pod still holds it although its status says
+  that it has ended, or that it refused a pod for it.
+- A pod runs on the node, requests devices and has no grant, and the agent has not reported yet what it holds. A pod
+  that kubelet has not admitted holds nothing: creating such pods closes nothing.
+- kubelet rejected a pod that was granted it, because of that GPU or for lack of GPUs: other causes of rejection close
+  nothing, or the pod's author could close any GPU. The agent's next report on that pod opens it, or takes over. Without
+  one, it opens after a pause, which is longer each time it had been open in between: pods that are rejected while it is
+  closed were granted it before, as when a kubelet starts without its plugin and rejects all waiting pods.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ from purser.scheduler.metrics import SchedulerMetrics
 log = structlog.get_logger("purser.scheduler")
 
 INITIAL_GPU_CLOSURE_S = 5.0
-"""For how long a GPU is closed whose pod was rejected, where its agent tells nothing: time enough for its word."""
+"""For how long a GPU is closed whose pod was rejected and whose agent reports nothing: enough time for a report."""
 
 MAX_GPU_CLOSURE_S = 60.0
 
@@ -82,10 +82,10 @@ class DisputeBook:
         """By node: the uids of pods that its own agent spoke of."""
         self._closed: dict[str, dict[str, str]] = {}
         self.on_closed: Callable[[str, str], None] = lambda node, text: None
-        """Told a node's name and what is in the way there, when it begins or changes."""
+        """Called with a node's name and the obstacles there, when they begin or change."""
 
     def put_node(self, node: Node) -> None:
-        """Take what a node's agent tells, where that changed."""
+        """Take an agent's report, where it changed."""
         name, text = node.metadata.name, node.metadata.annotations.get(DISPUTES_ANNOTATION, "")
         if self._texts.get(name, "") == text:
             return
@@ -153,7 +153,7 @@ class DisputeBook:
         return dict(self._closed.get(node, {}))
 
     def retell(self, name: str) -> None:
-        """Tell the fleet which GPUs of a node are closed: again when its devices changed."""
+        """Update the closed GPUs of a node in the fleet; called again when its devices changed."""
         closed = self._closed_on(name)
         if closed == self._closed.get(name, {}):
             return

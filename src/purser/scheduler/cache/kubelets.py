@@ -47,7 +47,7 @@ class Kubelets:
         self._uids: dict[str, str] = {}
         """Of pods on nodes, by which kubelet knows them; by the API's."""
         self.on_unreadable: Callable[[str, str], None] = lambda node, problem: None
-        """Told of a node whose word about its kubelet does not count, and why not."""
+        """Called for a node whose kubelet report does not count, with the reason."""
 
     def put_node(self, node: Node) -> None:
         """Take a node's report where it changed."""

@@ -1,8 +1,7 @@
 """What is free of nodes beside their GPUs, brought to the fleet from Nodes, pods and reservations.
 
-Every pod that is bound and has not ended takes of its node, with GPUs or without, as kube-scheduler counts it. What a
-node's pods take is kept as a sum, to which each pod adds and from which it takes back the same amount; nothing is
-summed up anew.
+Every pod that is bound and has not ended takes resources of its node, with GPUs or without, as kube-scheduler counts
+it. The sum per node is updated incrementally: each pod adds its amount and later subtracts the same.
 """
 
 import msgspec

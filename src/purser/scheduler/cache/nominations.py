@@ -1,9 +1,8 @@
-"""Pods for which room is being made, and what of which node is kept for them meanwhile.
+"""Nominated pods, and the resources of nodes that are kept for them meanwhile.
 
 As in kube-scheduler: what pods that are nominated to a node (``status.nominatedNodeName``) will take there counts
-against every other pod of the same or of lower priority, until they are bound, gone or nominated elsewhere. Without
-it the pods that were asked to go come back, made anew by their ReplicaSet, before the room they left is used, and are
-asked to go again, and again.
+against every other pod of the same or of lower priority, until they are bound, gone or nominated elsewhere. Without it
+the preempted pods are recreated by their ReplicaSet before the freed room is used, and are preempted again and again.
 """
 
 import math
@@ -36,7 +35,7 @@ OVERDUE_TERMINATION_S = 60.0
 
 
 MAX_NOMINEES = 1024
-"""Each is placed anew whenever a pod is weighed that has to yield to it."""
+"""Each is placed again whenever a pod that has to yield to it is evaluated."""
 
 
 class _Nominee(msgspec.Struct, frozen=True):
@@ -171,7 +170,7 @@ class Nominations:
             return
         known, node = self._nominees.get(request.uid), pod.status.nominated_node_name
         if known is not None and known.node != node and known.victims and self._is_kept(known):
-            return  # kube-scheduler 1.20 names nodes where nobody has to go, and the pod does not fit
+            return  # kube-scheduler 1.20 names nodes without victims where the pod does not fit
         if known is None or known.node != node:
             known = _Nominee(request, node)
         self._keep(msgspec.structs.replace(known, request=request, until=None))

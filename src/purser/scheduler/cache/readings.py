@@ -59,7 +59,7 @@ class Readings:
         return uid in self._known
 
     def of(self, pod: Pod) -> AskedPod:
-        """What a pod asks for; read anew where it says something else by now."""
+        """What a pod requests; read again where the pod has changed."""
         known = self._known.get(pod.metadata.uid)
         of_namespace = self._enforcement_of_namespace(pod.metadata.namespace)
         if known is not None and known.spec.enforcement_of_namespace == of_namespace and known.is_of(pod):
@@ -69,5 +69,5 @@ class Readings:
         return self._known.put(pod.metadata.uid, read) if waits_here else read
 
     def forget(self, uid: str) -> None:
-        """The pod is bound or gone: nobody asks about it again, and its manifest may be large."""
+        """The pod is bound or gone: its reading is not needed again, and its manifest may be large."""
         self._known.forget(uid)

@@ -1,7 +1,7 @@
-"""NodeResourceTopology objects of other exporters, in clusters that have such: for nodes whose agent tells nothing.
+"""NodeResourceTopology objects of other exporters, in clusters that have them: for nodes whose agent reports nothing.
 
 NFD's topology updater and the resource topology exporter write them. The resource is defined by a
-CustomResourceDefinition that may come and go; where there is none, nothing is asked for.
+CustomResourceDefinition that may be installed and removed; without it nothing is requested.
 """
 
 import asyncio

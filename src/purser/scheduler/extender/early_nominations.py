@@ -135,7 +135,7 @@ class EarlyNominations:
         self._more.set()
 
     def _tidy(self) -> None:
-        """Where nobody is nominated, nobody is passed over either."""
+        """Without nominated pods none is passed over."""
         if len(self._queue) > 2 * len(self._waiting) + MOST_AHEAD:
             self._queue = [place for place in self._queue if place.uid in self._waiting]
             heapq.heapify(self._queue)
@@ -206,7 +206,7 @@ class EarlyNominations:
         reading = self._cache.readings.of(pod)
         try:
             return None if reading.objection else reading.request()
-        except DialectError:  # told when it is asked about
+        except DialectError:  # reported when kube-scheduler asks about it
             return None
 
     async def _write(self, pod: Pod, node: str) -> None:

@@ -178,9 +178,9 @@ class KubeExtender:
         return ExtenderPreemptionResult(await self._preemptor.answer(request, proposed))
 
     def _worth_telling(self, pod: Pod, found: Evaluation) -> Evaluation:
-        """What kube-scheduler is told of where a pod fits: it scores every node that it is told of, by plugins and by a
-        question for each, and reads a reason only where there is no node. It samples likewise, but before extenders are
-        asked, when nobody knows which nodes fit."""
+        """The nodes returned to kube-scheduler: it scores every one of them, by plugins and by a request for each, and
+        reads a reason only where there is no node. It samples likewise, but before extenders are asked, when it is not
+        known which nodes fit."""
         policy = self._feasibility.policy
         if policy.authority is Authority.EXCLUSIVE:
             return Evaluation([name for name in (best(found),) if name], found.scores.max(keepdims=True), {})
@@ -302,11 +302,11 @@ class KubeExtender:
         return True
 
     def _take_over(self) -> None:
-        """kube-scheduler lets pods rest for which it found nobody to ask, as it does those that were refused."""
+        """kube-scheduler backs off pods for which it found no extender, as it does those that were refused."""
         names = self._cache.fleet.names()
         for pod in self._cache.waiting_pods():
             if pod.spec.scheduler_name == self._cache.scheduler_name:
-                # Told when it is asked about.
+                # Reported when kube-scheduler asks about it.
                 with self._failures.guard(PODS, pod), suppress(DialectError):
                     if request := self._cache.readings.of(pod).request():
                         self._requeue_hints.refused(request, names)

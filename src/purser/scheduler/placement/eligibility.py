@@ -27,7 +27,7 @@ def is_of_others(pod: Pod, scheduler_name: str) -> str:
 
 
 def prefers_nodes(pod: Pod) -> bool:
-    """Whether the pod itself says which of the nodes that it may have it would rather have: only scores tell."""
+    """Whether the pod prefers some of its eligible nodes, which only kube-scheduler's scores show."""
     affinity, spreads = pod.spec.affinity, pod.spec.topology_spread_constraints
     kinds = affinity.values() if isinstance(affinity, dict) else ()
     return any(isinstance(each, dict) and each.get(_PREFERRED) for each in kinds) or any(

@@ -49,11 +49,11 @@ class Reservations:
         self._early: dict[str, _Early] = {}
 
     def reserve(self, node: str, request: PodRequest) -> tuple[Grant, str]:
-        """Decide on the book as it is now and enter the decision: nothing else runs in between. With the reason why.
+        """Decide on the current ledger and reserve, without a pause in between; returns the reason as well.
 
-        What was reserved early for it stands, unless the node has become another one since. What was reserved early
-        for others, which kube-scheduler comes to later, does not stand in its way: it may have been after the pod was
-        told of the node. Raises `ReservationError`.
+        An early reservation for the pod stays valid, unless the node was replaced since. Early reservations of other
+        pods, which kube-scheduler handles later, are no obstacle: they may have been made after the pod's filter.
+        Raises `ReservationError`.
         """
         if self.early_node(request) == node:
             early = self._early.pop(request.uid)

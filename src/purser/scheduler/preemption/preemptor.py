@@ -1,11 +1,11 @@
 """Preemption: pods of lower priority go where Purser has no room for a pod, asked by kube-scheduler or by Purser.
 
 kube-scheduler looks for victims in a dry run of its own filters, and asks its extenders only about nodes where that run
-found some. To it a share is one of ``nvidia.com/gpu``: where ids are free and memory is not, its run finds nobody who
-would have to go, and since 1.21 it gives up there ("expected at least one victim pod"). On these nodes, which it has
-offered and Purser alone refused, Purser preempts as kube-scheduler would have: it writes ``nominatedNodeName``, which
-kube-scheduler heeds whoever wrote it, then asks the victims to go. Where kube-scheduler does ask, it is given the one
-node on which preemption costs least, these nodes included, and does the rest.
+found some. To it a share is one of ``nvidia.com/gpu``: where ids are free and memory is not, its run finds no victims,
+and since 1.21 it gives up there ("expected at least one victim pod"). On these nodes, which it has offered and only
+Purser refused, Purser preempts as kube-scheduler would have: it writes ``nominatedNodeName``, which kube-scheduler
+respects from any writer, then evicts the victims. Where kube-scheduler does ask, it gets the one node on which
+preemption costs least, these nodes included, and does the rest.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ from purser.scheduler.reasons import SchedulerReason
 from purser.scheduler.waiting import WaitingPods
 
 PREEMPTION_DELAY_S = 1.0
-"""How long kube-scheduler has to preempt by itself: it does so right after it was told that no node fits."""
+"""How long kube-scheduler has to preempt by itself: it does so right after the answer that no node fits."""
 
 MAX_SOUGHT = 8
 """In one look: on thousands of nodes each takes some seconds."""
@@ -78,7 +78,7 @@ class Preemptor:
         self._refused: WaitingPods[_Refused] = WaitingPods()
         self._told: Recent[str, str] = Recent(_MAX_REMEMBERED_PODS)
 
-    # --- what the extender tells
+    # --- calls of the extender
 
     def refused(self, request: PodRequest, refusals: Mapping[str, Refusal]) -> None:
         """The pod fits nowhere; ``refusals`` are the nodes where it was for Purser to say."""
@@ -122,7 +122,7 @@ class Preemptor:
         return {chosen.node: MetaVictims(tuple(MetaPod(victim.uid) for victim in chosen.pods), chosen.violations)}
 
     async def look(self) -> None:
-        """Make room for pods for which kube-scheduler has asked nobody to go, the most important first."""
+        """Make room for pods for which kube-scheduler has not preempted, the most important first."""
         due = self._cache.clock.monotonic() - PREEMPTION_DELAY_S
         waiting = [each for each in self._refused.by_importance() if each.at <= due]
         for refused in waiting[:MAX_SOUGHT]:
@@ -142,7 +142,7 @@ class Preemptor:
         if waiting is None:
             return True
         pod, request = waiting
-        if pod.spec.preemption_policy == "Never":  # kube-scheduler tells the pod
+        if pod.spec.preemption_policy == "Never":  # kube-scheduler reports it on the pod
             return True
         if self._feasibility.fits_any(request, list(refused.refusals)):  # kube-scheduler is woken for it
             return True
@@ -185,21 +185,21 @@ class Preemptor:
             return None
         if self._cache.ledger.grant(uid):  # its Binding is on its way
             return None
-        with suppress(DialectError):  # told when it is asked about
+        with suppress(DialectError):  # reported when kube-scheduler asks about it
             if request := self._cache.readings.of(pod).request():
                 return pod, request
         return None
 
     def _is_being_made_room(self, request: PodRequest) -> bool:
-        """Whether those who were asked to go for this pod are still on their way out: nobody else is asked then."""
+        """Whether earlier victims for this pod are still terminating: no further ones are chosen then."""
         node = self._cache.nominations.node_of(request.uid)
         return bool(node) and self._search.is_being_emptied(node, request, self._feasibility.quota_left(request))
 
     async def _preempt(self, pod: Pod, request: PodRequest, chosen: Victims) -> bool:
-        """As kube-scheduler does it (prepareCandidate). False where it has to be seen to again.
+        """As kube-scheduler does it (prepareCandidate). False where it has to be retried.
 
         The nomination is written to the pod as it was when this was decided: where another replica has bound it or
-        nominated it elsewhere meanwhile, the write fails, and nobody goes.
+        nominated it elsewhere meanwhile, the write fails, and no pod is evicted.
         """
         self._cache.nominations.nominate(request, chosen.node, chosen.uids)
         if not await self._write_nomination(request, chosen.node, pod.metadata.resource_version):
@@ -275,7 +275,7 @@ class Preemptor:
         return True
 
     def _tell_why_not(self, pod: Pod, why_not: Mapping[str, int]) -> None:
-        """What kube-scheduler cannot know, and does not tell; once, as long as nothing changes."""
+        """An event on what kube-scheduler cannot know or report; once, as long as nothing changes."""
         uid, message = pod.metadata.uid, _not_available(why_not)
         if TOO_FEW not in why_not or self._told.get(uid) == message:
             return

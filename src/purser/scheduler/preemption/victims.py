@@ -74,7 +74,7 @@ class VictimSearch:
     def on_node(
         self, node: str, request: PodRequest, left: QuotaLimits = UNLIMITED, proposed: Collection[str] = ()
     ) -> Victims | None:
-        """Who has to go from one node; None where that would not help, or nobody has to."""
+        """The victims on one node; None where preemption would not help, or is not needed."""
         lower = {occupant.uid: occupant for occupant in self._lower(node, request)}
         for uid in proposed:
             lower.setdefault(uid, self._occupant(uid))
@@ -84,9 +84,8 @@ class VictimSearch:
         return least(node, lower.values(), fits, self._cache.budgets.rules, frozenset(proposed))
 
     def is_being_emptied(self, node: str, request: PodRequest, left: QuotaLimits = UNLIMITED) -> bool:
-        """Whether the pods that are leaving a node anyway make room enough: nobody else has to go.
-
-        What its kubelet is busy with until then does not count.
+        """Whether the terminating pods of a node make enough room, so that there are no further victims. Kubelet's
+        state until then does not count.
         """
         return bool(self._cache.nominations.leaving(node)) and self.fits_once_left(node, request, left)
 

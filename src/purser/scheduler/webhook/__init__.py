@@ -1,15 +1,15 @@
-"""What the API server asks about pods, Bindings, workloads and nodes: what Purser changes of them, and what it refuses.
+"""The admission webhooks for pods, Bindings, workloads and nodes: what Purser changes in them, and what it refuses.
 
-- ``/mutate``: `Mutation` makes a pod that asks for devices one that Purser places (``mutation``, ``patches``).
-- ``/validate``: `Validation` asks the same of what came out, holds grants fixed, and lets nodes' accounts write what is
-  their own (``validation``, ``node_writes``; ``node_policies``: the same rule for API servers that evaluate CEL).
-- ``/warn``: `WorkloadWarnings` tells the authors of Deployments and the like (``workload_warnings``).
+- ``/mutate``: `Mutation` turns a pod that requests devices into one that Purser places (``mutation``, ``patches``).
+- ``/validate``: `Validation` checks the result, keeps grants immutable, and restricts nodes' accounts to their own
+  objects (``validation``, ``node_writes``; ``node_policies``: the same rule for API servers that evaluate CEL).
+- ``/warn``: `WorkloadWarnings` warns the authors of Deployments and the like (``workload_warnings``).
 
-All of them ask ``rules`` and ``device_rules`` of a pod and answer in the words of ``review``. The extender asks
-`PLACEMENT_RULES` again, for nobody has to come past a webhook. What the API server is told to ask stands in
-``configurations``, and `WebhookRegistration` keeps the CA there (``registration``).
+All of them apply ``rules`` and ``device_rules`` and answer with ``review``. The extender checks `PLACEMENT_RULES`
+again, because webhooks can be bypassed. ``configurations`` has the webhook configurations, and `WebhookRegistration`
+keeps their CA up to date (``registration``).
 
-Not here: HTTPS (``server``), and pods that were created while nobody answered (``strays``).
+Not here: HTTPS (``server``), and pods that were created while no replica answered (``strays``).
 """
 
 from purser.scheduler.webhook.configurations import mutating_configuration, validating_configuration

@@ -15,6 +15,8 @@ MUTATING_NAME = "purser-mutating"
 VALIDATING_NAME = "purser-validating"
 NODES_WEBHOOK = "nodes.validate.purser.dev"
 """In the validating configuration where the API server has no policies of its own."""
+EVICTIONS_WEBHOOK = "evictions.validate.purser.dev"
+"""In the validating configuration where webhooks know conditions: no policy can look a pod's node up."""
 _LABELLED = ("ignoring", "hami-ignoring")
 """Names of the webhooks for pods with one of `WEBHOOK_LABELS`."""
 
@@ -35,11 +37,11 @@ def mutating_configuration(settings: WebhookSettings, target: ServiceTarget | Ur
 
 
 def validating_configuration(settings: WebhookSettings, target: ServiceTarget | UrlTarget) -> Raw:
-    """The ValidatingWebhookConfiguration that should be there, but for the CA, which the scheduler makes.
+    """The desired ValidatingWebhookConfiguration, without the CA, which the scheduler makes.
 
-    A Binding's labels are whatever the one who binds writes, so they keep nobody away. It can be posted in two places.
-    Of pods whose own labels keep the webhook away it is only asked whether they name devices that they do not ask for;
-    they are let in while Purser is away, whatever the policy.
+    A Binding's labels are chosen by its writer, so they exempt from nothing. It can be posted to two paths. Pods whose
+    own labels exempt them from the webhook are only checked for devices that they name without requesting them; they
+    are admitted while Purser is unavailable, with any failure policy.
     """
     bindings = _rule(["CREATE"], ["pods/binding", "bindings"])
     pods = [_rule(["CREATE", "UPDATE"], ["pods"]), _rule(["UPDATE"], ["pods/ephemeralcontainers"])]
@@ -59,7 +61,7 @@ def validating_configuration(settings: WebhookSettings, target: ServiceTarget | 
 
 
 def _of_workloads(settings: WebhookSettings, target: ServiceTarget | UrlTarget) -> Raw:
-    """It warns alone, so nobody waits long for it, and nothing is refused without it."""
+    """It only warns, so its timeout is short, and nothing is refused without it."""
     rules = [
         {**_rule(["CREATE", "UPDATE"], list(resources)), "apiGroups": [group]} for group, resources in WORKLOADS.items()
     ]
@@ -70,9 +72,10 @@ def _of_workloads(settings: WebhookSettings, target: ServiceTarget | UrlTarget) 
 def nodes_webhook(settings: WebhookSettings, target: ServiceTarget | UrlTarget, conditions: Sequence[Raw] = ()) -> Raw:
     """For the validating configuration before Kubernetes 1.30: what accounts on nodes write there, and of events.
 
-    ``conditions``: whom it is asked about, for Kubernetes 1.28 and 1.29. Nobody else then waits for an answer, and
-    without one nothing is admitted. Older ones ask about every kubelet's and administrator's write as well, which has
-    to go through without an answer, and soon; of events they do not ask, for there are too many.
+    ``conditions``: the users it applies to, for Kubernetes 1.28 and 1.29. Other users' writes do not wait for an
+    answer, and these users' writes are not admitted without one. Older API servers also send every write of kubelets
+    and administrators, which has to be admitted without an answer, and quickly; events are left out there, because
+    there are too many.
     """
     rules = [_rule(["CREATE", "UPDATE", "DELETE"], ["nodes", "nodes/status"], "Cluster")]
     if conditions:
@@ -80,6 +83,16 @@ def nodes_webhook(settings: WebhookSettings, target: ServiceTarget | UrlTarget, 
     webhook = _webhook(NODES_WEBHOOK, "/validate", rules, settings, target)
     found = {**webhook, "namespaceSelector": {}, "objectSelector": {}, "failurePolicy": "Ignore", "timeoutSeconds": 2}
     return {**found, "failurePolicy": "Fail", "matchConditions": list(conditions)} if conditions else found
+
+
+def evictions_webhook(settings: WebhookSettings, target: ServiceTarget | UrlTarget, conditions: Sequence[Raw]) -> Raw:
+    """For the validating configuration from Kubernetes 1.28 on: whom accounts on nodes evict.
+
+    ``conditions``: whom it is asked about. Nobody else waits for an answer, and without one nobody is evicted.
+    """
+    webhook = _webhook(EVICTIONS_WEBHOOK, "/validate", [_rule(["CREATE"], ["pods/eviction"])], settings, target)
+    always = {"namespaceSelector": {}, "objectSelector": {}, "failurePolicy": "Fail"}
+    return {**webhook, **always, "matchConditions": list(conditions)}
 
 
 def _webhook(

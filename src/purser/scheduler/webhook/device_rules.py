@@ -28,7 +28,7 @@ _NO_CLIENT = "mounts a volume at /dev/shm: on GPUs shared by MPS nothing enforce
 
 
 def unknown() -> Collection[Enforcement]:
-    """What enforces on the cluster's nodes, where nobody knows."""
+    """The enforcement on the cluster's nodes, where it is not known."""
     return ()
 
 

@@ -59,14 +59,14 @@ class FleetFacts(Protocol):
 
 
 class UnknownFleet:
-    """Where nobody knows any node: then nothing is said of what there is."""
+    """A cluster whose nodes are not known: there are no warnings about its capacity."""
 
     def most_of(self, resource: str) -> int | None:
-        """Nobody knows."""
+        """Not known."""
         return None
 
     def largest_device_mib(self) -> int | None:
-        """Nobody knows."""
+        """Not known."""
         return None
 
     def offers(self, resource: str) -> bool:
@@ -78,7 +78,7 @@ class UnknownFleet:
         return True
 
     def device_modes(self) -> frozenset[DeviceMode]:
-        """Nobody knows."""
+        """Not known."""
         return frozenset()
 
 
@@ -151,7 +151,7 @@ class Mutation:
         )
 
     def _too_many(self, resource: str, count: int) -> tuple[str, ...]:
-        """What no node offers at all is told otherwise, with what to ask for."""
+        """Resources that no node offers have a message of their own, with what to request instead."""
         most = self._fleet.most_of(resource)
         if resource == GPU_RESOURCE:
             return _beyond(count, " GPUs", most, "", "node")
@@ -168,7 +168,7 @@ class Mutation:
 
 
 def _beyond(wanted: int, of: str, largest: int | None, unit: str, place: str) -> tuple[str, ...]:
-    """That a container asks for more than the largest node or GPU has; ``largest``: None where nobody knows."""
+    """That a container asks for more than the largest node or GPU has; ``largest``: None where it is not known."""
     if largest is None or wanted <= largest:
         return ()
     return (

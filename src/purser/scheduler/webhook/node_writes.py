@@ -1,6 +1,8 @@
-"""The validating webhook for writes of nodes and events: `purser.core.node.writers.refusal`, for older API servers.
+"""The validating webhook for what accounts on nodes do: writes of nodes and events, and evictions.
 
-Those of Kubernetes 1.30 and newer have policies for it (`purser.scheduler.webhook.node_policies`) and ask no webhook.
+Writes are judged by `purser.core.node.writers.refusal`, for older API servers: those of Kubernetes 1.30 and newer have
+policies for it (`purser.scheduler.webhook.node_policies`). No policy can look up where a pod runs, so evictions are
+asked about in all versions that can ask about these accounts alone, 1.28 and newer.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +27,24 @@ from purser.scheduler.webhook.review import AdmissionRequest, Decision, ReviewEr
 
 RESOURCES = ("nodes", "events")
 
+EVICTIONS = ("pods", "eviction")
+
 _objects: JsonReader[dict[str, Any]] = JsonReader(dict[str, Any], "the object", max_bytes=WEBHOOK_BODIES.each)
+
+
+class _Preconditions(msgspec.Struct, frozen=True):
+    uid: str = ""
+
+
+class _DeleteOptions(msgspec.Struct, frozen=True):
+    preconditions: _Preconditions = _Preconditions()
+
+
+class _Eviction(msgspec.Struct, frozen=True, rename="camel"):
+    delete_options: _DeleteOptions = _DeleteOptions()
+
+
+_evictions = JsonReader(_Eviction, "the Eviction", max_bytes=WEBHOOK_BODIES.each)
 
 NodeOfPod = Callable[[str, str, str], str]
 """From a pod's namespace, name and uid to its node; empty where the pod is not known, or not this one."""
@@ -37,7 +56,8 @@ def no_pod_known(_namespace: str, _name: str, _uid: str) -> str:
 
 
 class NodeWrites:
-    """Decides on writes of nodes and events by the accounts whose token lies on nodes; all others may."""
+    """Decides on writes of nodes and events, and on evictions, by the accounts whose token lies on nodes; all others
+    may."""
 
     def __init__(
         self,
@@ -54,9 +74,12 @@ class NodeWrites:
         writer = self._writers.get(request.user_info.username)
         if writer is None:
             return Decision(True, Why.NOT_A_POD)
+        node = self._node(request.user_info.extra or {})
+        if (request.resource.resource, request.sub_resource) == EVICTIONS:
+            return self._review_eviction(request, node)
         write = NodeWrite(
             writer=writer,
-            node=self._node(request.user_info.extra or {}),
+            node=node,
             operation=request.operation,
             resource=request.resource.resource,
             name=request.name,
@@ -65,6 +88,18 @@ class NodeWrites:
         )
         reason = refusal(write)
         return Decision(False, Why.NOT_ITS_NODE, reason) if reason else Decision(True, Why.ADMITTED)
+
+    def _review_eviction(self, request: AdmissionRequest, node: str) -> Decision:
+        """Of a pod on its own node alone, which it names by uid: another pod may have the name by now."""
+        try:
+            uid = _evictions.read(request.object).delete_options.preconditions.uid
+        except UnreadableError as error:
+            raise ReviewError(f"the eviction in the AdmissionReview cannot be read: {error}") from error
+        if not node or not uid or self._node_of_pod(request.namespace, request.name, uid) != node:
+            where = f"on node {node}" if node else "whose token does not say on which node it is used"
+            message = f"{request.user_info.username} {where} evicts only pods of its node, by name and uid"
+            return Decision(False, Why.NOT_ITS_NODE, message)
+        return Decision(True, Why.ADMITTED)
 
     def _node(self, extra: Mapping[str, Sequence[str]]) -> str:
         node, name, uid = (_first(extra, key) for key in (NODE_NAME_EXTRA, POD_NAME_EXTRA, POD_UID_EXTRA))

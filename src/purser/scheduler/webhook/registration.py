@@ -19,7 +19,12 @@ from purser.kube.racing import until
 from purser.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Raw, Resource, untyped
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.settings import ServiceTarget, UrlTarget, WebhookSettings
-from purser.scheduler.webhook.configurations import NODES_WEBHOOK, mutating_configuration, validating_configuration
+from purser.scheduler.webhook.configurations import (
+    EVICTIONS_WEBHOOK,
+    NODES_WEBHOOK,
+    mutating_configuration,
+    validating_configuration,
+)
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -72,8 +77,8 @@ class WebhookRegistration:
         await self._done.wait()
 
     async def register(self) -> bool:
-        """Give both configurations the CA, and tell what else is wrong with them. What one of them fails on is logged
-        and keeps the other from nothing. Returns whether both were looked at."""
+        """Enter the CA in both configurations, and report what else is wrong with them. A failure on one is logged and
+        does not affect the other. Returns whether both were checked."""
         looked_at = 0
         for resource, wanted in self._wanted:
             with self._client.failures.guard(resource, wanted):
@@ -109,7 +114,8 @@ class WebhookRegistration:
         except NotFoundError:
             self._tell(name, "missing", f"there is no {resource.kind} {name}: {_REMEDY}")
             return
-        await self._bring_ca(resource, present, {NODES_WEBHOOK, *(each["name"] for each in wanted["webhooks"])})
+        own = {NODES_WEBHOOK, EVICTIONS_WEBHOOK, *(each["name"] for each in wanted["webhooks"])}
+        await self._bring_ca(resource, present, own)
         found = list(differences(_by_name(present), _by_name(wanted)))
         self._tell(name, "different" if found else "right", f"{resource.kind} {name}: {'; '.join(found)}: {_REMEDY}")
 
@@ -128,7 +134,7 @@ class WebhookRegistration:
         try:
             await self._client.patch_json(resource, name, operations)
         except NotFoundError:
-            return  # removed meanwhile, which the next look tells
+            return  # removed meanwhile, which the next check reports
         log.info("Entered the CA in a webhook configuration", configuration=name)
 
     def _tell(self, name: str, state: str, problem: str) -> None:
@@ -169,7 +175,7 @@ def differences(present: Any, wanted: Any, path: str = "") -> Iterator[str]:
 
 
 async def own_user(client: Client) -> str:
-    """The user that this process is to the API server; empty where it does not tell (before Kubernetes 1.28)."""
+    """This process's user at the API server; empty where the API server does not report it (before Kubernetes 1.28)."""
     try:
         review = await client.create(_SELF_SUBJECT_REVIEWS, {"metadata": {}})
     except KubeError as error:

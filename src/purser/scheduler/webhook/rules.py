@@ -109,7 +109,7 @@ def ignores_webhook(pod: PodManifest) -> bool:
 
 
 def no_way_around(pod: PodReading) -> Decision | None:
-    """Asked before a pod is placed: nobody would have checked it, and anybody could change its grant later."""
+    """Checked before a pod is placed: such a pod bypassed the webhook, and its grant could be changed later."""
     label = ignoring_label(pod.spec.labels)
     if not label:
         return None
@@ -180,7 +180,7 @@ def modes_allowed(request: PodRequest | None) -> frozenset[DeviceMode]:
 
 
 def _no_annotations(pod: PodManifest, forbidden: Iterable[str], why: Why) -> Decision | None:
-    """A copied manifest has all that a running pod has: its author is told of all of it at once."""
+    """A copied manifest has all fields of a running pod: the message names all of them at once."""
     if not any(key in pod.annotations for key in forbidden):
         return None
     found = [key for key in (*PROTECTED_POD_ANNOTATIONS, *RECORD_ANNOTATIONS) if key in pod.annotations]

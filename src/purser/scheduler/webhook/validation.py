@@ -21,7 +21,7 @@ from purser.core.pod.manifest import PodManifest
 from purser.scheduler.bodies import WEBHOOK_BODIES
 from purser.scheduler.pod_reading import PodReading
 from purser.scheduler.webhook.device_rules import DeviceRules
-from purser.scheduler.webhook.node_writes import RESOURCES, NodeWrites
+from purser.scheduler.webhook.node_writes import EVICTIONS, RESOURCES, NodeWrites
 from purser.scheduler.webhook.review import AdmissionRequest, Decision, ReviewError, Why
 from purser.scheduler.webhook.rules import (
     GPU_POD_RULES,
@@ -53,12 +53,12 @@ _bindings = JsonReader(_Binding, "the Binding in the AdmissionReview", max_bytes
 
 
 def nobody_known() -> str:
-    """The user who binds, where nobody knows."""
+    """The user who binds, where it is not known."""
     return ""
 
 
 class Validation:
-    """Decides on new and changed pods, on Bindings, and on what accounts on nodes write."""
+    """Decides on new and changed pods, on Bindings, and on what accounts on nodes write and evict."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Validation:
 
     def review(self, request: AdmissionRequest) -> Decision:
         """What becomes of the object. Raises `ReviewError` when it cannot be read."""
-        if request.resource.resource in RESOURCES:
+        if request.resource.resource in RESOURCES or (request.resource.resource, request.sub_resource) == EVICTIONS:
             return self._node_writes.review(request)
         if not request.has_object:
             return Decision(True, Why.NOT_A_POD)

@@ -1,6 +1,6 @@
 """Warnings about a Deployment, Job or the like whose pods Purser would refuse or leave alone; it refuses none itself.
 
-Its pods are made by a controller, which nobody sees the warnings of.
+Its pods are created by a controller, whose warnings users do not see.
 """
 
 import msgspec

@@ -39,8 +39,10 @@ class Driver(NullDriver):
 class World:
     def __init__(self, folder: Path) -> None:
         self.driver, self.clock, self.uuids = Driver(), ManualClock(), [A, B]
-        settings = AgentSettings(node_name="n", host_root=folder, telemetry_interval_s=0.05, telemetry_max_age_s=30)
-        self.sampler = Sampler(settings, lambda: self.driver, lambda: self.uuids, ObjectFailures(), self.clock)
+        self.settings = AgentSettings(
+            node_name="n", host_root=folder, telemetry_interval_s=0.05, telemetry_max_age_s=30
+        )
+        self.sampler = Sampler(self.settings, lambda: self.driver, lambda: self.uuids, ObjectFailures(), self.clock)
 
     async def take(self) -> set[str]:
         return set(await self.sampler.take())
@@ -66,6 +68,15 @@ async def test_a_gpu_that_hangs_is_not_asked_again_and_its_last_sample_expires(w
     await asyncio.sleep(0.01)
     assert A in await world.take()
     assert world.sampler.ages_s[A] == pytest.approx(20.1), "what comes late is as old as the question"
+
+
+async def test_nobody_waits_again_for_a_gpu_that_hangs(world: World) -> None:
+    release = world.driver.hanging[A] = threading.Event()
+    assert await world.take() == {B}
+    object.__setattr__(world.settings, "telemetry_interval_s", 600)
+    async with asyncio.timeout(60):
+        assert await world.take() == {B}
+    release.set()
 
 
 async def test_a_driver_that_raises_costs_that_gpu_alone(world: World) -> None:

@@ -18,6 +18,7 @@ from purser.core.model import (
     Enforcement,
     GpuPolicy,
     Grant,
+    MigPlacement,
     NodeInventory,
     NodePolicy,
     PodRequest,
@@ -34,6 +35,7 @@ from purser.core.placement import (
 )
 
 NAMES = [f"n{number}" for number in range(5)]
+MIG = ["nvidia.com/mig-1g.5gb", "nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb.me"]
 UUIDS = [f"{name}-{index}" for name in NAMES for index in range(4)]
 
 DEVICES = st.builds(
@@ -51,8 +53,28 @@ DEVICES = st.builds(
     packed=st.booleans(),
     enforcement=st.sampled_from([Enforcement.HAMI_CORE, Enforcement.MPS, Enforcement.TIME_SLICING]),
 ).map(lambda each: msgspec.structs.replace(each, replicas=max(each.slots, 1)) if each.packed else each)
+PLACED = st.sampled_from(
+    [MigPlacement("1g.5gb", start) for start in (0, 3, 6)]
+    + [MigPlacement("1g.5gb+me", 1), MigPlacement("3g.20gb", 4), MigPlacement("2g.12gb", 2), MigPlacement("9g.9gb", 0)]
+)
+CUT = st.builds(
+    Device,
+    uuid=st.just(""),
+    index=st.just(0),
+    model=st.sampled_from(["NVIDIA A100", "NVIDIA A30"]),
+    memory_mib=st.just(40960),
+    slots=st.sampled_from([7, 7, 7, 2, 0]),
+    mode=st.just(DeviceMode.MIG),
+    healthy=st.sampled_from([True, True, True, False]),
+    enforcement=st.just(Enforcement.MIG),
+    mig_kind=st.sampled_from(["A100-40GB", "A100-40GB", "A30", "unheard-of"]),
+    mig_held=st.lists(PLACED, max_size=1).map(tuple),
+)
 SHARES = st.tuples(
-    st.sampled_from(UUIDS), st.sampled_from([0, 500, 1000, 40537, 50000]), st.sampled_from([0, 30, 100, 130])
+    st.sampled_from(UUIDS),
+    st.sampled_from([0, 500, 1000, 40537, 50000]),
+    st.sampled_from([0, 30, 100, 130]),
+    st.none() | PLACED,
 )
 
 
@@ -60,7 +82,7 @@ SHARES = st.tuples(
 def inventories(draw: st.DrawFn, name: str) -> NodeInventory:
     devices = tuple(
         msgspec.structs.replace(device, uuid=f"{name}-{index}", index=index)
-        for index, device in enumerate(draw(st.lists(DEVICES, max_size=4)))
+        for index, device in enumerate(draw(st.lists(DEVICES | CUT if draw(st.booleans()) else DEVICES, max_size=4)))
     )
     return NodeInventory(name, devices, cordoned=tuple(d.uuid for d in devices if draw(st.integers(0, 9)) == 0))
 
@@ -78,9 +100,9 @@ def device_requests(draw: st.DrawFn) -> DeviceRequest:
         uuids_allowed=draw(st.sampled_from([(), (), ("n0-0", "n1-0", "n2-1"), ("nowhere",)])),
         uuids_denied=draw(st.sampled_from([(), (), ("n0-0", "n1-1")])),
         numa_bind=draw(st.integers(0, 9)) == 0,
-        modes_allowed=draw(st.sampled_from([(), (), (DeviceMode.WHOLE, DeviceMode.SHARED)])),
-        resource=draw(st.sampled_from(["nvidia.com/gpu", "nvidia.com/gpu", "nvidia.com/gpu.shared"])),
-        held_by=draw(st.sampled_from([(), (), (Enforcement.HAMI_CORE, Enforcement.MPS)])),
+        modes_allowed=draw(st.sampled_from([(), (), (DeviceMode.WHOLE, DeviceMode.SHARED), (DeviceMode.MIG,)])),
+        resource=draw(st.sampled_from(["nvidia.com/gpu", "nvidia.com/gpu", "nvidia.com/gpu.shared", *MIG])),
+        held_by=draw(st.sampled_from([(), (), (Enforcement.HAMI_CORE, Enforcement.MPS), (Enforcement.MIG,)])),
     )
 
 
@@ -99,9 +121,9 @@ LEFT = st.sampled_from(
 )
 
 
-def put(fleet: Fleet, number: int, share: tuple[str, int, int]) -> None:
-    uuid, memory, cores = share
-    part = ContainerGrant("c", ContainerKind.APP, (DeviceShare(uuid, memory, cores),))
+def put(fleet: Fleet, number: int, share: tuple[str, int, int, MigPlacement | None]) -> None:
+    part = ContainerGrant("c", ContainerKind.APP, (DeviceShare(*share),))
+    uuid = share[0]
     fleet.ledger.adopt(Grant(f"pod-{number}", "ns", "p", uuid.partition("-")[0], (part,)), fleet_state())
 
 

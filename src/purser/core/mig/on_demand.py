@@ -1,0 +1,95 @@
+"""GPUs that are cut on demand, as the books have them: which profile a request gets, and what is taken of a GPU."""
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from purser.core.device.resources import mig_resource
+from purser.core.mig.geometry import MigGeometryError, bits_of
+from purser.core.mig.profiles import MIG_KINDS, MigKind, MigProfile
+from purser.core.model import WHOLE_PERCENT, Device, DeviceRequest, DeviceShare, MigPlacement
+from purser.core.names import GPU_RESOURCE
+
+
+def kind_of(device: Device) -> MigKind | None:
+    """How a GPU is cut on demand; None: it is not, or by tables that are not known here, and then it takes nobody."""
+    return MIG_KINDS.get(device.mig_kind) if device.mig_kind else None
+
+
+@lru_cache(4096)
+def profile_for(
+    kind: str, resource: str, memory_mib: int, memory_percent: int, cores_percent: int
+) -> MigProfile | None:
+    """The profile that a request gets of GPUs of a kind; None: none will do.
+
+    By name, of ``nvidia.com/mig-1g.5gb``. Else the smallest, by memory and then by compute slices, that has the memory
+    (in percent: that share of the memory slices) and the compute asked for; never one with the media extension. Who
+    names no amounts gets the largest. One of ``memory_mib`` and ``memory_percent`` is 0.
+    """
+    if (known := MIG_KINDS.get(kind)) is None:
+        return None
+    if resource != GPU_RESOURCE:
+        return next((each for each in known.profiles if mig_resource(each.name) == resource), None)
+    enough = (
+        each
+        for each in known.profiles
+        if not each.takes_media
+        and each.memory_mib >= memory_mib
+        and WHOLE_PERCENT * each.memory_slices >= memory_percent * known.slices
+        and compute_percent(known, each) >= cores_percent
+    )
+    return min(enough, key=lambda each: (each.memory_slices, each.compute_slices), default=None)
+
+
+def asked_profile(device: Device, asked: DeviceRequest) -> MigProfile | None:
+    """The profile that a container gets of a GPU that is cut on demand; None: none will do."""
+    if kind_of(device) is None:
+        return None
+    amounts = (asked.memory_mib or 0, asked.memory_percent or 0, asked.cores_percent)
+    return profile_for(device.mig_kind, asked.resource, *amounts)
+
+
+def compute_percent(kind: MigKind, profile: MigProfile) -> int:
+    """Of the compute that the GPU's largest instance has, rounded down."""
+    return WHOLE_PERCENT * profile.compute_slices // max(each.compute_slices for each in kind.profiles)
+
+
+def instance_share(device: Device, profile: MigProfile) -> DeviceShare:
+    """What the container holds that gets such an instance, wherever it lies."""
+    return DeviceShare(device.uuid, profile.memory_mib, compute_percent(MIG_KINDS[device.mig_kind], profile))
+
+
+def taken_mask(device: Device, instances: Iterable[MigPlacement]) -> int:
+    """What is taken of a GPU: by its administrator's instances and by these. All of it where nobody can tell."""
+    kind = kind_of(device)
+    if kind is None:
+        return 0
+    mask = 0
+    for each in (*device.mig_held, *instances):
+        try:
+            mask |= bits_of(kind, each)
+        except MigGeometryError:
+            return kind.masks - 1
+    return mask
+
+
+def overlap(device: Device, instances: Iterable[MigPlacement]) -> str:
+    """Why these instances cannot be on a GPU together, beside its administrator's; empty: they can."""
+    kind = kind_of(device)
+    if kind is None:
+        return f"GPUs of kind {device.mig_kind} are not known"
+    mask, there = taken_mask(device, ()), list(device.mig_held)
+    for each in instances:
+        try:
+            bits = bits_of(kind, each)
+        except MigGeometryError as error:
+            return str(error)
+        if mask & bits:
+            return f"{named(each)} overlaps with {', '.join(map(named, there)) or 'what its administrator made'}"
+        mask |= bits
+        there.append(each)
+    return ""
+
+
+def named(placement: MigPlacement) -> str:
+    """Such as ``1g.5gb at 3``."""
+    return f"{placement.profile} at {placement.start}"

@@ -1,0 +1,153 @@
+"""GPUs that are cut on demand: which of them a container's GPU instances are made on, and where.
+
+One rule for all policies, for fleets (`rate_cut`) and for one node (`InstancePlaces`): of the GPUs that have a place,
+the one that loses least room for other instances, of equals the fullest (`purser.core.mig.choice`). They come after
+all other GPUs that would do, for an instance is as large as asked for or larger.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from purser.core.fleet import DeviceState
+from purser.core.mig import MIG_KINDS, MigPlacement, MigProfile
+from purser.core.mig.choice import MigChooser, chooser
+from purser.core.mig.on_demand import asked_profile
+from purser.core.mig.profiles import MOST_MASKS
+from purser.core.model import DeviceRequest
+from purser.core.placement.kernels.arguments import Floats, Ints
+from purser.core.placement.policies.protocol import ArrayPolicy, Gpus
+from purser.core.placement.shape import View
+
+_AFTER_OTHERS = 1e9
+"""Of a score: below that of any policy. There is precision left for what GPUs are compared by."""
+
+
+def rate_cut(found: View, policy: ArrayPolicy) -> tuple[Floats, Gpus]:
+    """As the policy's `ArrayPolicy.rate`, which is asked about the other GPUs alone."""
+    is_cut = found.fleet.mig_mask.take(found.rows, axis=1) >= 0
+    others = found.takes & ~is_cut
+    by_others = found.fits & (others.sum(axis=0) >= found.shape.gpu_count)
+    after = np.where(is_cut, found.left, found.after)
+    scores, gpus = policy.rate(replace(found, after=after, takes=others, fits=by_others))
+    rest = (found.fits & ~by_others).nonzero()[0]
+    if len(rest):
+        missing = found.shape.gpu_count - others.sum(axis=0)[rest]
+        costs, first = _cheapest(found, rest, missing)
+        scores[rest], gpus[rest] = -_AFTER_OTHERS - costs, first
+    return scores, gpus
+
+
+def _cheapest(found: View, places: Ints, missing: Ints) -> tuple[Floats, Gpus]:
+    """Of these rows of a view, what so many instances cost together, and the GPU of the first."""
+    fleet, rows = found.fleet, found.rows[places]
+    tables = [_costs(model.mig_kind, found.shape.profile(model)) for model in fleet.models]
+    costs, then = (np.stack(each) for each in zip(*tables, strict=True))
+    model = fleet.gpu_model.take(rows, axis=1)
+    masks = np.where(found.takes[:, places], fleet.mig_mask.take(rows, axis=1), -1)
+    total, first = np.zeros(len(rows)), np.full(len(rows), -1, np.int16)
+    at = np.arange(len(rows))
+    for instance in range(int(missing.max())):
+        cost = np.where(masks >= 0, costs[model, masks], np.inf)
+        best = cost.argmin(axis=0)
+        wanted = instance < missing
+        total += np.where(wanted, cost[best, at], 0.0)
+        first = np.where(wanted & (first < 0), best, first).astype(np.int16)
+        masks[best, at] = np.where(wanted, then[model[best, at], masks[best, at]], masks[best, at])
+    return total, first
+
+
+def _costs(kind: str, profile: MigProfile | None) -> tuple[Floats, Ints]:
+    """By mask, what one more instance costs, and the mask with it."""
+    costs, then = np.full(MOST_MASKS, np.inf), np.arange(MOST_MASKS)
+    if profile is not None:
+        tables = chooser(MIG_KINDS[kind])
+        column, masks = tables.column(profile.name), tables.kind.masks
+        costs[:masks], then[:masks] = tables.costs[:, column], tables.then[:, column]
+    return costs, then
+
+
+class InstancePlaces:
+    """The GPUs of one node that are cut on demand, and one pod's instances there.
+
+    No two of these lie on one place, but those of containers that run one after the other: an init container's instance
+    is handed on to a container after it that wants the same profile there.
+    """
+
+    def __init__(self, states: Sequence[DeviceState]) -> None:
+        self._devices = [state.device for state in states]
+        self._masks = {at: state.mig_mask for at, state in enumerate(states) if state.device.mig_kind}
+        self._handed_on: dict[int, list[MigPlacement]] = {at: [] for at in self._masks}
+
+    def __contains__(self, at: int) -> bool:
+        """Whether the device in this position is one of them."""
+        return at in self._masks
+
+    def count(self, at: int, asked: DeviceRequest) -> int:
+        """How many instances a container can have there."""
+        if (found := self._table(at, asked)) is None:
+            return 0
+        tables, column, profile = found
+        return int(tables.counts[self._masks[at], column]) + self._spare(at, profile)
+
+    def order(self, counts: Counter[int], asked: DeviceRequest) -> list[int]:
+        """The positions of GPUs that have room for so many instances, each as often as it has; the best first."""
+        handed_on: list[int] = []
+        for at, count in counts.items():
+            if (found := self._table(at, asked)) is not None:
+                handed_on.extend([at] * min(count, self._spare(at, found[2])))
+        left, masks, fresh = counts - Counter(handed_on), dict(self._masks), []
+        costs = {at: self._cost(at, masks[at], asked) for at in left}
+        while costs:
+            at = min(costs, key=lambda at: (costs[at][0], at))
+            fresh.append(at)
+            left[at] -= 1
+            masks[at] = costs[at][1]
+            if left[at]:
+                costs[at] = self._cost(at, masks[at], asked)
+            else:
+                del costs[at]
+        return [*handed_on, *fresh]
+
+    def take(self, positions: Sequence[int], asked: DeviceRequest, *, hands_on: bool) -> list[MigPlacement] | None:
+        """An instance on each of these; None: there is no place. ``hands_on``: the container ends before the next."""
+        taken: list[MigPlacement] = []
+        spare = {at: list(there) for at, there in self._handed_on.items()}
+        for at in positions:
+            if (found := self._table(at, asked)) is None:
+                return None
+            tables, column, profile = found
+            placement = next((each for each in spare[at] if each.profile == profile), None)
+            if placement is not None:
+                spare[at].remove(placement)
+            else:
+                placement = tables.choose(profile, self._masks[at])
+                if placement is None:
+                    return None
+                self._masks[at] = int(tables.then[self._masks[at], column])
+                if hands_on:
+                    self._handed_on[at].append(placement)
+            taken.append(placement)
+        if not hands_on:
+            self._handed_on = spare
+        return taken
+
+    def _table(self, at: int, asked: DeviceRequest) -> tuple[MigChooser, int, str] | None:
+        """The choices for a container's instances there, their column, and their profile."""
+        profile = asked_profile(self._devices[at], asked)
+        if profile is None:
+            return None
+        tables = chooser(MIG_KINDS[self._devices[at].mig_kind])
+        return tables, tables.column(profile.name), profile.name
+
+    def _spare(self, at: int, profile: str) -> int:
+        return sum(each.profile == profile for each in self._handed_on[at])
+
+    def _cost(self, at: int, mask: int, asked: DeviceRequest) -> tuple[float, int]:
+        """What one more costs there, and the mask with it."""
+        if (found := self._table(at, asked)) is None:
+            return np.inf, mask
+        tables, column, _ = found
+        return float(tables.costs[mask, column]), int(tables.then[mask, column])

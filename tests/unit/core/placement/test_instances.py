@@ -1,0 +1,338 @@
+"""GPUs that are cut on demand: instances never overlap and never leak, whatever comes and goes, and what is refused has
+no place by any legal geometry."""
+
+import importlib.util
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.tiers import examples
+
+from purser.core.fleet import Fleet, rule
+from purser.core.ledger import OvercommitError
+from purser.core.mig import MIG_KINDS, MigKind, MigPlacement, MigProfile
+from purser.core.mig.choice import chooser
+from purser.core.mig.on_demand import profile_for
+from purser.core.model import (
+    ContainerGrant,
+    ContainerKind,
+    ContainerRequest,
+    Device,
+    DeviceMode,
+    DeviceRequest,
+    DeviceShare,
+    Enforcement,
+    Grant,
+    NodeInventory,
+    PodRequest,
+)
+from purser.core.placement import Evaluator, Placement, PolicySettings, Refusal, explain, kernels
+from purser.core.placement.place import place, to_grant
+from purser.core.placement.shape import columns_of, demand_of, lead_shape
+
+A100, A30 = MIG_KINDS["A100-40GB"], MIG_KINDS["A30"]
+GPU = "nvidia.com/gpu"
+SIZES = {"A100-40GB": 40960, "A30": 24576}
+
+
+def gpu(uuid: str, index: int, kind: str = "A100-40GB", held: Sequence[MigPlacement] = ()) -> Device:
+    return Device(
+        uuid,
+        index,
+        kind,
+        SIZES[kind],
+        slots=7,
+        mode=DeviceMode.MIG,
+        enforcement=Enforcement.MIG,
+        mig_kind=kind,
+        mig_held=tuple(held),
+    )
+
+
+def node(name: str, *kinds: str, held: Sequence[MigPlacement] = ()) -> NodeInventory:
+    return NodeInventory(name, tuple(gpu(f"{name}-{at}", at, kind, held) for at, kind in enumerate(kinds)))
+
+
+def asks(count: int = 1, resource: str = GPU, *, memory: int | None = None, percent: int | None = None, cores: int = 0):  # type: ignore[no-untyped-def]
+    if memory is None and percent is None:
+        percent, cores = 100, cores or 100
+    return DeviceRequest(count, memory_mib=memory, memory_percent=percent, cores_percent=cores, resource=resource)
+
+
+def pod(uid: str, *parts: DeviceRequest, kinds: Sequence[ContainerKind] = ()) -> PodRequest:
+    kinds = kinds or [ContainerKind.APP] * len(parts)
+    containers = (
+        ContainerRequest(f"c{at}", kind, part) for at, (part, kind) in enumerate(zip(parts, kinds, strict=True))
+    )
+    return PodRequest(uid, "ns", uid, tuple(containers))
+
+
+ASKS = (
+    asks(),
+    asks(2),
+    asks(memory=4000),
+    asks(memory=9000),
+    asks(2, memory=9000, cores=25),
+    asks(percent=50),
+    asks(memory=4000, cores=50),
+    asks(memory=30000),
+    asks(memory=41000),
+    asks(resource="nvidia.com/mig-1g.5gb"),
+    asks(3, "nvidia.com/mig-1g.5gb"),
+    asks(resource="nvidia.com/mig-1g.5gb.me"),
+    asks(2, "nvidia.com/mig-2g.10gb"),
+    asks(2, "nvidia.com/mig-3g.20gb"),
+    asks(resource="nvidia.com/mig-2g.12gb"),
+)
+
+
+class Model:
+    """What lies where, as sets of slices; it knows nothing of masks, tables or choices."""
+
+    def __init__(self, inventories: Sequence[NodeInventory]) -> None:
+        self.devices = {device.uuid: device for each in inventories for device in each.devices}
+        self.taken = {
+            uuid: {piece for held in device.mig_held for piece in pieces(MIG_KINDS[device.mig_kind], held)}
+            for uuid, device in self.devices.items()
+        }
+
+    def most(self, uuid: str, asked: DeviceRequest) -> int:
+        """How many instances a container can have of a GPU."""
+        kind = MIG_KINDS[self.devices[uuid].mig_kind]
+        profile = wanted(kind, asked)
+        return 0 if profile is None else most(kind, profile, frozenset(self.taken[uuid]))
+
+    def add(self, grant: Grant) -> None:
+        for uuid, placement in instances(grant):
+            each = pieces(MIG_KINDS[self.devices[uuid].mig_kind], placement)
+            assert not each & self.taken[uuid]
+            self.taken[uuid] |= each
+
+    def remove(self, grant: Grant) -> None:
+        for uuid, placement in instances(grant):
+            self.taken[uuid] -= pieces(MIG_KINDS[self.devices[uuid].mig_kind], placement)
+
+
+@lru_cache(None)
+def most(kind: MigKind, profile: MigProfile, taken: frozenset[object]) -> int:
+    """By trying all."""
+    there = (pieces(kind, MigPlacement(profile.name, start)) for start in profile.starts)
+    return max((1 + most(kind, profile, taken | each) for each in there if not each & taken), default=0)
+
+
+def instances(grant: Grant) -> Iterator[tuple[str, MigPlacement]]:
+    for part in grant.containers:
+        for share in part.shares:
+            assert share.mig is not None
+            yield share.uuid, share.mig
+
+
+def pieces(kind: MigKind, placement: MigPlacement) -> frozenset[object]:
+    profile = kind.profile(placement.profile)
+    assert profile is not None and placement.start in profile.starts
+    slices = range(placement.start, placement.start + profile.memory_slices)
+    return frozenset([*slices, *(["media"] if profile.takes_media else [])])
+
+
+def wanted(kind: MigKind, asked: DeviceRequest) -> MigProfile | None:
+    return profile_for(kind.name, asked.resource, asked.memory_mib or 0, asked.memory_percent or 0, asked.cores_percent)
+
+
+HELD = st.sampled_from([(), (), (MigPlacement("1g.5gb", 2),)])
+STEPS = st.lists(st.tuples(st.integers(0, len(ASKS) - 1), st.booleans()), min_size=10, max_size=25)
+
+
+@examples(60)
+@given(st.lists(st.tuples(st.integers(0, 3), HELD), min_size=1, max_size=3), STEPS, st.randoms(use_true_random=False))
+def test_what_comes_and_goes_never_overlaps_and_never_leaks(nodes, steps, chance) -> None:  # type: ignore[no-untyped-def]
+    inventories = [
+        NodeInventory(f"n{at}", (*node(f"n{at}", *["A100-40GB"] * count, held=held).devices, gpu(f"n{at}-x", 9, "A30")))
+        for at, (count, held) in enumerate(nodes)
+    ]
+    fleet, model = Fleet(), Model(inventories)
+    for each in inventories:
+        fleet.set_inventory(each)
+    evaluator, running = Evaluator(fleet), []
+    names = [each.node for each in inventories]
+    for number, (which, leaves) in enumerate(steps):
+        if leaves and running:
+            gone = running.pop(chance.randrange(len(running)))
+            model.remove(gone)
+            assert fleet.ledger.release(gone.pod_uid) == gone
+        request = pod(f"p{number}", ASKS[which])
+        found = evaluator.evaluate(request, names)
+        assert_kernels_agree(evaluator, request)
+        room = {each.node: [model.most(device.uuid, ASKS[which]) for device in each.devices] for each in inventories}
+        assert found.fits == [name for name in names if sum(room[name]) >= ASKS[which].count]
+        if not found.fits:
+            continue
+        best = found.fits[int(found.scores.argmax())]
+        placed = evaluator.place(best, request)
+        assert isinstance(placed, Placement)
+        if ASKS[which].count == 1:
+            assert_is_best(fleet, placed, ASKS[which])
+        grant = to_grant(placed, request, next(each for each in inventories if each.node == best))
+        assert grant.containers[0].enforcement is Enforcement.MIG
+        fleet.ledger.reserve(grant)
+        model.add(grant)
+        running.append(grant)
+        assert not fleet.ledger.violations()
+    for grant in running:
+        fleet.ledger.release(grant.pod_uid)
+    assert all(state.usage.instances == () and state.usage.slots == 0 for each in fleet for state in each.devices)
+
+
+def assert_kernels_agree(evaluator: Evaluator, request: PodRequest) -> None:
+    arrays = evaluator._live.arrays
+    asked = columns_of(arrays), arrays.live.nonzero()[0], demand_of(lead_shape(request), arrays.models)
+    if importlib.util.find_spec("numba") is not None:
+        for one, other in zip(kernels.choose("numba", True).look(*asked), rule.look(*asked), strict=True):
+            assert (one == other).all()
+
+
+def assert_is_best(fleet: Fleet, placed: Placement, asked: DeviceRequest) -> None:
+    """Least room lost, of equals the fullest; and where on the GPU the next requests get the most."""
+    share = placed.containers[0].shares[0]
+    found = {}
+    for each in fleet:
+        for state in each.devices:
+            kind = MIG_KINDS[state.device.mig_kind]
+            if (profile := wanted(kind, asked)) is None:
+                continue
+            loss = chooser(kind).loss(profile.name, state.mig_mask)
+            if loss is not None:
+                found[state.device.uuid] = (round(loss, 6), -state.mig_mask.bit_count())
+                if state.device.uuid == share.uuid:
+                    assert share.mig == chooser(kind).choose(profile.name, state.mig_mask)
+                    assert share.memory_mib == profile.memory_mib
+    assert found[share.uuid] == min(found.values())
+
+
+@pytest.mark.parametrize(
+    ("asked", "profile"),
+    [
+        (asks(), "7g.40gb"),
+        (asks(memory=1), "1g.5gb"),
+        (asks(memory=4865), "1g.10gb"),
+        (asks(memory=4864, cores=15), "2g.10gb"),
+        (asks(percent=12, cores=14), "1g.5gb"),
+        (asks(percent=50), "3g.20gb"),
+        (asks(percent=51), "7g.40gb"),
+        (asks(memory=100, cores=50), "4g.20gb"),
+        (asks(memory=40193), None),
+        (asks(resource="nvidia.com/mig-1g.5gb.me"), "1g.5gb+me"),
+        (asks(resource="nvidia.com/mig-4g.24gb"), None),
+    ],
+)
+def test_a_request_gets_the_smallest_profile_that_has_what_it_asks_for(
+    asked: DeviceRequest, profile: str | None
+) -> None:
+    found = wanted(A100, asked)
+    assert (found and found.name) == profile
+
+
+def test_containers_of_one_pod_get_instances_of_one_gpu_and_init_containers_hand_theirs_on() -> None:
+    fleet = Fleet()
+    fleet.set_inventory(inventory := node("n", "A100-40GB"))
+    small, init = asks(memory=4000), ContainerKind.INIT
+    kinds = (init, ContainerKind.SIDECAR, ContainerKind.APP, ContainerKind.APP)
+    request = pod("p", small, small, small, asks(percent=50), kinds=kinds)
+    placed = Evaluator(fleet).place("n", request)
+    assert isinstance(placed, Placement)
+    first, second, third, fourth = (part.shares[0].mig for part in placed.containers)
+    assert first == second and len({second, third, fourth}) == 3
+    fleet.ledger.reserve(to_grant(placed, request, inventory))
+    assert fleet.node("n").devices[0].usage.instances == tuple(sorted((second, third, fourth)))
+
+
+def test_an_instance_that_is_listed_by_itself_comes_before_one_that_is_made() -> None:
+    listed = Device("mig", 1, "A100", 4864, mode=DeviceMode.MIG, resource="nvidia.com/mig-1g.5gb", parent="other")
+    fleet = Fleet()
+    fleet.set_inventory(NodeInventory("n", (gpu("gpu", 0), listed)))
+    request = pod("p", asks(2, "nvidia.com/mig-1g.5gb"))
+    placed = Evaluator(fleet).place("n", request)
+    assert isinstance(placed, Placement)
+    assert [share.uuid for share in placed.containers[0].shares] == ["mig", "gpu"]
+
+
+def test_a_refusal_says_what_is_in_the_way_of_which_profile() -> None:
+    fleet = Fleet()
+    fleet.set_inventory(node("n", "A100-40GB", held=[MigPlacement("1g.5gb", 2)]))
+    fleet.ledger.reserve(grant("a", MigPlacement("3g.20gb", 4)))
+    request = pod("p", asks(resource="nvidia.com/mig-3g.20gb"))
+    found = Evaluator(fleet).evaluate(request, ["n"])
+    assert explain(found.refusals, request, fleet) == (
+        "node(s) had no suitable GPU: 1 GPU on 1 node has no place for 3g.20gb"
+        " (GPU 0: 3g.20gb at 4, 1g.5gb at 2 (not of a pod))"
+    )
+    assert found.refusals["n"].resolvable
+    whole = Evaluator(fleet).evaluate(pod("p", asks(resource="nvidia.com/mig-7g.40gb")), ["n"])
+    assert not whole.refusals["n"].resolvable  # the administrator's instance stays
+    larger = pod("p", asks(memory=50000))
+    refusals = Evaluator(fleet).evaluate(larger, ["n"]).refusals
+    assert "a GPU instance larger than there are" in explain(refusals, larger, fleet)
+
+
+def grant(uid: str, placement: MigPlacement | None) -> Grant:
+    part = ContainerGrant("c", ContainerKind.APP, (DeviceShare("n-0", 19968, 42, placement),))
+    return Grant(uid, "ns", uid, "n", (part,))
+
+
+@pytest.mark.parametrize(
+    ("placement", "problem"),
+    [
+        (MigPlacement("4g.20gb", 0), "4g.20gb at 0 overlaps with 1g.5gb at 2"),
+        (MigPlacement("1g.5gb", 2), "1g.5gb at 2 overlaps"),
+        (MigPlacement("3g.20gb", 1), "begins at 0, 4, not at 1"),
+        (MigPlacement("2g.12gb", 0), "offers no 2g.12gb"),
+        (None, "names no instance"),
+    ],
+)
+def test_the_book_refuses_what_overlaps_or_names_no_place(placement: MigPlacement | None, problem: str) -> None:
+    fleet = Fleet()
+    fleet.set_inventory(node("n", "A100-40GB", held=[MigPlacement("1g.5gb", 2)]))
+    fleet.ledger.reserve(grant("a", MigPlacement("3g.20gb", 4)))
+    with pytest.raises(OvercommitError, match=problem):
+        fleet.ledger.reserve(grant("b", placement))
+    fleet.ledger.adopt(grant("b", placement))  # another scheduler's
+    assert problem in fleet.ledger.violations()[0].problem
+    fleet.ledger.release("b")
+    assert not fleet.ledger.violations()
+
+
+def test_preemption_counts_the_places_that_victims_leave() -> None:
+    fleet = Fleet()
+    fleet.set_inventory(inventory := node("n", "A100-40GB"))
+    for uid, start in (("a", 0), ("b", 4)):
+        fleet.ledger.reserve(grant(uid, MigPlacement("3g.20gb", start)))
+    request = pod("p", asks(resource="nvidia.com/mig-4g.20gb"))
+    refused = Evaluator(fleet).evaluate(request, ["n"])
+    assert refused.refusals["n"].resolvable
+    without = {uid: fleet.without("n", {uid}) for uid in "ab"}
+    assert isinstance(place(without["b"], request), Refusal)
+    placed = place(without["a"], request)
+    assert isinstance(placed, Placement)
+    assert to_grant(placed, request, inventory).containers[0].shares[0].mig == MigPlacement("4g.20gb", 0)
+
+
+def test_all_policies_and_both_kernels_choose_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = set()
+    has_numba = importlib.util.find_spec("numba") is not None
+    for policy in ("purser", "binpack", "spread", "fragmentation"):
+        for kernel in ("numpy", "numba" if has_numba else ""):
+            monkeypatch.setattr(kernels, "used", kernels.choose(kernel, has_numba))
+            fleet = Fleet()
+            for name, starts in (("a", (0,)), ("b", (0, 1)), ("c", ())):
+                fleet.set_inventory(node(name, "A100-40GB"))
+                for start in starts:
+                    share = DeviceShare(f"{name}-0", 4864, 14, MigPlacement("1g.5gb", start))
+                    part = ContainerGrant("c", ContainerKind.APP, (share,))
+                    fleet.ledger.reserve(Grant(f"{name}{start}", "ns", f"{name}{start}", name, (part,)))
+            evaluator = Evaluator(fleet, PolicySettings(policy))
+            scores = [
+                tuple(evaluator.evaluate(pod("p", asked), ["a", "b", "c"]).scores) for asked in (ASKS[0], *ASKS[9:13])
+            ]
+            found.add(tuple(scores))
+    assert len(found) == 1
