@@ -1,8 +1,8 @@
-"""Connections of clients who may mean ill: how many a server has, and how long each may let it wait.
+"""Connections of untrusted clients: how many a server accepts, and how long each may keep it waiting.
 
-aiohttp bounds how much it reads of a header, and not how long that takes. So each connection is followed here, from
-before its TLS handshake to its end, and cut when its client is waited for too long. Where there are too many, the one
-whose client was waited for longest makes room: who connects and says nothing keeps nobody out.
+aiohttp bounds the size of a header, and not the time of reading it. So each connection is tracked here, from before its
+TLS handshake to its end, and closed when its client takes too long. Where there are too many, the one that has waited
+longest for its client is closed: idle clients cannot keep others out.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ class Limits:
     connections: int = 512
     """At once. kube-apiserver opens one for each request that is under way."""
     request_s: float = 10.0
-    """Seconds for the handshake and the first request, then for each request from its first byte to its last. Nobody
-    honest needs more: kube-scheduler waits 10 s for an extender, kube-apiserver less for a webhook."""
+    """Seconds for the handshake and the first request, then for each request from its first byte to its last. Real
+    clients need less: kube-scheduler waits 10 s for an extender, kube-apiserver less for a webhook."""
     idle_s: float = 120.0
     """Seconds between two requests: more than Go's clients keep a connection that they do not use (90 s)."""
 
@@ -45,7 +45,7 @@ class Connections:
         return _Connection(self, self._make(), self._limits, self._context)
 
     def middleware(self) -> Middleware:
-        """The outermost one of the server: it tells apart who waits for whom."""
+        """The outermost middleware of the server: it records whether client or server is being waited for."""
 
         @web.middleware
         async def follow(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -152,7 +152,7 @@ class _Connection(asyncio.Protocol):
             self.inner.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The client reads more slowly than it is told."""
+        """The client reads more slowly than the server writes."""
         if self._is_made:
             self.inner.pause_writing()
 
@@ -172,7 +172,7 @@ class _Connection(asyncio.Protocol):
             self._owner.waits_no_more(self)
 
     def has_answered(self) -> None:
-        """What comes next is the client's turn, and so is reading what it was told."""
+        """The next request is the client's turn, and so is reading the answer."""
         self._is_asked, self._is_idle = False, True
         if self._transport is not None:
             self._wait(self._limits.idle_s)

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Option:
-    """How a field is told on the command line. Several on one field exclude each other."""
+    """How a field is set on the command line. Several on one field exclude each other."""
 
     help: str
     """One sentence, for ``--help``, the chart's values and the reference."""
@@ -52,7 +52,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Variables:
-    """Of a field that environment variables alone tell."""
+    """For a field that is only set by environment variables."""
 
     help: str
     names: tuple[str, ...]
@@ -207,7 +207,7 @@ PORT_MAXIMUM = 65535
 NODE_NAME = Option("This node's name in Kubernetes.", environment="NODE_NAME")
 METRICS_ADDRESS = Option("Address of metrics and health.")
 AGENT_METRICS_PORT = 9440
-"""Of the agent where nobody says another, and as the operator runs it."""
+"""The agent's default, also in the operator's DaemonSet."""
 METRICS_PORT = Option("Port of metrics and health; 0: any free one.", minimum=0, maximum=PORT_MAXIMUM)
 HOST_ROOT = Option("Where the host's file system is mounted.")
 SYSFS_ROOT = Option("Where sysfs is mounted.")

@@ -1,6 +1,6 @@
 """X.509 as Purser uses it: ECDSA P-256, a CA that signs for servers and clients, everything as PEM.
 
-Who is trusted, for how long and when something is made anew is decided by the callers.
+Callers decide on trust, validity and renewal.
 """
 
 import ipaddress

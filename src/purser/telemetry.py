@@ -22,7 +22,7 @@ _FEW = Limits(connections=64)
 """Prometheus and kubelet have one each; the memory of an agent is small."""
 _SHUTDOWN_S = 5.0
 _LINGERING_S = 1.0
-"""For how long what nobody reads of a request is taken, so that its client sees the answer."""
+"""For how long an unread rest of a request is received, so that its client sees the answer."""
 
 
 class _Complaints(logging.Handler):
@@ -100,7 +100,7 @@ async def listening(
     await runner.setup()
     try:
         loop = asyncio.get_running_loop()
-        # Two steps: cancelled while it starts to serve, `create_server` would leave the socket open, which nobody else
+        # Two steps: cancelled while it starts to serve, `create_server` would leave the socket open, which nothing else
         # knows.
         server = await loop.create_server(connections, address, port, backlog=limits.connections, start_serving=False)
         try:

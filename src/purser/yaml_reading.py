@@ -15,7 +15,7 @@ MAX_VALUES = 500_000
 """Keys, values, lists and objects, each alias counted as what it stands for."""
 
 _INTEGER_LIMIT = 2**64
-"""No number of JSON or of Go has more bits. Python's may have any, and cannot be told in a message any more."""
+"""No number of JSON or of Go has more bits. Python's may be of any size, and then cannot be formatted in a message."""
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]

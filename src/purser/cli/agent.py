@@ -55,7 +55,7 @@ def run(
     settings: "AgentSettings",
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
-    """Run the agent until it is told to stop."""
+    """Run the agent until it is stopped."""
     import asyncio
 
     from purser.cli.serving import configure_logs, serve

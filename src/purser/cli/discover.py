@@ -1,4 +1,4 @@
-"""`purser discover`: tells the operator what kind of node this is."""
+"""`purser discover`: publishes facts of this node for the operator."""
 
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ def discover(
     settings: "DiscoverySettings",
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
-    """Run until it is told to stop."""
+    """Run until it is stopped."""
     import asyncio
 
     from purser.cli.serving import configure_logs, serve

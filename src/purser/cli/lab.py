@@ -1,4 +1,4 @@
-"""`purser lab`: a cluster with simulated GPUs in this process. What it is told while it runs is in `lab_gpu`."""
+"""`purser lab`: a cluster with simulated GPUs in this process. Commands for a running lab are in `lab_gpu`."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -79,7 +79,7 @@ def lab(
     ] = False,
     log_level: Annotated[LogLevel, typer.Option(help="How much the parts of the cluster log.")] = LogLevel.WARNING,
 ) -> None:
-    """Run a lab until it is told to stop, or until its scenario is over."""
+    """Run a lab until it is stopped, or until its scenario is over."""
     if asked.invoked_subcommand is not None:
         return
     import os

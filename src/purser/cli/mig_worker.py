@@ -29,7 +29,7 @@ def mig_worker(
     settings: "MigWorkerSettings",
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
-    """Run until it is told to stop."""
+    """Run until it is stopped."""
     import asyncio
 
     from purser.agent.driver_roots import driver_roots, find_place, read_place

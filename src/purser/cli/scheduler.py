@@ -31,7 +31,7 @@ def scheduler(
     settings: "SchedulerSettings",
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
-    """Run the scheduler until it is told to stop."""
+    """Run the scheduler until it is stopped."""
     import asyncio
     import gc
 

@@ -66,7 +66,7 @@ PARTS = (API_SERVER, CONTROLLERS, DEFAULT_SCHEDULER, KUBE_SCHEDULER)
 class Lab:
     """A cluster in this process. An async context manager: on entry everything is started, at the end it is gone.
 
-    ``say`` is told what the start is busy with."""
+    ``say`` is called with the steps of the start."""
 
     def __init__(self, settings: LabSettings, say: Say = lambda _: None) -> None:
         self.settings = settings
@@ -124,7 +124,7 @@ class Lab:
         return (self._scheduler_at.webhook, self._scheduler_at.extender)
 
     async def ready(self) -> None:
-        """Wait until Purser's scheduler answers, and every node offers its devices and tells of its kubelet. With the
+        """Wait until Purser's scheduler answers, and every node lists its devices and reports its kubelet. With the
         operator, devices come with a ClusterPolicy only: then the operator is waited for."""
         self._say("Starting Purser's scheduler")
         await self._scheduler_ready.wait()
@@ -182,7 +182,7 @@ class Lab:
         await self._scheduler_ready.wait()
 
     async def cut_api_server(self, away_s: float) -> None:
-        """Cut every connection to the lab's own API server, watches included, and answer nobody for so long."""
+        """Cut every connection to the lab's own API server, watches included, and answer no requests for this long."""
         if isinstance(self._plane, EmbeddedControlPlane):
             await self._plane.cut(away_s)
 
@@ -377,7 +377,7 @@ def _offers_devices(node: Node) -> bool:
 
 
 def _can_be_predicted(report: str | None) -> bool:
-    """What an agent tells of a kubelet that aligns is its configuration alone until kubelet has written its files."""
+    """The report on a kubelet that aligns has only its configuration until kubelet has written its files."""
     if not report:
         return False
     try:

@@ -65,6 +65,6 @@ class Component:
 
 
 def _is_being_killed() -> bool:
-    """Whether the failure came out while the component was being cancelled: a TaskGroup tells of the failure only."""
+    """Whether the failure was raised during cancellation: a TaskGroup raises only the failure then."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

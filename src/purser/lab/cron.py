@@ -1,6 +1,6 @@
 """Schedules of CronJobs: the five fields and the names that Kubernetes takes (robfig/cron's standard parser).
 
-Not here: ``@every``, whose next turn is told by no clock.
+Not here: ``@every``, whose next run does not follow from the time alone.
 """
 
 import calendar

@@ -94,7 +94,7 @@ class EmulatedNode:
             self.agent.start()
 
     async def stop(self) -> None:
-        """End everything at once: the cluster ends with it, so there is nobody to whom an agent would say goodbye."""
+        """End everything at once: the cluster ends with it, so agents have nothing to publish."""
         self.driver.end_hanging()  # the process ends when no thread is in a call any more
         await asyncio.gather(*(each.kill() for each in self._operands.values()))
         await self.kubelet.kill()
@@ -122,8 +122,8 @@ class EmulatedNode:
         }
 
     async def numa_node_of_gpus(self, key: PodKey) -> dict[str, int]:
-        """The NUMA node of each GPU that a container holds a part of, by uuid; -1 where the profile tells none. Not
-        what kubelet believes: it is told no place of shared GPUs."""
+        """The NUMA node of each GPU that a container holds a part of, by uuid; -1 where the profile has none. kubelet
+        does not know this for shared GPUs."""
         held = (await self.pod_resources()).get(key, {}).get(GPU_RESOURCE, ())
         profiles = dict(zip(self.driver.uuids, self._choice.profile.gpus, strict=True))
         places = {uuid: profiles[uuid].numa_node for uuid in map(uuid_of, held)}

@@ -10,7 +10,7 @@ from purser.operator.settings import OperatorSettings
 
 OPERATOR_USER = f"system:serviceaccount:{DEFAULT_NAMESPACE}:purser-operator"
 IMAGE = "purser:lab"
-"""Of the operands that are Purser's own; nobody pulls it."""
+"""Of the operands that are Purser's own; it is never pulled."""
 
 IDENTITY = "lab"
 """Always the same: an operator that was killed and is started again takes its own lease up at once."""
@@ -19,7 +19,8 @@ IDENTITY = "lab"
 async def run_operator(
     config: ClusterConfig, stop: asyncio.Event, on_ready: Callable[[int], None], *, rounds_apart_s: float
 ) -> None:
-    """The operator as its command runs it, until ``stop`` is set. ``on_ready`` is told the port of its metrics."""
+    """The operator as its command runs it, until ``stop`` is set. ``on_ready`` is called with the port of its
+    metrics."""
     settings = OperatorSettings(
         purser_image=IMAGE,
         identity=IDENTITY,

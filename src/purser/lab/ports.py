@@ -13,10 +13,10 @@ _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct ports where nobody listens now.
+    """Distinct unused ports.
 
-    The kernel gives none of them to a connection: a port that it gave for an empty bind may be some client's by the
-    time that its server listens, or listens again. Raises OSError where there are not so many.
+    They are outside of the kernel's range for connections: a port assigned to an empty bind may be a client's by the
+    time that its server listens, or listens again. Raises OSError where there are not enough.
     """
     candidates = server_ports(_RANGE.read_text() if _RANGE.exists() else "")
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""How kube-scheduler is told of Purser, as deploy/helm/purser does: for the stand-in, and as the real one's file."""
+"""kube-scheduler's configuration for Purser, as in deploy/helm/purser: for the stand-in, and as the real one's file."""
 
 from typing import Any
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 Say = Callable[[str], None]
-"""Told what is being done from now on."""
+"""Called with the step that begins."""
 
 
 class Progress:

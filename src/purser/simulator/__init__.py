@@ -1,10 +1,9 @@
-"""The simulator: nodes and pods in, what each policy makes of them out. Time is virtual.
+"""The simulator: runs policies on lists of nodes and pods. Time is virtual.
 
-Here: lists of nodes and pods (`openb`, `yamlfile`, `cluster`, `demo`), the order in which they come (`orders`), the two
-engines (`arrivals`: pods only arrive; `departures`: they leave as well, and those that found no place wait), what is
-measured (`metrics`), what no policy could exceed (`bounds`), many runs at once (`parallel`) and what is told of them
-(`report`).
+Here: lists of nodes and pods (`openb`, `yamlfile`, `cluster`, `demo`), the order of arrivals (`orders`), the two
+engines (`arrivals`: pods only arrive; `departures`: they leave as well, and unplaced ones wait), measurements
+(`metrics`), upper bounds for any policy (`bounds`), parallel runs (`parallel`) and reports (`report`).
 
-Not here: any rule of placement. Engines know nothing but the fleet as arrays, the table of shapes and the policies,
-which are those of the live scheduler.
+Not here: rules of placement. Engines only use the fleet as arrays, the table of shapes and the policies, which are
+those of the live scheduler.
 """

@@ -13,7 +13,7 @@ from purser.simulator.metrics import Rows
 from purser.simulator.workload import Order, Workload
 
 Tick = Callable[[int], None]
-"""Told now and then how many events are done."""
+"""Called periodically with the number of events done."""
 
 TICK_EVENTS = 256
 

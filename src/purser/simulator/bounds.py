@@ -1,12 +1,12 @@
-"""What no policy can exceed, whatever it does: linear programs that HiGHS solves (scipy, the extra ``simulator``).
+"""Upper bounds for any policy: linear programs that HiGHS solves (scipy, the extra ``simulator``).
 
-Nodes of one type are one pot of CPU, memory and GPUs, and pods are divisible: what is left of the rules is how shares
-fill a GPU, which models a pod may use, and how many pods of each kind have come. A real placement obeys all of that as
+Nodes of one type are one pool of CPU, memory and GPUs, and pods are divisible: the remaining rules are how shares fill
+a GPU, which models a pod may use, and how many pods of each kind have arrived. A real placement obeys all of these as
 well, so that none can allocate more.
 
-* **B**: free choice among what has arrived once 100 percent have. Nobody can have allocated more by then.
-* **C**: all that arrived before FGD's first failure is placed, and free choice of the rest, at the end. Nobody can who
-  does not fail a pod before FGD does.
+* **B**: free choice among what has arrived once 100 percent have. No policy can have allocated more by then. * **C**:
+all that arrived before FGD's first failure is placed, and free choice of the rest, at the end. No policy can exceed it
+without failing a pod before FGD does.
 """
 
 import importlib.util

@@ -48,7 +48,7 @@ def shapes_of(workload: Workload) -> Shapes:
 
 
 def told_mix(workload: Workload) -> Mix:
-    """The mix of the whole list: what policies are told, and what fragments are measured against for all of them."""
+    """The mix of the whole list: given to policies, and the measure of fragments for all of them."""
     return Mix.of(Counter(pod.shape for pod in workload.pods))
 
 

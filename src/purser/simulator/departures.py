@@ -22,7 +22,7 @@ from purser.simulator.workload import Order, Workload
 Floats = npt.NDArray[np.float64]
 
 Placed = Callable[[int, str, tuple[int, ...]], None]
-"""Told of each pod when it finds its place: its event, the node, and its GPUs there."""
+"""Called for each pod that is placed: its event, the node, and its GPUs there."""
 
 
 class Moments:
@@ -175,7 +175,7 @@ class _Simulation:
         self.moments.add(now, self._allocated, self._asked, self.decider.fragments.total)
 
     def result(self, seconds: float) -> Departures:
-        """What is told of it."""
+        """The results of the run."""
         placed = np.isfinite(self.placed_s)
         waited_s = np.minimum(self.placed_s, self.end_s) - self.arrives_s
         milli = self.shapes.demand_milli[self.of_event]

@@ -15,7 +15,7 @@ from purser.core.placement.fragments import Fragments
 from purser.core.placement.mix import Mix
 
 PERCENTS = (70, 80, 90, 95, 100, 110, 120, 130)
-"""At which results are told."""
+"""At which results are reported."""
 
 Floats = npt.NDArray[np.float64]
 

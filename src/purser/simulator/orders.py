@@ -134,9 +134,9 @@ TIMES_REPEATED = 12
 def timed_order(workload: Workload, seed: int, load_percent: float | None = None) -> Order:
     """Pods come at the times that the list says.
 
-    With a load: the list's times twelve times over, each time but the first for pods drawn from the list, and all of it
-    so much faster that on average so many percent of the GPUs would be asked for at a time if nobody waited. How long
-    a pod runs stays as it is.
+    With a load: the list's times twelve times over, each time but the first for pods drawn from the list, compressed so
+    that on average this percentage of the GPUs would be requested at a time if no pod waited. Run times stay as they
+    are.
     """
     drawn = random.Random(seed)
     arrives = np.array([pod.arrives_s or 0.0 for pod in workload.pods])
@@ -159,8 +159,8 @@ def _repeated(pods: Places, times: Times, drawn: random.Random) -> tuple[Places,
 
 
 def speed_for(workload: Workload, pods: Places, times: Times, load_percent: float) -> float:
-    """How much faster than at these times pods must come, so that on average so many percent of the GPUs would be asked
-    for at a time if nobody waited: more speed, more load, so it is found by halving.
+    """The factor by which arrivals have to be faster, so that on average this percentage of the GPUs would be requested
+    at a time if no pod waited. Load grows with speed, so it is found by bisection.
     """
     demands = np.array(_demands(workload), np.float64)[pods]
     lasts = np.array([pod.lasts_s or 0.0 for pod in workload.pods])[pods]

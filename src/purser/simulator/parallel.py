@@ -27,7 +27,7 @@ EVENTS_PER_PROCESS = 10_000
 """As many as make another process worth its start, of a second or two."""
 
 OnProgress = Callable[[int, int], None]
-"""Told (which task, events done)."""
+"""Called with the task and its number of events done."""
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -103,7 +103,7 @@ def _in_processes(workload: Workload, tasks: Sequence[Task], jobs: int, on_progr
                 "a process that simulated was killed, perhaps for want of memory: try fewer --jobs"
             ) from error
         except BaseException:
-            # Nobody waits for what they are at, and they hold nothing that would have to be tidied up.
+            # Their results are not needed, and they hold nothing that needs a clean-up.
             for process in set(multiprocessing.active_children()) - others:
                 process.kill()
             raise

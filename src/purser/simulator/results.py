@@ -1,4 +1,4 @@
-"""What is told of runs: numbers of one run, and their means over the runs of a policy."""
+"""Results of runs: numbers of one run, and their means over the runs of a policy."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ class Run(msgspec.Struct, frozen=True):
     order: str
     seed: int
     learned: bool
-    """Whether the policy had to learn the mix of pods, or was told."""
+    """Whether the policy had to learn the mix of pods, or was given it."""
     pods: int
     allocation_percent: dict[int, float]
     """By percent arrived, as are the next."""
@@ -54,7 +54,7 @@ class TimedRun(msgspec.Struct, frozen=True):
     order: str
     seed: int
     learned: bool
-    """Whether the policy had to learn the mix of pods, or was told."""
+    """Whether the policy had to learn the mix of pods, or was given it."""
     pods: int
     hours: float
     allocation_percent: float
@@ -80,7 +80,7 @@ class TimedRun(msgspec.Struct, frozen=True):
 def run_result(
     policy: str, workload: Workload, order: Order, learned: bool, found: ArrivalsResult, bounds: Bounds | None
 ) -> Run:
-    """What is told of a run with arrivals alone."""
+    """Results of a run with arrivals alone."""
     rows = found.rows
     everywhere = range(int(rows.arrived_percent[-1]) + 1)
     allocation = rows.columns(everywhere, rows.allocation_percent)
@@ -114,7 +114,7 @@ def _percent_by_cause(causes: Causes, capacity_milli: int) -> dict[str, float]:
 
 
 def timed_result(policy: str, workload: Workload, order: Order, learned: bool, found: Departures) -> TimedRun:
-    """What is told of a run with departures."""
+    """Results of a run with departures."""
     moments, waited = found.moments, found.waited_s
     percent = 100 / max(workload.capacity_milli, 1)
     p95, p99 = np.percentile(waited, (95, 99))

@@ -65,13 +65,13 @@ class Order(msgspec.Struct, frozen=True):
     arrives_s: npt.NDArray[np.float64] | None = None
     """When each arrives; None where pods only arrive, one after the other."""
     ends_with_arrivals: bool = False
-    """Whether time ends with the last arrival, and not with the last pod that would have left if nobody waited."""
+    """Whether time ends with the last arrival, and not with the last departure as if no pod waited."""
     left_out: int = 0
     """Pods of the list that do not come, as together they ask for more than the load."""
 
 
 def common_memory_mib(nodes: tuple[FleetNodeFacts, ...]) -> int:
-    """The GPU size that most GPUs have; what a pod asks for is told in thousandths of it before it is placed."""
+    """The most common GPU size; a pod's request is in thousandths of it before it is placed."""
     sizes = [gpu.memory_mib for node in nodes for gpu in node.gpus]
     return max(set(sizes), key=lambda size: (sizes.count(size), size)) if sizes else WHOLE_MILLI
 

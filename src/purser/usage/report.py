@@ -1,8 +1,7 @@
-"""GPU-hours by namespace, which add up to those that the GPUs were there.
+"""GPU-hours by namespace, which add up to the GPUs' hours in the cluster.
 
-A GPU that is there for an hour is one GPU-hour. A share is the part of the GPU's memory that it holds: nobody else can
-have that meanwhile, whatever is done with it. Everything is taken at the same times, so that what is granted and what
-is not is what there was.
+A GPU that exists for an hour is one GPU-hour. A share counts by the part of the GPU's memory that it holds, used or
+not. Everything is sampled at the same times, so that granted and ungranted hours add up to the total.
 """
 
 import math
@@ -13,7 +12,7 @@ import msgspec
 from purser.usage.prometheus import Prometheus
 
 MAX_STEPS = 2000
-"""Times at which is looked: more cost Prometheus more than they tell."""
+"""Number of samples: more cost Prometheus more than they improve the result."""
 
 LEAST_STEP_S = 60
 
@@ -27,7 +26,7 @@ _GRANTED = (
     " / on (model) group_left () (max by (model) (purser_cluster_memory_bytes{selector}) > 0))"
 )
 _MEMORY = "(max by (node, uuid) (purser_device_memory_bytes{selector}) > 0)"
-"""Some GPUs tell no memory. A quotient by zero would be all that is left of a namespace's sum."""
+"""Some GPUs report no memory. A division by zero would make a namespace's whole sum useless."""
 _EACH = "max by (node, uuid, namespace, pod, container)"
 _USED = (
     f"sum by (namespace) ({_EACH} (purser_container_memory_used_bytes{{selector}})"
@@ -73,7 +72,7 @@ class UsageReport(msgspec.Struct, frozen=True):
 
     @property
     def not_granted(self) -> float:
-        """What nobody was granted: with what was it is the total."""
+        """Ungranted hours: with the granted ones they are the total."""
         return self.total - self.granted
 
 

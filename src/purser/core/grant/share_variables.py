@@ -12,7 +12,7 @@ VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 """NVIDIA's container toolkit adds the devices that it names; ``void`` and ``none`` hide all."""
 
 ENFORCEMENT = "PURSER_GPU_ENFORCEMENT"
-"""The `Enforcement` of the container's share, as a variable in the container."""
+"""In the container: how its share is enforced, an `Enforcement`."""
 
 DISABLE_CONTROL = "CUDA_DISABLE_CONTROL"
 """A container that sets it to true is not limited (HAMi's way out for monitoring tools)."""

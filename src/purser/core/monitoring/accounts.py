@@ -59,7 +59,7 @@ class ProcessUse(msgspec.Struct, frozen=True):
     device: str
     """UUID of the GPU, or of the MIG device that the process runs on."""
     memory: int | None
-    """None: the driver does not tell."""
+    """None: the driver does not report it."""
     sm_percent: int | None
     """Share of the GPU's compute that it used lately; None: the driver does not report it."""
     owner: ContainerOfPod | None

@@ -148,7 +148,7 @@ class Frontend:
                 if chunk:
                     await response.write(chunk)
         except ConnectionResetError:
-            pass  # The watcher hung up: nobody is left to tell.
+            pass  # The watcher closed the connection.
         finally:
             self.watches.discard(watch)
             watch.close()

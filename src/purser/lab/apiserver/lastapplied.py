@@ -15,7 +15,7 @@ KUBECTL = "kubectl"
 
 
 def inherited(live: Obj, schema: Schema) -> Paths:
-    """Fields that kubectl applied from the client and nobody has changed since: no conflict for kubectl."""
+    """Fields that kubectl applied client-side and that are unchanged since: no conflict for kubectl."""
     text = _annotation(live)
     if text is None:
         return EMPTY

@@ -12,11 +12,11 @@ _OTHERS = ("initContainers", "ephemeralContainers")
 
 
 async def serve(request: web.Request, pod: Obj, source: PodLogs | None) -> web.StreamResponse:
-    """Stream a container's log; raises 400 where the container is not clear, 503 where nobody serves logs."""
+    """Stream a container's log; raises 400 where the container is ambiguous, 503 where no kubelet serves logs."""
     options = _options(request.query)
     check_container(pod, options.container)
     if not pod["spec"].get("nodeName"):
-        return web.Response(status=204)  # nobody has logs yet; the real server says nothing, too
+        return web.Response(status=204)  # there are no logs yet; the real server returns nothing either
     if source is None:
         raise StatusError(503, "ServiceUnavailable", "no kubelet serves logs in this lab")
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})

@@ -1,4 +1,5 @@
-"""`ApiServer`: the seam of this package. Starts and stops the server and tells clients how to reach it."""
+"""`ApiServer`: the interface of this package. Starts and stops the server and has its address and credentials for
+clients."""
 
 import asyncio
 import base64

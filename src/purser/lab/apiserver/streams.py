@@ -14,7 +14,7 @@ _INSTEAD = "kubectl logs prints what a container would see of its devices"
 
 
 def refusal(pod: Obj, subresource: str, container: str) -> StatusError:
-    """Why nobody can be connected: kube-apiserver's own reasons first."""
+    """Why no connection is possible: kube-apiserver's own reasons first."""
     if subresource != "portforward":
         check_container(pod, container)
     name = pod["metadata"]["name"]

@@ -120,7 +120,7 @@ class ConformanceKubelet(api_pb2_grpc.RegistrationServicer):
     async def registered(self, after: int) -> RegisterCall:
         """The tested plugin's first registration beyond the first ``after`` of all, once it is connected.
 
-        Raises `CheckFailed` when none comes in time, or when nobody serves what was registered.
+        Raises `CheckFailed` when none comes in time, or when the registered socket is not served.
         """
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -166,7 +166,7 @@ class ConformanceKubelet(api_pb2_grpc.RegistrationServicer):
         note.served_while_pending = note.pending
         former = self.endpoints.get(note.request.resource_name)
         if former is not None and former.is_still_at(path):
-            # kubelet would connect anew. Checks are spared that: a plugin that registers over and over fails one.
+            # kubelet would reconnect. This kit does not: a plugin that registers repeatedly fails a check.
             note.connected.set()
             return
         endpoint = PluginEndpoint.open(path, self._timeout_s)

@@ -35,7 +35,8 @@ class Report:
 async def run(
     settings: Settings, checks: Sequence[Check], on_check: Callable[[Check], None] = lambda _: None
 ) -> Report:
-    """Run the checks; ``on_check`` is told before each. Raises `CannotRun` when the plugin cannot be had at all."""
+    """Run the checks; ``on_check`` is called before each. Raises `CannotRun` when the plugin cannot be reached at
+    all."""
     started = time.monotonic()
     verdicts: dict[str, CheckVerdict] = {}
     async with Subject(settings) as subject:

@@ -92,7 +92,7 @@ class Subject:
 
     @property
     def resource(self) -> str | None:
-        """The tested resource; only a registration tells."""
+        """The tested resource, known only from a registration."""
         return self._kubelet.resource if self._kubelet else None
 
     @property

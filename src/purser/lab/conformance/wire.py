@@ -226,7 +226,7 @@ def listens(path: Path) -> bool:
 
 async def until_listens(path: Path) -> None:
     """Wait, without a limit, until somebody does."""
-    while not listens(path):  # noqa: ASYNC110 - nothing tells when a socket begins to be served
+    while not listens(path):  # noqa: ASYNC110 - there is no notification of a served socket
         await asyncio.sleep(SOCKET_POLL_PERIOD_S)
 
 

@@ -50,7 +50,7 @@ class Workplace:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a command is told."""
+        """The environment of a command."""
         return {FOLDER_VARIABLE: str(self.folder), POD_RESOURCES_VARIABLE: str(self.pod_resources)}
 
     def fill_in(self, word: str) -> str:

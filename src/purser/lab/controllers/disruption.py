@@ -18,7 +18,7 @@ BUDGETS = untyped("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 """As API servers since 1.21 serve them."""
 
 DELETION_TIMEOUT = timedelta(minutes=2)
-"""A pod whose eviction was allowed and that nobody deleted for so long counts again."""
+"""A pod whose eviction was allowed and that was not deleted for this long counts again."""
 
 
 async def run(client: Client, budgets: Informer[Raw], pods: Informer[Raw], *scaled: Informer[Raw]) -> None:
@@ -124,4 +124,4 @@ async def _write(client: Client, resource: Resource[Raw], budget: Raw, status: d
     try:
         await client.patch_merge(resource, metadata["name"], patch, metadata["namespace"], subresource="status")
     except (NotFoundError, ConflictError):
-        return  # The informer lags behind; what it tells next is reconciled again.
+        return  # The informer lags behind; its next event is reconciled again.

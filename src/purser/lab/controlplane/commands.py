@@ -15,9 +15,9 @@ Version = tuple[int, int]
 
 LOOPBACK = "127.0.0.1"
 ADVERTISED_ADDRESS = "198.18.0.1"
-"""What kube-apiserver calls its own address: it must not be loopback, and need not exist.
+"""kube-apiserver's advertise address: it must not be loopback, and need not exist.
 
-Of the range that is reserved for benchmarks (RFC 2544), which nobody routes.
+In the range reserved for benchmarks (RFC 2544), which is not routed.
 """
 SERVICE_CIDR = "198.19.54.0/24"
 SERVICE_ADDRESS = "198.19.54.1"
@@ -69,7 +69,7 @@ def apiserver_arguments(files: Files, ports: Ports, disabled_admission: Sequence
         f"--etcd-servers=http://{LOOPBACK}:{ports.etcd}",
         f"--bind-address={LOOPBACK}",
         f"--secure-port={ports.apiserver}",
-        # Nobody reads the endpoints that the address would be published in.
+        # The endpoints that the address would be published in are not used.
         f"--advertise-address={ADVERTISED_ADDRESS}",
         "--endpoint-reconciler-type=none",
         f"--service-cluster-ip-range={SERVICE_CIDR}",
@@ -98,7 +98,7 @@ def controller_manager_arguments(
     files: Files, ports: Ports, kubeconfig: Path, version: Version, disabled: Sequence[str], node_grace: str
 ) -> list[str]:
     """kube-controller-manager, each controller with its own service account as in a stock cluster."""
-    # Nobody hands out pod ranges here, and there is no cloud.
+    # There are no pod CIDRs here, and there is no cloud.
     controllers = ["*", "-nodeipam", "-cloud-node-lifecycle", *(f"-{name}" for name in disabled)]
     arguments = [
         f"--kubeconfig={kubeconfig}",
@@ -144,7 +144,7 @@ def scheduler_config(version: Version, ports: Ports, kubeconfig: Path, wanted: M
         # These two exist in v1beta1 only, and default to a fixed port on every address.
         address = f"{LOOPBACK}:{ports.scheduler_http}"
         config |= {"healthzBindAddress": address, "metricsBindAddress": address}
-        # As in deploy/helm/purser: 1.20 crashes where it finds two nodes on which nobody has to go.
+        # As in deploy/helm/purser: 1.20 crashes where it finds two nodes without victims.
         one = {"name": "DefaultPreemption", "args": {"minCandidateNodesPercentage": 0, "minCandidateNodesAbsolute": 1}}
         profiles = [{**each, "pluginConfig": [one]} for each in wanted.get("profiles", ())]
         wanted = {**wanted, **({"profiles": profiles} if profiles else {})}

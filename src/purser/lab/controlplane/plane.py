@@ -72,7 +72,7 @@ class EmbeddedControlPlane:
         await self._api.stop()
 
     async def cut(self, away_s: float) -> None:
-        """Cut every connection and answer nobody for so long. The objects stay."""
+        """Cut every connection and answer no requests for this long. The objects stay."""
         await self._api.stop()
         try:
             await asyncio.sleep(away_s)

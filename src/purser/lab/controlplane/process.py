@@ -18,7 +18,7 @@ class ProcessStartError(ChildProcessError):
 
 
 class Process:
-    """A program that runs until it is told to stop. `start` may be called again after `stop` or `kill`."""
+    """A program that runs until it is stopped. `start` may be called again after `stop` or `kill`."""
 
     def __init__(self, name: str, argv: Sequence[str], folder: Path, env: Mapping[str, str] | None = None) -> None:
         self.name = name

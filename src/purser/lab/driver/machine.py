@@ -108,7 +108,8 @@ def _cpus(numa: tuple[NumaLayout, ...], topology: CpuLayout, sockets: dict[int, 
     first_cache = 0
     for each in sorted(numa, key=lambda each: each.node):
         cores = list(_cores(cpus_of(parse_cpuset(each.cpus)), topology))
-        # As cadvisor tells kubelet: a cache of the whole node is no uncore cache, and the socket stands for it.
+        # As cadvisor reports it to kubelet: a cache of the whole node is no uncore cache, and the socket is used
+        # instead.
         per_cache = topology.cores_per_uncore_cache or len(cores)
         is_split = per_cache < len(cores)
         for place, threads in enumerate(cores):

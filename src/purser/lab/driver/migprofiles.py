@@ -1,5 +1,5 @@
-"""Which MIG instances a simulated GPU offers, with NVML's numbers: `purser.core.mig` knows the geometry, this adds what
-only a driver tells."""
+"""Which MIG instances a simulated GPU offers, with NVML's numbers: `purser.core.mig` has the geometry, this adds what
+only a driver reports."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -72,7 +72,7 @@ class InstanceProfile(msgspec.Struct, frozen=True):
 
 
 def mig_kind(model: GpuModel) -> MigKind | None:
-    """How a model is cut; None: it is not, or nobody knows how."""
+    """The MIG profiles of a model; None: it has none, or they are unknown."""
     return kind_of_device(f"{model.pci_device_id >> 16:04x}") if model.mig_devices else None
 
 

@@ -64,7 +64,7 @@ _PROFILE_FILE = "profile.json"
 _NO_EVENT = EventState(0, 0, 0)
 _CALL = re.compile(r"\*|[A-Za-z][A-Za-z0-9_]{0,99}", re.ASCII)
 _ASKED = {HealthState.NEEDS_RESET: RecoveryAction.GPU_RESET, HealthState.NEEDS_REBOOT: RecoveryAction.NODE_REBOOT}
-"""What a driver that tells asks for after an Xid."""
+"""The recovery action after an Xid, of drivers that report one."""
 
 
 class DriverKind(StrEnum):
@@ -179,8 +179,8 @@ class SimulatedDriver:
         write_gpu(self.sysfs_root, self._profile, index)
 
     def inject_xid(self, gpu: int | str, xid: int) -> None:
-        """The driver reports an Xid, of a GPU or a MIG device. After one that needs a reset or a reboot, a driver that
-        tells so asks for it."""
+        """The driver reports an Xid, of a GPU or a MIG device. After one that needs a reset or a reboot, newer drivers
+        report that recovery action."""
         asked = _ASKED.get(after_action(action_of(xid)))
         place = mig_place(self.folder, str(gpu)) if is_mig_uuid(gpu) else None
 
@@ -203,9 +203,8 @@ class SimulatedDriver:
         self._change(gpu, lambda old: with_failure(old, CallFailure(_checked(call), code)))
 
     def hang_call(self, gpu: int | str, call: str) -> None:
-        """One NVML call on the GPU does not return from now on, those under way included when they are made anew; ``*``
-        for every call. `clear_failures` and `recover_gpu` end it, and so does removing the folder. Raises ValueError
-        for what is no call's name."""
+        """One NVML call on the GPU does not return from now on; ``*`` for every call. `clear_failures` and
+        `recover_gpu` end it, and so does removing the folder. Raises ValueError for what is no call's name."""
         self._change(gpu, lambda old: with_hanging(old, _checked(call)))
 
     def clear_failures(self, gpu: int | str) -> None:

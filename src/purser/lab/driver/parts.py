@@ -113,7 +113,7 @@ class GpuLoad(msgspec.Struct, frozen=True, kw_only=True):
     encoder_utilisation_percent: int | None = None
     decoder_utilisation_percent: int | None = None
     tensor_percent: int | None = None
-    """Of the time of the tensor cores; 0 where nobody says."""
+    """Of the time of the tensor cores; 0 by default."""
     temperature_celsius: int | None = None
     memory_temperature_celsius: int | None = None
     power_watts: int | None = None

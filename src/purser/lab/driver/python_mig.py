@@ -1,6 +1,6 @@
 """NVML's calls for MIG in Python: the part of `python_nvml` that makes and removes instances.
 
-Handles are numbers, as those of devices: their places in the state, behind a base that tells what they are.
+Handles are numbers, as those of devices: their places in the state, plus a base that identifies their kind.
 """
 
 import ctypes

@@ -249,7 +249,7 @@ class PythonNvml:
         return _number(gpu, "nvmlDeviceGetMemoryErrorCounter", counter * 2 + kind, location)
 
     def nvmlDeviceGetRetiredPages_v2(self, handle: ctypes.c_void_p, cause: int) -> list[dict[str, int]]:
-        """As in NVML: told by GPUs before those that replace rows."""
+        """As in NVML: reported by GPUs before those that remap rows."""
         gpu = self._gpu(handle, "nvmlDeviceGetRetiredPages")
         _number(gpu, "nvmlDeviceGetRetiredPagesPendingStatus")
         pages = [page for page in gpu.retired_pages if page.cause == cause and not page.pending]

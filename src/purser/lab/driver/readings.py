@@ -1,10 +1,10 @@
-"""The numbers that a simulated driver tells of a GPU, by NVML's name of the call and its arguments.
+"""The numbers that a simulated driver reports for a GPU, by NVML's name of the call and its arguments.
 
-`readings_of` is the one place that says what each call answers. The C library gets its table in the state file, the
-stand-in in Python asks it. What is a number per GPU, or per GPU and one or two small arguments, is a line here; calls
-that give more (names, processes, links, instances) have functions of their own in both.
+`readings_of` defines the result of each call. The C library gets its table in the state file, the stand-in in Python
+calls it. Numbers per GPU, or per GPU and one or two small arguments, are a line here; calls with other results (names,
+processes, links, instances) have functions of their own in both.
 
-Counters that grow by themselves (energy, traffic, time under a limit) are a value and what comes to it each second.
+Counters that grow with time (energy, traffic, time under a limit) are a value and its increase per second.
 """
 
 import time
@@ -119,7 +119,7 @@ class ZeroFields(msgspec.Struct, frozen=True):
 
 
 class GpuNumbers(msgspec.Struct, frozen=True):
-    """All that a GPU tells. What is 0 is left out where ``zeros`` or ``zero_fields`` has it: most of hundreds."""
+    """All readings of a GPU. Zeros are left out where ``zeros`` or ``zero_fields`` has them: most of hundreds."""
 
     values: Mapping[tuple[str, int, int], Reading]
     zeros: Mapping[str, tuple[int, int]]

@@ -28,7 +28,7 @@ _UUIDS = uuid.UUID("5b1f2c5e-6d0a-5f4e-9a63-0d7f8c2e4b11")
 """Namespace of the uuids of simulated GPUs: fixed, so that a lab's uuids are the same in every run."""
 
 _RECOVERY_ACTION_SINCE = 570
-"""The driver branch since which NVML tells what to do with a failed GPU."""
+"""The driver branch since which NVML reports the recovery action of a failed GPU."""
 
 KEPT_EVENTS = 256
 """Room for events in the library; no client is that far behind."""

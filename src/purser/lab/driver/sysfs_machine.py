@@ -1,7 +1,8 @@
-"""The part of sysfs that tells of CPUs and NUMA nodes: ``devices/system/cpu`` and ``devices/system/node``.
+"""The part of sysfs on CPUs and NUMA nodes: ``devices/system/cpu`` and ``devices/system/node``.
 
-Only what cadvisor, kubelet's eyes, and the agent read: which CPUs make a core, a socket and a last level cache, and
-each NUMA node's CPUs, memory, hugepages and distances. Hundreds of files: a driver does without, only nodes have it.
+Only what cadvisor (for kubelet) and the agent read: which CPUs make a core, a socket and a last level cache, and each
+NUMA node's CPUs, memory, hugepages and distances. Hundreds of files: only nodes have it, a simulated driver alone does
+not need it.
 """
 
 import shutil

@@ -25,7 +25,7 @@ def write_sysfs(root: Path, profile: NodeProfile) -> None:
 
 
 def write_gpu(root: Path, profile: NodeProfile, index: int) -> None:
-    """Write what the kernel tells of one GPU."""
+    """Write the kernel's files of one GPU."""
     gpu = profile.gpus[index]
     model = profile.model_of(gpu)
     ids = f"0x{model.pci_device_id >> 16:04x}", f"0x{model.pci_subsystem_id >> 16:04x}"

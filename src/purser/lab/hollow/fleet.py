@@ -119,7 +119,7 @@ class HollowFleet:
             group.create_task(run_workers(self._pod_queue, self._work_pod, _WORKERS))
             group.create_task(run_workers(self._node_queue, self._work_node, _WORKERS))
 
-    # --- what informers tell
+    # --- handlers of informers
 
     def _node_changed(self, node: Raw) -> None:
         name = node["metadata"]["name"]
@@ -253,7 +253,7 @@ class HollowFleet:
             await self._client.patch_merge(NODES, node["metadata"]["name"], {"status": patch}, subresource="status")
 
     async def _taint(self, node: Raw) -> None:
-        """As the node lifecycle controller does: no pod comes to a node that nobody hears of."""
+        """As the node lifecycle controller does: no pod is scheduled to a node without heartbeats."""
         taints = (node.get("spec") or {}).get("taints") or []
         others = [each for each in taints if each["key"] != _UNREACHABLE["key"]]
         wanted = [*others, _UNREACHABLE] if is_away(node) else others

@@ -52,8 +52,8 @@ class HollowNodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     gpus: int = 8
     """0: a node without GPUs."""
     product: str = ""
-    """What its GPUs are, as feature discovery labels them: ``NVIDIA-H100-80GB-HBM3``. The label comes when that runs on
-    the node beside node-feature-discovery; until then only the PCI device id tells. Empty: H100s that nothing labels.
+    """The GPUs' product label of feature discovery: ``NVIDIA-H100-80GB-HBM3``. It is set when that runs on the node
+    beside node-feature-discovery; until then only the PCI device id is known. Empty: H100s without a label.
     """
     nfd: bool = True
     """Whether node-feature-discovery has labelled it."""
@@ -116,7 +116,7 @@ def _nfd_labels(nodes: HollowNodes) -> dict[str, str]:
 
 
 def split_os(pretty: str) -> tuple[str, str]:
-    """ID and VERSION_ID of os-release, as far as they can be told from PRETTY_NAME: ``ubuntu``, ``22.04``."""
+    """ID and VERSION_ID of os-release, as far as they follow from PRETTY_NAME: ``ubuntu``, ``22.04``."""
     words = pretty.split()
     version = next((word for word in words if word[0].isdigit()), "")
     os_id = "rhel" if pretty.startswith("Red Hat") else words[0].lower() if words else ""
@@ -147,7 +147,7 @@ def annotation(node: Mapping[str, Any], key: str) -> str:
 
 
 def is_away(node: Mapping[str, Any]) -> bool:
-    """Nobody hears of its kubelet."""
+    """Its kubelet sends no heartbeats."""
     return annotation(node, NOT_READY_ANNOTATION) == "true"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from purser.lab.kubelet.pods import running_status
 
 RESTARTS_OF_A_BAD_POD = 12
-"""A pod that fails has done so for long: nobody waits for its first back-offs."""
+"""A failing pod has failed for long: its first back-offs are skipped."""
 
 
 def running(pod: Mapping[str, Any], now: str, restarts: int = 0) -> dict[str, Any]:

@@ -5,11 +5,11 @@ ListAndWatch, allocation, PodResources), admits pods one at a time as the twin `
 kubelet's state files, and reports node and pods to the API server. A container is "started" by writing down what it
 would have seen: environment, devices, CPUs and memory nodes.
 
-`configuration` is what a kubelet can be told, `books` what it knows, `statefiles` what it survives in. `registration`
-and `pluginwatcher` find plugins, `endpoints` talks to them, `podresources` tells who holds what; `admission` drives the
-twin; `podworkers` lives pods' lives; `node` is the Node object; `runtime` stands in for containerd; `kubelet` composes
+`configuration` has kubelet's settings, `books` its state, `statefiles` its checkpoints. `registration` and
+`pluginwatcher` find plugins, `endpoints` calls them, `podresources` serves the PodResources API; `admission` runs the
+twin; `podworkers` runs pods; `node` is the Node object; `runtime` stands in for containerd; `kubelet` composes
 everything.
 
 Not here: kubelet's rules (`purser.core.kubelet`), volumes, probes, images, eviction, kubelet's resource predicates;
-cgroups and processes do not exist (of those on GPUs `purser.lab.processes` tells).
+cgroups and processes do not exist (those on GPUs are in `purser.lab.processes`).
 """

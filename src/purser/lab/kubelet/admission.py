@@ -85,7 +85,7 @@ async def _drive(books: Books, endpoints: Endpoints, twin: Admission) -> Admissi
     try:
         ask = next(twin)
         while True:
-            # What PodResources tells a plugin that asks kubelet from inside this call.
+            # The PodResources list for a plugin that asks kubelet during this call.
             books.commit(ask.state)
             if served not in ("", ask.container[1]):
                 books.checkpoint()

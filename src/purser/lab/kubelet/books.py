@@ -1,9 +1,9 @@
-"""What one kubelet knows: the twin's state of its node, and the files that it survives in.
+"""The state of one kubelet: the twin's state of its node, and its checkpoint files.
 
-Two write here at the same time. Plugins change which devices there are (`Books.tell`, `Books.forget_expired`). Who has
-what is changed by an admission, or between two of them by the CPU manager's reconcile loop and by whoever asks for the
-pods (`Books.commit`; that they take turns is the concern of `purser.lab.kubelet.podworkers`). Each change is taken over
-for its half only, so that a list of devices which arrives while a pod is being admitted is not lost.
+There are two concurrent writers. Plugins change the set of devices (`Books.tell`, `Books.forget_expired`). Allocations
+are changed by an admission, or between two of them by the CPU manager's reconcile loop and by requests for pods
+(`Books.commit`; `purser.lab.kubelet.podworkers` serialises them). Each change only replaces its half, so that a list of
+devices that arrives during an admission is not lost.
 
 The files of CPUs and memory follow every change, the device manager's checkpoint does not: see `Books.checkpoint`.
 """
@@ -55,7 +55,7 @@ class Books:
         self._set(replace(self.state, devices=devicemanager.told(self.devices, devices)))
 
     def commit(self, state: KubeletState) -> None:
-        """Take over what an admission changed: all but what plugins tell."""
+        """Take over what an admission changed: everything except plugins' reports."""
         self._set(replace(state, devices=devicemanager.told(state.devices, self.devices)))
 
     def forget_expired(self, now_s: float) -> devicemanager.Capacity:
@@ -78,7 +78,7 @@ class Books:
         return frozenset(active) if last is None else frozenset(active) | {last}
 
     def cpus_of(self, key: ContainerKey) -> CpuSet:
-        """The CPUs that a container may run on: its own, else those that nobody has for himself."""
+        """The CPUs that a container may run on: its own, else the shared ones."""
         cpus = self.state.cpus
         return self.node.machine.all_cpus if cpus is None else cpus.exclusive.get(key, cpus.default)
 

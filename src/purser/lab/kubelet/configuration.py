@@ -33,7 +33,7 @@ FILE_NAME = "config.yaml"
 """In kubelet's root folder, where kubeadm puts it."""
 
 EVICTION_HARD_BYTES = 100 * 1024 * 1024
-"""evictionHard's memory.available when nobody sets it: a part of what the node keeps for itself."""
+"""The default of evictionHard's memory.available: a part of the node's reserved memory."""
 
 _VERSION = re.compile(r"v1\.\d+\.\d+")
 _OLDEST = (1, 20, 0)

@@ -1,11 +1,11 @@
 """The device plugins of one node: a connection and a ListAndWatch stream to each, and the calls that they answer.
 
-What plugins tell goes into the `Books`. How they are found is none of this module's business: by Register
-(`purser.lab.kubelet.registration`) or by a socket that appears (`purser.lab.kubelet.pluginwatcher`).
+Reports of plugins go into the `Books`. Plugins are found elsewhere: by Register (`purser.lab.kubelet.registration`) or
+by a new socket (`purser.lab.kubelet.pluginwatcher`).
 
-Of two plugins of one resource kubelet asks the one that registered last, and believes the lists of both. It never ends
-the older one. When that ends by itself, kubelets before 1.25 think no more of it; newer ones end whichever plugin
-registered last (`versions.Behaviour.ends_newest_plugin`), and the node is without until a plugin registers again.
+Of two plugins of one resource kubelet calls the one that registered last, and uses the lists of both. It never ends the
+older one. When that ends by itself, kubelets before 1.25 ignore it; newer ones end whichever plugin registered last
+(`versions.Behaviour.ends_newest_plugin`), and the node is without until a plugin registers again.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ class Endpoints:
         self._on_change = on_change
         self._open: set[_Endpoint] = set()
         self._newest: dict[str, _Endpoint] = {}
-        """By resource: who registered last, its dial included; nobody once that one was ended."""
+        """By resource: the plugin that registered last, its dial included; none once that one was ended."""
         self._endpoints: dict[str, _Endpoint] = {}
         """By resource: who is asked."""
 
@@ -104,7 +104,7 @@ class Endpoints:
             await asked.channel.close()
 
     async def close(self) -> None:
-        """As when kubelet's process ends: streams break, nothing is told to the plugins."""
+        """As when kubelet's process ends: streams break, plugins get no message."""
         for endpoint in list(self._open):
             if endpoint.task is not None:
                 endpoint.task.cancel()

@@ -31,12 +31,12 @@ class Kubelet:
 
     ``folder`` is kubelet's root (``/var/lib/kubelet`` on a real node): config.yaml, device-plugins/, plugins_registry/,
     pod-resources/ and the managers' state files live there, the records of containers in ``folder/pods``. Its path must
-    stay below some 60 characters, for sockets' paths are limited to 107. ``on_rejection`` is told the reason of each
-    pod that is refused. ``process_of`` gives what really runs in a pod, where anything does: it is started with the
-    pod's containers, and the pod is gone once it has ended. ``on_end`` is told the uid of a pod whose containers have
-    ended, for good or to be started again; more than once for some.
+    stay below about 60 characters, because sockets' paths are limited to 107. ``on_rejection`` is called with the
+    reason of each rejected pod. ``process_of`` returns the process that really runs in a pod, if any: it is started
+    with the pod's containers, and the pod is gone once it has ended. ``on_end`` is called with the uid of a pod whose
+    containers have ended, finally or for a restart; more than once for some.
 
-    Making one reads what the kubelet before it left there; nothing is written before `run`. Raises
+    The constructor reads the previous kubelet's files; nothing is written before `run`. Raises
     `purser.core.kubelet.errors.KubeletStartError` where the real one would not start.
     """
 

@@ -38,7 +38,7 @@ Identity = tuple[int, int, int]
 
 
 class _Refused(Exception):
-    """kubelet does not take the plugin; the message is what it is told."""
+    """kubelet rejects the plugin; the message is sent to it."""
 
 
 @dataclass(slots=True)
@@ -138,7 +138,7 @@ def _check(info: api_pb2.PluginInfo, path: Path) -> None:
 
 
 def _sockets_in(folder: Path) -> dict[Path, Identity]:
-    """The sockets in and below a folder; one that was made anew under its old name is another one."""
+    """The sockets in and below a folder; one that was recreated under its old name is another one."""
     found = {}
     for path in folder.rglob("*"):
         try:

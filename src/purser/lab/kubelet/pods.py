@@ -137,7 +137,7 @@ def ephemeral_status(pod: Raw, started: Mapping[str, str], ended: str = "") -> d
     for view in ephemeral_containers_of(pod):
         if began := started.get(view.name):
             state = _terminated(_KILLED, began, ended) if ended else {"running": {"startedAt": began}}
-            # Nobody waits for them to be ready: kubelet leaves both false.
+            # Their readiness does not matter: kubelet leaves both false.
             statuses.append({**_container_status(pod, view, state), "ready": False, "started": False})
     return {"ephemeralContainerStatuses": statuses} if statuses else {}
 

@@ -88,7 +88,7 @@ class PodWorkers:
         self._on_end = on_end
         self._waiting: asyncio.Queue[str] = asyncio.Queue()
         self._seen: dict[str, Raw] = {}
-        """By uid: every pod of the node, as last told."""
+        """By uid: every pod of the node, as last reported."""
         self._known: dict[str, Raw] = {}
         """By uid: those whose admission has begun."""
         self._rejected: set[str] = set()
@@ -103,7 +103,7 @@ class PodWorkers:
         self._processes: dict[str, Component] = {}
         """By uid of a pod: what really runs in it."""
 
-    # --- what the informer tells
+    # --- handlers of the informer
 
     def added(self, pod: Raw) -> None:
         """A pod was bound to this node, or is there at kubelet's start."""
@@ -113,7 +113,7 @@ class PodWorkers:
         self._waiting.put_nowait(uid_of(pod))
 
     def all_told(self) -> None:
-        """Every pod that was there at kubelet's start was told of."""
+        """Every pod that existed at kubelet's start was reported."""
         self._is_told_all = True
 
     def updated(self, _old: Raw, pod: Raw) -> None:

@@ -175,7 +175,7 @@ class Patch(_Strict, frozen=True):
 
 
 class Never(_Strict, frozen=True):
-    """From here to the end of the scenario, as the watch stream tells it, not for a moment."""
+    """From here to the end of the scenario, checked on every event of the watch."""
 
     kind: str
     match: dict[str, Any] = {}

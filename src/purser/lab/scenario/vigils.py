@@ -16,7 +16,7 @@ _MAX_NAMED_OBJECTS = 3
 
 
 class Vigils:
-    """Every vigil of a scenario. An async context manager: at its end nobody watches any more."""
+    """Every vigil of a scenario. An async context manager: the watches end with it."""
 
     def __init__(self, client: Client, clock: Clock | None = None) -> None:
         self._client = client

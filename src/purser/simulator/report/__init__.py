@@ -1,5 +1,5 @@
-"""What is told of runs, in the forms that people and scripts want.
+"""Reports of runs for people and scripts.
 
-`document` for scripts (JSON, YAML, CSV), `table` for terminals, `html` for people who were not there, with `plots` and
+`document` for scripts (JSON, YAML, CSV), `table` for terminals, `html` as a page of its own, with `plots` and
 `verdicts`. Not here: any number that is not in the results (`purser.simulator.results`) already.
 """

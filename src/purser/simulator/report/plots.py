@@ -10,7 +10,7 @@ import numpy as np
 from purser.simulator.results import AnyRun, Run, TimedRun, mean_by_key
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f4f24", "#5c6b73", "#8c2d9c", "#222222")
-"""Told apart also by those who see few colours; lines differ in their dashes as well."""
+"""Distinguishable with colour blindness; lines differ in their dashes as well."""
 DASHES = ("-", "--", "-.", ":")
 
 CAUSES = {

@@ -54,7 +54,7 @@ async def _concurrent(subject: Subject) -> str:
 
 
 async def _slow(subject: Subject) -> str:
-    """Streams that nobody reads: those of others must not wait for them."""
+    """Streams without a reader: other streams must not wait for them."""
     calls = [subject.plugin.start("ListAndWatch", api_pb2.Empty()) for _ in range(STREAMS)]
     try:
         await _works(subject)

@@ -1,4 +1,4 @@
-"""How the plugin's process ends: when it is told to, and not before."""
+"""How the plugin's process ends: on a signal, and not before."""
 
 from purser.lab.conformance.check import Check, CheckFailed, CheckSkipped
 from purser.lab.conformance.subject import Subject

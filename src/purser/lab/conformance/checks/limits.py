@@ -7,7 +7,7 @@ from purser.lab.conformance.subject import Subject
 from purser.lab.conformance.wire import CallRefused, allocate_request, preferred_request
 
 MESSAGE_LIMIT_BYTES = 4 * 1024 * 1024
-"""What a Go client takes in one message unless told otherwise, and kubelet does not."""
+"""A Go client's default limit of one message, which kubelet does not raise."""
 
 MANY_DEVICES = 10_000
 _LONG_ID = "x" * 1024

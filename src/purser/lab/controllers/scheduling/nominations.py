@@ -13,7 +13,7 @@ class PodNominator:
         self._pods: dict[str, Raw] = {}
 
     def nominate(self, pod: Raw, node: str) -> None:
-        """Take a nomination before the API server tells of it; empty: none any more."""
+        """Take a nomination before the informer has it; empty: none any more."""
         uid = pod["metadata"]["uid"]
         if node:
             self._nodes[uid], self._pods[uid] = node, pod

@@ -76,7 +76,7 @@ class Scheduler:
         """How many pods were tried, did not fit, and are not due again yet."""
         return self._queue.resting()
 
-    # --- what informers tell
+    # --- handlers of informers
 
     def _pod_added(self, pod: Raw) -> None:
         self._cache.set_pod(pod)

@@ -63,7 +63,7 @@ async def run(
 
 
 class _Places:
-    """On which nodes each DaemonSet belongs. Found anew only where a node or a template changed."""
+    """The eligible nodes of each DaemonSet. Recomputed only where a node or a template changed."""
 
     def __init__(self, daemon_sets: Informer[Raw], nodes: Informer[Raw]) -> None:
         self._daemon_sets = daemon_sets

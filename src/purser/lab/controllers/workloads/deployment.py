@@ -65,7 +65,7 @@ async def _create(client: Client, deployment: Raw, name: str) -> None:
     try:
         await client.create(REPLICA_SETS, body, metadata["namespace"])
     except AlreadyExistsError:
-        return  # The informer lags behind; it will tell.
+        return  # The informer lags behind; its next event is reconciled again.
 
 
 async def _scale(client: Client, replica_set: Raw, replicas: int) -> None:

@@ -1,4 +1,4 @@
-"""Pods as their owner sees them: what the informer knows, and what was just written but not yet told."""
+"""Pods as their owner sees them: those of the informer, and those just written that it does not have yet."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ def phase(pod: Raw) -> str:
 
 
 def is_active(pod: Raw) -> bool:
-    """Whether the pod runs or will, and nobody asked it to go."""
+    """Whether the pod runs or will, and is not being deleted."""
     return phase(pod) not in TERMINAL_PHASES and not pod["metadata"].get("deletionTimestamp")
 
 
@@ -96,7 +96,7 @@ class OwnedPods:
     ) -> None:
         """A pod of the owner's template, with more labels and fields of the spec; without ``name`` of any name.
 
-        A refusal is raised, and told in an event on the owner, as the real controllers do.
+        A refusal is raised, and reported in an event on the owner, as the real controllers do.
         """
         template = owner["spec"]["template"]
         metadata = template.get("metadata") or {}

@@ -11,7 +11,7 @@ async def run(client: Client, nodes: Informer[Raw], pods: Informer[Raw]) -> None
     """Until cancelled."""
     queue: WorkQueue[str] = WorkQueue()
     lost: set[str] = set()
-    """Nodes that went: of a pod that was bound to one before, its own watch may tell later."""
+    """Deleted nodes: the watch of a pod that was bound to one before may report it later."""
 
     def lose(node: Raw) -> None:
         lost.add(key_of(node))

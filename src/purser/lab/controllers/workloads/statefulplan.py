@@ -1,7 +1,7 @@
-"""What a StatefulSet's controller does next: which pods are made and which go, by their numbers. Pure.
+"""The next actions of a StatefulSet's controller: which pods are created and deleted, by ordinal. Pure.
 
 As the real one: in order and one at a time, unless ``podManagementPolicy: Parallel`` says otherwise; updates go from
-the highest number down to ``partition``. Not here: ControllerRevisions (a pod made anew below the partition is of the
+the highest number down to ``partition``. Not here: ControllerRevisions (a pod recreated below the partition is of the
 newest template), ``maxUnavailable``, ``minReadySeconds``, and claims that go with their pods.
 """
 
@@ -49,7 +49,7 @@ def plan(spec: Raw, revision: str, pods: Mapping[int, Raw], going: Collection[in
 
 
 def _outdated(spec: Raw, revision: str, pods: Mapping[int, Raw], wanted: Sequence[int]) -> Sequence[Raw]:
-    """The next pod of an older template to be made anew."""
+    """The next pod of an older template to be recreated."""
     strategy = spec.get("updateStrategy") or {}
     if strategy.get("type", "RollingUpdate") != "RollingUpdate":
         return ()

@@ -38,7 +38,7 @@ async def run(client: Client, stateful_sets: Informer[Raw], pods: Informer[Raw],
         going = owned.going(stateful_set)
         there = _by_number(stateful_set, [*owned.of(stateful_set), *going])
         todo = plan(spec, revision, there, _by_number(stateful_set, going).keys())
-        # Before it is acted on: refusals are raised, and told as a state as well.
+        # Before the actions: refusals are raised, and are part of the status as well.
         await write_status(client, STATEFUL_SETS, stateful_set, _status(stateful_set, revision, list(there.values())))
         for number in todo.creations:
             await create(stateful_set, number, revision)
