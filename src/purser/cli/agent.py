@@ -106,7 +106,7 @@ def check(
     show(found, columns, output, empty="", document=document)
     if output is Output.TABLE:
         for advice in dict.fromkeys(each.advice for each in found if each.advice):
-            print(f"\n{', '.join(each.check for each in found if each.advice == advice)}: {advice}")
+            print(f"\n{', '.join(dict.fromkeys(each.check for each in found if each.advice == advice))}: {advice}")
     if any(each.state is CheckState.FAILED for each in found):
         raise typer.Exit(FAILED)
 

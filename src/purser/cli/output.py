@@ -77,13 +77,14 @@ def print_table(rows: Sequence[Row], columns: Sequence[Column[Row]], output: Out
 
 
 def dump(value: Any, form: DocumentFormat) -> None:
-    """Print a plain value as JSON or YAML."""
+    """Print a plain value as JSON or YAML. What is no UTF-8, as a file's name may be, is ``?`` for each byte."""
+    text = json.dumps(value, indent=2, ensure_ascii=False).encode(errors="replace").decode()
     if form is DocumentFormat.YAML:
         from purser.yaml_text import yaml_text
 
-        print(yaml_text(value), end="")
+        print(yaml_text(json.loads(text)), end="")
     else:
-        print(json.dumps(value, indent=2, ensure_ascii=False))
+        print(text)
 
 
 def fail(message: str, code: int = FAILED) -> NoReturn:

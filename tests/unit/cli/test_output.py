@@ -45,6 +45,14 @@ def test_scripts_get_documents(output: Output, load: object, capsys: pytest.Capt
     assert load(capsys.readouterr().out) == [document(row) for row in ROWS]  # type: ignore[operator]
 
 
+@pytest.mark.parametrize(("form", "load"), [(DocumentFormat.JSON, json.loads), (DocumentFormat.YAML, yaml.safe_load)])
+def test_what_is_no_utf_8_is_shown_all_the_same(
+    form: DocumentFormat, load: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dump({"file": os.fsdecode(b"/etc/cdi/\xff.json")}, form)
+    assert load(capsys.readouterr().out) == {"file": "/etc/cdi/?.json"}  # type: ignore[operator]
+
+
 def test_an_empty_list_is_a_document_too(capsys: pytest.CaptureFixture[str]) -> None:
     show([], COLUMNS, Output.JSON, empty="none", document=document)
     assert json.loads(capsys.readouterr().out) == []

@@ -16,6 +16,7 @@ from purser.agent.inotify import FolderWatch
 from purser.agent.latest import Latest
 from purser.agent.settings import AgentSettings, SharingSettings
 from purser.agent.sharing.reading import MAX_PLUGIN_FILE_BYTES, read_plugin_file
+from purser.agent.threads import in_thread
 from purser.core.decoding import JsonReader, UnreadableError
 from purser.core.sharing import (
     CONFIG_LABEL,
@@ -83,6 +84,9 @@ class SharingConfigWatch:
         self._label_known = False
         nodes.add_handler(on_add=self._on_node, on_update=lambda _, node: self._on_node(node))
         self._label = ""
+        self._said: tuple[str, str] | None = None
+        self._made: SharingConfig | str = SharingConfig()
+        """Of what was said last: the configuration, or what is wrong."""
         is_fixed = self._sharing.file is None and self._sharing.folder is None
         self.config: Latest[SharingConfig | None] = Latest(config_of(self._sharing) if is_fixed else None)
         """What holds."""
@@ -99,13 +103,19 @@ class SharingConfigWatch:
         with FolderWatch(folder) as watch:
             while True:
                 self._look.clear()
-                self.look()
+                await self._look_once()
                 await until(watch.changed(), self._look.wait())
 
-    def look(self) -> None:
-        """Find what holds now."""
+    async def _look_once(self) -> None:
+        """A text is read once, and off the loop: one of a megabyte takes a second."""
         try:
-            config = self._found()
+            said = self._chosen()
+            if said != self._said:
+                self._made = await in_thread(lambda: _made(self._sharing, *said), "purser-config")
+                self._said = said
+            if isinstance(self._made, str):
+                raise SharingError(self._made)
+            config = self._made
             self._tell("")
         except SharingError as error:
             self._tell(str(error))
@@ -115,16 +125,16 @@ class SharingConfigWatch:
             log.info("Using a configuration of the device plugin", file=config.name or "none", notes=list(config.notes))
             self._remember(config)
 
-    def _found(self) -> SharingConfig:
-        """Raises `SharingError`."""
+    def _chosen(self) -> tuple[str, str]:
+        """Name and text of the file that the node is to go by, empty where that is none. Raises `SharingError`."""
         sharing = self._sharing
         if sharing.folder is None:
             assert sharing.file is not None
-            return config_of(sharing, sharing.file.name, _text(sharing.file))
+            return sharing.file.name, _text(sharing.file)
         if not self._label_known:
             raise SharingError(f"the node's label {CONFIG_LABEL} cannot be read from the API server")
         name = chosen_config(self._label, _names(sharing.folder), default=sharing.default, fallbacks=sharing.fallbacks)
-        return config_of(sharing, name, _text(sharing.folder / name) if name else "")
+        return name, _text(sharing.folder / name) if name else ""
 
     def _tell(self, problem: str) -> None:
         if problem != self.problem:
@@ -164,6 +174,13 @@ class SharingConfigWatch:
             replace_file(path, msgspec.json.encode(StoredConfig(config.name, config.text)))
         except OSError as error:
             log.warning("Cannot store the configuration", path=str(path), error=str(error))
+
+
+def _made(sharing: SharingSettings, name: str, text: str) -> SharingConfig | str:
+    try:
+        return config_of(sharing, name, text)
+    except SharingError as error:
+        return str(error)
 
 
 def _names(folder: Path) -> list[str]:
