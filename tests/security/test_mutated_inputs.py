@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from purser.adapters.nodes import InventoryError, allocatable, inventory_of
 from purser.adapters.pods import pod_spec
 from purser.agent.book import AgentCheckpoint, AgentCheckpointError, Book, BookedContainer, BookedPod, read_checkpoint
+from purser.agent.health_memory import health_file
 from purser.agent.sharing.reading import read_plugin_file
 from purser.core.decoding import UnreadableError
 from purser.core.device.gpus import NodeGpu
@@ -34,6 +35,7 @@ from purser.core.fleet.live import LiveArrays
 from purser.core.grant import signing
 from purser.core.grant.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod
 from purser.core.grant.reconcile import PodBook
+from purser.core.health.memory import recalled
 from purser.core.kubelet import errors as kubelet_errors
 from purser.core.kubelet.cpumanager import checkpoint as cpu_file
 from purser.core.kubelet.devicemanager import checkpoint as device_file
@@ -380,6 +382,11 @@ def entries(folder: Path) -> dict[str, Entry]:
             (UnreadableError,),
         ),
         "the device plugin's file": (shared_by, [yaml.safe_dump(PLUGIN_FILE), as_json(PLUGIN_FILE)], (SharingError,)),
+        "GPUs' health": (
+            lambda data: recalled(health_file.read(data).xids),
+            [b'{"boot_id": "b", "xids": [{"uuid": "GPU-1", "state": "needs-reset", "words": "Xid 95"}]}'],
+            (UnreadableError,),
+        ),
         "the lab's bodies": (body("application/json"), [as_json(BOUND)], (StatusError,)),
         "the lab's YAML": (body("application/yaml"), [yaml.safe_dump(BOUND)], (StatusError,)),
         "PCI configuration": (lambda data: vgpu_host(data.ljust(256, b"\0")), [vgpu_config()], (LabelTrouble,)),

@@ -10,12 +10,14 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import msgspec
 import structlog
 
 from purser import __version__
 from purser.agent.enforcement import Holders
+from purser.agent.health_memory import HealthMemory
 from purser.agent.inventory import HeldInstances, InventoryBasis, has_library, make_inventory, unreadable
 from purser.agent.latest import Latest
 from purser.agent.nvml.driver import (
@@ -73,12 +75,14 @@ class DeviceMonitor:
         clock: Clock | None = None,
         config: Latest[SharingConfig | None] | None = None,
         on_misfit: Callable[[str], None] = lambda problem: None,
+        memory: HealthMemory | None = None,
     ) -> None:
         """``find_driver`` looks again for a driver where ``driver`` is none; ``on_news`` is called with changes of a
         GPU's health, ``on_program_error`` with Xids that only concern the programs on a GPU, ``failures`` counts
         unexpected errors. ``on_misfit`` is called with the reason why ``config`` and the GPUs do not match, and with an
-        empty text once they do."""
+        empty text once they do. ``memory`` has what the agent before this one knew; None: nothing is kept."""
         self._settings = settings
+        self._memory = memory or HealthMemory(Path(), "")
         self._driver = driver
         self._find_driver = find_driver
         self._on_news = on_news
@@ -264,7 +268,7 @@ class DeviceMonitor:
 
     def _take_scan(self) -> None:
         known = {gpu.uuid for gpu in self.gpus if gpu.uuid}
-        self.health = {uuid: health for uuid, health in self.health.items() if uuid in known}
+        self.health = {uuid: self.health.get(uuid) or self._memory.recall(uuid) for uuid in sorted(known)}
         self.readings = {uuid: reading for uuid, reading in self.readings.items() if uuid in known}
         for gpu in self.gpus:
             if gpu.uuid and gpu.fault is not None:
@@ -287,6 +291,7 @@ class DeviceMonitor:
         return self.inventory.value
 
     def _publish(self) -> None:
+        self._memory.keep(self.health)
         config = self._config.value
         if config is None:  # it is not known yet how the GPUs are to be listed
             return
@@ -417,10 +422,13 @@ class DeviceMonitor:
                 await self.scan(reopen=True)
 
     async def _reload_forever(self, reload: asyncio.Event) -> None:
+        """Also people's word that GPUs were reset: a driver before R570 may show nothing of it."""
         while True:
             await reload.wait()
             reload.clear()
             log.info("Enumerating devices again")
+            self._memory.forget()
+            self.health = {uuid: after_reset(health) for uuid, health in self.health.items()}
             await self.scan(reopen=True)
 
 

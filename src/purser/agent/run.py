@@ -28,6 +28,7 @@ from purser.agent.enforcement import EnforcedBy
 from purser.agent.features import FeatureLabels
 from purser.agent.health import DeviceMonitor, name_of
 from purser.agent.health_events import HealthEvents
+from purser.agent.health_memory import HealthMemory
 from purser.agent.instances import GpuCut, InstanceGiver, InstanceKeeper, NodeInstanceUsers
 from purser.agent.inventory import Advertised, advertise, devices_by_uuid, on_host
 from purser.agent.janitor import Janitor
@@ -127,6 +128,7 @@ class Agent:
             client.failures,
             config=self._config.config,
             on_misfit=self._on_config_problem,
+            memory=HealthMemory.of(settings),
         )
         self._metrics = AgentMetrics()
         self._mps_events = MpsEvents(

@@ -453,6 +453,11 @@ class AgentSettings:
         return self.state_dir / "device-plugin-config.json"
 
     @property
+    def health_file(self) -> Path:
+        """What of GPUs' health outlives the agent."""
+        return self.state_dir / "gpu-health.json"
+
+    @property
     def checkpoint(self) -> Path:
         """The agent's own book."""
         return self.state_dir / "agent-checkpoint.json"

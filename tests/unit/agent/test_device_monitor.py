@@ -11,6 +11,7 @@ from tests.unit.agent.builders import A, B
 from tests.unit.agent.conftest import DEADLINE_S, eventually
 
 from purser.agent.health import DeviceMonitor
+from purser.agent.health_memory import HealthMemory
 from purser.agent.latest import Latest
 from purser.agent.nvml import DeviceReading, DriverError, DriverInfo, Gpu, MigMode, NullDriver, XidEvent
 from purser.agent.settings import AgentSettings, DevicePluginFlags, SharingSettings
@@ -89,7 +90,7 @@ class Driver(NullDriver):
 
 
 @contextlib.asynccontextmanager
-async def monitoring(driver, callbacks=None, config=None, **settings):
+async def monitoring(driver, callbacks=None, config=None, reload=None, **settings):
     settings = {
         "probe_interval_s": 0.01,
         "recovery_s": 0.02,
@@ -98,7 +99,7 @@ async def monitoring(driver, callbacks=None, config=None, **settings):
         **settings,
     }
     monitor = DeviceMonitor(AgentSettings(node_name="n", **settings), driver, config=config, **callbacks or {})
-    task = asyncio.create_task(monitor.run(asyncio.Event()))
+    task = asyncio.create_task(monitor.run(reload or asyncio.Event()))
     try:
         await eventually(lambda: monitor.inventory.value is not None)
         yield monitor
@@ -144,6 +145,27 @@ async def test_calls_that_fail_after_an_xid_are_not_told_as_another_cause():
         await eventually(lambda: healthy(monitor) == {A, B})
     unhealthy = "is unhealthy: Xid 79 (GPU has fallen off the bus). Restart the node"
     assert told == [(A, unhealthy), (A, "is healthy again")]
+
+
+async def test_an_xid_outlives_the_agent_until_people_say_that_the_gpu_was_reset(tmp_path):
+    driver, told, reload = Driver(), [], asyncio.Event()
+    callbacks = {"on_news": lambda uuid, news: told.append(news.news)}
+
+    def remembering():
+        return callbacks | {"memory": HealthMemory(tmp_path / "f", "boot-1")}
+
+    async with monitoring(driver, remembering()) as monitor:
+        driver.events.append(XidEvent(uuid=A, xid=95))
+        await eventually(lambda: healthy(monitor) == {B})
+    async with monitoring(driver, remembering(), reload=reload) as monitor:
+        await eventually(lambda: driver.reads[B] > 20)
+        assert healthy(monitor) == {B}
+        assert "Xid 95" in monitor.condition.value.message
+        assert told == [News.UNHEALTHY]  # it was told of that before
+        reload.set()
+        await eventually(lambda: healthy(monitor) == {A, B})
+    async with monitoring(driver, remembering()) as monitor:
+        assert healthy(monitor) == {A, B}
 
 
 async def test_a_card_that_was_lost_before_the_agent_started_is_looked_for_until_it_is_back():

@@ -9,7 +9,7 @@ error costs the GPU until the plugin restarts, a cause is removed:
 - where an Xid needs a reset or a reboot, only if besides that the driver says that no recovery is asked for, or showed
   in between what a reset leaves behind: the GPU was lost, gone or in need of a reset, or a row remapping that waited
   for the reset waits no longer. NVML counts no resets. A driver that shows nothing of it (one before R570 that kept
-  answering) keeps the GPU out until the agent restarts.
+  answering) keeps the GPU out until the node reboots, or people say that the GPU was reset (SIGHUP to the agent).
 
 The first failure stays the reason until a more severe one is found: a GPU out of reach fails differently with every
 call, and is reported once.

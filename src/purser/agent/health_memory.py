@@ -1,0 +1,81 @@
+"""The file with what of GPUs' health outlives the agent (`purser.core.health.memory`)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from purser.agent.files import read_start, replace_file
+from purser.agent.settings import AgentSettings
+from purser.core.decoding import JsonReader, UnreadableError
+from purser.core.health.machine import GpuHealth
+from purser.core.health.memory import RememberedHealth, recalled, to_remember
+
+log = structlog.get_logger("purser.agent")
+
+BOOT_ID = Path("proc/sys/kernel/random/boot_id")
+"""Below the host's root."""
+
+MAX_HEALTH_FILE_BYTES = 64 * 1024
+"""Far more than the sentences of a node's GPUs."""
+
+health_file = JsonReader(RememberedHealth, "the file with GPUs' health", max_bytes=MAX_HEALTH_FILE_BYTES)
+
+
+class HealthMemory:
+    """Of one node. Without the boot's id nothing is remembered: nobody could tell when it is over."""
+
+    def __init__(self, path: Path, boot_id: str) -> None:
+        """Reads the file; one that is not usable is reported in the log, and is as none."""
+        self._path = path
+        self._boot_id = boot_id
+        self._written = RememberedHealth(boot_id)
+        self._awaited: dict[str, GpuHealth] = {}
+        """Of GPUs that the driver has not listed yet."""
+        if self._boot_id:
+            self._read()
+
+    @classmethod
+    def of(cls, settings: AgentSettings) -> "HealthMemory":
+        """That of an agent's node."""
+        return cls(settings.health_file, _boot_id(settings.host_root / BOOT_ID))
+
+    def recall(self, uuid: str) -> GpuHealth:
+        """What a GPU starts with when it is seen for the first time; healthy where nothing is known."""
+        return self._awaited.pop(uuid, GpuHealth())
+
+    def forget(self) -> None:
+        """GPUs that have not been seen yet are to start as healthy."""
+        self._awaited.clear()
+
+    def keep(self, gpus: Mapping[str, GpuHealth]) -> None:
+        """Write what is to be known of these GPUs by the next agent, if that is not what was written last."""
+        found = RememberedHealth(self._boot_id, to_remember({**self._awaited, **gpus}))
+        if not self._boot_id or found == self._written:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(self._path, msgspec.json.encode(found))
+        except OSError as error:
+            log.warning("Cannot store the health of GPUs", path=str(self._path), error=str(error))
+            return
+        self._written = found
+
+    def _read(self) -> None:
+        try:
+            found = health_file.read(read_start(self._path, MAX_HEALTH_FILE_BYTES + 1))
+        except FileNotFoundError:
+            return
+        except (OSError, UnreadableError) as error:
+            log.warning("The stored health of GPUs is not usable", path=str(self._path), error=str(error))
+            return
+        if found.boot_id == self._boot_id:
+            self._written, self._awaited = found, recalled(found.xids)
+
+
+def _boot_id(path: Path) -> str:
+    try:
+        return read_start(path, 64).decode().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
