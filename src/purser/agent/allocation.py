@@ -185,7 +185,7 @@ def _environment(
 ) -> dict[str, str]:
     part = in_bus_order(part, node.devices)
     variables = {share_variables.ENFORCEMENT: enforcement.value}
-    if not part.is_whole and not _is_of_replicas(part, node):
+    if not (part.is_whole or enforcement is Enforcement.MIG or _is_of_replicas(part, node)):
         variables |= _limits(part)
     if enforcement.has_library:
         variables["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = f"{_LIBRARY_DIR}/{grant.pod_uid}.cache"

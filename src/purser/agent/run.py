@@ -203,7 +203,14 @@ class Agent:
             evicting(client) if settings.evict_over_users else None,
         )
         self._monitoring = GpuMonitoring(
-            settings, self._monitor, self._pods, self._book, kubelet, auditor, client.failures
+            settings,
+            self._monitor,
+            self._pods,
+            self._book,
+            kubelet,
+            auditor,
+            client.failures,
+            as_devices=self._instances.of_grant,
         )
         self._remedies = RemedyWorker(
             settings, client, nodes, self._monitor, self._pods, self._book, kubelet, recorder, client.failures
@@ -341,7 +348,7 @@ class Agent:
             inventory=self._monitor.inventory.value,
             readings=dict(self._monitor.readings),
             usage=dict(self._book.usage),
-            pods=tuple(self._book.pods.values()),
+            pods=self._monitoring.booked(),
             violations=len(self._book.violations()),
             registered=connection.registered,
             streams=connection.streams,

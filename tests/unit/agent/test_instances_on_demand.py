@@ -9,7 +9,7 @@ from tests.unit.agent.builders import NODE
 from tests.unit.agent.conftest import eventually, node_writes
 from tests.unit.agent.emulated_kubelet import Rejected
 
-from purser.agent.settings import DevicePluginFlags, SharingSettings
+from purser.agent.settings import DevicePluginFlags, MetricNames, SharingSettings
 from purser.core.mig import MigPlacement
 from purser.core.model import ContainerGrant, ContainerKind, DeviceMode, DeviceShare, Enforcement, NodeInventory
 from purser.core.sharing import MigStrategy
@@ -38,8 +38,9 @@ def impatience(monkeypatch):
     monkeypatch.setattr("purser.agent.instances.giving.LISTED_TIMEOUT_S", 20.0)
 
 
-def on_demand(world, **flags):
-    return world.agent(sharing=SharingSettings(flags=DevicePluginFlags(mig_strategy=MigStrategy.ON_DEMAND, **flags)))
+def on_demand(world, metrics_also_as=(), **flags):
+    flags = DevicePluginFlags(mig_strategy=MigStrategy.ON_DEMAND, **flags)
+    return world.agent(sharing=SharingSettings(flags=flags), metrics_also_as=metrics_also_as)
 
 
 def of(gpu, *placements, container="main"):
@@ -275,3 +276,15 @@ async def test_after_a_restart_instances_are_known_by_their_record(world, kubele
 async def _started_again(world, kubelet):
     await kubelet.pre_start(kubelet.pods["default/stays"]["main"])
     return cut_of(world) == [(2, 1), (4, 1)]
+
+
+async def test_metrics_and_audit_know_the_mig_device_of_a_grant(world, kubelet):
+    a, *_ = world.uuids
+    async with on_demand(world, metrics_also_as=(MetricNames.DCGM, MetricNames.HAMI)) as agent:
+        await eventually(agent.ready)
+        await world.pod("p", of(a, AT_0), resource=HALF)
+        uuid = (await kubelet.admit("default/p", [("main", 1)], resource=HALF))["main"].envs["NVIDIA_VISIBLE_DEVICES"]
+        assert await agent.metric("purser_grant_memory_bytes", pod="p", uuid=uuid) == 19968 << 20
+        assert await agent.metric("purser_device_granted_memory_bytes", uuid=a) == 19968 << 20
+        await eventually(lambda: agent.metric("DCGM_FI_DEV_FB_FREE", pod="p", GPU_I_PROFILE="3g.20gb"))
+        await eventually(lambda: agent.metric("hami_vgpu_memory_limit_bytes", pod="p", device_uuid=uuid))

@@ -7,7 +7,7 @@ import msgspec
 
 from purser.agent.nvml.driver import Gpu
 from purser.core.mig import MigKind, MigPlacement, kind_of_device
-from purser.core.model import WHOLE_PERCENT, ContainerGrant, Device, DeviceShare, Grant
+from purser.core.model import ContainerGrant, Device, DeviceShare, Grant
 from purser.core.sharing import MigStrategy
 
 InstanceDevices: TypeAlias = Mapping[tuple[str, MigPlacement], str]
@@ -22,7 +22,7 @@ def on_demand_kind(gpu: Gpu, strategy: MigStrategy) -> MigKind | None:
 
 
 def granted_devices(grant: Grant, devices: InstanceDevices) -> Grant:
-    """The grant with the MIG devices that are there in the place of their GPUs, as if they were granted as such."""
+    """The grant with the MIG devices that are there in the place of their GPUs."""
     return msgspec.structs.replace(
         grant, containers=tuple(part_with_devices(part, devices) for part in grant.containers)
     )
@@ -37,7 +37,7 @@ def part_with_devices(part: ContainerGrant, devices: InstanceDevices) -> Contain
 
 def _as_device(share: DeviceShare, devices: InstanceDevices) -> DeviceShare:
     uuid = devices.get((share.uuid, share.mig)) if share.mig is not None else None
-    return share if not uuid else DeviceShare(uuid, share.memory_mib, WHOLE_PERCENT)
+    return share if not uuid else DeviceShare(uuid, share.memory_mib, share.cores_percent)
 
 
 def mig_device(gpu: Device, uuid: str) -> Device:

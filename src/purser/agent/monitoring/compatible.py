@@ -1,6 +1,8 @@
 """The node's GPUs by the names of other exporters: what `dcgm` and `hami` make metrics of is put together here."""
 
-from purser.agent.book import Book
+from collections.abc import Callable
+
+from purser.agent.book import Book, BookedPod
 from purser.agent.health import DeviceMonitor
 from purser.agent.monitoring import dcgm, hami
 from purser.agent.monitoring.gauges import Measurements
@@ -13,10 +15,18 @@ from purser.core.monitoring.hami import METRICS, OLD_METRICS
 class CompatibleMetrics:
     """The metrics of one node by the names that its settings ask for."""
 
-    def __init__(self, settings: AgentSettings, monitor: DeviceMonitor, book: Book) -> None:
+    def __init__(
+        self,
+        settings: AgentSettings,
+        monitor: DeviceMonitor,
+        book: Book,
+        booked: Callable[[], tuple[BookedPod, ...]],
+    ) -> None:
+        """``booked``: the pods on the book, by the MIG devices that they were given."""
         self._settings = settings
         self._monitor = monitor
         self._book = book
+        self._booked = booked
 
     def render(self, measured: Measurements, holders: DeviceHolders) -> str:
         """In Prometheus' text format; empty where the settings ask for none."""
@@ -45,7 +55,7 @@ class CompatibleMetrics:
             gpus=tuple(self._monitor.identified().values()),
             devices=() if inventory is None else inventory.devices,
             usage=dict(self._book.usage),
-            pods=tuple(self._book.pods.values()),
+            pods=self._booked(),
             telemetry=measured.telemetry,
             accounts=measured.accounts,
         )

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from purser.agent.book import BookedPod
 from purser.agent.kubeletapi.podresources.v1 import api_pb2
 from purser.core.device.ids import uuid_of
 
@@ -35,6 +36,17 @@ def holders_of(listing: Iterable[api_pb2.PodResources], ended: frozenset[str] = 
                     holder = DeviceHolder(pod.namespace, pod.name, container.name)
                     for device_id in devices.device_ids:
                         found.setdefault(uuid_of(device_id), set()).add(holder)
+    return {uuid: tuple(sorted(its)) for uuid, its in found.items()}
+
+
+def of_book(pods: Iterable[BookedPod]) -> DeviceHolders:
+    """Who holds what by the agent's book."""
+    found: dict[str, set[DeviceHolder]] = {}
+    for pod in pods:
+        for name in pod.containers:
+            part = pod.grant.of(name)
+            for uuid in part.uuids if part is not None else ():
+                found.setdefault(uuid, set()).add(DeviceHolder(pod.grant.namespace, pod.grant.pod, name))
     return {uuid: tuple(sorted(its)) for uuid, its in found.items()}
 
 

@@ -1,23 +1,24 @@
 """Keeps what is measured of the node's GPUs, and whose it is, up to date."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+import msgspec
 import structlog
 
-from purser.agent.book import Book
+from purser.agent.book import Book, BookedPod
 from purser.agent.health import DeviceMonitor
 from purser.agent.monitoring.auditing import Auditor
 from purser.agent.monitoring.compatible import CompatibleMetrics
 from purser.agent.monitoring.gauges import Measurements
-from purser.agent.monitoring.holders import DeviceHolders, holders_of
+from purser.agent.monitoring.holders import DeviceHolders, holders_of, of_book
 from purser.agent.monitoring.reading import GpuSample, uses_of
 from purser.agent.monitoring.sampling import Sampler
 from purser.agent.pod_statuses import by_kubelet_uid
 from purser.agent.podresources import KubeletBooks, KubeletError
 from purser.agent.pods import NodePods
 from purser.agent.settings import AgentSettings
-from purser.core.model import DeviceMode
+from purser.core.model import DeviceMode, Grant
 from purser.core.monitoring.accounts import GpuAccount, account
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.failures import ObjectFailures
@@ -39,11 +40,15 @@ class GpuMonitoring:
         auditor: Auditor,
         failures: ObjectFailures,
         clock: Clock | None = None,
+        as_devices: Callable[[Grant], Grant] = lambda grant: grant,
     ) -> None:
+        """``as_devices``: a grant by the MIG devices that were made for it."""
         self._settings = settings
         self._monitor = monitor
         self._pods = pods
-        self._compatible = CompatibleMetrics(settings, monitor, book)
+        self._book = book
+        self._as_devices = as_devices
+        self._compatible = CompatibleMetrics(settings, monitor, book, self.booked)
         self._kubelet = kubelet
         self._auditor = auditor
         self._failures = failures
@@ -77,7 +82,8 @@ class GpuMonitoring:
         self._accounts = {uuid: each for uuid, each in (before | fresh).items() if uuid in self._sampler.fresh}
         holders = self._fresh_holders()
         if holders is not None:
-            await self._auditor.take(fresh.values(), self._pods.view().grants.values(), holders, self._unlimited())
+            grants = map(self._as_devices, self._pods.view().grants.values())
+            await self._auditor.take(fresh.values(), grants, holders, self._unlimited())
 
     def _unlimited(self) -> frozenset[str]:
         """GPUs whose replicas are time slices: their containers get no limits, as with NVIDIA's plugin."""
@@ -110,12 +116,22 @@ class GpuMonitoring:
         ended = frozenset(key for key, pod in self._pods.pods.store.items() if is_terminal(pod))
         self._holders = asked, holders_of(listing, ended)
 
+    def booked(self) -> tuple[BookedPod, ...]:
+        """The pods on the book, by the MIG devices that were made for them."""
+        pods = self._book.pods.values()
+        return tuple(msgspec.structs.replace(pod, grant=self._as_devices(pod.grant)) for pod in pods)
+
     def _fresh_holders(self) -> DeviceHolders | None:
-        """None: kubelet has not answered lately."""
+        """None: kubelet has not answered lately. It knows no MIG devices that were made for grants: those are whose
+        the book says."""
         if self._holders is None:
             return None
         asked, holders = self._holders
-        return holders if self._clock.monotonic() - asked <= self._settings.telemetry_max_age_s else None
+        if self._clock.monotonic() - asked > self._settings.telemetry_max_age_s:
+            return None
+        granted = frozenset[str]().union(*(pod.grant.uuids for pod in self._book.pods.values()))
+        made = {uuid: its for uuid, its in of_book(self.booked()).items() if uuid not in granted}
+        return {**made, **holders}
 
     @property
     def measured(self) -> Measurements:
