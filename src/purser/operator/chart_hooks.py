@@ -104,9 +104,6 @@ def _version(found: Raw) -> str:
 # --- what agents wrote
 
 
-# --- what agents wrote
-
-
 _AGENTS = "app.kubernetes.io/name=purser,app.kubernetes.io/component=agent"
 """The operator's, the chart's, and those of other operators."""
 _ENDED = ("Succeeded", "Failed")

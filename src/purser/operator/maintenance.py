@@ -184,10 +184,7 @@ def _is_drained(pod: NodeWorkload) -> bool:
     return is_active(pod) and pod.controller != DAEMON_SET and not pod.mirror and not is_skipped
 
 
-# --- steps: what one is decided from, what is done, and when it has taken too long
-
-
-# --- inputs
+# --- what a step is decided from
 
 
 class NodeWork(msgspec.Struct, frozen=True, kw_only=True):
