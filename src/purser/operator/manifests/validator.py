@@ -70,7 +70,7 @@ def _checks(spec: ClusterPolicySpec) -> list[ContainerTemplate]:
     """In their order. Without a device plugin there is nothing to count."""
     section = spec.validator
     node: dict[str, str | Raw] = {"NODE_NAME": NODE_NAME, "OPERATOR_NAMESPACE": NAMESPACE}
-    plugin = {**node, _WORKLOAD: "false", "MIG_STRATEGY": spec.mig.strategy}
+    plugin = {**node, _WORKLOAD: "false", "MIG_STRATEGY": spec.mig.nvidias}
     given = [each for each in section.plugin.env if each.name != _WORKLOAD]  # it may not make pods
     found = [
         driver_validation(spec),

@@ -177,7 +177,12 @@ _MORE: dict[str, Schema] = {
                 " && self.devicePlugin.featureLabels != 'off')",
                 "message": "devicePlugin.featureLabels is set, and feature discovery has the same labels:"
                 " set gfd.enabled to false",
-            }
+            },
+            {
+                "rule": "self.mig.strategy != 'on-demand' ||"
+                " self.devicePlugin.enabled && self.devicePlugin.flavor == 'purser'",
+                "message": "mig.strategy on-demand needs Purser's agent: set devicePlugin.flavor to purser",
+            },
         ]
     },
     "devicePlugin.slots": {"minimum": 1, "maximum": MAX_SLOTS},

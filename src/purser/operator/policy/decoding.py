@@ -59,6 +59,8 @@ def _plugin(spec: ClusterPolicySpec) -> Iterator[str]:
         yield f"spec.devicePlugin.slots is {spec.device_plugin.slots}: give a number from 1 to {MAX_SLOTS}"
     if spec.mig_manager.config.default and not spec.mig_manager.enabled:
         yield "spec.migManager.config.default is set but the MIG manager is disabled: enable it, or remove this"
+    if spec.mig.strategy == "on-demand" and not spec.device_plugin.is_agent:
+        yield "spec.mig.strategy is on-demand, which needs Purser's agent: set spec.devicePlugin.flavor to purser"
     if spec.device_plugin.labels_features and spec.gfd.enabled:
         labels = spec.device_plugin.feature_labels
         why = "and feature discovery has the same labels: set spec.gfd.enabled to false"

@@ -208,9 +208,14 @@ class NodeStatusExporterSpec(OperandSection, frozen=True, kw_only=True):
 class MigSection(Section, frozen=True, kw_only=True):
     """How MIG devices are advertised."""
 
-    strategy: Literal["none", "single", "mixed"] = "single"
-    """How the device plugin lists MIG devices: not at all, as nvidia.com/gpu, or by profile. Takes precedence over the
-    device plugin's file."""
+    strategy: Literal["none", "single", "mixed", "on-demand"] = "single"
+    """How the device plugin lists MIG devices: not at all, as nvidia.com/gpu, or by profile; on-demand: Purser's agent
+    creates the GPU instances that pods are granted. Takes precedence over the device plugin's file."""
+
+    @property
+    def nvidias(self) -> str:
+        """As NVIDIA's feature discovery and validator know it: to them instances that come and go are none."""
+        return "none" if self.strategy == "on-demand" else self.strategy
 
 
 class MigManagerSpec(OperandSection, frozen=True, kw_only=True):

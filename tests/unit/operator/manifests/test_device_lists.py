@@ -86,3 +86,20 @@ def test_containers_that_see_all_gpus_by_a_variable_are_privileged() -> None:
                 values = {one["name"]: one.get("value") for one in container.get("env") or ()}
                 if values.get("NVIDIA_VISIBLE_DEVICES") not in (None, "void", "none"):
                     assert container["securityContext"]["privileged"], container["name"]
+
+
+def test_instances_that_come_and_go_are_the_agents_business_alone() -> None:
+    spec = {"mig": {"strategy": "on-demand"}}
+    agent = main_container(spec, CONTAINERD, Operand.DEVICE_PLUGIN)
+    assert agent is not None
+    assert "--mig-strategy=on-demand" in agent["args"]
+    told = {
+        (each.operand, one["value"])
+        for each in rendered(spec, runtimes=(CONTAINERD,))
+        if each.object["kind"] == "DaemonSet"
+        for pod in (each.object["spec"]["template"]["spec"],)
+        for container in (*pod.get("initContainers", ()), *pod["containers"])
+        for one in container.get("env") or ()
+        if one["name"] == "MIG_STRATEGY"
+    }
+    assert told == {(Operand.GFD, "none"), (Operand.VALIDATOR, "none")}

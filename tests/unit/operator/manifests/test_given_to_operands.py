@@ -6,8 +6,9 @@ from purser.agent.enforcement import EnforcedBy
 from purser.agent.settings import FeatureOutlet
 from purser.core.model import DeviceMode
 from purser.core.names import UNHEALTHY_TAINT
+from purser.core.sharing import MigStrategy
 from purser.operator.policy.crd import schema_of
-from purser.operator.policy.sections import DevicePluginSpec
+from purser.operator.policy.sections import DevicePluginSpec, MigSection
 
 from .wanteds import RELABELING, container, daemon_set, host_folders, rendered, variables
 
@@ -71,4 +72,5 @@ def test_words_of_the_agents_fields_are_those_of_its_options() -> None:
     words = {name: hint["enum"] for name, hint in schema_of(DevicePluginSpec)["properties"].items() if "enum" in hint}
     assert words["enforcement"] == list(EnforcedBy)
     assert words["featureLabels"] == list(FeatureOutlet)
+    assert schema_of(MigSection)["properties"]["strategy"]["enum"] == list(MigStrategy)
     assert set(words["mode"]) == {DeviceMode.SHARED, DeviceMode.WHOLE}

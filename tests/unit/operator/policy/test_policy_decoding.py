@@ -83,6 +83,11 @@ def test_what_a_newer_version_writes_is_left_alone() -> None:
             "spec.devicePlugin.featureLabels is node-labels, and feature discovery has the same labels",
             id="labels twice",
         ),
+        pytest.param(
+            {"mig": {"strategy": "on-demand"}, "devicePlugin": {"flavor": "nvidia"}},
+            "spec.mig.strategy is on-demand, which needs Purser's agent",
+            id="MIG on demand",
+        ),
         pytest.param({"devicePlugin": {"slots": 0}}, "spec.devicePlugin.slots is 0", id="no slots"),
         pytest.param(
             {"driver": {"upgradePolicy": {"maxUnavailable": "x"}}}, "upgradePolicy.maxUnavailable", id="no percentage"
