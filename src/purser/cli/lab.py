@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from purser.lab.cluster import Lab
+    from purser.lab.controlplane.programs import Programs
     from purser.lab.progress import Progress
     from purser.lab.scenario.spec import Loaded
     from purser.lab.settings import LabSettings
@@ -92,14 +93,14 @@ def lab(
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     progress = Progress(sys.stderr)
     progress.doing("Loading Purser")
-    from purser.cli.kernels import choose_kernels
-    from purser.cli.serving import configure_logs, serve
-    from purser.lab.controlplane.programs import ASSETS_VARIABLE, Programs
+    from purser.cli.serving import configure_logs
     from purser.lab.kubelet.configuration import KubeletSection
     from purser.lab.scenario import ScenarioError, load
     from purser.lab.settings import LabSettings, node_choices
 
-    said = KubeletSection(
+    if run is not None and node:
+        fail("--node and --run exclude each other: the scenario names its nodes", MISUSED)
+    kubelet = KubeletSection(
         version=kubelet_version,
         topologyManagerPolicy=topology_policy,
         topologyManagerScope=topology_scope,
@@ -108,22 +109,36 @@ def lab(
     )
     try:
         scenario = load(run) if run is not None else None
-        assets = os.environ.get(ASSETS_VARIABLE)
-        programs = Programs.find(Path(assets)) if assets else None
-        settings = scenario.settings if scenario else LabSettings(node_choices(node or ()), operator=operator)
+        chosen = scenario.settings if scenario else LabSettings(node_choices(node or ()), operator=operator)
         settings = replace(
-            settings,
+            chosen,
             port=port,
-            programs=programs,
-            kubelet=said.over(settings.kubelet),
-            slots=settings.slots if slots is None else slots,
+            programs=_programs(),
+            kubelet=kubelet.over(chosen.kubelet),
+            slots=chosen.slots if slots is None else slots,
             device_plugin_configs=device_plugin_configs,
         )
     except (ScenarioError, ValueError) as error:
         fail(str(error), MISUSED)
-    if run is not None and node:
-        fail("--node and --run exclude each other: the scenario names its nodes", MISUSED)
     configure_logs(log_level)
+    _run(settings, scenario, progress)
+
+
+def _programs() -> "Programs | None":
+    """The control plane's programs in KUBEBUILDER_ASSETS; None where that is not set. Raises ValueError."""
+    import os
+
+    from purser.lab.controlplane.programs import ASSETS_VARIABLE, Programs
+
+    assets = os.environ.get(ASSETS_VARIABLE)
+    return Programs.find(Path(assets)) if assets else None
+
+
+def _run(settings: "LabSettings", scenario: "Loaded | None", progress: "Progress") -> None:
+    """Run the lab, and exit with 1 where a scenario fails."""
+    from purser.cli.kernels import choose_kernels
+    from purser.cli.serving import serve
+
     # A handful of nodes is decided as fast without numba, which takes seconds to compile at a machine's first start.
     choose_kernels("numpy")
     failures: list[str] = []

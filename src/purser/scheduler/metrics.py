@@ -1,6 +1,7 @@
-"""What the scheduler counts and measures; one registry per process part, so that several run in one process."""
+"""The scheduler's metrics; one registry per part of the process, so that several run in one process."""
 
 from contextlib import AbstractContextManager
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.exposition import generate_latest
@@ -28,74 +29,49 @@ _LATENCY_BUCKETS_S = (
 
 
 class SchedulerMetrics:
-    """The scheduler's metrics; whoever decides something counts it here."""
+    """The scheduler's metrics."""
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
-        self._latency = Histogram(
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        histogram = partial(Histogram, buckets=_LATENCY_BUCKETS_S, registry=registry)
+        self._latency = histogram(
             "purser_scheduler_request_seconds",
             "Time to answer kube-scheduler or the API server, decoding and encoding included.",
             ["verb", "outcome"],
-            buckets=_LATENCY_BUCKETS_S,
-            registry=registry,
         )
-        self._stages = Histogram(
-            "purser_scheduler_stage_seconds",
-            "Time of each stage of an answer to kube-scheduler.",
-            ["verb", "stage"],
-            buckets=_LATENCY_BUCKETS_S,
-            registry=registry,
+        self._stages = histogram(
+            "purser_scheduler_stage_seconds", "Time of each stage of an answer to kube-scheduler.", ["verb", "stage"]
         )
-        self._admissions = Counter(
+        self._admissions = counter(
             "purser_scheduler_webhook_decisions",
             "Decisions of the webhooks (mutate, validate, warn for workloads), and why.",
             ["webhook", "decision", "reason"],
-            registry=registry,
         )
-        self._refusals = Counter(
-            "purser_scheduler_filter_refusals",
-            "Nodes that a pod did not fit on, by reason.",
-            ["reason"],
-            registry=registry,
+        self._refusals = counter(
+            "purser_scheduler_filter_refusals", "Nodes that a pod did not fit on, by reason.", ["reason"]
         )
-        self._bind_failures = Counter(
-            "purser_scheduler_bind_failures",
-            "Pods that could not be bound, by cause.",
-            ["cause"],
-            registry=registry,
+        self._bind_failures = counter(
+            "purser_scheduler_bind_failures", "Pods that could not be bound, by cause.", ["cause"]
         )
-        self._nominations = Counter(
+        self._nominations = counter(
             "purser_scheduler_nominations",
             "Pods for which a node was chosen before kube-scheduler asked: written, or failed.",
             ["outcome"],
-            registry=registry,
         )
-        self._grants = Gauge(
-            "purser_scheduler_grants",
-            "Grants in the ledger by state.",
-            ["state"],
-            registry=registry,
+        self._grants = gauge("purser_scheduler_grants", "Grants in the ledger by state.", ["state"])
+        self._disputed = gauge(
+            "purser_scheduler_disputed_gpus", "GPUs that take no new grants until the records of who holds them agree."
         )
-        self._disputed = Gauge(
-            "purser_scheduler_disputed_gpus",
-            "GPUs that take no new grants until the records of who holds them agree.",
-            registry=registry,
-        )
-        self._rejected = Counter(
-            "purser_scheduler_rejected_grants",
-            "Granted pods that kubelet rejected.",
-            registry=registry,
-        )
-        self._doubles = Counter(
+        self._rejected = counter("purser_scheduler_rejected_grants", "Granted pods that kubelet rejected.")
+        self._doubles = counter(
             "purser_scheduler_granted_twice",
             "Pods that were granted what another pod already runs with, as can happen when the leader changes.",
-            registry=registry,
         )
-        self._configurations = Gauge(
+        self._configurations = gauge(
             "purser_scheduler_webhook_configuration",
             "1 for the state that a webhook configuration is in: right, different or missing.",
             ["configuration", "state"],
-            registry=registry,
         )
         Info("purser_scheduler_build", "Version of Purser.", registry=registry).info({"version": __version__})
 
@@ -113,7 +89,7 @@ class SchedulerMetrics:
         self._admissions.labels(webhook, decision, reason).inc()
 
     def refused(self, reason: str, nodes: int = 1) -> None:
-        """So many nodes were filtered out for one reason."""
+        """Nodes were filtered out for one reason."""
         self._refusals.labels(reason).inc(nodes)
 
     def bind_failed(self, cause: str) -> None:
@@ -125,12 +101,12 @@ class SchedulerMetrics:
         self._nominations.labels(outcome).inc()
 
     def grants(self, counts: dict[str, int]) -> None:
-        """So many grants are in each state now."""
+        """Set the number of grants in each state."""
         for state, count in counts.items():
             self._grants.labels(state).set(count)
 
     def disputed_gpus(self, count: int) -> None:
-        """So many GPUs are closed to new grants now."""
+        """Set the number of GPUs that are closed to new grants."""
         self._disputed.set(count)
 
     def granted_twice(self) -> None:
