@@ -1,4 +1,5 @@
-"""Uninstalling leaves nothing behind, with and without an operator that runs."""
+"""Uninstalling leaves nothing behind, with and without an operator that runs; what is waited for is said by sorts, the
+most telling first."""
 
 import asyncio
 import logging
@@ -18,11 +19,19 @@ from purser.kube import NotFoundError
 from purser.kube.resources import LEASES, NAMESPACES, NODES, PODS
 from purser.operator import uninstalling
 from purser.operator.manifests.objects import OWNED
-from purser.operator.names import CORDONED_BY_ANNOTATION, FIELD_MANAGER, LEASE, MANAGED_BY_LABEL, OPERAND_LABEL
+from purser.operator.model import Delete, NodeView, ObjectKey, OperandPod, PatchNode, Snapshot
+from purser.operator.names import (
+    CORDONED_BY_ANNOTATION,
+    FIELD_MANAGER,
+    FINALIZER,
+    LEASE,
+    MANAGED_BY_LABEL,
+    OPERAND_LABEL,
+)
 from purser.operator.observing.kinds import DEFINITIONS
 from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.previewing import preview, preview_uninstall
-from purser.operator.uninstalling import UninstallError, uninstall
+from purser.operator.uninstalling import UninstallError, remaining, uninstall
 
 OURS = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
 
@@ -361,3 +370,39 @@ async def test_a_node_that_joined_while_nobody_ran_is_left_alone(installed):
     installed.before["late"] = await meta(installed, "late")
     await remove(installed)
     await assert_nothing_is_left(installed)
+
+
+def seen(**fields):
+    nodes = (NodeView(name="a"), NodeView(name="dead", ready=False))
+    return Snapshot(now=0, namespace="n", purser_image="", nodes=nodes, **fields)
+
+
+def operand_pod(name, node):
+    return OperandPod(namespace="n", name=name, uid=name, node=node, operand="driver", daemon_set="d")
+
+
+def test_nothing_is_left():
+    assert remaining(seen(), (), ()) == []
+
+
+def test_each_sort_has_a_line_and_of_many_the_first_are_named():
+    driver = Delete(ObjectKey("apps/v1", "DaemonSet", "n", "driver"), "u", "")
+    nodes = [PatchNode(node=f"n{number}") for number in range(7)]
+    held = ["node a: pod default/train uses its GPU"]
+    assert remaining(seen(pods=(operand_pod("driver-1", "a"),)), [driver, *nodes], held) == [
+        "held back: node a: pod default/train uses its GPU",
+        "objects: DaemonSet n/driver",
+        "labels and annotations of nodes: n0, n1, n2 (and 4 more)",
+        "pods of operands: n/driver-1 on a",
+    ]
+
+
+def test_pods_of_nodes_that_are_away_are_not_waited_for():
+    assert remaining(seen(pods=(operand_pod("x", "dead"), operand_pod("y", "deleted"))), (), ()) == []
+
+
+def test_a_policy_that_somebody_else_keeps_is_named_with_the_finalizer():
+    metadata = {"name": "p", "finalizers": [FINALIZER, "foreign.io/keep"]}
+    lines = remaining(seen(policies=({"metadata": metadata},)), (), ())
+    assert lines == ["policies: ClusterPolicy p, kept by somebody else's finalizer foreign.io/keep"]
+    assert remaining(seen(policies=({"metadata": {"name": "p"}},)), (), ()) == ["policies: ClusterPolicy p"]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.operator.world import World, made_once
 
-from purser.operator.model import NodeWorkload
+from purser.operator.model import GAUGE_HELP, Gauge, NodeWorkload
 from purser.operator.order import Operand
 
 RULED_OUT: dict[str, Any] = {
@@ -123,3 +123,7 @@ def test_progressing_says_what_an_upgrade_waits_for_whichever_way_it_is_told(wor
     world.workloads.clear()
     world.settle()
     assert world.condition("Progressing")["reason"] == "Settled"
+
+
+def test_every_gauge_says_what_it_means() -> None:
+    assert set(GAUGE_HELP) == set(Gauge)

@@ -1,6 +1,8 @@
-"""What a policy gives operands beside their images: security of pods, annotations, relabelings, jobs."""
+"""What a policy gives operands: images, security of pods, annotations, tolerations, relabelings, jobs."""
 
 from typing import Any
+
+import pytest
 
 from purser.agent.enforcement import EnforcedBy
 from purser.agent.settings import FeatureOutlet
@@ -10,7 +12,7 @@ from purser.core.sharing import MigStrategy
 from purser.operator.policy.crd import schema_of
 from purser.operator.policy.sections import DevicePluginSpec, MigSection
 
-from .wanteds import RELABELING, container, daemon_set, host_folders, rendered, variables
+from .wanteds import IMAGE, RELABELING, container, daemon_set, host_folders, rendered, variables
 
 
 def pods(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -74,3 +76,33 @@ def test_words_of_the_agents_fields_are_those_of_its_options() -> None:
     assert words["featureLabels"] == list(FeatureOutlet)
     assert schema_of(MigSection)["properties"]["strategy"]["enum"] == list(MigStrategy)
     assert set(words["mode"]) == {DeviceMode.SHARED, DeviceMode.WHOLE}
+
+
+def test_operands_of_pursers_own_run_the_operators_image() -> None:
+    for name in ("purser-device-plugin-containerd", "purser-mig-manager", "purser-gpu-discovery"):
+        pod = daemon_set(name)["spec"]["template"]["spec"]
+        assert [each["image"] for each in pod["containers"]] == [IMAGE]
+
+
+@pytest.mark.parametrize(
+    ("name", "section"),
+    [
+        ("purser-device-plugin-containerd", "devicePlugin"),
+        ("purser-mig-manager", "migManager"),
+        ("purser-gpu-discovery", "discovery"),
+    ],
+)
+def test_each_is_pulled_as_its_own_section_says(name: str, section: str) -> None:
+    told = {"image": "mirror.example/x/purser", "version": "9", "imagePullPolicy": "Always", "imagePullSecrets": ["s"]}
+    pod = daemon_set(name, {section: told})["spec"]["template"]["spec"]
+    [main] = pod["containers"]
+    assert (main["image"], main["imagePullPolicy"]) == ("mirror.example/x/purser:9", "Always")
+    assert pod["imagePullSecrets"] == [{"name": "s"}]
+
+
+def test_discovery_has_resources_of_its_own_unless_others_are_given() -> None:
+    [main] = daemon_set("purser-gpu-discovery")["spec"]["template"]["spec"]["containers"]
+    assert main["resources"]["limits"] == {"memory": "128Mi"}
+    given = {"discovery": {"resources": {"limits": {"memory": "1Gi"}}}}
+    [main] = daemon_set("purser-gpu-discovery", given)["spec"]["template"]["spec"]["containers"]
+    assert main["resources"] == {"limits": {"memory": "1Gi"}}

@@ -1,15 +1,26 @@
-"""Where in a Node or Pod the kernel's nouns stand."""
+"""Where in a Node or Pod the kernel's nouns stand. A snapshot is made of what informers know, in whatever order they
+learned it."""
+
+from typing import Any
 
 import msgspec
 import pytest
 
 from purser.core.kubernetes.taints import Taint
 from purser.core.names import INVENTORY_ANNOTATION
-from purser.kube.objects import Node
+from purser.kube.objects import Node, ObjectMeta
 from purser.kube.pod_details import DetailedPod, PodSummary
 from purser.kube.policy_group import DisruptionBudget
-from purser.operator.names import DRIVER_CONFIG_LABEL, OPENED_BOOT_ANNOTATION, OPERAND_LABEL, TEMPLATE_LABEL
-from purser.operator.observing.views import budget_view, node_view, pod_view, workload_view
+from purser.operator.model import NodeView, ObjectKey, OperandPod
+from purser.operator.names import (
+    DRIVER_CONFIG_LABEL,
+    FIELD_MANAGER,
+    MANAGED_BY_LABEL,
+    OPENED_BOOT_ANNOTATION,
+    OPERAND_LABEL,
+    TEMPLATE_LABEL,
+)
+from purser.operator.observing.views import ObservedState, budget_view, node_view, pod_view, snapshot_of, workload_view
 
 
 def pod_of(**fields):
@@ -239,3 +250,48 @@ def test_a_budget_says_how_many_are_healthy_and_whether_the_others_count(policy,
     }
     view = budget_view(msgspec.convert(raw, DisruptionBudget), "v1")
     assert (view.current_healthy, view.desired_healthy, view.unhealthy_may_go) == (3, 2, may_go)
+
+
+def runtime_class(name: str, **labels: str) -> dict[str, Any]:
+    metadata = {"name": name, "labels": labels} if labels else {"name": name}
+    return {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": metadata}
+
+
+def pod(name: str) -> OperandPod:
+    return OperandPod(namespace="n", name=name, uid=name, node="a", operand="driver", daemon_set="d")
+
+
+def known(names: list[str], **others: Any) -> ObservedState:
+    return ObservedState(
+        defined=True,
+        policies={name: {"metadata": {"name": name}} for name in names},
+        nodes={name: Node(metadata=ObjectMeta(name=name, resource_version=f"1{name}")) for name in names},
+        node_views={name: NodeView(name=name) for name in names},
+        pod_views={f"n/{name}": pod(name) for name in names},
+        rivals=dict.fromkeys(names),
+        budgets={},
+        policy_version="v1",
+        service_monitors=True,
+        **{"owned": (), **others},
+    )
+
+
+def snapshot(known: ObservedState) -> Any:
+    return snapshot_of(known, now=1.0, namespace="n", purser_image="i", settled={})
+
+
+def test_the_order_is_that_of_names() -> None:
+    seen = snapshot(known(["b", "a"]))
+    assert seen == snapshot(known(["a", "b"]))
+    assert [each.name for each in seen.nodes] == ["a", "b"]
+    assert [each.name for each in seen.pods] == ["a", "b"]
+    assert seen.rivals == ("a", "b")
+    assert seen.versions == {"a": "1a", "b": "1b"}
+
+
+def test_objects_of_others_are_told_apart_from_those_that_the_operator_made() -> None:
+    made = runtime_class("nvidia", **{MANAGED_BY_LABEL: FIELD_MANAGER})
+    theirs = [runtime_class("nvidia-cdi"), runtime_class("gvisor", **{MANAGED_BY_LABEL: "somebody"})]
+    seen = snapshot(known([], owned=({each["metadata"]["name"]: each for each in (made, *theirs)},)))
+    assert seen.objects == {ObjectKey.of(made): made}
+    assert seen.foreign == {ObjectKey.of(each) for each in theirs}
