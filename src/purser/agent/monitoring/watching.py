@@ -92,7 +92,7 @@ class GpuMonitoring:
         return frozenset(device.uuid for device in devices if device.mode is DeviceMode.TIME_SLICING)
 
     def _with_owners(self, samples: Mapping[str, GpuSample]) -> dict[str, GpuAccount]:
-        """Of GPUs whose processes the driver lists: one that is lost lists none, and has some all the same."""
+        """Only of GPUs whose processes the driver lists: those on a lost GPU are not listed, and may still run."""
         pods = by_kubelet_uid(self._pods.pods.store.values())
         return {
             uuid: account(uuid, sample.telemetry.memory, uses_of(sample, pods))

@@ -205,7 +205,7 @@ class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lists_processes(self) -> bool:
-        """Whether it is known who uses the GPU. Without that nobody is said to use nothing of it."""
+        """Whether the driver listed who uses the GPU; if not, nothing is reported of its users."""
         if self.instances:
             return all(each.processes is not None for each in self.instances)
         return self.processes is not None

@@ -153,9 +153,7 @@ OLD_METRICS: tuple[HamiMetric, ...] = tuple(
 
 _OF_HAMI_CORE = "only HAMi-core counts it, in memory that it shares with HAMi's monitor; the driver does not report it"
 _OF_SCHEDULER = "the scheduler's, not of one node"
-_BY_PLACE = (
-    "its containers are numbered, agents know them by name: `purser_grant_memory_bytes` and `_cores_ratio` have it"
-)
+_BY_PLACE = "HAMi numbers a pod's containers; `purser_grant_memory_bytes` and `purser_grant_cores_ratio` name them"
 
 NOT_EXPORTED: Mapping[str, str] = {
     "hami_vgpu_memory_context_bytes": _OF_HAMI_CORE,

@@ -161,8 +161,10 @@ async def test_a_lost_gpus_figures_go_and_its_xid_stays(world, agent):
     d = world.uuids[3]
     await is_told(agent, 0, "DCGM_FI_DEV_XID_ERRORS", UUID=d)
     assert await agent.metric("purser_device_temperature_celsius", uuid=d) is not None
+    assert await agent.metric("purser_device_memory_owner_bytes", uuid=d, owner="pods") == 0
     world.driver.lose_gpu(d)
     await is_told(agent, None, "purser_device_temperature_celsius", uuid=d)
+    await is_told(agent, None, "purser_device_memory_owner_bytes", uuid=d, owner="pods")
     await is_told(agent, 79, "DCGM_FI_DEV_XID_ERRORS", UUID=d)
     assert await agent.metric("DCGM_FI_DEV_GPU_TEMP", UUID=d) is None
     assert await agent.metric("DCGM_FI_DEV_GPU_TEMP", UUID=world.uuids[0]) is not None
