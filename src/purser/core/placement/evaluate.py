@@ -122,20 +122,16 @@ class Evaluator:
     def place(
         self, name: str, request: PodRequest, left: QuotaLimits = UNLIMITED, held: Mapping[str, Usage] = NOTHING_HELD
     ) -> Placement | Refusal:
-        """Where the pod would go on a node: the verdict of `evaluate`, and the devices that the policy likes best.
-        ``held`` is what is kept of the node's devices for others, beside what is taken of them."""
+        """Where the pod would go on a node: decided as by `evaluate` of this node alone, with the devices that the
+        policy likes best. ``held`` is what is kept of them for others, beside what is taken of them."""
         node = self._fleet.node(name)
         if node is None:
             return UNREGISTERED
         if held:  # the arrays do not show it
             return place(node.plus(held), request, self.policy, left)
-        question = self._answered(request, [name], left, None)
-        if name in question.refusals:
-            return question.refusals[name]
-        row = int(question.rows[0])
-        if self._arrays_choose(question, node):
-            gpus = self._table(request).gpus(lead_shape(request), row)
-            return placement_of(node, request, DeviceAssignment((gpus,), ((None,) * len(gpus),)))
+        if self._arrays_choose(node, request, left):
+            return self._place_from_arrays(node, request, left)
+        row = self._live.refresh().rows[name]
         chosen = place(node, request, self.policy, left, self._preference(request, row))
         if isinstance(chosen, Refusal):  # kubelet's choice is searched for from the devices that are preferred
             return place(node, request, self.policy, left)
@@ -170,7 +166,7 @@ class Evaluator:
         """Refusals that the arrays show: container by container, each as if it were alone."""
         for absent in (~question.fits).nonzero()[0].tolist():
             question.refuse(absent, UNREGISTERED)
-        if self._depends_on_device(question):
+        if self._depends_on_device(question.request, question.left):
             return
         idle_only = GpuPolicy.MUTEX in self.policy.gpu_policy(question.request)
         for container in question.request.containers:
@@ -181,16 +177,16 @@ class Evaluator:
                 question.refusals.update(zip(names, verdicts.refusals(question.rows[refused], container), strict=True))
                 question.fits[refused] = False
 
-    def _depends_on_device(self, question: _Question) -> bool:
+    def _depends_on_device(self, request: PodRequest, left: QuotaLimits) -> bool:
         """Whether it takes the devices themselves to know what the quota holds: percentages, and GPU instances, are of
         the size that there is."""
-        in_percent = any(container.devices.memory_percent for container in question.request.containers)
-        return question.left != UNLIMITED and (in_percent or self._live.arrays.has_cut)
+        in_percent = any(container.devices.memory_percent for container in request.containers)
+        return left != UNLIMITED and (in_percent or self._live.arrays.has_cut)
 
     def _open(self, question: _Question) -> list[int]:
         """The places of the nodes of which the arrays do not know enough."""
         still = question.fits
-        if _is_size(question.request) and not self._depends_on_device(question):
+        if _is_size(question.request) and not self._depends_on_device(question.request, question.left):
             may_refuse = question.request.kubelet_pod is not None
             still = still & self._live.is_looked_into[question.rows] if may_refuse else np.zeros(0, np.bool_)
         places: list[int] = still.nonzero()[0].tolist()
@@ -239,17 +235,24 @@ class Evaluator:
 
         return self._tables.recall(words, make)
 
-    def _arrays_choose(self, question: _Question, node: NodeState) -> bool:
+    def _arrays_choose(self, node: NodeState, request: PodRequest, left: QuotaLimits) -> bool:
         """Whether arrays tell all that the choice of a node's devices depends on."""
-        words = self.policy.gpu_policy(question.request)
+        words = self.policy.gpu_policy(request)
         return (
             len(words) == 1
             and words[0] in ARRAY_WORDS
-            and shape_of(question.request) is not None
-            and not self._depends_on_device(question)
+            and shape_of(request) is not None
+            and not self._depends_on_device(request, left)
             and node.kubelet is None
             and all(state.device.replicas == 1 and not state.device.mig_kind for state in node.devices)
         )
+
+    def _place_from_arrays(self, node: NodeState, request: PodRequest, left: QuotaLimits) -> Placement | Refusal:
+        question = self._answered(request, [node.name], left, None)
+        if node.name in question.refusals:
+            return question.refusals[node.name]
+        gpus = self._table(request).gpus(lead_shape(request), int(question.rows[0]))
+        return placement_of(node, request, DeviceAssignment((gpus,), ((None,) * len(gpus),)))
 
     def _preference(self, request: PodRequest, row: int) -> ArrayPreference | None:
         if not _array_word(self.policy.gpu_policy(request)):

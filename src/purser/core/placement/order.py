@@ -91,7 +91,8 @@ def device_score(
     if not (device.slots and device.cores_percent and device.memory_mib):
         return 0.0
     slots, cores, memory = used.slots, used.cores_percent, used.memory_mib
-    for share in (share_of(device, request) for request in requests):
+    for request in requests:
+        share = share_of(device, request)
         slots += 1
         cores += share.cores_percent
         memory += share.memory_mib

@@ -6,7 +6,7 @@ of init containers is placed together with the container that follows it (see `c
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Protocol
 
@@ -226,7 +226,7 @@ class _Pod:
         self._cut = InstancePlaces(devices if self._has_cut else ())
         self._whole = [devices[place] for place in self._at]
         """By candidate, its device."""
-        parts = [state.as_part(state.parts > 0) for state in devices]
+        parts = [state if state.device.replicas == 1 else state.as_part(state.parts > 0) for state in devices]
         self._states = tuple(parts[place] for place in self._at)
         """The candidates: used by other pods over their whole lives, and by the containers of this pod that run beside
         the next one. Equal parts are one object, and are looked at once."""
@@ -292,7 +292,7 @@ class _Pod:
                 places=min(self._cut.count(at, asked), device.slots - used.slots) - self._before(place),
             )
             return cut
-        wanted = share_of(device, asked)
+        wanted = share if device is whole else share_of(device, asked)
         found: int = rule.obstacles(
             closed=state.closed,
             also=also,
@@ -358,9 +358,14 @@ class _Pod:
 
     def _step(self, found: _Found) -> ContainerStep:
         asked = found.container.devices
+        return ContainerStep(asked.count, self._order(found), asked.numa_bind, self._places(asked.uuids_required))
+
+    def _places(self, uuids: Collection[str]) -> Positions:
+        """Of these devices the first candidates."""
+        if not uuids:
+            return ()
         places = {device.uuid: place for place, device in reversed(tuple(enumerate(self._devices)))}
-        required = tuple(sorted(places[uuid] for uuid in set(asked.uuids_required) & places.keys()))
-        return ContainerStep(asked.count, self._order(found), asked.numa_bind, required)
+        return tuple(sorted(places[uuid] for uuid in set(uuids) & places.keys()))
 
     def _order(self, found: _Found) -> Positions:
         asked = found.container.devices

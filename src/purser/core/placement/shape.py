@@ -59,7 +59,7 @@ class PodShape(msgspec.Struct, frozen=True):
 
     def takes_model(self, model: str) -> bool:
         """Whether the pod may run on this model."""
-        if any(names_model(word, model) for word in self.models_denied):
+        if self.models_denied and any(names_model(word, model) for word in self.models_denied):
             return False
         return not self.models or any(names_model(word, model) for word in self.models)
 
