@@ -219,7 +219,7 @@ class _Pod:
         left: QuotaLimits,
         preference: Preference | None,
     ) -> None:
-        self._at = tuple(_candidates(devices, request))
+        self._at = _candidates(devices, request)
         """By candidate, the position of its device: of one that is divided each free part is a candidate, of one that
         is cut on demand each instance that the pod could have."""
         self._has_cut = any(state.device.mig_kind for state in devices)
@@ -455,9 +455,15 @@ def _demand(shares: Iterable[DeviceShare]) -> Demand:
     return total
 
 
-def _candidates(devices: Sequence[DeviceState], request: PodRequest) -> Iterator[int]:
+def _candidates(devices: Sequence[DeviceState], request: PodRequest) -> Positions:
     """The position of each device, of one that is divided once for each free part that the pod could want."""
     most = sum(container.devices.count for container in request.containers)
+    found: list[int] = []
     for place, state in enumerate(devices):
-        parts = state.device.slots if state.device.mig_kind else state.parts
-        yield from (place,) * max(1, min(parts, most))
+        device = state.device
+        if device.replicas == 1 and not device.mig_kind:
+            found.append(place)
+        else:
+            parts = device.slots if device.mig_kind else state.parts
+            found += (place,) * max(1, min(parts, most))
+    return tuple(found)

@@ -59,7 +59,7 @@ class PodShape(msgspec.Struct, frozen=True):
 
     def takes_model(self, model: str) -> bool:
         """Whether the pod may run on this model."""
-        if self.models_denied and any(names_model(word, model) for word in self.models_denied):
+        if any(names_model(word, model) for word in self.models_denied):
             return False
         return not self.models or any(names_model(word, model) for word in self.models)
 
@@ -77,7 +77,7 @@ class PodShape(msgspec.Struct, frozen=True):
         fits = (
             (self.profile(model) is not None if model.mig_kind else model.resource == self.resource)
             and (model.replicas == 1 or (self.is_plain and not (model.one_each and self.gpu_count > 1)))
-            and self.takes_model(model.name)
+            and (not (self.models or self.models_denied) or self.takes_model(model.name))
             and (not self.modes or model.mode in self.modes)
         )
         is_shared = model.replicas > 1 or not self.is_alone or bool(model.mig_kind)
