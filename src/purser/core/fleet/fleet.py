@@ -355,8 +355,11 @@ class Fleet:
 
     def _refresh(self) -> None:
         """Bring the nodes whose grants or pods changed up to the book."""
-        while self._outdated:
-            name = self._outdated.pop()
+        if not self._outdated:
+            return
+        changed = list(self._outdated)
+        self._outdated.clear()
+        for name in changed:
             node = self._nodes.get(name)
             if node is not None:
                 usage, kubelet = self.ledger.usage(name), self._kubelet(node.inventory)

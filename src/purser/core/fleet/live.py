@@ -142,7 +142,7 @@ def links_of(node: NodeState) -> Topology | None:
 
 def gpu_facts(whole: DeviceState) -> GpuFacts:
     """One device, and what is taken of it; of one that is divided its next part."""
-    state = whole.as_part(whole.parts > 0)
+    state = whole if whole.device.replicas == 1 else whole.as_part(whole.parts > 0)
     device, used = state.device, state.usage
     return GpuFacts(
         device.model,
