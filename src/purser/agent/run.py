@@ -174,7 +174,7 @@ class Agent:
             self._monitor.condition,
         )
         nodes.add_handler(on_add=self._on_node, on_update=lambda _, node: self._on_node(node))
-        self._cdi = CdiWriter(settings, self._monitor.basis)
+        self._cdi = CdiWriter(settings, self._monitor.basis, lambda: bool(self._book.pods))
         self._features = FeatureLabels(settings, client, self._monitor.basis, nodes)
         self._keeper = InstanceKeeper(
             settings.state_dir,

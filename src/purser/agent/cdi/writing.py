@@ -2,7 +2,7 @@
 change, and removed once no device-list strategy uses CDI any more.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 import structlog
@@ -25,7 +25,14 @@ log = structlog.get_logger("purser.agent")
 class CdiWriter:
     """Writes below ``/run/cdi`` of the host, one file per class of devices."""
 
-    def __init__(self, settings: AgentSettings, basis: Latest[InventoryBasis | None]) -> None:
+    def __init__(
+        self,
+        settings: AgentSettings,
+        basis: Latest[InventoryBasis | None],
+        is_used: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``is_used``: whether a pod may have been given devices by their names."""
+        self._is_used = is_used
         self._settings = settings
         self._basis = basis
         self._folder = on_host(settings, CDI_FOLDER)
@@ -49,21 +56,29 @@ class CdiWriter:
             basis = await self._basis.differs(basis)
             if basis is None:
                 continue
-            if any(DeviceList(each).is_cdi for each in basis.sharing.settings.device_lists):
+            if self._is_wanted(basis):
                 await until(self._follow(basis), self._basis.differs(basis))
             else:
                 self._keep({})
 
+    def _is_wanted(self, basis: InventoryBasis) -> bool:
+        """kubelet keeps the names that a container was given for as long as its pod lives: without the specification
+        the runtime would not start it again."""
+        if any(DeviceList(each).is_cdi for each in basis.sharing.settings.device_lists):
+            return True
+        return self._is_used() and (self._folder / file_name("gpu")).exists()
+
     async def _follow(self, basis: InventoryBasis) -> None:
-        """Write again whenever device files come or go."""
+        """Write again whenever device files come or go, until nothing names the devices any more."""
         settings = self._settings
         finder = await in_thread(lambda: CdiFinder(settings, basis), "purser-cdi")
         for problem in finder.problems():
             log.warning("CDI specifications are incomplete", problem=problem)
         with FolderWatch(finder.dev) as watch:
-            while True:
+            while self._is_wanted(basis):
                 self._keep(await in_thread(finder.specifications, "purser-cdi"))
                 await watch.changed()
+        self._keep({})
 
     def _keep(self, wanted: Mapping[str, CdiSpecification]) -> None:
         try:

@@ -246,8 +246,8 @@ def test_libraries_of_a_folder_with_two_names_are_found_once(tmp_path):
 
 
 @contextlib.asynccontextmanager
-async def writing(host, basis):
-    writer = CdiWriter(host.settings(), basis)
+async def writing(host, basis, pods=()):
+    writer = CdiWriter(host.settings(), basis, lambda: bool(pods))
     task = asyncio.create_task(writer.run())
     try:
         yield writer
@@ -285,3 +285,23 @@ async def test_specifications_follow_devices_and_configuration(host):
         basis.set(host.basis(device_lists="envvar,volume-mounts"))
         await eventually(lambda: names() is None)
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.asyncio
+async def test_names_that_containers_were_given_last_as_long_as_their_pods(host):
+    """kubelet gives a container that is started again what it gave it at first, whatever the configuration is now."""
+    file = host.root / "run/cdi/k8s.device-plugin.nvidia.com-gpu.json"
+    pods, basis = {"pod"}, Latest(host.basis())
+    async with writing(host, basis, pods) as writer:
+        await eventually(file.exists)
+        basis.set(host.basis(device_lists="envvar"))
+        device_file = host.root / ROOT.lstrip("/") / "dev/nvidia1"
+        device_file.unlink()
+        await eventually(lambda: writer.devices.value == {"MIG-1"})
+        pods.clear()
+        device_file.symlink_to("/dev/null")
+        await eventually(lambda: not file.exists())
+        pods.add("another")
+        basis.set(host.basis(device_lists="volume-mounts"))
+        await asyncio.sleep(0.02)
+        assert not file.exists(), "it was never named to anybody"
