@@ -13,7 +13,7 @@ from purser.cli.output import FAILED, MISUSED, Column, Output, fail, show
 if TYPE_CHECKING:
     from purser.core.fleet import DeviceState, Fleet, NodeState
     from purser.core.grant.reconcile import BookDifference
-    from purser.core.model import ContainerGrant, Grant
+    from purser.core.model import ContainerGrant, DeviceShare, Grant
     from purser.kube import Client
 
     GpuRow = tuple[NodeState, DeviceState]
@@ -156,6 +156,7 @@ def _gpu_columns() -> "list[Column[GpuRow]]":
         Column("SLOTS", lambda row: f"{row[1].usage.slots}/{row[1].device.slots}"),
         Column("MEMORY MiB", lambda row: f"{row[1].usage.memory_mib}/{row[1].device.memory_mib}"),
         Column("CORES %", lambda row: f"{row[1].usage.cores_percent}/{row[1].device.cores_percent}"),
+        Column("INSTANCES", lambda row: _instances(row[1]), wide=True),
         Column("RESOURCE", lambda row: row[1].device.resource, wide=True),
         Column("UUID", lambda row: row[1].device.uuid, wide=True),
         Column("PCI", lambda row: row[1].device.pci_bus_id, wide=True),
@@ -164,6 +165,13 @@ def _gpu_columns() -> "list[Column[GpuRow]]":
         Column("ENFORCES", lambda row: str(row[1].device.enforcement), wide=True),
         Column("REASON", lambda row: row[1].device.unhealthy_reason or row[1].disputed, wide=True),
     ]
+
+
+def _instances(state: "DeviceState") -> list[str]:
+    """GPU instances of a GPU that is cut on demand; in brackets those that no grant made."""
+    from purser.core.mig.on_demand import named
+
+    return [*map(named, state.usage.instances), *(f"({named(each)})" for each in state.device.mig_held)]
 
 
 def _health(state: "DeviceState") -> str:
@@ -186,13 +194,21 @@ def _grant_columns(fleet: "Fleet") -> "list[Column[GrantRow]]":
         Column("POD", lambda row: row[0].pod),
         Column("CONTAINER", lambda row: row[1].container),
         Column("NODE", lambda row: row[0].node),
-        Column("GPUS", lambda row: [_index(fleet, row[0].node, uuid) for uuid in row[1].uuids]),
+        Column("GPUS", lambda row: [_gpu(fleet, row[0].node, share) for share in row[1].shares]),
         Column("MEMORY MiB", lambda row: _same([share.memory_mib for share in row[1].shares])),
         Column("CORES %", lambda row: _same([share.cores_percent for share in row[1].shares])),
         Column("ENFORCED BY", lambda row: str(row[1].enforcement)),
         Column("STATE", lambda row: row[2]),
         Column("UUIDS", lambda row: row[1].uuids, wide=True),
     ]
+
+
+def _gpu(fleet: "Fleet", node: str, share: "DeviceShare") -> object:
+    """Its index, and the GPU instance where the share is one: ``0 (1g.5gb at 3)``."""
+    from purser.core.mig.on_demand import named
+
+    index = _index(fleet, node, share.uuid)
+    return index if share.mig is None else f"{index} ({named(share.mig)})"
 
 
 def _index(fleet: "Fleet", node: str, uuid: str) -> object:

@@ -42,10 +42,9 @@ _PER_GPU: dict[str, npt.DTypeLike] = {
     "closed": np.int16,
     "gpu_model": np.int16,
     "left_milli": np.int16,
-    "mig_mask": np.int16,
-    "mig_held": np.int16,
 }
-_EMPTY = {"closed": ABSENT, "mig_mask": -1, "mig_held": -1}
+_PER_CUT_GPU: dict[str, npt.DTypeLike] = {"mig_mask": np.int16, "mig_held": np.int16}
+_EMPTY = {"closed": ABSENT, **dict.fromkeys(_PER_CUT_GPU, -1)}
 """What stands where a node has no such GPU; else 0."""
 _PER_NODE: dict[str, npt.DTypeLike] = {
     "gpu_count": np.int16,
@@ -208,7 +207,7 @@ class FleetArrays:
 
     def _note_left(self, gpu: int, row: int) -> None:
         """What is left of a GPU: a policy sees no more of it than that."""
-        if self.mig_mask[gpu, row] >= 0:
+        if self.has_cut and self.mig_mask[gpu, row] >= 0:
             is_open = not self.closed[gpu, row] and self.slots_free[gpu, row] > 0
             kind = MIG_KINDS.get(self.models[self.gpu_model[gpu, row]].mig_kind)
             left = chooser(kind).left_milli[self.mig_mask[gpu, row]] if is_open and kind is not None else 0
@@ -233,7 +232,8 @@ class FleetArrays:
             self.slots_free[place, row] = gpu.slots - gpu.slots_taken
             self.alone[place, row], self.closed[place, row] = gpu.alone, gpu.closed
             self.parts_free[place, row] = gpu.parts_free
-            self.mig_mask[place, row], self.mig_held[place, row] = gpu.mig_mask, gpu.mig_held
+            if gpu.mig_kind:
+                self.mig_mask[place, row], self.mig_held[place, row] = gpu.mig_mask, gpu.mig_held
             divided = (gpu.replicas, gpu.one_each)
             self.gpu_model[place, row] = self._model_number(
                 Model(gpu.model, gpu.memory_mib, gpu.mode, gpu.resource, *divided, gpu.enforcement, gpu.mig_kind)
@@ -268,7 +268,7 @@ class FleetArrays:
         return int(used.argmin())
 
     def _clear(self, row: int) -> None:
-        for field in (*_PER_GPU, "pods_of_kind"):
+        for field in (*_PER_GPU, *(_PER_CUT_GPU if self.has_cut else ()), "pods_of_kind"):
             getattr(self, field)[:, row] = _EMPTY.get(field, 0)
         for field in _PER_NODE:
             getattr(self, field)[row] = 0
@@ -294,7 +294,7 @@ class FleetArrays:
 
     def _allocate(self, gpus: int, rows: int) -> None:
         """New arrays of this size with the contents of those that are there."""
-        for field, kind in _PER_GPU.items():
+        for field, kind in (_PER_GPU | _PER_CUT_GPU).items():
             self._grow(field, np.full((gpus, rows), _EMPTY.get(field, 0), kind))
         for field, kind in _PER_NODE.items():
             self._grow(field, np.zeros(rows, kind))

@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -144,7 +145,7 @@ def gpu_facts(whole: DeviceState) -> GpuFacts:
     """One device, and what is taken of it; of one that is divided its next part."""
     state = whole if whole.device.replicas == 1 else whole.as_part(whole.parts > 0)
     device, used = state.device, state.usage
-    return GpuFacts(
+    facts = GpuFacts(
         device.model,
         _bounded(device.memory_mib),
         _bounded(device.slots),
@@ -160,9 +161,11 @@ def gpu_facts(whole: DeviceState) -> GpuFacts:
         whole.device.replicas,
         device.one_each,
         _bounded(min(whole.parts, MAX_SLOTS)),
-        device.mig_kind,
-        *((whole.mig_mask, taken_mask(device, ())) if device.mig_kind else (-1, -1)),
     )
+    if not device.mig_kind:
+        return facts
+    held = taken_mask(device, ())
+    return msgspec.structs.replace(facts, mig_kind=device.mig_kind, mig_mask=whole.mig_mask, mig_held=held)
 
 
 def _bounded(amount: int) -> int:

@@ -10,6 +10,8 @@ from purser.core.fleet import rule
 from purser.core.fleet.facts import CORDONED, DISPUTED, UNHEALTHY
 from purser.core.fleet.fleet import DeviceState, NodeState
 from purser.core.ledger import UNUSED, Usage
+from purser.core.mig.choice import chooser
+from purser.core.mig.on_demand import kind_of
 
 OTHERS = "(others)"
 """Stands for the namespaces that are not named one by one, as no namespace can be called."""
@@ -24,7 +26,7 @@ class GpuUse(StrEnum):
     IDLE = "idle"
     """No pod holds anything of it."""
     FULL = "full"
-    """Nothing is left for another pod: no slot, no memory or no compute."""
+    """Nothing is left for another pod: no slot, no memory or no compute, no place for a GPU instance."""
     SHARED = "shared"
     """Pods hold a part of it."""
 
@@ -34,9 +36,11 @@ def gpu_use(state: DeviceState) -> GpuUse:
     for bit, word in ((UNHEALTHY, GpuUse.UNHEALTHY), (DISPUTED, GpuUse.DISPUTED), (CORDONED, GpuUse.CORDONED)):
         if state.closed & bit:
             return word
-    if state.usage == UNUSED:
-        return GpuUse.IDLE
     device, usage = state.device, state.usage
+    if usage == UNUSED and not device.mig_held:
+        return GpuUse.IDLE
+    if device.mig_kind:
+        return GpuUse.SHARED if _has_place(state) else GpuUse.FULL
     left = rule.left_milli(
         device.memory_mib,
         device.memory_mib - usage.memory_mib,
@@ -46,6 +50,12 @@ def gpu_use(state: DeviceState) -> GpuUse:
         usage.exclusive,
     )
     return GpuUse.FULL if left <= 0 else GpuUse.SHARED
+
+
+def _has_place(state: DeviceState) -> bool:
+    """Whether any instance more can be on a GPU that is cut on demand."""
+    kind = kind_of(state.device)
+    return kind is not None and bool(chooser(kind).counts[state.mig_mask].any())
 
 
 class Totals:

@@ -15,7 +15,7 @@ import numpy as np
 
 from purser.core.fleet.arrays import Model
 from purser.core.placement.kernels.arguments import MixTables
-from purser.core.placement.shape import PodShape, need_milli
+from purser.core.placement.shape import PodShape, need_of
 
 POPULARITY = 0.95
 """Share of all pods that the typical ones make up. FGD's default; with all of them little changes, with fewer it gets
@@ -160,7 +160,7 @@ def _rank(counted: tuple[PodShape, float]) -> tuple[object, ...]:
 def tables(mix: Mix, models: tuple[Model, ...]) -> MixTables:
     """The mix against the models of a fleet, for kernels."""
     shapes = [typical.shape for typical in mix.typical]
-    needs = [tuple(need_milli(shape, model.memory_mib) for model in models) for shape in shapes]
+    needs = [tuple(need_of(shape, model) for model in models) for shape in shapes]
     levels = sorted({need for shape, need in zip(shapes, needs, strict=True) if shape.gpu_count})
     level_of = [levels.index(need) if shape.gpu_count else 0 for shape, need in zip(shapes, needs, strict=True)]
     return MixTables(

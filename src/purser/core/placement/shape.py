@@ -241,6 +241,17 @@ def need_milli(shape: PodShape, memory_mib: int) -> int:
     return max(of_memory, shape.gpu_cores_percent * WHOLE_MILLI // WHOLE_PERCENT)
 
 
+def need_of(shape: PodShape, model: Model) -> int:
+    """What must be left of a GPU of the model, in thousandths; of one that is cut on demand, that no GPU has less left
+    which has a place for the instance."""
+    if not model.mig_kind:
+        return need_milli(shape, model.memory_mib)
+    if (profile := shape.profile(model)) is None:
+        return WHOLE_MILLI
+    tables = chooser(MIG_KINDS[model.mig_kind])
+    return int(tables.left_milli[tables.counts[:, tables.column(profile.name)] > 0].min())
+
+
 def columns_of(fleet: FleetArrays) -> FleetColumns:
     """For kernels."""
     return FleetColumns(
