@@ -27,6 +27,9 @@ ASK_TIMEOUT_S = 20.0
 MAX_MPS_ANSWER_BYTES = 1 << 16
 """Pids of clients are far less. Containers can put a socket of theirs in the daemon's place."""
 
+MAX_LOG_BYTES = 64 << 20
+"""Of each log of a daemon, between two looks at it: logs lie on the node's own disk."""
+
 END_TIMEOUT_S = 10.0
 """How long processes may take to end once they are killed."""
 
@@ -120,6 +123,14 @@ class MpsControl:
         except OSError:
             return ""
         return brief((text.strip().splitlines() or [""])[-1])
+
+    def trim_logs(self, uuid: str) -> None:
+        """Empty a daemon's logs that have grown too large: they say something of each client that comes and goes."""
+        with contextlib.suppress(OSError):
+            for path in self._seen(folders_of(uuid)).log.iterdir():
+                if path.lstat().st_blocks * 512 > MAX_LOG_BYTES:  # it may write on where it was, and leave a hole
+                    os.truncate(path, 0)
+                    log.info("Emptied a log of an MPS daemon", path=str(path))
 
     async def process(self, uuid: str) -> int | None:
         """That of a daemon which runs, by the file that it wrote."""

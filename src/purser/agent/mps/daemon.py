@@ -130,6 +130,7 @@ class MpsDaemon:
                 await asyncio.wait({end}, timeout=self._timing.health)
                 if end.done():
                     return "its process ended"
+                self._control.trim_logs(self.uuid)
                 if not await self._control.answers(self.uuid) and not await self._control.answers(self.uuid):
                     return "it does not answer any more" if runs(process) else "its process ended"
         finally:

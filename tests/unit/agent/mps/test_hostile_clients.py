@@ -72,3 +72,21 @@ async def test_one_that_cannot_be_ended_is_in_no_other_gpus_way(node, monkeypatc
             await eventually(lambda: agent.ready == {"B"} and ("A", False, problem) in told.changes)
             assert told.losses == []
         await eventually(lambda: agent.ready == {"A", "B"})
+
+
+async def test_clients_that_come_and_go_do_not_fill_the_nodes_disk(node, monkeypatch):
+    monkeypatch.setattr("purser.agent.mps.control.MAX_LOG_BYTES", 8192)
+    node.set(A="mps")
+    async with node.agent() as agent:
+        await eventually(lambda: agent.ready == {"A"})
+        server, control = (node.root / "var/log/purser/mps/A" / f"{name}.log" for name in ("server", "control"))
+        control.write_bytes(b"kept")
+        with server.open("wb") as file:
+            file.write(b"x" * 100_000)
+            file.flush()
+            await eventually(lambda: server.stat().st_size == 0)
+            file.write(b"more")
+            file.flush()
+            await eventually(lambda: server.stat().st_blocks * 512 <= 8192)
+        assert control.read_bytes() == b"kept"
+        assert agent.told.losses == []
