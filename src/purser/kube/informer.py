@@ -44,14 +44,12 @@ _SHORT_WATCH_S = 1.0  # a watch that ends sooner, without an event, counts as a 
 
 @dataclass(frozen=True, slots=True)
 class InformerHealth:
-    """How fresh an informer's store is."""
+    """The state of an informer."""
 
     synced: bool
     """The store has been filled once."""
     connected: bool
     """A list has succeeded and a watch is open."""
-    last_event_age_s: float
-    """Seconds since the last list, event or bookmark; infinite before the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +96,7 @@ class Informer(Generic[T]):
     @property
     def health(self) -> InformerHealth:
         """For readiness checks and metrics."""
-        age = float("inf") if self._last_event is None else self._clock.monotonic() - self._last_event
-        return InformerHealth(self._synced.is_set(), self._connected, age)
+        return InformerHealth(self._synced.is_set(), self._connected)
 
     @property
     def error(self) -> KubeError | None:

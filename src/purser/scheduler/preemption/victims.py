@@ -126,10 +126,6 @@ class VictimSearch:
             if pod is not None and pod.spec.priority < request.priority and not pod.metadata.deletion_timestamp:
                 yield _occupant(pod)
 
-    def _is_early(self, occupant: Occupant) -> bool:
-        """Whether what a pod has on the book goes without the pod."""
-        return self._reservations.is_early(occupant.uid)
-
     def _occupant(self, uid: str) -> Occupant:
         pod = self._cache.pod_by_uid(uid)
         return Occupant(uid) if pod is None else _occupant(pod)
