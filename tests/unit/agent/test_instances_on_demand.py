@@ -5,6 +5,7 @@ import os
 
 import msgspec
 import pytest
+from tests.tiers import some
 from tests.unit.agent.builders import NODE
 from tests.unit.agent.conftest import eventually, node_writes
 from tests.unit.agent.emulated_kubelet import Rejected
@@ -186,7 +187,7 @@ async def test_a_grant_without_a_place_is_refused(world, kubelet):
             await kubelet.admit("default/misled", [("main", 1)])
 
 
-@pytest.mark.parametrize("way", ["volume-mounts", "cdi-annotations", "cdi-cri", "envvar"])
+@pytest.mark.parametrize("way", some(["cdi-cri", "volume-mounts", "cdi-annotations", "envvar"], 3))
 async def test_each_way_of_naming_devices_names_the_mig_device(world, kubelet, way):
     host = a_host_with_device_files(world)
     a, *_ = world.uuids
@@ -278,6 +279,7 @@ async def _started_again(world, kubelet):
     return cut_of(world) == [(2, 1), (4, 1)]
 
 
+@pytest.mark.gate
 async def test_metrics_and_audit_know_the_mig_device_of_a_grant(world, kubelet):
     a, *_ = world.uuids
     async with on_demand(world, metrics_also_as=(MetricNames.DCGM, MetricNames.HAMI)) as agent:

@@ -2,9 +2,10 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from purser.agent.checking.mig import check_on_demand, problems_of_instances, wants_on_demand
 from purser.agent.checking.results import CheckResult, CheckState
 from purser.agent.files import read_start
 from purser.agent.inventory import on_host
@@ -25,10 +26,10 @@ _REBOOT = "Reboot the node, or unload the module (modprobe -r) while nothing use
 async def check_driver(settings: AgentSettings, find_driver: Callable[[], Driver]) -> tuple[CheckResult, ...]:
     """The module first: without it the library says no more than that it cannot reach the driver."""
     module = _module_version(settings)
-    reading = in_thread(lambda: _ask(find_driver), "check driver")
+    reading = in_thread(lambda: _ask(find_driver, wants_on_demand(settings)), "check driver")
     try:
         async with asyncio.timeout(settings.probe_timeout_s):
-            info, gpus = await reading
+            info, gpus, unread = await reading
     except TimeoutError:
         said = f"the driver has not answered within {settings.probe_timeout_s:g} s"
         advice = "Read dmesg for Xid errors: a GPU that hangs takes a reset or a reboot of the node."
@@ -38,13 +39,16 @@ async def check_driver(settings: AgentSettings, find_driver: Callable[[], Driver
     library = _of_library(info, module)
     if info.absent is not None:
         return (_of_module(settings, module), library)
-    return (_of_module(settings, module), library, *_of_gpus(gpus), _of_device_files(settings, gpus))
+    on_demand = check_on_demand(settings, gpus, unread) if wants_on_demand(settings) else ()
+    return (_of_module(settings, module), library, *_of_gpus(gpus), *on_demand, _of_device_files(settings, gpus))
 
 
-def _ask(find_driver: Callable[[], Driver]) -> tuple[DriverInfo, tuple[Gpu, ...]]:
+def _ask(find_driver: Callable[[], Driver], on_demand: bool) -> tuple[DriverInfo, tuple[Gpu, ...], Mapping[str, str]]:
+    """What there is, and of which GPUs the GPU instances cannot be read."""
     driver = find_driver()
     try:
-        return driver.info(), driver.scan()
+        gpus = driver.scan()
+        return driver.info(), gpus, problems_of_instances(driver, gpus) if on_demand else {}
     finally:
         driver.close()
 

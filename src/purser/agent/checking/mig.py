@@ -1,0 +1,52 @@
+"""GPUs that the agent is to cut on demand: whether Purser knows their profiles, and the driver lets the agent see
+them."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from purser.agent.checking.results import CheckResult, CheckState
+from purser.agent.devicefiles import MIG_MINORS, read_mig_minors
+from purser.agent.instances.devices import on_demand_kind
+from purser.agent.inventory import on_host
+from purser.agent.nvml.driver import Driver, Gpu, MigCallError
+from purser.agent.settings import AgentSettings
+from purser.agent.sharing import config_of
+from purser.core.sharing import MigStrategy, SharingError
+
+_NO_FILES = "Load nvidia's kernel module from R450 on: containers get MIG devices by their files in /dev/nvidia-caps."
+_NOT_KNOWN = "It is handed out as with the MIG strategy mixed: create its instances by hand."
+
+
+def wants_on_demand(settings: AgentSettings) -> bool:
+    """Whether options, variables or the file without a label say so. Blocks."""
+    try:
+        return config_of(settings.sharing).settings.mig_strategy is MigStrategy.ON_DEMAND
+    except SharingError:  # told where containers' devices are looked at
+        return False
+
+
+def problems_of_instances(driver: Driver, gpus: Iterable[Gpu]) -> dict[str, str]:
+    """Why the GPU instances of GPUs in MIG mode cannot be read, by uuid. Blocks."""
+    found = {}
+    for gpu in gpus:
+        if gpu.uuid and gpu.is_cut and gpu.fault is None:
+            try:
+                driver.mig_contents(gpu.uuid)
+            except MigCallError as error:
+                found[gpu.uuid] = str(error)
+    return found
+
+
+def check_on_demand(settings: AgentSettings, gpus: Iterable[Gpu], problems: Mapping[str, str]) -> Iterator[CheckResult]:
+    """What keeps GPUs from being cut on demand."""
+    cut = [gpu for gpu in gpus if gpu.is_cut and gpu.fault is None]
+    for gpu in cut:
+        what, kind = f"GPU {gpu.index} on demand", on_demand_kind(gpu, MigStrategy.ON_DEMAND)
+        if kind is None:
+            said = f"{gpu.name}: Purser does not know its MIG profiles"
+            yield CheckResult(what, CheckState.WARNING, said, _NOT_KNOWN)
+        elif problem := problems.get(gpu.uuid or ""):
+            yield CheckResult(what, CheckState.FAILED, problem, "Run the check, and the agent, privileged and as root.")
+        else:
+            yield CheckResult(what, CheckState.OK, f"{gpu.name} is cut as {kind.name}")
+    if cut and not read_mig_minors(on_host(settings, MIG_MINORS)):
+        yield CheckResult("MIG capabilities", CheckState.FAILED, f"there is no {MIG_MINORS}", _NO_FILES)

@@ -1,0 +1,160 @@
+"""What is done on a GPU for a grant, and what NVML's refusals are in words."""
+
+from pathlib import Path
+
+import pytest
+
+from purser.agent.checking.mig import check_on_demand, problems_of_instances
+from purser.agent.checking.results import CheckState
+from purser.agent.instances.cutting import GpuCutter
+from purser.agent.instances.planning import BlockedError, CutPlan, Placed, placed, plan
+from purser.agent.instances.records import read_record, record_path
+from purser.agent.nvml import Driver, Gpu, GpuInstance, MigCallError, MigMode, MigTrouble, NullDriver
+from purser.agent.settings import AgentSettings
+from purser.core.mig import MIG_KINDS, MigGeometryError, MigPlacement
+from purser.lab.driver import DriverKind, SimulatedDriver
+from purser.lab.driver.node_mig import create_mig, mig_states, set_mig
+
+KIND = MIG_KINDS["A100-40GB"]
+HALF, ONE, TWO = MigPlacement("3g.20gb", 0), MigPlacement("1g.5gb", 0), MigPlacement("2g.10gb", 2)
+
+
+def there(placement: MigPlacement, id_: int = 7, computes: int = 1, *, is_known: bool = True) -> Placed:
+    return Placed(placement, id_, computes, is_known)
+
+
+def test_what_is_there_and_the_agents_own_is_used_or_completed() -> None:
+    assert plan(KIND, [there(HALF)], {HALF}, [HALF], set()) == CutPlan()
+    half_made = there(HALF, computes=0)
+    assert plan(KIND, [half_made], {HALF}, [HALF], {HALF}) == CutPlan(fill=(half_made,))
+
+
+def test_what_is_in_the_way_goes_if_it_is_the_agents_own_and_nobodys() -> None:
+    small, other = there(ONE, 1), there(TWO, 2)
+    found = plan(KIND, [small, other], {ONE, TWO}, [HALF], set())
+    assert found == CutPlan(destroy=(small, other), create=(HALF,))
+    split = there(HALF, computes=2)  # somebody divided it by hand
+    assert plan(KIND, [split], {HALF}, [HALF], {HALF}) == CutPlan(destroy=(split,), create=(HALF,))
+
+
+@pytest.mark.parametrize(
+    ("found", "owned", "named", "why"),
+    [
+        (there(TWO), set(), set(), r"GPU instance 7 \(2g.10gb at 2\) is there, which Purser did not create"),
+        (there(HALF), set(), set(), "which Purser did not create"),
+        (there(TWO), {TWO}, {TWO}, "is another pod's"),
+        (there(TWO, is_known=False), {TWO}, set(), "which Purser did not create"),
+    ],
+)
+def test_anything_else_in_the_way_is_named(
+    found: Placed, owned: set[MigPlacement], named: set[MigPlacement], why: str
+) -> None:
+    with pytest.raises(BlockedError, match=why):
+        plan(KIND, [found], owned, [HALF], named)
+
+
+def test_what_the_gpu_does_not_offer_is_refused() -> None:
+    with pytest.raises(MigGeometryError, match="offers no 9g"):
+        plan(KIND, [], set(), [MigPlacement("9g.90gb", 0)], set())
+
+
+def test_an_instance_of_an_unknown_profile_is_as_much_as_it_takes() -> None:
+    graphics = GpuInstance(id=3, number=12, start=4, size=4, computes=1)
+    (found,) = placed(KIND, [graphics])
+    assert (found.placement, found.is_known) == (MigPlacement("3g.20gb", 4), False)
+    odd = placed(KIND, [GpuInstance(id=3, number=99, start=1, size=3, computes=1)])
+    assert sorted(each.placement.start for each in odd) == [1, 2, 3]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> SimulatedDriver:
+    node = SimulatedDriver.create(tmp_path / "driver", "n", "a100-40gb-8", kind=DriverKind.PYTHON)
+    set_mig(node.folder, 0, enabled=True)
+    return node
+
+
+@pytest.fixture
+def driver(node: SimulatedDriver) -> Driver:
+    driver = node.open()
+    driver.scan()
+    return driver
+
+
+REFUSALS = [
+    (19, MigTrouble.IN_USE, "processes run on it"),
+    (23, MigTrouble.NO_ROOM, "the GPU has no room for it there"),
+    (2, MigTrouble.NOT_OFFERED, "the driver does not offer it on this GPU, or not there"),
+    (3, MigTrouble.OFF, "MIG is not enabled on the GPU, or the node is a vGPU guest"),
+    (4, MigTrouble.NO_PERMISSION, "no permission: only root with CAP_SYS_ADMIN"),
+    (15, MigTrouble.LOST, "the GPU is lost: it cannot be reached"),
+    (16, MigTrouble.LOST, "the GPU needs a reset"),
+    (999, MigTrouble.OTHER, "Unknown Error"),
+]
+
+
+@pytest.mark.parametrize(("code", "trouble", "said"), REFUSALS)
+def test_each_answer_of_nvml_is_a_sentence(
+    node: SimulatedDriver, driver: Driver, code: int, trouble: MigTrouble, said: str
+) -> None:
+    node.fail_call(0, "nvmlDeviceCreateGpuInstanceWithPlacement", code)
+    with pytest.raises(MigCallError, match=said) as refused:
+        driver.create_instance(node.uuids[0], 2, 0, 4)
+    assert refused.value.trouble is trouble
+
+
+def test_what_cannot_be_completed_is_taken_back(node: SimulatedDriver, driver: Driver, tmp_path: Path) -> None:
+    node.fail_call(0, "nvmlGpuInstanceCreateComputeInstance", 23)
+    cutter = GpuCutter(driver, tmp_path, node.uuids[0], KIND)
+    with pytest.raises(MigCallError, match="creating its compute instance"):
+        cutter.ensure((HALF,), frozenset())
+    assert not mig_states(node.folder)[0].instances
+    assert cutter.look(frozenset()).devices == {}
+    assert read_record(record_path(tmp_path, node.uuids[0]), node.uuids[0]) == {}
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"gpu":"another","instances":[]}', '{"gpu":1}'])
+def test_without_its_record_the_agents_own_are_what_pods_hold(
+    node: SimulatedDriver, driver: Driver, tmp_path: Path, text: str
+) -> None:
+    gpu = node.uuids[0]
+    cutter = GpuCutter(driver, tmp_path, gpu, KIND)
+    cutter.ensure((HALF,), frozenset())
+    other = MigPlacement("2g.10gb", 4)
+    create_mig(node.folder, 0, other.profile, start=other.start)
+    record_path(tmp_path, gpu).write_text(text)
+    cut = cutter.look(frozenset({HALF}))
+    assert (set(cut.devices), cut.foreign) == ({HALF}, (other,))
+
+
+def test_a_second_agent_knows_what_the_first_one_made(node: SimulatedDriver, driver: Driver, tmp_path: Path) -> None:
+    gpu = node.uuids[0]
+    first = GpuCutter(driver, tmp_path, gpu, KIND)
+    first.ensure((HALF,), frozenset())
+    other = node.open()
+    other.scan()
+    second = GpuCutter(other, tmp_path, gpu, KIND)
+    assert set(second.look(frozenset()).devices) == {HALF}
+    assert second.sweep(frozenset({HALF}), frozenset()).devices
+    assert set(second.ensure((MigPlacement("3g.20gb", 4),), frozenset({HALF})).devices) == {
+        HALF,
+        MigPlacement("3g.20gb", 4),
+    }
+    assert len(first.look(frozenset()).devices) == 2
+
+
+def test_the_check_names_what_keeps_gpus_from_being_cut(tmp_path: Path) -> None:
+    on = MigMode(enabled=True, pending=True)
+    gpus = [
+        Gpu(index=0, uuid="GPU-0", name="NVIDIA A100-SXM4-40GB", mig=on, pci_device="20b0"),
+        Gpu(index=1, uuid="GPU-1", name="NVIDIA Next", mig=on, pci_device="ffff"),
+        Gpu(index=2, uuid="GPU-2", name="Tesla T4"),
+    ]
+    settings = AgentSettings(node_name="n", host_root=tmp_path)
+    found = list(check_on_demand(settings, gpus, problems_of_instances(NullDriver("no driver"), gpus)))
+    assert [(each.check, each.state, each.found) for each in found] == [
+        ("GPU 0 on demand", CheckState.FAILED, "no driver"),
+        ("GPU 1 on demand", CheckState.WARNING, "NVIDIA Next: Purser does not know its MIG profiles"),
+        ("MIG capabilities", CheckState.FAILED, "there is no /proc/driver/nvidia-caps/mig-minors"),
+    ]
+    (well, *_) = check_on_demand(settings, gpus[:1], {})
+    assert (well.state, well.found) == (CheckState.OK, "NVIDIA A100-SXM4-40GB is cut as A100-40GB")
