@@ -32,7 +32,7 @@ NVML_TIMEOUT_S = 10.0
 """For all calls about one GPU's instances: kubelet admits no other pod meanwhile."""
 
 IDLE_S = 10.0
-"""How long an instance stays when no grant names it any more: the next pod may want the same one."""
+"""How long an instance stays when no grant names it any more: that is not always known here at once."""
 
 BUSY_CHECK_PERIOD_S = 5.0
 """Between two tries to remove an instance on which processes run still."""
@@ -40,6 +40,8 @@ BUSY_CHECK_PERIOD_S = 5.0
 RETRY_PERIOD_S = 30.0
 """After NVML refused, or does not answer."""
 
+
+NO_ANSWER = "NVML has not answered about the GPU's instances in time"
 
 NONE: frozenset[MigPlacement] = frozenset()
 
@@ -146,7 +148,12 @@ class InstanceKeeper:
             others = granted if is_given else granted - set(wanted)
             return lambda cutter: cutter.ensure(wanted, others)
 
-        await self._ask(uuid, state, prepare)
+        try:
+            await self._ask(uuid, state, prepare)
+        except InstanceError:
+            state.is_stale = True
+            state.look.set()
+            raise
 
     def follow(self, gpus: Collection[Gpu], strategy: MigStrategy) -> None:
         """These are the node's GPUs now."""
@@ -234,15 +241,15 @@ class InstanceKeeper:
         """Do something on a GPU, and take what it is then. Raises `InstanceError`."""
         async with state.turn:
             if state.pending is not None:
-                raise InstanceError(state.problem)
+                raise InstanceError(NO_ANSWER)
             work, cutter = prepare(), GpuCutter(self._driver(), self._state_dir, uuid, state.kind)
             state.pending = future = in_thread(lambda: work(cutter), f"purser-mig-{uuid[-4:]}")
             future.add_done_callback(partial(self._answered, uuid, state))
             done, _ = await asyncio.wait({future}, timeout=NVML_TIMEOUT_S)
             if not done:
-                said = f"NVML has not answered about its GPU instances within {NVML_TIMEOUT_S:g} s"
-                self._fail(uuid, state, said)
-                raise InstanceError(said)
+                future.add_done_callback(lambda _: state.look.set())
+                self._fail(uuid, state, NO_ANSWER)
+                raise InstanceError(NO_ANSWER)
             try:
                 future.result()
             except (BlockedError, MigCallError, MigGeometryError, OSError) as error:
@@ -260,7 +267,6 @@ class InstanceKeeper:
         if state.cut is None or state.problem:
             self._fail(uuid, state, str(error))
         state.is_stale = True
-        state.look.set()
 
     def _take(self, uuid: str, state: _State, cut: GpuCut) -> None:
         if state.cut is not None:  # what could not be removed is told until it is gone or somebody's

@@ -70,9 +70,10 @@ def plan(
 ) -> CutPlan:
     """How the wanted instances come to be there.
 
-    ``owned`` are the agent's own; ``named`` are those that other grants name, which are left alone. Of the agent's own
-    the others are destroyed where they are in the way. Raises `BlockedError` where anything else is, and
-    `MigGeometryError` for what the kind does not offer.
+    ``owned`` are the agent's own; ``named`` are those that containers were given, which are left alone. Of the agent's
+    own the others are destroyed where they are in the way, also for one of the same profile: NVML refuses that as long
+    as processes run on them, and what they left in memory is nobody's to see. Raises `BlockedError` where anything else
+    is in the way, and `MigGeometryError` for what the kind does not offer.
     """
     destroy: dict[int, Placed] = {}
     fill: list[Placed] = []
@@ -81,7 +82,7 @@ def plan(
         bits = bits_of(kind, placement)
         in_way = [each for each in there if bits_of(kind, each.placement) & bits]
         exact = next((each for each in in_way if each.placement == placement and each.is_known), None)
-        if exact is not None and placement in owned and exact.computes <= 1:
+        if exact is not None and placement in owned and placement in named and exact.computes <= 1:
             if not exact.computes:
                 fill.append(exact)
             continue

@@ -23,8 +23,8 @@ def there(placement: MigPlacement, id_: int = 7, computes: int = 1, *, is_known:
     return Placed(placement, id_, computes, is_known)
 
 
-def test_what_is_there_and_the_agents_own_is_used_or_completed() -> None:
-    assert plan(KIND, [there(HALF)], {HALF}, [HALF], set()) == CutPlan()
+def test_what_a_container_was_given_is_there_still_or_completed() -> None:
+    assert plan(KIND, [there(HALF)], {HALF}, [HALF], {HALF}) == CutPlan()
     half_made = there(HALF, computes=0)
     assert plan(KIND, [half_made], {HALF}, [HALF], {HALF}) == CutPlan(fill=(half_made,))
 
@@ -33,6 +33,7 @@ def test_what_is_in_the_way_goes_if_it_is_the_agents_own_and_nobodys() -> None:
     small, other = there(ONE, 1), there(TWO, 2)
     found = plan(KIND, [small, other], {ONE, TWO}, [HALF], set())
     assert found == CutPlan(destroy=(small, other), create=(HALF,))
+    assert plan(KIND, [there(HALF)], {HALF}, [HALF], set()) == CutPlan(destroy=(there(HALF),), create=(HALF,))
     split = there(HALF, computes=2)  # somebody divided it by hand
     assert plan(KIND, [split], {HALF}, [HALF], {HALF}) == CutPlan(destroy=(split,), create=(HALF,))
 
