@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from purser.lab.controlplane.process import Process, listens
+from purser.agent.sockets import listens
+from purser.lab.controlplane.process import Process
 
 from .binaries import Binaries
 from .image import write_busybox

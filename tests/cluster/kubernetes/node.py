@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from purser.agent.sockets import listens
 from purser.lab.controlplane.commands import Files
-from purser.lab.controlplane.process import Process, answers_ok, listens
+from purser.lab.controlplane.process import Process, answers_ok
 from purser.lab.ports import free_ports
 
 from . import cgroups, kubelet, network

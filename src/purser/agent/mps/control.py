@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from purser.agent.mps.folders import PID_FILE, PIPES, MpsFolders, folders_of
 from purser.agent.mps.processes import kill, marked, runs
 from purser.agent.mps.programs import CONTROL, MARK, SMI, MpsError, MpsPrograms
 from purser.agent.settings import AgentSettings
+from purser.agent.sockets import listens
 from purser.agent.threads import in_thread
 from purser.core.decoding import brief
 
@@ -86,7 +86,7 @@ class MpsControl:
     def other_daemon(self) -> str:
         """Where a daemon answers that is not the agent's, as a path of the host; empty: nowhere."""
         root = self._settings.host_root
-        found = (path for pattern in _OTHERS for path in root.glob(pattern) if _listens(path))
+        found = (path for pattern in _OTHERS for path in root.glob(pattern) if listens(path))
         return next((f"/{path.relative_to(root)}" for path in found), "")
 
     async def start(self, uuid: str) -> int:
@@ -248,15 +248,3 @@ def _label(path: Path, host_root: Path) -> None:
     """Let containers use it where SELinux keeps them from files of the host."""
     if (host_root / "sys/fs/selinux/enforce").exists():
         os.setxattr(path, "security.selinux", _CONTAINER_FILE)
-
-
-def _listens(path: Path) -> bool:
-    """Whether anybody takes connections at a socket."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
-        try:
-            probe.connect(str(path))
-        except BlockingIOError:  # so many wait that there is somebody to wait for
-            return True
-        except OSError:
-            return False
-    return True

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
+from purser.agent.sockets import listens
 from purser.lab.conformance.check import CannotRun, CheckFailed, CheckSkipped
 from purser.lab.conformance.kubelet import ConformanceKubelet, PluginEndpoint, RegisterCall
 from purser.lab.conformance.podresources import PodResourcesServicer
 from purser.lab.conformance.process import PluginProcess
 from purser.lab.conformance.settings import Settings
-from purser.lab.conformance.wire import SOCKET_POLL_PERIOD_S, CallRefused, ListedDevices, PluginConnection, listens
+from purser.lab.conformance.wire import SOCKET_POLL_PERIOD_S, CallRefused, ListedDevices, PluginConnection
 from purser.lab.conformance.workplace import Workplace
 
 DEFAULT_SIZE = 2

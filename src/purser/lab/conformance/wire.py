@@ -1,8 +1,6 @@
 """The kit's end of a plugin's socket: calls with a deadline, and a ListAndWatch stream that remembers."""
 
 import asyncio
-import contextlib
-import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -15,6 +13,7 @@ import grpc.aio
 
 from purser.agent.kubeletapi.channels import UNIX_SOCKET_OPTIONS
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from purser.agent.sockets import listens
 from purser.lab.conformance.check import CheckFailed, one_line
 
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
@@ -215,17 +214,8 @@ def allocate_request(*containers: Iterable[str]) -> Any:
     )
 
 
-def listens(path: Path) -> bool:
-    """Whether somebody accepts connections on a unix socket; the file alone outlives a process that was killed."""
-    with socket.socket(socket.AF_UNIX) as client, contextlib.suppress(OSError, ValueError):
-        client.settimeout(1.0)
-        client.connect(str(path))
-        return True
-    return False
-
-
 async def until_listens(path: Path) -> None:
-    """Wait, without a limit, until somebody does."""
+    """Wait, without a limit, until a process accepts connections at a unix socket."""
     while not listens(path):  # noqa: ASYNC110 - there is no notification of a served socket
         await asyncio.sleep(SOCKET_POLL_PERIOD_S)
 

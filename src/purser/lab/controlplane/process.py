@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import time
@@ -103,13 +102,3 @@ def answers_ok(url: str, ca_file: Path | None = None, token: str | None = None) 
         return False
     except OSError:
         return False
-
-
-def listens(path: Path) -> bool:
-    """Whether somebody accepts connections on a unix socket; the file alone outlives a process that was killed."""
-    with socket.socket(socket.AF_UNIX) as client:
-        try:
-            client.connect(str(path))
-        except OSError:
-            return False
-        return True

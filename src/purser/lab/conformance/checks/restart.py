@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import time
 
+from purser.agent.sockets import listens
 from purser.lab.conformance.check import Check, CheckFailed
 from purser.lab.conformance.subject import Subject
-from purser.lab.conformance.wire import listens
 
 KUBELET_DOWNTIME_S = 0.2
 """How long kubelet is away; real ones take a second or more."""
