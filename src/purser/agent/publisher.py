@@ -25,7 +25,7 @@ from purser.core.names import (
     KUBELET_ANNOTATION,
 )
 from purser.core.node.amounts import Amounts, differing
-from purser.kube.backoff import Backoff
+from purser.kube.backoff import Backoff, WritePace
 from purser.kube.client import Client
 from purser.kube.clock import SystemClock, timestamp
 from purser.kube.errors import KubeError
@@ -41,7 +41,10 @@ MAX_CONDITION = 1024
 """Characters of its message."""
 
 WRITE_PAUSE_S = 0.2
-"""After a write: the informer sees its effect meanwhile, and somebody who removes it over and over is not outrun."""
+"""After a write: the informer sees its effect meanwhile."""
+
+MAX_WRITE_PAUSE_S = 5.0
+"""After one that somebody undoes over and over. News of GPUs wait for it, too."""
 
 KUBELET_HEAD_START_S = 1.0
 """Before more healthy GPUs are published than were: kubelet hears of them meanwhile. A pod that the scheduler puts on
@@ -90,6 +93,7 @@ class Publisher:
         self._kubelet_report = kubelet_report
         self._disputes = disputes
         self._clock = SystemClock()
+        self._pace = WritePace(WRITE_PAUSE_S, MAX_WRITE_PAUSE_S, self._clock)
         self._look = asyncio.Event()
         self._is_leaving = False
         self._backoff = Backoff(initial_s=0.5, cap_s=30.0)
@@ -212,7 +216,7 @@ class Publisher:
             self.problem = ""
             for name, text in changes.items():
                 log.info("Updated an annotation of the node", node=self._node, annotation=name, bytes=len(text or ""))
-            await asyncio.sleep(WRITE_PAUSE_S)
+            await asyncio.sleep(self._pace.after("annotations", (node.metadata.uid, changes)))
         except KubeError as error:
             delay = self._backoff.next()
             self.problem = f"the node's annotations cannot be updated: {error}"
@@ -239,7 +243,7 @@ class Publisher:
             await self._client.patch_merge(NODES, self._node, {"status": changes}, subresource="status")
             self.untried, self.lists_amounts = "", True
             log.info("Updated the node's resource amounts", node=self._node, **changes["capacity"])
-            await asyncio.sleep(WRITE_PAUSE_S)
+            await asyncio.sleep(self._pace.after("amounts", (node.metadata.uid, amounts)))
         except KubeError as error:
             delay = self._listing_backoff.next()
             self.untried, self.lists_amounts = "", False
@@ -263,7 +267,7 @@ class Publisher:
         patch = {"status": {"conditions": [entry]}}
         try:
             await self._client.patch_merge(NODES, self._node, patch, subresource="status", strategic=True)
-            await asyncio.sleep(WRITE_PAUSE_S)
+            await asyncio.sleep(self._pace.after(type_, (node.metadata.uid, wanted)))
         except KubeError as error:
             log.warning("Cannot write the node's condition", condition=type_, error=str(error))
 

@@ -2,6 +2,14 @@
 
 import random
 
+from purser.kube.clock import Clock
+
+UNDONE_WITHIN_S = 60.0
+"""What has to be written again so soon was undone by somebody who may do so again."""
+
+UNDONE_BY_CHANCE = 5
+"""So often in a row nobody has to mean it: a kubelet that starts, a person who tries."""
+
 
 class Backoff:
     """Jittered exponential delays: each twice the last up to a cap, of which a random half to whole is taken.
@@ -24,6 +32,25 @@ class Backoff:
     def reset(self) -> None:
         """Start from the shortest delay again: something worked."""
         self._failures = 0
+
+
+class WritePace:
+    """Pauses after writes to one object: short ones, and longer and longer ones after the same was written again and
+    again, because somebody undoes it. Two who disagree would else write without end as fast as they can."""
+
+    def __init__(self, first_s: float, cap_s: float, clock: Clock) -> None:
+        self._first_s = first_s
+        self._cap_s = cap_s
+        self._clock = clock
+        self._last: dict[str, tuple[object, float, int]] = {}
+
+    def after(self, place: str, written: object) -> float:
+        """Seconds to pause after this was written at a place of the object."""
+        now = self._clock.monotonic()
+        before, at, times = self._last.get(place, (None, now, 0))
+        times = times + 1 if written == before and now - at <= UNDONE_WITHIN_S else 0
+        self._last[place] = written, now, times
+        return exponential(self._first_s, self._cap_s, max(0, times - UNDONE_BY_CHANCE))
 
 
 def exponential(initial_s: float, cap_s: float, failures: int) -> float:

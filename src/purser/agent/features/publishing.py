@@ -12,7 +12,7 @@ from purser.agent.latest import Latest
 from purser.agent.settings import AgentSettings, FeatureOutlet
 from purser.agent.threads import in_thread
 from purser.core.features import Labels, labels_of, sharing_of
-from purser.kube.backoff import Backoff
+from purser.kube.backoff import Backoff, WritePace
 from purser.kube.client import Client
 from purser.kube.clock import SystemClock
 from purser.kube.errors import KubeError
@@ -22,7 +22,10 @@ from purser.kube.objects import Node
 log = structlog.get_logger("purser.agent")
 
 LABELS_WRITE_PAUSE_S = 0.2
-"""After a write: its watch sees the effect meanwhile, and somebody who undoes it over and over is not outrun."""
+"""After a write: its watch sees the effect meanwhile."""
+
+MAX_LABELS_WRITE_PAUSE_S = 30.0
+"""After one that somebody undoes over and over."""
 
 MAX_LABELS_BACKOFF_S = 300.0
 """Between two tries to publish labels: what refuses them, such as a missing right, seldom goes by itself."""
@@ -42,6 +45,7 @@ class FeatureLabels:
         self._basis = basis
         self._failures = client.failures
         self._clock = SystemClock()
+        self._pace = WritePace(LABELS_WRITE_PAUSE_S, MAX_LABELS_WRITE_PAUSE_S, self._clock)
         self._backoff = Backoff(initial_s=1.0, cap_s=MAX_LABELS_BACKOFF_S)
         self._outlet = _outlet(settings, client, nodes)
         self._put_now = asyncio.Event()
@@ -100,7 +104,7 @@ class FeatureLabels:
         try:
             if await outlet.put(labels):
                 log.info("Published the node's labels", outlet=where, labels=len(labels))
-                await self._clock.sleep(LABELS_WRITE_PAUSE_S)
+                await self._clock.sleep(self._pace.after("labels", labels))
             self._backoff.reset()
         except (KubeError, OSError) as error:
             delay = self._backoff.next()
