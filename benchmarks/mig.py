@@ -12,6 +12,8 @@ asked memory slices that is refused.
 - Purser: `purser.core.mig.choice`; "blind" knows nothing of the mix, and takes all profiles to be asked for alike.
 - best: the best there is for who sees all instances, knows the mix, and refuses nothing that fits.
 
+- Purser's scheduler: the same requests through the scheduler's own functions, from filter to ledger; it is blind.
+
 One GPU is not simulated but worked out, over all ways in which it can be cut (value iteration). Many are simulated, all
 with the same requests. Of batches that fit on an empty GPU at all it is told how many are placed wholly.
 """
@@ -26,8 +28,23 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from purser.core.device.resources import mig_resource
+from purser.core.fleet import Fleet
 from purser.core.mig import MIG_KINDS, MigKind, MigProfile, free_starts, packed
 from purser.core.mig.choice import chooser
+from purser.core.model import (
+    ContainerKind,
+    ContainerRequest,
+    Device,
+    DeviceMode,
+    DeviceRequest,
+    Enforcement,
+    NodeInventory,
+    PodRequest,
+)
+from purser.core.placement import Evaluator, Placement
+from purser.core.placement.place import to_grant
+from purser.core.placement.ranking import best
 
 Indexes = NDArray[np.int64]
 Mix = Mapping[str, float]
@@ -195,6 +212,44 @@ def simulated(kind: MigKind, gpus: int, stream: Stream, way: Chosen, loss: Loss)
     return refused / asked
 
 
+def scheduled(kind: MigKind, gpus: int, stream: Stream) -> float:
+    """The refused share by the scheduler's own path: filter, scores, devices, grant and ledger, nodes of four GPUs."""
+    fleet, inventories = Fleet(), {}
+    for first in range(0, gpus, 4):
+        devices = (
+            Device(
+                f"gpu-{at}",
+                at,
+                kind.name,
+                1 << 20,
+                slots=7,
+                mode=DeviceMode.MIG,
+                enforcement=Enforcement.MIG,
+                mig_kind=kind.name,
+            )
+            for at in range(first, min(first + 4, gpus))
+        )
+        inventories[f"n{first}"] = inventory = NodeInventory(f"n{first}", tuple(devices))
+        fleet.set_inventory(inventory)
+    evaluator, names = Evaluator(fleet), list(inventories)
+    running, refused, asked = [], 0, 0
+    for number, (now, profile, held) in enumerate(stream.requests):
+        while running and running[0][0] <= now:
+            fleet.ledger.release(heapq.heappop(running)[1])
+        asked += profile.memory_slices
+        wanted = DeviceRequest(1, memory_percent=100, cores_percent=100, resource=mig_resource(profile.name))
+        pod = PodRequest(f"p{number}", "ns", "p", (ContainerRequest("c", ContainerKind.APP, wanted),))
+        found = evaluator.evaluate(pod, names)
+        if not found.fits:
+            refused += profile.memory_slices
+            continue
+        placement = evaluator.place(best(found), pod)
+        assert isinstance(placement, Placement)
+        fleet.ledger.reserve(to_grant(placement, pod, inventories[placement.node]))
+        heapq.heappush(running, (now + held, pod.uid))
+    return refused / asked
+
+
 def any_loss(way: Chosen) -> Loss:
     """The first GPU with room."""
     return lambda profile, mask: None if way(profile, mask) is None else (0.0, 0)
@@ -258,6 +313,7 @@ def many_gpus(kind: MigKind, mix: Mix, load: float, gpus: int, requests: int) ->
         **row,
         "blind, GPU by room lost": simulated(kind, gpus, stream, purser(kind, {}), room_loss(kind, {})),
         "Purser, GPU by room lost": simulated(kind, gpus, stream, purser(kind, mix), room_loss(kind, mix)),
+        "Purser's scheduler": scheduled(kind, gpus, stream),
     }
 
 
