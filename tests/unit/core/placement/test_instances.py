@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from tests.tiers import examples
 
 from purser.core.fleet import Fleet, rule
+from purser.core.fleet.arrays import Model as GpuModel
+from purser.core.fleet.totals import GpuUse, gpu_use
 from purser.core.ledger import OvercommitError
 from purser.core.mig import MIG_KINDS, MigKind, MigPlacement, MigProfile
 from purser.core.mig.choice import chooser
@@ -30,7 +32,7 @@ from purser.core.model import (
 )
 from purser.core.placement import Evaluator, Placement, PolicySettings, Refusal, explain, kernels
 from purser.core.placement.place import place, to_grant
-from purser.core.placement.shape import columns_of, demand_of, lead_shape
+from purser.core.placement.shape import columns_of, demand_of, lead_shape, need_of
 
 A100, A30 = MIG_KINDS["A100-40GB"], MIG_KINDS["A30"]
 GPU = "nvidia.com/gpu"
@@ -336,3 +338,18 @@ def test_all_policies_and_both_kernels_choose_alike(monkeypatch: pytest.MonkeyPa
             ]
             found.add(tuple(scores))
     assert len(found) == 1
+
+
+def test_a_gpu_is_full_once_no_instance_has_a_place_and_typical_pods_know_what_must_be_left() -> None:
+    fleet = Fleet()
+    fleet.set_inventory(node("n", "A100-40GB"))
+    use = lambda: gpu_use(fleet.node("n").devices[0])  # noqa: E731
+    assert use() is GpuUse.IDLE
+    fleet.ledger.reserve(grant("a", MigPlacement("3g.20gb", 0)))
+    assert use() is GpuUse.SHARED
+    fleet.ledger.reserve(grant("b", MigPlacement("3g.20gb", 4)))
+    assert use() is GpuUse.FULL
+    model, tables = GpuModel("A100", 40960, mig_kind="A100-40GB"), chooser(A100)
+    shape = lead_shape(pod("p", asks(resource="nvidia.com/mig-1g.5gb")))
+    assert 0 < need_of(shape, model) <= tables.left_milli[0b0111_1111 - 1]
+    assert need_of(lead_shape(pod("p", asks())), model) == 1000
