@@ -190,7 +190,7 @@ class _Connection(asyncio.Protocol):
             secured = await self._loop.start_tls(
                 plain, self, context, server_side=True, ssl_handshake_timeout=limit_s, ssl_shutdown_timeout=limit_s
             )
-        except OSError:  # ssl.SSLError and ConnectionError are; whoever connects without TLS hears nothing
+        except OSError:  # ssl.SSLError and ConnectionError are; clients without TLS get no answer
             secured = None
         self._handshake = None
         if secured is None or self._transport is None:

@@ -28,7 +28,7 @@ async def cordon_gpus(client: Client, node_name: str, uuids: Sequence[str]) -> b
 
 
 async def uncordon_gpus(client: Client, node_name: str, uuids: Sequence[str]) -> bool:
-    """Let new pods have these GPUs, in whoever's words they were cordoned; whether anything was written. Raises
+    """Uncordon these GPUs, by whichever annotation they were cordoned; returns whether anything was written. Raises
     `KubeError`."""
     return await _change(client, node_name, uuids, cordon=False)
 

@@ -50,7 +50,7 @@ def container_spec(container: Container, kind: ContainerKind) -> ContainerSpec:
 def devices_asked(pod: Pod) -> dict[str, int]:
     """How many of kubelet's devices each container of a pod asks for; only those that ask.
 
-    Whoever writes other words for GPUs alone is given none by kubelet, whatever the words mean to a scheduler.
+    A container with only other resource names for GPUs gets none from kubelet, whatever they mean to a scheduler.
     """
     counts = {each.name: _devices_asked(each) for each in (*pod.spec.init_containers, *pod.spec.containers)}
     return {name: count for name, count in counts.items() if count}

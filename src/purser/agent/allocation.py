@@ -141,7 +141,7 @@ def answer(grant: Grant, part: ContainerGrant, container: ContainerFacts, node: 
 
 
 def _names(part: ContainerGrant, node: AllocationFacts) -> tuple[str, ...]:
-    """What the devices are called to whoever adds them, each once, in the order in which the container counts them."""
+    """The devices' names for the container runtime, each once, in the container's order."""
     uuids = in_bus_order(part, node.devices).uuids
     return tuple(dict.fromkeys(node.listing.indexes.get(uuid, uuid) for uuid in uuids))
 

@@ -82,8 +82,8 @@ def mig_capabilities(text: str) -> dict[str, str]:
 
 def make_capability_files(dev: Path, names: Iterable[str], kernel_devices: Path) -> None:
     """Make those of MIG's capabilities that are missing in a folder ``dev``: the driver makes none when a GPU instance
-    is created, nvidia-modprobe does when somebody runs it. ``names`` are those of device files, of which others are
-    passed over. Raises OSError."""
+    is created, nvidia-modprobe does when it is run. ``names`` are those of device files; other names are ignored.
+    Raises OSError."""
     missing = [name for name in names if name.startswith(f"{_CAPABILITIES}/") and not (dev / name).exists()]
     if not missing:
         return

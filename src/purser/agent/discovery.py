@@ -37,7 +37,7 @@ DISTRIBUTIONS = {
 
 _OS_RELEASE = ("etc/os-release", "usr/lib/os-release")  # in this order: os-release(5)
 _MAX_OS_RELEASE_BYTES = 64 * 1024
-_REREAD = 10  # looks between two at what stands at the node: somebody may have removed it
+_REREAD = 10  # looks between two checks of the node's annotation, which may have been removed
 
 
 @dataclass(frozen=True)

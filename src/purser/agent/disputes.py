@@ -220,8 +220,8 @@ class DisputeWatch:
     def _held_by_ended(self, listing: Iterable[ListedPod]) -> list[HeldPod]:
         """What kubelet lists for pods that should hold nothing any more.
 
-        Whoever may write a pod's status can say that it has ended; before it lists anything, kubelet takes devices
-        back from the pods that really have.
+        A pod's status may say wrongly that it has ended; before it answers a list, kubelet releases the devices of pods
+        that really have.
         """
         now, store, found = self._clock.monotonic(), self._pods.pods.store, []
         for listed in listing:

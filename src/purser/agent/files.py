@@ -15,7 +15,7 @@ def read_start(path: Path, most: int) -> bytes:
     try:
         if not stat.S_ISREG(os.fstat(found).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        with open(f"/proc/self/fd/{found}", "rb") as file:  # noqa: PTH123  no path of anybody's
+        with open(f"/proc/self/fd/{found}", "rb") as file:  # noqa: PTH123  no Path object
             return file.read(most)
     finally:
         os.close(found)

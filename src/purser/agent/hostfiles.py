@@ -33,7 +33,7 @@ def make_shared_dir(settings: AgentSettings, path: Path) -> None:
 
 
 def make_own_dir(path: Path, mode: int) -> None:
-    """Make a folder, and the one around it, that are the agent's own, whoever may write around them. Raises OSError."""
+    """Create a folder and its parent, owned by the agent, safely in folders that others can write. Raises OSError."""
     path.parent.parent.mkdir(parents=True, exist_ok=True)
     for folder in (path.parent, path):
         with contextlib.suppress(FileExistsError):
@@ -63,8 +63,8 @@ def remove_dir(settings: AgentSettings, path: Path) -> None:
 
 
 def _empty(folder: Path, deadline: float) -> None:
-    """Whoever was in the container may have nested folders without end: each is brought to the top, then emptied, which
-    takes neither stack nor long paths. Raises OSError, also once the monotonic ``deadline`` is over."""
+    """A container may have created deeply nested folders: each is moved to the top, then emptied, which needs neither
+    stack nor long paths. Raises OSError, also once the monotonic ``deadline`` is over."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
     top = os.open(folder, flags)
     try:

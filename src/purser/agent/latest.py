@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 class Latest(Generic[T]):
-    """The latest of a stream of values; whoever is slow sees the newest one and misses those between."""
+    """The latest of a stream of values; a slow reader sees the newest one and misses those between."""
 
     def __init__(self, value: T) -> None:
         self._value = value
@@ -19,7 +19,7 @@ class Latest(Generic[T]):
         return self._value
 
     def set(self, value: T) -> bool:
-        """Take a new value and wake everybody who waits; an equal value is no change."""
+        """Take a new value and wake all waiters; an equal value is no change."""
         if value == self._value:
             return False
         self._value = value

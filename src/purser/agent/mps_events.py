@@ -49,7 +49,7 @@ class MpsEvents(MpsHooks):
         self._recorder.event(node_ref(self._node), AgentReason.MPS_UNAVAILABLE, message, type="Warning")
 
     def lost(self, uuid: str, why: str) -> None:
-        """Whoever is on the book as a client has lost its GPU, whether or not it was using it just now."""
+        """Every client in the ledger has lost its GPU, whether or not it was using it at the time."""
         self._metrics.mps_daemons_lost.inc()
         message = (
             f"The MPS daemon of {self._name(uuid)} is gone ({why}), and CUDA programs that used it fail: restart them"
@@ -61,5 +61,5 @@ class MpsEvents(MpsHooks):
                 self._recorder.event(ref_of(PODS, pod), AgentReason.MPS_CLIENTS_LOST, message, type="Warning")
 
     def is_used(self, uuid: str) -> bool:
-        """Whether the book has anybody on the GPU."""
+        """Whether the ledger has a grant on the GPU."""
         return any(uuid in pod_usage(booked.grant) for booked in self._book.pods.values())

@@ -101,7 +101,7 @@ def listed_pod(pod: api_pb2.PodResources) -> ListedPod:
 
 
 def _gpu_ids(container: api_pb2.ContainerResources) -> Iterator[tuple[str, str]]:
-    """Ids with their resources, whoever's plugin gave them out: who holds a GPU holds it under any name."""
+    """Ids with their resources, of any plugin: a GPU can be held under several resource names."""
     for devices in container.devices:
         if is_gpu_resource(devices.resource_name):
             yield from ((device_id, devices.resource_name) for device_id in devices.device_ids)

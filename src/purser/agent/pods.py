@@ -128,7 +128,7 @@ class NodePods:
         return self.pods.store.get(key)
 
     def asked_about(self, key: str) -> Pod | None:
-        """A pod of this node, also where the informer does not know it yet: whoever is refused was fetched for that."""
+        """A pod of this node, also where the informer does not have it yet: refused pods were fetched for that."""
         return self.get(key) or self._fetched.get(key)
 
     async def fetch(self, keys: Iterable[str]) -> dict[str, Pod | None]:

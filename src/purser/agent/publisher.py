@@ -1,6 +1,6 @@
 """Publishes the node's inventory, what its kubelet does, and what pods hold beyond their grants, as annotations on its
-Node, and the amounts that it lists, as its capacity: on change only, and again when somebody removed one. What pods
-hold beyond their grants, and what is wrong with GPUs, are Node conditions, for people."""
+Node, and the amounts that it lists, as its capacity: on change only, and again when one was removed. What pods
+hold beyond their grants, and what is wrong with GPUs, are Node conditions, for users."""
 
 import asyncio
 import contextlib

@@ -1,7 +1,7 @@
 """Blocking calls that may never return, off the event loop.
 
-A driver call on a dying GPU can hang for good. Threads of an executor would then keep the process from ending; these
-are daemon threads, one per call, and whoever waits for one may give up.
+A driver call on a failing GPU can hang for ever. Threads of an executor would then keep the process from ending; these
+are daemon threads, one per call, and a waiter can give up.
 """
 
 import asyncio

@@ -1,9 +1,8 @@
-"""The one decoder of what somebody else can write: annotations, request bodies, objects, files.
+"""The one decoder of untrusted input: annotations, request bodies, objects, files.
 
-Whatever a text does to a parser, its reader hears one error, `UnreadableError`, whose message names what was read and
-why it cannot be, in one short line. So each caller can make it the problem of the object that carried it, and of no
-other. The limits on size and depth are the same whoever reads: neither the depth of Python's own stack nor the release
-of Python decides what is accepted.
+Every failure is an `UnreadableError`, whose message names what was read and the reason, in one short line. So each
+caller can report it on the object that carried it. The limits on size and depth are the same for all readers, and do
+not depend on the depth of Python's stack or its release.
 
     _grants = JsonReader(Grant, "annotation purser.dev/grant", max_bytes=64 * 1024)
     grant = _grants.read(text)
@@ -128,7 +127,7 @@ def too_long(name: str, found: int, limit: int) -> UnreadableError:
 
 
 def brief(error: object, most: int = MAX_MESSAGE) -> str:
-    """One printable line of at most so many characters: the message may quote what somebody else wrote."""
+    """One printable line of at most this many characters: the message may quote untrusted text."""
     text = " ".join(str(error)[: 4 * most].split())
     if len(text) > most:
         text = f"{text[: most - 3]}..."

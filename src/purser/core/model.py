@@ -19,8 +19,8 @@ WHOLE_PERCENT = 100
 """All of a device's compute."""
 
 Amount = Annotated[int, msgspec.Meta(ge=0, le=1 << 30)]
-"""Of MiB, percent, slots: nothing is negative, and no sum of what somebody wrote leaves the arrays' integers. Decoders
-hold this, constructors do not."""
+"""Of MiB, percent, slots: nothing is negative, and no sum of decoded amounts overflows the arrays' integers. Decoders
+check this, constructors do not."""
 
 
 class DeviceMode(StrEnum):
@@ -193,7 +193,7 @@ class DeviceRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one container asks of its node's devices.
 
     Exactly one of ``memory_mib`` and ``memory_percent`` is set; both are per device. Of a device that is divided into
-    equal parts (`Device.replicas`) only who asks for devices alone gets any, a part for each.
+    equal parts (`Device.replicas`) only a request for devices without amounts gets any, a part for each.
     """
 
     count: int

@@ -32,7 +32,7 @@ UNHEALTHY_TAINT = "purser.dev/gpu-unhealthy"
 """Key of the taint that an agent sets on its node while a GPU takes no pods, where it is allowed to."""
 
 HEALTH_CORDON_ANNOTATION = "purser.dev/cordoned-for-gpu"
-"""On a node that its agent cordoned because a GPU needs a reboot: a cordon without it is somebody else's."""
+"""On a node that its agent cordoned because a GPU needs a reboot: a cordon without it is not the agent's."""
 
 AGENT_CONDITIONS = (DISPUTED_CONDITION, HEALTH_CONDITION)
 """Those that an agent writes on its node."""
@@ -44,7 +44,8 @@ GRANT_SIGNATURE_ANNOTATION = "purser.dev/grant-signature"
 """On a pod, beside the grant: base64 of the Ed25519 signature over the exact bytes of the grant annotation."""
 
 PROTECTED_POD_ANNOTATIONS = (GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION)
-"""Only a Binding may bring these; the webhook refuses them from anybody on create and any change of them on update."""
+"""Only a Binding may bring these; the webhook refuses them on create and any change of them on update, for all
+users."""
 
 INIT_RESOURCES_ANNOTATION = "purser.dev/init-resources"
 """On a pod of before nodes listed amounts: what its init containers ask for (`purser.core.dialects.init_resources`)."""

@@ -195,7 +195,7 @@ class Codec(Generic[T]):
         return f"{about.namespace or '-'}/{about.name}" if about is not None else "without a readable name"
 
     def _name_kind(self, item: Raw) -> None:
-        # Lists name the kind once, for all items; whoever reads whole objects expects it in each.
+        # Lists name the kind once, for all items; readers of whole objects expect it in each.
         item.setdefault("apiVersion", self.resource.api_version)
         item.setdefault("kind", self.resource.kind)
 

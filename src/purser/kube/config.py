@@ -186,7 +186,7 @@ def _server_trust(ca: bytes, source: str) -> ssl.SSLContext:
 
 
 def _no_trust() -> ssl.SSLContext:
-    """Whoever answers will do: the machine's authorities are not loaded in vain."""
+    """Any certificate is accepted: the machine's authorities are not loaded for nothing."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

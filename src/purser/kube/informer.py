@@ -166,7 +166,7 @@ class Informer(Generic[T]):
 
     async def _list(self) -> None:
         self._relist_wanted.clear()
-        served = len(self._waiting)  # whoever asks from now on wants a newer list than this one
+        served = len(self._waiting)  # requests from now on want a newer list than this one
         listing = await self._client.list(self.resource, self._namespace, **self._selectors)
         self._take(listing.items, {key_of_ref(about) for about in listing.left_out})
         self._version = listing.resource_version

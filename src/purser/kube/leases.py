@@ -1,4 +1,4 @@
-"""Leader election on a Lease, and following somebody else's.
+"""Leader election on a Lease, and following another component's Lease.
 
 The rule is client-go's: clocks of different machines are never compared. A lease has expired when this process has not
 seen it change for its duration, by its monotonic clock. It is taken with the resourceVersion that was read, so that of

@@ -148,7 +148,7 @@ class NodeSystemInfo(Slim, frozen=True, gc=False):
 
 
 class NodeCondition(Slim, frozen=True, gc=False):
-    """One thing that somebody says of a node."""
+    """A condition of a node."""
 
     type: str = ""
     status: str = ""

@@ -1,7 +1,7 @@
 """Pods with more, or less, than `purser.kube.objects.Pod` has: slim Structs, for reading only.
 
-`DetailedPod` also has what containers do, which is most of a pod's status: whoever follows all pods of a cluster does
-not pay for it. `PodSummary` has as little of a pod as decides whether its node can be emptied.
+`DetailedPod` also has what containers do, which is most of a pod's status: watches of all pods of a cluster leave it
+out. `PodSummary` has only what decides whether its node can be drained.
 """
 
 from typing import Any

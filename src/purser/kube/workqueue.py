@@ -109,7 +109,7 @@ class WorkQueue(Generic[K]):
             await self._change()
 
     async def _change(self) -> None:
-        # Everybody who waits sees the same set(); whoever wakes first clears it, and all look at the queue again.
+        # All waiters see the same set(); the first one clears it, and all look at the queue again.
         await self._changed.wait()
         self._changed.clear()
 

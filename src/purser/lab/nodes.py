@@ -214,7 +214,7 @@ class EmulatedNode:
             async with Client(self._credentials(AGENT_USER), field_manager="purser-agent") as client:
                 await run_agent(settings, client, driver, stop, on_port=self._on_metrics_port)
         finally:
-            # In a thread: closing waits for a call that is under way, and the loop serves everybody else.
+            # In a thread: closing waits for a running call, and the loop has to serve others meanwhile.
             await asyncio.shield(asyncio.to_thread(driver.close))
 
 

@@ -93,7 +93,7 @@ class GpuProcesses:
             ValueError: the GPU has no room for it.
         """
         folder = self._new_folder() if pid is None else self._proc / str(pid)
-        # Before the driver lists it: who asks the driver looks here next.
+        # Before the driver lists it: readers of the driver's list look here next.
         if container is not None or not (folder / "cgroup").exists():
             path = _ELSEWHERE if container is None else cgroup_path(container, driver)
             folder.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ def extender(port: int) -> ExtenderSettings:
         bind_verb="bind",
         preempt_verb="preempt",
         timeout_s=10.0,
-        # Whoever missed the webhook asks for amounts alone: kube-scheduler's count is not to place such a pod.
+        # A pod that bypassed the webhook requests amounts alone: kube-scheduler must not place it by its own count.
         managed_resources=managed_resources(),
     )
 

@@ -26,7 +26,7 @@ class Progress:
             self._timer.start()
 
     def done(self) -> None:
-        """Nothing is being done that anybody waits for."""
+        """Nothing is in progress."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer.join()

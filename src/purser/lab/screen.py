@@ -43,7 +43,7 @@ def surroundings() -> Surroundings:
     here = str(Path(sys.executable).with_name("purser"))
     examples = Path("examples").absolute()
     return Surroundings(
-        purser="purser" if shutil.which("purser") == here else here,  # `make lab` puts nothing on anybody's PATH
+        purser="purser" if shutil.which("purser") == here else here,  # `make lab` puts nothing on the PATH
         examples=examples if (examples / _EXAMPLE).exists() else None,
         kubectl=shutil.which("kubectl") is not None,
     )

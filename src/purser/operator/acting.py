@@ -60,7 +60,7 @@ class FailedAction(msgspec.Struct, frozen=True):
     expected: bool
     """The world moved on since it was looked at, or a budget said no: the next round knows more."""
     permanent: bool = False
-    """The server refuses it for what it is: it will do so again until somebody does something about it."""
+    """The server refuses it permanently: a retry fails until the cause is removed."""
 
 
 class Result(msgspec.Struct, frozen=True):

@@ -130,7 +130,7 @@ def written_by_agents(node: Node) -> list[str]:
 
 
 def listed_by_agents(node: Node) -> list[str]:
-    """The amounts that a node lists on which agents wrote; those of other nodes are somebody else's."""
+    """The amounts listed by nodes that agents wrote to; those of other nodes are not Purser's."""
     if not written_by_agents(node):
         return []
     return [name for name in AMOUNTS if name in node.status.capacity or name in node.status.allocatable]

@@ -89,7 +89,7 @@ def specification_of(of: str, devices: Iterable[CdiDevice], common: CdiEdits = _
 
 
 def _oldest_version(devices: Sequence[CdiDevice], edits: Sequence[CdiEdits]) -> str:
-    """That runtimes must know, out of the fields that came by and by."""
+    """The minimum version that runtimes must support, by the fields in use."""
     if any(each.additional_gids for each in edits):
         return "0.7.0"
     if any(each.name[0].isdecimal() for each in devices):

@@ -25,7 +25,7 @@ NFD_NODE_LABEL = "nfd.node.kubernetes.io/node-name"
 """Of a NodeFeature object: the node that it is about."""
 
 NODE_FEATURE_PREFIX = "nvidia-features-for-"
-"""Names of the objects of NVIDIA's feature discovery: whoever takes its place takes over its object."""
+"""Names of the objects of NVIDIA's feature discovery: its replacement takes over its object."""
 
 
 class NodeFeatureSpec(Slim, frozen=True, gc=False):
@@ -193,7 +193,7 @@ class NodeFeatureObject:
 
 
 class NodeLabels:
-    """The node itself. What feature discovery's labels are is known by their names, whoever wrote them."""
+    """The node itself. Labels of feature discovery are recognised by name, from any writer."""
 
     def __init__(self, client: Client, node: str, nodes: Informer[Node]) -> None:
         self._client = client

@@ -32,7 +32,7 @@ MAX_LABELS_BACKOFF_S = 300.0
 
 
 class FeatureLabels:
-    """Publishes what the node's GPUs are, on change only, and again when somebody changed it."""
+    """Publishes labels of the node's GPUs, on change only, and again when others changed them."""
 
     def __init__(
         self,

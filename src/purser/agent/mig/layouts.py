@@ -12,7 +12,7 @@ from purser.yaml_reading import read_yaml
 
 MAX_LAYOUTS_BYTES = 1 << 20
 MAX_NAMES = 16
-"""So many layouts are named to who asks for one that does not fit: more than any of Purser's own that a GPU has."""
+"""How many layouts a message names when the requested one does not fit: more than Purser has for any GPU."""
 
 Index = Annotated[int, msgspec.Meta(ge=0)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_MIG_DEVICES)]

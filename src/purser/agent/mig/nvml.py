@@ -24,7 +24,7 @@ MAX_PERMUTATIONS = math.factorial(7)
 """So many are looked at for orders that differ: all of seven instances, and no GPU has room for more."""
 
 INCOMPLETE = " (incomplete)"
-"""After the name of a GPU instance without its compute instance: somebody died between the two."""
+"""After the name of a GPU instance without its compute instance: a process was killed between the two."""
 
 
 def open_mig(library: Path | None, driver_roots: Sequence[Path]) -> MigHardware:

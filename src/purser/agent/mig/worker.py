@@ -1,4 +1,4 @@
-"""Answers the operator's requests on one node, each once. A request that stands is taken up by whoever starts next."""
+"""Answers the operator's requests on one node, each once. A pending request is handled by the next process."""
 
 import asyncio
 import threading
@@ -38,8 +38,8 @@ async def run(
     stop: asyncio.Event,
     renew: Renew = lambda: None,
 ) -> None:
-    """Answer requests until ``stop`` is set. A layout that is being applied then stops between two GPUs; whoever starts
-    next takes it up from there."""
+    """Answer requests until ``stop`` is set. A layout that is being applied then stops between two GPUs; the next
+    process continues from there."""
     await until(Worker(node, client, layouts, open_hardware, renew).run(), stop.wait())
 
 

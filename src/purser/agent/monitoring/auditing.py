@@ -26,7 +26,7 @@ NAMED_PIDS = 5
 """Of a GPU's foreign processes those with the most memory."""
 
 MAX_EVICTION_GRACE_S = 300
-"""Whoever is evicted has so long to end, whatever his pod says: his neighbours lack the memory meanwhile."""
+"""Grace period of evicted pods, instead of the pod's own: other pods lack the memory meanwhile."""
 
 MAX_WAITED_READINGS = 60
 """For an over-user that is about to end, until others are evicted: one that cannot end must not shield them."""

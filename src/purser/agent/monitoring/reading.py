@@ -22,7 +22,7 @@ class GpuSample(msgspec.Struct, frozen=True):
 
 
 def take_sample(driver: Driver, uuid: str, proc: Path, at: float) -> GpuSample:
-    """Ask the driver, then look at ``<proc>/<pid>/cgroup`` of whoever it lists."""
+    """Ask the driver, then read ``<proc>/<pid>/cgroup`` of the processes that it lists."""
     telemetry = driver.telemetry(uuid)
     cgroups: dict[int, CgroupOwner | None] = {}
     for process in processes_of(telemetry):

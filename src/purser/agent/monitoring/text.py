@@ -1,4 +1,4 @@
-"""Prometheus' text format, for metrics whose names and types are somebody else's.
+"""Prometheus' text format, for metrics with other exporters' names and types.
 
 The client library renames counters to ``_total``; DCGM exporter and HAMi have not done so.
 """

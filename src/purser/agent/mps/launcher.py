@@ -2,7 +2,7 @@
 
 ``python launcher.py ROOT SOURCE:TARGET ... -- PROGRAM ARGUMENT ...``: each source is bound to the target below the
 root, for this program and its children alone. Needs CAP_SYS_ADMIN and CAP_SYS_CHROOT. A process of its own, without the
-rest of Purser: what it changes is not to be changed for anybody else.
+rest of Purser: its mounts must not affect other processes.
 """
 
 import ctypes

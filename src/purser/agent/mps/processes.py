@@ -50,7 +50,7 @@ def runs(pid: int) -> bool:
 
 
 async def ended(pid: int) -> None:
-    """Return once a process has ended, whoever's child it is."""
+    """Return once a process has ended, whether or not it is a child."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:

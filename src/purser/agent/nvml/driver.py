@@ -75,7 +75,8 @@ class GpuInstance(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     """In memory slices."""
     computes: int
-    """How many compute instances are in it: none where somebody died between the two, or is about to fill it."""
+    """How many compute instances are in it: none where a process was killed between the two, or is about to create
+    it."""
 
 
 class MigContents(msgspec.Struct, frozen=True):

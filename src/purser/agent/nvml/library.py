@@ -85,7 +85,7 @@ class LibraryDriver:
         self._nvml = nvml
         self._sysfs_root = sysfs_root
         self._lock = threading.RLock()
-        self._events_lock = threading.Lock()  # held by a wait; taken before the other lock by whoever needs both
+        self._events_lock = threading.Lock()  # held by a wait; taken before the other lock where both are needed
         self._readings = threading.Condition()  # taken last; counts what NVML must not be shut down under
         self._under_way: list[str] = []
         self._closed = threading.Event()

@@ -1,7 +1,7 @@
 """Which of kubelet's resources are GPUs, MIG devices or parts of them: those under which agents list devices.
 
-By the names alone, for webhook and scheduler have to know a pod's words before any node has them. What else is under
-``nvidia.com/`` is somebody else's: network devices, passthrough GPUs, HAMi's amounts.
+By the names alone, because webhook and scheduler have to recognise a pod's resources before any node has them. Other
+names under ``nvidia.com/`` are not GPUs' of Purser: network devices, passthrough GPUs, HAMi's amounts.
 """
 
 import re

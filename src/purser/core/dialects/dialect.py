@@ -27,14 +27,14 @@ class Word(msgspec.Struct, frozen=True):
     of_device: Callable[[Device], int]
     """What a node lists for a device."""
     of_usage: Callable[[Usage], int]
-    """How much of that somebody has who holds a share of it."""
+    """The holder's share of that."""
 
 
 class Dialect(Protocol):
     """One vocabulary; the modules beside this one are its implementations."""
 
     WORDS: Mapping[str, Word]
-    """The resources of amounts that are its own; ``nvidia.com/gpu`` is everybody's."""
+    """The resources of amounts that are its own; ``nvidia.com/gpu`` is common to all."""
 
     RECORDS: Mapping[str, str]
     """Pod annotations in which its own scheduler records a placement: only a scheduler may write them. The values

@@ -54,7 +54,7 @@ RECORDS: Mapping[str, str] = {
     "hami.io/bind-phase": "",
     "hami.io/bind-time": "",
 }
-"""HAMi issue 3041: its own plugin trusts these, whoever wrote them."""
+"""HAMi issue 3041: its own plugin trusts these from any writer."""
 
 VENDOR = "NVIDIA"
 """The word that HAMi writes where a device list names the kind of device."""
@@ -114,7 +114,7 @@ def _effective_percent(memory: int | None, percent: int | None) -> int | None:
 
 
 def _effective_cores(cores: int | None, memory: int | None, percent: int | None) -> int:
-    """HAMi's exclusive-core default: who asks for all of the memory and says nothing of cores has the GPU alone."""
+    """HAMi's exclusive-core default: a request for all of the memory without cores is for the GPU alone."""
     if cores is not None:
         return cores
     return 100 if percent == 100 or (memory is None and percent is None) else 0

@@ -1,7 +1,7 @@
 """Amounts of init containers that stand in an annotation.
 
 Before nodes listed the amounts, kubelet refused init containers that ask for them, and Purser's webhook moved them into
-``purser.dev/init-resources``. Pods that were made then may still wait or run: whoever reads a pod puts them back with
+``purser.dev/init-resources``. Pods of that time may still wait or run: readers of pods put the amounts back with
 `restored`. Nothing writes the annotation any more.
 """
 

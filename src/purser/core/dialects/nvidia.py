@@ -25,8 +25,8 @@ RECORDS: Mapping[str, str] = {}
 
 
 MAX_NAMED = 16
-"""Resources of devices in a container's limits and requests that are looked at one by one. The API server takes a
-hundred thousand, and whoever names so many asks for a mixture, whatever the amounts are."""
+"""Resources of devices in a container's limits and requests that are looked at one by one. The API server accepts a
+hundred thousand; a container with more than this is treated as a mixture, whatever the amounts are."""
 
 
 def resources(container: ContainerSpec) -> tuple[str, ...]:

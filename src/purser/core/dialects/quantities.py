@@ -2,7 +2,7 @@
 
 A dialect's quantities are counts, percentages and MiB: whole numbers. The API server rewrites them in canonical form,
 so that ``3000`` comes back as ``3k``: decimal suffixes and exponents are therefore part of plain numbers. Binary
-suffixes never appear by themselves: whoever writes ``16Gi`` for a number of MiB means bytes.
+suffixes never appear by themselves: ``16Gi`` for a number of MiB is meant as bytes.
 """
 
 from decimal import Decimal
@@ -12,7 +12,7 @@ from purser.core.kubernetes.quantities import MIB, QuantityError, parse_quantity
 from purser.core.pod.manifest import ContainerSpec
 
 MAX_DEVICE_MEMORY_MIB = 1 << 20
-"""1 TiB on one device is several times what any device has: whoever asks for more wrote bytes."""
+"""1 TiB is several times any device's memory: a larger number was meant as bytes."""
 
 
 class NotWholeError(ValueError):

@@ -55,7 +55,7 @@ def unserved_words(
     """A sentence for each word of the pod that Purser does not serve and no node has: ``is_offered`` is asked about
     resources, ``has_label`` about labels.
     """
-    # One by one: whoever answers may look through all nodes for each word, and pods may have thousands of words.
+    # One by one: an answer may search all nodes for each name, and pods may have thousands of names.
     return tuple(islice(chain(_hints(pod, is_offered), _time_sliced(pod, has_label)), _MAX_HINTS))
 
 

@@ -1,8 +1,7 @@
 """The fleet as a structure of arrays: one row per node, the GPU axis first, so that numpy runs along the nodes.
 
-Every change touches one row and stamps it, so that whoever keeps something computed from rows
-(`purser.core.placement.table`) knows which to look at again. Policies read ``left_milli``: how much of each GPU a new
-pod could still have, in thousandths.
+Every change touches one row and stamps it, so that caches computed from rows (`purser.core.placement.table`) know which
+ones to recompute. Policies read ``left_milli``: how much of each GPU a new pod could still have, in thousandths.
 """
 
 from collections.abc import Mapping, Sequence

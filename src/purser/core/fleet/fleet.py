@@ -198,7 +198,7 @@ class Changes(NamedTuple):
     names: list[str]
     """The nodes that changed, or came, and are there: the last change first."""
     some_are_gone: bool
-    """Whether other nodes have gone. Which is not kept: whoever holds names looks which of them are still there."""
+    """Whether other nodes have gone. Which ones is not kept: callers check their names."""
 
 
 class Fleet:

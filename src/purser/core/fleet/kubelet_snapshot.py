@@ -83,7 +83,7 @@ def _devices_key(devices: DeviceManagerState, positions: Positions) -> Hashable:
         (name, resource.is_listed, resource.options.preferred_allocation, resource.stopped_at is None)
         for name, resource in devices.resources.items()
     )
-    # Of a resource that somebody holds kubelet knows even after its plugin is gone.
+    # kubelet knows a held resource even after its plugin is gone.
     return frozenset(counts.items()), frozenset(plugins), frozenset(devices.allocated)
 
 

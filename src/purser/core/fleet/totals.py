@@ -1,5 +1,5 @@
-"""What a whole fleet has, what of it is granted to whom, and what keeps the rest from pods: sums, added up node by node
-and grant by grant, so that whoever answers pods meanwhile can take turns with it.
+"""Capacity of the whole fleet, what is granted to whom, and why the rest is unavailable: sums, computed node by node
+and grant by grant, so that other requests can be served in between.
 """
 
 from collections import Counter
@@ -89,8 +89,8 @@ class Totals:
 
 
 def fewer_namespaces(amounts: Counter[tuple[str, str]], kept: Iterable[str]) -> dict[tuple[str, str], int]:
-    """The same with all namespaces but these as `OTHERS`: whoever may create namespaces must not make series without
-    end."""
+    """The same with all namespaces but these as `OTHERS`: users who can create namespaces must not create unbounded
+    series."""
     named = frozenset(kept)
     found: Counter[tuple[str, str]] = Counter()
     for (namespace, model), amount in amounts.items():

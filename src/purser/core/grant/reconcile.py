@@ -47,7 +47,7 @@ class SchedulerBook(msgspec.Struct, frozen=True):
 
 
 class NodeBooks(msgspec.Struct, frozen=True):
-    """Everything that whoever looks knows of a node."""
+    """Everything that the caller knows of a node."""
 
     node: str
     devices: Mapping[str, Device]

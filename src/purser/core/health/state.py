@@ -12,7 +12,7 @@ class HealthState(StrEnum):
 
     HEALTHY = "healthy"
     DEGRADED = "degraded"
-    """It takes pods, and somebody should look at it."""
+    """It takes pods, and an administrator should look at it."""
     SUSPECT = "suspect"
     """It takes no new pods until it has answered its probes for a while."""
     NEEDS_RESET = "needs-reset"

@@ -1,8 +1,8 @@
-"""What an admission asks on its way, and how it ends.
+"""The questions of an admission, and its outcome.
 
 An admission is a generator. It yields a `PreferredAllocation` or an `Allocate`, is sent the answer, and returns an
 `AdmissionOutcome`. Each question carries the state so far: what it says is what kubelet's PodResources lists meanwhile.
-Who asks real plugins wraps the answers in `Answered`, for their lists of devices go on changing while they are asked.
+Callers with real plugins wrap the answers in `Answered`, because device lists change while plugins are asked.
 """
 
 from collections.abc import Callable, Generator, Iterable

@@ -235,8 +235,7 @@ def _memory_node(number: int, tables: dict[str, MemoryTable]) -> MemoryNode:
 
 
 def _device_state(counts: Counts) -> DeviceManagerState:
-    """Devices that somebody holds are in the list and not healthy: they count for what a hint prefers, and cannot be
-    had."""
+    """Held devices are in the list and not healthy: they count for a hint's preference, and are unavailable."""
     names = {name for of_zone in counts.values() for name in of_zone if "/" in name}
     total = sum(count.capacity for of_zone in counts.values() for name, count in of_zone.items() if name in names)
     if total > MAX_TOPOLOGY_DEVICES:

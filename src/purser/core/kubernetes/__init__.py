@@ -1,1 +1,1 @@
-"""What Kubernetes itself defines and anybody needs to read its objects: amounts, times, selectors, taints."""
+"""What Kubernetes itself defines: amounts, booleans, times, names, selectors, taints."""

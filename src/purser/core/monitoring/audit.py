@@ -20,7 +20,8 @@ TOLERATED_MIB = 512
 but HAMi-core counts them as the program's."""
 
 TOLERATED_UNGRANTED_MIB = 100
-"""Whoever has no grant may have so much: less than a context of CUDA, more than display servers and MPS take."""
+"""Tolerated memory of processes without a grant: less than a context of CUDA, more than display servers and MPS
+take."""
 
 LASTING_READINGS = 3
 """So many readings in a row make a finding, and end it: pods start and end, and pids are used again."""

@@ -1,4 +1,4 @@
-"""Messages in a node's annotations: structs as JSON. Whoever reads one must bear that anybody may have written it."""
+"""Messages in a node's annotations: structs as JSON. Readers must treat them as untrusted."""
 
 from typing import Generic, TypeVar
 

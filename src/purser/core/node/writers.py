@@ -1,8 +1,8 @@
 """What Purser's accounts on nodes may write: the own node's keys that are theirs, events of it and of pods, no more.
 
-Their tokens lie on every node, so that whoever is root on one node has them. RBAC knows no "own node": `refusal` does.
-It is asked by the API server as a ValidatingAdmissionPolicy (`purser.scheduler.webhook.node_policies`, Kubernetes 1.30
-and newer) and by Purser's webhook (before); a table in the tests holds both to the same answers.
+Their tokens are on every node, where root can read them. RBAC cannot express "own node": `refusal` does. It is
+evaluated by the API server as a ValidatingAdmissionPolicy (`purser.scheduler.webhook.node_policies`, Kubernetes 1.30
+and newer) and by Purser's webhook (before); a table in the tests checks that both give the same answers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -106,7 +106,7 @@ class NodeWrite(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def refusal(write: NodeWrite) -> str:
-    """Why the write is refused, for whoever reads it in a log; empty where it is admitted."""
+    """Why the write is refused, for logs; empty where it is admitted."""
     if not write.node:
         return f"the token of {write.writer.account} does not say on which node it is used"
     reasons = _of_event(write) if write.resource == "events" else _of_node(write)

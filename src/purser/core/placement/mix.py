@@ -94,7 +94,7 @@ class LearnedMix:
     """How much of the mix must be other pods by now. Chance alone makes it less than that once a thousand have come."""
 
     MOST_SHAPES = 1024
-    """Remembered, the most frequent: whoever makes pods of ever new sizes must not make every decision a long one."""
+    """The most frequent shapes that are kept: pods of ever new sizes must not slow every decision down."""
 
     EXPECTED: Mapping[int, float] = MappingProxyType({1: 8.0, 2: 4.0, 4: 2.0, 8: 1.0})
     """Pods that count as arrived before any has, by the number of whole GPUs they want: enough for shares to be packed

@@ -1,4 +1,4 @@
-"""Has the kernels compiled before anybody waits for a decision.
+"""Compiles the kernels before the first decision.
 
 With numba that takes seconds at the first start on a machine and half a second at later ones; without it nothing.
 """

@@ -50,7 +50,7 @@ _NODE_PATHS = (
     "/var/lib/kubelet/device-plugins",
     "/var/lib/purser",
 )
-"""Of the node: whoever holds one could take devices, or change what others were given. Compared as beginnings."""
+"""Of the node: a pod with one could take devices, or change what others were given. Compared as beginnings."""
 
 _NODE_PATHS_ABOVE = ("/", "/dev", "/run", "/usr", "/usr/local", "/var", "/var/lib", "/var/lib/kubelet")
 """And the folders that hold these. Not /tmp and /etc, which pods often have and where these are seldom."""

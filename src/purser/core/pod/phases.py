@@ -45,7 +45,7 @@ def largest(
 ) -> Amount:
     """The most that containers take together in any phase, in each dimension (PodRequests in k8s.io/component-helpers).
 
-    In time linear in the containers, however many there are: whoever creates a pod says how many. ``larger`` takes the
+    In time linear in the containers, whose number the pod's creator chooses. ``larger`` takes the
     larger of two amounts in each dimension.
     """
     sidecars = apps = peak = nothing

@@ -97,8 +97,8 @@ def _replicated(
 
 
 def unlike_upstream(file: PluginFile) -> tuple[str, ...]:
-    """What the file asks for that NVIDIA's plugin sets aside and Purser does, a sentence each: whoever comes from there
-    finds resources under other names. And the names that Purser passes over as well."""
+    """What the file asks for that NVIDIA's plugin sets aside and Purser does, a sentence each: after a migration these
+    resources have other names. And the names that Purser ignores as well."""
     _, replicas = active(file.sharing)
     entries = replicas.resources if replicas else ()
     said = (

@@ -86,7 +86,7 @@ def _entry(manager: FieldManager, owned: Owned) -> Obj:
 
 
 def update(before: Obj | None, after: Obj, manager: FieldManager, schema: Schema, time: str) -> None:
-    """Set `after`'s managedFields: the updater owns what it changed, and takes it from everybody else.
+    """Set `after`'s managedFields: the updater owns what it changed, and other managers lose it.
 
     A client that sends its own entries replaces the old ones with them; an empty list resets them.
     """

@@ -29,7 +29,7 @@ from .strategic import strategic_patch
 
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_UPDATE_ATTEMPTS = 8
-"""How often a write that named no version is retried when somebody else wrote in between."""
+"""How often a write without a resourceVersion is retried after a concurrent write."""
 
 _MUST_NAME_VERSION = ("leases.coordination.k8s.io", "poddisruptionbudgets.policy", "endpointslices.discovery.k8s.io")
 CREATE_ON_UPDATE = ("leases.coordination.k8s.io", "events", "endpoints", "limitranges")

@@ -1,8 +1,8 @@
 """A test kit for device plugins: an emulated kubelet that checks, instead of one that runs pods.
 
-It starts anybody's plugin (or takes one that serves already), lets it register, asks it everything that kubelet asks,
-in kubelet's order and in worse ones, and says in one verdict per check what kubelet would make of it. It speaks gRPC
-with the plugin directly.
+It starts any plugin (or takes one that serves already), lets it register, makes all calls of kubelet, in kubelet's
+order and in worse ones, and gives one verdict per check on how kubelet would react. It speaks gRPC with the plugin
+directly.
 
 `run` runs the checks of the `CATALOGUE` on what `Settings` name and gives a `Report`; `junit` writes one for CI.
 

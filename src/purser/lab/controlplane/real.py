@@ -53,7 +53,7 @@ class SchedulerProcess:
 class RealControlPlane:
     """Processes on free ports of the loopback address, below one folder; `real` names what runs once it is entered.
 
-    users: everybody who logs in, with their groups; the administrator is there anyway. RBAC and the node authorizer
+    users: all users, with their groups, except for the administrator. RBAC and the node authorizer
     are on. schedulers: what kube-scheduler is started for, where there is one. controllers: the lab's name for
     kube-controller-manager. Raises StartError with the tail of a log when a process does not start.
     """

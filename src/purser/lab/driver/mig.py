@@ -1,7 +1,7 @@
 """MIG on a simulated node: which instances there are, and the file that remembers them.
 
-The file ``node.mig`` is written by everybody who makes or removes instances, Python and the C library, under the lock
-of ``node.lock``: instances outlive the process that made them. Profiles are NVML's numbers in it::
+The file ``node.mig`` is written by all processes that create or destroy instances, Python and the C library, under the
+lock of ``node.lock``: instances outlive the process that made them. Profiles are NVML's numbers in it::
 
     mode 0 1 1            GPU, its MIG mode, and the one after its next reset
     instance 0 9 0 2      GPU, id of the GPU instance, its profile, the memory slice at which it begins
@@ -234,7 +234,7 @@ def destroy_compute(gpu: GpuState, mig: MigState, instance: int, compute: int) -
 
 
 def switched(gpu: GpuState, mig: MigState, *, enabled: bool) -> tuple[MigState, int]:
-    """MIG mode on or off, and NVML's code: with somebody on the GPU it waits for a reset."""
+    """MIG mode on or off, and NVML's code: on a GPU in use it waits for a reset."""
     if enabled != mig.enabled and (gpu.processes or mig.instances):
         return replace(mig, pending=enabled), int(pynvml.NVML_ERROR_IN_USE)
     return replace(mig, enabled=enabled, pending=enabled), int(pynvml.NVML_SUCCESS)

@@ -106,7 +106,7 @@ class NvLinkState(msgspec.Struct, frozen=True):
 
 
 class GpuLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody has a GPU's sensors say. None: what the GPU's processes make of it; they make no traffic."""
+    """Fixed values of a GPU's sensors. None: derived from the GPU's processes, which cause no traffic."""
 
     gpu_utilisation_percent: int | None = None
     memory_utilisation_percent: int | None = None

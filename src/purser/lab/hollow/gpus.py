@@ -11,7 +11,7 @@ class HollowGpus:
     def __init__(self, count: int, device: str) -> None:
         """``device``: their PCI device id, four hexadecimal digits."""
         self.is_refusing = False
-        """Whether every change fails, as on a GPU that somebody still uses."""
+        """Whether every change fails, as on a GPU in use."""
         self._gpus = {index: MigGpu(index=index, device_id=f"0x{device.upper()}10DE") for index in range(count)}
 
     def gpus(self) -> tuple[MigGpu, ...]:

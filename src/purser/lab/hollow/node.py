@@ -101,7 +101,7 @@ def _manifest(nodes: HollowNodes, name: str) -> Raw:
 
 
 def nfd_labels(os_id: str, version: str, kernel: str, *, has_gpu: bool) -> dict[str, str]:
-    """What node-feature-discovery writes of such a node, as far as anybody here reads it."""
+    """The labels of node-feature-discovery for such a node, as far as they are read here."""
     found = {
         f"{_NFD}system-os_release.ID": os_id,
         f"{_NFD}system-os_release.VERSION_ID": version,

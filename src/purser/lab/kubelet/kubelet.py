@@ -85,8 +85,8 @@ class Kubelet:
     async def run(self) -> None:
         """Be a kubelet until cancelled. Pods stay as they are when it ends.
 
-        What fails as a whole beside its loops, such as a folder of sockets that cannot be listed, ends it: whoever runs
-        it starts the next one, as systemd does.
+        A failure outside of its loops, such as a folder of sockets that cannot be listed, ends it: the caller starts
+        the next one, as systemd does.
         """
         self._write_files()
         try:

@@ -100,7 +100,7 @@ class NodeReporter:
 
     async def register(self, *, reset_extended_resources: bool) -> None:
         """Create the Node, or take over the one that is there; without a checkpoint it has 0 of all extended resources
-        until somebody says more (``reconcileExtendedResource``)."""
+        until they are reported (``reconcileExtendedResource``)."""
         settings = self._settings
         labels = {
             "kubernetes.io/hostname": settings.name,

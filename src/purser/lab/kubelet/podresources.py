@@ -1,4 +1,4 @@
-"""kubelet's PodResources API: who holds which devices, CPUs and memory, asked by anybody on the node.
+"""kubelet's PodResources API: which container holds which devices, CPUs and memory, for clients on the node.
 
 It takes no lock and answers in the midst of an admission: the pod under admission is listed, its containers still
 without what they are about to get; pods that wait behind it are not. What a version lists is `versions.Behaviour`'s.

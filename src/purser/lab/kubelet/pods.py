@@ -56,7 +56,7 @@ def is_finished(pod: Raw) -> bool:
 
 
 def is_deleted(pod: Raw) -> bool:
-    """Whether somebody asked the pod to go."""
+    """Whether the pod is being deleted."""
     return bool(pod["metadata"].get("deletionTimestamp"))
 
 

@@ -15,7 +15,7 @@ from purser.operator.upgrade import failure_of as upgrade_failure_of
 from purser.operator.upgrade import is_blocked_by_taint
 
 LAYOUT_REASONS = (OperatorReason.MIG_CHANGE_FAILED, OperatorReason.MIG_UNSUPPORTED)
-"""The node's GPUs are not cut as somebody asked: they work, and the node may be complete all the same."""
+"""The node's GPUs do not have the requested MIG layout: they work, and the node may still be complete."""
 
 _UNCUT = ("", "all-disabled")
 """Layouts that every GPU has."""

@@ -94,8 +94,8 @@ class RoundView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reconcile(snapshot: Snapshot) -> RoundOutcome:
-    """What to do next. Every action is valid by itself: whoever does some of them and dies has done no harm, and the
-    next round goes on from there. Without change there are no actions.
+    """What to do next. Every action is valid by itself: a crash after some of them does no harm, and the next round
+    continues from there. Without change there are no actions.
 
     Nodes on which this fails, unexpectedly, are left out of it, and named. What fails without them is raised."""
     outcome, decided_by = decided(snapshot, _round)

@@ -71,7 +71,7 @@ def _missing_since(node: NodeView, presence: Presence, now: float) -> str | None
 
 def _pool(progress: NodeProgress, daemon_sets: Collection[str]) -> dict[str, str | None]:
     """A node with a running driver changes its pool by an upgrade only. One whose driver ends anyway, by a reboot or
-    because somebody deleted its pod, gets the next one from the pool where it belongs."""
+    because its pod was deleted, gets the next one from its new pool."""
     if progress.pool is None:
         stays = (
             progress.obstacle

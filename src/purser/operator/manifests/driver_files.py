@@ -187,7 +187,7 @@ def _building(driver: DriverSpec, pool: Pool, keys: ConfigKeys) -> list[MountedV
 
 def config_keys(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
     """By ConfigMap. One that is away for a moment has those that live drivers have: no node changes its driver because
-    somebody writes a ConfigMap by removing it first."""
+    a ConfigMap is replaced by deleting it first."""
     found: dict[str, tuple[str, ...]] = {}
     for obj in snapshot.daemon_sets.values():
         if (obj["metadata"].get("labels") or {}).get(OPERAND_LABEL) == Operand.DRIVER:

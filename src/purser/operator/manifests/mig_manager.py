@@ -122,8 +122,8 @@ def layouts() -> dict[str, list[Entry]]:
 
 
 def _filled_with(profile: str) -> Iterator[Entry]:
-    """One entry per number that fills a GPU. Each names the GPUs that know the profile: on any other it means
-    nothing, which is found out before anybody has to leave."""
+    """One entry per number that fills a GPU. Each names the GPUs that know the profile: on any other it is invalid,
+    which is found before any pod has to leave."""
     having: dict[int, list[Family]] = {}
     for family in FAMILIES:
         if profile in family.profiles:

@@ -1,6 +1,6 @@
-"""kubelet's CPU manager: which CPUs a container has for itself (policies none and static).
+"""kubelet's CPU manager: which exclusive CPUs a container has (policies none and static).
 
-Containers of Guaranteed pods that ask for whole CPUs get their own; everybody else runs in the shared pool. All
+Containers of Guaranteed pods that request whole CPUs get exclusive ones; all others run in the shared pool. All
 functions take a `purser.core.kubelet.state.CpuState` and return a new one; None, the state of policy none, stays None.
 
 `start` reserves CPUs and checks the saved state, `hints` and `pod_hints` speak to the topology manager, `allocate`

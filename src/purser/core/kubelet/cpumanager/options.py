@@ -1,7 +1,6 @@
 """The options of policy static: which a kubelet knows, and which it refuses together or on a machine.
 
-Since when each exists stands in `purser.core.kubelet.versions`; whoever sets one that is still alpha is taken to have
-opened its feature gate.
+`purser.core.kubelet.versions` has the version of each; for an alpha option its feature gate is assumed to be on.
 """
 
 from collections.abc import Iterator

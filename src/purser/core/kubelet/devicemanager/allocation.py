@@ -55,9 +55,9 @@ def allocate(
 ) -> Generator[Ask, Answer, tuple[KubeletState, str | None, Reusable]]:
     """Give one container its devices of all resources (Allocate); ends with kubelet's error text, or None.
 
-    One Allocate call for each resource. Nothing is rolled back: what the resources before got stays with the container.
-    Whoever calls frees the devices of pods that are gone first (`free_all_but`). For ``is_running`` see `Want`.
-    Resources go by name, and inside a group of equally good devices the pick goes by id: kubelet's is random in both.
+    One Allocate call for each resource. Nothing is rolled back: devices of earlier resources stay with the container.
+    Callers first free the devices of pods that are gone (`free_all_but`). For ``is_running`` see `Want`. Resources go
+    by name, and inside a group of equally good devices the pick goes by id: kubelet's is random in both.
     """
     rules = behaviour(node.config.parsed_version)
     for resource, required in sorted(container.limits.items()):

@@ -47,7 +47,7 @@ def hold(
 
 
 def recount(state: DeviceManagerState) -> DeviceManagerState:
-    """Only what somebody holds is taken."""
+    """Only held devices are allocated."""
     return replace(state, allocated=counted(state.held))
 
 

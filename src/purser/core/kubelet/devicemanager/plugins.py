@@ -91,7 +91,7 @@ def capacity(state: DeviceManagerState, now: float) -> tuple[DeviceManagerState,
 
 
 def is_device_resource(state: DeviceManagerState, resource: str) -> bool:
-    """Whether kubelet allocates this resource: it was listed, or somebody holds some of it."""
+    """Whether kubelet allocates this resource: it was listed, or some of it is held."""
     known = state.resources.get(resource)
     return (known is not None and known.is_listed) or resource in state.allocated
 

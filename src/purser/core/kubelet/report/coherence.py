@@ -1,6 +1,6 @@
-"""Whether the parts of a report fit together, and whether what they make can be reckoned with in little time.
+"""Whether the parts of a report are consistent, and whether a prediction from it takes bounded time.
 
-Any node may write anything about itself, and whoever predicts must neither fail on it nor be kept busy by it.
+A node may write anything about itself, and a prediction must neither fail on it nor take long.
 """
 
 from collections.abc import Iterator

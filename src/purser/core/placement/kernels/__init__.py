@@ -46,7 +46,7 @@ def name() -> str:
 
 
 def __getattr__(name: str) -> ModuleType:
-    """``used`` before anybody chose: importing numba takes a while, and must not be in vain."""
+    """``used`` before the choice: importing numba takes long, and is avoided where it is not needed."""
     if name != "used":
         raise AttributeError(name)
     if "used" not in globals():

@@ -1,8 +1,8 @@
 """Which node and which of its GPUs is best: one small file per policy, over the fleet as arrays.
 
 A policy for nodes and one for GPUs make a pair (`pair`); several policies for nodes can be weighed against one another
-(`weighted`). What a score must keep to stands at `ArrayNodePolicy.score`: that it depends on nothing but its node and
-the pod lets whoever asks again (`purser.core.placement.table`) rescore only what changed.
+(`weighted`). `ArrayNodePolicy.score` states the contract of a score: it depends only on its node and the pod, so that
+`purser.core.placement.table` rescores only what changed.
 
 Not here: whether a pod fits (`purser.core.placement.shape`), and the tie between equally good nodes, which falls to the
 first in the fleet's order.

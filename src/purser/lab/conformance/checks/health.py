@@ -1,4 +1,4 @@
-"""Devices that become unhealthy and healthy again. Only whoever runs the kit can make that happen."""
+"""Devices that become unhealthy and healthy again. Only the user of the kit can cause that."""
 
 import asyncio
 import os

@@ -33,7 +33,7 @@ class DryRun:
     unfits: dict[str, Unfit] = field(default_factory=dict)
     """Why others are none."""
     errors: list[str] = field(default_factory=list)
-    """Nodes that fit without anybody's going: it was an extender that refused them, and it is not asked."""
+    """Nodes that fit without victims: an extender refused them, and it is not asked."""
 
     @property
     def message(self) -> str:
