@@ -106,8 +106,8 @@ class Arbiter:
         await self._give_again(grant, part)
 
     async def _give_again(self, grant: Grant, part: ContainerGrant) -> None:
-        """A reset of the GPU, a reboot or somebody's hands may have removed the instances of a container that starts
-        anew. Raises `AllocationRefused`."""
+        """A reset of the GPU, a reboot or an administrator may have removed the instances of a restarted container.
+        Raises `AllocationRefused`."""
         try:
             await self._instances.give(part, again=True)
         except InstanceError as error:

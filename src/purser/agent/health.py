@@ -120,7 +120,8 @@ class DeviceMonitor:
         self.mps_ready: Callable[[], frozenset[str]] = frozenset
         """uuids of GPUs whose MPS daemon answers."""
         self.held_instances: Callable[[], Mapping[str, HeldInstances] | None] = lambda: None
-        """What is on GPUs that are cut on demand and no grant's, of those that were looked at; None: nobody looks."""
+        """Instances without a grant on GPUs that are cut on demand, of those that were checked; None: there is no
+        check."""
         self._cut_since: dict[str, tuple[NodeMigDevice, ...]] = {}
         """MIG devices of GPUs that the agent has cut since the last scan began, by uuid."""
         self.trouble = "the driver has not been asked yet"
@@ -182,7 +183,7 @@ class DeviceMonitor:
         self._publish()
 
     def _as_cut(self, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-        """A scan that began before tells of the MIG devices of then."""
+        """A scan that began before has the earlier MIG devices."""
         newer = self._cut_since
         return tuple(
             msgspec.structs.replace(gpu, migs=newer[gpu.uuid]) if gpu.is_cut and gpu.uuid in newer else gpu

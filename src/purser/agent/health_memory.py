@@ -24,7 +24,7 @@ health_file = JsonReader(RememberedHealth, "the file with GPUs' health", max_byt
 
 
 class HealthMemory:
-    """Of one node. Without the boot's id nothing is remembered: nobody could tell when it is over."""
+    """Of one node. Without the boot's id nothing is remembered, because a reboot could not be detected."""
 
     def __init__(self, path: Path, boot_id: str) -> None:
         """Reads the file; one that is not usable is reported in the log, and is as none."""

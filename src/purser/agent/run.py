@@ -291,7 +291,7 @@ class Agent:
                 self._keeper.follow(basis.gpus, basis.sharing.settings.mig_strategy)
 
     async def _wake_keeper(self) -> None:
-        """What is left over can be told once it is known who is on the node, be it nobody."""
+        """Leftovers are known once the pods of the node are."""
         await self._pods.pods.synced()
         await self._pods.key_maps.synced()
         self._keeper.grants_changed()

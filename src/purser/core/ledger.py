@@ -168,7 +168,7 @@ class Ledger:
         self._devices: dict[str, dict[str, Device]] = {}
         self._namespaces: dict[str, Demand] = {}
         self.on_change: Callable[[str], None] = lambda node: None
-        """Told of a node of which something else is taken now."""
+        """Called for a node whose grants changed."""
 
     def set_inventory(self, inventory: NodeInventory) -> None:
         """Replace what is known of a node's devices; grants of devices that are gone stay on the book."""

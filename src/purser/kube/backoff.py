@@ -8,7 +8,7 @@ UNDONE_WITHIN_S = 60.0
 """What has to be written again so soon was undone by somebody who may do so again."""
 
 UNDONE_BY_CHANCE = 5
-"""So often in a row nobody has to mean it: a kubelet that starts, a person who tries."""
+"""Failures in a row that are normal: a kubelet that starts, a user who experiments."""
 
 
 class Backoff:

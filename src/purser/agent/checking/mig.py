@@ -20,7 +20,7 @@ def wants_on_demand(settings: AgentSettings) -> bool:
     """Whether options, variables or the file without a label say so. Blocks."""
     try:
         return config_of(settings.sharing).settings.mig_strategy is MigStrategy.ON_DEMAND
-    except SharingError:  # told where containers' devices are looked at
+    except SharingError:  # reported by the check of containers' devices
         return False
 
 

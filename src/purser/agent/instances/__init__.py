@@ -1,13 +1,14 @@
-"""GPU instances of MIG on demand: the agent makes those that grants name, and removes those that none names any more.
+"""GPU instances of MIG on demand: the agent creates those that grants name, and destroys those that no grant names any
+more.
 
-What is to be done on one GPU is decided in `planning`, which is pure; which instances are the agent's own stands in a
-file per GPU (`records`), written before an instance is made; `cutting` does it, call by call, so that an agent that is
-killed between any two leaves what the next one understands. `keeping` has one of these at work per GPU, off the event
-loop, and sees to what is left over, as `users` tells who has what; `giving` has containers given theirs. `devices` says
-which MIG device a share of a grant is.
+`planning`, which is pure, decides the changes of one GPU; a file per GPU (`records`), written before an instance is
+created, has the agent's own instances; `cutting` makes the changes, call by call, so that an agent that is killed
+between any two leaves a state that the next one understands. `keeping` runs one of these per GPU, off the event loop,
+and removes leftovers, which `users` determines; `giving` allocates instances to containers. `devices` finds the MIG
+device of a grant's share.
 
-Not here: which instance a pod gets and where it lies, which the scheduler decides; NVML's calls (`purser.agent.nvml`);
-layouts that an administrator asks the operator for (`purser.agent.mig`).
+Not here: which instance a pod gets and its placement, which the scheduler decides; NVML's calls (`purser.agent.nvml`);
+layouts of the operator (`purser.agent.mig`).
 """
 
 from purser.agent.instances.cutting import GpuCut

@@ -21,7 +21,7 @@ class GpuCut(msgspec.Struct, frozen=True):
     devices: Mapping[MigPlacement, str] = {}
     """The agent's own instances that are there, with the uuids of their MIG devices; of one that is not whole none."""
     foreign: tuple[MigPlacement, ...] = ()
-    """Those that somebody else made."""
+    """Instances that are not the agent's own."""
     migs: tuple[NodeMigDevice, ...] = ()
     """All MIG devices."""
     busy: frozenset[MigPlacement] = frozenset()

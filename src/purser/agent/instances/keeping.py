@@ -65,11 +65,11 @@ class InstanceUsers(Protocol):
         ...
 
     def kept(self) -> Placements | None:
-        """Those of pods that are on their way; None: nobody knows yet."""
+        """Those of pods that are not admitted yet; None: not known yet."""
         ...
 
     async def is_held_by_strangers(self, gpu: str) -> bool:
-        """Whether kubelet lists a pod with the GPU of which nobody knows what it was granted."""
+        """Whether kubelet lists a pod with the GPU whose grant is not known."""
         ...
 
 
@@ -256,7 +256,7 @@ class InstanceKeeper:
                 raise InstanceError(str(error)) from error
 
     def _answered(self, uuid: str, state: _State, done: "asyncio.Future[GpuCut]") -> None:
-        """Also of a call that nobody waits for any more."""
+        """Also of a call without a waiter."""
         state.pending = None
         if self._gpus.get(uuid) is not state or done.cancelled():
             return
@@ -269,7 +269,7 @@ class InstanceKeeper:
         state.is_stale = True
 
     def _take(self, uuid: str, state: _State, cut: GpuCut) -> None:
-        if state.cut is not None:  # what could not be removed is told until it is gone or somebody's
+        if state.cut is not None:  # what could not be removed is reported until it is gone or in use
             granted = self._users.granted().get(uuid, NONE)
             busy = {each for each in state.cut.busy if each in cut.devices and each not in granted}
             cut = msgspec.structs.replace(cut, busy=cut.busy | busy)

@@ -68,12 +68,12 @@ def plan(
     wanted: Iterable[MigPlacement],
     named: Collection[MigPlacement],
 ) -> CutPlan:
-    """How the wanted instances come to be there.
+    """The steps to the wanted instances.
 
-    ``owned`` are the agent's own; ``named`` are those that containers were given, which are left alone. Of the agent's
-    own the others are destroyed where they are in the way, also for one of the same profile: NVML refuses that as long
-    as processes run on them, and what they left in memory is nobody's to see. Raises `BlockedError` where anything else
-    is in the way, and `MigGeometryError` for what the kind does not offer.
+    ``owned`` are the agent's own; ``named`` are those that containers were given, which are left alone. Others of the
+    agent's own are destroyed where they are in the way, even for one of the same profile, so that no data stays in
+    memory; NVML refuses that while processes run on them. Raises `BlockedError` where anything else is in the way, and
+    `MigGeometryError` for what the kind does not offer.
     """
     destroy: dict[int, Placed] = {}
     fill: list[Placed] = []

@@ -1,8 +1,9 @@
 """Which GPU instances are the agent's own: a small file per GPU, and the lock under which a GPU is cut.
 
-An instance stands in its file from before it is made until after it is gone, so that an agent that is killed meanwhile
-leaves none that nobody owns. What stands there and is not on the GPU was never made, or somebody else removed it. MIG
-does not tell one instance from another that is later made in the same place with the same profile: neither does this.
+An instance is in its file from before its creation until after its destruction, so that an agent that is killed
+meanwhile leaves none without an owner. A recorded instance that is not on the GPU was never created, or was destroyed
+by others. MIG cannot distinguish an instance from a later one in the same place with the same profile: neither can
+this.
 """
 
 import fcntl
@@ -80,7 +81,7 @@ def write_record(path: Path, gpu: str, devices: dict[MigPlacement, str]) -> None
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Nobody else cuts this GPU meanwhile, be it another agent on the node. Waits for whoever does. Raises OSError."""
+    """An exclusive lock of this GPU against other agents on the node. Waits for its holder. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:

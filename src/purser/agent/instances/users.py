@@ -39,7 +39,7 @@ class NodeInstanceUsers:
         try:
             listing = await self._kubelet.list()
         except KubeletError:
-            return True  # nobody knows
+            return True  # not known
         known = {*self._pods.view().grants, *(booked.grant.key for booked in self._book.pods.values())}
         held = ((pod.key, device) for pod in listing for ids in pod.containers.values() for device in ids)
         return any(uuid_of(device) == gpu and key not in known for key, device in held)

@@ -11,7 +11,7 @@ from purser.core.names import GPU_RESOURCE
 
 
 def kind_of(device: Device) -> MigKind | None:
-    """How a GPU is cut on demand; None: it is not, or by tables that are not known here, and then it takes nobody."""
+    """How a GPU is cut on demand; None: it is not, or by unknown tables, and then it takes no pods."""
     return MIG_KINDS.get(device.mig_kind) if device.mig_kind else None
 
 
@@ -59,7 +59,7 @@ def instance_share(device: Device, profile: MigProfile) -> DeviceShare:
 
 
 def taken_mask(device: Device, instances: Iterable[MigPlacement]) -> int:
-    """What is taken of a GPU: by its administrator's instances and by these. All of it where nobody can tell."""
+    """The occupied part of a GPU: the administrator's instances and these. All of it where that is not known."""
     kind = kind_of(device)
     if kind is None:
         return 0

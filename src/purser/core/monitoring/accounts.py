@@ -72,7 +72,7 @@ class ContainerUse(msgspec.Struct, frozen=True):
     owner: ContainerOfPod
     device: str
     memory: int | None
-    """None: the driver does not tell it of any of its processes."""
+    """None: the driver reports it for none of its processes."""
     sm_percent: int | None
 
 

@@ -1,6 +1,6 @@
 """Placement: which node and which devices a pod gets, or why none.
 
-What a pod comes past, in this order. All nodes at once, or the one that it is bound to, on the fleet as arrays, for the
+The steps of a decision, in order. All nodes at once, or the one that it is bound to, on the fleet as arrays, for the
 live scheduler; the simulator begins at `table`: `evaluate` (a pod on many nodes, and the best of these), `shape` (its
 size, and what that finds of the fleet), `verdicts` (which nodes it fits, and why not the others; whether a GPU takes a
 container is the rule of `purser.core.fleet.rule`), `table` (scores by shape, renewed where rows changed), `policies`
@@ -8,7 +8,7 @@ container is the rule of `purser.core.fleet.rule`), `table` (scores by shape, re
 `ranking` (the scores for kube-scheduler). `mix` and `fragments`: which pods are typical, and which free resources they
 cannot use.
 
-One node by itself, where arrays do not tell enough: `place` (the same rule of each device, the choice, the grant),
+One node by itself, where the arrays do not suffice: `place` (the same rule of each device, the choice, the grant),
 `order` and `preference` (which device is preferred), `choice` (which set is taken), `kubelet` (a choice that the node's
 kubelet takes) and `kubelet_prediction` (what becomes of pods it is about to take). `by_class`: one verdict for nodes in
 equal state. `preemption`: which pods would have to go. `warmup` compiles the kernels.

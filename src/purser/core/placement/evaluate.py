@@ -238,7 +238,7 @@ class Evaluator:
         return self._tables.recall(words, make)
 
     def _arrays_choose(self, node: NodeState, request: PodRequest, left: QuotaLimits) -> bool:
-        """Whether arrays tell all that the choice of a node's devices depends on."""
+        """Whether the arrays have everything that the choice of a node's devices depends on."""
         words = self.policy.gpu_policy(request)
         return (
             len(words) == 1

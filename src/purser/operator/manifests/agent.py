@@ -171,8 +171,8 @@ def _config_arguments(config: PluginConfig) -> list[str]:
 
 
 def driver_arguments(spec: ClusterPolicySpec) -> list[str]:
-    """How Purser's own are told where the driver is: by what NVIDIA's validator found on that very node; until then by
-    looking. They look through the node's root: a mount of the driver's would stay an old one when a new one comes."""
+    """How Purser's own operands find the driver: in the file that NVIDIA's validator wrote on the node; until then by
+    search. They use the node's root: a mount of the driver's folder would become stale with a new driver."""
     return [
         f"--driver-root-file={under_host(DRIVER_READY)}",
         f"--driver-root={HOST}",

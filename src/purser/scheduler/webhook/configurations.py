@@ -86,9 +86,10 @@ def nodes_webhook(settings: WebhookSettings, target: ServiceTarget | UrlTarget, 
 
 
 def evictions_webhook(settings: WebhookSettings, target: ServiceTarget | UrlTarget, conditions: Sequence[Raw]) -> Raw:
-    """For the validating configuration from Kubernetes 1.28 on: whom accounts on nodes evict.
+    """For the validating configuration from Kubernetes 1.28 on: evictions by accounts on nodes.
 
-    ``conditions``: whom it is asked about. Nobody else waits for an answer, and without one nobody is evicted.
+    ``conditions``: the users it applies to. Other users' evictions do not wait for an answer, and these users' are
+    refused without one.
     """
     webhook = _webhook(EVICTIONS_WEBHOOK, "/validate", [_rule(["CREATE"], ["pods/eviction"])], settings, target)
     always = {"namespaceSelector": {}, "objectSelector": {}, "failurePolicy": "Fail"}

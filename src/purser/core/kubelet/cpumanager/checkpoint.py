@@ -1,8 +1,8 @@
 """kubelet's file cpu_manager_state: its text, its checksum, and what of it kubelet refuses.
 
 Three formats. V1 (up to 1.17) has CPUs by container id, V2 by pod and container, V3 (1.36, behind the alpha gate
-PodLevelResourceManagers) those of whole pods too. The text of V2 and V3 is the same while no pod has any: the checksum
-tells them apart. It is FNV-1a over how Go prints the structure, which is named alike in all three.
+PodLevelResourceManagers) those of whole pods too. The text of V2 and V3 is the same while no pod has any: they differ
+in the checksum. It is FNV-1a over how Go prints the structure, which is named alike in all three.
 """
 
 from collections.abc import Iterator, Mapping
