@@ -26,8 +26,8 @@ _LINGERING_S = 1.0
 
 
 class _Complaints(logging.Handler):
-    """Takes what aiohttp logs to where everything is logged, but the tracebacks of requests that make no sense: whoever
-    reaches a port can send a thousand a second."""
+    """Takes what aiohttp logs to where everything is logged, but the tracebacks of requests that make no sense: any
+    client can send a thousand of them a second."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """As logging calls it."""

@@ -1,4 +1,4 @@
-"""YAML that somebody else wrote, within limits: see `purser.core.decoding`.
+"""Untrusted YAML, within limits: see `purser.core.decoding`.
 
 A YAML of a few lines can stand for gigabytes, by aliases of aliases, and its parser runs out of stack on what nests
 deep. So a text is first gone through event by event, which takes neither: what its aliases would come to counts.

@@ -1,4 +1,4 @@
-"""YAML in which every text stays a text, whoever reads it.
+"""YAML in which every text stays a text for any parser.
 
 Parsers disagree on what is a text: kubectl's makes booleans of ``y`` and ``n``, and numbers of ``0o17``, ``1e3`` and
 ``-_1``, which PyYAML writes without quotes.

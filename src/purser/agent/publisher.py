@@ -44,7 +44,7 @@ WRITE_PAUSE_S = 0.2
 """After a write: the informer sees its effect meanwhile."""
 
 MAX_WRITE_PAUSE_S = 5.0
-"""After one that somebody undoes over and over. News of GPUs wait for it, too."""
+"""After a write that is undone repeatedly. Changes of GPUs wait for it, too."""
 
 KUBELET_HEAD_START_S = 1.0
 """Before more healthy GPUs are published than were: kubelet hears of them meanwhile. A pod that the scheduler puts on

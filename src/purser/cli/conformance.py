@@ -1,4 +1,4 @@
-"""`purser conformance device-plugin`: a test kit for anybody's device plugin."""
+"""`purser conformance device-plugin`: a test kit for device plugins."""
 
 import sys
 from pathlib import Path

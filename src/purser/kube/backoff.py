@@ -5,7 +5,7 @@ import random
 from purser.kube.clock import Clock
 
 UNDONE_WITHIN_S = 60.0
-"""What has to be written again so soon was undone by somebody who may do so again."""
+"""A write that has to be repeated within this time was undone by another client, which may do so again."""
 
 UNDONE_BY_CHANCE = 5
 """Failures in a row that are normal: a kubelet that starts, a user who experiments."""
@@ -35,8 +35,8 @@ class Backoff:
 
 
 class WritePace:
-    """Pauses after writes to one object: short ones, and longer and longer ones after the same was written again and
-    again, because somebody undoes it. Two who disagree would else write without end as fast as they can."""
+    """Pauses after writes to one object: short, and growing while the same write is repeated because another client
+    undoes it. Otherwise two clients that disagree would write without end, as fast as they can."""
 
     def __init__(self, first_s: float, cap_s: float, clock: Clock) -> None:
         self._first_s = first_s

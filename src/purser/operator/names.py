@@ -55,7 +55,7 @@ NFD_GROUP = "nfd.k8s-sigs.io"
 NFD_OS_ID_LABEL = f"{NFD_PREFIX}system-os_release.ID"
 NFD_OS_VERSION_LABEL = f"{NFD_PREFIX}system-os_release.VERSION_ID"
 NFD_KERNEL_LABEL = f"{NFD_PREFIX}kernel-version.full"
-"""Only by it one sees that node-feature-discovery is at work on a node: other labels of its may be anybody's."""
+"""The one sign that node-feature-discovery runs on a node: its other labels may come from other writers."""
 
 GPU_PRODUCT_LABEL = "nvidia.com/gpu.product"
 MIG_CAPABLE_LABEL = "nvidia.com/mig.capable"

@@ -113,7 +113,7 @@ async def _both(observer: Observer, elector: LeaderElector) -> None:
 
 
 class _Uninstall:
-    """Rounds until nothing is left, done by whoever leads."""
+    """Rounds until nothing is left, by the leader."""
 
     def __init__(self, client: Client, namespace: str, observer: Observer, elector: LeaderElector, say: Say):
         self._client = client

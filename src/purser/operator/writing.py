@@ -33,7 +33,7 @@ _POLICIES = CLUSTER_POLICIES.as_type(Identified)
 
 
 class Notes(Protocol):
-    """Who knows the server, and wants to know what was written: the observer."""
+    """The interface of the observer for writers."""
 
     @property
     def policy_version(self) -> str:

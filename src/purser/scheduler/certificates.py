@@ -1,7 +1,7 @@
 """The scheduler's own CA and serving certificate: made, kept, renewed, and changed without a restart.
 
-Two rules make a change of CA unnoticed. A new CA is announced long before it signs anything, so that whoever trusts the
-bundle has it by then; and an old one stays in the bundle until it expires.
+Two rules make a change of CA unnoticed. A new CA is announced long before it signs anything, so that all clients of the
+bundle have it by then; and an old one stays in the bundle until it expires.
 """
 
 from collections.abc import Sequence

@@ -28,7 +28,7 @@ VALIDITY_CHECK_PERIOD_S = 15.0
 """Between two looks whether what is served still holds: a clock that jumped is noticed before the next refresh."""
 
 GIVEN_FILES = ("tls.crt", "tls.key", "ca.crt")
-"""Of a certificate that somebody else makes, as cert-manager names them."""
+"""Of a certificate from another issuer, as cert-manager names them."""
 
 _KEY = "material.json"
 _MAX_WRITE_CONFLICTS = 5
@@ -52,7 +52,7 @@ class CertificateStore(Protocol):
     """Keeps material so that all replicas have the same."""
 
     is_given: bool
-    """Whether somebody else makes and renews it: then it is only loaded."""
+    """Whether another tool issues and renews it: then it is only loaded."""
 
     async def load(self) -> Stored:
         """What is there."""
@@ -88,7 +88,7 @@ def _no_password() -> str:
 
 
 class FolderStore:
-    """Material that somebody else keeps, such as cert-manager: a mounted Secret with ``tls.crt``, ``tls.key`` and
+    """Material of another issuer, such as cert-manager: a mounted Secret with ``tls.crt``, ``tls.key`` and
     ``ca.crt``."""
 
     is_given = True

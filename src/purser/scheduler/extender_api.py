@@ -27,7 +27,7 @@ class ExtenderFilterResult(msgspec.Struct, frozen=True, rename="pascal", omit_de
     failed_nodes: dict[str, str] = {}
     """Why each node does not fit now; kube-scheduler may try preemption on these."""
     failed_and_unresolvable_nodes: dict[str, str] = {}
-    """Why each node can never fit, whoever is evicted there; since Kubernetes 1.21, where it beats `failed_nodes`."""
+    """Why each node can never fit, with any victims; since Kubernetes 1.21, where it beats `failed_nodes`."""
     error: str = ""
     """Not empty: the whole attempt failed, and the pod is tried again later."""
 

@@ -1,10 +1,10 @@
-"""The key that signs grants: made once, kept in a Secret, its public half published for the agents.
+"""The key that signs grants: created once, kept in a Secret, its public half published for the agents.
 
-What the Secret says is trusted, and nothing else: whoever deletes it revokes every key so far, in one step. After a
-planned rotation the public half of the key before stays in the Secret, as a retired one.
+Only the Secret is trusted: deleting it revokes all keys so far, in one step. After a planned rotation the public half
+of the previous key stays in the Secret, as a retired one.
 
-A grant that no key backs any more is worth nothing to a new pod. What a pod was given before it keeps: the agent's book
-has it, and the scheduler counts what it has read itself and what agents say is held.
+A grant without a valid key has no effect for a new pod. A pod keeps what it was given before: the agent's ledger has
+it, and the scheduler counts what it has read itself and what agents report.
 """
 
 import base64
@@ -91,7 +91,8 @@ async def load_or_create_keys(client: Client, namespace: str) -> GrantKeys:
     Raises `SigningKeyError` for a Secret without a usable key, and `KubeError`.
     """
     for _ in range(_MAX_WRITE_CONFLICTS):
-        # The version first: who read the Secret before somebody else changed both does not put the old keys back.
+        # The version first: a replica that read the Secret before another one changed both does not restore the old
+        # keys.
         published = await _published(client, namespace)
         secret = await _get_or_create(client, namespace)
         try:
@@ -169,7 +170,7 @@ async def _publish(
 ) -> None:
     """Publish these keys and no others; nothing is written when that is so already.
 
-    Raises `ConflictError`, `AlreadyExistsError` or `NotFoundError` when somebody wrote in between.
+    Raises `ConflictError`, `AlreadyExistsError` or `NotFoundError` after a concurrent write.
     """
     text = "".join(map(_pem, trusted))
     metadata = {"name": GRANT_KEY_CONFIGMAP, "namespace": namespace}

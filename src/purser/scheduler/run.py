@@ -53,7 +53,7 @@ Spawn = Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]]
 
 
 class Addresses(msgspec.Struct, frozen=True):
-    """The ports that a scheduler listens on, for whoever left the choice to the system."""
+    """The ports that a scheduler listens on, where the system chose them."""
 
     webhook: int
     extender: int
@@ -69,8 +69,8 @@ async def run(
 ) -> None:
     """Webhook and extender, until ``stop`` is set.
 
-    ``on_listening`` is called and waited for once the ports are known, for whoever brings webhook configurations that
-    name one; ``on_ready`` once pods can be placed: the cluster is known, the webhook configurations have the CA, or are
+    ``on_listening`` is called and waited for once the ports are known, for creating webhook configurations that name
+    one; ``on_ready`` once pods can be placed: the cluster is known, the webhook configurations have the CA, or are
     known to be missing. While the API server is away it is waited for. Raises `ConfigError`, `SigningKeyError`, and
     OSError for a port that is taken.
     """
@@ -277,7 +277,7 @@ def _server_names(webhook: WebhookSettings | None) -> Sequence[str]:
 
 
 def _check(server: ServerSettings) -> None:
-    """Raises `ConfigError` where somebody would be answered who must not be."""
+    """Raises `ConfigError` where unauthorised clients would be served."""
     if server.extender_client_ca_file is None and not _is_loopback(server.extender_address):
         raise ConfigError(
             f"the extender would answer whoever reaches {server.extender_address}, and whoever it answers can have "

@@ -41,7 +41,7 @@ class Response(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class ClientAuth:
-    """Whom a server answers; nothing set means everybody who can reach it."""
+    """The clients of a server; nothing set means all that can reach it."""
 
     certificate: bool = False
     """Only clients with a certificate, which the TLS context has checked."""
@@ -67,7 +67,7 @@ def webhook_app(
     auth: ClientAuth = ClientAuth(),
     bodies: BodyLimits = WEBHOOK_BODIES,
 ) -> web.Application:
-    """The webhook, and nothing else: everybody in the cluster may be able to reach it."""
+    """The webhook, and nothing else: all pods of the cluster may be able to reach it."""
     return _app(_webhook_verbs(mutation, validation, metrics), metrics, auth, bodies)
 
 
@@ -77,7 +77,7 @@ def extender_app(
     auth: ClientAuth = ClientAuth(),
     bodies: BodyLimits = EXTENDER_BODIES,
 ) -> web.Application:
-    """The extender, and nothing else: whoever reaches it can have pods bound."""
+    """The extender, and nothing else: its clients can bind pods."""
     return _app(_extender_verbs(extender, metrics), metrics, auth, bodies)
 
 

@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 from purser.core.model import PodRequest
 
 MAX_WAITING = 128
-"""Refused pods that are looked at again. Whoever waits with so many others is not alone in being late."""
+"""Refused pods that are tried again. Among this many, a delay of single ones is acceptable."""
 
 
 class RefusedRequest(Protocol):
@@ -58,7 +58,7 @@ def keep_most_important(waiting: MutableMapping[str, RefusedT], most: int) -> No
     """Let go of pods, in order of refusal by uid, until no more than ``most`` are left.
 
     The least important goes first; of equally important ones those of the namespace that has the most of them, so that
-    whoever makes pods without end pushes out only the own; of these the one that was refused first.
+    a user with very many pods displaces only their own; of these the one that was refused first.
     """
     while len(waiting) > most:
         lowest = min(each.request.priority for each in waiting.values())

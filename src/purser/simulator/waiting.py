@@ -46,7 +46,7 @@ class Waiting:
         return bool(self._queues[number])
 
     def retry(self, freed: set[int], place: Callable[[int, int], bool]) -> None:
-        """Try, first come first served, whoever may fit on rows on which something was given back."""
+        """Try, first come first served, pods that may fit on rows with released resources."""
         hopeless: set[int] = set()
         while numbers := [number for number in self._may_fit(freed) if number not in hopeless]:
             number = min(numbers, key=lambda each: self._queues[each][0])

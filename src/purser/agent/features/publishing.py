@@ -25,7 +25,7 @@ LABELS_WRITE_PAUSE_S = 0.2
 """After a write: its watch sees the effect meanwhile."""
 
 MAX_LABELS_WRITE_PAUSE_S = 30.0
-"""After one that somebody undoes over and over."""
+"""After a write that is undone repeatedly."""
 
 MAX_LABELS_BACKOFF_S = 300.0
 """Between two tries to publish labels: what refuses them, such as a missing right, seldom goes by itself."""

@@ -44,8 +44,8 @@ _ORDER = {resource.kind: place for place, resource in enumerate((*OWNED, *MONITO
 def object_actions(
     snapshot: Snapshot, rendered: Iterable[Rendered], keep: Collection[ObjectKey] = ()
 ) -> tuple[tuple[Apply | Adopt, ...], tuple[Delete, ...]]:
-    """What to apply and what to remove, in order. ``keep``: not rendered, but still needed as it is. What is there and
-    is somebody else's (`Snapshot.foreign`) is neither applied nor removed."""
+    """What to apply and what to remove, in order. ``keep``: not rendered, but still needed as it is. Objects of others
+    (`Snapshot.foreign`) are neither applied nor removed."""
     manifests = [each.object for each in rendered]
     wanted = {key: obj for obj in manifests if (key := ObjectKey.of(obj)) not in snapshot.foreign}
     kept = [key for key in snapshot.objects if key not in wanted and key in keep]
@@ -111,8 +111,8 @@ WHOLE = frozenset(
     }
 )
 """Places, by kind and fields, that are the operator's alone: what is added there decides where an operand runs, what
-runs in it and what it reaches, where it is reached, and who has its rights. An item whose key somebody changes is an
-item that is added: an apply puts the right one beside it. No server adds an item or a key there."""
+runs in it and what it reaches, where it is reached, and who has its rights. An item whose key was changed counts as
+added: an apply puts the right one beside it. No server adds an item or a key there."""
 
 
 def why_apply(live: Raw | None, desired: Raw, settled: AppliedObject | None) -> str:
@@ -137,7 +137,7 @@ def _as_it_came_out(live: Raw, desired: Raw, settled: AppliedObject) -> bool:
 
 
 def hash_of(obj: Raw) -> str:
-    """What it was applied as; empty: by somebody else."""
+    """What it was applied as; empty: not by Purser."""
     return str((obj["metadata"].get("annotations") or {}).get(APPLIED_HASH_ANNOTATION, ""))
 
 

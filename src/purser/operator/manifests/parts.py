@@ -217,8 +217,8 @@ def owned(
 def per_runtime(
     wanted: RenderInputs, build: Callable[[RuntimeKind], PodTemplate], operand: Operand, *, on_delete: bool = False
 ) -> list[Rendered]:
-    """One DaemonSet per kind of runtime: ``build(kind)`` makes its pod. ``on_delete``: pods are replaced only when
-    somebody deletes them."""
+    """One DaemonSet per kind of runtime: ``build(kind)`` makes its pod. ``on_delete``: pods are replaced only when they
+    are deleted."""
     return [
         daemon_set(
             wanted,

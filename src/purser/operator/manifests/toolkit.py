@@ -179,7 +179,7 @@ def device_list(spec: ClusterPolicySpec, kind: RuntimeKind) -> frozenset[str]:
     """
     variables = {each.name: each.value for each in spec.toolkit.env}
     if Operand.DEVICE_PLUGIN not in spec.enabled:
-        return frozenset({"envvar"})  # somebody else's plugin, which may do nothing but that
+        return frozenset({"envvar"})  # another vendor's plugin, which may do nothing but that
     if spec.device_plugin.is_agent and not uses_cdi(spec, kind):
         return frozenset({"envvar" if variables.get(ACCEPT_MOUNTS, "true").lower() == "false" else "volume-mounts"})
     named = {each.name: each.value for each in spec.device_plugin.env}.get("DEVICE_LIST_STRATEGY")

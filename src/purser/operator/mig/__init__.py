@@ -1,7 +1,7 @@
-"""Changes of MIG layouts: a state machine over one snapshot of the fleet. It says what to do next, and does nothing.
+"""Changes of MIG layouts: a state machine over one snapshot of the fleet. It decides the next steps, and does no I/O.
 
 The label ``nvidia.com/mig.config`` names the layout that a node is to have. A change's step stands in one annotation of
-its node, written in the same patch as what the step does, so that a change goes on where it was whoever dies::
+its node, written in the same patch as what the step does, so that a change continues after a crash of any process::
 
     checking   the node's worker is asked whether the layout differs; nothing is touched
     draining   cordoned, operands that hold GPUs paused; GPU pods leave by eviction

@@ -153,7 +153,7 @@ def _idle(progress: NodeProgress, fleet: MigFleet) -> NodeStep:
         return NodeStep()
     known = result_now(progress, profile)
     state = progress.node.labels.get(MIG_STATE_LABEL)
-    if known is None or (known.error and state is None):  # without the label somebody wants it tried again
+    if known is None or (known.error and state is None):  # a removed label asks for a retry
         return _begin(progress, fleet, profile)
     right = FAILED if known.error else SUCCESS
     return (

@@ -30,7 +30,8 @@ _GPU_PREFIXES = (
     "volcano.sh/vgpu-",
     "aliyun.com/gpu-",
 )
-"""Of whoever gives NVIDIA's GPUs to pods: where the policy rolls out no device plugin, another one may do so."""
+"""Of the component that gives NVIDIA's GPUs to pods: where the policy rolls out no device plugin, another one may do
+so."""
 _ON_ITS_WAY = ("", "ContainerCreating", "PodInitializing")
 MAX_CONDITION_MESSAGE = 500
 """Of what a container left behind when it ended: more does not fit into a status."""
@@ -118,7 +119,7 @@ def pod_view(pod: DetailedPod) -> OperandPod:
 
 
 def workload_view(pod: PodSummary) -> NodeWorkload:
-    """What the operator reads of somebody else's pod.
+    """What the operator reads of pods that are not operands.
 
     A pod with claims of dynamic resource allocation counts as one that uses a GPU, whatever they are for: what a claim
     was given stands in the claim and its devices' slices, and to take a NIC's user for a GPU's costs that pod a

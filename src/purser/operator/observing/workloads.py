@@ -17,7 +17,7 @@ POD_LIST_TIMEOUT_S = 10.0
 
 
 class Workloads:
-    """One informer on all pods, kept by node, that runs while `run` does and somebody asks for a node's pods."""
+    """One informer on all pods, kept by node, that runs while `run` does and a node's pods are needed."""
 
     def __init__(self, client: Client, namespace: str, on_change: Callable[[], None]):
         """``on_change`` is called when an asked node's pods changed, or are known at last."""

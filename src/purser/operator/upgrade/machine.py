@@ -213,7 +213,7 @@ def _idle(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
             return NodeStep(waits=failure_of(node) or "queued for upgrade")
         return to(patch(node, "driver is outdated", labels={UPGRADE_STATE_LABEL: State.REQUIRED.value}))
     is_half_way = is_cordoned_by(node, Cordoner.UPGRADE) or UPGRADE_INITIAL_CORDON_ANNOTATION in node.annotations
-    if state is State.REQUIRED or is_half_way:  # the policy went back, or somebody took the state away in the middle
+    if state is State.REQUIRED or is_half_way:  # the policy was reverted, or the state was removed in the middle
         return to(finish(progress, fleet.now))
     if state is State.DONE:
         return NodeStep()

@@ -62,7 +62,7 @@ class UpgradeInputs(NodeWork, frozen=True, kw_only=True):
     policy_ref: tuple[str, str]
     """Name and uid of the ClusterPolicy, for events."""
     held: frozenset[str] = frozenset()
-    """Nodes that a MIG change is emptying or cutting: not available, whoever lifts their cordon."""
+    """Nodes that a MIG change drains or reconfigures: unavailable, even if their cordon is lifted."""
     isolated: tuple[IsolatedNode, ...] = ()
     """Nodes without progress here, because something fails on them: what they may be counts all the same."""
     outdated_daemonsets: frozenset[str] = frozenset()
@@ -110,7 +110,7 @@ def is_managed(progress: NodeProgress) -> bool:
 
 
 def stale_pod(progress: NodeProgress) -> OperandPod | None:
-    """The driver's pod that is to be replaced: of another template or pool, or one that somebody wants restarted."""
+    """The driver's pod that is to be replaced: of another template or pool, or one whose restart was requested."""
     pod = progress.pod_of(Operand.DRIVER)
     if pod is None or not is_managed(progress):
         return None

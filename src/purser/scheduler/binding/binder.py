@@ -134,7 +134,7 @@ class Binder:
         return pod
 
     def _check_pod(self, pod: Pod) -> None:
-        """What holds of every pod that is placed; whoever asks may not have asked ``filter`` before."""
+        """Checks of every pod that is placed; the client may not have called ``filter`` before."""
         if message := is_of_others(pod, self._cache.scheduler_name):
             raise BindError("not-ours", message)
         reading = self._cache.readings.of(pod)

@@ -22,7 +22,7 @@ class Arrivals:
     """Adds each pod to a mix once."""
 
     def __init__(self, readings: Readings, scheduler_name: str) -> None:
-        """``readings``: keeps what the pods were found to ask for, for whoever is asked about them next."""
+        """``readings``: keeps the pods' requests for later calls."""
         self.mix = LearnedMix()
         self._readings = readings
         self._scheduler_name = scheduler_name
@@ -55,7 +55,7 @@ class Arrivals:
         return reading
 
     def _shape(self, reading: PodReading) -> PodShape | None:
-        """None for a pod that has nothing to do with GPUs, or that makes no sense: whoever places it says so."""
+        """None for a pod without GPUs, or with an invalid request, which placing it reports."""
         pod = reading.spec
         with suppress(DialectError, QuantityError):
             if reading.asks_for_devices:

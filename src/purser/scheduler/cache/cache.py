@@ -53,7 +53,7 @@ _DEVICE_ANNOTATIONS = (INVENTORY_ANNOTATION, *CORDON_ANNOTATIONS)
 
 
 class PublicKeys(Protocol):
-    """Who knows by which keys grants may be signed."""
+    """The keys by which grants may be signed."""
 
     @property
     def public(self) -> tuple[Ed25519PublicKey, ...]:
@@ -114,7 +114,7 @@ class ClusterCache:
 
     @property
     def ungranted(self) -> Mapping[str, str]:
-        """By uid: pods that somebody bound without a grant though they ask for devices, and to which node."""
+        """By uid: pods that were bound without a grant though they request devices, and their nodes."""
         return MappingProxyType(self._ungranted)
 
     def attach(
@@ -124,7 +124,7 @@ class ClusterCache:
         quotas: Informer[ResourceQuota] | None = None,
         namespaces: Informer[Namespace] | None = None,
     ) -> None:
-        """Follow these informers; whoever made them runs them."""
+        """Follow these informers; their creator runs them."""
         nodes.add_handler(self.put_node, lambda _, node: self.put_node(node), self.remove_node)
         pods.add_handler(self.put_pod, lambda _, pod: self.put_pod(pod), self.remove_pod)
         self.arrivals.attach(pods)
@@ -204,7 +204,7 @@ class ClusterCache:
         return self._offers
 
     def offers(self, resource: str) -> bool:
-        """Whether any node lists a resource, whoever's plugin serves it."""
+        """Whether any node lists a resource, of any plugin."""
         return any(resource in node.status.allocatable for node in self._known_nodes())
 
     def has_label(self, key: str, value: str) -> bool:
@@ -325,9 +325,9 @@ class ClusterCache:
         self._report_violations(grant.node)
 
     def _distrust(self, pod: Pod, problem: str) -> None:
-        """A grant that anybody could have written takes nothing from others.
+        """A grant without a valid signature takes nothing from others.
 
-        One that was found right before stays on the book: defacing the annotation of a running pod frees nothing.
+        One that was verified before stays in the ledger: changing the annotation of a running pod frees nothing.
         """
         uid = pod.metadata.uid
         if uid not in self._verified:
@@ -362,7 +362,7 @@ class ClusterCache:
         return asks
 
     def _note_rejection(self, pod: Pod) -> None:
-        """kubelet gives every failure to allocate devices this reason, whoever was asked for them."""
+        """kubelet gives every failure to allocate devices this reason, of any plugin."""
         grant = self.ledger.grant(pod.metadata.uid)
         if grant is not None and pod.status.reason == UNEXPECTED_ADMISSION_ERROR:
             self.disputes.rejected(key_of(pod), grant, pod.status.message)

@@ -79,7 +79,7 @@ class Nominations:
         return None
 
     def remove_pod(self, pod: Pod) -> None:
-        """It has ended, or is gone: whoever it made room for has a while to use it."""
+        """It has ended, or is gone: the pod that it made room for has some time to use it."""
         uid = pod.metadata.uid
         self._nominees.pop(uid, None)
         self._leaving.pop(uid, None)
@@ -127,8 +127,8 @@ class Nominations:
     def held(self, node: str, request: PodRequest, policy: PolicySettings) -> Mapping[str, Usage]:
         """What is kept of a node's devices, by uuid, for nominated pods that this one has to yield to.
 
-        They are placed on the node as it will be once everybody has left it who is leaving it; one that does not even
-        then fit keeps nothing.
+        They are placed on the node as it will be without its terminating pods; one that does not fit even then keeps
+        nothing.
         """
         before = [each for each in self._of(node) if _yields(request, each.request)]
         if not before:
@@ -154,7 +154,7 @@ class Nominations:
         return [each for each in here if granted(each.request.uid) is None]
 
     def _is_kept(self, nominee: _Nominee) -> bool:
-        """Whether it still counts: a while longer as long as somebody is leaving for it."""
+        """Whether it still counts: longer while a pod is terminating for it."""
         if nominee.until is None or self._clock.monotonic() < nominee.until:
             return True
         return any(self._clock.monotonic() < self._leaving.get(uid, -math.inf) for uid in nominee.victims)
@@ -163,7 +163,7 @@ class Nominations:
         if self._fleet.ledger.grant(pod.metadata.uid) is not None:
             return  # what it is to get is on the book
         request = None
-        with suppress(DialectError):  # whoever is asked to place it says so
+        with suppress(DialectError):  # placing it reports that
             request = self._readings.of(pod).request()
         if request is None:
             self._nominees.pop(pod.metadata.uid, None)

@@ -31,7 +31,7 @@ class AskedPod(PodReading):
         return decision.message if decision else ""
 
     def is_of(self, pod: Pod) -> bool:
-        """Whether this is what the pod says. Whoever asks may have written it: an equal name does not do."""
+        """Whether this is the pod's reading. The pod comes from a client: an equal name does not suffice."""
         known, asked = self.pod.metadata, pod.metadata
         return self.pod is pod or (
             self.pod.spec == pod.spec
@@ -42,8 +42,8 @@ class AskedPod(PodReading):
 
 
 class Readings:
-    """What pods say. Kept of those that wait for this scheduler, which somebody will ask about: others' pods, and those
-    on nodes, push out none of them."""
+    """Readings of pods. Those of pods that wait for this scheduler are kept, because they are needed next: other pods
+    do not evict them."""
 
     def __init__(
         self,

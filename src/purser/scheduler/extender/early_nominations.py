@@ -1,7 +1,7 @@
 """Nodes for pods that still wait in kube-scheduler's queue, so that kube-scheduler looks at one node instead of all.
 
 kube-scheduler runs its filters on every node before it asks an extender, which in large clusters is most of what a pod
-costs. Where a pod has ``status.nominatedNodeName``, whoever wrote it, kube-scheduler looks at that node first, and no
+costs. Where a pod has ``status.nominatedNodeName``, from any writer, kube-scheduler looks at that node first, and no
 further if the pod fits there (`evaluateNominatedNode`, 1.22 and newer). So while pods queue up, Purser chooses a node
 for those next in turn as it would at ``filter``, reserves what they are to get (`Reservations`), and writes the name.
 
@@ -153,7 +153,7 @@ class EarlyNominations:
                     group.create_task(self._write(pod, node)).add_done_callback(lambda _: writes.release())
                 else:
                     writes.release()
-                await asyncio.sleep(0)  # a decision takes milliseconds: who asks meanwhile is answered in between
+                await asyncio.sleep(0)  # a decision takes milliseconds: requests are answered in between
 
     async def _next(self) -> tuple[_Place, Pod]:
         while (found := self._first()) is None:

@@ -1,4 +1,4 @@
-"""Which pods this scheduler places at all, and to which nodes they may go, whoever asks.
+"""Which pods this scheduler places at all, and their eligible nodes, for any client.
 
 kube-scheduler has filtered by these when it asks; a request in its name need not come from it.
 """

@@ -90,7 +90,7 @@ class VictimSearch:
         return bool(self._cache.nominations.leaving(node)) and self.fits_once_left(node, request, left)
 
     def fits_once_left(self, node: str, request: PodRequest, left: QuotaLimits = UNLIMITED) -> bool:
-        """Whether the pod fits a node once everybody has left it who is leaving it."""
+        """Whether the pod fits a node once its terminating pods are gone."""
         return self._fits(node, request, left, by_kubelet=False)(frozenset())
 
     def _fits(

@@ -120,7 +120,7 @@ class WebhookRegistration:
         self._tell(name, "different" if found else "right", f"{resource.kind} {name}: {'; '.join(found)}: {_REMEDY}")
 
     async def _bring_ca(self, resource: Resource[Raw], present: Raw, own: set[str]) -> None:
-        """Only into the webhooks that are Purser's. It fails where somebody changed their order meanwhile."""
+        """Only into Purser's webhooks. It fails where their order was changed meanwhile."""
         bundle = base64.b64encode(self._ca_bundle()).decode()
         operations: list[Raw] = []
         for place, webhook in enumerate(present.get("webhooks") or ()):

@@ -41,7 +41,7 @@ def pod_of(request: AdmissionRequest, data: msgspec.Raw) -> PodManifest:
 
 
 def is_mirror(pod: PodManifest, user: UserInfo) -> bool:
-    """Whether kubelet made the pod to show one that it runs from a file: that runs whatever anybody decides.
+    """Whether kubelet created the pod as a mirror of a static pod, which runs in any case.
 
     Of others the API server lets the annotation pass.
     """
@@ -55,7 +55,7 @@ def first_objection(pod: PodReading, rules: Iterable[Rule]) -> Decision | None:
 
 
 def no_forged_grant(pod: PodReading) -> Decision | None:
-    """Grants come with the Binding: whoever writes one on a new pod forged or copied it."""
+    """Grants come with the Binding: one on a new pod is forged or copied."""
     return _no_annotations(pod.spec, PROTECTED_POD_ANNOTATIONS, Why.FORGED_GRANT)
 
 
@@ -144,7 +144,7 @@ PLACEMENT_RULES: tuple[Rule, ...] = (
     keeps_to_its_share,
     enforces_what_it_requires,
 )
-"""What must hold of any pod that is placed, whoever let it in; a namespace can keep the webhook away as well."""
+"""What must hold for any pod that is placed, however it was admitted; a namespace can keep the webhook away as well."""
 
 GPU_POD_RULES: tuple[Rule, ...] = (
     no_forged_record,

@@ -1,7 +1,7 @@
 """The validating webhook: what no other webhook, and no user, may have changed.
 
-On new pods it asks again what the mutating webhook asked, because others ran after it. On changes it holds the grant
-fixed. On Bindings it lets only the scheduler bring a grant; the grant's signature protects against whoever gets past.
+On new pods it repeats the checks of the mutating webhook, because others ran after it. On changes it keeps the grant
+immutable. On Bindings it lets only the scheduler set a grant; where it is bypassed, the grant's signature protects.
 """
 
 from collections.abc import Callable, Collection, Mapping
