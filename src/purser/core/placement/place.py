@@ -386,10 +386,16 @@ class _Pod:
         if any(self._is_part(place) for place in suiting):
             return tuple(sorted(suiting, key=self._part_key))
         if self._preference is not None and len(suiting) >= max(asked.count, 1):
-            return self._preference.order(asked, self._states, suits)
+            return self._preferred(self._preference, asked, suits)
         key = order_key(self._words, asked.numa_bind)
         candidates = [self._candidate(place, asked) for place in suiting]
         return tuple(candidate.position for candidate in sorted(candidates, key=key))
+
+    def _preferred(self, preference: Preference, asked: DeviceRequest, suits: Sequence[bool]) -> Positions:
+        """A preference knows each device once, whatever stands for it among the candidates."""
+        first = [self._first_candidate[at] for at in range(len(self._first_candidate))]
+        order = preference.order(asked, [self._states[place] for place in first], [suits[place] for place in first])
+        return tuple(first[at] for at in order)
 
     def _candidate(self, place: int, asked: DeviceRequest) -> Candidate:
         device, used = self._devices[place], self._states[place].usage

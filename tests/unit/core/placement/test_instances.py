@@ -353,3 +353,18 @@ def test_a_gpu_is_full_once_no_instance_has_a_place_and_typical_pods_know_what_m
     shape = lead_shape(pod("p", asks(resource="nvidia.com/mig-1g.5gb")))
     assert 0 < need_of(shape, model) <= tables.left_milli[0b0111_1111 - 1]
     assert need_of(lead_shape(pod("p", asks())), model) == 1000
+
+
+def test_gpus_that_are_not_cut_are_preferred_by_the_policy_beside_those_that_are() -> None:
+    whole = [Device(f"whole-{at}", at, "A100", 40960, slots=10) for at in (5, 6)]
+    fleet = Fleet()
+    fleet.set_inventory(NodeInventory("n", (*(gpu(f"gpu-{at}", at) for at in range(5)), *whole)))
+    for used in (0, 20000):
+        if used:
+            part = ContainerGrant("c", ContainerKind.APP, (DeviceShare("whole-6", used, 0),))
+            fleet.ledger.reserve(Grant("other", "ns", "other", "n", (part,)))
+        for asked, expected in ((asks(2, memory=1000), {"whole-5", "whole-6"}), (asks(memory=1000), {"whole-6"})):
+            placed = Evaluator(fleet, PolicySettings("purser")).place("n", pod("p", asked))
+            assert isinstance(placed, Placement)
+            if used or asked.count == 2:
+                assert {share.uuid for share in placed.containers[0].shares} == expected
