@@ -4,6 +4,7 @@ import json
 import shutil
 import socket
 import threading
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -200,6 +201,13 @@ async def test_kubelets_sockets_and_the_agents_checkpoint(host, folder):
     (folder / "state").mkdir()
     (folder / "state" / "agent-checkpoint.json").write_text("{")
     assert (await host.check())["agent's checkpoint"].state is WARNING
+
+
+async def test_what_may_not_be_looked_at_is_told_and_the_rest_is_looked_at(host):
+    """As by whoever is not root; root may look everywhere, and at names that are too long nobody."""
+    found = await host.check(hami_core_dir=Path("/" + "x" * 300))
+    assert (found["limits"].state, "File name too long" in found["limits"].found) == (WARNING, True)
+    assert "processes" in found
 
 
 async def test_folders_that_cannot_be_written_to(host, monkeypatch):

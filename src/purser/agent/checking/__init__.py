@@ -6,7 +6,7 @@ theirs, and `processes`, whether those on GPUs are seen. `results` is what they 
 Not here: what is watched while the agent runs (`purser.agent.health`, and its /readyz).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from purser.agent.checking.driver import check_driver
 from purser.agent.checking.kubelet import check_kubelet
@@ -27,8 +27,17 @@ async def check_node(settings: AgentSettings, find_driver: Callable[[], Driver])
     """
     return (
         *await check_driver(settings, find_driver),
-        *check_runtime(settings),
+        *_as_far_as_may_be("container runtime", check_runtime(settings)),
         *await check_kubelet(settings),
-        *check_limits(settings),
-        *check_processes(settings),
+        *_as_far_as_may_be("limits", check_limits(settings)),
+        *_as_far_as_may_be("processes", check_processes(settings)),
     )
+
+
+def _as_far_as_may_be(what: str, results: Iterator[CheckResult]) -> Iterator[CheckResult]:
+    """Whoever is not root may not look everywhere."""
+    try:
+        yield from results
+    except OSError as error:
+        said = f"{error.filename}: {error.strerror}"
+        yield CheckResult(what, CheckState.WARNING, said, "Run as root: not all of the node can be looked at.")

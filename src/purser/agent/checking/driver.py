@@ -1,6 +1,7 @@
 """Kernel module, NVML library, GPUs and their device files."""
 
 import asyncio
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -127,7 +128,7 @@ def _on(enabled: bool) -> str:
 
 def _of_device_files(settings: AgentSettings, gpus: tuple[Gpu, ...]) -> CheckResult:
     wanted = ["nvidiactl", "nvidia-uvm", *(f"nvidia{gpu.minor}" for gpu in gpus if gpu.minor is not None)]
-    missing = [name for name in wanted if not (on_host(settings, Path("/dev")) / name).exists()]
+    missing = [name for name in wanted if not os.access(on_host(settings, Path("/dev")) / name, os.F_OK)]
     if missing:
         names = ", ".join(f"/dev/{name}" for name in missing)
         advice = "Run nvidia-modprobe -u -c 0 on the node; the persistence daemon keeps them (nvidia-persistenced)."

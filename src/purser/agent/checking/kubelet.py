@@ -49,7 +49,8 @@ def _writable(path: Path) -> bool:
 
 
 def _existing(path: Path) -> Path:
-    return next((each for each in (path, *path.parents) if each.exists()), path)
+    """The folder, or the nearest one above it that is there, as far as may be looked."""
+    return next((each for each in (path, *path.parents) if os.access(each, os.F_OK)), path)
 
 
 def _registration(settings: AgentSettings) -> CheckResult:
