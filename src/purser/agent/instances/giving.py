@@ -36,7 +36,9 @@ class InstanceGiver:
         """Have the instances of a container there. ``again``: it has been given them before, and they were there then.
         Raises `InstanceError`."""
         wanted = placements_of((part,))
-        if not wanted or (again and self._are_there(part)):
+        if again and (self._are_there(part) or not all(map(self._keeper.follows, wanted))):
+            return  # of GPUs that are not cut on demand any more nothing is known here
+        if not wanted:
             return
         for uuid, placements in wanted.items():
             await self._keeper.ensure(uuid, placements, is_given=again)

@@ -122,6 +122,10 @@ class InstanceKeeper:
             if state.cut is not None or state.problem
         }
 
+    def follows(self, uuid: str) -> bool:
+        """Whether a GPU is cut on demand now."""
+        return uuid in self._gpus
+
     @property
     def devices(self) -> dict[tuple[str, MigPlacement], str]:
         """The agent's own instances that are there, with their MIG devices."""
