@@ -73,6 +73,7 @@ from purser.core.sharing import (
     advertised,
     plugin_settings,
     unlike_upstream,
+    without_effect,
 )
 from purser.kube.codec import codec_of
 from purser.kube.errors import KubeError, error_from_response
@@ -290,6 +291,7 @@ NODE_GPUS = tuple(NodeGpu(uuid=f"g{n}", index=n, model=model) for n, model in en
 def shared_by(data: bytes) -> None:
     file, _ = read_plugin_file(data)
     unlike_upstream(file)
+    without_effect(file)
     plugin_settings(file)
     advertised(NODE_GPUS, file, MigStrategy.NONE)
 

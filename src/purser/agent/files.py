@@ -21,6 +21,20 @@ def read_start(path: Path, most: int) -> bytes:
         os.close(found)
 
 
+def read_end(path: Path, most: int) -> bytes:
+    """The last bytes of a file, as `read_start` reads the first ones."""
+    found = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        status = os.fstat(found)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        with open(f"/proc/self/fd/{found}", "rb") as file:  # noqa: PTH123  no path of anybody's
+            file.seek(max(0, status.st_size - most))
+            return file.read(most)
+    finally:
+        os.close(found)
+
+
 def draft_of(path: Path) -> Path:
     """What takes a file's place once it is whole."""
     return path.with_name(f".{path.name}.new")

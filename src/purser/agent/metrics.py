@@ -67,6 +67,11 @@ class AgentMetrics:
             "MPS daemons of the node that ended, with all their clients, before they were told to.",
             registry=self.registry,
         )
+        self.mps_servers_lost = Counter(
+            "purser_agent_mps_servers_lost",
+            "MPS servers of the node that ended in disorder, with all their clients, while their daemon ran on.",
+            registry=self.registry,
+        )
         self.kubelet_restarts = Counter(
             "purser_agent_kubelet_restarts",
             "Restarts of kubelet that were seen.",

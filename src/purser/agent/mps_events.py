@@ -49,11 +49,18 @@ class MpsEvents(MpsHooks):
         self._recorder.event(node_ref(self._node), AgentReason.MPS_UNAVAILABLE, message, type="Warning")
 
     def lost(self, uuid: str, why: str) -> None:
-        """Every client in the ledger has lost its GPU, whether or not it was using it at the time."""
+        """See `MpsHooks.lost`."""
         self._metrics.mps_daemons_lost.inc()
-        message = (
-            f"The MPS daemon of {self._name(uuid)} is gone ({why}), and CUDA programs that used it fail: restart them"
-        )
+        self._tell_clients(uuid, f"The MPS daemon of {self._name(uuid)} is gone ({why})")
+
+    def server_lost(self, uuid: str, server: int) -> None:
+        """See `MpsHooks.server_lost`."""
+        self._metrics.mps_servers_lost.inc()
+        self._tell_clients(uuid, f"The MPS server of {self._name(uuid)} ended (process {server})")
+
+    def _tell_clients(self, uuid: str, what: str) -> None:
+        """Every client in the ledger has lost its GPU, whether or not it was using it at the time."""
+        message = f"{what}, and CUDA programs that used it fail: restart them"
         for booked in self._book.pods.values():
             parts = (booked.grant.of(name) for name, given in booked.containers.items() if given.enforcement in _BY_MPS)
             pod = self._pods.get(booked.grant.key)

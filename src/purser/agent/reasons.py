@@ -75,7 +75,7 @@ class AgentReason(ExplainedReason):
     MPS_CLIENTS_LOST = (
         "MpsClientsLost",
         "Pod",
-        "The MPS daemon of the pod's GPU ended: CUDA programs that were its clients fail.",
+        "The MPS daemon of the pod's GPU ended, or its server: CUDA programs that were its clients fail.",
         "Restart the pod, unless it did so by itself.",
     )
     ENFORCEMENT_CHANGED = (

@@ -19,13 +19,13 @@ class NodeInstanceUsers:
         self._book = book
         self._kubelet = kubelet
 
-    def granted(self, besides: tuple[str, str] | None = None) -> Placements:
+    def granted(self) -> Placements:
         """See `InstanceUsers.granted`."""
         return placements_of(
             part
-            for uid, booked in self._book.pods.items()
+            for booked in self._book.pods.values()
             for part in booked.grant.containers
-            if part.container in booked.containers and (uid, part.container) != besides
+            if part.container in booked.containers
         )
 
     def kept(self) -> Placements | None:

@@ -3,16 +3,17 @@
 import asyncio
 import contextlib
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import structlog
 
-from purser.agent.files import read_start
+from purser.agent.files import read_end, read_start
 from purser.agent.hostfiles import make_own_dir, remove_dir
 from purser.agent.inventory import on_host
 from purser.agent.mps.folders import PID_FILE, PIPES, MpsFolders, folders_of
-from purser.agent.mps.processes import kill, marked, runs
+from purser.agent.mps.processes import is_marked, kill, marked, runs
 from purser.agent.mps.programs import CONTROL, MARK, SMI, MpsError, MpsPrograms
 from purser.agent.settings import AgentSettings
 from purser.agent.sockets import listens
@@ -42,6 +43,11 @@ _OTHERS = ("tmp/nvidia-mps/control", "run/nvidia/mps/**/pipe/control")
 _OUTPUT = "output.log"
 """What a daemon says beside its logs, as why it does not start."""
 
+_CONTROL_LOG = "control.log"
+"""What a daemon says of its clients and servers."""
+
+_PID = re.compile(r"[0-9]{1,9}", re.ASCII)
+
 _CONTAINER_FILE = b"system_u:object_r:container_file_t:s0"
 """SELinux's label for what containers may use."""
 
@@ -65,6 +71,23 @@ class MpsControl:
         except MpsError:
             return False
         return True
+
+    async def servers(self, uuid: str) -> frozenset[int]:
+        """Processes of a daemon's servers. Raises `MpsError` where it does not answer."""
+        answer = await self.ask(uuid, "get_server_list")
+        pids = [int(word) for word in answer.split() if _PID.fullmatch(word)]
+        mark = f"{MARK}={self._seen(folders_of(uuid)).pipe}"
+        # A container can put a socket of its own in the daemon's place: only processes that are MPS servers count.
+        found = await in_thread(lambda: [pid for pid in pids if is_marked(pid, mark)], "purser-mps-proc")
+        return frozenset(found)
+
+    def ended_in_order(self, uuid: str, server: int) -> bool:
+        """Whether the daemon's log says that a server exited with status 0; a crash has another one, or none."""
+        try:
+            text = read_end(self._seen(folders_of(uuid)).log / _CONTROL_LOG, 4096).decode(errors="replace")
+        except OSError:
+            return False
+        return any(line.endswith(f"Server {server} exited with status 0") for line in text.splitlines())
 
     async def quit(self, uuid: str) -> None:
         """End an unused daemon and its servers, and remove its pipes and what clients left in shared memory."""
@@ -209,7 +232,7 @@ class MpsControl:
         make_own_dir(seen.shm, 0o1777)
         for path in (seen.pipe, seen.shm):
             _label(path, self._settings.host_root)
-        for name in ("control.log", "server.log"):
+        for name in (_CONTROL_LOG, "server.log"):
             (seen.log / name).unlink(missing_ok=True)
         return seen
 

@@ -5,6 +5,7 @@ clients notice nothing.
 """
 
 import asyncio
+import contextlib
 import time
 
 import msgspec
@@ -13,6 +14,7 @@ import structlog
 from purser.agent.mps.control import MpsControl
 from purser.agent.mps.processes import ended, reap, runs
 from purser.agent.mps.programs import MpsError
+from purser.agent.mps.servers import MpsServers
 from purser.kube.backoff import Backoff
 
 log = structlog.get_logger("purser.agent")
@@ -45,6 +47,9 @@ class MpsHooks:
 
     def lost(self, uuid: str, why: str) -> None:
         """It ended, and every program that was its client has lost its GPU."""
+
+    def server_lost(self, uuid: str, server: int) -> None:
+        """The process of a server ended in disorder. The daemon goes on, and starts another one for its next client."""
 
     def is_used(self, uuid: str) -> bool:
         """Whether a container that runs may be a client of this GPU's daemon."""
@@ -124,17 +129,35 @@ class MpsDaemon:
     async def _watch(self, process: int) -> str:
         """Why it is no use any more, once it is none."""
         self._set(True, "")
-        end = asyncio.ensure_future(ended(process))
+        end, servers = asyncio.ensure_future(ended(process)), MpsServers()
         try:
             while True:
-                await asyncio.wait({end}, timeout=self._timing.health)
-                if end.done():
+                gone = servers.take_ended()
+                found = await self._servers()  # after that the daemon has logged how they ended
+                if end.done() or not runs(process):
                     return "its process ended"
+                if found is None:
+                    return "it does not answer any more"
+                for server in gone:
+                    if self._control.ended_in_order(self.uuid, server):
+                        continue
+                    log.warning("An MPS server has ended, and its clients are lost", uuid=self.uuid, pid=server)
+                    self._hooks.server_lost(self.uuid, server)
+                servers.watch(found)
                 self._control.trim_logs(self.uuid)
-                if not await self._control.answers(self.uuid) and not await self._control.answers(self.uuid):
-                    return "it does not answer any more" if runs(process) else "its process ended"
+                await asyncio.wait(
+                    {end, *servers.ends}, timeout=self._timing.health, return_when=asyncio.FIRST_COMPLETED
+                )
         finally:
+            servers.close()
             end.cancel()
+
+    async def _servers(self) -> frozenset[int] | None:
+        """Processes of its servers; None: it answers neither the first question nor the second."""
+        for _ in range(2):
+            with contextlib.suppress(MpsError):
+                return await self._control.servers(self.uuid)
+        return None
 
     async def _lose(self, why: str) -> None:
         await self._clean()

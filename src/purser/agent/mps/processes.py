@@ -21,9 +21,13 @@ def marked(mark: str) -> tuple[int, ...]:
     In the agent's PID namespace alone, for a container's program can have that name and environment as well. By names
     first: the environment of any process may be long in coming, for the kernel reads it in its memory.
     """
-    own = _namespace("self")
-    named = (pid for pid in _pids() if _name(pid) == _NAME and _namespace(str(pid)) == own)
-    return tuple(pid for pid in named if mark.encode() in _environment(pid))
+    return tuple(pid for pid in _pids() if is_marked(pid, mark))
+
+
+def is_marked(pid: int, mark: str) -> bool:
+    """Whether a process is one of `marked`."""
+    is_named = _name(pid) == _NAME and _namespace(str(pid)) == _namespace("self")
+    return is_named and mark.encode() in _environment(pid)
 
 
 def kill(pids: tuple[int, ...]) -> None:

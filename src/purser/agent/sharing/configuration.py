@@ -26,6 +26,7 @@ from purser.core.sharing import (
     chosen_config,
     plugin_settings,
     unlike_upstream,
+    without_effect,
 )
 from purser.kube.informer import Informer
 from purser.kube.objects import Node
@@ -46,7 +47,7 @@ class SharingConfig(msgspec.Struct, frozen=True):
     file: PluginFile = PluginFile()
     settings: PluginSettings = PluginSettings()
     notes: tuple[str, ...] = ()
-    """What was passed over in the file, and what Purser makes of it unlike NVIDIA's plugin."""
+    """What was passed over in the file, what Purser makes of it unlike NVIDIA's plugin, and what has no effect."""
 
 
 class StoredConfig(msgspec.Struct, frozen=True):
@@ -63,7 +64,7 @@ def config_of(settings: SharingSettings, name: str = "", text: str = "") -> Shar
     """What holds by options, variables and this file. Raises `SharingError`."""
     file, passed_over = read_plugin_file(text) if text else (PluginFile(), ())
     held = plugin_settings(file, settings.flags.given(), settings.variables)
-    return SharingConfig(name, text, file, held, (*passed_over, *unlike_upstream(file)))
+    return SharingConfig(name, text, file, held, (*passed_over, *unlike_upstream(file), *without_effect(file)))
 
 
 class SharingConfigWatch:
@@ -122,7 +123,9 @@ class SharingConfigWatch:
             config = self.config.value or self._remembered() or config_of(self._sharing)
         before = self.config.value
         if self.config.set(config) and config != before:
-            log.info("Using a configuration of the device plugin", file=config.name or "none", notes=list(config.notes))
+            log.info("Using a configuration of the device plugin", file=config.name or "none")
+            for note in config.notes:
+                log.warning("The device plugin's configuration is not followed to the letter", note=note)
             self._remember(config)
 
     def _chosen(self) -> tuple[str, str]:

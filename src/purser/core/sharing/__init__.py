@@ -15,6 +15,7 @@ from purser.core.sharing.advertised import (
     is_one_each,
     mps_clients,
     unlike_upstream,
+    without_effect,
 )
 from purser.core.sharing.chosen import CONFIG_LABEL, ConfigFallback, chosen_config
 from purser.core.sharing.file import PluginFile, SharingError, plugin_file
@@ -43,4 +44,5 @@ __all__ = [
     "plugin_file",
     "plugin_settings",
     "unlike_upstream",
+    "without_effect",
 ]

@@ -7,7 +7,7 @@ twice; and MIG devices stand in the order of their indexes, where upstream takes
 GPU's (`purser.core.device.resources`) are ignored, as upstream does with all of them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -16,6 +16,8 @@ from purser.core.device.resources import is_gpu_resource, mig_resource
 from purser.core.sharing.file import (
     FILE,
     PREFIX,
+    DiscoveryFlags,
+    Flags,
     Named,
     PluginFile,
     Replicas,
@@ -115,6 +117,31 @@ def unlike_upstream(file: PluginFile) -> tuple[str, ...]:
         *(f"{FILE}: {key} {told}" for key, is_there in said if is_there),
         *(f"{FILE}: resource {name} is passed over: write nvidia.com/gpu.NAME or nvidia.com/mig-NAME" for name in odd),
     )
+
+
+_WITHOUT_EFFECT: tuple[tuple[str, Callable[[Flags], bool], str], ...] = (
+    ("failOnInitError", lambda flags: flags.fail_on_init_error is not None, "the agent waits for a driver"),
+    ("mpsRoot", lambda flags: flags.mps_root is not None, "MPS daemons have their sockets in /run/purser/mps"),
+    (
+        "useNodeFeatureAPI",
+        lambda flags: flags.use_node_feature_api is not None,
+        "option --feature-labels of the agent says where labels go",
+    ),
+    ("deviceDiscoveryStrategy", lambda flags: flags.device_discovery_strategy == "tegra", "only NVML finds GPUs"),
+    (
+        "plugin.containerDriverRoot",
+        lambda flags: flags.plugin.container_driver_root is not None,
+        "option --driver-root of the agent says where the driver is",
+    ),
+    ("gfd", lambda flags: flags.gfd != DiscoveryFlags(), "options of the agent say where labels go"),
+)
+"""Of ``flags``: what Purser does not go by, whether the file says it, and what counts instead."""
+
+
+def without_effect(file: PluginFile) -> tuple[str, ...]:
+    """What the file says and Purser does not go by, a sentence each."""
+    found = ((key, instead) for key, is_said, instead in _WITHOUT_EFFECT if is_said(file.flags))
+    return tuple(f"{FILE}: flags.{key} has no effect: {instead}" for key, instead in found)
 
 
 def _named(gpus: Sequence[NodeGpu], file: PluginFile, strategy: MigStrategy) -> tuple[AdvertisedDevice, ...]:

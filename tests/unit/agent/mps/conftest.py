@@ -49,13 +49,16 @@ class Told(MpsHooks):
     """What an agent would have been told."""
 
     def __init__(self):
-        self.changes, self.losses, self.used = [], [], set()
+        self.changes, self.losses, self.servers_lost, self.used = [], [], [], set()
 
     def changed(self, uuid, ready, problem):
         self.changes.append((uuid, ready, problem))
 
     def lost(self, uuid, why):
         self.losses.append((uuid, why))
+
+    def server_lost(self, uuid, server):
+        self.servers_lost.append((uuid, server))
 
     def is_used(self, uuid):
         return uuid in self.used

@@ -47,6 +47,17 @@ static int connected(void) {
     return -1;
 }
 
+static void note_end(pid_t pid, int status) {
+    const char *logs = getenv("CUDA_MPS_LOG_DIRECTORY");
+    char path[600];
+    snprintf(path, sizeof path, "%s/control.log", logs ? logs : "/tmp");
+    FILE *log = fopen(path, "a");
+    if (!log) return;
+    fprintf(log, "[2026-11-23 00:00:00.000 Control %d] Server %d exited with status %d\n", getpid(), pid,
+            WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+    fclose(log);
+}
+
 static void start_server(void) {
     if (server) return;
     server = fork();
@@ -127,7 +138,9 @@ static int serve(void) {
         for (int i = 0; i < clients_n; i++) watched[i + 1] = (struct pollfd){.fd = clients[i], .events = POLLIN};
         int n = clients_n;
         poll(watched, n + 1, 100);
-        if (server && waitpid(server, NULL, WNOHANG) == server) server = 0, drop_clients(), n = 0;
+        int status;
+        if (server && waitpid(server, &status, WNOHANG) == server)
+            note_end(server, status), server = 0, drop_clients(), n = 0;
         for (int i = n - 1; i >= 0; i--)
             if (watched[i + 1].revents) {
                 close(clients[i]);
@@ -187,6 +200,10 @@ static int client(void) {
     return 3;
 }
 
+static void in_order(int number) {
+    _exit(0 * number);
+}
+
 int main(int count, char **words) {
     prctl(PR_SET_NAME, "nvidia-cuda-mps");
     signal(SIGPIPE, SIG_IGN);
@@ -194,7 +211,10 @@ int main(int count, char **words) {
     pipes = getenv("CUDA_MPS_PIPE_DIRECTORY");
     if (!pipes) pipes = "/tmp/nvidia-mps";
     const char *how = count > 1 ? words[1] : "";
-    if (!strcmp(how, "--server")) for (;;) pause();
+    if (!strcmp(how, "--server")) {
+        signal(SIGUSR1, in_order);
+        for (;;) pause();
+    }
     if (!strcmp(how, "--client")) return client();
     return !strcmp(how, "-f") ? serve() : ask();
 }

@@ -62,6 +62,31 @@ async def test_one_that_dies_is_started_anew_and_its_clients_are_told(node):
         other.kill()
 
 
+async def test_a_server_that_crashes_in_a_daemon_that_runs_on_is_reported_once(node):
+    node.set(A="mps", B="mps")
+    async with node.agent() as agent:
+        await eventually(lambda: agent.ready == {"A", "B"})
+        client, other = await node.client("A"), await node.client("B")
+        daemon = int((node.pipe("A") / "nvidia-cuda-mps-control.pid").read_text())
+        (server,) = (pid for pid in node.processes("A") if pid != daemon)
+        await asyncio.sleep(2 * TIMING.health)  # it has been seen
+        os.kill(server, signal.SIGKILL)
+        assert await client.wait() == 3
+        await eventually(lambda: agent.told.servers_lost)
+        client = await node.client("A")  # of a server that the daemon started
+        await asyncio.sleep(2 * TIMING.health)
+        assert agent.told.servers_lost == [("A", server)]
+        assert agent.told.losses == []
+        assert agent.ready == {"A", "B"}
+        assert other.returncode is None
+        (server,) = (pid for pid in node.processes("A") if pid != daemon)
+        os.kill(server, signal.SIGUSR1)
+        assert await client.wait() == 3
+        await asyncio.sleep(3 * TIMING.health)
+        assert len(agent.told.servers_lost) == 1, "it ended in order"
+        other.kill()
+
+
 async def test_one_that_does_not_answer_is_ended_and_started_anew(node, monkeypatch):
     monkeypatch.setattr("purser.agent.mps.control.ASK_TIMEOUT_S", 0.1)
     node.set(A="mps")

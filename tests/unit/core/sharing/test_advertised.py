@@ -14,6 +14,7 @@ from purser.core.sharing import (
     mps_clients,
     plugin_file,
     unlike_upstream,
+    without_effect,
 )
 
 NONE, SINGLE, MIXED = MigStrategy.NONE, MigStrategy.SINGLE, MigStrategy.MIXED
@@ -141,6 +142,17 @@ def test_what_nvidias_plugin_would_set_aside_is_told() -> None:
     assert keys({"resources": {"mig": [{"pattern": "*", "name": "mig-x"}]}}) == ["resources"]
     odd = unlike_upstream(plugin_file(shared({**TWO, "rename": "slice"}))[0])[1]
     assert "resource nvidia.com/slice is passed over" in odd
+
+
+def test_what_has_no_effect_is_told() -> None:
+    def keys(**flags: Any) -> list[str]:
+        return [note.split()[4] for note in without_effect(plugin_file({"flags": flags})[0])]
+
+    assert keys() == keys(migStrategy="none", deviceDiscoveryStrategy="nvml", plugin={"passDeviceSpecs": True}) == []
+    assert keys(failOnInitError=False, mpsRoot="/mps") == ["flags.failOnInitError", "flags.mpsRoot"]
+    assert keys(deviceDiscoveryStrategy="tegra") == ["flags.deviceDiscoveryStrategy"]
+    said = {"useNodeFeatureAPI": True, "plugin": {"containerDriverRoot": "/d"}, "gfd": {"oneshot": True}}
+    assert keys(**said) == ["flags.useNodeFeatureAPI", "flags.plugin.containerDriverRoot", "flags.gfd"]
 
 
 @pytest.mark.parametrize(("cc", "clients"), [((6, 1), 16), ((7, 0), 48), ((7, 5), 48), ((10, 0), 48), (None, 16)])
