@@ -37,8 +37,9 @@ END_TIMEOUT_S = 10.0
 QUIT_TIMEOUT_S = 5
 """How long servers may take to end before the daemon ends them."""
 
-_OTHERS = ("tmp/nvidia-mps/control", "run/nvidia/mps/**/pipe/control")
-"""Sockets of daemons that are not the agent's, below the host's root: the default, and those of NVIDIA's plugin."""
+_OTHERS = ("tmp/nvidia-mps/control", *(f"run/nvidia/mps/{below}pipe/control" for below in ("", "*/", "*/*/")))
+"""Sockets of daemons that are not the agent's, below the host's root: the default, and those of NVIDIA's plugin, by
+resource. No deeper: containers may nest folders there without end."""
 
 _OUTPUT = "output.log"
 """What a daemon says beside its logs, as why it does not start."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 
 import pytest
 from tests.unit.agent.mps.conftest import Told, eventually
@@ -90,3 +91,16 @@ async def test_clients_that_come_and_go_do_not_fill_the_nodes_disk(node, monkeyp
             await eventually(lambda: server.stat().st_blocks * 512 <= 8192)
         assert control.read_bytes() == b"kept"
         assert agent.told.losses == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "is_looked_at"), [("pipe", True), ("nvidia.com/gpu.shared/pipe", True), ("a/gpu/pipe/b/pipe", False)]
+)
+def test_daemons_of_nvidias_plugin_are_looked_for_where_it_has_them(node, folder, is_looked_at):
+    """Its clients may nest folders without end beside them."""
+    path = node.root / "run/nvidia/mps" / folder / "control"
+    path.parent.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        assert node.control.other_daemon() == (f"/run/nvidia/mps/{folder}/control" if is_looked_at else "")
