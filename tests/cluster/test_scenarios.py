@@ -7,10 +7,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from purser.kube.resources import NODES
+from purser.lab.driver import SimulatedDriver
+from purser.lab.driver.node_mig import mig_states, set_mig
 from tests.cluster.purser_processes import Purser
 from tests.cluster.real_scenarios import RealScenarioCluster, scenario_cluster
+from tests.scenarios.actions import create, delete, eventually, grant_of, inventory, running
 from tests.scenarios.pods import pod, whole
 from tests.scenarios.suite import *  # noqa: F403
+
+HALF = "nvidia.com/mig-3g.20gb"
 
 
 @pytest.fixture
@@ -34,3 +40,47 @@ async def test_kubectl_prints_the_warning_about_more_devices_than_any_node_has(
     result = await asyncio.to_thread(subprocess.run, command, input=body, capture_output=True, text=True)
     assert result.returncode == 0
     assert "Warning: a container requests 9 GPUs, but the largest node has 8" in result.stderr
+
+
+@pytest.fixture
+async def on_demand(cluster: RealScenarioCluster, purser: Purser) -> AsyncIterator[SimulatedDriver]:
+    """The first GPU of the node is cut on demand."""
+    agent, driver = purser.agent, purser.driver
+
+    async def restart_in_mode(arguments: list[str], *, enabled: bool) -> None:
+        await asyncio.to_thread(agent.stop)
+        set_mig(driver.folder, 0, enabled=enabled)
+        agent.argv = arguments
+        await asyncio.to_thread(agent.start)
+        await asyncio.to_thread(purser.wait_agent)
+
+        async def listed() -> bool:
+            first, *_ = (await inventory(cluster)).devices
+            node = await cluster.client.get(NODES, cluster.gpu_node)
+            return bool(first.mig_kind) is enabled and (node.status.allocatable.get(HALF, "0") == "2") is enabled
+
+        await eventually(cluster, f"the GPU is cut on demand: {enabled}", listed)
+
+    before = agent.argv
+    await restart_in_mode([*before, "--mig-strategy=on-demand"], enabled=True)
+    yield driver
+    await eventually(cluster, "all instances are gone", lambda: _is_uncut(driver))
+    await restart_in_mode(before, enabled=False)
+
+
+async def _is_uncut(driver: SimulatedDriver) -> bool:
+    return not mig_states(driver.folder)[0].instances
+
+
+async def test_pods_get_the_gpu_instances_that_the_agent_creates_for_them(
+    cluster: RealScenarioCluster, on_demand: SimulatedDriver
+) -> None:
+    await create(cluster, pod(cluster, "half", {HALF: "1"}), pod(cluster, "small", {"nvidia.com/mig-1g.5gb": "2"}))
+    found = await running(cluster, ["half", "small"])
+    named = [(await cluster.container_env(name, "main"))["NVIDIA_VISIBLE_DEVICES"].split(",") for name in found]
+    assert sorted(map(len, named)) == [1, 2]
+    assert all(uuid.startswith("MIG-") for uuids in named for uuid in uuids)
+    shares = [share for each in found.values() for part in grant_of(each).containers for share in part.shares]
+    there = mig_states(on_demand.folder)[0].instances.values()
+    assert sorted(share.mig.start for share in shares) == sorted(each.start for each in there)
+    await delete(cluster, *found)

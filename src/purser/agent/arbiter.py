@@ -109,7 +109,7 @@ class Arbiter:
         """A reset of the GPU, a reboot or an administrator may have removed the instances of a restarted container.
         Raises `AllocationRefused`."""
         try:
-            await self._instances.give(part, again=True)
+            await self._instances.give(grant, part, again=True)
         except InstanceError as error:
             message = f"{grant.key} container {part.container}: {error}. Delete and recreate the pod"
             raise AllocationRefused(RefusalReason.INSTANCE, message, [grant.key]) from error
@@ -196,7 +196,7 @@ class Arbiter:
     async def _give(self, found: ResolvedCall) -> None:
         part = found.turn.part
         try:
-            await self._instances.give(part)
+            await self._instances.give(found.turn.grant, part)
         except InstanceError as error:
             wanted = ((each.uuid, each.mig) for each in part.shares if each.mig is not None)
             named = ", ".join(f"{where.profile} at {where.start} of {uuid}" for uuid, where in wanted)

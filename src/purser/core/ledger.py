@@ -315,7 +315,10 @@ class Ledger:
 
 
 def overcommit(device: Device, usage: Usage) -> str:
-    """What is wrong with this usage of a device; empty when nothing is."""
+    """What is wrong with this usage of a device; empty when nothing is.
+
+    A second check beside the rule of placement, on purpose: see "The ledger compares sums by itself" in decisions.md.
+    """
     if device.mig_kind:
         if usage.slots > len(usage.instances):
             return "it is cut on demand, and a grant names no instance of it"

@@ -39,9 +39,9 @@ def impatience(monkeypatch):
     monkeypatch.setattr("purser.agent.instances.giving.LISTED_TIMEOUT_S", 20.0)
 
 
-def on_demand(world, metrics_also_as=(), **flags):
+def on_demand(world, metrics_also_as=(), driver=None, **flags):
     flags = DevicePluginFlags(mig_strategy=MigStrategy.ON_DEMAND, **flags)
-    return world.agent(sharing=SharingSettings(flags=flags), metrics_also_as=metrics_also_as)
+    return world.agent(sharing=SharingSettings(flags=flags), metrics_also_as=metrics_also_as, driver=driver)
 
 
 def of(gpu, *placements, container="main"):
@@ -131,6 +131,22 @@ async def test_a_container_gets_the_instance_of_its_grant_until_the_pod_ends(wor
 
 async def _held(world, gpu, *placements):
     return (await devices(world))[gpu].mig_held == placements
+
+
+async def test_containers_of_a_pod_hand_their_instance_on(world, kubelet):
+    a, *_ = world.uuids
+    driver = world.driver.open()
+    destroyed = []
+    destroy = driver.destroy_instance
+    driver.destroy_instance = lambda *which: (destroyed.append(which), destroy(*which))
+    async with on_demand(world, driver=driver) as agent:
+        await eventually(agent.ready)
+        prepare = msgspec.structs.replace(of(a, AT_0, container="prepare"), kind=ContainerKind.INIT)
+        await world.pod("p", prepare, of(a, AT_0), resource=HALF)
+        given = await kubelet.admit("default/p", [("main", 1)], init=[("prepare", 1)], resource=HALF)
+        uuids = {each.envs["NVIDIA_VISIBLE_DEVICES"] for each in given.values()}
+        assert len(uuids) == 1
+        assert not destroyed
 
 
 async def test_what_is_in_the_way_is_removed_if_it_is_idle_and_the_agents_own(world, kubelet, monkeypatch):

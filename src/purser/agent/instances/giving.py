@@ -32,14 +32,16 @@ class InstanceGiver:
         self._make_files = make_files
         self._listed = listed
 
-    async def give(self, part: ContainerGrant, *, again: bool = False) -> None:
-        """Have the instances of a container there. ``again``: it has been given them before, and they were there then.
-        Raises `InstanceError`."""
+    async def give(self, grant: Grant, part: ContainerGrant, *, again: bool = False) -> None:
+        """Have the instances of a container of a pod there. ``again``: it has been given them before, and they were
+        there then. Raises `InstanceError`."""
         wanted = placements_of((part,))
-        if not wanted or (again and self._are_there(part)):
+        if again and (self._are_there(part) or not all(map(self._keeper.follows, wanted))):
+            return  # of GPUs that are not cut on demand any more nothing is known here
+        if not wanted:
             return
         for uuid, placements in wanted.items():
-            await self._keeper.ensure(uuid, placements, is_given=again)
+            await self._keeper.ensure(uuid, placements, None if again else (grant.pod_uid, part.container))
         if not self._are_there(part):
             raise InstanceError("its GPU instances were created, and the driver does not list their MIG devices")
         devices = self.of_part(part).uuids

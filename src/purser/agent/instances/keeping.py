@@ -60,8 +60,8 @@ Placements = Mapping[str, frozenset[MigPlacement]]
 class InstanceUsers(Protocol):
     """Who has instances, or is about to."""
 
-    def granted(self) -> Placements:
-        """Those of pods that were given their devices."""
+    def granted(self, besides: tuple[str, str] | None = None) -> Placements:
+        """Those of containers that were given their devices, but for one of them: a pod's uid, and its name."""
         ...
 
     def kept(self) -> Placements | None:
@@ -122,6 +122,10 @@ class InstanceKeeper:
             if state.cut is not None or state.problem
         }
 
+    def follows(self, uuid: str) -> bool:
+        """Whether a GPU is cut on demand now."""
+        return uuid in self._gpus
+
     @property
     def devices(self) -> dict[tuple[str, MigPlacement], str]:
         """The agent's own instances that are there, with their MIG devices."""
@@ -135,8 +139,9 @@ class InstanceKeeper:
 
     # What is asked
 
-    async def ensure(self, uuid: str, wanted: Collection[MigPlacement], *, is_given: bool) -> None:
-        """Have these instances on a GPU. ``is_given``: its container was given them before. Raises `InstanceError`."""
+    async def ensure(self, uuid: str, wanted: Collection[MigPlacement], to: tuple[str, str] | None) -> None:
+        """Have these instances on a GPU. ``to``: the pod's uid and the container that are given them now; None: they
+        were given them before. Raises `InstanceError`."""
         state = self._gpus.get(uuid)
         if state is None:
             raise InstanceError(
@@ -144,9 +149,8 @@ class InstanceKeeper:
             )
 
         def prepare() -> Work:
-            granted = self._users.granted().get(uuid, NONE)
-            others = granted if is_given else granted - set(wanted)
-            return lambda cutter: cutter.ensure(wanted, others)
+            granted = self._users.granted(besides=to).get(uuid, NONE)
+            return lambda cutter: cutter.ensure(wanted, granted)
 
         try:
             await self._ask(uuid, state, prepare)

@@ -19,13 +19,13 @@ class NodeInstanceUsers:
         self._book = book
         self._kubelet = kubelet
 
-    def granted(self) -> Placements:
+    def granted(self, besides: tuple[str, str] | None = None) -> Placements:
         """See `InstanceUsers.granted`."""
         return placements_of(
             part
-            for booked in self._book.pods.values()
+            for uid, booked in self._book.pods.items()
             for part in booked.grant.containers
-            if part.container in booked.containers
+            if part.container in booked.containers and (uid, part.container) != besides
         )
 
     def kept(self) -> Placements | None:

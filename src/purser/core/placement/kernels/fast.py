@@ -47,7 +47,7 @@ _look_each = _compiled(
 
 def look(columns: FleetColumns, rows: npt.NDArray[np.intp], demand: GpuDemand) -> tuple[Ints, Ints, Bools, Bools]:
     """See `purser.core.fleet.rule.look`."""
-    found: tuple[Ints, Ints, Bools, Bools] = _look_each(*columns, rows, *demand)
+    found: tuple[Ints, Ints, Bools, Bools] = _look_each(rows, *columns, *demand)
     return found
 
 
