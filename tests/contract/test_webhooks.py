@@ -113,7 +113,7 @@ async def test_deletions_show_the_object_as_old(api: Api, ns: str, hook: Hook, r
     assert request["oldObject"]["data"] == {"x": "1"}
 
 
-async def test_a_refusal_is_told_in_the_webhooks_words(api: Api, ns: str, hook: Hook, register: Register) -> None:
+async def test_a_refusal_is_reported_in_the_webhooks_words(api: Api, ns: str, hook: Hook, register: Register) -> None:
     await register("validating")
     hook.decide = lambda request: {"allowed": False, "status": {"message": "not like this"}}
     answer = await api.post(f"{ns}/configmaps", config_map("a"))

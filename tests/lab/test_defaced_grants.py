@@ -30,7 +30,7 @@ def is_unschedulable(one):
     return any(each.get("reason") == "Unschedulable" for each in one["status"].get("conditions", ()))
 
 
-async def test_defaced_pods_keep_their_cards_and_nobody_fails_for_it(lab, cluster):
+async def test_defaced_pods_keep_their_gpus_and_nobody_fails_for_it(lab, cluster):
     names = [f"victim-{n}" for n in range(4)]
     await create(cluster, *(pod(cluster, name, whole()) for name in names))
     await running(cluster, names)

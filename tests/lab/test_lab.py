@@ -71,7 +71,7 @@ async def test_pods_pack_or_spread_over_nodes(cluster):
     assert len(used["spread"]) > 1
 
 
-async def test_only_the_node_with_large_cards_gets_the_large_share(cluster):
+async def test_only_the_node_with_large_gpus_gets_the_large_share(cluster):
     await create(cluster, pod(cluster, "large", share(memory=60000), nodeSelector={}))
     found = (await running(cluster, ["large"]))["large"]
     assert found["spec"]["nodeName"] == "h100-8-0"
@@ -91,7 +91,7 @@ async def test_a_pod_that_the_default_scheduler_bound_without_a_grant_gets_no_de
     assert sorted(cards((await running(cluster, ["proper"]))["proper"])) == sorted(cluster.uuids)
 
 
-async def test_a_pod_with_a_run_time_ends_and_frees_its_card(cluster):
+async def test_a_pod_with_a_run_time_ends_and_frees_its_gpu(cluster):
     annotations = {"purser.dev/lab-run-seconds": "0.2"}
     first = pod(cluster, "brief", whole(8), annotations=annotations, restartPolicy="Never")
     await create(cluster, first)

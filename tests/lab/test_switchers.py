@@ -241,7 +241,7 @@ async def says(switch, pod, reason, part):
 
 
 @pytest.mark.parametrize(("system", "mib"), [("hami", {6144, 9216}), ("volcano", {1024})])
-async def test_two_shares_meet_on_one_card(switch, system, mib):
+async def test_two_shares_meet_on_one_gpu(switch, system, mib):
     for answer in await switch.apply(f"{system}/sharing-1", f"{system}/sharing-2"):
         check_told(answer, (ADVISORY,))
     found = await switch.running(2)
@@ -273,7 +273,7 @@ async def test_a_deployment_is_warned_of_what_its_pods_will_be_refused_for(switc
     assert "write 16384" in warnings(answer)[0]
 
 
-async def test_other_vendors_cards_are_nobodys_here(switch):
+async def test_other_vendors_gpus_are_nobodys_here(switch):
     for number, resource in enumerate(OTHER_VENDORS):
         main = {"name": "main", "image": "busybox", "resources": {"limits": {resource: 1}}}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{number}"}, "spec": {"containers": [main]}}
@@ -309,7 +309,7 @@ async def test_numa_nodes_that_are_too_small_are_what_a_pod_waits_for(switch):
     assert f"{OTHER_MODEL}; 4 GPUs on 1 node are available, but 3 are needed on one NUMA node" in said
 
 
-async def test_cards_in_use_are_what_a_pod_waits_for_that_wants_them_whole(switch):
+async def test_gpus_in_use_are_what_a_pod_waits_for_that_wants_them_whole(switch):
     (await switch.create(whole("first", 4))).ok()
     await switch.running(1)
     (await switch.create(whole("a-second", 1))).ok()
@@ -337,7 +337,7 @@ async def test_a_gpu_that_hami_s_annotation_cordons_takes_no_pods_until_it_is_go
     assert set(switch.cards(pod)) <= set(T4)
 
 
-async def test_a_card_with_an_xid_is_told_by_index_and_number(switch):
+async def test_a_gpu_with_an_xid_is_reported_by_index_and_number(switch):
     """The last one: the card is well again only after a reset."""
     switch.lab.inject_xid(T4_NODE, 3, 79)
 

@@ -145,7 +145,7 @@ async def test_who_does_not_lead_does_nothing(world):
     assert world.began == []
 
 
-async def test_who_begins_to_lead_looks_anew_first(world):
+async def test_who_begins_to_lead_looks_again_first(world):
     world.rounds.leads(True)
     await work(world, 0.05)
     assert (world.refreshed, len(world.began)) == (1, 1)
@@ -231,7 +231,7 @@ async def test_a_leader_of_old_has_nothing_to_tell_when_it_leads_again(world):
     assert world.refusals == [[], []]
 
 
-async def test_a_node_that_changed_meanwhile_is_decided_about_anew_and_nothing_has_failed(world):
+async def test_a_node_that_changed_meanwhile_is_decided_again_and_nothing_has_failed(world):
     world.outcome = RoundOutcome(actions=(PATCH,))
     answers(world, ConflictError(409, "Conflict", "changed"), None)
     world.rounds.trigger()
