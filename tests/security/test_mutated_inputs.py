@@ -24,6 +24,7 @@ from purser.adapters.nodes import InventoryError, allocatable, inventory_of
 from purser.adapters.pods import pod_spec
 from purser.agent.book import AgentCheckpoint, AgentCheckpointError, Book, BookedContainer, BookedPod, read_checkpoint
 from purser.agent.health_memory import health_file
+from purser.agent.instances.records import GpuRecord, OwnedInstance, record_file
 from purser.agent.sharing.reading import read_plugin_file
 from purser.core.decoding import UnreadableError
 from purser.core.device.gpus import NodeGpu
@@ -43,6 +44,7 @@ from purser.core.kubelet.memorymanager import checkpoint as memory_file
 from purser.core.kubelet.report import ReportError, check_coherence, decode, node_of, state_of
 from purser.core.kubelet.topologymanager import policy_for
 from purser.core.kubernetes.quantities import QuantityError
+from purser.core.mig import MigPlacement
 from purser.core.model import (
     ContainerGrant,
     ContainerKind,
@@ -363,6 +365,11 @@ def entries(folder: Path) -> dict[str, Entry]:
         ),
         "device state": (device_file.decode, [device_file.encode({}, {"nvidia.com/gpu": ("GPU-1",)})], file_error),
         "memory state": (memory_file.decode, [memory_file.encode("Static", state)], file_error),
+        "the agent's GPU instances": (
+            record_file.read,
+            [msgspec.json.encode(GpuRecord("GPU-1", (OwnedInstance(MigPlacement("1g.5gb", 3), "MIG-1"),)))],
+            (UnreadableError,),
+        ),
         "the agent's book": (book(folder), [msgspec.json.encode(BOOK)], (AgentCheckpointError,)),
         "pod": (any_pod, [as_json(POD), as_json(BOUND)], (KubeError, DialectError)),
         "node": (node, [as_json(NODE)], (KubeError, QuantityError)),

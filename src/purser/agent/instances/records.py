@@ -50,7 +50,8 @@ class GpuRecord(msgspec.Struct, frozen=True):
         return {each.placement: each.device for each in self.instances}
 
 
-_records = JsonReader(GpuRecord, "the record of GPU instances", max_bytes=MAX_RECORD_BYTES)
+record_file = JsonReader(GpuRecord, "the record of GPU instances", max_bytes=MAX_RECORD_BYTES)
+"""Reads such a file."""
 
 
 def record_path(state_dir: Path, gpu: str) -> Path:
@@ -61,7 +62,7 @@ def record_path(state_dir: Path, gpu: str) -> Path:
 def read_record(path: Path, gpu: str) -> dict[MigPlacement, str] | None:
     """The agent's own instances, with their devices; None where there is no file, or one that cannot be used."""
     try:
-        record = _records.read(read_start(path, MAX_RECORD_BYTES + 1))
+        record = record_file.read(read_start(path, MAX_RECORD_BYTES + 1))
     except FileNotFoundError:
         return None
     except (OSError, UnreadableError) as error:

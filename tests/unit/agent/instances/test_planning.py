@@ -1,5 +1,6 @@
 """What is done on a GPU for a grant, and what NVML's refusals are in words."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from purser.agent.checking.mig import check_on_demand, problems_of_instances
 from purser.agent.checking.results import CheckState
 from purser.agent.instances.cutting import GpuCutter
 from purser.agent.instances.planning import BlockedError, CutPlan, Placed, placed, plan
-from purser.agent.instances.records import read_record, record_path
+from purser.agent.instances.records import exclusive, read_record, record_path
 from purser.agent.nvml import Driver, Gpu, GpuInstance, MigCallError, MigMode, MigTrouble, NullDriver
 from purser.agent.settings import AgentSettings
 from purser.core.mig import MIG_KINDS, MigGeometryError, MigPlacement
@@ -141,6 +142,25 @@ def test_a_second_agent_knows_what_the_first_one_made(node: SimulatedDriver, dri
         MigPlacement("3g.20gb", 4),
     }
     assert len(first.look(frozenset()).devices) == 2
+
+
+def test_nobody_cuts_a_gpu_while_another_agent_does(node: SimulatedDriver, driver: Driver, tmp_path: Path) -> None:
+    gpu = node.uuids[0]
+    done = threading.Event()
+
+    def cut() -> None:
+        GpuCutter(driver, tmp_path, gpu, KIND).ensure((HALF,), frozenset())
+        done.set()
+
+    other = threading.Thread(target=cut)
+    with exclusive(record_path(tmp_path, gpu)):
+        other.start()
+        assert not done.wait(0.05)
+        assert not mig_states(node.folder)[0].instances
+        with exclusive(record_path(tmp_path, node.uuids[1])):
+            pass  # another GPU waits for nobody
+    assert done.wait(30)
+    other.join()
 
 
 def test_the_check_names_what_keeps_gpus_from_being_cut(tmp_path: Path) -> None:
