@@ -108,7 +108,7 @@ async def test_pods_that_came_while_the_agent_was_away_run_once_it_is_back(
     await amounts_are_listed(cluster)
 
 
-async def test_shares_and_whole_cards_run_beside_a_device_class_of_the_same_name(
+async def test_shares_and_whole_gpus_run_beside_a_device_class_of_the_same_name(
     cluster: RealScenarioCluster, purser: Purser
 ) -> None:
     real = purser.cluster

@@ -132,7 +132,7 @@ def test_memory_of_a_process_in_another_pod_is_told_to_be_that_pods(installed: R
     assert found == {"namespace": PODS, "container": "main", "uuid": uuid, "value": 700 * 2**20}
 
 
-def test_new_pods_keep_off_cards_that_somebody_cordons(installed: Release, holder: str) -> None:
+def test_new_pods_keep_off_gpus_that_somebody_cordons(installed: Release, holder: str) -> None:
     """By the account of an operator of the cluster, who may read and patch nodes and nothing else."""
     cluster = installed.cluster
     taken = card_of(cluster, holder)
@@ -162,7 +162,7 @@ def test_new_pods_keep_off_cards_that_somebody_cordons(installed: Release, holde
         cluster.delete("serviceaccount", "hands", f"-n{PODS}")
 
 
-def test_a_card_that_falls_off_the_bus_is_a_condition_of_its_node(installed: Release) -> None:
+def test_a_gpu_that_falls_off_the_bus_is_a_condition_of_its_node(installed: Release) -> None:
     cluster = installed.cluster
     lost = len(installed.driver.uuids) - 1
 

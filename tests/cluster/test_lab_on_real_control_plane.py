@@ -127,7 +127,7 @@ async def test_preemption_takes_exactly_who_has_to_go_and_comes_to_rest(
 
 
 @pytest.mark.oldest
-async def test_preemption_with_one_slot_a_card_does_the_same(assets: Path, quiet_logs: None) -> None:
+async def test_preemption_with_one_slot_a_gpu_does_the_same(assets: Path, quiet_logs: None) -> None:
     """The dry run finds who has to go."""
     settings = LabSettings(node_choices(["a100-40gb-8"]), programs=Programs.find(assets), slots=1, probe_interval_s=0.1)
     async with Lab(settings) as lab:

@@ -81,7 +81,7 @@ def test_nothing_is_written_when_nothing_changed(stack: Stack) -> None:
     assert stack.writes() == before
 
 
-def test_an_operator_that_is_started_anew_finds_nothing_to_write(stack: Stack) -> None:
+def test_an_operator_that_is_restarted_finds_nothing_to_write(stack: Stack) -> None:
     stack.operator.stop()
     stack.operator.start()
     stack.wait_operator()

@@ -132,7 +132,7 @@ def test_what_gpu_feature_discovery_may_write_becomes_labels(nfd: NodeFeatureDis
     nfd.wait_label(GPU_PRODUCT_LABEL, None)
 
 
-def test_a_node_whose_cards_the_worker_sees_no_more_loses_its_operands(nfd: NodeFeatureDiscovery, stack: Stack) -> None:
+def test_a_node_whose_gpus_the_worker_sees_no_more_loses_its_operands(nfd: NodeFeatureDiscovery, stack: Stack) -> None:
     for index in range(4):
         nfd.driver.remove_gpu(index)
     nfd.wait_label(PCI, None)

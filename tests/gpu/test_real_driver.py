@@ -34,7 +34,7 @@ def driver() -> Iterator[Driver]:
         driver.close()
 
 
-def test_every_card_says_who_and_how_large_it_is(driver: Driver) -> None:
+def test_every_gpu_says_who_and_how_large_it_is(driver: Driver) -> None:
     gpus = driver.scan()
     assert gpus
     assert len({gpu.uuid for gpu in gpus}) == len(gpus)
@@ -50,14 +50,14 @@ def test_links_are_the_same_from_both_ends(driver: Driver) -> None:
         assert links[str(one)].get(str(other)) == links[str(other)].get(str(one))
 
 
-def test_a_healthy_card_answers_the_probe(driver: Driver) -> None:
+def test_a_healthy_gpu_answers_the_probe(driver: Driver) -> None:
     for gpu in driver.scan():
         assert gpu.uuid
         reading = driver.read(gpu.uuid)
         assert reading.fault is None
 
 
-def test_a_card_is_measured_and_its_rates_from_the_second_time_on(driver: Driver) -> None:
+def test_a_gpu_is_measured_and_its_rates_from_the_second_time_on(driver: Driver) -> None:
     for gpu in driver.scan():
         assert gpu.uuid
         driver.telemetry(gpu.uuid)

@@ -57,7 +57,7 @@ __all__ = [
     "test_pods_without_gpus_are_untouched_with_and_without_the_webhook",
     "test_refusals_say_what_to_change",
     "test_running_pods_survive_restarts_and_no_share_is_lost_or_given_twice",
-    "test_sixteen_half_gpu_pods_at_once_are_two_on_every_card",
+    "test_sixteen_half_gpu_pods_at_once_are_two_on_every_gpu",
     "test_three_shares_pack_or_spread_and_all_books_agree",
 ]
 
@@ -142,7 +142,7 @@ ROUNDS = 3
 
 
 @pytest.mark.gate
-async def test_sixteen_half_gpu_pods_at_once_are_two_on_every_card(cluster: Cluster):
+async def test_sixteen_half_gpu_pods_at_once_are_two_on_every_gpu(cluster: Cluster):
     for turn in range(ROUNDS):
         names = [f"half-{turn}-{place}" for place in range(16)]
         await create(cluster, *(pod(cluster, name, half()) for name in names))

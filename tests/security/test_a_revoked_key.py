@@ -20,7 +20,7 @@ api, client, folder, driver = conftest.api, conftest.client, conftest.folder, co
 kubelet, world, short_waits = conftest.kubelet, conftest.world, conftest.short_waits
 
 
-async def test_a_running_pod_keeps_its_device_and_may_start_its_container_anew(world, kubelet):
+async def test_a_running_pod_keeps_its_device_and_may_start_its_container_again(world, kubelet):
     a, *_ = world.uuids
     async with world.agent() as agent:
         await eventually(agent.ready)

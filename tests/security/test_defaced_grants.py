@@ -135,7 +135,7 @@ async def test_nobody_closes_a_node_with_pods_that_kubelet_gives_no_devices(fiel
         assert world.cache.disputes.closed("n1") == {}
 
 
-async def test_a_card_that_a_stranger_holds_is_closed_and_pending_pods_say_why():
+async def test_a_gpu_that_a_stranger_holds_is_closed_and_pending_pods_say_why():
     async with server() as api, replica(api) as world:
         await world.add_node("n1", cards=2)
         old = await world.add_pod("old")
@@ -170,7 +170,7 @@ async def reject(world, name, node="n1", message=REFUSAL):
     return pod
 
 
-async def test_what_else_kubelet_rejects_a_pod_for_closes_no_card():
+async def test_what_else_kubelet_rejects_a_pod_for_closes_no_gpu():
     async with server() as api, replica(api) as world:
         await world.add_node("n1")
         for number, message in enumerate(("not enough cpus available to satisfy request", "Pod ns/p has no grant", "")):
@@ -180,7 +180,7 @@ async def test_what_else_kubelet_rejects_a_pod_for_closes_no_card():
         assert list(world.cache.disputes.closed("n1")) == ["n1-0"]
 
 
-async def test_a_rejected_pod_closes_its_card_until_the_agents_next_good_word():
+async def test_a_rejected_pod_closes_its_gpu_until_the_agents_next_good_word():
     async with server() as api, replica(api) as world:
         await world.add_node("n1")
         pod = await reject(world, "p")
@@ -195,7 +195,7 @@ async def test_a_rejected_pod_closes_its_card_until_the_agents_next_good_word():
         assert await world.bind(waiting, "n1") == ""
 
 
-async def test_where_no_word_comes_a_card_opens_after_a_rest_that_grows():
+async def test_where_no_word_comes_a_gpu_opens_after_a_rest_that_grows():
     async with server() as api, replica(api) as world:
         await world.add_node("n1")
         for number, rest_s in enumerate((5, 10, 20)):
@@ -208,7 +208,7 @@ async def test_where_no_word_comes_a_card_opens_after_a_rest_that_grows():
             assert not world.cache.disputes.closed("n1")
 
 
-async def test_pods_that_had_the_card_before_it_was_closed_make_no_rest_longer():
+async def test_pods_that_had_the_gpu_before_it_was_closed_make_no_rest_longer():
     async with server() as api, replica(api) as world:
         await world.add_node("n1")
         pods = [await world.add_pod(f"p{number}") for number in range(4)]
@@ -272,7 +272,7 @@ async def test_no_word_makes_room_or_charges_another_namespace():
         assert world.ledger.namespace_usage("other").memory_mib == 0
 
 
-async def test_no_word_of_another_nodes_agent_opens_a_card():
+async def test_no_word_of_another_nodes_agent_opens_a_gpu():
     async with server() as api, replica(api) as world:
         for node in ("n1", "n2"):
             await world.add_node(node)

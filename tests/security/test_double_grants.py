@@ -85,7 +85,7 @@ async def test_the_later_grant_of_a_controllers_pod_is_taken_off_once_the_other_
         assert b"purser_scheduler_granted_twice_total 1.0" in new.metrics.exposition()
 
 
-async def test_the_author_of_a_bare_pod_is_told_and_it_stays():
+async def test_a_bare_pod_gets_an_event_and_stays():
     async with leaders() as (old, new):
         first, second = await new.add_pod("first", 8000), await new.add_pod("second", 8000)
         await granted_twice(old, new, first, second)

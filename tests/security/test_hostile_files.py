@@ -53,7 +53,7 @@ async def in_time(call):
 
 
 @ODD
-async def test_a_checkpoint_that_is_none_is_told_of(tmp_path, make):
+async def test_a_checkpoint_that_is_none_is_reported(tmp_path, make):
     make(tmp_path / "checkpoint.json")
     with pytest.raises(AgentCheckpointError):
         await in_time(lambda: read_checkpoint(tmp_path / "checkpoint.json", NODE))

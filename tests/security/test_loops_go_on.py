@@ -116,7 +116,7 @@ def failures_of():
     return failures, registry, said
 
 
-async def test_a_loop_that_fails_begins_anew_ever_later_and_ends_when_it_is_cancelled():
+async def test_a_loop_that_fails_restarts_ever_later_and_ends_when_it_is_cancelled():
     failures, registry, _ = failures_of()
     clock, turns = Clock(), []
 
@@ -164,7 +164,7 @@ def grant(name: str, uuid: str) -> Grant:
 
 
 @pytest.mark.parametrize(("card", "refused"), [("GPU-1", True), ("GPU-2", False)])
-def test_a_pod_that_cannot_be_booked_stands_in_the_way_of_those_alone_that_want_its_cards(card, refused):
+def test_a_pod_that_cannot_be_booked_stands_in_the_way_of_those_alone_that_want_its_gpus(card, refused):
     failures, _, said = failures_of()
     grants = {"ns/bad": grant("bad", "GPU-1"), "ns/good": grant("good", "GPU-3"), "ns/p": grant("p", card)}
     booked = []
@@ -210,7 +210,7 @@ async def test_an_informer_lists_anew_after_what_it_cannot_handle(monkeypatch):
     assert registry.get_sample_value("purser_loop_failures_total", {"loop": "informer of pods"}) == 1
 
 
-async def test_a_card_that_the_driver_fails_on_is_unhealthy_and_no_other(monkeypatch, quick):
+async def test_a_gpu_that_the_driver_fails_on_is_unhealthy_and_no_other(monkeypatch, quick):
     driver = Driver()
     scan, read, scans = driver.scan, driver.read, []
 
@@ -239,7 +239,7 @@ async def test_what_the_device_monitor_fails_on_takes_no_turn_of_the_rest(monkey
         await eventually(lambda: all(turn.went_well for turn in turns.values()))
 
 
-def test_a_card_that_answers_with_rubbish_has_a_fault():
+def test_a_gpu_that_answers_with_rubbish_has_a_fault():
     nvml = SimpleNamespace(NVMLError=OSError, nvmlDeviceGetName=lambda handle: None)
     calls = DeviceCalls(nvml)
     assert calls.need(lambda answer: answer.decode(), "nvmlDeviceGetName", 0) is None
@@ -418,7 +418,7 @@ async def test_a_topology_that_cannot_be_forgotten_keeps_the_others_from_nothing
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError(), ApiUnavailableError("away")])
-async def test_a_pod_that_cannot_be_taken_off_keeps_no_card_from_the_others(monkeypatch, error):
+async def test_a_pod_that_cannot_be_taken_off_keeps_no_gpu_from_the_others(monkeypatch, error):
     failures, _, said = failures_of()
     card = Device("GPU-1", 0, "T4", 1000, slots=10)
     held = {name: grant(name, "GPU-1") for name in ("bad", "late", "first")}
@@ -495,7 +495,7 @@ async def test_an_emulated_kubelet_gives_every_pod_its_turn(monkeypatch):
     assert said.events == [("bad", "HandlingFailed")]
 
 
-def test_facts_of_a_node_that_cannot_be_read_are_told():
+def test_facts_of_a_node_that_cannot_be_read_are_reported():
     failures, _, said = failures_of()
     observer = Observer(SimpleNamespace(failures=failures), "purser", "image")
     texts = {"odd": '{"gpus":3}', "right": "{}", "none": ""}
@@ -527,7 +527,7 @@ async def test_what_one_part_of_the_operators_view_fails_on_ends_no_other(monkey
             await eventually(lambda: all(turn.went_well for turn in turns.values()))
 
 
-async def test_a_pod_or_node_that_a_queues_worker_fails_on_is_told_and_comes_again(monkeypatch):
+async def test_a_pod_or_node_that_a_queues_worker_fails_on_is_reported_and_comes_again(monkeypatch):
     failures, _, said = failures_of()
     stray = Pod(ObjectMeta(name="stray", namespace="ns", uid="u"))
     pods = SimpleNamespace(store={"ns/stray": stray}, add_handler=lambda *_: None)

@@ -218,7 +218,7 @@ def test_all_nodes_that_fail_are_found_round_by_round_however_many(seed: int) ->
     assert isolated == bad
 
 
-def test_nodes_that_fail_only_together_are_told_apart() -> None:
+def test_nodes_that_fail_only_together_are_reported_separately() -> None:
     def decide(snapshot: Snapshot) -> None:
         if {"n3", "n40"} <= {node.name for node in snapshot.nodes}:
             raise KeyError

@@ -44,7 +44,7 @@ def reporting(client):
     return registry, said
 
 
-async def test_an_object_that_cannot_be_read_stays_as_it_was_known_and_is_told_once():
+async def test_an_object_that_cannot_be_read_stays_as_it_was_known_and_is_reported_once():
     odd = {"metadata": {"name": "odd", "namespace": "ns", "uid": "1", "resourceVersion": "7", "labels": 3}}
     known = pod("odd", 3)
     script = Script(
@@ -64,7 +64,7 @@ async def test_an_object_that_cannot_be_read_stays_as_it_was_known_and_is_told_o
     assert b'purser_object_failures_total{resource="pods",stage="read"} ' in generate_latest(registry)
 
 
-async def test_a_handler_that_fails_is_told_with_its_object_and_counted():
+async def test_a_handler_that_fails_is_reported_with_its_object_and_counted():
     script = Script(listing([pod("a"), pod("b")], 5))
     heard: list[str] = []
 

@@ -218,7 +218,7 @@ def test_a_share_is_not_widened(said, place):
 
 
 @pytest.mark.parametrize("said", WIDENED_GPUS.values(), ids=WIDENED_GPUS)
-def test_nor_are_whole_cards(said):
+def test_nor_are_whole_gpus(said):
     assert refused_by_both(asking(WHOLE, **said))
 
 
@@ -303,7 +303,7 @@ def test_pods_without_gpus_are_not_asked_about_what_limits_gpus():
         assert refused_by_both(asking(PLAIN, **said)) == ""
 
 
-def test_a_pod_with_whole_cards_may_run_its_own_mps_and_preload_what_it_likes():
+def test_a_pod_with_whole_gpus_may_run_its_own_mps_and_preload_what_it_likes():
     for said in (env("CUDA_MPS_PIPE_DIRECTORY"), env("LD_PRELOAD"), mount("/tmp/nvidia-mps"), mount("/etc")):
         assert refused_by_both(asking(WHOLE, **said)) == ""
 

@@ -69,7 +69,7 @@ def test_filter(node_policy: str, gpu_policy: str, node: str, device: str) -> No
     assert decide(pod(node_policy, gpu_policy)) == (node, [device])
 
 
-def test_an_init_container_and_its_app_share_the_card_that_holds_the_larger() -> None:
+def test_an_init_container_and_its_app_share_the_gpu_that_holds_the_larger() -> None:
     assert decide(pod("binpack", "binpack", (INIT, 5000), (APP, 4000))) == ("node2", ["device3", "device3"])
 
 

@@ -99,7 +99,7 @@ def test_fit(state: NodeState, request_: DeviceRequest, expected: list[str] | st
     assert outcome(state, request_) == expected
 
 
-def test_numa_binding_takes_both_cards_of_one_numa_node() -> None:
+def test_numa_binding_takes_both_gpus_of_one_numa_node() -> None:
     state = node(card(0, numa_nodes=(1,)), card(1, numa_nodes=(1,)), card(2, numa_nodes=(0,)))
     assert outcome(state, ask(2, numa_bind=True)) == ["dev-1", "dev-0"]
 
@@ -125,6 +125,6 @@ def test_numa_binding_without_such_a_set_says_so() -> None:
         ),
     ],
 )
-def test_mutex_takes_idle_cards_only(count: int, expected: list[str] | str) -> None:
+def test_mutex_takes_idle_gpus_only(count: int, expected: list[str] | str) -> None:
     state = node(card(0), card(1), used={"dev-0": Usage(slots=1)})
     assert outcome(state, ask(count), GpuPolicy.MUTEX) == expected

@@ -86,5 +86,5 @@ def test_different_a_request_without_limit_gets_one_because_the_api_server_refus
 
 
 @pytest.mark.parametrize("resource", [MEM, PERCENT, CORES])
-def test_a_share_without_a_count_gets_one_card(resource):
+def test_a_share_without_a_count_gets_one_gpu(resource):
     assert defaults(pod_with({resource: "50"})) == {"c": {GPU: "1"}}

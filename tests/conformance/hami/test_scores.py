@@ -68,7 +68,7 @@ A_USED, B_USED = Usage(slots=1, cores_percent=90, memory_mib=10), Usage(slots=7,
         pytest.param(ScoreWeights(1, 3, 1), 34, 17, id="compute three times"),
     ],
 )
-def test_weights_decide_which_card_is_fuller(weights: ScoreWeights, a: float, b: float) -> None:
+def test_weights_decide_which_gpu_is_fuller(weights: ScoreWeights, a: float, b: float) -> None:
     request = DeviceRequest(1, memory_percent=40)
     assert device_score(CARD, A_USED, [request], weights) == pytest.approx(a)
     assert device_score(CARD, B_USED, [request], weights) == pytest.approx(b)
@@ -83,7 +83,7 @@ def test_weights_decide_which_card_is_fuller(weights: ScoreWeights, a: float, b:
         pytest.param(BINPACK, True, ScoreWeights(1, 1, 3), (0, 1), "a", id="binding prefers the lower NUMA node"),
     ],
 )
-def test_weights_decide_which_card_is_taken(
+def test_weights_decide_which_gpu_is_taken(
     policy: GpuPolicy, numa_bind: bool, weights: ScoreWeights, numas: tuple[int, int], picked: str
 ) -> None:
     request = [DeviceRequest(1, memory_percent=40)]
@@ -119,7 +119,7 @@ def card(numa: int = 0, score: float = 0, used: int = 0, index: int = 0) -> Cand
         pytest.param((BINPACK, SPREAD), True, card(0, 99), card(1, 5), True, id="bound chain: NUMA first"),
     ],
 )
-def test_order_of_two_cards(
+def test_order_of_two_gpus(
     policy: tuple[GpuPolicy, ...], numa_bind: bool, first: Candidate, second: Candidate, less: bool
 ) -> None:
     """HAMi's ``Less(first, second)``: what is less comes earlier in its list, and is taken later."""

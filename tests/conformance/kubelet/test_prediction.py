@@ -68,7 +68,7 @@ def test_the_nodes_are_no_easy_ones():
     assert together > 2
 
 
-def test_a_grant_on_other_cards_would_be_noticed():
+def test_a_grant_on_other_gpus_would_be_noticed():
     """The enforcing side does not merely repeat what was predicted: it refuses what was not."""
     refused = 0
     for number in range(20 if IS_LONG else 10):

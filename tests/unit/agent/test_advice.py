@@ -33,5 +33,5 @@ def test_a_pod_of_pursers_scheduler_came_past_it() -> None:
     assert advice(pod("purser-scheduler")) == PAST_THE_EXTENDER
 
 
-def test_a_grant_that_does_not_count_is_made_anew() -> None:
+def test_a_grant_that_does_not_count_is_made_again() -> None:
     assert advice(pod("purser-scheduler"), carries_grant=True) == GRANT_INVALID

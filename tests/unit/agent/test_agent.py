@@ -146,7 +146,7 @@ async def test_the_agent_waits_for_a_driver_and_finds_it(world, kubelet):
         assert len(kubelet.devices) == 16
 
 
-async def test_a_dead_card_is_unhealthy_everywhere_and_comes_back(world, kubelet):
+async def test_a_dead_gpu_is_unhealthy_everywhere_and_comes_back(world, kubelet):
     dead, alive, _, _ = world.uuids
     async with world.agent() as agent:
         await eventually(agent.ready)
@@ -164,7 +164,7 @@ async def test_a_dead_card_is_unhealthy_everywhere_and_comes_back(world, kubelet
         await eventually(lambda: _not_in_inventory(world, '"healthy":false'))
 
 
-async def test_lost_cards_are_told_once_and_so_is_their_recovery(world, kubelet, api):
+async def test_lost_gpus_are_told_once_and_so_is_their_recovery(world, kubelet, api):
     """Scans and readings fail in different ways; a lost card is looked for over and over."""
     lost = world.uuids[:2]
     driver = world.driver.open()
@@ -202,7 +202,7 @@ async def _events_of_node(world, reason, count):
     return [told for told, _ in await world.events(NODE)].count(reason) == count
 
 
-async def test_kubelet_hears_of_a_recovered_card_before_the_scheduler_does(world, kubelet, monkeypatch):
+async def test_kubelet_hears_of_a_recovered_gpu_before_the_scheduler_does(world, kubelet, monkeypatch):
     monkeypatch.setattr("purser.agent.publisher.KUBELET_HEAD_START_S", 2.0)
     card = world.uuids[0]
     async with world.agent(probe_interval_s=0.1) as agent:
@@ -223,7 +223,7 @@ async def _not_in_inventory(world, text):
     return text not in await world.inventory_text()
 
 
-async def test_an_xid_makes_all_slots_of_its_card_unhealthy(world, kubelet):
+async def test_an_xid_makes_all_slots_of_its_gpu_unhealthy(world, kubelet):
     bad, good, _, _ = world.uuids
     async with world.agent(probe_interval_s=60) as agent:
         await eventually(agent.ready)
@@ -302,7 +302,7 @@ async def test_an_agent_that_leaves_tells_the_scheduler_first_and_answers_for_wh
         await eventually(lambda: _not_in_inventory(world, LEAVING))
 
 
-async def test_cards_are_to_be_had_again_once_kubelet_has_asked_for_them(world, kubelet, monkeypatch):
+async def test_gpus_are_to_be_had_again_once_kubelet_has_asked_for_them(world, kubelet, monkeypatch):
     monkeypatch.setattr("purser.agent.publisher.KUBELET_HEAD_START_S", 0.0)
     async with world.agent() as agent:
         await eventually(agent.ready)
@@ -382,7 +382,7 @@ async def _knows_pod(kubelet, key):
     return True
 
 
-async def test_metrics_name_every_card_and_every_grant(world, kubelet):
+async def test_metrics_name_every_gpu_and_every_grant(world, kubelet):
     a, _, _, _ = world.uuids
     async with world.agent() as agent:
         await eventually(agent.ready)

@@ -33,7 +33,7 @@ def test_a_pod_is_on_the_book_until_it_is_released(book):
     assert book.release("uid-p") is None
 
 
-def test_what_overcommits_a_card_is_refused_and_leaves_no_trace(book):
+def test_what_overcommits_a_gpu_is_refused_and_leaves_no_trace(book):
     book.allocate(grant("p", part("main", A, memory_mib=2000)), "main", given(slot(A, 0)))
     with pytest.raises(OvercommitError, match="4000 of 3000 MiB"):
         book.allocate(grant("q", part("main", A, memory_mib=2000)), "main", given(slot(A, 1)))
@@ -41,7 +41,7 @@ def test_what_overcommits_a_card_is_refused_and_leaves_no_trace(book):
     assert book.usage[A].memory_mib == 2000
 
 
-def test_a_card_that_the_node_does_not_have_is_refused(book):
+def test_a_gpu_that_the_node_does_not_have_is_refused(book):
     with pytest.raises(UnknownDeviceError):
         book.allocate(grant("p", part("main", "GPU-other")), "main", given("GPU-other"))
 

@@ -109,7 +109,7 @@ async def test_a_node_that_has_all_it_needs(host):
     assert "2 devices" in found["CDI"].found
 
 
-async def test_an_agent_in_a_pid_namespace_of_its_own_is_told(host):
+async def test_an_agent_in_a_pid_namespace_of_its_own_is_reported(host):
     host.has_pids("4711\t1")
     found = (await host.check())["processes"]
     assert (found.state, found.found) == (WARNING, "not in the host's PID namespace")
@@ -129,7 +129,7 @@ REMOVED = [
 ]
 
 
-async def test_what_is_missing_is_told_and_nothing_else(host):
+async def test_what_is_missing_is_reported_and_nothing_else(host):
     usual = await host.check()
     for name, check, state, says in REMOVED:
         host.install()
@@ -150,7 +150,7 @@ WRITTEN = [
 ]
 
 
-async def test_what_is_wrong_is_told(host):
+async def test_what_is_wrong_is_reported(host):
     for name, text, check, state, says in WRITTEN:
         host.install()
         host.write(name, text)
@@ -166,7 +166,7 @@ async def test_where_cdi_names_devices_the_hook_is_missed_and_the_runtime_of_nvi
     assert "/usr/bin/nvidia-ctk" in found["CDI hook"].found
 
 
-async def test_a_lost_gpu_is_told_and_the_others_are_well(host):
+async def test_a_lost_gpu_is_reported_and_the_others_are_well(host):
     host.driver.lose_gpu(1, xid=None)
     try:
         found = await host.check()
@@ -188,7 +188,7 @@ async def test_neither_a_driver_that_is_not_there_nor_one_that_hangs_holds_it_up
     assert found["PodResources"].state is OK
 
 
-async def test_another_plugin_of_gpus_is_told_as_long_as_somebody_serves_it(host):
+async def test_another_plugin_of_gpus_is_reported_as_long_as_somebody_serves_it(host):
     with host.listen("device-plugins/nvidia-gpu.sock"), host.listen("device-plugins/fpga.sock"):
         assert (await host.check())["other device plugins"].state is WARNING
     assert (await host.check())["other device plugins"].state is OK
@@ -203,7 +203,7 @@ async def test_kubelets_sockets_and_the_agents_checkpoint(host, folder):
     assert (await host.check())["agent's checkpoint"].state is WARNING
 
 
-async def test_what_may_not_be_looked_at_is_told_and_the_rest_is_looked_at(host):
+async def test_what_may_not_be_looked_at_is_reported_and_the_rest_is_looked_at(host):
     """As by whoever is not root; root may look everywhere, and at names that are too long nobody."""
     found = await host.check(hami_core_dir=Path("/" + "x" * 300))
     assert (found["limits"].state, "File name too long" in found["limits"].found) == (WARNING, True)

@@ -113,7 +113,7 @@ def healthy(monitor):
     return {device.uuid for device in monitor.inventory.value.devices if device.healthy}
 
 
-async def test_a_card_whose_calls_hang_is_unhealthy_and_is_not_asked_again_until_it_answers():
+async def test_a_gpu_whose_calls_hang_is_unhealthy_and_is_not_asked_again_until_it_answers():
     driver = Driver()
     driver.hanging[A] = threading.Event()
     async with monitoring(driver) as monitor:
@@ -124,7 +124,7 @@ async def test_a_card_whose_calls_hang_is_unhealthy_and_is_not_asked_again_until
         await eventually(lambda: healthy(monitor) == {A, B})
 
 
-async def test_an_xid_of_nobody_knows_which_card_has_all_probed_and_marks_the_broken_one_alone():
+async def test_an_xid_of_nobody_knows_which_gpu_has_all_probed_and_marks_the_broken_one_alone():
     driver = Driver()
     async with monitoring(driver, probe_interval_s=60) as monitor:
         await eventually(lambda: driver.reads[A])
@@ -168,7 +168,7 @@ async def test_an_xid_outlives_the_agent_until_people_say_that_the_gpu_was_reset
         assert healthy(monitor) == {A, B}
 
 
-async def test_a_card_that_was_lost_before_the_agent_started_is_looked_for_until_it_is_back():
+async def test_a_gpu_that_was_lost_before_the_agent_started_is_looked_for_until_it_is_back():
     driver = Driver()
     driver.unknown[A] = DeviceFault(FaultKind.LOST, "nvmlDeviceGetHandleByIndex", "GPU is lost")
     with structlog.testing.capture_logs() as logs:
@@ -181,7 +181,7 @@ async def test_a_card_that_was_lost_before_the_agent_started_is_looked_for_until
     assert len([entry for entry in logs if entry["log_level"] == "error"]) == 1
 
 
-async def test_a_driver_is_not_opened_anew_for_a_card_that_answers_though_it_takes_no_pods():
+async def test_a_driver_is_not_reopened_for_a_gpu_that_answers_though_it_takes_no_pods():
     driver = Driver()
     async with monitoring(driver, reopen_interval_s=0.01) as monitor:
         driver.events.append(XidEvent(uuid=A, xid=48))
@@ -202,7 +202,7 @@ async def test_what_a_scan_found_wrong_is_looked_for_again_though_probes_answer(
         await eventually(lambda: healthy(monitor) == {A, B})
 
 
-async def test_errors_of_programs_have_no_card_probed(monkeypatch):
+async def test_errors_of_programs_have_no_gpu_probed(monkeypatch):
     """They say nothing of it, and a pod may fail over and over."""
     monkeypatch.setattr("purser.agent.health.XID_TURN_PERIOD_S", 0.01)
     driver, told = Driver(), []
@@ -218,7 +218,7 @@ async def test_errors_of_programs_have_no_card_probed(monkeypatch):
         await eventually(lambda: driver.reads == {A: 2, B: 2})
 
 
-async def test_an_error_of_a_program_concerns_no_card_but_whoever_holds_it():
+async def test_an_error_of_a_program_concerns_no_gpu_but_whoever_holds_it():
     driver, told = Driver(), []
     errors = {"on_program_error": lambda uuid, xid: told.append((uuid, xid))}
     async with monitoring(driver, probe_interval_s=60, callbacks=errors) as monitor:
@@ -242,7 +242,7 @@ async def test_a_flood_of_xids_is_judged_in_a_few_turns_and_counted():
     assert len(published) < 20
 
 
-async def test_a_card_that_is_degraded_takes_pods_and_the_condition_says_so():
+async def test_a_gpu_that_is_degraded_takes_pods_and_the_condition_says_so():
     driver = Driver()
     async with monitoring(driver) as monitor:
         driver.rows[A] = RemappedRows(0, 1, pending=True, failed=False)
@@ -325,7 +325,7 @@ class WholeCatalogue(NullDriver):
         return self.events.pop(0) if self.events else super().wait_event(10)
 
 
-async def test_every_xid_costs_its_own_card_alone_is_told_once_and_stands_in_the_condition(monkeypatch):
+async def test_every_xid_costs_its_own_gpu_alone_is_told_once_and_stands_in_the_condition(monkeypatch):
     driver, told, programs = WholeCatalogue(), [], []
     callbacks = {
         "on_news": lambda uuid, news: told.append((uuid, news.news)),

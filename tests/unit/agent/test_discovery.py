@@ -42,7 +42,7 @@ def test_gpus_are_nvidias_display_controllers_in_order_of_their_address(settings
     assert look(settings).gpus == (PciGpu("20b0"), PciGpu("2330"))
 
 
-def test_cards_that_share_a_device_id_are_told_apart_by_their_subsystem(settings):
+def test_gpus_that_share_a_device_id_are_told_apart_by_their_subsystem(settings):
     pci(settings, "0000:0a:00.0", device="0x25B6", subsystem="0x157E")
     assert look(settings).gpus == (PciGpu("25b6", "157e"),)
 
@@ -85,7 +85,7 @@ def test_os_release_is_the_hosts_also_where_it_is_a_link(settings, target):
         ("var/lib/kubelet", ""),
     ],
 )
-def test_distributions_are_told_by_their_folders(settings, folder, distribution):
+def test_distributions_are_reported_by_their_folders(settings, folder, distribution):
     (settings.host_root / folder).mkdir(parents=True)
     assert look(settings).distribution == distribution
 

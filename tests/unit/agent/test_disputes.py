@@ -105,7 +105,7 @@ async def is_settled(world):
     return (await world.disputes(), await condition(world)) == (None, None)
 
 
-async def test_what_another_plugins_pods_hold_is_told(world, kubelet):
+async def test_what_another_plugins_pods_hold_is_reported(world, kubelet):
     """HAMi's ids, which kubelet lists, and the annotation that says which card such a pod really has."""
     a, b, c, _ = world.uuids
     annotation = {"hami.io/vgpu-devices-allocated": f"{b},NVIDIA,1000,30:;{HAMIS},NVIDIA,1000,0:;"}
@@ -127,7 +127,7 @@ async def test_what_another_plugins_pods_hold_is_told(world, kubelet):
         await start(world, kubelet, "p", part("main", a))
 
 
-async def test_a_refusal_is_told_with_who_is_in_the_way_until_it_is_over(world, kubelet):
+async def test_a_refusal_is_reported_with_who_is_in_the_way_until_it_is_over(world, kubelet):
     a = world.uuids[0]
     async with world.agent() as agent:
         await eventually(agent.ready)

@@ -36,7 +36,7 @@ async def asking(world, name, card, memory_mib):
     await world.pod(name, part("main", card, memory_mib=memory_mib), resources={"limits": limits})
 
 
-async def test_the_node_lists_amounts_and_what_somebody_changed_is_listed_again(world, kubelet):
+async def test_the_node_lists_amounts_and_what_a_user_changed_is_listed_again(world, kubelet):
     async with world.agent(probe_interval_s=60) as agent:
         await eventually(agent.ready)
         found = await listed(world)
@@ -50,7 +50,7 @@ async def test_the_node_lists_amounts_and_what_somebody_changed_is_listed_again(
         await lists(world, 4 * T4_MIB)
 
 
-async def test_of_a_card_that_is_lost_stays_what_its_pods_ask_for(world, kubelet):
+async def test_of_a_gpu_that_is_lost_stays_what_its_pods_ask_for(world, kubelet):
     lost, *_ = world.uuids
     async with world.agent() as agent:
         await eventually(agent.ready)
@@ -105,7 +105,7 @@ async def test_amounts_wait_for_the_inventory(world, kubelet, api):
     assert listings == []
 
 
-async def test_a_refused_listing_holds_up_no_news_of_cards(world, kubelet, api, monkeypatch):
+async def test_a_refused_listing_holds_up_no_news_of_gpus(world, kubelet, api, monkeypatch):
     monkeypatch.setattr("purser.agent.publisher.Backoff", lambda **_: Backoff(initial_s=600, cap_s=600))
 
     async def refuse(request):

@@ -75,13 +75,13 @@ def test_a_driver_report_becomes_an_inventory():
     )
 
 
-def test_whole_cards_have_one_slot_and_their_uuid_as_id():
+def test_whole_gpus_have_one_slot_and_their_uuid_as_id():
     (whole,) = inventory(gpu(0, A), mode=DeviceMode.WHOLE, slots=4).devices
     assert (whole.mode, whole.slots) == (DeviceMode.WHOLE, 1)
     assert device_ids(whole) == (A,)
 
 
-def test_a_dead_card_is_unhealthy_and_the_others_are_as_they_were():
+def test_a_dead_gpu_is_unhealthy_and_the_others_are_as_they_were():
     dead, alive = inventory(gpu(0, A, fault=LOST), gpu(1, B)).devices
     assert not dead.healthy
     assert "GPU is lost" in dead.unhealthy_reason
@@ -94,19 +94,19 @@ def test_health_over_time_wins_over_the_last_scan():
     assert not inventory(gpu(0, A), health=health).devices[0].healthy
 
 
-def test_a_card_in_mig_mode_is_not_handed_out():
+def test_a_gpu_in_mig_mode_is_not_handed_out():
     (card,) = inventory(gpu(0, A, mig=MigMode(enabled=True, pending=True))).devices
     assert not card.healthy
     assert "nvidia-smi -mig 0" in card.unhealthy_reason
 
 
-def test_a_card_that_never_said_who_it_is_is_left_out():
+def test_a_gpu_that_never_said_who_it_is_is_left_out():
     gpus = (gpu(0, None, fault=LOST), gpu(1, B))
     assert [card.uuid for card in inventory(*gpus).devices] == [B]
     assert [card.index for card in unreadable(gpus)] == [0]
 
 
-def test_kubelets_list_is_every_slot_with_the_health_of_its_card():
+def test_kubelets_list_is_every_slot_with_the_health_of_its_gpu():
     node = NodeInventory("n", (device(B, slots=2, healthy=False), device(A, slots=2, numa_nodes=(1,))))
     assert advertise(node, {}) == (
         Advertised(f"{A}::0", True),
@@ -116,7 +116,7 @@ def test_kubelets_list_is_every_slot_with_the_health_of_its_card():
     )
 
 
-def test_kubelet_aligns_whole_cards_and_not_the_slots_of_shared_ones():
+def test_kubelet_aligns_whole_gpus_and_not_the_slots_of_shared_ones():
     node = NodeInventory("n", (device(A, slots=1, numa_nodes=(1,)), device(B, slots=2, numa_nodes=(0,))))
     assert [entry.numa_nodes for entry in advertise(node, {})] == [(1,), (), ()]
 
@@ -126,7 +126,7 @@ def test_kubelets_list_is_sorted_by_the_number_of_the_slot():
     assert ids == [f"{A}::{number}" for number in range(12)]
 
 
-def test_kubelets_list_keeps_what_is_held_of_a_card_that_is_gone_as_unhealthy():
+def test_kubelets_list_keeps_what_is_held_of_a_gpu_that_is_gone_as_unhealthy():
     node = NodeInventory("n", (device(A, slots=1),))
     held = dict.fromkeys((f"{A}::0", f"{B}::3"), "nvidia.com/gpu")
     assert advertise(node, held) == (Advertised(f"{A}::0", True), Advertised(f"{B}::3", False))
@@ -167,14 +167,14 @@ LIBRARY, BOTH = Holders(library=True), Holders(library=True, mps=frozenset({A}))
         ("none", BOTH, "whole", "whole-device whole-device"),
     ],
 )
-def test_each_card_says_what_holds_shares_of_it(wanted, holders, mode, words):
+def test_each_gpu_says_what_holds_shares_of_it(wanted, holders, mode, words):
     node = inventory(gpu(0, A), gpu(1, B), holders=holders, mode=DeviceMode(mode), enforcement=EnforcedBy(wanted))
     assert [device.enforcement.value for device in node.devices] == words.split()
     by_library = words == "hami-core hami-core"
     assert node.enforcement is (Enforcement.HAMI_CORE if by_library else Enforcement.NONE)  # for older schedulers
 
 
-def test_cards_for_mps_have_as_many_slots_as_it_has_clients_and_cards_it_cannot_limit_are_as_ever():
+def test_gpus_for_mps_have_as_many_slots_as_it_has_clients_and_gpus_it_cannot_limit_are_as_ever():
     old, new = inventory(
         gpu(0, A, compute_capability="6.1"), gpu(1, B), holders=BOTH, slots=100, enforcement=EnforcedBy.MPS
     ).devices

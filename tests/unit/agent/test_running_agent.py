@@ -130,7 +130,7 @@ async def test_what_stays_ambiguous_is_refused(world, kubelet, agent):
         await kubelet.admit("default/p", [("main", 1)])
 
 
-async def test_a_card_is_never_overcommitted_whatever_the_scheduler_signed(world, kubelet, agent):
+async def test_a_gpu_is_never_overcommitted_whatever_the_scheduler_signed(world, kubelet, agent):
     a, _, _, _ = world.uuids
     await world.pod("p", part("main", a, memory_mib=9000))
     await world.pod("q", part("main", a, memory_mib=9000))
@@ -201,7 +201,7 @@ async def _events_for(world, name, reason):
     return [message for told, message in await world.events(name) if told == reason]
 
 
-async def test_whoever_holds_a_card_is_told_of_the_error_of_a_program_on_it(world, kubelet, agent):
+async def test_whoever_holds_a_gpu_is_told_of_the_error_of_a_program_on_it(world, kubelet, agent):
     held, _, _, _ = world.uuids
     await world.pod("p", part("main", held))
     await kubelet.admit("default/p", [("main", 1)])
@@ -234,7 +234,7 @@ async def test_two_containers_in_one_allocate_are_refused(world, kubelet, agent)
             await kubelet.plugin.Allocate(api_pb2.AllocateRequest(container_requests=[{}] * count))
 
 
-async def test_reload_enumerates_cards_anew(world, kubelet, agent):
+async def test_reload_enumerates_gpus_again(world, kubelet, agent):
     removed = world.uuids[0]
     world.driver.remove_gpu(removed)
     agent.reload.set()
@@ -244,7 +244,7 @@ async def test_reload_enumerates_cards_anew(world, kubelet, agent):
     await eventually(lambda: len(kubelet.devices) == 16)
 
 
-async def test_what_a_pod_holds_of_a_card_that_is_gone_stays_listed_until_it_lets_go(world, kubelet, agent):
+async def test_what_a_pod_holds_of_a_gpu_that_is_gone_stays_listed_until_it_lets_go(world, kubelet, agent):
     gone = world.uuids[0]
     await world.pod("p", part("main", gone))
     await kubelet.admit("default/p", [("main", 1)])

@@ -230,7 +230,7 @@ def test_a_preference_is_answered_with_required_ids_first_then_the_lowest_slots(
     assert ask.answer(part("main", C, B, A)) == (slot(C, 5), slot(B, 7), slot(A, 9))
 
 
-def test_a_whole_card_is_its_own_id():
+def test_a_whole_gpu_is_its_own_id():
     assert PreferredAllocationCall(1, (A, B)).answer(part("main", B)) == (B,)
     assert AllocateCall((B,)).fits(part("main", B))
 
@@ -241,7 +241,7 @@ def test_the_owner_of_ids_holds_exactly_these():
     assert owner_of([slot(B, 0)], listing) is None
 
 
-def test_a_stranger_is_found_on_the_card_not_on_the_slot():
+def test_a_stranger_is_found_on_the_gpu_not_on_the_slot():
     strangers = {"ns/old": gpus_of_pod(listed("old", main=[slot(A, 3)]), None)}
     assert stranger_on([B, A], strangers) == ("ns/old", A)
     assert stranger_on([B], strangers) is None

@@ -79,7 +79,7 @@ async def test_namespaces_and_what_nobody_was_granted_are_all_gpu_hours(tmp_path
     ],
     ids=["no metrics", "refused", "something else", "no number", "deep"],
 )
-async def test_what_is_no_answer_is_told_in_one_line(answer, says):
+async def test_what_is_no_answer_is_reported_in_one_line(answer, says):
     async with prometheus(answer) as (url, _):
         code, out, err = await beside("report", "usage", f"--prometheus={url}")
     assert (code, out, err.count("\n")) == (1, "", 1)

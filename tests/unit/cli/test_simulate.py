@@ -119,7 +119,7 @@ def test_bounds_and_a_report_are_made_when_asked_for(lists: list[object], tmp_pa
     assert page.read_text().startswith("<!doctype html>")
 
 
-def test_pods_that_do_not_come_are_told_of(lists: list[object]) -> None:
+def test_pods_that_do_not_come_are_reported(lists: list[object]) -> None:
     done = simulate(*lists, "--policy", "best-fit", "--load", 50)
     assert done.exit_code == 0
     assert "pods of the list do not come, drawn at random" in done.stderr
@@ -148,7 +148,7 @@ def test_what_is_wrong_is_said_in_one_line_before_anything_runs(words: list[str]
     assert says in line
 
 
-def test_bad_rows_are_told_with_file_line_and_column(lists: list[object], tmp_path: Path) -> None:
+def test_bad_rows_are_reported_with_file_line_and_column(lists: list[object], tmp_path: Path) -> None:
     (tmp_path / "pods.csv").write_text(PODS + "bad,1000,1024,1,2000,,0,1\nworse,,1024,1,1000,,0,1\n")
     done = simulate(*lists)
     assert (done.exit_code, done.stdout) == (MISUSED, "")

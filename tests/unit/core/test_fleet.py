@@ -82,7 +82,7 @@ def test_hardware_that_no_node_has_any_more_is_forgotten() -> None:
     assert not fleet._hardware._numbers
 
 
-def test_a_card_that_is_held_alone_is_another_state_than_one_as_full() -> None:
+def test_a_gpu_that_is_held_alone_is_another_state_than_one_as_full() -> None:
     fleet = Fleet()
     for node, cores in (("a", (100, 0)), ("b", (50, 50))):
         fleet.set_inventory(inventory(node, cores_percent=200))

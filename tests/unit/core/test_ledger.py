@@ -126,7 +126,7 @@ def test_containers_that_run_one_after_another_may_each_be_alone(ledger: Ledger)
     assert ledger.usage("n")["d0"] == Usage(1, 1000, 100, pods=1, exclusive=1)
 
 
-def test_cards_asked_by_number_count_like_cards_asked_by_memory() -> None:
+def test_gpus_asked_by_number_count_like_gpus_asked_by_memory() -> None:
     """volcano-sh/volcano#3824: whole-card pods were dropped when a node was rebuilt, and their cards given twice."""
     fleet = Fleet()
     fleet.set_inventory(inventory("d0", "d1"))
@@ -136,7 +136,7 @@ def test_cards_asked_by_number_count_like_cards_asked_by_memory() -> None:
         fleet.ledger.reserve(grant("by-memory", ("d0", 1, 0)))
 
 
-def test_a_card_that_vanished_is_not_given_out_again_and_its_pods_stay_on_the_book() -> None:
+def test_a_gpu_that_vanished_is_not_given_out_again_and_its_pods_stay_on_the_book() -> None:
     """volcano-sh/volcano PR 2215: after one of four cards was gone, the old highest index still looked idle."""
     fleet = Fleet()
     fleet.set_inventory(inventory("d0", "d1", "d2", "d3"))

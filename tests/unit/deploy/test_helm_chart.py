@@ -339,7 +339,7 @@ def test_a_digest_counts_instead_of_the_tag() -> None:
     ],
     ids=["a Secret", "cert-manager"],
 )
-def test_a_certificate_of_somebody_elses_is_mounted_and_served(certificate: dict[str, Any], secret: str) -> None:
+def test_a_certificate_of_others_is_mounted_and_served(certificate: dict[str, Any], secret: str) -> None:
     documents = render({"webhook": {"certificate": certificate}})
     spec = find(documents, "Deployment", "purser-scheduler")["spec"]["template"]["spec"]
     assert {"name": "certificate", "secret": {"secretName": secret}} in spec["volumes"]

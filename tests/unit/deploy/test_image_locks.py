@@ -46,7 +46,7 @@ def test_what_the_lock_names_is_downloaded_once(asked: Path, tmp_path: Path) -> 
     assert len(asked.read_text().splitlines()) == 1
 
 
-def test_a_file_that_was_changed_in_the_cache_is_downloaded_anew(asked: Path, tmp_path: Path) -> None:
+def test_a_file_that_was_changed_in_the_cache_is_downloaded_again(asked: Path, tmp_path: Path) -> None:
     pin = debs.Pin("tool", "2", digest("2"))
     debs.fetch([pin], tmp_path / "cache")[0].path.write_text("another")
     assert debs.fetch([pin], tmp_path / "cache")[0].path.read_text() == "the package 2\n"

@@ -275,6 +275,6 @@ def test_the_definition_is_brought_up_to_date_before_an_upgrade_by_an_account_th
     assert binding["subjects"][0]["name"] == pod["serviceAccountName"]
 
 
-def test_the_definition_is_left_alone_where_somebody_else_sees_to_it() -> None:
+def test_the_definition_is_left_alone_where_others_manage_it() -> None:
     theirs = render({"operator": {"enabled": True, "updateDefinition": False}})
     assert not [each for each in (*theirs, *render({})) if each["metadata"]["name"] == "purser-define"]

@@ -22,11 +22,11 @@ def test_the_tables_for_pods_have_every_word_and_no_other(words: type[StrEnum], 
 
 
 @pytest.mark.parametrize("word", NodePolicy)
-def test_what_a_node_policy_is_after_is_told(word: NodePolicy) -> None:
+def test_what_a_node_policy_is_after_is_reported(word: NodePolicy) -> None:
     page = (DOCS / "policies.md").read_text()
     assert re.search(rf"^(\| |## )`{word}`( \||$)", page, re.MULTILINE)
 
 
 @pytest.mark.parametrize("resource", sorted(RESOURCES))
-def test_what_a_resource_asks_for_is_told(resource: str) -> None:
+def test_what_a_resource_asks_for_is_reported(resource: str) -> None:
     assert re.search(rf"^\| (`[^|]*`, )?`{resource}: \w+`", (DOCS / "pods.md").read_text(), re.MULTILINE)

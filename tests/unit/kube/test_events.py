@@ -70,7 +70,7 @@ async def test_the_same_event_again_raises_the_count_also_from_a_newer_version_o
     ]
 
 
-async def test_an_event_that_the_server_forgot_is_posted_anew():
+async def test_an_event_that_the_server_forgot_is_posted_again():
     server = EventServer()
     async with client_of(server.handle) as client, EventRecorder(client, "c", "i") as recorder:
         recorder.event(ref_of(PODS, POD), "Reason", "again")

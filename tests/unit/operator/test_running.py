@@ -202,7 +202,7 @@ async def _at_rest(one):
 
 
 @pytest.mark.gate
-async def test_what_somebody_adds_where_all_is_the_operators_goes_and_then_nothing_is_written(one):
+async def test_what_a_user_adds_where_all_is_the_operators_goes_and_then_nothing_is_written(one):
     async with one.operator():
         await one.ready()
         await one.quiet()
@@ -232,7 +232,7 @@ CHANGED_KEYS = {
 
 
 @pytest.mark.gate
-async def test_an_item_whose_key_somebody_changes_is_not_left_beside_the_right_one(one):
+async def test_an_item_whose_key_was_changed_is_not_left_beside_the_right_one(one):
     async with one.operator():
         await one.ready()
         await one.quiet()
@@ -357,7 +357,7 @@ async def test_a_policy_that_makes_no_sense_says_so_and_leaves_everything_as_it_
 
 
 @pytest.mark.gate
-async def test_a_cordon_that_somebody_sets_just_before_the_operators_own_stays_theirs(one):
+async def test_a_cordon_that_a_user_sets_just_before_the_operators_own_stays_theirs(one):
     """In the moment between what the operator saw of the node and its write."""
     cordons = []
 
@@ -382,7 +382,7 @@ async def test_a_cordon_that_somebody_sets_just_before_the_operators_own_stays_t
     assert any("999.9" in each["image"] for each in driver["containers"])
 
 
-async def test_a_write_that_the_server_refuses_is_told_for_as_long_as_it_does(one):
+async def test_a_write_that_the_server_refuses_is_reported_for_as_long_as_it_does(one):
     refused = []
 
     async def refuse(request):
@@ -573,7 +573,7 @@ async def leads_no_more(port):
 
 
 @pytest.mark.gate
-async def test_gauges_are_told_by_the_leader_only(one):
+async def test_gauges_are_reported_by_the_leader_only(one):
     """A replica that says nothing leaves a sum or a maximum over all replicas as the leader has it."""
     async with one.operator("first") as first:
         await one.ready()

@@ -401,7 +401,7 @@ def test_pods_of_nodes_that_are_away_are_not_waited_for():
     assert remaining(seen(pods=(operand_pod("x", "dead"), operand_pod("y", "deleted"))), (), ()) == []
 
 
-def test_a_policy_that_somebody_else_keeps_is_named_with_the_finalizer():
+def test_a_policy_that_others_keep_is_named_with_the_finalizer():
     metadata = {"name": "p", "finalizers": [FINALIZER, "foreign.io/keep"]}
     lines = remaining(seen(policies=({"metadata": metadata},)), (), ())
     assert lines == ["policies: ClusterPolicy p, kept by somebody else's finalizer foreign.io/keep"]

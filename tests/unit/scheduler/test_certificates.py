@@ -109,7 +109,7 @@ def test_a_new_ca_is_announced_before_it_signs():
     assert settled.authorities == (old, new)
 
 
-def test_after_a_long_sleep_everything_is_made_anew():
+def test_after_a_long_sleep_everything_is_renewed():
     material = renewed(renewed(None, NAMES, NOW), NAMES, NOW + 5 * AUTHORITY_LIFETIME)
     assert len(material.authorities) == 1
     assert trusts(material.ca_bundle, material.serving, NOW + 5 * AUTHORITY_LIFETIME)
@@ -144,7 +144,7 @@ def given(folder, authority, serving):
         (folder / name).write_bytes(content)
 
 
-async def test_a_certificate_of_somebody_elses_is_served_and_loaded_again_never_renewed(tmp_path):
+async def test_a_certificate_of_others_is_served_and_loaded_again_never_renewed(tmp_path):
     authority = make_authority(NOW)
     first, second = (make_serving(authority, NAMES, NOW) for _ in range(2))
     clock = HandClock(NOW)
@@ -208,7 +208,7 @@ def test_a_clock_that_jumps_forward_and_back_leaves_a_usable_certificate(days):
         assert len(material.authorities) <= 2
 
 
-def test_what_an_earlier_version_made_ahead_of_time_is_made_anew():
+def test_what_an_earlier_version_made_ahead_of_time_is_made_again():
     """Its certificates began ten minutes before they were made, and it never looked at that."""
     old = renewed(None, NAMES, NOW + 200 * DAY)
     assert not trusts(old.ca_bundle, old.serving, NOW)

@@ -123,7 +123,7 @@ async def test_who_read_the_secret_too_early_does_not_bring_a_revoked_key_back()
         assert keys.signing.private_bytes_raw() == new[0].signing.private_bytes_raw()
 
 
-async def test_what_somebody_else_published_is_not_trusted():
+async def test_what_others_published_is_not_trusted():
     async with server() as api, _client(api) as client:
         keys = await load_or_create_keys(client, DEFAULT_NAMESPACE)
         mine = await published(client)

@@ -315,7 +315,7 @@ async def test_the_ca_is_entered_once_and_nothing_else_is_touched(world):
     assert world.writes == []
 
 
-async def test_what_somebody_changed_is_told_and_left_as_it_is(world):
+async def test_what_a_user_changed_is_reported_and_left_as_it_is(world):
     await world.bring_webhooks(IN_CLUSTER, TARGET)
     raw = await world.client.get(VALIDATING_WEBHOOKS, "purser-validating")
     theirs = {"name": "not.purser.example.org", "clientConfig": {"url": "https://example.org/"}}
@@ -335,7 +335,7 @@ async def test_what_somebody_changed_is_told_and_left_as_it_is(world):
     assert "caBundle" not in present[theirs["name"]]["clientConfig"]
 
 
-async def test_a_configuration_that_is_missing_is_told_and_found_once_it_is_there(world):
+async def test_a_configuration_that_is_missing_is_reported_and_found_once_it_is_there(world):
     metrics = SchedulerMetrics()
     registration = WebhookRegistration(world.client, IN_CLUSTER, TARGET, lambda: b"CA", metrics)
     await registration.register()
@@ -394,7 +394,7 @@ async def test_a_new_ca_is_entered_at_once(world):
         ({"w": {"name": "a", "matchConditions": [1]}}, {"w": {"name": "a"}}, ["w is not as wanted"]),
     ],
 )
-def test_what_differs_from_a_wanted_object_is_told_by_its_path(present, wanted, told):
+def test_what_differs_from_a_wanted_object_is_reported_by_its_path(present, wanted, told):
     assert list(differences(present, wanted)) == told
 
 

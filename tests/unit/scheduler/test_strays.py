@@ -132,7 +132,7 @@ async def test_a_stray_is_left_alone_until_its_controller_must_have_heard_of_it(
         await eventually(gone)
 
 
-async def test_a_stray_with_a_controller_is_deleted_for_its_controller_to_make_anew(world: World, strays: None) -> None:
+async def test_a_stray_with_a_controller_is_deleted_and_recreated(world: World, strays: None) -> None:
     await world.pod("stray", SHARE, owned=True)
 
     async def gone() -> bool:
@@ -144,7 +144,7 @@ async def test_a_stray_with_a_controller_is_deleted_for_its_controller_to_make_a
     assert "ReplicaSet owner recreates it" in message
 
 
-async def test_a_stray_without_a_controller_stays_and_its_author_is_told_once(world: World, strays: None) -> None:
+async def test_a_stray_without_a_controller_stays_and_gets_one_event(world: World, strays: None) -> None:
     await world.pod("stray", SHARE)
     await eventually(lambda: world.told("stray"))
     await world.client.patch_merge(PODS, "stray", {"metadata": {"labels": {"touched": "yes"}}}, "default")
@@ -232,7 +232,7 @@ async def test_whoever_names_another_scheduler_is_told_once_that_it_gives_no_gpu
     assert not events.items
 
 
-async def test_words_that_nobody_serves_are_told_on_the_pod_of_whoever_made_it(world: World) -> None:
+async def test_unserved_words_are_reported_on_the_pod(world: World) -> None:
     """Of a controller's pods nobody sees what the webhook warns of."""
 
     async def told(name: str) -> list[tuple[str, str]]:

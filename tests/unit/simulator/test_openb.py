@@ -92,7 +92,7 @@ def test_what_is_wrong_with_a_list_of_nodes_is_said_with_its_place(
     assert found.startswith(says)
 
 
-def test_everything_that_is_wrong_is_told_at_once_and_of_both_files(tmp_path: Path) -> None:
+def test_everything_that_is_wrong_is_reported_at_once_and_of_both_files(tmp_path: Path) -> None:
     (tmp_path / "nodes.csv").write_text(NODES + "a,1,1,x,T4\n")
     (tmp_path / "pods.csv").write_text(PODS + "a,x,1,1,500,,LS,,,\nb,1,y,1,500,,LS,,,\n")
     with pytest.raises(InputError) as caught:

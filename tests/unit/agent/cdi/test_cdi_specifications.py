@@ -192,7 +192,7 @@ def test_devices_by_index_and_those_that_are_no_gpus(host):
     assert set(found) == {"gpu", "imex-channel", "mofed"}, "no device, no class"
 
 
-def test_what_containers_will_miss_is_told(host):
+def test_what_containers_will_miss_is_reported(host):
     (host.root / "usr/bin/nvidia-ctk").unlink()
     found, problems = host.found(driver_root="/elsewhere", dev_root=ROOT)
     assert [each["name"] for each in found["gpu"]["devices"]] == ["GPU-a", "MIG-1"]

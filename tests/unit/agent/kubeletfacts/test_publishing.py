@@ -167,7 +167,7 @@ async def _with_cpus(files):
     return report if report and report.cpus is not None else None
 
 
-async def test_with_a_broken_file_the_configuration_is_told_until_it_is_whole_again(files, world, kubelet):
+async def test_with_a_broken_file_the_configuration_is_reported_until_it_is_whole_again(files, world, kubelet):
     files.write("config.yaml", ALIGNED)
     files.write_all()
     files.write(cpu_file.FILE_NAME, '{"policyName":"static","checksum":1}')

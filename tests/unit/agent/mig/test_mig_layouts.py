@@ -48,7 +48,7 @@ def test_a_layout_that_concerns_no_gpu_is_a_mistake() -> None:
         meant("of-many", "0x233010DE")
 
 
-def test_a_name_that_is_not_there_is_told_with_those_that_are() -> None:
+def test_a_name_that_is_not_there_is_reported_with_those_that_are() -> None:
     with pytest.raises(LayoutError, match="there is no layout on: write one of mixed, none, of-many, of-one-kind"):
         meant("on", A100)
 

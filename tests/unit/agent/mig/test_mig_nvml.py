@@ -110,7 +110,7 @@ def test_devices_in_use_are_not_removed(nvml: FakeNvml, hardware: NvmlHardware) 
         hardware.set_devices(0, ())
 
 
-def test_an_instance_that_somebody_left_half_made_is_made_anew(nvml: FakeNvml, hardware: NvmlHardware) -> None:
+def test_an_instance_that_somebody_left_half_made_is_recreated(nvml: FakeNvml, hardware: NvmlHardware) -> None:
     nvml.dies_after_instance = True
     with pytest.raises(SystemExit):
         bring(hardware, {0: Layout(True, ("3g.20gb",))})
@@ -124,7 +124,7 @@ def test_a_gpu_that_knows_no_mig_says_so() -> None:
     assert NvmlHardware(FakeNvml(capable=False)).gpus() == (MigGpu(index=0, device_id=A100, capable=False),)
 
 
-def test_without_a_driver_everybody_who_asks_is_told(tmp_path: Path) -> None:
+def test_without_a_driver_every_call_says_why(tmp_path: Path) -> None:
     found = open_mig(None, (tmp_path / "driver", tmp_path))
     assert isinstance(found, NoHardware)
     for ask in (found.gpus, lambda: found.set_mode(0, True), lambda: found.set_devices(0, ())):
@@ -133,7 +133,7 @@ def test_without_a_driver_everybody_who_asks_is_told(tmp_path: Path) -> None:
     found.close()
 
 
-def test_a_library_that_is_none_is_told(tmp_path: Path) -> None:
+def test_a_library_that_is_none_is_reported(tmp_path: Path) -> None:
     (tmp_path / "lib64").mkdir()
     (tmp_path / "lib64/libnvidia-ml.so.1").write_text("nothing")
     found = open_mig(None, (tmp_path,))

@@ -145,7 +145,7 @@ def hami(metrics=METRICS, measured: bool = True, gpu: Gpu = T4) -> str:
     return render_hami(node, metrics)
 
 
-def test_gpus_and_shares_are_told_by_hamis_names_and_in_its_units() -> None:
+def test_gpus_and_shares_are_reported_by_hamis_names_and_in_its_units() -> None:
     text = hami()
     gpu = 'node="node-1",device_index="0",device_uuid="GPU-aaaaaaaa",device_type="NVIDIA-Tesla T4"'
     share = 'namespace="ns",pod="p",container="main",vdevice_index="{}",device_uuid="{}",zone="vGPU"'
@@ -183,14 +183,14 @@ def test_gpus_and_shares_are_told_by_hamis_names_and_in_its_units() -> None:
     ],
     ids=["new", "old"],
 )
-def test_a_mig_device_is_told_with_its_gpu_and_the_gpu_with_its_sensors(metrics, name, labels) -> None:
+def test_a_mig_device_is_reported_with_its_gpu_and_the_gpu_with_its_sensors(metrics, name, labels) -> None:
     mig = NodeMigDevice(uuid="MIG-7", profile="1g.5gb", memory_mib=4864, gpu_instance=9, compute_instance=1)
     text = hami(metrics, gpu=Gpu(index=3, uuid=A, name="NVIDIA A100", migs=(mig,)))
     assert lines(text, name) == [f'{{{labels},zone="vGPU"}} 1']
     assert 'NVIDIA-NVIDIA A100"' in text, "as HAMi names it"
 
 
-def test_what_was_not_measured_is_not_told() -> None:
+def test_what_was_not_measured_is_not_reported() -> None:
     text = hami(measured=False)
     assert "hami_host_gpu" not in text
     assert "hami_vgpu_memory_used_bytes" not in text

@@ -48,7 +48,7 @@ def test_series_of_containers_are_bounded_and_those_with_the_most_memory_stay() 
     assert min(sample.value for sample in family.samples) == 3
 
 
-def test_of_a_gpu_that_was_not_measured_lately_its_age_alone_is_told() -> None:
+def test_of_a_gpu_that_was_not_measured_lately_its_age_alone_is_reported() -> None:
     memory = GpuMemory(10, 6, 4)
     registry = told(
         telemetry={A: Telemetry(uuid=A, fields={"DCGM_FI_DEV_GPU_UTIL": 40.0}, memory=memory)},
@@ -61,7 +61,7 @@ def test_of_a_gpu_that_was_not_measured_lately_its_age_alone_is_told() -> None:
     assert registry.get_sample_value("purser_device_measurement_age_seconds", {"uuid": B}) == 99
 
 
-def test_findings_are_counted_by_kind_and_zero_is_told() -> None:
+def test_findings_are_counted_by_kind_and_zero_is_reported() -> None:
     finding = AuditFinding(FindingKey(FindingKind.FOREIGN, A), "", "", 200, 0)
     registry = told(findings=(finding,))
     counts = {

@@ -75,7 +75,7 @@ async def reasons(world, name):
     return [reason for reason, _ in await world.events(name)]
 
 
-async def test_processes_are_told_by_pod_and_the_gpu_is_shared_out(world, kubelet, agent):
+async def test_processes_are_reported_by_pod_and_the_gpu_is_shared_out(world, kubelet, agent):
     a = world.uuids[0]
     one = await world.running(kubelet, "one", part("main", a, memory_mib=4000))
     world.processes.start(a, ProcessLoad(memory_mib=3000, sm_percent=30), container=one)
@@ -116,7 +116,7 @@ async def _has(world, name, reason):
     return reason in await reasons(world, name)
 
 
-async def test_whoever_uses_a_gpu_without_a_grant_is_told_once(world, kubelet, agent):
+async def test_a_pod_that_uses_a_gpu_without_a_grant_is_reported_once(world, kubelet, agent):
     b = world.uuids[1]
     stranger = await world.running(kubelet, "bare", counts={"main": 0})
     world.processes.start(b, ProcessLoad(memory_mib=300), container=stranger)
@@ -130,7 +130,7 @@ async def test_whoever_uses_a_gpu_without_a_grant_is_told_once(world, kubelet, a
     ]
 
 
-async def test_an_over_user_is_told_and_evicted_and_its_neighbour_is_not(world, kubelet, agent):
+async def test_an_over_user_is_reported_and_evicted_and_its_neighbour_is_not(world, kubelet, agent):
     c = world.uuids[2]
     good = await world.running(kubelet, "good", part("main", c, memory_mib=2000))
     world.processes.start(c, ProcessLoad(memory_mib=2200), container=good)

@@ -43,7 +43,7 @@ async def test_others_have_none(node):
     assert not node.pipe("A").exists()
 
 
-async def test_one_that_dies_is_started_anew_and_its_clients_are_told(node):
+async def test_one_that_dies_is_restarted_and_its_clients_get_events(node):
     node.set(A="mps", B="mps")
     async with node.agent() as agent:
         await eventually(lambda: agent.ready == {"A", "B"})
@@ -87,7 +87,7 @@ async def test_a_server_that_crashes_in_a_daemon_that_runs_on_is_reported_once(n
         other.kill()
 
 
-async def test_one_that_does_not_answer_is_ended_and_started_anew(node, monkeypatch):
+async def test_one_that_does_not_answer_is_ended_and_restarted(node, monkeypatch):
     monkeypatch.setattr("purser.agent.mps.control.ASK_TIMEOUT_S", 0.1)
     node.set(A="mps")
     async with node.agent() as agent:
@@ -228,7 +228,7 @@ async def test_what_containers_put_among_the_pipes_leads_the_next_daemon_nowhere
     assert precious.read_text() == "precious"
 
 
-async def test_obstacles_are_told_once(node):
+async def test_obstacles_are_reported_once(node):
     obstacles = {"A": "MIG mode is on"}
     async with node.agent(obstacles=lambda: dict(obstacles)) as agent:
         node.set(A="shared")

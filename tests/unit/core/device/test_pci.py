@@ -31,7 +31,7 @@ from purser.core.device.pci import (
         ("", "", ""),
     ],
 )
-def test_a_card_is_known_by_its_ids(device: str, subsystem: str, product: str) -> None:
+def test_a_gpu_is_known_by_its_ids(device: str, subsystem: str, product: str) -> None:
     assert product_of_device(device, subsystem) == product
 
 
@@ -66,7 +66,7 @@ def test_ids_are_four_lower_case_hexadecimal_digits() -> None:
     assert all(re.fullmatch(r"[0-9a-f]{4}", each) for each in ids)
 
 
-def test_no_card_is_in_two_families() -> None:
+def test_no_gpu_is_in_two_families() -> None:
     devices = [device for devices in MIG_FAMILIES.values() for device in devices]
     assert len(devices) > 30
     assert len(devices) == len(set(devices))
@@ -82,5 +82,5 @@ def test_names_of_models_say_the_same_as_ids() -> None:
     ("device", "can"),
     [("20B7", True), ("2348", True), ("1eb8", False), ("25b6", False), ("27b8", False), ("ffff", None), ("", None)],
 )
-def test_whether_a_card_can_mig(device: str, can: bool | None) -> None:
+def test_whether_a_gpu_can_mig(device: str, can: bool | None) -> None:
     assert can_mig(device) is can

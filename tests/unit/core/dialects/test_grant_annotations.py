@@ -29,18 +29,18 @@ def test_hamis_record_lists_every_container_in_order():
     }
 
 
-def test_volcanos_record_has_the_indices_of_the_cards_in_order():
+def test_volcanos_record_has_the_indices_of_the_gpus_in_order():
     spec = pod(container("a", vnum=2), container("b", vmem=500))
     record = recorded(spec, grant(a=[7, 0], b=[0]))
     assert record == {"volcano.sh/gpu-index": "0,7"}
 
 
-def test_a_card_that_the_inventory_lost_has_no_index():
+def test_a_gpu_that_the_inventory_lost_has_no_index():
     record = recorded(pod(container("a", vnum=2)), grant(a=[1, 9]))
     assert record == {"volcano.sh/gpu-index": "1"}
 
 
-def test_whole_cards_in_nvidias_words_leave_no_foreign_record():
+def test_whole_gpus_in_nvidias_words_leave_no_foreign_record():
     assert recorded(pod(container("a", gpu=2)), grant(a=[1, 2])) == {}
 
 

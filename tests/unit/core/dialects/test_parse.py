@@ -103,7 +103,7 @@ def test_a_limit_without_sense_is_refused_with_the_number_to_write(limits, says)
     assert says in problem
 
 
-def test_all_problems_of_a_pod_are_told_at_once():
+def test_all_problems_of_a_pod_are_reported_at_once():
     problems = problems_of(container("a", mem="1Gi", cores=200), container("b", percent=0, gpu=1), numa="maybe")
     assert len(problems) == 4
 
@@ -295,7 +295,7 @@ def test_defaults_are_what_kubelet_and_the_api_server_need(limits, requests, add
     assert dialects.defaults(spec) == ({"train": spell(added)} if added else {})
 
 
-def test_a_zero_in_other_words_stays_no_mixture_once_the_webhook_has_added_the_card():
+def test_a_zero_in_other_words_stays_no_mixture_once_the_webhook_has_added_the_gpu():
     before, after = (pod(container(cores=0, vmem=1, **added)) for added in ({}, {"gpu": 1}))
     assert dialects.parse(after) == dialects.parse(before)
 

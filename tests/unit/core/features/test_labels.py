@@ -109,7 +109,7 @@ def test_a_version_that_cannot_be_told_costs_no_other_label(driver: str, cuda: s
         ("x" * 80, "x" * 63),
     ],
 )
-def test_a_machine_is_told_as_kubernetes_takes_it(machine: str, value: str) -> None:
+def test_a_machine_is_reported_as_kubernetes_takes_it(machine: str, value: str) -> None:
     assert machine_labels(LabelFacts(machine=machine)) == {"nvidia.com/gpu.machine": value}
 
 

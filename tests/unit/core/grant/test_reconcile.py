@@ -81,7 +81,7 @@ def settled(books):
 
 
 @pytest.mark.parametrize("seed", some(range(300), 10))
-def test_after_settling_nothing_differs_and_no_card_is_given_twice(seed):
+def test_after_settling_nothing_differs_and_no_gpu_is_given_twice(seed):
     books = settled(random_books(random.Random(seed)))
     assert {each.kind for each in differences(books)} <= LEFT_TO_PODS
     ledger = Ledger()
@@ -143,7 +143,7 @@ def test_of_every_pod_that_a_kubelet_takes_it_is_told_that_it_holds_nothing():
     assert reckon(NODE, DEVICES, pods, told) == SchedulerBook({}, {})
 
 
-def test_a_pod_that_is_said_to_have_ended_closes_its_cards_and_is_told_to_people():
+def test_a_pod_that_is_said_to_have_ended_closes_its_gpus_and_is_told_to_people():
     word = HeldPod("default", "p", "p", HeldReason.ENDED, uuids=("a",))
     told = to_tell(NodeBooks("n1", {}), ended=[word])
     assert told.held == (word,)

@@ -177,7 +177,7 @@ def test_calls_that_fail_after_an_xid_that_tells_of_the_loss_are_no_other_cause(
     assert after(health, bad(FaultKind.LOST)).reason == health.reason
 
 
-def test_something_worse_is_told() -> None:
+def test_something_worse_is_reported() -> None:
     health = new(bad(FaultKind.UNKNOWN), bad(FaultKind.RESET_REQUIRED))
     assert health.reason.startswith("reset-required")
     assert after(health, bad(FaultKind.LOST), bad(FaultKind.UNKNOWN)).reason.startswith("gpu-lost")

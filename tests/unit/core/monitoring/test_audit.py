@@ -109,7 +109,7 @@ def run(audit: Audit, *readings: GpuAccount | None) -> tuple[Audit, list[str]]:
     return audit, told
 
 
-def test_a_finding_lasts_before_it_is_told_and_ends_likewise() -> None:
+def test_a_finding_lasts_before_it_is_reported_and_ends_likewise() -> None:
     audit, told = run(Audit(), *[OVER] * (LASTING_READINGS - 1), WITHIN, *[OVER] * (LASTING_READINGS - 1))
     assert told == []
     audit, told = run(audit, OVER, OVER, OVER)

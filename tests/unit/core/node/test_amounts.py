@@ -28,7 +28,7 @@ def listed(inventory: NodeInventory, *holders: Holder) -> dict[str, int]:
     return listed_amounts(inventory, holders)
 
 
-def test_a_node_lists_the_totals_of_its_cards() -> None:
+def test_a_node_lists_the_totals_of_its_gpus() -> None:
     assert listed(NodeInventory("n", cards(16000, 8000))) == {
         MEM: 24000,
         PERCENT: 2000,
@@ -44,7 +44,7 @@ def test_a_node_without_devices_lists_nothing() -> None:
 
 
 @pytest.mark.parametrize("why", ["sick", "cordoned", "gone"])
-def test_of_a_card_that_takes_no_grants_is_listed_what_its_pods_ask_for(why: str) -> None:
+def test_of_a_gpu_that_takes_no_grants_is_listed_what_its_pods_ask_for(why: str) -> None:
     left, lost = cards(16000, 8000)
     inventory = {
         "sick": NodeInventory("n", (left, msgspec.structs.replace(lost, healthy=False))),
@@ -58,7 +58,7 @@ def test_of_a_card_that_takes_no_grants_is_listed_what_its_pods_ask_for(why: str
     assert listed(inventory, on_left)[MEM] == 16000
 
 
-def test_a_node_whose_cards_are_all_gone_lists_what_pods_still_ask_for() -> None:
+def test_a_node_whose_gpus_are_all_gone_lists_what_pods_still_ask_for() -> None:
     assert listed(NodeInventory("n"), Holder({MEM: 5000}, {"d0": Usage(1, 5000, 0)})) == {MEM: 5000}
 
 
@@ -136,7 +136,7 @@ inventories = st.builds(
 @pytest.mark.parametrize(
     ("memory_mib", "limits", "count"), [(50, ignored_percentage, 5), (1099, rounded_percentage, 109)]
 )
-def test_percentages_of_one_card_may_come_to_more_than_a_hundred(
+def test_percentages_of_one_gpu_may_come_to_more_than_a_hundred(
     memory_mib: int, limits: dict[str, str], count: int
 ) -> None:
     """Beside ``gpumem`` they count for nothing, and they are rounded down to MiB."""

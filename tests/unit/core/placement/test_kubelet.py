@@ -160,7 +160,7 @@ def test_pods_that_use_up_a_numa_node_send_the_next_to_the_other():
     assert {uuid[-1] for uuid in bind(fleet, pod("b", 4, 4))} == set("4567")
 
 
-def test_free_cards_on_two_numa_nodes_do_not_make_an_aligned_pair():
+def test_free_gpus_on_two_numa_nodes_do_not_make_an_aligned_pair():
     fleet = fleet_of(config(TopologyPolicy.SINGLE_NUMA_NODE), cards=4)
     for uid in ("a", "b"):
         bind(fleet, pod(uid, 1, 20))  # twenty CPUs each: one per NUMA node
@@ -177,7 +177,7 @@ def test_cpus_that_run_out_refuse_a_pod_whatever_the_policy():
     assert found.message.startswith("KubeletWouldReject: CPU manager, policy none: UnexpectedAdmissionError")
 
 
-def test_a_node_whose_aligned_cards_have_no_room_is_passed_over():
+def test_a_node_whose_aligned_gpus_have_no_room_is_passed_over():
     """kubelet counts slots; that the cards of NUMA node 0 have no memory left it cannot know."""
     fleet = fleet_of(config(TopologyPolicy.BEST_EFFORT), slots=10)
     for uid in "abcd":

@@ -90,13 +90,13 @@ def test_an_init_container_on_its_own_binds_nobody_after_it() -> None:
     assert len(devices_of(place(node(*cards(1000)), pod((INIT, ask()))))) == 1
 
 
-def test_containers_of_one_pod_do_not_overcommit_a_card_together() -> None:
+def test_containers_of_one_pod_do_not_overcommit_a_gpu_together() -> None:
     verdict = place(node(*cards(1000)), pod((APP, ask(memory=600)), (APP, ask(memory=600))))
     assert isinstance(verdict, Refusal)
     assert (verdict.container, verdict.message) == ("c1", "1/1 CardInsufficientMemory")
 
 
-def test_a_card_held_alone_takes_nobody_even_if_its_compute_is_over_booked() -> None:
+def test_a_gpu_held_alone_takes_nobody_even_if_its_compute_is_over_booked() -> None:
     state = node_state(
         NodeInventory("n", cards(1000, cores_percent=200)), {"d0": Usage(1, 0, 100, pods=1, exclusive=1)}
     )
@@ -159,7 +159,7 @@ def test_a_grant_says_what_its_devices_enforce(cores: int, enforcement: Enforcem
         (1, Enforcement.MPS, True),
     ],
 )
-def test_who_requires_enforcement_gets_a_card_alone_or_an_enforced_part_of_one(replicas, word, fits) -> None:  # type: ignore[no-untyped-def]
+def test_who_requires_enforcement_gets_a_gpu_alone_or_an_enforced_part_of_one(replicas, word, fits) -> None:  # type: ignore[no-untyped-def]
     whole = DeviceRequest(1, memory_percent=100, cores_percent=100, held_by=(Enforcement.MPS,))
     verdict = place(node(*cards(1000, replicas=replicas, enforcement=word)), pod((APP, whole)))
     assert isinstance(verdict, Placement) == fits

@@ -50,34 +50,34 @@ def chosen(state: NodeState, *containers: tuple[ContainerKind, int], cores: int 
 
 
 @pytest.mark.parametrize(("used", "lone"), [(0, "d2"), (1, "d3"), (2, "d0"), (3, "d1")])
-def test_a_whole_card_is_one_whose_partner_is_taken(used: int, lone: str) -> None:
+def test_a_whole_gpu_is_one_whose_partner_is_taken(used: int, lone: str) -> None:
     assert chosen(node(used), (APP, 1), cores=100) == [{lone}]
 
 
 @pytest.mark.parametrize(("used", "pair"), [(0, {"d1", "d3"}), (3, {"d0", "d2"})])
-def test_two_whole_cards_are_a_pair(used: int, pair: set[str]) -> None:
+def test_two_whole_gpus_are_a_pair(used: int, pair: set[str]) -> None:
     assert chosen(node(used), (APP, 2), cores=100) == [pair]
 
 
 @pytest.mark.parametrize("used", range(4))
-def test_a_share_goes_to_an_open_card_and_breaks_no_pair(used: int) -> None:
+def test_a_share_goes_to_an_open_gpu_and_breaks_no_pair(used: int) -> None:
     assert chosen(node(used), (APP, 1)) == [{f"d{used}"}]
 
 
-def test_shares_of_two_cards_take_the_open_one_and_its_partner() -> None:
+def test_shares_of_two_gpus_take_the_open_one_and_its_partner() -> None:
     assert chosen(node(3), (APP, 2)) == [{"d1", "d3"}]
 
 
-def test_who_asks_to_spread_gets_an_idle_card() -> None:
+def test_who_asks_to_spread_gets_an_idle_gpu() -> None:
     assert chosen(node(0, 1, 2), (APP, 1), policy=(SPREAD, TOPOLOGY)) == [{"d3"}]
 
 
-def test_who_asks_to_pack_gets_the_fullest_of_the_open_cards() -> None:
+def test_who_asks_to_pack_gets_the_fullest_of_the_open_gpus() -> None:
     state = node_state(node().inventory, {"d1": Usage(1, 100, 0, pods=1), "d3": Usage(2, 200, 0, pods=2)})
     assert chosen(state, (APP, 1), policy=(BINPACK, TOPOLOGY)) == [{"d3"}]
 
 
-def test_an_open_card_without_a_free_slot_does_not_count() -> None:
+def test_an_open_gpu_without_a_free_slot_does_not_count() -> None:
     assert chosen(node(0, slots=1), (APP, 1)) == [{"d2"}]
 
 

@@ -132,7 +132,7 @@ def test_more_than_one_replica_of_a_container(file: Any, one_each: bool) -> None
     assert is_one_each(plugin_file(file)[0].sharing) is one_each
 
 
-def test_what_nvidias_plugin_would_set_aside_is_told() -> None:
+def test_what_nvidias_plugin_would_set_aside_is_reported() -> None:
     def keys(file: Any) -> list[str]:
         return [note.split()[4] for note in unlike_upstream(plugin_file(file)[0])]
 
@@ -144,7 +144,7 @@ def test_what_nvidias_plugin_would_set_aside_is_told() -> None:
     assert "resource nvidia.com/slice is passed over" in odd
 
 
-def test_what_has_no_effect_is_told() -> None:
+def test_what_has_no_effect_is_reported() -> None:
     def keys(**flags: Any) -> list[str]:
         return [note.split()[4] for note in without_effect(plugin_file({"flags": flags})[0])]
 

@@ -116,7 +116,7 @@ def test_every_fault_of_the_tiny_plugin_is_looked_for():
     assert {*" ".join(FAULTS).split(), *SLOW_FAULTS, "partial", "too-large"} == set(WRONG)
 
 
-async def test_the_end_of_a_plugin_is_told_with_its_last_words():
+async def test_the_end_of_a_plugin_is_reported_with_its_last_words():
     report = await checked("--wrong", "dies", only=["allocate-unknown-id", "list"])
     reason = told(report)["allocate-unknown-id"]
     assert "ended by itself during this check, exit code 3" in reason
@@ -152,7 +152,7 @@ async def test_ten_thousand_devices_pass_too():
     assert "for 10000 devices" in told(report)["limits-list"]
 
 
-async def test_a_command_that_ends_at_once_is_told_and_nothing_else_is_tried():
+async def test_a_command_that_ends_at_once_is_reported_and_nothing_else_is_tried():
     settings = Settings(command=("sh", "-c", "echo no GPU here >&2; exit 7"), timeout_s=PATIENT_S)
     report = await run(settings, select())
     assert "exit code 7" in told(report)["register"]

@@ -161,7 +161,7 @@ async def test_a_container_to_debug_with_runs_beside_a_pods_own_and_ends_with_it
     await world.until(ended)
 
 
-async def test_a_refused_pod_is_told_on_its_owner(world):
+async def test_a_refused_pod_is_reported_on_its_owner(world):
     spec = {**TEMPLATE["spec"], "priorityClassName": "none-such"}
     body = {"metadata": {"name": "r"}, "spec": {"selector": SELECTOR, "template": {**TEMPLATE, "spec": spec}}}
     await world.client.create(REPLICA_SETS, body, "default")

@@ -143,7 +143,7 @@ def test_mig_mode_is_read(node: SimulatedDriver, driver: Driver) -> None:
     assert driver.scan()[2].mig == MigMode(enabled=True, pending=True)
 
 
-def test_mig_devices_are_told_as_they_come_and_go(node: SimulatedDriver, driver: Driver) -> None:
+def test_mig_devices_are_reported_as_they_come_and_go(node: SimulatedDriver, driver: Driver) -> None:
     set_mig(node.folder, 2, enabled=True)
     large, part = create_mig(node.folder, 2, "3g.20gb"), create_mig(node.folder, 2, "2g.10gb", slices=1)
     found = driver.scan()[2]
@@ -248,7 +248,7 @@ def test_a_uuid_that_cannot_be_read_is_remembered_by_the_pci_address(node: Simul
     assert after[4].fault is not None
 
 
-def test_a_card_that_tells_nothing_never_gets_the_identity_of_another(node: SimulatedDriver, driver: Driver) -> None:
+def test_a_gpu_that_tells_nothing_never_gets_the_identity_of_another(node: SimulatedDriver, driver: Driver) -> None:
     driver.scan()
     node.remove_gpu(0)
     node.fail_call(4, "nvmlDeviceGetHandleByIndex", UNKNOWN)
@@ -363,7 +363,7 @@ def test_a_nodes_history_is_told_alike_by_the_library_and_its_stand_in(tmp_path:
 # Cards that go and come
 
 
-def test_a_removed_card_is_lost_until_reopening_and_not_listed_after_it(node: SimulatedDriver, driver: Driver) -> None:
+def test_a_removed_gpu_is_lost_until_reopening_and_not_listed_after_it(node: SimulatedDriver, driver: Driver) -> None:
     driver.scan()
     node.remove_gpu(2)
     lost = driver.scan()
@@ -378,7 +378,7 @@ def test_a_removed_card_is_lost_until_reopening_and_not_listed_after_it(node: Si
     assert fault.kind is FaultKind.GONE
 
 
-def test_a_restored_card_is_seen_after_reopening(node: SimulatedDriver, driver: Driver) -> None:
+def test_a_restored_gpu_is_seen_after_reopening(node: SimulatedDriver, driver: Driver) -> None:
     before = driver.scan()
     node.remove_gpu(2)
     driver.reopen()

@@ -58,7 +58,7 @@ def finishes(call: Callable[[], object]) -> bool:
     return not thread.is_alive()
 
 
-def test_the_other_cards_are_read_and_scanned(node: SimulatedDriver, hung: Driver) -> None:
+def test_the_other_gpus_are_read_and_scanned(node: SimulatedDriver, hung: Driver) -> None:
     assert finishes(lambda: hung.read(node.uuids[1]))
     assert hung.read(node.uuids[1]).fault is None
     assert finishes(hung.scan)

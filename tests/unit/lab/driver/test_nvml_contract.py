@@ -111,7 +111,7 @@ def test_the_library_and_its_stand_in_tell_the_same(create: Create, open_nvml: O
     assert len(library) > 1000
 
 
-def test_processes_are_told_by_what_they_do(node: SimulatedDriver, nvml: Any) -> None:
+def test_processes_are_reported_by_what_they_do(node: SimulatedDriver, nvml: Any) -> None:
     gpu = nvml.nvmlDeviceGetHandleByIndex(1)
     assert nvml.nvmlDeviceGetComputeRunningProcesses_v3(gpu) == nvml.nvmlDeviceGetGraphicsRunningProcesses_v3(gpu) == []
     node.add_process(1, 4711, ProcessLoad(memory_mib=2000))
@@ -145,7 +145,7 @@ def test_a_gpu_is_as_busy_as_its_processes_unless_somebody_said_otherwise(node: 
     assert utilisation() == (3, 20)
 
 
-def test_utilisation_is_told_by_process_and_once(node: SimulatedDriver, nvml: Any) -> None:
+def test_utilisation_is_reported_by_process_and_once(node: SimulatedDriver, nvml: Any) -> None:
     gpu = nvml.nvmlDeviceGetHandleByIndex(0)
     node.add_process(
         0, 1, ProcessLoad(memory_mib=10, sm_percent=60, memory_percent=20, encoder_percent=7, decoder_percent=8)

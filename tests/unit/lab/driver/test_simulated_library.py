@@ -72,7 +72,7 @@ def test_every_call_on_a_lost_gpu_says_that_it_is_lost(node: SimulatedDriver, nv
         nvml.nvmlDeviceGetTopologyCommonAncestor(nvml.nvmlDeviceGetHandleByIndex(0), handle)
 
 
-def test_both_versions_of_memory_are_told(node: SimulatedDriver, nvml: Any) -> None:
+def test_both_versions_of_memory_are_reported(node: SimulatedDriver, nvml: Any) -> None:
     node.set_memory_used(0, 1000)
     handle = nvml.nvmlDeviceGetHandleByIndex(0)
     first = nvml.nvmlDeviceGetMemoryInfo(handle)

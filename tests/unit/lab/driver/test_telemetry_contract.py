@@ -163,7 +163,7 @@ def test_a_lost_gpu_tells_nothing_and_the_others_all(node: SimulatedDriver, driv
     assert driver.telemetry("GPU-nobody") == Telemetry(uuid="GPU-nobody")
 
 
-def test_mig_is_told_by_instance_with_the_processes_on_its_devices(node: SimulatedDriver, driver: Driver) -> None:
+def test_mig_is_reported_by_instance_with_the_processes_on_its_devices(node: SimulatedDriver, driver: Driver) -> None:
     set_mig(node.folder, 0, enabled=True)
     large, small = (create_mig(node.folder, 0, profile) for profile in ("3g.20gb", "1g.5gb"))
     assert driver.scan()[0].is_cut

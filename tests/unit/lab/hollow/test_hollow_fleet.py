@@ -253,7 +253,7 @@ async def test_the_mig_worker_answers_as_the_real_one_does(client):
 
 
 @pytest.mark.parametrize(("product", "device"), [("", "2330"), ("NVIDIA-B200", "2901"), ("Nobody-Knows-It", "ffff")])
-def test_a_model_has_the_device_id_that_real_cards_have(product, device):
+def test_a_model_has_the_device_id_that_real_gpus_have(product, device):
     assert device_id(product) == device
 
 

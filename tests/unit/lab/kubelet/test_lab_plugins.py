@@ -205,7 +205,7 @@ async def test_an_old_kubelet_minds_the_end_of_the_newest_plugin_only(folder):
         ("v1.34.0", ""),
     ],
 )
-async def test_an_answer_without_containers_is_told_as_the_version_prints_it(folder, version, printed):
+async def test_an_answer_without_containers_is_reported_as_the_version_prints_it(folder, version, printed):
     async with running(Node(folder, version)) as node, serving(node, Plugin()) as plugin:
         plugin.answer = api_pb2.AllocateResponse()
         await register(node)

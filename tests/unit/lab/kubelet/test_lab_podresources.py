@@ -71,7 +71,7 @@ async def test_cpus_of_a_container_without_its_own(folder, version, shared):
         assert list((await only_container(node)).cpu_ids) == shared
 
 
-async def test_what_can_be_given_out_is_told_with_its_place(static_node):
+async def test_what_can_be_given_out_is_reported_with_its_place(static_node):
     async with static_node.pod_resources() as stub:
         found = await stub.GetAllocatableResources(api_pb2.AllocatableResourcesRequest())
     assert [(d.resource_name, *d.device_ids, d.topology.nodes[0].ID) for d in found.devices] == [
@@ -90,7 +90,7 @@ async def test_without_static_policies_only_devices_can_be_given_out(node, plugi
     assert (len(found.devices), list(found.cpu_ids), list(found.memory)) == (3, [], [])
 
 
-async def test_one_pod_is_told_by_name(static_node):
+async def test_one_pod_is_reported_by_name(static_node):
     await static_node.admit("u1", guaranteed("c", gpus=1))
     async with static_node.pod_resources() as stub:
         found = await stub.Get(api_pb2.GetPodResourcesRequest(pod_name="pod-u1", pod_namespace="default"))

@@ -101,7 +101,7 @@ def test_a_new_version_of_an_operand_rolls_out_and_closes_no_gate(world: World) 
     assert len(applied(world)) == 2
 
 
-def test_what_is_not_updated_yet_is_told_apart_from_what_is_not_ready(world: World) -> None:
+def test_what_is_not_updated_yet_is_distinguished_from_what_is_not_ready(world: World) -> None:
     world.change_policy({"gfd": {"version": "v9"}})
     world.round()
     world.round()
@@ -171,7 +171,7 @@ def test_a_driver_that_fails_later_takes_nothing_away(world: World) -> None:
     assert world.status()["failingNodes"][0]["operand"] == "driver"
 
 
-def test_a_node_with_a_newer_driver_is_validated_anew(world: World) -> None:
+def test_a_node_with_a_newer_driver_is_validated_again(world: World) -> None:
     old = world.pod("a", Operand.VALIDATOR)
     world.restart_driver("a")
     world.settle()

@@ -171,7 +171,7 @@ def test_p46_a_mig_change_that_fails_leaves_the_node_complete_and_named(world: W
     assert world.condition("Degraded")["status"] == "True"
 
 
-def test_a_mig_change_that_waits_is_told_on_the_policy(world: World) -> None:
+def test_a_mig_change_that_waits_is_reported_on_the_policy(world: World) -> None:
     world.set_node("c", unschedulable=True)
     world.label("a", **{"nvidia.com/mig.config": "all-1g.5gb"})
     world.settle()
@@ -200,7 +200,7 @@ UNKNOWN_CARD = "it is unknown whether its GPUs support MIG: if so, set label nvi
         pytest.param("ffff", "all-1g.5gb", {}, UNKNOWN_CARD, id="nobody knows the card"),
     ],
 )
-def test_a_layout_that_is_not_possible_is_told(card: str, layout: str, spec: dict[str, Any], why: str) -> None:
+def test_a_layout_that_is_not_possible_is_reported(card: str, layout: str, spec: dict[str, Any], why: str) -> None:
     world = World()
     world.add_policy(spec=spec)
     world.add_node("x", labels={"nvidia.com/mig.config": layout})

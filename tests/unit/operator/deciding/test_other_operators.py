@@ -159,7 +159,7 @@ def theirs(found: dict[str, str]) -> dict[str, str]:
     return {key: value for key, value in found.items() if key.startswith("nvidia.com/")}
 
 
-def test_a_runtime_class_of_somebody_else_is_used_as_it_is(world: World) -> None:
+def test_a_runtime_class_of_others_is_used_as_it_is(world: World) -> None:
     key = ObjectKey("node.k8s.io/v1", "RuntimeClass", "", "nvidia")
     world.foreign = frozenset({key})
     world.add_node("a")
@@ -212,7 +212,7 @@ def test_policies_that_leave_are_left_alone_too_where_they_are_anothers(world: W
     assert [each.name for each in outcome.events] == ["gpus"]
 
 
-def test_whose_policies_are_is_told_by_the_one_that_counts_most(world: World) -> None:
+def test_whose_policies_are_is_reported_by_the_one_that_counts_most(world: World) -> None:
     assert namespace_of_operator([]) == ""
     world.settle()
     world.add_policy("younger")

@@ -71,7 +71,7 @@ def test_whatever_a_policy_says(status: Any, spec: Any, annotations: Any) -> Non
     assert world.status()["state"] == "notReady"
 
 
-def test_a_status_that_cannot_be_read_is_written_anew_and_does_no_harm() -> None:
+def test_a_status_that_cannot_be_read_is_rewritten_and_does_no_harm() -> None:
     world = settled_world("a")
     world.policies["gpus"]["status"] = {"state": "splendid", "operands": 5}
     outcomes = [world.round() for _ in range(2)]

@@ -102,7 +102,7 @@ def test_progressing_names_a_node_that_is_on_its_way(world: World) -> None:
     assert world.condition("Progressing")["message"].startswith("node c: ")
 
 
-def test_progressing_says_what_an_upgrade_waits_for_whichever_way_it_is_told(world: World) -> None:
+def test_progressing_says_what_an_upgrade_waits_for_whichever_way_it_is_reported(world: World) -> None:
     why = "node a: pod ml/share has no controller and would not be recreated (force is off)"
     world.workloads["share"] = NodeWorkload(namespace="ml", name="share", uid="share", node="a", uses_gpu=True)
     world.change_policy({"driver": {"version": "600.1", "upgradePolicy": {"maxUnavailable": 1}}})

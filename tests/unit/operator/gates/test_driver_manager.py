@@ -21,7 +21,7 @@ def manager_labels(world: World, node: str, value: str) -> None:
     world.label(node, **dict.fromkeys(DRIVER_MANAGER_LABELS, ""))
 
 
-def test_a_driver_pod_made_anew_has_its_operands_back_however_the_manager_labels_them(world: World) -> None:
+def test_a_recreated_driver_pod_has_its_operands_back_however_the_manager_labels_them(world: World) -> None:
     world.crash("a", Operand.DRIVER)
     world.restart_driver("a")
     manager_labels(world, "a", PAUSED)

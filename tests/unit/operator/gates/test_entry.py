@@ -44,7 +44,7 @@ def stages() -> tuple[World, ...]:
 
 
 @pytest.mark.parametrize("cause", CAUSES.values(), ids=CAUSES)
-def test_what_keeps_an_operand_out_keeps_it_out_at_every_stage_and_is_told(cause: Cause) -> None:
+def test_what_keeps_an_operand_out_keeps_it_out_at_every_stage_and_is_reported(cause: Cause) -> None:
     told = set()
     for stage in some(stages(), 2):
         world = stage.copy()

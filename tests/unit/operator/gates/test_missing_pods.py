@@ -57,7 +57,7 @@ def test_an_operand_without_a_pod_fails_after_a_while(world: World) -> None:
 
 
 @pytest.mark.parametrize("written", ["soon", "", "2999-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00"])
-def test_a_time_that_is_none_or_is_still_to_come_begins_anew(world: World, written: str) -> None:
+def test_a_time_that_is_none_or_is_still_to_come_restarts(world: World, written: str) -> None:
     rounds(world)
     world.annotate("a", LET_IN_ANNOTATION, written)
     rounds(world)
@@ -99,7 +99,7 @@ def rounds_of_all(world: World) -> None:
         world.tick()
 
 
-def test_a_pod_that_does_not_go_is_told_apart(world: World) -> None:
+def test_a_pod_that_does_not_go_is_reported_separately(world: World) -> None:
     world.settle()
     world.lingering = True
     for pod in world.on("a"):
@@ -168,7 +168,7 @@ def test_only_pods_that_select_the_node_count() -> None:
     assert untolerated_taint(node, [{"nodeSelector": {"kind": "x"}}]) is not None
 
 
-def test_a_refused_object_is_told_and_the_status_does_not_flap(world: World) -> None:
+def test_a_refused_object_is_reported_and_the_status_does_not_flap(world: World) -> None:
     world.settle()
     world.refusing = {"DaemonSet gpu/purser-gpu-feature-discovery-containerd": "exceeded quota"}
     world.change_policy({"gfd": {"version": "v9"}})

@@ -146,7 +146,7 @@ def seen(*devices: str, **labels: str) -> NodeView:
         pytest.param(seen("ffff", **{PRODUCT: H100}), id="a card that Purser does not know is what its label says"),
     ],
 )
-def test_profiles_and_requirements_see_the_model_of_the_card(view: NodeView) -> None:
+def test_profiles_and_requirements_see_the_model_of_the_gpu(view: NodeView) -> None:
     driver = DriverSpec(version="570.86.10", profiles=(HOPPER,))
     floor = DriverRequirement(node_selector={PRODUCT: H100}, minimum="590")
     assert pool(view, driver).profile == "hopper"

@@ -55,7 +55,7 @@ def test_the_stack_stays_under_a_pod_and_goes_after_it(world: World) -> None:
     assert world.deployed("a") == {}
 
 
-def test_people_are_told(world: World) -> None:
+def test_users_get_an_event(world: World) -> None:
     train(world)
     lose(world)
     (failing,) = world.status()["failingNodes"]

@@ -17,7 +17,7 @@ def gpu(device: str) -> MigGpu:
     return MigGpu(index=0, device_id=f"0x{device.upper()}10DE")
 
 
-def test_their_text_is_the_same_whoever_writes_it() -> None:
+def test_their_text_is_the_same_from_any_writer() -> None:
     """Without libyaml, too: with another text the hash of their ConfigMap would be another."""
     assert default_layouts() == yaml.safe_dump({"version": "v1", "mig-configs": layouts()}, sort_keys=False)
 

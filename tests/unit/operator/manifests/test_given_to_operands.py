@@ -31,7 +31,7 @@ def test_security_of_pods_is_that_of_all_daemonsets_and_a_drivers_own_where_it_h
     assert all("securityContext" not in each for each in pods({}).values())
 
 
-def test_monitors_relabel_as_they_are_told_and_an_empty_text_is_one() -> None:
+def test_monitors_relabel_as_configured_and_an_empty_text_is_one() -> None:
     monitor = {"enabled": True, "relabelings": [RELABELING, {"action": "labeldrop", "regex": "x", "modulus": 3}]}
     spec = {"operator": {"metrics": {"serviceMonitor": monitor}}, "dcgmExporter": {"serviceMonitor": monitor}}
     found = [each.object for each in rendered(spec) if each.object["kind"] == "ServiceMonitor"]

@@ -365,7 +365,7 @@ KERNEL = f"{NFD}kernel-version.full"
         pytest.param({KERNEL: "6.8", f"{NFD}pci-10de.present": "false"}, False, id="somebody says there is none"),
     ],
 )
-def test_discovery_looks_where_nobody_does_and_where_there_are_cards(labels: dict[str, str], runs: bool) -> None:
+def test_discovery_runs_where_no_other_does_and_where_there_are_gpus(labels: dict[str, str], runs: bool) -> None:
     def meets(key: str, operator: str, values: tuple[str, ...] = ()) -> bool:
         return {"In": labels.get(key) in values, "DoesNotExist": key not in labels}[operator]
 

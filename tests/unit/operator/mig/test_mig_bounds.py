@@ -69,7 +69,7 @@ def test_a_node_that_waits_for_its_turn_is_not_touched_and_says_so_and_does_not_
 
 
 @pytest.mark.parametrize("change", ["reboot", "away", "busy"])
-def test_a_comparison_that_is_out_of_date_when_its_turn_comes_is_made_anew(change: str) -> None:
+def test_a_comparison_that_is_out_of_date_when_its_turn_comes_is_repeated(change: str) -> None:
     node = Node("all-1g.10gb")
     node.policy = UpgradePolicy(max_unavailable=0)
     node.run()
@@ -112,7 +112,7 @@ def waiting(fleet: MigFleet) -> dict[str, str]:
     return waiting_of(fleet, advance(fleet))
 
 
-def test_a_change_that_waits_for_its_turn_is_told_of() -> None:
+def test_a_change_that_waits_for_its_turn_is_reported() -> None:
     nodes = several(2)
     nodes[0].change(unschedulable=True)
     fleet = fleet_of(nodes, 1)
@@ -122,7 +122,7 @@ def test_a_change_that_waits_for_its_turn_is_told_of() -> None:
     assert waiting(fleet_of(nodes, 2)) == {}
 
 
-def test_a_change_that_cannot_begin_is_told_of() -> None:
+def test_a_change_that_cannot_begin_is_reported() -> None:
     node = Node("all-1g.10gb")
     node.change(ready=False)
     assert waiting(node.fleet()) == {"a": "MIG layout all-1g.10gb: node is NotReady"}
@@ -131,7 +131,7 @@ def test_a_change_that_cannot_begin_is_told_of() -> None:
     assert waiting(node.fleet()) == {"a": "MIG layout all-1g.10gb: a driver upgrade is in progress on the node"}
 
 
-def test_a_change_that_waits_for_somebody_is_told_of() -> None:
+def test_a_change_that_waits_for_somebody_is_reported() -> None:
     node = Node("all-1g.10gb")
     node.worker = "away"
     node.run_pod("stays", controller="")

@@ -90,7 +90,7 @@ def test_gpu_pods_of_a_daemon_set_are_asked_once_the_device_plugin_is_gone() -> 
     assert [each.workload.name for each in advance(node.fleet()).evictions] == ["monitor"]
 
 
-def test_a_layout_that_is_there_already_disturbs_nobody() -> None:
+def test_a_layout_that_is_there_already_disturbs_no_pod() -> None:
     node = Node("all-disabled")
     node.run_pod("training")
     assert steps(node) == ["-", "checking", "success"]
@@ -140,7 +140,7 @@ def test_a_failure_is_not_tried_again_by_itself() -> None:
     assert node.writes == before
 
 
-def test_a_failure_is_tried_again_when_somebody_takes_the_state_away() -> None:
+def test_a_failure_is_tried_again_when_a_user_takes_the_state_away() -> None:
     node = Node("all-1g.10gb")
     node.worker = "unable"
     node.run()
@@ -396,7 +396,7 @@ def test_an_operator_that_is_gone_for_long_at_any_step_gives_the_node_back_when_
     assert_given_back(node)
 
 
-def test_a_time_that_is_still_to_come_begins_anew() -> None:
+def test_a_time_that_is_still_to_come_restarts() -> None:
     node = Node("all-1g.10gb")
     node.run_pod("precious", controller="")
     until(node, "draining")
@@ -409,7 +409,7 @@ def test_a_time_that_is_still_to_come_begins_anew() -> None:
 
 @pytest.mark.parametrize("profile", ["all-1g.10gb", ""])
 @pytest.mark.parametrize("step", ["checking", "draining", "applying"])
-def test_a_record_that_somebody_takes_away_leaves_no_node_cordoned(step: str, profile: str) -> None:
+def test_a_record_that_a_user_takes_away_leaves_no_node_cordoned(step: str, profile: str) -> None:
     node = Node("all-1g.10gb")
     until(node, step)
     node.change(annotations={k: v for k, v in node.node.annotations.items() if k != MIG_STEP_ANNOTATION})

@@ -113,7 +113,7 @@ def test_switched_off_while_a_layout_is_applied_the_pod_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("garbage", [None, "", "{", '{"step": "dancing"}'])
-def test_a_record_that_is_lost_while_a_layout_is_applied_is_written_anew(garbage: str | None) -> None:
+def test_a_record_that_is_lost_while_a_layout_is_applied_is_rewritten(garbage: str | None) -> None:
     """Its worker may be at it: the node is not given back for that."""
     node = hanging()
     node.now -= node.spec.apply_timeout_seconds
@@ -139,7 +139,7 @@ def test_killed_around_every_write_while_it_is_stopped(killed_after: int) -> Non
     assert_given_back(node)
 
 
-def test_a_time_that_is_still_to_come_begins_anew_while_it_is_stopped() -> None:
+def test_a_time_that_is_still_to_come_restarts_while_it_is_stopped() -> None:
     node = hanging()
     until(node, "stopping")
     record = msgspec.json.decode(node.node.annotations[MIG_STEP_ANNOTATION]) | {"since": 9e99}

@@ -86,7 +86,7 @@ async def test_a_snapshot_has_policies_nodes_operands_owned_objects_and_budgets(
     assert cluster.writes == []
 
 
-async def test_of_somebody_s_config_map_a_round_sees_the_keys(cluster, observer):
+async def test_of_a_users_config_map_a_round_sees_the_keys(cluster, observer):
     """The driver mounts each by itself. What stands in them changes nothing that a round could see."""
     theirs = {"metadata": {"name": "modules", "namespace": NAMESPACE}, "data": {"nvidia.conf": "a", "b.conf": ""}}
     await cluster.client.create(CONFIG_MAPS, theirs)
@@ -164,7 +164,7 @@ async def test_a_snapshot_shows_that_what_was_deleted_is_gone_or_going(cluster, 
         assert all(each.terminating for each in (await observer.snapshot(nothing)).pods)
 
 
-async def test_what_is_not_seen_in_time_is_listed_anew(cluster, observer, monkeypatch):
+async def test_what_is_not_seen_in_time_is_listed_again(cluster, observer, monkeypatch):
     monkeypatch.setattr(module, "WRITE_EFFECT_TIMEOUT_S", 0.05)
     await create_node(cluster.client, node("a"))
     await eventually(lambda: observer._nodes.store.get("a"))
@@ -276,7 +276,7 @@ async def test_a_kind_that_is_served_but_not_listed_is_missing_until_it_is_or_is
                 await observer.ready()
 
 
-async def test_runtime_classes_of_others_are_told_apart_from_the_operators(cluster, observer):
+async def test_runtime_classes_of_others_are_distinguished_from_the_operators(cluster, observer):
     for name, owner in (("nvidia", "helm"), ("nvidia-cdi", FIELD_MANAGER)):
         metadata = {"name": name, "labels": {MANAGED_BY_LABEL: owner}}
         await cluster.client.create(RUNTIME_CLASSES, {"metadata": metadata, "handler": name})
@@ -325,7 +325,7 @@ async def test_when_uninstalling_a_missing_definition_means_no_policies(tmp_path
             assert (seen.policies, seen.defined) == ((), False)
 
 
-async def test_what_the_server_does_not_let_be_listed_is_told_at_once_to_who_asks(cluster):
+async def test_what_the_server_does_not_let_be_listed_is_reported_at_once_to_who_asks(cluster):
     async def refuse(request):
         if request.path == "/api/v1/nodes" and request.headers.get("User-Agent") == "no-admin":
             status = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "nodes is forbidden"}

@@ -289,7 +289,7 @@ def test_the_order_is_that_of_names() -> None:
     assert seen.versions == {"a": "1a", "b": "1b"}
 
 
-def test_objects_of_others_are_told_apart_from_those_that_the_operator_made() -> None:
+def test_objects_of_others_are_distinguished_from_those_that_the_operator_made() -> None:
     made = runtime_class("nvidia", **{MANAGED_BY_LABEL: FIELD_MANAGER})
     theirs = [runtime_class("nvidia-cdi"), runtime_class("gvisor", **{MANAGED_BY_LABEL: "somebody"})]
     seen = snapshot(known([], owned=({each["metadata"]["name"]: each for each in (made, *theirs)},)))

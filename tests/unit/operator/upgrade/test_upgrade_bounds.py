@@ -70,7 +70,7 @@ def test_nodes_that_are_away_count_as_unavailable() -> None:
 
 
 @pytest.mark.parametrize("when", [State.CORDON, State.JOBS, State.PODS, State.DRAIN, State.RESTART])
-def test_a_node_that_goes_away_before_its_driver_was_touched_is_given_back_and_waits_anew(when: State) -> None:
+def test_a_node_that_goes_away_before_its_driver_was_touched_is_given_back_and_waits_again(when: State) -> None:
     policy = UpgradePolicy(
         max_unavailable="100%",
         wait_for_completion=WaitForCompletion(pod_selector="job=yes", timeout_seconds=60),
@@ -134,7 +134,7 @@ def test_a_node_that_stays_away_holds_nobody_up(timeout_s: int) -> None:
     assert not marks(cluster.nodes["n00"])
 
 
-def test_a_node_that_comes_back_and_goes_again_keeps_its_turn_anew() -> None:
+def test_a_node_that_comes_back_and_goes_again_keeps_its_turn() -> None:
     cluster = away_without_a_driver()
     cluster.now += 1000
     cluster.change("n00", ready=True)
@@ -234,7 +234,7 @@ def test_one_bad_driver_halts_the_upgrade() -> None:
     assert [say.reason for say in advanced(cluster.fleet()).events] == ["DriverUpgradeHalted"]
 
 
-def test_a_halted_upgrade_goes_on_when_somebody_says_so() -> None:
+def test_a_halted_upgrade_goes_on_when_a_user_says_so() -> None:
     cluster = Cluster(*names(4), policy=UpgradePolicy(max_unavailable="100%"))
     cluster.broken = {"n00"}
     cluster.release()

@@ -83,7 +83,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_every_way_to_fail_is_told(way: Callable[[Cluster], None]) -> None:
+def test_every_way_to_fail_is_reported(way: Callable[[Cluster], None]) -> None:
     cluster = Cluster("a", "b")
     way(cluster)
     cluster.release()

@@ -133,7 +133,7 @@ def test_killed_around_every_write_it_comes_to_the_same_end(writes: int) -> None
     assert not cluster.violations
 
 
-def test_a_mark_that_somebody_takes_away_has_the_users_leave() -> None:
+def test_a_mark_that_a_user_takes_away_has_the_users_leave() -> None:
     """Without it nobody knows that they were to stay: the driver goes only once they have left."""
     cluster = busy_cluster()
     cluster.workloads = [pod for pod in cluster.workloads if pod.controller]

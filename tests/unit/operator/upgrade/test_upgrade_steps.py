@@ -443,7 +443,7 @@ def test_what_is_not_known_is_waited_for() -> None:
         assert not planned.deletions
 
 
-def test_a_word_of_somebody_elses_counts_as_unknown() -> None:
+def test_a_word_of_others_counts_as_unknown() -> None:
     cluster = Cluster("a")
     cluster.label("a", **{UPGRADE_STATE_LABEL: "node-maintenance-required"})
     assert cluster.round().patches["a"] == PatchNode(
@@ -572,7 +572,7 @@ def test_without_a_validator_the_next_best_counts(missing: tuple[Operand, ...]) 
 
 
 @pytest.mark.parametrize("text", ["", "soon", "nan", "inf", "-inf", "9e99"])
-def test_a_time_that_is_none_begins_anew(text: str) -> None:
+def test_a_time_that_is_none_restarts(text: str) -> None:
     cluster = Cluster("a")
     cluster.broken = {"a"}
     cluster.release()
@@ -596,7 +596,7 @@ def test_pods_do_not_die_again_and_again_beside_one_that_stays() -> None:
 
 
 @pytest.mark.parametrize("state", [State.PODS, State.RESTART, State.VALIDATION, State.UNCORDON])
-def test_a_state_that_somebody_takes_away_leaves_no_node_cordoned(state: State) -> None:
+def test_a_state_that_a_user_takes_away_leaves_no_node_cordoned(state: State) -> None:
     cluster = Cluster("a")
     cluster.release()
     cluster.run(until=lambda: cluster.state("a") is state)

@@ -133,7 +133,7 @@ async def test_nodes_that_cannot_hold_the_pod_are_errors(node):
         assert ("has no inventory" if node == "unknown" else "CardInsufficientMemory") in error
 
 
-async def test_a_pod_that_asks_for_no_card_in_our_words_is_bound_without_a_grant():
+async def test_a_pod_that_asks_for_no_gpu_in_our_words_is_bound_without_a_grant():
     async with server() as api, replica(api) as world:
         await world.add_node("n1")
         pod = await world.add_pod("plain", memory=None, **{"nvidia.com/gpu": "0"})

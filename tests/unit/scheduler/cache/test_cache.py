@@ -91,7 +91,7 @@ async def test_defacing_a_running_pods_grant_frees_nothing():
             assert world.memory_used("n1") == 1000
 
 
-async def test_a_pod_that_somebody_else_bound_is_noted():
+async def test_a_pod_that_others_bound_is_noted():
     async with server() as api, replica(api) as world:
         await world.add_node("n1")
         pod, plain = await world.add_pod("p"), await world.add_pod("plain", memory=None)

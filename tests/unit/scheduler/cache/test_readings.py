@@ -35,7 +35,7 @@ def test_equal_words_are_read_once_whoever_says_them_and_whatever_else_has_chang
     ],
     ids=["limits", "annotations", "labels", "name"],
 )
-def test_other_words_under_the_same_uid_are_read_anew(other: Pod):
+def test_other_words_under_the_same_uid_are_read_again(other: Pod):
     readings = Readings()
     first = readings.of(a_pod())
     assert readings.of(other) is not first

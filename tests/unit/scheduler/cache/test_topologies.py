@@ -136,7 +136,7 @@ def test_a_pod_goes_where_the_zones_say_that_kubelet_takes_it(fleet, kubelets):
     assert "TopologyAffinityError" in place(fleet.node(NODE), pod("a", 3, 4)).message
 
 
-def test_a_pod_that_started_is_on_its_way_no_more_and_keeps_its_cards(fleet, kubelets):
+def test_a_pod_that_started_is_on_its_way_no_more_and_keeps_its_gpus(fleet, kubelets):
     told(kubelets)
     for uid, card in (("a", "g0"), ("b", "g1"), ("c", "g2")):
         fleet.ledger.reserve(grant(uid, card))

@@ -186,7 +186,7 @@ async def test_an_equally_important_pod_takes_nothing_from_it(world: World) -> N
     assert (await world.filter(other, "a")).node_names == []
 
 
-async def test_a_card_that_went_bad_is_not_handed_out(world: World) -> None:
+async def test_a_gpu_that_went_bad_is_not_handed_out(world: World) -> None:
     await world.add_node("a", cards=2)
     pods = await queue(world, 3)
     await nominated_at_last(world, pods[2])
@@ -267,7 +267,7 @@ async def test_nothing_is_reserved_any_more_once_the_lease_was_lost_be_it_won_ba
     assert world.ledger.grant(pods[2].metadata.uid) is None
 
 
-async def test_a_card_in_dispute_is_not_handed_out(world: World) -> None:
+async def test_a_gpu_in_dispute_is_not_handed_out(world: World) -> None:
     await world.add_node("a", cards=2)
     pods = await queue(world, 3)
     await nominated_at_last(world, pods[2])

@@ -135,7 +135,7 @@ async def test_when_nothing_fits_every_node_has_the_same_sentence_which_is_kube_
         assert 'reason="CardInsufficientMemory"} 2.0' in world.metrics.exposition().decode()
 
 
-async def test_a_pod_whose_own_policy_wants_idle_cards_is_told_so():
+async def test_a_pod_whose_own_policy_wants_idle_gpus_is_told_so():
     async with server() as api, replica(api) as world:
         await world.add_node("a")
         await world.bind(await world.add_pod("other"), "a")

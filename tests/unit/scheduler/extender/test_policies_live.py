@@ -68,7 +68,7 @@ async def test_a_pod_names_its_own_policy_for_nodes(words: str, best: set[str]):
 @pytest.mark.parametrize(
     ("words", "card"), [("binpack", "n-0"), ("spread", "n-1"), ("best-fit", "n-0"), ("mutex,best-fit", "n-1")]
 )
-async def test_a_pod_names_its_own_policy_for_cards(words: str, card: str):
+async def test_a_pod_names_its_own_policy_for_gpus(words: str, card: str):
     async with world_under(PolicySettings()) as world:
         await world.add_node("n", cards=2)
         first = await world.add_pod("first", 2000, annotations={"nvidia.com/use-gpuuuid": "n-0"})

@@ -207,7 +207,7 @@ def test_a_pod_that_could_never_run_is_refused_by_both_webhooks(obj, says):
     assert says in refusal(ask(Validation(), obj))
 
 
-def test_a_privileged_container_may_have_whole_cards():
+def test_a_privileged_container_may_have_whole_gpus():
     obj = pod(container("a", limits={GPU: 2}, privileged=True), container("b", limits={MEM: 100}))
     assert mutate(obj)["allowed"]
 

@@ -65,7 +65,7 @@ def test_a_plugin_that_comes_back_within_the_grace_has_healthy_devices_with_its_
     assert said(update(state, GPU, gpus(0)), 2 * ENDPOINT_STOP_GRACE_PERIOD_S) == Capacity({GPU: 1}, {GPU: 1}, ())
 
 
-def test_a_plugin_that_comes_back_after_the_grace_starts_anew() -> None:
+def test_a_plugin_that_comes_back_after_the_grace_starts_again() -> None:
     state, _ = capacity(stop(having(gpus(0, 0)), GPU, now=0.0), 2 * ENDPOINT_STOP_GRACE_PERIOD_S)
     state = register(state, GPU, PluginOptions())
     assert said(state, 2 * ENDPOINT_STOP_GRACE_PERIOD_S) == Capacity({}, {}, ())

@@ -122,7 +122,7 @@ def test_a_machine_with_34_numa_nodes_of_which_two_hold_gpus_gets_three_hints(ve
     assert told(state, 1, on=node(version, numa_nodes=34)) == (Hint(0b01, True), Hint(0b10, True), Hint(0b11, False))
 
 
-def test_where_very_many_nodes_hold_the_resource_narrow_masks_and_the_widest_are_told() -> None:
+def test_where_very_many_nodes_hold_the_resource_narrow_masks_and_the_widest_are_reported() -> None:
     found = told(having(gpus(*range(34))), 2, on=node(numa_nodes=34))
     assert len(found) <= MOST_MASKS + 1
     assert all(hint.preferred == (hint.mask.bit_count() == 2) for hint in found)

@@ -112,7 +112,7 @@ def everything() -> dict[str, Any]:
     "area",
     ["operator", "daemonsets", "driver", "gd", "toolkit", "devicePlugin", "dcgm", "node", "mig", "v", "cdi", "h"],
 )
-def test_where_all_is_on_every_field_changes_a_manifest_or_is_told(area: str) -> None:
+def test_where_all_is_on_every_field_changes_a_manifest_or_is_reported(area: str) -> None:
     assert wrong(everything(), (area,)) == []
 
 
@@ -143,7 +143,7 @@ def test_where_all_is_on_every_field_changes_a_manifest_or_is_told(area: str) ->
     ],
     ids=str,
 )
-def test_what_is_off_does_nothing_and_is_told(off: dict[str, Any], areas: tuple[str, ...]) -> None:
+def test_what_is_off_does_nothing_and_is_reported(off: dict[str, Any], areas: tuple[str, ...]) -> None:
     assert wrong(merged(everything(), off), areas) == []
 
 
@@ -170,7 +170,7 @@ def merged(value: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_fields_that_do_nothing_stay_in_the_policy_and_are_told_with_the_reason() -> None:
+def test_fields_that_do_nothing_stay_in_the_policy_and_are_reported_with_the_reason() -> None:
     spec = {"driver": {"enabled": False, "version": "1"}, "dcgmExporter": {"serviceMonitor": {"interval": "1m"}}}
     imported = import_policy([nvidia(spec)])
     assert imported.lost == ()
@@ -181,7 +181,7 @@ def test_fields_that_do_nothing_stay_in_the_policy_and_are_told_with_the_reason(
     )
 
 
-def test_what_counts_of_a_section_that_is_off_is_not_told() -> None:
+def test_what_counts_of_a_section_that_is_off_is_not_reported() -> None:
     section = {"enabled": False, "version": "1", "upgradePolicy": {"maxUnavailable": 2, "autoUpgrade": True}}
     assert import_policy([nvidia({"driver": section})]).idle == (
         "spec.driver.version: takes effect once driver.enabled is true",

@@ -126,7 +126,7 @@ def test_a_profile_says_in_what_its_driver_differs_and_takes_away_what_that_lack
     assert imported.lost == ()
 
 
-def test_upgrades_are_those_of_all_nodes_and_others_are_told() -> None:
+def test_upgrades_are_those_of_all_nodes_and_others_are_reported() -> None:
     quick, slow = {"maxParallelUpgrades": 3}, {"maxParallelUpgrades": 1}
     drivers = [
         driver("all", upgradePolicy=quick),
@@ -172,7 +172,7 @@ def test_a_driver_of_some_nodes_is_the_same_whatever_that_of_all_nodes_is(data: 
     assert of_some == drivers_manifest([old, driver("all", **mine)], "")
 
 
-def test_drivers_that_may_select_one_node_are_told_and_the_narrower_one_comes_first() -> None:
+def test_drivers_that_may_select_one_node_are_reported_and_the_narrower_one_comes_first() -> None:
     imported = import_policy(
         [
             policy(),
@@ -188,7 +188,7 @@ def test_drivers_that_may_select_one_node_are_told_and_the_narrower_one_comes_fi
     assert not about(imported.lost, "NVIDIADriver apart: where")
 
 
-def test_a_second_driver_for_all_nodes_is_told() -> None:
+def test_a_second_driver_for_all_nodes_is_reported() -> None:
     imported = import_policy([policy(), driver("b", version="2"), driver("a", version="1", default=True)])
     assert decode(imported.policy).spec.driver.version == "1"
     assert about(imported.lost, "NVIDIADriver b: a selects all nodes too, and is used")
@@ -238,7 +238,7 @@ def test_one_driver_that_purser_refuses_takes_no_other_with_it() -> None:
     assert about(imported.lost, "profile odd is removed: ")
 
 
-def test_a_section_that_lacks_what_it_needs_is_told_and_left_out() -> None:
+def test_a_section_that_lacks_what_it_needs_is_reported_and_left_out() -> None:
     context = {"seccompProfile": {"localhostProfile": "x"}, "runAsUser": 0}
     imported = import_policy([nvidia({"daemonsets": {"podSecurityContext": context}})])
     assert imported.policy["spec"]["daemonsets"]["podSecurityContext"] == {"runAsUser": 0}

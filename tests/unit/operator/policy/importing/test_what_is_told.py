@@ -131,13 +131,13 @@ def test_a_switch_of_something_that_purser_never_does_is_lost_only_where_it_is_o
     assert told.startswith("spec.cdi.nriPluginEnabled: the NRI plugin is not supported")
 
 
-def test_nodes_of_a_maintenance_operator_are_told() -> None:
+def test_nodes_of_a_maintenance_operator_are_reported() -> None:
     other = {"apiVersion": "maintenance.nvidia.com/v1alpha1", "kind": "NodeMaintenance", "metadata": {"name": "a"}}
     [told] = import_policy([nvidia({}), other]).lost
     assert told.endswith("requestor mode is not supported")
 
 
-def test_sections_of_an_odd_type_are_told_as_fields_that_nobody_knows() -> None:
+def test_sections_of_an_odd_type_are_reported_as_fields_that_nobody_knows() -> None:
     assert import_policy([nvidia({"vfioManager": "on", "validator": "x", "sandboxWorkloads": [1]})]).lost == (
         "spec.sandboxWorkloads, .vfioManager: Purser has no such setting",
         "spec.validator: this is a text, and has to be a section with fields",
