@@ -40,7 +40,15 @@ from purser.core.placement.instances import InstancePlaces
 from purser.core.placement.kubelet import AdmittedChoice, find_admitted, near_cpus
 from purser.core.placement.kubelet_prediction import Granted
 from purser.core.placement.order import Candidate, device_score, numa_nodes, order_key
-from purser.core.placement.reasons import OF_OBSTACLE, MostFree, Reason, Refusal, dispute_detail, obstructed
+from purser.core.placement.reasons import (
+    OF_OBSTACLE,
+    OTHER_PROFILE,
+    MostFree,
+    Reason,
+    Refusal,
+    dispute_detail,
+    obstructed,
+)
 from purser.core.placement.shape import PodShape, container_shape, share_of
 from purser.core.policy.settings import DEFAULT_POLICIES, PolicySettings
 
@@ -313,17 +321,21 @@ class _Pod:
     def _hold(self, nested: list[_Found], chosen: list[Positions]) -> Refusal | None:
         for found, positions in zip(nested, chosen, strict=True):
             demand = _demand(found.shares[place] for place in positions)
-            places = range(len(self._devices))
             if not self._left.holds(demand):
-                return self._refusal(found, [rule.OVER_QUOTA * (place in positions) for place in places], None)
+                return self._refusal(found, self._at_chosen(positions, rule.OVER_QUOTA), None)
             instances = self._instances(found.container, positions)
             if instances is None:
-                return self._refusal(found, [rule.NO_PLACE * (place in positions) for place in places], None)
+                return self._refusal(found, self._at_chosen(positions, rule.NO_PLACE), None, OTHER_PROFILE)
             self.choice.append(tuple(self._at[place] for place in positions))
             self.instances.append(instances)
             if found.container.kind is not ContainerKind.INIT:
                 self._run(found.container.devices, positions, instances, demand)
         return None
+
+    def _at_chosen(self, positions: Positions, obstacle: int) -> list[int]:
+        """By candidate, an obstacle to those that are of chosen devices."""
+        chosen = {self._at[place] for place in positions}
+        return [obstacle * (at in chosen) for at in self._at]
 
     def _instances(self, container: ContainerRequest, positions: Positions) -> tuple[MigPlacement | None, ...] | None:
         """What a container gets of the GPUs that are cut on demand; None: there is no place beside what the containers
@@ -436,7 +448,7 @@ class _Pod:
     def _topology(self) -> Topology:
         return topology(self._devices)
 
-    def _refusal(self, found: _Found, obstacles: Sequence[int], for_rest: Reason | None) -> Refusal:
+    def _refusal(self, found: _Found, obstacles: Sequence[int], for_rest: Reason | None, detail: str = "") -> Refusal:
         by_device: dict[int, tuple[int, DeviceState]] = {}
         for at, obstacle, state in zip(self._at, obstacles, self._states, strict=True):
             if at not in by_device or not obstacle:
@@ -451,7 +463,7 @@ class _Pod:
             max((state.device.cores_percent - state.usage.cores_percent for state in slow), default=0),
         )
         disputed = (dispute_detail(s.device.uuid, s.disputed) for first, s in devices if first == DISPUTED)
-        return obstructed(found.container, len(devices), counts, for_rest, most, next(disputed, ""))
+        return obstructed(found.container, len(devices), counts, for_rest, most, next(disputed, detail))
 
 
 def _demand(shares: Iterable[DeviceShare]) -> Demand:

@@ -247,6 +247,11 @@ def test_containers_of_one_pod_get_instances_of_one_gpu_and_init_containers_hand
     assert first == second and len({second, third, fourth}) == 3
     fleet.ledger.reserve(to_grant(placed, request, inventory))
     assert fleet.node("n").devices[0].usage.instances == tuple(sorted((second, third, fourth)))
+    fleet.ledger.release("p")
+    whole = pod("q", asks(), small, kinds=(init, ContainerKind.APP))
+    assert explain(Evaluator(fleet).evaluate(whole, ["n"]).refusals, whole, fleet).endswith(
+        "has no place for 1g.5gb beside what the pod's init containers get there (GPU 0: empty)"
+    )
 
 
 def test_an_instance_that_is_listed_by_itself_comes_before_one_that_is_made() -> None:
@@ -368,3 +373,28 @@ def test_gpus_that_are_not_cut_are_preferred_by_the_policy_beside_those_that_are
             assert isinstance(placed, Placement)
             if used or asked.count == 2:
                 assert {share.uuid for share in placed.containers[0].shares} == expected
+
+
+PARTS = st.lists(st.tuples(st.integers(0, len(ASKS) - 1), st.sampled_from(ContainerKind)), min_size=1, max_size=4)
+
+
+@examples(60)
+@given(
+    st.lists(st.sampled_from(["A100-40GB", "A30"]), min_size=1, max_size=4),
+    st.lists(PARTS, min_size=3, max_size=6),
+    st.sampled_from(["purser", "binpack", "spread"]),
+)
+def test_what_fits_of_pods_with_several_containers_is_granted(
+    kinds: list[str], pods: list[list[tuple[int, ContainerKind]]], policy: str
+) -> None:
+    fleet = Fleet()
+    fleet.set_inventory(inventory := node("n", *kinds))
+    evaluator = Evaluator(fleet, PolicySettings(policy))
+    for number, parts in enumerate(pods):
+        request = pod(f"p{number}", *(ASKS[which] for which, _ in parts), kinds=[kind for _, kind in parts])
+        found, placed = evaluator.evaluate(request, ["n"]), evaluator.place("n", request)
+        assert bool(found.fits) == isinstance(placed, Placement)
+        if isinstance(placed, Placement):
+            fleet.ledger.reserve(to_grant(placed, request, inventory))
+        else:
+            assert explain(found.refusals, request, fleet).strip()[-1] != ":"
