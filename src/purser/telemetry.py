@@ -42,15 +42,45 @@ _aiohttp = logging.Logger("aiohttp", logging.WARNING)
 _aiohttp.addHandler(_Complaints())
 
 
+class MetricsPage:
+    """The text of /metrics, made on the loop that serves everything else as well.
+
+    Requests that wait for a page share it: it is made after each of them came, so no value is older than the request.
+    Between two pages the loop has at least as long for others as the first one took, however many ask.
+    """
+
+    def __init__(self, render: Callable[[], bytes]) -> None:
+        self._render = render
+        self._next: asyncio.Future[bytes] | None = None
+        self._not_before = 0.0
+
+    async def text(self) -> bytes:
+        """The next page. Raises what making it raises."""
+        if self._next is None:
+            self._next = asyncio.ensure_future(self._make())
+        return await asyncio.shield(self._next)  # others wait for it where this request is given up
+
+    async def _make(self) -> bytes:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self._not_before - loop.time())
+        self._next = None
+        began = loop.time()
+        try:
+            return self._render()
+        finally:
+            self._not_before = 2 * loop.time() - began
+
+
 def telemetry_routes(
     registry: CollectorRegistry, problems: Callable[[], Sequence[str]], more: Callable[[], str] = lambda: ""
 ) -> list[web.RouteDef]:
     """The routes; ``problems`` says why the process is not ready, and nothing where it is; ``more`` are metrics as
     text, beside those of the registry."""
 
+    page = MetricsPage(lambda: generate_latest(registry) + more().encode())
+
     async def metrics(request: web.Request) -> web.Response:
-        body = generate_latest(registry) + more().encode()
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+        return web.Response(body=await page.text(), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
     async def healthz(request: web.Request) -> web.Response:
         return web.Response(text="ok\n")

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from purser.lab.ports import free_ports
-from purser.telemetry import listening
+from purser.telemetry import MetricsPage, listening
 
 
 @pytest.mark.parametrize("steps", range(12))
@@ -27,3 +27,33 @@ async def test_nobody_listens_once_it_was_cancelled_however_far_it_had_come(step
         await serving
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port))
+
+
+async def test_requests_that_wait_share_a_page_that_is_made_after_they_came():
+    made = []
+
+    def render():
+        made.append(len(made))
+        return b"%d" % made[-1]
+
+    page = MetricsPage(render)
+    given_up = asyncio.ensure_future(page.text())
+    waiting = [asyncio.ensure_future(page.text()) for _ in range(10)]
+    await asyncio.sleep(0)
+    given_up.cancel()
+    assert await asyncio.gather(*waiting) == [b"0"] * 10
+    assert [await page.text() for _ in range(2)] == [b"1", b"2"], "who asks later gets what is so later"
+
+
+async def test_an_error_is_that_pages_alone():
+    results = [ValueError(), b"page"]
+
+    def render():
+        if isinstance(found := results.pop(0), Exception):
+            raise found
+        return found
+
+    page = MetricsPage(render)
+    errors = await asyncio.gather(page.text(), page.text(), return_exceptions=True)
+    assert [type(each) for each in errors] == [ValueError, ValueError]
+    assert await page.text() == b"page"
