@@ -28,7 +28,7 @@ def read_end(path: Path, most: int) -> bytes:
         status = os.fstat(found)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        with open(f"/proc/self/fd/{found}", "rb") as file:  # noqa: PTH123  no path of anybody's
+        with open(f"/proc/self/fd/{found}", "rb") as file:  # noqa: PTH123  no Path object
             file.seek(max(0, status.st_size - most))
             return file.read(most)
     finally:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 
 NAMED = 3
-"""So many are named: a message is read in a line of a terminal."""
+"""Items that a message names at most: it is read in one line of a terminal."""
 
 
 def some(sentences: Sequence[str], what: str = "", *, named: int = NAMED, between: str = ", ") -> str:

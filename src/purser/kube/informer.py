@@ -37,7 +37,7 @@ WATCH_SECONDS = (300, 600)
 """A watch is asked to end after a random time in this range."""
 
 WATCH_INACTIVITY_TIMEOUT_S = 70.0
-"""A watch without a byte for so long is dead."""
+"""A watch without a byte for this long counts as broken."""
 
 _SHORT_WATCH_S = 1.0  # a watch that ends sooner, without an event, counts as a failure: no hot loop
 

@@ -22,7 +22,7 @@ DEFAULT_NODES = ("a100-40gb-8", "h100-8", "t4-4")
 DEFAULT_SLOTS = 10
 
 MAX_NODES = 64
-"""Each node is a kubelet and an agent in this process; more than so many do not get on in one."""
+"""Nodes of one lab at most: each is a kubelet and an agent in this process."""
 
 
 @dataclass(frozen=True)

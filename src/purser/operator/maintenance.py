@@ -288,7 +288,7 @@ def planned_changes_of(steps: Mapping[str, NodeStep], now: float, until: float |
 
 
 MAX_CLOCK_SKEW_S = 60.0
-"""By so much the clocks of two operators may differ."""
+"""Tolerated difference between the clocks of two operators."""
 
 
 def is_to_come(moment: float, now: float) -> bool:

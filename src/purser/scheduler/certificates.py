@@ -25,8 +25,9 @@ SETTLING = timedelta(hours=24)
 """How long a new CA is announced before it signs: every replica and every registration has it by then."""
 
 BACKDATE = SERVING_LIFETIME + timedelta(days=10)
-"""Certificates are valid from so long before now: clocks differ, and jump. What is made while a clock runs ahead by as
-much as a serving certificate lives is still good when it is set back, and for replicas whose clocks are right."""
+"""How long before their creation certificates become valid: clocks differ, and jump. A certificate made while a clock
+was ahead by up to a serving certificate's lifetime is still valid when the clock is set back, and for other
+replicas."""
 
 
 class Material(msgspec.Struct, frozen=True):

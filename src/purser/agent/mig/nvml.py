@@ -18,10 +18,10 @@ from purser.core.mig.profiles import SUFFIXES, profile_name
 T = TypeVar("T")
 
 MAX_ORDERS = 60
-"""So many orders of creation are tried: whether profiles fit depends on where the ones before them were put."""
+"""Orders of creation that are tried at most: whether profiles fit depends on the placement of the earlier ones."""
 
 MAX_PERMUTATIONS = math.factorial(7)
-"""So many are looked at for orders that differ: all of seven instances, and no GPU has room for more."""
+"""Permutations that are searched for different orders: all of seven instances, the most that a GPU has room for."""
 
 INCOMPLETE = " (incomplete)"
 """After the name of a GPU instance without its compute instance: a process was killed between the two."""

@@ -26,7 +26,7 @@ from purser.core.health.signs import NvLinks, RecoveryAction, Signs
 from purser.core.health.state import ADVICE, HealthState, after_fault, after_recovery_action
 
 LASTING_S = 60.0
-"""For so long probes have to show a slow-down: short ones are how a GPU under full load keeps its limits."""
+"""How long probes have to show a slow-down until it counts: short ones keep a GPU under full load within its limits."""
 
 DOUBLE_BIT_XID, REMAP_FAILED_XID = 48, 64
 """What counters and flags say as well; who turns these Xids off means them, too."""

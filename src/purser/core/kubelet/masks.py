@@ -10,7 +10,7 @@ MAX_NUMA_NODE = 1023
 """The largest number of a NUMA node that Linux can be built for."""
 
 MOST_MASKS = (1 << 12) - 1
-"""So many sets of NUMA nodes are looked at, all those of 12 nodes: kubelet itself needs hours for 2^34."""
+"""Sets of NUMA nodes that are searched at most, all those of 12 nodes: kubelet itself needs hours for 2^34."""
 
 
 def mask_of(nodes: Iterable[int]) -> Mask:

@@ -15,16 +15,18 @@ from purser.core.model import Grant
 from purser.core.monitoring.accounts import ContainerUse, GpuAccount
 
 TOLERATED_PERCENT = 10
+"""Tolerated memory beyond a pod's grant, in percent of the grant; the larger of this and `TOLERATED_MIB` counts."""
+
 TOLERATED_MIB = 512
-"""A pod may have so much more than its grant, whichever is more: a context of CUDA takes some hundred MiB, and nothing
-but HAMi-core counts them as the program's."""
+"""Tolerated memory beyond a pod's grant: a context of CUDA takes some hundred MiB, which only HAMi-core counts as the
+program's."""
 
 TOLERATED_UNGRANTED_MIB = 100
 """Tolerated memory of processes without a grant: less than a context of CUDA, more than display servers and MPS
 take."""
 
 LASTING_READINGS = 3
-"""So many readings in a row make a finding, and end it: pods start and end, and pids are used again."""
+"""Readings in a row until a finding begins or ends: pods start and end, and pids are reused."""
 
 MAX_FINDINGS = 256
 """Findings at a time, of a node."""

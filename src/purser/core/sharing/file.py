@@ -25,7 +25,7 @@ PREFIX = "nvidia.com/"
 MAX_RESOURCE_NAME = 63
 """Characters, with the prefix."""
 MAX_NOTES = 20
-"""So many unknown keys are named."""
+"""Unknown keys that are named at most."""
 
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _DEVICE = re.compile(rf"[0-9]+|[0-9]+:[0-9]+|(?:GPU|MIG)-{_UUID}|MIG-GPU-{_UUID}/[0-9]+/[0-9]+", re.ASCII | re.I)

@@ -12,7 +12,7 @@ Raw = Mapping[str, Any]
 
 _KILLED = 137
 RUN_SECONDS_ANNOTATION = "purser.dev/lab-run-seconds"
-"""On a pod of the lab: its containers exit with 0 after so many seconds; without it they run until deleted."""
+"""On a pod of the lab: after how many seconds its containers exit with 0; without it they run until deleted."""
 
 
 @dataclass(frozen=True, slots=True)

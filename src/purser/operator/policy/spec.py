@@ -32,7 +32,7 @@ from purser.operator.policy.sections import (
 
 State = Literal["", "ready", "notReady", "ignored"]
 MAX_FAILING_NODES = 100
-"""So many failing nodes are named; the counts are of all."""
+"""Failing nodes that status names at most; the counts are of all."""
 
 
 class Condition(Section, frozen=True, kw_only=True):

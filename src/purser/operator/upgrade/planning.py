@@ -40,7 +40,7 @@ NEVER_S = 10**9
 """Later than anything in a plan: plans have no retries."""
 
 LOOKAHEAD_NODES = 4
-"""So many more nodes than may begin are looked at in each step: the rest of a long line cannot be reached yet."""
+"""Nodes beyond those that may begin that each step considers: the rest of a long queue cannot be reached yet."""
 
 _BEFORE = (State.UNKNOWN, State.DONE, State.REQUIRED)
 """States in which an upgrade begins, or that lead to it at once."""

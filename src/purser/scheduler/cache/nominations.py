@@ -31,7 +31,7 @@ MAX_GRACE_S = 3600.0
 """A longer grace period, which is for the pod's author to choose, is not waited for: others are asked to go then."""
 
 OVERDUE_TERMINATION_S = 60.0
-"""A pod that is still there so long after its grace period is not counted on to go."""
+"""How long after its grace period a terminating pod still counts as leaving."""
 
 
 MAX_NOMINEES = 1024

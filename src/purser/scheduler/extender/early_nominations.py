@@ -32,10 +32,10 @@ MANY_NODES = 500
 """With fewer, kube-scheduler's filters cost less than the write (docs/benchmarks.md)."""
 
 NEXT = 2
-"""So many pods are next in turn: kube-scheduler asks about them before it would hear of a nomination."""
+"""Pods that are next in turn: kube-scheduler asks about them before it would see a nomination."""
 
 MOST_AHEAD = 64
-"""So many nominated pods may wait: some seconds of kube-scheduler's work, and a write takes milliseconds."""
+"""Nominated pods that may wait at most: some seconds of kube-scheduler's work, and a write takes milliseconds."""
 
 _WRITES = 4
 """At once."""

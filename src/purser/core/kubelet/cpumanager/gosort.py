@@ -12,9 +12,9 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 _SHORT = 12
-"""Up to so many elements are sorted by insertion."""
+"""Elements up to which insertion sort is used."""
 _LONG = 50
-"""From so many on the pivot is a median of nine, and what is nearly sorted is mended."""
+"""Elements from which the pivot is a median of nine, and nearly sorted input is repaired."""
 _MENDED = 5
 """How many neighbours in the wrong order are mended."""
 

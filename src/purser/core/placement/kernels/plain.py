@@ -27,7 +27,7 @@ LIMITED = MANY // 2
 """CPU from here on is not counted (kube-scheduler counts it), and none of it is lost."""
 
 REGRET_MILLI = 20
-"""Two GPUs that lose the same worth, to so many thousandths, are equally good for a share."""
+"""Thousandths of worth by which the losses of two GPUs may differ to be equally good for a share."""
 
 TIER = 1000.0
 """Of a score, for each `REGRET_MILLI`: whatever else, patterns come first."""
