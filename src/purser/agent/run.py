@@ -22,6 +22,7 @@ from purser.agent.devicefiles import (
     own_device_files,
     read_mig_minors,
 )
+from purser.agent.dispute_events import DisputeEvents
 from purser.agent.disputes import DisputeWatch
 from purser.agent.driver_roots import DriverPlace, driver_place
 from purser.agent.enforcement import EnforcedBy
@@ -54,7 +55,6 @@ from purser.agent.remedies import RemedyWorker
 from purser.agent.resolver import Resolver
 from purser.agent.settings import AgentSettings
 from purser.agent.sharing import SharingConfigWatch
-from purser.core.grant.disputes import DisputeReason, HeldPod, HeldReason, NodeDisputes, sentence
 from purser.core.model import DeviceMode, Grant
 from purser.core.node.cordons import cordoned_gpus
 from purser.kube.client import Client
@@ -157,6 +157,7 @@ class Agent:
         self._disputes = DisputeWatch(
             settings.node_name, self._pods, self._book, kubelet, lambda: self._node_facts().devices
         )
+        self._dispute_events = DisputeEvents(recorder, settings.node_name, self._pods, self._disputes.told)
         self._cordoned: Latest[tuple[str, ...]] = Latest(())
         self._amounts = NodeAmounts(self._pods, self._monitor.inventory, self._cordoned)
         self._registration = PluginRegistrations(
@@ -237,7 +238,7 @@ class Agent:
                 tasks.create_task(self._remedies.run())
                 tasks.create_task(self._failures.keep_going("kubelet's facts", self._facts.run))
                 tasks.create_task(self._disputes.run())
-                tasks.create_task(self._failures.keep_going("disputes", self._tell_of_disputes))
+                tasks.create_task(self._failures.keep_going("disputes", self._dispute_events.run))
                 tasks.create_task(self._pods.pods.run())
                 tasks.create_task(self._pods.key_maps.run())
                 tasks.create_task(self._failures.keep_going("advertising", self._advertise_forever))
@@ -372,29 +373,6 @@ class Agent:
         booked = self._book.pods.get(pod.metadata.uid)
         return None if booked is None else booked.grant
 
-    async def _tell_of_disputes(self) -> None:
-        """Events on the node and on the pods that hold devices without a grant, once for each."""
-        about = node_ref(self._settings.node_name)
-        before, seen = NodeDisputes(self._settings.node_name), None
-        while True:
-            told = seen = await self._disputes.told.differs(seen)
-            if told is None:
-                continue
-            known = {held.uid for held in before.held}
-            for held in told.held:
-                pod = self._pods.get(held.key)
-                if held.gpus and held.why is not HeldReason.ENDED and held.uid not in known and pod is not None:
-                    self._recorder.event(
-                        ref_of(PODS, pod), AgentReason.HOLDS_WITHOUT_GRANT, _holding(held), type="Warning"
-                    )
-            if text := sentence(told):
-                self._recorder.event(about, DisputeReason.GPU_DISPUTED, text, type="Warning")
-            elif sentence(before):
-                self._recorder.event(
-                    about, DisputeReason.GPU_DISPUTE_SETTLED, "All records of the node's GPUs agree again"
-                )
-            before = told
-
     def _on_refused(self, refusal: AllocationRefused) -> None:
         if refusal.dispute is not None:
             self._disputes.refused(refusal.dispute)
@@ -422,16 +400,6 @@ def _mps_obstacles(settings: AgentSettings, monitor: DeviceMonitor) -> dict[str,
         if uuid in wanted or settings.enforcement is EnforcedBy.MPS
     }
     return {uuid: why for uuid, why in found.items() if why}
-
-
-def _holding(held: HeldPod) -> str:
-    gpus = ", ".join(sorted(held.gpus))
-    if held.why is HeldReason.STRANGER:
-        return f"The pod holds {gpus} without a grant from Purser: other pods get none of these GPUs until it ends"
-    cause = "The pod's grant annotation was removed"
-    if held.why is HeldReason.GRANT_UNTRUSTED:
-        cause = "The pod's grant no longer counts: its annotation was changed, or the key that signed it was revoked"
-    return f"{cause}. The pod keeps its share of {gpus} until it ends, and no other pod is given that"
 
 
 def _open_book(settings: AgentSettings) -> Book:

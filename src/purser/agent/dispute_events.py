@@ -1,0 +1,52 @@
+"""Events about disputed GPUs: on the node, and on the pods that hold devices without a grant, once for each."""
+
+from purser.agent.latest import Latest
+from purser.agent.pods import NodePods
+from purser.agent.reasons import AgentReason
+from purser.core.grant.disputes import DisputeReason, HeldPod, HeldReason, NodeDisputes, sentence
+from purser.kube.events import EventRecorder
+from purser.kube.resources import PODS, node_ref, ref_of
+
+
+class DisputeEvents:
+    """The events of one node."""
+
+    def __init__(self, recorder: EventRecorder, node: str, pods: NodePods, told: Latest[NodeDisputes | None]) -> None:
+        """``told``: the disputes as they are now; None until they are known."""
+        self._recorder = recorder
+        self._node = node
+        self._pods = pods
+        self._told = told
+
+    async def run(self) -> None:
+        """Report what is new in them until cancelled."""
+        about = node_ref(self._node)
+        before, seen = NodeDisputes(self._node), None
+        while True:
+            told = seen = await self._told.differs(seen)
+            if told is None:
+                continue
+            known = {held.uid for held in before.held}
+            for held in told.held:
+                pod = self._pods.get(held.key)
+                if held.gpus and held.why is not HeldReason.ENDED and held.uid not in known and pod is not None:
+                    self._recorder.event(
+                        ref_of(PODS, pod), AgentReason.HOLDS_WITHOUT_GRANT, _holding(held), type="Warning"
+                    )
+            if text := sentence(told):
+                self._recorder.event(about, DisputeReason.GPU_DISPUTED, text, type="Warning")
+            elif sentence(before):
+                self._recorder.event(
+                    about, DisputeReason.GPU_DISPUTE_SETTLED, "All records of the node's GPUs agree again"
+                )
+            before = told
+
+
+def _holding(held: HeldPod) -> str:
+    gpus = ", ".join(sorted(held.gpus))
+    if held.why is HeldReason.STRANGER:
+        return f"The pod holds {gpus} without a grant from Purser: other pods get none of these GPUs until it ends"
+    cause = "The pod's grant annotation was removed"
+    if held.why is HeldReason.GRANT_UNTRUSTED:
+        cause = "The pod's grant no longer counts: its annotation was changed, or the key that signed it was revoked"
+    return f"{cause}. The pod keeps its share of {gpus} until it ends, and no other pod is given that"
