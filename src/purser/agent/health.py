@@ -8,7 +8,6 @@ when it is opened.
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -31,7 +30,7 @@ from purser.agent.nvml.driver import (
 from purser.agent.settings import AgentSettings
 from purser.agent.sharing import SharingConfig
 from purser.agent.threads import in_thread
-from purser.agent.xids import XidQueue
+from purser.agent.xids import XidListener, XidQueue
 from purser.core.decoding import brief
 from purser.core.device.gpus import NodeMigDevice
 from purser.core.health.catalogue import Action, action_of
@@ -41,21 +40,14 @@ from purser.core.health.signs import DeviceFault, FaultKind, Signs
 from purser.core.health.state import HealthState
 from purser.core.model import NodeInventory
 from purser.core.sharing import SharingError
-from purser.kube.backoff import Backoff
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.failures import ObjectFailures
 from purser.kube.resources import NODES, node_ref
 
 log = structlog.get_logger("purser.agent")
 
-EVENT_WAIT_MS = 250
-"""One slice of waiting for Xids: how long a stop, or reopening the driver, may have to wait for the thread."""
-
 SCAN_TIMEOUT_S = 60.0
 """An enumeration reads every link of every GPU, and takes seconds on a machine under load."""
-
-DRIVER_RETRY_S, DRIVER_RETRY_CAP_S = 1.0, 30.0
-"""The first and the longest pause after the driver refused to wait for events."""
 
 XID_TURN_PERIOD_S = 0.25
 """Between two looks at Xids: whatever comes meanwhile is judged in one turn."""
@@ -100,7 +92,6 @@ class DeviceMonitor:
         self._scans = 0
         self._cuts: set[tuple[str, frozenset[str] | None]] = set()
         """GPUs and their MIG devices, where they differ from the last scan."""
-        self._stopped = False
         self._pending: dict[str, asyncio.Future[DeviceReading]] = {}
         self._scanning: asyncio.Future[tuple[Gpu, ...]] | None = None
         self._driver_turn = asyncio.Lock()
@@ -129,12 +120,12 @@ class DeviceMonitor:
 
     async def run(self, reload: asyncio.Event) -> None:
         """Watch until cancelled; ``reload`` set means: enumerate everything again, now."""
-        listening: asyncio.Future[None] | None = None
+        listener: XidListener | None = None
         try:
             keep_going = self._failures.keep_going
             await keep_going("scanning", self.scan)
             xids = XidQueue()
-            listening = in_thread(self._listener(xids), "purser-xids")
+            listener = XidListener(lambda: self._driver, xids)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(keep_going("judging Xids", lambda: self._judge_xids_forever(xids)))
                 tasks.create_task(keep_going("probing", self._probe_forever))
@@ -142,9 +133,8 @@ class DeviceMonitor:
                 tasks.create_task(keep_going("reloading", lambda: self._reload_forever(reload)))
                 tasks.create_task(keep_going("following the configuration", self._follow_config_forever))
         finally:
-            self._stopped = True
-            if listening is not None:
-                await asyncio.wait({listening}, timeout=2 * EVENT_WAIT_MS / 1000)
+            if listener is not None:
+                await listener.stop()
 
     async def scan(self, reopen: bool = False) -> None:
         """Enumerate the driver's GPUs, after reopening it if asked to."""
@@ -376,35 +366,6 @@ class DeviceMonitor:
     def identified(self) -> Mapping[str, Gpu]:
         """The GPUs that have an identity."""
         return {gpu.uuid: gpu for gpu in self.gpus if gpu.uuid}
-
-    def _listener(self, xids: XidQueue) -> Callable[[], None]:
-        """The body of the thread that waits for Xids."""
-
-        backoff = Backoff(DRIVER_RETRY_S, DRIVER_RETRY_CAP_S)
-
-        def listen() -> None:
-            while not self._stopped:
-                try:
-                    event = self._driver.wait_event(EVENT_WAIT_MS)
-                except DriverError as error:
-                    log.warning("The driver cannot wait for events", error=str(error))
-                    self._pause(backoff.next())
-                    continue
-                except Exception:  # this thread is not awaited: an exception that ends it would be lost
-                    log.exception("Waiting for the driver's events failed")
-                    self._pause(backoff.next())
-                    continue
-                backoff.reset()
-                if event is not None:
-                    xids.put(event)
-
-        return listen
-
-    def _pause(self, seconds: float) -> None:
-        """Block the listening thread for this long, or until the monitor stops."""
-        until = time.monotonic() + seconds
-        while not self._stopped and time.monotonic() < until:
-            time.sleep(EVENT_WAIT_MS / 1000)
 
     async def _probe_forever(self) -> None:
         while True:

@@ -70,7 +70,7 @@ def node_writes(api):
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch):
     """An agent's stop waits for the thread that listens to the driver; a successor's first inventory for kubelet."""
-    monkeypatch.setattr("purser.agent.health.EVENT_WAIT_MS", 20)
+    monkeypatch.setattr("purser.agent.xids.EVENT_WAIT_MS", 20)
     monkeypatch.setattr("purser.agent.publisher.KUBELET_HEAD_START_S", 0.1)
 
 

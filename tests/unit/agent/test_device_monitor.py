@@ -257,7 +257,7 @@ async def test_a_gpu_that_is_degraded_takes_pods_and_the_condition_says_so():
 
 @pytest.mark.parametrize("error", [DriverError("no events now"), ValueError("a bug")], ids=["refusal", "bug"])
 async def test_a_driver_that_cannot_wait_is_given_a_rest_and_listened_to_again(monkeypatch, error):
-    monkeypatch.setattr("purser.agent.health.DRIVER_RETRY_S", 0.01)
+    monkeypatch.setattr("purser.agent.xids.DRIVER_RETRY_S", 0.01)
     driver = Driver()
     async with monitoring(driver, probe_interval_s=60) as monitor:
         driver.events += [error, XidEvent(uuid=A, xid=79)]
