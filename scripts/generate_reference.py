@@ -129,7 +129,7 @@ EXPORTERS_DCGM = """\
 
 Names, types and labels are those of dcgm-exporter 4.6.0-4.8.3 with its default file of counters. Labels are `gpu`,
 `UUID`, `pci_bus_id`, `device`, `modelName`, `hostname`, `DCGM_FI_DRIVER_VERSION`, of a GPU instance also
-`GPU_I_PROFILE` and `GPU_I_ID`, and `pod`, `namespace` and `container` of whoever holds the GPU or instance by kubelet's
+`GPU_I_PROFILE` and `GPU_I_ID`, and `pod`, `namespace` and `container` of the holder of the GPU or instance by kubelet's
 PodResources, also of pods without a grant. `Hostname`, the label of exporters before 4.8.3, is there, too. Some things
 differ:
 
@@ -522,7 +522,7 @@ OUTLETS = {
         "node-feature-discovery's NodeFeature API; the chart gives the rights",
     ),
     FeatureOutlet.NODE_LABELS: (
-        "The node itself. Of the labels below those that are not found are removed, whoever wrote them.",
+        "The node itself. Of the labels below those that are not found are removed, also if Purser did not write them.",
         "the right to write these labels; the chart has Purser's policies of node writes allow them",
     ),
 }
@@ -534,7 +534,7 @@ Labels of NVIDIA's GPU feature discovery by its rules, and one of Purser's own. 
 `agent.featureLabels` ([`--feature-labels`](options.md#purser-agent-run)) says:
 
 {outlets}
-Only what differs is written, when GPUs or driver change or somebody changes the labels; while no driver answers, labels
+Only what differs is written, when GPUs, driver or labels change; while no driver answers, labels
 stay. Who changes the outlet removes what the former one left. With the operator it is `devicePlugin.featureLabels` of
 the policy, beside `gfd.enabled: false`. If node-feature-discovery admits listed namespaces of labels only, `nvidia.com`
 and `gpu.purser.dev` have to be among them.

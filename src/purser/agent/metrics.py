@@ -64,7 +64,7 @@ class AgentMetrics:
         )
         self.mps_daemons_lost = Counter(
             "purser_agent_mps_daemons_lost",
-            "MPS daemons of the node that ended, with all their clients, before they were told to.",
+            "MPS daemons of the node that ended, with all their clients, without a request to stop.",
             registry=self.registry,
         )
         self.mps_servers_lost = Counter(

@@ -63,7 +63,7 @@ class RefusalReason(ExplainedReason):
         "MigInstanceRefused",
         "Pod",
         "The GPU instance that the pod was granted cannot be created: something else is in its place, or NVML refused.",
-        "Do what the message says; the pod's controller creates it again, and it is placed anew.",
+        "Do what the message says; the pod's controller creates it again, and it is placed again.",
     )
     MALFORMED = (
         "MalformedRequest",
