@@ -544,8 +544,8 @@ and `gpu.purser.dev` have to be among them.
 - A node with GPUs of several models has the most frequent one in `nvidia.com/gpu.product` (on a tie, the first in
   alphabetical order), and each under a label of its own: `kubectl get nodes -l gpu.purser.dev/NVIDIA-L4`.
 - Shares of memory, which HAMi's and Volcano's words ask for, are no replicas: `nvidia.com/gpu.replicas` is `1`.
-- This release does not report MIG devices, replicas, MPS and NVLink domains yet: of MIG there is
-  `nvidia.com/mig.capable`, `nvidia.com/gpu.sharing-strategy` is `none`, and `nvidia.com/gpu.clique` is missing.
+- GPU instances that are made on demand have no labels: they come and go with pods.
+- `nvidia.com/gpu.clique` is not published yet: the agent does not read which NVLink domain GPUs have joined.
 
 """
 

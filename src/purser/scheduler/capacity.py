@@ -42,14 +42,19 @@ class CapacityMetrics:
             return made
 
         self._gauges: list[Gauge] = []
-        self._gpus = gauge("purser_cluster_gpus", "GPUs by state; each is in one.", "model", "state")
+        self._gpus = gauge(
+            "purser_cluster_gpus",
+            "GPUs by state; each is in one. Listed MIG devices count as one each.",
+            "model",
+            "state",
+        )
         self._memory = gauge("purser_cluster_memory_bytes", "Memory of all GPUs.", "model")
         self._granted_memory = gauge(
             "purser_cluster_granted_memory_bytes", "GPU memory that pods hold.", "namespace", "model"
         )
         self._granted_cores = gauge(
             "purser_cluster_granted_cores_ratio",
-            "Compute that pods hold, in GPUs; shares without a limit count as 0.",
+            "Compute that pods hold, in GPUs; shares without a limit count as 0, listed MIG devices as 1.",
             "namespace",
             "model",
         )
