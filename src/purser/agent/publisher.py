@@ -27,7 +27,7 @@ from purser.core.names import (
 from purser.core.node.amounts import Amounts, differing
 from purser.kube.backoff import Backoff, WritePace
 from purser.kube.client import Client
-from purser.kube.clock import SystemClock, timestamp
+from purser.kube.clock import Clock, SystemClock, timestamp
 from purser.kube.errors import KubeError
 from purser.kube.informer import Informer
 from purser.kube.objects import Node
@@ -56,6 +56,9 @@ not be there: then the GPUs are published all the same, and kube-scheduler goes 
 
 MAX_LISTING_BACKOFF_S = 10.0
 """Between two tries to list amounts: shares wait for the node meanwhile, and rules that refuse it are soon replaced."""
+
+MAX_CONDITION_BACKOFF_S = 30.0
+"""Between two tries to write a condition of the node."""
 
 LEAVING = "its agent is stopping"
 """Why the GPUs of a node are unavailable while no agent serves its kubelet."""
@@ -97,9 +100,11 @@ class Publisher:
         self._look = asyncio.Event()
         self._is_leaving = False
         self._backoff = Backoff(initial_s=0.5, cap_s=30.0)
-        self._listing_backoff = Backoff(initial_s=0.5, cap_s=MAX_LISTING_BACKOFF_S)
-        self._list_from = 0.0
-        """Not before, by the monotonic clock: the last listing was refused."""
+        self._listing = _Retry(MAX_LISTING_BACKOFF_S, self._clock, self._look)
+        self._conditions = {
+            type_: _Retry(MAX_CONDITION_BACKOFF_S, self._clock, self._look)
+            for type_ in (DISPUTED_CONDITION, HEALTH_CONDITION)
+        }
         self.nodes = nodes
         self.nodes.add_handler(
             on_add=lambda _: self._look.set(),
@@ -132,8 +137,8 @@ class Publisher:
         self._look.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEAVING_NOTICE_TIMEOUT_S):
-                while self._published_healthy():  # noqa: ASYNC110  the store has no event for it
-                    await asyncio.sleep(WRITE_PAUSE_S)
+                while self._published_healthy():
+                    await self._clock.sleep(WRITE_PAUSE_S)
 
     async def _follow(self, latest: Latest[T]) -> None:
         value = latest.value
@@ -147,7 +152,7 @@ class Publisher:
             self._look.clear()
             if not self._is_leaving and _healthy(self._inventory.value) - self._published_healthy():
                 await self._kubelet_asks()
-                await asyncio.sleep(KUBELET_HEAD_START_S)
+                await self._clock.sleep(KUBELET_HEAD_START_S)
             try:
                 await self._publish_now()
             except Exception:
@@ -216,12 +221,12 @@ class Publisher:
             self.problem = ""
             for name, text in changes.items():
                 log.info("Updated an annotation of the node", node=self._node, annotation=name, bytes=len(text or ""))
-            await asyncio.sleep(self._pace.after("annotations", (node.metadata.uid, changes)))
+            await self._clock.sleep(self._pace.after("annotations", (node.metadata.uid, changes)))
         except KubeError as error:
             delay = self._backoff.next()
             self.problem = f"the node's annotations cannot be updated: {error}"
             log.warning("Cannot update the node's annotations", error=str(error), retry_in_s=round(delay, 2))
-            await asyncio.sleep(delay)
+            await self._clock.sleep(delay)
             self._look.set()
 
     async def _list_amounts(self, node: Node) -> None:
@@ -231,33 +236,35 @@ class Publisher:
         listing that was refused is tried again later, and holds up no news of GPUs meanwhile.
         """
         amounts = self._amounts.value
-        if amounts is None or self._clock.monotonic() < self._list_from:
+        if amounts is None or not self._listing.is_due():
             return
         there = {"capacity": node.status.capacity, "allocatable": node.status.allocatable}
         changes = {field: differing(amounts, listed) for field, listed in there.items()}
         if not any(changes.values()):
             self.untried, self.lists_amounts = "", True
-            self._listing_backoff.reset()
+            self._listing.reset()
             return
         try:
             await self._client.patch_merge(NODES, self._node, {"status": changes}, subresource="status")
             self.untried, self.lists_amounts = "", True
             log.info("Updated the node's resource amounts", node=self._node, **changes["capacity"])
-            await asyncio.sleep(self._pace.after("amounts", (node.metadata.uid, amounts)))
+            await self._clock.sleep(self._pace.after("amounts", (node.metadata.uid, amounts)))
         except KubeError as error:
-            delay = self._listing_backoff.next()
+            delay = self._listing.after_failure()
             self.untried, self.lists_amounts = "", False
             log.warning("Cannot update the node's resource amounts", error=str(error), retry_in_s=round(delay, 2))
-            self._list_from = self._clock.monotonic() + delay
-            asyncio.get_running_loop().call_later(delay, self._look.set)
 
     async def _publish_condition(self, type_: str, wanted: tuple[str, str, str] | None, node: Node) -> None:
         """``wanted`` are status, reason and message. The condition is for people: what becomes of it keeps nothing
-        else from being published."""
+        else from being published, and a write that was refused is tried again later."""
+        retry = self._conditions[type_]
+        if not retry.is_due():
+            return
         there = next((each for each in node.status.conditions if each.type == type_), None)
         status, reason, message = wanted or ("", "", "")
         message = message[:MAX_CONDITION]
         if (status, message) == ((there.status, there.message) if there else ("", "")):
+            retry.reset()
             return
         now = timestamp(self._clock.now())
         entry: dict[str, Any] = {"type": type_, "$patch": "delete"}
@@ -267,9 +274,36 @@ class Publisher:
         patch = {"status": {"conditions": [entry]}}
         try:
             await self._client.patch_merge(NODES, self._node, patch, subresource="status", strategic=True)
-            await asyncio.sleep(self._pace.after(type_, (node.metadata.uid, wanted)))
+            await self._clock.sleep(self._pace.after(type_, (node.metadata.uid, wanted)))
         except KubeError as error:
-            log.warning("Cannot write the node's condition", condition=type_, error=str(error))
+            delay = round(retry.after_failure(), 2)
+            log.warning("Cannot write the node's condition", condition=type_, error=str(error), retry_in_s=delay)
+
+
+class _Retry:
+    """When a write that was refused is tried again, while other writes go on; ``look`` is set then."""
+
+    def __init__(self, cap_s: float, clock: Clock, look: asyncio.Event) -> None:
+        self._backoff = Backoff(initial_s=0.5, cap_s=cap_s)
+        self._clock = clock
+        self._look = look
+        self._due = 0.0
+        """By the monotonic clock."""
+
+    def is_due(self) -> bool:
+        """Whether it may be tried now."""
+        return self._clock.monotonic() >= self._due
+
+    def after_failure(self) -> float:
+        """Seconds until the next try."""
+        delay = self._backoff.next()
+        self._due = self._clock.monotonic() + delay
+        asyncio.get_running_loop().call_later(delay, self._look.set)
+        return delay
+
+    def reset(self) -> None:
+        """It worked."""
+        self._backoff.reset()
 
 
 def _as_entry(health: HealthCondition | None) -> tuple[str, str, str] | None:

@@ -15,6 +15,7 @@ from purser.agent.nvml import NullDriver
 from purser.agent.publisher import LEAVING, Publisher
 from purser.agent.settings import DevicePluginFlags, SharingSettings
 from purser.core.names import HEALTH_CONDITION
+from purser.kube.backoff import Backoff
 from purser.kube.resources import NODES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -187,6 +188,33 @@ async def test_lost_gpus_are_told_once_and_so_is_their_recovery(world, kubelet, 
     assert await _events_of_node(world, "GpuUnhealthy", 2)
     inventories = [path for path in written if not path.endswith("/status")]
     assert len(inventories) <= 4  # each loss and each recovery at most
+
+
+async def test_a_refused_condition_is_written_later_though_the_node_rests(world, kubelet, api, monkeypatch):
+    monkeypatch.setattr("purser.agent.publisher.Backoff", lambda **_: Backoff(initial_s=0.01, cap_s=0.02))
+    refused = []
+
+    async def refuse(request):
+        if request.method == "PATCH" and request.path.endswith("/status") and b"conditions" in await request.read():
+            refused.append(request.path)
+            if len(refused) <= REFUSALS:
+                return web.json_response({"code": 500, "reason": "InternalError", "message": "no"}, status=500)
+        return None
+
+    api.intercept(refuse)
+    try:
+        async with world.agent(probe_interval_s=60) as agent:
+            await eventually(agent.ready)
+            world.driver.lose_gpu(world.uuids[0])
+            status, _ = await eventually(lambda: _condition(world))
+    finally:
+        api.intercept(None)
+    assert status == "True"
+    assert len(refused) > REFUSALS
+
+
+REFUSALS = 6
+"""More than there are events of the node: of the inventory, the amounts and those again."""
 
 
 async def _condition(world):
