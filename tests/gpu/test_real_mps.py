@@ -19,6 +19,7 @@ from purser.agent.nvml import open_driver
 from purser.agent.settings import AgentSettings
 from purser.core.model import ContainerGrant, DeviceShare
 from purser.core.pod.manifest import ContainerKind
+from purser.kube.clock import SystemClock
 
 PLACE = DriverPlace(on_host=True, root="/", dev_root="/")
 SETTINGS = AgentSettings(node_name="n", host_root=Path("/"))
@@ -60,7 +61,7 @@ async def test_a_client_is_held_to_its_share_and_nothing_is_left() -> None:
     if gpu.uuid is None or (why := mps_obstacle(gpu, cuda_version)):
         pytest.skip(why)
     control = MpsControl(SETTINGS, lambda: find_programs(SETTINGS, PLACE))
-    daemon = MpsDaemon(gpu.uuid, control, MpsHooks(), False, MpsTiming())
+    daemon = MpsDaemon(gpu.uuid, control, MpsHooks(), False, MpsTiming(), SystemClock())
     running = asyncio.create_task(daemon.run())
     try:
         async with asyncio.timeout(60):

@@ -60,7 +60,7 @@ async def test_nothing_that_agents_wrote_is_left_after_uninstalling(lab):
     assert all(written <= node.metadata.annotations.keys() for node in nodes)
     async with asyncio.timeout(60):
         await uninstall(ClusterConfig.load(lab.kubeconfig), "purser-system", say=lambda text: None)
-    await asyncio.sleep(0.5)
+    await eventually(lambda: agents_run(lab), False)
     left = [(await lab.client.get(NODES, name)).metadata.annotations for name in lab.nodes]
     assert left == [{}, {}]
 
@@ -73,6 +73,10 @@ def yaml_blocks(page):
 async def offered(lab):
     node = await lab.client.get(NODES, "t4-4-0")
     return int(node.status.allocatable.get("nvidia.com/gpu", 0))
+
+
+async def agents_run(lab):
+    return any(node.agent.is_running for node in lab.nodes.values())
 
 
 async def state(lab):

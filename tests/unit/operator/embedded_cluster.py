@@ -148,12 +148,12 @@ class Stack:
 
     async def round(self, port: int) -> None:
         """Have the operator that leads, with its metrics on this port, make a round for a change that is none to it."""
-        made = await _rounds(port)
+        made = await rounds(port)
         touched = {"metadata": {"annotations": {"tests/touched": str(next(self._touches))}}}
         await self.client.patch_merge(CLUSTER_POLICIES, "policy", touched)
 
         async def is_made() -> bool:
-            return await _rounds(port) > made
+            return await rounds(port) > made
 
         await eventually(is_made)
 
@@ -199,12 +199,12 @@ async def stack(folder: Any, nodes: int = 1) -> AsyncIterator[Stack]:
                 await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _rounds(port: int) -> float:
+async def rounds(port: int) -> float:
+    """How many the operator with its metrics on this port has made; 0 while it does not lead."""
     async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as response:
         lines = (await response.text()).splitlines()
-    return next(
-        float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("gpu_operator_reconciliation_total ")
-    )
+    made = (line.rsplit(" ", 1)[1] for line in lines if line.startswith("gpu_operator_reconciliation_total "))
+    return float(next(made, 0))
 
 
 def _condition(policy: dict[str, Any], kind: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest_asyncio
 from aiohttp import web
 from tests.tiers import IS_LONG
 from tests.unit.operator.embedded import DEFINITION, NAMESPACE, create_node, definition, eventually, node
-from tests.unit.operator.embedded_cluster import OFF, POLICY, stack
+from tests.unit.operator.embedded_cluster import OFF, POLICY, rounds, stack
 
 from purser.kube import InvalidError, NotFoundError
 from purser.kube.resources import DAEMON_SETS, EVENTS, LEASES, NAMESPACES, NODES, PODS
@@ -196,8 +196,9 @@ async def _repaired(one, before, spoilt):
 async def _at_rest(one):
     """An operator that has just started finds nothing to write."""
     one.cluster.writes.clear()
-    async with one.operator():
-        await asyncio.sleep(1.0)
+    async with one.operator() as port:
+        for _ in range(3):
+            await one.round(port)
     assert one.cluster.writes == []
 
 
@@ -463,8 +464,9 @@ async def test_an_operator_of_another_namespace_stands_back_until_that_one_is_go
 async def test_of_two_namespaces_operators_that_meet_a_new_policy_at_once_one_acts(tmp_path):
     async with stack(tmp_path) as two:
         await two.client.create(NAMESPACES, {"metadata": {"name": "theirs"}})
-        async with two.operator("ours"), two.operator("theirs", namespace="theirs"):
-            await asyncio.sleep(0.5)
+        async with two.operator("ours") as ours, two.operator("theirs", namespace="theirs") as theirs:
+            for port in (ours, theirs):
+                await eventually(lambda port=port: rounds(port))
             await two.client.create(CLUSTER_POLICIES, POLICY)
             await two.ready()
             await two.quiet()

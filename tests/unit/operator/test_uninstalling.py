@@ -10,7 +10,7 @@ import structlog
 from aiohttp import web
 from tests.tiers import IS_LONG
 from tests.unit.operator.embedded import IMAGE, NAMESPACE, create_node, create_pod, eventually, node, pod, running
-from tests.unit.operator.embedded_cluster import POLICY, SMALL, stack
+from tests.unit.operator.embedded_cluster import POLICY, SMALL, rounds, stack
 
 from purser.core.names import INVENTORY_ANNOTATION, NODE_FACTS_ANNOTATION
 from purser.core.node.annotations import encode
@@ -104,7 +104,7 @@ async def assert_nothing_is_left(stack):
 
 async def test_a_running_operator_cleans_up_and_from_another_namespace_that_one_is_named(installed):
     await installed.client.create(NAMESPACES, {"metadata": {"name": "theirs"}})
-    async with installed.operator():
+    async with installed.operator() as port:
         await installed.ready()
         await installed.quiet()
         installed.cluster.writes.clear()
@@ -114,9 +114,15 @@ async def test_a_running_operator_cleans_up_and_from_another_namespace_that_one_
         assert await remove(installed) == ["ClusterPolicy policy: deletion requested"]
         await assert_nothing_is_left(installed)
         installed.cluster.writes.clear()
-        await asyncio.sleep(0.3)
+        made = await rounds(port)
+        await create_node(installed.client, node("late"))
+        await eventually(lambda: _more(port, made))
         assert installed.cluster.writes == [], "the operator stays, and has nothing to do"
     assert (await installed.client.list(CLUSTER_POLICIES)).items == []
+
+
+async def _more(port, made):
+    return await rounds(port) > made
 
 
 @pytest.mark.gate
@@ -247,7 +253,10 @@ async def test_what_does_not_go_in_time_is_named(installed):
 
 @pytest.mark.gate
 async def test_what_is_waited_for_is_said(installed, monkeypatch):
-    monkeypatch.setattr(uninstalling, "UNINSTALL_MESSAGE_PERIOD_S", 0.1)
+    monkeypatch.setattr(uninstalling, "UNINSTALL_MESSAGE_PERIOD_S", 0.0)
+    monkeypatch.setattr(uninstalling, "UNINSTALL_POLL_PERIOD_S", 0.02)
+    looks = []
+    monkeypatch.setattr(uninstalling, "remaining", lambda *what: looks.append(what) or remaining(*what))
     async with installed.operator():
         await installed.ready()
     await installed.client.patch_merge(CLUSTER_POLICIES, "policy", {"metadata": {"finalizers": ["foreign.io/keep"]}})
@@ -258,7 +267,8 @@ async def test_what_is_waited_for_is_said(installed, monkeypatch):
 
     with running(uninstall(installed.cluster.config, NAMESPACE, say=said.append)):
         await eventually(wanted)
-        await asyncio.sleep(0.5)
+        looks.clear()
+        await eventually(lambda: len(looks) > 2)
         assert len(await wanted()) == 1, "nothing is said twice in a row"
 
 
@@ -293,12 +303,16 @@ async def test_a_pod_that_uses_a_gpu_is_waited_for_named_and_not_ended(installed
 
 
 @pytest.mark.gate
-async def test_what_is_refused_is_said_with_the_words_of_the_server(installed):
+async def test_what_is_refused_is_said_with_the_words_of_the_server(installed, monkeypatch):
+    monkeypatch.setattr(uninstalling, "UNINSTALL_POLL_PERIOD_S", 0.02)
     async with installed.operator():
         await installed.ready()
 
+    tries = []
+
     async def refuse(request):
         if request.method == "PATCH" and request.path == "/api/v1/nodes/n0":
+            tries.append(request.path)
             return web.json_response({"code": 403, "reason": "Forbidden", "message": "hands off"}, status=403)
         return None
 
@@ -306,7 +320,8 @@ async def test_what_is_refused_is_said_with_the_words_of_the_server(installed):
     said, refused = [], "refused: Node n0: hands off (403 Forbidden)"
     with running(uninstall(installed.cluster.config, NAMESPACE, say=said.append)):
         await eventually(lambda: refused in said)
-        await asyncio.sleep(0.5)
+        tries.clear()
+        await eventually(lambda: len(tries) > 2)  # the first two were answered, and what was said of them
     assert said.count(refused) == 1
 
 

@@ -6,7 +6,6 @@ clients notice nothing.
 
 import asyncio
 import contextlib
-import time
 
 import msgspec
 import structlog
@@ -16,6 +15,7 @@ from purser.agent.mps.processes import ended, reap, runs
 from purser.agent.mps.programs import MpsError
 from purser.agent.mps.servers import MpsServers
 from purser.kube.backoff import Backoff
+from purser.kube.clock import Clock
 
 log = structlog.get_logger("purser.agent")
 
@@ -59,7 +59,15 @@ class MpsHooks:
 class MpsDaemon:
     """The daemon of one GPU. ``ready`` is whether it answers, ``problem`` why it does not."""
 
-    def __init__(self, uuid: str, control: MpsControl, hooks: MpsHooks, exclusive: bool, timing: MpsTiming) -> None:
+    def __init__(
+        self,
+        uuid: str,
+        control: MpsControl,
+        hooks: MpsHooks,
+        exclusive: bool,
+        timing: MpsTiming,
+        clock: Clock,
+    ) -> None:
         self.uuid = uuid
         self.ready = False
         self.problem = "it has not been started yet"
@@ -69,6 +77,7 @@ class MpsDaemon:
         self._hooks = hooks
         self._exclusive = exclusive
         self._timing = timing
+        self._clock = clock
         self._process: int | None = None
 
     async def run(self) -> None:
@@ -78,14 +87,14 @@ class MpsDaemon:
         while self.wanted or self._process is not None:
             try:
                 process = self._process or await self._start()
-                began, why = time.monotonic(), await self._watch(process)
-                if time.monotonic() - began >= self._timing.steady:
+                began, why = self._clock.monotonic(), await self._watch(process)
+                if self._clock.monotonic() - began >= self._timing.steady:
                     backoff.reset()
                 await self._lose(why)
             except MpsError as error:
                 await self._clean()
                 self._set(False, str(error))
-            await asyncio.sleep(backoff.next())
+            await self._clock.sleep(backoff.next())
 
     async def quit(self) -> None:
         """End it; it is unused, and `run` is over."""

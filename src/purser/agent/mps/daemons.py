@@ -11,6 +11,7 @@ from purser.agent.latest import Latest
 from purser.agent.mps.control import MpsControl
 from purser.agent.mps.daemon import MpsDaemon, MpsHooks, MpsTiming
 from purser.core.model import DeviceMode, NodeInventory
+from purser.kube.clock import Clock, SystemClock
 from purser.kube.failures import ObjectFailures
 
 log = structlog.get_logger("purser.agent")
@@ -32,6 +33,7 @@ class MpsDaemons:
         exclusive: bool = False,
         obstacles: Callable[[], Mapping[str, str]] = dict,
         timing: MpsTiming | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """``exclusive``: only clients of a daemon may use its GPU. ``obstacles``: by uuid, why a daemon is missing that
         should run."""
@@ -43,6 +45,7 @@ class MpsDaemons:
         self._obstacles = obstacles
         self._told: Mapping[str, str] = {}
         self._timing = timing or MpsTiming()
+        self._clock = clock or SystemClock()
         self._daemons: dict[str, MpsDaemon] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._is_leaving = False
@@ -100,7 +103,7 @@ class MpsDaemons:
         daemon = self._daemons.get(uuid)
         is_new = daemon is None
         if daemon is None:
-            daemon = MpsDaemon(uuid, self._control, self._hooks, self._exclusive, self._timing)
+            daemon = MpsDaemon(uuid, self._control, self._hooks, self._exclusive, self._timing, self._clock)
             self._daemons[uuid] = daemon
         daemon.wanted = wanted
         if is_new or (wanted and self._running[uuid].done()):

@@ -50,6 +50,7 @@ class Told(MpsHooks):
 
     def __init__(self):
         self.changes, self.losses, self.servers_lost, self.used = [], [], [], set()
+        self.asked = 0
 
     def changed(self, uuid, ready, problem):
         self.changes.append((uuid, ready, problem))
@@ -61,6 +62,7 @@ class Told(MpsHooks):
         self.servers_lost.append((uuid, server))
 
     def is_used(self, uuid):
+        self.asked += 1
         return uuid in self.used
 
 

@@ -4,11 +4,11 @@ import asyncio
 import os
 import signal
 import socket
-import time
 from pathlib import Path
 
 from msgspec import structs
 from tests.unit.agent.mps.conftest import TIMING, Told, eventually
+from tests.unit.kube.servers import HastyClock
 
 
 async def test_each_gpu_in_the_mode_has_a_daemon_of_its_own(node):
@@ -113,13 +113,12 @@ async def test_one_that_cannot_start_says_why_and_is_tried_again(node):
 async def test_one_that_ends_over_and_over_is_started_less_and_less_often(node):
     (node.bin / "fail").touch()
     node.set(A="mps")
-    began = time.monotonic()
-    async with node.agent(timing=structs.replace(TIMING, restart_initial=0.04, restart_cap=100.0)):
-        await asyncio.sleep(0.3)
+    clock = HastyClock()
+    async with node.agent(timing=structs.replace(TIMING, restart_initial=0.04, restart_cap=100.0), clock=clock):
+        await eventually(lambda: len(clock.slept) > 5)
+    assert all(0.02 * 2**number <= pause <= 0.04 * 2**number for number, pause in enumerate(clock.slept[:6]))
     starts = len((node.bin / "starts").read_text().splitlines())
-    pauses = [0.02 * 2**n for n in range(starts - 1)]  # no less than half of what doubles
-    assert 2 <= starts <= 6
-    assert sum(pauses) <= time.monotonic() - began
+    assert starts - len(clock.slept) in (0, 1)
 
 
 async def test_none_is_started_where_anothers_runs(node):
@@ -182,7 +181,8 @@ async def test_a_gpu_that_leaves_the_mode_keeps_its_daemon_until_its_last_contai
         await eventually(lambda: agent.ready == {"A"})
         client = await node.client("A")
         node.set(A="shared")
-        await asyncio.sleep(0.1)
+        asked = told.asked
+        await eventually(lambda: told.asked > asked + 2)
         assert client.returncode is None
         client.kill()
         await client.wait()
@@ -201,7 +201,8 @@ async def test_an_ill_gpu_has_no_daemon_once_nobody_uses_it(node, monkeypatch):
     async with node.agent(told) as agent:
         await eventually(lambda: agent.ready == {"A"})
         node.set(A="ill")
-        await asyncio.sleep(0.03)
+        asked = told.asked
+        await eventually(lambda: told.asked > asked + 2)
         assert agent.ready == {"A"}
         told.used = set()
         await eventually(lambda: not node.processes("A"))
@@ -229,15 +230,21 @@ async def test_what_containers_put_among_the_pipes_leads_the_next_daemon_nowhere
 
 
 async def test_obstacles_are_reported_once(node):
-    obstacles = {"A": "MIG mode is on"}
-    async with node.agent(obstacles=lambda: dict(obstacles)) as agent:
+    obstacles, looks = {"A": "MIG mode is on"}, []
+
+    def look():
+        looks.append(dict(obstacles))
+        return looks[-1]
+
+    async with node.agent(obstacles=look) as agent:
         node.set(A="shared")
         await eventually(lambda: agent.told.changes)
+        looks.clear()
         node.set(A="shared", B="shared")
-        await asyncio.sleep(0.02)
+        await eventually(lambda: looks)
         obstacles.clear()
         node.set(A="shared")
-        await asyncio.sleep(0.02)
+        await eventually(lambda: {} in looks)
         obstacles["A"] = "MIG mode is on"
         node.set(B="shared")
         await eventually(lambda: len(agent.told.changes) == 2)

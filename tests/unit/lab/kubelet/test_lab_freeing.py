@@ -210,7 +210,9 @@ async def test_some_kubelets_take_the_pod_that_was_asked_for_last_for_alive(fold
         await world.until(lambda: world.holders() == (left, left))
 
 
-async def test_kubelets_that_keep_the_last_pod_keep_its_cpus_until_a_pod_gets_beyond_its_devices(folder, client):
+async def test_kubelets_that_keep_the_last_pod_keep_its_cpus_until_a_pod_gets_beyond_its_devices(
+    folder, client, monkeypatch
+):
     async with living(folder, client, "v1.28.15") as world:
         world.workers.all_told()
         await world.admit("cpus")
@@ -218,8 +220,10 @@ async def test_kubelets_that_keep_the_last_pod_keep_its_cpus_until_a_pod_gets_be
         world.plugin.failure = "no"
         world.workers.added(pod("refused"))
         await world.until(lambda: world.rejected)
+        rounds, sleep = [], world.clock.sleep
+        monkeypatch.setattr(world.clock, "sleep", lambda seconds: rounds.append(seconds) or sleep(seconds))
         world.clock.advance(10)
-        await asyncio.sleep(0.05)
+        await world.until(lambda: 10 in rounds)  # one is over, and waits for the next
         assert world.holders() == (set(), {"cpus"})
 
 
