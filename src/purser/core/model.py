@@ -18,6 +18,9 @@ from purser.core.pod.manifest import ContainerKind as ContainerKind
 WHOLE_PERCENT = 100
 """All of a device's compute."""
 
+WHOLE_MILLI = 1000
+"""The same in thousandths, as traces and fleets count."""
+
 Amount = Annotated[int, msgspec.Meta(ge=0, le=1 << 30)]
 """Of MiB, percent, slots: nothing is negative, and no sum of decoded amounts overflows the arrays' integers. Decoders
 check this, constructors do not."""

@@ -10,10 +10,9 @@ from collections.abc import Collection, Mapping
 import msgspec
 from prometheus_client import CollectorRegistry, Gauge
 
-from purser.core.fleet.arrays import WHOLE_MILLI
 from purser.core.fleet.totals import OTHERS, GpuUse, Totals, fewer_namespaces
 from purser.core.kubernetes.quantities import MIB
-from purser.core.model import WHOLE_PERCENT
+from purser.core.model import WHOLE_MILLI, WHOLE_PERCENT
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.extender import KubeExtender
 from purser.scheduler.pending import PendingTotals

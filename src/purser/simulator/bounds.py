@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from purser.core.fleet.arrays import WHOLE_MILLI
 from purser.core.fleet.facts import FleetNodeFacts
+from purser.core.model import WHOLE_MILLI
 from purser.core.placement.shape import PodShape, is_share, need_milli
 from purser.simulator.deciding import shapes_of
 from purser.simulator.patterns import patterns

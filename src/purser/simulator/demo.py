@@ -7,8 +7,8 @@ node, and pods that must have one certain model.
 
 import random
 
-from purser.core.fleet.arrays import WHOLE_MILLI
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
+from purser.core.model import WHOLE_MILLI
 from purser.core.placement.shape import PodShape
 from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, Workload
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from purser.core.fleet.arrays import WHOLE_MILLI
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
+from purser.core.model import WHOLE_MILLI
 from purser.core.placement.shape import PodShape
 from purser.simulator.files import read_text
 from purser.simulator.problems import FileProblems, InputError, Problem

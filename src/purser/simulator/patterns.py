@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from purser.core.fleet.arrays import WHOLE_MILLI
+from purser.core.model import WHOLE_MILLI
 
 MOST_PATTERNS = 20_000
 """Of one kind of GPU. Beyond, sizes are rounded down, which leaves the bound a bound and makes it a looser one."""

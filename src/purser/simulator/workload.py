@@ -4,8 +4,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from purser.core.fleet.arrays import WHOLE_MILLI, FleetArrays
+from purser.core.fleet.arrays import FleetArrays
 from purser.core.fleet.facts import FleetNodeFacts
+from purser.core.model import WHOLE_MILLI
 from purser.core.placement.shape import PodShape, is_share, need_milli
 
 SLOTS = 1000

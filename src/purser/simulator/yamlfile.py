@@ -18,10 +18,10 @@ from typing import Any
 
 import yaml
 
-from purser.core.fleet.arrays import WHOLE_MILLI
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.fleet.free_resources import MANY
 from purser.core.kubernetes.quantities import QuantityError, quantity_mib, quantity_milli
+from purser.core.model import WHOLE_MILLI
 from purser.core.placement.shape import PodShape
 from purser.simulator.files import read_text
 from purser.simulator.openb import MAX_AMOUNT, MOST_GPUS

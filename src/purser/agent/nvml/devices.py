@@ -13,9 +13,8 @@ from purser.agent.nvml.driver import (
     Gpu,
     MigMode,
 )
-from purser.agent.nvml.migs import mig_devices, mig_uuids
+from purser.agent.nvml.migs import mig_devices, mig_uuids, total_mib
 from purser.core.health.signs import NvLinks, RecoveryAction, RemappedRows, Slowdown
-from purser.core.kubernetes.quantities import MIB
 
 ARCHITECTURES = {
     2: "kepler",
@@ -64,7 +63,7 @@ NVLINK_ERROR_FIELDS = (
 def describe(calls: DeviceCalls, handle: Any, index: int, sysfs_root: Path) -> Gpu:
     """The static facts of a device, without links; what it lacks is in ``calls.fault``."""
     bus_id, pci_device = calls.need(_pci_identity, "nvmlDeviceGetPciInfo", handle) or ("", "")
-    memory_mib = calls.need(_total_mib, "nvmlDeviceGetMemoryInfo", handle) or 0
+    memory_mib = calls.need(total_mib, "nvmlDeviceGetMemoryInfo", handle) or 0
     mig = calls.ask(_mig_mode, "nvmlDeviceGetMigMode", handle)
     return Gpu(
         index=index,
@@ -173,10 +172,6 @@ def _field_value(nvml: Nvml, values: Any) -> int | None:
 def _pci_identity(info: Any) -> tuple[str, str]:
     """Address and device id; NVML has the vendor in the lower half of the id."""
     return sysfs.pci_address(str(info.busId)), f"{int(info.pciDeviceId) >> 16:04x}"
-
-
-def _total_mib(memory: Any) -> int:
-    return int(memory.total) // MIB
 
 
 def _dotted(capability: Any) -> str:

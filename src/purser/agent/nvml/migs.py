@@ -44,7 +44,7 @@ def _device(calls: DeviceCalls, handle: Any, total_bytes: int) -> NodeMigDevice 
     attributes = calls.ask(_attributes, "nvmlDeviceGetAttributes_v2", handle)
     if not uuid or attributes is None:
         return None
-    memory_mib = calls.ask(_total_mib, "nvmlDeviceGetMemoryInfo", handle)
+    memory_mib = calls.ask(total_mib, "nvmlDeviceGetMemoryInfo", handle)
     return NodeMigDevice(
         uuid=uuid,
         profile=_profile(calls.ask(str, "nvmlDeviceGetName", handle) or "", attributes, total_bytes),
@@ -93,5 +93,6 @@ def _attributes(found: Any) -> dict[str, int]:
     return {name: int(getattr(found, name)) for name in _ATTRIBUTES}
 
 
-def _total_mib(memory: Any) -> int:
+def total_mib(memory: Any) -> int:
+    """Of what nvmlDeviceGetMemoryInfo answers."""
     return int(memory.total) // MIB

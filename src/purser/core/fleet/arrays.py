@@ -20,9 +20,6 @@ from purser.core.names import GPU_RESOURCE
 Rows = npt.NDArray[np.intp]
 """Row numbers."""
 
-WHOLE_MILLI = 1000
-"""A whole GPU."""
-
 MANY_MODELS = 256
 """Nodes say of themselves what they have, and may say something new each time."""
 

@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 
 from purser.core.mig.geometry import MigGeometryError, MigPlacement, bits_of
 from purser.core.mig.profiles import MigKind, MigProfile
-
-WHOLE_MILLI = 1000
-"""What an empty GPU has left."""
+from purser.core.model import WHOLE_MILLI
 
 LOOKAHEAD = 4
 """Requests. With two, 1g and 3g come into one another's way; with eight, a GPU is full before the last, and where it is

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from purser.core.fleet import rule
-from purser.core.fleet.arrays import KINDS, WHOLE_MILLI, FleetArrays, Model, Rows
+from purser.core.fleet.arrays import KINDS, FleetArrays, Model, Rows
 from purser.core.fleet.facts import Take
 from purser.core.fleet.free_resources import MANY
 from purser.core.fleet.rule import FleetColumns, GpuDemand
@@ -16,7 +16,7 @@ from purser.core.mig import MIG_KINDS, MigProfile
 from purser.core.mig.choice import chooser
 from purser.core.mig.on_demand import asked_profile, instance_share, profile_for
 from purser.core.mig.profiles import MOST_MASKS
-from purser.core.model import WHOLE_PERCENT, Device, DeviceMode, DeviceRequest, DeviceShare, PodRequest
+from purser.core.model import WHOLE_MILLI, WHOLE_PERCENT, Device, DeviceMode, DeviceRequest, DeviceShare, PodRequest
 from purser.core.names import GPU_RESOURCE
 from purser.core.placement import kernels
 from purser.core.placement.kernels.arguments import Bools, Ints

@@ -8,12 +8,10 @@ from purser.operator.manifests.parts import MountedVolume, config_files, config_
 from purser.operator.model import Pool, Raw, RenderInputs, Snapshot
 from purser.operator.names import OPERAND_LABEL
 from purser.operator.order import Operand
-from purser.operator.policy.driver import DriverProfile, DriverSpec
+from purser.operator.policy.driver import SIDECARS, DriverProfile, DriverSpec
 from purser.operator.policy.fields import Sidecar
 from purser.operator.policy.sections import DaemonSets
 from purser.operator.policy.spec import ClusterPolicySpec
-
-_SIDECARS = ("gds", "gdrcopy")
 
 
 def profile_of(driver: DriverSpec, pool: Pool) -> DriverProfile:
@@ -27,7 +25,7 @@ def profiled(wanted: RenderInputs, pool: Pool) -> RenderInputs:
     profile does. Not so the parts of the image: whole references stand alone, whosever they are."""
     spec = wanted.policy.spec
     said = profile_of(spec.driver, pool).said()
-    beside = {name: said.pop(name) for name in _SIDECARS if name in said}
+    beside = {name: said.pop(name) for name in SIDECARS if name in said}
     driver = msgspec.structs.replace(spec.driver, **said)
     common = _in_common(spec.daemonsets, driver)
     changed = msgspec.structs.replace(spec, driver=driver, daemonsets=common, **beside)

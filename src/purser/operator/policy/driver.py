@@ -22,6 +22,9 @@ from purser.operator.policy.fields import (
 
 KernelModuleType = Literal["auto", "open", "proprietary"]
 
+SIDECARS = ("gds", "gdrcopy")
+"""What runs beside the driver in its pod, by the names of its sections."""
+
 
 class WaitForCompletion(Section, frozen=True, kw_only=True):
     """Jobs that a node waits for before its upgrade."""

@@ -4,7 +4,7 @@ kube-scheduler tries a pod again when it hears of something that could help: a p
 Purser hears of the same through a watch of its own, perhaps some milliseconds later. Asked in between, it refuses what
 would fit, and kube-scheduler lets the pod rest: for a minute, since Kubernetes 1.22 for five. Of other things that make
 room, an inventory or a quota, kube-scheduler does not hear at all. So pods that were refused are looked at again, and
-one that fits by now gets an annotation: kube-scheduler tries a pod that was changed at once.
+one that now fits gets an annotation: kube-scheduler tries a pod that was changed at once.
 
 One whose namespace got another quota is tried again as well, even where it still does not fit: what users read of it
 names the old limits.
@@ -82,7 +82,7 @@ class RequeueHints:
         request = waiting.request
         with self._client.failures.guard(PODS, ref_of_request(request)):
             if self._feasibility.fits_any(request, waiting.node_names):
-                return "it fits by now"
+                return "it now fits"
             return "its quota changed" if self._cache.quota_limits(request.namespace) != waiting.quota else ""
         self.forget(request.uid)  # until it is refused again: what fails once fails at each look
         return ""

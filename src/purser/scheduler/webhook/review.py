@@ -84,7 +84,7 @@ class Why(ExplainedReason):
         "The pod names another scheduler and is left to it.",
         "Drop schedulerName, or have Purser adopt that name, if Purser is to place it.",
     )
-    ADMITTED = "admitted", "Pod", "Nothing stands against it."
+    ADMITTED = "admitted", "Pod", "All checks passed."
     BAD_REQUEST = (
         "bad-request",
         "Pod",

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from purser.core.fleet.arrays import WHOLE_MILLI
+from purser.core.model import WHOLE_MILLI
 from purser.core.placement.kernels.arguments import Floats, Ints
 from purser.core.placement.policies.scale import in_range
 from purser.core.placement.shape import View

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from purser.core.fleet.arrays import WHOLE_MILLI, FleetArrays, Model
+from purser.core.fleet.arrays import FleetArrays, Model
+from purser.core.model import WHOLE_MILLI
 from purser.core.placement.kernels.arguments import Floats, Ints, MixTables, Prices
 from purser.core.placement.mix import Mix, tables
 from purser.core.placement.policies import reserve

@@ -1,6 +1,6 @@
 """What speaks for and against a placement, in words: the end of the event `Granted`."""
 
-from purser.core.fleet.arrays import WHOLE_MILLI
+from purser.core.model import WHOLE_MILLI
 from purser.core.placement.kernels import plain
 from purser.core.placement.kernels.arguments import Floats, Ints, Prices
 from purser.core.placement.kernels.plain import REGRET_MILLI

@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from purser.core.fleet.arrays import WHOLE_MILLI, FleetArrays
+from purser.core.fleet.arrays import FleetArrays
+from purser.core.model import WHOLE_MILLI
 from purser.core.placement import kernels
 from purser.core.placement.kernels.arguments import Floats, Ints, MixTables, Prices
 from purser.core.placement.kernels.plain import LIMITED

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from purser.core.fleet.arrays import KINDS, WHOLE_MILLI, FleetArrays, Rows
+from purser.core.fleet.arrays import KINDS, FleetArrays, Rows
 from purser.core.fleet.free_resources import MANY
+from purser.core.model import WHOLE_MILLI
 from purser.core.placement.kernels.arguments import Ints
 from purser.core.placement.policies.scarcity import allowed
 from purser.core.placement.shape import PodShape

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from purser.core.fleet.arrays import WHOLE_MILLI
+from purser.core.model import WHOLE_MILLI
 from purser.core.placement.kernels.arguments import Floats, Ints
 
 _LEAST_MILLI = 10

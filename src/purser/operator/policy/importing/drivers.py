@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from purser.operator.policy.decoding import in_words
-from purser.operator.policy.driver import DriverSpec
+from purser.operator.policy.driver import SIDECARS, DriverSpec
 from purser.operator.policy.fields import Sidecar
 from purser.operator.policy.importing.sections import (
     NOT_TAKEN,
@@ -25,7 +25,6 @@ from purser.operator.policy.importing.sections import (
 )
 
 NOT_GIVEN = "profiles replace it: if it is true, import the NVIDIADrivers too, else spec.driver applies to all nodes"
-_SIDECARS: tuple[str, ...] = ("gds", "gdrcopy")
 _OF_IMAGE = ("repository", "image", "version")
 _OF_ALL_NODES = ("enabled", "profiles", "requirements", "upgradePolicy")
 """Of spec.driver: what no profile has."""
@@ -71,15 +70,15 @@ def with_drivers(given: Raw, specs: Mapping[str, Raw], lost: Losses) -> Raw:
     for each in others:
         _tell_other_upgrades(each, base, lost)
     _tell_overlaps(others, lost)
-    sidecars = {name: base[name] for name in _SIDECARS if name in base}
+    sidecars = {name: base[name] for name in SIDECARS if name in base}
     driver = {
         **{name: old[name] for name in _OF_THE_POLICY if name in old},
         **_not_as_others(base, given.get("daemonsets")),
-        **{name: value for name, value in base.items() if name not in _SIDECARS},
+        **{name: value for name, value in base.items() if name not in SIDECARS},
         "profiles": [_profile(each, name, base) for each, name in _named(others, lost)],
     }
     _tell_no_effect(given, {"driver": driver, **sidecars}, lost)
-    rest = {name: value for name, value in given.items() if name not in _SIDECARS}
+    rest = {name: value for name, value in given.items() if name not in SIDECARS}
     return {**rest, **sidecars, "driver": driver}
 
 
@@ -98,9 +97,9 @@ def _read(name: str, spec: Raw, lost: Losses) -> _Driver | None:
     except msgspec.ValidationError as error:
         own.lose_whole("nodeSelector", f"the whole driver is removed: {in_words(error)}", Rank.FIRST)
         return None
-    rest = {key: value for key, value in spec.items() if key not in (*_NOT_HERE, *_SIDECARS)}
+    rest = {key: value for key, value in spec.items() if key not in (*_NOT_HERE, *SIDECARS)}
     body = section(DriverSpec, with_new_names(rest), "", _REASONS, own)
-    for sidecar in _SIDECARS:
+    for sidecar in SIDECARS:
         if isinstance(given := spec.get(sidecar), dict):
             body[sidecar] = section(Sidecar, given, sidecar, _REASONS, own)
     return _Driver(name=name, nodes=nodes, body=_with_whole_image(body))
@@ -164,8 +163,8 @@ def _not_as_others(base: Raw, common: Any) -> Raw:
 
 def _filled(body: Raw) -> Raw:
     """With what absent fields mean."""
-    rest = {name: value for name, value in body.items() if name not in _SIDECARS}
-    sidecars = {name: msgspec.to_builtins(msgspec.convert(body.get(name, {}), Sidecar)) for name in _SIDECARS}
+    rest = {name: value for name, value in body.items() if name not in SIDECARS}
+    sidecars = {name: msgspec.to_builtins(msgspec.convert(body.get(name, {}), Sidecar)) for name in SIDECARS}
     filled: Raw = msgspec.json.decode(msgspec.json.encode(msgspec.convert(rest, DriverSpec)))
     return {**filled, **sidecars}
 
@@ -185,7 +184,7 @@ def _overlap(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
 def _tell_no_effect(old: Raw, new: Raw, lost: Losses) -> None:
     """What the ClusterPolicy says of drivers and NVIDIADrivers say otherwise."""
     said = {f"driver.{name}": value for name, value in old["driver"].items() if name != "useNvidiaDriverCRD"}
-    said |= {name: old[name] for name in _SIDECARS if name in old}
+    said |= {name: old[name] for name in SIDECARS if name in old}
     now = {**{f"driver.{name}": value for name, value in new["driver"].items()}, **new}
     unheard = [f"{lost.prefix}.{name}" for name, value in said.items() if now.get(name, {}) != value]
     if unheard:

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from purser.operator.policy.driver import DriverProfile, DriverSpec
+from purser.operator.policy.driver import SIDECARS, DriverProfile, DriverSpec
 from purser.operator.policy.importing.sections import Loss, Rank, Raw, at, leaves
 from purser.operator.policy.spec import ClusterPolicySpec
 
 _SECTIONS = ("toolkit", "devicePlugin", "gfd", "dcgm", "dcgmExporter", "nodeStatusExporter", "migManager")
-_SIDECARS = ("gds", "gdrcopy")
 _Section = DriverSpec | DriverProfile
 _OF_DRIVERS: tuple[tuple[str, Callable[[_Section, bool], bool], str], ...] = (
     ("rdma.useHostMofed", lambda each, _: each.rdma is None or not each.rdma.enabled, "rdma.enabled is not true"),
@@ -86,7 +85,7 @@ def idle(given: Raw, spec: ClusterPolicySpec) -> list[Loss]:
     ] * bool(whole)
     for name, still in off:
         rest = [each for each in _said(given, default, name) if still and not each.startswith(still)]
-        switch = "driver" if name in _SIDECARS else name
+        switch = "driver" if name in SIDECARS else name
         losses.extend(Loss(place=f"spec.{each}", why=f"takes effect once {switch}.enabled is true") for each in rest)
     rules = [*((place, why) for place, holds, why in _OF_ALL if holds(spec)), *_of_drivers(spec)]
     silent = tuple(f"{name}." for name, _ in off)
@@ -98,9 +97,9 @@ def idle(given: Raw, spec: ClusterPolicySpec) -> list[Loss]:
 
 def _off(given: Raw, spec: ClusterPolicySpec, default: Raw) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Sections that are off and say more than that; with the places in each that count all the same."""
-    is_on = {name: bool(_plain(spec)[name]["enabled"]) for name in ("driver", *_SECTIONS, *_SIDECARS)}
+    is_on = {name: bool(_plain(spec)[name]["enabled"]) for name in ("driver", *_SECTIONS, *SIDECARS)}
     # Who is beside a driver is off with it, whatever else is said of it to others.
-    is_on |= {name: is_on[name] and is_on["driver"] for name in _SIDECARS}
+    is_on |= {name: is_on[name] and is_on["driver"] for name in SIDECARS}
     for name in (name for name, on in is_on.items() if not on):
         still = tuple(f"{name}.{each}" for each in _still_counting(name, spec))
         said = [each for each in _said(given, default, name) if each != f"{name}.enabled" or each in still]
