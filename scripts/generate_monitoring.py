@@ -122,13 +122,13 @@ DASHBOARDS = (
                 "Granted compute by namespace",
                 [("sum by (namespace) (purser_cluster_granted_cores_ratio)", "{{namespace}}")],
                 stacked=True,
-                about="In GPUs; shares without a limit of compute count as 0.",
+                about="In GPUs; MIG devices count by their slices, shares without a limit of compute as 0.",
             ),
             Panel(
                 "Idle GPUs by what keeps pods from them",
                 [("sum by (cause) (purser_cluster_idle_gpus)", "{{cause}}")],
                 stacked=True,
-                about="For pods like those that came lately. All but usable are fragments.",
+                about="For pods like those that came lately, in GPUs. All but usable are fragments.",
             ),
             Panel(
                 "Pods that wait, by reason",

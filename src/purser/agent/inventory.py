@@ -15,7 +15,8 @@ from purser.core.device.ids import id_order, told_numa_nodes
 from purser.core.health.machine import GpuHealth
 from purser.core.mig import MIG_KINDS, MigPlacement
 from purser.core.mig.listing import ids_by_resource, most_instances
-from purser.core.model import Device, DeviceMode, Enforcement, NodeInventory
+from purser.core.mig.profiles import compute_slices_of
+from purser.core.model import CutGpu, Device, DeviceMode, Enforcement, NodeInventory
 from purser.core.names import GPU_RESOURCE
 from purser.core.sharing import AdvertisedDevice, SharingStrategy, advertised, is_one_each
 
@@ -73,17 +74,22 @@ def make_inventory(
     devices = []
     for each in found:
         gpu = by_uuid[each.parent or each.uuid]
-        reason = _unhealthy_reason(gpu, health.get(gpu.uuid or ""), each)
+        reason = _trouble(gpu, health)
+        if not reason and gpu.is_cut and not (each.parent or each.mig_kind):
+            reason = MIG_REASON
         if each.mig_kind:
             devices.append(_cut_on_demand(gpu, each, reason, (held or {}).get(each.uuid, ())))
             continue
         whole = _device(settings, info, gpu, each, reason, holders)
         divided = each.sharing is not SharingStrategy.NONE
         devices.append(_divided(settings, whole, each, config, holders) if divided else whole)
+    listed = {each.uuid for each in found}
+    cut = (gpu for uuid, gpu in by_uuid.items() if gpu.is_cut and uuid not in listed)
     by_library = bool(devices) and all(device.enforcement is Enforcement.HAMI_CORE for device in devices)
     return NodeInventory(
         node=settings.node_name,
         devices=tuple(sorted(devices, key=lambda device: (device.index, device.uuid))),
+        cut=tuple(CutGpu(gpu.uuid or "", gpu.name, gpu.memory_mib, not _trouble(gpu, health)) for gpu in cut),
         enforcement=Enforcement.HAMI_CORE if by_library else Enforcement.NONE,
         driver_version=info.version or "",
         agent_version=agent_version,
@@ -119,6 +125,8 @@ def _device(
         enforcement=enforcement_of_device(settings.enforcement, each.uuid, slots, mode, holders),
         resource=each.resource,
         parent=each.parent,
+        compute_slices=next((mig.ci_slices for mig in gpu.migs if mig.uuid == each.uuid), 0),
+        gpu_compute_slices=compute_slices_of(gpu.pci_device) if each.parent else 0,
     )
 
 
@@ -163,12 +171,12 @@ def _divided(
     )
 
 
-def _unhealthy_reason(gpu: Gpu, health: GpuHealth | None, each: AdvertisedDevice) -> str:
-    if health is not None and not health.takes_pods:
-        return health.reason
-    if gpu.fault is not None:
-        return str(gpu.fault)
-    return MIG_REASON if gpu.is_cut and not (each.parent or each.mig_kind) else ""
+def _trouble(gpu: Gpu, health: Mapping[str, GpuHealth]) -> str:
+    """Why the GPU takes no pods, whatever it is handed out as; empty: it does."""
+    known = health.get(gpu.uuid or "")
+    if known is not None and not known.takes_pods:
+        return known.reason
+    return "" if gpu.fault is None else str(gpu.fault)
 
 
 def device_indexes(gpus: Iterable[Gpu]) -> dict[str, str]:

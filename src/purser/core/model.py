@@ -153,6 +153,10 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Of kubelet, under which it is listed."""
     parent: str = ""
     """uuid of its GPU, of a MIG device."""
+    compute_slices: Amount = 0
+    """Of a MIG device."""
+    gpu_compute_slices: Amount = 0
+    """Of its whole GPU. 0: agents of older versions do not say."""
     replicas: Annotated[int, msgspec.Meta(ge=1, le=1 << 30)] = 1
     """Into how many equal parts NVIDIA's device plugin would divide it (time-slicing, MPS). Where it is more than one a
     container takes whole parts, and there are as many slots. 1: amounts of it are handed out, or the whole."""
@@ -168,6 +172,11 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Instances of such a GPU that exist and that no grant made: the administrator's."""
 
     @property
+    def gpu_part(self) -> float:
+        """Which part of a GPU's compute it is: 1, but for a MIG device whose slices are known."""
+        return min(self.compute_slices / self.gpu_compute_slices, 1.0) if self.gpu_compute_slices else 1.0
+
+    @property
     def replica_mib(self) -> int:
         """The memory of one part."""
         return self.memory_mib // self.replicas
@@ -178,11 +187,23 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return self.replicas == 1 and self.resource == GPU_RESOURCE
 
 
+class CutGpu(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A GPU in MIG mode whose MIG devices are listed, and not the GPU."""
+
+    uuid: str
+    model: str
+    memory_mib: Amount
+    """Of the whole GPU."""
+    healthy: bool = True
+
+
 class NodeInventory(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What one node has: the content of the node's inventory annotation."""
 
     node: str
     devices: tuple[Device, ...] = ()
+    cut: Annotated[tuple[CutGpu, ...], msgspec.Meta(max_length=256)] = ()
+    """The GPUs that are there as MIG devices alone, or as none. Agents of older versions do not say."""
     enforcement: Enforcement = Enforcement.NONE
     """``hami-core`` where that holds shares of all devices, else ``none``: for schedulers that do not read it per
     device, and the only value that older agents wrote (see `purser.adapters.nodes`)."""

@@ -43,23 +43,23 @@ class CapacityMetrics:
         self._gauges: list[Gauge] = []
         self._gpus = gauge(
             "purser_cluster_gpus",
-            "GPUs by state; each is in one. Listed MIG devices count as one each.",
+            "GPUs by state; each is in one, whole or cut into MIG devices.",
             "model",
             "state",
         )
-        self._memory = gauge("purser_cluster_memory_bytes", "Memory of all GPUs.", "model")
+        self._memory = gauge("purser_cluster_memory_bytes", "Memory of all GPUs, cut or not.", "model")
         self._granted_memory = gauge(
             "purser_cluster_granted_memory_bytes", "GPU memory that pods hold.", "namespace", "model"
         )
         self._granted_cores = gauge(
             "purser_cluster_granted_cores_ratio",
-            "Compute that pods hold, in GPUs; shares without a limit count as 0, listed MIG devices as 1.",
+            "Compute that pods hold, in GPUs; MIG devices count by their slices, shares without a limit as 0.",
             "namespace",
             "model",
         )
         self._idle = gauge(
             "purser_cluster_idle_gpus",
-            "Idle GPUs, by what keeps expected pods from using them (usable: nothing).",
+            "Idle GPUs and parts of GPUs, by what keeps expected pods from using them (usable: nothing).",
             "cause",
         )
         self._pending = gauge(

@@ -6,14 +6,15 @@ from tests.unit.agent.builders import A, B, device
 from purser.agent.enforcement import EnforcedBy, Holders
 from purser.agent.inventory import Advertised, InventoryBasis, advertise, has_library, make_inventory, unreadable
 from purser.agent.nvml import DriverInfo, Gpu, MigMode
-from purser.agent.settings import AgentSettings
+from purser.agent.settings import AgentSettings, DevicePluginFlags, SharingSettings
 from purser.agent.sharing import SharingConfig, config_of
+from purser.core.device.gpus import NodeMigDevice
 from purser.core.device.ids import device_ids, uuid_of, uuids_of
 from purser.core.health.machine import GpuHealth, after_xid
 from purser.core.health.policy import XidPolicy
 from purser.core.health.signs import DeviceFault, FaultKind
-from purser.core.model import DeviceMode, Enforcement, Link, NodeInventory
-from purser.core.sharing import plugin_file
+from purser.core.model import CutGpu, DeviceMode, Enforcement, Link, NodeInventory
+from purser.core.sharing import MigStrategy, plugin_file
 
 LOST = DeviceFault(FaultKind.LOST, "nvmlDeviceGetUUID", "GPU is lost")
 NO_HOLDERS = Holders()
@@ -98,6 +99,23 @@ def test_a_gpu_in_mig_mode_is_not_handed_out():
     (card,) = inventory(gpu(0, A, mig=MigMode(enabled=True, pending=True))).devices
     assert not card.healthy
     assert "nvidia-smi -mig 0" in card.unhealthy_reason
+
+
+def test_gpus_in_mig_mode_are_listed_beside_their_mig_devices():
+    on = MigMode(enabled=True, pending=True)
+    half = NodeMigDevice(uuid="MIG-1", profile="3g.20gb", memory_mib=19968, gi_slices=3, ci_slices=3)
+    found = inventory(
+        gpu(0, A, mig=on, migs=(half,), pci_device="20b0"),
+        gpu(1, B, mig=on, fault=LOST),
+        gpu(2, "GPU-c", mig=MigMode(enabled=False, pending=False)),
+        sharing=SharingSettings(flags=DevicePluginFlags(mig_strategy=MigStrategy.MIXED)),
+    )
+    cut = (CutGpu(A, "NVIDIA A100", 40960), CutGpu(B, "NVIDIA A100", 40960, healthy=False))
+    assert found.cut == cut
+    assert [(each.parent, each.compute_slices, each.gpu_compute_slices) for each in found.devices] == [
+        (A, 3, 7),
+        ("", 0, 0),
+    ]
 
 
 def test_a_gpu_that_never_said_who_it_is_is_left_out():

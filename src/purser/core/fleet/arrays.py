@@ -4,6 +4,7 @@ Every change touches one row and stamps it, so that caches computed from rows (`
 ones to recompute. Policies read ``left_milli``: how much of each GPU a new pod could still have, in thousandths.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -68,6 +69,8 @@ class Model(NamedTuple):
     """What holds shares of it."""
     mig_kind: str = ""
     """Of those that are cut on demand."""
+    gpu_part: float = 1.0
+    """See `purser.core.model.Device.gpu_part`."""
 
 
 class FleetArrays:
@@ -80,9 +83,9 @@ class FleetArrays:
     `purser.core.fleet.rule.left_milli`), ``mig_mask`` and ``mig_held`` (what is taken of a GPU that is cut on demand,
     and what of that by its administrator; -1 for others).
 
-    Per node, shape [rows]: ``gpu_count``, ``node_model`` (of its first GPU, -1 without any), ``cpu_free_milli``,
-    ``memory_free_mib_of_node``, ``pods_free``, ``live`` (whether the row is a node), ``rank`` (see `order`),
-    ``changed_at`` (the clock at its last change).
+    Per node, shape [rows]: ``gpu_count``, ``node_model`` (that which most of its GPUs' memory is of, -1 without any),
+    ``cpu_free_milli``, ``memory_free_mib_of_node``, ``pods_free``, ``live`` (whether the row is a node), ``rank`` (see
+    `order`), ``changed_at`` (the clock at its last change).
 
     ``pods_of_kind``, shape [`KINDS`, rows]: how many pods with GPUs a node has of each kind (see `Take.kind`).
     """
@@ -230,18 +233,26 @@ class FleetArrays:
             self.parts_free[place, row] = gpu.parts_free
             if gpu.mig_kind:
                 self.mig_mask[place, row], self.mig_held[place, row] = gpu.mig_mask, gpu.mig_held
-            divided = (gpu.replicas, gpu.one_each)
-            self.gpu_model[place, row] = self._model_number(
-                Model(gpu.model, gpu.memory_mib, gpu.mode, gpu.resource, *divided, gpu.enforcement, gpu.mig_kind)
-            )
+            handed_out = (gpu.mode, gpu.resource, gpu.replicas, gpu.one_each, gpu.enforcement, gpu.mig_kind)
+            self.gpu_model[place, row] = self._model_number(Model(gpu.model, gpu.memory_mib, *handed_out, gpu.gpu_part))
             self._note_left(place, row)
         for kind, pods in node.kinds:
             self.pods_of_kind[min(kind, KINDS - 1), row] += pods
         self.gpu_count[row] = len(node.gpus)
-        self.node_model[row] = self.gpu_model[0, row] if node.gpus else -1
+        self.node_model[row] = self._main_model(row, len(node.gpus))
         self.cpu_free_milli[row], self.memory_free_mib_of_node[row] = node.cpu_free_milli, node.memory_free_mib
         self.pods_free[row], self.links[row] = node.pods_free, node.links
         self.live[row], self.rank[row] = True, rank
+
+    def _main_model(self, row: int, gpus: int) -> int:
+        """The model of most of a node's GPUs, by memory: MIG devices may stand before GPUs. Of equals the first."""
+        models: list[int] = self.gpu_model[:gpus, row].tolist()
+        if len(set(models)) < 2:
+            return models[0] if models else -1
+        memory: Counter[int] = Counter()
+        for number, mib in zip(models, self.memory_mib[:gpus, row].tolist(), strict=True):
+            memory[number] += mib
+        return memory.most_common(1)[0][0]
 
     def _model_number(self, model: Model) -> int:
         known = self._model_numbers.get(model)

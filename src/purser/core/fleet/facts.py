@@ -39,6 +39,8 @@ class GpuFacts(msgspec.Struct, frozen=True):
     """What is taken of one that is cut on demand; -1: it is not."""
     mig_held: int = -1
     """What its administrator took of it."""
+    gpu_part: float = 1.0
+    """See `purser.core.model.Device.gpu_part`."""
 
 
 class FleetNodeFacts(msgspec.Struct, frozen=True):

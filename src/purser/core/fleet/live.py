@@ -161,6 +161,7 @@ def gpu_facts(whole: DeviceState) -> GpuFacts:
         whole.device.replicas,
         device.one_each,
         _bounded(min(whole.parts, MAX_SLOTS)),
+        gpu_part=device.gpu_part,
     )
     if not device.mig_kind:
         return facts

@@ -2,9 +2,10 @@
 and grant by grant, so that other requests can be served in between.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
+from typing import TypeVar
 
 from purser.core.fleet import rule
 from purser.core.fleet.facts import CORDONED, DISPUTED, UNHEALTHY
@@ -12,9 +13,16 @@ from purser.core.fleet.fleet import DeviceState, NodeState
 from purser.core.ledger import UNUSED, Usage
 from purser.core.mig.choice import chooser
 from purser.core.mig.on_demand import kind_of
+from purser.core.model import WHOLE_PERCENT, Device
+
+_Amount = TypeVar("_Amount", int, float)
 
 OTHERS = "(others)"
 """Stands for the namespaces that are not named one by one, as no namespace can be called."""
+
+
+_GONE = Device("", 0, "", 0)
+"""Stands for GPUs that no node reports any more."""
 
 
 class GpuUse(StrEnum):
@@ -31,9 +39,13 @@ class GpuUse(StrEnum):
     """Pods hold a part of it."""
 
 
+_CLOSED = {GpuUse.UNHEALTHY: UNHEALTHY, GpuUse.DISPUTED: DISPUTED, GpuUse.CORDONED: CORDONED}
+"""The first that holds counts."""
+
+
 def gpu_use(state: DeviceState) -> GpuUse:
-    """The state of one GPU."""
-    for bit, word in ((UNHEALTHY, GpuUse.UNHEALTHY), (DISPUTED, GpuUse.DISPUTED), (CORDONED, GpuUse.CORDONED)):
+    """The state of one GPU, or of one MIG device."""
+    for word, bit in _CLOSED.items():
         if state.closed & bit:
             return word
     device, usage = state.device, state.usage
@@ -58,8 +70,23 @@ def _has_place(state: DeviceState) -> bool:
     return kind is not None and bool(chooser(kind).counts[state.mig_mask].any())
 
 
+def cut_gpu_use(uses: Collection[GpuUse]) -> GpuUse:
+    """The state of a GPU with MIG devices in these states: closed as any of them, else idle or full as all of them."""
+    if closed := next((word for word in _CLOSED if word in uses), None):
+        return closed
+    return next((word for word in (GpuUse.IDLE, GpuUse.FULL) if all(use is word for use in uses)), GpuUse.SHARED)
+
+
+def gpu_cores_percent(device: Device, usage: Usage) -> float:
+    """What is taken of a device, in percent of its GPU's compute: instances and MIG devices count by their slices."""
+    if (kind := kind_of(device)) is not None:
+        profiles = filter(None, (kind.profile(each.profile) for each in usage.instances))
+        return WHOLE_PERCENT * sum(each.compute_slices for each in profiles) / kind.compute_slices
+    return device.gpu_part * usage.cores_percent
+
+
 class Totals:
-    """Sums over a fleet. Memory in MiB, compute in percent of a GPU."""
+    """Sums over a fleet, GPU by GPU: MIG devices are parts of theirs. Memory in MiB, compute in percent of a GPU."""
 
     def __init__(self) -> None:
         self.gpus: Counter[tuple[str, GpuUse]] = Counter()
@@ -68,31 +95,46 @@ class Totals:
         """By model."""
         self.granted_memory_mib: Counter[tuple[str, str]] = Counter()
         """By namespace and model."""
-        self.granted_cores_percent: Counter[tuple[str, str]] = Counter()
+        self.granted_cores_percent: defaultdict[tuple[str, str], float] = defaultdict(float)
         """By namespace and model; shares without a limit of compute count as 0."""
-        self._model_of: dict[str, str] = {}
+        self._devices: dict[str, Device] = {}
 
     def add_node(self, node: NodeState) -> None:
         """Count a node's GPUs. Nodes come before grants."""
+        parts: defaultdict[str, list[DeviceState]] = defaultdict(list)
         for state in node.devices:
             device = state.device
-            self._model_of[device.uuid] = device.model
-            self.gpus[device.model, gpu_use(state)] += 1
-            self.memory_mib[device.model] += device.memory_mib
+            self._devices[device.uuid] = device
+            if device.parent:
+                parts[device.parent].append(state)
+            else:
+                self._add_gpu(device.model, gpu_use(state), device.memory_mib)
+        for gpu in node.inventory.cut:
+            uses = {gpu_use(state) for state in parts.pop(gpu.uuid, ())}
+            self._add_gpu(gpu.model, cut_gpu_use(uses) if gpu.healthy else GpuUse.UNHEALTHY, gpu.memory_mib)
+        for states in parts.values():  # of an agent that does not list these GPUs
+            memory = sum(state.device.memory_mib for state in states)
+            self._add_gpu(states[0].device.model, cut_gpu_use({gpu_use(state) for state in states}), memory)
+
+    def _add_gpu(self, model: str, use: GpuUse, memory_mib: int) -> None:
+        self.gpus[model, use] += 1
+        self.memory_mib[model] += memory_mib
 
     def add_pod(self, namespace: str, held: Mapping[str, Usage]) -> None:
         """Count what a pod holds, by uuid, as the ledger counts it. GPUs that are gone have an empty model."""
         for uuid, usage in held.items():
-            key = (namespace, self._model_of.get(uuid, ""))
+            device = self._devices.get(uuid, _GONE)
+            key = (namespace, device.model)
             self.granted_memory_mib[key] += usage.memory_mib
-            self.granted_cores_percent[key] += usage.cores_percent
+            self.granted_cores_percent[key] += gpu_cores_percent(device, usage)
 
 
-def fewer_namespaces(amounts: Counter[tuple[str, str]], kept: Iterable[str]) -> dict[tuple[str, str], int]:
+def fewer_namespaces(amounts: Mapping[tuple[str, str], _Amount], kept: Iterable[str]) -> dict[tuple[str, str], _Amount]:
     """The same with all namespaces but these as `OTHERS`: users who can create namespaces must not create unbounded
     series."""
     named = frozenset(kept)
-    found: Counter[tuple[str, str]] = Counter()
+    found: dict[tuple[str, str], _Amount] = {}
     for (namespace, model), amount in amounts.items():
-        found[namespace if namespace in named else OTHERS, model] += amount
-    return dict(found)
+        key = (namespace if namespace in named else OTHERS, model)
+        found[key] = found[key] + amount if key in found else amount
+    return found

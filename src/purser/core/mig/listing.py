@@ -13,9 +13,11 @@ def most_instances(kind: MigKind) -> int:
 
 def ids_by_resource(device: Device) -> dict[str, tuple[str, ...]]:
     """All ids of a device, by resource: of a GPU that is cut on demand a slot for each instance that it can have, and
-    for each profile as many as it has places. No id is under two resources: agents look them up by the id alone."""
+    for each profile as many as there can be at once. No id is under two resources: agents look them up by the id
+    alone."""
     found = {device.resource: device_ids(device)}
     if (kind := MIG_KINDS.get(device.mig_kind)) is not None:
         for profile in kind.profiles:
-            found[mig_resource(profile.name)] = part_ids(device.uuid, profile.name, len(profile.starts))
+            most = 1 if profile.takes_media else len(profile.starts)  # there is one media extension
+            found[mig_resource(profile.name)] = part_ids(device.uuid, profile.name, most)
     return found

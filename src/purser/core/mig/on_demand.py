@@ -50,7 +50,7 @@ def asked_profile(device: Device, asked: DeviceRequest) -> MigProfile | None:
 
 def compute_percent(kind: MigKind, profile: MigProfile) -> int:
     """Of the compute that the GPU's largest instance has, rounded down."""
-    return WHOLE_PERCENT * profile.compute_slices // max(each.compute_slices for each in kind.profiles)
+    return WHOLE_PERCENT * profile.compute_slices // kind.compute_slices
 
 
 def instance_share(device: Device, profile: MigProfile) -> DeviceShare:

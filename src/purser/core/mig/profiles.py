@@ -89,6 +89,11 @@ class MigKind(msgspec.Struct, frozen=True):
                 raise ValueError(f"{self.name}: {profile.name} lies nowhere, or not on the GPU")
 
     @property
+    def compute_slices(self) -> int:
+        """How many there are: as many as the largest profile has."""
+        return max(profile.compute_slices for profile in self.profiles)
+
+    @property
     def masks(self) -> int:
         """How many masks there are: each is a number below."""
         return 2 << self.slices
@@ -199,3 +204,10 @@ MIG_KINDS: Mapping[str, MigKind] = {kind.name: kind for kind in _KINDS}
 def kind_of_device(device: str) -> MigKind | None:
     """How a GPU of that PCI device id is cut; None: not known here."""
     return next((kind for kind in _KINDS if device.lower() in kind.devices), None)
+
+
+def compute_slices_of(device: str) -> int:
+    """How many compute slices a GPU of that PCI device id has, by NVIDIA's MIG user guide: seven, but for the small."""
+    if (kind := kind_of_device(device)) is not None:
+        return kind.compute_slices
+    return 4 if device.lower() in MIG_FAMILIES["RTX PRO 6000 Blackwell"] else 7

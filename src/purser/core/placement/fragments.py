@@ -14,7 +14,7 @@ from purser.core.placement.mix import MixSource, tables
 
 class Causes(msgspec.Struct, frozen=True):
     """Idle GPUs of a fleet by what keeps typical pods from using them, in thousandths of a GPU, weighed by how frequent
-    these pods are. All but ``usable`` are fragments; together they are what is idle.
+    these pods are. All but ``usable`` are fragments; together they are what is idle. None is below 0.
     """
 
     usable: float
@@ -30,7 +30,7 @@ class Causes(msgspec.Struct, frozen=True):
     no_use_lacks_cpu: float
     """The same, and such a pod could not even run there (XR)."""
     no_access: float
-    """Not of a model that the pod may use (NA)."""
+    """Not of a model that the pod may use, or not listed as the resource that it asks for (NA)."""
 
     def __add__(self, other: "Causes") -> "Causes":
         """Those of both."""
@@ -71,11 +71,25 @@ class Fragments:
         return float(self.of_rows(fleet).sum())
 
     def causes(self, fleet: FleetArrays, rows: Rows | None = None) -> Causes:
-        """The idle GPUs of the whole fleet, or of these rows, by cause."""
-        left, cpu, model = _state(fleet, fleet.live.nonzero()[0] if rows is None else rows)
-        parts = plain.categories(left, cpu, model, self.tables(fleet.models)).sum(axis=1)
-        both, gpu, lacks_cpu, no_use, no_use_cpu, no_access = map(float, parts)
-        return Causes(float(left.sum()) - float(parts.sum()), both, gpu, lacks_cpu, no_use, no_use_cpu, no_access)
+        """The idle GPUs of the whole fleet, or of these rows, by cause.
+
+        A node with GPUs of several models counts as one node for each, with the same CPU: pods that want several GPUs
+        are expected to want them of one. What is left of a MIG device counts as its part of a GPU.
+        """
+        left, cpu, model = _by_model(fleet, fleet.live.nonzero()[0] if rows is None else rows)
+        parts = plain.categories(left, cpu, model, self.tables(fleet.models))
+        usable = np.maximum(left.sum(axis=0) - parts.sum(axis=0), 0)  # sums of fractions are not exact
+        gpu_parts = np.array([each.gpu_part for each in fleet.models] or [1.0])[model]
+        return Causes(*map(float, (np.vstack([usable, parts]) * gpu_parts).sum(axis=1)))
+
+
+def _by_model(fleet: FleetArrays, rows: Rows) -> tuple[Ints, Ints, Ints]:
+    """As `_state`, with a column for each model that anything is left of on a row."""
+    left, models = fleet.left_milli.take(rows, axis=1).astype(np.int64), fleet.gpu_model.take(rows, axis=1)
+    gpus, places = left.nonzero()
+    pairs = np.unique(np.stack([places, models[gpus, places]]), axis=1)
+    of_model = np.where(models[:, pairs[0]] == pairs[1], left[:, pairs[0]], 0)
+    return of_model, fleet.cpu_free_milli[rows[pairs[0]]], pairs[1].astype(np.int64)
 
 
 def _state(fleet: FleetArrays, rows: Rows) -> tuple[Ints, Ints, Ints]:

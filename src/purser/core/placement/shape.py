@@ -174,7 +174,7 @@ class View:
     """Whether the node has all that the pod asks for."""
     cpu_free_milli: Ints
     model: Ints
-    """Place in the fleet's models of the node's first GPU."""
+    """Place in the fleet's models: that of most of the node's GPUs."""
 
     @property
     def idle(self) -> Ints:

@@ -5,6 +5,7 @@ import pytest
 from purser.core.device.pci import MIG_FAMILIES
 from purser.core.mig import MIG_KINDS, MigKind, MigProfile, kind_of_device, profile_name
 from purser.core.mig.choice import room_table
+from purser.core.mig.profiles import compute_slices_of
 from purser.operator.manifests.mig_manager import FAMILIES
 
 KINDS = list(MIG_KINDS.values())
@@ -44,6 +45,7 @@ def test_a_gpu_is_of_one_kind() -> None:
     assert kind_of_device("20B7") is MIG_KINDS["A30"]
     assert kind_of_device("2330") is MIG_KINDS["H100-80GB"]
     assert kind_of_device("1eb8") is None
+    assert [compute_slices_of(device) for device in ("20b7", "2330", "3182", "2BB5")] == [4, 7, 7, 4]
 
 
 @pytest.mark.parametrize(("slices", "start"), [(0, 0), (9, 0), (4, 3), (4, -1)])

@@ -19,6 +19,7 @@ GPUS = st.builds(
     slots=st.sampled_from([1, 2, 10]),
     cores_percent=st.sampled_from([100, 100, 200]),
     closed=st.sampled_from([0, 0, 0, UNHEALTHY]),
+    gpu_part=st.sampled_from([1.0, 1.0, 3 / 7]),
 )
 
 

@@ -1,6 +1,7 @@
 """Fragmentation against its definition, said once more in plain Python."""
 
 import math
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from tests.tiers import examples
 from tests.unit.core.placement.policies.fleets import MIX, fleet_of, fleets, named, run, shapes
 
-from purser.core.fleet.arrays import FleetArrays
+from purser.core.fleet.arrays import FleetArrays, Model
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.placement.fragments import Causes, Fragments
 from purser.core.placement.mix import LearnedMix, Mix
@@ -21,17 +22,29 @@ from purser.core.placement.table import ShapeTable, place
 FIELDS = Causes.__struct_fields__
 
 
-def causes_of(fleet: FleetArrays, row: int, mix: Mix) -> dict[str, float]:
-    """What the tables of the paper say, pod by pod."""
+def causes_of(fleet: FleetArrays, row: int, mix: Mix) -> list[dict[str, float]]:
+    """What the tables of the paper say of a node, as if all its GPUs were of its model; and of its GPUs of each model
+    by themselves, together."""
+    count = int(fleet.gpu_count[row])
+    models, left = fleet.gpu_model[:count, row].tolist(), fleet.left_milli[:count, row].tolist()
+    as_one = _causes(fleet, row, fleet.models[fleet.node_model[row]] if left else None, left, mix)
+    each: Counter[str] = Counter()
+    for model in set(models):
+        of_model = [amount for amount, at in zip(left, models, strict=True) if at == model]
+        for field, amount in _causes(fleet, row, fleet.models[model], of_model, mix).items():
+            each[field] += amount * fleet.models[model].gpu_part  # type: ignore[assignment]
+    return [as_one, dict(each)]
+
+
+def _causes(fleet: FleetArrays, row: int, model: Model | None, left: list[int], mix: Mix) -> dict[str, float]:
+    """Pod by pod."""
     found = dict.fromkeys(FIELDS, 0.0)
-    left = fleet.left_milli[: int(fleet.gpu_count[row]), row].tolist()
     idle, cpu = sum(left), int(fleet.cpu_free_milli[row])
     for pod, frequency in ((typical.shape, typical.frequency) for typical in mix.typical):
         has_cpu = cpu >= pod.cpu_milli
         if not pod.gpu_count:
             found["no_use" if has_cpu else "no_use_lacks_cpu"] += frequency * idle
             continue
-        model = fleet.models[fleet.node_model[row]] if left else None
         if model is None or not pod.takes_model(model.name):
             found["no_access"] += frequency * idle
             continue
@@ -58,10 +71,21 @@ def test_fragments_are_those_of_the_definition_and_stay_so(
         expected = [causes_of(fleet, row, MIX) for row in range(len(fleet.live))]
         causes = fragments.causes(fleet)
         for field in FIELDS:
-            assert getattr(causes, field) == pytest.approx(sum(found[field] for found in expected), abs=1e-6)
-        amounts = [sum(amount for field, amount in found.items() if field != "usable") for found in expected]
+            assert getattr(causes, field) >= 0
+            assert getattr(causes, field) == pytest.approx(sum(e.get(field, 0) for _, e in expected), abs=1e-6)
+        amounts = [sum(amount for field, amount in found.items() if field != "usable") for found, _ in expected]
         assert fragments.of_rows(fleet) == pytest.approx(amounts, abs=1e-6)
         assert fragments.total(fleet) == pytest.approx(sum(amounts), abs=1e-6)
+
+
+def test_mig_devices_before_a_nodes_gpus_do_not_stand_for_them() -> None:
+    """Of the pods half want a GPU, half a MIG device: each is without access to what the other wants."""
+    mig = GpuFacts("H100", 9984, 1, resource="nvidia.com/mig-1g.10gb", gpu_part=1 / 7)
+    fleet = fleet_of([FleetNodeFacts("n", (mig, mig, *[GpuFacts("H100", 81559, 1)] * 7))])
+    wanted = [PodShape(0, 0, 1, 0, 100, 100), PodShape(0, 0, 1, 0, 100, 100, resource=mig.resource)]
+    causes = Fragments(Mix.of(dict.fromkeys(wanted, 1))).causes(fleet)
+    assert (causes.usable, causes.no_access) == pytest.approx((3500 + 1000 / 7,) * 2)
+    assert fleet.models[fleet.node_model[0]].resource == "nvidia.com/gpu"
 
 
 def test_the_score_is_the_sigmoid_cut_to_an_integer() -> None:
