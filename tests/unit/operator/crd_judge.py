@@ -14,6 +14,7 @@ from purser.lab.apiserver.schema import Loader, Schema
 from purser.operator.policy import crd
 
 RULES = "x-kubernetes-validations"
+_OF_ALL = ("items", "additionalProperties")
 
 
 @cache
@@ -44,12 +45,19 @@ def matches(pattern: str, text: str) -> bool:
     return bool(program("self.matches(pattern)", "pattern").eval(data={"self": text, "pattern": pattern}).value())
 
 
+def schemas(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A schema and all within it."""
+    yield schema
+    for sub in (*schema.get("properties", {}).values(), *(schema[each] for each in _OF_ALL if each in schema)):
+        yield from schemas(sub)
+
+
 def rules(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every rule, and where it is."""
     yield from ((path, each) for each in schema.get(RULES, ()))
     for name, sub in schema.get("properties", {}).items():
         yield from rules(sub, f"{path}.{name}")
-    for name in ("items", "additionalProperties"):
+    for name in _OF_ALL:
         if name in schema:
             yield from rules(schema[name], f"{path}[]")
 

@@ -169,17 +169,19 @@ _NODES: Schema = {
         }
     ]
 }
+# API servers hold rules against a schema's own default as well, before the defaults of its fields are in it: each must
+# answer for an empty section.
 _MORE: dict[str, Schema] = {
     "": {
         _RULES: [
             {
-                "rule": "!(self.gfd.enabled && self.devicePlugin.enabled && self.devicePlugin.flavor == 'purser'"
-                " && self.devicePlugin.featureLabels != 'off')",
+                "rule": "!has(self.gfd) || !(self.gfd.enabled && self.devicePlugin.enabled"
+                " && self.devicePlugin.flavor == 'purser' && self.devicePlugin.featureLabels != 'off')",
                 "message": "devicePlugin.featureLabels is set, and feature discovery has the same labels:"
                 " set gfd.enabled to false",
             },
             {
-                "rule": "self.mig.strategy != 'on-demand' ||"
+                "rule": "!has(self.mig) || self.mig.strategy != 'on-demand' ||"
                 " self.devicePlugin.enabled && self.devicePlugin.flavor == 'purser'",
                 "message": "mig.strategy on-demand needs Purser's agent: set devicePlugin.flavor to purser",
             },

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.tiers import examples
-from tests.unit.operator.crd_judge import RULES, matches, program, raw, refusals, rules
+from tests.unit.operator.crd_judge import RULES, holds, matches, program, raw, refusals, rules, schemas
 
 from purser.core.kubernetes.selectors import PATTERN, SelectorError, parse
 from purser.operator.policy import PolicyError, decode
@@ -36,6 +36,15 @@ def test_there_are_rules_and_all_are_cel() -> None:
     for path, each in found:
         assert each["message"], path
         program(each["rule"])
+
+
+def test_rules_hold_for_the_defaults_of_their_schemas() -> None:
+    """Where one does not, API servers refuse the whole CRD: within a default they fill in no defaults."""
+    with_both = [each for each in schemas(raw()) if "default" in each and RULES in each]
+    assert with_both
+    for each in with_both:
+        for rule in each[RULES]:
+            assert holds(rule["rule"], each["default"]), rule["rule"]
 
 
 def test_a_rule_that_is_no_cel_would_be_found() -> None:
