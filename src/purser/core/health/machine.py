@@ -28,6 +28,9 @@ from purser.core.health.state import ADVICE, HealthState, after_fault, after_rec
 LASTING_S = 60.0
 """How long probes have to show a slow-down until it counts: short ones keep a GPU under full load within its limits."""
 
+SAY_RESET = "The driver does not report resets: after one, run pkill -HUP -f 'purser agent run' on the node"
+"""For drivers before R570."""
+
 DOUBLE_BIT_XID, REMAP_FAILED_XID = 48, 64
 """What counters and flags say as well; who turns these Xids off means them, too."""
 
@@ -67,6 +70,8 @@ class Seen(msgspec.Struct, frozen=True):
     remaps_rows: bool = False
     """Whether this GPU has ever reported remapped rows: it stays usable after uncorrected errors."""
     remapping_pending: bool = False
+    tells_recovery: bool = False
+    """Whether the driver has ever said which recovery action the GPU requires, be it none."""
     nvlinks_up: frozenset[int] = frozenset()
     """Those that have ever been up."""
     nvlink_errors: int | None = None
@@ -116,7 +121,7 @@ def after_xid(health: GpuHealth, xid: int, policy: XidPolicy) -> GpuHealth:
         Sign.XID,
         state,
         describe(xid),
-        _advice(xid, state),
+        _advice(xid, state, tells_recovery=health.seen.tells_recovery),
         until_reset=state.gravity >= HealthState.NEEDS_RESET.gravity,
         reset_seen=any(_tells_of_reset(cause) for cause in health.causes),
     )
@@ -180,9 +185,12 @@ def _tells_of_reset(cause: HealthCause) -> bool:
     return cause.sign in (Sign.CALL, Sign.RECOVERY_ACTION) and cause.state.gravity >= HealthState.NEEDS_RESET.gravity
 
 
-def _advice(xid: int, state: HealthState) -> str:
-    """For an Xid that a GPU may recover from, NVIDIA's own word: it is for people to act on."""
+def _advice(xid: int, state: HealthState, *, tells_recovery: bool) -> str:
+    """For an Xid that a GPU may recover from, NVIDIA's own word: it is for people to act on. Where the driver shows
+    nothing of a reset, people have to say that there was one."""
     action = action_of(xid)
+    if state is HealthState.NEEDS_RESET and not tells_recovery:
+        return f"{ADVICE[state]}. {SAY_RESET}"
     if state is HealthState.SUSPECT and action:
         return f"{ADVICE[state]}; NVIDIA's catalogue says {action}"
     return ADVICE[state]
@@ -196,6 +204,7 @@ def _look(before: Seen, signs: Signs, now: float) -> Seen:
         ecc_uncorrected=before.ecc_uncorrected if signs.ecc_uncorrected is None else signs.ecc_uncorrected,
         remaps_rows=before.remaps_rows or rows is not None,
         remapping_pending=before.remapping_pending if rows is None else rows.pending,
+        tells_recovery=before.tells_recovery or signs.recovery_action is not None,
         nvlinks_up=before.nvlinks_up if links is None else before.nvlinks_up | links.up,
         nvlink_errors=before.nvlink_errors if links is None or links.errors is None else links.errors,
         slow_since=slow_since if signs.slowdowns else None,

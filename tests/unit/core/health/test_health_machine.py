@@ -123,7 +123,7 @@ def test_it_ends_when_a_remapping_waits_for_the_reset_no_longer() -> None:
 def test_it_ends_when_the_driver_says_that_nothing_is_to_be_done() -> None:
     health = new(119)
     assert not after(health, *(TELLS_NONE,) * len(TOO_FEW)).takes_pods
-    assert after(health, *(TELLS_NONE,) * QUIET_PROBES) == GpuHealth()
+    assert after(health, *(TELLS_NONE,) * QUIET_PROBES) == new(TELLS_NONE)
     assert not after(health, *(asking(RecoveryAction.GPU_RESET),) * 9).takes_pods
 
 
@@ -200,7 +200,7 @@ def test_something_worse_is_reported() -> None:
 def test_what_the_driver_asks_for_counts_while_it_does(action: RecoveryAction, state: HealthState) -> None:
     health = new(*(asking(action),) * 5)
     assert health.state is state
-    assert after(health, *(TELLS_NONE,) * QUIET_PROBES) == GpuHealth()
+    assert after(health, *(TELLS_NONE,) * QUIET_PROBES) == new(TELLS_NONE)
 
 
 def test_new_uncorrected_errors_degrade_a_gpu_that_remaps_rows() -> None:

@@ -4,20 +4,21 @@ from purser.core.health.machine import GpuHealth, after_probe, after_xid
 from purser.core.health.messages import HealthCondition, HealthNews, News, condition_of, news_of
 from purser.core.health.policy import XidPolicy
 from purser.core.health.remedy import AllowedRemedies, Remedies, remedies_for
-from purser.core.health.signs import RemappedRows, Signs
+from purser.core.health.signs import RecoveryAction, RemappedRows, Signs
 
 POLICY = XidPolicy()
 WELL = GpuHealth()
 PENDING = after_probe(WELL, Signs(remapped_rows=RemappedRows(0, 0, True, False)), POLICY, now=0.0, quiet_s=20.0)
+NEWER = after_probe(WELL, Signs(recovery_action=RecoveryAction.NONE), POLICY, now=0.0, quiet_s=20.0)
 RESET, REBOOT, SUSPECT = (after_xid(WELL, xid, POLICY) for xid in (119, 79, 1))
 EVERYTHING = AllowedRemedies(taint=True, cordon=True, reset=True)
 
 
 def test_each_change_is_told_once_with_what_to_do() -> None:
-    assert news_of(WELL, RESET) == HealthNews(
-        News.UNHEALTHY,
-        "is unhealthy: Xid 119 (GSP RPC timeout). Reset the GPU once no pod holds it, or restart the node",
-    )
+    told = "is unhealthy: Xid 119 (GSP RPC timeout). Reset the GPU once no pod holds it, or restart the node"
+    hangup = "The driver does not report resets: after one, run pkill -HUP -f 'purser agent run' on the node"
+    assert news_of(WELL, RESET) == HealthNews(News.UNHEALTHY, f"{told}. {hangup}")
+    assert news_of(NEWER, after_xid(NEWER, 119, POLICY)) == HealthNews(News.UNHEALTHY, told)
     assert news_of(WELL, SUSPECT) == HealthNews(
         News.UNHEALTHY,
         "is unhealthy: Xid 1. It takes pods again once it has answered for a while; "
