@@ -65,7 +65,8 @@ _checkpoints = JsonReader(AgentCheckpoint, "the checkpoint", max_bytes=MAX_CHECK
 def read_checkpoint(path: Path, node: str) -> tuple[BookedPod, ...]:
     """What the checkpoint says; nothing when there is none.
 
-    Raises `AgentCheckpointError` when it is unreadable, of another version, or another node's.
+    Raises `AgentCheckpointError` when it is unreadable, of another version, or another node's than ``node``, where that
+    is not empty.
     """
     try:
         checkpoint = _checkpoints.read(read_start(path, MAX_CHECKPOINT_BYTES + 1))
@@ -75,7 +76,7 @@ def read_checkpoint(path: Path, node: str) -> tuple[BookedPod, ...]:
         raise AgentCheckpointError(f"{path}: {error}") from error
     if checkpoint.version != VERSION:
         raise AgentCheckpointError(f"{path}: version {checkpoint.version}, this agent reads version {VERSION}")
-    if checkpoint.node != node:
+    if node and checkpoint.node != node:
         raise AgentCheckpointError(f"{path}: of node {checkpoint.node}, this agent serves node {node}")
     return checkpoint.pods
 

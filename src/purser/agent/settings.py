@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from purser.agent.enforcement import EnforcedBy
 from purser.core.device.ids import MAX_SLOTS
@@ -238,6 +238,9 @@ class AgentSettings:
     node_name: Annotated[str, NODE_NAME]
     """By the downward API: spec.nodeName."""
 
+    _is_named: ClassVar[bool] = True
+    """Whether the name is needed."""
+
     namespace: Annotated[str, Option("Where the scheduler keeps its public keys.")] = DEFAULT_NAMESPACE
 
     mode: Annotated[
@@ -429,7 +432,7 @@ class AgentSettings:
 
     def __post_init__(self) -> None:
         """Refuse what could only fail later. Raises ValueError."""
-        if not self.node_name:
+        if self._is_named and not self.node_name:
             raise ValueError("node_name is empty: set it to the node's name (downward API field spec.nodeName)")
         if self.mode not in (DeviceMode.SHARED, DeviceMode.WHOLE):
             raise ValueError(
@@ -461,3 +464,13 @@ class AgentSettings:
     def checkpoint(self) -> Path:
         """The agent's own book."""
         return self.state_dir / "agent-checkpoint.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckSettings(AgentSettings):
+    """Those of `purser agent check`, which takes whatever node it is on."""
+
+    _is_named: ClassVar[bool] = False
+
+    node_name: Annotated[str, NODE_NAME] = ""
+    """Empty: the agent's checkpoint may be any node's."""

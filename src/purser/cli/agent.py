@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from purser.agent.settings import AgentSettings
 
 SETTINGS = "purser.agent.settings:AgentSettings"
-"""Whose options the commands have."""
+"""Whose options the agent has."""
+
+CHECK_SETTINGS = "purser.agent.settings:CheckSettings"
+"""The same but for the node's name."""
 
 app = typer.Typer(
     name="agent",
@@ -41,7 +44,7 @@ nothing; the API server is not asked. Takes the options of purser agent run, for
 
 Exit code: 0 GPUs can be handed out; 1 something that failed keeps them, or one of them, from it; 2 wrong usage.
 
-Example: purser agent check --node-name $(hostname)
+Example: purser agent check
 
 Example: kubectl exec -n purser-system ds/purser-agent -- purser agent check --host-root /host --driver-root /host
 """
@@ -79,7 +82,7 @@ def run(
     serve(main, on_hangup=reload.set)
 
 
-@settings_command(app, "check", SETTINGS, help=CHECK_HELP)
+@settings_command(app, "check", CHECK_SETTINGS, help=CHECK_HELP)
 def check(
     *,
     settings: "AgentSettings",

@@ -13,9 +13,12 @@ from tests.unit.agent.emulated_kubelet import kubelet_in
 from tests.unit.cli.typed import beside
 
 from purser.agent.checking import CheckState, check_node
+from purser.agent.checking.mig import wants_on_demand
 from purser.agent.nvml import NullDriver
 from purser.agent.settings import AgentSettings, DevicePluginFlags, SharingSettings
+from purser.core.sharing import MigStrategy
 from purser.lab.driver import SimulatedDriver
+from purser.lab.driver.node_mig import create_mig, set_mig
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -194,6 +197,45 @@ async def test_another_plugin_of_gpus_is_reported_as_long_as_somebody_serves_it(
     assert (await host.check())["other device plugins"].state is OK
 
 
+async def test_the_device_plugins_file_is_read_as_by_the_agent(host, folder):
+    file = folder / "plugin" / "a.yaml"
+    file.parent.mkdir()
+    missing = "the configuration file cannot be read: "
+    for text, folder_of, says in (
+        (None, None, missing),
+        ("version: v9", None, "version"),
+        ("version: v9", file.parent, "a.yaml: "),
+        ("version: v1", None, ""),
+        ("version: v1", file.parent, ""),
+        ("version: v1", folder / "none", "the folder with configurations cannot be read"),
+    ):
+        if text is not None:
+            file.write_text(text)
+        sharing = SharingSettings(file=None if folder_of else file, folder=folder_of)
+        row = (await host.check(sharing=sharing))["device plugin's file"]
+        assert (row.state, says in row.found) == (WARNING if says else OK, True), row
+    row = (await host.check(sharing=SharingSettings(folder=file.parent, default="b")))["device plugin's file"]
+    assert "the default names the file b, which is not there" in row.found
+    file.write_text("{version: v1, flags: {migStrategy: on-demand}}")
+    assert wants_on_demand(AgentSettings(node_name="n", sharing=SharingSettings(file=file)))
+    assert "device plugin's file" not in await host.check()
+
+
+async def test_a_gpu_in_mig_mode_without_mig_devices_is_reported(folder):
+    driver = SimulatedDriver.create(folder / "mig", "m", "a100-pcie-4")
+    set_mig(driver.folder, 1, enabled=True)
+    set_mig(driver.folder, 2, enabled=True)
+    create_mig(driver.folder, 2, "1g.5gb")
+    host = Host(folder / "of-mig", driver)
+    found = await host.check()
+    assert [found[f"GPU {at}"].state for at in range(4)] == [OK, WARNING, OK, OK]
+    assert found["GPU 1"].found.endswith(": MIG is on, and there is no MIG device")
+    assert "mig.config" in found["GPU 1"].advice
+    on_demand = SharingSettings(flags=DevicePluginFlags(mig_strategy=MigStrategy.ON_DEMAND))
+    assert (await host.check(sharing=on_demand))["GPU 1"].state is OK
+    type(host.opened).close(host.opened)
+
+
 async def test_kubelets_sockets_and_the_agents_checkpoint(host, folder):
     nowhere = folder / "nowhere"
     found = await host.check(device_plugin_dir=nowhere, pod_resources_socket=nowhere / "kubelet.sock")
@@ -216,7 +258,7 @@ async def test_folders_that_cannot_be_written_to(host, monkeypatch):
 
 
 async def test_the_command_shows_it_and_its_exit_code_says_whether_gpus_can_be_handed_out(host):
-    words = ("agent", "check", "--node-name=n", f"--host-root={host.root}", "--driver-library=/nowhere.so")
+    words = ("agent", "check", f"--host-root={host.root}", "--driver-library=/nowhere.so")
     code, text, _ = await beside(*words)
     assert code == 1
     assert "\ndriver library: Name the place" in text

@@ -1,13 +1,14 @@
 """What a node has for its GPUs to be handed out, what is missing, and what to do: `purser agent check`.
 
-Each module looks at one thing and changes nothing: `driver`, `runtime`, `kubelet`, `limits`, what holds shares to
-theirs, and `processes`, whether those on GPUs are seen. `results` is what they say.
+Each module looks at one thing and changes nothing: `config`, `driver`, `runtime`, `kubelet`, `limits`, what holds
+shares to theirs, and `processes`, whether those on GPUs are seen. `results` is what they say.
 
 Not here: what is watched while the agent runs (`purser.agent.health`, and its /readyz).
 """
 
 from collections.abc import Callable, Iterator
 
+from purser.agent.checking.config import check_config
 from purser.agent.checking.driver import check_driver
 from purser.agent.checking.kubelet import check_kubelet
 from purser.agent.checking.limits import check_limits
@@ -21,11 +22,13 @@ __all__ = ["CheckResult", "CheckState", "check_node"]
 
 
 async def check_node(settings: AgentSettings, find_driver: Callable[[], Driver]) -> tuple[CheckResult, ...]:
-    """Everything that was looked at on this node, in the order in which a GPU comes to a container. Never raises.
+    """Everything that was looked at on this node: the device plugin's file, then in the order in which a GPU comes to a
+    container. Never raises.
 
     ``find_driver`` opens the driver, or a `NullDriver`, and may block for good.
     """
     return (
+        *_as_far_as_may_be("device plugin's file", check_config(settings)),
         *await check_driver(settings, find_driver),
         *_as_far_as_may_be("container runtime", check_runtime(settings)),
         *await check_kubelet(settings),

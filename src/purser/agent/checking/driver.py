@@ -21,13 +21,15 @@ _MAX_MODULE_FILE_BYTES = 4096
 _INSTALL = "Install NVIDIA's driver on the node, or have the operator do so (spec.driver of the ClusterPolicy)."
 _NAME = "Name the place of the driver's libraries: --driver-root, in the chart agent.driverRoot."
 _LOAD = "Load it (modprobe nvidia), and read dmesg where that fails."
+_CUT = "Create MIG devices (label nvidia.com/mig.config of the node, or nvidia-smi mig), or disable MIG."
 _REBOOT = "Reboot the node, or unload the module (modprobe -r) while nothing uses it: the old one is still loaded."
 
 
 async def check_driver(settings: AgentSettings, find_driver: Callable[[], Driver]) -> tuple[CheckResult, ...]:
     """The module first: without it the library says no more than that it cannot reach the driver."""
     module = _module_version(settings)
-    reading = in_thread(lambda: _ask(find_driver, wants_on_demand(settings)), "check driver")
+    cuts = wants_on_demand(settings)
+    reading = in_thread(lambda: _ask(find_driver, cuts), "check driver")
     try:
         async with asyncio.timeout(settings.probe_timeout_s):
             info, gpus, unread = await reading
@@ -40,8 +42,9 @@ async def check_driver(settings: AgentSettings, find_driver: Callable[[], Driver
     library = _of_library(info, module)
     if info.absent is not None:
         return (_of_module(settings, module), library)
-    on_demand = check_on_demand(settings, gpus, unread) if wants_on_demand(settings) else ()
-    return (_of_module(settings, module), library, *_of_gpus(gpus), *on_demand, _of_device_files(settings, gpus))
+    on_demand = check_on_demand(settings, gpus, unread) if cuts else ()
+    files = _of_device_files(settings, gpus)
+    return (_of_module(settings, module), library, *_of_gpus(gpus, cuts), *on_demand, files)
 
 
 def _ask(find_driver: Callable[[], Driver], on_demand: bool) -> tuple[DriverInfo, tuple[Gpu, ...], Mapping[str, str]]:
@@ -96,7 +99,7 @@ def _of_library(info: DriverInfo, module: str | None) -> CheckResult:
     return CheckResult("driver library", CheckState.OK, said)
 
 
-def _of_gpus(gpus: tuple[Gpu, ...]) -> Iterator[CheckResult]:
+def _of_gpus(gpus: tuple[Gpu, ...], on_demand: bool) -> Iterator[CheckResult]:
     if not gpus:
         yield CheckResult("GPUs", CheckState.FAILED, "the driver lists none", "Read dmesg for messages of NVRM.")
     for gpu in gpus:
@@ -114,6 +117,8 @@ def _of_gpus(gpus: tuple[Gpu, ...]) -> Iterator[CheckResult]:
         elif not gpu.watches_xids:
             said = f"{who}: the driver does not report its Xid errors"
             yield CheckResult(what, CheckState.WARNING, said, "Its health is known by probes alone: update the driver.")
+        elif gpu.is_cut and not gpu.migs and not on_demand:
+            yield CheckResult(what, CheckState.WARNING, f"{who}: MIG is on, and there is no MIG device", _CUT)
         else:
             yield CheckResult(what, CheckState.OK, f"{who}, {gpu.memory_mib} MiB, MIG {_mig(gpu)}")
 

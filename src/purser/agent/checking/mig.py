@@ -3,25 +3,22 @@ them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from purser.agent.checking.config import held_settings
 from purser.agent.checking.results import CheckResult, CheckState
 from purser.agent.devicefiles import MIG_MINORS, read_mig_minors
 from purser.agent.instances.devices import on_demand_kind
 from purser.agent.inventory import on_host
 from purser.agent.nvml.driver import Driver, Gpu, MigCallError
 from purser.agent.settings import AgentSettings
-from purser.agent.sharing import config_of
-from purser.core.sharing import MigStrategy, SharingError
+from purser.core.sharing import MigStrategy
 
 _NO_FILES = "Load nvidia's kernel module from R450 on: containers get MIG devices by their files in /dev/nvidia-caps."
 _NOT_KNOWN = "It is handed out as with the MIG strategy mixed: create its instances by hand."
 
 
 def wants_on_demand(settings: AgentSettings) -> bool:
-    """Whether options, variables or the file without a label say so. Blocks."""
-    try:
-        return config_of(settings.sharing).settings.mig_strategy is MigStrategy.ON_DEMAND
-    except SharingError:  # reported by the check of containers' devices
-        return False
+    """Whether options, variables or the file of all nodes say so. Blocks."""
+    return held_settings(settings).mig_strategy is MigStrategy.ON_DEMAND
 
 
 def problems_of_instances(driver: Driver, gpus: Iterable[Gpu]) -> dict[str, str]:

@@ -7,13 +7,12 @@ import msgspec
 
 from purser.agent.allocation import DeviceList
 from purser.agent.cdi.names import cdi_kind
+from purser.agent.checking.config import held_settings
 from purser.agent.checking.results import CheckResult, CheckState
 from purser.agent.files import read_start
 from purser.agent.inventory import on_host
 from purser.agent.settings import AgentSettings
-from purser.agent.sharing import config_of
 from purser.core.decoding import UnreadableError, converted
-from purser.core.sharing import PluginSettings, SharingError
 from purser.yaml_reading import read_yaml
 
 _SOCKETS = {
@@ -59,7 +58,7 @@ def check_runtime(settings: AgentSettings) -> Iterator[CheckResult]:
     """A node needs either a runtime that is configured for NVIDIA's, or one that knows CDI, and the toolkit's hook."""
     names = sorted(name for name, paths in _SOCKETS.items() if any(_is_socket(settings, path) for path in paths))
     yield _of_sockets(names)
-    held = _held(settings)
+    held = held_settings(settings)
     uses_cdi = any(DeviceList(way).is_cdi for way in held.device_lists)
     configured = [path for path in _files(settings, _CONFIGURATIONS) if _names_runtime(settings, path)]
     toolkit = next((path for path in _TOOLKIT if on_host(settings, Path(path)).exists()), None)
@@ -68,14 +67,6 @@ def check_runtime(settings: AgentSettings) -> Iterator[CheckResult]:
     if uses_cdi and not on_host(settings, Path(held.cdi_hook)).exists():
         said = f"there is no {held.cdi_hook}: containers do not find the driver's libraries"
         yield CheckResult("CDI hook", CheckState.WARNING, said, f"{_INSTALL} --nvidia-cdi-hook-path says where it is.")
-
-
-def _held(settings: AgentSettings) -> PluginSettings:
-    """By options and variables: the agent reports the content of files itself."""
-    try:
-        return config_of(settings.sharing).settings
-    except SharingError:
-        return PluginSettings()
 
 
 def _of_sockets(names: list[str]) -> CheckResult:

@@ -133,11 +133,12 @@ class SharingConfigWatch:
         sharing = self._sharing
         if sharing.folder is None:
             assert sharing.file is not None
-            return sharing.file.name, _text(sharing.file)
+            return sharing.file.name, config_text(sharing.file)
         if not self._label_known:
             raise SharingError(f"the node's label {CONFIG_LABEL} cannot be read from the API server")
-        name = chosen_config(self._label, _names(sharing.folder), default=sharing.default, fallbacks=sharing.fallbacks)
-        return name, _text(sharing.folder / name) if name else ""
+        names = config_names(sharing.folder)
+        name = chosen_config(self._label, names, default=sharing.default, fallbacks=sharing.fallbacks)
+        return name, config_text(sharing.folder / name) if name else ""
 
     def _tell(self, problem: str) -> None:
         if problem != self.problem:
@@ -186,16 +187,16 @@ def _made(sharing: SharingSettings, name: str, text: str) -> SharingConfig | str
         return str(error)
 
 
-def _names(folder: Path) -> list[str]:
-    """Raises `SharingError`."""
+def config_names(folder: Path) -> list[str]:
+    """The names of the files in a folder with configurations. Raises `SharingError`."""
     try:
         return [each.name for each in folder.iterdir()]
     except OSError as error:
         raise SharingError(f"the folder with configurations cannot be read: {error}") from error
 
 
-def _text(path: Path) -> str:
-    """Raises `SharingError`."""
+def config_text(path: Path) -> str:
+    """The start of a configuration file: at least what a valid one has. Raises `SharingError`."""
     try:
         return read_start(path, MAX_PLUGIN_FILE_BYTES + 1).decode(errors="replace")
     except OSError as error:
