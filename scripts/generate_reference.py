@@ -545,7 +545,8 @@ and `gpu.purser.dev` have to be among them.
   alphabetical order), and each under a label of its own: `kubectl get nodes -l gpu.purser.dev/NVIDIA-L4`.
 - Shares of memory, which HAMi's and Volcano's words ask for, are no replicas: `nvidia.com/gpu.replicas` is `1`.
 - GPU instances that are made on demand have no labels: they come and go with pods.
-- `nvidia.com/gpu.clique` is not published yet: the agent does not read which NVLink domain GPUs have joined.
+- `nvidia.com/gpu.clique` is omitted where no GPU has joined an NVLink domain beyond its machine, or GPUs have joined
+  different ones. It follows the fabric manager within a probe's interval, without a restart of the agent.
 
 """
 

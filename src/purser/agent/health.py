@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 import structlog
@@ -32,7 +33,7 @@ from purser.agent.sharing import SharingConfig
 from purser.agent.threads import in_thread
 from purser.agent.xids import XidListener, XidQueue
 from purser.core.decoding import brief
-from purser.core.device.gpus import NodeMigDevice
+from purser.core.device.gpus import FabricIds, NodeMigDevice
 from purser.core.health.catalogue import Action, action_of
 from purser.core.health.machine import GpuHealth, after_probe, after_reset, after_xid
 from purser.core.health.messages import HealthCondition, HealthNews, condition_of, news_of
@@ -53,6 +54,10 @@ XID_TURN_PERIOD_S = 0.25
 """Between two looks at Xids: whatever comes meanwhile is judged in one turn."""
 
 
+Facts: TypeAlias = tuple[frozenset[str] | None, FabricIds | None]
+"""Of a GPU what changes while the driver stays: MIG devices by uuid (None: it is not in MIG mode), NVLink domain."""
+
+
 class DeviceMonitor:
     """The one user of the driver. ``inventory`` is None until the first scan."""
 
@@ -67,12 +72,14 @@ class DeviceMonitor:
         clock: Clock | None = None,
         config: Latest[SharingConfig | None] | None = None,
         on_misfit: Callable[[str], None] = lambda problem: None,
+        on_empty_mig: Callable[[str], None] = lambda gpu: None,
         memory: HealthMemory | None = None,
     ) -> None:
         """``find_driver`` looks again for a driver where ``driver`` is none; ``on_news`` is called with changes of a
         GPU's health, ``on_program_error`` with Xids that only concern the programs on a GPU, ``failures`` counts
         unexpected errors. ``on_misfit`` is called with the reason why ``config`` and the GPUs do not match, and with an
-        empty text once they do. ``memory`` has what the agent before this one knew; None: nothing is kept."""
+        empty text once they do, ``on_empty_mig`` with the name of a GPU of which nothing is listed because it is in MIG
+        mode without a MIG device. ``memory`` has what the agent before this one knew; None: nothing is kept."""
         self._settings = settings
         self._memory = memory or HealthMemory(Path(), "")
         self._driver = driver
@@ -83,6 +90,8 @@ class DeviceMonitor:
         self._clock = clock or SystemClock()
         self._config = config or Latest[SharingConfig | None](SharingConfig())
         self._on_misfit = on_misfit
+        self._on_empty_mig = on_empty_mig
+        self._empty: frozenset[str] = frozenset()
         self.misfit = ""
         """Why the configuration and the GPUs do not go together; empty where they do."""
         self.sharing = SharingConfig()
@@ -90,8 +99,8 @@ class DeviceMonitor:
         self.basis: Latest[InventoryBasis | None] = Latest(None)
         """Of the inventory."""
         self._scans = 0
-        self._cuts: set[tuple[str, frozenset[str] | None]] = set()
-        """GPUs and their MIG devices, where they differ from the last scan."""
+        self._changed: set[tuple[str, Facts]] = set()
+        """GPUs whose facts differ from the last scan."""
         self._pending: dict[str, asyncio.Future[DeviceReading]] = {}
         self._scanning: asyncio.Future[tuple[Gpu, ...]] | None = None
         self._driver_turn = asyncio.Lock()
@@ -187,19 +196,23 @@ class DeviceMonitor:
             readings = await asyncio.gather(*(self._probe(uuid) for uuid in uuids))
             self.readings = {reading.uuid: reading for reading in readings}
             self._publish()
-        if self._is_cut_anew():
+        if self._has_changed():
             await self.scan()
 
-    def _is_cut_anew(self) -> bool:
-        """Whether MIG devices differ from the last scan; those that a scan could not read are not looked for
-        repeatedly."""
+    def _has_changed(self) -> bool:
+        """Whether MIG devices or NVLink domains differ from the last scan; what a scan could not read is not looked
+        for repeatedly."""
         known = {
-            uuid: {each.uuid for each in gpu.migs} if gpu.is_cut else None for uuid, gpu in self.identified().items()
+            uuid: (frozenset(each.uuid for each in gpu.migs) if gpu.is_cut else None, gpu.fabric)
+            for uuid, gpu in self.identified().items()
         }
-        found = {uuid: each.migs for uuid, each in self.readings.items() if each.fault is None and uuid in known}
-        news = {uuid: migs for uuid, migs in found.items() if migs != known[uuid] and (uuid, migs) not in self._cuts}
-        self._cuts = {(uuid, migs) for uuid, migs in found.items() if migs != known[uuid]}
-        return bool(news)
+        found = {
+            (uuid, (each.migs, each.fabric))
+            for uuid, each in self.readings.items()
+            if each.fault is None and uuid in known
+        }
+        before, self._changed = self._changed, found - known.items()
+        return bool(self._changed - before)
 
     async def reset(self, uuid: str, action: Callable[[], None]) -> None:
         """Have a GPU reset by an action that blocks, while this process has no GPU open. No GPU is probed meanwhile.
@@ -287,6 +300,7 @@ class DeviceMonitor:
         if config is None:  # it is not known yet how the GPUs are to be listed
             return
         made = self._inventory_by(config)
+        self._report_empty(made)
         held = self.held_instances()
         if held is None or all(each.uuid in held for each in made.devices if each.mig_kind):
             self.inventory.set(made)
@@ -312,6 +326,15 @@ class DeviceMonitor:
                 log.error("The configuration does not fit the GPUs, using another one", error=misfit)
             self._on_misfit(misfit)
         return made
+
+    def _report_empty(self, made: NodeInventory) -> None:
+        """Of GPUs that are cut on demand, or not offered by MIG devices at all, the inventory has the whole GPU."""
+        listed = {device.uuid for device in made.devices}
+        idle = (gpu for gpu in self.gpus if gpu.is_cut and not gpu.migs and gpu.fault is None)
+        before, self._empty = self._empty, frozenset(name_of(gpu) for gpu in idle if gpu.uuid not in listed)
+        for name in sorted(self._empty - before):
+            log.warning("A GPU has MIG enabled and no MIG device", gpu=name)
+            self._on_empty_mig(name)
 
     async def _follow_config_forever(self) -> None:
         config = self._config.value

@@ -340,6 +340,38 @@ def nvlink(
         change(kubeconfig, node, gpu, done, lambda driver, one: driver.add_nvlink_errors(one, link, kind, count))
 
 
+@app.command(
+    "fabric",
+    help=_help(
+        "A GPU joins an NVLink domain, or its registration with the fabric manager has not begun.",
+        "fabric gb200-nvl4-0 2 --cluster 7c5f1a30-4b0e-4f8a-9d52-6e1b0c8a2f47 --clique 7",
+        "fabric gb200-nvl4-0 2",
+    ),
+)
+def fabric(
+    node: NodeName,
+    gpu: GpuName,
+    cluster: Annotated[str | None, typer.Option(metavar="UUID", help="The domain; without it: none.")] = None,
+    clique: Annotated[int, typer.Option(min=0, max=MOST, help="The clique in it.")] = 0,
+    kubeconfig: LabKubeconfig = None,
+) -> None:
+    """Join it."""
+    from uuid import UUID
+
+    from purser.lab.driver.parts import Fabric
+
+    if cluster is None:
+        done = "has joined no NVLink domain"
+        change(kubeconfig, node, gpu, done, lambda driver, one: driver.set_fabric(one, Fabric(joined=False)))
+        return
+    try:
+        joined = Fabric(cluster=UUID(cluster), clique=clique)
+    except ValueError:
+        fail(f"{cluster[:40]} is no UUID: write one such as 7c5f1a30-4b0e-4f8a-9d52-6e1b0c8a2f47", MISUSED)
+    done = f"joined clique {clique} of {joined.cluster}"
+    change(kubeconfig, node, gpu, done, lambda driver, one: driver.set_fabric(one, joined))
+
+
 @app.command("pcie", help=_help("Transfers over PCIe have to be repeated.", "pcie t4-4-0 2 --replays 10"))
 def pcie(
     node: NodeName,

@@ -16,7 +16,7 @@ from purser.agent.latest import Latest
 from purser.agent.nvml import DeviceReading, DriverError, DriverInfo, Gpu, MigMode, NullDriver, XidEvent
 from purser.agent.settings import AgentSettings, DevicePluginFlags, SharingSettings
 from purser.agent.sharing import config_of
-from purser.core.device.gpus import NodeMigDevice
+from purser.core.device.gpus import FabricIds, NodeMigDevice
 from purser.core.health.catalogue import XIDS
 from purser.core.health.messages import HealthCondition, News
 from purser.core.health.policy import XidPolicy
@@ -34,6 +34,7 @@ class Driver(NullDriver):
         self.rows = {}
         self.migs = {}
         self.migs_scanned = {}
+        self.fabric = None
         self.scans = 0
         self.events = []
         self.scan_error = None
@@ -67,6 +68,7 @@ class Driver(NullDriver):
             fault=self.scan_faults.get(uuid),
             mig=None if cut is None else MigMode(enabled=True, pending=True),
             migs=tuple(NodeMigDevice(uuid=each, profile="1g.5gb", memory_mib=1) for each in cut or ()),
+            fabric=self.fabric,
         )
 
     def reopen(self):
@@ -77,8 +79,8 @@ class Driver(NullDriver):
         self.reads[uuid] += 1
         if uuid in self.hanging:
             self.hanging[uuid].wait()
-        migs = self.migs.get(uuid)
-        return DeviceReading(uuid=uuid, fault=self.faults.get(uuid), remapped_rows=self.rows.get(uuid), migs=migs)
+        migs, rows = self.migs.get(uuid), self.rows.get(uuid)
+        return DeviceReading(uuid=uuid, fault=self.faults.get(uuid), remapped_rows=rows, migs=migs, fabric=self.fabric)
 
     def wait_event(self, timeout_ms):
         if self.events:
@@ -354,6 +356,27 @@ async def test_mig_devices_that_come_and_go_are_looked_for_and_in_vain_only_once
         assert driver.scans == scans + 1
         del driver.migs_scanned[A], driver.migs[A]
         await eventually(lambda: healthy(monitor) == {A, B})
+        driver.fabric = FabricIds("cluster", 1)  # both have joined it, as once the fabric manager has started
+        await eventually(lambda: [each.fabric for each in monitor.gpus] == [driver.fabric] * 2)
+
+
+async def test_a_gpu_in_mig_mode_of_which_nothing_is_listed_is_reported_once():
+    def config(strategy):
+        return config_of(SharingSettings(flags=DevicePluginFlags(mig_strategy=strategy)))
+
+    driver, told, wanted = Driver(), [], Latest(config(MigStrategy.NONE))
+    driver.migs_scanned[A], driver.migs[A] = (), frozenset()
+    callbacks = {"on_empty_mig": told.append}
+    async with monitoring(driver, reopen_interval_s=60, config=wanted, callbacks=callbacks) as monitor:
+        assert (len(monitor.inventory.value.devices), told) == (2, [])
+        for _ in range(2):
+            wanted.set(config(MigStrategy.MIXED))
+            await eventually(lambda: [each.uuid for each in monitor.inventory.value.devices] == [B])
+            reads = driver.reads[B]
+            await eventually(lambda reads=reads: driver.reads[B] > reads + 2)
+            wanted.set(config(MigStrategy.NONE))
+            await eventually(lambda: len(monitor.inventory.value.devices) == 2)
+    assert told == [f"GPU 0 ({A})"] * 2
 
 
 async def test_gpus_that_a_configuration_does_not_fit_go_by_the_one_before():

@@ -88,6 +88,13 @@ def test_errors_and_limits_are_counted(lab: FolderLab) -> None:
     lab.done("slowdown", "a100-0", 0, "hw-thermal", "power-cap")
     lab.done("load", "a100-0", 0, "--utilisation", 90, "--tensor", 40, "--celsius", 88, "--watts", 390)
     lab.done("retire", "t4-0", 0, "0x1000")
+    assert "joined clique 7 of 0" in lab.done("fabric", "a100-0", 0, "--cluster", f"{1:032x}", "--clique", 7)
+    lab.done("fabric", "a100-0", 1)
+    assert [each.fabric and each.fabric.numbers for each in lab.a100.state.gpus[:3]] == [
+        (3, 0, 7, 0, 1),
+        (1, 0, 0, 0, 0),
+        None,
+    ]
     gpu = lab.a100.state.gpus[0]
     assert gpu.ecc[MemoryLocation.DRAM].counts[:2] == (2, 1)
     assert gpu.ecc[MemoryLocation.L2].counts[:2] == (1, 0)
@@ -160,6 +167,7 @@ def test_gpus_are_cut(lab: FolderLab) -> None:
         (("nvlink", "t4-0", 0, 0, "--down"), FAILED, "has no NVLink 0"),
         (("nvlink", "t4-0", 0, 0), MISUSED, "give --up, --down or --error"),
         (("remap", "t4-0", 0, "--pending"), FAILED, "Tesla T4 replaces no rows: it retires pages"),
+        (("fabric", "t4-0", 0, "--cluster", "x"), MISUSED, "x is no UUID: write one such as 7c5f1a30"),
         (("retire", "t4-0", 0, "page"), MISUSED, "page is no address: write a number such as 0x1000"),
         (("process", "start", "t4-0", 0, "--mps", "--graphics"), MISUSED, "give --graphics or --mps, not both"),
         (("retire", "t4-0", 0, hex(1 << 64)), MISUSED, "0x10000000000000000 is no address"),
@@ -203,7 +211,7 @@ def test_every_command_has_an_example() -> None:
         for line in text.partition("Commands:")[2].splitlines()
         if line.startswith("  ") and line[2] != " "
     ]
-    assert (code, len(names)) == (0, 16)
+    assert (code, len(names)) == (0, 17)
     for name in names:
         words = " ".join(here("lab", "gpu", name, "--help")[1].split())
         assert f"Example: purser lab gpu {name}" in words

@@ -1,7 +1,9 @@
 """One device's facts and readings, asked of NVML call by call."""
 
+from ctypes import byref
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -14,6 +16,7 @@ from purser.agent.nvml.driver import (
     MigMode,
 )
 from purser.agent.nvml.migs import mig_devices, mig_uuids, total_mib
+from purser.core.device.gpus import FabricIds
 from purser.core.health.signs import NvLinks, RecoveryAction, RemappedRows, Slowdown
 
 ARCHITECTURES = {
@@ -59,8 +62,14 @@ NVLINK_ERROR_FIELDS = (
 )
 """Those of which DCGM's health check warns from the first one on. CRC errors that matter lead to a replay."""
 
+FABRIC_CALLS = (
+    ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t"),
+    ("nvmlDeviceGetGpuFabricInfo", "c_nvmlGpuFabricInfo_t"),
+)
+"""The newer one first."""
 
-def describe(calls: DeviceCalls, handle: Any, index: int, sysfs_root: Path) -> Gpu:
+
+def describe(calls: DeviceCalls, nvml: Nvml, handle: Any, index: int, sysfs_root: Path) -> Gpu:
     """The static facts of a device, without links; what it lacks is in ``calls.fault``."""
     bus_id, pci_device = calls.need(_pci_identity, "nvmlDeviceGetPciInfo", handle) or ("", "")
     memory_mib = calls.need(total_mib, "nvmlDeviceGetMemoryInfo", handle) or 0
@@ -79,6 +88,7 @@ def describe(calls: DeviceCalls, handle: Any, index: int, sysfs_root: Path) -> G
         brand=calls.ask(_brand, "nvmlDeviceGetBrand", handle) or "",
         mig=mig,
         migs=mig_devices(calls, handle, memory_mib) if mig is not None and mig.enabled else (),
+        fabric=None if calls.is_lost else _fabric(DeviceCalls(nvml), nvml, handle),
     )
 
 
@@ -105,7 +115,24 @@ def take_reading(calls: DeviceCalls, nvml: Nvml, handle: Any, uuid: str) -> Devi
         nvlinks=None if is_cut else _nvlinks(beside, nvml, handle),  # there are none in MIG mode
         slowdowns=_slowdowns(beside, handle),
         migs=frozenset(mig_uuids(beside, handle)) if is_cut else None,
+        fabric=_fabric(beside, nvml, handle),
     )
+
+
+def _fabric(calls: DeviceCalls, nvml: Nvml, handle: Any) -> FabricIds | None:
+    """Which NVLink domain the GPU has joined, by the rules of NVIDIA's GPU feature discovery: its registration is
+    complete and without an error, and the cluster has a UUID. GPUs of a machine that is a domain of its own have none.
+    """
+    for call, struct in FABRIC_CALLS:
+        info = getattr(nvml, struct)()
+        if calls.ask(as_is, call, handle, byref(info)) is None:
+            continue
+        cluster = bytes(info.clusterUuid)
+        state = info.state & 0xFF  # a byte in nvml.h, an int in the binding
+        if state != nvml.NVML_GPU_FABRIC_STATE_COMPLETED or info.status != nvml.NVML_SUCCESS or not any(cluster):
+            return None
+        return FabricIds(str(UUID(bytes=cluster)), int(info.cliqueId))
+    return None
 
 
 def _nvlinks(calls: DeviceCalls, nvml: Nvml, handle: Any) -> NvLinks | None:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from purser.core.device.gpus import NodeGpu, NodeMigDevice
+from purser.core.device.gpus import FabricIds, NodeGpu, NodeMigDevice
 from purser.core.health.signs import DeviceFault, NvLinks, RecoveryAction, RemappedRows, Slowdown
 from purser.core.mig import kind_of_device
 from purser.core.model import Link
@@ -117,6 +117,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """None where the GPU knows no MIG."""
     migs: tuple[NodeMigDevice, ...] = ()
     """Its MIG devices."""
+    fabric: FabricIds | None = None
+    """The NVLink domain that it has joined."""
     links: tuple[Link, ...] = ()
     watches_xids: bool = False
     """Whether the driver reports this GPU's Xid errors through `Driver.wait_event`."""
@@ -142,6 +144,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
             migs=self.migs,
             mig_kind="" if kind is None else kind.name,
             pci_class=pci_class,
+            fabric=self.fabric,
         )
 
 
@@ -165,6 +168,8 @@ class DeviceReading(msgspec.Struct, frozen=True, kw_only=True):
     slowdowns: frozenset[Slowdown] = frozenset()
     migs: frozenset[str] | None = None
     """uuids of its MIG devices; None: it is not in MIG mode."""
+    fabric: FabricIds | None = None
+    """The NVLink domain that it has joined."""
 
 
 class GpuProcess(msgspec.Struct, frozen=True):

@@ -277,7 +277,7 @@ class LibraryDriver:
         handle = calls.need(as_is, "nvmlDeviceGetHandleByIndex", index)
         if handle is None:
             return Gpu(index=index, fault=calls.fault)
-        gpu = describe(calls, handle, index, self._sysfs_root)
+        gpu = describe(calls, self._nvml, handle, index, self._sysfs_root)
         if gpu.uuid is not None:
             self._handles[gpu.uuid] = handle
             gpu = msgspec.structs.replace(gpu, watches_xids=self._watch(calls, handle, gpu.uuid))

@@ -41,6 +41,7 @@ from purser.lab.driver.parts import (
     BankSpares,
     CallFailure,
     ClocksLimit,
+    Fabric,
     GpuLoad,
     MemoryLocation,
     NvLinkError,
@@ -308,6 +309,10 @@ class SimulatedDriver:
     def add_nvlink_errors(self, gpu: int | str, link: int, error: NvLinkError, count: int) -> None:
         """A link of the GPU counts errors. Raises LookupError where it has no such link."""
         self._change(gpu, lambda old: with_nvlink_errors(old, link, error, count))
+
+    def set_fabric(self, gpu: int | str, fabric: Fabric) -> None:
+        """What the GPU reports of its NVLink domain."""
+        self._change(gpu, lambda old: replace(old, fabric=fabric))
 
     def _change(self, gpu: int | str, change: Callable[[GpuState], GpuState]) -> int:
         index = self.state.index_of(gpu)

@@ -1,6 +1,8 @@
 """What a simulated GPU's state is made of: its links, processes, errors and limits."""
 
 from enum import StrEnum
+from typing import Annotated
+from uuid import UUID
 
 import msgspec
 
@@ -103,6 +105,23 @@ class NvLinkState(msgspec.Struct, frozen=True):
     remote_type: int
     active: bool = True
     errors: tuple[int, ...] = (0,) * len(NVLINK_ERRORS)
+
+
+class Fabric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a GPU reports of its NVLink domain; by default that of a machine which is a domain of its own."""
+
+    cluster: UUID = UUID(int=0)
+    clique: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)] = 0
+    joined: bool = True
+    """Its registration is complete; else it has not begun."""
+    status: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)] = 0
+    """NVML's code of what went wrong with it."""
+
+    @property
+    def numbers(self) -> tuple[int, int, int, int, int]:
+        """State (NVML_GPU_FABRIC_STATE_*), status, clique, and each half of the cluster's UUID."""
+        high, low = divmod(self.cluster.int, 1 << 64)
+        return (3 if self.joined else 1), self.status, self.clique, high, low
 
 
 class GpuLoad(msgspec.Struct, frozen=True, kw_only=True):

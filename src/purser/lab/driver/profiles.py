@@ -19,6 +19,7 @@ from purser.core.decoding import UnreadableError
 from purser.core.kubelet.machine import Machine
 from purser.core.model import PcieLevel
 from purser.lab.driver.machine import CpuLayout, NumaLayout, bad_machine, machine_of
+from purser.lab.driver.parts import Fabric
 from purser.lab.kubelet.configuration import KubeletSection, configure
 from purser.yaml_reading import read_yaml
 
@@ -103,6 +104,8 @@ class NodeProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     pcie: dict[PcieLevel, tuple[tuple[Natural, ...], ...]] = {}
     """GPUs that meet at a level. A pair in no group meets at its NUMA node where that is the same, else across."""
     nvswitch: NvSwitches | None = None
+    fabric: Fabric | None = None
+    """Of every GPU. None: they register with no fabric manager, as those before Hopper."""
     bridges: tuple[Bridge, ...] = ()
     models: dict[str, GpuModel] = {}
 

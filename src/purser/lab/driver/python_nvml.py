@@ -22,7 +22,7 @@ from purser.lab.driver.mig import device_name, mig_uuid, profile_of
 from purser.lab.driver.parts import NvLinkState, ProcessState
 from purser.lab.driver.python_mig import MigHandle, PythonMig, mig_handle
 from purser.lab.driver.python_samples import PythonSamples
-from purser.lab.driver.readings import SRAM_ERRORS, ReadingError, field_of, number_of, readings_of
+from purser.lab.driver.readings import FABRIC, SRAM_ERRORS, ReadingError, field_of, number_of, readings_of
 from purser.lab.driver.state import (
     SAMPLE_US,
     DriverState,
@@ -46,6 +46,8 @@ class _Shape(msgspec.Struct, frozen=True):
 
     results: int = 1
     key: str = ""
+    in_mig: bool = True
+    """Whether a GPU in MIG mode gives them."""
 
 
 _NUMBERS = {
@@ -56,9 +58,9 @@ _NUMBERS = {
     "nvmlDeviceGetCudaComputeCapability": _Shape(2),
     "nvmlDeviceGetCurrentClocksEventReasons": _Shape(),
     "nvmlDeviceGetCurrentClocksThrottleReasons": _Shape(key="nvmlDeviceGetCurrentClocksEventReasons"),
-    "nvmlDeviceGetDecoderUtilization": _Shape(2),
+    "nvmlDeviceGetDecoderUtilization": _Shape(2, in_mig=False),
     "nvmlDeviceGetEccMode": _Shape(2),
-    "nvmlDeviceGetEncoderUtilization": _Shape(2),
+    "nvmlDeviceGetEncoderUtilization": _Shape(2, in_mig=False),
     "nvmlDeviceGetEnforcedPowerLimit": _Shape(),
     "nvmlDeviceGetMaxClockInfo": _Shape(),
     "nvmlDeviceGetMaxMigDeviceCount": _Shape(),
@@ -230,9 +232,26 @@ class PythonNvml:
             setattr(into, name, _number(gpu, SRAM_ERRORS, which))
         return int(pynvml.NVML_SUCCESS)
 
+    def nvmlDeviceGetGpuFabricInfo(self, handle: ctypes.c_void_p, info: Any) -> int:
+        """As in NVML: fills the struct that ``info`` refers to."""
+        return self._put_fabric(handle, "nvmlDeviceGetGpuFabricInfo", getattr(info, "_obj", info))
+
+    def nvmlDeviceGetGpuFabricInfoV(self, handle: ctypes.c_void_p, info: Any) -> int:
+        """The same of its second version."""
+        into = getattr(info, "_obj", info)
+        if into.version != pynvml.nvmlGpuFabricInfo_v2:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
+        return self._put_fabric(handle, "nvmlDeviceGetGpuFabricInfoV", into)
+
+    def _put_fabric(self, handle: ctypes.c_void_p, call: str, into: Any) -> int:
+        gpu = self._gpu(handle, call)
+        into.state, into.status, into.cliqueId, high, low = (_number(gpu, FABRIC, which) for which in range(5))
+        into.clusterUuid[:] = (high << 64 | low).to_bytes(16)
+        return int(pynvml.NVML_SUCCESS)
+
     def nvmlDeviceGetUtilizationRates(self, handle: ctypes.c_void_p) -> SimpleNamespace:
         """As in NVML."""
-        gpu = self._gpu(handle, "nvmlDeviceGetUtilizationRates")
+        gpu = self._of_whole(handle, "nvmlDeviceGetUtilizationRates")
         numbers = [_number(gpu, "nvmlDeviceGetUtilizationRates", which) for which in range(2)]
         return SimpleNamespace(gpu=numbers[0], memory=numbers[1])
 
@@ -276,7 +295,7 @@ class PythonNvml:
 
     def _numbers(self, call: str, shape: "_Shape", handle: ctypes.c_void_p, *arguments: int) -> Any:
         """A call that gives one number, or several."""
-        gpu = self._gpu(handle, call)
+        gpu = (self._gpu if shape.in_mig else self._of_whole)(handle, call)
         key = shape.key or call
         if shape.results == 1:
             return _number(gpu, key, *arguments)
@@ -310,8 +329,7 @@ class PythonNvml:
 
     def nvmlDeviceGetProcessUtilization(self, handle: ctypes.c_void_p, last_seen_us: int) -> list[SimpleNamespace]:
         """As in NVML: the last sample of each process that does something; the first one is taken at its start."""
-        gpu = self._gpu(handle, "nvmlDeviceGetProcessUtilization")
-        _supported(not self._mig.state(_slot(handle)).enabled)
+        gpu = self._of_whole(handle, "nvmlDeviceGetProcessUtilization")
         sampled_us = _now_us() // SAMPLE_US * SAMPLE_US
         samples = [_sample(each, max(sampled_us, each.started_us)) for each in gpu.processes if any(each.load)]
         newer = [sample for sample in samples if sample.timeStamp > last_seen_us]
@@ -419,6 +437,12 @@ class PythonNvml:
     def _gpu(self, handle: ctypes.c_void_p, call: str) -> GpuState:
         """The GPU, unless this call on it fails, or is none on whole GPUs."""
         return self._at(_slot(handle), call)
+
+    def _of_whole(self, handle: ctypes.c_void_p, call: str) -> GpuState:
+        """The same of a call that is not supported on a GPU in MIG mode."""
+        gpu = self._gpu(handle, call)
+        _supported(not self._mig.state(_slot(handle)).enabled)
+        return gpu
 
     def _any(self, handle: ctypes.c_void_p, call: str) -> tuple[GpuState, MigHandle | None]:
         """The GPU, and the place on it where the handle is that of a MIG device."""

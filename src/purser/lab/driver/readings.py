@@ -92,6 +92,8 @@ _LINK_TRAFFIC = {
 }
 SRAM_ERRORS = "nvmlDeviceGetSramEccErrorStatus"
 SAMPLES = "nvmlDeviceGetSamples"
+FABRIC = "nvmlDeviceGetGpuFabricInfo"
+"""Also of its newer version: `Fabric.numbers`."""
 
 _SLOWDOWNS = {269: ClocksLimit.SW_THERMAL, 270: ClocksLimit.HW_THERMAL, 271: ClocksLimit.POWER_BRAKE}
 """NVML_FI_DEV_CLOCKS_EVENT_REASON_* as numbers: bindings of the 570 drivers have these names for 251 to 253."""
@@ -333,6 +335,8 @@ def _links(gpu: GpuState) -> Iterator[_Value]:
         return
     yield from _field(pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON, gpu.model.nvlink_mbps)
     yield from _field(pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT, len(gpu.nvlinks))
+    for which, number in enumerate(() if gpu.fabric is None else gpu.fabric.numbers):
+        yield FABRIC, which, 0, number
     for number, link in enumerate(gpu.nvlinks):
         mbps = gpu.model.nvlink_mbps if link.active else 0
         yield from _field(pynvml.NVML_FI_DEV_NVLINK_GET_SPEED, mbps, scope=number)

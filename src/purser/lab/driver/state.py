@@ -16,6 +16,7 @@ from purser.lab.driver.parts import (
     CallFailure,
     ClocksLimit,
     EccErrors,
+    Fabric,
     GpuLoad,
     MemoryLocation,
     NvLinkState,
@@ -75,6 +76,8 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
     levels: tuple[int, ...]
     """nvmlGpuTopologyLevel to every GPU of the node."""
     nvlinks: tuple[NvLinkState, ...] = ()
+    fabric: Fabric | None = None
+    """None: it does not support any."""
     present: bool = True
     lost: bool = False
     memory_used_mib: int = 0
@@ -227,6 +230,7 @@ def _initial_gpu(node: str, profile: NodeProfile, index: int) -> GpuState:
         pci=pci_address(gpu.pci),
         levels=tuple(_level(profile, index, other) for other in range(len(profile.gpus))),
         nvlinks=tuple(_nvlinks(profile, index)),
+        fabric=profile.fabric,
         since_us=time.time_ns() // 1000,
         recovery_action=0 if tells_recovery else None,
     )

@@ -7,8 +7,8 @@ from tests.unit.core.features.test_upstream_labels import vgpu_config
 
 from purser.agent.features.collecting import collect_facts
 from purser.agent.nvml.driver import DriverInfo, Gpu, MigMode
-from purser.core.device.gpus import NodeGpu
-from purser.core.features import LabelFacts
+from purser.core.device.gpus import FabricIds, NodeGpu
+from purser.core.features import LabelFacts, labels_of
 
 INFO = DriverInfo(version="550.54.14", cuda_version="12.4")
 T4 = Gpu(index=0, name="Tesla T4", memory_mib=15360, pci_bus_id="0000:07:00.0", compute_capability="7.5")
@@ -71,3 +71,10 @@ def test_gpus_that_never_told_what_they_are_do_not_count(tmp_path):
 def test_what_the_driver_tells_of_mig(tmp_path, mode, told):
     [gpu] = collect_facts([Gpu(index=0, name="NVIDIA H100", mig=mode)], INFO, tmp_path, None, None).gpus
     assert (gpu.can_mig, gpu.mig_enabled) == told
+
+
+def test_the_nvlink_domain_that_the_driver_reports_is_a_label(tmp_path):
+    cluster = "7c5f1a30-4b0e-4f8a-9d52-6e1b0c8a2f47"
+    tray = [Gpu(index=index, name="NVIDIA GB200", fabric=FabricIds(cluster, 32766)) for index in range(4)]
+    labels, _ = labels_of(collect_facts(tray, INFO, tmp_path, None, None))
+    assert labels["nvidia.com/gpu.clique"] == f"{cluster}.32766"

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from tests.tiers import IS_LONG, some
@@ -14,13 +15,15 @@ from purser.agent.nvml import (
     NullDriver,
     XidEvent,
 )
+from purser.agent.nvml.devices import FABRIC_CALLS
 from purser.agent.nvml.driver import Ecc
+from purser.core.device.gpus import FabricIds
 from purser.core.health.signs import FaultKind, NvLinks, RecoveryAction, RemappedRows, Slowdown
 from purser.core.model import Link, PcieLevel
 from purser.lab.driver import DriverKind, SimulatedDriver, profiles
 from purser.lab.driver.compile import find_compiler
 from purser.lab.driver.node_mig import create_mig, destroy_mig, set_mig
-from purser.lab.driver.parts import ClocksLimit, GpuLoad, NvLinkError, ProcessLoad
+from purser.lab.driver.parts import ClocksLimit, Fabric, GpuLoad, NvLinkError, ProcessLoad
 
 Create = Callable[..., SimulatedDriver]
 Open = Callable[[SimulatedDriver], Driver]
@@ -105,6 +108,40 @@ def test_a_link_that_is_down_at_one_end_is_counted_at_neither(
     node = create("a100-pcie-4", kind=kind)
     node.set_nvlink(end, 3, active=False)
     assert nvlinks(opened(node))[:2] == [[11, 0, 0], [11, 0, 0]]
+
+
+CLUSTER = UUID("7b968a6d-c8aa-45e1-9e07-e1e51be99c31")
+FABRICS = [
+    (Fabric(cluster=CLUSTER, clique=0xFFFFFFFE), FabricIds(str(CLUSTER), 0xFFFFFFFE)),
+    (Fabric(cluster=UUID(int=1 << 127)), FabricIds("80000000-0000-0000-0000-000000000000", 0)),
+    (Fabric(clique=1), None),
+    (Fabric(cluster=CLUSTER, joined=False), None),
+    (Fabric(cluster=CLUSTER, status=UNKNOWN), None),
+]
+
+
+def test_the_nvlink_domain_that_a_gpu_has_joined(create: Create, opened: Open, kind: DriverKind) -> None:
+    node = create("gb200-nvl4", kind=kind)
+    driver = opened(node)
+    newer, older = (call for call, _ in FABRIC_CALLS)
+    domains = {gpu.fabric for gpu in driver.scan()}
+    assert domains == {FabricIds("7c5f1a30-4b0e-4f8a-9d52-6e1b0c8a2f47", 32766)}
+    for failing in (older, newer):
+        node.clear_failures(0)
+        node.fail_call(0, failing, FUNCTION_NOT_FOUND)
+        for reported, joined in FABRICS:
+            node.set_fabric(0, reported)
+            [gpu, other, *_] = driver.scan()
+            assert (gpu.fabric, driver.read(node.uuids[0]).fabric) == (joined, joined), reported
+            assert {other.fabric} == domains
+            assert gpu.as_node_gpu().fabric == joined
+    node.fail_call(0, older, UNKNOWN)
+    [gpu, *_] = driver.scan()
+    assert (gpu.fabric, gpu.fault, driver.read(node.uuids[0]).fault) == (None, None, None)
+
+
+def test_gpus_without_a_fabric_manager_have_joined_nothing(driver: Driver) -> None:
+    assert {gpu.fabric for gpu in driver.scan()} == {None}
 
 
 def test_an_idle_gpu_is_read(node: SimulatedDriver, driver: Driver) -> None:

@@ -164,7 +164,11 @@ def test_a_lost_gpu_tells_nothing_and_the_others_all(node: SimulatedDriver, driv
 
 
 def test_mig_is_reported_by_instance_with_the_processes_on_its_devices(node: SimulatedDriver, driver: Driver) -> None:
+    of_whole = {f"DCGM_FI_DEV_{name}_UTIL" for name in ("GPU", "MEM_COPY", "ENC", "DEC")}
+    assert of_whole <= driver.telemetry(node.uuids[0]).fields.keys()
     set_mig(node.folder, 0, enabled=True)
+    assert not of_whole & driver.telemetry(node.uuids[0]).fields.keys()
+    assert of_whole <= driver.telemetry(node.uuids[1]).fields.keys()
     large, small = (create_mig(node.folder, 0, profile) for profile in ("3g.20gb", "1g.5gb"))
     assert driver.scan()[0].is_cut
     node.add_process(large, 11, ProcessLoad(memory_mib=2000, sm_percent=60))

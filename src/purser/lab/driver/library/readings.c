@@ -1,5 +1,5 @@
 /* Numbers: what the state file says of a call and its arguments. */
-#include "simulated.h"
+#include "mig.h"
 
 unsigned long long value_at(const Gpu *gpu, const Reading *reading, unsigned long long at_us) {
     double seconds = at_us > gpu->since_us ? (at_us - gpu->since_us) / 1e6 : 0;
@@ -91,18 +91,34 @@ EXPORT Result nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t device, Licenc
     return leave(SUCCESS);
 }
 
+/* Of a GPU in MIG mode NVML does not tell how busy it is. */
+static Result read_utilisation(nvmlDevice_t device, const char *call, unsigned *one, unsigned *other) {
+    unsigned long long found[2] = {0, 0};
+    ENTER_DEVICE_AS(device, call, 0);
+    if (is_mig_enabled(slot_of(device))) return leave(NOT_SUPPORTED);
+    for (unsigned i = 0; i < 2; i++) {
+        Result result = find_number(gpu, call, i, 0, &found[i]);
+        if (result != SUCCESS) return leave(result);
+    }
+    *one = (unsigned)found[0];
+    *other = (unsigned)found[1];
+    return leave(SUCCESS);
+}
+
 typedef struct { unsigned gpu, memory; } Utilization;
 
 EXPORT Result nvmlDeviceGetUtilizationRates(nvmlDevice_t device, Utilization *utilisation) {
-    static const unsigned arguments[2][2] = {{0, 0}, {1, 0}};
-    unsigned long long found[2] = {0, 0};
-    Result result = read_numbers(device, __func__, __func__, arguments, 2, found);
-    if (result == SUCCESS) *utilisation = (Utilization){(unsigned)found[0], (unsigned)found[1]};
-    return result;
+    return read_utilisation(device, __func__, &utilisation->gpu, &utilisation->memory);
 }
 
-TWO_NUMBERS(nvmlDeviceGetEncoderUtilization, unsigned)
-TWO_NUMBERS(nvmlDeviceGetDecoderUtilization, unsigned)
+EXPORT Result nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned *percent, unsigned *period_us) {
+    return read_utilisation(device, __func__, percent, period_us);
+}
+
+EXPORT Result nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned *percent, unsigned *period_us) {
+    return read_utilisation(device, __func__, percent, period_us);
+}
+
 NUMBER_OF(nvmlDeviceGetTemperature, unsigned)
 NUMBER(nvmlDeviceGetPowerUsage, unsigned)
 NUMBER(nvmlDeviceGetEnforcedPowerLimit, unsigned)
@@ -189,6 +205,48 @@ EXPORT Result nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t device, BankHistogr
         *banks = (BankHistogram){(unsigned)found[0], (unsigned)found[1], (unsigned)found[2], (unsigned)found[3],
                                  (unsigned)found[4]};
     return result;
+}
+
+typedef struct {
+    unsigned char cluster[16];
+    unsigned status, clique;
+    unsigned char state;
+} FabricInfo;
+
+typedef struct {
+    unsigned version;
+    unsigned char cluster[16];
+    unsigned status, clique;
+    unsigned char state;
+    unsigned health_mask;
+} FabricInfoV2;
+
+static Result read_fabric(nvmlDevice_t device, const char *call, FabricInfo *info) {
+    static const unsigned arguments[5][2] = {{0, 0}, {1, 0}, {2, 0}, {3, 0}, {4, 0}};
+    unsigned long long found[5] = {0, 0, 0, 0, 0};
+    Result result = read_numbers(device, call, "nvmlDeviceGetGpuFabricInfo", arguments, 5, found);
+    if (result != SUCCESS) return result;
+    info->state = (unsigned char)found[0];
+    info->status = (unsigned)found[1];
+    info->clique = (unsigned)found[2];
+    for (unsigned i = 0; i < 16; i++) info->cluster[i] = (unsigned char)(found[3 + i / 8] >> (56 - i % 8 * 8));
+    return SUCCESS;
+}
+
+EXPORT Result nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, FabricInfo *info) {
+    return read_fabric(device, __func__, info);
+}
+
+EXPORT Result nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, FabricInfoV2 *info) {
+    FabricInfo found;
+    if (info->version != (sizeof(FabricInfoV2) | 2u << 24)) return VERSION_MISMATCH;
+    Result result = read_fabric(device, __func__, &found);
+    if (result != SUCCESS) return result;
+    memcpy(info->cluster, found.cluster, sizeof info->cluster);
+    info->status = found.status;
+    info->clique = found.clique;
+    info->state = found.state;
+    return SUCCESS;
 }
 
 enum { SRAM_COUNTS = 11 };
