@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from purser.adapters.nodes import inventory_of
+from purser.core.model import Device
 from purser.core.node.cordons import cordoned, uncordoned
 from purser.kube import Client, ConflictError
 from purser.kube.resources import NODES
@@ -19,12 +20,20 @@ async def cordon_gpus(client: Client, node_name: str, uuids: Sequence[str]) -> b
     """
     node = await client.get(NODES, node_name)
     inventory = inventory_of(node)
-    known = [] if inventory is None else [device.uuid for device in inventory.devices]
+    devices = () if inventory is None else inventory.devices
+    known = {device.uuid for device in devices}
     unknown = [uuid for uuid in uuids if uuid not in known]
     if unknown:
-        has = f"it has {', '.join(known)}" if known else "no agent has published its GPUs"
-        raise UnknownGpuError(f"node {node_name} has no GPU {', '.join(unknown)}: {has}")
+        raise UnknownGpuError(f"node {node_name} has no GPU {', '.join(unknown)}: {_offered(devices)}")
     return await _change(client, node_name, uuids, cordon=True)
+
+
+def _offered(devices: Sequence[Device]) -> str:
+    if not devices:
+        return "no agent has published its GPUs"
+    has = ", ".join(f"{'MIG device of ' if each.parent else ''}GPU {each.index} ({each.uuid})" for each in devices)
+    instead = ". A GPU with MIG enabled is cordoned by its MIG devices" if any(each.parent for each in devices) else ""
+    return f"it has {has}{instead}"
 
 
 async def uncordon_gpus(client: Client, node_name: str, uuids: Sequence[str]) -> bool:

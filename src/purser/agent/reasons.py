@@ -66,6 +66,12 @@ class AgentReason(ExplainedReason):
         "node's GPUs. The last good one holds.",
         "Correct what the message names: file, label nvidia.com/device-plugin.config of the node, or MIG layout.",
     )
+    MIG_EMPTY = (
+        "GpuWithoutMigDevices",
+        "Node",
+        "A GPU has MIG enabled and no MIG device, and the MIG strategy is mixed: the node lists nothing of it.",
+        "Create MIG devices (label nvidia.com/mig.config of the node, or nvidia-smi mig), or disable MIG.",
+    )
     MPS_UNAVAILABLE = (
         "MpsUnavailable",
         "Node",

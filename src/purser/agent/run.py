@@ -128,6 +128,7 @@ class Agent:
             client.failures,
             config=self._config.config,
             on_misfit=self._on_config_problem,
+            on_empty_mig=self._on_empty_mig,
             memory=HealthMemory.of(settings),
         )
         self._metrics = AgentMetrics()
@@ -319,6 +320,10 @@ class Agent:
         about, reason = node_ref(self._settings.node_name), AgentReason.CONFIG_NOT_USABLE
         if problem:
             self._recorder.event(about, reason, f"The last good configuration holds: {problem}", type="Warning")
+
+    def _on_empty_mig(self, gpu: str) -> None:
+        message = f"{gpu} has MIG enabled and no MIG device: pods get nothing of it. Create MIG devices or disable MIG"
+        self._recorder.event(node_ref(self._settings.node_name), AgentReason.MIG_EMPTY, message, type="Warning")
 
     def _node_facts(self) -> AllocationFacts:
         inventory, held = self._monitor.renewed(), self._monitor.sharing.settings

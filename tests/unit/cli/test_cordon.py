@@ -13,7 +13,8 @@ from purser.lab.apiserver import ApiServer
 
 async def test_gpus_are_cordoned_and_uncordoned_by_one_write_each(tmp_path):
     kubeconfig = tmp_path / "kubeconfig"
-    devices = tuple(Device(f"GPU-{index}", index, "T4", 1000) for index in range(3))
+    parents = ("", "", "GPU-9")
+    devices = tuple(Device(f"GPU-{at}", at, "A100", 1000, parent=each) for at, each in enumerate(parents))
     inventory = msgspec.json.encode(NodeInventory("n1", devices)).decode()
     writes = []
 
@@ -47,7 +48,9 @@ async def test_gpus_are_cordoned_and_uncordoned_by_one_write_each(tmp_path):
             assert (await run("uncordon", "gpu", "n1", "GPU-0", "GPU-2"))[0] == 0
             assert (await annotations(), len(writes)) == (("GPU-1", None), 3)
             code, _, says = await run("cordon", "gpu", "n1", "GPU-1", "GPU-9")
-            assert (code, says) == (FAILED, "purser: node n1 has no GPU GPU-9: it has GPU-0, GPU-1, GPU-2\n")
+            known = "GPU 0 (GPU-0), GPU 1 (GPU-1), MIG device of GPU 2 (GPU-2)"
+            instead = "A GPU with MIG enabled is cordoned by its MIG devices"
+            assert (code, says) == (FAILED, f"purser: node n1 has no GPU GPU-9: it has {known}. {instead}\n")
             assert "no agent has published its GPUs" in (await run("cordon", "gpu", "bare", "GPU-1"))[2]
             assert (await run("cordon", "gpu", "nowhere", "GPU-1"))[0] == FAILED
             for odd in (("", "GPU-1"), ("n1", ""), ("n1", "\x1b[2J"), ("\udcff", "GPU-1")):
