@@ -161,7 +161,7 @@ def gpu_facts(whole: DeviceState) -> GpuFacts:
         whole.device.replicas,
         device.one_each,
         _bounded(min(whole.parts, MAX_SLOTS)),
-        gpu_part=device.gpu_part,
+        gpu_part=device.gpu_part if device.parent else 1.0,
     )
     if not device.mig_kind:
         return facts
