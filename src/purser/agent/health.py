@@ -428,6 +428,7 @@ def signs_of(reading: DeviceReading) -> Signs:
         fault=reading.fault,
         recovery_action=reading.recovery_action,
         ecc_uncorrected=None if reading.ecc is None else reading.ecc.uncorrected,
+        sram_threshold_exceeded=reading.sram_threshold_exceeded,
         remapped_rows=reading.remapped_rows,
         nvlinks=reading.nvlinks,
         slowdowns=reading.slowdowns,

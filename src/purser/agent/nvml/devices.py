@@ -112,6 +112,8 @@ def take_reading(calls: DeviceCalls, nvml: Nvml, handle: Any, uuid: str) -> Devi
     is_cut = mig is not None and mig.enabled
     return msgspec.structs.replace(
         reading,
+        sram_threshold_exceeded=_exceeds_sram_threshold(beside, nvml, handle),
+        remapped_rows=_with_exhausted_banks(beside, handle, reading.remapped_rows),
         nvlinks=None if is_cut else _nvlinks(beside, nvml, handle),  # there are none in MIG mode
         slowdowns=_slowdowns(beside, handle),
         migs=frozenset(mig_uuids(beside, handle)) if is_cut else None,
@@ -181,6 +183,12 @@ def _ecc(calls: DeviceCalls, nvml: Nvml, handle: Any) -> Ecc | None:
     )
 
 
+def _exceeds_sram_threshold(calls: DeviceCalls, nvml: Nvml, handle: Any) -> bool:
+    status = nvml.c_nvmlEccSramErrorStatus_v1_t()
+    told = calls.ask(as_is, "nvmlDeviceGetSramEccErrorStatus", handle, byref(status))
+    return told is not None and bool(status.bThresholdExceeded)
+
+
 def _recovery_action(calls: DeviceCalls, nvml: Nvml, handle: Any) -> RecoveryAction | None:
     field = getattr(nvml, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", None)
     if field is None:
@@ -217,6 +225,13 @@ def _brand(number: Any) -> str:
 def _mig_mode(modes: Any) -> MigMode:
     current, pending = modes
     return MigMode(enabled=bool(current), pending=bool(pending))
+
+
+def _with_exhausted_banks(calls: DeviceCalls, handle: Any, rows: RemappedRows | None) -> RemappedRows | None:
+    if rows is None or not rows.correctable + rows.uncorrectable:  # every bank has all of its spare rows
+        return rows
+    exhausted = calls.ask(lambda banks: int(banks.none), "nvmlDeviceGetRowRemapperHistogram", handle) or 0
+    return msgspec.structs.replace(rows, exhausted_banks=exhausted)
 
 
 def _remapped_rows(rows: Any) -> RemappedRows:

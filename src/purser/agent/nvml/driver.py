@@ -162,6 +162,8 @@ class DeviceReading(msgspec.Struct, frozen=True, kw_only=True):
     uuid: str
     fault: DeviceFault | None = None
     ecc: Ecc | None = None
+    sram_threshold_exceeded: bool = False
+    """NVML's flag for uncorrectable errors in SRAM, of the GPU's whole life."""
     remapped_rows: RemappedRows | None = None
     recovery_action: RecoveryAction | None = None
     nvlinks: NvLinks | None = None

@@ -31,6 +31,11 @@ LASTING_S = 60.0
 SAY_RESET = "The driver does not report resets: after one, run pkill -HUP -f 'purser agent run' on the node"
 """For drivers before R570."""
 
+FIELD_DIAGNOSTIC = "Have the GPU replaced if NVIDIA's field diagnostic confirms it"
+"""What meets NVIDIA's criteria for a replacement: "RMA Policy" of
+https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/rma-policy-thresholds-for-row-remapping.html, which has also the
+number of spare rows of a bank."""
+
 DOUBLE_BIT_XID, REMAP_FAILED_XID = 48, 64
 """What counters and flags say as well; who turns these Xids off means them, too."""
 
@@ -42,7 +47,9 @@ class Sign(StrEnum):
     CALL = "call"
     RECOVERY_ACTION = "recovery-action"
     ECC = "ecc"
+    SRAM = "sram"
     REMAPPED_ROWS = "remapped-rows"
+    SPARE_ROWS = "spare-rows"
     NVLINK = "nvlink"
     CLOCKS = "clocks"
 
@@ -238,15 +245,20 @@ def _of_memory(before: Seen, seen: Seen, signs: Signs, policy: XidPolicy) -> Ite
         yield HealthCause(Sign.ECC, double_bit, "uncorrected ECC errors", ADVICE[double_bit])
     elif _grew(before.ecc_uncorrected, signs.ecc_uncorrected):
         yield HealthCause(Sign.ECC, degraded, "new uncorrected ECC errors", "Have the GPU replaced if they recur")
+    failed = HealthState.FAILED
+    if signs.sram_threshold_exceeded and not double_bit.takes_pods:
+        yield HealthCause(Sign.SRAM, failed, "too many uncorrectable errors in SRAM", FIELD_DIAGNOSTIC)
     rows = signs.remapped_rows
     if rows is None:
         return
     if rows.failed and not policy.state_after(REMAP_FAILED_XID).takes_pods:
-        failed = HealthState.FAILED
-        yield HealthCause(Sign.REMAPPED_ROWS, failed, "a memory row could not be remapped", ADVICE[failed])
+        yield HealthCause(Sign.REMAPPED_ROWS, failed, "a memory row could not be remapped", FIELD_DIAGNOSTIC)
     elif rows.pending:
         words = "a memory row is to be remapped by the next reset"
         yield HealthCause(Sign.REMAPPED_ROWS, degraded, words, "Reset the GPU once no pod holds it")
+    if rows.exhausted_banks and not rows.failed:
+        words = "a memory bank has no spare row left"
+        yield HealthCause(Sign.SPARE_ROWS, degraded, words, "Plan a replacement: another error there costs the GPU")
 
 
 def _of_nvlinks(before: Seen, seen: Seen, links: NvLinks) -> Iterator[HealthCause]:

@@ -61,6 +61,8 @@ class RemappedRows(msgspec.Struct, frozen=True):
     """A remapping waits for the next reset."""
     failed: bool
     """A remapping was impossible: the GPU has no spare row left there."""
+    exhausted_banks: int = 0
+    """Memory banks without a spare row, of NVML's histogram: the next uncorrectable error in one cannot be remapped."""
 
 
 class NvLinks(msgspec.Struct, frozen=True):
@@ -89,6 +91,8 @@ class Signs(msgspec.Struct, frozen=True, kw_only=True):
     recovery_action: RecoveryAction | None = None
     ecc_uncorrected: int | None = None
     """Uncorrected ECC errors since the driver was loaded (NVML's volatile counter)."""
+    sram_threshold_exceeded: bool = False
+    """Whether SRAM had more uncorrectable errors in the GPU's life than NVIDIA's RMA policy allows."""
     remapped_rows: RemappedRows | None = None
     nvlinks: NvLinks | None = None
     slowdowns: frozenset[Slowdown] = frozenset()

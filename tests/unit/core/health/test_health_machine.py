@@ -233,6 +233,22 @@ def test_a_remapping_that_failed_costs_the_gpu() -> None:
     assert new(rows(failed=True), policy=NOTHING_WATCHED).takes_pods
 
 
+def test_too_many_errors_in_sram_cost_the_gpu() -> None:
+    health = new(Signs(sram_threshold_exceeded=True, ecc_uncorrected=3, remapped_rows=RemappedRows(0, 0, False, False)))
+    assert (health.state, health.reason) == (HealthState.FAILED, "too many uncorrectable errors in SRAM")
+    assert health.cause is not None
+    assert health.cause.advice == "Have the GPU replaced if NVIDIA's field diagnostic confirms it"
+    assert new(Signs(sram_threshold_exceeded=True), policy=NOTHING_WATCHED).takes_pods
+
+
+def test_a_bank_without_spare_rows_degrades_until_a_remapping_fails_there() -> None:
+    health = new(Signs(remapped_rows=RemappedRows(0, 8, pending=False, failed=False, exhausted_banks=1)))
+    assert (health.state, health.reason) == (HealthState.DEGRADED, "a memory bank has no spare row left")
+    failed = Signs(remapped_rows=RemappedRows(0, 8, pending=False, failed=True, exhausted_banks=1))
+    assert after(health, failed).state is HealthState.FAILED
+    assert new(failed).reason == "a memory row could not be remapped"
+
+
 def test_nvlinks_that_went_down_or_report_errors_degrade() -> None:
     links = frozenset(range(12))
     up, down = Signs(nvlinks=NvLinks(links)), Signs(nvlinks=NvLinks(links - {3, 4}, frozenset({3, 4})))
@@ -269,7 +285,9 @@ SIGNS = st.builds(
     fault=st.none() | st.builds(DeviceFault, st.sampled_from(FaultKind), st.just("nvml"), st.sampled_from("ab")),
     recovery_action=st.none() | st.sampled_from(RecoveryAction),
     ecc_uncorrected=st.none() | st.integers(0, 2),
-    remapped_rows=st.none() | st.builds(RemappedRows, st.just(0), st.just(0), st.booleans(), st.booleans()),
+    remapped_rows=st.none()
+    | st.builds(RemappedRows, st.just(0), st.just(0), st.booleans(), st.booleans(), st.integers(0, 1)),
+    sram_threshold_exceeded=st.booleans(),
     nvlinks=st.none()
     | st.builds(
         NvLinks, st.frozensets(st.integers(0, 2)), st.frozensets(st.integers(0, 2)), st.none() | st.integers(0, 2)

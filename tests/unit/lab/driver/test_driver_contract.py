@@ -23,7 +23,7 @@ from purser.core.model import Link, PcieLevel
 from purser.lab.driver import DriverKind, SimulatedDriver, profiles
 from purser.lab.driver.compile import find_compiler
 from purser.lab.driver.node_mig import create_mig, destroy_mig, set_mig
-from purser.lab.driver.parts import ClocksLimit, Fabric, GpuLoad, NvLinkError, ProcessLoad
+from purser.lab.driver.parts import BankSpares, ClocksLimit, Fabric, GpuLoad, NvLinkError, ProcessLoad
 
 Create = Callable[..., SimulatedDriver]
 Open = Callable[[SimulatedDriver], Driver]
@@ -151,6 +151,20 @@ def test_an_idle_gpu_is_read(node: SimulatedDriver, driver: Driver) -> None:
     assert reading.ecc == Ecc(enabled=True, corrected=0, uncorrected=0)
     assert reading.remapped_rows == RemappedRows(0, 0, pending=False, failed=False)
     assert reading.recovery_action is None, "550 drivers do not tell"
+
+
+def test_what_meets_the_criteria_for_a_replacement_is_read(node: SimulatedDriver, driver: Driver) -> None:
+    driver.scan()
+    node.set_sram_threshold_exceeded(0, True)
+    node.remap_rows(0, uncorrectable=8, spares=BankSpares.NONE)
+    reading = driver.read(node.uuids[0])
+    assert reading.sram_threshold_exceeded
+    assert reading.remapped_rows == RemappedRows(0, 8, pending=False, failed=False, exhausted_banks=8)
+    for call in ("SramEccErrorStatus", "RowRemapperHistogram"):
+        node.fail_call(0, f"nvmlDeviceGet{call}", UNKNOWN)
+    reading = driver.read(node.uuids[0])
+    assert (reading.fault, reading.sram_threshold_exceeded) == (None, False), "older drivers have no such calls"
+    assert reading.remapped_rows == RemappedRows(0, 8, pending=False, failed=False)
 
 
 def test_nvlinks_and_slowdowns_are_read_and_no_fault_where_they_are_not(
