@@ -246,6 +246,7 @@ NAMES: dict[str, tuple[Name, ...]] = {
         (selectors.NOUSE_GPUUUID, "Pod", PEOPLE, PLACING, "Annotation: none of these GPUs."),
         (selectors.NUMA_BIND, "Pod", PEOPLE, PLACING, "Annotation: all GPUs of a container from one NUMA node."),
         (selectors.VGPU_MODE, "Pod", PEOPLE, PLACING, "Annotation: the mode that the GPUs must be in."),
+        (selectors.MIG_PREFERENCE, "Pod", PEOPLE, PLACING, "Annotation: MIG profiles to prefer to smaller ones."),
         *(
             (each, "Pod, Namespace", PEOPLE, PLACING, "Label: `ignore` keeps the webhook away.")
             for each in names.WEBHOOK_LABELS

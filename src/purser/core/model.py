@@ -243,6 +243,9 @@ class DeviceRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of kubelet, under which the devices are listed."""
     held_by: tuple[Enforcement, ...] = ()
     """What must hold shares of the devices, any of these, unless they are its own alone; empty: nothing need."""
+    mig_profiles: tuple[str, ...] = ()
+    """Of GPUs that are cut on demand, for amounts: MIG profiles (``4g.20gb``) or their compute slices (``4g``), the
+    best first. Those that have too little, or that a GPU does not offer, are passed over. Empty: the smallest."""
 
     def __post_init__(self) -> None:
         if self.cores_percent > WHOLE_PERCENT:

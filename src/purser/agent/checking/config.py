@@ -28,7 +28,7 @@ def held_settings(settings: AgentSettings) -> PluginSettings:
     file = settings.sharing.file
     if file is not None and settings.sharing.folder is None:
         try:
-            return config_of(settings.sharing, file.name, config_text(file)).settings
+            return config_of(settings.sharing, file.name, config_text(file), settings.node_name).settings
         except SharingError:  # reported by the check of it
             pass
     return config_of(settings.sharing).settings
@@ -55,6 +55,6 @@ def _problems_in(settings: AgentSettings, folder: Path) -> Iterator[str]:
 
 def _problems(settings: AgentSettings, file: Path) -> Iterator[str]:
     try:
-        config_of(settings.sharing, file.name, config_text(file))
+        config_of(settings.sharing, file.name, config_text(file), settings.node_name)
     except SharingError as error:
         yield str(error)

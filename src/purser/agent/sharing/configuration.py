@@ -60,9 +60,9 @@ class StoredConfig(msgspec.Struct, frozen=True):
 _stored = JsonReader(StoredConfig, "the stored configuration", max_bytes=8 * MAX_PLUGIN_FILE_BYTES)
 
 
-def config_of(settings: SharingSettings, name: str = "", text: str = "") -> SharingConfig:
-    """What holds by options, variables and this file. Raises `SharingError`."""
-    file, passed_over = read_plugin_file(text) if text else (PluginFile(), ())
+def config_of(settings: SharingSettings, name: str = "", text: str = "", node: str = "") -> SharingConfig:
+    """What holds on a node by options, variables and this file. Raises `SharingError`."""
+    file, passed_over = read_plugin_file(text, node) if text else (PluginFile(), ())
     held = plugin_settings(file, settings.flags.given(), settings.variables)
     return SharingConfig(name, text, file, held, (*passed_over, *unlike_upstream(file), *without_effect(file)))
 
@@ -112,7 +112,8 @@ class SharingConfigWatch:
         try:
             said = self._chosen()
             if said != self._said:
-                self._made = await in_thread(lambda: _made(self._sharing, *said), "purser-config")
+                node = self._settings.node_name
+                self._made = await in_thread(lambda: _made(self._sharing, *said, node), "purser-config")
                 self._said = said
             if isinstance(self._made, str):
                 raise SharingError(self._made)
@@ -164,7 +165,7 @@ class SharingConfigWatch:
     def _remembered(self) -> SharingConfig | None:
         try:
             stored = _stored.read(read_start(self._settings.plugin_config, 8 * MAX_PLUGIN_FILE_BYTES + 1))
-            return config_of(self._sharing, stored.name, stored.text)
+            return config_of(self._sharing, stored.name, stored.text, self._settings.node_name)
         except FileNotFoundError:
             return None
         except (OSError, UnreadableError, SharingError) as error:
@@ -180,9 +181,9 @@ class SharingConfigWatch:
             log.warning("Cannot store the configuration", path=str(path), error=str(error))
 
 
-def _made(sharing: SharingSettings, name: str, text: str) -> SharingConfig | str:
+def _made(sharing: SharingSettings, name: str, text: str, node: str) -> SharingConfig | str:
     try:
-        return config_of(sharing, name, text)
+        return config_of(sharing, name, text, node)
     except SharingError as error:
         return str(error)
 

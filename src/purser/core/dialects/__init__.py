@@ -173,7 +173,9 @@ def _claimants(container: ContainerSpec) -> list[Dialect]:
 
 def _systems(pod: PodManifest) -> tuple[str, ...]:
     asked = [dialect for container in pod.containers for dialect in _claimants(container)]
-    return tuple(name for name, dialect in SHARING.items() if dialect in asked)
+    return tuple(
+        name for name, dialect in SHARING.items() if dialect in asked or not dialect.MARKS.isdisjoint(pod.annotations)
+    )
 
 
 def _asks_in_words_of(dialect: Dialect, container: ContainerSpec) -> bool:

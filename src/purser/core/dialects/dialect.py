@@ -40,6 +40,9 @@ class Dialect(Protocol):
     """Pod annotations in which its own scheduler records a placement: only a scheduler may write them. The values
     describe what Purser records in them (see `grant_annotations`) for the reference; empty: nothing."""
 
+    MARKS: frozenset[str]
+    """Pod annotations that only its own users write: such a pod gets its records, whatever words it asks in."""
+
     def claims(self, container: ContainerSpec) -> bool:
         """Whether the container speaks it and asks for something. Never raises."""
         ...

@@ -4,17 +4,25 @@ Meanings are those of HAMi v2.10 (``pkg/device/nvidia/device.go``). Where HAMi l
 a number without a word, the pod is refused with a sentence instead.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from purser.core.dialects.dialect import MAX_DEVICES_ASKED, Word, asks_for
 from purser.core.dialects.errors import Problems
-from purser.core.dialects.hami_codec import ContainerDevice, decode_pod_devices, encode_pod_devices
+from purser.core.dialects.hami_codec import (
+    ContainerDevice,
+    MigAllocation,
+    MigAllocationPlacement,
+    decode_pod_devices,
+    encode_mig_allocations,
+    encode_pod_devices,
+)
 from purser.core.dialects.nvidia import whole_gpus
 from purser.core.dialects.quantities import amount, memory_mib
-from purser.core.dialects.selectors import Selectors
-from purser.core.model import DeviceRequest, Grant, NodeInventory
+from purser.core.dialects.selectors import MIG_PREFERENCE, VGPU_MODE, Selectors
+from purser.core.mig.profiles import MIG_KINDS
+from purser.core.model import DeviceRequest, DeviceShare, Grant, NodeInventory
 from purser.core.names import GPU_RESOURCE
 from purser.core.pod.manifest import ContainerSpec, PodManifest
 
@@ -25,6 +33,7 @@ PRIORITY = "nvidia.com/priority"
 
 VGPU_NODE = "hami.io/vgpu-node"
 DEVICES_ALLOCATED = "hami.io/vgpu-devices-allocated"
+MIG_ALLOCATIONS = "hami.io/vgpu-mig-allocations"
 
 WORDS: Mapping[str, Word] = {
     GPUMEM: Word("MiB of memory on each GPU.", lambda device: device.memory_mib, lambda usage: usage.memory_mib),
@@ -50,11 +59,13 @@ RECORDS: Mapping[str, str] = {
     "hami.io/vgpu-time": "",
     DEVICES_ALLOCATED: "The grant's GPUs.",
     "hami.io/vgpu-devices-to-allocate": "",
-    "hami.io/vgpu-mig-allocations": "",
+    MIG_ALLOCATIONS: "The grant's GPU instances.",
     "hami.io/bind-phase": "",
     "hami.io/bind-time": "",
 }
 """HAMi issue 3041: its own plugin trusts these from any writer."""
+
+MARKS = frozenset({VGPU_MODE, MIG_PREFERENCE})
 
 VENDOR = "NVIDIA"
 """The word that HAMi writes where a device list names the kind of device."""
@@ -135,12 +146,32 @@ def device_count(container: ContainerSpec) -> str | None:
 
 
 def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory) -> dict[str, str]:
-    """Node and devices as HAMi's scheduler records them, in the order of all of the pod's containers."""
-    containers = [_devices_of(container, grant) for container in pod.containers]
-    return {VGPU_NODE: grant.node, DEVICES_ALLOCATED: encode_pod_devices(containers)}
+    """Node, devices and GPU instances as HAMi's scheduler records them, in the order of all of the pod's containers."""
+    containers = [_shares_of(container, grant) for container in pod.containers]
+    devices = [
+        [ContainerDevice(share.uuid, VENDOR, share.memory_mib, share.cores_percent) for share in shares]
+        for shares in containers
+    ]
+    record = {VGPU_NODE: grant.node, DEVICES_ALLOCATED: encode_pod_devices(devices)}
+    if instances := _instances(containers, inventory):
+        record[MIG_ALLOCATIONS] = encode_mig_allocations(instances)
+    return record
 
 
-def _devices_of(container: ContainerSpec, grant: Grant) -> tuple[ContainerDevice, ...]:
+def _shares_of(container: ContainerSpec, grant: Grant) -> tuple[DeviceShare, ...]:
     part = grant.of(container.name)
-    shares = part.shares if part is not None else ()
-    return tuple(ContainerDevice(share.uuid, VENDOR, share.memory_mib, share.cores_percent) for share in shares)
+    return part.shares if part is not None else ()
+
+
+def _instances(containers: Sequence[Sequence[DeviceShare]], inventory: NodeInventory) -> list[MigAllocation]:
+    """What its driver calls the instances is not known yet, and HAMi reads a record without that, too."""
+    kinds = {device.uuid: MIG_KINDS.get(device.mig_kind) for device in inventory.devices}
+    found = []
+    for at, shares in enumerate(containers):
+        for place, share in enumerate(shares):
+            kind = kinds.get(share.uuid)
+            if share.mig is None or kind is None or (profile := kind.profile(share.mig.profile)) is None:
+                continue
+            lies = MigAllocationPlacement(share.mig.start, profile.memory_slices)
+            found.append(MigAllocation(at, place, share.uuid, profile.name, lies))
+    return found

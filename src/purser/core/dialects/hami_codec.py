@@ -1,4 +1,5 @@
-"""HAMi's annotations: the lists of devices on pods, in the encoding of HAMi v2.10 (``pkg/device/devices.go``)."""
+"""HAMi's annotations: the lists of devices and GPU instances on pods, in the encoding of HAMi v2.10
+(``pkg/device/devices.go``, ``pkg/device/nvidia/mig_allocations.go``)."""
 
 from collections.abc import Iterable, Sequence
 
@@ -22,6 +23,31 @@ class ContainerDevice(msgspec.Struct, frozen=True):
     """HAMi's word for the kind of device that was asked for, such as ``NVIDIA``; not the model."""
     memory_mib: int
     cores_percent: int
+
+
+class MigAllocationPlacement(msgspec.Struct, frozen=True):
+    """Memory slices."""
+
+    start: int
+    size: int
+
+
+class MigAllocation(msgspec.Struct, frozen=True):
+    """A GPU instance that a container is to have, as HAMi's scheduler writes it. HAMi's device plugin adds three names
+    that the driver gives it, all or none."""
+
+    container_index: int = msgspec.field(name="containerIndex")
+    """Among the pod's containers, init containers first."""
+    device_index: int = msgspec.field(name="deviceIndex")
+    """Among the container's."""
+    gpu_uuid: str = msgspec.field(name="gpuUUID")
+    profile: str
+    placement: MigAllocationPlacement
+
+
+def encode_mig_allocations(instances: Iterable[MigAllocation]) -> str:
+    """The GPU instances of a pod's containers: JSON."""
+    return msgspec.json.encode(list(instances)).decode()
 
 
 def encode_pod_devices(containers: Iterable[Sequence[ContainerDevice]]) -> str:

@@ -22,6 +22,7 @@ from purser.core.pod.manifest import ContainerSpec, PodManifest
 
 WORDS: Mapping[str, Word] = {}
 RECORDS: Mapping[str, str] = {}
+MARKS: frozenset[str] = frozenset()
 
 
 MAX_NAMED = 16
@@ -67,6 +68,7 @@ def whole_gpus(count: int, selectors: Selectors) -> DeviceRequest:
         uuids_denied=selectors.uuids_denied,
         numa_bind=selectors.numa_bind,
         modes_allowed=selectors.modes_allowed,
+        mig_profiles=selectors.mig_profiles,
     )
 
 

@@ -4,6 +4,7 @@ The names and meanings are HAMi's (``pkg/device/nvidia``): model lists match by 
 exactly, an empty list constrains nothing.
 """
 
+import re
 from collections.abc import Mapping
 
 import msgspec
@@ -19,8 +20,11 @@ USE_GPUUUID = "nvidia.com/use-gpuuuid"
 NOUSE_GPUUUID = "nvidia.com/nouse-gpuuuid"
 NUMA_BIND = "nvidia.com/numa-bind"
 VGPU_MODE = "nvidia.com/vgpu-mode"
+MIG_PREFERENCE = "nvidia.com/mig-profile-preference"
 
 _MAX_ENTRIES = 1024
+
+_PROFILE = re.compile(r"[1-9][0-9]?g(\.[1-9][0-9]{0,3}gb)?", re.ASCII)
 
 
 class Selectors(msgspec.Struct, frozen=True):
@@ -32,6 +36,7 @@ class Selectors(msgspec.Struct, frozen=True):
     uuids_denied: tuple[str, ...] = ()
     numa_bind: bool = False
     modes_allowed: tuple[DeviceMode, ...] = ()
+    mig_profiles: tuple[str, ...] = ()
 
 
 def read_selectors(annotations: Mapping[str, str], problems: Problems) -> Selectors:
@@ -43,6 +48,7 @@ def read_selectors(annotations: Mapping[str, str], problems: Problems) -> Select
         uuids_denied=_names(annotations, NOUSE_GPUUUID, problems),
         numa_bind=_flag(annotations, NUMA_BIND, problems),
         modes_allowed=_modes(annotations, problems),
+        mig_profiles=_profiles(annotations, problems),
     )
 
 
@@ -68,3 +74,12 @@ def _modes(annotations: Mapping[str, str], problems: Problems) -> tuple[DeviceMo
         if word not in MODES:
             problems.add(f'annotation {VGPU_MODE} "{word[:64]}" is no mode: write {", ".join(MODES)}')
     return tuple(MODES[word] for word in words if word in MODES)
+
+
+def _profiles(annotations: Mapping[str, str], problems: Problems) -> tuple[str, ...]:
+    """HAMi takes a name whole, or its part before the dot."""
+    words = _names(annotations, MIG_PREFERENCE, problems)
+    for word in words:
+        if not _PROFILE.fullmatch(word):
+            problems.add(f'annotation {MIG_PREFERENCE} "{word[:64]}" is no MIG profile: write such as 4g.20gb or 4g')
+    return words

@@ -31,6 +31,7 @@ RECORDS: Mapping[str, str] = {
     "volcano.sh/predicate-time": "",
     "volcano.sh/gpu-assigned": "",
 }
+MARKS: frozenset[str] = frozenset()
 
 
 def claims(container: ContainerSpec) -> bool:

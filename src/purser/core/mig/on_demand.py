@@ -17,27 +17,34 @@ def kind_of(device: Device) -> MigKind | None:
 
 @lru_cache(4096)
 def profile_for(
-    kind: str, resource: str, memory_mib: int, memory_percent: int, cores_percent: int
+    kind: str,
+    resource: str,
+    memory_mib: int,
+    memory_percent: int,
+    cores_percent: int,
+    preferred: tuple[str, ...] = (),
 ) -> MigProfile | None:
     """The profile that a request gets of GPUs of a kind; None: none will do.
 
-    By name, of ``nvidia.com/mig-1g.5gb``. Else the smallest, by memory and then by compute slices, that has the memory
-    (in percent: that share of the memory slices) and the compute asked for; never one with the media extension. Who
-    names no amounts gets the largest. One of ``memory_mib`` and ``memory_percent`` is 0.
+    By name, of ``nvidia.com/mig-1g.5gb``. Else of those that have the memory (in percent: that share of the memory
+    slices) and the compute asked for the first that is preferred (see `DeviceRequest.mig_profiles`), else the smallest,
+    by memory and then by compute slices; never one with the media extension. Who names no amounts gets the largest. One
+    of ``memory_mib`` and ``memory_percent`` is 0.
     """
     if (known := MIG_KINDS.get(kind)) is None:
         return None
     if resource != GPU_RESOURCE:
         return next((each for each in known.profiles if mig_resource(each.name) == resource), None)
-    enough = (
+    enough = [
         each
-        for each in known.profiles
+        for each in sorted(known.profiles, key=lambda each: (each.memory_slices, each.compute_slices))
         if not each.takes_media
         and each.memory_mib >= memory_mib
         and WHOLE_PERCENT * each.memory_slices >= memory_percent * known.slices
         and compute_percent(known, each) >= cores_percent
-    )
-    return min(enough, key=lambda each: (each.memory_slices, each.compute_slices), default=None)
+    ]
+    liked = (each for word in preferred for each in enough if word in (each.name, each.name.partition(".")[0]))
+    return next(liked, enough[0] if enough else None)
 
 
 def asked_profile(device: Device, asked: DeviceRequest) -> MigProfile | None:
@@ -45,7 +52,7 @@ def asked_profile(device: Device, asked: DeviceRequest) -> MigProfile | None:
     if kind_of(device) is None:
         return None
     amounts = (asked.memory_mib or 0, asked.memory_percent or 0, asked.cores_percent)
-    return profile_for(device.mig_kind, asked.resource, *amounts)
+    return profile_for(device.mig_kind, asked.resource, *amounts, asked.mig_profiles)
 
 
 def compute_percent(kind: MigKind, profile: MigProfile) -> int:

@@ -51,6 +51,8 @@ class PodShape(msgspec.Struct, frozen=True):
     """Of kubelet, under which the GPUs are listed."""
     held_by: tuple[str, ...] = ()
     """Of what must hold its shares, any; empty: nothing need."""
+    mig_profiles: tuple[str, ...] = ()
+    """See `DeviceRequest.mig_profiles`."""
 
     @property
     def is_alone(self) -> bool:
@@ -87,7 +89,7 @@ class PodShape(msgspec.Struct, frozen=True):
     def profile(self, model: Model) -> MigProfile | None:
         """The profile that it gets of a model that is cut on demand; None: none will do."""
         amounts = (self.gpu_memory_mib, self.gpu_memory_percent, self.gpu_cores_percent)
-        return profile_for(model.mig_kind, self.resource, *amounts)
+        return profile_for(model.mig_kind, self.resource, *amounts, self.mig_profiles)
 
 
 def names_model(word: str, model: str) -> bool:
@@ -132,6 +134,7 @@ def container_shape(asked: DeviceRequest, request: PodRequest) -> PodShape:
         tuple(asked.modes_allowed),
         asked.resource,
         tuple(asked.held_by),
+        asked.mig_profiles,
     )
 
 

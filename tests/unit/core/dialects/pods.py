@@ -31,6 +31,7 @@ def pod(*containers, **annotations):
         "nouse_uuid": "nvidia.com/nouse-gpuuuid",
         "numa": "nvidia.com/numa-bind",
         "mode": "nvidia.com/vgpu-mode",
+        "mig_profiles": "nvidia.com/mig-profile-preference",
         "node_policy": "purser.dev/node-policy",
         "gpu_policy": "purser.dev/gpu-policy",
         "hami_node_policy": "hami.io/node-scheduler-policy",

@@ -1,4 +1,7 @@
+import json
+
 from purser.core.dialects import SHARING, grant_annotations, parse
+from purser.core.mig import MigPlacement
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
 
 from .pods import container, pod
@@ -29,6 +32,32 @@ def test_hamis_record_lists_every_container_in_order():
     }
 
 
+def test_instances_are_recorded_for_hamis_decoder_by_container_and_device():
+    cut = Device("GPU-9", 9, "A100", 40960, slots=7, mig_kind="A100-40GB")
+    inventory = NodeInventory("n1", (*INVENTORY.devices, cut))
+    three, one = (DeviceShare("GPU-9", 4864, 14, MigPlacement(*at)) for at in (("3g.20gb", 4), ("1g.5gb+me", 0)))
+    gone = DeviceShare("GPU-7", 4864, 14, MigPlacement("1g.5gb", 0))
+    shares = {"a": (DeviceShare("GPU-1", 1000, 0), three), "b": (three, one, gone)}
+    parts = tuple(ContainerGrant(name, ContainerKind.APP, each) for name, each in shares.items())
+    spec = pod(container("setup", ContainerKind.INIT), container("a", gpu=2), container("b", gpu=3), mode="mig")
+    request = parse(spec)
+    assert request is not None
+    record = grant_annotations(spec, request.systems, Grant("u-1", "team", "job", "n1", parts), inventory)
+    assert record["hami.io/vgpu-devices-allocated"].startswith(";GPU-1,NVIDIA,1000,0:GPU-9,NVIDIA,4864,14:;GPU-9,")
+    read = json.loads(record["hami.io/vgpu-mig-allocations"])
+    for each in read:  # its decoder refuses a record that lacks any of these, or has some of the driver's names
+        assert {key for key in each if each[key] or type(each[key]) is int} == {
+            "containerIndex", "deviceIndex", "gpuUUID", "profile", "placement"
+        }  # fmt: skip
+        assert each["gpuUUID"] == "GPU-9"
+    places = [[each["containerIndex"], each["deviceIndex"], each["profile"], each["placement"]] for each in read]
+    assert places == [
+        [1, 1, "3g.20gb", {"start": 4, "size": 4}],
+        [2, 0, "3g.20gb", {"start": 4, "size": 4}],
+        [2, 1, "1g.5gb+me", {"start": 0, "size": 1}],
+    ]
+
+
 def test_volcanos_record_has_the_indices_of_the_gpus_in_order():
     spec = pod(container("a", vnum=2), container("b", vmem=500))
     record = recorded(spec, grant(a=[7, 0], b=[0]))
@@ -40,12 +69,15 @@ def test_a_gpu_that_the_inventory_lost_has_no_index():
     assert record == {"volcano.sh/gpu-index": "1"}
 
 
-def test_whole_gpus_in_nvidias_words_leave_no_foreign_record():
+def test_whole_gpus_in_nvidias_words_leave_no_foreign_record_unless_hamis_annotations_are_there():
     assert recorded(pod(container("a", gpu=2)), grant(a=[1, 2])) == {}
+    for marked in ({"mode": "mig"}, {"mig_profiles": "4g"}):
+        assert recorded(pod(container("a", gpu=2), **marked), grant(a=[1, 2]))["hami.io/vgpu-node"] == "n1"
 
 
 def test_everything_recorded_is_forbidden_to_users_and_explained():
     spec = pod(container("a", mem=1), container("b", vmem=1))
     record = recorded(spec, grant(a=[1], b=[2]))
     assert len(record) == 3
-    assert set(record) <= {name for dialect in SHARING.values() for name, about in dialect.RECORDS.items() if about}
+    explained = {name for dialect in SHARING.values() for name, about in dialect.RECORDS.items() if about}
+    assert {*record, "hami.io/vgpu-mig-allocations"} == explained

@@ -119,6 +119,7 @@ def test_selectors_apply_to_every_container():
             nouse_uuid="",
             numa="True",
             mode="mig,hami-core",
+            mig_profiles="4g, 3g.20gb,4g",
         )
     )
     assert parsed is not None
@@ -129,6 +130,7 @@ def test_selectors_apply_to_every_container():
         assert part.devices.uuids_denied == ()
         assert part.devices.numa_bind
         assert part.devices.modes_allowed == (DeviceMode.MIG, DeviceMode.SHARED)
+        assert part.devices.mig_profiles == ("4g", "3g.20gb")
 
 
 def test_policies_and_weights_are_read_in_either_vocabulary():
@@ -208,6 +210,7 @@ def test_a_pod_that_requires_it_says_of_each_container_what_would_hold_it():
             'purser.dev/enforcement "Required" is not a valid value: write "required", or remove it',
         ),
         ({"mode": "passthrough"}, '"passthrough" is no mode: write hami-core, mig, mps'),
+        ({"mig_profiles": "4g,20gb"}, '"20gb" is no MIG profile: write such as 4g.20gb or 4g'),
         (
             {"weights": "slot=1,core=1"},
             "does not name slot, core and memory once each: write for example slot=1,core=1,memory=1",
@@ -325,7 +328,9 @@ texts = st.one_of(
 @st.composite
 def pods(draw):
     words = sorted(dialects.RESOURCES)
-    keys = sorted(pod(use_type="", nouse_type="", numa="", mode="", node_policy="", gpu_policy="").annotations)
+    keys = sorted(
+        pod(use_type="", nouse_type="", numa="", mode="", mig_profiles="", node_policy="", gpu_policy="").annotations
+    )
     amounts = st.dictionaries(st.sampled_from(words), quantities, max_size=4)
     containers = tuple(
         ContainerSpec(name=f"c{i}", kind=kind, limits=draw(amounts), requests=draw(amounts))

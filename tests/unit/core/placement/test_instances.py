@@ -57,10 +57,19 @@ def node(name: str, *kinds: str, held: Sequence[MigPlacement] = ()) -> NodeInven
     return NodeInventory(name, tuple(gpu(f"{name}-{at}", at, kind, held) for at, kind in enumerate(kinds)))
 
 
-def asks(count: int = 1, resource: str = GPU, *, memory: int | None = None, percent: int | None = None, cores: int = 0):  # type: ignore[no-untyped-def]
+def asks(  # type: ignore[no-untyped-def]
+    count: int = 1,
+    resource: str = GPU,
+    *,
+    memory: int | None = None,
+    percent: int | None = None,
+    cores: int = 0,
+    liked=(),
+):
     if memory is None and percent is None:
         percent, cores = 100, cores or 100
-    return DeviceRequest(count, memory_mib=memory, memory_percent=percent, cores_percent=cores, resource=resource)
+    amounts = {"memory_mib": memory, "memory_percent": percent, "cores_percent": cores}
+    return DeviceRequest(count, **amounts, resource=resource, mig_profiles=liked)
 
 
 def pod(uid: str, *parts: DeviceRequest, kinds: Sequence[ContainerKind] = ()) -> PodRequest:
@@ -87,6 +96,7 @@ ASKS = (
     asks(2, "nvidia.com/mig-2g.10gb"),
     asks(2, "nvidia.com/mig-3g.20gb"),
     asks(resource="nvidia.com/mig-2g.12gb"),
+    asks(memory=4000, liked=("4g", "2g.12gb")),
 )
 
 
@@ -139,7 +149,8 @@ def pieces(kind: MigKind, placement: MigPlacement) -> frozenset[object]:
 
 
 def wanted(kind: MigKind, asked: DeviceRequest) -> MigProfile | None:
-    return profile_for(kind.name, asked.resource, asked.memory_mib or 0, asked.memory_percent or 0, asked.cores_percent)
+    amounts = asked.memory_mib or 0, asked.memory_percent or 0, asked.cores_percent
+    return profile_for(kind.name, asked.resource, *amounts, asked.mig_profiles)
 
 
 HELD = st.sampled_from([(), (), (MigPlacement("1g.5gb", 2),)])
@@ -226,6 +237,10 @@ def assert_is_best(fleet: Fleet, placed: Placement, asked: DeviceRequest) -> Non
         (asks(memory=40193), None),
         (asks(resource="nvidia.com/mig-1g.5gb.me"), "1g.5gb+me"),
         (asks(resource="nvidia.com/mig-4g.24gb"), None),
+        (asks(memory=8000, liked=("4g",)), "4g.20gb"),
+        (asks(memory=8000, liked=("4g.24gb", "1g.5gb", "1g", "3g")), "1g.10gb"),
+        (asks(memory=8000, cores=20, liked=("1g.5gb+me", "1g")), "2g.10gb"),
+        (asks(liked=("1g",)), "7g.40gb"),
     ],
 )
 def test_a_request_gets_the_smallest_profile_that_has_what_it_asks_for(

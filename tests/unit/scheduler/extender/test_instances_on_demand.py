@@ -1,5 +1,7 @@
 """GPU instances on demand, from a pod's limits to the grant that its agent is to make."""
 
+import json
+
 import pytest
 from tests.unit.core.placement.test_instances import gpu
 from tests.unit.scheduler.extender_world import World, eventually, replica, server
@@ -67,3 +69,26 @@ async def test_modes_and_resources_of_a_pod_choose_between_gpus_that_are_cut_and
         assert (await world.filter(core, "cut", "shared")).node_names == ["shared"]
         required = await world.add_pod("required", annotations={ENFORCEMENT_ANNOTATION: "required"})
         assert (await world.filter(required, "cut", "shared")).node_names == ["cut"]
+
+
+async def test_pods_for_hamis_dynamic_mig_get_instances_and_its_record_of_them() -> None:
+    mode = {"nvidia.com/vgpu-mode": "mig"}
+    example = {**mode, "hami.io/gpu-scheduler-policy": "binpack"}
+    liked = {**mode, "nvidia.com/mig-profile-preference": "4g"}
+    async with server() as api, replica(api, policy=PURSER) as world:
+        await world.add_node("n", devices=(gpu("gpu-0", 0), gpu("gpu-1", 1)))
+        pods = {
+            "1g.10gb": await world.add_pod("example", 8000, annotations=example, **{"nvidia.com/gpu": "2"}),
+            "4g.20gb": await world.add_pod("liked", 8000, annotations=liked),
+            "7g.40gb": await world.add_pod("whole", None, annotations=mode, **{"nvidia.com/gpu": "1"}),
+        }
+        for profile, pod in pods.items():
+            held = await placed(world, pod, "n")
+            assert [each and each.profile for _, each in held] == [profile] * (2 if profile == "1g.10gb" else 1)
+            written = (await world.client.get(PODS, pod.metadata.name, "default")).metadata.annotations
+            record = json.loads(written["hami.io/vgpu-mig-allocations"])
+            assert [(each["gpuUUID"], each["profile"], each["placement"]["start"]) for each in record] == [
+                (uuid, each.profile, each.start) for uuid, each in held if each
+            ]
+            assert written["hami.io/vgpu-node"] == "n"
+            assert written["hami.io/vgpu-devices-allocated"].count(",NVIDIA,") == len(held)
