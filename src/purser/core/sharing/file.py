@@ -7,15 +7,15 @@ refuses a ``sleepInterval`` that is no duration and ``timeSlicing: null``, and t
 """
 
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec.inspect import Field, StructType, Type, UnionType, VarTupleType, type_info
+from msgspec.inspect import type_info
 
 from purser.core.decoding import UnreadableError, brief, converted
 from purser.core.device.ids import MAX_SLOTS
 from purser.core.device.resources import SHARED_SUFFIX
+from purser.core.go_json import tidied
 from purser.core.kubernetes.naming import is_subdomain
 
 FILE = "the device plugin's file"
@@ -198,8 +198,7 @@ def plugin_file(value: Any) -> tuple[PluginFile, tuple[str, ...]]:
     """
     unknown: list[str] = []
     try:
-        tidied = _tidied({} if value is None else value, _SHAPE, "", unknown)
-        found = converted(tidied, PluginFile, FILE)
+        found = converted(tidied({} if value is None else value, _SHAPE, unknown, exact=_MAPS), PluginFile, FILE)
     except UnreadableError as error:
         raise SharingError(str(error)) from error
     if found.version not in ("", "v1"):
@@ -210,42 +209,6 @@ def plugin_file(value: Any) -> tuple[PluginFile, tuple[str, ...]]:
 
 _MAPS = (Replicas, ReplicatedResource, Named)
 """What upstream decodes key by key: the names of keys are exact, and null is a value, not the lack of one."""
-
-
-def _tidied(value: Any, kind: Type, where: str, unknown: list[str]) -> Any:
-    """The value in one spelling, for a decoder that knows one: exact keys, no nulls that say nothing, whole numbers.
-
-    Go's JSON has no other numbers: ``2.0`` is ``2`` there.
-    """
-    if isinstance(value, float):
-        return int(value) if value.is_integer() else value
-    kind = _the_one_that_holds(kind)
-    if isinstance(kind, VarTupleType) and isinstance(value, list):
-        return [_tidied(each, kind.item_type, f"{where}[{at}]", unknown) for at, each in enumerate(value)]
-    if not isinstance(kind, StructType) or not isinstance(value, dict):
-        return value
-    fields = {field.encode_name: field for field in kind.fields}
-    tidied = {}
-    for key, each in sorted(value.items(), key=lambda item: str(item[0])):  # as Go does: an exact key comes last
-        field = _field(key, fields, exact=kind.cls in _MAPS)
-        at = f"{where}.{brief(key, 60)}".removeprefix(".")
-        if field is None:
-            unknown.append(at)
-        elif each is not None or kind.cls in _MAPS:
-            tidied[field.encode_name] = _tidied(each, field.type, at, unknown)
-    return tidied
-
-
-def _field(key: Any, fields: Mapping[str, Field], *, exact: bool) -> Field | None:
-    if not isinstance(key, str) or key in fields or exact:
-        return fields.get(key)
-    return next((field for name, field in fields.items() if name.lower() == key.lower()), None)
-
-
-def _the_one_that_holds(kind: Type) -> Type:
-    """Of a union the member with something within it."""
-    within = kind.types if isinstance(kind, UnionType) else (kind,)
-    return next((each for each in within if isinstance(each, StructType | VarTupleType)), kind)
 
 
 _SHAPE = type_info(PluginFile)

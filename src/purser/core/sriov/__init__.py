@@ -1,0 +1,8 @@
+"""SR-IOV: pools of network devices and accelerators, as the SR-IOV network device plugin makes them of its config.json.
+
+`configuration` decodes the file, `devices` has the nouns of what a node has, `selecting` says which devices a selector
+means, `pools` gives each device to one pool, `answers` is what a container gets with its devices, and `preference`
+which of the free ones it had better get.
+
+Not here: where the facts about devices come from (`purser.agent.sriov`).
+"""

@@ -1,0 +1,228 @@
+"""The configuration file of the SR-IOV network device plugin (``config.json``), read as that plugin reads it.
+
+Source: pkg/types, pkg/factory and cmd/sriovdp of sriov-network-device-plugin. Keys may be written in any case, and keys
+that it does not know are passed over. A pool whose selectors cannot be read is left out; any other mistake in a pool
+refuses the whole file, since a pool that is silently missing looks like a node without devices.
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec.inspect import type_info
+
+from purser.core.decoding import JsonReader, UnreadableError, brief, converted
+from purser.core.device.resources import is_gpu_resource
+from purser.core.go_json import tidied
+from purser.core.kubelet.devicemanager.registration import is_extended_resource
+
+FILE = "the SR-IOV configuration"
+"""What errors call it."""
+
+DEFAULT_PREFIX = "intel.com"
+"""The plugin's ``--resource-prefix``, unless it is given another."""
+
+MAX_FILE_BYTES = 1 << 20
+"""What a ConfigMap can hold."""
+
+MAX_POOLS = 256
+MAX_SELECTORS = 1024
+"""Of all pools together: each is compared with every device."""
+
+MAX_NOTES = 20
+"""Notes at most."""
+
+VDPA_TYPES = ("vhost", "virtio")
+AUX_TYPES = ("sf",)
+"""Auxiliary devices of other types are not served: only subfunctions are network devices."""
+
+
+class SriovConfigError(ValueError):
+    """What the file says cannot be; the message says where it stands, and why."""
+
+
+class SriovDeviceType(StrEnum):
+    """``deviceType``: what a pool holds."""
+
+    NET_DEVICE = "netDevice"
+    """PCI functions of class 02: network controllers, and their VFs."""
+    ACCELERATOR = "accelerator"
+    """PCI functions of class 12."""
+    AUX_NET_DEVICE = "auxNetDevice"
+    """Subfunctions of network controllers, on the auxiliary bus."""
+
+
+class SriovSelector(msgspec.Struct, frozen=True, rename="camel"):
+    """One object of ``selectors``: a device must satisfy each list that is not empty."""
+
+    vendors: tuple[str, ...] = ()
+    """Four hexadecimal digits, without 0x."""
+    devices: tuple[str, ...] = ()
+    drivers: tuple[str, ...] = ()
+    pci_addresses: tuple[str, ...] = ()
+    acpi_indexes: tuple[str, ...] = ()
+    pf_names: tuple[str, ...] = ()
+    """``ens1f0``, or ``ens1f0#0,2-7`` for some of its functions."""
+    root_devices: tuple[str, ...] = ()
+    """The same with the PF's PCI address."""
+    link_types: tuple[str, ...] = ()
+    ddp_profiles: tuple[str, ...] = ()
+    p_keys: tuple[str, ...] = ()
+    aux_types: tuple[str, ...] = ()
+    is_rdma: bool = False
+    vdpa_type: str = ""
+    need_vhost_net: bool = False
+    """No condition: containers get /dev/vhost-net and /dev/net/tun too."""
+
+
+_PCI_FIELDS = ("vendors", "devices", "drivers", "pciAddresses")
+_NET_FIELDS = ("pfNames", "rootDevices", "linkTypes", "isRdma", "acpiIndexes", "needVhostNet")
+_FIELDS = {
+    SriovDeviceType.NET_DEVICE: {*_PCI_FIELDS, *_NET_FIELDS, "ddpProfiles", "vdpaType", "pKeys"},
+    SriovDeviceType.ACCELERATOR: {*_PCI_FIELDS},
+    SriovDeviceType.AUX_NET_DEVICE: {"vendors", "devices", "drivers", *_NET_FIELDS, "auxTypes"} - {"acpiIndexes"},
+}
+"""Selectors that count, by type of device."""
+
+
+class SriovPoolConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of ``resourceList``."""
+
+    prefix: str
+    name: str
+    device_type: SriovDeviceType
+    selectors: tuple[SriovSelector, ...]
+    """A device that satisfies any of these is the pool's, unless an earlier selector has it."""
+    exclude_topology: bool = False
+    """Whether kubelet is not to learn the devices' NUMA nodes."""
+    additional_info: Mapping[str, Mapping[str, str]] = {}
+    """By PCI address, or ``*`` for all: what a container is told of its device."""
+
+    @property
+    def resource(self) -> str:
+        """As kubelet calls it: ``intel.com/sriov_netdevice``."""
+        return f"{self.prefix}/{self.name}"
+
+
+class SriovConfig(msgspec.Struct, frozen=True):
+    """The file. The least there can be names no pool."""
+
+    pools: tuple[SriovPoolConfig, ...] = ()
+    """In the order of the file, in which devices are given out to them."""
+    notes: tuple[str, ...] = ()
+    """What was passed over, a sentence each."""
+
+
+class _Entry(msgspec.Struct, frozen=True, rename="camel"):
+    resource_name: str = ""
+    resource_prefix: str = ""
+    device_type: str = ""
+    exclude_topology: bool = False
+    selectors: Any = None
+    additional_info: dict[str, dict[str, str]] = {}
+
+
+class _File(msgspec.Struct, frozen=True, rename="camel"):
+    resource_list: tuple[_Entry, ...] = ()
+
+
+_json: JsonReader[Any] = JsonReader(object, FILE, max_bytes=MAX_FILE_BYTES)
+_FILE_SHAPE, _SELECTOR_SHAPE = type_info(_File), type_info(SriovSelector)
+
+
+def sriov_config(text: str | bytes, default_prefix: str = DEFAULT_PREFIX) -> SriovConfig:
+    """The file, decoded. ``default_prefix``: of pools that name none. Raises `SriovConfigError`, and nothing else."""
+    unknown: list[str] = []
+    try:
+        file = converted(tidied(_json.read(text), _FILE_SHAPE, unknown), _File, FILE)
+    except UnreadableError as error:
+        raise SriovConfigError(str(error)) from error
+    if len(file.resource_list) > MAX_POOLS:
+        raise SriovConfigError(f"{FILE} has {len(file.resource_list)} entries in resourceList, more than {MAX_POOLS}")
+    notes = [f"{FILE}: {where} is not known, and passed over" for where in unknown]
+    pools = tuple(_pools(file, default_prefix, notes))
+    if (found := sum(len(pool.selectors) for pool in pools)) > MAX_SELECTORS:
+        raise SriovConfigError(f"{FILE} has {found} selectors, more than {MAX_SELECTORS}")
+    return SriovConfig(pools, tuple(notes[:MAX_NOTES]))
+
+
+def _pools(file: _File, default_prefix: str, notes: list[str]) -> Iterator[SriovPoolConfig]:
+    """Raises `SriovConfigError`."""
+    seen: set[str] = set()
+    for place, entry in enumerate(file.resource_list):
+        where = f"{FILE}: resourceList[{place}]"
+        device_type = _device_type(entry, where)
+        try:
+            selectors = _selectors(entry, device_type, where, notes)
+        except UnreadableError as error:
+            notes.append(f"{error}: the pool {brief(entry.resource_name, 70)} is left out")
+            continue
+        pool = SriovPoolConfig(
+            prefix=entry.resource_prefix or default_prefix,
+            name=entry.resource_name,
+            device_type=device_type,
+            selectors=selectors,
+            exclude_topology=entry.exclude_topology,
+            additional_info=entry.additional_info,
+        )
+        for problem in _problems(pool, seen):
+            raise SriovConfigError(f"{where}: {problem}")
+        seen.add(pool.resource)
+        yield pool
+
+
+def _device_type(entry: _Entry, where: str) -> SriovDeviceType:
+    try:
+        return SriovDeviceType(entry.device_type or SriovDeviceType.NET_DEVICE)
+    except ValueError as error:
+        words = ", ".join(SriovDeviceType)
+        raise SriovConfigError(f"{where}: deviceType is {brief(entry.device_type, 40)}; known are {words}") from error
+
+
+def _selectors(entry: _Entry, device_type: SriovDeviceType, where: str, notes: list[str]) -> tuple[SriovSelector, ...]:
+    """Raises `UnreadableError`."""
+    at = f"{where}.selectors"
+    objects = [entry.selectors] if isinstance(entry.selectors, dict) else entry.selectors
+    if not isinstance(objects, list) or not objects:
+        raise UnreadableError(f"{at} must be an object, or a list with at least one")
+    found = []
+    for each in objects:
+        unknown: list[str] = []
+        tidy = tidied(each, _SELECTOR_SHAPE, unknown)
+        if isinstance(tidy, dict):
+            unused = sorted(tidy.keys() - _FIELDS[device_type])
+            notes += (f"{at}: {key} counts for nothing with deviceType {device_type}" for key in unused)
+            tidy = {key: value for key, value in tidy.items() if key not in unused}
+        notes += (f"{at}: {key} is not known, and passed over" for key in unknown if key.lower() != "selectorobj")
+        found.append(converted(tidy, SriovSelector, at))
+    return tuple(found)
+
+
+def _problems(pool: SriovPoolConfig, seen: set[str]) -> Iterator[str]:
+    """What refuses the file."""
+    resource = brief(pool.resource, 100)
+    if "." in pool.name or not is_extended_resource(pool.resource):
+        yield (
+            f"kubelet takes no resource {resource}: resourceName must be letters, digits, - and _, 63 at the most, "
+            "with a letter or digit at both ends, and the prefix a domain name"
+        )
+    if is_gpu_resource(pool.resource):
+        yield f"{resource} is a resource of GPUs: give the pool another prefix or name"
+    if pool.resource in seen:
+        yield f"{resource} is there twice: put the selectors of both in one list"
+    for each in pool.selectors:
+        if each.is_rdma and each.vdpa_type:
+            yield f"{resource}: isRdma and vdpaType exclude each other in one selector: make a list of two"
+        if each.vdpa_type and each.vdpa_type not in VDPA_TYPES:
+            yield f"{resource}: vdpaType is {brief(each.vdpa_type, 40)}; known are {', '.join(VDPA_TYPES)}"
+        if pool.device_type is SriovDeviceType.AUX_NET_DEVICE:
+            yield from _aux_problems(resource, each)
+
+
+def _aux_problems(resource: str, selector: SriovSelector) -> Iterator[str]:
+    if not selector.aux_types:
+        yield f"{resource}: deviceType auxNetDevice needs auxTypes in each selector; known are {', '.join(AUX_TYPES)}"
+    for each in selector.aux_types:
+        if each not in AUX_TYPES:
+            yield f"{resource}: auxTypes has {brief(each, 40)}; known are {', '.join(AUX_TYPES)}"

@@ -1,0 +1,52 @@
+"""Which of a pool's free devices a container had better get: of as few NUMA nodes as possible, and of as many ports.
+
+VFs of one port share its bandwidth. So each is taken of the port with the most free ones, and several of different
+ports while there are any.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from purser.core.sriov.devices import SriovDevice
+
+
+def preferred_devices(
+    size: int, available: Sequence[str], must_include: Sequence[str], devices: Mapping[str, SriovDevice]
+) -> list[str]:
+    """``size`` ids of ``available``, with all of ``must_include``; fewer where there are not so many.
+
+    ``devices``: by id; an id that is not there is taken last.
+    """
+    chosen = list(dict.fromkeys(must_include))[:size]
+    free = [each for each in dict.fromkeys(available) if each not in chosen]
+    while free and len(chosen) < size:
+        best = min(free, key=_badness(chosen, free, devices))
+        chosen.append(best)
+        free.remove(best)
+    return chosen
+
+
+def _badness(
+    chosen: Sequence[str], free: Sequence[str], devices: Mapping[str, SriovDevice]
+) -> Callable[[str], tuple[bool, bool, int, int, int, str]]:
+    """How much worse one of the free ids is than the others, beside those that are chosen."""
+    free_of_port = Counter(_port(devices.get(each)) for each in free)
+    free_on_node = Counter(_node(devices.get(each)) for each in free)
+    chosen_of_port = Counter(_port(devices.get(each)) for each in chosen)
+    nodes = {_node(devices.get(each)) for each in chosen}
+
+    def badness(id_: str) -> tuple[bool, bool, int, int, int, str]:
+        device = devices.get(id_)
+        port, node = _port(device), _node(device)
+        elsewhere = bool(nodes) and node not in nodes
+        return device is None, elsewhere, -free_on_node[node], chosen_of_port[port], -free_of_port[port], id_
+
+    return badness
+
+
+def _port(device: SriovDevice | None) -> str:
+    return "" if device is None else device.pf_address or device.address
+
+
+def _node(device: SriovDevice | None) -> int | None:
+    return None if device is None else device.numa_node

@@ -1,0 +1,221 @@
+"""Selectors, pools, and to which of these a device belongs."""
+
+import random
+
+import pytest
+from tests import tiers
+from tests.unit.core.sriov.sriov_builders import ACCELERATOR, AUX, config, entry, ids, node, vf
+
+from purser.core.sriov.configuration import SriovSelector
+from purser.core.sriov.devices import RdmaDevice, SriovDevice, VdpaDevice
+from purser.core.sriov.pools import UNSELECTED, make_pools, selector_problems
+from purser.core.sriov.preference import preferred_devices
+from purser.core.sriov.selecting import SelectorFilter
+
+
+def _by_pf(pf, index=-1, address=""):
+    return vf(index, pf=pf, pf_address=address)
+
+
+PF_NAMES = ("ens0", "ens2f0#1", "ens2f1#0,3-5,7")
+ROOTS = ("0000:86:00.0", "0000:86:00.1#1", "0000:86:00.2#0-2,5,7")
+TABLE = [
+    ({"vendors": ("8086",)}, [vf(0)], [vf(0, vendor="15b3")]),
+    ({"devices": ("10ed",)}, [vf(0, device="10ed")], [vf(0)]),
+    ({"drivers": ("vfio-pci",)}, [vf(0, driver="vfio-pci")], [vf(0, driver="i40evf")]),
+    ({"pci_addresses": ("0000:03:02.1",)}, [vf(1)], [vf(2)]),
+    ({"acpi_indexes": ("101",)}, [vf(0, acpi_index="101")], [vf(0, acpi_index="102")]),
+    ({"link_types": ("ether",)}, [vf(0)], [vf(0, link_type="infiniband")]),
+    ({"aux_types": ("bar", "sf")}, [vf(0, aux_type="sf")], [vf(0, aux_type="baz")]),
+    ({"p_keys": ("0x7fff",)}, [vf(0, p_key="0x7fff")], [vf(0, p_key="0xffff"), vf(0)]),
+    ({"ddp_profiles": ("GTPv1-C/U IPv4/IPv6 payload",)}, [vf(0, ddp_profile="GTPv1-C/U IPv4/IPv6 payload")], [vf(0)]),
+    ({"is_rdma": True}, [vf(0, rdma=(RdmaDevice("mlx5_2"),))], [vf(0)]),
+    (
+        {"vdpa_type": "vhost"},
+        [vf(0, vdpa=VdpaDevice("vdpa0", "vhost"))],
+        [vf(0), vf(0, vdpa=VdpaDevice("vdpa0", "virtio"))],
+    ),
+    (
+        {"pf_names": PF_NAMES},
+        [_by_pf("ens0"), _by_pf("ENS2F0", 1), *(_by_pf("ens2f1", index) for index in (0, 3, 4, 5, 7))],
+        [_by_pf("eth0"), _by_pf(""), *(_by_pf("ens2f1", index) for index in (1, 2, 6))],
+    ),
+    (
+        {"root_devices": ROOTS},
+        [
+            _by_pf("", 9, "0000:86:00.0"),
+            _by_pf("", 1, "0000:86:00.1"),
+            *(_by_pf("", index, "0000:86:00.2") for index in (0, 1, 2, 5, 7)),
+        ],
+        [_by_pf("", 1, "0000:a0:00.0"), *(_by_pf("", index, "0000:86:00.2") for index in (3, 4, 6))],
+    ),
+    ({"vendors": ("8086",), "drivers": ("iavf",)}, [vf(0)], [vf(0, vendor="15b3"), vf(0, driver="vfio-pci")]),
+]
+
+
+@pytest.mark.parametrize(("selector", "in_", "out"), TABLE, ids=[",".join(each[0]) for each in TABLE])
+def test_a_selector_means_these_devices(selector, in_, out):
+    found = SelectorFilter(SriovSelector(**selector))
+    assert all(map(found.selects, in_))
+    assert not any(map(found.selects, out))
+
+
+def test_the_first_value_of_a_pf_decides_and_what_counts_for_nothing_is_said():
+    entries = [entry(selectors={"pfNames": ["ens1f0#0-1", "ens1f0#5", "ens2#x", "ens3#1,a-b"]})]
+    node_ = node(vf(0), vf(5), vf(1, pf="ens3", bus="05"))
+    (pool,) = make_pools(config(*entries), node_, {})
+    assert ids(pool) == ["0000:03:02.0", "0000:05:02.1"]
+    assert selector_problems(config(*entries)) == [
+        "intel.com/sriov: pfNames: ens1f0#5 counts for nothing, the first of a PF decides",
+        "intel.com/sriov: pfNames: ens2#x is none of PF, PF#1 and PF#0,2-7",
+        "intel.com/sriov: pfNames: ens3#1,a-b is none of PF, PF#1 and PF#0,2-7",
+    ]
+
+
+def test_a_device_is_of_the_first_pool_whose_selectors_mean_it():
+    entries = entry("a", [{"pfNames": ["ens1f0#3"]}, {"pfNames": ["ens1f0#0-1"]}]), entry("b"), entry("c")
+    a, b, c = make_pools(config(*entries), node(*map(vf, range(4)), vf(4, in_use="has the default route")), {})
+    assert ids(a) == ["0000:03:02.3", "0000:03:02.0", "0000:03:02.1"]
+    assert ids(b) == ["0000:03:02.2"]
+    assert c.empty == (
+        "selector 0: the 4 that it means are in intel.com/a, intel.com/b; "
+        "1 more may not be given to pods: 0000:03:02.4 has the default route"
+    )
+
+
+def test_types_are_kept_apart():
+    fpga = SriovDevice(id="0000:5e:00.0", address="0000:5e:00.0", type=ACCELERATOR, vendor="8086", device="0d90")
+    sf = SriovDevice(id="mlx5_core.sf.4", address="0000:81:00.0", type=AUX, vendor="15b3", device="1019", aux_type="sf")
+    entries = (
+        entry("net"),
+        entry("f", deviceType="accelerator"),
+        entry("s", {"auxTypes": ["sf"]}, deviceType="auxNetDevice"),
+    )
+    assert [ids(pool) for pool in make_pools(config(*entries), node(fpga, sf, vf(0)), {})] == [
+        ["0000:03:02.0"],
+        ["0000:5e:00.0"],
+        ["mlx5_core.sf.4"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("devices", "selectors", "said"),
+    [
+        ([], {}, "the node has no device of type netDevice"),
+        (
+            [vf(0, in_use="has the default route")],
+            {},
+            "none of 1 devices of type netDevice may be given to pods: 0000:03:02.0 has the default route",
+        ),
+        (
+            [vf(0), vf(1, driver="vfio-pci"), vf(2, vendor="15b3")],
+            {"vendors": ["8086"], "drivers": ["i40evf"], "isRdma": True},
+            "selector 0: drivers matches none of 2: they have iavf, vfio-pci",
+        ),
+        ([vf(0)], {"pfNames": ["ens9"]}, "selector 0: pfNames matches none of 1: they have ens1f0#0"),
+        ([vf(0, pf="")], {"pfNames": ["ens9"]}, "selector 0: pfNames matches none of 1: they have none"),
+    ],
+    ids=["none", "the host's", "another driver", "another PF", "no PF to be seen"],
+)
+def test_an_empty_pool_says_why(devices, selectors, said):
+    (pool,) = make_pools(config(entry(selectors=selectors)), node(*devices), {})
+    assert pool.empty == said
+
+
+def test_what_a_container_holds_stays_in_its_pool_until_it_is_free():
+    held = {"0000:03:02.0": "intel.com/b", "0000:03:02.1": "intel.com/gone", "0000:03:03.7": "intel.com/b"}
+    a, b = make_pools(config(entry("a"), entry("b", {"drivers": ["vfio-pci"]})), node(vf(0), vf(1), vf(2)), held)
+    assert ids(a) == ["0000:03:02.2"]
+    assert [(each.device.id, each.trouble) for each in b.members] == [("0000:03:02.0", UNSELECTED)]
+    assert b.missing == ("0000:03:03.7",)
+    assert b.empty == ""
+
+
+@pytest.mark.parametrize(
+    ("device", "trouble"),
+    [
+        (vf(0), ""),
+        (vf(0, no_link=True), "the port of ens1f0 has no link"),
+        (vf(0, driver="vfio-pci"), "its driver is vfio-pci, and it has no IOMMU group"),
+        (vf(0, driver="vfio-pci", vfio_group="/dev/vfio/7"), ""),
+        (vf(0, driver="igb_uio"), "its driver is igb_uio, and it has no device file"),
+    ],
+    ids=["well", "no link", "no group", "a group", "no uio"],
+)
+def test_health_is_what_the_device_shows(device, trouble):
+    (pool,) = make_pools(config(entry()), node(device), {})
+    assert pool.members[0].trouble == trouble
+
+
+def _random_selector(rng):
+    pools = {
+        "vendors": ["8086", "15b3", "1dd8"],
+        "devices": ["154c", "1018", "101e"],
+        "drivers": ["iavf", "vfio-pci", "mlx5_core"],
+        "pfNames": ["ens1f0#0-9", "ens1f0", "ens2#3,5-40", "ens2", "ens3#x"],
+        "rootDevices": ["0000:03:00.0#0-63", "0000:05:00.0"],
+        "linkTypes": ["ether", "infiniband"],
+        "pciAddresses": ["0000:03:02.1", "0000:05:03.0"],
+    }
+    chosen = rng.sample(sorted(pools), rng.randint(0, 3))
+    return {each: rng.sample(pools[each], rng.randint(1, len(pools[each]))) for each in chosen}
+
+
+def _random_node(rng):
+    return node(
+        *(
+            vf(
+                index,
+                pf=pf,
+                bus=bus,
+                vendor=rng.choice(["8086", "15b3"]),
+                device=rng.choice(["154c", "1018"]),
+                driver=rng.choice(["iavf", "vfio-pci", "mlx5_core"]),
+                link_type=rng.choice(["ether", "infiniband"]),
+                in_use=rng.choice(["", "", "has no driver"]),
+            )
+            for pf, bus in (("ens1f0", "03"), ("ens2", "05"))
+            for index in range(24)
+        )
+    )
+
+
+@pytest.mark.parametrize("seed", range(5 if tiers.IS_LONG else 1))
+def test_no_device_is_ever_in_two_pools(seed):
+    rng = random.Random(seed)
+    for _ in range(200):
+        selectors = [[_random_selector(rng) for _ in range(rng.randint(1, 3))] for _ in range(rng.randint(1, 5))]
+        found = config(*(entry(f"p{place}", each) for place, each in enumerate(selectors)))
+        machine = _random_node(rng)
+        names = [device.id for device in machine.devices]
+        held = {
+            rng.choice([*names, "0000:09:00.1"]): f"intel.com/p{rng.randrange(7)}" for _ in range(rng.randint(0, 6))
+        }
+        pools = make_pools(found, machine, held)
+        listed = [id_ for pool in pools for id_ in (*ids(pool), *pool.missing)]
+        assert len(listed) == len(set(listed))
+        assert all(held.get(id_, pool.resource) == pool.resource for pool in pools for id_ in ids(pool))
+        assert all(bool(pool.empty) != bool(ids(pool) or pool.missing) for pool in pools)
+        known = {pool.resource for pool in pools}
+        assert {id_ for id_, resource in held.items() if resource in known} <= set(listed)
+        wanted = {
+            device.id
+            for device in machine.devices
+            if not device.in_use
+            and device.id not in held
+            and any(SelectorFilter(each).selects(device) for pool in found.pools for each in pool.selectors)
+        }
+        assert wanted <= set(listed)
+
+
+def test_a_container_gets_devices_of_one_numa_node_and_of_different_ports():
+    devices = [*map(vf, range(4)), *(vf(index, "ens2", "05") for index in range(2))]
+    devices += [vf(index, "ens3", "81", numa_node=1) for index in range(4)]
+    by_id = {each.id: each for each in devices}
+    free = list(by_id)
+    assert preferred_devices(1, free, [], by_id) == ["0000:03:02.0"]
+    assert preferred_devices(3, free, [], by_id) == ["0000:03:02.0", "0000:05:02.0", "0000:03:02.1"]
+    assert preferred_devices(2, free, ["0000:81:02.3"], by_id) == ["0000:81:02.3", "0000:81:02.0"]
+    assert preferred_devices(7, free, [], by_id)[:6] == preferred_devices(6, free, [], by_id)
+    assert preferred_devices(99, [*free, "gone"], [], by_id)[-1] == "gone"
+    assert preferred_devices(0, free, [], by_id) == []
