@@ -126,7 +126,10 @@ class Strays:
         return self._waits(pod) and self._cache.readings.of(pod).asks_for_devices
 
     def _unserved(self, pod: Pod) -> tuple[str, ...]:
-        return unserved_words(self._cache.readings.of(pod).spec, self._cache.offers, self._cache.has_label)
+        there = self._cache.gpus()
+        listed = there.mig_resources if there else ()
+        spec = self._cache.readings.of(pod).spec
+        return unserved_words(spec, self._cache.offers, self._cache.has_label, lambda: listed)
 
     def _waits(self, pod: Pod) -> bool:
         waits = not pod.spec.node_name and pod.status.phase == "Pending" and not pod.metadata.deletion_timestamp

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from purser.core.decoding import brief
-from purser.core.device.resources import is_gpu_resource
+from purser.core.device.resources import MIG_PREFIX, is_gpu_resource
 from purser.core.dialects import hami, nvidia, volcano
 from purser.core.dialects.dialect import MAX_DEVICES_ASKED, Dialect, Word, asks_for
 from purser.core.dialects.enforcement import held, requires_enforcement
@@ -188,7 +188,7 @@ def _parse_container(
     claimants = _claimants(container)
     if words := _mixed(container, claimants):
         mixed = brief(" and ".join(words))
-        problems.add(f'container "{container.name}" mixes {mixed}: ask in the words of one system')
+        problems.add(f'container "{container.name}" mixes {mixed}: {_one_of(words)}')
         return None
     if not claimants:
         return None
@@ -212,6 +212,12 @@ def _mixed(container: ContainerSpec, claimants: list[Dialect]) -> list[str]:
     if len(claimants) > 1:
         return amounts
     return [*devices, *amounts] if others and len(devices) + len(amounts) > 1 else []
+
+
+def _one_of(words: list[str]) -> str:
+    if mig := next((word for word in words if word.startswith(MIG_PREFIX)), ""):
+        return f"a MIG device has its own memory and compute, so ask for {brief(mig, 63)} alone"
+    return "ask in the words of one system"
 
 
 def _defaults(container: ContainerSpec) -> dict[str, str]:

@@ -5,9 +5,10 @@ Purser never serves some of them, others only on nodes whose devices are listed 
 the name, there is no hint.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 
+from purser.core.device.resources import MIG_PREFIX
 from purser.core.pod.manifest import PodManifest
 
 _SHARE = "nvidia.com/gpu with nvidia.com/gpumem (MiB) and nvidia.com/gpucores (percent)"
@@ -17,7 +18,7 @@ _RESOURCES = (
     ("aliyun.com/gpu-", f"for a share of a GPU ask for {_SHARE}"),
     ("nvidia.com/gpu.", f"for a share of a GPU ask for {_SHARE}"),
     ("nvidia.com/gpu-", f"for a share of a GPU ask for {_SHARE}"),
-    ("nvidia.com/mig-", f"for a part of a GPU ask for {_SHARE}"),
+    (MIG_PREFIX, f"for a part of a GPU ask for {_SHARE}"),
     ("amd.com/", "Purser serves only NVIDIA GPUs"),
     ("aws.amazon.com/neuron", "Purser serves only NVIDIA GPUs"),
     ("birentech.com/", "Purser serves only NVIDIA GPUs"),
@@ -45,18 +46,24 @@ _ANNOTATIONS = {
 _PRODUCT, _TIME_SLICED = "nvidia.com/gpu.product", "-SHARED"
 """The label of nodes, and what NVIDIA's GPU feature discovery ends it with where a plugin slices time."""
 
+_MAX_LISTED = 8
+"""MIG resources that are named."""
+
 _MAX_HINTS = 8
 """Hints for one pod."""
 
 
 def unserved_words(
-    pod: PodManifest, is_offered: Callable[[str], bool], has_label: Callable[[str, str], bool]
+    pod: PodManifest,
+    is_offered: Callable[[str], bool],
+    has_label: Callable[[str, str], bool],
+    mig_resources: Callable[[], Sequence[str]] = lambda: (),
 ) -> tuple[str, ...]:
     """A sentence for each word of the pod that Purser does not serve and no node has: ``is_offered`` is asked about
-    resources, ``has_label`` about labels.
+    resources, ``has_label`` about labels; ``mig_resources`` are those of MIG profiles that nodes list.
     """
     # One by one: an answer may search all nodes for each name, and pods may have thousands of names.
-    return tuple(islice(chain(_hints(pod, is_offered), _time_sliced(pod, has_label)), _MAX_HINTS))
+    return tuple(islice(chain(_hints(pod, is_offered, mig_resources), _time_sliced(pod, has_label)), _MAX_HINTS))
 
 
 def _time_sliced(pod: PodManifest, has_label: Callable[[str, str], bool]) -> Iterator[str]:
@@ -68,13 +75,17 @@ def _time_sliced(pod: PodManifest, has_label: Callable[[str, str], bool]) -> Ite
         )
 
 
-def _hints(pod: PodManifest, is_offered: Callable[[str], bool]) -> Iterator[str]:
+def _hints(
+    pod: PodManifest, is_offered: Callable[[str], bool], mig_resources: Callable[[], Sequence[str]]
+) -> Iterator[str]:
     asked = dict.fromkeys(
         name for container in pod.containers for name in (*container.limits, *container.requests) if "/" in name
     )
     for name in asked:
         hint = next((hint for prefix, hint in _RESOURCES if name.startswith(prefix)), "")
         if hint and not is_offered(name):
+            if name.startswith(MIG_PREFIX) and (listed := mig_resources()):
+                hint = f"ask for one that nodes list: {', '.join(listed[:_MAX_LISTED])}"
             yield f"no node offers {name[:80]}, so the pod waits: {hint}"
     for name, instead in _ANNOTATIONS.items():
         if name in pod.annotations:

@@ -21,7 +21,7 @@ from purser.core.grant.reconcile import PodBook
 from purser.core.grant.signing import GrantError, verify
 from purser.core.kubelet.errors import UNEXPECTED_ADMISSION_ERROR
 from purser.core.ledger import Ledger
-from purser.core.model import DeviceMode, Enforcement, Grant, GrantState
+from purser.core.model import Enforcement, Grant, GrantState
 from purser.core.names import (
     CORDON_ANNOTATIONS,
     ENFORCEMENT_ANNOTATION,
@@ -30,6 +30,7 @@ from purser.core.names import (
     INVENTORY_ANNOTATION,
     SCHEDULER_NAME,
 )
+from purser.core.placement.offers import FleetOffers, offers_of
 from purser.kube import Clock, Informer, SystemClock, key_of
 from purser.kube.objects import Namespace, Node, Pod
 from purser.kube.pods import has_started, is_terminal
@@ -41,7 +42,6 @@ from purser.scheduler.cache.disputes import DisputeBook
 from purser.scheduler.cache.kubelets import Kubelets
 from purser.scheduler.cache.node_free_resources import NodeFreeResources
 from purser.scheduler.cache.nominations import Nominations
-from purser.scheduler.cache.offers import FleetOffers, offers_of
 from purser.scheduler.cache.quotas import Quotas, ResourceQuota
 from purser.scheduler.cache.readings import Readings
 from purser.scheduler.metrics import SchedulerMetrics
@@ -176,32 +176,17 @@ class ClusterCache:
         known = () if self._pods is None else self._pods.store.values()
         return [pod for pod in known if not pod.spec.node_name and not pod.metadata.deletion_timestamp]
 
-    def most_of(self, resource: str) -> int | None:
-        """How many devices of a resource, or parts of them, a container can have on any one node; None where no node
-        has an inventory."""
-        offers = self._fleet_offers()
-        return None if offers is None else offers.most.get(resource, 0)
-
-    def enforcements(self) -> frozenset[Enforcement]:
-        """What holds shares of devices to their limits; none where no node has an inventory."""
-        offers = self._fleet_offers()
-        return frozenset() if offers is None else offers.enforcements
-
-    def largest_device_mib(self) -> int | None:
-        """How much memory the largest device has of which there are shares; None where no node has an inventory."""
-        offers = self._fleet_offers()
-        return None if offers is None else offers.largest_mib
-
-    def device_modes(self) -> frozenset[DeviceMode]:
-        """How devices are handed out; none where no node has an inventory."""
-        offers = self._fleet_offers()
-        return frozenset() if offers is None else offers.modes
-
-    def _fleet_offers(self) -> FleetOffers | None:
-        """Recomputed once an inventory has changed."""
+    def gpus(self) -> FleetOffers | None:
+        """What the nodes' GPUs can give containers; None where no node has an inventory. Recomputed once an inventory
+        has changed."""
         if self._offers is None:
             self._offers = offers_of(self.fleet)
         return self._offers
+
+    def enforcements(self) -> frozenset[Enforcement]:
+        """What holds shares of devices to their limits; none where no node has an inventory."""
+        offers = self.gpus()
+        return frozenset() if offers is None else offers.enforcements
 
     def offers(self, resource: str) -> bool:
         """Whether any node lists a resource, of any plugin."""

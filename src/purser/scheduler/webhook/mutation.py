@@ -8,24 +8,20 @@ from typing import Protocol
 
 import msgspec
 
-from purser.core.device.modes import mode_words
 from purser.core.dialects import defaults
-from purser.core.dialects.selectors import VGPU_MODE
 from purser.core.dialects.unserved import unserved_words
-from purser.core.model import DeviceMode
-from purser.core.names import GPU_RESOURCE, SCHEDULER_NAME
+from purser.core.names import SCHEDULER_NAME
+from purser.core.placement.offers import FleetOffers
 from purser.core.pod.manifest import PodManifest
 from purser.scheduler.pod_reading import PodReading
+from purser.scheduler.webhook.capacity_warnings import capacity_warnings
 from purser.scheduler.webhook.device_rules import DeviceRules
 from purser.scheduler.webhook.patches import limit_patches, node_patches
 from purser.scheduler.webhook.review import AdmissionRequest, Decision, Operation, Why, whole_object
 from purser.scheduler.webhook.rules import (
     GPU_POD_RULES,
-    device_counts,
     first_objection,
     is_mirror,
-    memory_mib,
-    modes_allowed,
     no_forged_grant,
     no_node_preset,
     placed_names,
@@ -36,13 +32,8 @@ from purser.scheduler.webhook.rules import (
 class FleetFacts(Protocol):
     """What is known of the cluster's nodes."""
 
-    def most_of(self, resource: str) -> int | None:
-        """How many devices of a resource, or parts of them, a container can have on any one node; None where no node is
-        known."""
-        ...
-
-    def largest_device_mib(self) -> int | None:
-        """How much memory the largest device has of which there are shares; None where none is known."""
+    def gpus(self) -> FleetOffers | None:
+        """What their GPUs can give containers; None where no node has an inventory."""
         ...
 
     def offers(self, resource: str) -> bool:
@@ -53,19 +44,11 @@ class FleetFacts(Protocol):
         """Whether any node has a label with this value."""
         ...
 
-    def device_modes(self) -> frozenset[DeviceMode]:
-        """How the devices are handed out; none where none is known."""
-        ...
-
 
 class UnknownFleet:
     """A cluster whose nodes are not known: there are no warnings about its capacity."""
 
-    def most_of(self, resource: str) -> int | None:
-        """Not known."""
-        return None
-
-    def largest_device_mib(self) -> int | None:
+    def gpus(self) -> FleetOffers | None:
         """Not known."""
         return None
 
@@ -76,10 +59,6 @@ class UnknownFleet:
     def has_label(self, key: str, value: str) -> bool:
         """Perhaps."""
         return True
-
-    def device_modes(self) -> frozenset[DeviceMode]:
-        """Not known."""
-        return frozenset()
 
 
 class Mutation:
@@ -117,7 +96,11 @@ class Mutation:
         return first_objection(pod, (*rules, self._devices.of_gpu_pod)) or self._adopt(pod, body)
 
     def _unserved(self, pod: PodManifest) -> tuple[str, ...]:
-        return unserved_words(pod, self._fleet.offers, self._fleet.has_label)
+        return unserved_words(pod, self._fleet.offers, self._fleet.has_label, self._mig_resources)
+
+    def _mig_resources(self) -> tuple[str, ...]:
+        there = self._fleet.gpus()
+        return there.mig_resources if there else ()
 
     def _stays_away(self, pod: PodManifest) -> str:
         return (
@@ -141,37 +124,9 @@ class Mutation:
         return ({"op": "add", "path": "/spec/schedulerName", "value": self._scheduler_name},)
 
     def _warnings(self, pod: PodReading) -> tuple[str, ...]:
-        request = pod.request()
+        request, there = pod.request(), self._fleet.gpus()
         return (
-            *(each for name, count in device_counts(request).items() for each in self._too_many(name, count)),
-            *_beyond(memory_mib(request), " MiB of GPU memory", self._fleet.largest_device_mib(), " MiB", "GPU"),
-            *self._no_such_mode(modes_allowed(request)),
+            *(capacity_warnings(request, there) if request and there else ()),
             *self._devices.warnings(request),
             *self._unserved(pod.spec),
         )
-
-    def _too_many(self, resource: str, count: int) -> tuple[str, ...]:
-        """Resources that no node offers have a message of their own, with what to request instead."""
-        most = self._fleet.most_of(resource)
-        if resource == GPU_RESOURCE:
-            return _beyond(count, " GPUs", most, "", "node")
-        return _beyond(count, f" {resource}", most, "", "node") if most else ()
-
-    def _no_such_mode(self, wanted: frozenset[DeviceMode]) -> tuple[str, ...]:
-        there = self._fleet.device_modes() if wanted else frozenset()
-        if not there or not wanted.isdisjoint(there):
-            return ()
-        return (
-            f"annotation {VGPU_MODE} asks for GPUs in mode {mode_words(wanted)}, and no node has one (there: "
-            f"{mode_words(there)}): the pod waits for one. Leave the annotation out to have a GPU of any mode",
-        )
-
-
-def _beyond(wanted: int, of: str, largest: int | None, unit: str, place: str) -> tuple[str, ...]:
-    """That a container asks for more than the largest node or GPU has; ``largest``: None where it is not known."""
-    if largest is None or wanted <= largest:
-        return ()
-    return (
-        f"a container requests {wanted}{of}, but the largest {place} has {largest}{unit}: the pod stays Pending until "
-        f"there is a larger {place}",
-    )

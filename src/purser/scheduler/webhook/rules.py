@@ -6,7 +6,6 @@ import msgspec
 
 from purser.adapters.pods import pod_spec
 from purser.core.dialects import RECORD_ANNOTATIONS, DialectError
-from purser.core.model import DeviceMode, PodRequest
 from purser.core.names import IGNORE_WEBHOOK, PROTECTED_POD_ANNOTATIONS, ignoring_label
 from purser.core.pod.manifest import PodManifest
 from purser.kube.codec import codec_of
@@ -155,28 +154,6 @@ GPU_POD_RULES: tuple[Rule, ...] = (
     no_node_preset,
 )
 """In this order: the later ones rely on `makes_sense`."""
-
-
-def device_counts(request: PodRequest | None) -> dict[str, int]:
-    """By resource the most devices that one container of the pod asks for."""
-    found: dict[str, int] = {}
-    for part in request.containers if request else ():
-        found[part.devices.resource] = max(part.devices.count, found.get(part.devices.resource, 0))
-    return found
-
-
-def memory_mib(request: PodRequest | None) -> int:
-    """The most memory that one container of the pod asks of one device; a percentage counts for nothing."""
-    return max((part.devices.memory_mib or 0 for part in request.containers), default=0) if request else 0
-
-
-def modes_allowed(request: PodRequest | None) -> frozenset[DeviceMode]:
-    """The modes of devices that the pod's annotations want; none for any."""
-    return (
-        frozenset(mode for part in request.containers for mode in part.devices.modes_allowed)
-        if request
-        else frozenset()
-    )
 
 
 def _no_annotations(pod: PodManifest, forbidden: Iterable[str], why: Why) -> Decision | None:

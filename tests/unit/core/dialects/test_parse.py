@@ -85,7 +85,11 @@ def test_a_container_without_any_device_makes_no_request(limits):
         ({"gpu": -1}, 'nvidia.com/gpu "-1" is out of range: write a number of GPUs, 1 to 1024'),
         ({"gpu": "500m"}, "is not a whole number"),
         ({"mig": 0.5}, 'nvidia.com/mig-1g.5gb "0.5" is not a whole number: write a number of devices, 1 to 1024'),
-        ({"mig": 1, "gpu": 1}, "mixes nvidia.com/gpu and nvidia.com/mig-1g.5gb: ask in the words of one system"),
+        ({"mig": 1, "gpu": 1}, "mixes nvidia.com/gpu and nvidia.com/mig-1g.5gb: a MIG device has its own memory"),
+        (
+            {"mig": 1, "mem": 1},
+            "a MIG device has its own memory and compute, so ask for nvidia.com/mig-1g.5gb alone",
+        ),
         ({"shared": 1, "mem": 100}, "mixes nvidia.com/gpu.shared and nvidia.com/gpumem"),
         ({"gpu": 0, "mem": 4096}, 'nvidia.com/gpu "0" is out of range'),
         ({"gpu": 1, "mem": 10, "priority": 2}, "write 0 (high) or 1 (low), 0 to 1"),

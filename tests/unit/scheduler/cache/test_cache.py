@@ -6,7 +6,7 @@ from tests.unit.scheduler.extender_world import a_grant, eventually, replica, se
 
 from purser.core.fleet import FreeResources
 from purser.core.grant.signing import sign
-from purser.core.model import GrantState
+from purser.core.model import DeviceRequest, GrantState
 from purser.core.names import GRANT_ANNOTATION, INVENTORY_ANNOTATION
 from purser.kube.resources import NODES, PODS
 from purser.scheduler.cache.quotas import CORES, RESOURCE_QUOTAS
@@ -101,21 +101,25 @@ async def test_a_pod_that_others_bound_is_noted():
         assert world.memory_used("n1") == 0
 
 
+def most(world, resource):
+    return world.cache.gpus().most_of(DeviceRequest(1, memory_percent=100, resource=resource))
+
+
 async def test_a_node_is_rebuilt_when_its_inventory_changes_and_forgotten_with_it():
     async with server() as api, replica(api) as world:
         await world.add_node("n1", cards=4)
-        assert world.cache.most_of("nvidia.com/gpu") == 4
+        assert most(world, "nvidia.com/gpu") == 4
         inventory = world.cache.fleet.node("n1").inventory
         fewer = msgspec.json.encode(msgspec.structs.replace(inventory, devices=inventory.devices[:3])).decode()
         await world.client.patch_merge(NODES, "n1", {"metadata": {"annotations": {INVENTORY_ANNOTATION: fewer}}})
         await eventually(lambda: len(world.cache.fleet.node("n1").devices) == 3)
-        most = world.cache.largest_device_mib()
+        largest = world.cache.gpus().largest_of(())
         halves = [msgspec.structs.replace(each, replicas=2, slots=2, resource=SHARED) for each in inventory.devices[:2]]
         other = [*halves, inventory.devices[2]]
         text = msgspec.json.encode(msgspec.structs.replace(inventory, devices=tuple(other))).decode()
         await world.client.patch_merge(NODES, "n1", {"metadata": {"annotations": {INVENTORY_ANNOTATION: text}}})
-        await eventually(lambda: world.cache.most_of(SHARED) == 4)
-        assert (world.cache.most_of("nvidia.com/gpu"), world.cache.largest_device_mib()) == (1, most)
+        await eventually(lambda: most(world, SHARED) == 4)
+        assert (most(world, "nvidia.com/gpu"), world.cache.gpus().largest_of(())) == (1, largest)
         await world.client.patch_merge(NODES, "n1", {"metadata": {"annotations": {INVENTORY_ANNOTATION: "{"}}})
         await eventually(lambda: world.cache.fleet.node("n1") is None)
         await world.client.patch_merge(NODES, "n1", {"metadata": {"annotations": {INVENTORY_ANNOTATION: fewer}}})

@@ -6,7 +6,9 @@ from tests.unit.scheduler.reviews import container, patched, pod, review
 
 from purser.adapters.pods import pod_spec
 from purser.core.dialects import parse
-from purser.core.model import DeviceMode
+from purser.core.fleet import Fleet
+from purser.core.model import Device, NodeInventory
+from purser.core.placement.offers import offers_of
 from purser.kube.codec import codec_of
 from purser.kube.resources import PODS
 from purser.scheduler.webhook.device_rules import DeviceRules
@@ -33,20 +35,22 @@ def read(obj):
 class Nodes(UnknownFleet):
     """What is known of the nodes."""
 
-    def __init__(self, devices=None, memory_mib=None, offered=(), modes=()):
-        self._devices, self._memory_mib, self._offered, self._modes = devices, memory_mib, offered, modes
+    def __init__(self, *devices, offered=()):
+        self._offered = offered
+        fleet = Fleet()
+        if devices:
+            fleet.set_inventory(NodeInventory("n", devices))
+        self._gpus = offers_of(fleet)
 
-    def most_of(self, resource):
-        return self._devices if resource in (GPU, MIG) or self._devices is None else 0
-
-    def largest_device_mib(self):
-        return self._memory_mib
+    def gpus(self):
+        return self._gpus
 
     def offers(self, resource):
         return resource in self._offered
 
-    def device_modes(self):
-        return frozenset(self._modes)
+
+def gpus(count, memory_mib=40_960, **fields):
+    return [Device(f"{fields}-{at}", at, "A100", memory_mib, **fields) for at in range(count or 0)]
 
 
 def mutate(obj, **settings):
@@ -227,7 +231,7 @@ def test_a_mirror_pod_is_left_alone_where_a_node_made_it(webhook):
 
 @pytest.mark.parametrize(("largest", "warned"), [(None, False), (4, False), (2, True)])
 def test_asking_more_than_any_node_has_is_admitted_with_a_warning(largest, warned):
-    response = mutate(pod(container(limits={GPU: 4})), fleet=Nodes(devices=largest))
+    response = mutate(pod(container(limits={GPU: 4})), fleet=Nodes(*gpus(largest)))
     assert response["allowed"]
     assert ("warnings" in response) is warned
 
@@ -295,7 +299,7 @@ def test_the_answer_carries_what_the_api_server_reads():
     ],
 )
 def test_asking_for_more_of_a_resource_than_any_node_has_is_admitted_with_one_warning(resource, warned):
-    response = mutate(pod(container(limits={resource: 5})), fleet=Nodes(devices=4, offered=(MIG,)))
+    response = mutate(pod(container(limits={resource: 5})), fleet=Nodes(*gpus(4, resource=MIG), offered=(MIG,)))
     assert response["allowed"]
     [warning] = response["warnings"]
     assert warned in warning
@@ -303,7 +307,7 @@ def test_asking_for_more_of_a_resource_than_any_node_has_is_admitted_with_one_wa
 
 @pytest.mark.parametrize(("largest", "warned"), [(None, False), (999_999, False), (40_960, True)])
 def test_asking_more_memory_than_any_gpu_has_is_admitted_with_a_warning(largest, warned):
-    response = mutate(pod(container(limits={GPU: 1, MEM: "999999"})), fleet=Nodes(memory_mib=largest))
+    response = mutate(pod(container(limits={GPU: 1, MEM: "999999"})), fleet=Nodes(*gpus(1, largest) if largest else ()))
     assert response["allowed"]
     assert ("the largest GPU has 40960 MiB" in str(response.get("warnings"))) == warned
 
@@ -324,24 +328,6 @@ def test_pods_of_a_scheduler_that_the_administrator_lists_are_pursers():
     response = mutate(obj, adopted=["volcano"])
     assert patched(obj, response)["spec"]["schedulerName"] == "purser-scheduler"
     assert "lacks schedulerName" in refusal(ask(Validation(adopted=["volcano"]), obj))
-
-
-@pytest.mark.parametrize(
-    ("mode", "there", "said"),
-    [
-        ("mig", ["shared", "whole"], "in mode mig, and no node has one (there: hami-core or whole)"),
-        ("mig,mps", ["shared"], "in mode mig or mps, and no node has one (there: hami-core)"),
-        ("mig,hami-core", ["shared"], ""),
-        ("mig", ["shared", "mig"], ""),
-        ("mig", [], ""),
-        ("", ["shared"], ""),
-    ],
-)
-def test_a_mode_that_no_gpu_is_in_is_warned_of(mode, there, said):
-    obj = pod(container(limits={GPU: 1}), annotations={"nvidia.com/vgpu-mode": mode})
-    response = mutate(obj, fleet=Nodes(modes=map(DeviceMode, there)))
-    assert response["allowed"]
-    assert [said in each and len(each) <= 256 for each in response.get("warnings", [])] == [True] * bool(said)
 
 
 HERE = {"key": "metadata.name", "operator": "In", "values": ["n1"]}

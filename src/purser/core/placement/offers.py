@@ -1,0 +1,114 @@
+"""What the nodes that have an inventory can give one container at most."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from purser.core.device.resources import MIG_PREFIX, mig_resource
+from purser.core.fleet import NodeState
+from purser.core.mig.choice import chooser
+from purser.core.mig.on_demand import asked_profile, kind_of, taken_mask
+from purser.core.model import Device, DeviceMode, DeviceRequest, Enforcement, MigPlacement
+
+
+class DeviceOffer(NamedTuple):
+    """Devices of which a container can have equally many."""
+
+    resource: str
+    mode: DeviceMode
+    replicas: int
+    one_each: bool
+    mig_kind: str
+    mig_held: tuple[MigPlacement, ...]
+
+    @classmethod
+    def of(cls, device: Device) -> "DeviceOffer":
+        """Of one of them."""
+        return cls(device.resource, device.mode, device.replicas, device.one_each, device.mig_kind, device.mig_held)
+
+    def most_of(self, asked: DeviceRequest) -> int:
+        """How many, or how many parts or instances, the container can have of one while nothing is taken of it."""
+        if asked.modes_allowed and self.mode not in asked.modes_allowed:
+            return 0
+        if not self.mig_kind:
+            return self.replicas if self.resource == asked.resource else 0
+        cut = Device("", 0, "", 0, mig_kind=self.mig_kind, mig_held=self.mig_held)
+        kind, profile = kind_of(cut), asked_profile(cut, asked)
+        if kind is None or profile is None:
+            return 0
+        tables = chooser(kind)
+        return int(tables.counts[taken_mask(cut, ()), tables.column(profile.name)])
+
+
+class FleetOffers(msgspec.Struct, frozen=True):
+    """Of all nodes together."""
+
+    nodes: frozenset[tuple[DeviceOffer, ...]]
+    """What nodes have; those that have the same are one."""
+    largest_mib: Mapping[DeviceMode, int]
+    """By mode: of a device of which there are shares, or of an instance."""
+    enforcements: frozenset[Enforcement]
+    """What holds shares of devices to their limits."""
+    modes: Mapping[str, frozenset[DeviceMode]]
+    """By resource, how its devices are handed out."""
+    profiles: frozenset[str]
+    """MIG profiles of GPUs that are cut on demand."""
+
+    def most_of(self, asked: DeviceRequest) -> int:
+        """How many devices, or parts or instances of them, a container can have on any one node."""
+        return max((_most_on(node, asked) for node in self.nodes), default=0)
+
+    def largest_of(self, modes: Iterable[DeviceMode]) -> int:
+        """The memory of the largest share in any of these modes, none: in any; 0: there is none."""
+        wanted = frozenset(modes)
+        return max((mib for mode, mib in self.largest_mib.items() if not wanted or mode in wanted), default=0)
+
+    def is_cut(self, modes: Iterable[DeviceMode]) -> bool:
+        """Whether the largest of these is an instance of a GPU that is cut on demand."""
+        return bool(self.profiles) and self.largest_of(modes) == self.largest_mib.get(DeviceMode.MIG)
+
+    @property
+    def mig_resources(self) -> tuple[str, ...]:
+        """Under which MIG devices are listed by profile."""
+        return tuple(sorted(name for name in self.modes if name.startswith(MIG_PREFIX)))
+
+
+def offers_of(nodes: Iterable[NodeState]) -> FleetOffers | None:
+    """None: there is no node."""
+    fleet = [[state.device for state in node.devices] for node in nodes]
+    if not fleet:
+        return None
+    each = [device for devices in fleet for device in devices]
+    largest: dict[DeviceMode, int] = {}
+    modes: dict[str, set[DeviceMode]] = {}
+    for device in each:
+        largest[device.mode] = max(_share_mib(device), largest.get(device.mode, 0))
+        for resource in _resources(device):
+            modes.setdefault(resource, set()).add(device.mode)
+    kinds = {kind for device in each if (kind := kind_of(device)) is not None}
+    return FleetOffers(
+        nodes=frozenset(tuple(map(DeviceOffer.of, devices)) for devices in fleet),
+        largest_mib={mode: mib for mode, mib in largest.items() if mib},
+        enforcements=frozenset(device.enforcement for device in each),
+        modes={resource: frozenset(found) for resource, found in modes.items()},
+        profiles=frozenset(profile.name for kind in kinds for profile in kind.profiles),
+    )
+
+
+def _most_on(node: Sequence[DeviceOffer], asked: DeviceRequest) -> int:
+    most = [(offer, count * offer.most_of(asked)) for offer, count in Counter(node).items()]
+    return max(sum(each for offer, each in most if not offer.one_each), *(min(each, 1) for _, each in most), 0)
+
+
+def _share_mib(device: Device) -> int:
+    """The largest share that there is of it; 0: none."""
+    if (kind := kind_of(device)) is not None:
+        return max(profile.memory_mib for profile in kind.profiles)
+    return device.memory_mib if device.takes_amounts else 0
+
+
+def _resources(device: Device) -> tuple[str, ...]:
+    kind = kind_of(device)
+    return (device.resource, *(mig_resource(profile.name) for profile in (kind.profiles if kind else ())))

@@ -1,0 +1,88 @@
+"""Warnings about what no node's GPUs can give a container, even if nothing were taken of them."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from purser.core.decoding import brief
+from purser.core.device.modes import mode_words
+from purser.core.dialects.selectors import MIG_PREFERENCE, VGPU_MODE
+from purser.core.model import DeviceMode, DeviceRequest, PodRequest
+from purser.core.names import GPU_RESOURCE
+from purser.core.placement.offers import FleetOffers
+
+_MOST_NAMED = 8
+"""Profiles in a sentence."""
+
+
+def capacity_warnings(request: PodRequest, there: FleetOffers) -> tuple[str, ...]:
+    """A sentence for each thing that keeps the pod Pending until there are other GPUs, each once."""
+    asked = [part.devices for part in request.containers]
+    each = (
+        warning
+        for devices in asked
+        for warning in (*_other_mode(devices, there), *_too_large(devices, there), *_too_many(devices, there))
+    )
+    return tuple(dict.fromkeys((*each, *_preference(asked, there))))
+
+
+def _other_mode(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
+    wanted, modes = frozenset(asked.modes_allowed), there.modes.get(asked.resource, frozenset())
+    if not wanted or not modes or not wanted.isdisjoint(modes):
+        return
+    of = "GPUs" if asked.resource == GPU_RESOURCE else brief(asked.resource, 63)
+    instead = f"Leave the annotation out to have {of} of any mode"
+    if DeviceMode.MIG in wanted and there.mig_resources:
+        instead = f"Ask for MIG devices by profile: {_listed(there.mig_resources[:1])}"
+    yield (
+        f"annotation {VGPU_MODE} asks for {of} in mode {mode_words(wanted)}, and no node has one (there: "
+        f"{mode_words(modes)}): the pod waits for one. {instead}"
+    )
+
+
+def _too_large(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
+    largest = there.largest_of(asked.modes_allowed)
+    if asked.memory_mib is None or asked.memory_mib <= largest or (asked.modes_allowed and not largest):
+        return
+    what = "GPU instance" if there.is_cut(asked.modes_allowed) else "GPU"
+    yield _beyond(f"{asked.memory_mib} MiB of GPU memory", what, f"{largest} MiB")
+
+
+def _too_many(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
+    """Resources that no node offers have a message of their own, with what to request instead."""
+    most = there.most_of(asked)
+    if asked.count <= most or not (most or asked.resource == GPU_RESOURCE):
+        return
+    if not most and there.most_of(_any_amounts(asked)):
+        return  # amounts or modes are in the way, and not the number
+    noun = "GPUs" if asked.resource == GPU_RESOURCE else brief(asked.resource, 63)
+    size = "" if there.most_of(_any_amounts(asked)) < asked.count else " of this size"
+    yield _beyond(f"{asked.count} {noun}{size}", "node", str(most))
+
+
+def _any_amounts(asked: DeviceRequest) -> DeviceRequest:
+    return msgspec.structs.replace(
+        asked, memory_mib=1, memory_percent=None, cores_percent=0, modes_allowed=(), mig_profiles=()
+    )
+
+
+def _preference(asked: list[DeviceRequest], there: FleetOffers) -> Iterator[str]:
+    words = dict.fromkeys(word for devices in asked for word in devices.mig_profiles)
+    known = {*there.profiles, *(each.partition(".")[0] for each in there.profiles)}
+    unknown = [word for word in words if word not in known]
+    if not unknown:
+        return
+    has = f"GPUs there offer {_listed(tuple(sorted(there.profiles)))}" if there.profiles else "no GPU is cut on demand"
+    yield f"annotation {MIG_PREFERENCE}: {_listed(tuple(unknown))} has no effect: {has}"
+
+
+def _beyond(wanted: str, place: str, largest: str) -> str:
+    return (
+        f"a container requests {wanted}, but the largest {place} has {largest}: the pod stays Pending until there is a "
+        f"larger {place}"
+    )
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    more = ", ..." if len(words) > _MOST_NAMED else ""
+    return ", ".join(brief(word, 63) for word in words[:_MOST_NAMED]) + more
