@@ -14,6 +14,9 @@ log = structlog.get_logger("purser.kube")
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 5.0
 
+MAX_WRITE_CONFLICTS = 5
+"""How often an object is read and written again because somebody else wrote it meanwhile."""
+
 T = TypeVar("T")
 
 

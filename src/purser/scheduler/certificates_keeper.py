@@ -17,7 +17,7 @@ from purser.kube.client import Client
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.errors import AlreadyExistsError, ConflictError, KubeError, NotFoundError
 from purser.kube.resources import SECRETS
-from purser.kube.retrying import insist
+from purser.kube.retrying import MAX_WRITE_CONFLICTS, insist
 from purser.pki import KeyPair
 from purser.scheduler.certificates import Material, check, expires_at, is_valid_at, renewed
 
@@ -31,7 +31,6 @@ GIVEN_FILES = ("tls.crt", "tls.key", "ca.crt")
 """Of a certificate from another issuer, as cert-manager names them."""
 
 _KEY = "material.json"
-_MAX_WRITE_CONFLICTS = 5
 
 _materials = JsonReader(Material, f"field {_KEY}", max_bytes=1024 * 1024)
 
@@ -200,7 +199,7 @@ class CertificateKeeper:
 
     async def refresh(self) -> None:
         """Load what is kept, renew what is due, and serve it from now on. Raises `KubeError`."""
-        for _ in range(_MAX_WRITE_CONFLICTS):
+        for _ in range(MAX_WRITE_CONFLICTS):
             stored = await self._store.load()
             if self._store.is_given and stored.material is not None:
                 self._take(stored.material)
@@ -213,7 +212,7 @@ class CertificateKeeper:
                 continue
             self._take(material)
             return
-        raise KubeError(f"others changed the certificates {_MAX_WRITE_CONFLICTS} times while they were renewed")
+        raise KubeError(f"others changed the certificates {MAX_WRITE_CONFLICTS} times while they were renewed")
 
     async def run(self) -> None:
         """Refresh until cancelled; what fails is logged and tried again."""

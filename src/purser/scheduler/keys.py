@@ -27,6 +27,7 @@ from purser.kube.clock import Clock, SystemClock
 from purser.kube.errors import AlreadyExistsError, ConflictError, KubeError, NotFoundError
 from purser.kube.objects import ConfigMap, Secret
 from purser.kube.resources import CONFIG_MAPS, SECRETS
+from purser.kube.retrying import MAX_WRITE_CONFLICTS
 
 SECRET_FIELD = "key.pem"
 """In the Secret: the private key, PKCS#8 PEM."""
@@ -37,7 +38,6 @@ RETIRED_FIELD = "retired.pem"
 KEY_REFRESH_PERIOD_S = 30.0
 """Between two looks at the Secret."""
 
-_MAX_WRITE_CONFLICTS = 5
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -90,7 +90,7 @@ async def load_or_create_keys(client: Client, namespace: str) -> GrantKeys:
 
     Raises `SigningKeyError` for a Secret without a usable key, and `KubeError`.
     """
-    for _ in range(_MAX_WRITE_CONFLICTS):
+    for _ in range(MAX_WRITE_CONFLICTS):
         # The version first: a replica that read the Secret before another one changed both does not restore the old
         # keys.
         published = await _published(client, namespace)
@@ -104,7 +104,7 @@ async def load_or_create_keys(client: Client, namespace: str) -> GrantKeys:
         except (ConflictError, AlreadyExistsError, NotFoundError):
             continue
         return GrantKeys(client, namespace, signing, public)
-    raise KubeError(f"the signing key or the published keys were changed {_MAX_WRITE_CONFLICTS} times during the read")
+    raise KubeError(f"the signing key or the published keys were changed {MAX_WRITE_CONFLICTS} times during the read")
 
 
 async def _rotate(client: Client, secret: Secret) -> Secret:

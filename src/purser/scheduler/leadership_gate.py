@@ -14,6 +14,9 @@ from purser.kube import KubeError
 RELIST_TIMEOUT_S = 10.0
 """How long one request waits for the relist: less than kube-scheduler's patience with an extender."""
 
+INACTIVE_RECHECK_PERIOD_S = 5.0
+"""After this a replica that is not active looks again at what only the active one does."""
+
 log = structlog.get_logger("purser.scheduler")
 
 

@@ -30,6 +30,7 @@ from purser.kube.pods import controller_of
 from purser.kube.resources import PODS, key_of, ref_of
 from purser.kube.workqueue import WorkQueue, run_workers
 from purser.scheduler.cache import ClusterCache
+from purser.scheduler.leadership_gate import INACTIVE_RECHECK_PERIOD_S
 from purser.scheduler.reasons import SchedulerReason
 
 log = structlog.get_logger("purser.scheduler")
@@ -39,7 +40,6 @@ CONTROLLER_NOTICE_TIMEOUT_S = 15.0
 take ten seconds, and for a pod that is gone by then a controller waits five minutes before it makes another."""
 _FIRST_REST_S = 60.0
 _LONGEST_REST_S = 3600.0
-_INACTIVE_S = 5.0
 
 
 class Waves(msgspec.Struct):
@@ -144,7 +144,7 @@ class Strays:
         if pod is None or not (self._is_stray(pod) or self._message(pod)):
             return
         if not self._is_active():
-            self._queue.add_after(key, _INACTIVE_S)
+            self._queue.add_after(key, INACTIVE_RECHECK_PERIOD_S)
             return
         if not self._is_stray(pod):
             if wait_s := self._patience_left(pod):  # the scheduler that it names may place it

@@ -28,8 +28,10 @@ MOST_GPUS = 128
 """Of a node, or a pod."""
 
 _FIELD = re.compile(r'"((?:[^"]|"")*)"(?=,|$)|([^",]*)(?=,|$)')
-_WHOLE = re.compile(r"[0-9]{1,15}")
-_SECONDS = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
+WHOLE = re.compile(r"[0-9]{1,15}")
+"""A whole number, 0 or more."""
+SECONDS = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
+"""A time, 0 or more."""
 
 
 def read_lists(nodes: Path, pods: Path) -> Workload:
@@ -131,7 +133,7 @@ class _Row(msgspec.Struct):
     def whole(self, column: str, most: int = MAX_AMOUNT) -> int:
         """A whole number, 0 where it is none."""
         text = self.text(column)
-        if not _WHOLE.fullmatch(text) or int(text) > most:
+        if not WHOLE.fullmatch(text) or int(text) > most:
             self.wrong(column, f"is {text!r}: give a whole number from 0 to {most}")
             return 0
         return int(text)
@@ -141,7 +143,7 @@ class _Row(msgspec.Struct):
         text = self.text(column)
         if not text:
             return None
-        if not _SECONDS.fullmatch(text):
+        if not SECONDS.fullmatch(text):
             self.wrong(column, f"is {text!r}: give seconds, 0 or more, or nothing")
             return None
         return float(text)

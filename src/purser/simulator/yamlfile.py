@@ -11,7 +11,6 @@ A pod without ``gpu_milli`` has its GPUs whole. CPU and memory are Kubernetes qu
 them has enough.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from purser.core.kubernetes.quantities import QuantityError, quantity_mib, quant
 from purser.core.model import WHOLE_MILLI
 from purser.core.placement.shape import PodShape
 from purser.simulator.files import read_text
-from purser.simulator.openb import MAX_AMOUNT, MOST_GPUS
+from purser.simulator.openb import MAX_AMOUNT, MOST_GPUS, SECONDS, WHOLE
 from purser.simulator.problems import FileProblems, InputError, Problem
 from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, Workload
 
@@ -38,8 +37,6 @@ MOST_DEEP = 16
 """Lists and mappings within one another; a workload has three."""
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_WHOLE = re.compile(r"[0-9]{1,15}")
-_SECONDS = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
 
 
 def read_workload(path: Path) -> Workload:
@@ -122,7 +119,7 @@ class _Entry:
         text = self.text(field)
         if not text:
             return default
-        if not _WHOLE.fullmatch(text) or not least <= int(text) <= most:
+        if not WHOLE.fullmatch(text) or not least <= int(text) <= most:
             self.wrong(self.values[field], f"{field} is {text!r}: give a whole number from {least} to {most}")
             return default
         return int(text)
@@ -130,7 +127,7 @@ class _Entry:
     def seconds(self, field: str) -> float | None:
         """A time, None where it is not there."""
         text = self.text(field)
-        if text and not _SECONDS.fullmatch(text):
+        if text and not SECONDS.fullmatch(text):
             self.wrong(self.values[field], f"{field} is {text!r}: give seconds, 0 or more")
             return None
         return float(text) if text else None

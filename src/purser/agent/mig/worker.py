@@ -15,6 +15,7 @@ from purser.core.node.annotations import encode
 from purser.core.node.mig_messages import MigRequest, MigResult, decode_request, decode_result
 from purser.kube.backoff import Backoff
 from purser.kube.client import Client
+from purser.kube.clock import Clock, SystemClock
 from purser.kube.errors import KubeError
 from purser.kube.informer import Informer
 from purser.kube.objects import Node
@@ -75,13 +76,20 @@ class Worker:
     """Watches one node, and answers."""
 
     def __init__(
-        self, node: str, client: Client, layouts: Path, open_hardware: OpenHardware, renew: Renew = lambda: None
+        self,
+        node: str,
+        client: Client,
+        layouts: Path,
+        open_hardware: OpenHardware,
+        renew: Renew = lambda: None,
+        clock: Clock | None = None,
     ) -> None:
         self._node = node
         self._client = client
         self._layouts = layouts
         self._open_hardware = open_hardware
         self._renew = renew
+        self._clock = clock or SystemClock()
         self._look = asyncio.Event()
         self._backoff = Backoff(initial_s=0.5, cap_s=30.0)
         self._last: MigResult | None = None
@@ -154,5 +162,5 @@ class Worker:
         except KubeError as error:
             delay = self._backoff.next()
             log.warning("Cannot write the result of the MIG layout", error=str(error), retry_in_s=round(delay, 2))
-            await asyncio.sleep(delay)
+            await self._clock.sleep(delay)
             self._look.set()

@@ -9,8 +9,8 @@ from purser.core.kubelet.versions import Behaviour
 from purser.core.kubernetes.quantities import quantity_ceil, quantity_milli
 from purser.core.pod.manifest import ContainerKind, ContainerSpec, PodManifest
 
-_CPU = "cpu"
-_MEMORY = "memory"
+CPU = "cpu"
+MEMORY = "memory"
 
 
 class QosClass(StrEnum):
@@ -59,7 +59,7 @@ def _container(spec: ContainerSpec) -> KubeletContainer:
 
 
 def _amount(resource: str, value: str) -> int:
-    return quantity_milli(value) if resource == _CPU else quantity_ceil(value)
+    return quantity_milli(value) if resource == CPU else quantity_ceil(value)
 
 
 def qos_class(containers: tuple[KubeletContainer, ...]) -> QosClass:
@@ -73,4 +73,4 @@ def qos_class(containers: tuple[KubeletContainer, ...]) -> QosClass:
 
 
 def _computes(amounts: Mapping[str, int]) -> tuple[int, int]:
-    return amounts.get(_CPU, 0), amounts.get(_MEMORY, 0)
+    return amounts.get(CPU, 0), amounts.get(MEMORY, 0)

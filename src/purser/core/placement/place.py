@@ -159,7 +159,7 @@ def _decide(
         return choose(request)
 
     def granted(fit: DeviceAssignment) -> Granted:
-        return {part.container: _uuids(part) for part in placement_of(node, request, fit).containers}
+        return {part.container: part.uuids for part in placement_of(node, request, fit).containers}
 
     settled = find_admitted(node.kubelet, request, choose, granted)
     if isinstance(settled, Refusal):
@@ -167,10 +167,6 @@ def _decide(
     closer = near_cpus(node, request, granted(settled.choice), settled.after)
     nearest = None if closer is None else find_admitted(node.kubelet, closer, choose, granted)
     return nearest.choice if isinstance(nearest, AdmittedChoice) else settled.choice
-
-
-def _uuids(part: ContainerGrant) -> tuple[str, ...]:
-    return tuple(share.uuid for share in part.shares)
 
 
 def _choose(

@@ -23,10 +23,10 @@ SOCKET_POLL_PERIOD_S = 0.01
 
 _CHANNEL_OPTIONS = (
     *UNIX_SOCKET_OPTIONS,
-    # Lists above kubelet's limit are to be measured, not missed.
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
 )
+"""Without the agent's limit on messages: lists above kubelet's are to be measured, not missed."""
 
 
 class CallRefused(CheckFailed):

@@ -21,7 +21,7 @@ from purser.core.kubernetes.quantities import MIB
 from purser.lab.driver.mig import device_name, mig_uuid, profile_of
 from purser.lab.driver.parts import NvLinkState, ProcessState
 from purser.lab.driver.python_mig import MigHandle, PythonMig, mig_handle
-from purser.lab.driver.python_samples import PythonSamples
+from purser.lab.driver.python_samples import PythonSamples, check_argument, now_us
 from purser.lab.driver.readings import FABRIC, SRAM_ERRORS, ReadingError, field_of, number_of, readings_of
 from purser.lab.driver.state import (
     SAMPLE_US,
@@ -158,7 +158,7 @@ class PythonNvml:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> ctypes.c_void_p:
         """As in NVML; a handle is the slot, counted from one."""
         self._running()
-        _valid(index < len(self._slots))
+        check_argument(index < len(self._slots))
         handle = ctypes.c_void_p(self._slots[index] + 1)
         self._gpu(handle, "nvmlDeviceGetHandleByIndex")
         return handle
@@ -259,12 +259,12 @@ class PythonNvml:
         """As in NVML."""
         gpu = self._gpu(handle, "nvmlDeviceGetViolationStatus")
         nanoseconds = _number(gpu, "nvmlDeviceGetViolationStatus", policy)
-        return SimpleNamespace(referenceTime=_now_us(), violationTime=nanoseconds)
+        return SimpleNamespace(referenceTime=now_us(), violationTime=nanoseconds)
 
     def nvmlDeviceGetMemoryErrorCounter(self, handle: ctypes.c_void_p, kind: int, counter: int, location: int) -> int:
         """As in NVML."""
         gpu = self._gpu(handle, "nvmlDeviceGetMemoryErrorCounter")
-        _valid(kind in (0, 1) and counter in (0, 1))
+        check_argument(kind in (0, 1) and counter in (0, 1))
         return _number(gpu, "nvmlDeviceGetMemoryErrorCounter", counter * 2 + kind, location)
 
     def nvmlDeviceGetRetiredPages_v2(self, handle: ctypes.c_void_p, cause: int) -> list[dict[str, int]]:
@@ -285,7 +285,7 @@ class PythonNvml:
         readings = readings_of(gpu)
         for value, field in zip(values, fields, strict=True):
             value.fieldId, value.scopeId = field if isinstance(field, tuple) else (field, 0)
-            value.timestamp = _now_us()
+            value.timestamp = now_us()
             try:
                 value.valueType, number = field_of(gpu, readings, value.fieldId, value.scopeId)
                 value.value.ullVal = number
@@ -330,7 +330,7 @@ class PythonNvml:
     def nvmlDeviceGetProcessUtilization(self, handle: ctypes.c_void_p, last_seen_us: int) -> list[SimpleNamespace]:
         """As in NVML: the last sample of each process that does something; the first one is taken at its start."""
         gpu = self._of_whole(handle, "nvmlDeviceGetProcessUtilization")
-        sampled_us = _now_us() // SAMPLE_US * SAMPLE_US
+        sampled_us = now_us() // SAMPLE_US * SAMPLE_US
         samples = [_sample(each, max(sampled_us, each.started_us)) for each in gpu.processes if any(each.load)]
         newer = [sample for sample in samples if sample.timeStamp > last_seen_us]
         if not newer:
@@ -360,7 +360,7 @@ class PythonNvml:
     def _link(self, handle: ctypes.c_void_p, link: int, call: str) -> NvLinkState:
         links = self._gpu(handle, call).nvlinks
         _supported(bool(links))
-        _valid(link < len(links))
+        check_argument(link < len(links))
         return links[link]
 
     # Events
@@ -453,7 +453,7 @@ class PythonNvml:
 
     def _at(self, slot: int, call: str) -> GpuState:
         """The GPU at a place, unless this call on it fails."""
-        _valid(0 <= slot < len(self._running().gpus))
+        check_argument(0 <= slot < len(self._running().gpus))
         gpu = self._answering(lambda state: any(_names(each, call) for each in state.gpus[slot].hanging)).gpus[slot]
         if gpu.lost or not gpu.present:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
@@ -492,15 +492,6 @@ def _number(gpu: GpuState, call: str, first: int = 0, second: int = 0) -> int:
         return number_of(gpu, readings_of(gpu), call, first, second)
     except ReadingError as error:
         raise pynvml.NVMLError(error.code) from None
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000
-
-
-def _valid(condition: bool) -> None:
-    if not condition:
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
 
 
 def _supported(condition: bool) -> None:

@@ -49,7 +49,7 @@ class PythonSamples:
             number = number_of(gpu, readings_of(gpu), SAMPLES, kind, 0)
         except ReadingError as error:
             raise pynvml.NVMLError(error.code) from None
-        newest_us = max(_now_us() // SAMPLE_US * SAMPLE_US, gpu.since_us)
+        newest_us = max(now_us() // SAMPLE_US * SAMPLE_US, gpu.since_us)
         times = (newest_us - back * SAMPLE_US for back in reversed(range(KEPT_SAMPLES)))
         found = [_sensor_sample(at, number) for at in times if at > last_seen_us and at >= gpu.since_us]
         if not found:
@@ -73,7 +73,7 @@ class PythonSamples:
 
     def nvmlGpmSampleFree(self, sample: Any) -> None:
         """As in NVML."""
-        _valid(self._samples.pop(_number(sample), _ABSENT) is not _ABSENT)
+        check_argument(self._samples.pop(_number(sample), _ABSENT) is not _ABSENT)
 
     def nvmlGpmSampleGet(self, handle: Any, sample: Any) -> Any:
         """As in NVML."""
@@ -82,7 +82,7 @@ class PythonSamples:
     def nvmlGpmMigSampleGet(self, handle: Any, instance: int, sample: Any) -> Any:
         """As in NVML: of a GPU instance."""
         gpu, mig = self._on_mig(handle, instance)
-        _valid(mig.enabled)
+        check_argument(mig.enabled)
         return self._take(handle, sample, instance, gpu)
 
     def nvmlGpmMetricsGet(self, asked: Any) -> Any:
@@ -103,24 +103,25 @@ class PythonSamples:
         return self._mig.there(MigHandle(self._slot(handle), instance), "nvmlGpmMigSampleGet", is_device=False)
 
     def _take(self, handle: Any, sample: Any, instance: int | None, gpu: GpuState) -> Any:
-        _valid(_number(sample) in self._samples)
+        check_argument(_number(sample) in self._samples)
         if not _has_gpm(gpu):
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        now_us = _now_us()
+        at_us = now_us()
         wanted = 0 if instance is None else instance + 1
         values = {
-            metric: reading.now(gpu, now_us)
+            metric: reading.now(gpu, at_us)
             for (call, metric, of), reading in readings_of(gpu).values.items()
             if (call, of) == (KEY, wanted)
         }
-        self._samples[_number(sample)] = _Taken(self._slot(handle), instance, now_us, values)
+        self._samples[_number(sample)] = _Taken(self._slot(handle), instance, at_us, values)
         return sample
 
 
 _ABSENT = object()
 
 
-def _now_us() -> int:
+def now_us() -> int:
+    """The wall clock, as NVML stamps samples."""
     return time.time_ns() // 1000
 
 
@@ -143,6 +144,7 @@ def _number(sample: Any) -> int:
     return ctypes.cast(sample, ctypes.c_void_p).value or 0
 
 
-def _valid(condition: bool) -> None:
+def check_argument(condition: bool) -> None:
+    """Raises NVML's error for an invalid argument unless the condition holds."""
     if not condition:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)

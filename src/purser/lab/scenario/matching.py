@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
+MAX_NAMED_OBJECTS = 3
+"""In a sentence about several objects that are not as wanted."""
+
 
 def difference(wanted: Any, found: Any, path: str = "") -> str:
     """The first field that is otherwise, and how it is; empty where all is as wanted.

@@ -12,7 +12,7 @@ from purser.kube.pods import is_terminal
 from purser.kube.resources import EVENTS, NODES, PODS
 from purser.lab.cluster import Lab
 from purser.lab.scenario import objects
-from purser.lab.scenario.matching import difference
+from purser.lab.scenario.matching import MAX_NAMED_OBJECTS, difference
 from purser.lab.scenario.spec import (
     Expect,
     ExpectContainer,
@@ -24,8 +24,6 @@ from purser.lab.scenario.spec import (
     Phase,
     Wait,
 )
-
-_MAX_NAMED_OBJECTS = 3
 
 
 async def waited_for(lab: Lab, wait: Wait) -> str | None:
@@ -73,7 +71,7 @@ async def _objects(lab: Lab, expect: ExpectObjects) -> str | None:
         return None
     if expect.count is None and found and not wrong:
         return None
-    said = "; ".join(f"{name}: {why}" for name, why in list(wrong.items())[:_MAX_NAMED_OBJECTS])
+    said = "; ".join(f"{name}: {why}" for name, why in list(wrong.items())[:MAX_NAMED_OBJECTS])
     return f"{right} of {len(found)} {expect.kind} are so{': ' + said if said else ''}"
 
 

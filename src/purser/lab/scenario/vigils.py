@@ -8,11 +8,9 @@ from purser.kube.client import Client
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.informer import Informer
 from purser.kube.resources import Raw, key_of
-from purser.lab.scenario.matching import difference
+from purser.lab.scenario.matching import MAX_NAMED_OBJECTS, difference
 from purser.lab.scenario.objects import has_name, kind_named
 from purser.lab.scenario.spec import Never
-
-_MAX_NAMED_OBJECTS = 3
 
 
 class Vigils:
@@ -80,7 +78,7 @@ class _Vigil:
         """Whether too many are so, by now for too long."""
         long = sorted(key for key, since in self._now.items() if self._allowed_s(since) <= 0)
         if len(long) > self._never.more_than and not self.problem:
-            names, kind = ", ".join(long[:_MAX_NAMED_OBJECTS]), self._never.kind
+            names, kind = ", ".join(long[:MAX_NAMED_OBJECTS]), self._never.kind
             what = "went" if self._never.deleted else f"were {self._never.match}"
             after = f" for {self._never.longer_than_s:g} s" if self._never.longer_than_s else ""
             self.problem = f"{len(long)} {kind} {what}{after}, at most {self._never.more_than} may: {names}"

@@ -21,12 +21,11 @@ from purser.kube.pods import controller_of, has_started
 from purser.kube.resources import NODES, PODS, key_of, node_ref, ref_of
 from purser.kube.workqueue import WorkQueue, run_workers
 from purser.scheduler.cache import ClusterCache
+from purser.scheduler.leadership_gate import INACTIVE_RECHECK_PERIOD_S
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.reasons import SchedulerReason
 
 log = structlog.get_logger("purser.scheduler")
-
-_INACTIVE_S = 5.0
 
 
 class DoubleGrants:
@@ -64,7 +63,7 @@ class DoubleGrants:
         if state is None:
             return
         if not self._is_active():
-            self._queue.add_after(node, _INACTIVE_S)
+            self._queue.add_after(node, INACTIVE_RECHECK_PERIOD_S)
             return
         devices = {each.device.uuid: each.device for each in state.devices}
         running = [grant for grant in self._cache.ledger.grants(node) if self._runs(grant)]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from tests.unit.agent.mig.fake_gpus import Gpus
+from tests.unit.kube.servers import HastyClock
 from tests.unit.operator.embedded import Embedded, create_node, embedded, eventually, node, running
 
 from purser.agent.mig import Layout, NoHardware, run
@@ -155,10 +156,11 @@ async def test_an_answer_that_cannot_be_written_is_written_later_and_not_worked_
     async with embedded(tmp_path) as cluster, Client(cluster.config, user_agent="worker") as client:
         await create_node(cluster.client, node("a"))
         cluster.server.intercept(refuse)
-        with working(cluster, client, layouts, gpus):
+        clock = HastyClock()
+        with running(Worker("a", client, layouts, lambda: gpus, clock=clock).run()):
             await ask(cluster.client, MigRequest("all-1g.5gb", "1"))
             await answered(cluster.client, "1")
-    assert refused == 2
+    assert refused == len(clock.slept) == 2
     assert gpus.closed == 1
 
 

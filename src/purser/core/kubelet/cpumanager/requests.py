@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable
 
-from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass, gives_back
+from purser.core.kubelet.pod import CPU, KubeletContainer, KubeletPod, QosClass, gives_back
 from purser.core.kubelet.versions import Behaviour
 from purser.core.pod.manifest import ContainerKind
 
-CPU = "cpu"
 _MILLI = 1000
 
 

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from itertools import combinations
 
-from purser.core.kubelet.cpumanager.requests import CPU, guaranteed_cpus, pod_guaranteed_cpus
+from purser.core.kubelet.cpumanager.requests import guaranteed_cpus, pod_guaranteed_cpus
 from purser.core.kubelet.cpumanager.topology import CpuTopology, topology_of
 from purser.core.kubelet.cpuset import CpuSet
 from purser.core.kubelet.hints import Hint, ResourceHints
 from purser.core.kubelet.masks import Mask
-from purser.core.kubelet.pod import KubeletContainer, KubeletPod
+from purser.core.kubelet.pod import CPU, KubeletContainer, KubeletPod
 from purser.core.kubelet.state import CpuState, KubeletNode
 from purser.core.kubelet.versions import behaviour
 

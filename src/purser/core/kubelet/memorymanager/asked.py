@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 
-from purser.core.kubelet.pod import KubeletContainer, KubeletPod, gives_back
+from purser.core.kubelet.pod import MEMORY, KubeletContainer, KubeletPod, gives_back
 from purser.core.kubelet.versions import Behaviour
 from purser.core.pod.manifest import ContainerKind
 
-MEMORY = "memory"
 _HUGEPAGES = "hugepages-"
 
 Amounts = Mapping[str, int]

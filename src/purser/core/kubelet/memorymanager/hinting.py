@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from purser.core.kubelet.hints import Hint, ProviderHints
 from purser.core.kubelet.masks import Mask, most_masks
-from purser.core.kubelet.memorymanager.asked import MEMORY, Amounts, of_container, of_pod
+from purser.core.kubelet.memorymanager.asked import Amounts, of_container, of_pod
 from purser.core.kubelet.memorymanager.tables import Nodes, allocatable_in, breaks_groups, free_in
-from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
+from purser.core.kubelet.pod import MEMORY, KubeletContainer, KubeletPod, QosClass
 from purser.core.kubelet.state import KubeletNode, MemoryBlock, MemoryState
 from purser.core.kubelet.versions import behaviour
 

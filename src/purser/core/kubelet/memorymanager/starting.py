@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from purser.core.kubelet.errors import KubeletStartError
 from purser.core.kubelet.machine import NumaNode
 from purser.core.kubelet.masks import nodes_of
-from purser.core.kubelet.memorymanager.asked import MEMORY
 from purser.core.kubelet.memorymanager.tables import Nodes, assign
+from purser.core.kubelet.pod import MEMORY
 from purser.core.kubelet.state import KubeletNode, MemoryNode, MemoryState, MemoryTable
 
 
