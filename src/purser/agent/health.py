@@ -1,9 +1,10 @@
 """Keeps the node's inventory true: scans the driver, probes every GPU, listens to its errors.
 
 Each GPU is probed on its own thread and may hang on its own: the others are not disturbed. What that says of a GPU's
-health is judged in `core.health.machine`. GPUs that are lost, those that were lost already when the agent started, and
-a driver that is not there (yet), are looked for again every `reopen_interval_s`, because NVML fixes its list of GPUs
-when it is opened.
+health is judged in `core.health.machine`. NVML fixes its list of GPUs when it is opened: GPUs that are lost, those that
+were lost already when the agent started, and a driver that is not there (yet), are looked for every
+`reopen_interval_s`. The driver is reopened only where another process sees more by then, for while it is closed the
+Xids of all GPUs are missed.
 """
 
 import asyncio
@@ -41,6 +42,7 @@ from purser.core.health.signs import DeviceFault, FaultKind, Signs
 from purser.core.health.state import HealthState
 from purser.core.model import NodeInventory
 from purser.core.sharing import SharingError
+from purser.kube.backoff import Backoff
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.failures import ObjectFailures
 from purser.kube.resources import NODES, node_ref
@@ -49,6 +51,9 @@ log = structlog.get_logger("purser.agent")
 
 SCAN_TIMEOUT_S = 60.0
 """An enumeration reads every link of every GPU, and takes seconds on a machine under load."""
+
+REOPEN_CAP_S = 600.0
+"""The longest pause before the driver is reopened again where that did not help."""
 
 XID_TURN_PERIOD_S = 0.25
 """Between two looks at Xids: whatever comes meanwhile is judged in one turn."""
@@ -399,12 +404,37 @@ class DeviceMonitor:
             self._probe_now.clear()
 
     async def _look_again_forever(self) -> None:
+        pause_s = self._settings.reopen_interval_s
+        backoff, not_before = Backoff(pause_s, max(pause_s, REOPEN_CAP_S)), 0.0
         while True:
-            await asyncio.sleep(self._settings.reopen_interval_s)
-            is_any_away = any(self._health_of(uuid).fails_calls for uuid in self.identified())
-            # Probes may answer long since: what a scan found wrong only another one takes back.
-            if self.trouble or is_any_away or any(gpu.fault is not None for gpu in self.gpus) or unreadable(self.gpus):
+            await asyncio.sleep(pause_s)
+            if self.trouble:
                 await self.scan(reopen=True)
+                continue
+            answer = self._answer()
+            now = self._clock.monotonic()
+            if len(answer) == len(self.gpus):
+                backoff.reset()
+                not_before = 0.0
+            elif now >= not_before and await self._would_show_more(answer):
+                not_before = now + backoff.next()
+                await self.scan(reopen=True)
+            elif any(gpu.fault is not None for gpu in self.gpus):
+                await self.scan()  # probes may answer long since: what a scan found wrong only another one takes back
+
+    def _answer(self) -> frozenset[str]:
+        """The GPUs that need not be looked for."""
+        known = self.identified().items()
+        return frozenset(uuid for uuid, gpu in known if gpu.fault is None and not self._health_of(uuid).fails_calls)
+
+    async def _would_show_more(self, answer: frozenset[str]) -> bool:
+        """Whether reopening the driver brings back a GPU, or takes away one that is not listed any more."""
+        try:
+            seen = await in_thread(self._driver.answering, "purser-look")
+        except DriverError as error:
+            log.warning("Cannot look for GPUs that do not answer", error=str(error))
+            return False
+        return len(seen) != len(self.gpus) or any(uuid and uuid not in answer for uuid in seen)
 
     async def _reload_forever(self, reload: asyncio.Event) -> None:
         """Also people's word that GPUs were reset: a driver before R570 may show nothing of it."""

@@ -169,7 +169,7 @@ async def test_lost_gpus_are_told_once_and_so_is_their_recovery(world, kubelet, 
     """Scans and readings fail in different ways; a lost card is looked for over and over."""
     lost = world.uuids[:2]
     driver = world.driver.open()
-    looks = calls_of(driver, "reopen")
+    looks, reopenings = calls_of(driver, "answering"), calls_of(driver, "reopen")
     async with world.agent(driver, probe_interval_s=0.05, reopen_interval_s=0.05) as agent:
         await eventually(agent.ready)
         with node_writes(api) as written:
@@ -180,6 +180,7 @@ async def test_lost_gpus_are_told_once_and_so_is_their_recovery(world, kubelet, 
             await eventually(lambda: len(looks) > 5)
             status, message = await eventually(lambda: _condition(world))
             assert (status, message.count("is lost: gpu-lost: ")) == ("True", 2)
+            assert not reopenings
             for card in lost:
                 world.driver.recover_gpu(card)
             await eventually(lambda: _events_of_node(world, "GpuRecovered", 2))

@@ -9,6 +9,7 @@ import pytest
 import structlog
 from tests.unit.agent.builders import A, B
 from tests.unit.agent.conftest import DEADLINE_S, eventually
+from tests.unit.kube.servers import ManualClock
 
 from purser.agent.health import DeviceMonitor
 from purser.agent.health_memory import HealthMemory
@@ -41,7 +42,8 @@ class Driver(NullDriver):
         self.scan_hangs = None
         self.unknown = {}
         self.scan_faults = {}
-        self.reopened = 0
+        self.reopened = self.looks = 0
+        self.answers_others = None
         self.reads = {A: 0, B: 0}
 
     def info(self):
@@ -70,6 +72,13 @@ class Driver(NullDriver):
             migs=tuple(NodeMigDevice(uuid=each, profile="1g.5gb", memory_mib=1) for each in cut or ()),
             fabric=self.fabric,
         )
+
+    def answering(self):
+        self.looks += 1
+        if isinstance(self.answers_others, Exception):
+            raise self.answers_others
+        away = self.unknown.keys() | self.faults.keys() | self.hanging.keys()
+        return self.answers_others or tuple(None if uuid in away else uuid for uuid in (A, B))
 
     def reopen(self):
         self.reopened += 1
@@ -175,7 +184,8 @@ async def test_a_gpu_that_was_lost_before_the_agent_started_is_looked_for_until_
     driver.unknown[A] = DeviceFault(FaultKind.LOST, "nvmlDeviceGetHandleByIndex", "GPU is lost")
     with structlog.testing.capture_logs() as logs:
         async with monitoring(driver, reopen_interval_s=0.01) as monitor:
-            await eventually(lambda: healthy(monitor) == {B} and driver.reopened > 3)
+            await eventually(lambda: healthy(monitor) == {B} and driver.looks > 3)
+            assert driver.reopened == 0
             assert monitor.condition.value.message.startswith("GPU 0 is lost: gpu-lost: ")
             driver.unknown.clear()
             await eventually(lambda: healthy(monitor) == {A, B})
@@ -183,16 +193,39 @@ async def test_a_gpu_that_was_lost_before_the_agent_started_is_looked_for_until_
     assert len([entry for entry in logs if entry["log_level"] == "error"]) == 1
 
 
-async def test_a_driver_is_not_reopened_for_a_gpu_that_answers_though_it_takes_no_pods():
+LOST = DeviceFault(FaultKind.LOST, "nvmlDeviceGetMemoryInfo", "GPU is lost")
+
+
+async def test_a_lost_gpu_does_not_have_the_driver_closed_in_which_xids_of_the_others_are_missed():
     driver = Driver()
     async with monitoring(driver, reopen_interval_s=0.01) as monitor:
+        driver.faults[A] = LOST
+        await eventually(lambda: driver.looks > 3 and healthy(monitor) == {B})
+        driver.answers_others = DriverError("nvmlInit_v2 failed")
+        looks = driver.looks
+        await eventually(lambda: driver.looks > looks + 3)
+        assert driver.reopened == 0
+        driver.events.append(XidEvent(uuid=B, xid=48))
+        await eventually(lambda: healthy(monitor) == set())
+        driver.answers_others = (None,)  # it was taken out of its slot
+        await eventually(lambda: driver.reopened)
+
+
+async def test_a_driver_is_reopened_for_a_gpu_that_answers_others_and_less_often_where_that_does_not_help():
+    driver, clock = Driver(), ManualClock()
+    async with monitoring(driver, {"clock": clock}, reopen_interval_s=0.01) as monitor:
         driver.events.append(XidEvent(uuid=A, xid=48))
         await eventually(lambda: healthy(monitor) == {B})
         read = driver.reads[A]
         await eventually(lambda: driver.reads[A] > read + 5)
-        assert driver.reopened == 0
-        driver.faults[A] = DeviceFault(FaultKind.UNKNOWN, "nvmlDeviceGetMemoryInfo", "no")
-        await eventually(lambda: driver.reopened)
+        assert (driver.looks, driver.reopened) == (0, 0)  # it answers, though it takes no pods
+        driver.faults[A], driver.answers_others = LOST, (A, B)
+        for count in (1, 2):
+            await eventually(lambda count=count: driver.reopened == count)
+            read = driver.reads[A]
+            await eventually(lambda read=read: driver.reads[A] > read + 5)
+            assert (driver.looks, driver.reopened) == (count, count)
+            clock.advance(0.02)
 
 
 async def test_what_a_scan_found_wrong_is_looked_for_again_though_probes_answer():

@@ -277,11 +277,21 @@ class Driver(Protocol):
         """
         ...
 
+    def answering(self) -> tuple[str | None, ...]:
+        """The uuids of the devices that a process sees which opens the driver now, None for each that does not answer
+        it. This binding stays open, with all its handles and events.
+
+        Raises:
+            DriverError: such a process cannot list the devices, or does not end in time.
+        """
+        ...
+
     def reopen(self) -> tuple[Gpu, ...]:
         """Reopen the binding and scan, so that added, removed and recovered GPUs are seen.
 
         NVML fixes its list of devices when it is initialised. This waits for a running `wait_event` to return, so
-        wait in slices of a second or so. Xids during the call may be missed, as they are when an agent restarts.
+        wait in slices of a second or so. Xids of all GPUs during the call are missed, as they are when an agent
+        restarts: ask `answering` first whether it would show more.
 
         Raises:
             DriverError: the driver does not come up, or a reading under way does not end.

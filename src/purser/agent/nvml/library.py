@@ -23,6 +23,7 @@ from purser.agent.nvml.driver import (
     Telemetry,
     XidEvent,
 )
+from purser.agent.nvml.fresh import answering_fresh
 from purser.agent.nvml.instances import create_instance, destroy_instance, fill_instance, mig_contents
 from purser.agent.nvml.null import NullDriver
 from purser.agent.nvml.nvlinks import NvLinkEndpoint, survey
@@ -60,7 +61,7 @@ def open_driver(
     if path is None:
         return NullDriver(f"no {LIBRARY} under {' or '.join(map(str, driver_roots))}: is the driver installed there?")
     try:
-        return LibraryDriver(load_nvml(path), sysfs_root=sysfs_root)
+        return LibraryDriver(load_nvml(path), lambda: answering_fresh(path), sysfs_root=sysfs_root)
     except DriverError as error:
         return NullDriver(f"{path}: {error}")
 
@@ -81,8 +82,12 @@ class LibraryDriver:
     one lost GPU makes that fail for all of them.
     """
 
-    def __init__(self, nvml: Nvml, *, sysfs_root: Path = SYSFS_ROOT) -> None:
+    def __init__(
+        self, nvml: Nvml, answering: Callable[[], tuple[str | None, ...]], *, sysfs_root: Path = SYSFS_ROOT
+    ) -> None:
+        """``answering`` does what `Driver.answering` says."""
         self._nvml = nvml
+        self._answering = answering
         self._sysfs_root = sysfs_root
         self._lock = threading.RLock()
         self._events_lock = threading.Lock()  # held by a wait; taken before the other lock where both are needed
@@ -164,6 +169,10 @@ class LibraryDriver:
             if event.eventType != self._nvml.nvmlEventTypeXidCriticalError:
                 return None
             return XidEvent(self._watched.get(_address(event.device)), int(event.eventData))
+
+    def answering(self) -> tuple[str | None, ...]:
+        """See `Driver.answering`."""
+        return self._answering()
 
     def reopen(self) -> tuple[Gpu, ...]:
         """See `Driver.reopen`."""

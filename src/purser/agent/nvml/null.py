@@ -60,6 +60,10 @@ class NullDriver:
         self._closed.wait(timeout_ms / 1000)
         return None
 
+    def answering(self) -> tuple[str | None, ...]:
+        """Nothing."""
+        return ()
+
     def reopen(self) -> tuple[Gpu, ...]:
         """Nothing: call `open_driver` again to look for a driver that was installed since."""
         return ()

@@ -144,9 +144,16 @@ class SimulatedDriver:
         if self.kind is DriverKind.LIBRARY:
             return open_driver(library=self.library, sysfs_root=self.sysfs_root)
         try:
-            return LibraryDriver(PythonNvml(self.folder / TRUTH_FILE), sysfs_root=self.sysfs_root)
+            return self._open_python()
         except DriverError as error:
             return NullDriver(str(error))
+
+    def _open_python(self) -> LibraryDriver:
+        def answering() -> tuple[str | None, ...]:
+            fresh = self._open_python()
+            return tuple(gpu.uuid if gpu.fault is None else None for gpu in fresh.scan())
+
+        return LibraryDriver(PythonNvml(self.folder / TRUTH_FILE), answering, sysfs_root=self.sysfs_root)
 
     def open_mig(self) -> MigHardware:
         """The driver as the node's MIG manager opens it; `NoHardware`, which says why, where nvmlInit fails."""

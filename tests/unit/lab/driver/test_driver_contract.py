@@ -438,6 +438,26 @@ def test_a_restored_gpu_is_seen_after_reopening(node: SimulatedDriver, driver: D
     assert driver.reopen() == before
 
 
+def test_another_process_sees_which_gpus_answer_and_no_xid_is_missed_meanwhile(
+    node: SimulatedDriver, driver: Driver
+) -> None:
+    driver.scan()
+    node.remove_gpu(2)
+    node.lose_gpu(5)
+    assert driver.wait_event(LONG_MS) == XidEvent(node.uuids[5], 79)
+    node.inject_xid(1, 48)
+    left = [None if index == 5 else uuid for index, uuid in enumerate(node.uuids) if index != 2]
+    assert list(driver.answering()) == left
+    node.inject_xid(1, 79)
+    assert [driver.wait_event(LONG_MS) for _ in range(2)] == [XidEvent(node.uuids[1], xid) for xid in (48, 79)]
+    node.restore_gpu(2)
+    node.recover_gpu(5)
+    assert driver.answering() == node.uuids
+    node.set_init_error(UNKNOWN)
+    with pytest.raises(DriverError, match="nvmlInit"):
+        driver.answering()
+
+
 # Events
 
 
