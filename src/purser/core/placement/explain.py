@@ -17,7 +17,7 @@ from purser.core.fleet import DeviceState, Fleet, rule
 from purser.core.grant.quota import Demand, QuotaLimits, request_demand
 from purser.core.mig.on_demand import asked_profile, named
 from purser.core.model import DeviceRequest, Enforcement, PodRequest
-from purser.core.placement.reasons import OTHER_PROFILE, Reason, Refusal, tally
+from purser.core.placement.reasons import OTHER_INSTANCES, Reason, Refusal, tally
 
 _EXAMPLES = 32
 """Nodes that are looked into for each refusal, for the models that there are or what ails a GPU: enough for people."""
@@ -221,7 +221,7 @@ def _no_place(found: _Tally, asked: DeviceRequest) -> str:
     there = _listed(
         [f"GPU {state.device.index}: {_instances(state)}" for state in cut], "; ", 2 * _MAX_MODEL_CHARACTERS
     )
-    beside = f" {found.detail}" if found.detail == OTHER_PROFILE else ""
+    beside = f" {found.detail}" if found.detail == OTHER_INSTANCES else ""
     return f"{_has(found)} no place for {wanted}{beside}{f' ({there})' if there else ''}"
 
 

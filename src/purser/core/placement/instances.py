@@ -6,8 +6,9 @@ all other GPUs that would do, for an instance is as large as asked for or larger
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -69,54 +70,79 @@ def _costs(kind: str, profile: MigProfile | None) -> tuple[Floats, Ints]:
     return costs, then
 
 
+Wants: TypeAlias = Sequence[DeviceRequest]
+
+
+def wants_of(row: Wants, at: int) -> Wants:
+    """What the instances of a container must be large enough for, of a run of init containers with the container after
+    it that asks for the same resource.
+
+    kubelet hands the devices of init containers on, and asks for the answers to all containers before it starts the
+    first: an instance cannot give way to another while the pod starts. So the containers that come after get the same
+    one, and it is as large as the largest of them needs. Where they ask for more devices than those before them, those
+    get instances of their own size beside it.
+    """
+    return row if len({asked.count for asked in row}) == 1 else row[at:]
+
+
+def _size(profile: MigProfile) -> tuple[int, int]:
+    return profile.memory_slices, profile.compute_slices
+
+
 class InstancePlaces:
     """The GPUs of one node that are cut on demand, and one pod's instances there.
 
     No two of these lie on one place, but those of containers that run one after the other: an init container's instance
-    is handed on to a container after it that wants the same profile there.
+    is handed on to a container after it that gets the same profile there. What a container wants there is said by all
+    requests that its instances must be large enough for (`wants_of`).
     """
 
     def __init__(self, states: Sequence[DeviceState]) -> None:
         self._devices = [state.device for state in states]
         self._masks = {at: state.mig_mask for at, state in enumerate(states) if state.device.mig_kind}
         self._handed_on: dict[int, list[MigPlacement]] = {at: [] for at in self._masks}
+        self.has_taken = False
+        """Whether the pod has an instance by now."""
 
     def __contains__(self, at: int) -> bool:
         """Whether the device in this position is one of them."""
         return at in self._masks
 
-    def count(self, at: int, asked: DeviceRequest) -> int:
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._masks)
+
+    def count(self, at: int, wants: Wants) -> int:
         """How many instances a container can have there."""
-        if (found := self._table(at, asked)) is None:
+        if (found := self._table(at, wants)) is None:
             return 0
         tables, column, profile = found
         return int(tables.counts[self._masks[at], column]) + self._spare(at, profile)
 
-    def order(self, counts: Counter[int], asked: DeviceRequest) -> list[int]:
+    def order(self, counts: Counter[int], wants: Wants) -> list[int]:
         """The positions of GPUs that have room for so many instances, each as often as it has; the best first."""
         handed_on: list[int] = []
         for at, count in counts.items():
-            if (found := self._table(at, asked)) is not None:
+            if (found := self._table(at, wants)) is not None:
                 handed_on.extend([at] * min(count, self._spare(at, found[2])))
         left, masks, fresh = counts - Counter(handed_on), dict(self._masks), []
-        costs = {at: self._cost(at, masks[at], asked) for at in left}
+        costs = {at: self._cost(at, masks[at], wants) for at in left}
         while costs:
             at = min(costs, key=lambda at: (costs[at][0], at))
             fresh.append(at)
             left[at] -= 1
             masks[at] = costs[at][1]
             if left[at]:
-                costs[at] = self._cost(at, masks[at], asked)
+                costs[at] = self._cost(at, masks[at], wants)
             else:
                 del costs[at]
         return [*handed_on, *fresh]
 
-    def take(self, positions: Sequence[int], asked: DeviceRequest, *, hands_on: bool) -> list[MigPlacement] | None:
+    def take(self, positions: Sequence[int], wants: Wants, *, hands_on: bool) -> list[MigPlacement] | None:
         """An instance on each of these; None: there is no place. ``hands_on``: the container ends before the next."""
         taken: list[MigPlacement] = []
         spare = {at: list(there) for at, there in self._handed_on.items()}
         for at in positions:
-            if (found := self._table(at, asked)) is None:
+            if (found := self._table(at, wants)) is None:
                 return None
             tables, column, profile = found
             placement = next((each for each in spare[at] if each.profile == profile), None)
@@ -130,13 +156,20 @@ class InstancePlaces:
                 if hands_on:
                     self._handed_on[at].append(placement)
             taken.append(placement)
+            self.has_taken = True
         if not hands_on:
             self._handed_on = spare
         return taken
 
-    def _table(self, at: int, asked: DeviceRequest) -> tuple[MigChooser, int, str] | None:
+    def profile(self, at: int, wants: Wants) -> MigProfile | None:
+        """The profile of a container's instances there; None: none will do."""
+        found = [asked_profile(self._devices[at], asked) for asked in wants]
+        known = [profile for profile in found if profile is not None]
+        return max(known, key=_size) if len(known) == len(found) else None
+
+    def _table(self, at: int, wants: Wants) -> tuple[MigChooser, int, str] | None:
         """The choices for a container's instances there, their column, and their profile."""
-        profile = asked_profile(self._devices[at], asked)
+        profile = self.profile(at, wants)
         if profile is None:
             return None
         tables = chooser(MIG_KINDS[self._devices[at].mig_kind])
@@ -145,9 +178,9 @@ class InstancePlaces:
     def _spare(self, at: int, profile: str) -> int:
         return sum(each.profile == profile for each in self._handed_on[at])
 
-    def _cost(self, at: int, mask: int, asked: DeviceRequest) -> tuple[float, int]:
+    def _cost(self, at: int, mask: int, wants: Wants) -> tuple[float, int]:
         """What one more costs there, and the mask with it."""
-        if (found := self._table(at, asked)) is None:
+        if (found := self._table(at, wants)) is None:
             return np.inf, mask
         tables, column, _ = found
         return float(tables.costs[mask, column]), int(tables.then[mask, column])

@@ -20,6 +20,7 @@ from purser.core.grant.enforcement import enforcement_of
 from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, remaining
 from purser.core.interconnect import Topology, topology
 from purser.core.ledger import UNUSED, share_usage
+from purser.core.mig.on_demand import instance_share, kind_of
 from purser.core.model import (
     ContainerGrant,
     ContainerKind,
@@ -36,13 +37,13 @@ from purser.core.model import (
     SpecHold,
 )
 from purser.core.placement.choice import ContainerStep, Pick, choose, connected, first_come
-from purser.core.placement.instances import InstancePlaces
+from purser.core.placement.instances import InstancePlaces, Wants, wants_of
 from purser.core.placement.kubelet import AdmittedChoice, find_admitted, near_cpus
 from purser.core.placement.kubelet_prediction import Granted
 from purser.core.placement.order import Candidate, device_score, numa_nodes, order_key
 from purser.core.placement.reasons import (
     OF_OBSTACLE,
-    OTHER_PROFILE,
+    OTHER_INSTANCES,
     MostFree,
     Reason,
     Refusal,
@@ -110,8 +111,11 @@ def placement_of(node: NodeState, request: PodRequest, fit: DeviceAssignment) ->
 
 
 def _share(device: Device, asked: DeviceRequest, instance: MigPlacement | None) -> DeviceShare:
-    share = share_of(device, asked)
-    return share if instance is None else msgspec.structs.replace(share, mig=instance)
+    kind = None if instance is None else kind_of(device)
+    profile = None if instance is None or kind is None else kind.profile(instance.profile)
+    if profile is None:
+        return share_of(device, asked)
+    return msgspec.structs.replace(instance_share(device, profile), mig=instance)
 
 
 def to_grant(placement: Placement, request: PodRequest, inventory: NodeInventory) -> Grant:
@@ -201,6 +205,8 @@ class _Found(msgspec.Struct, frozen=True):
     """One container of a pod on its node, beside the containers that run when it does."""
 
     container: ContainerRequest
+    wants: Wants
+    """What its instances on GPUs that are cut on demand must be large enough for."""
     shares: list[DeviceShare]
     """What it would hold of each candidate."""
     obstacles: list[int]
@@ -247,8 +253,10 @@ class _Pod:
     def add(self, row: tuple[ContainerRequest, ...]) -> Refusal | None:
         """Place a row of containers, or say why it cannot be."""
         nested: list[_Found] = []
-        for container in reversed(row):
-            nested.insert(0, self._find(container, nested[0].obstacles if nested else None))
+        asked = [container.devices for container in row]
+        for at, container in reversed(tuple(enumerate(row))):
+            wants = wants_of(asked, at)
+            nested.insert(0, self._find(container, wants, nested[0].obstacles if nested else None))
         for found in nested:
             if found.obstacles.count(0) < found.container.devices.count:
                 return self._refusal(found, found.obstacles, Reason.TOO_FEW_GPUS)
@@ -260,7 +268,7 @@ class _Pod:
             return self._refusal(nested[-1], nested[-1].obstacles, reason)
         return self._hold(nested, chosen)
 
-    def _find(self, container: ContainerRequest, later: list[int] | None) -> _Found:
+    def _find(self, container: ContainerRequest, wants: Wants, later: list[int] | None) -> _Found:
         """``later``: what stands in the way of the container that comes next and is handed this one's devices."""
         shape = container_shape(container.devices, self._request)
         judged: dict[tuple[int, int], tuple[DeviceShare, int]] = {}
@@ -268,15 +276,21 @@ class _Pod:
         for place, state in enumerate(self._states):
             key = id(state), self._before(place) if self._has_cut else 0
             if (known := judged.get(key)) is None:
-                share = share_of(self._whole[place].device, container.devices)
-                known = judged[key] = share, self._obstacles(place, share, container.devices, shape)
+                share = self._share_of(place, container.devices, wants)
+                known = judged[key] = share, self._obstacles(place, share, container.devices, wants, shape)
             found.append(known)
         shares, own = [share for share, _ in found], [obstacles for _, obstacles in found]
         if later is not None:
             own = [mine or after for mine, after in zip(own, later, strict=True)]
-        return _Found(container, shares, own)
+        return _Found(container, wants, shares, own)
 
-    def _obstacles(self, place: int, share: DeviceShare, asked: DeviceRequest, shape: PodShape) -> int:
+    def _share_of(self, place: int, asked: DeviceRequest, wants: Wants) -> DeviceShare:
+        """What a container would hold of a candidate."""
+        device, at = self._whole[place].device, self._at[place]
+        profile = self._cut.profile(at, wants) if at in self._cut else None
+        return share_of(device, asked) if profile is None else instance_share(device, profile)
+
+    def _obstacles(self, place: int, share: DeviceShare, asked: DeviceRequest, wants: Wants, shape: PodShape) -> int:
         state, whole = self._states[place], self._whole[place].device
         device, used = state.device, state.usage
         is_other = bool(asked.uuids_allowed) and device.uuid not in asked.uuids_allowed
@@ -293,7 +307,7 @@ class _Pod:
                 slots=device.slots,
                 slots_free=device.slots - used.slots,
                 idle=GpuPolicy.MUTEX in self._words,
-                places=min(self._cut.count(at, asked), device.slots - used.slots) - self._before(place),
+                places=min(self._cut.count(at, wants), device.slots - used.slots) - self._before(place),
             )
             return cut
         wanted = share if device is whole else share_of(device, asked)
@@ -319,9 +333,9 @@ class _Pod:
             demand = _demand(found.shares[place] for place in positions)
             if not self._left.holds(demand):
                 return self._refusal(found, self._at_chosen(positions, rule.OVER_QUOTA), None)
-            instances = self._instances(found.container, positions)
+            instances = self._instances(found, positions)
             if instances is None:
-                return self._refusal(found, self._at_chosen(positions, rule.NO_PLACE), None, OTHER_PROFILE)
+                return self._refusal(found, self._at_chosen(positions, rule.NO_PLACE), None)
             self.choice.append(tuple(self._at[place] for place in positions))
             self.instances.append(instances)
             if found.container.kind is not ContainerKind.INIT:
@@ -333,13 +347,13 @@ class _Pod:
         chosen = {self._at[place] for place in positions}
         return [obstacle * (at in chosen) for at in self._at]
 
-    def _instances(self, container: ContainerRequest, positions: Positions) -> tuple[MigPlacement | None, ...] | None:
+    def _instances(self, placed: _Found, positions: Positions) -> tuple[MigPlacement | None, ...] | None:
         """What a container gets of the GPUs that are cut on demand; None: there is no place beside what the containers
         before it have."""
         if not self._has_cut:
             return (None,) * len(positions)
         cut = [at for place in positions if (at := self._at[place]) in self._cut]
-        found = self._cut.take(cut, container.devices, hands_on=container.kind is ContainerKind.INIT)
+        found = self._cut.take(cut, placed.wants, hands_on=placed.container.kind is ContainerKind.INIT)
         if found is None:
             return None
         left = iter(found)
@@ -381,11 +395,11 @@ class _Pod:
             return self._others(asked, found.suits)
         cut = [place for place, suits in enumerate(found.suits) if suits and self._at[place] in self._cut]
         suits = [suits and place not in cut for place, suits in enumerate(found.suits)]
-        return (*self._others(asked, suits), *self._cut_order(asked, cut))
+        return (*self._others(asked, suits), *self._cut_order(found.wants, cut))
 
-    def _cut_order(self, asked: DeviceRequest, cut: Sequence[int]) -> Iterator[int]:
+    def _cut_order(self, wants: Wants, cut: Sequence[int]) -> Iterator[int]:
         """The candidates that are instances of GPUs, most preferred first."""
-        order = self._cut.order(Counter(self._at[place] for place in cut), asked)
+        order = self._cut.order(Counter(self._at[place] for place in cut), wants)
         candidates = {at: iter([place for place in cut if self._at[place] == at]) for at in order}
         return (next(candidates[at]) for at in order)
 
@@ -444,7 +458,7 @@ class _Pod:
     def _topology(self) -> Topology:
         return topology(self._devices)
 
-    def _refusal(self, found: _Found, obstacles: Sequence[int], for_rest: Reason | None, detail: str = "") -> Refusal:
+    def _refusal(self, found: _Found, obstacles: Sequence[int], for_rest: Reason | None) -> Refusal:
         by_device: dict[int, tuple[int, DeviceState]] = {}
         for at, obstacle, state in zip(self._at, obstacles, self._states, strict=True):
             if at not in by_device or not obstacle:
@@ -459,7 +473,19 @@ class _Pod:
             max((state.device.cores_percent - state.usage.cores_percent for state in slow), default=0),
         )
         disputed = (dispute_detail(s.device.uuid, s.disputed) for first, s in devices if first == DISPUTED)
-        return obstructed(found.container, len(devices), counts, for_rest, most, next(disputed, detail))
+        detail = next(disputed, "")
+        if Reason.NO_MIG_PLACE not in counts:
+            return obstructed(found.container, len(devices), counts, for_rest, most, detail)
+        beside = OTHER_INSTANCES if self._cut.has_taken else ""
+        return obstructed(self._largest(found), len(devices), counts, for_rest, most, detail or beside)
+
+    def _largest(self, found: _Found) -> ContainerRequest:
+        """The container that needs an instance as large as this one gets."""
+        asking = (each for each in self._request.containers if each.devices in found.wants)
+        for each in asking:
+            if any(self._cut.profile(at, (each.devices,)) == self._cut.profile(at, found.wants) for at in self._cut):
+                return each
+        return found.container
 
 
 def _demand(shares: Iterable[DeviceShare]) -> Demand:

@@ -232,8 +232,8 @@ def dispute_detail(uuid: str, why: str) -> str:
     return f"GPU {uuid} is disputed: {why}"
 
 
-OTHER_PROFILE = "beside what the pod's init containers get there"
-"""Where init containers hand a GPU on, which keeps their instances."""
+OTHER_INSTANCES = "beside what the pod's other containers get there"
+"""Init containers' instances stay as long as the pod."""
 
 PROMISED = Refusal(((Reason.NOMINATED, 1),), resolvable=True)
 """The pod fits the node, but not beside pods that were nominated to it."""

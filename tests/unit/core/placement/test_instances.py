@@ -263,10 +263,61 @@ def test_containers_of_one_pod_get_instances_of_one_gpu_and_init_containers_hand
     fleet.ledger.reserve(to_grant(placed, request, inventory))
     assert fleet.node("n").devices[0].usage.instances == tuple(sorted((second, third, fourth)))
     fleet.ledger.release("p")
-    whole = pod("q", asks(), small, kinds=(init, ContainerKind.APP))
-    assert explain(Evaluator(fleet).evaluate(whole, ["n"]).refusals, whole, fleet).endswith(
-        "has no place for 1g.5gb beside what the pod's init containers get there (GPU 0: empty)"
-    )
+
+
+APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
+SMALL, HALF, WHOLE = asks(memory=4000), asks(percent=50), asks()
+NAMED = [asks(resource=f"nvidia.com/mig-{profile}") for profile in ("1g.5gb", "3g.20gb", "7g.40gb")]
+
+
+@pytest.mark.parametrize(
+    ("containers", "profiles", "taken"),
+    [
+        ([(INIT, WHOLE), (APP, SMALL)], "7g 7g", 8),
+        ([(INIT, SMALL), (APP, HALF)], "3g 3g", 4),
+        ([(INIT, HALF), (INIT, SMALL), (SIDECAR, SMALL), (APP, SMALL)], "3g 3g 3g 1g", 5),
+        ([(INIT, asks(memory=8000)), (APP, asks(memory=4000, cores=40))], "3g 3g", 4),
+        ([(INIT, SMALL), (APP, asks(2, memory=9000, cores=20))], "2g 2g 2g", 4),
+        ([(INIT, HALF), (APP, asks(2, memory=4000))], "3g 1g 1g", 6),
+        ([(INIT, NAMED[1]), (APP, NAMED[0])], "3g 1g", 5),
+    ],
+)
+def test_containers_after_init_containers_share_an_instance_that_is_large_enough_for_all(
+    containers: list[tuple[ContainerKind, DeviceRequest]], profiles: str, taken: int
+) -> None:
+    """As kubelet hands the GPU on, and starts no container before it has the answers for all."""
+    fleet = Fleet()
+    fleet.set_inventory(inventory := node("n", "A100-40GB"))
+    request = pod("p", *(asked for _, asked in containers), kinds=[kind for kind, _ in containers])
+    placed = Evaluator(fleet).place("n", request)
+    assert isinstance(placed, Placement)
+    shares = [share for part in placed.containers for share in part.shares]
+    found = [A100.profile(share.mig.profile) for share in shares if share.mig]
+    assert " ".join(each.name.partition(".")[0] for each in found if each) == profiles
+    assert [share.memory_mib for share in shares] == [each.memory_mib for each in found if each]
+    fleet.ledger.reserve(to_grant(placed, request, inventory))
+    assert fleet.node("n").devices[0].mig_mask.bit_count() == taken  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "containers", "said"),
+    [
+        (1, [(INIT, SMALL), (APP, WHOLE)], "no place for 7g.40gb (GPU 0: 1g.5gb at 6)"),
+        (1, [(INIT, WHOLE), (APP, SMALL)], "no place for 7g.40gb (GPU 0: 1g.5gb at 6)"),
+        (2, [(INIT, WHOLE), (APP, asks(2, memory=4000))], "no place for 1g.5gb beside what the pod's other containers"),
+        (1, [(INIT, NAMED[1]), (APP, NAMED[2])], "no place for 7g.40gb (GPU"),
+        (2, [(INIT, NAMED[2]), (APP, NAMED[2]), (APP, NAMED[1]), (APP, NAMED[1])], "3g.20gb beside what the pod's"),
+    ],
+)
+def test_a_pod_whose_containers_find_no_room_together_is_refused_for_the_one_that_needs_it(
+    gpus: int, containers: list[tuple[ContainerKind, DeviceRequest]], said: str
+) -> None:
+    fleet = Fleet()
+    fleet.set_inventory(node("n", *["A100-40GB"] * gpus))
+    fleet.ledger.reserve(grant("a", MigPlacement("1g.5gb", 6)))
+    request = pod("p", *(asked for _, asked in containers), kinds=[kind for kind, _ in containers])
+    refusals = Evaluator(fleet).evaluate(request, ["n"]).refusals
+    assert said in explain(refusals, request, fleet)
 
 
 def test_an_instance_that_is_listed_by_itself_comes_before_one_that_is_made() -> None:
