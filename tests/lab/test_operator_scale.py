@@ -19,6 +19,7 @@ from purser.lab.hollow import HollowFleet, HollowNodes, manifests
 from purser.lab.operatorpart import run_operator
 from purser.operator.chart_hooks import define
 from purser.operator.policy import CLUSTER_POLICIES
+from tests.unit.operator.embedded_cluster import make_round
 
 POLICIES = CLUSTER_POLICIES.raw()
 COUNT = 1000
@@ -47,9 +48,9 @@ async def test_each_node_that_joins_costs_a_few_writes_and_none_once_it_is_compl
             await client.create(NAMESPACES, {"metadata": {"name": DEFAULT_NAMESPACE}})
             await define(client)
             await client.create(POLICIES, POLICY)
-            stop = asyncio.Event()
+            stop, port = asyncio.Event(), asyncio.get_running_loop().create_future()
             fleet = HollowFleet(client, binds_daemon_pods=True)
-            group.create_task(run_operator(config, stop, lambda port: None, rounds_apart_s=0.1))
+            group.create_task(run_operator(config, stop, port.set_result, rounds_apart_s=0.1))
             tasks = [group.create_task(run_controllers(client)), group.create_task(fleet.run())]
             for node in manifests(HollowNodes(name="gpu", count=COUNT)):
                 await client.create(NODES, node)
@@ -57,7 +58,8 @@ async def test_each_node_that_joins_costs_a_few_writes_and_none_once_it_is_compl
             of_nodes = Counter({path: count for (_, path), count in writes.items() if "/nodes/" in path})
             writes.clear()
             await client.patch_merge(NODES, "gpu-0", {"metadata": {"labels": {"somebody": "else"}}})
-            await asyncio.sleep(1.0)
+            for _ in range(2):  # the second begins after the change that brings the first
+                await make_round(client, await port, "gpus")
             stop.set()
             for task in tasks:
                 task.cancel()

@@ -14,6 +14,7 @@ from purser.lab.hollow.node import FAILING_PODS_ANNOTATION, NOT_READY_ANNOTATION
 from purser.lab.settings import LabSettings
 from purser.operator.policy import CLUSTER_POLICIES
 from tests.lab.upgrade_invariants import UpgradeInvariants
+from tests.unit.operator.embedded_cluster import make_round
 
 POLICIES = CLUSTER_POLICIES.raw()
 PLAIN, ADMINS, PARALLEL, UNAVAILABLE = 41, 4, 8, 16
@@ -91,7 +92,8 @@ async def halts(lab, invariants):
     assert "bad-0" in found["upgrade"]["message"]
     degraded = next(each for each in found["conditions"] if each["type"] == "Degraded")
     assert degraded["status"] == "True"
-    await asyncio.sleep(0.5)
+    for _ in range(2):  # the second begins after the change that brings the first
+        await make_round(lab.client, lab.operator_metrics_port, "gpus")
     assert len(invariants.begun) == begun
     return found["upgrade"]["target"]
 

@@ -108,8 +108,8 @@ async def test_what_is_packed_is_not_unpacked(server):
 
 
 async def test_a_body_that_ends_early_is_nobodys_error(server, caplog):
-    _, writer = await server.begin(100, b"hello")
-    await asyncio.sleep(0.05)
+    reader, writer = await server.begin(100, b"hello", headers=["Expect: 100-continue"])
+    assert (await answer(reader))[0] == 100, "it waits for the rest"
     writer.close()
     while b'outcome="turned-away"' not in server.metrics.exposition():  # noqa: ASYNC110
         await asyncio.sleep(0.01)

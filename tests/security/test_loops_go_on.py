@@ -455,7 +455,7 @@ async def test_an_emulated_kubelet_goes_on_telling_of_its_node(monkeypatch):
     async def report():
         reported.append(1)
         reporter.changed()
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
         return 1 // (len(reported) - 1)
 
     async def renew(*_):

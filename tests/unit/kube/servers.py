@@ -132,6 +132,11 @@ class ManualClock:
     def now(self) -> datetime:
         return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self._now)
 
+    @property
+    def sleepers(self) -> int:
+        """How many wait for it."""
+        return len(self._sleepers)
+
     async def sleep(self, seconds: float) -> None:
         wake = asyncio.get_running_loop().create_future()
         self._sleepers.append((self._now + seconds, wake))

@@ -4,7 +4,19 @@ from typing import assert_type
 
 import pytest
 from aiohttp import web
-from tests.unit.kube.servers import HastyClock, client_of, line, listing, pod, port_of_nobody, refuse, serving, status
+from tests.unit.kube.servers import (
+    HastyClock,
+    ManualClock,
+    client_of,
+    eventually,
+    line,
+    listing,
+    pod,
+    port_of_nobody,
+    refuse,
+    serving,
+    status,
+)
 
 from purser.kube import (
     AlreadyExistsError,
@@ -272,10 +284,12 @@ async def test_a_call_ends_at_its_deadline_and_says_whether_it_may_have_been_car
 async def test_a_refused_connection_is_tried_again_even_for_writes():
     recorder = Recorder(answer(pod("a")))
     with port_of_nobody() as port:
-        async with Client(ClusterConfig.insecure(f"http://127.0.0.1:{port}")) as client:
+        clock = ManualClock()
+        async with Client(ClusterConfig.insecure(f"http://127.0.0.1:{port}"), clock=clock) as client:
             write = asyncio.create_task(client.create(PODS, pod("a")))
-            await asyncio.sleep(0.02)
+            await eventually(lambda: clock.sleepers)
             async with serving(recorder.handle, port=port):
+                clock.advance(60)
                 assert (await write).metadata.name == "a"
 
 

@@ -116,7 +116,7 @@ async def test_a_burst_is_told_of_without_haste():
             about = Pod(ObjectMeta(name=f"p{number}", namespace="ns", uid=f"u{number}"))
             recorder.event(ref_of(PODS, about), "Granted", "a card")
         await eventually(lambda: len(server.events) == 100)
-        await asyncio.sleep(0.05)
+        await eventually(lambda: clock.sleepers)
         assert len(server.events) == 100
         while len(server.events) < 120:
             clock.advance(0.1)

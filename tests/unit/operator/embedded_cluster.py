@@ -23,6 +23,7 @@ SMALL = {"dcgmExporter": OFF, "gfd": OFF, "migManager": OFF, "dcgm": OFF}
 """Four operands are as good as nine for much, and half the writes."""
 POLICY: dict[str, Any] = {"metadata": {"name": "policy"}, "spec": {}}
 _LOOKS = 20
+_touches = itertools.count()
 
 
 class Kubelets:
@@ -56,24 +57,24 @@ class Kubelets:
                 await self._changed.wait()
                 self._changed.clear()
                 for pod in list(self._pods.store.values()):
-                    await self._look_after(pod)
+                    try:
+                        await self._look_after(pod)
+                    except KubeError:
+                        self._changed.set()
+                        await asyncio.sleep(0.01)
 
     async def _look_after(self, pod: dict[str, Any]) -> None:
         if pod["spec"].get("nodeName") in self.dead:
             return
         metadata, status = pod["metadata"], pod.get("status") or {}
         where = (metadata["name"], metadata["namespace"])
-        try:
-            if metadata.get("deletionTimestamp"):
-                await self._client.delete(PODS, *where, uid=metadata["uid"], grace_period_seconds=0)
-            elif pod["spec"].get("nodeName"):
-                wanted = self._status(pod)
-                shown = {key: status.get(key) for key in wanted}
-                if _words(shown) != _words(wanted):
-                    await self._client.patch_merge(PODS, where[0], {"status": wanted}, where[1], subresource="status")
-        except KubeError:
-            self._changed.set()
-            await asyncio.sleep(0.01)
+        if metadata.get("deletionTimestamp"):
+            await self._client.delete(PODS, *where, uid=metadata["uid"], grace_period_seconds=0)
+        elif pod["spec"].get("nodeName"):
+            wanted = self._status(pod)
+            shown = {key: status.get(key) for key in wanted}
+            if _words(shown) != _words(wanted):
+                await self._client.patch_merge(PODS, where[0], {"status": wanted}, where[1], subresource="status")
 
     def _status(self, pod: dict[str, Any]) -> dict[str, Any]:
         operand = pod["metadata"].get("labels", {}).get("purser.dev/operand", "")
@@ -102,7 +103,6 @@ class Stack:
         self.cluster = cluster
         self.client = cluster.client
         self.kubelets = kubelets
-        self._touches = itertools.count()
 
     def settings(self, identity: str = "operator", namespace: str = NAMESPACE) -> OperatorSettings:
         """With one identity, so that a process that is started anew has the lease of the one that was killed."""
@@ -148,14 +148,7 @@ class Stack:
 
     async def round(self, port: int) -> None:
         """Have the operator that leads, with its metrics on this port, make a round for a change that is none to it."""
-        made = await rounds(port)
-        touched = {"metadata": {"annotations": {"tests/touched": str(next(self._touches))}}}
-        await self.client.patch_merge(CLUSTER_POLICIES, "policy", touched)
-
-        async def is_made() -> bool:
-            return await rounds(port) > made
-
-        await eventually(is_made)
+        await make_round(self.client, port)
 
     async def at_rest(self, port: int) -> None:
         """Until two rounds in a row wrote nothing: the second began after the change that brought the first."""
@@ -197,6 +190,18 @@ async def stack(folder: Any, nodes: int = 1) -> AsyncIterator[Stack]:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def make_round(client: Client, port: int, policy: str = "policy") -> None:
+    """Have an operator, with its metrics on this port, make a round for a change of its policy that is none to it."""
+    made = await rounds(port)
+    touched = {"metadata": {"annotations": {"tests/touched": str(next(_touches))}}}
+    await client.patch_merge(CLUSTER_POLICIES.raw(), policy, touched)
+
+    async def is_made() -> bool:
+        return await rounds(port) > made
+
+    await eventually(is_made)
 
 
 async def rounds(port: int) -> float:

@@ -12,6 +12,7 @@ from aiohttp import web
 from tests.tiers import IS_LONG
 from tests.unit.operator.embedded import DEFINITION, NAMESPACE, create_node, definition, eventually, node
 from tests.unit.operator.embedded_cluster import OFF, POLICY, rounds, stack
+from yarl import URL
 
 from purser.kube import InvalidError, NotFoundError
 from purser.kube.resources import DAEMON_SETS, EVENTS, LEASES, NAMESPACES, NODES, PODS
@@ -532,9 +533,16 @@ async def test_who_lost_the_lease_writes_nothing_more(settled, monkeypatch):
 async def test_an_api_server_that_goes_away_for_a_while_is_waited_for(one):
     async with one.operator():
         await one.ready()
-        await one.cluster.server.stop()
-        await asyncio.sleep(0.3)
-        await one.cluster.server.start()
+        server, tries = one.cluster.server, []
+
+        def hang_up(_, writer):
+            tries.append(1)
+            writer.close()
+
+        await server.stop()
+        async with await asyncio.start_server(hang_up, "127.0.0.1", URL(server.url).port):
+            await eventually(lambda: len(tries) > 2)
+        await server.start()
         await create_node(one.client, node("late"))
 
         async def joined():

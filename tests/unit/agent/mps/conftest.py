@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,18 @@ def _mode(word):
     return DeviceMode("mps" if word == "ill" else word)
 
 
+class CountedControl(MpsControl):
+    """Counts how often the daemon of each GPU was asked for its servers."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.asked = Counter()
+
+    async def servers(self, uuid):
+        self.asked[uuid] += 1
+        return await super().servers(uuid)
+
+
 class MpsNode:
     """The host's side of a node, on which agents come and go."""
 
@@ -79,7 +92,7 @@ class MpsNode:
         self.stub = compile_stub(self.bin)
         self.settings = AgentSettings(node_name="n", host_root=self.root)
         self.programs = MpsPrograms(str(self.bin))
-        self.control = MpsControl(self.settings, lambda: self.programs)
+        self.control = CountedControl(self.settings, lambda: self.programs)
         self.inventory = Latest[NodeInventory | None](None)
 
     def set(self, **modes):
@@ -96,6 +109,11 @@ class MpsNode:
     def processes(self, uuid):
         """Of the GPU's daemon and its servers."""
         return [pid for pid in marked(f"{MARK}={self.pipe(uuid)}") if runs(pid)]
+
+    async def asks(self, times, uuid="A"):
+        """Until the agent has asked the daemon for its servers so often again; of the last, the answer may be open."""
+        before = self.control.asked[uuid]
+        await eventually(lambda: self.control.asked[uuid] >= before + times)
 
     async def client(self, uuid):
         """A CUDA program in a container with a share of the GPU."""

@@ -1,6 +1,5 @@
 """An MPS daemon for each GPU that is shared by MPS: kept up, told of, and gone when nobody wants it."""
 
-import asyncio
 import os
 import signal
 import socket
@@ -9,6 +8,8 @@ from pathlib import Path
 from msgspec import structs
 from tests.unit.agent.mps.conftest import TIMING, Told, eventually
 from tests.unit.kube.servers import HastyClock
+
+from purser.agent.mps.processes import runs
 
 
 async def test_each_gpu_in_the_mode_has_a_daemon_of_its_own(node):
@@ -37,8 +38,9 @@ async def test_each_gpu_in_the_mode_has_a_daemon_of_its_own(node):
 
 async def test_others_have_none(node):
     node.set(A="shared", B="whole")
-    async with node.agent() as agent:
-        await asyncio.sleep(0.05)
+    looks = []
+    async with node.agent(obstacles=lambda: looks.append(1) or {}) as agent:
+        await eventually(lambda: looks)
         assert agent.wanted == frozenset()
     assert not node.pipe("A").exists()
 
@@ -69,12 +71,12 @@ async def test_a_server_that_crashes_in_a_daemon_that_runs_on_is_reported_once(n
         client, other = await node.client("A"), await node.client("B")
         daemon = int((node.pipe("A") / "nvidia-cuda-mps-control.pid").read_text())
         (server,) = (pid for pid in node.processes("A") if pid != daemon)
-        await asyncio.sleep(2 * TIMING.health)  # it has been seen
+        await node.asks(2)  # it has been seen
         os.kill(server, signal.SIGKILL)
         assert await client.wait() == 3
         await eventually(lambda: agent.told.servers_lost)
         client = await node.client("A")  # of a server that the daemon started
-        await asyncio.sleep(2 * TIMING.health)
+        await node.asks(2)
         assert agent.told.servers_lost == [("A", server)]
         assert agent.told.losses == []
         assert agent.ready == {"A", "B"}
@@ -82,7 +84,8 @@ async def test_a_server_that_crashes_in_a_daemon_that_runs_on_is_reported_once(n
         (server,) = (pid for pid in node.processes("A") if pid != daemon)
         os.kill(server, signal.SIGUSR1)
         assert await client.wait() == 3
-        await asyncio.sleep(3 * TIMING.health)
+        await eventually(lambda: not runs(server))
+        await node.asks(3)
         assert len(agent.told.servers_lost) == 1, "it ended in order"
         other.kill()
 

@@ -1,7 +1,6 @@
 """Finding a driver, and saying why there is none."""
 
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -49,16 +48,23 @@ def test_a_null_driver_reads_nothing_and_says_why() -> None:
     assert reading.fault.message == "no driver on this node"
 
 
-def test_closing_a_null_driver_ends_its_wait() -> None:
-    driver = NullDriver("none")
-    ended = threading.Event()
+def test_closing_a_null_driver_ends_its_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver, waiting, ended = NullDriver("none"), threading.Event(), threading.Event()
+    wait_closed = driver._closed.wait
+
+    def wait_long(seconds: float) -> bool:
+        assert seconds == 60
+        waiting.set()
+        return wait_closed(seconds)
+
+    monkeypatch.setattr(driver._closed, "wait", wait_long)
 
     def wait() -> None:
         assert driver.wait_event(60_000) is None
         ended.set()
 
     threading.Thread(target=wait, daemon=True).start()
-    time.sleep(0.01)
+    assert waiting.wait(10)
     assert not ended.is_set()
     driver.close()
     assert ended.wait(10)

@@ -206,7 +206,6 @@ async def once(plugin, path, wrong):
         print(f"cannot register: {error.details()}", file=sys.stderr, flush=True)
         if "gives-up" in wrong:
             os._exit(1)
-        await asyncio.sleep(POLL_S)
     finally:
         if server is not None:
             await server.stop(None)
@@ -227,6 +226,7 @@ async def main():
     async def forever():
         while True:
             await once(plugin, path, wrong)
+            await asyncio.sleep(POLL_S)
 
     task = asyncio.create_task(forever())
     await stop.wait()

@@ -1,6 +1,6 @@
 import asyncio
 
-from tests.unit.kube.servers import ManualClock
+from tests.unit.kube.servers import ManualClock, eventually
 
 from purser.lab.controllers.scheduling.queue import MAX_BACKOFF_S, UNSCHEDULABLE_FLUSH_PERIOD_S, SchedulingQueue
 
@@ -44,7 +44,7 @@ async def test_a_pod_in_backoff_waits_by_the_clock_it_was_given():
     await refused(queue, 1)
     queue.move_all()
     popped = asyncio.create_task(queue.pop())
-    await asyncio.sleep(0.01)
+    await eventually(lambda: clock.sleepers)
     assert not popped.done()
     clock.advance(1.0)
     assert (await asyncio.wait_for(popped, 5))[0] == "a"

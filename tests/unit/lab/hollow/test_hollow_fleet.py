@@ -40,9 +40,9 @@ async def client(tmp_path):
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def start(client, operand, image="image:1"):
+async def start(client, operand, image="image:1", on="n-0"):
     labels = {"purser.dev/operand": operand}
-    spec = {"nodeName": "n-0", "containers": [{"name": "main", "image": image}]}
+    spec = {"nodeName": on, "containers": [{"name": "main", "image": image}]}
     await client.create(PODS.raw(), {"metadata": {"name": operand, "labels": labels}, "spec": spec}, "gpu")
 
 
@@ -132,13 +132,17 @@ async def test_a_node_that_is_away_does_nothing_and_says_so(client):
 
     await until(away)
     await client.delete(PODS, "driver", "gpu")
-    await asyncio.sleep(0.1)
+    for other in manifests(HollowNodes(name="other")):
+        await client.create(NODES, other)
+    await start(client, "gfd", on="other-0")
+    await is_ready(client, "gfd")  # its turn comes after the driver's
     assert (await pod(client, "driver"))["metadata"]["deletionTimestamp"]
     await annotate(client, NOT_READY_ANNOTATION, None)
 
     async def back():
         found = await node(client)
-        return ready(found) == "True" and not found["spec"].get("taints") and not (await client.list(PODS, "gpu")).items
+        left = [each.metadata.name for each in (await client.list(PODS, "gpu")).items]
+        return ready(found) == "True" and not found["spec"].get("taints") and left == ["gfd"]
 
     await until(back)
 
