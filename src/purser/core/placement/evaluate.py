@@ -29,6 +29,7 @@ from purser.core.placement.place import DeviceAssignment, Placement, decide, pla
 from purser.core.placement.policies import ArrayPolicy as ArrayPolicy
 from purser.core.placement.policies import Setting
 from purser.core.placement.policies import policy as array_policy
+from purser.core.placement.policies.purser import Planner
 from purser.core.placement.preference import ArrayPreference
 from purser.core.placement.reasons import UNREGISTERED, Refusal
 from purser.core.placement.shape import container_shape, lead_shape, shape_of, view
@@ -83,15 +84,16 @@ class Evaluator:
         self._fleet = fleet
         self._live = LiveArrays(fleet)
         mix = mix if mix is not None else Mix()
-        self._setting = Setting(mix)
+        self._planner = Planner(mix)
+        self._setting = Setting(mix, planner=self._planner)
         self._fragments = Fragments(mix)
         self._tables: Recent[tuple[str, str], ShapeTable] = Recent(_MOST_TABLES)
         self._verdicts: Recent[VerdictKey, Verdicts] = Recent(_MOST_ASKS)
         self._judged = VerdictCache()
 
     def refresh(self) -> None:
-        """Take in what changed of the fleet: else the next decision does."""
-        self._live.refresh()
+        """Take in what changed of the fleet, and plan for the pods to expect: else the next decision does."""
+        self._planner.plan_ahead(self._live.refresh())
 
     def idle_gpus(self, nodes_at_once: int) -> Iterator[Causes]:
         """What of all idle GPUs keeps the pods to expect from using it, so many nodes at a time."""

@@ -4,6 +4,7 @@ Pods that ask for GPUs count, and of the others those that this scheduler places
 pods there are, in the order in which the API server lists them.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from purser.core.dialects import DialectError
@@ -24,6 +25,8 @@ class Arrivals:
     def __init__(self, readings: Readings, scheduler_name: str) -> None:
         """``readings``: keeps the pods' requests for later calls."""
         self.mix = LearnedMix()
+        self.on_new_mix: Callable[[], None] = lambda: None
+        """Called once pods have made it another one."""
         self._readings = readings
         self._scheduler_name = scheduler_name
         self._known: set[str] = set()
@@ -41,7 +44,10 @@ class Arrivals:
             return
         self._known.add(uid)
         if shape := self._shape(self._read(pod)):
+            before = self.mix.epoch
             self.mix.arrived(shape)
+            if self.mix.epoch != before:
+                self.on_new_mix()
 
     def remove_pod(self, pod: Pod) -> None:
         """It is gone; that it came still counts."""

@@ -96,6 +96,8 @@ class ClusterCache:
         self._overdrawn: set[str] = set()
         self.on_overdrawn: Callable[[str], None] = lambda node: None
         """Called for a node with more grants than capacity, and again whenever the phase of a pod there changes."""
+        self.on_new_inventory: Callable[[], None] = lambda: None
+        """Called once a node has come, has gone, or has other devices."""
         self._pods: Informer[Pod] | None = None
         self._nodes: Informer[Node] | None = None
         self._namespaces: Informer[Namespace] | None = None
@@ -243,6 +245,7 @@ class ClusterCache:
             self.fleet.set_inventory(inventory)
             self.disputes.retell(name)
             self._report_violations(name)
+        self.on_new_inventory()
 
     def remove_node(self, node: Node) -> None:
         """The node is gone; its pods' grants stay until they are gone as well."""
@@ -252,6 +255,7 @@ class ClusterCache:
         self.kubelets.remove_node(node)
         self.free_resources.remove_node(node)
         self.disputes.remove_node(node.metadata.name)
+        self.on_new_inventory()
 
     def put_pod(self, pod: Pod) -> None:
         """Take a pod's grant, or its end."""

@@ -93,6 +93,7 @@ class KubeExtender:
         self._latest: tuple[PodRequest, Evaluation] | None = None
         self._was_active = False
         cache.disputes.on_closed = self._tell_of_dispute
+        cache.arrivals.on_new_mix = cache.on_new_inventory = self._plan_ahead
 
     # --- what kube-scheduler asks
 
@@ -235,8 +236,8 @@ class KubeExtender:
         return self._evaluator.idle_gpus(nodes_at_once)
 
     def refresh(self) -> None:
-        """Take in the fleet as it was listed: else the first decision does."""
-        self._feasibility.refresh()
+        """Take in the fleet as it is, and the pods to expect: else the next decision does."""
+        self._evaluator.refresh()
 
     async def run(self) -> None:
         """Settle what became of lost answers, look at refused pods again, keep the gauges, until cancelled."""
@@ -320,6 +321,12 @@ class KubeExtender:
         await self._cache.relist()
         self._reservations.withdraw_all()  # decided on an older book
         self._early_nominations.clear()
+        self.refresh()
+
+    def _plan_ahead(self) -> None:
+        """What policies have planned is outdated: plan again now, and not while a request waits."""
+        if self._gate.is_open:
+            self.refresh()
 
     def _tell_of_dispute(self, node: str, text: str) -> None:
         if self._gate.is_open:

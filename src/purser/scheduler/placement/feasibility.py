@@ -36,10 +36,6 @@ class Feasibility:
         """What the operator chose."""
         return self._evaluator.policy
 
-    def refresh(self) -> None:
-        """Take in what changed of the fleet: else the next question does."""
-        self._evaluator.refresh()
-
     def evaluate(self, request: PodRequest, names: Iterable[str]) -> Evaluation:
         """The verdict on each of these nodes.
 

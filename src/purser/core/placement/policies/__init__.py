@@ -9,8 +9,8 @@ first in the fleet's order.
 """
 
 from purser.core.placement.policies.pair import Pair
-from purser.core.placement.policies.protocol import ArrayGpuPolicy, ArrayNodePolicy, ArrayPolicy, Setting
-from purser.core.placement.policies.registry import GPU_POLICIES, NODE_POLICIES, policy
+from purser.core.placement.policies.protocol import ArrayGpuPolicy, ArrayNodePolicy, ArrayPolicy
+from purser.core.placement.policies.registry import GPU_POLICIES, NODE_POLICIES, Setting, policy
 
 __all__ = [
     "GPU_POLICIES",

@@ -2,12 +2,10 @@
 
 from typing import Protocol
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from purser.core.placement.kernels.arguments import Floats
-from purser.core.placement.mix import Mix, MixSource
 from purser.core.placement.shape import View
 
 Gpus = npt.NDArray[np.int16]
@@ -61,12 +59,3 @@ class ArrayPolicy(Steady, Protocol):
 
     def why(self, view: View, gpus: tuple[int, ...]) -> str:
         """What speaks for and against these GPUs, on a view of one row that they are in; empty: nothing but scores."""
-
-
-class Setting(msgspec.Struct, frozen=True):
-    """Additional inputs of some policies."""
-
-    mix: MixSource = Mix()
-    """The mix of pods to expect."""
-    seed: int = 0
-    """Of those that choose at random."""

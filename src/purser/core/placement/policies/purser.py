@@ -1,7 +1,7 @@
 """Purser's own policy, the default: FGD's measure of what is lost, and a plan of what the fleet is going to hold.
 
 FGD looks at the next pod on one node. That is blind to four things that only the mix as a whole shows, and that this
-policy adds, each as a table that `plan` makes once in a while:
+policy adds, each as a table that `plan` makes once in a while, in a scheduler before a decision needs it:
 
 1. Shares fill GPUs in patterns (`slices`): a share goes where it breaks none. Before all else.
 2. Nodes are kept whole for pods that need whole ones (`reserve`), as long as there is room elsewhere.
@@ -60,18 +60,56 @@ _PER_CPU = 5
 """A kept node is worth the more, the more CPU it is kept for; see `adjust`."""
 
 
+class Planner:
+    """Knows the plan for one fleet, and makes it again where the mix is another one or the nodes are. The policies of a
+    fleet share it.
+    """
+
+    def __init__(self, source: MixSource) -> None:
+        self.source = source
+        self._plan: Plan | None = None
+        self._plans = 0
+        self._fleet: FleetArrays | None = None
+        self._mix_epoch = -1
+
+    @property
+    def epoch(self) -> int:
+        """See `Steady.epoch`."""
+        return self.source.epoch + self._plans
+
+    def plan_for(self, fleet: FleetArrays) -> Plan:
+        """The plan as it should now be: made again where it is outdated, in some milliseconds."""
+        fits = self._plan is not None and self._fits(self._plan, fleet)
+        if self._plan is None or not fits or self._mix_epoch != self.source.epoch:
+            self._plans += not fits  # where the mix is another, its own epoch says so
+            self._plan = plan(fleet, self.source.mix)
+            self._fleet, self._mix_epoch = fleet, self.source.epoch
+        return self._plan
+
+    def plan_ahead(self, fleet: FleetArrays) -> None:
+        """Make it again now where it is outdated and any policy has asked for it, so that no decision waits for it."""
+        if self._plan is not None:
+            self.plan_for(fleet)
+
+    def _fits(self, made: Plan, fleet: FleetArrays) -> bool:
+        """Whether the plan is for the models and, but for a few, the nodes that there are."""
+        return (
+            fleet is self._fleet
+            and len(made.kept) == len(fleet.live)
+            and made.fleet_models is fleet.models
+            and abs(len(fleet) - made.nodes) * _CHANGE <= made.nodes
+        )
+
+
 class Purser:
     """A policy that chooses the node for the sake of the GPU."""
 
     steady = True
 
-    def __init__(self, source: MixSource) -> None:
-        self._source = source
-        self._plan: Plan | None = None
-        self._plans = 0
-        self._fleet: FleetArrays | None = None
-        self._nodes = 0
-        self._mix_epoch = -1
+    def __init__(self, planner: Planner) -> None:
+        self._planner = planner
+        self._made: Plan | None = None
+        """That of which the following are."""
         self._lost = (_Lost(), _Lost())
         """For pods without GPUs, and with some."""
         self._penalties: Recent[PodShape, Floats] = Recent(_MOST_SHAPES)
@@ -79,11 +117,11 @@ class Purser:
     @property
     def epoch(self) -> int:
         """See `Steady.epoch`."""
-        return self._source.epoch + self._plans
+        return self._planner.epoch
 
     def rate(self, view: View) -> tuple[Floats, Gpus]:
         """See `ArrayPolicy.rate`."""
-        if not self._source.mix.typical:
+        if not self._planner.source.mix.typical:
             return _UNTOLD.rate(view)
         made = self._current(view.fleet)
         prices, penalty = self._paid(made, view.shape)
@@ -126,36 +164,24 @@ class Purser:
 
     def why(self, view: View, gpus: tuple[int, ...]) -> str:
         """See `ArrayPolicy.why`."""
-        if not self._source.mix.typical:
+        if not self._planner.source.mix.typical:
             return "tightest fit, as no other pods are known yet"
         made = self._current(view.fleet)
         prices, penalty = self._paid(made, view.shape)
         return pros_and_cons(made, prices, penalty, adjust(view, made.kept), view, gpus)
 
     def _current(self, fleet: FleetArrays) -> Plan:
-        """The plan, recomputed where it is outdated."""
-        fits = self._plan is not None and self._fits(self._plan, fleet)
-        if self._plan is None or not fits or self._mix_epoch != self._source.epoch:
-            self._plans += not fits  # where the mix is another, its own epoch says so
-            self._plan = plan(fleet, self._source.mix)
-            self._fleet, self._nodes, self._mix_epoch = fleet, len(fleet), self._source.epoch
-            self._lost = (_Lost(), _Lost())
+        """The plan; what was derived of another one is forgotten."""
+        made = self._planner.plan_for(fleet)
+        if made is not self._made:
+            self._made, self._lost = made, (_Lost(), _Lost())
             self._penalties.clear()
-        return self._plan
+        return made
 
     def _paid(self, made: Plan, shape: PodShape) -> tuple[Prices, Floats]:
         """By what pods of this shape are placed, and what they pay for scarce models."""
         prices = made.prices_with_gpus if shape.gpu_count else made.prices
         return prices, self._penalties.recall(shape, lambda: penalties(shape, made.models, made.gpus, made.scarce))
-
-    def _fits(self, made: Plan, fleet: FleetArrays) -> bool:
-        """Whether the plan is for the models and, but for a few, the nodes that there are."""
-        return (
-            fleet is self._fleet
-            and len(made.kept) == len(fleet.live)
-            and made.fleet_models is fleet.models
-            and abs(len(fleet) - self._nodes) * _CHANGE <= self._nodes
-        )
 
 
 class _Lost:

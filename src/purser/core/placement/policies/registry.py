@@ -3,8 +3,11 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
+
 from purser.core.model import GpuPolicy as GpuWord
 from purser.core.model import NodePolicy as NodeWord
+from purser.core.placement.mix import Mix, MixSource
 from purser.core.placement.policies.best_fit import BEST_FIT_GPUS, BestFitNodes
 from purser.core.placement.policies.binpack import BINPACK_GPUS, SPREAD_GPUS, BinpackNodes, SpreadNodes
 from purser.core.placement.policies.clustering import ClusteringNodes
@@ -12,12 +15,23 @@ from purser.core.placement.policies.dot_product import DotProductNodes
 from purser.core.placement.policies.fragmentation import Fragmentation
 from purser.core.placement.policies.packing import PackingNodes
 from purser.core.placement.policies.pair import Pair
-from purser.core.placement.policies.protocol import ArrayGpuPolicy, ArrayNodePolicy, ArrayPolicy, Setting
-from purser.core.placement.policies.purser import Purser
+from purser.core.placement.policies.protocol import ArrayGpuPolicy, ArrayNodePolicy, ArrayPolicy
+from purser.core.placement.policies.purser import Planner, Purser
 from purser.core.placement.policies.random import RandomNodes, random_gpus
 from purser.core.placement.policies.topology import TopologyGpus
 from purser.core.placement.policies.weighted import WeightedNodes
 from purser.core.policy.words import gpu_policies, node_policies
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """Additional inputs of some policies."""
+
+    mix: MixSource = Mix()
+    """The mix of pods to expect."""
+    seed: int = 0
+    """Of those that choose at random."""
+    planner: Planner | None = None
+    """Of this mix, where policies share one."""
 
 
 def _fragmentation(setting: Setting) -> Fragmentation:
@@ -25,7 +39,7 @@ def _fragmentation(setting: Setting) -> Fragmentation:
 
 
 def _purser(setting: Setting) -> Purser:
-    return Purser(setting.mix)
+    return Purser(setting.planner or Planner(setting.mix))
 
 
 class NamedNodes(NamedTuple):

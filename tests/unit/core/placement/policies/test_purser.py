@@ -15,7 +15,7 @@ from purser.core.interconnect import topology
 from purser.core.model import Device, Link, PcieLevel
 from purser.core.placement.mix import LearnedMix, Mix
 from purser.core.placement.policies import Setting, policy
-from purser.core.placement.policies.purser import Purser
+from purser.core.placement.policies.purser import Planner, Purser
 from purser.core.placement.shape import PodShape, taken_by, view
 from purser.core.placement.table import ShapeTable, place
 
@@ -157,19 +157,23 @@ def test_what_is_lost_is_kept_up_to_date(facts: list[FleetNodeFacts], pods: list
 
 @examples(30)
 @given(facts=fleets(), pods=st.lists(shapes(), min_size=1, max_size=12), learns=st.booleans())
-def test_it_never_overcommits_and_always_decides_alike(
+def test_it_never_overcommits_and_decides_alike_whether_planned_ahead_or_not(
     facts: list[FleetNodeFacts], pods: list[PodShape], learns: bool
 ) -> None:
-    def decide() -> tuple[object, FleetArrays]:
+    def decide(ahead: bool) -> tuple[object, FleetArrays]:
         learned = LearnedMix()
-        kept = ShapeTable(fleet_of(facts), policy("purser", setting=Setting(learned if learns else MIX)))
+        mix = learned if learns else MIX
+        planner = Planner(mix)
+        kept = ShapeTable(fleet_of(facts), policy("purser", setting=Setting(mix, planner=planner)))
         got = []
         for pod in pods:
             learned.arrived(pod)
+            if ahead:
+                planner.plan_ahead(kept.fleet)
             got += run(kept, [pod])
         return got, kept.fleet
 
-    (first, fleet), (second, _) = decide(), decide()
+    (first, fleet), (second, _) = decide(ahead=False), decide(ahead=True)
     assert first == second
     for field in ("memory_free_mib", "slots_free", "cores_free_percent", "cpu_free_milli", "memory_free_mib_of_node"):
         assert (getattr(fleet, field) >= 0).all(), field
@@ -223,7 +227,10 @@ def test_several_gpus_are_well_connected_ones_where_links_are_known() -> None:
     devices = [Device(uuid, place, "T4", 1000, links=_pairs(uuid)) for place, uuid in enumerate("abcd")]
     fleet = fleet_of([FleetNodeFacts("node", gpus, links=topology(devices))])
     learned = LearnedMix()
-    assert Purser(learned).choose(view(fleet, PodShape(0, 0, 2, 1000), np.array([0], np.intp))) in {(0, 2), (1, 3)}
+    assert Purser(Planner(learned)).choose(view(fleet, PodShape(0, 0, 2, 1000), np.array([0], np.intp))) in {
+        (0, 2),
+        (1, 3),
+    }
 
 
 def _pairs(uuid: str) -> tuple[Link, ...]:
