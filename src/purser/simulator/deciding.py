@@ -14,7 +14,7 @@ from purser.core.placement.policies import ArrayPolicy, Setting, policy
 from purser.core.placement.shape import PodShape, taken_by
 from purser.core.placement.table import ShapeTable, place
 from purser.simulator.metrics import FragmentCount
-from purser.simulator.workload import Order, Workload, class_of, common_memory_mib, demand_milli, fleet_of
+from purser.simulator.workload import Order, Workload, class_of, common_memory_mib, demand_milli, fleet_of, mig_kinds
 
 
 class PlacedPod(msgspec.Struct, frozen=True, gc=False):
@@ -42,8 +42,8 @@ def shapes_of(workload: Workload) -> Shapes:
     """What the engines look up instead of pods."""
     number: dict[PodShape, int] = {}
     of_pod = np.array([number.setdefault(pod.shape, len(number)) for pod in workload.pods], np.int64)
-    memory = common_memory_mib(workload.nodes)
-    demands = np.array([demand_milli(shape, memory) for shape in number], np.int64)
+    memory, kinds = common_memory_mib(workload.nodes), mig_kinds(workload.nodes)
+    demands = np.array([demand_milli(shape, memory, kinds) for shape in number], np.int64)
     return Shapes(tuple(number), of_pod, demands, tuple(class_of(shape, memory) for shape in number))
 
 
@@ -93,7 +93,8 @@ class Decider:
         self.fleet.take(row, gpus, taken)
         self.fragments.changed(row)
         memory = self._one_size or (int(self.fleet.memory_mib[gpus[0], row]) if gpus else 0)
-        return PlacedPod(row, gpus, taken, demand_milli(shape, memory))
+        kinds = (self.fleet.models[self.fleet.gpu_model[gpus[0], row]].mig_kind,) if any(taken.mig_bits) else ()
+        return PlacedPod(row, gpus, taken, demand_milli(shape, memory, kinds))
 
     def release(self, placement: PlacedPod) -> None:
         """The pod has ended."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from purser.simulator.files import read_text
 from purser.simulator.problems import FileProblems
-from purser.simulator.workload import Order, Workload, common_memory_mib, demand_milli
+from purser.simulator.workload import Order, Workload, common_memory_mib, demand_milli, mig_kinds
 
 _REPEAT = re.compile(r"(.+)-tuned-[0-9]+")
 _NODE = re.compile(r"([0-9]{1,9})-(.+)")
@@ -124,7 +124,8 @@ def draw_ranks(workload: Workload, drawn: random.Random) -> tuple[int, ...]:
 
 def _demands(workload: Workload) -> list[int]:
     memory = common_memory_mib(workload.nodes)
-    return [demand_milli(pod.shape, memory) for pod in workload.pods]
+    kinds = mig_kinds(workload.nodes)
+    return [demand_milli(pod.shape, memory, kinds) for pod in workload.pods]
 
 
 TIMES_REPEATED = 12

@@ -18,7 +18,7 @@ from purser.simulator import arrivals, departures
 from purser.simulator.bounds import bounds
 from purser.simulator.deciding import parse_policy
 from purser.simulator.results import AnyRun, run_result, timed_result
-from purser.simulator.workload import Order, Workload
+from purser.simulator.workload import Order, Workload, mig_kinds
 
 FRAGMENTATION = "fragmentation"
 """The policy whose first failure the bound C is about."""
@@ -73,7 +73,7 @@ def _run(workload: Workload, task: Task, tick: arrivals.Tick) -> AnyRun:
         return timed_result(task.policy, workload, task.order, task.learns, timed)
     found = arrivals.run(workload, task.order, task.policy, task.learns, tick)
     limit = None
-    if task.bound:
+    if task.bound and not mig_kinds(workload.nodes):
         first = found.first_failure
         if task.policy != FRAGMENTATION or task.learns:
             first = arrivals.run(workload, task.order, FRAGMENTATION).first_failure

@@ -6,8 +6,9 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from purser.core.fleet.arrays import FleetArrays
-from purser.core.placement.shape import need_milli
+from purser.core.fleet.arrays import FleetArrays, Model
+from purser.core.mig.profiles import MAX_MEMORY_SLICES
+from purser.core.placement.shape import PodShape, need_of
 from purser.simulator.deciding import Shapes
 
 NEVER = 1 << 40
@@ -26,15 +27,11 @@ class Waiting:
         self._gpus = np.array([shape.gpu_count for shape in shapes.each], np.int64)
         # By model and shape. One less than needed: what is left of a GPU is rounded down, and what is needed up.
         self._needs = np.array(
-            [
-                [
-                    need_milli(shape, model.memory_mib) - 1 if shape.takes_model(model.name) else NEVER
-                    for shape in shapes.each
-                ]
-                for model in fleet.models
-            ],
+            [[_need(shape, model) - 1 for shape in shapes.each] for model in fleet.models],
             np.int64,
         ).reshape(len(fleet.models), len(shapes.each))
+        self._times = np.array([MAX_MEMORY_SLICES if model.mig_kind else 1 for model in fleet.models], np.int64)
+        """By model, how many instances of one pod a GPU has room for at most."""
 
     def add(self, event: int, number: int) -> None:
         """At the end. The number is that of the shape."""
@@ -70,5 +67,12 @@ class Waiting:
         fits &= self._memory <= fleet.memory_free_mib_of_node[row]
         gpus = int(fleet.gpu_count[row])
         left, models = fleet.left_milli[:gpus, row], fleet.gpu_model[:gpus, row]
-        fits &= (left[:, None] >= self._needs[models]).sum(axis=0) >= self._gpus
+        fits &= ((left[:, None] >= self._needs[models]) * self._times[models, None]).sum(axis=0) >= self._gpus
         return fits
+
+
+def _need(shape: PodShape, model: Model) -> int:
+    """What must be left of a GPU of the model, in thousandths; see `need_of`."""
+    if not shape.takes_model(model.name) or (model.mig_kind and shape.profile(model) is None):
+        return NEVER
+    return need_of(shape, model)

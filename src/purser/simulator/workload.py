@@ -6,7 +6,10 @@ import numpy.typing as npt
 
 from purser.core.fleet.arrays import FleetArrays
 from purser.core.fleet.facts import FleetNodeFacts
+from purser.core.mig.on_demand import profile_for
+from purser.core.mig.profiles import MIG_KINDS
 from purser.core.model import WHOLE_MILLI
+from purser.core.names import GPU_RESOURCE
 from purser.core.placement.shape import PodShape, is_share, need_milli
 
 SLOTS = 1000
@@ -77,15 +80,28 @@ def common_memory_mib(nodes: tuple[FleetNodeFacts, ...]) -> int:
     return max(set(sizes), key=lambda size: (sizes.count(size), size)) if sizes else WHOLE_MILLI
 
 
-def demand_milli(shape: PodShape, memory_mib: int) -> int:
-    """What a pod asks for, of GPUs with so much memory, all together."""
-    return shape.gpu_count * need_milli(shape, memory_mib) if shape.gpu_count else 0
+def mig_kinds(nodes: tuple[FleetNodeFacts, ...]) -> tuple[str, ...]:
+    """Of the GPUs that are cut on demand."""
+    return tuple(sorted({gpu.mig_kind for node in nodes for gpu in node.gpus if gpu.mig_kind}))
+
+
+def demand_milli(shape: PodShape, memory_mib: int, kinds: tuple[str, ...] = ()) -> int:
+    """What a pod asks for, of GPUs with so much memory, all together; by MIG profile, of GPUs of the first of these
+    kinds that offers it."""
+    if shape.resource == GPU_RESOURCE:
+        return shape.gpu_count * need_milli(shape, memory_mib) if shape.gpu_count else 0
+    for kind in kinds:
+        if (profile := profile_for(kind, shape.resource, 0, 0, 0)) is not None:
+            return shape.gpu_count * (WHOLE_MILLI * profile.memory_slices // MIG_KINDS[kind].slices)
+    return shape.gpu_count * WHOLE_MILLI
 
 
 def class_of(shape: PodShape, memory_mib: int) -> str:
-    """The class that a pod is counted in: ``CPU-only``, ``share``, ``1-GPU``, ``2-GPU``, ..."""
+    """The class that a pod is counted in: ``CPU-only``, ``share``, ``1-GPU``, ``2-GPU``, ..., ``mig-1g.5gb``, ..."""
     if not shape.gpu_count:
         return "CPU-only"
+    if shape.resource != GPU_RESOURCE:
+        return shape.resource.partition("/")[2]
     return "share" if is_share(shape, memory_mib) else f"{shape.gpu_count}-GPU"
 
 

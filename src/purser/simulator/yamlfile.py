@@ -8,27 +8,36 @@
 
 ``count`` makes so many, named ``<name>-0``, ``<name>-1``, ...; times are seconds, and ``every`` is between two of them.
 A pod without ``gpu_milli`` has its GPUs whole. CPU and memory are Kubernetes quantities; a node that says nothing of
-them has enough.
+them has enough. A node's ``mig: A100-40GB`` says that its GPUs are cut on demand, as GPUs of that kind; a pod's
+``mig: 1g.5gb`` that it asks for such GPU instances, as many as ``gpus`` says, or one. In a list with such nodes
+``gpu_milli`` counts in percent, rounded up.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
+from purser.core.device.resources import mig_resource
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.fleet.free_resources import MANY
 from purser.core.kubernetes.quantities import QuantityError, quantity_mib, quantity_milli
-from purser.core.model import WHOLE_MILLI
+from purser.core.mig.listing import most_instances
+from purser.core.mig.profiles import MIG_KINDS
+from purser.core.model import WHOLE_MILLI, WHOLE_PERCENT, DeviceMode, Enforcement
 from purser.core.placement.shape import PodShape
 from purser.simulator.files import read_text
 from purser.simulator.openb import MAX_AMOUNT, MOST_GPUS, SECONDS, WHOLE
 from purser.simulator.problems import FileProblems, InputError, Problem
-from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, Workload
+from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, Workload, mig_kinds
 
-NODE_FIELDS = ("name", "count", "gpus", "model", "cpu", "memory")
-POD_FIELDS = ("name", "count", "gpus", "gpu_milli", "models", "cpu", "memory", "arrives", "every", "lasts")
+NODE_FIELDS = ("name", "count", "gpus", "model", "mig", "cpu", "memory")
+POD_FIELDS = ("name", "count", "gpus", "gpu_milli", "mig", "models", "cpu", "memory", "arrives", "every", "lasts")
+
+NO_BOUNDS = "there are no bounds of lists with GPUs that are cut on demand"
 
 MOST_OF_ALL = 2_000_000
 """Nodes, and pods."""
@@ -48,9 +57,11 @@ def read_workload(path: Path) -> Workload:
         problems.add(1, 1, "is empty: give nodes and pods")
         raise InputError(problems.found)
     nodes = _each(top, "nodes", NODE_FIELDS, _nodes, problems)
-    pods = _each(top, "pods", POD_FIELDS, _pods, problems)
+    kinds = mig_kinds(tuple(nodes))
+    pods = _each(top, "pods", POD_FIELDS, partial(_pods, kinds=kinds), problems)
     problems.raise_if_any()
-    return Workload(path.name, tuple(nodes), tuple(pods))
+    notes = (NO_BOUNDS,) if kinds else ()
+    return Workload(path.name, tuple(nodes), tuple(pods), notes)
 
 
 def _compose(path: Path) -> yaml.Node | None:
@@ -192,18 +203,60 @@ def _nodes(entry: _Entry, count: int) -> list[FleetNodeFacts]:
     if gpus and not model:
         entry.wrong(entry.node, f"has {gpus} GPUs of no model")
     cpu, memory = entry.quantity("cpu", MANY, quantity_milli), entry.quantity("memory", MANY, quantity_mib)
-    each = (GpuFacts(model, WHOLE_MILLI, SLOTS),) * gpus
+    each = (_gpu(entry, model),) * gpus
     return [FleetNodeFacts(one, each, cpu, memory, PODS_PER_NODE) for one in _names(name, count)]
 
 
-def _pods(entry: _Entry, count: int) -> list[SimPod]:
+def _gpu(entry: _Entry, model: str) -> GpuFacts:
+    if not (name := entry.text("mig")):
+        return GpuFacts(model, WHOLE_MILLI, SLOTS)
+    if (kind := MIG_KINDS.get(name)) is None:
+        entry.wrong(entry.values["mig"], f"mig is {name[:40]!r}: there are {', '.join(MIG_KINDS)}")
+        return GpuFacts(model, WHOLE_MILLI, SLOTS)
+    return GpuFacts(
+        model,
+        WHOLE_MILLI,
+        most_instances(kind),
+        mode=DeviceMode.MIG,
+        enforcement=Enforcement.MIG,
+        mig_kind=name,
+        mig_mask=0,
+        mig_held=0,
+    )
+
+
+def _instances(entry: _Entry, gpus: int, kinds: Sequence[str]) -> PodShape:
+    """The GPU instances that a pod asks for by profile."""
+    profile = entry.text("mig")
+    offered = [each.name for kind in kinds for each in MIG_KINDS[kind].profiles]
+    if profile not in offered:
+        there = ", ".join(dict.fromkeys(offered)) or "none, as no node has GPUs that are cut on demand"
+        entry.wrong(entry.values["mig"], f"mig is {profile[:40]!r}: the nodes offer {there}")
+    if "gpu_milli" in entry.values:
+        entry.wrong(entry.values["gpu_milli"], "gpu_milli is of a GPU, and a GPU instance has its own size: give one")
+    return PodShape(
+        gpu_count=max(gpus, 1),
+        resource=mig_resource(profile),
+        gpu_memory_percent=WHOLE_PERCENT,
+        gpu_cores_percent=WHOLE_PERCENT,
+    )
+
+
+def _pods(entry: _Entry, count: int, kinds: Sequence[str]) -> list[SimPod]:
     name, gpus = entry.name(), entry.whole("gpus", 0, 0, MOST_GPUS)
     milli = entry.whole("gpu_milli", WHOLE_MILLI, 1, WHOLE_MILLI) if gpus else 0
     if not gpus and "gpu_milli" in entry.values:
         entry.wrong(entry.values["gpu_milli"], "gpu_milli is of each GPU: give gpus too")
-    models = tuple(f"={word}" for word in entry.words("models")) if gpus else ()
+    models = tuple(f"={word}" for word in entry.words("models")) if gpus or "mig" in entry.values else ()
     cpu, memory = entry.quantity("cpu", 0, quantity_milli), entry.quantity("memory", 0, quantity_mib)
-    shape = PodShape(cpu, memory, gpus, milli, models=models)
+    if "mig" in entry.values:
+        asked = _instances(entry, gpus, kinds)
+    elif kinds and gpus:
+        percent = -(-milli * WHOLE_PERCENT // WHOLE_MILLI)
+        asked = PodShape(gpu_count=gpus, gpu_memory_percent=percent)
+    else:
+        asked = PodShape(gpu_count=gpus, gpu_memory_mib=milli)
+    shape = msgspec.structs.replace(asked, cpu_milli=cpu, memory_mib=memory, models=models)
     arrives, every, lasts = entry.seconds("arrives"), entry.seconds("every"), entry.seconds("lasts")
     if ("arrives" in entry.values) is not ("lasts" in entry.values):
         entry.wrong(entry.node, "gives one of arrives and lasts: give both, or none")

@@ -194,11 +194,16 @@ class FleetArrays:
         self.pods_free[row] += sign
         if taken.kind is not None:
             self.pods_of_kind[min(taken.kind, KINDS - 1), row] -= sign
-        for gpu in gpus:
+        for gpu, bits in zip(gpus, taken.mig_bits or (0,) * len(gpus), strict=True):
+            self.slots_free[gpu, row] += sign
+            if bits:
+                assert bool(self.mig_mask[gpu, row] & bits) is (sign > 0)
+                self.mig_mask[gpu, row] ^= bits
+                self._note_left(gpu, row)
+                continue
             memory = rule.memory_asked(int(self.memory_mib[gpu, row]), taken.gpu_memory_mib, taken.gpu_memory_percent)
             self.memory_free_mib[gpu, row] += sign * memory
             self.cores_free_percent[gpu, row] += sign * taken.gpu_cores_percent
-            self.slots_free[gpu, row] += sign
             if taken.alone:
                 self.alone[gpu, row] -= sign
             self._note_left(gpu, row)

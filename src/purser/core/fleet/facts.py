@@ -70,3 +70,6 @@ class Take(msgspec.Struct, frozen=True):
     """Whether the GPUs are exclusive to this container."""
     kind: int | None = None
     """0 for a share of one GPU, n for n GPUs, None without GPUs."""
+    mig_bits: tuple[int, ...] = ()
+    """Where GPUs are cut on demand: by GPU what its instance takes of the mask, 0 of others, which the amounts are of.
+    Empty: none is."""

@@ -36,28 +36,41 @@ def rate_cut(found: View, policy: ArrayPolicy) -> tuple[Floats, Gpus]:
     rest = (found.fits & ~by_others).nonzero()[0]
     if len(rest):
         missing = found.shape.gpu_count - others.sum(axis=0)[rest]
-        costs, first = _cheapest(found, rest, missing)
-        scores[rest], gpus[rest] = -_AFTER_OTHERS - costs, first
+        costs, chosen = _cheapest(found, rest, missing)
+        scores[rest], gpus[rest] = -_AFTER_OTHERS - costs, chosen[0]
     return scores, gpus
 
 
+def choose_cut(found: View, policy: ArrayPolicy) -> tuple[int, ...]:
+    """The GPUs of the one row of a view, as the policy's `ArrayPolicy.choose`; one that is cut on demand is there once
+    for each instance. Containers get all others that they can have first."""
+    is_cut = found.fleet.mig_mask.take(found.rows, axis=1) >= 0
+    others = found.takes & ~is_cut
+    missing = found.shape.gpu_count - others.sum(axis=0)
+    if missing[0] <= 0:
+        return policy.choose(replace(found, after=np.where(is_cut, found.left, found.after), takes=others))
+    _, chosen = _cheapest(found, np.zeros(1, np.intp), missing)
+    return (*others[:, 0].nonzero()[0].tolist(), *chosen[:, 0].tolist())
+
+
 def _cheapest(found: View, places: Ints, missing: Ints) -> tuple[Floats, Gpus]:
-    """Of these rows of a view, what so many instances cost together, and the GPU of the first."""
+    """Of these rows of a view, what so many instances cost together, and by instance their GPUs; -1: no more."""
     fleet, rows = found.fleet, found.rows[places]
     tables = [_costs(model.mig_kind, found.shape.profile(model)) for model in fleet.models]
     costs, then = (np.stack(each) for each in zip(*tables, strict=True))
     model = fleet.gpu_model.take(rows, axis=1)
     masks = np.where(found.takes[:, places], fleet.mig_mask.take(rows, axis=1), -1)
-    total, first = np.zeros(len(rows)), np.full(len(rows), -1, np.int16)
+    most = int(missing.max())
+    total, chosen = np.zeros(len(rows)), np.full((most, len(rows)), -1, np.int16)
     at = np.arange(len(rows))
-    for instance in range(int(missing.max())):
+    for instance in range(most):
         cost = np.where(masks >= 0, costs[model, masks], np.inf)
         best = cost.argmin(axis=0)
         wanted = instance < missing
         total += np.where(wanted, cost[best, at], 0.0)
-        first = np.where(wanted & (first < 0), best, first).astype(np.int16)
+        chosen[instance] = np.where(wanted, best, -1)
         masks[best, at] = np.where(wanted, then[model[best, at], masks[best, at]], masks[best, at])
-    return total, first
+    return total, chosen
 
 
 def _costs(kind: str, profile: MigProfile | None) -> tuple[Floats, Ints]:

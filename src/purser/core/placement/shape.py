@@ -1,5 +1,6 @@
 """What a pod is to a policy: its size, not who it is. Pods of one shape share everything that is computed for them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -201,8 +202,25 @@ def view(fleet: FleetArrays, shape: PodShape, rows: Rows) -> View:
 
 
 def taken_by(fleet: FleetArrays, shape: PodShape, row: int, gpus: tuple[int, ...]) -> Take:
-    """What a pod of this shape takes of a node when it is given these GPUs."""
-    return _take(shape, bool(gpus) and is_share(shape, int(fleet.memory_mib[gpus[0], row])))
+    """What a pod of this shape takes of a node when it is given these GPUs; one that is cut on demand is there once for
+    each instance."""
+    taken = _take(shape, bool(gpus) and is_share(shape, int(fleet.memory_mib[gpus[0], row])))
+    if not fleet.has_cut or not gpus:
+        return taken
+    return msgspec.structs.replace(taken, mig_bits=tuple(_mig_bits(fleet, shape, row, gpus)))
+
+
+def _mig_bits(fleet: FleetArrays, shape: PodShape, row: int, gpus: tuple[int, ...]) -> Iterator[int]:
+    masks = {gpu: int(fleet.mig_mask[gpu, row]) for gpu in gpus}
+    for gpu in gpus:
+        model = fleet.models[fleet.gpu_model[gpu, row]]
+        if masks[gpu] < 0 or (profile := shape.profile(model)) is None:
+            yield 0
+            continue
+        tables = chooser(MIG_KINDS[model.mig_kind])
+        then = int(tables.then[masks[gpu], tables.column(profile.name)])
+        yield then ^ masks[gpu]
+        masks[gpu] = then
 
 
 @lru_cache(1024)

@@ -9,7 +9,7 @@ import numpy as np
 
 from purser.core.fleet.arrays import FleetArrays, Rows
 from purser.core.placement import kernels
-from purser.core.placement.instances import rate_cut
+from purser.core.placement.instances import choose_cut, rate_cut
 from purser.core.placement.kernels.arguments import Floats
 from purser.core.placement.policies.protocol import ArrayPolicy, Gpus
 from purser.core.placement.shape import PodShape, view
@@ -109,4 +109,5 @@ def _gpus(table: ShapeTable, shape: PodShape, row: int, first: int) -> tuple[int
         return ()
     if shape.gpu_count == 1 and first >= 0:
         return (first,)
-    return table.policy.choose(view(table.fleet, shape, np.array([row], np.intp)))
+    found = view(table.fleet, shape, np.array([row], np.intp))
+    return choose_cut(found, table.policy) if table.fleet.has_cut else table.policy.choose(found)
