@@ -6,9 +6,9 @@ What the answers are is the `arbiter`'s; when and how often to register is `regi
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 import grpc.aio
@@ -16,7 +16,6 @@ import structlog
 
 from purser.agent.admission import AllocateCall, PreferredAllocationCall
 from purser.agent.allocation import ContainerAllocation
-from purser.agent.arbiter import Arbiter
 from purser.agent.inventory import Advertised
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from purser.agent.latest import Latest
@@ -38,9 +37,20 @@ STOP_GRACE_S = 1.0
 _SERVER_OPTIONS = (("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", MAX_GRPC_MESSAGE_BYTES))
 
 
-def options() -> api_pb2.DevicePluginOptions:
-    """What the plugin wants to be asked."""
-    return api_pb2.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
+class Answers(Protocol):
+    """Who decides what kubelet is answered. All raise `AllocationRefused` and `KubeletError`."""
+
+    async def prefer(self, call: PreferredAllocationCall) -> Sequence[str]:
+        """Ids that kubelet had better choose."""
+        ...
+
+    async def allocate(self, call: AllocateCall) -> ContainerAllocation:
+        """What the container gets."""
+        ...
+
+    async def check_start(self, ids: tuple[str, ...]) -> None:
+        """Return if the container that holds these ids may start."""
+        ...
 
 
 class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
@@ -50,10 +60,17 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
         self,
         resource: str,
         devices: Latest[tuple[Advertised, ...]],
-        arbiter: Arbiter,
+        arbiter: Answers,
         metrics: AgentMetrics,
         on_refused: Callable[[AllocationRefused], None],
+        *,
+        checks_starts: bool = True,
     ) -> None:
+        """``checks_starts``: whether kubelet asks before each start of a container, too."""
+        self.options = api_pb2.DevicePluginOptions(
+            pre_start_required=checks_starts, get_preferred_allocation_available=True
+        )
+        """What the plugin wants to be asked."""
         self._resource = resource
         self._devices = devices
         self._arbiter = arbiter
@@ -69,7 +86,7 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
 
     async def GetDevicePluginOptions(self, request: api_pb2.Empty, context: object) -> api_pb2.DevicePluginOptions:
         """Asked by newer kubelets before they answer Register."""
-        return options()
+        return self.options
 
     async def ListAndWatch(
         self, request: api_pb2.Empty, context: object
@@ -191,11 +208,17 @@ def container_response(answer: ContainerAllocation) -> api_pb2.ContainerAllocate
 
 
 @contextlib.asynccontextmanager
-async def serve(plugin: DevicePlugin, socket: Path) -> AsyncIterator[None]:
-    """Serve the plugin on its socket, checked by a call of its own, until left. Raises `grpc.RpcError`, OSError."""
+async def serve(
+    plugin: DevicePlugin, socket: Path, add_service: Callable[[grpc.aio.Server], None] = lambda server: None
+) -> AsyncIterator[None]:
+    """Serve the plugin on its socket, checked by a call of its own, until left. Raises `grpc.RpcError`, OSError.
+
+    ``add_service`` adds another service to the server.
+    """
     socket.unlink(missing_ok=True)  # of an agent before this one; gRPC would refuse the address
     server = grpc.aio.server(options=_SERVER_OPTIONS)
     api_pb2_grpc.add_DevicePluginServicer_to_server(plugin, server)
+    add_service(server)
     try:
         server.add_insecure_port(f"unix:{socket}")
     except RuntimeError as error:

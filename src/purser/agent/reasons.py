@@ -72,6 +72,26 @@ class AgentReason(ExplainedReason):
         "A GPU has MIG enabled and no MIG device, and the MIG strategy is mixed: the node lists nothing of it.",
         "Create MIG devices (label nvidia.com/mig.config of the node, or nvidia-smi mig), or disable MIG.",
     )
+    SRIOV_CONFIG = (
+        "SriovConfigNotUsable",
+        "Node",
+        "The configuration file of SR-IOV pools cannot be read, or says what cannot be. The last valid one holds.",
+        "Correct what the message names.",
+    )
+    SRIOV_EMPTY = (
+        "SriovPoolEmpty",
+        "Node",
+        "No device of the node belongs to the SR-IOV pool: its pods stay pending. The message says which selector "
+        "leaves none, and what the devices have instead.",
+        "Correct the selector, or create VFs and bind their driver; the agent looks again every ten seconds.",
+    )
+    SRIOV_UNHEALTHY = (
+        "SriovDevicesUnhealthy",
+        "Node",
+        "Devices of the SR-IOV pool take no new pods: their port has no link, or they are gone or changed while a pod "
+        "holds them.",
+        "Do what the message says. Devices take pods again once it is mended.",
+    )
     MPS_UNAVAILABLE = (
         "MpsUnavailable",
         "Node",

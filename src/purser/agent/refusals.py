@@ -47,6 +47,18 @@ class RefusalReason(ExplainedReason):
         "The GPU failed after it was granted.",
         "Create the pod again; the failed GPU gets no new pods.",
     )
+    SRIOV_GONE = (
+        "SriovDeviceGone",
+        "Pod",
+        "The network device left its pool after kubelet chose it.",
+        "Create the pod again.",
+    )
+    SRIOV_FILES = (
+        "SriovFilesNotWritten",
+        "Pod",
+        "The device information that CNI plugins read of the network device cannot be written.",
+        "Make room on the node, or mend what the message names; create the pod again.",
+    )
     UNENFORCED = (
         "EnforcementLost",
         "Pod",

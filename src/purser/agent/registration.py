@@ -4,6 +4,8 @@ anything is lost.
 A plugin always starts over as a whole, with a new socket, server and registration: when kubelet.sock is another file
 (kubelet restarted, and 1.20 wiped its folder), when the plugin's own socket is gone, or when no ListAndWatch stream has
 been open for a while, which kubelet does not repair by itself. It ends when its resource has no devices any more.
+
+Where kubelet looks for plugins itself (`purser.agent.watched`), kubelet.sock is of no matter, and kubelet calls.
 """
 
 import asyncio
@@ -20,9 +22,10 @@ from purser.agent.inventory import Advertised
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from purser.agent.latest import Latest
 from purser.agent.metrics import AgentMetrics
-from purser.agent.plugin import DevicePlugin, options, serve
+from purser.agent.plugin import DevicePlugin, serve
 from purser.agent.podresources import CHANNEL_OPTIONS
 from purser.agent.settings import AgentSettings
+from purser.agent.watched import NotRegisteredError, WatchedPlugin
 from purser.core.kubelet.devicemanager.registration import API_VERSION
 from purser.kube.backoff import Backoff
 from purser.kube.failures import ObjectFailures
@@ -36,6 +39,7 @@ REGISTER_TIMEOUT_S = 15.0
 """kubelets since 1.25 dial the plugin, for up to 10 s, before they answer."""
 
 FAILED = "the agent failed to register with kubelet: see its log"
+WATCHED = "waiting for kubelet to find the plugin in its folder plugins_registry"
 NO_STREAM = "registered; kubelet has not opened a ListAndWatch stream"
 
 
@@ -68,6 +72,8 @@ def identity_of(path: Path) -> FileIdentity | None:
         return None
     return FileIdentity(found.st_dev, found.st_ino, found.st_ctime_ns)
 
+
+_ANY_KUBELET = FileIdentity(0, 0, 0)
 
 MakePlugin = Callable[[str], DevicePlugin]
 """Of a resource."""
@@ -143,6 +149,7 @@ class PluginRegistration:
         """``on_change`` is called whenever ``connection`` has changed."""
         self._settings = settings
         self._resource = resource
+        self._is_watched = settings.is_watched(resource)
         self._socket = settings.plugin_socket(resource)
         self._make_plugin = make_plugin
         self._metrics = metrics
@@ -153,14 +160,14 @@ class PluginRegistration:
 
     async def run(self) -> None:
         """Stay registered until cancelled."""
-        with FolderWatch(self._settings.device_plugin_dir) as folder:
+        with FolderWatch(self._socket.parent) as folder:
             while True:
                 await self._kubelet_socket(folder)
                 problem = FAILED
                 try:
                     problem = await self._once(folder)
                     log.warning("Restarting the device plugin", reason=problem)
-                except (grpc.aio.AioRpcError, OSError) as error:
+                except (grpc.aio.AioRpcError, NotRegisteredError, OSError) as error:
                     problem = describe(error)
                     log.warning("Cannot register with kubelet", error=problem)
                 finally:
@@ -170,10 +177,15 @@ class PluginRegistration:
     async def _once(self, folder: FolderWatch) -> str:
         """Serve and register, and return why that is over."""
         plugin = self._make_plugin(self._resource)
-        kubelet = identity_of(self._settings.kubelet_socket)
-        async with serve(plugin, self._socket):
+        kubelet = self._kubelet_now()
+        watched = WatchedPlugin(self._resource)
+        async with serve(plugin, self._socket, watched.add_to if self._is_watched else lambda server: None):
             own = identity_of(self._socket)
-            await self._register()
+            if self._is_watched:
+                self._set(KubeletConnection(problem=WATCHED))
+                await watched.registered()
+            else:
+                await self._register(plugin)
             self._count(kubelet)
             self._set(KubeletConnection(registered=True, problem=""))
             log.info("Registered with kubelet", resource=self._resource, socket=str(self._socket))
@@ -191,7 +203,7 @@ class PluginRegistration:
         if self.connection.set(connection):
             self._on_change()
 
-    async def _register(self) -> None:
+    async def _register(self, plugin: DevicePlugin) -> None:
         """kubelet may call the plugin back before this returns, so it is being served already."""
         target = f"unix:{self._settings.kubelet_socket}"
         async with grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
@@ -200,7 +212,7 @@ class PluginRegistration:
                     version=API_VERSION,
                     endpoint=self._socket.name,
                     resource_name=self._resource,
-                    options=options(),
+                    options=plugin.options,
                 ),
                 timeout=REGISTER_TIMEOUT_S,
             )
@@ -211,18 +223,24 @@ class PluginRegistration:
             self._metrics.kubelet_restarts.inc()
         self._kubelet = kubelet
 
+    def _kubelet_now(self) -> FileIdentity | None:
+        """Which kubelet there is; None: none. One that looks for plugins is whoever does so."""
+        if self._is_watched:
+            return _ANY_KUBELET if self._socket.parent.is_dir() else None
+        return identity_of(self._settings.kubelet_socket)
+
     async def _kubelet_socket(self, folder: FolderWatch) -> None:
-        if identity_of(self._settings.kubelet_socket) is not None:
+        if self._kubelet_now() is not None:
             return
         problem = f"waiting for kubelet: there is no {self._settings.kubelet_socket}"
         log.warning("Waiting for kubelet's socket", socket=str(self._settings.kubelet_socket))
         self._set(KubeletConnection(problem=problem))
-        while identity_of(self._settings.kubelet_socket) is None:
+        while self._kubelet_now() is None:
             await folder.changed()
 
     async def _sockets_change(self, folder: FolderWatch, kubelet: FileIdentity | None, own: FileIdentity | None) -> str:
         while True:
-            if identity_of(self._settings.kubelet_socket) != kubelet:
+            if self._kubelet_now() != kubelet:
                 return "kubelet's socket is another one: kubelet restarted"
             if identity_of(self._socket) != own:
                 return "the plugin's own socket is gone"
@@ -246,12 +264,12 @@ class PluginRegistration:
 
     async def _rest(self, folder: FolderWatch) -> None:
         """Pause before the next try; a kubelet that comes back in the meantime ends the pause."""
-        kubelet = identity_of(self._settings.kubelet_socket)
+        kubelet = self._kubelet_now()
         if kubelet != self._kubelet and self._kubelet is not None:
             self._backoff.reset()
         try:
             async with asyncio.timeout(self._backoff.next()):
-                while identity_of(self._settings.kubelet_socket) == kubelet:
+                while self._kubelet_now() == kubelet:
                     await folder.changed()
         except TimeoutError:
             return

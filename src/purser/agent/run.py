@@ -55,6 +55,7 @@ from purser.agent.remedies import RemedyWorker
 from purser.agent.resolver import Resolver
 from purser.agent.settings import AgentSettings
 from purser.agent.sharing import SharingConfigWatch
+from purser.agent.sriov import SriovPlugins
 from purser.core.model import DeviceMode, Grant
 from purser.core.node.cordons import cordoned_gpus
 from purser.kube.client import Client
@@ -164,6 +165,9 @@ class Agent:
         self._registration = PluginRegistrations(
             settings, self._devices, self._make_plugin, self._metrics, client.failures
         )
+        self._sriov = SriovPlugins(
+            settings, kubelet, self._metrics, client.failures, self._tell_of_node, self._on_refused
+        )
         self._publisher = Publisher(
             client,
             nodes,
@@ -243,6 +247,7 @@ class Agent:
                 tasks.create_task(self._pods.pods.run())
                 tasks.create_task(self._pods.key_maps.run())
                 tasks.create_task(self._failures.keep_going("advertising", self._advertise_forever))
+                tasks.create_task(self._sriov.run())
                 tasks.create_task(self._serve_kubelet())
 
     async def leave(self, stop: asyncio.Event) -> None:
@@ -321,6 +326,9 @@ class Agent:
         if problem:
             self._recorder.event(about, reason, f"The last good configuration holds: {problem}", type="Warning")
 
+    def _tell_of_node(self, reason: AgentReason, message: str) -> None:
+        self._recorder.event(node_ref(self._settings.node_name), reason, message, type="Warning")
+
     def _on_empty_mig(self, gpu: str) -> None:
         message = f"{gpu} has MIG enabled and no MIG device: pods get nothing of it. Create MIG devices or disable MIG"
         self._recorder.event(node_ref(self._settings.node_name), AgentReason.MIG_EMPTY, message, type="Warning")
@@ -367,7 +375,13 @@ class Agent:
 
     def _problems(self) -> tuple[str, ...]:
         published = (self._publisher.problem, self._publisher.untried)
-        found = (self._monitor.trouble, *published, self._registration.connection.value.problem, self._cdi.problem)
+        found = (
+            self._monitor.trouble,
+            *published,
+            self._registration.connection.value.problem,
+            self._cdi.problem,
+            self._sriov.problem,
+        )
         return tuple(problem for problem in found if problem)
 
     def _on_node(self, node: Node) -> None:

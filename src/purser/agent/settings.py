@@ -11,11 +11,13 @@ from typing import Annotated, ClassVar
 
 from purser.agent.enforcement import EnforcedBy
 from purser.core.device.ids import MAX_SLOTS
+from purser.core.device.resources import is_gpu_resource
 from purser.core.health.policy import DISABLE_VARIABLE, ENABLE_VARIABLE, IGNORE_VARIABLE, XidPolicy
 from purser.core.model import DeviceMode
 from purser.core.names import DEFAULT_NAMESPACE
 from purser.core.sharing import PLUGIN_VARIABLES, ConfigFallback, MigStrategy, PluginFile, plugin_settings
 from purser.core.sharing.file import PREFIX
+from purser.core.sriov.configuration import DEFAULT_PREFIX, socket_name
 from purser.options import (
     AGENT_METRICS_PORT,
     DRIVER_LIBRARY,
@@ -232,6 +234,39 @@ class SharingSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SriovSettings:
+    """Network devices and accelerators in pools, in the words of the SR-IOV network device plugin."""
+
+    config: Annotated[
+        Path | None,
+        Option(
+            "The SR-IOV network device plugin's config.json, or a folder with such files: the one with the node's "
+            "name, or else config.json. Its pools of network devices are then served as well.",
+            name="sriov-config",
+            skips_empty=True,
+        ),
+    ] = None
+
+    resource_prefix: Annotated[
+        str,
+        Option(
+            "Prefix of the resources of pools that name none.",
+            name="sriov-resource-prefix",
+            value="agent.sriov.resourcePrefix",
+        ),
+    ] = DEFAULT_PREFIX
+
+    uses_cdi: Annotated[
+        bool,
+        Option(
+            "Name SR-IOV devices to the container runtime by CDI, and not their device files to kubelet.",
+            name="sriov-use-cdi",
+            value="agent.sriov.useCdi",
+        ),
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class AgentSettings:
     """Settings of one agent, which serves one node."""
 
@@ -332,6 +367,8 @@ class AgentSettings:
     """On the host: HAMi-core's node-wide lock folder, mounted into every container that it limits."""
 
     sharing: Annotated[SharingSettings, Group()] = field(default_factory=SharingSettings)
+
+    sriov: Annotated[SriovSettings, Group()] = field(default_factory=SriovSettings)
 
     metrics_address: Annotated[str, METRICS_ADDRESS] = "0.0.0.0"
 
@@ -448,7 +485,25 @@ class AgentSettings:
 
     def plugin_socket(self, resource: str) -> Path:
         """Where this agent's plugin for a resource listens."""
+        if not is_gpu_resource(resource):
+            folder = self.plugin_registry_dir if self.is_watched(resource) else self.device_plugin_dir
+            return folder / socket_name(resource)
         return self.device_plugin_dir / f"purser-nvidia-{resource.removeprefix(PREFIX)}.sock"
+
+    @property
+    def plugin_registry_dir(self) -> Path:
+        """Where kubelet looks for plugins."""
+        return self.kubelet_dir / "plugins_registry"
+
+    def is_watched(self, resource: str) -> bool:
+        """Whether kubelet finds the resource's plugin itself, as the SR-IOV network device plugin leaves it to kubelet
+        where that has the folder."""
+        return not is_gpu_resource(resource) and self.plugin_registry_dir.is_dir()
+
+    @property
+    def sriov_file(self) -> Path:
+        """What was last seen of SR-IOV devices."""
+        return self.state_dir / "sriov-devices.json"
 
     @property
     def plugin_config(self) -> Path:

@@ -77,14 +77,22 @@ def specification_of(of: str, devices: Iterable[CdiDevice], common: CdiEdits = _
 
     A device that gives a container nothing is left out. None: no device is left, which no specification can say.
     """
+    alone = msgspec.structs.replace(common, env=(*common.env, _BUT_NVIDIA_RUNTIME))
+    return plain_specification(cdi_kind(of), devices, alone)
+
+
+def plain_specification(
+    kind: str, devices: Iterable[CdiDevice], common: CdiEdits = _NOTHING
+) -> CdiSpecification | None:
+    """The same of any kind, such as ``intel.com/net-pci``, whose devices may come beside GPUs of NVIDIA's runtime."""
     some = tuple(sorted((each for each in devices if each.container_edits != _NOTHING), key=lambda each: each.name))
     if not some:
         return None
     return CdiSpecification(
         cdi_version=_oldest_version(some, (common, *(each.container_edits for each in some))),
-        kind=cdi_kind(of),
+        kind=kind,
         devices=some,
-        container_edits=msgspec.structs.replace(common, env=(*common.env, _BUT_NVIDIA_RUNTIME)),
+        container_edits=common,
     )
 
 

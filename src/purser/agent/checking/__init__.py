@@ -1,7 +1,8 @@
 """What a node has for its GPUs to be handed out, what is missing, and what to do: `purser agent check`.
 
 Each module looks at one thing and changes nothing: `config`, `driver`, `runtime`, `kubelet`, `limits`, what holds
-shares to theirs, and `processes`, whether those on GPUs are seen. `results` is what they say.
+shares to theirs, `processes`, whether those on GPUs are seen, and `sriov`, pools of network devices. `results` is what
+they say.
 
 Not here: what is watched while the agent runs (`purser.agent.health`, and its /readyz).
 """
@@ -15,6 +16,7 @@ from purser.agent.checking.limits import check_limits
 from purser.agent.checking.processes import check_processes
 from purser.agent.checking.results import CheckResult, CheckState
 from purser.agent.checking.runtime import check_runtime
+from purser.agent.checking.sriov import check_sriov
 from purser.agent.nvml.driver import Driver
 from purser.agent.settings import AgentSettings
 
@@ -34,6 +36,7 @@ async def check_node(settings: AgentSettings, find_driver: Callable[[], Driver])
         *await check_kubelet(settings),
         *_as_far_as_may_be("limits", check_limits(settings)),
         *_as_far_as_may_be("processes", check_processes(settings)),
+        *_as_far_as_may_be("SR-IOV pools", check_sriov(settings)),
     )
 
 

@@ -26,7 +26,7 @@ _RDMA_FILES = ("uverbs", "umad", "issm", "rdma_cm")
 """Kinds of device files of RDMA that a container's variable names, by a part of their paths."""
 
 
-class DeviceFile(msgspec.Struct, frozen=True, order=True):
+class ContainerDeviceFile(msgspec.Struct, frozen=True, order=True):
     """A device file in a container, to read and write."""
 
     container_path: str
@@ -37,7 +37,7 @@ class SriovAnswer(msgspec.Struct, frozen=True):
     """What a container gets."""
 
     variables: Mapping[str, str]
-    device_files: tuple[DeviceFile, ...]
+    device_files: tuple[ContainerDeviceFile, ...]
 
 
 class PciInfo(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
@@ -86,13 +86,13 @@ def answer(pool: SriovPool, members: Sequence[PoolMember], vhost_files: Sequence
     )
 
 
-def device_files(member: PoolMember, vhost_files: Sequence[str]) -> tuple[DeviceFile, ...]:
+def device_files(member: PoolMember, vhost_files: Sequence[str]) -> tuple[ContainerDeviceFile, ...]:
     """Of one device."""
-    device, found = member.device, list[DeviceFile]()
+    device, found = member.device, list[ContainerDeviceFile]()
     if device.driver == VFIO_DRIVER:
         found.append(_same(VFIO_CONTAINER))
         if device.vfio_group:
-            found.append(DeviceFile(device.vfio_group, device.vfio_group_on_host))
+            found.append(ContainerDeviceFile(device.vfio_group, device.vfio_group_on_host))
     elif device.driver in UIO_DRIVERS and device.uio:
         found.append(_same(device.uio))
     if member.selector.vdpa_type and device.vdpa and device.vdpa.path:
@@ -104,8 +104,8 @@ def device_files(member: PoolMember, vhost_files: Sequence[str]) -> tuple[Device
     return tuple(found)
 
 
-def _same(path: str) -> DeviceFile:
-    return DeviceFile(path, path)
+def _same(path: str) -> ContainerDeviceFile:
+    return ContainerDeviceFile(path, path)
 
 
 def _has_vhost(member: PoolMember, vhost_files: Sequence[str]) -> bool:

@@ -16,10 +16,9 @@ VFIO_DRIVER = "vfio-pci"
 UIO_DRIVERS = ("uio", "igb_uio")
 """As the SR-IOV network device plugin knows them."""
 
-GONE = "it is gone from the node"
 UNSELECTED = "its selectors do not mean it any more"
 
-_SHOWN = 4
+_DEVICES_SHOWN = 4
 """Devices that a message names at most."""
 
 
@@ -120,15 +119,15 @@ def _why_empty(
     for place, each in enumerate(filters):
         taken = [device for device in possible if each.selects(device)]
         if taken:
-            others = ", ".join(sorted({owners[device.id] for device in taken})[:_SHOWN])
+            others = ", ".join(sorted({owners[device.id] for device in taken})[:_DEVICES_SHOWN])
             found.append(f"selector {place}: the {len(taken)} that it means are in {others}")
         else:
             found.append(f"selector {place}: {each.why_none(possible)}")
     used = [each for each in of_type if each.in_use]
     aside = f"; {len(used)} more may not be given to pods: {_used(used)}" if used else ""
-    return "; ".join(found[:_SHOWN]) + aside
+    return "; ".join(found[:_DEVICES_SHOWN]) + aside
 
 
 def _used(devices: Sequence[SriovDevice]) -> str:
-    shown = ", ".join(f"{each.id} {each.in_use}" for each in devices[:_SHOWN])
-    return f"{shown} and {len(devices) - _SHOWN} more" if len(devices) > _SHOWN else shown
+    shown = ", ".join(f"{each.id} {each.in_use}" for each in devices[:_DEVICES_SHOWN])
+    return f"{shown} and {len(devices) - _DEVICES_SHOWN} more" if len(devices) > _DEVICES_SHOWN else shown

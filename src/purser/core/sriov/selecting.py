@@ -12,7 +12,7 @@ from purser.core.decoding import brief
 from purser.core.sriov.configuration import SriovDeviceType, SriovSelector
 from purser.core.sriov.devices import SriovDevice
 
-_SHOWN = 6
+_VALUES_SHOWN = 6
 """Values that a message names at most."""
 
 
@@ -76,8 +76,8 @@ class SelectorFilter:
             before, left = left, [device for device in left if each.holds(device)]
             if not left:
                 found = sorted({each.value(device) or "none" for device in before})
-                more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-                return f"{each.name} matches none of {len(before)}: they have {', '.join(found[:_SHOWN])}{more}"
+                more = f" and {len(found) - _VALUES_SHOWN} more" if len(found) > _VALUES_SHOWN else ""
+                return f"{each.name} matches none of {len(before)}: they have {', '.join(found[:_VALUES_SHOWN])}{more}"
         return ""
 
     def _prepare(self) -> Iterator[_Condition]:

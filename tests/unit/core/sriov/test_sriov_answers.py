@@ -5,7 +5,7 @@ import pytest
 from tests.unit.core.sriov.sriov_builders import ACCELERATOR, config, entry, node, vf
 
 from purser.core.sriov.answers import (
-    DeviceFile,
+    ContainerDeviceFile,
     answer,
     cdi_annotation,
     cdi_kind_of,
@@ -33,7 +33,7 @@ def _answer(*devices, vhost=VHOST, selectors=None, **fields):
 
 
 def _same(*paths):
-    return tuple(DeviceFile(path, path) for path in paths)
+    return tuple(ContainerDeviceFile(path, path) for path in paths)
 
 
 def test_variables_are_named_by_the_resource():
@@ -52,7 +52,7 @@ PROVIDERS = {
     "vfio": (
         vf(0, driver="vfio-pci", vfio_group="/dev/vfio/7", vfio_group_on_host="/dev/vfio/noiommu-7"),
         {},
-        (DeviceFile("/dev/vfio/vfio", "/dev/vfio/vfio"), DeviceFile("/dev/vfio/7", "/dev/vfio/noiommu-7")),
+        (*_same("/dev/vfio/vfio"), ContainerDeviceFile("/dev/vfio/7", "/dev/vfio/noiommu-7")),
         {"mount": "/dev/vfio/vfio", "dev-mount": "/dev/vfio/7"},
     ),
     "uio": (vf(0, driver="igb_uio", uio="/dev/uio3"), {}, _same("/dev/uio3"), {"mount": "/dev/uio3"}),

@@ -1,0 +1,47 @@
+"""Pools of network devices, where the agent is given a configuration of them."""
+
+from collections.abc import Iterator
+
+from purser.agent.checking.results import CheckResult, CheckState
+from purser.agent.settings import AgentSettings
+from purser.agent.sriov.memory import read_seen, with_seen
+from purser.agent.sriov.sysfs import read_devices
+from purser.agent.sriov.watching import sriov_text, sriov_tree
+from purser.core.sriov.configuration import SriovConfigError, sriov_config
+from purser.core.sriov.pools import SriovPool, make_pools, selector_problems
+from purser.core.wording import counted, some
+
+_WHAT = "SR-IOV pools"
+
+
+def check_sriov(settings: AgentSettings) -> Iterator[CheckResult]:
+    """The file, and what each of its pools would hold on this node if no pod held anything. Blocks."""
+    path = settings.sriov.config
+    if path is None:
+        return
+    try:
+        config = sriov_config(sriov_text(path, settings.node_name), settings.sriov.resource_prefix)
+    except SriovConfigError as error:
+        advice = "Correct it: until then the agent goes by the last valid one."
+        yield CheckResult(_WHAT, CheckState.WARNING, f"{path}: {error}", advice)
+        return
+    if notes := (*config.notes, *selector_problems(config)):
+        yield CheckResult(_WHAT, CheckState.WARNING, "; ".join(notes), "Correct the file if that is not meant.")
+    node = with_seen(read_devices(sriov_tree(settings)), read_seen(settings.sriov_file), None)
+    for pool in make_pools(config, node, {}):
+        yield _of_pool(pool)
+
+
+def _of_pool(pool: SriovPool) -> CheckResult:
+    if pool.empty:
+        said = f"{pool.resource} has no devices: {pool.empty}"
+        return CheckResult(
+            _WHAT, CheckState.WARNING, said, "Correct the selector, or create VFs and bind their driver."
+        )
+    troubles = [f"{each.device.id}: {each.trouble}" for each in pool.members if each.trouble]
+    said = f"{pool.resource} has {counted(len(pool.members), 'device')}"
+    if troubles:
+        return CheckResult(
+            _WHAT, CheckState.WARNING, f"{said}, of which {len(troubles)} take no pods: {some(troubles)}"
+        )
+    return CheckResult(_WHAT, CheckState.OK, f"{said}: {some([each.device.id for each in pool.members])}")

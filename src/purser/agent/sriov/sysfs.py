@@ -1,0 +1,265 @@
+"""What sysfs says of PCI functions and subfunctions that pools can hold. Blocks, and changes nothing.
+
+The host's own sysfs: a pod's shows the network interfaces of the pod. PCI functions are seen by all, so that a VF stays
+here while a pod has its interface.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from purser.agent.files import read_start
+from purser.core.sriov.answers import VHOST_FILES
+from purser.core.sriov.configuration import SriovDeviceType
+from purser.core.sriov.devices import NO_INDEX, NodeDevices, RdmaDevice, SriovDevice, VdpaDevice
+from purser.core.sriov.pools import UIO_DRIVERS, VFIO_DRIVER
+
+_CLASSES = {"0x02": SriovDeviceType.NET_DEVICE, "0x12": SriovDeviceType.ACCELERATOR}
+"""By the first byte of a PCI class."""
+_LINK_TYPES = {"1": "ether", "32": "infiniband"}
+"""By ARPHRD_*: as netlink calls them."""
+_VDPA_TYPES = {"vhost_vdpa": "vhost", "virtio_vdpa": "virtio"}
+"""By driver."""
+_AUXILIARY = re.compile(r"[\w-]+\.([\w-]+)\.[0-9]+", re.ASCII)
+"""Name of an auxiliary device, with its type."""
+_REPRESENTOR = re.compile(r"(c\d+)?pf\d+((vf|sf)\d+)?", re.ASCII)
+"""Port name of an interface that stands for a function, not for the PF's own port."""
+_MAX_ATTRIBUTE_BYTES = 4096
+_MAX_LOWER = 4
+"""How deep a default route's interface is looked through: a VLAN of a bridge of a bond of PFs."""
+_MAX_ROUTES = 1 << 20
+
+
+class SriovTree(msgspec.Struct, frozen=True):
+    """Where to look: the host's folders, as the agent finds them."""
+
+    sys: Path
+    dev: Path
+    routes: Path
+    """``/proc/1/net/route``: of the host's network namespace."""
+
+
+def read_devices(tree: SriovTree) -> NodeDevices:
+    """All that pools can hold, by PCI address. What cannot be read of a device is as if it had none."""
+    return _Reader(tree).devices()
+
+
+class _Reader:
+    """One look at a node."""
+
+    def __init__(self, tree: SriovTree) -> None:
+        self._tree = tree
+        self._pci = tree.sys / "bus/pci/devices"
+        self._rdma_files = _rdma_files(tree)
+        self._uplinks = _uplinks(tree)
+        self._pfs: dict[str, tuple[str, bool]] = {}
+        self._indexes: dict[str, Mapping[str, int]] = {}
+
+    def devices(self) -> NodeDevices:
+        functions = [found for path in _listed(self._pci) if (found := self._function(path)) is not None]
+        by_address = {each.address: each for each in functions}
+        subfunctions = self._subfunctions(by_address)
+        vhost = tuple(path for path in VHOST_FILES if (self._tree.dev / path.removeprefix("/dev/")).exists())
+        return NodeDevices((*functions, *subfunctions), vhost)
+
+    def _function(self, path: Path) -> SriovDevice | None:
+        kind = _CLASSES.get(_text(path / "class")[:4])
+        if kind is None:
+            return None
+        address = path.name
+        driver = _target(path / "driver")
+        interfaces = tuple(each.name for each in _listed(path / "net"))
+        pf_address = _target(path / "physfn")
+        pf_name, no_link = self._pf(pf_address) if pf_address else ("", self._has_no_link(interfaces))
+        link_type = self._link_type(interfaces[0] if interfaces else pf_name)
+        group, group_on_host = _vfio_group(path) if driver == VFIO_DRIVER else ("", "")
+        uio = _listed(path / "uio") if driver in UIO_DRIVERS else []
+        rdma = self._rdma(path)
+        return SriovDevice(
+            id=address,
+            address=address,
+            type=kind,
+            vendor=_hexadecimal(path / "vendor"),
+            device=_hexadecimal(path / "device"),
+            driver=driver,
+            numa_node=_numa_node(path),
+            pf_address=pf_address,
+            pf_name=pf_name,
+            index=self._indexes_of(pf_address).get(address, NO_INDEX) if pf_address else NO_INDEX,
+            interfaces=interfaces,
+            link_type=link_type,
+            acpi_index=_text(path / "acpi_index"),
+            p_key=_p_key(path, rdma) if link_type == "infiniband" else "",
+            rdma=rdma,
+            vdpa=self._vdpa(path),
+            vfio_group=group,
+            vfio_group_on_host=group_on_host,
+            uio=f"/dev/{uio[0].name}" if uio else "",
+            in_use=self._in_use(path, kind, driver, interfaces),
+            no_link=no_link,
+        )
+
+    def _in_use(self, path: Path, kind: SriovDeviceType, driver: str, interfaces: tuple[str, ...]) -> str:
+        """Why no pod may have a PCI function."""
+        if not driver:
+            return "has no driver"
+        if kind is SriovDeviceType.NET_DEVICE and _number(path / "sriov_numvfs") > 0:
+            return "is a PF with VFs"
+        if kind is SriovDeviceType.NET_DEVICE and self._uplinks.intersection(interfaces):
+            return "has the node's default route"
+        return ""
+
+    def _subfunctions(self, functions: Mapping[str, SriovDevice]) -> Iterator[SriovDevice]:
+        """Those of network controllers, whatever the host does with the function itself."""
+        for link in _listed(self._tree.sys / "bus/auxiliary/devices"):
+            name = _AUXILIARY.fullmatch(link.name)
+            path = link.resolve()
+            parent = functions.get(path.parent.name)
+            if name is None or parent is None or parent.type is not SriovDeviceType.NET_DEVICE or not parent.driver:
+                continue
+            interfaces = tuple(each.name for each in _listed(path / "net"))
+            pf_address = parent.pf_address or parent.address
+            pf_name, no_link = self._pf(pf_address)
+            rdma = self._rdma(path)
+            yield msgspec.structs.replace(
+                parent,
+                id=link.name,
+                type=SriovDeviceType.AUX_NET_DEVICE,
+                pf_address=pf_address,
+                pf_name=pf_name,
+                index=_number(path / "sfnum", NO_INDEX),
+                interfaces=interfaces,
+                link_type=self._link_type(interfaces[0] if interfaces else pf_name),
+                aux_type=name[1],
+                rdma=rdma,
+                p_key="",
+                vdpa=None,
+                in_use="",
+                no_link=no_link,
+            )
+
+    def _pf(self, address: str) -> tuple[str, bool]:
+        """A PF's interface, empty where the host sees none, and whether that is up without a link."""
+        if address not in self._pfs:
+            interfaces = [each.name for each in _listed(self._pci / address / "net")]
+            ports = [name for name in interfaces if not _REPRESENTOR.fullmatch(self._of(name, "phys_port_name"))]
+            # Of a function with two ports none can be said to be the VF's: it has a link if any of them has one.
+            self._pfs[address] = (ports[0] if ports else "", self._has_no_link(tuple(ports)))
+        return self._pfs[address]
+
+    def _has_no_link(self, interfaces: tuple[str, ...]) -> bool:
+        """Whether all are up without a link: the carrier of an interface that is down cannot be read."""
+        return bool(interfaces) and all(self._of(name, "carrier") == "0" for name in interfaces)
+
+    def _link_type(self, interface: str) -> str:
+        return _LINK_TYPES.get(self._of(interface, "type"), "") if interface else ""
+
+    def _of(self, interface: str, attribute: str) -> str:
+        return _text(self._tree.sys / "class/net" / interface / attribute)
+
+    def _indexes_of(self, pf_address: str) -> Mapping[str, int]:
+        """By PCI address the numbers of a PF's VFs."""
+        if pf_address not in self._indexes:
+            links = (each for each in _listed(self._pci / pf_address) if each.name.startswith("virtfn"))
+            numbers = ((each, each.name.removeprefix("virtfn")) for each in links)
+            self._indexes[pf_address] = {_target(each): int(n) for each, n in numbers if n.isdecimal()}
+        return self._indexes[pf_address]
+
+    def _rdma(self, path: Path) -> tuple[RdmaDevice, ...]:
+        names = [each.name for each in _listed(path / "infiniband")]
+        return tuple(RdmaDevice(name, self._rdma_files.get(name, self._rdma_files.get("", ()))) for name in names)
+
+    def _vdpa(self, path: Path) -> VdpaDevice | None:
+        """The first, as the SR-IOV network device plugin takes it."""
+        for each in _listed(path):
+            on_bus = self._tree.sys / "bus/vdpa/devices" / each.name
+            if not each.name.startswith("vdpa") or not on_bus.exists():
+                continue
+            files = [inner.name for inner in _listed(on_bus) if inner.name.startswith("vhost-vdpa-")]
+            kind = _VDPA_TYPES.get(_target(on_bus / "driver"), "")
+            return VdpaDevice(each.name, kind, f"/dev/{files[0]}" if files and kind == "vhost" else "")
+        return None
+
+
+def _rdma_files(tree: SriovTree) -> dict[str, tuple[str, ...]]:
+    """By RDMA device the paths of its device files; of the empty name those that every one has."""
+    found: dict[str, list[str]] = {}
+    for of in ("infiniband_cm", "infiniband_mad", "infiniband_verbs"):
+        for each in _listed(tree.sys / "class" / of):
+            if device := _text(each / "ibdev"):
+                found.setdefault(device, []).append(f"/dev/infiniband/{each.name}")
+    common = ["/dev/infiniband/rdma_cm"] if (tree.dev / "infiniband/rdma_cm").exists() else []
+    return {"": tuple(common), **{device: (*files, *common) for device, files in found.items()}}
+
+
+def _uplinks(tree: SriovTree) -> frozenset[str]:
+    """Interfaces with the node's IPv4 default route, and those that a bond, bridge or VLAN of these is made of."""
+    try:
+        lines = read_start(tree.routes, _MAX_ROUTES).decode(errors="replace").splitlines()[1:]
+    except OSError:
+        return frozenset()
+    fields = [line.split() for line in lines]
+    wave = {each[0] for each in fields if len(each) > 7 and each[1] == each[7] == "00000000"}
+    found = set(wave)
+    for _ in range(_MAX_LOWER):
+        inner = (each.name for name in wave for each in _listed(tree.sys / "class/net" / name))
+        wave = {name.removeprefix("lower_") for name in inner if name.startswith("lower_")} - found
+        found |= wave
+    return frozenset(found)
+
+
+def _vfio_group(path: Path) -> tuple[str, str]:
+    """The device file of a function's IOMMU group in a container and on the host; empty: it has none."""
+    number = _target(path / "iommu_group")
+    if not number:
+        return "", ""
+    inside = f"/dev/vfio/{number}"
+    no_iommu = _text(path / "iommu_group" / "name") == "vfio-noiommu"
+    return inside, f"/dev/vfio/noiommu-{number}" if no_iommu else inside
+
+
+def _p_key(path: Path, rdma: tuple[RdmaDevice, ...]) -> str:
+    return _text(path / "infiniband" / rdma[0].name / "ports/1/pkeys/0") if rdma else ""
+
+
+def _numa_node(path: Path) -> int | None:
+    """None: the kernel knows of none, and says -1."""
+    number = _number(path / "numa_node", -1)
+    return number if number >= 0 else None
+
+
+def _hexadecimal(path: Path) -> str:
+    return _text(path).removeprefix("0x").lower()
+
+
+def _number(path: Path, missing: int = 0) -> int:
+    try:
+        return int(_text(path))
+    except ValueError:
+        return missing
+
+
+def _text(path: Path) -> str:
+    """A file's text; empty where it cannot be read, as of a link's state while the interface is down."""
+    try:
+        return read_start(path, _MAX_ATTRIBUTE_BYTES).decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _target(path: Path) -> str:
+    """The last part of what a link leads to; empty where there is no link."""
+    try:
+        return path.readlink().name
+    except OSError:
+        return ""
+
+
+def _listed(folder: Path) -> list[Path]:
+    """What is in a folder, by name; nothing where it cannot be read."""
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []

@@ -1,0 +1,220 @@
+"""Keeps the pools of a node up to date, and kubelet informed of them: VFs come and go, drivers and links change, the
+file is edited, all without a restart.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import structlog
+
+from purser.agent.files import read_start
+from purser.agent.inventory import Advertised, on_host
+from purser.agent.latest import Latest
+from purser.agent.metrics import AgentMetrics
+from purser.agent.plugin import DevicePlugin
+from purser.agent.podresources import KubeletBooks, KubeletError
+from purser.agent.reasons import AgentReason
+from purser.agent.refusals import AllocationRefused
+from purser.agent.registration import PluginRegistrations
+from purser.agent.settings import AgentSettings
+from purser.agent.sriov.arbiter import SriovArbiter
+from purser.agent.sriov.files import DeviceInfoFiles, SriovCdiFiles
+from purser.agent.sriov.memory import Seen, read_seen, seen_of, with_seen, write_seen
+from purser.agent.sriov.sysfs import SriovTree, read_devices
+from purser.agent.threads import in_thread
+from purser.core.device.resources import is_gpu_resource
+from purser.core.sriov.configuration import MAX_FILE_BYTES, SriovConfig, SriovConfigError, sriov_config
+from purser.core.sriov.devices import NodeDevices
+from purser.core.sriov.pools import SriovPool, make_pools, selector_problems
+from purser.core.wording import counted, some
+from purser.kube.failures import ObjectFailures
+
+log = structlog.get_logger("purser.agent")
+
+CONFIG_NAME = "config.json"
+"""Of the file for nodes that have none of their own, in a folder with several."""
+
+Tell = Callable[[AgentReason, str], None]
+"""An event on the node."""
+
+
+class SriovPlugins:
+    """The pools of one node, each with a device plugin of its own."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        kubelet: KubeletBooks,
+        metrics: AgentMetrics,
+        failures: ObjectFailures,
+        tell: Tell,
+        on_refused: Callable[[AllocationRefused], None],
+    ) -> None:
+        self._settings = settings
+        self._kubelet = kubelet
+        self._metrics = metrics
+        self._failures = failures
+        self._tell = tell
+        self._on_refused = on_refused
+        self._files = DeviceInfoFiles(settings)
+        self._cdi = SriovCdiFiles(settings)
+        self._text: bytes | None = None
+        self._config: SriovConfig | None = None
+        self._seen: Seen | None = None
+        self._held: Mapping[str, str] | None = None
+        self._node = NodeDevices()
+        self._pools: dict[str, SriovPool] = {}
+        self._said: dict[str, str] = {}
+        self.devices: Latest[tuple[Advertised, ...]] = Latest(())
+        """What kubelet learns."""
+        self.registration = PluginRegistrations(settings, self.devices, self._make_plugin, metrics, failures)
+
+    @property
+    def problem(self) -> str:
+        """Why kubelet does not know the pools; empty: it knows all, or there are none."""
+        return self.registration.connection.value.problem if self.devices.value else ""
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        if self._settings.sriov.config is None:
+            return
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._failures.keep_going("SR-IOV pools", self._follow))
+            tasks.create_task(self._failures.keep_going("registrations of SR-IOV pools", self.registration.run))
+
+    async def _follow(self) -> None:
+        while True:
+            await self._look()
+            await asyncio.sleep(self._settings.probe_interval_s)
+
+    async def _look(self) -> None:
+        config = await self._current_config()
+        if config is None:
+            return
+        if self._seen is None:
+            self._seen = read_seen(self._settings.sriov_file)
+        tree = sriov_tree(self._settings)
+        found = await in_thread(lambda: read_devices(tree), "purser-sriov")
+        held = await self._held_devices()
+        self._node = with_seen(found, self._seen, held)
+        pools = make_pools(config, self._node, held or {})
+        self._pools = {each.resource: each for each in pools}
+        self._keep_files(pools)
+        self._report(pools)
+        self.devices.set(tuple(each for pool in pools for each in advertised_of(pool)))
+
+    async def _current_config(self) -> SriovConfig | None:
+        """The last one that was valid."""
+        problem, path = "", self._settings.sriov.config
+        assert path is not None
+        try:
+            text = await in_thread(lambda: sriov_text(path, self._settings.node_name), "purser-sriov")
+            if text != self._text:
+                config = sriov_config(text, self._settings.sriov.resource_prefix)
+                self._text, self._config = text, config
+                for note in (*config.notes, *selector_problems(config)):
+                    log.warning("The SR-IOV configuration is not followed to the letter", note=note)
+        except SriovConfigError as error:
+            kept = "The last valid one holds" if self._config else "The node has no pools"
+            problem = f"{kept}: {error}"
+        self._say("", AgentReason.SRIOV_CONFIG, problem)
+        return self._config
+
+    async def _held_devices(self) -> Mapping[str, str] | None:
+        """By id, the resource as which a container holds it; None: kubelet never said."""
+        try:
+            pods = await self._kubelet.resources()
+        except KubeletError as error:
+            log.warning("No answer from kubelet: SR-IOV pools go by its last one", error=str(error))
+            return self._held
+        self._held = {
+            id_: devices.resource_name
+            for pod in pods
+            for container in pod.containers
+            for devices in container.devices
+            if not is_gpu_resource(devices.resource_name)
+            for id_ in devices.device_ids
+        }
+        return self._held
+
+    def _keep_files(self, pools: tuple[SriovPool, ...]) -> None:
+        seen = seen_of(self._node)
+        try:
+            if seen != self._seen:
+                write_seen(self._settings.sriov_file, seen)
+            self._seen = seen
+            self._files.tidy(pools)
+            if self._settings.sriov.uses_cdi:
+                self._cdi.keep(pools, self._node.vhost_net)
+        except OSError as error:
+            log.error("Cannot write files of SR-IOV devices", error=str(error))
+
+    def _report(self, pools: tuple[SriovPool, ...]) -> None:
+        for pool in pools:
+            self._say(
+                pool.resource,
+                AgentReason.SRIOV_EMPTY,
+                f"{pool.resource} has no devices: {pool.empty}" if pool.empty else "",
+            )
+            self._say(pool.resource, AgentReason.SRIOV_UNHEALTHY, _unhealthy(pool))
+
+    def _say(self, resource: str, reason: AgentReason, message: str) -> None:
+        """Once, until something else is to be said."""
+        key = f"{reason}/{resource}"
+        if message and message != self._said.get(key):
+            log.warning("SR-IOV devices are not all there", message=message)
+            self._tell(reason, message)
+        self._said[key] = message
+
+    def _make_plugin(self, resource: str) -> DevicePlugin:
+        arbiter = SriovArbiter(
+            resource,
+            lambda name: self._pools.get(name),
+            lambda: self._node.vhost_net,
+            self._files,
+            uses_cdi=self._settings.sriov.uses_cdi,
+        )
+        return DevicePlugin(resource, self.devices, arbiter, self._metrics, self._on_refused, checks_starts=False)
+
+
+def sriov_tree(settings: AgentSettings) -> SriovTree:
+    """Where the host's files are."""
+    return SriovTree(*(on_host(settings, Path(path)) for path in ("/sys", "/dev", "/proc/1/net/route")))
+
+
+def sriov_text(path: Path, node: str) -> bytes:
+    """The file; of a folder the node's own, or `CONFIG_NAME`. Raises `SriovConfigError`. Blocks."""
+    try:
+        if path.is_dir():
+            own = path / node
+            path = own if own.is_file() else path / CONFIG_NAME
+        return read_start(path, MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise SriovConfigError(f"the SR-IOV configuration cannot be read: {error}") from error
+
+
+def advertised_of(pool: SriovPool) -> Iterator[Advertised]:
+    """A pool's devices as kubelet's. What a container holds is listed even if it is gone: kubelet that restarts rejects
+    pods whose devices it does not know."""
+    for each in pool.members:
+        numa = each.device.numa_node
+        nodes = () if numa is None or pool.config.exclude_topology else (numa,)
+        yield Advertised(each.device.id, not each.trouble, nodes, pool.resource)
+    for id_ in pool.missing:
+        yield Advertised(id_, healthy=False, resource=pool.resource)
+
+
+def _unhealthy(pool: SriovPool) -> str:
+    by_trouble: dict[str, list[str]] = {}
+    for each in pool.members:
+        if each.trouble:
+            by_trouble.setdefault(each.trouble, []).append(each.device.id)
+    if pool.missing:
+        by_trouble["the node does not have it any more"] = list(pool.missing)
+    if not by_trouble:
+        return ""
+    parts = [f"{some(ids, named=4)}: {trouble}" for trouble, ids in by_trouble.items()]
+    total = len(pool.members) + len(pool.missing)
+    failed = sum(map(len, by_trouble.values()))
+    return f"{pool.resource}: {failed} of {counted(total, 'device')} take no new pods. {'; '.join(parts)}"

@@ -1,0 +1,214 @@
+"""Pools of a node against an emulated kubelet, over real sockets: registered either way, rescanned, refused, kept."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from tests.unit.agent.sriov.sysfs_tree import HostTree
+from tests.unit.lab.kubelet.rig import Node, container, running
+from tests.unit.lab.kubelet.test_lab_plugin_watcher import watching
+
+from purser.agent.metrics import AgentMetrics
+from purser.agent.podresources import KubeletBooks
+from purser.agent.reasons import AgentReason
+from purser.agent.settings import AgentSettings, SriovSettings
+from purser.agent.sriov import SriovPlugins
+from purser.kube.failures import ObjectFailures
+from purser.lab.kubelet.admission import AdmissionError
+
+NET, DPDK = "intel.com/net", "intel.com/dpdk"
+POOLS = [
+    {"resourceName": "net", "selectors": {"pfNames": ["ens1f0#0-3"]}},
+    {"resourceName": "dpdk", "selectors": {"pfNames": ["ens1f0"], "drivers": ["vfio-pci"]}},
+]
+
+
+class Agent:
+    """Pools alone, without the rest of an agent."""
+
+    def __init__(self, folder, node, **sriov):
+        self.node, self.host = node, HostTree(folder / "host")
+        self.config = folder / "config.json"
+        self.told, self.refused = [], []
+        self.settings = AgentSettings(
+            node_name="node-1",
+            device_plugin_dir=node.plugin_folder,
+            kubelet_dir=folder,
+            state_dir=folder / "state",
+            host_root=folder / "host",
+            sriov=SriovSettings(config=self.config, **sriov),
+            probe_interval_s=0.05,
+            retry_initial_s=0.05,
+        )
+        self.configure(POOLS)
+
+    def configure(self, pools):
+        self.config.write_text(json.dumps({"resourceList": pools}))
+
+    @asynccontextmanager
+    async def running(self):
+        async with KubeletBooks(self.node.folder / "pod-resources/kubelet.sock") as books:
+            tell = lambda reason, message: self.told.append((reason, message))  # noqa: E731
+            plugins = SriovPlugins(self.settings, books, AgentMetrics(), ObjectFailures(), tell, self.refused.append)
+            task = asyncio.create_task(plugins.run())
+            try:
+                yield plugins
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    async def until_told(self, reason, text=""):
+        async with asyncio.timeout(60):
+            while True:
+                for found, message in self.told:
+                    if found is reason and text in message:
+                        return message
+                await asyncio.sleep(0.02)
+
+    @property
+    def device_information(self):
+        folder = self.host.root / "run/k8s.cni.cncf.io/devinfo/dp"
+        return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+
+@pytest.fixture
+async def agent(folder):
+    async with running(Node(folder)) as node:
+        agent = Agent(folder, node)
+        agent.host.pf("0000:18:00.0", "ens1f0", 6, numa=1)
+        yield agent
+
+
+def _vf(index):
+    return HostTree.vf_address("0000:18:00.0", index)
+
+
+def _asking(resource, count):
+    return container("c", **{resource: str(count)})
+
+
+async def _held(node, uid):
+    return (await node.list())[f"pod-{uid}"]["c"]
+
+
+async def test_a_pool_is_registered_handed_out_and_described(agent):
+    node = agent.node
+    async with agent.running():
+        await node.until_capacity(4, resource=NET)
+        assert (node.plugin_folder / "intel.com_net.sock").is_socket()
+        assert DPDK in await agent.until_told(AgentReason.SRIOV_EMPTY)
+        await node.admit("u1", _asking(NET, 2))
+        assert await _held(node, "u1") == [_vf(0), _vf(1)]
+        assert agent.device_information == [f"intel.com-net-{_vf(n)}-device.json" for n in (0, 1)]
+        listed = (await node.list_raw()).pod_resources[0].containers[0].devices
+        assert {each_node.ID for each in listed for each_node in each.topology.nodes} == {1}
+
+
+async def test_kubelet_that_looks_for_plugins_finds_it_and_finds_it_again(agent):
+    node = agent.node
+    async with watching(node) as registry, agent.running():
+        await node.until_capacity(4, resource=NET)
+        socket = registry / "intel.com_net.sock"
+        assert not (node.plugin_folder / "intel.com_net.sock").exists()
+        await node.admit("u1", _asking(NET, 1))
+        socket.unlink()
+        await node.until_capacity(0, listed=4, resource=NET)
+        await node.until_capacity(4, resource=NET)
+
+
+async def test_vfs_drivers_and_links_are_followed_without_a_restart(agent):
+    node, host = agent.node, agent.host
+    async with agent.running():
+        await node.until_capacity(4, resource=NET)
+        host.bind(_vf(5), "vfio-pci", group=9)
+        await node.until_capacity(1, resource=DPDK)
+        host.set_vfs("0000:18:00.0", "ens1f0", 8, driver="vfio-pci")
+        await node.until_capacity(1, listed=3, resource=DPDK)
+        assert "no IOMMU group" in await agent.until_told(AgentReason.SRIOV_UNHEALTHY, DPDK)
+        host.carrier("ens1f0", 0)
+        await node.until_capacity(0, listed=4, resource=NET)
+        assert await agent.until_told(AgentReason.SRIOV_UNHEALTHY, NET) == (
+            f"intel.com/net: 4 of 4 devices take no new pods. {_vf(0)}, {_vf(1)}, {_vf(2)}, {_vf(3)}: "
+            "the port of ens1f0 has no link"
+        )
+        host.carrier("ens1f0", 1)
+        await node.until_capacity(4, resource=NET)
+
+
+async def test_no_vf_is_lost_while_pods_hold_them_nor_by_a_restart(agent):
+    node, host = agent.node, agent.host
+    async with agent.running():
+        await node.until_capacity(4, resource=NET)
+        await node.admit("u1", _asking(NET, 2))
+    for name in ("ens1f0v0", "ens1f0v1", "ens1f0"):
+        host.move(name)
+    agent.configure([{"resourceName": "other", "selectors": {"rootDevices": ["0000:18:00.0"]}}, *POOLS])
+    async with agent.running():
+        await node.until_capacity(2, listed=2, resource=NET)
+        await node.until_capacity(4, resource="intel.com/other")
+        host.drop_vfs("0000:18:00.0", keep=1)
+        await node.until_capacity(1, listed=2, resource=NET)
+        assert "the node does not have it any more" in await agent.until_told(AgentReason.SRIOV_UNHEALTHY, NET)
+        assert agent.device_information == [f"intel.com-net-{_vf(n)}-device.json" for n in (0, 1)]
+
+
+async def test_a_device_that_left_its_pool_is_refused_and_not_left_out(agent):
+    node = agent.node
+    agent.settings = replace(agent.settings, probe_interval_s=60.0)
+    async with agent.running() as plugins:
+        await node.until_capacity(4, resource=NET)
+        plugins._pools = {}  # between the change and kubelet's hearing of it
+        with pytest.raises(AdmissionError, match=r"left the pool intel.com/net after kubelet chose it"):
+            await node.admit("u1", _asking(NET, 1))
+        assert [each.reason.value for each in agent.refused] == ["SriovDeviceGone"]
+
+
+async def test_a_file_that_cannot_be_read_leaves_the_pools_as_they_are(agent):
+    node = agent.node
+    async with agent.running():
+        await node.until_capacity(4, resource=NET)
+        agent.config.write_text('{"resourceList": [{"resourceName": "a.b", "selectors": {}}]}')
+        message = await agent.until_told(AgentReason.SRIOV_CONFIG)
+        assert message.startswith("The last valid one holds: the SR-IOV configuration: resourceList[0]")
+        await node.admit("u1", _asking(NET, 1))
+        agent.configure([{**POOLS[0], "selectors": {"pfNames": ["ens1f0#0-4"]}}])
+        await node.until_capacity(5, resource=NET)
+
+
+async def test_cdi_names_device_files_and_replaces_the_former_plugins_file(folder):
+    async with running(Node(folder)) as node:
+        agent = Agent(folder, node, uses_cdi=True)
+        agent.host.pf("0000:18:00.0", "ens1f0", 2, vf_driver="vfio-pci")
+        agent.host.bind(_vf(0), "vfio-pci", group=9)
+        agent.host.bind(_vf(1), "vfio-pci", group=8)
+        cdi = agent.host.root / "run/cdi"
+        cdi.mkdir(parents=True)
+        (cdi / "sriov-dp-intel.com-net-pci-dpdk.yaml").touch()
+        (cdi / "others.yaml").touch()
+        agent.configure(POOLS[1:])
+        async with agent.running():
+            await node.until_capacity(2, resource=DPDK)
+            found = sorted(path.name for path in cdi.iterdir())
+            assert found == ["others.yaml", "sriov-dp-intel.com-net-pci-dpdk.json"]
+            specification = json.loads((cdi / found[1]).read_text())
+            assert specification["kind"] == "intel.com/net-pci"
+            assert [each["name"] for each in specification["devices"]] == [_vf(0), _vf(1)]
+            paths = [each["path"] for each in specification["devices"][0]["containerEdits"]["deviceNodes"]]
+            assert paths == ["/dev/vfio/vfio", "/dev/vfio/9"]
+            assert "env" not in specification["containerEdits"]
+
+
+async def test_of_a_folder_the_nodes_own_file_counts(folder):
+    async with running(Node(folder)) as node:
+        agent = Agent(folder, node)
+        agent.host.pf("0000:18:00.0", "ens1f0", 2)
+        agent.config.unlink()
+        agent.config.mkdir()
+        every = {"resourceList": [{"resourceName": "all", "selectors": {}}]}
+        (agent.config / "config.json").write_text(json.dumps(every))
+        async with agent.running():
+            await node.until_capacity(2, resource="intel.com/all")
+            (agent.config / "node-1").write_text(json.dumps({"resourceList": POOLS[:1]}))
+            await node.until_capacity(2, resource=NET)

@@ -1,0 +1,175 @@
+"""What is read of trees in the shape of real ones."""
+
+import pytest
+from tests.unit.agent.sriov.sysfs_tree import INFINIBAND, HostTree
+
+from purser.agent.sriov.memory import read_seen, seen_of, with_seen, write_seen
+from purser.agent.sriov.sysfs import SriovTree, read_devices
+from purser.core.sriov.devices import RdmaDevice, VdpaDevice
+
+
+@pytest.fixture
+def host(tmp_path):
+    return HostTree(tmp_path)
+
+
+def _read(host):
+    return read_devices(SriovTree(host.sys, host.root / "dev", host.root / "proc/1/net/route"))
+
+
+def _devices(host):
+    return {each.id: each for each in _read(host).devices}
+
+
+def test_an_intel_pf_with_128_vfs(host):
+    host.pf("0000:18:00.0", "ens1f0", 128, numa=1)
+    host.pf("0000:18:00.1", "ens1f1", 0, numa=1)
+    found = _devices(host)
+    assert len(found) == 130
+    assert [found[f"0000:18:00.{port}"].in_use for port in (0, 1)] == ["is a PF with VFs", ""]
+    vf = found["0000:18:02.3"]
+    assert (vf.vendor, vf.device, vf.driver, vf.numa_node) == ("8086", "154c", "iavf", 1)
+    assert (vf.pf_address, vf.pf_name, vf.index) == ("0000:18:00.0", "ens1f0", 3)
+    assert (vf.interfaces, vf.link_type, vf.in_use, vf.no_link) == (("ens1f0v3",), "ether", "", False)
+    assert sorted(each.index for each in found.values() if each.pf_address) == list(range(128))
+
+
+def test_a_mellanox_pf_in_switchdev_mode_with_rdma_and_subfunctions(host):
+    pf = host.pf("0000:81:00.0", "", 4, vendor="15b3", device="1017", driver="mlx5_core", vf_driver="mlx5_core")
+    host.interface("enp129s0f0_0", pf, port="pf0vf0")
+    host.interface("enp129s0f0np0", pf, port="p0")
+    host.rdma(host.pci / "0000:81:02.0", "mlx5_2", 2)
+    host.interface("enp129s0f0sf88", host.subfunction(pf, 4, 88))
+    host.subfunction(pf, 0, 0).rename(host.root / "gone")
+    found = _devices(host)
+    files = tuple(f"/dev/infiniband/{name}" for name in ("issm2", "umad2", "uverbs2", "rdma_cm"))
+    assert found["0000:81:02.0"].rdma == (RdmaDevice("mlx5_2", files),)
+    assert {found[host.vf_address("0000:81:00.0", n)].pf_name for n in range(4)} == {"enp129s0f0np0"}
+    sf = found["mlx5_core.sf.4"]
+    assert (sf.aux_type, sf.index, sf.address, sf.pf_address) == ("sf", 88, "0000:81:00.0", "0000:81:00.0")
+    assert (sf.pf_name, sf.link_type, sf.in_use) == ("enp129s0f0np0", "ether", "")
+
+
+def test_infiniband(host):
+    host.pf("0000:3b:00.0", "ibp59s0", 2, kind=INFINIBAND, vendor="15b3", driver="mlx5_core", vf_driver="mlx5_core")
+    vf = host.pci / "0000:3b:02.0"
+    host.rdma(vf, "mlx5_9", 9, p_key="0x7fff")
+    found = _devices(host)["0000:3b:02.0"]
+    assert (found.link_type, found.p_key, found.rdma[0].name) == ("infiniband", "0x7fff", "mlx5_9")
+    assert _devices(host)["0000:3b:02.1"].p_key == ""
+
+
+@pytest.mark.parametrize(
+    ("driver", "bound", "found"),
+    [
+        ("vfio-pci", {"group": 12}, ("/dev/vfio/12", "/dev/vfio/12", "")),
+        ("vfio-pci", {"group": 7, "no_iommu": True}, ("/dev/vfio/7", "/dev/vfio/noiommu-7", "")),
+        ("vfio-pci", {}, ("", "", "")),
+        ("igb_uio", {}, ("", "", "/dev/uio3")),
+    ],
+    ids=["a group", "no IOMMU", "no group", "userspace I/O"],
+)
+def test_device_files_of_drivers_of_userspace(host, driver, bound, found):
+    host.function("0000:18:02.0")
+    host.bind("0000:18:02.0", driver, **bound)
+    device = _devices(host)["0000:18:02.0"]
+    assert (device.vfio_group, device.vfio_group_on_host, device.uio) == found
+
+
+def test_vdpa(host):
+    host.pf("0000:18:00.0", "ens1f0", 2)
+    host.vdpa(host.pci / "0000:18:02.0", 0, "vhost_vdpa")
+    host.vdpa(host.pci / "0000:18:02.1", 1, "virtio_vdpa")
+    found = _devices(host)
+    assert found["0000:18:02.0"].vdpa == VdpaDevice("vdpa0", "vhost", "/dev/vhost-vdpa-0")
+    assert found["0000:18:02.1"].vdpa == VdpaDevice("vdpa1", "virtio")
+
+
+def test_what_the_host_uses_is_no_pods(host):
+    for bus, name in (("18", "eth0"), ("19", "eth1"), ("1a", "eth2")):
+        host.interface(name, host.function(f"0000:{bus}:00.0"))
+    host.function("0000:1b:00.0", driver="")
+    host.function("0000:5e:00.0", kind="120000", device="0d90", driver="dfl-pci")
+    host.function("0000:c1:00.0", vendor="10de", kind="030200", driver="nvidia")
+    bond, bridge = host.sys / "class/net/bond0", host.sys / "class/net/br0"
+    bond.mkdir()
+    bridge.mkdir()
+    (bridge / "lower_bond0").symlink_to(bond)
+    (bond / "lower_eth1").symlink_to(host.sys / "class/net/eth1")
+    host.routes("eth0", "br0")
+    uplink = "has the node's default route"
+    assert {id_: each.in_use for id_, each in _devices(host).items()} == {
+        "0000:18:00.0": uplink,
+        "0000:19:00.0": uplink,
+        "0000:1a:00.0": "",
+        "0000:1b:00.0": "has no driver",
+        "0000:5e:00.0": "",
+    }
+
+
+def test_a_port_has_no_link_only_where_that_can_be_seen(host):
+    """A PF that a pod has taken, one that is down, a function with two ports: upstream once called these broken."""
+    host.pf("0000:18:00.0", "ens1f0", 1)
+    two = host.pf("0000:19:00.0", "ens2", 1)
+    host.interface("ens2d1", two)
+
+    def no_link(bus="18"):
+        return _devices(host)[f"0000:{bus}:02.0"].no_link
+
+    assert not no_link()
+    host.carrier("ens1f0", 0)
+    assert no_link()
+    (host.sys / "class/net/ens1f0/carrier").unlink()
+    assert not no_link()
+    host.carrier("ens1f0", 0)
+    host.move("ens1f0")
+    assert not no_link()
+    host.carrier("ens2", 0)
+    assert not no_link("19")
+    host.carrier("ens2d1", 0)
+    assert no_link("19")
+
+
+def test_vhost_files_are_those_of_the_node(host):
+    assert _read(host).vhost_net == ()
+    host.device_files("vhost-net", "net/tun")
+    assert _read(host).vhost_net == ("/dev/vhost-net", "/dev/net/tun")
+
+
+def test_nothing_but_garbage_is_no_device(host):
+    host.function("0000:18:00.0", vendor="\xff", numa="far")
+    (host.pci / "0000:19:00.0").symlink_to(host.root / "nowhere")
+    (host.pci / "0000:1a:00.0").write_text("no folder")
+    path = host.function("0000:1b:00.0")
+    (path / "net").write_text("no folder")
+    (path / "physfn").mkdir()
+    found = _devices(host)
+    assert sorted(found) == ["0000:18:00.0", "0000:1b:00.0"]
+    assert found["0000:18:00.0"].numa_node is None
+    assert _devices(HostTree(host.root / "empty")) == {}
+
+
+def test_what_a_pod_takes_out_of_sight_is_remembered_while_it_holds_the_device(host, tmp_path):
+    host.pf("0000:81:00.0", "ens3", 2, vendor="15b3", driver="mlx5_core", vf_driver="mlx5_core")
+    vf = host.pci / "0000:81:02.0"
+    host.rdma(vf, "mlx5_2", 2)
+    before, file = _read(host), tmp_path / "state/seen.json"
+    assert read_seen(file) == {}
+    write_seen(file, seen_of(before))
+    host.hide_rdma(vf, "mlx5_2")
+    for name in ("ens3", "ens3v0", "ens3v1"):
+        host.move(name)
+
+    def after(held):
+        return {each.id: each for each in with_seen(_read(host), read_seen(file), held).devices}
+
+    known = {each.id: each for each in before.devices}["0000:81:02.0"]
+    for held in (["0000:81:02.0"], None):
+        now = after(held)["0000:81:02.0"]
+        assert (now.rdma, now.pf_name, now.link_type) == (known.rdma, "ens3", "ether")
+    free = after([])["0000:81:02.0"]
+    assert (free.rdma, free.pf_name) == ((), "ens3")
+    (vf / "device").write_text("0x9999\n")
+    assert after(None)["0000:81:02.0"].pf_name == ""
+    file.write_text("{")
+    assert read_seen(file) == {}
