@@ -14,7 +14,7 @@ the cases one after the other, each with a kube-scheduler of its own:
     stock             kube-scheduler's defaults; pods ask for no GPUs
 
 Each case has a burst, all pods created as fast as the API server takes them, which tells how many are bound in a
-second, and then pods at a steady rate, whose time from creation to binding is told. kube-scheduler limits its own
+second, and then pods at a steady rate, whose time from creation to binding is reported. kube-scheduler limits its own
 requests to 50 a second by default, with bursts of 100; --qps 0 lifts that in all of them. At the end all grants are
 read back and no GPU may be overcommitted. Before the first case comes a burst that is not measured.
 
@@ -76,7 +76,7 @@ SHARES = (
 
 @dataclass(frozen=True)
 class Case:
-    """Whom the pods name, what they ask for, and how kube-scheduler is told of it."""
+    """Whom the pods name, what they ask for, and how kube-scheduler gets it."""
 
     name: str
     scheduler: str

@@ -3,8 +3,8 @@
     python benchmarks/mig.py [--load 0.5] [--gpus 8] [--load-of-many 0.8] [--requests 20000]
 
 Requests come at random (Poisson), each for a profile of the mix, and hold their instance for an exponential time; what
-does not fit is refused and gone. A load of 0.5 asks for half of all memory slices, on average. Told is the share of the
-asked memory slices that is refused.
+does not fit is refused and gone. A load of 0.5 asks for half of all memory slices, on average. Printed is the share of
+the asked memory slices that is refused.
 
 - first fit: the lowest place, as who goes through the devices in order finds it.
 - driver: the place that NVIDIA's driver takes when nobody names one, as far as public listings of nvidia-smi show it:
@@ -15,7 +15,7 @@ asked memory slices that is refused.
 - Purser's scheduler: the same requests through the scheduler's own functions, from filter to ledger; it is blind.
 
 One GPU is not simulated but worked out, over all ways in which it can be cut (value iteration). Many are simulated, all
-with the same requests. Of batches that fit on an empty GPU at all it is told how many are placed wholly.
+with the same requests. Of batches that fit on an empty GPU at all it prints how many are placed wholly.
 """
 
 import argparse

@@ -6,7 +6,7 @@
 demonstration that ships with Purser), a process for each row, so that the peak of memory is that row's own.
 
 "A decision" is to find the node and its GPUs and to take them, on nodes with 8 GPUs that are more than half full, for
-pods drawn from the demonstration's 49 shapes; after each, one pod somewhere else ends. Policies are told the mix of
+pods drawn from the demonstration's 49 shapes; after each, one pod somewhere else ends. Policies are given the mix of
 pods; "learning" they go by those that have arrived, as in a cluster; "new" none had arrived before. "unseen" is the
 first pod of a shape: every node is scored. Beside it the bound, one maximum over as many numbers as there are nodes,
 and a scheduler that loops over nodes in Python.
@@ -372,7 +372,7 @@ def changes_of_arrays(nodes: int) -> dict[str, str]:
         "one, arrays: a pod takes a GPU (p50, p99)": _each(lambda row: fleet.take(row, (0,), taken), rows),
         "one, arrays: and gives it back": _each(lambda row: fleet.release(row, (0,), taken), rows),
         "one, arrays: an inventory changes": _each(fleet.put_node, [facts[row] for row in rows]),
-        "one, arrays: a node joins, and all are sorted anew": _each(lambda new: _join(fleet, new), joining),
+        "one, arrays: a node joins, and all are sorted again": _each(lambda new: _join(fleet, new), joining),
         "all, arrays: from the facts of nodes": _ms(_seconds(lambda: empty(nodes))),
     }
 

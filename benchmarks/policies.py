@@ -3,8 +3,8 @@
     python benchmarks/policies.py --traces DIR [--workloads default gpuspec33 ...] [--jobs 2]
 
 DIR has ``openb_*.csv`` of the FGD simulator's data and its event orders, ``orders/<workload>/seedNN.txt.gz``. Every
-order that is there is replayed with every policy; Purser's own is told the mix of pods, as FGD is, and once more learns
-it while it runs. Published means are of the seeds 42 to 51, whichever of them are there.
+order that is there is replayed with every policy; Purser's own is given the mix of pods, as FGD is, and once more
+learns it while it runs. Published means are of the seeds 42 to 51, whichever of them are there.
 """
 
 import argparse
@@ -118,7 +118,7 @@ def _compared(label: str, found: dict[tuple[str, bool], Run]) -> Compared:
 
 
 def result(run: Run) -> Result:
-    """What is told of a run here."""
+    """What is reported of a run here."""
     first = run.first_failure_percent
     return Result(
         run.allocation_percent[100],

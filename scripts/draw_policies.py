@@ -3,7 +3,7 @@
     python scripts/draw_policies.py [--traces DIR [--jobs 2]]
 
 With --traces the numbers are made first: the published default workload with each of its event orders in DIR, laid out
-as benchmarks/policies.py says, and the policies told the mix of pods. That is two minutes; the numbers are the same
+as benchmarks/policies.py says, and the policies given the mix of pods. That is two minutes; the numbers are the same
 every time. Tests compare the picture with the numbers, and these with the table of docs/policy-results.md.
 """
 

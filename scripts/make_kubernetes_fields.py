@@ -59,7 +59,7 @@ def read(repository: str, group: str) -> dict[str, dict[str, str]]:
 
 
 def keep(wanted: list[str], structs: dict[str, dict[str, str]], kept: dict[str, dict[str, str]]) -> None:
-    """The types that the wanted ones lead to; fields of other types have none that could be told."""
+    """The types that the wanted ones lead to; fields of other types have none that could be listed."""
     for name in wanted:
         if name in kept or name not in structs:
             continue

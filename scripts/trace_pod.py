@@ -98,7 +98,7 @@ def _goes_on(frame: FrameType) -> bool:
 
 
 class Extender:
-    """Traces the requests to the scheduler's extender while told to."""
+    """Traces the requests to the scheduler's extender while switched on."""
 
     def __init__(self) -> None:
         self.traces: dict[str, Trace] | None = None

@@ -114,7 +114,7 @@ def wanted(lock: str, project: str, extras: Sequence[str], cache: Path) -> list[
     found: dict[str, Wheel] = {}
     while new:
         if absent := sorted(new.keys() - pins.keys()):
-            raise ImageError(f"requirements.lock has no {', '.join(absent)}: make it anew (CONTRIBUTING.md)")
+            raise ImageError(f"requirements.lock has no {', '.join(absent)}: lock them again (CONTRIBUTING.md)")
         found |= fetch([pins[name] for name in sorted(new)], cache)
         asked_by = [each for name, by in new.items() for each in found[name].requires(by.extras)]
         new = {canonicalize_name(each.name): each for each in asked_by if canonicalize_name(each.name) not in found}

@@ -57,7 +57,7 @@ def follow(release: Release, heading: str, *options: str) -> None:
 
 
 def why_not() -> str | None:
-    """Why the page cannot be followed on this machine, as far as it can be told before all is built; None if it can."""
+    """Why the page cannot be followed on this machine, as far as it is known before all is built; None if it can."""
     try:
         release = releases.asked()
     except releases.ReleaseError as error:

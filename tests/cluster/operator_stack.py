@@ -74,7 +74,7 @@ class Stack:
 
     def _install(self) -> None:
         self.cluster.create_namespace(NAMESPACE)
-        # Helm leaves one, when it is told to uninstall a chart.
+        # Helm leaves one, when it uninstalls a chart.
         self.cluster.delete("crd", "clusterpolicies.purser.dev")
         # As helm does: kubectl would hold it against the schema of an old server, which ignores rules in CEL.
         self.cluster.kubectl("create", "--validate=false", "-f", str(CRD))

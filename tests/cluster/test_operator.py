@@ -1,4 +1,4 @@
-"""The operator on a real Kubernetes: one story, told in the order of its tests."""
+"""The operator on a real Kubernetes: one story, in the order of its tests."""
 
 import json
 import subprocess

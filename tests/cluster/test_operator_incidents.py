@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(900)  # the first test waits for all
 
 JUDGES = {
     "foreign-cordon": EVERYTHING,  # node lifecycle
-    "idle-gpu-pods": EVERYTHING,  # evictions, and the Deployments that make anew what left
+    "idle-gpu-pods": EVERYTHING,  # evictions, and the Deployments that recreate what left
     "driver-leaves-last": EVERYTHING,  # finalizers and the collector of garbage
     "untolerated-taint": EVERYTHING,  # DaemonSets' own tolerations
     "another-operator": EVERYTHING,  # a definition of others, which the server has to accept

@@ -65,7 +65,7 @@ def history(end_s: int) -> Iterator[str]:
 @pytest.fixture
 def prometheus(cluster: RealCluster, tmp_path: Path) -> Iterator[tuple[str, int]]:
     """Its URL, and the end of its history."""
-    end_s = int(time.time()) // 7200 * 7200 - 7200  # blocks are of two hours; nothing is told of after that
+    end_s = int(time.time()) // 7200 * 7200 - 7200  # blocks are of two hours; nothing is reported after that
     text = tmp_path / "history.txt"
     text.write_text("\n".join(history(end_s)) + "\n")
     data = tmp_path / "data"

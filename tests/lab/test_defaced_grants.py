@@ -1,4 +1,4 @@
-"""Grants are taken off running pods while nobody looks, and the scheduler starts anew."""
+"""Grants are taken off running pods while nobody looks, and the scheduler restarts."""
 
 from purser.core.names import DISPUTES_ANNOTATION, GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION
 from purser.kube import untyped

@@ -177,7 +177,7 @@ async def the_driver_is_updated(stack: Stack, killer: Killer) -> None:
 
 
 async def the_driver_is_updated_under_its_users(stack: Stack, killer: Killer) -> None:
-    """Pods that nobody makes anew: the policy says that they may go nevertheless."""
+    """Pods that nobody recreates: the policy says that they may go nevertheless."""
     await installed(stack, killer)
     for name in ("train", "infer"):
         await create_pod(stack.client, gpu_pod(name, "n0"))

@@ -1,4 +1,4 @@
-"""What people bring along from HAMi, Volcano, NVIDIA's stack and others works as there, or is told what to write.
+"""What users bring from HAMi, Volcano, NVIDIA's stack and others works as there, or is refused with what to write.
 
 The manifests in ``switchers/`` use the fields that those systems document. Each is applied as it is, to a lab whose
 administrator has listed Volcano's scheduler and not HAMi's or KAI's.
@@ -47,7 +47,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Waits:
-    """A pod that cannot run, whose author was told what to do."""
+    """A pod that cannot run, whose author got an event with what to do."""
 
     told: tuple[str, ...]
     pending: str = ""

@@ -170,7 +170,7 @@ async def inventory(cluster: Cluster) -> NodeInventory:
 
 
 async def reports_unhealthy(cluster: Cluster, uuids: set[str]) -> None:
-    """Wait until the scheduler can know which cards of the node with the cards are bad: kubelet is told first."""
+    """Wait until the scheduler can know which GPUs of the node with GPUs are bad: kubelet knows it first."""
 
     async def probe() -> bool:
         found = {device.uuid for device in (await inventory(cluster)).devices if not device.healthy}

@@ -1,4 +1,4 @@
-"""Preemption, on any cluster: exactly who has to go goes, once, though a ReplicaSet makes what went anew."""
+"""Preemption, on any cluster: exactly who has to go goes, once, though a ReplicaSet recreates what went."""
 
 import contextlib
 

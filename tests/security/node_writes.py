@@ -76,7 +76,7 @@ def _update(says: str, admitted: bool, changes: dict[str, Any], base: dict[str, 
 
 
 def _event(says: str, admitted: bool, changes: dict[str, Any], **more: Any) -> Case:
-    """One that is told anew."""
+    """One that is reported again."""
     return Case(says, admitted, operation="CREATE", resource="events", new=changed(EVENT, changes), **more)
 
 

@@ -156,7 +156,7 @@ def test_agents_taint_and_cordon_for_ill_gpus_where_that_is_allowed(
 
 
 def request_of(case: Case, extra: dict[str, list[str]] | None = None) -> dict[str, Any]:
-    """What an API server says of the write, with Kubernetes 1.30's word of the node unless told otherwise."""
+    """What an API server says of the write, with Kubernetes 1.30's word of the node unless another is given."""
     if extra is None:
         extra = {NODE_NAME_EXTRA: [case.node]} if case.node else {}
     return {

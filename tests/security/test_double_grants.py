@@ -38,7 +38,7 @@ async def leaders():
 
 
 async def owned_pod(world, name):
-    """Of a controller; nobody makes it anew here."""
+    """Of a controller; nobody recreates it here."""
     labels = {"app": name}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}

@@ -95,7 +95,7 @@ async def test_an_agent_that_was_killed_is_followed_by_one_that_does_not_take_it
         await eventually(agent.ready)
         gone = {"metadata": {"annotations": {DISPUTES_ANNOTATION: None}}}
         await world.client.patch_merge(NODES, NODE, gone)
-        await eventually(world.disputes)  # by itself: what one before it told, it would not tell again
+        await eventually(world.disputes)  # by itself: what one before it reported, it would not report again
 
 
 async def test_pods_that_end_as_they_should_cost_no_write_to_their_node(world, kubelet, api, monkeypatch):

@@ -1,4 +1,4 @@
-"""What one turn of a loop fails on ends no process: it is logged, counted, and the loop begins anew after a pause."""
+"""What one turn of a loop fails on ends no process: it is logged, counted, and the loop restarts after a pause."""
 
 import asyncio
 from pathlib import Path
@@ -88,7 +88,7 @@ class Clock:
 
 @pytest.fixture
 def quick(monkeypatch):
-    """What failed is begun anew at once."""
+    """What failed is restarted at once."""
     monkeypatch.setattr(failures_module, "RESTART_S", 0.001)
 
 

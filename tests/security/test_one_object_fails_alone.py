@@ -1,4 +1,4 @@
-"""One bad object takes no other's turn: what cannot be read, and what a part of Purser fails on, is told and passed."""
+"""A bad object takes no turn of another: what cannot be read, or a part of Purser fails on, is reported and passed."""
 
 import os
 import subprocess

@@ -36,7 +36,7 @@ class Plan:
 
 @dataclass
 class Result:
-    """What is told at the end."""
+    """What is reported at the end."""
 
     plan: Plan
     seconds: float

@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def schemas_read_once() -> Iterator[None]:
-    """kubernetes_validate would read all definitions of a version anew for each object."""
+    """kubernetes_validate would read all definitions of a version again for each object."""
     from kubernetes_validate import utils
 
     with pytest.MonkeyPatch.context() as patch:

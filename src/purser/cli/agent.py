@@ -31,8 +31,8 @@ RUN_HELP = """Serve one node: kubelet's device plugin for nvidia.com/gpu, health
 Runs on every node with GPUs, as root; the Helm chart's DaemonSet does so. SIGHUP enumerates the GPUs again. Without a
 driver, kubelet or API server it waits for them, and says so in its log and under /readyz.
 
-Exit code: 0 it was told to stop; 1 it could not go on, such as for a port that is taken; 2 wrong usage: an option, or
-the kubeconfig.
+Exit code: 0 stopped by SIGTERM or SIGINT; 1 it could not go on, such as for a port that is taken; 2 wrong usage: an
+option, or the kubeconfig.
 
 Example: purser agent run --node-name $(hostname) --kubeconfig /etc/kubernetes/kubelet.conf
 """

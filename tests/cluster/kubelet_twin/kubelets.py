@@ -27,7 +27,7 @@ Config = Mapping[str, Any]
 
 _HASTE = 10
 _IMPATIENT = {"cpuManagerReconcilePeriod": f"{10 // _HASTE}s", "nodeStatusUpdateFrequency": "200ms"}
-"""The real one takes back the CPUs of a pod that is gone every ten seconds, if it is not told otherwise, and writes the
+"""The real one takes back the CPUs of a pod that is gone every ten seconds, unless configured otherwise, and writes the
 devices of a plugin that came or went into the node's status as often."""
 
 

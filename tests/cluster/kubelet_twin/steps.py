@@ -188,7 +188,7 @@ class Remove:
     names: tuple[str, ...]
 
     async def do(self, side: Side) -> None:
-        # kubelet allocates anew for a pod that is gone by the time its containers are to start: a matter of chance.
+        # kubelet allocates again for a pod that is gone by the time its containers are to start: a matter of chance.
         await side.until("done with starting containers", lambda: self._started(side))
         for name in self.names:
             with contextlib.suppress(NotFoundError):

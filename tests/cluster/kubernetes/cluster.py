@@ -246,7 +246,7 @@ class RealCluster:
         return self.kubeconfig_for(TokenUser(reply["status"]["token"], "/".join(filter(None, (namespace, name, node)))))
 
     def kubectl(self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None) -> str:
-        """Run kubectl, as the administrator unless told otherwise; raises RuntimeError with what it printed."""
+        """Run kubectl, as the administrator unless another user is given; raises RuntimeError with what it printed."""
         command = [self.binaries.path("kubectl"), f"--kubeconfig={kubeconfig or self.kubeconfig}", *arguments]
         # HOME below the folder: kubectl caches what it discovers, and the next cluster may be another generation.
         environment = {"HOME": str(self.folder), "GOGC": "off"}

@@ -1,4 +1,4 @@
-"""On the published orders Purser's policy is better than FGD, told the mix of pods as FGD is, or learning it.
+"""On the published orders Purser's policy is better than FGD, given the mix of pods as FGD is, or learning it.
 
 Without PURSER_TIER=soak only one seed of some workloads is replayed. The table is in docs/policy-results.md.
 """

@@ -153,7 +153,7 @@ class World:
         await self.client.delete(CONFIG_MAPS, GRANT_KEY_CONFIGMAP, DEFAULT_NAMESPACE)
 
     async def remove_pods(self):
-        """And what was told of them."""
+        """And what was reported of them."""
         for resource in (PODS, EVENTS):
             for found in (await self.client.list(resource)).items:
                 meta = found.metadata

@@ -1,4 +1,4 @@
-"""What is told of pods that were admitted without a grant."""
+"""What is reported of pods that were admitted without a grant."""
 
 import pytest
 

@@ -41,7 +41,7 @@ class Host:
 
     def __init__(self, folder, driver):
         self.folder, self.root, self.driver = folder, folder / "host", driver
-        self.opened = driver.open()  # once: each opening loads the binding anew
+        self.opened = driver.open()  # once: each opening loads the binding again
         self.opened.close = lambda: None
         self.settings = {
             "node_name": "n",

@@ -172,7 +172,7 @@ async def test_an_xid_outlives_the_agent_until_people_say_that_the_gpu_was_reset
         await eventually(lambda: driver.reads[B] > 20)
         assert healthy(monitor) == {B}
         assert "Xid 95" in monitor.condition.value.message
-        assert told == [News.UNHEALTHY]  # it was told of that before
+        assert told == [News.UNHEALTHY]  # it got that before
         reload.set()
         await eventually(lambda: healthy(monitor) == {A, B})
     async with monitoring(driver, remembering()) as monitor:

@@ -64,7 +64,7 @@ async def test_defaced_pods_keep_what_they_hold_and_their_node_tells(world, kube
     }
     async with world.agent() as agent:
         await eventually(agent.ready)
-        await world.pod("stray", counts={"main": 1})  # of which nothing is told: kubelet never took it
+        await world.pod("stray", counts={"main": 1})  # of which nothing is reported: kubelet never took it
         for name, (main, value, _, _) in defaced.items():
             await start(world, kubelet, name, main)
             await deface(world, name, value)

@@ -1,4 +1,4 @@
-"""What Prometheus is told of GPUs' health."""
+"""Metrics of GPUs' health."""
 
 import pytest
 from tests.unit.agent.builders import A, B, device

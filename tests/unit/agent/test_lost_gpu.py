@@ -49,7 +49,7 @@ async def test_a_lost_gpu_costs_at_most_one_admission_two_writes_and_one_event(w
         with node_writes(api) as written:
             for number in range(XIDS):
                 world.driver.inject_xid(lost, (48, 63, 74, 79, 94, 119)[number % 6])
-            world.driver.inject_xid(last, 119)  # when that is told, all before it has been judged
+            world.driver.inject_xid(last, 119)  # when that is reported, all before it has been judged
             told = await eventually(lambda: _events(world, "GpuUnhealthy", 2))
             await eventually(lambda: _healthy(world, 6))
         assert [lost in message for message in sorted(told, key=lambda each: last in each)] == [True, False]

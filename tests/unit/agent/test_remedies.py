@@ -61,7 +61,7 @@ driver.recover_gpu(next(at for at, gpu in enumerate(driver.state.gpus) if gpu.pc
 
 @pytest.fixture
 def nvidia_smi(folder, driver, monkeypatch):
-    """A stub below a driver root; what it was told, and a file that has it refuse."""
+    """A stub below a driver root; its arguments, and a file that has it refuse."""
     root = folder / "root"
     (root / "usr/bin").mkdir(parents=True)
     (root / "usr/lib64").mkdir(parents=True)

@@ -98,7 +98,7 @@ def render(values: dict[str, Any], kubernetes: str = "1.32") -> list[dict[str, A
 
 @cache
 def _rendered(values: str) -> bytes:
-    """Rendered once, as JSON that whoever asks decodes anew: some tests write into what they get."""
+    """Rendered once, as JSON that each caller decodes again: some tests write into what they get."""
     with helm_python.Chart.load(CHART) as chart:
         files = chart.render(json.loads(values), name="purser", namespace="purser-system")
     texts = [text for name, text in files.items() if name.endswith(".yaml")]

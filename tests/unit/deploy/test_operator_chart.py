@@ -120,7 +120,7 @@ def test_the_operators_agent_has_the_arguments_and_mounts_of_the_charts(
     for each in theirs["env"]:
         if "valueFrom" in each:
             each["valueFrom"]["fieldRef"]["apiVersion"] = "v1"  # the API's default
-    for each in (theirs, ours):  # the operator's is told per node where the driver is, and where the toolkit
+    for each in (theirs, ours):  # the operator's gets it per node where the driver is, and where the toolkit
         places = ("--driver-root", "--nvidia-cdi-hook-path")
         each["args"] = [argument for argument in each["args"] if not argument.startswith(places)]
     for field in theirs.keys() - {"imagePullPolicy"}:

@@ -1,4 +1,4 @@
-"""Servers for these tests: one that is scripted request by request, and one that behaves, until it is told not to."""
+"""Servers for these tests: one that is scripted request by request, and one that behaves, until it is set not to."""
 
 import asyncio
 import json
@@ -183,7 +183,7 @@ class ModelServer:
             self._record("DELETED", {"metadata": last["metadata"] | {"resourceVersion": str(self.version)}})
 
     def compact(self) -> None:
-        """Forget the history: who resumes from before now is told 410, and so is who is in the middle of a list."""
+        """Forget the history: who resumes from before now gets 410, and so does who is in the middle of a list."""
         self._compacted = self.version
         self._history.clear()
         self._pages.clear()

@@ -53,7 +53,7 @@ class Recorder:
         body = await request.read()
         self.requests.append((request.method, request.raw_path, request.content_type, json.loads(body or "null")))
         answer = self.answers[0] if len(self.answers) == 1 else self.answers.pop(0)
-        # A response can be sent once only; the last answer is made anew each time.
+        # A response can be sent once only; the last answer is rebuilt each time.
         return web.Response(body=answer.body, status=answer.status, headers=answer.headers.copy(), reason=answer.reason)
 
 

@@ -30,7 +30,7 @@ def informer_of(client, resource=PODS, **options):
 
 
 class Witness:
-    """Handlers that believe only what they are told, and object when it makes no sense."""
+    """Handlers that believe only what they are called with, and object when it makes no sense."""
 
     def __init__(self, informer):
         self.known = {}

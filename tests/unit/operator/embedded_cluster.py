@@ -105,7 +105,7 @@ class Stack:
         self.kubelets = kubelets
 
     def settings(self, identity: str = "operator", namespace: str = NAMESPACE) -> OperatorSettings:
-        """With one identity, so that a process that is started anew has the lease of the one that was killed."""
+        """With one identity, so that a process that is restarted has the lease of the one that was killed."""
         return OperatorSettings(
             purser_image=IMAGE,
             namespace=namespace,

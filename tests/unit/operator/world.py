@@ -201,7 +201,7 @@ class World:
         self.nodes[node] = patched(self.nodes[node], PatchNode(node=node, annotations={key: value}))
 
     def reboot(self, name: str, **fields: Any) -> None:
-        """Containers end, and start anew; kubelet says so together with the new boot."""
+        """Containers end, and are started again; kubelet says so together with the new boot."""
         self.set_node(name, boot_id=f"{name}-boot-{self._uid('')}", **fields)
         self._start_anew(name)
 
@@ -273,7 +273,7 @@ class World:
         return outcome
 
     def settle(self, limit: int = 400) -> None:
-        """Rounds and ticks until nothing changes any more; an operator that dies is started anew."""
+        """Rounds and ticks until nothing changes any more; an operator that dies is restarted."""
         for _ in range(limit):
             try:
                 busy = bool(self.round().actions)

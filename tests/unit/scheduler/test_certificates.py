@@ -218,7 +218,7 @@ def test_what_an_earlier_version_made_ahead_of_time_is_made_again():
 
 @pytest.mark.parametrize("ahead", [60, 90])
 async def test_replicas_whose_clocks_differ_agree_on_one_certificate(ahead):
-    """Neither makes anew what the other has just made: the API server would be told another CA at each turn."""
+    """Neither renews what the other has just renewed: the webhook's CA would change at each turn."""
     store, clocks = MemoryStore(), (HandClock(NOW), HandClock(NOW + ahead * DAY))
     keepers = [CertificateKeeper(store, NAMES, clock) for clock in clocks]
     for keeper in (*keepers, *keepers):

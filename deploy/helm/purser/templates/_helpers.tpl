@@ -74,7 +74,7 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end }}
 
-{{/* The version of kube-scheduler to run, and with it the cluster's: as given, else what Helm was told by the API server. */}}
+{{/* The version of kube-scheduler to run, and with it the cluster's: as given, else the version that the API server reports to Helm. */}}
 {{- define "purser.kubernetesVersion" -}}
 {{ .Values.scheduler.kubeScheduler.tag | default (regexFind "^v[0-9]+\\.[0-9]+\\.[0-9]+" .Capabilities.KubeVersion.Version) }}
 {{- end }}

@@ -98,7 +98,7 @@ class SriovPoolConfig(msgspec.Struct, frozen=True, kw_only=True):
     exclude_topology: bool = False
     """Whether kubelet is not to learn the devices' NUMA nodes."""
     additional_info: Mapping[str, Mapping[str, str]] = {}
-    """By PCI address, or ``*`` for all: what a container is told of its device."""
+    """By PCI address, or ``*`` for all: what a container's environment says of its device."""
 
     @property
     def resource(self) -> str:

@@ -1,4 +1,4 @@
-"""One node over time: what kubelet truly holds, and what the scheduler is told of it."""
+"""One node over time: what kubelet truly holds, and what the scheduler knows of it."""
 
 from random import Random
 

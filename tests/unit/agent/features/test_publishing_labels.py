@@ -32,7 +32,7 @@ POD = "agent-1"
 
 
 class Node:
-    """A node whose GPUs are told, and the agent's part that labels it."""
+    """A node whose GPUs are known, and the agent's part that labels it."""
 
     def __init__(self, client, folder, facts):
         self.client, self.folder, self.facts = client, folder, facts
@@ -45,7 +45,7 @@ class Node:
         self.basis.set(InventoryBasis(SharingConfig(), self.info, gpus, next(self._scans)))
 
     async def read_again(self, *gpus):
-        """Scanned, and its facts are told."""
+        """Scanned, and its facts are known."""
         told = len(self.facts)
         self.scanned(*gpus)
         await eventually(lambda: len(self.facts) > told)
@@ -259,7 +259,7 @@ async def has_taken_it():
 
 async def test_what_is_written_is_not_written_again_while_the_watch_is_behind(node, api):
     nodes = Informer(node.client, NODES, field_selector=f"metadata.name={NODE}")
-    nodes.store.put(await node.client.get(NODES, NODE))  # and never told of anything later
+    nodes.store.put(await node.client.get(NODES, NODE))  # and no change comes later
     outlet = NodeLabels(node.client, NODE, nodes)
     with writes(api) as made:
         assert [await outlet.put({PRODUCT: each}) for each in ("a", "a", "b", "b")] == [True, False, True, False]

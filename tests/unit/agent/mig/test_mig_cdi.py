@@ -1,4 +1,4 @@
-"""After a MIG change the toolkit on the host writes the CDI specification of all GPUs anew, where there is one."""
+"""After a MIG change the toolkit on the host rewrites the CDI specification of all GPUs, where there is one."""
 
 import os
 import shutil

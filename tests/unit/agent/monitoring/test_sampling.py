@@ -1,4 +1,4 @@
-"""GPUs are measured once per interval, each by itself, and nothing is told for longer than it is true."""
+"""GPUs are measured once per interval, each by itself, and nothing is exported for longer than it is true."""
 
 import asyncio
 import threading

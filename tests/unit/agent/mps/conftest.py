@@ -47,7 +47,7 @@ async def eventually(check):
 
 
 class Told(MpsHooks):
-    """What an agent would have been told."""
+    """What an agent would have been notified of."""
 
     def __init__(self):
         self.changes, self.losses, self.servers_lost, self.used = [], [], [], set()

@@ -1,4 +1,4 @@
-"""An agent that shares its GPUs by MPS: the node, its pods and their authors are told what holds."""
+"""An agent that shares its GPUs by MPS: annotations, environments and events say what holds."""
 
 import os
 import signal

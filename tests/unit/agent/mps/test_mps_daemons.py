@@ -1,4 +1,4 @@
-"""An MPS daemon for each GPU that is shared by MPS: kept up, told of, and gone when nobody wants it."""
+"""An MPS daemon for each GPU that is shared by MPS: kept up, reported, and gone when nobody wants it."""
 
 import os
 import signal

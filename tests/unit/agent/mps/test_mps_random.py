@@ -1,4 +1,4 @@
-"""Agents, daemons, servers and clients are killed at random: nothing is left over, and everybody is told right."""
+"""Agents, daemons, servers and clients are killed at random: nothing is left over, and every report is right."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""What Purser says beyond NVIDIA's GPU feature discovery, or where that says nothing that could be told."""
+"""What Purser says beyond NVIDIA's GPU feature discovery, or where that says nothing that could be compared."""
 
 from typing import Any
 

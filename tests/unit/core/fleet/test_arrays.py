@@ -119,7 +119,7 @@ class Events(RuleBasedStateMachine):
         assert sorted(self.nodes, key=lambda name: self.fleet.order[self.row(name)]) == wanted
 
     def as_it_is(self, name: str, node: FleetNodeFacts) -> FleetNodeFacts:
-        """What is left, added up anew."""
+        """What is left, added up again."""
         taken = [(gpus, take) for owner, gpus, take in self.taken if owner == name]
         gpus = tuple(_with(gpu, [take for gpus, take in taken if place in gpus]) for place, gpu in enumerate(node.gpus))
         return msgspec.structs.replace(

@@ -113,7 +113,7 @@ def with_memory(state: KubeletState) -> KubeletState:
 
 
 def test_a_pod_is_on_its_way_until_all_is_told_that_kubelet_gives_it(node):
-    """An admission is told bit by bit: kubelet writes one file after the other."""
+    """An admission is seen bit by bit: kubelet writes one file after the other."""
     state, whose = STATE, [grant("a", "g0")]
     known = snapshots(node, state, pod("a", gpu=1, cpu=1000))
     for told in (holding_devices, with_cpus):

@@ -78,7 +78,7 @@ def test_a_suspect_gpu_is_taken_back_once_its_probes_were_good_for_a_while() -> 
     assert health.state is HealthState.SUSPECT
     assert health.reason == "Xid 142 (NVENC3 error)"
     assert not after(health, *TOO_FEW).takes_pods
-    assert not after(health, *TOO_FEW, 142, *TOO_FEW).takes_pods, "a second one starts the wait anew"
+    assert not after(health, *TOO_FEW, 142, *TOO_FEW).takes_pods, "a second one restarts the wait"
     assert not after(health, *TOO_FEW, bad(FaultKind.UNKNOWN), *TOO_FEW).takes_pods, "and so does a failed call"
     assert after(health, *ENOUGH) == GpuHealth()
 
@@ -261,7 +261,7 @@ def test_nvlinks_that_went_down_or_report_errors_degrade() -> None:
     counts = [Signs(nvlinks=NvLinks(links, errors=count)) for count in (5, None, 6, 0)]
     assert new(*counts[:3]).reason == "NVLink errors"
     assert new(counts[0], counts[1], counts[0]).reason == "", "nor is a count that could not be read"
-    assert new(counts[0], counts[3]).reason == "", "the driver was loaded anew"
+    assert new(counts[0], counts[3]).reason == "", "the driver was reloaded"
 
 
 @pytest.mark.parametrize("why", list(Slowdown))

@@ -1,4 +1,4 @@
-"""What people are told of GPUs' health, and what may be done without them."""
+"""Messages about GPUs' health, and what may be done without them."""
 
 from purser.core.health.machine import GpuHealth, after_probe, after_xid
 from purser.core.health.messages import HealthCondition, HealthNews, News, condition_of, news_of

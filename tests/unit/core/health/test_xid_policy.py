@@ -32,7 +32,7 @@ EFFECT = {
     "WORKFLOW_NVLINK5_ERR": "suspect",
     "": "suspect",
 }
-"""Of each bucket: the state of the GPU, or whether pods alone are told, or nobody."""
+"""Of each bucket: the state of the GPU, or whether pods alone get an event, or nobody."""
 
 UNKNOWN = (0, 173, 100_000)
 

@@ -23,7 +23,7 @@ STEPS = 10_000 if IS_LONG else 300
 
 
 def slices(kind: MigKind, placement: MigPlacement) -> set[int | str]:
-    """What an instance takes, told without masks."""
+    """What an instance takes, without masks."""
     profile = kind.profile(placement.profile)
     assert profile is not None
     taken: set[int | str] = {*range(placement.start, placement.start + profile.memory_slices)}

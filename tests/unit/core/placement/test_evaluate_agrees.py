@@ -164,7 +164,7 @@ def check(fleet: Fleet, evaluator: Evaluator, name: str, request: PodRequest, le
         preference = evaluator._preference(request, evaluator._live.arrays.rows[name])
         assert placement == place(node, request, evaluator.policy, left, preference)
         evaluator.why(request, placement)
-    elif len(request.containers) == 1:  # of several, the one that is refused by itself is told of
+    elif len(request.containers) == 1:  # of several, the one that is refused by itself is reported
         assert told(found.refusals[name]) == told(verdict)
         alone = evaluator.evaluate(request, [name], left)
         assert explain(alone.refusals, request, fleet) == explain({name: verdict}, request, fleet)

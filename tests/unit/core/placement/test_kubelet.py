@@ -188,7 +188,7 @@ def test_a_node_whose_aligned_gpus_have_no_room_is_passed_over():
 
 
 def report_admitted(fleet: Fleet, uid: str, name: str = "n") -> None:
-    """kubelet admitted the pod and the agent told so: the pod is on its way no more."""
+    """kubelet admitted the pod and the agent reported it: the pod is on its way no more."""
     kubelet = fleet.node(name).kubelet
     [arrival] = [each for each in kubelet.arrivals if each.pod.uid == uid]
     after = predict(kubelet.node, kubelet.state, [arrival])
@@ -266,7 +266,7 @@ def _unlimited():
 
 
 def test_a_share_is_taken_near_the_cpus_where_there_is_one_and_elsewhere_where_there_is_none():
-    """kubelet is told no NUMA node of shared cards, and so puts the CPUs on node 0, the first that has enough."""
+    """kubelet gets no NUMA node of shared GPUs, and so puts the CPUs on node 0, the first that has enough."""
     fleet = fleet_of(config(TopologyPolicy.RESTRICTED), cards=2, slots=4, tells_numa=False)
     assert bind(fleet, pod("a", 1, 4, 30000)) == ["n-0"]
     report_admitted(fleet, "a")

@@ -1,4 +1,4 @@
-"""Whether a GPU takes a container: each obstacle, which of several is told, and what is left where there is none."""
+"""Whether a GPU takes a container: each obstacle, which of several is reported, and what is left without one."""
 
 from functools import reduce
 from operator import or_

@@ -66,7 +66,7 @@ class Plugin(api_pb2_grpc.DevicePluginServicer):
         return api_pb2.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
 
     def devices(self):
-        """The list; made anew only when something has changed, for it is looked at often."""
+        """The list; rebuilt only when something has changed, for it is looked at often."""
         now = identity(self.folder / "unhealthy"), len(self.taken)
         if self.known[0] != now:
             self.known = now, self.made()

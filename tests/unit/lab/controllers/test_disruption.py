@@ -79,7 +79,7 @@ async def test_many_evictions_at_once_take_no_more_than_the_budget_spares(world)
     first = [each["metadata"]["name"] for each in await world.pods()]
     answers = await asyncio.gather(*(_evict(world, name) for name in first))
     assert sorted(answers) == [201, 201, 429, 429, 429, 429]
-    # The evicted ones are made anew, and then others may go.
+    # The evicted ones are recreated, and then others may go.
     await world.until(spares_two)
 
 

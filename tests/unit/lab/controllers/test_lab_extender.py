@@ -18,7 +18,7 @@ MANAGED = ("example.com/gpu",)
 
 
 class FakeExtender:
-    """Answers as told and keeps what it was asked."""
+    """Answers as configured and keeps what it was asked."""
 
     def __init__(self, client):
         self.client = client

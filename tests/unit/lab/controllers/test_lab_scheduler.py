@@ -95,7 +95,7 @@ async def test_a_more_important_pod_evicts_as_few_as_it_must(world):
 
 
 async def test_room_that_is_being_made_for_a_pod_is_kept_from_those_it_outranks(world):
-    """What a ReplicaSet makes anew at once must not take the place that it just left: or all of them go."""
+    """What a ReplicaSet recreates at once must not take the place that it just left: or all of them go."""
     await world.node("only", cpu="2")
     await world.pod("low", {"cpu": "2"})
     await world.bound("low")

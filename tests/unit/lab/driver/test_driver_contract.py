@@ -377,7 +377,7 @@ def test_a_driver_that_does_not_start_again_says_so_and_can_be_opened_later(
 
 
 def history(node: SimulatedDriver, driver: Driver) -> Iterator[object]:
-    """What is told of a node, one thing after another."""
+    """What the driver says of a node, one thing after another."""
     for happens in (
         lambda: node.set_load(1, GpuLoad(gpu_utilisation_percent=87, power_watts=390)),
         lambda: node.add_process(1, 4711, ProcessLoad(memory_mib=2000)),

@@ -113,7 +113,7 @@ def everything(cut: Cut) -> dict[tuple[object, ...], Any]:
 
 
 def compute_of(nvml: Any, id_: int, instance: Any, number: int) -> dict[tuple[object, ...], Any]:
-    """What is told of a compute profile, and what becomes of as many as fit."""
+    """What NVML says of a compute profile, and what becomes of as many as fit."""
     call = "nvmlGpuInstanceGetComputeInstanceProfileInfo"
     told_of = {("compute", id_, number, each): told(nvml, call, instance, number, 0, each) for each in (1, 2)}
     if isinstance(told_of["compute", id_, number, 2], str):

@@ -73,7 +73,7 @@ PLAIN = sorted(
 
 
 def everything(nvml: Any) -> Iterator[tuple[tuple[object, ...], Any]]:
-    """All that is told of two GPUs, call by call."""
+    """All that NVML says of two GPUs, call by call."""
     for index in (0, 2):
         gpu = nvml.nvmlDeviceGetHandleByIndex(index)
         for call in PLAIN:

@@ -1,4 +1,4 @@
-"""What keeps an operand out of a node, told a second time: by what is seen from outside, and not by the code's own
+"""What keeps an operand out of a node, described a second time: by what is seen from outside, and not by the code's own
 words. A new thing that a gate waits for has one line in `CAUSES`; a field of nodes that it looks at one in `FIELDS`."""
 
 from collections.abc import Callable
@@ -66,7 +66,7 @@ CAUSES: dict[str, Cause] = {
     "the device plugin crashes": _crashes(Operand.DEVICE_PLUGIN),
     "the node is not valid": _crashes(Operand.VALIDATOR),
     "DCGM crashes": _crashes(Operand.DCGM),
-    "it starts anew, and its driver does not": Cause(OperatorReason.WAITING, NEEDING, _reboots),
+    "it restarts, and its driver does not": Cause(OperatorReason.WAITING, NEEDING, _reboots),
     "the policy has no driver any more, and there is one": Cause(
         OperatorReason.WAITING,
         NEEDING,

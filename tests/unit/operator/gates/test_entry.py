@@ -1,4 +1,4 @@
-"""Whatever keeps an operand out keeps it out at every stage of a node's rollout, and is told: each cause of
+"""Whatever keeps an operand out keeps it out at every stage of a node's rollout, and is reported: each cause of
 `entry_causes.CAUSES` comes up after each round of it."""
 
 import inspect

@@ -25,7 +25,7 @@ SPEC: dict[str, Any] = {
 
 @pytest.fixture
 def world() -> World:
-    """Nodes of three models, found by node-feature-discovery and by Purser's; nobody has told their models."""
+    """Nodes of three models, found by node-feature-discovery and by Purser's; no label has their models."""
     world = World()
     world.add_policy(spec=SPEC)
     world.cards |= {"h100": "2330", "h100-alone": "2330", "b200": "2901"}

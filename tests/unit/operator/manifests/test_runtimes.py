@@ -1,4 +1,4 @@
-"""Kinds of runtime are told apart only where manifests differ."""
+"""Kinds of runtime are distinguished only where manifests differ."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 """The whole kernel where nodes are to be cut, and get another driver besides: one bound for both; MIG devices, which do
-not outlive a driver, are made anew, and only then is the node valid."""
+not outlive a driver, are recreated, and only then is the node valid."""
 
 import pytest
 from tests.unit.operator.world import World, settled_world

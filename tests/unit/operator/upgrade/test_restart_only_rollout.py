@@ -1,4 +1,4 @@
-"""The whole kernel where only the driver's pods change: what is not loaded anew disturbs nobody."""
+"""The whole kernel where only the driver's pods change: what is not loaded again disturbs nobody."""
 
 from typing import Any
 

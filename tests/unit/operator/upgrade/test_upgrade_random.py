@@ -162,7 +162,7 @@ def test_upgrades_and_mig_changes_together_keep_to_the_bounds_while_pools_join(s
 
 @pytest.mark.parametrize("seed", range(2 if IS_LONG else 1))
 def test_fifty_nodes_with_everything_that_goes_wrong(seed: int) -> None:
-    """P7: in the end each node is done, or somebody is told why it is not."""
+    """P7: in the end each node is done, or the status says why it is not."""
     luck = random.Random(seed)
     cluster = random_cluster(luck, 50)
     cluster.release(configuration=luck.choice(["", "old"]))

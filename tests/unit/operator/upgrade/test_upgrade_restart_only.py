@@ -20,7 +20,7 @@ def busy_cluster(*nodes: str, policy: UpgradePolicy | None = None) -> Cluster:
 
 
 def operands_of(cluster: Cluster, name: str) -> set[str]:
-    """Uids of what the driver's users are; the validator's is made anew, for it validates a certain driver pod."""
+    """Uids of what the driver's users are; the validator's is recreated, for it validates a certain driver pod."""
     others = set(dependents(Operand.DRIVER)) - {Operand.VALIDATOR}
     return {pod.uid for pod in cluster.pods.values() if pod.node == name and pod.operand in others}
 

@@ -466,7 +466,7 @@ def test_a_daemon_set_that_is_behind_does_not_have_drivers_replaced_for_ever() -
 
 
 def in_use_while_its_driver_is_replaced(seconds: float, timeout_s: int) -> Cluster:
-    """Whose last GPU pod leaves so long after operands were paused: its driver is told to go in the next round."""
+    """Whose last GPU pod leaves so long after operands were paused: its driver is deleted in the next round."""
     cluster = Cluster("a", policy=UpgradePolicy(gpu_pod_deletion=PodDeletion(timeout_seconds=timeout_s)))
     cluster.release()
     cluster.run(until=lambda: cluster.state("a") is State.RESTART)
@@ -607,7 +607,7 @@ def test_a_state_that_a_user_takes_away_leaves_no_node_cordoned(state: State) ->
 
 
 def test_a_driver_without_a_daemonset_is_another_driver_and_replaced_in_order() -> None:
-    """As `kubectl delete --cascade=orphan` leaves it: nobody would make it anew, and two drivers never meet."""
+    """As `kubectl delete --cascade=orphan` leaves it: nobody would recreate it, and two drivers never meet."""
     cluster = Cluster("a")
     cluster.run_pod(workload("job", "a"))
     [(uid, driver)] = [(uid, pod) for uid, pod in cluster.pods.items() if pod.operand is Operand.DRIVER]

@@ -1,4 +1,4 @@
-"""A pod is read once, and anew where it says something else."""
+"""A pod is read once, and again where it says something else."""
 
 import pytest
 from msgspec.structs import replace

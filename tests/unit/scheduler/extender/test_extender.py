@@ -1,4 +1,4 @@
-"""What kube-scheduler is told: all nodes that fit, reasons for the others, scores, victims, and events for people."""
+"""What kube-scheduler gets: all nodes that fit, reasons for the others, scores, victims, and events for people."""
 
 import pytest
 from msgspec.structs import replace

@@ -31,7 +31,7 @@ async def refuse(world, pod, *nodes):
 
 
 async def look(world):
-    """As some seconds after kube-scheduler was told."""
+    """As some seconds after kube-scheduler got the victims."""
     world.clock.ahead_s += preemptor.PREEMPTION_DELAY_S
     await world.extender.retry_refused()
 
@@ -169,7 +169,7 @@ async def test_of_several_nodes_the_cheapest_is_answered_be_it_one_that_kube_sch
 
 
 async def test_kube_schedulers_question_may_be_the_first_that_is_heard_of_a_pod(monkeypatch):
-    """Where its count of what nodes list refuses the pod; told of no node, it would not ask again for minutes."""
+    """Where its count of what nodes list refuses the pod; without a node it would not ask again for minutes."""
     async with server() as api, replica(api) as world:
         low = await world.add_pod("low", priority=1)
         await full_node(world, "n", low, memory=1000)
@@ -258,7 +258,7 @@ async def test_of_many_the_most_important_are_seen_to_first(monkeypatch):
 
 
 class Failing(Client):
-    """Deletes nothing, or writes no nomination, as long as it is told to."""
+    """Deletes nothing, or writes no nomination, as long as it is set to."""
 
     deletes = True
     writes = True

@@ -134,7 +134,7 @@ extern State *state;
 bool is_same_file(const struct stat *now, const struct stat *then);
 extern unsigned init_count, device_count, devices[MAX_GPUS]; /* in the order of their indexes: places in the state */
 
-/* Take the mutex and read the state anew where it has changed; not for nvmlInit, which need not have been called. */
+/* Take the mutex and read the state again where it has changed; not for nvmlInit, which need not have been called. */
 Result enter(void);
 void enter_uninitialised(void);
 /* Give the mutex back. */

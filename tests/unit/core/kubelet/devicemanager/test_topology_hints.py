@@ -1,4 +1,4 @@
-"""What the topology manager is told, where the vectors do not say: restarts, odd devices, wide machines, sidecars."""
+"""What the topology manager gets, where the vectors do not say: restarts, odd devices, wide machines, sidecars."""
 
 import pytest
 

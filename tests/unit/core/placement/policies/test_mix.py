@@ -1,4 +1,4 @@
-"""The mix of pods: as FGD is told it, and as it is learnt."""
+"""The mix of pods: as FGD is given it, and as it is learnt."""
 
 import pytest
 

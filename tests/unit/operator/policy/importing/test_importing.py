@@ -1,4 +1,4 @@
-"""What NVIDIA's operator was told becomes a policy of Purser's: the same stack, and nothing dropped in silence."""
+"""The configuration of NVIDIA's operator becomes a policy of Purser's: the same stack, nothing dropped in silence."""
 
 import copy
 from typing import Any
