@@ -500,10 +500,15 @@ class RealCluster:
         return self.nodes[name or self.node_name]
 
     def _container(self, namespace: str, pod: str, container: str) -> tuple[Containerd, str]:
-        """Where a container is, and its id there."""
-        for node in self.nodes.values():
-            if ids := node.containerd.container_ids(namespace, pod, container):
-                return node.containerd, ids[-1]
+        """Where the newest incarnation of a container is, and its id there: a node keeps the dead of an earlier pod of that name."""
+        made = [
+            (node.containerd.info(each)["CreatedAt"], node.name, each)
+            for node in self.nodes.values()
+            for each in node.containerd.container_ids(namespace, pod, container)[-1:]
+        ]
+        if made:
+            _, name, newest = max(made)
+            return self.nodes[name].containerd, newest
         raise LookupError(f"no container {container} of pod {namespace}/{pod} on {', '.join(self.nodes)}")
 
 
