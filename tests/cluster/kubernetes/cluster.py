@@ -500,7 +500,7 @@ class RealCluster:
         return self.nodes[name or self.node_name]
 
     def _container(self, namespace: str, pod: str, container: str) -> tuple[Containerd, str]:
-        """Where the newest incarnation of a container is, and its id there: a node keeps the dead of an earlier pod of that name."""
+        """Where the newest incarnation is, and its id there: nodes keep the dead of earlier pods of that name."""
         made = [
             (node.containerd.info(each)["CreatedAt"], node.name, each)
             for node in self.nodes.values()
