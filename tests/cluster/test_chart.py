@@ -20,7 +20,7 @@ from purser.lab.driver.parts import ProcessLoad
 from .chart_release import CHART, GPU, MEMORY, NAMESPACE, Release, Standing, gpu_pod
 from .documented import REGISTRY, follow
 from .former_release import TAG, former_release
-from .kubernetes import RealCluster
+from .kubernetes import RealCluster, busybox_pod
 from .kubernetes.releases import CRI_V1
 from .purser_processes import PURSER
 
@@ -160,6 +160,42 @@ def test_new_pods_keep_off_gpus_that_somebody_cordons(installed: Release, holder
         purser("uncordon", "gpu", cluster.node_name, *installed.driver.uuids)
         cluster.delete("clusterrole,clusterrolebinding", "hands")
         cluster.delete("serviceaccount", "hands", f"-n{PODS}")
+
+
+def test_an_agents_token_evicts_pods_of_its_own_node_alone(installed: Release) -> None:
+    """With a right to evict that it has only with `agent.evictOverUsers`; asked as dry run: nothing is evicted."""
+    cluster = installed.cluster
+    cluster.kubectl("create", "clusterrole", "evicting", "--verb=create", "--resource=pods/eviction")
+    account = f"--serviceaccount={NAMESPACE}:purser-agent"
+    cluster.kubectl("create", "clusterrolebinding", "evicting", "--clusterrole=evicting", account)
+    try:
+        [agent] = installed.pods("agent")
+        token = cluster.service_account_kubeconfig(NAMESPACE, "purser-agent", pod=agent["metadata"]["name"])
+        # The second one is known last: once its eviction is allowed, the webhook knows both.
+        for name, node in (("there", "elsewhere"), ("here", cluster.node_name)):
+            cluster.create(busybox_pod(name, namespace=PODS, nodeName=node))
+
+        def evict(name: str, uid: str = "") -> str:
+            pod = cluster.get("pod", name, PODS)["metadata"]
+            body = {
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": {"name": name, "namespace": PODS},
+                "deleteOptions": {"dryRun": ["All"], "preconditions": {"uid": uid or pod["uid"]}},
+            }
+            path = f"/api/v1/namespaces/{PODS}/pods/{name}/eviction"
+            try:
+                cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(body), kubeconfig=token)
+            except RuntimeError as error:
+                return str(error)
+            return ""
+
+        assert cluster.wait_until("it may", lambda: not evict("here"))
+        for refused in (evict("there"), evict("here", "of-another-pod")):
+            assert "evicts only pods of its node, by name and uid" in refused
+    finally:
+        cluster.delete("clusterrole,clusterrolebinding", "evicting")
+        cluster.delete("pods", "here", "there", "--force", "--grace-period=0", f"-n{PODS}")
 
 
 def test_a_gpu_that_falls_off_the_bus_is_a_condition_of_its_node(installed: Release) -> None:

@@ -231,19 +231,23 @@ class RealCluster:
         path = self.folder / f"{user.name.replace(':', '-').replace('/', '-')}.kubeconfig"
         return write_kubeconfig(path, self.server, self.files.ca.cert, user.token)
 
-    def service_account_kubeconfig(self, namespace: str, name: str, node: str = "") -> Path:
-        """Kubeconfig with a fresh token of an account that exists; bound to a node, where API servers do that, or to a
-        pod there, where they say so of a token."""
+    def service_account_kubeconfig(self, namespace: str, name: str, node: str = "", pod: str = "") -> Path:
+        """Kubeconfig with a fresh token of an account that exists; bound to a pod that exists, or to a node, where API
+        servers do that, or to a pod there, where they say so of a token."""
         request: dict[str, Any] = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-        if node and self.version >= (1, 31):
+        if pod:
+            request["spec"] = {"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": pod}}
+        elif node and self.version >= (1, 31):
             request["spec"] = {"boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": node}}
         elif node and self.version >= (1, 22):
-            pod = manifests.busybox_pod(f"{name}-{node}", namespace=namespace, serviceAccountName=name, nodeName=node)
-            self.apply(pod)
-            request["spec"] = {"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"]}}
+            made = manifests.busybox_pod(f"{name}-{node}", namespace=namespace, serviceAccountName=name, nodeName=node)
+            self.apply(made)
+            request["spec"] = {"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": made["metadata"]["name"]}}
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         reply = json.loads(self.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(request)))
-        return self.kubeconfig_for(TokenUser(reply["status"]["token"], "/".join(filter(None, (namespace, name, node)))))
+        return self.kubeconfig_for(
+            TokenUser(reply["status"]["token"], "/".join(filter(None, (namespace, name, node, pod))))
+        )
 
     def kubectl(self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None) -> str:
         """Run kubectl, as the administrator unless another user is given; raises RuntimeError with what it printed."""
