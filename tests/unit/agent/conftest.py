@@ -184,7 +184,8 @@ class World:
         )
         try:
             async with asyncio.timeout(DEADLINE_S):
-                yield RunningAgent(await port, reload, task)
+                running = RunningAgent(await port, reload, task)
+            yield running
         finally:
             stop.set()
             await asyncio.wait_for(task, DEADLINE_S)
