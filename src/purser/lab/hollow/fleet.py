@@ -6,7 +6,7 @@ the MIG worker's answers.
 
 import asyncio
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,8 @@ import msgspec
 import structlog
 
 from purser.agent.mig.worker import answer
-from purser.core.model import Device, NodeInventory
+from purser.core.mig.listing import ids_by_resource, most_instances
+from purser.core.model import Device, DeviceMode, Enforcement, NodeInventory
 from purser.core.names import (
     GPU_RESOURCE,
     INVENTORY_ANNOTATION,
@@ -47,6 +48,7 @@ from purser.lab.hollow.node import (
     has_nfd,
     is_away,
     is_failing,
+    mig_kind_of,
     product_of,
     split_os,
 )
@@ -243,11 +245,13 @@ class HollowFleet:
                 await renew_lease(self._client, node["metadata"]["name"], SystemClock().now())
         if (status.get("nodeInfo") or {}).get("bootID") != boot_of(node):
             patch["nodeInfo"] = {"bootID": boot_of(node)}
-        gpus = str(gpus_of(node) * _SLOTS if self._runs(node, "device-plugin") else 0)
-        if not is_away(node) and (status.get("allocatable") or {}).get(GPU_RESOURCE, "0") != gpus:
+        devices, runs = _listed(node), self._runs(node, "device-plugin")
+        wanted_devices = {name: str(count if runs else 0) for name, count in devices.items()}
+        there = status.get("allocatable") or {}
+        if not is_away(node) and any(there.get(name, "0") != count for name, count in wanted_devices.items()):
             # The amounts are the agent's, and stay while it is away.
-            amounts = listed_amounts(_inventory(node), ()) if gpus != "0" else {}
-            listed = {GPU_RESOURCE: gpus, **{name: str(amount) for name, amount in amounts.items()}}
+            amounts = listed_amounts(_inventory(node), ()) if runs and gpus_of(node) else {}
+            listed = {**wanted_devices, **{name: str(amount) for name, amount in amounts.items()}}
             patch |= {"capacity": listed, "allocatable": listed}
         if patch:
             await self._client.patch_merge(NODES, node["metadata"]["name"], {"status": patch}, subresource="status")
@@ -316,12 +320,21 @@ def _restarts(pod: Raw) -> int:
 
 
 def _inventory(node: Raw) -> NodeInventory:
-    name = node["metadata"]["name"]
-    gpus = tuple(
-        Device(uuid=f"GPU-{name}-{index}", index=index, model="Hollow", memory_mib=_GPU_MEMORY_MIB, slots=_SLOTS)
-        for index in range(gpus_of(node))
-    )
-    return NodeInventory(node=name, devices=gpus)
+    name, kind = node["metadata"]["name"], mig_kind_of(node)
+    gpu = Device(uuid="", index=0, model="Hollow", memory_mib=_GPU_MEMORY_MIB, slots=_SLOTS)
+    if kind is not None:
+        cut = {"mode": DeviceMode.MIG, "enforcement": Enforcement.MIG, "mig_kind": kind.name}
+        gpu = msgspec.structs.replace(gpu, slots=most_instances(kind), **cut)
+    gpus = (msgspec.structs.replace(gpu, uuid=f"GPU-{name}-{at}", index=at) for at in range(gpus_of(node)))
+    return NodeInventory(node=name, devices=tuple(gpus))
+
+
+def _listed(node: Raw) -> dict[str, int]:
+    """How many ids its device plugin lists, by resource."""
+    found: Counter[str] = Counter({GPU_RESOURCE: 0})
+    for device in _inventory(node).devices:
+        found.update({resource: len(ids) for resource, ids in ids_by_resource(device).items()})
+    return dict(found)
 
 
 def _facts(node: Raw) -> str:

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from purser.core.device.pci import device_of_product
+from purser.core.mig import MigKind, kind_of_device
+from purser.core.sharing import MigStrategy
 from purser.kube.resources import Raw
 
 LABEL = "purser.dev/lab-hollow"
@@ -32,6 +34,10 @@ GPUS_ANNOTATION = "purser.dev/lab-gpus"
 PRODUCT_ANNOTATION = "purser.dev/lab-product"
 """On a hollow node: the model of its GPUs. Another one is what an exchange of GPUs is."""
 
+MIG_STRATEGY_ANNOTATION = "purser.dev/lab-mig-strategy"
+"""On a hollow node: with ``on-demand`` its GPUs have MIG enabled and are cut into GPU instances on demand, if Purser
+knows the profiles of their model."""
+
 _H100 = "2330"
 _UNKNOWN = "ffff"
 MAX_COUNT = 5000
@@ -55,6 +61,8 @@ class HollowNodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The GPUs' product label of feature discovery: ``NVIDIA-H100-80GB-HBM3``. It is set when that runs on the node
     beside node-feature-discovery; until then only the PCI device id is known. Empty: H100s without a label.
     """
+    mig_strategy: Literal["", "on-demand"] = ""
+    """``on-demand``: its GPUs are cut into GPU instances as pods are granted them. Empty: MIG is not enabled."""
     nfd: bool = True
     """Whether node-feature-discovery has labelled it."""
     unschedulable: bool = False
@@ -84,7 +92,8 @@ def manifests(nodes: HollowNodes) -> list[Raw]:
 def _manifest(nodes: HollowNodes, name: str) -> Raw:
     own = {LABEL: "true", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
     labels = {**own, **(_nfd_labels(nodes) if nodes.nfd else {}), **nodes.labels}
-    annotations = {GPUS_ANNOTATION: str(nodes.gpus), **({PRODUCT_ANNOTATION: nodes.product} if nodes.product else {})}
+    said = {PRODUCT_ANNOTATION: nodes.product, MIG_STRATEGY_ANNOTATION: nodes.mig_strategy}
+    annotations = {GPUS_ANNOTATION: str(nodes.gpus), **{key: value for key, value in said.items() if value}}
     capacity = {"cpu": "64", "memory": "256Gi", "pods": "110", "ephemeral-storage": "1Ti"}
     return {
         "apiVersion": "v1",
@@ -170,6 +179,13 @@ def has_nfd(node: Mapping[str, Any]) -> bool:
 def product_of(node: Mapping[str, Any]) -> str:
     """The model of its GPUs as a label has it; empty where nothing labels them."""
     return annotation(node, PRODUCT_ANNOTATION)
+
+
+def mig_kind_of(node: Mapping[str, Any]) -> MigKind | None:
+    """How its GPUs are cut on demand; None: they are not."""
+    if annotation(node, MIG_STRATEGY_ANNOTATION) != MigStrategy.ON_DEMAND:
+        return None
+    return kind_of_device(device_id(product_of(node)))
 
 
 @cache

@@ -4,12 +4,20 @@ import asyncio
 import time
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from purser.adapters.nodes import inventory_of
 from purser.core.device.pci import product_of_device
+from purser.core.fleet import Fleet
+from purser.core.grant.signing import sign
+from purser.core.mig import MigPlacement
+from purser.core.model import ContainerKind, ContainerRequest, DeviceRequest, PodRequest
 from purser.core.names import INVENTORY_ANNOTATION, MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION, NODE_FACTS_ANNOTATION
 from purser.core.node.annotations import encode
 from purser.core.node.facts import decode_facts
 from purser.core.node.mig_messages import MigRequest, decode_result
+from purser.core.placement import Evaluator
+from purser.core.placement.place import to_grant
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
 from purser.kube.resources import LEASES, NAMESPACES, NODES, PODS
@@ -272,3 +280,37 @@ def test_a_model_has_the_device_id_that_real_gpus_have(product, device):
 )
 def test_the_operating_system_as_discovery_would_name_it(pretty, parts):
     assert split_os(pretty) == parts
+
+
+async def test_gpu_instances_are_granted_on_nodes_that_cut_gpus_on_demand(client):
+    """What the node lists goes through the scheduler's functions, and a pod with the grant runs."""
+    for each in manifests(HollowNodes(name="m", gpus=1, product="NVIDIA-A100-SXM4-40GB", mig_strategy="on-demand")):
+        await client.create(NODES, each)
+    await start(client, "device-plugin", on="m-0")
+
+    async def described():
+        found = await client.get(NODES, "m-0")
+        return found if INVENTORY_ANNOTATION in found.metadata.annotations and offered(found)[0] == "7" else None
+
+    def offered(found):
+        of_devices = ("nvidia.com/gpu", "nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb.me")
+        return [str(found.status.allocatable.get(name)) for name in of_devices]
+
+    found = await until(described)
+    assert offered(found) == ["7", "2", "1"]
+    fleet = Fleet()
+    fleet.set_inventory(inventory := inventory_of(found))
+    asked = DeviceRequest(2, memory_percent=100, cores_percent=100, resource="nvidia.com/mig-3g.20gb")
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    made = await client.create(PODS, {"metadata": {"name": "p"}, "spec": spec}, "gpu")
+    request = PodRequest(made.metadata.uid, "gpu", "p", (ContainerRequest("c", ContainerKind.APP, asked),))
+    grant = to_grant(Evaluator(fleet).place("m-0", request), request, inventory)
+    assert {share.mig for share in grant.containers[0].shares} == {MigPlacement("3g.20gb", at) for at in (0, 4)}
+    await client.bind("gpu", "p", made.metadata.uid, "m-0", sign(grant, Ed25519PrivateKey.generate()))
+    await is_ready(client, "p")
+    await client.delete(PODS, "device-plugin", "gpu")
+
+    async def withdrawn():
+        return offered(await client.get(NODES, "m-0")) == ["0", "0", "0"]
+
+    await until(withdrawn)
