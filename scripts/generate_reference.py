@@ -242,10 +242,19 @@ NAMES: dict[str, tuple[Name, ...]] = {
             PLACING,
             "Annotation: no GPUs whose model contains one of these words.",
         ),
-        (selectors.USE_GPUUUID, "Pod", PEOPLE, PLACING, "Annotation: only these GPUs."),
-        (selectors.NOUSE_GPUUUID, "Pod", PEOPLE, PLACING, "Annotation: none of these GPUs."),
+        *(
+            (each, "Pod", PEOPLE, PLACING, "Annotation: only these GPUs.")
+            for each in (selectors.USE_GPUUUID, selectors.VOLCANO_USE_GPUUUID)
+        ),
+        *(
+            (each, "Pod", PEOPLE, PLACING, "Annotation: none of these GPUs.")
+            for each in (selectors.NOUSE_GPUUUID, selectors.VOLCANO_NOUSE_GPUUUID)
+        ),
         (selectors.NUMA_BIND, "Pod", PEOPLE, PLACING, "Annotation: all GPUs of a container from one NUMA node."),
-        (selectors.VGPU_MODE, "Pod", PEOPLE, PLACING, "Annotation: the mode that the GPUs must be in."),
+        *(
+            (each, "Pod", PEOPLE, PLACING, "Annotation: the mode that the GPUs must be in.")
+            for each in (selectors.VGPU_MODE, selectors.VOLCANO_VGPU_MODE)
+        ),
         (selectors.MIG_PREFERENCE, "Pod", PEOPLE, PLACING, "Annotation: MIG profiles to prefer to smaller ones."),
         *(
             (each, "Pod, Namespace", PEOPLE, PLACING, "Label: `ignore` keeps the webhook away.")

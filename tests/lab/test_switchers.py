@@ -72,21 +72,20 @@ PLACED = {
     "hami/index-used": Placed(1, told=("name the GPUs by uuid, in nvidia.com/use-gpuuuid",)),
     "hami/tensor-parallel": Placed(2, {**memory(4608, 4608), "CUDA_DEVICE_SM_LIMIT": "30"}),
     "volcano/number": Placed(2),
+    "volcano/vgpu": Placed(1, {**memory(3000), "CUDA_DEVICE_SM_LIMIT": "50"}),
+    "volcano/training": Placed(1, memory(15360)),
     "nvidia/first": Placed(1),
     "nvidia/operator-test": Placed(1),
     "nvidia/batch": Placed(1),
 }
 
 NO_MIG = "asks for GPUs in mode mig, and no node has one (there: hami-core): the pod waits"
-NO_VGPU = "Purser serves volcano.sh/gpu-memory and volcano.sh/gpu-number"
 
 WAITING = {
     "hami/dynamic-mig": Waits((NO_MIG, ADVISORY), "mode mig (there: NVIDIA A100-SXM4-40GB, Tesla T4, mode hami-core)"),
     "hami/static-mig": Waits((INSTEAD,), "2 Insufficient nvidia.com/mig-3g.20gb"),
     "hami/too-large": Waits(("the largest GPU has 40960 MiB", ADVISORY), "2 Insufficient nvidia.com/gpumem"),
     "hami/own-scheduler": Waits((OTHERS.format("hami-scheduler"),)),
-    "volcano/vgpu": Waits((NO_VGPU, NO_VGPU, NO_VGPU)),
-    "volcano/training": Waits((NO_VGPU,)),
     "nvidia/time-slicing": Waits(
         ("Leave -SHARED out, and for a share " + INSTEAD,), "didn't match Pod's node affinity"
     ),

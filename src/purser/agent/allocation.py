@@ -12,9 +12,11 @@ import msgspec
 from purser.agent.cdi.names import cdi_name
 from purser.agent.devicefiles import CONTROL_DEVICES, IMEX_CHANNEL
 from purser.agent.mps.access import ClientAccess, client_access
+from purser.core.dialects import environment
 from purser.core.grant import share_variables
 from purser.core.grant.enforcement import enforcement_of
 from purser.core.model import ContainerGrant, Device, Enforcement, Grant, SpecHold
+from purser.core.pod.manifest import PodManifest
 
 _LIBRARY_DIR = PurePath("/usr/local/vgpu")
 _LIST_DIR = "/var/run/nvidia-container-devices"
@@ -56,6 +58,8 @@ class ContainerFacts(msgspec.Struct, frozen=True):
     priority: int | None = None
     """HAMi-core's task priority, 0 is high."""
     hold: SpecHold = SpecHold()
+    pod: PodManifest | None = None
+    """None: nothing is known of it."""
 
 
 class DeviceListing(msgspec.Struct, frozen=True):
@@ -185,6 +189,8 @@ def _environment(
 ) -> dict[str, str]:
     part = in_bus_order(part, node.devices)
     variables = {share_variables.ENFORCEMENT: enforcement.value}
+    if container.pod is not None:
+        variables |= environment(container.pod, grant, part, node.devices)
     if not (part.is_whole or enforcement is Enforcement.MIG or _is_of_replicas(part, node)):
         variables |= _limits(part)
     if enforcement.has_library:

@@ -66,7 +66,7 @@ def container_facts(pod: Pod, container: str) -> ContainerFacts:
     found = next((each for each in spec.containers if each.name == container), None)
     if found is None:
         return ContainerFacts()
-    return ContainerFacts(priority=hami.task_priority(found), hold=spec_hold(found))
+    return ContainerFacts(priority=hami.task_priority(found), hold=spec_hold(found), pod=spec)
 
 
 class NodePods:

@@ -103,7 +103,7 @@ async def looking(world: World, patience_s: float, adopted: tuple[str, ...] = ()
         cache = ClusterCache(MagicMock())
         with (
             patch.object(strays_module, "CONTROLLER_NOTICE_TIMEOUT_S", patience_s),
-            patch.object(cache, "offers", lambda resource: resource == "volcano.sh/vgpu-cores"),
+            patch.object(cache, "offers", lambda resource: resource == "gpu.intel.com/shared"),
         ):
             found = Strays(world.client, cache, pods, namespaces, events, world.is_active, adopted)
             tasks.append(asyncio.create_task(found.run()))
@@ -240,17 +240,17 @@ async def test_unserved_words_are_reported_on_the_pod(world: World) -> None:
         return [(event.reason, event.message) for event in found.items]
 
     async with looking(world, patience_s=0.0, adopted=("volcano",)):
-        vgpus = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "3000"}
-        await world.pod("theirs", vgpus, schedulerName="kai-scheduler", owned=True)
-        await world.pod("offered", {"volcano.sh/vgpu-cores": "1"}, owned=True)
-        await world.pod("bound", vgpus, nodeName="somewhere", owned=True)
-        await world.pod("adopted", vgpus, schedulerName="volcano", owned=True)
-        await world.pod("beside", {**SHARE, "aliyun.com/gpu-mem": "1"}, schedulerName="purser-scheduler", owned=True)
-        for name, words in (("adopted", "offers volcano.sh/vgpu-number"), ("beside", "offers aliyun.com/gpu-mem")):
+        unknown = {"gpu.intel.com/i915": "1", "gpu.intel.com/memory.max": "3000"}
+        await world.pod("theirs", unknown, schedulerName="kai-scheduler", owned=True)
+        await world.pod("offered", {"gpu.intel.com/shared": "1"}, owned=True)
+        await world.pod("bound", unknown, nodeName="somewhere", owned=True)
+        await world.pod("adopted", unknown, schedulerName="volcano", owned=True)
+        await world.pod("beside", {**SHARE, "gpu.intel.com/xe": "1"}, schedulerName="purser-scheduler", owned=True)
+        for name, words in (("adopted", "offers gpu.intel.com/i915"), ("beside", "offers gpu.intel.com/xe")):
             await eventually(lambda name=name: told(name))
             [(reason, message)] = await told(name)
             assert reason == SchedulerReason.NOT_SERVED
             assert words in message
-            assert message.count("nvidia.com/gpumem (MiB)") == 1
+            assert message.count("only NVIDIA GPUs") == 1
         assert [await told(name) for name in ("theirs", "offered", "bound")] == [[], [], []]
         assert await world.exists("adopted")

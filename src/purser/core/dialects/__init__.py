@@ -1,6 +1,7 @@
 """Resource vocabularies: from a pod's limits and annotations to a `PodRequest`, and from a `Grant` back to annotations.
 
-Here: one module per system whose users' pods must run unchanged (``nvidia``, ``hami``, ``volcano``), what they share
+Here: one module per vocabulary in which pods must run unchanged (``nvidia``, ``hami``, ``volcano``,
+``volcano_vgpu``), what they share
 (``quantities``, ``selectors``, ``policies``, ``enforcement``, ``init_containers``, ``init_resources``), and the entry
 points below. Not here: whether any node fits (``placement``), what is signed (``core.signing``), and other vendors'
 GPUs.
@@ -16,7 +17,7 @@ import msgspec
 
 from purser.core.decoding import brief
 from purser.core.device.resources import MIG_PREFIX, is_gpu_resource
-from purser.core.dialects import hami, nvidia, volcano
+from purser.core.dialects import hami, nvidia, volcano, volcano_vgpu
 from purser.core.dialects.dialect import MAX_DEVICES_ASKED, Dialect, Word, asks_for
 from purser.core.dialects.enforcement import held, requires_enforcement
 from purser.core.dialects.errors import DialectError, Problems
@@ -27,7 +28,7 @@ from purser.core.dialects.selectors import Selectors, read_selectors
 from purser.core.grant.enforcement import spec_hold
 from purser.core.kubelet.pod import KubeletPod, kubelet_pod
 from purser.core.kubernetes.quantities import QuantityError
-from purser.core.model import ContainerRequest, Grant, NodeInventory, PodRequest
+from purser.core.model import ContainerGrant, ContainerRequest, Device, Grant, NodeInventory, PodRequest
 from purser.core.names import GPU_RESOURCE, INIT_RESOURCES_ANNOTATION
 from purser.core.pod.manifest import ContainerSpec, PodManifest
 from purser.core.pod.requests import EffectiveRequests, pod_resources
@@ -42,13 +43,14 @@ __all__ = [
     "Word",
     "asks_for_devices",
     "defaults",
+    "environment",
     "grant_annotations",
     "is_gpu_word",
     "parse",
     "restored",
 ]
 
-SHARING: Mapping[str, Dialect] = {"HAMi": hami, "Volcano": volcano}
+SHARING: Mapping[str, Dialect] = {"HAMi": hami, "Volcano": volcano, "Volcano vGPU": volcano_vgpu}
 """By the system whose words they are."""
 _PLAIN: Dialect = nvidia
 """Speaks only the word that the others use too: it is asked where no other claims the container."""
@@ -92,7 +94,7 @@ def parse(pod: PodManifest) -> PodRequest | None:
     problems = Problems()
     selectors = read_selectors(pod.annotations, problems)
     required = requires_enforcement(pod, problems)
-    parsed = (_parse_container(container, selectors, required, problems) for container in pod.containers)
+    parsed = (_parse_container(pod, container, selectors, required, problems) for container in pod.containers)
     containers = tuple(request for request in parsed if request is not None)
     check_init_containers(containers, problems)
     if (total := sum(container.devices.count for container in containers)) > MAX_DEVICES_ASKED:
@@ -145,21 +147,31 @@ def defaults(pod: PodManifest) -> dict[str, dict[str, str]]:
     ``nvidia.com/gpu``, so that kubelet calls the agent, and limits for what stands in requests alone: the API server
     refuses an extended resource that has no limit.
     """
-    added = {container.name: _defaults(container) for container in restored(pod).containers}
+    added = {container.name: _defaults(pod, container) for container in restored(pod).containers}
     return {name: limits for name, limits in added.items() if limits}
 
 
 def grant_annotations(
-    pod: PodManifest, systems: Iterable[str], grant: Grant, inventory: NodeInventory
+    pod: PodManifest, systems: Iterable[str], grant: Grant, inventory: NodeInventory, at_ns: int
 ) -> dict[str, str]:
     """What the systems whose words the pod uses would record of this grant, to go beside Purser's own annotations.
 
-    Times are left out: a decision depends on no clock, and no tool that reads these records needs them.
+    ``at_ns``: when the pod is bound, in nanoseconds since 1970, for those whose records have a time.
     """
     record: dict[str, str] = {}
     for system in systems:
-        record |= SHARING[system].grant_annotations(pod, grant, inventory)
+        record |= SHARING[system].grant_annotations(pod, grant, inventory, at_ns)
     return record
+
+
+def environment(pod: PodManifest, grant: Grant, part: ContainerGrant, devices: Mapping[str, Device]) -> dict[str, str]:
+    """Variables of a granted container that programs know from the device plugin of the system whose words it uses.
+
+    ``devices``: the node's, by uuid.
+    """
+    container = next((each for each in pod.containers if each.name == part.container), None)
+    claimants = [] if container is None else _claimants(container)
+    return claimants[0].environment(pod, grant, part, devices) if claimants else {}
 
 
 def _claimants(container: ContainerSpec) -> list[Dialect]:
@@ -183,7 +195,7 @@ def _asks_in_words_of(dialect: Dialect, container: ContainerSpec) -> bool:
 
 
 def _parse_container(
-    container: ContainerSpec, selectors: Selectors, required: bool, problems: Problems
+    pod: PodManifest, container: ContainerSpec, selectors: Selectors, required: bool, problems: Problems
 ) -> ContainerRequest | None:
     claimants = _claimants(container)
     if words := _mixed(container, claimants):
@@ -192,7 +204,7 @@ def _parse_container(
         return None
     if not claimants:
         return None
-    devices = claimants[0].parse_container(container, selectors, problems)
+    devices = claimants[0].parse_container(pod, container, selectors, problems)
     if devices is None:
         return None
     hold = spec_hold(container)
@@ -220,12 +232,12 @@ def _one_of(words: list[str]) -> str:
     return "ask in the words of one system"
 
 
-def _defaults(container: ContainerSpec) -> dict[str, str]:
+def _defaults(pod: PodManifest, container: ContainerSpec) -> dict[str, str]:
     claimants = _claimants(container)
     if len(claimants) != 1:
         return {}
     wanted = _only_requested((*nvidia.resources(container), *claimants[0].WORDS), container.requests)
-    count = claimants[0].device_count(container)
+    count = claimants[0].device_count(pod, container)
     if count is not None:
         wanted[GPU_RESOURCE] = count
     return {resource: value for resource, value in wanted.items() if resource not in container.limits}

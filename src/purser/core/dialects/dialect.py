@@ -9,7 +9,7 @@ from purser.core.dialects.errors import Problems
 from purser.core.dialects.quantities import NotWholeError, whole_number
 from purser.core.dialects.selectors import Selectors
 from purser.core.ledger import Usage
-from purser.core.model import Device, DeviceRequest, Grant, NodeInventory
+from purser.core.model import ContainerGrant, Device, DeviceRequest, Grant, NodeInventory
 from purser.core.pod.manifest import ContainerSpec, PodManifest
 
 MAX_DEVICES_ASKED = 1024
@@ -48,18 +48,28 @@ class Dialect(Protocol):
         ...
 
     def parse_container(
-        self, container: ContainerSpec, selectors: Selectors, problems: Problems
+        self, pod: PodManifest, container: ContainerSpec, selectors: Selectors, problems: Problems
     ) -> DeviceRequest | None:
         """What a container that it claims asks for; None where that makes no sense, which is noted."""
         ...
 
-    def device_count(self, container: ContainerSpec) -> str | None:
+    def device_count(self, pod: PodManifest, container: ContainerSpec) -> str | None:
         """The ``nvidia.com/gpu`` that the container must have for kubelet to call the agent. None: it has what it
         needs."""
         ...
 
-    def grant_annotations(self, pod: PodManifest, grant: Grant, inventory: NodeInventory) -> dict[str, str]:
-        """What its own scheduler would record of this placement, by `RECORDS`, for tools that read that."""
+    def grant_annotations(self, pod: PodManifest, grant: Grant, inventory: NodeInventory, at_ns: int) -> dict[str, str]:
+        """What its own scheduler would record of this placement, by `RECORDS`, for tools that read that.
+
+        ``at_ns``: when the pod is bound, in nanoseconds since 1970.
+        """
+        ...
+
+    def environment(
+        self, pod: PodManifest, grant: Grant, part: ContainerGrant, devices: Mapping[str, Device]
+    ) -> dict[str, str]:
+        """Variables that its own device plugin sets in a container that it claims, and that no other dialect has.
+        ``devices``: the node's, by uuid."""
         ...
 
 

@@ -22,7 +22,7 @@ from purser.core.dialects.nvidia import whole_gpus
 from purser.core.dialects.quantities import amount, memory_mib
 from purser.core.dialects.selectors import MIG_PREFERENCE, VGPU_MODE, Selectors
 from purser.core.mig.profiles import MIG_KINDS
-from purser.core.model import DeviceRequest, DeviceShare, Grant, NodeInventory
+from purser.core.model import ContainerGrant, Device, DeviceRequest, DeviceShare, Grant, NodeInventory
 from purser.core.names import GPU_RESOURCE
 from purser.core.pod.manifest import ContainerSpec, PodManifest
 
@@ -89,7 +89,9 @@ def allocated_uuids(annotations: Mapping[str, str]) -> frozenset[str]:
     return frozenset(device.uuid.partition("[")[0] for device in devices)
 
 
-def parse_container(container: ContainerSpec, selectors: Selectors, problems: Problems) -> DeviceRequest | None:
+def parse_container(
+    pod: PodManifest, container: ContainerSpec, selectors: Selectors, problems: Problems
+) -> DeviceRequest | None:
     """A share of each of some GPUs; one GPU where the container does not say how many."""
     noted = Problems()
     count = _count(container, noted)
@@ -140,12 +142,12 @@ def task_priority(container: ContainerSpec) -> int | None:
     return amount(container, PRIORITY, 0, 1, "0 (high) or 1 (low)", Problems())
 
 
-def device_count(container: ContainerSpec) -> str | None:
+def device_count(pod: PodManifest, container: ContainerSpec) -> str | None:
     """As written, else one (HAMi's ``defaultGPUNum``)."""
     return container.quantity(GPU_RESOURCE) or "1"
 
 
-def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory) -> dict[str, str]:
+def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory, at_ns: int) -> dict[str, str]:
     """Node, devices and GPU instances as HAMi's scheduler records them, in the order of all of the pod's containers."""
     containers = [_shares_of(container, grant) for container in pod.containers]
     devices = [
@@ -156,6 +158,11 @@ def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory) 
     if instances := _instances(containers, inventory):
         record[MIG_ALLOCATIONS] = encode_mig_allocations(instances)
     return record
+
+
+def environment(pod: PodManifest, grant: Grant, part: ContainerGrant, devices: Mapping[str, Device]) -> dict[str, str]:
+    """None but HAMi-core's, which hold shares in everybody's words."""
+    return {}
 
 
 def _shares_of(container: ContainerSpec, grant: Grant) -> tuple[DeviceShare, ...]:

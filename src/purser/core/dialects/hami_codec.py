@@ -1,5 +1,5 @@
-"""HAMi's annotations: the lists of devices and GPU instances on pods, in the encoding of HAMi v2.10
-(``pkg/device/devices.go``, ``pkg/device/nvidia/mig_allocations.go``)."""
+"""HAMi's annotations: the lists of devices, which Volcano writes of vGPUs, too, and of GPU instances on pods, in the
+encoding of HAMi v2.10 (``pkg/device/devices.go``, ``pkg/device/nvidia/mig_allocations.go``)."""
 
 from collections.abc import Iterable, Sequence
 

@@ -16,7 +16,7 @@ from purser.core.dialects.dialect import MAX_DEVICES_ASKED, Word, asks_for
 from purser.core.dialects.errors import Problems
 from purser.core.dialects.quantities import amount
 from purser.core.dialects.selectors import Selectors
-from purser.core.model import DeviceRequest, Grant, NodeInventory
+from purser.core.model import ContainerGrant, Device, DeviceRequest, Grant, NodeInventory
 from purser.core.names import GPU_RESOURCE
 from purser.core.pod.manifest import ContainerSpec, PodManifest
 
@@ -46,7 +46,9 @@ def claims(container: ContainerSpec) -> bool:
     return bool(resources(container))
 
 
-def parse_container(container: ContainerSpec, selectors: Selectors, problems: Problems) -> DeviceRequest | None:
+def parse_container(
+    pod: PodManifest, container: ContainerSpec, selectors: Selectors, problems: Problems
+) -> DeviceRequest | None:
     """Whole devices of one resource, or parts of them."""
     resource = resources(container)[0]
     what = "GPUs" if resource == GPU_RESOURCE else "devices"
@@ -72,11 +74,16 @@ def whole_gpus(count: int, selectors: Selectors) -> DeviceRequest:
     )
 
 
-def device_count(container: ContainerSpec) -> str | None:
+def device_count(pod: PodManifest, container: ContainerSpec) -> str | None:
     """As written."""
     return container.quantity(GPU_RESOURCE)
 
 
-def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory) -> dict[str, str]:
+def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory, at_ns: int) -> dict[str, str]:
     """Nothing: kube-scheduler records no devices."""
+    return {}
+
+
+def environment(pod: PodManifest, grant: Grant, part: ContainerGrant, devices: Mapping[str, Device]) -> dict[str, str]:
+    """None but those that name the devices."""
     return {}

@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from purser.core.dialects.errors import Problems
 from purser.core.kubernetes.quantities import MIB, QuantityError, parse_quantity, quantity_ceil
+from purser.core.names import GPU_RESOURCE
 from purser.core.pod.manifest import ContainerSpec
 
 MAX_DEVICE_MEMORY_MIB = 1 << 20
@@ -70,6 +71,20 @@ def memory_mib(container: ContainerSpec, resource: str, problems: Problems) -> i
         problems.add(f"{_where(container, resource, text)} is more MiB than any device has{hint}")
         return None
     return value
+
+
+def check_device_count(container: ContainerSpec, count: int, system: str, problems: Problems) -> None:
+    """``nvidia.com/gpu`` is what the webhook adds for kubelet: it may be there, with the same number."""
+    text = container.quantity(GPU_RESOURCE)
+    try:
+        agrees = text is None or whole_number(text) == count
+    except NotWholeError:
+        agrees = False
+    if not agrees:
+        problems.add(
+            f'container "{container.name}": {GPU_RESOURCE} "{text}" does not go with {count} by {system}\'s resources: '
+            f"leave {GPU_RESOURCE} out, Purser adds it"
+        )
 
 
 def _where(container: ContainerSpec, resource: str, text: str) -> str:

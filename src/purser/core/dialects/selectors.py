@@ -1,7 +1,8 @@
 """Pod annotations that narrow the choice of devices, for every dialect alike.
 
 The names and meanings are HAMi's (``pkg/device/nvidia``): model lists match by substring whatever the case, uuid lists
-exactly, an empty list constrains nothing.
+exactly, an empty list constrains nothing. Volcano (``vgpu/utils.go``) has names of its own for some of them, with the
+same meanings; what both names of one list say counts.
 """
 
 import re
@@ -21,6 +22,10 @@ NOUSE_GPUUUID = "nvidia.com/nouse-gpuuuid"
 NUMA_BIND = "nvidia.com/numa-bind"
 VGPU_MODE = "nvidia.com/vgpu-mode"
 MIG_PREFERENCE = "nvidia.com/mig-profile-preference"
+
+VOLCANO_USE_GPUUUID = "volcano.sh/vgpu-use-gpuuuid"
+VOLCANO_NOUSE_GPUUUID = "volcano.sh/vgpu-nouse-gpuuuid"
+VOLCANO_VGPU_MODE = "volcano.sh/vgpu-mode"
 
 _MAX_ENTRIES = 1024
 
@@ -44,12 +49,16 @@ def read_selectors(annotations: Mapping[str, str], problems: Problems) -> Select
     return Selectors(
         models_allowed=_names(annotations, USE_GPUTYPE, problems),
         models_denied=_names(annotations, NOUSE_GPUTYPE, problems),
-        uuids_allowed=_names(annotations, USE_GPUUUID, problems),
-        uuids_denied=_names(annotations, NOUSE_GPUUUID, problems),
+        uuids_allowed=_either(annotations, (USE_GPUUUID, VOLCANO_USE_GPUUUID), problems),
+        uuids_denied=_either(annotations, (NOUSE_GPUUUID, VOLCANO_NOUSE_GPUUUID), problems),
         numa_bind=_flag(annotations, NUMA_BIND, problems),
         modes_allowed=_modes(annotations, problems),
         mig_profiles=_profiles(annotations, problems),
     )
+
+
+def _either(annotations: Mapping[str, str], keys: tuple[str, ...], problems: Problems) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for key in keys for name in _names(annotations, key, problems)))
 
 
 def _names(annotations: Mapping[str, str], key: str, problems: Problems) -> tuple[str, ...]:
@@ -69,10 +78,10 @@ def _flag(annotations: Mapping[str, str], key: str, problems: Problems) -> bool:
 
 
 def _modes(annotations: Mapping[str, str], problems: Problems) -> tuple[DeviceMode, ...]:
-    words = _names(annotations, VGPU_MODE, problems)
-    for word in words:
+    words = {word: key for key in (VOLCANO_VGPU_MODE, VGPU_MODE) for word in _names(annotations, key, problems)}
+    for word, key in words.items():
         if word not in MODES:
-            problems.add(f'annotation {VGPU_MODE} "{word[:64]}" is no mode: write {", ".join(MODES)}')
+            problems.add(f'annotation {key} "{word[:64]}" is no mode: write {", ".join(MODES)}')
     return tuple(MODES[word] for word in words if word in MODES)
 
 

@@ -14,7 +14,6 @@ from purser.core.pod.manifest import PodManifest
 _SHARE = "nvidia.com/gpu with nvidia.com/gpumem (MiB) and nvidia.com/gpucores (percent)"
 
 _RESOURCES = (
-    ("volcano.sh/vgpu-", f"Purser serves volcano.sh/gpu-memory and volcano.sh/gpu-number; for shares ask for {_SHARE}"),
     ("aliyun.com/gpu-", f"for a share of a GPU ask for {_SHARE}"),
     ("nvidia.com/gpu.", f"for a share of a GPU ask for {_SHARE}"),
     ("nvidia.com/gpu-", f"for a share of a GPU ask for {_SHARE}"),

@@ -9,16 +9,18 @@ from collections.abc import Mapping
 from purser.core.dialects.dialect import MAX_DEVICES_ASKED, Word, asks_for
 from purser.core.dialects.errors import Problems
 from purser.core.dialects.nvidia import whole_gpus
-from purser.core.dialects.quantities import NotWholeError, amount, memory_mib, whole_number
+from purser.core.dialects.quantities import amount, check_device_count, memory_mib
+from purser.core.dialects.records import indices_of
 from purser.core.dialects.selectors import Selectors
-from purser.core.model import DeviceRequest, Grant, NodeInventory
-from purser.core.names import GPU_RESOURCE
+from purser.core.model import ContainerGrant, Device, DeviceRequest, Grant, NodeInventory
 from purser.core.pod.manifest import ContainerSpec, PodManifest
 
 GPU_MEMORY = "volcano.sh/gpu-memory"
 GPU_NUMBER = "volcano.sh/gpu-number"
 
 GPU_INDEX = "volcano.sh/gpu-index"
+PREDICATE_TIME = "volcano.sh/predicate-time"
+GPU_ASSIGNED = "volcano.sh/gpu-assigned"
 
 WORDS: Mapping[str, Word] = {
     GPU_MEMORY: Word(
@@ -28,8 +30,8 @@ WORDS: Mapping[str, Word] = {
 }
 RECORDS: Mapping[str, str] = {
     GPU_INDEX: "The index of the grant's GPU.",
-    "volcano.sh/predicate-time": "",
-    "volcano.sh/gpu-assigned": "",
+    PREDICATE_TIME: "When the pod was bound, in nanoseconds since 1970.",
+    GPU_ASSIGNED: "`true`, as Volcano's device plugin writes it.",
 }
 MARKS: frozenset[str] = frozenset()
 
@@ -39,7 +41,9 @@ def claims(container: ContainerSpec) -> bool:
     return asks_for(container, GPU_MEMORY) or asks_for(container, GPU_NUMBER)
 
 
-def parse_container(container: ContainerSpec, selectors: Selectors, problems: Problems) -> DeviceRequest | None:
+def parse_container(
+    pod: PodManifest, container: ContainerSpec, selectors: Selectors, problems: Problems
+) -> DeviceRequest | None:
     """Memory on one GPU, or whole GPUs."""
     if asks_for(container, GPU_MEMORY) and asks_for(container, GPU_NUMBER):
         problems.add(
@@ -51,7 +55,7 @@ def parse_container(container: ContainerSpec, selectors: Selectors, problems: Pr
         _memory(container, problems) if asks_for(container, GPU_MEMORY) else _number(container, selectors, problems)
     )
     if request is not None:
-        _check_device_count(container, request.count, problems)
+        check_device_count(container, request.count, "Volcano", problems)
     return request
 
 
@@ -65,27 +69,29 @@ def _number(container: ContainerSpec, selectors: Selectors, problems: Problems) 
     return None if count is None else whole_gpus(count, selectors)
 
 
-def _check_device_count(container: ContainerSpec, count: int, problems: Problems) -> None:
-    """``nvidia.com/gpu`` is what the webhook adds for kubelet: it may be there, with the same number."""
-    text = container.quantity(GPU_RESOURCE)
-    try:
-        agrees = text is None or whole_number(text) == count
-    except NotWholeError:
-        agrees = False
-    if not agrees:
-        problems.add(
-            f'container "{container.name}": {GPU_RESOURCE} "{text}" does not go with {count} by Volcano\'s resources: '
-            f"leave {GPU_RESOURCE} out, Purser adds it"
-        )
-
-
-def device_count(container: ContainerSpec) -> str | None:
+def device_count(pod: PodManifest, container: ContainerSpec) -> str | None:
     """One GPU for memory, else the number."""
     return "1" if asks_for(container, GPU_MEMORY) else container.quantity(GPU_NUMBER)
 
 
-def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory) -> dict[str, str]:
-    """The indices of the pod's GPUs on its node."""
-    indices = {device.uuid: device.index for device in inventory.devices}
-    held = {indices[uuid] for uuid in grant.uuids if uuid in indices}
-    return {GPU_INDEX: ",".join(str(index) for index in sorted(held))}
+def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory, at_ns: int) -> dict[str, str]:
+    """The indices of the pod's GPUs on its node, and when it got them."""
+    devices = {device.uuid: device for device in inventory.devices}
+    return {GPU_INDEX: indices_of(grant.uuids, devices), PREDICATE_TIME: str(at_ns), GPU_ASSIGNED: "true"}
+
+
+def environment(pod: PodManifest, grant: Grant, part: ContainerGrant, devices: Mapping[str, Device]) -> dict[str, str]:
+    """What Volcano's plugin says of a share of memory; of whole GPUs it says nothing.
+
+    Its code writes VOLCANO_GPU_TOTAL, its documentation VOLCANO_GPU_MEMORY_TOTAL. All are in MiB: factor 1.
+    """
+    if part.is_whole or not part.shares:
+        return {}
+    share = part.shares[0]
+    total = str(devices[share.uuid].memory_mib) if share.uuid in devices else ""
+    return {
+        "VOLCANO_GPU_ALLOCATED": str(share.memory_mib),
+        "VOLCANO_GPU_TOTAL": total,
+        "VOLCANO_GPU_MEMORY_TOTAL": total,
+        "VOLCANO_GPU_FACTOR": "1",
+    }

@@ -200,7 +200,8 @@ class Binder:
 
     async def _post_grant(self, args: ExtenderBindingArgs, pod: Pod, request: PodRequest, grant: Grant) -> None:
         node, spec = self._cache.fleet.node(args.node), self._cache.readings.of(pod).spec
-        compat = {} if node is None else grant_annotations(spec, request.systems, grant, node.inventory)
+        at_ns = round(self._cache.clock.now().timestamp() * 1e6) * 1000
+        compat = {} if node is None else grant_annotations(spec, request.systems, grant, node.inventory, at_ns)
         try:
             await self._post(args, {**compat, **sign(grant, self._keys.signing)}, grant)
         except asyncio.CancelledError:

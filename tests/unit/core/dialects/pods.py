@@ -19,6 +19,10 @@ def spell(amounts):
         "priority": "nvidia.com/priority",
         "vmem": "volcano.sh/gpu-memory",
         "vnum": "volcano.sh/gpu-number",
+        "vgpu": "volcano.sh/vgpu-number",
+        "vgpumem": "volcano.sh/vgpu-memory",
+        "vgpupercent": "volcano.sh/vgpu-memory-percentage",
+        "vgpucores": "volcano.sh/vgpu-cores",
     }
     return {words[word]: str(value) for word, value in amounts.items()}
 
@@ -32,6 +36,9 @@ def pod(*containers, **annotations):
         "numa": "nvidia.com/numa-bind",
         "mode": "nvidia.com/vgpu-mode",
         "mig_profiles": "nvidia.com/mig-profile-preference",
+        "vgpu_use_uuid": "volcano.sh/vgpu-use-gpuuuid",
+        "vgpu_nouse_uuid": "volcano.sh/vgpu-nouse-gpuuuid",
+        "vgpu_mode": "volcano.sh/vgpu-mode",
         "node_policy": "purser.dev/node-policy",
         "gpu_policy": "purser.dev/gpu-policy",
         "hami_node_policy": "hami.io/node-scheduler-policy",

@@ -1,11 +1,12 @@
 import json
 
-from purser.core.dialects import SHARING, grant_annotations, parse
+from purser.core.dialects import SHARING, environment, grant_annotations, parse
 from purser.core.mig import MigPlacement
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
 
 from .pods import container, pod
 
+AT_NS = 1795471200000007000
 INVENTORY = NodeInventory("n1", tuple(Device(f"GPU-{i}", i, "A100", 40000) for i in range(8)))
 
 
@@ -20,7 +21,7 @@ def grant(**held):
 def recorded(spec, held):
     request = parse(spec)
     assert request is not None
-    return grant_annotations(spec, request.systems, held, INVENTORY)
+    return grant_annotations(spec, request.systems, held, INVENTORY, AT_NS)
 
 
 def test_hamis_record_lists_every_container_in_order():
@@ -42,7 +43,7 @@ def test_instances_are_recorded_for_hamis_decoder_by_container_and_device():
     spec = pod(container("setup", ContainerKind.INIT), container("a", gpu=2), container("b", gpu=3), mode="mig")
     request = parse(spec)
     assert request is not None
-    record = grant_annotations(spec, request.systems, Grant("u-1", "team", "job", "n1", parts), inventory)
+    record = grant_annotations(spec, request.systems, Grant("u-1", "team", "job", "n1", parts), inventory, AT_NS)
     assert record["hami.io/vgpu-devices-allocated"].startswith(";GPU-1,NVIDIA,1000,0:GPU-9,NVIDIA,4864,14:;GPU-9,")
     read = json.loads(record["hami.io/vgpu-mig-allocations"])
     for each in read:  # its decoder refuses a record that lacks any of these, or has some of the driver's names
@@ -61,12 +62,25 @@ def test_instances_are_recorded_for_hamis_decoder_by_container_and_device():
 def test_volcanos_record_has_the_indices_of_the_gpus_in_order():
     spec = pod(container("a", vnum=2), container("b", vmem=500))
     record = recorded(spec, grant(a=[7, 0], b=[0]))
-    assert record == {"volcano.sh/gpu-index": "0,7"}
+    assert record == {
+        "volcano.sh/gpu-index": "0,7",
+        "volcano.sh/predicate-time": "1795471200000007000",
+        "volcano.sh/gpu-assigned": "true",
+    }
+
+
+def test_volcanos_record_of_vgpus_has_the_devices_of_app_containers():
+    spec = pod(container("setup", ContainerKind.INIT, vgpu=1), container("proxy"), container("a", vgpu=2))
+    assert recorded(spec, grant(setup=[5], a=[3, 0])) == {
+        "volcano.sh/vgpu-node": "n1",
+        "volcano.sh/vgpu-time": "1795471200",
+        "volcano.sh/vgpu-ids-new": ";GPU-3,NVIDIA,1000,30:GPU-0,NVIDIA,1000,30:",
+    }
 
 
 def test_a_gpu_that_the_inventory_lost_has_no_index():
     record = recorded(pod(container("a", vnum=2)), grant(a=[1, 9]))
-    assert record == {"volcano.sh/gpu-index": "1"}
+    assert record["volcano.sh/gpu-index"] == "1"
 
 
 def test_whole_gpus_in_nvidias_words_leave_no_foreign_record_unless_hamis_annotations_are_there():
@@ -76,8 +90,23 @@ def test_whole_gpus_in_nvidias_words_leave_no_foreign_record_unless_hamis_annota
 
 
 def test_everything_recorded_is_forbidden_to_users_and_explained():
-    spec = pod(container("a", mem=1), container("b", vmem=1))
-    record = recorded(spec, grant(a=[1], b=[2]))
-    assert len(record) == 3
+    spec = pod(container("a", mem=1), container("b", vmem=1), container("c", vgpu=1))
+    record = recorded(spec, grant(a=[1], b=[2], c=[3]))
+    assert len(record) == 8
     explained = {name for dialect in SHARING.values() for name, about in dialect.RECORDS.items() if about}
     assert {*record, "hami.io/vgpu-mig-allocations"} == explained
+
+
+def test_programs_find_the_variables_of_the_device_plugin_that_they_know():
+    spec, held = pod(container("a", mem=1000), container("b", vmem=1000)), grant(a=[1], b=[2])
+    known = {device.uuid: device for device in INVENTORY.devices}
+    of = {part.container: environment(spec, held, part, known) for part in held.containers}
+    assert of == {
+        "a": {},
+        "b": {
+            "VOLCANO_GPU_ALLOCATED": "1000",
+            "VOLCANO_GPU_TOTAL": "40000",
+            "VOLCANO_GPU_MEMORY_TOTAL": "40000",
+            "VOLCANO_GPU_FACTOR": "1",
+        },
+    }

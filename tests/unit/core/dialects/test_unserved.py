@@ -23,7 +23,6 @@ def pod(*resources: str, **annotations: str) -> PodManifest:
 @pytest.mark.parametrize(
     ("resource", "words"),
     [
-        ("volcano.sh/vgpu-memory", "volcano.sh/gpu-memory"),
         ("aliyun.com/gpu-mem", "nvidia.com/gpumem"),
         ("nvidia.com/gpu.shared", "nvidia.com/gpumem"),
         ("nvidia.com/mig-3g.20gb", "nvidia.com/gpumem"),

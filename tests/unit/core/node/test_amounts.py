@@ -17,7 +17,7 @@ INIT, SIDECAR, APP = ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.AP
 GPU, MEM, PERCENT, CORES, PRIORITY = (
     f"nvidia.com/{word}" for word in ("gpu", "gpumem", "gpumem-percentage", "gpucores", "priority")
 )
-VMEM, VNUM = "volcano.sh/gpu-memory", "volcano.sh/gpu-number"
+VMEM, VNUM, VGPU = "volcano.sh/gpu-memory", "volcano.sh/gpu-number", "volcano.sh/vgpu"
 
 
 def cards(*memory: int, slots: int = 10) -> tuple[Device, ...]:
@@ -36,6 +36,10 @@ def test_a_node_lists_the_totals_of_its_gpus() -> None:
         PRIORITY: 20,
         VMEM: 24000,
         VNUM: 2,
+        f"{VGPU}-number": 20,
+        f"{VGPU}-memory": 24000,
+        f"{VGPU}-memory-percentage": 2000,
+        f"{VGPU}-cores": 200,
     }
 
 
@@ -122,7 +126,17 @@ volcano = st.one_of(
     st.fixed_dictionaries({VMEM: st.integers(1, 5000).map(str)}),
     st.fixed_dictionaries({VNUM: st.integers(1, 2).map(str)}),
 )
-words = st.one_of(hami, volcano).map(lambda found: {name: text for name, text in found.items() if text is not None})
+vgpu = st.fixed_dictionaries(
+    {
+        f"{VGPU}-number": st.integers(1, 3).map(str),
+        f"{VGPU}-memory": some(st.integers(1, 5000)),
+        f"{VGPU}-memory-percentage": some(st.integers(1, 100)),
+        f"{VGPU}-cores": some(st.integers(0, 100)),
+    }
+)
+words = st.one_of(hami, volcano, vgpu).map(
+    lambda found: {name: text for name, text in found.items() if text is not None}
+)
 bodies = st.lists(st.tuples(st.sampled_from([INIT, SIDECAR, APP]), words), min_size=1, max_size=3)
 ignored_percentage = {GPU: "1", MEM: "10", PERCENT: "90"}
 rounded_percentage = {GPU: "1", PERCENT: "1"}

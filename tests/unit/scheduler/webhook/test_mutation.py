@@ -313,13 +313,13 @@ def test_asking_more_memory_than_any_gpu_has_is_admitted_with_a_warning(largest,
 
 
 def test_a_word_that_nobody_serves_is_warned_of_whether_or_not_the_pod_asks_for_gpus_of_pursers():
-    for limits in ({"volcano.sh/vgpu-memory": 1}, {GPU: 1, "volcano.sh/vgpu-memory": 1}):
+    for limits in ({"gpu.intel.com/i915": 1}, {GPU: 1, "gpu.intel.com/i915": 1}):
         (warning,) = [
-            each for each in mutate(pod(container(limits=limits)), fleet=Nodes())["warnings"] if "vgpu" in each
+            each for each in mutate(pod(container(limits=limits)), fleet=Nodes())["warnings"] if "i915" in each
         ]
-        assert "no node offers volcano.sh/vgpu-memory" in warning
-        offered = Nodes(offered=("volcano.sh/vgpu-memory",))
-        assert "vgpu" not in str(mutate(pod(container(limits=limits)), fleet=offered).get("warnings"))
+        assert "no node offers gpu.intel.com/i915" in warning
+        offered = Nodes(offered=("gpu.intel.com/i915",))
+        assert "i915" not in str(mutate(pod(container(limits=limits)), fleet=offered).get("warnings"))
 
 
 def test_pods_of_a_scheduler_that_the_administrator_lists_are_pursers():

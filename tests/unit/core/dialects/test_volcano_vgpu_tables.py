@@ -1,0 +1,177 @@
+"""Volcano's published tables for vGPUs (``vgpu/utils_test.go``, ``deviceshare_test.go``): from a pod to the GPUs that
+may take it."""
+
+import msgspec
+import pytest
+
+from purser.core.dialects import parse
+from purser.core.fleet import Fleet
+from purser.core.model import Device, NodeInventory
+from purser.core.placement import Placement, place, to_grant
+
+from .pods import container, pod
+
+
+def gpus(*memory: int, slots: int = 4, model: str = "NVIDIA-Tesla V100-SXM2-32GB") -> tuple[Device, ...]:
+    return tuple(Device(f"GPU-{place}", place, model, mib, slots=slots) for place, mib in enumerate(memory))
+
+
+class Node:
+    """A node to which pods are bound one after the other."""
+
+    def __init__(self, *devices: Device) -> None:
+        self.fleet = Fleet()
+        self.has(*devices)
+
+    def has(self, *devices: Device) -> None:
+        self.inventory = NodeInventory("n", devices)
+        self.fleet.set_inventory(self.inventory)
+
+    def takes(self, spec, uid: str = "u") -> list[str]:
+        """The uuids of the GPUs that the pod gets; none where it does not fit."""
+        request, state = parse(spec), self.fleet.node("n")
+        assert request is not None and state is not None
+        found = place(state, request)
+        if not isinstance(found, Placement):
+            return []
+        grant = to_grant(found, request, self.inventory)
+        self.fleet.ledger.reserve(msgspec.structs.replace(grant, pod_uid=uid))
+        return sorted(grant.uuids)
+
+
+SHARE = {"vgpu": 1, "vgpumem": 4096, "vgpucores": 25}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "fits"),
+    [
+        ({"use_type": "NVIDIA"}, True),
+        ({"use_type": "nvidia"}, True),
+        ({"use_type": "AMD,NVIDIA,INTEL"}, True),
+        ({"use_type": "AMD,INTEL,MLU"}, False),
+        ({"nouse_type": "NVIDIA"}, False),
+        ({"nouse_type": "AMD,NVIDIA,INTEL"}, False),
+        ({"nouse_type": "AMD,INTEL,MLU"}, True),
+        ({"vgpu_use_uuid": "  "}, True),
+        ({"vgpu_use_uuid": ", ,"}, True),
+        ({"vgpu_use_uuid": "GPU-1, GPU-0"}, True),
+        ({"vgpu_use_uuid": "GPU-1,, GPU-0,"}, True),
+        ({"vgpu_use_uuid": "GPU-00"}, False),
+        ({"vgpu_use_uuid": "GPU"}, False),
+        ({"vgpu_nouse_uuid": "GPU-1, GPU-0"}, False),
+        ({"vgpu_use_uuid": "GPU-0", "vgpu_nouse_uuid": "GPU-0"}, False),
+        ({"vgpu_mode": "hami-core"}, True),
+        ({"vgpu_mode": "mig"}, False),
+    ],
+    ids=str,
+)
+def test_which_gpus_suit_a_pod(annotations, fits):
+    assert bool(Node(*gpus(16384)).takes(pod(container(**SHARE), **annotations))) == fits
+
+
+def test_lists_of_gpus_choose_one_of_two():
+    for annotations in ({"vgpu_use_uuid": "GPU-0"}, {"vgpu_nouse_uuid": "GPU-1"}, {"nouse_uuid": "GPU-1"}):
+        assert Node(*gpus(16384, 16384)).takes(pod(container(**SHARE), **annotations)) == ["GPU-0"]
+
+
+def test_binpack_stacks_pods_on_one_gpu_and_spread_does_not():
+    for policy, count in (("binpack", 1), ("spread", 3)):
+        node, spec = Node(*gpus(16384, 16384, 16384)), pod(container(**SHARE), gpu_policy=policy)
+        assert len({uuid for name in "abc" for uuid in node.takes(spec, name)}) == count
+
+
+def test_without_memory_a_pod_takes_all_of_each_gpu_however_large():
+    """Also Volcano's 4714: a percentage is of each GPU's own memory."""
+    node = Node(*gpus(30000, 20000, 30000))
+    assert len(node.takes(pod(container(vgpu=3, vgpucores=100)))) == 3
+    assert node.takes(pod(container(vgpumem=1)), "b") == []
+    halves = Node(*gpus(16000, 8000))
+    assert all(len(halves.takes(pod(container(vgpu=2, vgpupercent=50)), name)) == 2 for name in "ab")
+    assert halves.takes(pod(container(vgpumem=1)), "c") == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "meet"),
+    [
+        ({"vgpumem": 9000}, {"vgpumem": 8000}, False),
+        ({"vgpumem": 100, "vgpucores": 60}, {"vgpumem": 100, "vgpucores": 50}, False),
+        ({"vgpumem": 100, "vgpucores": 60}, {"vgpumem": 100}, True),
+        ({"vgpumem": 100}, {"vgpumem": 100, "vgpucores": 100}, False),
+        ({"vgpumem": 100, "vgpucores": 100}, {"vgpumem": 100}, False),
+    ],
+    ids=str,
+)
+def test_what_two_pods_need_to_meet_on_a_gpu(first, second, meet):
+    node = Node(*gpus(16384))
+    assert node.takes(pod(container(**first)), "a") == ["GPU-0"]
+    assert bool(node.takes(pod(container(**second)), "b")) == meet
+
+
+def test_a_gpu_has_as_many_tenants_as_slots():
+    node = Node(*gpus(16384))
+    assert [len(node.takes(pod(container(vgpumem=100)), name)) for name in "abcde"] == [1, 1, 1, 1, 0]
+
+
+def test_two_containers_of_a_pod_count_both():
+    """Volcano's own book forgets the second when it is rebuilt."""
+    node = Node(*gpus(16384))
+    assert node.takes(pod(container("a", vgpumem=8000), container("b", vgpumem=8000)), "a") == ["GPU-0"]
+    again = Node(*gpus(16384))
+    for grant in node.fleet.ledger.grants():
+        again.fleet.ledger.adopt(grant)
+    for each in (node, again):
+        assert each.fleet.ledger.usage("n")["GPU-0"].memory_mib == 16000
+        assert each.takes(pod(container(vgpumem=1000)), "b") == []
+
+
+# What Volcano's first sharing and its vGPUs got wrong, by the number of the change or the report.
+
+
+def test_2215_a_gpu_that_is_gone_takes_no_pod():
+    node = Node(*gpus(1000, 1000, 1000, 1000))
+    for name in "abc":
+        assert node.takes(pod(container(vmem=1000)), name)
+    kept = {uuid for uuid, usage in node.fleet.ledger.usage("n").items() if usage.pods}
+    node.has(*(each for each in gpus(1000, 1000, 1000, 1000) if each.uuid in kept))
+    assert node.takes(pod(container(vmem=1)), "d") == []
+
+
+def test_2215_an_index_that_moved_is_no_other_gpu():
+    """After a restart without the first GPU the others have its indices; what pods hold is known by uuid."""
+    first, second = gpus(1000, 1000)
+    node = Node(first, second)
+    held = {uuid for name in "ab" for uuid in node.takes(pod(container(vmem=600)), name)}
+    assert held == {first.uuid, second.uuid}
+    node.has(Device(second.uuid, 0, second.model, 1000, slots=4))
+    assert node.takes(pod(container(vmem=600)), "c") == []
+    assert node.takes(pod(container(vmem=400)), "d") == [second.uuid]
+
+
+def test_3824_gpus_by_number_are_counted_when_the_book_is_rebuilt():
+    node = Node(*gpus(*[1000] * 4))
+    assert len(node.takes(pod(container(vnum=2)), "a")) == 2
+    again = Node(*gpus(*[1000] * 4))
+    for grant in node.fleet.ledger.grants():
+        again.fleet.ledger.adopt(grant)
+    assert again.takes(pod(container(vnum=4)), "b") == []
+    assert len(again.takes(pod(container(vnum=2)), "c")) == 2
+    assert again.takes(pod(container(vmem=1)), "d") == []
+
+
+def test_2859_a_gpu_that_is_overcommitted_has_nothing_left():
+    node = Node(*gpus(4000))
+    assert node.takes(pod(container(vmem=3000)), "a")
+    node.has(*gpus(1000))
+    assert node.takes(pod(container(vmem=500)), "b") == []
+
+
+def test_1782_an_unhealthy_gpu_takes_no_pod_until_it_is_well():
+    sick = Device("GPU-0", 0, "NVIDIA", 16384, slots=4, healthy=False)
+    node = Node(sick)
+    assert [node.takes(pod(container(**words)), "a") for words in ({"vmem": 1}, {"vnum": 1}, SHARE)] == [[]] * 3
+    node.has(Device("GPU-0", 0, "NVIDIA", 16384, slots=4))
+    assert node.takes(pod(container(**SHARE)), "a") == ["GPU-0"]
+
+
+def test_2907_more_vgpus_than_gpus_are_not_slots_of_one():
+    assert Node(*gpus(16384)).takes(pod(container(vgpu=2))) == []
