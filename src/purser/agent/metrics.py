@@ -39,6 +39,8 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
     degraded: Mapping[str, str] = {}
     """What is wrong with GPUs that take pods all the same, by uuid."""
     measured: Measurements = Measurements()
+    pools: Mapping[str, tuple[int, int]] = {}
+    """Of SR-IOV by resource: devices that take pods, and devices that do not."""
 
 
 class AgentMetrics:
@@ -120,6 +122,19 @@ class _NodeCollector(Collector):
         yield _uncorrected(snapshot.readings)
         yield from families(snapshot.measured)
         yield from _grants(snapshot.pods)
+        yield _pools(snapshot.pools)
+
+
+def _pools(pools: Mapping[str, tuple[int, int]]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "purser_sriov_devices",
+        "Devices of an SR-IOV pool that take pods, or not.",
+        labels=["resource", "state"],
+    )
+    for resource, counts in sorted(pools.items()):
+        for state, count in zip(("healthy", "unhealthy"), counts, strict=True):
+            family.add_metric([resource, state], count)
+    return family
 
 
 def _disputes(told: NodeDisputes | None) -> GaugeMetricFamily:

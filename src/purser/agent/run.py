@@ -370,6 +370,7 @@ class Agent:
             lists_amounts=self._publisher.lists_amounts,
             config_rejected=bool(self._config.problem or self._monitor.misfit),
             measured=self._monitoring.measured,
+            pools=self._sriov.counts(),
             degraded={uuid: health.reason for uuid, health in self._monitor.health.items() if health.takes_pods},
         )
 

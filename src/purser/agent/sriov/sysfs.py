@@ -4,6 +4,7 @@ The host's own sysfs: a pod's shows the network interfaces of the pod. PCI funct
 here while a pod has its interface.
 """
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -54,6 +55,7 @@ class _Reader:
         self._pci = tree.sys / "bus/pci/devices"
         self._rdma_files = _rdma_files(tree)
         self._uplinks = _uplinks(tree)
+        self._vdpa = _vdpa_devices(tree)
         self._pfs: dict[str, tuple[str, bool]] = {}
         self._indexes: dict[str, Mapping[str, int]] = {}
 
@@ -93,7 +95,7 @@ class _Reader:
             acpi_index=_text(path / "acpi_index"),
             p_key=_p_key(path, rdma) if link_type == "infiniband" else "",
             rdma=rdma,
-            vdpa=self._vdpa(path),
+            vdpa=self._vdpa.get(address),
             vfio_group=group,
             vfio_group_on_host=group_on_host,
             uio=f"/dev/{uio[0].name}" if uio else "",
@@ -115,7 +117,7 @@ class _Reader:
         """Those of network controllers, whatever the host does with the function itself."""
         for link in _listed(self._tree.sys / "bus/auxiliary/devices"):
             name = _AUXILIARY.fullmatch(link.name)
-            path = link.resolve()
+            path = Path(os.path.realpath(link))  # of a loop, too
             parent = functions.get(path.parent.name)
             if name is None or parent is None or parent.type is not SriovDeviceType.NET_DEVICE or not parent.driver:
                 continue
@@ -171,16 +173,16 @@ class _Reader:
         names = [each.name for each in _listed(path / "infiniband")]
         return tuple(RdmaDevice(name, self._rdma_files.get(name, self._rdma_files.get("", ()))) for name in names)
 
-    def _vdpa(self, path: Path) -> VdpaDevice | None:
-        """The first, as the SR-IOV network device plugin takes it."""
-        for each in _listed(path):
-            on_bus = self._tree.sys / "bus/vdpa/devices" / each.name
-            if not each.name.startswith("vdpa") or not on_bus.exists():
-                continue
-            files = [inner.name for inner in _listed(on_bus) if inner.name.startswith("vhost-vdpa-")]
-            kind = _VDPA_TYPES.get(_target(on_bus / "driver"), "")
-            return VdpaDevice(each.name, kind, f"/dev/{files[0]}" if files and kind == "vhost" else "")
-        return None
+
+def _vdpa_devices(tree: SriovTree) -> dict[str, VdpaDevice]:
+    """By PCI address; of several of a function the first, as the SR-IOV network device plugin takes it."""
+    found: dict[str, VdpaDevice] = {}
+    for each in _listed(tree.sys / "bus/vdpa/devices"):
+        files = [inner.name for inner in _listed(each) if inner.name.startswith("vhost-vdpa-")]
+        kind = _VDPA_TYPES.get(_target(each / "driver"), "")
+        path = f"/dev/{files[0]}" if files and kind == "vhost" else ""
+        found.setdefault(Path(os.path.realpath(each)).parent.name, VdpaDevice(each.name, kind, path))
+    return found
 
 
 def _rdma_files(tree: SriovTree) -> dict[str, tuple[str, ...]]:
@@ -244,15 +246,21 @@ def _number(path: Path, missing: int = 0) -> int:
 def _text(path: Path) -> str:
     """A file's text; empty where it cannot be read, as of a link's state while the interface is down."""
     try:
-        return read_start(path, _MAX_ATTRIBUTE_BYTES).decode(errors="replace").strip()
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return ""
+    try:
+        return os.read(file, _MAX_ATTRIBUTE_BYTES).decode(errors="replace").strip()
+    except OSError:
+        return ""
+    finally:
+        os.close(file)
 
 
 def _target(path: Path) -> str:
     """The last part of what a link leads to; empty where there is no link."""
     try:
-        return path.readlink().name
+        return os.readlink(path).rpartition("/")[2]  # noqa: PTH115  a rescan reads hundreds
     except OSError:
         return ""
 

@@ -75,6 +75,14 @@ class SriovPlugins:
         """Why kubelet does not know the pools; empty: it knows all, or there are none."""
         return self.registration.connection.value.problem if self.devices.value else ""
 
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """By resource, how many devices take pods, and how many do not; of pools without devices, too."""
+        found = {}
+        for resource, pool in self._pools.items():
+            healthy = sum(not each.trouble for each in pool.members)
+            found[resource] = healthy, len(pool.members) - healthy + len(pool.missing)
+        return found
+
     async def run(self) -> None:
         """Look until cancelled."""
         if self._settings.sriov.config is None:

@@ -27,9 +27,11 @@ async def test_an_agent_serves_gpus_and_network_devices(world, kubelet):
         assert options == {"nvidia.com/gpu": True, "intel.com/net": False}
         responses = await kubelet.admit("default/p", [("main", 1)], resource="intel.com/net")
         assert responses["main"].envs["PCIDEVICE_INTEL_COM_NET"] == "0000:18:02.0"
+        assert await agent.metric("purser_sriov_devices", resource="intel.com/net", state="healthy") == 2
         HostTree(world.folder / "host").carrier("ens1f0", 0)
         said = dict(await eventually(lambda: world.events("node-1")))
         assert said["SriovDevicesUnhealthy"].endswith("the port of ens1f0 has no link")
+        assert await agent.metric("purser_sriov_devices", resource="intel.com/net", state="unhealthy") == 2
 
 
 @pytest.mark.parametrize(
