@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from purser.core.dialects.managed import managed_resources
+from purser.core.dialects.managed import ignored_resources, managed_resources
 from purser.operator.manifests import rbac
 from purser.operator.policy import crd
 from purser.scheduler.settings import ServiceTarget, WebhookSettings
@@ -60,7 +60,10 @@ def manifests() -> dict[str, dict[str, Any]]:
             ),
         },
         "purser.core.dialects": {
-            "files/managed-resources.yaml": [{"name": resource} for resource in managed_resources()],
+            "files/managed-resources.yaml": [
+                *({"name": resource} for resource in managed_resources()),
+                *({"name": resource, "ignoredByScheduler": True} for resource in ignored_resources()),
+            ],
         },
     }
 

@@ -11,8 +11,9 @@ from purser.core.fleet.free_resources import MANY, FreeResources
 from purser.core.kubelet.masks import MAX_NUMA_NODE
 from purser.core.kubernetes.quantities import quantity_ceil, quantity_mib, quantity_milli
 from purser.core.model import DeviceMode, Enforcement, NodeInventory
-from purser.core.names import INVENTORY_ANNOTATION
+from purser.core.names import CORDON_ANNOTATIONS, INVENTORY_ANNOTATION
 from purser.core.node.cordons import cordoned_gpus
+from purser.core.vendors.registration import REGISTER_ANNOTATIONS, VendorDevices, vendor_devices
 from purser.kube.objects import Node
 
 MAX_INVENTORY_BYTES = 256 * 1024
@@ -28,7 +29,30 @@ class InventoryError(ValueError):
     """A node's inventory annotation that makes no sense; the message names the field."""
 
 
+DEVICE_ANNOTATIONS = (INVENTORY_ANNOTATION, *CORDON_ANNOTATIONS, *REGISTER_ANNOTATIONS)
+"""All of a node's that say which devices it has for pods."""
+
+
 def inventory_of(node: Node) -> NodeInventory | None:
+    """The inventory that a node's agent published, and other vendors' devices, with the devices that people have
+    cordoned; None where there is neither. Raises `InventoryError`."""
+    published, others = published_inventory(node), others_devices(node).devices
+    if not others:
+        return published
+    if published is None:
+        return NodeInventory(node.metadata.name, others, cordoned=cordoned_gpus(node.metadata.annotations))
+    own = {device.uuid for device in published.devices}
+    added = tuple(device for device in others if device.uuid not in own)
+    return msgspec.structs.replace(published, devices=(*published.devices, *added))
+
+
+def others_devices(node: Node) -> VendorDevices:
+    """What other vendors' device plugins say of a node."""
+    status = node.status
+    return vendor_devices(node.metadata.name, node.metadata.annotations, status.capacity, status.allocatable)
+
+
+def published_inventory(node: Node) -> NodeInventory | None:
     """The inventory that a node's agent published, with the GPUs that people have cordoned; None where none did.
     Raises `InventoryError`."""
     text = node.metadata.annotations.get(INVENTORY_ANNOTATION)

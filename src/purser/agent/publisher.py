@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from purser.adapters.nodes import InventoryError, inventory_of
+from purser.adapters.nodes import InventoryError, published_inventory
 from purser.agent.disputes import DisputeWatch
 from purser.agent.latest import Latest
 from purser.agent.reasons import AgentReason
@@ -204,7 +204,7 @@ class Publisher:
         """What the scheduler goes by now; everything where it has no inventory yet and so uses nothing."""
         node = self.nodes.store.get(self._node)
         try:
-            published = inventory_of(node) if node is not None else None
+            published = published_inventory(node) if node is not None else None
         except InventoryError:
             published = None
         return _healthy(published) if published is not None else _healthy(self._inventory.value)

@@ -166,7 +166,8 @@ class Ledger:
         self._by_node: dict[str, dict[str, None]] = {}
         self._usage: dict[str, dict[str, Usage]] = {}
         self._devices: dict[str, dict[str, Device]] = {}
-        self._namespaces: dict[str, Demand] = {}
+        self._namespaces: dict[tuple[str, str], Demand] = {}
+        """By namespace and family of devices."""
         self.on_change: Callable[[str], None] = lambda node: None
         """Called for a node whose grants changed."""
 
@@ -261,9 +262,9 @@ class Ledger:
         entry = self._entries.get(pod_uid)
         return {} if entry is None else entry.usage
 
-    def namespace_usage(self, namespace: str) -> Demand:
-        """What the pods of a namespace use of its quota."""
-        return self._namespaces.get(namespace, Demand())
+    def namespace_usage(self, namespace: str, family: str = "") -> Demand:
+        """What the pods of a namespace use of its quota for a family of devices (`DeviceShare.family`)."""
+        return self._namespaces.get((namespace, family), Demand())
 
     def violations(self, node: str | None = None) -> tuple[Violation, ...]:
         """Everything on the book that `reserve` would have refused, in stable order."""
@@ -297,21 +298,22 @@ class Ledger:
         on_node = self._usage.setdefault(grant.node, {})
         for uuid, usage in entry.usage.items():
             on_node[uuid] = on_node.get(uuid, UNUSED) + usage
-        self._namespaces[grant.namespace] = self.namespace_usage(grant.namespace) + entry.demand
+        whose = (grant.namespace, grant.family)
+        self._namespaces[whose] = self.namespace_usage(*whose) + entry.demand
         self.on_change(grant.node)
 
     def _subtract(self, entry: _Entry) -> None:
-        node, namespace = entry.grant.node, entry.grant.namespace
+        node, whose = entry.grant.node, (entry.grant.namespace, entry.grant.family)
         before = self._usage.get(node, {})  # a grant of no devices leaves nothing there
         left = {uuid: before[uuid] - usage for uuid, usage in entry.usage.items()}
         self._usage[node] = {u: usage for u, usage in {**before, **left}.items() if usage != UNUSED}
         if not self._usage[node]:
             del self._usage[node]
-        demand = self.namespace_usage(namespace) - entry.demand
+        demand = self.namespace_usage(*whose) - entry.demand
         if demand != Demand():
-            self._namespaces[namespace] = demand
+            self._namespaces[whose] = demand
         else:  # pods may be left there that use nothing of a quota
-            self._namespaces.pop(namespace, None)
+            self._namespaces.pop(whose, None)
 
 
 def overcommit(device: Device, usage: Usage) -> str:

@@ -15,6 +15,9 @@ from purser.core.kubelet.pod import KubeletPod
 from purser.core.names import GPU_RESOURCE
 from purser.core.pod.manifest import ContainerKind as ContainerKind
 
+NVIDIA = "nvidia"
+"""The vendor of devices that Purser's own agents list."""
+
 WHOLE_PERCENT = 100
 """All of a device's compute."""
 
@@ -69,6 +72,8 @@ class Enforcement(StrEnum):
     """The same, and variables that only kubelet resolves may lift the limits."""
     MIG = "mig"
     """The device is a part of a GPU that the GPU itself keeps apart, and the container has it to itself."""
+    VENDOR = "vendor"
+    """What the device's own vendor brings, by its device plugin."""
     WHOLE_DEVICE = "whole-device"
     """The container has the device to itself; there is nothing to limit."""
 
@@ -145,7 +150,7 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     mode: DeviceMode = DeviceMode.SHARED
     healthy: bool = True
     unhealthy_reason: str = ""
-    vendor: str = "nvidia"
+    vendor: str = NVIDIA
     compute_capability: str = ""
     enforcement: Enforcement = Enforcement.NONE
     """What holds shares of it to their limits."""
@@ -327,7 +332,10 @@ class PodRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     memory_mib: int = 0
     """The same."""
     systems: tuple[str, ...] = ()
-    """In whose words its containers ask, beside NVIDIA's own: keys of `purser.core.dialects.SHARING`."""
+    """In whose words its containers ask, beside NVIDIA's own: keys of `purser.core.dialects.SHARING`, or a family of
+    other vendors' devices."""
+    family: str = ""
+    """Of other vendors' devices, the resource that their family is known by."""
 
     @property
     def key(self) -> str:
@@ -344,6 +352,8 @@ class DeviceShare(msgspec.Struct, frozen=True, omit_defaults=True):
     """0: not limited, and not counted against the device."""
     mig: MigPlacement | None = None
     """The GPU instance, on a GPU that is cut on demand; amounts are then the instance's."""
+    family: str = ""
+    """Of another vendor's device, the resource that its family is known by: quotas are by family."""
 
     @property
     def is_whole(self) -> bool:
@@ -386,6 +396,11 @@ class Grant(msgspec.Struct, frozen=True, omit_defaults=True):
     def key(self) -> str:
         """The pod, as informers key it."""
         return f"{self.namespace}/{self.pod}"
+
+    @property
+    def family(self) -> str:
+        """See `DeviceShare.family`: a pod has devices of one; empty: NVIDIA's."""
+        return next((share.family for part in self.containers for share in part.shares), "")
 
     @property
     def uuids(self) -> frozenset[str]:

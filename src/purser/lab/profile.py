@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from purser.core.dialects.managed import managed_resources
+from purser.core.dialects.managed import ignored_resources, managed_resources
 from purser.core.names import SCHEDULER_NAME
 from purser.lab.controllers.scheduling.extender import ExtenderSettings
 
@@ -18,6 +18,7 @@ def extender(port: int) -> ExtenderSettings:
         timeout_s=10.0,
         # A pod that bypassed the webhook requests amounts alone: kube-scheduler must not place it by its own count.
         managed_resources=managed_resources(),
+        ignored_resources=ignored_resources(),
     )
 
 
@@ -37,7 +38,10 @@ def configuration(port: int) -> dict[str, Any]:
         "httpTimeout": f"{settings.timeout_s:g}s",
         "nodeCacheCapable": True,
         "ignorable": settings.is_ignorable,
-        "managedResources": [{"name": name} for name in settings.managed_resources],
+        "managedResources": [
+            *({"name": name} for name in settings.managed_resources),
+            *({"name": name, "ignoredByScheduler": True} for name in settings.ignored_resources),
+        ],
     }
     # kube-scheduler samples nodes before it asks extenders; a sample may miss the one node that fits.
     profiles = [{"schedulerName": SCHEDULER_NAME}]

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Sequence
 import msgspec
 import structlog
 
+from purser.core.dialects import is_served
 from purser.core.dialects.unserved import unserved_words
 from purser.core.names import ignoring_label
 from purser.kube.client import Client
@@ -123,7 +124,12 @@ class Strays:
         return SchedulerReason.OTHER_SCHEDULER, _OTHERS.format(pod.spec.scheduler_name[:63])
 
     def _waits_for_devices(self, pod: Pod) -> bool:
-        return self._waits(pod) and self._cache.readings.of(pod).asks_for_devices
+        reading = self._cache.readings.of(pod)
+        return self._waits(pod) and reading.asks_for_devices and is_served(reading.spec, self._has_devices)
+
+    def _has_devices(self, resource: str) -> bool:
+        there = self._cache.gpus()
+        return there is not None and resource in there.modes
 
     def _unserved(self, pod: Pod) -> tuple[str, ...]:
         there = self._cache.gpus()

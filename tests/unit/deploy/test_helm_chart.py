@@ -17,7 +17,7 @@ from tests.tiers import some
 
 from purser.core.device.ids import MAX_SLOTS
 from purser.core.dialects import RESOURCES
-from purser.core.dialects.managed import managed_resources
+from purser.core.dialects.managed import ignored_resources, managed_resources
 from purser.core.model import GpuPolicy, NodePolicy
 from purser.core.names import GRANT_KEY_CONFIGMAP, GRANT_KEY_SECRET, KUBE_SCHEDULER_LEASE, TLS_SECRET
 from purser.core.policy.words import gpu_policies, node_policies
@@ -238,10 +238,12 @@ def test_as_many_slots_as_the_agent_takes_are_allowed() -> None:
     assert schema["properties"]["agent"]["properties"]["slots"]["maximum"] == MAX_SLOTS
 
 
-def test_the_extender_manages_the_resources_of_every_dialect_and_kube_scheduler_counts_them_all() -> None:
+def test_the_extender_manages_the_resources_of_every_dialect_and_kube_scheduler_counts_nvidias() -> None:
     values = {"scheduler": {"kubeScheduler": {"managedResources": ["nvidia.com/gpu.small"]}}}
     config = yaml.safe_load(find(render(values), "ConfigMap", "purser-kube-scheduler")["data"]["config.yaml"])
-    managed = [each["name"] for each in config["extenders"][0]["managedResources"]]
+    every = config["extenders"][0]["managedResources"]
+    assert {each["name"] for each in every if each.get("ignoredByScheduler")} == set(ignored_resources())
+    managed = [each["name"] for each in every if not each.get("ignoredByScheduler")]
     assert managed == [*managed_resources(), "nvidia.com/gpu.small"]
     assert {*RESOURCES, "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb.me", "nvidia.com/mig-1g.5gb.shared"} < set(
         managed

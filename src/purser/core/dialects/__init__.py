@@ -1,17 +1,17 @@
 """Resource vocabularies: from a pod's limits and annotations to a `PodRequest`, and from a `Grant` back to annotations.
 
-Here: one module per vocabulary in which pods must run unchanged (``nvidia``, ``hami``, ``volcano``,
-``volcano_vgpu``), what they share
-(``quantities``, ``selectors``, ``policies``, ``enforcement``, ``init_containers``, ``init_resources``), and the entry
-points below. Not here: whether any node fits (``placement``), what is signed (``core.signing``), and other vendors'
-GPUs.
+Here: one module per vocabulary in which pods must run unchanged (``nvidia``, ``hami``, ``volcano``, ``volcano_vgpu``),
+one for all families of other vendors' devices (``vendor``), what they share (``quantities``, ``selectors``,
+``policies``, ``enforcement``, ``init_containers``, ``init_resources``), and the entry points below. Not here: whether
+any node fits (``placement``), what is signed (``core.signing``), and what other vendors' families are
+(``core.vendors``).
 
-Every dialect of amounts asks kubelet for its devices as ``nvidia.com/gpu``: the webhook adds what `defaults` says, and
-a pod that has these defaults parses to the same request as before. NVIDIA's own also asks for what else devices are
-listed under (`purser.core.device.resources`), such as ``nvidia.com/mig-1g.5gb``.
+Every dialect of amounts of NVIDIA's GPUs asks kubelet for its devices as ``nvidia.com/gpu``: the webhook adds what
+`defaults` says, and a pod that has these defaults parses to the same request as before. NVIDIA's own also asks for what
+else devices are listed under (`purser.core.device.resources`), such as ``nvidia.com/mig-1g.5gb``.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -19,66 +19,101 @@ from purser.core.decoding import brief
 from purser.core.device.resources import MIG_PREFIX, is_gpu_resource
 from purser.core.dialects import hami, nvidia, volcano, volcano_vgpu
 from purser.core.dialects.dialect import MAX_DEVICES_ASKED, Dialect, Word, asks_for
-from purser.core.dialects.enforcement import held, requires_enforcement
+from purser.core.dialects.enforcement import held, held_by_vendor, requires_enforcement
 from purser.core.dialects.errors import DialectError, Problems
 from purser.core.dialects.init_containers import check_init_containers
 from purser.core.dialects.init_resources import restored
 from purser.core.dialects.policies import read_gpu_policy, read_node_policy, read_weights
 from purser.core.dialects.selectors import Selectors, read_selectors
+from purser.core.dialects.vendor import VendorDialect
 from purser.core.grant.enforcement import spec_hold
 from purser.core.kubelet.pod import KubeletPod, kubelet_pod
 from purser.core.kubernetes.quantities import QuantityError
-from purser.core.model import ContainerGrant, ContainerRequest, Device, Grant, NodeInventory, PodRequest
+from purser.core.model import ContainerGrant, ContainerRequest, Device, Grant, NodeInventory, PodRequest, SpecHold
 from purser.core.names import GPU_RESOURCE, INIT_RESOURCES_ANNOTATION
 from purser.core.pod.manifest import ContainerSpec, PodManifest
 from purser.core.pod.requests import EffectiveRequests, pod_resources
+from purser.core.vendors.catalogue import BY_RESOURCE, FAMILIES
+from purser.core.vendors.family import DeviceFamily
 
 __all__ = [
     "MAX_CONTAINERS",
     "RECORD_ANNOTATIONS",
     "RESOURCES",
     "SHARING",
+    "VENDORS",
     "WORDS",
     "DialectError",
     "Word",
+    "added_env",
     "asks_for_devices",
     "defaults",
     "environment",
     "grant_annotations",
+    "is_device_word",
     "is_gpu_word",
+    "is_served",
     "parse",
     "restored",
+    "vendor_families",
 ]
 
 SHARING: Mapping[str, Dialect] = {"HAMi": hami, "Volcano": volcano, "Volcano vGPU": volcano_vgpu}
-"""By the system whose words they are."""
+"""By the system whose words they are, for NVIDIA's GPUs."""
+
+VENDORS: Mapping[str, VendorDialect] = {family.name: VendorDialect(family) for family in FAMILIES}
+"""By family, for other vendors' devices."""
+
+_VENDOR_OF = {resource: dialect for dialect in VENDORS.values() for resource in dialect.WORDS}
+_SYSTEMS: Mapping[str, Dialect] = {**SHARING, **VENDORS}
+
 _PLAIN: Dialect = nvidia
 """Speaks only the word that the others use too: it is asked where no other claims the container."""
 
 WORDS: Mapping[str, Word] = {resource: word for dialect in SHARING.values() for resource, word in dialect.WORDS.items()}
-"""Every resource that nodes list by amounts."""
+"""Every resource that nodes list by amounts; what other vendors' plugins list is theirs."""
 
 RESOURCES = frozenset({GPU_RESOURCE, *WORDS})
-"""Every resource that pods ask for GPUs or shares of them with. Of them ``nvidia.com/gpu`` is kubelet's, and the
-agent's ids. What else devices can be listed under `is_gpu_word` knows."""
+"""Every resource that pods ask for NVIDIA's GPUs or shares of them with. Of them ``nvidia.com/gpu`` is kubelet's, and
+the agent's ids. What else devices can be listed under `is_gpu_word` knows."""
 
 
 def is_gpu_word(resource: str) -> bool:
-    """Whether pods ask for devices with this resource."""
+    """Whether pods ask for NVIDIA's devices with this resource."""
     return resource in WORDS or is_gpu_resource(resource)
+
+
+def is_device_word(resource: str) -> bool:
+    """Whether pods ask for devices with this resource, of whichever vendor."""
+    return resource in _VENDOR_OF or is_gpu_word(resource)
 
 
 MAX_CONTAINERS = 512
 """Of a pod that requests devices, init containers included. Real pods have less than a tenth of that; the API server
 accepts tens of thousands, and each is read whenever the pod is evaluated."""
 
-RECORD_ANNOTATIONS = tuple(name for dialect in SHARING.values() for name in dialect.RECORDS)
+RECORD_ANNOTATIONS = tuple(dict.fromkeys(name for dialect in _SYSTEMS.values() for name in dialect.RECORDS))
 """Pod annotations by which other systems' schedulers record a placement; users have no business writing them."""
 
 
 def asks_for_devices(pod: PodManifest) -> bool:
     """Whether any container asks for devices, in sense or nonsense."""
     return INIT_RESOURCES_ANNOTATION in pod.annotations or any(_claimants(container) for container in pod.containers)
+
+
+def vendor_families(pod: PodManifest) -> tuple[DeviceFamily, ...]:
+    """The families of other vendors' devices for which a pod asks; none where it asks for NVIDIA's as well."""
+    asked = dict.fromkeys(dialect for container in pod.containers for dialect in _claimants(container))
+    families = tuple(dialect.family for dialect in asked if isinstance(dialect, VendorDialect))
+    return families if len(families) == len(asked) else ()
+
+
+def is_served(pod: PodManifest, has_devices: Callable[[str], bool]) -> bool:
+    """Whether the devices for which a pod asks are Purser's to give. Other vendors' are where a node has registered
+    some, else another plugin and the default scheduler may serve them. ``has_devices``: whether any node has devices of
+    a resource."""
+    families = vendor_families(pod)
+    return not families or any(has_devices(family.resource) for family in families)
 
 
 def parse(pod: PodManifest) -> PodRequest | None:
@@ -96,6 +131,7 @@ def parse(pod: PodManifest) -> PodRequest | None:
     required = requires_enforcement(pod, problems)
     parsed = (_parse_container(pod, container, selectors, required, problems) for container in pod.containers)
     containers = tuple(request for request in parsed if request is not None)
+    family = _family(containers, problems)
     check_init_containers(containers, problems)
     if (total := sum(container.devices.count for container in containers)) > MAX_DEVICES_ASKED:
         problems.add(f"the pod's containers ask for {total} devices together: {MAX_DEVICES_ASKED} are the most")
@@ -112,9 +148,20 @@ def parse(pod: PodManifest) -> PodRequest | None:
         cpu_milli=asked.cpu_milli,
         memory_mib=asked.memory_mib,
         systems=_systems(pod),
+        family=family,
     )
     problems.raise_if_any()
     return request if containers else None
+
+
+def _family(containers: Iterable[ContainerRequest], problems: Problems) -> str:
+    """Of the pod's devices, as `PodRequest.family`. A quota, a node's lock and a grant's record are of one family."""
+    resources = dict.fromkeys(each.devices.resource for each in containers)
+    families = dict.fromkeys(resource if resource in BY_RESOURCE else "" for resource in resources)
+    if len(families) > 1:
+        names = " and ".join(BY_RESOURCE[each].name if each else "NVIDIA" for each in families)
+        problems.add(f"the pod asks for devices of {brief(names)}: a pod gets devices of one family")
+    return next(iter(families), "")
 
 
 def _seen_by_kubelet(pod: PodManifest) -> KubeletPod | None:
@@ -151,6 +198,16 @@ def defaults(pod: PodManifest) -> dict[str, dict[str, str]]:
     return {name: limits for name, limits in added.items() if limits}
 
 
+def added_env(pod: PodManifest) -> dict[str, dict[str, str]]:
+    """By container, the variables that the device plugins of other vendors want to see on it."""
+    added: dict[str, dict[str, str]] = {}
+    for container in pod.containers:
+        for dialect in _claimants(container):
+            if isinstance(dialect, VendorDialect) and (env := dialect.env(container)):
+                added[container.name] = env
+    return added
+
+
 def grant_annotations(
     pod: PodManifest, systems: Iterable[str], grant: Grant, inventory: NodeInventory, at_ns: int
 ) -> dict[str, str]:
@@ -160,7 +217,7 @@ def grant_annotations(
     """
     record: dict[str, str] = {}
     for system in systems:
-        record |= SHARING[system].grant_annotations(pod, grant, inventory, at_ns)
+        record |= _SYSTEMS[system].grant_annotations(pod, grant, inventory, at_ns)
     return record
 
 
@@ -175,9 +232,11 @@ def environment(pod: PodManifest, grant: Grant, part: ContainerGrant, devices: M
 
 
 def _claimants(container: ContainerSpec) -> list[Dialect]:
-    if not any(map(is_gpu_word, (*container.limits, *container.requests))):
+    named = (*container.limits, *container.requests)
+    vendors = dict.fromkeys(_VENDOR_OF[name] for name in named if name in _VENDOR_OF)
+    if not (vendors or any(map(is_gpu_word, named))):
         return []
-    claimants = [dialect for dialect in SHARING.values() if dialect.claims(container)]
+    claimants: list[Dialect] = [dialect for dialect in (*SHARING.values(), *vendors) if dialect.claims(container)]
     if len(claimants) > 1:  # a zero in one system's words is no mixture: the GPUs beside it may be the webhook's
         claimants = [dialect for dialect in claimants if _asks_in_words_of(dialect, container)]
     return claimants or ([_PLAIN] if _PLAIN.claims(container) else [])
@@ -186,7 +245,7 @@ def _claimants(container: ContainerSpec) -> list[Dialect]:
 def _systems(pod: PodManifest) -> tuple[str, ...]:
     asked = [dialect for container in pod.containers for dialect in _claimants(container)]
     return tuple(
-        name for name, dialect in SHARING.items() if dialect in asked or not dialect.MARKS.isdisjoint(pod.annotations)
+        name for name, dialect in _SYSTEMS.items() if dialect in asked or not dialect.MARKS.isdisjoint(pod.annotations)
     )
 
 
@@ -204,11 +263,16 @@ def _parse_container(
         return None
     if not claimants:
         return None
-    devices = claimants[0].parse_container(pod, container, selectors, problems)
+    dialect = claimants[0]
+    if isinstance(dialect, VendorDialect):
+        selectors = dialect.selectors(pod.annotations, problems)
+    devices = dialect.parse_container(pod, container, selectors, problems)
     if devices is None:
         return None
-    hold = spec_hold(container)
-    return ContainerRequest(container.name, container.kind, held(devices, hold) if required else devices, hold)
+    hold = SpecHold() if isinstance(dialect, VendorDialect) else spec_hold(container)
+    if required:
+        devices = held_by_vendor(devices) if isinstance(dialect, VendorDialect) else held(devices, hold)
+    return ContainerRequest(container.name, container.kind, devices, hold)
 
 
 def _mixed(container: ContainerSpec, claimants: list[Dialect]) -> list[str]:
@@ -223,6 +287,8 @@ def _mixed(container: ContainerSpec, claimants: list[Dialect]) -> list[str]:
     others = [resource for resource in devices if resource != GPU_RESOURCE]
     if len(claimants) > 1:
         return amounts
+    if devices and isinstance(claimants[0], VendorDialect):
+        return [*devices, *amounts]
     return [*devices, *amounts] if others and len(devices) + len(amounts) > 1 else []
 
 
@@ -236,8 +302,11 @@ def _defaults(pod: PodManifest, container: ContainerSpec) -> dict[str, str]:
     claimants = _claimants(container)
     if len(claimants) != 1:
         return {}
-    wanted = _only_requested((*nvidia.resources(container), *claimants[0].WORDS), container.requests)
-    count = claimants[0].device_count(pod, container)
+    dialect = claimants[0]
+    wanted = _only_requested((*nvidia.resources(container), *dialect.WORDS), container.requests)
+    if isinstance(dialect, VendorDialect):
+        wanted = {**dialect.limits(container), **wanted}
+    count = dialect.device_count(pod, container)
     if count is not None:
         wanted[GPU_RESOURCE] = count
     return {resource: value for resource, value in wanted.items() if resource not in container.limits}

@@ -4,7 +4,7 @@ import msgspec
 
 from purser.core.dialects.errors import Problems
 from purser.core.grant.enforcement import enforcing
-from purser.core.model import DeviceRequest, SpecHold
+from purser.core.model import DeviceRequest, Enforcement, SpecHold
 from purser.core.names import ENFORCEMENT_ANNOTATION, ENFORCEMENT_REQUIRED
 from purser.core.pod.manifest import PodManifest
 
@@ -25,3 +25,8 @@ def requires_enforcement(pod: PodManifest, problems: Problems) -> bool:
 def held(devices: DeviceRequest, hold: SpecHold) -> DeviceRequest:
     """The same request, on devices only where its shares are held to their limits."""
     return msgspec.structs.replace(devices, held_by=enforcing(hold, devices.count))
+
+
+def held_by_vendor(devices: DeviceRequest) -> DeviceRequest:
+    """The same of another vendor's devices: their device plugin holds shares."""
+    return msgspec.structs.replace(devices, held_by=(Enforcement.VENDOR, Enforcement.WHOLE_DEVICE))

@@ -4,10 +4,17 @@ from purser.core.device.resources import SHARED_SUFFIX, mig_resource
 from purser.core.dialects import RESOURCES
 from purser.core.mig import MIG_KINDS
 from purser.core.names import GPU_RESOURCE
+from purser.core.vendors.catalogue import FAMILY_RESOURCES
+
+
+def ignored_resources() -> tuple[str, ...]:
+    """Those of other vendors' families, sorted: kube-scheduler must not count them itself, for their plugins list some
+    of them alone."""
+    return tuple(sorted(FAMILY_RESOURCES))
 
 
 def managed_resources() -> tuple[str, ...]:
-    """All that pods ask for GPUs with, MIG devices of the profiles that are known here, and both as replicas; sorted.
+    """All that pods ask for NVIDIA's GPUs with, MIG devices of the profiles known here, and both as replicas; sorted.
 
     What else a device plugin's file names its resources is an administrator's to add.
     """

@@ -47,8 +47,8 @@ class Selectors(msgspec.Struct, frozen=True):
 def read_selectors(annotations: Mapping[str, str], problems: Problems) -> Selectors:
     """The selectors in a pod's annotations; what makes no sense is noted."""
     return Selectors(
-        models_allowed=_names(annotations, USE_GPUTYPE, problems),
-        models_denied=_names(annotations, NOUSE_GPUTYPE, problems),
+        models_allowed=names_in(annotations, USE_GPUTYPE, problems),
+        models_denied=names_in(annotations, NOUSE_GPUTYPE, problems),
         uuids_allowed=_either(annotations, (USE_GPUUUID, VOLCANO_USE_GPUUUID), problems),
         uuids_denied=_either(annotations, (NOUSE_GPUUUID, VOLCANO_NOUSE_GPUUUID), problems),
         numa_bind=_flag(annotations, NUMA_BIND, problems),
@@ -58,10 +58,11 @@ def read_selectors(annotations: Mapping[str, str], problems: Problems) -> Select
 
 
 def _either(annotations: Mapping[str, str], keys: tuple[str, ...], problems: Problems) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for key in keys for name in _names(annotations, key, problems)))
+    return tuple(dict.fromkeys(name for key in keys for name in names_in(annotations, key, problems)))
 
 
-def _names(annotations: Mapping[str, str], key: str, problems: Problems) -> tuple[str, ...]:
+def names_in(annotations: Mapping[str, str], key: str, problems: Problems) -> tuple[str, ...]:
+    """The names in one annotation, which commas separate; too many are noted."""
     names = tuple(dict.fromkeys(name for part in annotations.get(key, "").split(",") if (name := part.strip())))
     if len(names) > _MAX_ENTRIES:
         problems.add(f"annotation {key} lists {len(names)} names: list at most {_MAX_ENTRIES}")
@@ -78,7 +79,7 @@ def _flag(annotations: Mapping[str, str], key: str, problems: Problems) -> bool:
 
 
 def _modes(annotations: Mapping[str, str], problems: Problems) -> tuple[DeviceMode, ...]:
-    words = {word: key for key in (VOLCANO_VGPU_MODE, VGPU_MODE) for word in _names(annotations, key, problems)}
+    words = {word: key for key in (VOLCANO_VGPU_MODE, VGPU_MODE) for word in names_in(annotations, key, problems)}
     for word, key in words.items():
         if word not in MODES:
             problems.add(f'annotation {key} "{word[:64]}" is no mode: write {", ".join(MODES)}')
@@ -87,7 +88,7 @@ def _modes(annotations: Mapping[str, str], problems: Problems) -> tuple[DeviceMo
 
 def _profiles(annotations: Mapping[str, str], problems: Problems) -> tuple[str, ...]:
     """HAMi takes a name whole, or its part before the dot."""
-    words = _names(annotations, MIG_PREFERENCE, problems)
+    words = names_in(annotations, MIG_PREFERENCE, problems)
     for word in words:
         if not _PROFILE.fullmatch(word):
             problems.add(f'annotation {MIG_PREFERENCE} "{word[:64]}" is no MIG profile: write such as 4g.20gb or 4g')

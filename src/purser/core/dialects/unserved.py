@@ -10,27 +10,30 @@ from itertools import chain, islice
 
 from purser.core.device.resources import MIG_PREFIX
 from purser.core.pod.manifest import PodManifest
+from purser.core.vendors.catalogue import FAMILY_RESOURCES
 
 _SHARE = "nvidia.com/gpu with nvidia.com/gpumem (MiB) and nvidia.com/gpucores (percent)"
+
+_REGISTERED = "Purser serves those that their device plugin registers in HAMi's annotations: see docs/vendors.md"
 
 _RESOURCES = (
     ("aliyun.com/gpu-", f"for a share of a GPU ask for {_SHARE}"),
     ("nvidia.com/gpu.", f"for a share of a GPU ask for {_SHARE}"),
     ("nvidia.com/gpu-", f"for a share of a GPU ask for {_SHARE}"),
     (MIG_PREFIX, f"for a part of a GPU ask for {_SHARE}"),
-    ("amd.com/", "Purser serves only NVIDIA GPUs"),
-    ("aws.amazon.com/neuron", "Purser serves only NVIDIA GPUs"),
-    ("birentech.com/", "Purser serves only NVIDIA GPUs"),
-    ("cambricon.com/", "Purser serves only NVIDIA GPUs"),
-    ("enflame.com/", "Purser serves only NVIDIA GPUs"),
-    ("gpu.intel.com/", "Purser serves only NVIDIA GPUs"),
-    ("huawei.com/Ascend", "Purser serves only NVIDIA GPUs"),
-    ("hygon.com/", "Purser serves only NVIDIA GPUs"),
-    ("iluvatar.ai/", "Purser serves only NVIDIA GPUs"),
-    ("kunlunxin.com/", "Purser serves only NVIDIA GPUs"),
-    ("metax-tech.com/", "Purser serves only NVIDIA GPUs"),
-    ("mthreads.com/", "Purser serves only NVIDIA GPUs"),
-    ("vastaitech.com/", "Purser serves only NVIDIA GPUs"),
+    ("amd.com/", _REGISTERED),
+    ("aws.amazon.com/neuron", "Purser does not serve such devices"),
+    ("birentech.com/", _REGISTERED),
+    ("cambricon.com/", _REGISTERED),
+    ("enflame.com/", _REGISTERED),
+    ("gpu.intel.com/", "Purser does not serve such devices"),
+    ("huawei.com/Ascend", _REGISTERED),
+    ("hygon.com/", _REGISTERED),
+    ("iluvatar.ai/", _REGISTERED),
+    ("kunlunxin.com/", "Purser does not serve such devices"),
+    ("metax-tech.com/", _REGISTERED),
+    ("mthreads.com/", _REGISTERED),
+    ("vastaitech.com/", _REGISTERED),
 )
 """By prefix of the resource's name. Sources: HAMi's vendor devices, Volcano's and Aliyun's device plugins, NVIDIA's."""
 
@@ -82,7 +85,7 @@ def _hints(
     )
     for name in asked:
         hint = next((hint for prefix, hint in _RESOURCES if name.startswith(prefix)), "")
-        if hint and not is_offered(name):
+        if hint and not any(map(is_offered, FAMILY_RESOURCES.get(name, (name,)))):
             if name.startswith(MIG_PREFIX) and (listed := mig_resources()):
                 hint = f"ask for one that nodes list: {', '.join(listed[:_MAX_LISTED])}"
             yield f"no node offers {name[:80]}, so the pod waits: {hint}"

@@ -194,6 +194,7 @@ class KubeletSnapshots:
         report = self._reports.get(name)
         if report is None:
             return None
+        gpus = [gpu for gpu in gpus if is_gpu_resource(gpu.resource)]  # what others' plugins list stays as reported
         granted = {grant.pod_uid: grant for grant in grants}
         pods = {uid: pod for uid, pod in self._pods.get(name, {}).items() if uid not in gone}
         if report.counted is not None:

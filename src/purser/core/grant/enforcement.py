@@ -36,7 +36,7 @@ OF_DEVICES = (
     Enforcement.TIME_SLICING,
     Enforcement.NONE,
 )
-"""What may hold shares of a device."""
+"""What may hold shares of NVIDIA's devices."""
 
 SHARED_MEMORY = "/dev/shm"
 """Where a container and its MPS daemon meet. kubelet mounts volumes of the pod over what a device plugin mounts."""
@@ -89,7 +89,7 @@ def enforcing(hold: SpecHold, count: int) -> tuple[Enforcement, ...]:
 def _of_share(of_device: Enforcement, hold: SpecHold, count: int) -> Enforcement:
     """What holds a container to shares of so many such devices. A client has one MPS daemon, and each device its
     own."""
-    if of_device in _ALONE:
+    if of_device in _ALONE or of_device is Enforcement.VENDOR:
         return of_device
     if of_device is Enforcement.MPS and (count > 1 or not hold.by_mps):
         of_device = Enforcement.TIME_SLICING

@@ -1,7 +1,8 @@
 """Namespace quotas over GPU memory and compute, as arithmetic over plain values.
 
 Kubernetes counts extended resources itself, but memory and compute of a GPU exist only in the book; so the namespace's
-ResourceQuota (``limits.nvidia.com/gpumem`` and ``limits.nvidia.com/gpucores``) is held here.
+ResourceQuota (``limits.nvidia.com/gpumem`` and ``limits.nvidia.com/gpucores``) is held here. Other vendors' families
+have quotas of their own.
 """
 
 from collections.abc import Iterable

@@ -50,7 +50,7 @@ class FleetOffers(msgspec.Struct, frozen=True):
     largest_mib: Mapping[DeviceMode, int]
     """By mode: of a device of which there are shares, or of an instance."""
     enforcements: frozenset[Enforcement]
-    """What holds shares of devices to their limits."""
+    """What holds shares of NVIDIA's devices to their limits."""
     modes: Mapping[str, frozenset[DeviceMode]]
     """By resource, how its devices are handed out."""
     profiles: frozenset[str]
@@ -91,7 +91,7 @@ def offers_of(nodes: Iterable[NodeState]) -> FleetOffers | None:
     return FleetOffers(
         nodes=frozenset(tuple(map(DeviceOffer.of, devices)) for devices in fleet),
         largest_mib={mode: mib for mode, mib in largest.items() if mib},
-        enforcements=frozenset(device.enforcement for device in each),
+        enforcements=frozenset(device.enforcement for device in each) - {Enforcement.VENDOR},
         modes={resource: frozenset(found) for resource, found in modes.items()},
         profiles=frozenset(profile.name for kind in kinds for profile in kind.profiles),
     )

@@ -17,7 +17,16 @@ from purser.core.mig import MIG_KINDS, MigProfile
 from purser.core.mig.choice import chooser
 from purser.core.mig.on_demand import asked_profile, instance_share, profile_for
 from purser.core.mig.profiles import MOST_MASKS
-from purser.core.model import WHOLE_MILLI, WHOLE_PERCENT, Device, DeviceMode, DeviceRequest, DeviceShare, PodRequest
+from purser.core.model import (
+    NVIDIA,
+    WHOLE_MILLI,
+    WHOLE_PERCENT,
+    Device,
+    DeviceMode,
+    DeviceRequest,
+    DeviceShare,
+    PodRequest,
+)
 from purser.core.names import GPU_RESOURCE
 from purser.core.placement import kernels
 from purser.core.placement.kernels.arguments import Bools, Ints
@@ -150,7 +159,8 @@ def share_of(device: Device, request: DeviceRequest) -> DeviceShare:
         cores_percent = WHOLE_PERCENT // device.replicas if device.mode is DeviceMode.MPS else 0
         return DeviceShare(device.uuid, device.replica_mib, cores_percent)
     memory_mib: int = rule.memory_asked(device.memory_mib, request.memory_mib or 0, request.memory_percent or 0)
-    return DeviceShare(device.uuid, memory_mib, request.cores_percent)
+    family = "" if device.vendor == NVIDIA else device.resource
+    return DeviceShare(device.uuid, memory_mib, request.cores_percent, family=family)
 
 
 _COMMON_MIB = 80 * 1024

@@ -12,6 +12,7 @@ from purser.adapters.pods import ref_of_grant
 from purser.core.dialects import DialectError, grant_annotations
 from purser.core.grant.signing import GrantError, sign
 from purser.core.model import Enforcement, Grant, GrantState, PodRequest
+from purser.core.vendors.catalogue import BY_RESOURCE
 from purser.kube import (
     ApiUnavailableError,
     Client,
@@ -25,6 +26,7 @@ from purser.kube import (
 from purser.kube.objects import Pod
 from purser.kube.pods import is_terminal
 from purser.kube.resources import NODES, PODS
+from purser.scheduler.binding.node_locks import NodeLockedError, NodeLocks
 from purser.scheduler.binding.unsettled import BindOutcome, UnsettledBindings
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.extender_api import ExtenderBindingArgs
@@ -66,6 +68,7 @@ class Binder:
         self._gate = gate
         self._attempts: dict[str, asyncio.Task[None]] = {}
         self._unsettled = UnsettledBindings(client, cache, reservations)
+        self._locks = NodeLocks(client, cache)
 
     async def bind(self, args: ExtenderBindingArgs) -> None:
         """Bind the pod to the node. Raises `BindError`; done again for a pod that is bound so, it changes nothing.
@@ -112,7 +115,7 @@ class Binder:
         grant, why = (earlier, "") if earlier else self._reserve(args, request)
         if self._cache.ledger.state(args.pod_uid) is not GrantState.RESERVED:
             return None  # the earlier attempt had succeeded
-        await self._post_grant(args, pod, request, grant)
+        await self._post_locked(args, pod, request, grant)
         self._events.event(ref_of(PODS, pod), SchedulerReason.GRANTED, _sentence(self._cache, grant, why))
         return None
 
@@ -198,6 +201,23 @@ class Binder:
         except ReservationError as error:
             raise BindError(error.cause, str(error)) from error
 
+    async def _post_locked(self, args: ExtenderBindingArgs, pod: Pod, request: PodRequest, grant: Grant) -> None:
+        """Post the grant, behind the lock that the device plugin of another vendor's family expects on the node."""
+        family = BY_RESOURCE.get(request.family)
+        if family is None or family.lock is None:
+            return await self._post_grant(args, pod, request, grant)
+        try:
+            await self._locks.take(args.node, family.lock, pod)
+        except NodeLockedError as error:
+            self._unsettled.came_to_nothing(grant)
+            raise BindError("node-locked", str(error)) from error
+        try:
+            await self._post_grant(args, pod, request, grant)
+        except BindError:
+            if grant.pod_uid not in self._unsettled:
+                await self._locks.give_back(args.node, family.lock, pod)
+            raise
+
     async def _post_grant(self, args: ExtenderBindingArgs, pod: Pod, request: PodRequest, grant: Grant) -> None:
         node, spec = self._cache.fleet.node(args.node), self._cache.readings.of(pod).spec
         at_ns = round(self._cache.clock.now().timestamp() * 1e6) * 1000
@@ -243,8 +263,10 @@ def _sentence(cache: ClusterCache, grant: Grant, why: str) -> str:
     """Such as ``Granted GPU 3 of node node-1: lowers fragmentation by 0.20 GPUs; enforcement: hami-core``."""
     held = grant.uuids
     node = cache.fleet.node(grant.node)
-    gpus = [str(state.device.index) for state in node.devices if state.device.uuid in held] if node else sorted(held)
-    said = f"Granted GPU{'s' if len(gpus) > 1 else ''} {', '.join(gpus)} of node {grant.node}"
+    devices = [state.device for state in node.devices if state.device.uuid in held] if node else []
+    gpus = [str(device.index) for device in devices] if node else sorted(held)
+    what = "device" if any(device.resource in BY_RESOURCE for device in devices) else "GPU"
+    said = f"Granted {what}{'s' if len(gpus) > 1 else ''} {', '.join(gpus)} of node {grant.node}"
     return f"{said}{f': {why}' if why else ''}{_enforcement(grant)}"
 
 

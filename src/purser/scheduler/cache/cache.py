@@ -13,7 +13,7 @@ from typing import Protocol
 import structlog
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from purser.adapters.nodes import InventoryError, inventory_of
+from purser.adapters.nodes import DEVICE_ANNOTATIONS, InventoryError, inventory_of, others_devices
 from purser.adapters.pods import devices_asked, grant_state
 from purser.core.fleet import Fleet
 from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, remaining
@@ -21,16 +21,15 @@ from purser.core.grant.reconcile import PodBook
 from purser.core.grant.signing import GrantError, verify
 from purser.core.kubelet.errors import UNEXPECTED_ADMISSION_ERROR
 from purser.core.ledger import Ledger
-from purser.core.model import Enforcement, Grant, GrantState
+from purser.core.model import Enforcement, Grant, GrantState, PodRequest
 from purser.core.names import (
-    CORDON_ANNOTATIONS,
     ENFORCEMENT_ANNOTATION,
     GRANT_ANNOTATION,
     GRANT_SIGNATURE_ANNOTATION,
-    INVENTORY_ANNOTATION,
     SCHEDULER_NAME,
 )
 from purser.core.placement.offers import FleetOffers, offers_of
+from purser.core.vendors.catalogue import FAMILY_RESOURCES
 from purser.kube import Clock, Informer, SystemClock, key_of
 from purser.kube.objects import Namespace, Node, Pod
 from purser.kube.pods import has_started, is_terminal
@@ -47,9 +46,6 @@ from purser.scheduler.cache.readings import Readings
 from purser.scheduler.metrics import SchedulerMetrics
 
 log = structlog.get_logger("purser.scheduler")
-
-_DEVICE_ANNOTATIONS = (INVENTORY_ANNOTATION, *CORDON_ANNOTATIONS)
-"""All of a node's that say which devices it has for pods."""
 
 
 class PublicKeys(Protocol):
@@ -203,18 +199,20 @@ class ClusterCache:
         namespace = None if self._namespaces is None else self._namespaces.store.get(name)
         return "" if namespace is None else namespace.metadata.annotations.get(ENFORCEMENT_ANNOTATION, "")
 
-    def quota_limits(self, namespace: str) -> QuotaLimits:
-        """What a namespace's quotas allow."""
-        return self._quotas.of(namespace)
+    def quota_limits(self, namespace: str, family: str = "") -> QuotaLimits:
+        """What a namespace's quotas allow of a family of devices (`purser.core.model.PodRequest.family`)."""
+        return self._quotas.of(namespace, family)
 
-    def quota_remaining(self, namespace: str) -> QuotaLimits:
-        """What a namespace's quotas leave."""
-        hard = self.quota_limits(namespace)
-        return hard if hard == UNLIMITED else remaining(hard, self.ledger.namespace_usage(namespace))
+    def quota_remaining(self, namespace: str, family: str = "") -> QuotaLimits:
+        """What a namespace's quotas leave of it."""
+        hard = self.quota_limits(namespace, family)
+        return hard if hard == UNLIMITED else remaining(hard, self.ledger.namespace_usage(namespace, family))
 
-    def exceeded_quota(self, namespace: str, asked: Demand, own: Demand) -> str:
-        """Which of a namespace's quotas does not hold a demand beside what others use; ``own`` is its pod's."""
-        return self._quotas.exceeded(namespace, asked, self.ledger.namespace_usage(namespace) - own)
+    def exceeded_quota(self, request: PodRequest, asked: Demand, own: Demand) -> str:
+        """Which of its namespace's quotas does not hold a pod's demand beside what others use; ``own``: what it holds
+        already."""
+        namespace, family = request.namespace, request.family
+        return self._quotas.exceeded(namespace, family, asked, self.ledger.namespace_usage(namespace, family) - own)
 
     def grants_by_state(self) -> dict[str, int]:
         """How many grants are how far."""
@@ -228,7 +226,7 @@ class ClusterCache:
         self.free_resources.put_node(node)
         self.disputes.put_node(node)
         name = node.metadata.name
-        texts = tuple(node.metadata.annotations.get(each, "") for each in _DEVICE_ANNOTATIONS)
+        texts = _device_texts(node)
         if self._device_texts.get(name) == texts:
             return
         self._device_texts[name] = texts
@@ -238,6 +236,9 @@ class ClusterCache:
             log.warning("A node's inventory is invalid and ignored", node=name, error=str(error))
             self._tell_of_node(name, f"The node's inventory is invalid and ignored: {error}")
             inventory = None
+        for problem in others_devices(node).problems:
+            log.warning("A device registration is invalid and ignored", node=name, error=problem)
+            self._tell_of_node(name, f"A device registration is invalid and ignored: {problem}")
         self._offers = None
         if inventory is None:
             self.fleet.remove_node(name)
@@ -380,6 +381,18 @@ class ClusterCache:
     def _follow(self, informer: Informer[Pod] | Informer[Node] | Informer[ResourceQuota] | Informer[Namespace]) -> None:
         self._informers[informer.resource.plural] = lambda: informer.health.synced
         self._relists.append(informer.relist)
+
+
+def _device_texts(node: Node) -> tuple[str, ...]:
+    """All that says which devices a node has for pods; of its amounts those of other vendors' plugins."""
+    annotations, status = node.metadata.annotations, node.status
+    listed = (
+        f"{name}={amounts[name]}"
+        for amounts in (status.capacity, status.allocatable)
+        for name in amounts
+        if name in FAMILY_RESOURCES
+    )
+    return (*(annotations.get(each, "") for each in DEVICE_ANNOTATIONS), *listed)
 
 
 def _grant_text(pod: Pod) -> tuple[str, str]:

@@ -1,7 +1,9 @@
 """ResourceQuotas over GPU memory and compute: what the kernel cannot see and kube-apiserver does not count.
 
-Two places of ``spec.hard`` are read: ``limits.nvidia.com/gpumem`` (MiB) and ``limits.nvidia.com/gpucores`` (percent).
-An explicit 0 blocks. Scopes are not looked at: a quota that names these resources means all pods of its namespace.
+Two places of ``spec.hard`` are read: ``limits.nvidia.com/gpumem`` (MiB) and ``limits.nvidia.com/gpucores`` (percent);
+and of each family of other vendors' devices the two of its own resources, such as ``limits.hygon.com/dcumem``, in the
+family's units. An explicit 0 blocks. Scopes are not looked at: a quota that names these resources means all pods of its
+namespace.
 """
 
 from collections.abc import Mapping
@@ -11,11 +13,53 @@ import structlog
 
 from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, remaining, strictest
 from purser.core.kubernetes.quantities import QuantityError, QuantityLike, quantity_ceil
+from purser.core.model import WHOLE_PERCENT
+from purser.core.vendors.catalogue import FAMILIES
+from purser.core.vendors.family import DeviceFamily
 from purser.kube.objects import ObjectMeta
 from purser.kube.resources import Resource, key_of
 
 MEMORY = "limits.nvidia.com/gpumem"
 CORES = "limits.nvidia.com/gpucores"
+
+
+class QuotaWords(msgspec.Struct, frozen=True):
+    """How quotas name what a family has."""
+
+    memory: str = MEMORY
+    unit_mib: int = 1
+    cores: str = CORES
+    per_device: int = WHOLE_PERCENT
+    """How much compute a whole device has."""
+
+    def limits(self, quota: "ResourceQuota") -> QuotaLimits:
+        """What a quota allows."""
+        memory, cores = _limit(quota, self.memory), _limit(quota, self.cores)
+        return QuotaLimits(
+            None if memory is None else memory * self.unit_mib,
+            None if cores is None else cores * WHOLE_PERCENT // self.per_device,
+        )
+
+    def spelled(self, resource: str, amounts: Demand | QuotaLimits) -> int | None:
+        """An amount of one of the two resources, as quotas have it."""
+        if resource == self.memory:
+            return None if amounts.memory_mib is None else -(-amounts.memory_mib // self.unit_mib)
+        return None if amounts.cores_percent is None else -(-amounts.cores_percent * self.per_device // WHOLE_PERCENT)
+
+
+def _words(family: DeviceFamily) -> QuotaWords:
+    memory, cores = family.memory, family.cores
+    return QuotaWords(
+        f"limits.{memory.resource}" if memory else "",
+        memory.unit_mib if memory else 1,
+        f"limits.{cores.resource}" if cores else "",
+        cores.per_device if cores else WHOLE_PERCENT,
+    )
+
+
+_WORDS = {"": QuotaWords(), **{family.resource: _words(family) for family in FAMILIES}}
+"""By family, as `purser.core.model.DeviceShare.family` names it."""
+_OF_FAMILIES = {word: family for family, words in _WORDS.items() for word in (words.memory, words.cores) if word}
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -40,15 +84,17 @@ class Quotas:
     """The quotas of all namespaces that have any."""
 
     def __init__(self) -> None:
-        self._by_namespace: dict[str, dict[str, QuotaLimits]] = {}
+        self._by_namespace: dict[str, dict[str, Mapping[str, QuotaLimits]]] = {}
+        """By namespace, quota and family."""
 
     def put(self, quota: ResourceQuota) -> None:
         """Take a quota as it now is."""
-        limits = _limits(quota)
-        if limits == UNLIMITED:
-            self.remove(quota)
-        else:
+        families = dict.fromkeys(_OF_FAMILIES[word] for word in quota.spec.hard if word in _OF_FAMILIES)
+        found = {family: _WORDS[family].limits(quota) for family in families}
+        if limits := {family: each for family, each in found.items() if each != UNLIMITED}:
             self._by_namespace.setdefault(quota.metadata.namespace, {})[quota.metadata.name] = limits
+        else:
+            self.remove(quota)
 
     def remove(self, quota: ResourceQuota) -> None:
         """Forget a quota."""
@@ -57,15 +103,17 @@ class Quotas:
         if not named:
             self._by_namespace.pop(quota.metadata.namespace, None)
 
-    def of(self, namespace: str) -> QuotaLimits:
-        """All of a namespace's quotas as one."""
+    def of(self, namespace: str, family: str = "") -> QuotaLimits:
+        """All of a namespace's quotas over a family's devices as one."""
         named = self._by_namespace.get(namespace)
-        return strictest(named.values()) if named else UNLIMITED
+        return strictest(limits.get(family, UNLIMITED) for limits in named.values()) if named else UNLIMITED
 
-    def exceeded(self, namespace: str, asked: Demand, used: Demand) -> str:
+    def exceeded(self, namespace: str, family: str, asked: Demand, used: Demand) -> str:
         """Which quota of a namespace does not hold what is asked beside what is used, in kube-apiserver's own words for
         the resources that it counts itself; the first by name, empty where all hold it."""
-        named = sorted(self._by_namespace.get(namespace, {}).items())
+        words = _WORDS[family]
+        quotas = sorted(self._by_namespace.get(namespace, {}).items())
+        named = ((name, limits.get(family, UNLIMITED)) for name, limits in quotas)
         name, hard = next(((n, h) for n, h in named if not remaining(h, used).holds(asked)), ("", UNLIMITED))
         if not name:
             return ""
@@ -73,24 +121,16 @@ class Quotas:
         over = [
             resource
             for resource, demand, limit in (
-                (MEMORY, asked.memory_mib, left.memory_mib),
-                (CORES, asked.cores_percent, left.cores_percent),
+                (words.memory, asked.memory_mib, left.memory_mib),
+                (words.cores, asked.cores_percent, left.cores_percent),
             )
             if limit is not None and demand > max(limit, 0)
         ]
         amounts = (
-            f"{word}: {','.join(f'{resource}={_of(resource, each)}' for resource in over)}"
+            f"{word}: {','.join(f'{resource}={words.spelled(resource, each)}' for resource in over)}"
             for word, each in (("requested", asked), ("used", used), ("limited", hard))
         )
         return f"exceeded quota: {name}, {', '.join(amounts)}"
-
-
-def _of(resource: str, amounts: Demand | QuotaLimits) -> int | None:
-    return amounts.memory_mib if resource == MEMORY else amounts.cores_percent
-
-
-def _limits(quota: ResourceQuota) -> QuotaLimits:
-    return QuotaLimits(_limit(quota, MEMORY), _limit(quota, CORES))
 
 
 def _limit(quota: ResourceQuota, resource: str) -> int | None:

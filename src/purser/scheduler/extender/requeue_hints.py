@@ -54,7 +54,10 @@ class RequeueHints:
 
     def refused(self, request: PodRequest, node_names: list[str]) -> None:
         """The pod fits nowhere."""
-        self._waiting.put(_Waiting(request, node_names, self._cache.quota_limits(request.namespace)))
+        self._waiting.put(_Waiting(request, node_names, self._cache.quota_limits(request.namespace, request.family)))
+
+    def _quota(self, request: PodRequest) -> QuotaLimits:
+        return self._cache.quota_limits(request.namespace, request.family)
 
     def forget(self, pod_uid: str) -> None:
         """The pod fits, or is gone."""
@@ -83,7 +86,11 @@ class RequeueHints:
         with self._client.failures.guard(PODS, ref_of_request(request)):
             if self._feasibility.fits_any(request, waiting.node_names):
                 return "it now fits"
-            return "its quota changed" if self._cache.quota_limits(request.namespace) != waiting.quota else ""
+            return (
+                "its quota changed"
+                if self._cache.quota_limits(request.namespace, request.family) != waiting.quota
+                else ""
+            )
         self.forget(request.uid)  # until it is refused again: what fails once fails at each look
         return ""
 

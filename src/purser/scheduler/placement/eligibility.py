@@ -3,7 +3,7 @@
 kube-scheduler has filtered by these when it asks; a request in its name need not come from it.
 """
 
-from purser.core.dialects import is_gpu_word
+from purser.core.dialects import is_device_word
 from purser.core.kubernetes.taints import KEEPING_AWAY, Taint
 from purser.core.pod.manifest import PodManifest
 from purser.kube.objects import Node, Pod
@@ -16,7 +16,9 @@ _CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 def names_devices(pod: PodManifest) -> bool:
     """Whether a container has one of the resources that are Purser's, be it 0 of it: kube-scheduler asks then."""
     return any(
-        is_gpu_word(resource) for container in pod.containers for resource in (*container.limits, *container.requests)
+        is_device_word(resource)
+        for container in pod.containers
+        for resource in (*container.limits, *container.requests)
     )
 
 

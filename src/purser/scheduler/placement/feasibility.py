@@ -60,7 +60,7 @@ class Feasibility:
 
     def quota_left(self, request: PodRequest) -> QuotaLimits:
         """What the quota of the pod's namespace leaves, the pod's own reservation not counted."""
-        left = self._cache.quota_remaining(request.namespace)
+        left = self._cache.quota_remaining(request.namespace, request.family)
         held = self._cache.ledger.grant(request.uid)
         return left if held is None or left == UNLIMITED else remaining(left, Demand() - grant_demand(held))
 
@@ -77,7 +77,7 @@ class Feasibility:
         held = self._cache.ledger.grant(request.uid)
         own = Demand() if held is None else grant_demand(held)
         asked = demand_over_quota(found.refusals, request, self._cache.fleet, left)
-        return self._cache.exceeded_quota(request.namespace, asked, own)
+        return self._cache.exceeded_quota(request, asked, own)
 
     def _fits_any_now(self, request: PodRequest, names: list[str]) -> bool:
         if self._cache.nominations:

@@ -148,7 +148,9 @@ class Reservations:
         if node is None:
             raise ReservationError("no-inventory", f"node {name} has no inventory")
         held = self._cache.nominations.held(name, request, self._evaluator.policy)
-        placement = self._evaluator.place(name, request, self._cache.quota_remaining(request.namespace), held)
+        placement = self._evaluator.place(
+            name, request, self._cache.quota_remaining(request.namespace, request.family), held
+        )
         if isinstance(placement, Refusal):
             raise ReservationError("no-longer-fits", f"the pod does not fit node {name} any more: {placement.message}")
         grant, why = to_grant(placement, request, node.inventory), self._evaluator.why(request, placement)

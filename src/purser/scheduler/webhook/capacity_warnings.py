@@ -6,6 +6,7 @@ import msgspec
 
 from purser.core.decoding import brief
 from purser.core.device.modes import mode_words
+from purser.core.device.resources import is_gpu_resource
 from purser.core.dialects.selectors import MIG_PREFERENCE, VGPU_MODE
 from purser.core.model import DeviceMode, DeviceRequest, PodRequest
 from purser.core.names import GPU_RESOURCE
@@ -42,6 +43,8 @@ def _other_mode(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
 
 def _too_large(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
     largest = there.largest_of(asked.modes_allowed)
+    if not is_gpu_resource(asked.resource):
+        return  # other vendors' devices are of all sizes
     if asked.memory_mib is None or asked.memory_mib <= largest or (asked.modes_allowed and not largest):
         return
     what = "GPU instance" if there.is_cut(asked.modes_allowed) else "GPU"

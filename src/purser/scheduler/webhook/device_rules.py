@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
+from purser.core.device.resources import is_gpu_resource
 from purser.core.dialects import DialectError
 from purser.core.grant.share_variables import DISABLE_CONTROL
 from purser.core.model import Enforcement, LibraryHold, PodRequest
@@ -75,8 +76,9 @@ class DeviceRules:
 
     def warnings(self, request: PodRequest | None) -> tuple[str, ...]:
         """What the author of shares should know of their limits."""
-        shares = [part for part in request.containers if not part.devices.is_whole] if request else []
-        if not shares:
+        parts = request.containers if request else ()
+        shares = [part for part in parts if not part.devices.is_whole and is_gpu_resource(part.devices.resource)]
+        if request is None or not shares:
             return ()
         there = sorted(self._enforcements())
         if there and all(word.is_advisory for word in there):

@@ -19,6 +19,16 @@ def limit_patches(pod: Mapping[str, Any], added: Mapping[str, Limits]) -> list[O
     return patches
 
 
+def env_patches(pod: Mapping[str, Any], added: Mapping[str, Mapping[str, str]]) -> list[Operation]:
+    """Adds variables to containers, by name."""
+    patches: list[Operation] = []
+    for path, container in _containers(pod):
+        if env := added.get(container.get("name") or ""):
+            variables = [*_as_list(container.get("env")), *({"name": name, "value": env[name]} for name in env)]
+            patches.append({"op": "add", "path": f"{path}/env", "value": variables})
+    return patches
+
+
 def node_patches(pod: Mapping[str, Any]) -> list[Operation]:
     """Has the scheduler place a pod that names its node, there and nowhere else: it gets a grant so.
 

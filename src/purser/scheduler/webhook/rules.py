@@ -82,7 +82,7 @@ def no_privileged_share(pod: PodReading) -> Decision | None:
                 False,
                 Why.PRIVILEGED_SHARE,
                 f'container "{part.name}" is privileged and asks for a share of a GPU: a privileged container sees all '
-                f"GPUs of its node. Drop privileged, or ask for whole GPUs (nvidia.com/gpu alone)",
+                f"GPUs of its node. Drop privileged, or ask for whole GPUs ({part.devices.resource} alone)",
             )
     return None
 

@@ -26,7 +26,8 @@ def pod(*resources: str, **annotations: str) -> PodManifest:
         ("aliyun.com/gpu-mem", "nvidia.com/gpumem"),
         ("nvidia.com/gpu.shared", "nvidia.com/gpumem"),
         ("nvidia.com/mig-3g.20gb", "nvidia.com/gpumem"),
-        ("hygon.com/dcunum", "only NVIDIA GPUs"),
+        ("hygon.com/dcunum", "registers in HAMi's annotations"),
+        ("kunlunxin.com/xpu", "does not serve"),
     ],
 )
 def test_a_word_that_nobody_serves_gets_a_hint_what_to_write(resource: str, words: str) -> None:

@@ -29,6 +29,8 @@ class ExtenderSettings:
     weight: int = 1
     managed_resources: tuple[str, ...] = ()
     """Of pods that name one of these the extender is asked; of every pod where there are none."""
+    ignored_resources: tuple[str, ...] = ()
+    """The same, of resources that only the extender counts (``ignoredByScheduler``)."""
     timeout_s: float = 5.0
     is_ignorable: bool = False
 
@@ -49,7 +51,7 @@ class HttpExtender:
         self.settings = settings
         self._session = session
         self._ssl = context
-        self._managed = frozenset(settings.managed_resources)
+        self._managed = frozenset((*settings.managed_resources, *settings.ignored_resources))
 
     def is_interested(self, pod: Raw) -> bool:
         """Only pods that name a managed resource are sent; without any, every pod is."""

@@ -1,7 +1,7 @@
 """kube-scheduler's filters that people use most, with its own words for why a node does not fit."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +26,9 @@ class PodInfo:
     requests: Amounts
 
     @classmethod
-    def of(cls, pod: Raw) -> "PodInfo":
-        """The view of a pod."""
-        return cls(pod, pod_requests(pod))
+    def of(cls, pod: Raw, ignored: Collection[str] = ()) -> "PodInfo":
+        """The view of a pod, without the resources that only extenders count."""
+        return cls(pod, {name: amount for name, amount in pod_requests(pod).items() if name not in ignored})
 
     @property
     def tolerations(self) -> list[dict[str, Any]]:

@@ -56,6 +56,7 @@ class Scheduler:
         self._pods = pods
         self._claims = claims
         self._extenders = extenders
+        self._ignored = frozenset(name for each in extenders for name in each.settings.ignored_resources)
         self._clock = clock or SystemClock()
         self._cache = NodeCache()
         self._nominator = PodNominator()
@@ -167,7 +168,7 @@ class Scheduler:
         if why := why_not(pod, self._claims.store.get):
             raise NothingFits(len(list(self._cache)), {}, why)
         extenders = [extender for extender in self._extenders if extender.is_interested(pod)]
-        view = PodInfo.of(pod)
+        view = PodInfo.of(pod, self._ignored)
         fitting = await self._fitting(view, extenders)
         node = await self._best(view, fitting, extenders)
         await self._bind(pod, node, extenders)
@@ -269,7 +270,7 @@ class Scheduler:
             nominated = None
         if why_not := preemption.why_not_eligible(pod, nominated):
             return why_not
-        view = PodInfo.of(pod)
+        view = PodInfo.of(pod, self._ignored)
         run = preemption.dry_run(pod, self._cache, error.unfits, lambda node: self._nominator.check(view, node))
         if not run.candidates:
             if not run.errors:

@@ -1,0 +1,66 @@
+"""The families that Purser serves: the package's own file, read once."""
+
+import tomllib
+from collections.abc import Iterator
+from importlib.resources import files
+from string import Formatter
+
+import msgspec
+
+from purser.core.decoding import UnreadableError, converted, text_of, unreadable
+from purser.core.device.resources import is_gpu_resource
+from purser.core.vendors.family import RECORD_FIELDS, CountedBy, DeviceFamily, FamilyFile
+
+MAX_FAMILIES_BYTES = 256 * 1024
+_NAME = "families.toml"
+
+
+def read_families(data: bytes) -> tuple[DeviceFamily, ...]:
+    """The families of a file, each with the records that all have. Raises `UnreadableError`."""
+    text = text_of(data, _NAME, max_bytes=MAX_FAMILIES_BYTES)
+    try:
+        value = tomllib.loads(text)
+    except Exception as error:  # whatever a parser makes of a text is that text's fault
+        raise unreadable(_NAME, error) from error
+    file = converted(value, FamilyFile, _NAME)
+    families = tuple(
+        msgspec.structs.replace(each, records={**file.common.records, **each.records}) for each in file.families
+    )
+    for problem in _problems(families):
+        raise UnreadableError(f"{_NAME} {problem}")
+    return families
+
+
+def _problems(families: tuple[DeviceFamily, ...]) -> Iterator[str]:
+    seen: set[str] = set()
+    for family in families:
+        for resource in family.resources:
+            if resource in seen or is_gpu_resource(resource):
+                yield f"gives {resource} to {family.name}, and to another family"
+            seen.add(resource)
+        yield from _problems_of(family)
+
+
+def _problems_of(family: DeviceFamily) -> Iterator[str]:
+    if (family.register is None) == (family.capacity is None):
+        yield f"must say of {family.name} either register or capacity"
+    by_cores = family.capacity is not None and family.capacity.counted_by is CountedBy.CORES
+    if by_cores and family.cores is None:
+        yield f"counts devices of {family.name} by compute, and names no resource of it"
+    if family.capacity is not None and family.memory is None and not family.capacity.memory_mib:
+        yield f"does not say how much memory a device of {family.name} has"
+    if list(family.templates) != sorted(family.templates, key=lambda each: each.memory_mib):
+        yield f"has templates of {family.name} that are not in the order of their memory"
+    for value in family.records.values():
+        for _, field, _, _ in Formatter().parse(value):
+            if field is not None and field not in RECORD_FIELDS:
+                yield f"has {{{field}}} in a record of {family.name}: there are {', '.join(RECORD_FIELDS)}"
+
+
+FAMILIES = read_families(files(__package__).joinpath(_NAME).read_bytes())
+
+BY_RESOURCE = {family.resource: family for family in FAMILIES}
+"""By the resource that pods name devices with, under which they are listed."""
+
+FAMILY_RESOURCES = {resource: family.resources for family in FAMILIES for resource in family.resources}
+"""By every resource of every family, all of its family: a plugin may list some of them alone."""

@@ -1,0 +1,110 @@
+"""Nodes as other vendors' device plugins describe them, from registration to grant."""
+
+import pytest
+
+from purser.core.dialects import parse
+from purser.core.fleet import node_state
+from purser.core.ledger import Usage
+from purser.core.model import ContainerKind, DeviceMode, Enforcement, NodeInventory
+from purser.core.placement.place import Refusal, place
+from purser.core.pod.manifest import ContainerSpec, PodManifest
+from purser.core.vendors.catalogue import FAMILIES
+from purser.core.vendors.registration import vendor_devices
+
+DCUS = "DCU-a,4,32768,100,DCU-Z100L,0,true:DCU-b,4,32768,100,DCU-Z100L,1,false:"
+NINE = "DCU-a,4,32768,100,Z100L,0,true,3,hami-core:"
+NPUS = (
+    '[{"id":"A1","count":16,"devmem":32768,"devcore":30,"type":"Ascend910A","health":true},'
+    '{"id":"A2","index":1,"count":16,"devmem":32768,"devcore":30,"type":"Ascend910A","numa":1,"custominfo":{"NetworkID":1}}]'
+)
+
+
+def read(annotations, listed):
+    return vendor_devices("n1", annotations, listed, listed)
+
+
+def test_the_older_form_with_colons():
+    found = read({"hami.io/node-dcu-register": DCUS}, {"hygon.com/dcunum": "8"}).devices
+    assert [(each.uuid, each.index, each.memory_mib, each.slots, each.numa_nodes, each.healthy) for each in found] == [
+        ("DCU-a", 0, 32768, 4, (0,), True),
+        ("DCU-b", 1, 32768, 4, (1,), False),
+    ]
+    assert {(each.vendor, each.resource, each.mode, each.enforcement) for each in found} == {
+        ("hygon", "hygon.com/dcunum", DeviceMode.SHARED, Enforcement.VENDOR)
+    }
+
+
+def test_nine_fields_have_the_index():
+    (found,) = read({"hami.io/node-dcu-register": NINE}, {"hygon.com/dcunum": "8"}).devices
+    assert found.index == 3
+
+
+def test_json_leaves_out_what_is_zero_or_false():
+    first, second = read({"hami.io/node-register-Ascend910A": NPUS}, {"huawei.com/Ascend910A": 32}).devices
+    assert (first.index, first.numa_nodes, first.healthy, first.cores_percent) == (0, (0,), True, 100)
+    assert (second.index, second.numa_nodes, second.healthy) == (1, (1,), False)
+
+
+def test_devices_are_unhealthy_while_no_plugin_lists_them():
+    (found,) = read({"hami.io/node-dcu-register": NINE}, {"hygon.com/dcunum": "0"}).devices
+    assert (found.healthy, found.unhealthy_reason) == (False, "no device plugin lists it to kubelet")
+
+
+@pytest.mark.parametrize(
+    ("listed", "expected"),
+    [
+        (
+            {"cambricon.com/mlu.smlu.vcore": "200", "cambricon.com/mlu.smlu.vmemory": "192"},
+            [("n1-cambricon-mlu-0", 24576, 100, 100), ("n1-cambricon-mlu-1", 24576, 100, 100)],
+        ),
+        (
+            {"mthreads.com/sgpu-core": "32", "mthreads.com/sgpu-memory": "192"},
+            [("n1-mthreads-0", 49152, 100, 100), ("n1-mthreads-1", 49152, 100, 100)],
+        ),
+        ({"metax-tech.com/gpu": 1}, [("n1-metax-0", 65536, 1, 100)]),
+        ({"enflame.com/gcu": 0}, []),
+    ],
+)
+def test_devices_that_follow_from_what_the_node_lists(listed, expected):
+    found = read({}, listed).devices
+    assert [(each.uuid, each.memory_mib, each.slots, each.cores_percent) for each in found] == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["DCU-a,4,1:", "DCU-a,x,32768,100,Z,0,true:", "DCU-a,4,-1,100,Z,0,true:", "DCU-a,4000,1,100,Z,0,true:",
+     ",4,1,1,Z,0,true:", "DCU-a,4,1,100,Z,99999,true:", "x" * 300_000, "a,4,1,100,Z,0,true:" * 300],
+)  # fmt: skip
+def test_a_registration_that_makes_no_sense_costs_its_family_alone(text):
+    annotations = {"hami.io/node-dcu-register": text, "hami.io/node-register-Ascend910A": NPUS}
+    found = read(annotations, {"hygon.com/dcunum": 8, "huawei.com/Ascend910A": 32})
+    assert [each.uuid for each in found.devices] == ["A1", "A2"]
+    (problem,) = found.problems
+    assert problem.startswith("Hygon DCU: ") and len(problem) <= 240
+
+
+def place_in(family_limits, devices, usage=None):
+    spec = ContainerSpec("c", ContainerKind.APP, limits={name: str(value) for name, value in family_limits.items()})
+    request = parse(PodManifest("u", "team", "job", {}, (spec,)))
+    return place(node_state(NodeInventory("n1", devices), usage or {}), request)
+
+
+def test_a_share_by_template_is_placed_and_a_whole_device_is_refused_beside_it():
+    devices = read({"hami.io/node-register-Ascend910A": NPUS}, {"huawei.com/Ascend910A": 32}).devices
+    placement = place_in({"huawei.com/Ascend910A": 1, "huawei.com/Ascend910A-memory": 2000}, devices)
+    (share,) = placement.containers[0].shares
+    assert (share.uuid, share.memory_mib, share.cores_percent) == ("A1", 2184, 0)
+    taken = {"A1": Usage(1, 2184, 0, 1)}
+    refusal = place_in({"huawei.com/Ascend910A": 1}, devices, taken)
+    assert isinstance(refusal, Refusal)
+    assert place_in({"huawei.com/Ascend910A": 1, "huawei.com/Ascend910A-memory": 17476}, devices, taken)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_another_familys_devices_and_nvidias_are_of_no_use(family):
+    other = next(each for each in FAMILIES if each is not family and each.capacity is not None)
+    listed = dict.fromkeys(other.resources, 100)
+    devices = read({}, listed).devices
+    assert devices
+    assert isinstance(place_in({family.resource: 1}, devices), Refusal)
+    assert isinstance(place_in({"nvidia.com/gpu": 1}, devices), Refusal)

@@ -1,0 +1,112 @@
+"""Pods for other vendors' devices: bound behind the lock that their device plugins expect, with HAMi's annotations."""
+
+import pytest
+from tests.unit.scheduler.extender_world import eventually, replica, server
+
+from purser.core.vendors.family import NodeLock
+from purser.core.vendors.locks import LockHolder, lock_holder, lock_text
+from purser.kube.resources import NODES, PODS
+from purser.scheduler.cache.quotas import RESOURCE_QUOTAS
+
+DCU, DCU_MEM, DCU_CORES = "hygon.com/dcunum", "hygon.com/dcumem", "hygon.com/dcucores"
+LOCK = "hami.io/mutex.lock"
+REGISTERED = "DCU-a,4,32768,100,Z100L,0,true:DCU-b,4,32768,100,Z100L,1,true:"
+
+
+async def add_dcus(world, name="d1"):
+    metadata = {"name": name, "annotations": {"hami.io/node-dcu-register": REGISTERED}}
+    listed = {"capacity": {DCU: "8"}, "allocatable": {DCU: "8"}}
+    await world.client.create(NODES, {"metadata": metadata})
+    await world.client.patch_merge(NODES, name, {"status": listed}, subresource="status")
+    await eventually(lambda: (node := world.cache.fleet.node(name)) and node.devices[0].device.healthy)
+
+
+async def share(world, name, mib=1000):
+    return await world.add_pod(name, None, **{DCU: "1", DCU_MEM: str(mib), DCU_CORES: "10"})
+
+
+async def annotations_of(world, node):
+    return (await world.client.get(NODES, node)).metadata.annotations
+
+
+async def test_the_plugin_finds_lock_phase_and_devices():
+    async with server() as api, replica(api) as world:
+        await add_dcus(world)
+        pod = await share(world, "p")
+        assert (await world.filter(pod, "d1")).node_names == ["d1"]
+        assert await world.bind(pod, "d1") == ""
+        there = (await world.stored(pod)).metadata.annotations
+        assert there["hami.io/dcu-devices-to-allocate"] == there["hami.io/dcu-devices-allocated"]
+        assert there["hami.io/dcu-devices-to-allocate"].startswith("DCU-b,DCU,1000,10:")
+        assert (there["hami.io/bind-phase"], there["hami.io/vgpu-node"]) == ("allocating", "d1")
+        assert abs(int(there["hami.io/bind-time"]) - world.clock.now().timestamp()) < 60
+        assert (await annotations_of(world, "d1"))[LOCK].endswith(",default,p")
+        (event,) = await world.event_messages()
+        assert event == "Granted device 1 of node d1; enforcement: vendor"
+
+
+async def test_the_next_pod_waits_until_the_plugin_has_served_this_one():
+    async with server() as api, replica(api) as world:
+        await add_dcus(world)
+        first, second = await share(world, "first"), await share(world, "second")
+        assert await world.bind(first, "d1") == ""
+        assert "node d1 is locked for pod default/first" in await world.bind(second, "d1")
+        assert world.state_of(second) is None
+        await world.client.patch_merge(NODES, "d1", {"metadata": {"annotations": {LOCK: None}}})
+        assert await world.bind(second, "d1") == ""
+
+
+async def test_the_lock_of_a_pod_that_is_gone_is_no_lock():
+    async with server() as api, replica(api) as world:
+        await add_dcus(world)
+        first, second = await share(world, "first"), await share(world, "second")
+        assert await world.bind(first, "d1") == ""
+        await world.client.delete(PODS, "first", "default", grace_period_seconds=0)
+        assert await world.bind(second, "d1") == ""
+
+
+async def test_a_refused_binding_leaves_no_lock():
+    async with server() as api, replica(api) as world:
+        await add_dcus(world)
+        pod = await share(world, "p")
+        await world.client.bind("default", "p", pod.metadata.uid, "elsewhere", {})
+        await world.bind(pod, "d1")
+        assert LOCK not in await annotations_of(world, "d1")
+
+
+async def test_each_family_has_a_quota_of_its_own():
+    hard = {"limits.nvidia.com/gpumem": "500", "limits.hygon.com/dcumem": "1500"}
+    async with server() as api, replica(api) as world:
+        await add_dcus(world)
+        await world.client.create(
+            RESOURCE_QUOTAS, {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": hard}}
+        )
+        await eventually(lambda: world.cache.quota_limits("default", DCU).memory_mib == 1500)
+        first, second = await share(world, "first"), await share(world, "second")
+        assert await world.bind(first, "d1") == ""
+        assert world.cache.quota_remaining("default").memory_mib == 500
+        refused = await world.filter(second, "d1")
+        assert not refused.node_names
+        (why,) = refused.failed_nodes.values()
+        assert "limits.hygon.com/dcumem" in why or "quota" in why
+
+
+OWNER = LockHolder("team", "job")
+BOTH = [NodeLock("x", 300), NodeLock("x", 120, names_pod=False)]
+
+
+@pytest.mark.parametrize("lock", BOTH, ids=["names its pod", "time alone"])
+def test_a_lock_ends_with_its_time(lock):
+    text = lock_text(lock, 1_000_000, OWNER)
+    expected = OWNER if lock.names_pod else LockHolder()
+    assert lock_holder(lock, text, 1_000_000 + lock.seconds - 1) == expected
+    assert lock_holder(lock, text, 1_000_000 + lock.seconds) is None
+
+
+@pytest.mark.parametrize("text", [None, "", "soon", ",team,job"])
+def test_what_makes_no_sense_is_no_lock(text):
+    assert lock_holder(BOTH[0], text, 1_000_000) is None
+
+
+def test_hamis_own_lock_is_read():
+    assert lock_holder(BOTH[0], "2026-08-21T10:00:00Z,ns,pod", 1787306401.0) == LockHolder("ns", "pod")
