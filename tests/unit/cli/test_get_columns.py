@@ -1,0 +1,67 @@
+"""What `purser get` says of GPU instances: columns and documents, read from a fleet."""
+
+import json
+
+from tests.unit.core.placement.test_instances import gpu
+
+from purser.cli.get import _gpu_columns, _gpu_document, _grant_columns, _grant_document, _node_columns
+from purser.cli.output import Output, show
+from purser.core.fleet import Fleet
+from purser.core.mig import MigPlacement
+from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Enforcement, Grant, NodeInventory
+
+HELD = MigPlacement("1g.5gb", 2)
+MIXED = Device("MIG-1", 7, "A100", 4864, resource="nvidia.com/mig-1g.5gb", parent="GPU-9")
+
+
+def fleet_with(*shares):
+    fleet = Fleet()
+    fleet.set_inventory(NodeInventory("n", (gpu("GPU-0", 0, held=[HELD]), gpu("GPU-1", 1), MIXED)))
+    part = ContainerGrant("c", ContainerKind.APP, shares, Enforcement.MIG)
+    grant = Grant("u", "ns", "p", "n", (part,))
+    fleet.ledger.reserve(grant)
+    return fleet, grant
+
+
+def instance(uuid, profile, start, memory_mib=4864, cores_percent=14):
+    return DeviceShare(uuid, memory_mib, cores_percent, MigPlacement(profile, start))
+
+
+def cells(columns, row):
+    return {column.head: column.read(row) for column in columns}
+
+
+def test_gpus_that_are_cut_show_their_instances_and_whose_they_are():
+    fleet, _ = fleet_with(instance("GPU-0", "3g.20gb", 4, 19968, 42), instance("GPU-0", "1g.5gb+me", 0))
+    node = fleet.node("n")
+    first, second, listed = (cells(_gpu_columns(), (node, state)) for state in node.devices)
+    assert first["INSTANCES"] == ["1g.5gb+me at 0", "3g.20gb at 4", "(1g.5gb at 2)"]
+    assert (first["PODS"], first["SLOTS"], first["MEMORY MiB"], first["CORES %"]) == (1, "2/7", "24832/40960", "56/100")
+    assert (first["MODE"], first["ENFORCES"], first["RESOURCE"]) == ("mig", "mig", "nvidia.com/gpu")
+    assert (second["INSTANCES"], second["SLOTS"]) == ([], "0/7")
+    assert (listed["INSTANCES"], listed["RESOURCE"]) == ([], "nvidia.com/mig-1g.5gb")
+    assert cells(_node_columns(), node)["SLOTS"] == "2/15"
+
+
+def test_grants_name_the_instance_beside_the_gpu_also_of_one_that_is_gone():
+    shares = (instance("GPU-1", "1g.5gb", 6), DeviceShare("MIG-1", 4864, 100))
+    fleet, grant = fleet_with(*shares)
+    found = cells(_grant_columns(fleet), (grant, grant.containers[0], "reserved"))
+    assert found["GPUS"] == ["1 (1g.5gb at 6)", 7]
+    assert (found["MEMORY MiB"], found["CORES %"], found["ENFORCED BY"]) == (4864, [14, 100], "mig")
+    fleet.remove_node("n")
+    assert cells(_grant_columns(fleet), (grant, grant.containers[0], "x"))["GPUS"][0] == "GPU-1 (gone) (1g.5gb at 6)"
+
+
+def test_wide_tables_have_the_instances_and_documents_their_places(capsys):
+    fleet, grant = fleet_with(instance("GPU-0", "1g.5gb", 6))
+    rows = [(node, state) for node in fleet for state in node.devices]
+    for output, shown in ((Output.TABLE, False), (Output.WIDE, True)):
+        show(rows, _gpu_columns(), output, empty="", document=_gpu_document)
+        printed = capsys.readouterr().out
+        assert ("INSTANCES" in printed and "1g.5gb at 6,(1g.5gb at 2)" in printed) is shown
+    show(rows[:1], _gpu_columns(), Output.JSON, empty="", document=_gpu_document)
+    (document,) = json.loads(capsys.readouterr().out)
+    assert (document["mig_kind"], document["mig_held"]) == ("A100-40GB", [["1g.5gb", 2]])
+    assert document["held"]["instances"] == [["1g.5gb", 6]]
+    assert _grant_document((grant, grant.containers[0], "x"))["shares"][0]["mig"] == ["1g.5gb", 6]
