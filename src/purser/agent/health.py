@@ -81,10 +81,11 @@ class DeviceMonitor:
         memory: HealthMemory | None = None,
     ) -> None:
         """``find_driver`` looks again for a driver where ``driver`` is none; ``on_news`` is called with changes of a
-        GPU's health, ``on_program_error`` with Xids that only concern the programs on a GPU, ``failures`` counts
-        unexpected errors. ``on_misfit`` is called with the reason why ``config`` and the GPUs do not match, and with an
-        empty text once they do, ``on_empty_mig`` with the name of a GPU of which nothing is listed because it is in MIG
-        mode without a MIG device. ``memory`` has what the agent before this one knew; None: nothing is kept."""
+        GPU's health, ``on_program_error`` with Xids that only concern the programs on a GPU, ``failures``
+        counts unexpected errors. ``on_misfit`` is called with the reason why ``config`` and the GPUs do not
+        match, once until ``config`` changes, and with an empty text once they do, ``on_empty_mig`` with the
+        name of a GPU of which nothing is listed because it is in MIG mode without a MIG device. ``memory`` has
+        what the agent before this one knew; None: nothing is kept."""
         self._settings = settings
         self._memory = memory or HealthMemory(Path(), "")
         self._driver = driver
@@ -97,6 +98,7 @@ class DeviceMonitor:
         self._on_misfit = on_misfit
         self._on_empty_mig = on_empty_mig
         self._empty: frozenset[str] = frozenset()
+        self._misfitting: SharingConfig | None = None
         self.misfit = ""
         """Why the configuration and the GPUs do not go together; empty where they do."""
         self.sharing = SharingConfig()
@@ -314,7 +316,7 @@ class DeviceMonitor:
 
     def _inventory_by(self, config: SharingConfig) -> NodeInventory:
         """By this configuration, or if the GPUs do not go with it by the one before, or by none."""
-        misfit, holders = "", Holders(has_library(self._settings), self.mps_ready())
+        before, misfit, holders = self._misfitting, "", Holders(has_library(self._settings), self.mps_ready())
         held = self.held_instances()
         for each in (config, self.sharing, SharingConfig()):
             try:
@@ -325,10 +327,11 @@ class DeviceMonitor:
                 misfit = misfit or str(error)
         self.sharing = each
         self.basis.set(basis)
-        if misfit != self.misfit:
-            self.misfit = misfit
-            if misfit:
-                log.error("The configuration does not fit the GPUs, using another one", error=misfit)
+        self._misfitting = config if misfit else None
+        if misfit and misfit != self.misfit:
+            log.error("The configuration does not fit the GPUs, using another one", error=misfit)
+        self.misfit = misfit
+        if self._misfitting != before:
             self._on_misfit(misfit)
         return made
 

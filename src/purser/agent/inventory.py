@@ -89,7 +89,9 @@ def make_inventory(
     return NodeInventory(
         node=settings.node_name,
         devices=tuple(sorted(devices, key=lambda device: (device.index, device.uuid))),
-        cut=tuple(CutGpu(gpu.uuid or "", gpu.name, gpu.memory_mib, not _trouble(gpu, health)) for gpu in cut),
+        cut=tuple(
+            CutGpu(gpu.uuid or "", gpu.name, gpu.memory_mib, not _trouble(gpu, health), gpu.index) for gpu in cut
+        ),
         enforcement=Enforcement.HAMI_CORE if by_library else Enforcement.NONE,
         driver_version=info.version or "",
         agent_version=agent_version,

@@ -55,7 +55,7 @@ Example: purser get nodes -o yaml
 def gpus(kubeconfig: Kubeconfig = None, context: Context = None, output: OutputOption = Output.TABLE) -> None:
     """Print the GPUs of the cluster."""
     fleet = _read(kubeconfig, context)
-    rows = [(node, device) for node in fleet for device in node.devices]
+    rows = [(node, state) for node in fleet for state in (*node.devices, *_without_mig_devices(node))]
     show(rows, _gpu_columns(), output, empty="No node has published GPUs.", document=_gpu_document)
 
 
@@ -164,6 +164,30 @@ def _gpu_columns() -> "list[Column[GpuRow]]":
         Column("MODE", lambda row: str(row[1].device.mode), wide=True),
         Column("ENFORCES", lambda row: str(row[1].device.enforcement), wide=True),
         Column("REASON", lambda row: row[1].device.unhealthy_reason or row[1].disputed, wide=True),
+    ]
+
+
+def _without_mig_devices(node: "NodeState") -> "list[DeviceState]":
+    """GPUs in MIG mode of which pods can have nothing, so that nobody misses them here."""
+    from purser.core.fleet import DeviceState
+    from purser.core.model import Device, DeviceMode
+
+    parents = {state.device.parent for state in node.devices}
+    return [
+        DeviceState(
+            Device(
+                gpu.uuid,
+                -1 if gpu.index is None else gpu.index,
+                gpu.model,
+                gpu.memory_mib,
+                slots=0,
+                mode=DeviceMode.MIG,
+                healthy=False,
+                unhealthy_reason="MIG mode is on and there is no MIG device: create MIG devices, or disable MIG",
+            )
+        )
+        for gpu in node.inventory.cut
+        if gpu.uuid not in parents
     ]
 
 

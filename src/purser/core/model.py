@@ -200,6 +200,8 @@ class CutGpu(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     memory_mib: Amount
     """Of the whole GPU."""
     healthy: bool = True
+    index: int | None = None
+    """None: of an agent that does not say."""
 
 
 class NodeInventory(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -255,6 +257,10 @@ class DeviceRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     def __post_init__(self) -> None:
         if self.cores_percent > WHOLE_PERCENT:
             msgspec.structs.force_setattr(self, "cores_percent", WHOLE_PERCENT)
+
+    def excludes(self, uuid: str) -> bool:
+        """Whether the request's UUIDs rule the device out."""
+        return uuid in self.uuids_denied or (bool(self.uuids_allowed) and uuid not in self.uuids_allowed)
 
     @property
     def is_whole(self) -> bool:

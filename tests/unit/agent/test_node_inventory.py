@@ -110,7 +110,7 @@ def test_gpus_in_mig_mode_are_listed_beside_their_mig_devices():
         gpu(2, "GPU-c", mig=MigMode(enabled=False, pending=False)),
         sharing=SharingSettings(flags=DevicePluginFlags(mig_strategy=MigStrategy.MIXED)),
     )
-    cut = (CutGpu(A, "NVIDIA A100", 40960), CutGpu(B, "NVIDIA A100", 40960, healthy=False))
+    cut = (CutGpu(A, "NVIDIA A100", 40960, index=0), CutGpu(B, "NVIDIA A100", 40960, healthy=False, index=1))
     assert found.cut == cut
     assert [(each.parent, each.compute_slices, each.gpu_compute_slices) for each in found.devices] == [
         (A, 3, 7),

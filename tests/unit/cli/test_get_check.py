@@ -10,7 +10,7 @@ from tests.unit.cli.typed import beside
 from purser.cli.output import FAILED
 from purser.core.grant.disputes import HeldPod, HeldReason, NodeDisputes, text_of
 from purser.core.grant.signing import sign
-from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
+from purser.core.model import ContainerGrant, ContainerKind, CutGpu, Device, DeviceShare, Grant, NodeInventory
 from purser.core.names import DISPUTES_ANNOTATION, INVENTORY_ANNOTATION
 from purser.kube import Client, ClusterConfig
 from purser.kube.resources import NODES, PODS
@@ -69,6 +69,7 @@ async def test_tables_count_what_agents_tell_of_pods_without_a_grant(tmp_path):
         api.write_kubeconfig(kubeconfig)
         async with Client(ClusterConfig.load(kubeconfig)) as client:
             cards = tuple(Device(f"GPU-{number}", number - 1, "T4", 1000, slots=4) for number in (1, 2, 3))
+            cut = (CutGpu("GPU-9", "A100", 40960, index=3),)
             defaced, old = await bound_pod(client, "defaced"), await bound_pod(client, "old")
             part = ContainerGrant("c", ContainerKind.APP, (DeviceShare("GPU-1", 600, 0),))
             held = (
@@ -76,16 +77,18 @@ async def test_tables_count_what_agents_tell_of_pods_without_a_grant(tmp_path):
                 HeldPod("default", "old", old.metadata.uid, HeldReason.STRANGER, uuids=("GPU-2",)),
             )
             annotations = {
-                INVENTORY_ANNOTATION: msgspec.json.encode(NodeInventory("n1", cards)).decode(),
+                INVENTORY_ANNOTATION: msgspec.json.encode(NodeInventory("n1", cards, cut)).decode(),
                 DISPUTES_ANNOTATION: text_of(NodeDisputes("n1", held)),
             }
             await client.create(NODES, {"metadata": {"name": "n1", "annotations": annotations}})
             code, out, _ = await get(kubeconfig, "gpus", "-o", "json")
             assert code == 0
             found = [(each["held"]["memory_mib"], each["disputed"]) for each in json.loads(out)]
-            assert found == [(600, ""), (0, "pod default/old holds it without a grant"), (0, "")]
+            assert found == [(600, ""), (0, "pod default/old holds it without a grant"), (0, ""), (0, "")]
             _, out, _ = await get(kubeconfig, "gpus")
-            assert [line.split()[3] for line in out.splitlines()[1:]] == ["Healthy", "Disputed", "Healthy"]
+            assert [line.split()[3] for line in out.splitlines()[1:]] == ["Healthy", "Disputed", "Healthy", "Unhealthy"]
+            _, out, _ = await get(kubeconfig, "gpus", "-o", "wide")
+            assert "MIG mode is on and there is no MIG device" in out.splitlines()[-1]
             _, out, err = await get(kubeconfig, "grants", "-o", "json")
             assert [(each["pod"], each["state"]) for each in json.loads(out)] == [("defaced", "running")]
             assert "purser get grants --check" in err

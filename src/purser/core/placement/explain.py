@@ -170,8 +170,13 @@ def _has(found: _Tally) -> str:
     return _verb(found, "has", "have")
 
 
+def _in_question(found: _Tally, asked: DeviceRequest) -> list[DeviceState]:
+    """Examples that may be named: not what the pod's own UUIDs rule out."""
+    return [state for state in found.examples if not asked.excludes(state.device.uuid)]
+
+
 def _unhealthy(found: _Tally, asked: DeviceRequest) -> str:
-    ill = [state.device for state in found.examples if not state.device.healthy]
+    ill = [state.device for state in _in_question(found, asked) if not state.device.healthy]
     example = f" (GPU {ill[0].index}: {brief(ill[0].unhealthy_reason)})" if ill and ill[0].unhealthy_reason else ""
     return f"{_is(found)} unhealthy{example}"
 
@@ -215,7 +220,7 @@ def _is_served(state: DeviceState, asked: DeviceRequest) -> bool:
 
 
 def _no_place(found: _Tally, asked: DeviceRequest) -> str:
-    cut = [state for state in found.examples if state.device.mig_kind]
+    cut = [state for state in _in_question(found, asked) if state.device.mig_kind]
     profiles = sorted({profile.name for state in cut if (profile := asked_profile(state.device, asked))})
     wanted = " or ".join(profiles) or "a GPU instance"
     there = _listed(
@@ -280,7 +285,7 @@ _OF_NODES = {
 _OF_DEVICES: dict[Reason, Callable[[_Tally, DeviceRequest], str]] = {
     Reason.NOT_HEALTHY: _unhealthy,
     Reason.CORDONED: lambda t, _: f"{_is(t)} cordoned",
-    Reason.DISPUTED: lambda t, _: f"{_is(t)} disputed ({t.detail})",
+    Reason.DISPUTED: lambda t, _: f"{_is(t)} disputed{f' ({t.detail})' if t.detail else ''}",
     Reason.TYPE_MISMATCH: _other_type,
     Reason.UUID_MISMATCH: lambda t, _: f"{_is(t)} excluded by the UUIDs that the pod names",
     Reason.NUMA_NOT_FIT: lambda t, _: f"{_is(t)} available, but {t.count_needed} are needed on one NUMA node",

@@ -293,11 +293,10 @@ class _Pod:
     def _obstacles(self, place: int, share: DeviceShare, asked: DeviceRequest, wants: Wants, shape: PodShape) -> int:
         state, whole = self._states[place], self._whole[place].device
         device, used = state.device, state.usage
-        is_other = bool(asked.uuids_allowed) and device.uuid not in asked.uuids_allowed
         is_over = self._left != UNLIMITED and not self._left.holds(Demand(share.memory_mib, share.cores_percent))
         divided = (device.resource, whole.replicas, device.one_each)
         model = Model(device.model, device.memory_mib, device.mode, *divided, device.enforcement, device.mig_kind)
-        also = (is_other or device.uuid in asked.uuids_denied) * rule.OTHER_UUID | is_over * rule.OVER_QUOTA
+        also = asked.excludes(device.uuid) * rule.OTHER_UUID | is_over * rule.OVER_QUOTA
         if device.mig_kind:
             at = self._at[place]
             cut: int = rule.cut_obstacles(
@@ -472,7 +471,12 @@ class _Pod:
             max((state.device.memory_mib for state in short), default=0),
             max((state.device.cores_percent - state.usage.cores_percent for state in slow), default=0),
         )
-        disputed = (dispute_detail(s.device.uuid, s.disputed) for first, s in devices if first == DISPUTED)
+        asked = found.container.devices
+        disputed = (
+            dispute_detail(s.device.uuid, s.disputed)
+            for first, s in devices
+            if first == DISPUTED and not asked.excludes(s.device.uuid)
+        )
         detail = next(disputed, "")
         if Reason.NO_MIG_PLACE not in counts:
             return obstructed(found.container, len(devices), counts, for_rest, most, detail)

@@ -17,7 +17,7 @@ from purser.core.fleet.arrays import Rows
 from purser.core.fleet.facts import ABSENT
 from purser.core.fleet.live import LiveArrays
 from purser.core.fleet.rule import FleetColumns, GpuDemand, Obstacles
-from purser.core.model import ContainerRequest
+from purser.core.model import ContainerRequest, DeviceRequest
 from purser.core.placement.kernels.arguments import Bools, Ints
 from purser.core.placement.reasons import OF_OBSTACLE, MostFree, Reason, Refusal, dispute_detail, obstructed
 from purser.core.placement.shape import PodShape, columns_of, demand_of
@@ -140,14 +140,21 @@ class Verdicts:
             int(self._memory_largest[rows].max()),
             cores if obstacles[Reason.INSUFFICIENT_CORES] else 0,
         )
-        detail = self._dispute(rows) if obstacles[Reason.DISPUTED] else ""
+        detail = self._dispute(rows, container.devices) if obstacles[Reason.DISPUTED] else ""
         return obstructed(container, devices, obstacles, for_rest, most, detail, bool(resolvable))
 
-    def _dispute(self, rows: Rows) -> str:
-        """One of the disputes on these nodes."""
+    def _dispute(self, rows: Rows, asked: DeviceRequest) -> str:
+        """One of the disputes on these nodes; empty where the request's UUIDs rule these GPUs out."""
         found = map(self._live.fleet.node, map(self._live.arrays.names.__getitem__, rows[:1].tolist()))
         states = (state for node in found if node is not None for state in node.devices)
-        return next((dispute_detail(s.device.uuid, s.disputed) for s in states if s.disputed), "")
+        return next(
+            (
+                dispute_detail(s.device.uuid, s.disputed)
+                for s in states
+                if s.disputed and not asked.excludes(s.device.uuid)
+            ),
+            "",
+        )
 
 
 def _count(

@@ -171,16 +171,25 @@ def _named(gpus: Sequence[NodeGpu], file: PluginFile, strategy: MigStrategy) -> 
 
 
 def _check_mig(gpus: Sequence[NodeGpu], strategy: MigStrategy) -> None:
+    """Raises `SharingError` with all that is wrong: whoever corrects one thing at a time sees no other each time."""
     cut = [gpu for gpu in gpus if gpu.mig_enabled]
     if strategy is not MigStrategy.SINGLE or not cut:
         return
-    if empty := next((gpu for gpu in cut if not gpu.migs), None):
-        raise SharingError(f"MIG strategy single: GPU {empty.index} has MIG enabled and no MIG device")
-    if whole := next((gpu for gpu in gpus if not gpu.mig_enabled), None):
-        raise SharingError(f"MIG strategy single: GPU {cut[0].index} has MIG enabled, and GPU {whole.index} has not")
+    causes = []
+    if whole := [gpu for gpu in gpus if not gpu.mig_enabled]:
+        causes.append(f"MIG is enabled on {_gpus(cut)} and disabled on {_gpus(whole)}")
+    if empty := [gpu for gpu in cut if not gpu.migs]:
+        causes.append(f"no MIG device is on {_gpus(empty)}")
     profiles = sorted({mig.profile for gpu in cut for mig in gpu.migs})
     if len(profiles) > 1:
-        raise SharingError(f"MIG strategy single: MIG devices are of different profiles: {', '.join(profiles)}")
+        causes.append(f"MIG devices are of different profiles: {', '.join(profiles)}")
+    if causes:
+        raise SharingError(f"MIG strategy single: {'; '.join(causes)}")
+
+
+def _gpus(gpus: Sequence[NodeGpu]) -> str:
+    """As ``GPU 0`` or ``GPUs 0, 3``."""
+    return f"GPU{'s' * (len(gpus) > 1)} {', '.join(str(gpu.index) for gpu in gpus)}"
 
 
 def _first(rules: Iterable[Named], text: str) -> str:

@@ -153,6 +153,17 @@ def test_what_ails_a_gpu_is_said_with_its_index() -> None:
     )
 
 
+def test_gpus_that_the_pods_uuids_rule_out_are_not_named() -> None:
+    well, ill = cards(2)
+    ill = msgspec.structs.replace(ill, healthy=False, unhealthy_reason="Xid 79: GPU has fallen off the bus")
+    state = fleet((well, ill))
+    use(state, "n0", 0)
+    for words in ({"uuids_allowed": ("n0-0",)}, {"uuids_denied": ("n0-1",)}):
+        told = why(state, msgspec.structs.replace(WHOLE, **words))
+        assert "1 GPU on 1 node is unhealthy" in told
+        assert "Xid 79" not in told
+
+
 def test_the_container_is_named_where_there_are_several() -> None:
     state = fleet(cards(1))
     little, much = DeviceRequest(1, memory_mib=100), DeviceRequest(1, memory_mib=99_999)
