@@ -1,5 +1,6 @@
 """A Prometheus' HTTP API, as far as it is asked: one expression at one time."""
 
+import os
 from collections.abc import Mapping
 from types import TracebackType
 
@@ -13,8 +14,14 @@ MAX_ANSWER_BYTES = 32 * 1024 * 1024
 """Of one query: thousands of namespaces are far less."""
 
 
+CHECK_URL = "check that --prometheus is its URL, without /api/v1"
+REACH = "check --prometheus, or forward a port to it with kubectl port-forward"
+LOG_IN = "give a valid token with --token-file, or a user in the URL"
+TRUST = "set SSL_CERT_FILE to a file with the certificate of its CA"
+
+
 class PrometheusError(Exception):
-    """It did not answer, or not as Prometheus does; the message says which expression it was asked."""
+    """It did not answer, or not as Prometheus does; the message says in a sentence what is wrong and what to do."""
 
 
 class PrometheusSample(msgspec.Struct, frozen=True):
@@ -52,7 +59,7 @@ class Prometheus:
             raise ValueError("the token has characters that no HTTP header can have")
         if token and self._url.user:
             raise ValueError("there are a token and a user in the URL: give one of them")
-        self._shown = self._url.with_user(None)
+        self._server = f"Prometheus at {URL(url).with_user(None)}"
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
 
@@ -70,17 +77,44 @@ class Prometheus:
         form = {"query": expression, "time": f"{at_s:.3f}"}
         try:
             async with self._session.post(self._url, data=form) as response:
+                if response.status in (401, 403):
+                    raise PrometheusError(f"{self._server} refuses the login (status {response.status}): {LOG_IN}")
                 answer = _answers.read(await _body(response))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise PrometheusError(f"{self._shown} does not answer: {str(error) or 'it takes too long'}") from error
+            raise PrometheusError(f"{self._server} {self._failure(error)}") from error
         except UnreadableError as error:
-            raise PrometheusError(f"{self._shown} is no Prometheus (status {response.status}): {error}") from error
+            what = f"answers, but not as Prometheus does (status {response.status})"
+            raise PrometheusError(f"{self._server} {what}: {CHECK_URL}") from error
         if answer.status != "success":
-            raise PrometheusError(f"{self._shown} refuses {expression}: {brief(answer.error or str(response.status))}")
+            raise PrometheusError(f"{self._server} refuses {expression}: {brief(answer.error or str(response.status))}")
         try:
             return [(each.metric, float(each.value[1])) for each in answer.data.result]
         except ValueError as error:
-            raise PrometheusError(f"{self._shown}: {error}") from error
+            what = f"answers with a value that is no number ({error})"
+            raise PrometheusError(f"{self._server} {what}: {CHECK_URL}") from error
+
+    def _failure(self, error: Exception) -> str:
+        """What went wrong between here and the server, and what to do."""
+        match error:
+            case aiohttp.ClientConnectorCertificateError():
+                why = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
+                return f"has a certificate that is not trusted ({why}): {TRUST}"
+            case aiohttp.ClientConnectorSSLError():
+                return "does not speak TLS: give its URL as http://"
+            case aiohttp.ClientConnectorDNSError():
+                return f"cannot be reached (no such host): {REACH}"
+            case aiohttp.ClientConnectorError():
+                return f"cannot be reached ({_reason(error.os_error)}): {REACH}"
+            case aiohttp.InvalidURL() | aiohttp.TooManyRedirects() | aiohttp.ClientResponseError():
+                return f"does not answer as Prometheus does: {CHECK_URL}"
+            case TimeoutError():
+                return f"does not answer within {self._timeout.total:g} s: ask for less time (--since), or try again"
+        return f"closed the connection without an answer: {CHECK_URL}"
+
+
+def _reason(error: OSError) -> str:
+    """The kernel's own words: ``connection refused``. aiohttp wraps those of several addresses in others."""
+    return os.strerror(error.errno).lower() if error.errno is not None and error.errno > 0 else "no connection"
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:

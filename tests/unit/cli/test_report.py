@@ -7,6 +7,8 @@ import pytest
 from aiohttp import web
 from tests.unit.cli.typed import beside, here
 
+from purser.lab.apiserver import ApiServer
+
 
 @asynccontextmanager
 async def prometheus(answer):
@@ -17,6 +19,8 @@ async def prometheus(answer):
         form = await request.post()
         asked.append((form["query"], request.headers.get("Authorization")))
         found = answer(form["query"])
+        if isinstance(found, int):
+            return web.Response(status=found)
         if isinstance(found, str):
             return web.Response(text=found, status=500)
         result = [{"metric": labels, "value": [1.0, str(value)]} for labels, value in found]
@@ -73,9 +77,12 @@ async def test_namespaces_and_what_nobody_was_granted_are_all_gpu_hours(tmp_path
     [
         (lambda query: [], "has no metric purser_cluster_gpus of the last 7d"),
         (lambda query: '{"status": "error", "error": "too many samples"}', "too many samples"),
-        (lambda query: "<html>", "is no Prometheus (status 500)"),
-        (lambda query: '{"data": {"result": [{"metric": {}, "value": [1, "x"]}]}, "status": "success"}', "convert"),
-        (lambda query: "[" * 10_000, "is no Prometheus"),
+        (lambda query: "<html>", "answers, but not as Prometheus does (status 500): check that --prometheus is"),
+        (
+            lambda query: '{"data": {"result": [{"metric": {}, "value": [1, "x"]}]}, "status": "success"}',
+            "is no number",
+        ),
+        (lambda query: "[" * 10_000, "not as Prometheus does"),
     ],
     ids=["no metrics", "refused", "something else", "no number", "deep"],
 )
@@ -86,9 +93,32 @@ async def test_what_is_no_answer_is_reported_in_one_line(answer, says):
     assert says in err
 
 
-def test_nobody_there_and_wrong_usage(tmp_path):
-    code, _, err = here("report", "usage", "--prometheus=http://me:secret@127.0.0.1:1")
-    assert (code, "does not answer" in err, "secret" in err) == (1, True, False)
+async def said_by(url):
+    code, out, err = await beside("report", "usage", f"--prometheus={url}")
+    assert (code, out) == (1, "")
+    return err
+
+
+async def test_what_is_wrong_with_the_connection_is_one_plain_sentence():
+    assert await said_by("http://me:secret@127.0.0.1:1") == (
+        "purser: Prometheus at http://127.0.0.1:1 cannot be reached (connection refused): "
+        "check --prometheus, or forward a port to it with kubectl port-forward\n"
+    )
+    assert "nowhere.invalid cannot be reached (no such host): check" in await said_by("http://nowhere.invalid")
+    async with prometheus(two_gpus_for_an_hour) as (url, _):
+        assert "does not speak TLS: give its URL as http://" in await said_by(url.replace("http:", "https:"))
+    async with prometheus(lambda query: 401) as (url, _):
+        assert "refuses the login (status 401): give a valid token with --token-file" in await said_by(url)
+
+
+async def test_a_certificate_that_is_not_trusted_is_said_with_what_to_do():
+    async with ApiServer() as api:
+        said = await said_by(api.url)
+    assert "has a certificate that is not trusted (" in said
+    assert said.endswith(": set SSL_CERT_FILE to a file with the certificate of its CA\n")
+
+
+def test_wrong_usage(tmp_path):
     tokens = {"two": "a\nb", "one": "a"}
     for name, token in tokens.items():
         (tmp_path / name).write_text(token)
