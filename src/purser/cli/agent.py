@@ -31,8 +31,8 @@ RUN_HELP = """Serve one node: kubelet's device plugin for nvidia.com/gpu, health
 Runs on every node with GPUs, as root; the Helm chart's DaemonSet does so. SIGHUP enumerates the GPUs again. Without a
 driver, kubelet or API server it waits for them, and says so in its log and under /readyz.
 
-Exit code: 0 stopped by SIGTERM or SIGINT; 1 it could not go on, such as for a port that is taken; 2 wrong usage: an
-option, or the kubeconfig.
+Exit code: 0 stopped by SIGTERM or SIGINT; 1 it could not go on: a port is taken, or another agent serves the node; 2
+wrong usage: an option, or the kubeconfig.
 
 Example: purser agent run --node-name $(hostname) --kubeconfig /etc/kubernetes/kubelet.conf
 """
@@ -65,6 +65,7 @@ def run(
 
     configure_logs(log_level)
 
+    from purser.agent.node_lock import held, lock_node
     from purser.agent.run import run as run_agent
     from purser.kube import Client, ClusterConfig
 
@@ -72,6 +73,11 @@ def run(
 
     async def main(stop: asyncio.Event) -> None:
         config = ClusterConfig.load(kubeconfig, context)
+        with held(await lock_node(settings, stop)):
+            if not stop.is_set():
+                await serve_node(config, stop)
+
+    async def serve_node(config: ClusterConfig, stop: asyncio.Event) -> None:
         driver = _driver(settings)
         try:
             async with Client(config, field_manager="purser-agent", user_agent="purser-agent") as client:
