@@ -71,7 +71,7 @@ class AgentMetrics:
         )
         self.mps_servers_lost = Counter(
             "purser_agent_mps_servers_lost",
-            "MPS servers of the node that ended in disorder, with all their clients, while their daemon ran on.",
+            "MPS servers that ended in disorder or had a fatal fault, with all clients, while their daemon ran on.",
             registry=self.registry,
         )
         self.kubelet_restarts = Counter(

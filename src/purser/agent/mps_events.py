@@ -58,6 +58,12 @@ class MpsEvents(MpsHooks):
         self._metrics.mps_servers_lost.inc()
         self._tell_clients(uuid, f"The MPS server of {self._name(uuid)} ended (process {server})")
 
+    def server_in_fault(self, uuid: str, server: int) -> None:
+        """See `MpsHooks.server_in_fault`."""
+        self._metrics.mps_servers_lost.inc()
+        name = self._name(uuid)
+        self._tell_clients(uuid, f"The MPS server of {name} has a fatal fault (process {server}), takes no new clients")
+
     def _tell_clients(self, uuid: str, what: str) -> None:
         """Every client in the ledger has lost its GPU, whether or not it was using it at the time."""
         message = f"{what}, and CUDA programs that used it fail: restart them"

@@ -101,7 +101,7 @@ class AgentReason(ExplainedReason):
     MPS_CLIENTS_LOST = (
         "MpsClientsLost",
         "Pod",
-        "The MPS daemon of the pod's GPU ended, or its server: CUDA programs that were its clients fail.",
+        "The MPS daemon of the pod's GPU ended, or its server ended or is in state FAULT: programs that used it fail.",
         "Restart the pod, unless it did so by itself.",
     )
     ENFORCEMENT_CHANGED = (

@@ -82,6 +82,15 @@ class MpsControl:
         found = await in_thread(lambda: [pid for pid in pids if is_marked(pid, mark)], "purser-mps-proc")
         return frozenset(found)
 
+    async def is_in_fault(self, uuid: str, server: int) -> bool:
+        """Whether a server is in state FAULT: a program caused a fatal fault, and the server takes no new clients until
+        those that it concerns have ended (NVIDIA's "Multi-Process Service", server states). An older daemon does not
+        say."""
+        try:
+            return "FAULT" in (await self.ask(uuid, f"get_server_status {server}")).split()
+        except MpsError:
+            return False
+
     def ended_in_order(self, uuid: str, server: int) -> bool:
         """Whether the daemon's log says that a server exited with status 0; a crash has another one, or none."""
         try:

@@ -51,6 +51,9 @@ class MpsHooks:
     def server_lost(self, uuid: str, server: int) -> None:
         """The process of a server ended in disorder. The daemon goes on, and starts another one for its next client."""
 
+    def server_in_fault(self, uuid: str, server: int) -> None:
+        """A fatal fault has ended the programs of the server, which takes no other clients until they have gone."""
+
     def is_used(self, uuid: str) -> bool:
         """Whether a container that runs may be a client of this GPU's daemon."""
         return False
@@ -138,7 +141,7 @@ class MpsDaemon:
     async def _watch(self, process: int) -> str:
         """Why it is no use any more, once it is none."""
         self._set(True, "")
-        end, servers = asyncio.ensure_future(ended(process)), MpsServers()
+        end, servers, in_fault = asyncio.ensure_future(ended(process)), MpsServers(), set[int]()
         try:
             while True:
                 gone = servers.take_ended()
@@ -148,11 +151,12 @@ class MpsDaemon:
                 if found is None:
                     return "it does not answer any more"
                 for server in gone:
-                    if self._control.ended_in_order(self.uuid, server):
+                    if server in in_fault or self._control.ended_in_order(self.uuid, server):
                         continue
                     log.warning("An MPS server has ended, and its clients are lost", uuid=self.uuid, pid=server)
                     self._hooks.server_lost(self.uuid, server)
                 servers.watch(found)
+                in_fault = await self._report_faults(found, in_fault.difference(gone))
                 self._control.trim_logs(self.uuid)
                 await asyncio.wait(
                     {end, *servers.ends}, timeout=self._timing.health, return_when=asyncio.FIRST_COMPLETED
@@ -160,6 +164,14 @@ class MpsDaemon:
         finally:
             servers.close()
             end.cancel()
+
+    async def _report_faults(self, servers: frozenset[int], known: set[int]) -> set[int]:
+        """Servers that are in a fault, each reported once as long as that lasts, or were so when they ended."""
+        found = {server for server in servers if await self._control.is_in_fault(self.uuid, server)}
+        for server in sorted(found - known):
+            log.warning("An MPS server is in a fault, and its clients are lost", uuid=self.uuid, pid=server)
+            self._hooks.server_in_fault(self.uuid, server)
+        return found | (known - servers)
 
     async def _servers(self) -> frozenset[int] | None:
         """Processes of its servers; None: it answers neither the first question nor the second."""

@@ -51,6 +51,7 @@ class Told(MpsHooks):
 
     def __init__(self):
         self.changes, self.losses, self.servers_lost, self.used = [], [], [], set()
+        self.faults = []
         self.asked = 0
 
     def changed(self, uuid, ready, problem):
@@ -61,6 +62,9 @@ class Told(MpsHooks):
 
     def server_lost(self, uuid, server):
         self.servers_lost.append((uuid, server))
+
+    def server_in_fault(self, uuid, server):
+        self.faults.append((uuid, server))
 
     def is_used(self, uuid):
         self.asked += 1

@@ -5,7 +5,7 @@
  *   --client      a CUDA program: stays connected; exits with 3 when its daemon or server is gone
  *   --server      what the daemon starts as its server
  *
- * Beside the binary: a file `fail` keeps the daemon from starting, `mute` keeps it from answering; it writes a line
+ * Beside the binary: a file `fail` keeps the daemon from starting, `mute` keeps it from answering, `fault` puts its server into that state; it writes a line
  * into `starts` whenever it is started. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -87,6 +87,8 @@ static void obey(char *command, char *answer, size_t room) {
     if (!word) return;
     if (!strcmp(word, "get_server_list")) {
         if (server) snprintf(answer, room, "%d\n", server);
+    } else if (!strcmp(word, "get_server_status")) {
+        snprintf(answer, room, "%s\n", beside("fault") ? "FAULT" : "ACTIVE");
     } else if (!strcmp(word, "get_client_list")) {
         for (int i = 0; i < clients_n; i++)
             snprintf(answer + strlen(answer), room - strlen(answer), "%d\n", client_pids[i]);

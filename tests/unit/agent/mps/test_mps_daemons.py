@@ -90,6 +90,32 @@ async def test_a_server_that_crashes_in_a_daemon_that_runs_on_is_reported_once(n
         other.kill()
 
 
+async def test_a_server_in_a_fault_is_reported_once_until_it_is_over(node):
+    node.set(A="mps")
+    fault = node.stub.parent / "fault"
+    async with node.agent() as agent:
+        await eventually(lambda: agent.ready == {"A"})
+        client = await node.client("A")
+        daemon = int((node.pipe("A") / "nvidia-cuda-mps-control.pid").read_text())
+        (server,) = (pid for pid in node.processes("A") if pid != daemon)
+        await node.asks(2)
+        assert agent.told.faults == []
+        fault.touch()
+        await node.asks(3)
+        assert agent.told.faults == [("A", server)]
+        os.kill(server, signal.SIGKILL)
+        assert await client.wait() == 3
+        await node.asks(3)
+        assert agent.told.servers_lost == [], "its clients have heard of it"
+        client = await node.client("A")
+        await eventually(lambda: len(agent.told.faults) == 2)
+        fault.unlink()
+        await node.asks(2)
+        fault.touch()
+        await eventually(lambda: len(agent.told.faults) == 3)
+        client.kill()
+
+
 async def test_one_that_does_not_answer_is_ended_and_restarted(node, monkeypatch):
     monkeypatch.setattr("purser.agent.mps.control.ASK_TIMEOUT_S", 0.1)
     node.set(A="mps")
