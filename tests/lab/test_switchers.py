@@ -73,6 +73,7 @@ PLACED = {
     "hami/tensor-parallel": Placed(2, {**memory(4608, 4608), "CUDA_DEVICE_SM_LIMIT": "30"}),
     "volcano/number": Placed(2),
     "volcano/vgpu": Placed(1, {**memory(3000), "CUDA_DEVICE_SM_LIMIT": "50"}),
+    "others/aliyun": Placed(1, memory(3072)),
     "volcano/training": Placed(1, memory(15360)),
     "nvidia/first": Placed(1),
     "nvidia/operator-test": Placed(1),
@@ -94,7 +95,6 @@ WAITING = {
     "others/kai-fraction": Waits(("ask for nvidia.com/gpu: 1 with nvidia.com/gpumem-percentage",)),
     "others/kai-memory": Waits(("ask for nvidia.com/gpu: 1 with nvidia.com/gpumem",)),
     "others/kai-whole": Waits((OTHERS.format("kai-scheduler"),)),
-    "others/aliyun": Waits((INSTEAD,), "2 Insufficient aliyun.com/gpu-mem"),
     "others/sr-iov": Waits((), "2 Insufficient intel.com/intel_sriov_netdevice"),
     "others/sr-iov-with-gpu": Waits((), "2 Insufficient nvidia.com/hostdev"),
 }
@@ -246,6 +246,23 @@ async def test_two_shares_meet_on_one_gpu(switch, system, mib):
     found = await switch.running(2)
     assert len({tuple(switch.cards(pod)) for pod in found}) == 1
     assert {switch.env(pod)["CUDA_DEVICE_MEMORY_LIMIT_0"] for pod in found} == {f"{each}m" for each in mib}
+
+
+async def test_programs_and_tools_find_what_volcano_and_gpushare_tell_them(switch):
+    for name in ("volcano/sharing-1", "others/aliyun"):
+        await switch.apply(name)
+    for pod in await switch.running(2):
+        env, record = switch.env(pod), pod["metadata"]["annotations"]
+        gpu = switch.cards(pod)[0]
+        index, mib = (gpu, 15360) if gpu in T4 else (gpu - len(T4), 40960)
+        if pod["metadata"]["name"] == "aliyun":
+            assert record["ALIYUN_COM_GPU_MEM_IDX"] == env["ALIYUN_COM_GPU_MEM_IDX"] == str(index)
+            assert record["ALIYUN_COM_GPU_MEM_DEV"] == env["ALIYUN_COM_GPU_MEM_DEV"] == str(mib // 1024)
+            assert record["ALIYUN_COM_GPU_MEM_POD"] == env["ALIYUN_COM_GPU_MEM_CONTAINER"] == "3"
+        else:
+            assert record["volcano.sh/gpu-index"] == str(index)
+            assert int(record["volcano.sh/predicate-time"]) > 1e18
+            assert (env["VOLCANO_GPU_ALLOCATED"], env["VOLCANO_GPU_TOTAL"]) == ("1024", str(mib))
 
 
 @pytest.mark.parametrize("name", some(tuple(WAITING), 4))

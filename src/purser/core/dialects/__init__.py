@@ -1,10 +1,10 @@
 """Resource vocabularies: from a pod's limits and annotations to a `PodRequest`, and from a `Grant` back to annotations.
 
-Here: one module per vocabulary in which pods must run unchanged (``nvidia``, ``hami``, ``volcano``, ``volcano_vgpu``),
-one for all families of other vendors' devices (``vendor``), what they share (``quantities``, ``selectors``,
-``policies``, ``enforcement``, ``init_containers``, ``init_resources``), and the entry points below. Not here: whether
-any node fits (``placement``), what is signed (``core.signing``), and what other vendors' families are
-(``core.vendors``).
+Here: one module per vocabulary in which pods must run unchanged (``nvidia``, ``hami``, ``volcano``, ``volcano_vgpu``,
+``gpushare``), one for all families of other vendors' devices (``vendor``), what they share (``quantities``,
+``selectors``, ``policies``, ``enforcement``, ``records``, ``init_containers``, ``init_resources``), and the entry
+points below. Not here: whether any node fits (``placement``), what is signed (``core.signing``), and what other
+vendors' families are (``core.vendors``).
 
 Every dialect of amounts of NVIDIA's GPUs asks kubelet for its devices as ``nvidia.com/gpu``: the webhook adds what
 `defaults` says, and a pod that has these defaults parses to the same request as before. NVIDIA's own also asks for what
@@ -17,7 +17,7 @@ import msgspec
 
 from purser.core.decoding import brief
 from purser.core.device.resources import MIG_PREFIX, is_gpu_resource
-from purser.core.dialects import hami, nvidia, volcano, volcano_vgpu
+from purser.core.dialects import gpushare, hami, nvidia, volcano, volcano_vgpu
 from purser.core.dialects.dialect import MAX_DEVICES_ASKED, Dialect, Word, asks_for
 from purser.core.dialects.enforcement import held, held_by_vendor, requires_enforcement
 from purser.core.dialects.errors import DialectError, Problems
@@ -58,7 +58,7 @@ __all__ = [
     "vendor_families",
 ]
 
-SHARING: Mapping[str, Dialect] = {"HAMi": hami, "Volcano": volcano, "Volcano vGPU": volcano_vgpu}
+SHARING: Mapping[str, Dialect] = {"HAMi": hami, "Volcano": volcano, "Volcano vGPU": volcano_vgpu, "gpushare": gpushare}
 """By the system whose words they are, for NVIDIA's GPUs."""
 
 VENDORS: Mapping[str, VendorDialect] = {family.name: VendorDialect(family) for family in FAMILIES}

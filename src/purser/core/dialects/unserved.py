@@ -17,7 +17,6 @@ _SHARE = "nvidia.com/gpu with nvidia.com/gpumem (MiB) and nvidia.com/gpucores (p
 _REGISTERED = "Purser serves those that their device plugin registers in HAMi's annotations: see docs/vendors.md"
 
 _RESOURCES = (
-    ("aliyun.com/gpu-", f"for a share of a GPU ask for {_SHARE}"),
     ("nvidia.com/gpu.", f"for a share of a GPU ask for {_SHARE}"),
     ("nvidia.com/gpu-", f"for a share of a GPU ask for {_SHARE}"),
     (MIG_PREFIX, f"for a part of a GPU ask for {_SHARE}"),
@@ -35,7 +34,7 @@ _RESOURCES = (
     ("mthreads.com/", _REGISTERED),
     ("vastaitech.com/", _REGISTERED),
 )
-"""By prefix of the resource's name. Sources: HAMi's vendor devices, Volcano's and Aliyun's device plugins, NVIDIA's."""
+"""By prefix of the resource's name. Sources: HAMi's vendor devices, NVIDIA's device plugin."""
 
 _ANNOTATIONS = {
     "gpu-fraction": "ask for nvidia.com/gpu: 1 with nvidia.com/gpumem-percentage in the container's limits",

@@ -23,6 +23,8 @@ def spell(amounts):
         "vgpumem": "volcano.sh/vgpu-memory",
         "vgpupercent": "volcano.sh/vgpu-memory-percentage",
         "vgpucores": "volcano.sh/vgpu-cores",
+        "gpumem": "aliyun.com/gpu-mem",
+        "gpucount": "aliyun.com/gpu-count",
     }
     return {words[word]: str(value) for word, value in amounts.items()}
 

@@ -90,9 +90,9 @@ def test_whole_gpus_in_nvidias_words_leave_no_foreign_record_unless_hamis_annota
 
 
 def test_everything_recorded_is_forbidden_to_users_and_explained():
-    spec = pod(container("a", mem=1), container("b", vmem=1), container("c", vgpu=1))
-    record = recorded(spec, grant(a=[1], b=[2], c=[3]))
-    assert len(record) == 8
+    spec = pod(container("a", mem=1), container("b", vmem=1), container("c", vgpu=1), container("d", gpumem=1))
+    record = recorded(spec, grant(a=[1], b=[2], c=[3], d=[4]))
+    assert len(record) == 14
     explained = {name for dialect in SHARING.values() for name, about in dialect.RECORDS.items() if about}
     assert {*record, "hami.io/vgpu-mig-allocations"} == explained
 

@@ -23,7 +23,6 @@ def pod(*resources: str, **annotations: str) -> PodManifest:
 @pytest.mark.parametrize(
     ("resource", "words"),
     [
-        ("aliyun.com/gpu-mem", "nvidia.com/gpumem"),
         ("nvidia.com/gpu.shared", "nvidia.com/gpumem"),
         ("nvidia.com/mig-3g.20gb", "nvidia.com/gpumem"),
         ("hygon.com/dcunum", "registers in HAMi's annotations"),
@@ -57,7 +56,7 @@ def test_hints_are_few_and_asked_for_few_times_however_many_words_a_pod_has() ->
         asked.append(name)
         return False
 
-    assert len(unserved_words(pod(*(f"aliyun.com/gpu-{n}" for n in range(10_000))), is_offered, nowhere)) == 8
+    assert len(unserved_words(pod(*(f"gpu.intel.com/{n}" for n in range(10_000))), is_offered, nowhere)) == 8
     assert len(asked) == 8
 
 

@@ -40,6 +40,8 @@ def test_a_node_lists_the_totals_of_its_gpus() -> None:
         f"{VGPU}-memory": 24000,
         f"{VGPU}-memory-percentage": 2000,
         f"{VGPU}-cores": 200,
+        "aliyun.com/gpu-mem": 15 + 7,
+        "aliyun.com/gpu-count": 2,
     }
 
 
@@ -134,7 +136,8 @@ vgpu = st.fixed_dictionaries(
         f"{VGPU}-cores": some(st.integers(0, 100)),
     }
 )
-words = st.one_of(hami, volcano, vgpu).map(
+gpushare = st.fixed_dictionaries({"aliyun.com/gpu-mem": st.integers(1, 4).map(str)})
+words = st.one_of(hami, volcano, vgpu, gpushare).map(
     lambda found: {name: text for name, text in found.items() if text is not None}
 )
 bodies = st.lists(st.tuples(st.sampled_from([INIT, SIDECAR, APP]), words), min_size=1, max_size=3)

@@ -1,0 +1,161 @@
+"""Aliyun's gpushare: GiB of one GPU, or of several in equal parts.
+
+Meanings are those of gpushare-scheduler-extender (``pkg/utils``) and gpushare-device-plugin (``pkg/gpu/nvidia``), with
+the plugin's default unit, GiB. gpushare takes the first GPU's memory for that of all, and puts all containers of a pod
+on one GPU, where its plugin then finds no pod for two containers that ask; here each GPU has its own memory, and each
+container gets its own GPU. Several GPUs by label are the way of Alibaba Cloud's managed clusters.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from purser.core.dialects.dialect import MAX_DEVICES_ASKED, Word, asks_for
+from purser.core.dialects.errors import Problems
+from purser.core.dialects.nvidia import whole_gpus
+from purser.core.dialects.quantities import (
+    MAX_DEVICE_MEMORY_MIB,
+    NotWholeError,
+    amount,
+    check_device_count,
+    whole_number,
+)
+from purser.core.dialects.records import indices_of
+from purser.core.dialects.selectors import Selectors
+from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceRequest, Grant, NodeInventory
+from purser.core.pod.manifest import ContainerSpec, PodManifest
+
+GPU_MEM = "aliyun.com/gpu-mem"
+GPU_COUNT = "aliyun.com/gpu-count"
+"""What nodes list; of a pod, the label with the number of GPUs among which a container's memory is divided."""
+
+MIB_PER_UNIT = 1024
+
+_IDX = "ALIYUN_COM_GPU_MEM_IDX"
+_POD = "ALIYUN_COM_GPU_MEM_POD"
+_DEV = "ALIYUN_COM_GPU_MEM_DEV"
+_CONTAINER = "ALIYUN_COM_GPU_MEM_CONTAINER"
+_ASSIGNED = "ALIYUN_COM_GPU_MEM_ASSIGNED"
+_ASSUME_TIME = "ALIYUN_COM_GPU_MEM_ASSUME_TIME"
+_ALLOCATION = "scheduler.framework.gpushare.allocation"
+
+WORDS: Mapping[str, Word] = {
+    GPU_MEM: Word(
+        "gpushare's word for GiB of one GPU.",
+        lambda device: device.memory_mib // MIB_PER_UNIT,
+        lambda usage: usage.memory_mib // MIB_PER_UNIT,
+    ),
+    # Nodes list it for gpushare's tools, and no container may ask for it.
+    GPU_COUNT: Word("gpushare's word for the number of GPUs.", lambda device: 1, lambda usage: 0),
+}
+RECORDS: Mapping[str, str] = {
+    _IDX: "The index of the grant's GPU.",
+    _POD: "GiB of all of the pod's containers.",
+    _DEV: "GiB of the GPU.",
+    _ASSIGNED: "`true`, as gpushare's device plugin writes it.",
+    _ASSUME_TIME: "When the pod was bound, in nanoseconds since 1970.",
+    _ALLOCATION: "GiB by container and GPU, both by index, as JSON.",
+}
+MARKS: frozenset[str] = frozenset()
+
+
+def claims(container: ContainerSpec) -> bool:
+    """Whether the container asks for anything in gpushare's words."""
+    return any(asks_for(container, resource) for resource in WORDS)
+
+
+def parse_container(
+    pod: PodManifest, container: ContainerSpec, selectors: Selectors, problems: Problems
+) -> DeviceRequest | None:
+    """Memory of one GPU, or an equal part of it on each of as many as the pod's label says."""
+    if asks_for(container, GPU_COUNT):
+        problems.add(
+            f'container "{container.name}" asks for {GPU_COUNT}, which only nodes list: ask for {GPU_MEM}, and write '
+            f"the number of GPUs into the pod's label {GPU_COUNT}"
+        )
+        return None
+    noted = Problems()
+    # Not 0: `claims` found it to be more, or nonsense.
+    units = amount(container, GPU_MEM, 1, MAX_DEVICE_MEMORY_MIB // MIB_PER_UNIT - 1, "GiB of GPU memory", noted) or 0
+    count = _count(pod)
+    if count is None:
+        said = f'label {GPU_COUNT} "{pod.labels[GPU_COUNT][:64]}"'
+        noted.add(f"{said} is no number of GPUs: write 1 to {MAX_DEVICES_ASKED}")
+    elif units % count:
+        noted.add(
+            f'container "{container.name}": {GPU_MEM} "{units}" cannot be divided among the {count} GPUs that label '
+            f"{GPU_COUNT} says: write a multiple of {count}"
+        )
+    else:
+        check_device_count(container, count, "gpushare", noted)
+    problems.extend(noted)
+    if noted or count is None:
+        return None
+    return msgspec.structs.replace(
+        whole_gpus(count, selectors), memory_mib=units // count * MIB_PER_UNIT, memory_percent=None, cores_percent=0
+    )
+
+
+def _count(pod: PodManifest) -> int | None:
+    """GPUs per container; None where the label makes no sense."""
+    try:
+        count = whole_number(pod.labels.get(GPU_COUNT, "1"))
+    except NotWholeError:
+        return None
+    return count if 1 <= count <= MAX_DEVICES_ASKED else None
+
+
+def device_count(pod: PodManifest, container: ContainerSpec) -> str | None:
+    """As the pod's label says, else one."""
+    return str(_count(pod) or 1)
+
+
+def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory, at_ns: int) -> dict[str, str]:
+    """What its scheduler, its plugin and the tool ``kubectl inspect gpushare`` write and read."""
+    devices = {device.uuid: device for device in inventory.devices}
+    parts = _parts(pod, grant)
+    uuids = [uuid for part in parts.values() for uuid in part.uuids]
+    by_container = {
+        str(place): {
+            str(devices[share.uuid].index): _units(share.memory_mib) for share in part.shares if share.uuid in devices
+        }
+        for place, part in parts.items()
+    }
+    return {
+        _IDX: indices_of(uuids, devices),
+        _POD: str(_pod_units(pod, grant)),
+        _DEV: _device_units(uuids, devices),
+        _ASSIGNED: "true",
+        _ASSUME_TIME: str(at_ns),
+        _ALLOCATION: msgspec.json.encode(by_container).decode(),
+    }
+
+
+def environment(pod: PodManifest, grant: Grant, part: ContainerGrant, devices: Mapping[str, Device]) -> dict[str, str]:
+    """What its plugin says of the container's GPU and share."""
+    return {
+        _IDX: indices_of(part.uuids, devices),
+        _POD: str(_pod_units(pod, grant)),
+        _CONTAINER: str(_units(sum(share.memory_mib for share in part.shares))),
+        _DEV: _device_units(part.uuids, devices),
+    }
+
+
+def _parts(pod: PodManifest, grant: Grant) -> dict[int, ContainerGrant]:
+    """What app containers that ask in gpushare's words hold, by their place in the pod."""
+    apps = [each for each in pod.containers if each.kind is ContainerKind.APP]
+    found = {place: grant.of(each.name) for place, each in enumerate(apps) if claims(each)}
+    return {place: part for place, part in found.items() if part is not None}
+
+
+def _pod_units(pod: PodManifest, grant: Grant) -> int:
+    return _units(sum(share.memory_mib for part in _parts(pod, grant).values() for share in part.shares))
+
+
+def _device_units(uuids: list[str] | tuple[str, ...], devices: Mapping[str, Device]) -> str:
+    """Of the first: gpushare knows one size of all."""
+    return next((str(_units(devices[uuid].memory_mib)) for uuid in uuids if uuid in devices), "0")
+
+
+def _units(mib: int) -> int:
+    return mib // MIB_PER_UNIT
