@@ -145,7 +145,7 @@ async def test_kubelet_admits_amounts_in_init_containers_and_keeps_them_over_its
 
 
 @pytest.mark.parametrize("how", ["deleted", "recreated"])
-async def test_a_node_that_registers_anew_lists_them_again(
+async def test_a_node_that_registers_again_lists_them_again(
     cluster: RealScenarioCluster, purser: Purser, how: str
 ) -> None:
     real = purser.cluster

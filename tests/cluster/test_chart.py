@@ -113,7 +113,7 @@ def test_check_in_the_agents_pod_says_what_its_node_has(installed: Release) -> N
     assert {found[name]["state"] for name in ("driver library", "kubelet", "PodResources")} == {"ok"}
 
 
-def test_memory_of_a_process_in_another_pod_is_told_to_be_that_pods(installed: Release, holder: str) -> None:
+def test_memory_of_a_process_in_another_pod_counts_for_that_pod(installed: Release, holder: str) -> None:
     """The agent knows it by its pid on the host, and by the cgroup that kubelet and containerd put it in."""
     cluster = installed.cluster
     uuid, pid = card_of(cluster, holder), cluster.container_pid(PODS, holder)
@@ -132,7 +132,7 @@ def test_memory_of_a_process_in_another_pod_is_told_to_be_that_pods(installed: R
     assert found == {"namespace": PODS, "container": "main", "uuid": uuid, "value": 700 * 2**20}
 
 
-def test_new_pods_keep_off_gpus_that_somebody_cordons(installed: Release, holder: str) -> None:
+def test_new_pods_keep_off_cordoned_gpus(installed: Release, holder: str) -> None:
     """By the account of an operator of the cluster, who may read and patch nodes and nothing else."""
     cluster = installed.cluster
     taken = card_of(cluster, holder)

@@ -21,14 +21,14 @@ def files(tmp_path: Path) -> Files:
     return Files(tmp_path, pair, pair, pair, pair, tmp_path / "tokens")
 
 
-def test_the_old_kubelet_is_told_its_runtime_by_flags(files: Files) -> None:
+def test_the_old_kubelet_gets_its_runtime_by_flags(files: Files) -> None:
     arguments = kubelet_arguments(OLD, Path("/c"), Path("/k"), "node", ADDRESS, SOCKET, Path("/f"))
     assert {"--container-runtime=remote", "--container-runtime-endpoint=unix:///c/containerd.sock"} <= set(arguments)
     config = kubelet_config(OLD, files, ADDRESS, PORTS, SOCKET, {})
     assert not {"containerRuntimeEndpoint", "failCgroupV1"} & config.keys()
 
 
-def test_the_new_kubelet_is_told_its_runtime_by_its_file_and_accepts_cgroup_v1(files: Files) -> None:
+def test_the_new_kubelet_gets_its_runtime_by_its_file_and_accepts_cgroup_v1(files: Files) -> None:
     arguments = kubelet_arguments(NEW, Path("/c"), Path("/k"), "node", ADDRESS, SOCKET, Path("/f"))
     assert not [each for each in arguments if "runtime" in each or "infra" in each]
     config = kubelet_config(NEW, files, ADDRESS, PORTS, SOCKET, {})

@@ -101,7 +101,7 @@ def test_a_node_that_joins_waits_for_its_own_driver(stack: Stack) -> None:
     assert len(stack.daemon_sets("driver")) == 3, "a pool of its own, for its kernel"
 
 
-def test_what_somebody_changed_or_removed_is_repaired(stack: Stack) -> None:
+def test_what_was_changed_or_removed_is_repaired(stack: Stack) -> None:
     toolkit = stack.daemon_set("container-toolkit")["metadata"]["name"]
     patch = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "evil:1"}]
     stack.cluster.kubectl(

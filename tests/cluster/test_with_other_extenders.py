@@ -99,7 +99,7 @@ async def test_the_nodes_that_another_extender_refuses_are_not_taken_and_purser_
     assert {share, plain} <= set(other.asked)
 
 
-async def test_a_pod_of_another_profile_gets_no_gpu_and_is_told_why(purser: Purser, other: Other, hollow: str) -> None:
+async def test_a_pod_of_another_profile_gets_no_gpu_but_the_reason(purser: Purser, other: Other, hollow: str) -> None:
     cluster = purser.cluster
     other.refused = ""
     cluster.create(busybox_pod("second", namespace=NAMESPACE, schedulerName=SECOND, resources={GPU_RESOURCE: "1"}))

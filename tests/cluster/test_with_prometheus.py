@@ -200,9 +200,7 @@ def test_every_part_is_found_and_scraped(purser: Purser, prometheus: Prometheus,
     purser.cluster.wait_until("all are scraped", lambda: prometheus.components(job) >= COMPONENTS)
 
 
-def test_a_query_tells_gpus_by_node_and_grants_by_the_pods_that_hold_them(
-    purser: Purser, prometheus: Prometheus
-) -> None:
+def test_a_query_lists_gpus_by_node_and_grants_by_pod(purser: Purser, prometheus: Prometheus) -> None:
     cluster = purser.cluster
     limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000"}
     cluster.create_namespace(NAMESPACE)

@@ -254,9 +254,7 @@ async def test_drain_evicts_and_waits(kubectl: Kubectl, api: Api, ns: str, uniqu
     await api.delete(f"/api/v1/nodes/{unique}")
 
 
-async def test_logs_come_from_whoever_serves_them(
-    kubectl: Kubectl, api: Api, ns: str, server: ApiServer | None
-) -> None:
+async def test_logs_come_from_their_server(kubectl: Kubectl, api: Api, ns: str, server: ApiServer | None) -> None:
     if server is None:
         pytest.skip("a real cluster needs a kubelet for this")
 

@@ -114,7 +114,7 @@ async def test_a_deployment_is_rolled_out_scheduled_and_taken_down(api: Api, ns:
     await until("the pods are gone", ended, 60)
 
 
-async def test_a_pod_that_fits_nowhere_is_told_why(api: Api, ns: str) -> None:
+async def test_a_pod_that_fits_nowhere_gets_the_reason(api: Api, ns: str) -> None:
     limits = {"limits": {"nvidia.com/gpu": "4"}}
     body = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "x", "resources": limits}]}}
     (await api.post(f"{ns}/pods", body)).ok()

@@ -82,7 +82,7 @@ def test_waiting_for_an_event_ends_without_one(driver: Driver) -> None:
     assert driver.wait_event(10) is None
 
 
-def test_the_labels_of_the_node_can_all_be_told(driver: Driver) -> None:
+def test_the_labels_of_the_node_are_all_known(driver: Driver) -> None:
     gpus = driver.scan()
     labels, troubles = labels_of(collect_facts(gpus, driver.info(), SYSFS_ROOT, None, None))
     assert troubles == ()

@@ -102,7 +102,7 @@ async def shared(quiet_logs, tmp_path):
         yield cluster
 
 
-async def test_pods_get_replicas_and_mig_devices_and_books_are_exact(shared):
+async def test_pods_get_replicas_and_mig_devices_and_the_ledgers_agree(shared):
     driver = shared.nodes[CUT].driver
     set_mig(driver.folder, 0, enabled=True)
     small, large = [create_mig(driver.folder, 0, "1g.5gb") for _ in range(2)], create_mig(driver.folder, 0, "3g.20gb")

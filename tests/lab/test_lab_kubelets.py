@@ -54,7 +54,7 @@ async def running(lab):
     return {pod.metadata.name: pod for pod in pods if pod.status.phase == "Running"}
 
 
-async def test_pods_are_aligned_told_of_and_kept_over_a_restart(aligned_lab):
+async def test_pods_are_aligned_reported_and_kept_over_a_restart(aligned_lab):
     lab = aligned_lab
     choice = lab.settings.nodes[0]
     told = node_of(await report(lab))

@@ -46,7 +46,7 @@ async def test_the_scheduler_places_pods_as_the_simulator_does(policy, sample, q
 
 @pytest.mark.gate
 @pytest.mark.parametrize(("sample", "insisting"), [(SAMPLE, 0), (WITH_MODELS, 40)], ids=["default", "with models"])
-def test_the_samples_have_all_that_could_be_told_apart(sample, insisting):
+def test_the_samples_have_every_kind_that_differs(sample, insisting):
     workload, order = draw(*sample)
     assert len({gpu.model for node in workload.nodes for gpu in node.gpus}) >= 5
     counts = Counter(pod.shape.gpu_count for pod in workload.pods)

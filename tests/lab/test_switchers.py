@@ -266,7 +266,7 @@ async def test_programs_and_tools_find_what_volcano_and_gpushare_tell_them(switc
 
 
 @pytest.mark.parametrize("name", some(tuple(WAITING), 4))
-async def test_what_cannot_run_is_told_what_to_write(switch, name):
+async def test_what_cannot_run_is_refused_with_what_to_write(switch, name):
     wanted, doc = WAITING[name], switch.manifests[name]
     (answer,) = await switch.apply(name)
     check_told(answer, wanted.told)
@@ -289,7 +289,7 @@ async def test_a_deployment_is_warned_of_what_its_pods_will_be_refused_for(switc
     assert "write 16384" in warnings(answer)[0]
 
 
-async def test_other_vendors_gpus_are_nobodys_here(switch):
+async def test_other_vendors_gpus_are_ignored(switch):
     for number, resource in enumerate(OTHER_VENDORS):
         main = {"name": "main", "image": "busybox", "resources": {"limits": {resource: 1}}}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{number}"}, "spec": {"containers": [main]}}

@@ -96,7 +96,7 @@ async def test_an_agent_that_has_not_heard_of_a_new_key_asks_before_it_refuses(w
         await kubelet.admit("default/new", [("main", 1)])
 
 
-async def test_a_secret_that_holds_no_key_is_named_to_whoever_asks_the_replica_that_takes_over():
+async def test_a_secret_without_a_key_is_named_in_answers_of_the_new_leader():
     async with server() as api, replica(api) as world:
         broken = {"data": {"key.pem": "bm9uZQ=="}}
         await world.client.patch_merge(SECRETS, GRANT_KEY_SECRET, broken, DEFAULT_NAMESPACE)

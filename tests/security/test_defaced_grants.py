@@ -66,7 +66,7 @@ async def test_a_restarted_scheduler_counts_what_the_agent_says_of_defaced_pods(
             await eventually(lambda: world.memory_used("n1") == 6000 and not world.cache.disputes.closed("n1"))
 
 
-async def test_until_the_agent_has_told_what_a_running_pod_holds_its_node_takes_nothing():
+async def test_until_the_agent_reports_what_a_running_pod_holds_its_node_takes_nothing():
     async with server() as api:
         async with replica(api) as world:
             await world.add_node("n1", cards=2)

@@ -128,7 +128,7 @@ async def test_a_replica_that_is_not_the_active_one_any_more_asks_nobody_to_go(m
 
 
 @pytest.mark.parametrize("nth", some(range(1, 7), 3))
-async def test_whoever_is_killed_before_a_write_is_followed_by_one_who_goes_on_with_the_same_pods(nth):
+async def test_after_a_kill_before_a_write_the_next_leader_goes_on_with_the_same_pods(nth):
     async with server() as api:
         async with replica(api, Watched) as world:
             await full(world, "a", "b")

@@ -42,7 +42,7 @@ def holders(world):
     return [pod["grant"]["pod"] for pod in json.loads(checkpoint)["pods"]]
 
 
-async def test_a_pod_that_is_said_to_have_ended_keeps_what_kubelet_lists_for_it(world, kubelet):
+async def test_a_pod_in_a_forged_phase_keeps_what_kubelet_lists_for_it(world, kubelet):
     a, *_ = world.uuids
     async with world.agent() as agent:
         await says_it_has_ended(world, agent, kubelet, a)
@@ -67,7 +67,7 @@ async def test_nor_are_its_devices_free_without_its_grant(world, kubelet):
             await kubelet.admit("default/next", [("main", 1)])
 
 
-async def test_the_agent_tells_the_scheduler_of_it_until_kubelet_lets_go(world, kubelet, monkeypatch):
+async def test_the_agent_reports_it_to_the_scheduler_until_kubelet_lets_go(world, kubelet, monkeypatch):
     monkeypatch.setattr(disputes, "TEARDOWN_TIMEOUT_S", 0.3)
     a, *_ = world.uuids
     async with world.agent() as agent:

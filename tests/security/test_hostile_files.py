@@ -60,7 +60,7 @@ async def test_a_checkpoint_that_is_none_is_reported(tmp_path, make):
 
 
 @ODD
-async def test_kubelets_files_are_told_of_and_keep_nothing_waiting(tmp_path, make):
+async def test_kubelets_malformed_files_are_reported_and_block_nothing(tmp_path, make):
     settings = AgentSettings(node_name=NODE, kubelet_dir=tmp_path, device_plugin_dir=tmp_path)
     make(tmp_path / "config.yaml")
     found = await in_time(lambda: read(sources_of(settings), "v1.30.0"))

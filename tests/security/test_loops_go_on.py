@@ -189,7 +189,7 @@ def test_a_pod_that_cannot_be_booked_stands_in_the_way_of_those_alone_that_want_
     assert said.events == [("bad", "HandlingFailed")]
 
 
-async def test_an_informer_lists_anew_after_what_it_cannot_handle(monkeypatch):
+async def test_an_informer_relists_after_what_it_cannot_handle(monkeypatch):
     script = Script(listing([pod("a")], 5), listing([pod("b", 8)], 9))
     async with client_of(script.handle) as client:
         registry = CollectorRegistry()
@@ -284,7 +284,7 @@ async def test_while_the_registration_with_kubelet_fails_the_agent_is_not_ready(
     assert (registration.connection.value.ready, registration.connection.value.problem) == (False, FAILED)
 
 
-async def test_what_the_comparison_of_books_fails_on_is_counted(monkeypatch):
+async def test_what_the_comparison_of_ledgers_fails_on_is_counted(monkeypatch):
     failures, registry, _ = failures_of()
     informer = SimpleNamespace(add_handler=lambda **_: None, synced=lambda: asyncio.sleep(0), failures=failures)
     pods = SimpleNamespace(pods=informer, key_maps=informer)

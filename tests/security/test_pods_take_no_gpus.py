@@ -283,14 +283,14 @@ def test_a_pod_that_requires_enforcement_does_not_disable_it(limits, spec, of_po
     assert (objection is not None) == (bool(says) and bool(of_pod))
 
 
-def test_who_requires_what_no_node_does_is_told_so():
+def test_a_pod_that_requires_what_no_node_enforces_is_warned():
     asked = asking(SHARE, annotations={"purser.dev/enforcement": "required"})
     (said,) = decide(Mutation(devices=DeviceRules(enforcements=lambda: ADVISORY)), asked).warnings
     assert said.endswith("none, time-slicing); the pod requires enforcement, and stays Pending until one does")
     assert len(said) <= 256
 
 
-def test_who_cannot_be_a_client_of_mps_is_told_so_where_there_is_mps():
+def test_pods_that_cannot_be_mps_clients_are_warned_where_there_is_mps():
     asked = asking(SHARE, **mount("/dev/shm"))
     for word, told in (("mps", 1), ("hami-core", 0)):
         rules = DeviceRules(enforcements=lambda word=word: (Enforcement(word),))
@@ -389,7 +389,7 @@ def test_a_share_is_a_share_in_every_vocabulary():
         (WHOLE, {"envFrom": [{"configMapRef": {"name": "c"}}]}, ENFORCED, None),
     ],
 )
-def test_who_creates_a_share_is_told_where_its_limits_are_advisory(limits, spec, there, says):
+def test_a_share_is_warned_about_where_its_limits_are_advisory(limits, spec, there, says):
     decision = decide(Mutation(devices=DeviceRules(enforcements=lambda: there)), asking(limits, **spec))
     assert decision.allowed
     assert all(len(warning) <= 256 for warning in decision.warnings)  # the API server cuts longer ones

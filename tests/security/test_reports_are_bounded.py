@@ -24,7 +24,7 @@ def report_of(*counts):
     return KubeletReport(FORMAT, config.version, config, resources={"nvidia.com/gpu": ResourceReport(groups)})
 
 
-def test_sixteen_gpus_with_all_the_slots_that_there_are_can_be_told():
+def test_sixteen_gpus_with_all_slots_fit_in_a_report():
     known = state_of(report_of(*[MAX_SLOTS] * 16)).devices.resources["nvidia.com/gpu"]
     assert len(known.devices) == 16 * MAX_SLOTS
 

@@ -88,7 +88,7 @@ async def test_connections_that_were_answered_once_and_stay_make_room_as_well():
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "TLS"])
-async def test_whoever_says_nothing_is_cut(secure):
+async def test_silent_connections_are_cut(secure):
     async with serving(SHORT, secure=secure) as server:
         reader, writer = await server.connect(tls=False)
         await is_cut(reader)

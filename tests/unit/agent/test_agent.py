@@ -165,7 +165,7 @@ async def test_a_dead_gpu_is_unhealthy_everywhere_and_comes_back(world, kubelet)
         await eventually(lambda: _not_in_inventory(world, '"healthy":false'))
 
 
-async def test_lost_gpus_are_told_once_and_so_is_their_recovery(world, kubelet, api):
+async def test_lost_gpus_and_their_recovery_are_reported_once(world, kubelet, api):
     """Scans and readings fail in different ways; a lost card is looked for over and over."""
     lost = world.uuids[:2]
     driver = world.driver.open()
@@ -308,7 +308,7 @@ async def test_a_corrupt_checkpoint_is_rebuilt_from_kubelet_and_the_api(world, k
             await kubelet.admit("default/q", [("main", 1)])
 
 
-async def test_an_agent_that_leaves_tells_the_scheduler_first_and_answers_for_what_is_bound(world, kubelet):
+async def test_an_agent_that_stops_withdraws_its_gpus_first_and_serves_bound_pods(world, kubelet):
     ready, go = asyncio.Event(), asyncio.Event()
 
     async def one():

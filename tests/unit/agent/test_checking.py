@@ -191,7 +191,7 @@ async def test_neither_a_driver_that_is_not_there_nor_one_that_hangs_holds_it_up
     assert found["PodResources"].state is OK
 
 
-async def test_another_plugin_of_gpus_is_reported_as_long_as_somebody_serves_it(host):
+async def test_another_gpu_plugin_is_reported_while_it_is_served(host):
     with host.listen("device-plugins/nvidia-gpu.sock"), host.listen("device-plugins/fpga.sock"):
         assert (await host.check())["other device plugins"].state is WARNING
     assert (await host.check())["other device plugins"].state is OK

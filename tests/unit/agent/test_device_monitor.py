@@ -145,7 +145,7 @@ async def test_an_xid_of_nobody_knows_which_gpu_has_all_probed_and_marks_the_bro
         assert "Xid" not in monitor.health[A].reason
 
 
-async def test_calls_that_fail_after_an_xid_are_not_told_as_another_cause():
+async def test_calls_that_fail_after_an_xid_are_no_second_cause():
     driver, told = Driver(), []
     async with monitoring(driver, {"on_news": lambda uuid, news: told.append((uuid, news.words))}) as monitor:
         driver.events.append(XidEvent(uuid=A, xid=79))
@@ -253,7 +253,7 @@ async def test_errors_of_programs_have_no_gpu_probed(monkeypatch):
         await eventually(lambda: driver.reads == {A: 2, B: 2})
 
 
-async def test_an_error_of_a_program_concerns_no_gpu_but_whoever_holds_it():
+async def test_an_error_of_a_program_concerns_its_pods_and_not_the_gpu():
     driver, told = Driver(), []
     errors = {"on_program_error": lambda uuid, xid: told.append((uuid, xid))}
     async with monitoring(driver, probe_interval_s=60, callbacks=errors) as monitor:
@@ -360,7 +360,7 @@ class WholeCatalogue(NullDriver):
         return self.events.pop(0) if self.events else super().wait_event(10)
 
 
-async def test_every_xid_costs_its_own_gpu_alone_is_told_once_and_stands_in_the_condition(monkeypatch):
+async def test_every_xid_costs_its_own_gpu_alone_with_one_event_and_a_condition(monkeypatch):
     driver, told, programs = WholeCatalogue(), [], []
     callbacks = {
         "on_news": lambda uuid, news: told.append((uuid, news.news)),

@@ -42,7 +42,7 @@ def test_gpus_are_nvidias_display_controllers_in_order_of_their_address(settings
     assert look(settings).gpus == (PciGpu("20b0"), PciGpu("2330"))
 
 
-def test_gpus_that_share_a_device_id_are_told_apart_by_their_subsystem(settings):
+def test_gpus_of_one_device_id_are_distinguished_by_their_subsystem(settings):
     pci(settings, "0000:0a:00.0", device="0x25B6", subsystem="0x157E")
     assert look(settings).gpus == (PciGpu("25b6", "157e"),)
 
@@ -119,7 +119,7 @@ async def test_facts_are_written_when_they_differ_and_only_then(settings, tmp_pa
         assert cluster.writes == ["PATCH /api/v1/nodes/a"] * 2
 
 
-async def test_facts_that_somebody_removed_come_back(settings, tmp_path):
+async def test_facts_that_were_removed_come_back(settings, tmp_path):
     async with embedded(tmp_path) as cluster, Client(cluster.config) as client:
         await create_node(cluster.client, node("a"))
 
@@ -151,7 +151,7 @@ async def test_a_node_that_is_not_there_yet_is_waited_for(settings, tmp_path):
             await eventually(written)
 
 
-async def test_discovery_ends_when_it_is_told_to(settings, tmp_path):
+async def test_discovery_ends_when_stopped(settings, tmp_path):
     async with embedded(tmp_path) as cluster, Client(cluster.config) as client:
         stop = asyncio.Event()
         stop.set()

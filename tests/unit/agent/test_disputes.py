@@ -56,7 +56,7 @@ async def test_honest_pods_cost_no_write_to_their_node(world, kubelet, api):
             await end(world, kubelet, name)
 
 
-async def test_defaced_pods_keep_what_they_hold_and_their_node_tells(world, kubelet):
+async def test_defaced_pods_keep_what_they_hold_and_their_node_reports_it(world, kubelet):
     a, b, _, _ = world.uuids
     defaced = {
         "removed": (part("main", a, memory_mib=9000), None, HeldReason.GRANT_MISSING, "was removed. "),
@@ -144,7 +144,7 @@ async def test_a_refusal_is_reported_with_who_is_in_the_way_until_it_is_over(wor
         await eventually(lambda: is_settled(world))
 
 
-async def test_a_pod_that_runs_and_holds_nothing_is_told_of_as_such(world, kubelet):
+async def test_a_running_pod_that_holds_nothing_is_reported_as_such(world, kubelet):
     async with world.agent() as agent:
         await eventually(agent.ready)
         await world.pod("idle", counts={"main": 1})

@@ -165,7 +165,7 @@ async def test_what_is_in_the_way_is_removed_if_it_is_idle_and_the_agents_own(wo
         assert given["main"].envs["NVIDIA_VISIBLE_DEVICES"].startswith("MIG-")
 
 
-async def test_an_administrators_instance_is_left_alone_and_told(world, kubelet):
+async def test_an_administrators_instance_is_left_alone_and_reported(world, kubelet):
     a, b, *_ = world.uuids
     async with on_demand(world) as agent:
         await eventually(agent.ready)

@@ -118,7 +118,7 @@ def test_gpus_in_mig_mode_are_listed_beside_their_mig_devices():
     ]
 
 
-def test_a_gpu_that_never_said_who_it_is_is_left_out():
+def test_a_gpu_that_was_never_identified_is_left_out():
     gpus = (gpu(0, None, fault=LOST), gpu(1, B))
     assert [card.uuid for card in inventory(*gpus).devices] == [B]
     assert [card.index for card in unreadable(gpus)] == [0]

@@ -96,7 +96,7 @@ async def test_an_init_containers_devices_go_on_to_the_app_container(world, kube
     assert await agent.metric("purser_device_granted_memory_bytes", uuid=b) == 1000 * 1024 * 1024
 
 
-async def test_a_pod_without_a_grant_is_refused_and_told_what_to_do(world, kubelet, agent):
+async def test_a_pod_without_a_grant_is_refused_with_what_to_do(world, kubelet, agent):
     before = await agent.metric("purser_agent_refusals_total", reason="NoGrant") or 0
     await world.pod("p", counts={"main": 1})
     with pytest.raises(
@@ -201,7 +201,7 @@ async def _events_for(world, name, reason):
     return [message for told, message in await world.events(name) if told == reason]
 
 
-async def test_whoever_holds_a_gpu_is_told_of_the_error_of_a_program_on_it(world, kubelet, agent):
+async def test_pods_on_a_gpu_get_an_event_for_a_programs_error(world, kubelet, agent):
     held, _, _, _ = world.uuids
     await world.pod("p", part("main", held))
     await kubelet.admit("default/p", [("main", 1)])

@@ -81,7 +81,7 @@ def test_a_fault_is_exit_code_1_and_scripts_get_a_document(form, load, tmp_path)
         (["--pod=p", "true"], "--pod is p: give NAMESPACE/POD/CONTAINER"),
     ],
 )
-def test_what_cannot_be_meant_is_said_in_one_line_and_exit_code_2(words, says):
+def test_wrong_usage_is_one_line_and_exit_code_2(words, says):
     done = conformance(*words)
     assert done.exit_code == 2
     [line] = done.stderr.splitlines()
@@ -101,7 +101,7 @@ def test_what_cannot_be_meant_is_said_in_one_line_and_exit_code_2(words, says):
         (["--only=health*", *TINY], "no check could be made"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line_and_exit_code_2(words, says):
+def test_what_cannot_be_done_is_one_line_and_exit_code_2(words, says):
     done = conformance(*words)
     assert done.exit_code == 2
     [line] = done.stderr.splitlines()
@@ -119,7 +119,7 @@ def test_help_has_examples():
     assert "Examples:" in conformance("--help").stdout
 
 
-def test_told_to_stop_it_ends_the_plugin_and_says_so(tmp_path):
+def test_stopped_it_ends_the_plugin_and_says_so(tmp_path):
     log = tmp_path / "pid"
     script = f'echo $$ > {log}; exec "$@"'
     command = ["sh", "-c", script, "sh", *TINY, "--wrong", "hangs"]

@@ -33,7 +33,7 @@ async def bound_pod(client, name, memory=None):
     return pod
 
 
-async def test_what_differs_is_printed_until_all_books_agree(tmp_path):
+async def test_what_differs_is_printed_until_all_ledgers_agree(tmp_path):
     kubeconfig = tmp_path / "kubeconfig"
     async with ApiServer() as api:
         api.write_kubeconfig(kubeconfig)
@@ -63,7 +63,7 @@ async def test_what_differs_is_printed_until_all_books_agree(tmp_path):
 
 
 @pytest.mark.gate
-async def test_tables_count_what_agents_tell_of_pods_without_a_grant(tmp_path):
+async def test_tables_count_what_agents_report_of_pods_without_a_grant(tmp_path):
     kubeconfig = tmp_path / "kubeconfig"
     async with ApiServer() as api:
         api.write_kubeconfig(kubeconfig)

@@ -25,7 +25,7 @@ users: [{name: u, user: {token: x}}]
     ],
     ids=["no file", "no YAML", "no context", "nobody listens"],
 )
-def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: str | None, says: str, code: int) -> None:
+def test_an_error_is_one_line(tmp_path: Path, text: str | None, says: str, code: int) -> None:
     path = tmp_path / "kubeconfig"
     if text is not None:
         path.write_text(text)

@@ -38,7 +38,7 @@ def test_help_has_an_example_and_exit_codes(command: str) -> None:
     ],
     ids=["mode", "device list", "slots", "kubeconfig"],
 )
-def test_an_agent_that_is_told_nonsense_ends_with_the_code_of_wrong_usage(words: tuple[str, ...], says: str) -> None:
+def test_an_agent_with_malformed_options_ends_with_the_code_of_wrong_usage(words: tuple[str, ...], says: str) -> None:
     done = CliRunner().invoke(app, ["agent", "run", "--node-name=n", *words])
     assert done.exit_code == 2
     assert says in done.output

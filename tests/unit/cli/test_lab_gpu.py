@@ -188,7 +188,7 @@ def test_gpus_are_cut(lab: FolderLab) -> None:
     ],
     ids=lambda value: "" if isinstance(value, int) else str(value if isinstance(value, str) else value[0]),
 )
-def test_what_is_wrong_is_said_with_a_code(lab: FolderLab, words: tuple[object, ...], code: int, says: str) -> None:
+def test_an_error_has_an_exit_code(lab: FolderLab, words: tuple[object, ...], code: int, says: str) -> None:
     found, out, error = lab.gpu(*words)
     assert (found, out) == (code, "")
     assert says in " ".join(error.split())

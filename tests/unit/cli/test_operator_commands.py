@@ -66,7 +66,7 @@ def write(path, obj):
 
 
 @pytest.mark.gate
-async def test_it_runs_until_it_is_told_to_stop_shows_what_it_would_do_and_goes_without_a_trace(cluster, tmp_path):
+async def test_it_runs_until_stopped_previews_and_goes_without_a_trace(cluster, tmp_path):
     await cluster.client.create(CLUSTER_POLICIES, POLICY)
     code, out, _ = await process(cluster, "run", "--dry-run", "--image=purser.test/purser:1")
     assert (code, cluster.cluster.writes) == (0, [])
@@ -120,7 +120,7 @@ async def test_when_the_time_is_up_what_is_left_is_named_and_the_exit_code_says_
     assert "ClusterPolicy policy, kept by somebody else's finalizer foreign.io/keep" in err
 
 
-def test_a_policy_of_the_gpu_operator_is_taken_over_and_what_is_lost_is_said(tmp_path):
+def test_a_policy_of_the_gpu_operator_is_imported_and_what_is_lost_reported(tmp_path):
     file = write(tmp_path / "nvidia.yaml", NVIDIA_POLICY)
     code, out, err = here("operator", "import", file)
     assert code == 0
@@ -153,7 +153,7 @@ def test_drivers_in_the_same_file_become_profiles(tmp_path):
     assert [each["name"] for each in yaml.safe_load(out)["spec"]["driver"]["profiles"]] == ["h100"]
 
 
-async def test_what_nvidias_operator_was_told_in_this_cluster_is_read_there(cluster):
+async def test_the_policy_of_nvidias_operator_is_read_from_the_cluster(cluster):
     for version, plural, kind in THEIR_KINDS:
         schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}

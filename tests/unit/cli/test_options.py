@@ -48,7 +48,7 @@ def test_a_command_has_every_option_of_its_settings_with_its_default_and_sentenc
 
 
 @pytest.mark.parametrize("kind", SERVERS.values(), ids=lambda kind: kind.__name__)
-def test_an_option_that_is_told_its_default_changes_nothing(kind: type) -> None:
+def test_an_option_with_its_default_changes_nothing(kind: type) -> None:
     """Each default can be typed, and is read as the settings have it."""
     needed = {"node-name": "n", "config": "layouts.yaml"}
     typed = {

@@ -61,7 +61,7 @@ def test_options_without_sense_are_refused_as_misuse(options: list[str], says: s
     assert done.stderr.startswith(f"purser: {says}")
 
 
-def test_what_is_not_told_is_as_the_settings_have_it() -> None:
+def test_an_option_not_given_has_the_settings_default() -> None:
     assert told() == SchedulerSettings()
     assert told(webhook=False, webhook_url="", authority="shared") == SchedulerSettings(webhook=None)
 

@@ -83,7 +83,7 @@ def test_a_wide_table_has_more_columns(lists: list[object]) -> None:
     assert "FAILED BY CLASS" in wide
 
 
-def test_with_departures_it_tells_how_long_pods_waited(lists: list[object]) -> None:
+def test_with_departures_it_reports_how_long_pods_waited(lists: list[object]) -> None:
     found = json.loads(
         simulate(*lists, "--departures", "--policy", "best-fit", "--policy", "spread", "-o", "json").stdout
     )
@@ -140,7 +140,7 @@ def test_pods_that_do_not_come_are_reported(lists: list[object]) -> None:
         (["--cluster", "--kubeconfig", "nowhere"], "cannot read kubeconfig"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line_before_anything_runs(words: list[str], says: str) -> None:
+def test_an_error_is_one_line_before_anything_runs(words: list[str], says: str) -> None:
     done = simulate(*words)
     assert (done.exit_code, done.stdout) == (MISUSED, "")
     [line] = done.stderr.splitlines()
@@ -168,7 +168,7 @@ def test_times_are_needed_for_departures(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "module"), [("--bound", "scipy"), ("--report=r.html", "matplotlib")], ids=["bound", "report"]
 )
-def test_what_is_not_installed_is_said_with_how_to_install_it(
+def test_a_missing_package_is_named_with_how_to_install_it(
     option: str, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = importlib.util.find_spec
@@ -202,7 +202,7 @@ def test_a_load_that_is_no_number_is_refused(lists: list[object]) -> None:
     assert simulate(*lists, "--policy", "best-fit", "--load", "nan").exit_code == MISUSED
 
 
-def test_lists_on_few_gpus_are_told_at_every_percent(tmp_path: Path) -> None:
+def test_lists_on_few_gpus_are_reported_at_every_percent(tmp_path: Path) -> None:
     path = tmp_path / "few.yaml"
     path.write_text("nodes: [{name: n, gpus: 8, model: T4}]\npods: [{name: p, gpus: 3, count: 4}]\n")
     done = simulate("--workload", path, "--policy", "best-fit", "--load", "150", "-o", "json")

@@ -140,7 +140,7 @@ def test_what_is_free_beside_gpus_is_remembered_with_and_without_inventory() -> 
     assert fleet.free_resources("n") == FreeResources()
 
 
-def test_every_reader_is_told_of_each_change_once() -> None:
+def test_every_reader_gets_each_change_once() -> None:
     fleet = Fleet()
     changes = [
         (lambda: fleet.set_inventory(inventory("a")), {"a"}),
@@ -167,7 +167,7 @@ def test_every_reader_is_told_of_each_change_once() -> None:
         assert (changes.names, changes.some_are_gone) == ([], is_news)
 
 
-def test_a_change_that_somebody_has_looked_at_is_still_told() -> None:
+def test_a_change_that_was_read_once_is_still_reported() -> None:
     fleet = Fleet()
     fleet.set_inventory(inventory("a"))
     reader = Reader(fleet)

@@ -58,7 +58,7 @@ def test_a_version_that_debian_serves_no_more_ends_the_build(asked: Path, tmp_pa
     assert "update" in asked.read_text()  # the machine's package lists may only have been old
 
 
-def test_or_the_newest_is_taken_and_said(asked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_or_the_newest_is_taken_and_printed(asked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [found] = debs.fetch([debs.Pin("tool", "1", digest("1"))], tmp_path / "cache", newest=True)
     assert (found.pin.version, found.path.read_text()) == ("2", "the package 2\n")
     assert "WARNING: Debian no longer serves tool 1: the image has 2" in capsys.readouterr().out

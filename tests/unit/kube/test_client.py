@@ -249,7 +249,7 @@ async def test_reads_are_tried_again_when_the_server_stumbles(code):
 
 
 @pytest.mark.parametrize("seconds", [{"retryAfterSeconds": 1}, {}])
-async def test_whoever_is_told_when_to_come_back_comes_back_then_writes_included(seconds):
+async def test_retry_after_is_waited_for_writes_included(seconds):
     clock = HastyClock()
     recorder = Recorder(refuse(429, "TooManyRequests", headers={"Retry-After": "1"}, **seconds), answer(pod("a")))
     async with client_of(recorder.handle, clock=clock) as client:

@@ -131,7 +131,7 @@ def test_a_file_that_is_no_kubeconfig_is_named(tmp_path, text, says):
     assert str(path) in str(caught.value)
 
 
-def test_a_service_account_without_a_token_is_told_so_at_once(tmp_path):
+def test_a_service_account_without_a_token_fails_at_once(tmp_path):
     with pytest.raises(ConfigError, match=r"service account: cannot read .*/token"):
         from_service_account(tmp_path, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
 
@@ -224,7 +224,7 @@ async def test_an_exec_plugin_runs_once_until_its_login_expires_or_is_rejected(t
     assert (await login.login()).token == "me-3"
 
 
-async def test_an_exec_plugin_is_told_of_the_cluster_when_it_wants_to_know(tmp_path):
+async def test_an_exec_plugin_gets_the_cluster_where_it_asks_for_it(tmp_path):
     script = (
         "import json, os\n"
         'cluster = json.loads(os.environ["KUBERNETES_EXEC_INFO"])["spec"]["cluster"]\n'

@@ -108,7 +108,7 @@ async def test_a_burst_for_one_reason_does_not_cut_off_another():
     assert "all is well" in {event["message"] for event in server.events.values()}
 
 
-async def test_a_burst_is_told_of_without_haste():
+async def test_a_burst_is_posted_at_a_limited_rate():
     server = EventServer()
     clock = ManualClock()
     async with client_of(server.handle) as client, EventRecorder(client, "c", "i", clock=clock) as recorder:

@@ -213,7 +213,7 @@ async def test_a_handler_that_fails_stops_neither_the_others_nor_the_informer():
             await eventually(lambda: len(witness.told) == 2)
 
 
-async def test_a_handler_that_comes_late_is_told_of_what_is_there():
+async def test_a_handler_added_late_gets_the_objects_that_exist():
     script = Script(listing([pod("a"), pod("b")], 5))
     async with client_of(script.handle) as client:
         informer = informer_of(client)

@@ -18,15 +18,15 @@ def said(terminal, *stages, after_s):
     return terminal.getvalue().splitlines()
 
 
-def test_what_takes_long_is_said_on_a_terminal():
+def test_long_steps_are_printed_on_a_terminal():
     assert said(Terminal(), "Starting this", "Starting that", after_s=0) == ["Starting this ...", "Starting that ..."]
 
 
-def test_of_what_is_quick_nothing_is_said():
+def test_nothing_is_printed_of_quick_steps():
     assert said(Terminal(), "Starting this", "Starting that", after_s=60) == []
 
 
-def test_elsewhere_nothing_is_said():
+def test_nothing_is_printed_elsewhere():
     progress = Progress(file := io.StringIO(), 0)
     progress.doing("Starting this")
     progress.done()

@@ -124,7 +124,7 @@ async def test_what_a_changing_world_brings_about_is_expected(action, error, exp
     ],
     ids=lambda value: type(value).__name__,
 )
-async def test_a_refusal_for_good_is_told_from_one_that_passes(error, permanent):
+async def test_permanent_and_transient_refusals_are_distinguished(error, permanent):
     writer = Recorder()
     writer.do = raising(writer.do, made("a"), error)
     [failure] = (await perform([made("a")], writer)).failures

@@ -82,7 +82,7 @@ async def test_a_policy_with_a_mistake_in_it_is_refused_before_anything_is_shown
             await planned(nobody, NAMESPACE, IMAGE, wanted)
 
 
-async def test_without_the_definition_it_is_said_what_makes_it(bare):
+async def test_without_the_definition_the_message_says_what_makes_it(bare):
     await bare.client.delete(DEFINITIONS, DEFINITION)
     with pytest.raises(PreviewError, match="purser operator crd --apply"):
         await planned(bare.client, NAMESPACE, IMAGE)
@@ -161,7 +161,7 @@ async def test_without_an_image_that_of_the_live_objects_is_taken(installed):
     assert "another:1" in "\n".join(lines)
 
 
-async def test_without_an_image_and_objects_it_is_said_which_one_is_shown(bare):
+async def test_without_an_image_and_objects_the_shown_one_is_named(bare):
     lines = []
     assert await preview(bare.client, NAMESPACE, "", lines.append, policy())
     assert lines[0] == "no image of Purser's own is in the cluster: purser:latest is shown, --image says another"

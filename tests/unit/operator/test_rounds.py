@@ -220,7 +220,7 @@ async def test_that_a_write_is_taken_after_all_brings_a_round_that_says_so(world
     assert world.refusals == [[], [TOLD], []]
 
 
-async def test_a_leader_of_old_has_nothing_to_tell_when_it_leads_again(world):
+async def test_a_leader_has_no_old_refusals_when_it_leads_again(world):
     world.outcome = RoundOutcome(actions=(APPLY,))
     answers(world, NO)
     with pytest.raises(RoundError):
@@ -249,7 +249,7 @@ async def test_an_eviction_that_a_budget_refuses_is_asked_for_when_the_kernel_sa
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["a round that ends", "a round that fails"])
-async def test_a_round_during_which_the_lease_was_lost_tells_no_gauges(world, fails):
+async def test_a_round_in_which_the_lease_was_lost_sets_no_gauges(world, fails):
     world.outcome = RoundOutcome(actions=(PATCH,), gauges={Gauge.GPU_NODES: 3.0})
     await world.rounds.round()
     assert world.metrics.registry.get_sample_value("gpu_operator_gpu_nodes_total") == 3.0
@@ -268,7 +268,7 @@ async def test_a_round_during_which_the_lease_was_lost_tells_no_gauges(world, fa
         assert world.metrics.registry.get_sample_value(f"gpu_operator_{name}") is None
 
 
-async def test_an_event_is_said_when_it_becomes_so_and_not_in_each_round(world):
+async def test_an_event_is_emitted_at_its_change_and_not_in_each_round(world):
     world.outcome = RoundOutcome(events=(SAY,))
     for _ in range(3):
         await world.rounds.round()
@@ -280,7 +280,7 @@ async def test_an_event_is_said_when_it_becomes_so_and_not_in_each_round(world):
     assert len(world.said) == 2
 
 
-async def test_a_node_that_is_left_out_is_told_of_and_tried_last_in_the_next_round(monkeypatch):
+async def test_a_node_that_is_left_out_is_reported_and_tried_last_in_the_next_round(monkeypatch):
     world = World(monkeypatch)
     told, suspects = [], []
     monkeypatch.setattr(ObjectFailures, "failed", lambda _, resource, about, error: told.append((about.name, error)))

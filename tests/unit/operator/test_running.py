@@ -82,7 +82,7 @@ async def labels(stack, name):
     return (await stack.client.get(NODES, name)).metadata.labels
 
 
-async def test_a_cluster_comes_from_nothing_to_ready_which_metrics_tell_and_then_nothing_is_written(settled):
+async def test_a_cluster_becomes_ready_in_its_metrics_too_and_then_nothing_is_written(settled):
     assert settled.written_when_ready == []
     assert {path: status for path, (status, _) in settled.told_when_ready.items()} == dict.fromkeys(PATHS, 200)
     values = values_of(settled.told_when_ready["metrics"][1])
@@ -99,7 +99,7 @@ async def test_a_cluster_comes_from_nothing_to_ready_which_metrics_tell_and_then
     assert {"driver", "container-toolkit", "device-plugin", "operator-validator", "dcgm-exporter"} <= operands
 
 
-async def test_an_operator_that_starts_on_a_settled_cluster_tells_of_it_and_writes_nothing(settled):
+async def test_an_operator_that_starts_on_a_settled_cluster_reports_it_and_writes_nothing(settled):
     settled.cluster.writes.clear()
     async with settled.operator() as port:
 
@@ -112,7 +112,7 @@ async def test_an_operator_that_starts_on_a_settled_cluster_tells_of_it_and_writ
     assert settled.cluster.writes == []
 
 
-async def test_what_somebody_changed_or_removed_is_repaired(settled):
+async def test_what_was_changed_or_removed_is_repaired(settled):
     async with settled.operator():
         await settled.ready()
         driver = await daemon_set(settled, "driver")
@@ -596,7 +596,7 @@ async def test_gauges_are_reported_by_the_leader_only(one):
 
 
 @pytest.mark.gate
-async def test_events_are_said_once(one):
+async def test_events_are_emitted_once(one):
     async with one.operator():
         await one.ready()
         await one.quiet()

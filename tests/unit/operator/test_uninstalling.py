@@ -252,7 +252,7 @@ async def test_what_does_not_go_in_time_is_named(installed):
 
 
 @pytest.mark.gate
-async def test_what_is_waited_for_is_said(installed, monkeypatch):
+async def test_what_is_waited_for_is_reported(installed, monkeypatch):
     monkeypatch.setattr(uninstalling, "UNINSTALL_MESSAGE_PERIOD_S", 0.0)
     monkeypatch.setattr(uninstalling, "UNINSTALL_POLL_PERIOD_S", 0.02)
     looks = []
@@ -303,7 +303,7 @@ async def test_a_pod_that_uses_a_gpu_is_waited_for_named_and_not_ended(installed
 
 
 @pytest.mark.gate
-async def test_what_is_refused_is_said_with_the_words_of_the_server(installed, monkeypatch):
+async def test_what_is_refused_is_reported_with_the_servers_message(installed, monkeypatch):
     monkeypatch.setattr(uninstalling, "UNINSTALL_POLL_PERIOD_S", 0.02)
     async with installed.operator():
         await installed.ready()

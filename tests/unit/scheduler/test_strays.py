@@ -214,7 +214,7 @@ def test_an_owner_is_forgotten_an_hour_after_its_rest() -> None:
     assert waves.is_over(100 + 60 + 3600 + 1)
 
 
-async def test_whoever_names_another_scheduler_is_told_once_that_it_gives_no_gpus(world: World, strays: None) -> None:
+async def test_a_pod_of_another_scheduler_gets_one_event_that_it_gives_no_gpus(world: World, strays: None) -> None:
     await world.pod("theirs", SHARE, schedulerName="volcano", owned=True)
     await world.pod("plain", schedulerName="volcano")
 

@@ -53,7 +53,7 @@ def test_no_policy_exceeds_them(policy: str) -> None:
     assert found.rows.allocation_percent[-1] <= limits.c_percent + 1e-6
 
 
-def test_what_cannot_be_is_said_in_the_solvers_words() -> None:
+def test_an_infeasible_model_is_reported_by_the_solver() -> None:
     one = workload([node("a", 1)], [whole(1), whole(1)])
     with pytest.raises(CannotSolve, match="infeasible"):
         bounds(one, as_listed(one), 2)

@@ -86,7 +86,7 @@ async def test_the_command_simulates_a_cluster(client: Client, tmp_path: Path, m
     assert policy["allocation_percent"]["100"] == 100
 
 
-async def test_what_cannot_be_read_is_left_out_and_said(client: Client) -> None:
+async def test_what_cannot_be_read_is_left_out_and_reported(client: Client) -> None:
     await put_node(client, "a", 1)
     await put_node(client, "b", 1, inventory="{")
     await put_pod(client, "fine", GPU)
@@ -102,7 +102,7 @@ async def test_what_cannot_be_read_is_left_out_and_said(client: Client) -> None:
     assert "pod team/picky is left out: it waits, and asks for more than a size" in notes
 
 
-async def test_a_cluster_without_gpus_is_said_to_be_one(client: Client) -> None:
+async def test_a_cluster_without_gpus_is_reported(client: Client) -> None:
     with pytest.raises(NothingToSimulate, match="no node of the cluster has an inventory"):
         await read_cluster(client)
     await put_node(client, "a", 1)

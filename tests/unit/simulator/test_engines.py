@@ -102,7 +102,7 @@ PODS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 40), SHAPES), min_s
 
 
 @given(NODES, PODS, st.sampled_from(sorted(NODE_POLICIES)))
-def test_no_policy_ever_overcommits_and_the_books_balance(nodes, pods, policy: str) -> None:
+def test_no_policy_ever_overcommits_and_the_ledger_balances(nodes, pods, policy: str) -> None:
     made = timed(nodes, [(float(at), float(lasts), shape) for at, lasts, shape in pods])
     found = arrivals.run(made, as_listed(made), policy)
     assert found.placed + sum(found.failed.values()) == len(pods)
@@ -166,7 +166,7 @@ def test_the_same_order_always_comes_to_the_same_end(policy: str) -> None:
     assert (first.rows.fragments == second.rows.fragments).all()
 
 
-def test_a_policy_can_learn_the_mix_instead_of_being_told() -> None:
+def test_a_policy_can_learn_the_mix_instead() -> None:
     made_up = small_demo()
     order = draw_order(made_up, 5, 110)
     told, learnt = (arrivals.run(made_up, order, "fragmentation", learns) for learns in (False, True))

@@ -96,7 +96,7 @@ def test_pods_by_profile_wait_until_instances_end(tmp_path) -> None:  # type: ig
         ("{name: n, gpus: 1, model: A, mig: A30}", "{name: p, gpus: 1, mig: 1g.6gb, gpu_milli: 5}", "its own size"),
     ],
 )
-def test_what_makes_no_sense_is_said_at_its_place(tmp_path, nodes: str, pods: str, said: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_malformed_entry_is_reported_at_its_place(tmp_path, nodes: str, pods: str, said: str) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "w.yaml").write_text(f"nodes:\n  - {nodes}\npods:\n  - {pods}\n")
     with pytest.raises(InputError, match=re.escape(said)):
         read_workload(tmp_path / "w.yaml")

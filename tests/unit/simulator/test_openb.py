@@ -66,7 +66,7 @@ def test_columns_may_stand_in_any_order_and_times_may_be_missing(tmp_path: Path)
         ("a,99999999999999999999,1,1,500,,LS,,,", ":2:3: cpu_milli is '99999999999999999999'"),
     ],
 )
-def test_what_is_wrong_with_a_pod_is_said_with_its_place(tmp_path: Path, row: str, says: str) -> None:
+def test_an_error_in_a_pod_has_its_place(tmp_path: Path, row: str, says: str) -> None:
     [found] = problems(read_pods, tmp_path / "pods.csv", PODS + row + "\n")
     assert found.startswith(says)
 
@@ -85,9 +85,7 @@ def test_what_is_wrong_with_a_pod_is_said_with_its_place(tmp_path: Path, row: st
         (b"\x1f\x8bno gzip at all", ":1:1: is damaged"),
     ],
 )
-def test_what_is_wrong_with_a_list_of_nodes_is_said_with_its_place(
-    tmp_path: Path, text: str | bytes, says: str
-) -> None:
+def test_an_error_in_a_list_of_nodes_has_its_place(tmp_path: Path, text: str | bytes, says: str) -> None:
     [found] = problems(read_nodes, tmp_path / "nodes.csv", text)
     assert found.startswith(says)
 
@@ -113,6 +111,6 @@ def test_of_very_many_problems_the_first_are_shown_and_the_rest_counted(tmp_path
     assert (len(lines), lines[-1]) == (21, "and 80 more")
 
 
-def test_a_file_that_is_not_there_is_said_to_be_so(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"nothing\.csv:1:1: cannot be read: No such file"):
         read_pods(tmp_path / "nothing.csv")

@@ -43,7 +43,7 @@ def test_without_ranks_nodes_are_first_as_they_are_listed(tmp_path: Path) -> Non
         ("# nothing\n", ":1:1: has no pods"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_with_its_place(tmp_path: Path, text: str, says: str) -> None:
+def test_an_error_in_a_file_has_its_place(tmp_path: Path, text: str, says: str) -> None:
     path = tmp_path / "order"
     path.write_text(text)
     with pytest.raises(InputError) as caught:

@@ -55,7 +55,7 @@ def test_lists_are_read_as_they_stand(tmp_path: Path) -> None:
         ("{name: share", "{name: share]", "]|is not YAML"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, old: str, new: str, at_and_says: str) -> None:
+def test_an_error_has_its_place(tmp_path: Path, old: str, new: str, at_and_says: str) -> None:
     path = tmp_path / "w.yaml"
     assert old in GOOD
     path.write_text(GOOD.replace(old, new, 1))

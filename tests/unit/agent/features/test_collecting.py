@@ -51,12 +51,12 @@ def test_another_file_names_the_machine(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "0.0", "8", "-1.-1", "8.x"])
-def test_a_compute_capability_that_tells_nothing(tmp_path, text):
+def test_a_compute_capability_without_meaning(tmp_path, text):
     gpu = Gpu(index=0, name="Tesla T4", compute_capability=text)
     assert collect_facts([gpu], INFO, tmp_path, None, None).gpus[0].compute_capability is None
 
 
-def test_gpus_that_never_told_what_they_are_do_not_count(tmp_path):
+def test_gpus_that_were_never_identified_do_not_count(tmp_path):
     assert collect_facts([Gpu(index=0), T4], INFO, tmp_path, None, None).gpus[0].model == "Tesla T4"
 
 
@@ -68,7 +68,7 @@ def test_gpus_that_never_told_what_they_are_do_not_count(tmp_path):
         (MigMode(enabled=True, pending=True), (True, True)),
     ],
 )
-def test_what_the_driver_tells_of_mig(tmp_path, mode, told):
+def test_what_the_driver_reports_of_mig(tmp_path, mode, told):
     [gpu] = collect_facts([Gpu(index=0, name="NVIDIA H100", mig=mode)], INFO, tmp_path, None, None).gpus
     assert (gpu.can_mig, gpu.mig_enabled) == told
 

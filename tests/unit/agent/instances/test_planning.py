@@ -30,7 +30,7 @@ def test_what_a_container_was_given_is_there_still_or_completed() -> None:
     assert plan(KIND, [half_made], {HALF}, [HALF], {HALF}) == CutPlan(fill=(half_made,))
 
 
-def test_what_is_in_the_way_goes_if_it_is_the_agents_own_and_nobodys() -> None:
+def test_what_is_in_the_way_goes_if_it_is_the_agents_own_and_unused() -> None:
     small, other = there(ONE, 1), there(TWO, 2)
     found = plan(KIND, [small, other], {ONE, TWO}, [HALF], set())
     assert found == CutPlan(destroy=(small, other), create=(HALF,))

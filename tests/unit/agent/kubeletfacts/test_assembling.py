@@ -77,7 +77,7 @@ def test_devices_without_a_numa_node_are_counted_without_their_names():
     assert held in devices.resources[FPGA].healthy
 
 
-def test_an_old_kubelet_tells_numa_nodes_of_what_is_held_only():
+def test_an_old_kubelet_lists_numa_nodes_of_allocated_devices_only():
     held = {("uid", "main"): {NIC: Allocation({0: ("n0",), 1: ("n0",)})}}
     old = found(devices=DeviceManagerCheckpoint(held, {NIC: ("n0", "n1")}))
     devices = state_of(decode(assemble(old, {}, ()).text)).devices.resources[NIC].devices
@@ -91,7 +91,7 @@ def test_a_kubelet_that_aligns_nothing_is_its_configuration():
     assert state_of(decode(assembled.text)) == KubeletState()
 
 
-def test_nothing_is_said_without_a_configuration():
+def test_nothing_is_reported_without_a_configuration():
     assembled = assemble(Found(problems={"config": "no such file"}), {}, ())
     assert (assembled.text, assembled.problems) == ("", {"config": "no such file"})
 

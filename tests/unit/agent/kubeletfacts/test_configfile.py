@@ -58,7 +58,7 @@ def test_every_field_that_changes_admission_is_read():
         b"kind: KubeletConfiguration\nreservedMemory: null\nsystemReserved: {}\ncpuManagerPolicyOptions:\n",
     ],
 )
-def test_what_is_not_said_is_kubelets_default(text):
+def test_a_missing_field_has_kubelets_default(text):
     assert parse_config(text, "v1.30.0") == KubeletConfig(version="v1.30.0")
 
 

@@ -216,7 +216,7 @@ async def test_an_edited_configuration_counts_when_kubelet_starts_again(files, w
         await eventually(is_restricted)
 
 
-async def test_without_a_configuration_nothing_is_said(files, world, kubelet):
+async def test_without_a_configuration_nothing_is_reported(files, world, kubelet):
     stale = {"metadata": {"annotations": {KUBELET_ANNOTATION: "of another agent"}}}
     await world.client.patch_merge(NODES, NODE, stale)
     async with world.agent(**files.settings) as agent:

@@ -51,7 +51,7 @@ def test_what_is_wanted_no_more_stops_between_two_gpus(done: int, said: str) -> 
     assert gpus.layouts() == [LARGE] * done + [OFF] * (3 - done)
 
 
-def test_what_cannot_be_undone_is_said() -> None:
+def test_what_cannot_be_undone_is_reported() -> None:
     gpus = Gpus(SMALL)
     gpus.fails = {"devices 0": 2}
     with pytest.raises(HardwareError, match=r"could not be restored: devices 0 1g"):
@@ -66,5 +66,5 @@ def test_what_the_gpu_says_afterwards_counts(monkeypatch: pytest.MonkeyPatch) ->
     assert gpus.layouts() == [OFF]
 
 
-def test_differences_leave_out_gpus_of_which_nothing_is_said() -> None:
+def test_differences_leave_out_gpus_that_no_layout_names() -> None:
     assert differences(Gpus(OFF, SMALL).gpus(), {1: OFF}) == {1: OFF}

@@ -123,12 +123,12 @@ def file(tmp_path: Path, text: str) -> Path:
         ("NVIDIA_DRIVER_ROOT=/home/kubernetes/bin/nvidia\r\n", "/host/home/kubernetes/bin/nvidia"),
     ],
 )
-def test_the_file_tells_where_the_driver_is(tmp_path: Path, text: str, root: str) -> None:
+def test_the_file_says_where_the_driver_is(tmp_path: Path, text: str, root: str) -> None:
     assert driver_roots(file(tmp_path, text), [Path("/x")], Path("/host")) == (Path(root),)
 
 
 @pytest.mark.parametrize("text", [None, "", "NVIDIA_DRIVER_ROOT=\n", "NVIDIA_DRIVER_ROOT=relative\n", "\x00\xff=" * 9])
-def test_a_file_that_tells_no_root_is_as_none(tmp_path: Path, text: str | None) -> None:
+def test_a_file_without_a_root_is_as_none(tmp_path: Path, text: str | None) -> None:
     path = tmp_path / "none" if text is None else file(tmp_path, text)
     assert read_place(path) is None
     assert driver_roots(path, [Path("/x"), Path("/y")], Path("/host")) == (Path("/x"), Path("/y"))

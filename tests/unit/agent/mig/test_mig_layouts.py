@@ -53,7 +53,7 @@ def test_a_name_that_is_not_there_is_reported_with_those_that_are() -> None:
         meant("on", A100)
 
 
-def test_of_names_only_those_are_told_that_mean_something_for_the_gpu_and_not_too_many() -> None:
+def test_only_some_names_that_apply_to_the_gpu_are_listed() -> None:
     with pytest.raises(LayoutError, match=r"there is no layout on: write one of mixed, none$"):
         meant("on", "0x233010DE")
     many = "\n".join(f"  l{number:03}: [{{devices: all, mig-enabled: false}}]" for number in range(500))

@@ -57,7 +57,7 @@ def test_a_profile_that_the_gpu_does_not_offer_is_named(hardware: NvmlHardware) 
         hardware.set_devices(0, ("1g.10gb",))
 
 
-def test_drivers_that_do_not_tell_names_are_helped_out() -> None:
+def test_drivers_without_profile_names_are_helped_out() -> None:
     hardware = NvmlHardware(FakeNvml(tells_names=False))
     bring(hardware, {0: Layout(True, ("1g.5gb", "1g.5gb+me", "3g.20gb"))})
     assert hardware.gpus()[0].layout.devices == ("1g.5gb", "1g.5gb+me", "3g.20gb")
@@ -79,14 +79,14 @@ def test_names_follow_from_slices_and_memory(slices: int, memory_mib: int, total
     assert profile_name(slices, memory_mib, total_mib << 20) == name
 
 
-def test_a_mode_that_waits_for_a_reset_is_said() -> None:
+def test_a_mode_that_waits_for_a_reset_is_reported() -> None:
     hardware = NvmlHardware(FakeNvml(needs_reboot=True))
     with pytest.raises(HardwareError, match="it comes with the GPU's next reset: reboot the node"):
         hardware.set_mode(0, True)
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_a_mode_that_did_not_change_is_said(
+def test_a_mode_that_did_not_change_is_reported(
     nvml: FakeNvml, hardware: NvmlHardware, monkeypatch: pytest.MonkeyPatch, enabled: bool
 ) -> None:
     hardware.set_mode(0, not enabled)
@@ -110,7 +110,7 @@ def test_devices_in_use_are_not_removed(nvml: FakeNvml, hardware: NvmlHardware) 
         hardware.set_devices(0, ())
 
 
-def test_an_instance_that_somebody_left_half_made_is_recreated(nvml: FakeNvml, hardware: NvmlHardware) -> None:
+def test_a_half_made_instance_is_recreated(nvml: FakeNvml, hardware: NvmlHardware) -> None:
     nvml.dies_after_instance = True
     with pytest.raises(SystemExit):
         bring(hardware, {0: Layout(True, ("3g.20gb",))})

@@ -118,7 +118,7 @@ async def test_a_request_that_is_withdrawn_stops_between_two_gpus(
                 assert gpus.layouts() == [OFF, OFF]
 
 
-async def test_told_to_stop_it_stops_between_two_gpus_and_its_successor_goes_on(tmp_path: Path, layouts: Path) -> None:
+async def test_stopped_it_ends_between_two_gpus_and_its_successor_goes_on(tmp_path: Path, layouts: Path) -> None:
     gpus = Slow(OFF, OFF)
     async with embedded(tmp_path) as cluster, Client(cluster.config) as client:
         await create_node(cluster.client, node("a"))

@@ -28,7 +28,7 @@ def use(pod: str, memory: int, sm: int | None = None) -> ContainerUse:
     return ContainerUse(ContainerOfPod("ns", pod, f"uid-{pod}", "main"), A, memory, sm)
 
 
-def test_containers_that_use_as_much_are_all_told() -> None:
+def test_containers_with_equal_use_are_all_exported() -> None:
     registry = told(accounts={A: GpuAccount(A, {OwnerKind.IDLE: 7}, (use("p", 5, 30), use("q", 5)), ())})
     of = {"namespace": "ns", "container": "main", "uuid": A}
     assert [

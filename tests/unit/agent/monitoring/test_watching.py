@@ -95,7 +95,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-async def test_a_scrape_asks_no_driver_and_tells_nothing_that_is_too_old(world: World) -> None:
+async def test_a_scrape_asks_no_driver_and_exports_nothing_too_old(world: World) -> None:
     await world.monitoring.measure()
     asked = world.driver.asked
     assert [use.owner.pod for use in world.monitoring.measured.accounts[A].containers] == ["p"]
@@ -110,7 +110,7 @@ async def test_a_scrape_asks_no_driver_and_tells_nothing_that_is_too_old(world: 
     assert world.driver.asked == asked
 
 
-async def test_of_a_gpu_that_is_lost_between_two_measurements_nobody_is_said_to_use_nothing(world: World) -> None:
+async def test_a_gpu_lost_between_two_measurements_reports_no_zero_use(world: World) -> None:
     await world.monitoring.ask_kubelet()
     await world.monitoring.measure()
     world.driver.lost = {A}
@@ -140,7 +140,7 @@ async def test_without_kubelet_gpus_are_measured_and_nobody_is_judged(world: Wor
     assert world.monitoring.measured.telemetry.keys() == {A, B}
 
 
-async def test_processes_are_nobodys_before_the_pods_are_known(world: World) -> None:
+async def test_processes_have_no_pod_before_the_pods_are_known(world: World) -> None:
     world.health.synced = False
     await world.monitoring.ask_kubelet()
     await world.monitoring.measure()

@@ -187,7 +187,7 @@ async def test_the_next_agent_goes_on_with_the_daemon_that_runs(node):
     assert node.processes("A") == []
 
 
-async def test_the_next_agent_tells_of_a_daemon_that_ended_meanwhile(node):
+async def test_the_next_agent_reports_a_daemon_that_ended_meanwhile(node):
     node.set(A="mps")
     async with node.agent(leaves=False) as agent:
         await eventually(lambda: agent.ready == {"A"})

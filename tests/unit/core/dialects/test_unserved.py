@@ -35,7 +35,7 @@ def test_a_word_that_nobody_serves_gets_a_hint_what_to_write(resource: str, word
     assert words in hint
 
 
-def test_a_word_that_a_node_offers_is_somebody_elses() -> None:
+def test_a_resource_that_a_node_offers_belongs_to_another_plugin() -> None:
     assert unserved_words(pod("nvidia.com/mig-3g.20gb"), lambda name: name.startswith("nvidia.com/"), nowhere) == ()
 
 
@@ -61,7 +61,7 @@ def test_hints_are_few_and_asked_for_few_times_however_many_words_a_pod_has() ->
 
 
 @pytest.mark.parametrize("word", ["use", "nouse"])
-def test_gpus_named_by_index_are_told_to_be_named_by_uuid(word: str) -> None:
+def test_gpus_named_by_index_are_refused_with_a_hint_at_uuids(word: str) -> None:
     named = msgspec.structs.replace(pod(), annotations={f"nvidia.com/{word}-gpuindexes": "0,1"})
     (hint,) = unserved_words(named, nowhere, nowhere)
     assert f"in nvidia.com/{word}-gpuuuid" in hint
@@ -75,7 +75,7 @@ def test_gpus_named_by_index_are_told_to_be_named_by_uuid(word: str) -> None:
         ("Tesla-T4", False, False),
     ],
 )
-def test_who_selects_nodes_that_slice_time_is_told_where_there_is_none(product: str, there: bool, hinted: bool) -> None:
+def test_pods_for_time_slicing_nodes_are_warned_where_there_is_none(product: str, there: bool, hinted: bool) -> None:
     chosen = msgspec.structs.replace(pod("nvidia.com/gpu"), node_selector={"nvidia.com/gpu.product": product})
     hints = unserved_words(
         chosen, nowhere, lambda key, value: there and (key, value) == ("nvidia.com/gpu.product", product)

@@ -92,7 +92,7 @@ def test_the_parts_of_a_driver_version(driver: str, parts: tuple[str, ...]) -> N
 
 
 @pytest.mark.parametrize(("driver", "cuda"), [("550", "12.4"), ("1.2.3.4", "12.4"), ("", "12.4"), ("550.54", "")])
-def test_a_version_that_cannot_be_told_costs_no_other_label(driver: str, cuda: str) -> None:
+def test_an_unknown_version_costs_no_other_label(driver: str, cuda: str) -> None:
     labels, troubles = labels_of(LabelFacts(gpus=(L4,), driver_version=driver, cuda_version=cuda))
     assert len(troubles) == 1
     assert labels["nvidia.com/gpu.product"] == "NVIDIA-L4"
@@ -228,7 +228,7 @@ def test_the_host_of_a_vgpu(space: bytes, host: VgpuHost | None) -> None:
         pytest.param(config(b"\x09\x00\x10" + VGPU[3:]), id="cut off"),
     ],
 )
-def test_a_configuration_that_does_not_tell_is_trouble(space: bytes) -> None:
+def test_a_configuration_without_an_answer_is_trouble(space: bytes) -> None:
     with pytest.raises(LabelTrouble):
         vgpu_host(space)
 

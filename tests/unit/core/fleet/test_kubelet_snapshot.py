@@ -112,7 +112,7 @@ def with_memory(state: KubeletState) -> KubeletState:
     return replace(state, memory=replace(state.memory, blocks={("a", "c"): (MemoryBlock(1, "memory", 1),)}))
 
 
-def test_a_pod_is_on_its_way_until_all_is_told_that_kubelet_gives_it(node):
+def test_a_pod_is_on_its_way_until_all_that_kubelet_gives_it_is_reported(node):
     """An admission is seen bit by bit: kubelet writes one file after the other."""
     state, whose = STATE, [grant("a", "g0")]
     known = snapshots(node, state, pod("a", gpu=1, cpu=1000))
@@ -124,7 +124,7 @@ def test_a_pod_is_on_its_way_until_all_is_told_that_kubelet_gives_it(node):
     assert coming(known.of("n", whose)) == {}
 
 
-def test_a_pod_that_was_told_in_full_once_is_on_its_way_no_more(node):
+def test_a_pod_that_was_reported_in_full_is_on_its_way_no_more(node):
     known = snapshots(node, with_memory(with_cpus(holding_devices(STATE))), pod("a", gpu=1, cpu=1000))
     known.set_report("n", node, holding_devices(STATE))
     assert coming(known.of("n", [grant("a", "g0")])) == {}
@@ -224,12 +224,12 @@ DIFFERENT = {
 }
 
 
-def test_what_decides_tells_nodes_apart(node):
+def test_what_decides_makes_nodes_differ(node):
     keys = {"as it is": key(STATE, node)} | {name: key(state, node) for name, state in DIFFERENT.items()}
     assert len(set(keys.values())) == len(keys)
 
 
-def test_pods_on_their_way_tell_nodes_apart(node):
+def test_pods_on_their_way_make_nodes_differ(node):
     a, b = pod("a", cpu=1000), pod("b", cpu=2000)
     keys = [
         key(STATE, node),

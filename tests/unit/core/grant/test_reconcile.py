@@ -124,7 +124,7 @@ def test_each_difference_says_who_settles_it():
 
 
 @pytest.mark.parametrize("count", [1, 100, 10_000 if IS_LONG else 1_000])
-def test_what_is_told_can_be_read_however_many_pods_it_is_of(count):
+def test_a_report_can_be_read_however_many_pods_it_has(count):
     held = tuple(
         HeldPod("n" * 63, f"p{n}", f"u{n}", HeldReason.GRANT_MISSING, a_grant(f"u{n}", "abc"[n % 3], 1).containers)
         for n in range(count)
@@ -135,7 +135,7 @@ def test_what_is_told_can_be_read_however_many_pods_it_is_of(count):
     assert frozenset(told.closed).union(*(each.gpus for each in told.held)) == frozenset("abc"[: min(count, 3)])
 
 
-def test_of_every_pod_that_a_kubelet_takes_it_is_told_that_it_holds_nothing():
+def test_every_pod_of_a_kubelet_can_be_reported_as_empty():
     """Else they would close their node's cards, whoever made them."""
     held = tuple(HeldPod("n" * 63, f"{n:0253}", f"{n:036}", HeldReason.GRANT_UNTRUSTED) for n in range(110))
     told = read_disputes(text_of(NodeDisputes(NODE, held)), NODE)
@@ -143,7 +143,7 @@ def test_of_every_pod_that_a_kubelet_takes_it_is_told_that_it_holds_nothing():
     assert reckon(NODE, DEVICES, pods, told) == SchedulerBook({}, {})
 
 
-def test_a_pod_that_is_said_to_have_ended_closes_its_gpus_and_is_told_to_people():
+def test_a_pod_in_a_forged_phase_closes_its_gpus_and_is_reported():
     word = HeldPod("default", "p", "p", HeldReason.ENDED, uuids=("a",))
     told = to_tell(NodeBooks("n1", {}), ended=[word])
     assert told.held == (word,)

@@ -108,7 +108,7 @@ def test_an_xid_that_needs_a_reset_outlasts_any_number_of_good_probes() -> None:
 
 
 @pytest.mark.parametrize("evidence", [FaultKind.LOST, FaultKind.GONE, FaultKind.RESET_REQUIRED])
-def test_it_ends_when_the_driver_said_lost_and_says_it_no_longer(evidence: FaultKind) -> None:
+def test_it_ends_when_the_driver_no_longer_reports_the_loss(evidence: FaultKind) -> None:
     health = new(79, bad(evidence))
     assert not after(health, *TOO_FEW).takes_pods
     assert after(health, *ENOUGH) == GpuHealth()
@@ -172,7 +172,7 @@ def test_a_gpu_out_of_reach_has_one_reason_however_each_call_fails() -> None:
     assert after(lost, bad(FaultKind.GONE), *ENOUGH) == GpuHealth()
 
 
-def test_calls_that_fail_after_an_xid_that_tells_of_the_loss_are_no_other_cause() -> None:
+def test_calls_that_fail_after_an_xid_of_the_loss_are_no_second_cause() -> None:
     health = new(79)
     assert after(health, bad(FaultKind.LOST)).reason == health.reason
 
@@ -273,7 +273,7 @@ def test_a_slow_down_degrades_when_it_lasts(why: Slowdown) -> None:
     assert after(health, *ENOUGH) == GpuHealth()
 
 
-def test_what_degrades_is_told_beside_what_costs_the_gpu_and_after_it() -> None:
+def test_what_degrades_is_reported_beside_what_costs_the_gpu_and_after_it() -> None:
     pending = rows(pending=True)
     health = new(pending, 142, pending)
     assert health.reason.startswith("Xid 142")
@@ -317,7 +317,7 @@ def test_xids_that_came_together_may_be_folded_into_one_of_each(events: list[Sig
 
 @given(EVENTS)
 @examples(100)
-def test_what_is_told_is_what_is_advertised(events: list[Signs | int]) -> None:
+def test_what_is_reported_is_what_is_advertised(events: list[Signs | int]) -> None:
     health, takes_pods, reason = GpuHealth(), True, ""
     for event in events:
         before, health = health, after(health, event)

@@ -14,7 +14,7 @@ RESET, REBOOT, SUSPECT = (after_xid(WELL, xid, POLICY) for xid in (119, 79, 1))
 EVERYTHING = AllowedRemedies(taint=True, cordon=True, reset=True)
 
 
-def test_each_change_is_told_once_with_what_to_do() -> None:
+def test_each_change_is_reported_once_with_what_to_do() -> None:
     told = "is unhealthy: Xid 119 (GSP RPC timeout). Reset the GPU once no pod holds it, or restart the node"
     hangup = "The driver does not report resets: after one, run pkill -HUP -f 'purser agent run' on the node"
     assert news_of(WELL, RESET) == HealthNews(News.UNHEALTHY, f"{told}. {hangup}")

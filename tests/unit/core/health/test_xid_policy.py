@@ -128,5 +128,5 @@ def test_the_dra_drivers_variable_disables_too() -> None:
     assert [xid for xid in (48, 79, 95) if not chosen.state_after(xid).takes_pods] == [48, 95]
 
 
-def test_programs_are_not_told_of_what_was_turned_off() -> None:
+def test_events_for_programs_can_be_turned_off() -> None:
     assert [xid for xid in sorted(PROGRAMS) if policy("31").concerns_programs(xid)] == [13, 68]

@@ -50,7 +50,7 @@ def test_the_sets_of_known_machines_score_as_in_the_original() -> None:
     assert RTX8000.score((0, 3)) == 200
 
 
-def test_numa_nodes_tell_near_from_far_where_pcie_is_unknown() -> None:
+def test_numa_nodes_decide_what_is_near_where_pcie_is_unknown() -> None:
     known = [Device(uuid(place), place, "A10", 1, numa_nodes=(place // 2,)) for place in range(4)]
     scores = topology(known).scores
     assert {(i, j): scores[i][j] for i, j in combinations(range(4), 2)} == {

@@ -86,7 +86,7 @@ def test_the_twin_predicts_by_counts(ask, fits):
     assert (refusal(TWO, ask) is None) is fits
 
 
-def test_what_is_taken_stays_taken_whoever_is_active():
+def test_what_is_taken_stays_taken_after_a_change_of_leaders():
     """Nobody holds it, so there is nobody whose end would free it."""
     node, state = node_from(TWO)
     outcome = finish(admit(node, state, pod(5, 1, GIB), active={"new"}), lambda asked: sorted(asked.available))
@@ -95,7 +95,7 @@ def test_what_is_taken_stays_taken_whoever_is_active():
     assert outcome.state.devices.resources == state.devices.resources
 
 
-def test_managers_of_which_nothing_is_told_are_not_there():
+def test_managers_that_are_not_reported_are_absent():
     node, state = node_from([zone(0, ("cpu", 8, 0, 0), (GPU, 2, 2, 2)), zone(1, ("cpu", 8, 0, 0))])
     assert (state.cpus, state.memory) == (None, None)
     assert (node.config.cpu_policy, node.config.memory_policy) == (CpuPolicy.NONE, MemoryPolicy.NONE)

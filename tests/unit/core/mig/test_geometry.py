@@ -114,7 +114,7 @@ def test_packed_beside_what_is_taken() -> None:
         (MigPlacement("1g.5gb+me", 6), "overlaps"),
     ],
 )
-def test_what_cannot_be_is_said(placement: MigPlacement, complaint: str) -> None:
+def test_what_is_impossible_is_named(placement: MigPlacement, complaint: str) -> None:
     there = MigGeometry.of(A100, [MigPlacement("2g.10gb", 4), MigPlacement("1g.5gb+me", 0)])
     with pytest.raises(MigGeometryError, match=complaint):
         there.created(placement)

@@ -122,7 +122,7 @@ def test_nodes_on_which_one_container_has_no_room_need_not_be_looked_at(decided:
     }
 
 
-def test_the_same_question_is_answered_anew_where_nodes_have_come_and_gone() -> None:
+def test_the_same_request_is_evaluated_again_where_nodes_have_come_and_gone() -> None:
     state = fleet(3)
     evaluator, asked = Evaluator(state, BINPACK), ["n0", "n1", "n2", "n3"]
     assert evaluator.evaluate(pod(), asked).fits == ["n0", "n1", "n2"]
@@ -135,7 +135,7 @@ def test_the_same_question_is_answered_anew_where_nodes_have_come_and_gone() -> 
     assert evaluator.evaluate(pod(), asked).fits == ["n2", "n3"]
 
 
-def test_the_best_of_many_are_told_apart_by_their_order_where_they_are_equal() -> None:
+def test_the_best_of_many_are_ordered_where_they_are_equal() -> None:
     state = fleet(5)
     for node, memory in (("n1", 2048), ("n4", 4096)):
         use(state, node, memory)
@@ -163,7 +163,7 @@ def test_a_verdict_is_not_carried_over_to_another_quota() -> None:
         assert bool(evaluator.evaluate(pod(1024), ["n0"], left).fits) is fits
 
 
-def test_what_one_numa_node_lacks_is_said_before_what_the_quota_lacks() -> None:
+def test_what_one_numa_node_lacks_comes_before_what_the_quota_lacks() -> None:
     state = Fleet()
     devices = tuple(Device(f"n0-{i}", i, "NVIDIA", 8192, slots=4, numa_nodes=(i,)) for i in range(2))
     state.set_inventory(NodeInventory("n0", devices))
@@ -214,7 +214,7 @@ def test_a_node_that_went_and_came_back_is_what_it_is_now() -> None:
     assert evaluator.evaluate(pod(100, uuids_allowed=("n1-0",)), ["n0", "n1"]).fits == []
 
 
-def test_a_model_that_takes_the_number_of_one_that_is_gone_is_told_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_with_the_number_of_a_removed_one_is_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrays_module, "MANY_MODELS", 1)
     state, request = fleet(2), pod(1024)
     mix = Mix.of({lead_shape(request): 3.0, lead_shape(pod(1500)): 1.0})

@@ -142,7 +142,7 @@ def test_denied_models_and_modes_are_named() -> None:
     )
 
 
-def test_what_ails_a_gpu_is_said_with_its_index() -> None:
+def test_what_ails_a_gpu_is_shown_with_its_index() -> None:
     well, ill = cards(2)
     ill = msgspec.structs.replace(ill, healthy=False, unhealthy_reason="Xid 79: GPU has fallen off the bus")
     state = fleet((well, ill))
@@ -193,7 +193,7 @@ HALVES = DeviceRequest(2, memory_percent=50, cores_percent=10)
         ),
     ],
 )
-def test_what_a_quota_refuses_is_said_in_mib_of_memory_in_percent_too(
+def test_what_a_quota_refuses_is_in_mib_for_memory_in_percent_too(
     left: QuotaLimits, asked: tuple[DeviceRequest, ...], demand: Demand
 ) -> None:
     """T4: 15360 MiB, so that a quota of 30000 MiB has room for one and for no A100."""

@@ -69,7 +69,7 @@ def test_a_gpu_with_just_what_is_asked_takes_the_container(gpu: dict[str, int]) 
     assert rule.obstacles(**GPU | gpu) == 0
 
 
-def test_of_a_gpu_that_is_not_there_nothing_is_said() -> None:
+def test_a_missing_gpu_has_no_obstacles() -> None:
     assert rule.first(rule.obstacles(**GPU | {"closed": ABSENT, "slots": 0, "slots_free": 0})) not in OF_OBSTACLE
 
 
@@ -104,8 +104,6 @@ def test_many_gpus_at_once_are_as_one_by_one(gpus: list[dict[str, int]]) -> None
         (333, {"memory": 3, "memory_free": 1}),
     ],
 )
-def test_what_is_left_is_the_less_of_memory_and_compute_for_whoever_can_still_come(
-    left: int, gpu: dict[str, int]
-) -> None:
+def test_what_is_left_is_the_less_of_memory_and_compute_for_later_pods(left: int, gpu: dict[str, int]) -> None:
     share = {"memory": 1000, "memory_free": 600, "cores": 100, "cores_free": 50, "slots_free": 1, "held": False}
     assert rule.left_milli(**share | gpu) == left

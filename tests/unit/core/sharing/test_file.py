@@ -84,7 +84,7 @@ def test_devices(devices: Any, found: Any) -> None:
         None,
     ],
 )
-def test_no_replicas_of_what_is_not_said_right(entry: Any) -> None:
+def test_no_replicas_of_a_malformed_resource(entry: Any) -> None:
     with pytest.raises(SharingError, match=r"sharing\.timeSlicing\.resources\[0\]"):
         replicas({"resources": [entry]})
 

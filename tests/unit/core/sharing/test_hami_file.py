@@ -36,7 +36,7 @@ def test_the_mode_of_a_node_is_its_mig_strategy(said: dict[str, Any], strategy: 
     assert given.settings.mig_strategy is MigStrategy.MIXED
 
 
-def test_what_has_no_effect_is_said_with_what_has() -> None:
+def test_what_has_no_effect_is_reported_with_what_has() -> None:
     said = {
         "name": "a",
         "operatingmode": "mps",

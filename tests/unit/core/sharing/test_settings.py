@@ -17,7 +17,7 @@ def settings(file: Any, options: dict[str, str] | None = None, environment: dict
     return plugin_settings(plugin_file(file)[0], options, environment)
 
 
-def test_nothing_said_is_the_defaults() -> None:
+def test_without_options_settings_have_their_defaults() -> None:
     assert settings({}) == PluginSettings(dev_root="/")
 
 
@@ -62,7 +62,7 @@ def test_values_of_every_kind() -> None:
         ({"sharing": {"mps": {"resources": [{"name": "gpu", "replicas": 2}]}}}, {"mig-strategy": "mixed"}, {}, "mps"),
     ],
 )
-def test_errors_name_where_it_was_said(
+def test_errors_name_the_source_of_a_setting(
     file: Any, options: dict[str, str], environment: dict[str, str], where: str
 ) -> None:
     with pytest.raises(SharingError, match=where):

@@ -60,7 +60,7 @@ def test_a_selector_means_these_devices(selector, in_, out):
     assert not any(map(found.selects, out))
 
 
-def test_the_first_value_of_a_pf_decides_and_what_counts_for_nothing_is_said():
+def test_the_first_value_of_a_pf_decides_and_ignored_ones_are_reported():
     entries = [entry(selectors={"pfNames": ["ens1f0#0-1", "ens1f0#5", "ens2#x", "ens3#1,a-b"]})]
     node_ = node(vf(0), vf(5), vf(1, pf="ens3", bus="05"))
     (pool,) = make_pools(config(*entries), node_, {})

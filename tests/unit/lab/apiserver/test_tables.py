@@ -55,7 +55,7 @@ def test_containers_and_restarts_are_counted() -> None:
     assert (cells["Ready"], cells["Restarts"], cells["Node"]) == ("1/2", "3", "n")
 
 
-def test_nodes_tell_roles_and_scheduling() -> None:
+def test_nodes_show_roles_and_scheduling() -> None:
     node = {
         "metadata": {"name": "n", "labels": {"node-role.kubernetes.io/gpu": "", "node-role.kubernetes.io/b": ""}},
         "spec": {"unschedulable": True},

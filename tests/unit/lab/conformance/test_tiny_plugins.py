@@ -135,7 +135,7 @@ async def test_health_is_watched_where_it_can_be_changed():
     assert told(report)["health-lost"] == told(report)["health-back"] == "pass: thing-0"
 
 
-async def test_a_plugin_that_tells_changes_only_is_found_out_when_health_changes():
+async def test_a_plugin_that_lists_changes_only_fails_when_health_changes():
     report = await checked("--wrong", "partial", only=["list*", "health*"], **HOOKS)
     assert ids(report, CheckOutcome.FAILED) == {"list-complete"}, not_passed(report)
 

@@ -116,7 +116,7 @@ async def test_room_that_is_being_made_for_a_pod_is_kept_from_those_it_outranks(
     assert not (await world.client.get(PODS, "other", "default")).spec.node_name
 
 
-async def test_whoever_wrote_a_nomination_it_is_heeded_and_tried_first(world):
+async def test_a_nomination_of_any_author_is_tried_first(world):
     for name in ("a", "b"):
         await world.node(name, cpu="4", spec={"unschedulable": True})
     await world.pod("waiting", {"cpu": "3"})
@@ -128,7 +128,7 @@ async def test_whoever_wrote_a_nomination_it_is_heeded_and_tried_first(world):
     assert await world.bound("waiting") == "b"
 
 
-async def test_a_pod_that_may_not_preempt_is_told_so(world):
+async def test_a_pod_that_may_not_preempt_gets_that_message(world):
     await world.node("only", cpu="2")
     await world.pod("low", {"cpu": "2"})
     await world.bound("low")

@@ -47,7 +47,7 @@ def test_a_folder_without_one_of_them_is_refused_by_name(folder, absent):
     ("script", "message"),
     [("echo 7", "does not print a version: '7"), ("exit 3", "does not run: .*status 3")],
 )
-def test_an_api_server_that_does_not_tell_its_version_is_refused(folder, script, message):
+def test_an_api_server_without_a_version_is_refused(folder, script, message):
     program(folder, "kube-apiserver", script)
     with pytest.raises(ValueError, match=message):
         Programs.find(folder)

@@ -299,7 +299,7 @@ def test_a_uuid_that_cannot_be_read_is_remembered_by_the_pci_address(node: Simul
     assert after[4].fault is not None
 
 
-def test_a_gpu_that_tells_nothing_never_gets_the_identity_of_another(node: SimulatedDriver, driver: Driver) -> None:
+def test_a_gpu_without_an_answer_never_gets_the_identity_of_another(node: SimulatedDriver, driver: Driver) -> None:
     driver.scan()
     node.remove_gpu(0)
     node.fail_call(4, "nvmlDeviceGetHandleByIndex", UNKNOWN)
@@ -403,7 +403,7 @@ def history(node: SimulatedDriver, driver: Driver) -> Iterator[object]:
 
 
 @pytest.mark.skipif(find_compiler() is None, reason="no C compiler on this machine")
-def test_a_nodes_history_is_told_alike_by_the_library_and_its_stand_in(tmp_path: Path, opened: Open) -> None:
+def test_a_nodes_history_is_the_same_by_the_library_and_its_stand_in(tmp_path: Path, opened: Open) -> None:
     """The fast tier tries the rest with the library alone."""
     nodes = [SimulatedDriver.create(tmp_path / kind, "node", "a100-pcie-4", kind=kind) for kind in DriverKind]
     by_library, by_stand_in = (list(history(node, opened(node))) for node in nodes)
@@ -535,7 +535,7 @@ def test_more_xids_than_are_kept_are_no_error(create: Create, opened: Open, kind
     assert first == XidEvent(node.uuids[0], 260 - 256)
 
 
-def test_a_driver_that_tells_asks_for_a_reset_after_a_grave_xid(create: Create, opened: Open, kind: DriverKind) -> None:
+def test_a_driver_that_can_asks_for_a_reset_after_a_grave_xid(create: Create, opened: Open, kind: DriverKind) -> None:
     node = create("h200-8", kind=kind)
     driver = opened(node)
     driver.scan()

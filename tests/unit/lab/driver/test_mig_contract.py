@@ -337,7 +337,7 @@ def test_an_xid_names_the_mig_device_that_it_concerns(cut: Cut) -> None:
     assert cut.nvml.nvmlDeviceGetUUID(found[0].device) == cut.node.uuids[0]
 
 
-def test_what_cannot_be_cut_is_said_in_words(cut: Cut, create: Create) -> None:
+def test_what_cannot_be_cut_is_named(cut: Cut, create: Create) -> None:
     node = cut.node
     with pytest.raises(ValueError, match=r"offers no 1g.10: it offers 1g.5gb, .*7g.40gb"):
         create_mig(node.folder, 0, "1g.10")

@@ -88,7 +88,7 @@ def everything(nvml: Any) -> Iterator[tuple[tuple[object, ...], Any]]:
 
 @pytest.mark.skipif(find_compiler() is None, reason="no C compiler on this machine")
 @pytest.mark.parametrize("profile", some(["mixed-4", "t4-4", "dgx1-v100", "h200-8"], every=2))
-def test_the_library_and_its_stand_in_tell_the_same(create: Create, open_nvml: OpenNvml, profile: str) -> None:
+def test_the_library_and_its_stand_in_agree(create: Create, open_nvml: OpenNvml, profile: str) -> None:
     node = create(profile, kind=DriverKind.LIBRARY)
     for gpu in (0, 2):
         node.set_load(gpu, GpuLoad(power_watts=0, memory_temperature_celsius=90))
@@ -129,7 +129,7 @@ def test_processes_are_reported_by_what_they_do(node: SimulatedDriver, nvml: Any
     assert nvml.nvmlDeviceGetMemoryInfo(gpu, version=nvml.nvmlMemory_v2).used == 2350 * MIB
 
 
-def test_a_gpu_is_as_busy_as_its_processes_unless_somebody_said_otherwise(node: SimulatedDriver, nvml: Any) -> None:
+def test_a_gpu_is_as_busy_as_its_processes_unless_set_otherwise(node: SimulatedDriver, nvml: Any) -> None:
     gpu = nvml.nvmlDeviceGetHandleByIndex(0)
 
     def utilisation() -> tuple[int, int]:
@@ -168,7 +168,7 @@ def test_utilisation_is_reported_by_process_and_once(node: SimulatedDriver, nvml
     assert raised.value.value == nvml.NVML_ERROR_NOT_SUPPORTED
 
 
-def test_sensors_are_sampled_as_long_as_they_have_said_so(node: SimulatedDriver, nvml: Any) -> None:
+def test_sensors_are_sampled_while_they_have_values(node: SimulatedDriver, nvml: Any) -> None:
     gpu = nvml.nvmlDeviceGetHandleByIndex(0)
     node.set_load(0, GpuLoad(gpu_utilisation_percent=70, power_watts=300))
     since_us = node.state.gpus[0].since_us

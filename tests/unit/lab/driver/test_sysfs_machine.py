@@ -19,7 +19,7 @@ SMALL = machine_of(
 )
 
 
-def test_the_tree_tells_the_machine(tmp_path):
+def test_the_tree_describes_the_machine(tmp_path):
     machine = SMALL
     write_machine(tmp_path, machine)
     write_machine(tmp_path, machine)

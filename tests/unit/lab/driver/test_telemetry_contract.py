@@ -38,7 +38,7 @@ def driver(node: SimulatedDriver, opened: Open) -> Driver:
     return driver
 
 
-def test_every_field_is_told_but_those_that_the_gpu_lacks(node: SimulatedDriver, driver: Driver) -> None:
+def test_every_field_that_the_gpu_has_is_reported(node: SimulatedDriver, driver: Driver) -> None:
     fields = {metric.name for metric in METRICS if metric.type is not DcgmType.LABEL} - TOLD_ELSEWHERE
     first, second = (driver.telemetry(node.uuids[0]).fields for _ in range(2))
     assert fields - first.keys() == UNSUPPORTED | BETWEEN_READINGS
@@ -66,7 +66,7 @@ def test_from_hopper_on_profiling_is_a_mean_between_two_readings(
     }
 
 
-def test_profiling_is_told_of_each_instance(create: Create, kind: DriverKind, opened: Open) -> None:
+def test_profiling_is_reported_for_each_instance(create: Create, kind: DriverKind, opened: Open) -> None:
     node = create("h100-8", kind=kind)
     set_mig(node.folder, 0, enabled=True)
     busy, idle = (create_mig(node.folder, 0, profile) for profile in ("3g.40gb", "1g.10gb"))
@@ -156,7 +156,7 @@ def test_a_gpu_without_a_list_of_processes_has_the_rest(node: SimulatedDriver, d
     assert told.memory is not None
 
 
-def test_a_lost_gpu_tells_nothing_and_the_others_all(node: SimulatedDriver, driver: Driver) -> None:
+def test_a_lost_gpu_has_no_telemetry_and_the_others_all(node: SimulatedDriver, driver: Driver) -> None:
     node.lose_gpu(0)
     assert driver.telemetry(node.uuids[0]) == Telemetry(uuid=node.uuids[0])
     assert driver.telemetry(node.uuids[1]).fields
@@ -259,7 +259,7 @@ class Samples:
         )
 
 
-def test_how_busy_parts_of_a_gpu_are_is_told_between_two_samples_and_nothing_leaks() -> None:
+def test_utilisation_is_computed_between_two_samples_and_nothing_leaks() -> None:
     samples = Samples()
     monitor = PerformanceMonitor(samples.binding(), "gpu")
     assert monitor.read() == {}

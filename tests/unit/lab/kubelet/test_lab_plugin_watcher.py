@@ -49,7 +49,7 @@ async def watched(folder, request):
         yield node
 
 
-async def test_a_plugin_whose_socket_appears_is_asked_registered_and_told(watched):
+async def test_a_plugin_whose_socket_appears_is_asked_registered_and_notified(watched):
     registrar, plugin = Registrar(), Plugin()
     async with serving(watched, plugin, watched.folder / "plugins_registry/gpu.sock", registrar.add):
         assert await registrar.outcome() == (True, "")
@@ -90,7 +90,7 @@ async def test_the_plugin_may_serve_its_devices_on_another_socket(watched):
         ({"type": "CSIPlugin"}, "RegisterPlugin error -- no handler registered for plugin type: CSIPlugin at socket "),
     ],
 )
-async def test_a_plugin_that_is_not_taken_is_told_why(folder, info, error):
+async def test_a_plugin_that_is_refused_gets_the_reason(folder, info, error):
     async with running(Node(folder)) as node, watching(node) as registry:
         registrar = Registrar(**info)
         async with serving(node, Plugin(), registry / "gpu.sock", registrar.add):

@@ -162,7 +162,7 @@ async def two_plugins(node):
 
 
 @BOTH
-async def test_of_two_plugins_of_a_resource_both_tell_and_the_newer_one_is_asked(folder, version):
+async def test_of_two_plugins_of_a_resource_both_list_and_the_newer_one_allocates(folder, version):
     async with running(Node(folder, version)) as node, two_plugins(node) as (older, newer):
         older.devices.put_nowait(devices(("x", "y")))
         await node.until_capacity(2)

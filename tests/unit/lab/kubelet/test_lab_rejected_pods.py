@@ -131,7 +131,7 @@ async def test_a_container_is_started_with_its_own_cpus_beside_its_gpus(cluster)
     assert (records["second"].cpuset, records["second"].memory_nodes) == ("48-51,144-147", "1")
 
 
-async def test_a_pod_that_cannot_be_aligned_to_whole_cores_is_told_so(cluster):
+async def test_a_pod_that_cannot_be_aligned_to_whole_cores_fails_with_the_reason(cluster):
     async with cluster.kubelet(cpuManagerPolicyOptions={"full-pcpus-only": "true"}, topologyManagerPolicy="none"):
         await cluster.pod("odd", cpu="3", memory="1Gi")
         pod = await cluster.settled("odd")
@@ -208,7 +208,7 @@ async def test_hugepages_of_the_machine_are_a_resource_and_no_memory_for_pods(cl
     assert quantity_ceil(allocatable["memory"]) == 7 * GIB - 100 * 2**20
 
 
-async def test_a_kubelet_that_has_started_has_written_what_it_was_told_and_what_it_knows(cluster):
+async def test_a_kubelet_that_has_started_has_written_its_configuration_and_state(cluster):
     async with cluster.kubelet():
         names = {path.name for path in cluster.folder.iterdir() if path.is_file()}
         assert names == {"config.yaml", "cpu_manager_state", "memory_manager_state"}

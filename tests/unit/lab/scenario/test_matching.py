@@ -34,5 +34,5 @@ def test_a_part_of_an_object_matches(wanted):
         ({"status": {"conditions": [{"type": "Ready", "status": "False"}]}}, "status.conditions is"),
     ],
 )
-def test_what_differs_is_said(wanted, said):
+def test_the_difference_is_named(wanted, said):
     assert difference(wanted, FOUND).startswith(said)

@@ -125,7 +125,7 @@ def test_a_drivers_own_node_gets_everything_but_a_driver(world: World) -> None:
     assert world.status()["pools"] == []
 
 
-def test_the_status_tells_each_change_once(world: World) -> None:
+def test_the_status_reports_each_change_once(world: World) -> None:
     world.add_node("a")
     world.settle()
     _, *statuses = [each.status for each in world.history if isinstance(each, WriteStatus)]

@@ -200,7 +200,7 @@ def test_killed_at_any_write_it_ends_the_same(story: Sequence[Step], before: Ste
 
 
 @pytest.mark.gate
-def test_stories_come_to_what_they_tell() -> None:
+def test_histories_end_as_expected() -> None:
     world, _ = told((upgrade,), ready)
     assert {each["driver"] for each in world.status()["pools"]} == {"600.1.1"}
     assert world.status()["upgrade"]["done"] == 2

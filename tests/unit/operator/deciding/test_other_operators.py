@@ -63,7 +63,7 @@ def test_what_people_wrote_before_purser_came_stays_theirs(world: World) -> None
     assert world.deployed("a")["gpu-feature-discovery"] == "mine"
 
 
-def test_that_purser_was_there_is_known_where_nobody_tells_the_boot(world: World) -> None:
+def test_an_earlier_purser_is_known_without_a_boot_id(world: World) -> None:
     world.add_node("a", boot_id="")
     world.settle()
     assert world.nodes["a"].annotations[OPENED_BOOT_ANNOTATION] == ""
@@ -187,7 +187,7 @@ def test_every_patch_of_a_node_is_made_on_the_node_that_was_looked_at(world: Wor
     assert all(each.resource_version for each in patches)
 
 
-def test_policies_of_an_operator_in_another_namespace_are_left_alone_and_it_is_said_which(world: World) -> None:
+def test_policies_of_an_operator_in_another_namespace_are_left_alone_and_named(world: World) -> None:
     world.add_node("a")
     world.settle()
     world.change_policy({"driver": {"version": "600.1.1"}})

@@ -119,7 +119,7 @@ def test_operands_serve_the_pods_that_hold_a_driver(world: World) -> None:
     assert world.condition("Degraded")["status"] == "True"
 
 
-def test_an_excluded_node_tells_which_pod_its_driver_waits_for(world: World) -> None:
+def test_an_excluded_node_names_the_pod_its_driver_waits_for(world: World) -> None:
     train(world)
     exclude(world)
     world.settle()
@@ -127,7 +127,7 @@ def test_an_excluded_node_tells_which_pod_its_driver_waits_for(world: World) -> 
     assert {pod.operand for pod in world.on("a")} - {"gpu-discovery"} == {"driver"}
 
 
-def test_a_policy_that_leaves_tells_which_pods_it_waits_for(world: World) -> None:
+def test_a_deleted_policy_names_the_pods_it_waits_for(world: World) -> None:
     train(world)
     train(world, "b")
     delete(world)

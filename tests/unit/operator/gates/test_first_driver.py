@@ -57,7 +57,7 @@ def test_floors_holes_and_profiles_hold_for_the_first_driver(world: World) -> No
     assert failing["name"] == "b200" and "it hangs" in failing["message"]
 
 
-def test_a_node_waits_until_discovery_has_told_its_model(world: World) -> None:
+def test_a_node_waits_until_discovery_knows_its_model(world: World) -> None:
     world.troubles["h100", "gpu-discovery"] = "ImagePullBackOff"
     world.settle()
     assert driver_of(world, "h100") == "none"

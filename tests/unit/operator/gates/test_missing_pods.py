@@ -30,7 +30,7 @@ def rounds(world: World, count: int = 3) -> None:
         world.now += 1
 
 
-def test_whoever_is_let_in_is_told_since_when_in_the_same_write(world: World) -> None:
+def test_an_admitted_operand_gets_its_start_time_in_the_same_write(world: World) -> None:
     world.settle()
     opening = [
         each

@@ -65,7 +65,7 @@ def test_an_upgrade_passes_over_a_node_whose_taint_keeps_the_new_driver_away(wor
 
 
 @pytest.mark.parametrize("off", [True, False])
-def test_where_people_keep_the_driver_the_taint_is_nobodys_failure(world: World, off: bool) -> None:
+def test_where_users_keep_the_driver_the_taint_is_no_failure(world: World, off: bool) -> None:
     world.taint("a", "team")
     if not off:
         world.label("a", **{UPGRADE_SKIP_LABEL: "true"})

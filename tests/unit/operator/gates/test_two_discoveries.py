@@ -67,7 +67,7 @@ def test_what_pursers_discovery_saw_before_the_other_one_came_is_old_and_forgott
     assert seen == {"false"}
 
 
-def test_labels_of_more_fields_tell_of_gpus_just_as_well(world: World) -> None:
+def test_labels_with_more_fields_show_gpus_as_well(world: World) -> None:
     long = {GPU_LABEL: None, "feature.node.kubernetes.io/pci-0302_10de_2330.present": "true"}
     pods = {pod.uid for pod in world.on("both")}
     world.label("both", **long)

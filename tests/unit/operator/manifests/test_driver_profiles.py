@@ -81,7 +81,7 @@ def test_a_profile_has_every_field_that_a_driver_has() -> None:
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_what_a_profile_says_of_its_nodes_is_as_if_it_were_said_of_all(name: str) -> None:
+def test_a_field_of_a_profiles_nodes_applies_to_all(name: str) -> None:
     said = {name: SAID[name]}
     found = _driver(_with_profile(said))
     assert found == _driver(_everywhere(said))
@@ -89,7 +89,7 @@ def test_what_a_profile_says_of_its_nodes_is_as_if_it_were_said_of_all(name: str
     assert _driver(_with_profile(said), "b") == _driver({}, "b"), "nodes of no profile have something of it"
 
 
-def test_a_profile_that_says_everything_is_as_if_all_nodes_were_told() -> None:
+def test_a_complete_profile_is_as_if_all_nodes_were_listed() -> None:
     assert _driver(_with_profile(SAID)) == _driver(_everywhere(SAID))
 
 

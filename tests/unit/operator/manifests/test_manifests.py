@@ -329,7 +329,7 @@ def test_gds_of_another_version_is_another_configuration_and_other_resources_of_
     assert configuration({"gds": {**here, "imagePullPolicy": "Always"}}) == configuration({"gds": here})
 
 
-def test_only_the_drivers_pods_tell_a_configuration() -> None:
+def test_only_the_drivers_pods_name_a_configuration() -> None:
     for obj in sets(rendered(EVERYTHING, **EVERY)):
         told = DRIVER_CONFIG_LABEL in obj["spec"]["template"]["metadata"]["labels"]
         assert told is (obj["metadata"]["labels"][OPERAND_LABEL] == Operand.DRIVER)

@@ -290,7 +290,7 @@ NODES = [
 
 @pytest.mark.parametrize(("policy", "where", "root", "dev_root"), NODES)
 @pytest.mark.parametrize("kind", [kind.label for kind in KINDS])
-def test_everybody_is_told_of_the_driver_of_that_very_node(
+def test_every_operand_gets_the_driver_of_its_own_node(
     node: NodeFiles, sets: Sets, policy: str, where: str, root: str, dev_root: str, kind: str
 ) -> None:
     obj = sets[policy][f"purser-container-toolkit-{kind}"]
@@ -320,7 +320,7 @@ def looked_in(node: NodeFiles, name: str, obj: Raw) -> tuple[Path, ...]:
     return tuple(each.resolve() for each in driver_roots(file, given, seat.at("/host")))
 
 
-def test_a_validator_that_is_not_root_tells_nobody_anything(node: NodeFiles, sets: Sets) -> None:
+def test_a_validator_that_is_not_root_writes_no_status(node: NodeFiles, sets: Sets) -> None:
     """That these tests would see it."""
     obj = sets[MIXED]["purser-container-toolkit-containerd"]
     body = container("driver-validation", obj)
@@ -334,7 +334,7 @@ def test_a_validator_that_is_not_root_tells_nobody_anything(node: NodeFiles, set
 
 
 @pytest.mark.parametrize("policy", ["nvidia's plugin", "no toolkit"])
-def test_nvidias_plugin_knows_where_the_driver_is_whoever_came_first(node: NodeFiles, sets: Sets, policy: str) -> None:
+def test_nvidias_plugin_knows_where_the_driver_is_in_any_order(node: NodeFiles, sets: Sets, policy: str) -> None:
     obj = sets[policy]["purser-device-plugin-containerd"]
     put_driver(node, "container")
     check = node.seat("driver-validation", obj, NOBODYS)
@@ -424,7 +424,7 @@ def test_the_driver_manager_may_look_for_the_daemon_sets_of_pods_in_every_namesp
 
 
 @pytest.mark.parametrize(("takes", "told"), [(True, "true"), (False, "false")])
-def test_feature_discovery_writes_objects_where_somebody_looks_at_them(takes: bool, told: str) -> None:
+def test_feature_discovery_writes_objects_where_they_are_read(takes: bool, told: str) -> None:
     obj = daemon_set("purser-gpu-feature-discovery-containerd", node_features=takes)
     body = container("gpu-feature-discovery", obj)
     assert variables(body)["USE_NODE_FEATURE_API"] == told

@@ -47,6 +47,6 @@ def pods(kind: RuntimeKind, spec: dict[str, Any]) -> list[tuple[str, dict[str, A
 
 @pytest.mark.parametrize("name", SPECS)
 @pytest.mark.parametrize("kind", [*KINDS, OLD], ids=lambda kind: kind.label)
-def test_kinds_that_are_not_told_apart_have_equal_pods(kind: RuntimeKind, name: str) -> None:
+def test_kinds_that_are_not_distinguished_have_equal_pods(kind: RuntimeKind, name: str) -> None:
     spec = SPECS[name]
     assert pods(kind, spec) == pods(told_apart(kind, spec), spec)

@@ -131,7 +131,7 @@ def test_a_change_that_cannot_begin_is_reported() -> None:
     assert waiting(node.fleet()) == {"a": "MIG layout all-1g.10gb: a driver upgrade is in progress on the node"}
 
 
-def test_a_change_that_waits_for_somebody_is_reported() -> None:
+def test_a_change_that_waits_for_pods_is_reported() -> None:
     node = Node("all-1g.10gb")
     node.worker = "away"
     node.run_pod("stays", controller="")

@@ -315,7 +315,7 @@ def test_a_foreign_cordon_is_left() -> None:
     assert CORDONED_BY_ANNOTATION not in node.node.annotations
 
 
-def test_a_cordon_that_somebody_lifts_meanwhile_is_set_again() -> None:
+def test_a_cordon_that_is_lifted_meanwhile_is_set_again() -> None:
     node = Node("all-1g.10gb")
     node.run_pod("precious", controller="")
     until(node, "draining")

@@ -45,7 +45,7 @@ def trouble(*statuses, init=()):
     return view.trouble, view.message
 
 
-def test_a_node_is_read_with_what_tells_its_pool_and_its_runtime():
+def test_a_node_is_read_with_its_pool_and_its_runtime():
     raw = {
         "metadata": {
             "name": "a",
@@ -131,7 +131,7 @@ def test_an_operands_pod_is_read_with_its_daemon_set_and_template():
         pytest.param([status(terminated={"exitCode": 0, "reason": "Completed"})], ("", ""), id="one that ended well"),
     ],
 )
-def test_what_is_wrong_with_a_pod_is_said_in_a_word_and_a_sentence(statuses, wanted):
+def test_a_pods_failure_has_a_reason_and_a_message(statuses, wanted):
     assert trouble(*statuses) == wanted
 
 

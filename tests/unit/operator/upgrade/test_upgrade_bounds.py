@@ -189,7 +189,7 @@ def test_a_node_in_a_mig_change_is_not_begun() -> None:
     cluster.run(until=lambda: all_done(cluster))
 
 
-def test_where_there_is_no_room_that_is_said_although_a_mig_change_waits_there_too() -> None:
+def test_a_full_budget_is_reported_although_a_mig_change_waits_too() -> None:
     cluster = Cluster(*names(4), policy=UpgradePolicy(max_unavailable=1))
     cluster.cordon("n03")
     cluster.label("n03", **{UPGRADE_SKIP_LABEL: "true"})

@@ -250,7 +250,7 @@ def test_every_step_of_an_upgrade_that_runs_is_planned_without_an_empty_word() -
     assert found.current == 3
 
 
-def test_whoever_waits_in_a_long_line_is_told_why() -> None:
+def test_nodes_in_a_long_queue_get_the_reason() -> None:
     cluster = Cluster(*names(20))
     cluster.broken = {"n00"}
     cluster.release()

@@ -92,7 +92,7 @@ def test_every_way_to_fail_is_reported(way: Callable[[Cluster], None]) -> None:
     assert f"node a: {WAYS[way]}" in cluster.status().message
 
 
-def test_a_failure_of_which_somebody_took_the_reason_away_is_told_all_the_same() -> None:
+def test_a_failure_without_its_reason_is_reported_too() -> None:
     cluster = Cluster("a")
     cluster.broken = {"a"}
     cluster.release()

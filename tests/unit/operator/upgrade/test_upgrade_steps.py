@@ -249,7 +249,7 @@ def test_a_foreign_cordon_is_used_and_left() -> None:
     assert not marks(cluster.nodes["a"])
 
 
-def test_a_cordon_that_somebody_lifts_meanwhile_is_set_again() -> None:
+def test_a_cordon_that_is_lifted_meanwhile_is_set_again() -> None:
     cluster = Cluster("a")
     cluster.release()
     cluster.run(until=lambda: cluster.state("a") is State.RESTART)

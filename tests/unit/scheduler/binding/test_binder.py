@@ -215,7 +215,7 @@ async def test_a_lost_binding_of_a_pod_that_is_gone_is_released():
         assert world.memory_used("n1") == 0
 
 
-async def test_a_late_binding_is_taken_up_by_whoever_sees_it_first():
+async def test_a_late_binding_is_taken_up_where_it_is_seen_first():
     async with server() as api, replica(api, Faulty) as world:
         await world.add_node("n1")
         pod = await world.add_pod("p")

@@ -74,7 +74,7 @@ def test_a_kubelet_that_aligns_nothing_is_not_looked_into(live):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"format":2}', "null", "\x00", '"' * 5, "{}" * 200_000])
-def test_a_malformed_report_takes_the_place_of_a_good_one_and_is_said_once(told, text):
+def test_a_malformed_report_replaces_a_good_one_with_one_event(told, text):
     fleet, kubelets = told
     with capture_logs() as logs:
         kubelets.put_node(node_object(text))
@@ -141,7 +141,7 @@ def test_no_annotation_makes_one_pod_take_the_place_of_another(told):
         assert arrivals(fleet) == ["victim"]
 
 
-def test_a_pod_whose_amounts_cannot_be_read_is_said_and_left_out(told):
+def test_a_pod_with_malformed_amounts_is_reported_and_left_out(told):
     fleet, kubelets = told
     with capture_logs() as logs:
         kubelets.put_pod(pod_object("u", {"cpu": "plenty"}))

@@ -57,7 +57,7 @@ def test_pods_take_of_their_node_with_gpus_or_without_until_they_end() -> None:
     assert fleet.free_resources("n") == FreeResources(8000, 64 * 1024, 110)
 
 
-def test_pods_may_be_told_of_before_their_node_and_outlive_it() -> None:
+def test_pods_may_come_before_their_node_and_outlive_it() -> None:
     fleet, rooms = known()
     rooms.put_pod(a_pod("a"))
     assert fleet.free_resources("n") == FreeResources()
@@ -69,7 +69,7 @@ def test_pods_may_be_told_of_before_their_node_and_outlive_it() -> None:
     assert fleet.free_resources("n").cpu_free_milli == 7000
 
 
-def test_a_node_whose_amounts_are_as_before_is_not_told_of() -> None:
+def test_a_node_with_unchanged_amounts_is_not_reported() -> None:
     fleet, rooms = known(a_node())
     reader = Reader(fleet)
     rooms.put_node(a_node())
@@ -130,7 +130,7 @@ def test_a_pod_that_others_bound_elsewhere_meanwhile_takes_only_there() -> None:
     assert (fleet.free_resources("n").pods_free, fleet.free_resources("m").pods_free) == (110, 109)
 
 
-def test_a_pod_whose_amounts_cannot_be_read_is_said_once_and_is_a_pod_all_the_same() -> None:
+def test_a_pod_with_malformed_amounts_is_reported_once_and_counts_as_a_pod() -> None:
     fleet, rooms = known(a_node())
     with capture_logs() as logs:
         rooms.put_pod(a_pod("a", cpu="plenty"))
@@ -139,7 +139,7 @@ def test_a_pod_whose_amounts_cannot_be_read_is_said_once_and_is_a_pod_all_the_sa
     assert fleet.free_resources("n") == FreeResources(8000, 64 * 1024, 109)
 
 
-def test_a_node_whose_amounts_cannot_be_read_is_said_once_and_not_limited() -> None:
+def test_a_node_with_malformed_amounts_is_reported_once_and_not_limited() -> None:
     fleet, rooms = known(a_node())
     with capture_logs() as logs:
         rooms.put_node(a_node(cpu="plenty"))

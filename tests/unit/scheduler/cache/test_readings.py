@@ -17,7 +17,7 @@ def a_pod(gpus: str = "1", **metadata: object) -> Pod:
     )
 
 
-def test_equal_words_are_read_once_whoever_says_them_and_whatever_else_has_changed_of_the_pod():
+def test_equal_annotations_are_read_once_whatever_else_has_changed():
     readings = Readings()
     first = readings.of(a_pod(resource_version="1"))
     again = replace(a_pod(resource_version="2"), status=replace(Pod().status, phase="Pending"))
@@ -42,7 +42,7 @@ def test_other_words_under_the_same_uid_are_read_again(other: Pod):
     assert readings.of(other).pod is other
 
 
-def test_what_makes_no_sense_is_told_each_time_it_is_asked_for():
+def test_a_malformed_pod_is_refused_each_time_it_is_asked_for():
     reading = Readings().of(a_pod(annotations={"purser.dev/gpu-policy": "nonsense"}))
     for _ in range(2):
         with pytest.raises(DialectError, match="nonsense"):

@@ -150,7 +150,7 @@ def test_a_pod_that_started_is_on_its_way_no_more_and_keeps_its_gpus(fleet, kube
     assert [share.uuid for share in fit.containers[0].shares] == ["g3"]
 
 
-def test_what_the_nodes_own_agent_tells_counts_for_more(fleet, kubelets):
+def test_what_the_nodes_own_agent_reports_counts_for_more(fleet, kubelets):
     told(kubelets)
     text = encode(report_of(KubeletNode(KubeletConfig("v1.30.0"), Machine()), KubeletState()))
     node = {"metadata": {"name": NODE, "annotations": {"purser.dev/kubelet": text}}}

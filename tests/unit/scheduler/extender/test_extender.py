@@ -48,7 +48,7 @@ async def test_filter_can_return_every_node_that_fits_and_a_reason_for_every_oth
     ],
     ids=["the best", "the first among equals", "all for an affinity", "all for a spread", "the best alone"],
 )
-async def test_kube_scheduler_is_told_of_the_best_nodes_and_of_no_reasons_where_a_pod_fits(policy, spec, told):
+async def test_kube_scheduler_gets_the_best_nodes_and_no_reasons_where_a_pod_fits(policy, spec, told):
     async with server() as api, replica(api, policy=policy) as world:
         for name in ("a", "b", "c", "d", "small"):
             await world.add_node(name, memory=500 if name == "small" else 8000)
@@ -91,7 +91,7 @@ async def test_a_pod_that_asks_for_no_device_fits_everywhere():
         assert {s.score for s in await world.extender.prioritize(ExtenderArgs(pod, ["a", "b"]))} == {0}
 
 
-async def test_a_pod_that_makes_no_sense_fits_nowhere_and_is_told_why():
+async def test_a_malformed_pod_fits_nowhere_and_gets_the_reason():
     async with server() as api, replica(api) as world:
         pod = await world.add_pod("p", annotations={"purser.dev/gpu-policy": "nonsense"})
         result = await world.filter(pod, "a")
@@ -120,7 +120,7 @@ async def test_a_pod_that_no_webhook_looked_at_is_held_to_its_rules(labels, cont
         assert words in result.failed_nodes["a"]
 
 
-async def test_when_nothing_fits_every_node_has_the_same_sentence_which_is_kube_schedulers_to_tell():
+async def test_when_nothing_fits_every_node_has_the_same_sentence_for_kube_scheduler():
     async with server() as api, replica(api) as world:
         for name in ("a", "b"):
             await world.add_node(name, cards=8, memory=8192)
@@ -135,7 +135,7 @@ async def test_when_nothing_fits_every_node_has_the_same_sentence_which_is_kube_
         assert 'reason="CardInsufficientMemory"} 2.0' in world.metrics.exposition().decode()
 
 
-async def test_a_pod_whose_own_policy_wants_idle_gpus_is_told_so():
+async def test_a_pod_whose_own_policy_needs_idle_gpus_gets_that_reason():
     async with server() as api, replica(api) as world:
         await world.add_node("a")
         await world.bind(await world.add_pod("other"), "a")

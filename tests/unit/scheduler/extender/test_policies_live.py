@@ -113,7 +113,7 @@ def test_a_stage_that_fails_is_measured_too():
     assert b'stage_seconds_count{stage="decode",verb="filter"} 1.0' in metrics.exposition()
 
 
-async def test_a_pod_is_parsed_and_judged_within_the_stage_that_tells_of_it(monkeypatch):
+async def test_a_pod_is_parsed_and_judged_within_the_stage_that_reports_it(monkeypatch):
     ticks = [0.0]
 
     def judged(pod, each):

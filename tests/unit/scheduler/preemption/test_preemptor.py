@@ -198,7 +198,7 @@ async def test_a_node_without_a_victim_is_never_answered():
         assert answer.node_name_to_meta_victims == {}
 
 
-async def test_a_pod_is_told_once_that_nobodys_going_would_help_it():
+async def test_a_pod_gets_one_event_that_no_eviction_would_help_it():
     """What kube-scheduler knows as well it tells itself."""
     async with server() as api, replica(api) as world:
         low, equal = await world.add_pod("low", priority=1), await world.add_pod("equal", 2000, priority=10)

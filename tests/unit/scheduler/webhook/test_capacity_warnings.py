@@ -43,7 +43,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("devices", "limits", "annotations", "said"), CASES)
-def test_what_no_gpu_can_give_is_said_once(devices, limits, annotations, said):
+def test_what_no_gpu_can_give_is_reported_once(devices, limits, annotations, said):
     fleet = Fleet()
     fleet.set_inventory(NodeInventory("n", tuple(devices)))
     request = parse(pod(container(**limits), **annotations))

@@ -58,7 +58,7 @@ def test_nonsense_is_a_bad_request(obj):
         ask("deployments", obj)
 
 
-def test_the_api_server_is_told_to_ask_about_each_of_them_and_never_to_wait_long():
+def test_the_webhooks_rules_cover_each_of_them_with_short_timeouts():
     from purser.scheduler.settings import UrlTarget, WebhookSettings
     from purser.scheduler.webhook.configurations import validating_configuration
 

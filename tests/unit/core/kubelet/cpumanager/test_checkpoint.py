@@ -87,7 +87,7 @@ def test_format_v1_is_read_with_the_containers_that_run() -> None:
     )
 
 
-def test_format_v3_is_told_apart_by_its_checksum_and_refused_where_pods_have_cpus() -> None:
+def test_format_v3_is_known_by_its_checksum_and_refused_where_pods_have_cpus() -> None:
     without_pods = CpuManagerCheckpoint("static", "0", {"p": {"c": "1"}}, {})
     assert parse(to_json(without_pods)) == without_pods
     assert decode(to_json(without_pods), "static").exclusive == {("p", "c"): 0b10}

@@ -117,7 +117,7 @@ def test_a_plugin_without_the_option_is_not_asked() -> None:
     assert [type(ask) for ask in Given(having(gpus(0, 0)), container(gpu=1)).asked] == [Allocate]
 
 
-def test_a_question_carries_the_books_as_they_are_meanwhile() -> None:
+def test_a_request_carries_the_latest_device_state() -> None:
     state = having(gpus(0, 0), prefers=True, state=having(gpus(0, 1, prefix="nic"), NIC, prefers=True))
     wish = Hint(0b01, True)
     done = Given(state, container(gpu=1, nic=2), hint=wish)
@@ -330,7 +330,7 @@ def test_a_resource_that_is_listed_during_a_call_is_given_out_after_it() -> None
     assert (done.error, done.ids(NIC)) == (None, {"nic0"})
 
 
-def test_a_plugin_that_ends_after_it_said_what_it_prefers_is_not_asked_to_allocate() -> None:
+def test_a_plugin_that_ends_after_its_preferred_allocation_is_not_asked_to_allocate() -> None:
     before = having(gpus(0, 0), prefers=True)
     done = Given(before, container(gpu=1), plugin=meanwhile(stop(before, GPU, 1.0)))
     assert done.error == f"endpoint {GPU} has been stopped"

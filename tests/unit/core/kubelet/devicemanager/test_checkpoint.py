@@ -41,7 +41,7 @@ def test_a_file_that_was_changed_is_corrupt() -> None:
         pytest.param('{"Data":{"PodDeviceEntries":null,"RegisteredDevices":null},"Checksum":"x"}', id="no number"),
     ],
 )
-def test_what_is_no_checkpoint_is_told_so(text: str | bytes) -> None:
+def test_a_file_that_is_no_checkpoint_is_refused(text: str | bytes) -> None:
     with pytest.raises(CheckpointError):
         decode(text)
 
@@ -57,7 +57,7 @@ def test_the_list_of_kubelets_up_to_1_19_is_read_as_devices_of_node_0() -> None:
     assert decode(encode_data(data)).held == {("uid", "c"): {GPU: Allocation({0: ("a", "b")}, b"\x12\x00")}}
 
 
-def test_nil_and_empty_are_told_apart_by_the_checksum_and_read_alike() -> None:
+def test_nil_and_empty_differ_in_the_checksum_and_are_read_alike() -> None:
     nil = Data([PodDevicesEntry("uid", "c", GPU, None, None)], {GPU: None})
     empty = Data([PodDevicesEntry("uid", "c", GPU, {}, b"")], {GPU: []})
     assert fnv1a_32(spew(nil)) != fnv1a_32(spew(empty))

@@ -51,7 +51,7 @@ def test_during_the_grace_a_resource_without_its_plugin_keeps_its_capacity() -> 
     assert said(state, 100.0 + ENDPOINT_STOP_GRACE_PERIOD_S) == Capacity({GPU: 2}, {GPU: 0}, ())
 
 
-def test_after_the_grace_the_resource_is_said_to_be_zero_and_forgotten() -> None:
+def test_after_the_grace_period_the_resource_is_zero_and_then_forgotten() -> None:
     state, after = capacity(stop(having(gpus(0, 0)), GPU, now=100.0), 100.5 + ENDPOINT_STOP_GRACE_PERIOD_S)
     assert after == Capacity({GPU: 0}, {GPU: 0}, (GPU,))
     assert not is_device_resource(state, GPU)
@@ -76,12 +76,12 @@ def test_the_end_of_a_plugin_that_nobody_knows_changes_nothing() -> None:
     assert stop(DeviceManagerState(), GPU, now=0.0) == DeviceManagerState()
 
 
-def test_a_plugin_that_stops_before_its_first_list_is_never_said_to_be_gone() -> None:
+def test_a_plugin_that_stops_before_its_first_list_is_never_reported_gone() -> None:
     state = stop(register(DeviceManagerState(), GPU, PluginOptions()), GPU, now=0.0)
     assert said(state, 2 * ENDPOINT_STOP_GRACE_PERIOD_S) == Capacity({}, {}, ())
 
 
-def test_a_resource_that_somebody_holds_stays_one_of_devices_when_it_is_forgotten() -> None:
+def test_a_resource_that_a_pod_holds_stays_one_of_devices_when_it_is_forgotten() -> None:
     held = {("uid", "c"): {GPU: Allocation({0: ("gpu0",)})}}
     state, _ = capacity(restore(held, [GPU], now=0.0), 2 * ENDPOINT_STOP_GRACE_PERIOD_S)
     assert is_device_resource(state, GPU)

@@ -90,7 +90,7 @@ def test_reusable_devices_must_be_inside() -> None:
     assert told(state, 2, reusable=frozenset({"gpu2"})) == (Hint(0b10, True), Hint(0b11, False))
 
 
-def test_a_forgotten_resource_that_somebody_holds_cannot_be_met_by_others() -> None:
+def test_a_forgotten_resource_that_a_pod_holds_cannot_be_met_by_others() -> None:
     state = stop(Given(having(gpus(0, 1)), container(gpu=1)).state, GPU, now=0.0)
     state, _ = capacity(state, 1_000.0)
     assert told(state, 1, uid="other") == ()

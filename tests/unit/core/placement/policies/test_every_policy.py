@@ -144,7 +144,7 @@ def test_scores_are_from_0_to_100_on_nodes_of_any_size(
 
 
 @pytest.mark.parametrize("word", [NodePolicy.BEST_FIT, NodePolicy.DOT_PRODUCT])
-def test_nodes_larger_than_the_largest_are_told_apart_all_the_same(word: NodePolicy) -> None:
+def test_nodes_larger_than_the_largest_are_distinguished_too(word: NodePolicy) -> None:
     assert (np.diff(scores(word, LARGE[2:])) < 0).all()
 
 
@@ -218,7 +218,7 @@ def test_a_mixed_policy_lies_between_its_parts() -> None:
     assert np.argmax(mixed) == np.argmax(one) != np.argmax(other)
 
 
-def test_whoever_leaves_makes_room_again() -> None:
+def test_a_pod_that_ends_makes_room_again() -> None:
     fleet = fleet_of([FleetNodeFacts("node", (GpuFacts("T4", 1000, 10),))])
     table, pod = ShapeTable(fleet, named(("fragmentation", "fragmentation"))), PodShape(0, 0, 1, gpu_memory_mib=1000)
     taken = taken_by(fleet, pod, 0, (0,))

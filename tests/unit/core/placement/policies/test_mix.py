@@ -26,7 +26,7 @@ def test_of_equally_frequent_ones_the_larger_comes_first() -> None:
     assert [typical.shape for typical in Mix.of(dict.fromkeys(reversed(shapes), 1)).typical] == shapes
 
 
-def test_memory_does_not_tell_shapes_apart() -> None:
+def test_memory_does_not_distinguish_shapes() -> None:
     mix = Mix.of({PodShape(1000, 64): 1, PodShape(1000, 128): 2})
     assert [(typical.shape, typical.frequency) for typical in mix.typical] == [(PodShape(1000), 1.0)]
 
@@ -44,7 +44,7 @@ def frequency(mix: Mix, shape: PodShape) -> float:
     return sum(t.frequency for t in mix.typical if t.shape.gpu_memory_mib == shape.gpu_memory_mib)
 
 
-def test_it_learns_what_it_would_have_been_told() -> None:
+def test_it_learns_the_mix_that_it_would_be_given() -> None:
     learned = LearnedMix(half_life=1 << 40)
     for _ in range(1000):
         arrivals(learned, SMALL, 3)

@@ -96,7 +96,7 @@ def test_a_pod_without_gpus_goes_where_cpu_is_plenty() -> None:
     assert place_of(table(nodes, counts, "fragmentation"), PodShape(10_000)) == "a-tight"
 
 
-def test_gpus_that_somebody_insists_on_are_for_them() -> None:
+def test_gpus_that_pods_require_are_kept_for_them() -> None:
     nodes = [FleetNodeFacts("a", (A100,) * 2), FleetNodeFacts("b", (T4,) * 2)]
     counts = {whole(1): 5.0, whole(1, models=("A100",)): 5.0}
     assert place_of(table(nodes, counts), whole(1)) == "b"

@@ -45,7 +45,7 @@ def test_only_changed_rows_are_rated_again() -> None:
     assert watched.asked == [[0, 1, 2, 3, 4], [0, 3]]
 
 
-def test_a_policy_that_decides_anew_each_time_is_asked_about_all() -> None:
+def test_a_policy_that_decides_each_time_is_asked_about_all() -> None:
     watched = Watched(steady=False)
     kept = table(watched)
     place(kept, SHARE)

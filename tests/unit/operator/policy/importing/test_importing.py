@@ -258,7 +258,7 @@ def test_an_absent_field_means_what_it_meant() -> None:
         "a field nobody knows",
     ],
 )
-def test_what_cannot_be_taken_over_is_said(spec: dict[str, Any], events: str) -> None:
+def test_what_cannot_be_imported_is_reported(spec: dict[str, Any], events: str) -> None:
     imported = import_policy(nvidia(spec))
     assert [each for each in imported.lost if events in each], imported.lost
     decode(imported.policy)

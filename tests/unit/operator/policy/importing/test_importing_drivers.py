@@ -91,7 +91,7 @@ def test_the_driver_for_all_nodes_is_the_policys_and_the_others_are_profiles() -
     assert imported.lost == ()
 
 
-def test_what_all_say_is_said_once_for_the_other_nodes_too() -> None:
+def test_fields_that_all_share_are_written_once_for_other_nodes_too() -> None:
     both = {"usePrecompiled": True, "env": [{"name": "A", "value": "1"}]}
     drivers = [driver(name, nodeSelector={"gpu": name}, **both) for name in ("a", "b")]
     imported = import_policy([policy(), *drivers])
@@ -202,7 +202,7 @@ def test_drivers_that_had_no_effect_get_none(kind: dict[str, Any]) -> None:
     assert about(imported.lost, "NVIDIADriver a: it had no effect")
 
 
-def test_what_the_policy_said_of_drivers_had_no_effect_beside_them() -> None:
+def test_the_policys_driver_section_had_no_effect_beside_them() -> None:
     old = nvidia(
         {"driver": {"useNvidiaDriverCRD": True, "version": "1", "rdma": {"enabled": True}}, "gds": {"enabled": True}}
     )

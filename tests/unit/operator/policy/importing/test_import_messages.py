@@ -105,7 +105,7 @@ def test_a_stock_install_loses_three_things_and_what_is_off_takes_a_line_each_wa
         ("kata", ["ccManager", "kataSandboxDevicePlugin", "sandboxWorkloads", "vfioManager", "vgpuDeviceManager"]),
     ],
 )
-def test_a_section_that_is_on_and_not_purser_s_is_said_first_and_once(mode: str, loud: list[str]) -> None:
+def test_an_enabled_section_that_is_not_pursers_is_reported_first_and_once(mode: str, loud: list[str]) -> None:
     sandbox = {"sandboxWorkloads": {"enabled": True, "mode": mode}}
     lost = import_policy([nvidia({**STOCK, **sandbox})]).lost
     first = lost[: len(loud)]
