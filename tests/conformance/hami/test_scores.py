@@ -11,10 +11,10 @@ from purser.core.fleet import NodeState, node_state
 from purser.core.fleet.arrays import FleetArrays
 from purser.core.fleet.live import node_facts
 from purser.core.ledger import Usage
-from purser.core.model import Device, DeviceRequest, GpuPolicy, NodeInventory, ScoreWeights
+from purser.core.model import Device, DeviceRequest, DeviceShare, GpuPolicy, NodeInventory, ScoreWeights
 from purser.core.placement.order import Candidate, device_score, order_key
 from purser.core.placement.policies.binpack import BinpackNodes
-from purser.core.placement.shape import PodShape, view
+from purser.core.placement.shape import PodShape, share_of, view
 
 BINPACK, SPREAD, MUTEX = GpuPolicy.BINPACK, GpuPolicy.SPREAD, GpuPolicy.MUTEX
 NUMA, TOPOLOGY = GpuPolicy.NUMA, GpuPolicy.TOPOLOGY_AWARE
@@ -53,10 +53,11 @@ E = device(10, 10, 10000)
 )
 def test_device_score_with_even_weights(card: Device, used: Usage, requests: list[DeviceRequest], score: float) -> None:
     """HAMi's production code never counts the request (trap 4); Purser does what HAMi's own table says."""
-    assert device_score(card, used, requests) == pytest.approx(score)
+    assert device_score(card, used, [share_of(card, request) for request in requests]) == pytest.approx(score)
 
 
 CARD = device(10, 100, 100)
+FORTY_PERCENT = DeviceShare(CARD.uuid, 40, 0)
 A_USED, B_USED = Usage(slots=1, cores_percent=90, memory_mib=10), Usage(slots=7, cores_percent=10, memory_mib=20)
 
 
@@ -69,9 +70,8 @@ A_USED, B_USED = Usage(slots=1, cores_percent=90, memory_mib=10), Usage(slots=7,
     ],
 )
 def test_weights_decide_which_gpu_is_fuller(weights: ScoreWeights, a: float, b: float) -> None:
-    request = DeviceRequest(1, memory_percent=40)
-    assert device_score(CARD, A_USED, [request], weights) == pytest.approx(a)
-    assert device_score(CARD, B_USED, [request], weights) == pytest.approx(b)
+    assert device_score(CARD, A_USED, [FORTY_PERCENT], weights) == pytest.approx(a)
+    assert device_score(CARD, B_USED, [FORTY_PERCENT], weights) == pytest.approx(b)
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,8 @@ def test_weights_decide_which_gpu_is_fuller(weights: ScoreWeights, a: float, b: 
 def test_weights_decide_which_gpu_is_taken(
     policy: GpuPolicy, numa_bind: bool, weights: ScoreWeights, numas: tuple[int, int], picked: str
 ) -> None:
-    request = [DeviceRequest(1, memory_percent=40)]
-    a = Candidate(0, device_score(CARD, A_USED, request, weights), numas[0], A_USED.slots)
-    b = Candidate(1, device_score(CARD, B_USED, request, weights), numas[1], B_USED.slots)
+    a = Candidate(0, device_score(CARD, A_USED, [FORTY_PERCENT], weights), numas[0], A_USED.slots)
+    b = Candidate(1, device_score(CARD, B_USED, [FORTY_PERCENT], weights), numas[1], B_USED.slots)
     first = min((a, b), key=order_key((policy,), numa_bind))
     assert first is {"a": a, "b": b}[picked]
 

@@ -13,13 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from purser.core.ledger import Usage
-from purser.core.model import (
-    Device,
-    DeviceRequest,
-    GpuPolicy,
-    ScoreWeights,
-)
-from purser.core.placement.shape import share_of
+from purser.core.model import Device, DeviceShare, GpuPolicy, ScoreWeights
 from purser.core.policy.words import STAND_INS
 
 Key = tuple[float, ...]
@@ -85,14 +79,13 @@ EVEN_WEIGHTS = ScoreWeights()
 
 
 def device_score(
-    device: Device, used: Usage, requests: Iterable[DeviceRequest] = (), weights: ScoreWeights = EVEN_WEIGHTS
+    device: Device, used: Usage, shares: Iterable[DeviceShare] = (), weights: ScoreWeights = EVEN_WEIGHTS
 ) -> float:
-    """How full a device is with these requests on it; how many devices a request asks for does not matter."""
+    """How full a device is with these shares of it taken, too."""
     if not (device.slots and device.cores_percent and device.memory_mib):
         return 0.0
     slots, cores, memory = used.slots, used.cores_percent, used.memory_mib
-    for request in requests:
-        share = share_of(device, request)
+    for share in shares:
         slots += 1
         cores += share.cores_percent
         memory += share.memory_mib

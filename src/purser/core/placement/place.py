@@ -233,6 +233,7 @@ class _Pod:
         """By candidate, the position of its device: of one that is divided each free part is a candidate, of one that
         is cut on demand each instance that the pod could have."""
         self._has_cut = any(state.device.mig_kind for state in devices)
+        self._has_parts = any(state.device.replicas > 1 for state in devices)
         self._cut = InstancePlaces(devices if self._has_cut else ())
         self._whole = [devices[place] for place in self._at]
         """By candidate, its device."""
@@ -245,6 +246,7 @@ class _Pod:
         self._devices = tuple(state.device for state in self._states)
         self._request = request
         self._words = words
+        self._idle_only = GpuPolicy.MUTEX in words
         self._left = left
         self._preference = preference
         self.choice: list[Positions] = []
@@ -271,13 +273,14 @@ class _Pod:
     def _find(self, container: ContainerRequest, wants: Wants, later: list[int] | None) -> _Found:
         """``later``: what stands in the way of the container that comes next and is handed this one's devices."""
         shape = container_shape(container.devices, self._request)
+        of_model = self._of_model(shape)
         judged: dict[tuple[int, int], tuple[DeviceShare, int]] = {}
         found = []
         for place, state in enumerate(self._states):
             key = id(state), self._before(place) if self._has_cut else 0
             if (known := judged.get(key)) is None:
                 share = self._share_of(place, container.devices, wants)
-                known = judged[key] = share, self._obstacles(place, share, container.devices, wants, shape)
+                known = judged[key] = share, self._obstacles(place, share, container.devices, wants, of_model[place])
             found.append(known)
         shares, own = [share for share, _ in found], [obstacles for _, obstacles in found]
         if later is not None:
@@ -287,25 +290,32 @@ class _Pod:
     def _share_of(self, place: int, asked: DeviceRequest, wants: Wants) -> DeviceShare:
         """What a container would hold of a candidate."""
         device, at = self._whole[place].device, self._at[place]
-        profile = self._cut.profile(at, wants) if at in self._cut else None
+        profile = self._cut.profile(at, wants) if self._has_cut and at in self._cut else None
         return share_of(device, asked) if profile is None else instance_share(device, profile)
 
-    def _obstacles(self, place: int, share: DeviceShare, asked: DeviceRequest, wants: Wants, shape: PodShape) -> int:
+    def _of_model(self, shape: PodShape) -> list[int]:
+        """By candidate, what stands between a container and its model; see `purser.core.fleet.rule`."""
+        models = [
+            (d.model, d.memory_mib, d.mode, d.resource, whole.device.replicas, d.one_each, d.enforcement, d.mig_kind)
+            for d, whole in zip(self._devices, self._whole, strict=True)
+        ]
+        known = {model: shape.obstacles(Model(*model)) for model in set(models)}
+        return [known[model] for model in models]
+
+    def _obstacles(self, place: int, share: DeviceShare, asked: DeviceRequest, wants: Wants, of_model: int) -> int:
         state, whole = self._states[place], self._whole[place].device
         device, used = state.device, state.usage
         is_over = self._left != UNLIMITED and not self._left.holds(Demand(share.memory_mib, share.cores_percent))
-        divided = (device.resource, whole.replicas, device.one_each)
-        model = Model(device.model, device.memory_mib, device.mode, *divided, device.enforcement, device.mig_kind)
         also = asked.excludes(device.uuid) * rule.OTHER_UUID | is_over * rule.OVER_QUOTA
         if device.mig_kind:
             at = self._at[place]
             cut: int = rule.cut_obstacles(
                 closed=state.closed,
                 also=also,
-                of_model=shape.obstacles(model),
+                of_model=of_model,
                 slots=device.slots,
                 slots_free=device.slots - used.slots,
-                idle=GpuPolicy.MUTEX in self._words,
+                idle=self._idle_only,
                 places=min(self._cut.count(at, wants), device.slots - used.slots) - self._before(place),
             )
             return cut
@@ -313,7 +323,7 @@ class _Pod:
         found: int = rule.obstacles(
             closed=state.closed,
             also=also,
-            of_model=shape.obstacles(model),
+            of_model=of_model,
             slots=device.slots,
             slots_free=device.slots - used.slots,
             alone=used.exclusive,
@@ -323,7 +333,7 @@ class _Pod:
             cores_free=device.cores_percent - used.cores_percent,
             cores_asked=wanted.cores_percent,
             whole=wanted.is_whole,
-            idle=GpuPolicy.MUTEX in self._words,
+            idle=self._idle_only,
         )
         return found
 
@@ -389,12 +399,11 @@ class _Pod:
         return tuple(sorted(places[uuid] for uuid in set(uuids) & places.keys()))
 
     def _order(self, found: _Found) -> Positions:
-        asked = found.container.devices
         if not self._has_cut:
-            return self._others(asked, found.suits)
+            return self._others(found, found.suits)
         cut = [place for place, suits in enumerate(found.suits) if suits and self._at[place] in self._cut]
         suits = [suits and place not in cut for place, suits in enumerate(found.suits)]
-        return (*self._others(asked, suits), *self._cut_order(found.wants, cut))
+        return (*self._others(found, suits), *self._cut_order(found.wants, cut))
 
     def _cut_order(self, wants: Wants, cut: Sequence[int]) -> Iterator[int]:
         """The candidates that are instances of GPUs, most preferred first."""
@@ -402,14 +411,15 @@ class _Pod:
         candidates = {at: iter([place for place in cut if self._at[place] == at]) for at in order}
         return (next(candidates[at]) for at in order)
 
-    def _others(self, asked: DeviceRequest, suits: Sequence[bool]) -> Positions:
+    def _others(self, found: _Found, suits: Sequence[bool]) -> Positions:
+        asked = found.container.devices
         suiting = tuple(place for place, good in enumerate(suits) if good)
-        if any(self._is_part(place) for place in suiting):
+        if self._has_parts and any(map(self._is_part, suiting)):
             return tuple(sorted(suiting, key=self._part_key))
         if self._preference is not None and len(suiting) >= max(asked.count, 1):
             return self._preferred(self._preference, asked, suits)
         key = order_key(self._words, asked.numa_bind)
-        candidates = [self._candidate(place, asked) for place in suiting]
+        candidates = [self._candidate(place, found.shares[place]) for place in suiting]
         return tuple(candidate.position for candidate in sorted(candidates, key=key))
 
     def _preferred(self, preference: Preference, asked: DeviceRequest, suits: Sequence[bool]) -> Positions:
@@ -418,9 +428,9 @@ class _Pod:
         order = preference.order(asked, [self._states[place] for place in first], [suits[place] for place in first])
         return tuple(first[at] for at in order)
 
-    def _candidate(self, place: int, asked: DeviceRequest) -> Candidate:
+    def _candidate(self, place: int, share: DeviceShare) -> Candidate:
         device, used = self._devices[place], self._states[place].usage
-        score = device_score(device, used, (asked,), self._request.weights)
+        score = device_score(device, used, (share,), self._request.weights)
         return Candidate(place, score, numa_nodes(device)[0], used.slots)
 
     def _before(self, place: int) -> int:
@@ -443,11 +453,7 @@ class _Pod:
         return {at: place for place, at in reversed(tuple(enumerate(self._at)))}
 
     def _pick(self) -> Pick:
-        if (
-            GpuPolicy.TOPOLOGY_AWARE not in self._words
-            or self._has_cut
-            or any(map(self._is_part, range(len(self._at))))
-        ):
+        if GpuPolicy.TOPOLOGY_AWARE not in self._words or self._has_cut or self._has_parts:
             return first_come
         spread = GpuPolicy.SPREAD in self._words
         opened = [] if spread else [place for place, state in enumerate(self._states) if state.usage.slots]
