@@ -36,12 +36,13 @@ _EXAMPLES = {Tier.FAST: 0.1, Tier.GATE: 1.0, Tier.SOAK: 50.0}
 _FEWEST = 3
 
 
-def examples(count: int, **more: Any) -> settings:
-    """Hypothesis' settings for a property that has ``count`` examples in the gate.
+def examples(count: int, most: int = 1_000_000, **more: Any) -> settings:
+    """Hypothesis' settings for a property that has ``count`` examples in the gate, and ``most`` in the soak tier: as
+    many as take a minute or two, where an example is a history and not one call.
 
     No test asserts a time, for machines are busy.
     """
-    return settings(max_examples=max(_FEWEST, round(count * _EXAMPLES[TIER])), deadline=None, **more)
+    return settings(max_examples=min(max(_FEWEST, round(count * _EXAMPLES[TIER])), most), deadline=None, **more)
 
 
 def some(cases: Sequence[T], every: int) -> Sequence[T]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import pytest
-from hypothesis import given
+from hypothesis import event, given
 from hypothesis import strategies as st
 from tests.tiers import examples
 
@@ -157,9 +157,10 @@ HELD = st.sampled_from([(), (), (MigPlacement("1g.5gb", 2),)])
 STEPS = st.lists(st.tuples(st.integers(0, len(ASKS) - 1), st.booleans()), min_size=10, max_size=25)
 
 
-@examples(60)
+@examples(60, most=1000)
 @given(st.lists(st.tuples(st.integers(0, 3), HELD), min_size=1, max_size=3), STEPS, st.randoms(use_true_random=False))
 def test_what_comes_and_goes_never_overlaps_and_never_leaks(nodes, steps, chance) -> None:  # type: ignore[no-untyped-def]
+    """``--hypothesis-show-statistics`` says what was placed, how often, and how full GPUs became."""
     inventories = [
         NodeInventory(f"n{at}", (*node(f"n{at}", *["A100-40GB"] * count, held=held).devices, gpu(f"n{at}-x", 9, "A30")))
         for at, (count, held) in enumerate(nodes)
@@ -180,6 +181,7 @@ def test_what_comes_and_goes_never_overlaps_and_never_leaks(nodes, steps, chance
         room = {each.node: [model.most(device.uuid, ASKS[which]) for device in each.devices] for each in inventories}
         assert found.fits == [name for name in names if sum(room[name]) >= ASKS[which].count]
         if not found.fits:
+            event("refused", resource_of(request))
             continue
         best = found.fits[int(found.scores.argmax())]
         placed = evaluator.place(best, request)
@@ -191,10 +193,17 @@ def test_what_comes_and_goes_never_overlaps_and_never_leaks(nodes, steps, chance
         fleet.ledger.reserve(grant)
         model.add(grant)
         running.append(grant)
+        for uuid, placement in instances(grant):
+            event("placed", f"{model.devices[uuid].mig_kind} {placement.profile}")
         assert not fleet.ledger.violations()
+    event("most taken of a GPU, in pieces", max(len(taken) for taken in model.taken.values()))
     for grant in running:
         fleet.ledger.release(grant.pod_uid)
     assert all(state.usage.instances == () and state.usage.slots == 0 for each in fleet for state in each.devices)
+
+
+def resource_of(request: PodRequest) -> str:
+    return request.containers[0].devices.resource
 
 
 def assert_kernels_agree(evaluator: Evaluator, request: PodRequest) -> None:
