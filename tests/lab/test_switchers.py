@@ -80,10 +80,13 @@ PLACED = {
     "nvidia/batch": Placed(1),
 }
 
+NO_4G = "annotation nvidia.com/mig-profile-preference: 4g has no effect: no GPU is cut on demand"
 NO_MIG = "asks for GPUs in mode mig, and no node has one (there: hami-core): the pod waits"
 
 WAITING = {
-    "hami/dynamic-mig": Waits((NO_MIG, ADVISORY), "mode mig (there: NVIDIA A100-SXM4-40GB, Tesla T4, mode hami-core)"),
+    "hami/dynamic-mig": Waits(
+        (NO_MIG, NO_4G, ADVISORY), "mode mig (there: NVIDIA A100-SXM4-40GB, Tesla T4, mode hami-core)"
+    ),
     "hami/static-mig": Waits((INSTEAD,), "2 Insufficient nvidia.com/mig-3g.20gb"),
     "hami/too-large": Waits(("the largest GPU has 40960 MiB", ADVISORY), "2 Insufficient nvidia.com/gpumem"),
     "hami/own-scheduler": Waits((OTHERS.format("hami-scheduler"),)),
