@@ -18,6 +18,7 @@ from purser.lab.cluster import Lab
 from purser.lab.settings import LabSettings, node_choices
 from tests.contract.client import Answer, Api, until
 from tests.tiers import some
+from tests.unit.cli.typed import beside
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -266,6 +267,8 @@ async def test_programs_and_tools_find_what_volcano_and_gpushare_tell_them(switc
             assert record["volcano.sh/gpu-index"] == str(index)
             assert int(record["volcano.sh/predicate-time"]) > 1e18
             assert (env["VOLCANO_GPU_ALLOCATED"], env["VOLCANO_GPU_TOTAL"]) == ("1024", str(mib))
+    code, out, _ = await beside("get", "gpus", "--view", "gpushare", f"--kubeconfig={switch.lab.kubeconfig}")
+    assert (code, out.splitlines()[-1]) == (0, f"4/{4 * 15 + 8 * 40} (1%)")
 
 
 @pytest.mark.parametrize("name", some(tuple(WAITING), 4))

@@ -49,6 +49,16 @@ async def read_fleet(client: Client) -> tuple[Fleet, tuple[str, ...]]:
     return fleet, tuple(problems)
 
 
+async def read_addresses(client: Client) -> dict[str, str]:
+    """The first InternalIP of each node that has one."""
+    nodes = (await client.list(NODES)).items
+    found = {
+        node.metadata.name: [each.address for each in node.status.addresses if each.type == "InternalIP"]
+        for node in nodes
+    }
+    return {name: addresses[0] for name, addresses in found.items() if addresses}
+
+
 async def read_books(client: Client) -> tuple[NodeBooks, ...]:
     """What the API server has of every node with GPUs: its inventory, its pods, and what its agent reports of them."""
     nodes = await _read_nodes(client)

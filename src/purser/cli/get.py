@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Awaitable, Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+
+class GpuView(StrEnum):
+    """Tables of other systems."""
+
+    GPUSHARE = "gpushare"
+
+
 app = typer.Typer(
     help="Show GPUs, grants and nodes as the scheduler counts them."
     "\n\nExit code: 0 they are shown; 1 the cluster did not answer, or with --check records differ; 2 wrong usage, or "
@@ -31,7 +39,11 @@ app = typer.Typer(
 
 GPUS_HELP = """Each GPU with what is held of it.
 
+With --view gpushare, instead, the table of "kubectl inspect gpushare": a row per node, memory in GiB.
+
 Example: purser get gpus -o wide
+
+Example: purser get gpus --view gpushare
 """
 GRANTS_HELP = """What each container holds.
 
@@ -52,8 +64,16 @@ Example: purser get nodes -o yaml
 
 
 @app.command("gpus", help=GPUS_HELP)
-def gpus(kubeconfig: Kubeconfig = None, context: Context = None, output: OutputOption = Output.TABLE) -> None:
+def gpus(
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    view: Annotated[GpuView | None, typer.Option("--view", help="Print another system's table of the same.")] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
     """Print the GPUs of the cluster."""
+    if view is GpuView.GPUSHARE:
+        _show_gpushare(kubeconfig, context, output)
+        return
     fleet = _read(kubeconfig, context)
     rows = [(node, state) for node in fleet for state in (*node.devices, *_without_mig_devices(node))]
     show(rows, _gpu_columns(), output, empty="No node has published GPUs.", document=_gpu_document)
@@ -98,6 +118,15 @@ def _check(kubeconfig: Path | None, context: str | None, namespace: str | None, 
     show(left, _difference_columns(), output, empty="All records agree.", document=_difference_document)
     if left:
         raise typer.Exit(FAILED)
+
+
+def _show_gpushare(kubeconfig: Path | None, context: str | None, output: Output) -> None:
+    from purser.adapters.snapshot import read_addresses
+    from purser.cli.gpushare_view import gpushare_table
+
+    if output is not Output.TABLE:
+        fail("--view gpushare is a table: leave --output out", MISUSED)
+    print(gpushare_table(_read(kubeconfig, context), _ask(kubeconfig, context, read_addresses)))
 
 
 def _difference_columns() -> "list[Column[BookDifference]]":

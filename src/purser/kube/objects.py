@@ -157,6 +157,14 @@ class NodeCondition(Slim, frozen=True, gc=False):
     last_transition_time: str = ""
 
 
+class NodeAddress(Slim, frozen=True, gc=False):
+    """One of the addresses of a node."""
+
+    type: str = ""
+    """``InternalIP``, ``Hostname`` and others."""
+    address: str = ""
+
+
 class NodeStatus(Slim, frozen=True, gc=False):
     """What kubelet said about its node."""
 
@@ -164,6 +172,7 @@ class NodeStatus(Slim, frozen=True, gc=False):
     allocatable: dict[str, QuantityLike] = {}
     node_info: NodeSystemInfo = NodeSystemInfo()
     conditions: tuple[NodeCondition, ...] = ()
+    addresses: tuple[NodeAddress, ...] = ()
 
 
 class NodeSpec(Slim, frozen=True, gc=False):

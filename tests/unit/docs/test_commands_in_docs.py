@@ -81,6 +81,6 @@ def test_the_profiles_that_the_lab_page_lists_are_those_that_ship() -> None:
 def test_every_resource_and_annotation_the_pods_page_lists_is_one_that_purser_reads() -> None:
     text = (ROOT / "docs" / "pods.md").read_text()
     source = "".join(path.read_text() for path in (ROOT / "src" / "purser" / "core").rglob("*.py"))
-    names = set(re.findall(r"`((?:nvidia\.com|hami\.io|volcano\.sh|purser\.dev)/[a-z-]+)", text))
+    names = set(re.findall(r"`((?:nvidia\.com|hami\.io|volcano\.sh|aliyun\.com|purser\.dev)/[a-z-]+)", text))
     assert len(names) > 12
     assert {name for name in names if name not in source} == set()

@@ -1,0 +1,57 @@
+"""The table that users of ``kubectl inspect gpushare`` know."""
+
+from purser.cli.gpushare_view import gpushare_table
+from purser.core.fleet import Fleet
+from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
+
+from .typed import here
+
+GIB = 1024
+
+
+def fleet_of(**gib: list[int]) -> Fleet:
+    fleet = Fleet()
+    for node, sizes in gib.items():
+        devices = tuple(Device(f"{node}-{i}", i, "T4", size * GIB, slots=4) for i, size in enumerate(sizes))
+        fleet.set_inventory(NodeInventory(node, devices))
+    return fleet
+
+
+def hold(fleet: Fleet, node: str, index: int, mib: int) -> None:
+    share = DeviceShare(f"{node}-{index}", mib, 0)
+    part = ContainerGrant("main", ContainerKind.APP, (share,))
+    fleet.ledger.adopt(Grant(f"{node}{index}{mib}", "ns", f"p{node}{index}{mib}", node, (part,)))
+
+
+def test_the_published_example() -> None:
+    first, second = (f"cn-shanghai.i-uf61h64dz1tmlob9hmt{each}" for each in "bc")
+    fleet = fleet_of(**{first: [15], second: [15]})
+    hold(fleet, first, 0, 6 * GIB)
+    hold(fleet, second, 0, 3 * GIB)
+    assert gpushare_table(fleet, {first: "192.168.0.71", second: "192.168.0.70"}).splitlines() == [
+        "NAME                                IPADDRESS     GPU0(Allocated/Total)  GPU Memory(GiB)",
+        "cn-shanghai.i-uf61h64dz1tmlob9hmtb  192.168.0.71  6/15                   6/15",
+        "cn-shanghai.i-uf61h64dz1tmlob9hmtc  192.168.0.70  3/15                   3/15",
+        "-" * 78,
+        "Allocated/Total GPU Memory In Cluster:",
+        "9/30 (30%)",
+    ]
+
+
+def test_unequal_gpus_have_their_own_totals_and_nodes_with_fewer_gpus_have_none() -> None:
+    fleet = fleet_of(a=[15, 23], b=[40])
+    hold(fleet, "a", 1, 1)
+    lines = gpushare_table(fleet, {}).splitlines()
+    assert [line.split() for line in lines[1:3]] == [
+        ["a", "unknown", "0/15", "1/23", "1/38"],
+        ["b", "unknown", "0/40", "0/0", "0/40"],
+    ]
+
+
+def test_a_cluster_without_gpus() -> None:
+    assert gpushare_table(Fleet(), {}).splitlines()[-1] == "0/0 (0%)"
+
+
+def test_it_is_a_table_only() -> None:
+    code, _, said = here("get", "gpus", "--view", "gpushare", "-o", "json")
+    assert (code, said) == (2, "purser: --view gpushare is a table: leave --output out\n")
