@@ -7,7 +7,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import helm_python
 import pytest
+import yaml
 
 from purser.lab.controlplane.process import Process
 from purser.lab.driver.node import SimulatedDriver
@@ -17,6 +19,7 @@ from purser.operator.names import GPU_PRESENT_LABEL, GPU_PRODUCT_LABEL, NFD_KERN
 from .kubernetes import RealCluster
 from .neighbours import ACCOUNTS, manifests, program, wait_established
 from .operator_stack import NAMESPACE, Stack
+from .purser_processes import CHART, PURSER, UNBUFFERED
 
 NFD_NAMESPACE = "node-feature-discovery"
 PCI = f"{NFD_PREFIX}pci-0302_10de.present"
@@ -130,6 +133,51 @@ def test_what_gpu_feature_discovery_may_write_becomes_labels(nfd: NodeFeatureDis
     nfd.wait_label(GPU_PRODUCT_LABEL, "Tesla-T4")
     cluster.delete("nodefeature", f"-n{NAMESPACE}", feature["metadata"]["name"])
     nfd.wait_label(GPU_PRODUCT_LABEL, None)
+
+
+def test_labels_of_pursers_agent_become_labels_of_its_node(
+    nfd: NodeFeatureDiscovery, stack: Stack, tmp_path: Path
+) -> None:
+    """With the rights that the chart gives it. kubelet is not told of its devices."""
+    cluster = nfd.cluster
+    rights = [each for each in rendered(featureLabels="node-feature") if each["kind"] in ACCOUNTS]
+    rights = [each for each in rights if each["metadata"]["name"] == "purser-agent"]
+    cluster.apply(*rights)
+    arguments = {
+        "node-name": cluster.node_name,
+        "namespace": NAMESPACE,
+        "kubeconfig": cluster.service_account_kubeconfig(NAMESPACE, "purser-agent", cluster.node_name),
+        "driver-library": nfd.driver.library,
+        "sysfs-root": nfd.driver.sysfs_root,
+        "state-dir": tmp_path,
+        "device-plugin-dir": tmp_path,
+        "pod-resources-socket": tmp_path / "none.sock",
+        "metrics-port": 0,
+        "feature-labels": "node-feature",
+    }
+    command = [str(PURSER), "agent", "run", *(f"--{name}={value}" for name, value in arguments.items())]
+    agent = Process("labelling-agent", command, cluster.logs, env=UNBUFFERED)
+    agent.start()
+    try:
+        nfd.wait_label(GPU_PRODUCT_LABEL, "Tesla-T4")
+        found = json.loads(cluster.kubectl("get", "nodefeatures", f"-n{NAMESPACE}", "-ojson"))["items"]
+        [published] = (each["spec"]["labels"] for each in found if GPU_PRODUCT_LABEL in each["spec"].get("labels", {}))
+        assert published["nvidia.com/gpu.count"] == "4"
+        assert len(published) > 15
+        cluster.wait_until("the node has all of them", lambda: published.items() <= nfd.labels().items())
+    finally:
+        agent.stop()
+        cluster.delete("nodefeatures", "--all", f"-n{NAMESPACE}")
+        for each in rights:
+            cluster.delete(each["kind"], each["metadata"]["name"], f"-n{NAMESPACE}")
+    nfd.wait_label(GPU_PRODUCT_LABEL, None)
+
+
+def rendered(**agent: str) -> list[dict[str, Any]]:
+    """The chart's objects."""
+    with helm_python.Chart.load(CHART) as chart:
+        files = chart.render({"agent": agent}, name="purser", namespace=NAMESPACE)
+    return [one for name, text in files.items() if name.endswith(".yaml") for one in yaml.safe_load_all(text) if one]
 
 
 def test_a_node_whose_gpus_the_worker_sees_no_more_loses_its_operands(nfd: NodeFeatureDiscovery, stack: Stack) -> None:
