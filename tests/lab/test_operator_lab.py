@@ -6,13 +6,14 @@ import re
 import time
 from pathlib import Path
 
+import aiohttp
 import pytest
 import yaml
 from rich.console import Console
 
-from purser.core.names import INVENTORY_ANNOTATION, KUBELET_ANNOTATION, NODE_FACTS_ANNOTATION
+from purser.core.names import DEFAULT_NAMESPACE, INVENTORY_ANNOTATION, KUBELET_ANNOTATION, NODE_FACTS_ANNOTATION
 from purser.kube.config import ClusterConfig
-from purser.kube.resources import NODES
+from purser.kube.resources import CONFIG_MAPS, NODES
 from purser.lab.cluster import Lab
 from purser.lab.driver.node_mig import mig_states
 from purser.lab.screen import show, surroundings
@@ -36,7 +37,7 @@ async def test_the_policy_of_the_operators_page_brings_nodes_their_agents_and_be
     """Its requirements ask for models of cards, which discovery tells before there is a driver."""
     screen = io.StringIO()
     show(lab, 1.0, Console(file=screen, width=200), surroundings())
-    assert "METRICS PORT" not in screen.getvalue(), "nothing runs on the nodes yet"
+    assert all(str(node.metrics_port) in screen.getvalue() for node in lab.nodes.values()), "agents are yet to come"
     assert f"of the operator on port {lab.operator_metrics_port}" in screen.getvalue()
     assert screen.getvalue().index("clusterpolicies.purser.dev --watch") < screen.getvalue().index("get gpus")
     assert not lab.nodes["t4-4-0"].agent.is_running
@@ -47,8 +48,34 @@ async def test_the_policy_of_the_operators_page_brings_nodes_their_agents_and_be
     await lab.client.patch_merge(NODES, "h100-8-0", {"metadata": {"labels": {"nvidia.com/mig.config": "all-1g.10gb"}}})
     await eventually(lambda: mig_state(lab), "success")
     assert [len(mig.devices) for mig in mig_states(lab.nodes["h100-8-0"].driver.folder)] == [7] * 8
+    await agents_take_what_the_policy_says(lab)
     await lab.client.patch_merge(POLICIES, "gpus", {"spec": {"devicePlugin": {"enabled": False}}})
     await eventually(lambda: offered(lab), 0)
+
+
+async def agents_take_what_the_policy_says(lab):
+    async def change(section, **others):
+        await lab.client.patch_merge(POLICIES, "gpus", {"spec": {"devicePlugin": section, **others}})
+
+    async def product():
+        return (await lab.client.get(NODES, "t4-4-0")).metadata.labels.get("nvidia.com/gpu.product")
+
+    await change({"slots": 5, "featureLabels": "node-labels"}, gfd={"enabled": False})
+    await eventually(lambda: offered(lab), 20)
+    await eventually(product, "Tesla-T4")
+    files = {"metadata": {"name": "files"}, "data": {"one": replicas(2)}}
+    await lab.client.create(CONFIG_MAPS, files, DEFAULT_NAMESPACE)
+    await change({"config": {"name": "files", "default": "one"}})
+    await eventually(lambda: offered(lab), 8)
+    await lab.client.patch_merge(CONFIG_MAPS, "files", {"data": {"one": replicas(3)}}, DEFAULT_NAMESPACE)
+    await eventually(lambda: offered(lab), 12)
+    url = f"http://127.0.0.1:{lab.nodes['t4-4-0'].metrics_port}/metrics"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        assert "purser_device_healthy" in await answer.text()
+
+
+def replicas(count):
+    return f"version: v1\nsharing: {{timeSlicing: {{resources: [{{name: nvidia.com/gpu, replicas: {count}}}]}}}}\n"
 
 
 @pytest.mark.gate

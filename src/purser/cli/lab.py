@@ -66,7 +66,11 @@ def lab(
         MemoryPolicy | None, typer.Option(help="memoryManagerPolicy of every node.", show_default=False)
     ] = None,
     slots: Annotated[
-        int | None, typer.Option(help="How many containers may share a GPU; default: 10.", show_default=False)
+        int | None,
+        typer.Option(
+            help="How many containers may share a GPU; default: 10. With --operator the policy says it.",
+            show_default=False,
+        ),
     ] = None,
     device_plugin_configs: Annotated[
         Path | None,

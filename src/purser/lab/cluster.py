@@ -213,7 +213,10 @@ class Lab:
                 self._stack.push_async_callback(component.kill)
         self._stack.push_async_callback(self._stop_nodes)
         self._say(f"Setting up {len(nodes)} nodes (the first time, the simulated NVIDIA driver is compiled)")
-        for node in await asyncio.gather(*(asyncio.to_thread(self._make_node, place) for place in range(len(nodes)))):
+        # With the operator agents begin later, and people are told their ports before.
+        ports = free_ports(len(nodes)) if self.settings.operator else [0] * len(nodes)
+        made = (asyncio.to_thread(self._make_node, place, port) for place, port in enumerate(ports))
+        for node in await asyncio.gather(*made):
             self.nodes[node.name] = node
             node.start(with_agent=not self.settings.operator)
         if self.settings.hollow:
@@ -242,9 +245,9 @@ class Lab:
         self._stack.callback(shutil.rmtree, folder, ignore_errors=True)
         return folder
 
-    def _make_node(self, place: int) -> EmulatedNode:
-        folders = node_folders(self.folder, place)
-        return EmulatedNode(self.settings.nodes[place], self.settings, folders, self._credentials, self._kubelet_port)
+    def _make_node(self, place: int, metrics_port: int) -> EmulatedNode:
+        choice, folders = self.settings.nodes[place], node_folders(self.folder, place)
+        return EmulatedNode(choice, self.settings, folders, self._credentials, self._kubelet_port, metrics_port)
 
     async def _stop_nodes(self) -> None:
         await asyncio.gather(*(node.stop() for node in self.nodes.values()))

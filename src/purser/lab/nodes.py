@@ -17,6 +17,7 @@ from purser.core.kubelet.errors import KubeletStartError
 from purser.core.names import GPU_RESOURCE
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
+from purser.lab.agentpod import mount_config_map, settings_of_pod
 from purser.lab.components import Component
 from purser.lab.driver import SimulatedDriver
 from purser.lab.driver.sysfs_machine import write_machine
@@ -62,12 +63,15 @@ class EmulatedNode:
         folders: NodeFolders,
         credentials: Callable[[str], ClusterConfig],
         kubelet_port: int = 0,
+        metrics_port: int = 0,
     ) -> None:
+        """``metrics_port``: of the agent; 0: any free one."""
         self.name = choice.name
         self.rejections = Counter[str]()
         """How many pods its kubelets refused, by reason."""
-        self.metrics_port = 0
-        """Where the agent serves its metrics, once it does."""
+        self.metrics_port = metrics_port
+        """Where the agent serves its metrics; 0: nobody knows before it does."""
+        self._metrics_port = metrics_port
         self._choice = choice
         self._settings = settings
         self._folders = folders
@@ -86,6 +90,8 @@ class EmulatedNode:
             Operand.MIG_MANAGER: Component(f"MIG worker {choice.name}", self._run_mig_worker),
         }
         """What really runs in the operator's pods."""
+        self._agent_pod: Raw | None = None
+        """The operator's, whose options the agent has; None: it has the lab's."""
 
     def start(self, *, with_agent: bool = True) -> None:
         """Start kubelet and agent; the agent not where a pod of the operator's device plugin is to bring it."""
@@ -173,6 +179,8 @@ class EmulatedNode:
 
     def _process_of(self, pod: Raw) -> Component | None:
         operand = (pod["metadata"].get("labels") or {}).get(OPERAND_LABEL, "")
+        if operand == Operand.DEVICE_PLUGIN:
+            self._agent_pod = pod
         return self._operands.get(operand) if self._settings.operator else None
 
     async def _run_discovery(self, stop: asyncio.Event) -> None:
@@ -205,17 +213,29 @@ class EmulatedNode:
             recovery_s=2 * self._settings.probe_interval_s,
             reopen_interval_s=3 * self._settings.probe_interval_s,
             metrics_address="127.0.0.1",
-            metrics_port=0,
+            metrics_port=self._metrics_port,
         )
         for path in (settings.state_dir, settings.host_root):
             path.mkdir(parents=True, exist_ok=True)
+        pod = self._agent_pod
+        if pod is not None:
+            settings = settings_of_pod(pod, self.name, settings)
         driver = await asyncio.to_thread(self.driver.open)
         try:
-            async with Client(self._credentials(AGENT_USER), field_manager="purser-agent") as client:
+            own = Client(self._credentials(AGENT_USER), field_manager="purser-agent")
+            async with own as client, asyncio.TaskGroup() as group:
+                mount = group.create_task(self._mount(pod, settings))
                 await run_agent(settings, client, driver, stop, on_port=self._on_metrics_port)
+                mount.cancel()
         finally:
             # In a thread: closing waits for a running call, and the loop has to serve others meanwhile.
             await asyncio.shield(asyncio.to_thread(driver.close))
+
+    async def _mount(self, pod: Raw | None, settings: AgentSettings) -> None:
+        """What kubelet mounts for the agent: the files of the device plugin, where they are the policy's own."""
+        if pod is not None and self._settings.device_plugin_configs is None and settings.sharing.folder is not None:
+            async with Client(self._credentials(kubelet_user(self.name)), field_manager="kubelet") as client:
+                await mount_config_map(client, pod, settings.sharing.folder)
 
 
 def _by_resource(container: api_pb2.ContainerResources) -> dict[str, tuple[str, ...]]:

@@ -58,6 +58,7 @@ def show(lab: Lab, seconds: float, console: Console, around: Surroundings) -> No
     console.print(_nodes(lab))
     servers = [f"the scheduler on port {lab.scheduler_metrics_port}"]
     servers += [f"the operator on port {lab.operator_metrics_port}"] if lab.settings.operator else []
+    servers.append("agents on their nodes' ports")
     _print(console, f"Metrics: http://127.0.0.1:PORT/metrics, those of {', of '.join(servers)}", "")
     _print(console, "In another terminal:")
     _print(console, f"  export KUBECONFIG={lab.kubeconfig}")
@@ -106,16 +107,16 @@ def _control_plane(lab: Lab) -> list[str]:
 
 def _nodes(lab: Lab) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    # With the operator agents come later, and their ports with them.
-    ports = () if lab.settings.operator else ("METRICS PORT",)
-    for head in ("NODE", "KUBELET", "SHARES PER GPU", *ports, "GPUS"):
+    # With the operator its policy says how many share a GPU.
+    shares = () if lab.settings.operator else (str(lab.settings.slots),)
+    for head in ("NODE", "KUBELET", *("SHARES PER GPU" for _ in shares), "METRICS PORT", "GPUS"):
         table.add_column(head, no_wrap=head != "GPUS")  # what is typed again is never cut off
     for choice in lab.settings.nodes:
         node = lab.nodes[choice.name]
         models = Counter(choice.profile.model_of(gpu).name for gpu in choice.profile.gpus)
         gpus = ", ".join(f"{count} x {model}" for model, count in models.items())
         kubelet = _kubelet(lab.settings.kubelet_of(choice).config)
-        table.add_row(choice.name, kubelet, str(lab.settings.slots), *(str(node.metrics_port) for _ in ports), gpus)
+        table.add_row(choice.name, kubelet, *shares, str(node.metrics_port), gpus)
     return table
 
 
