@@ -52,10 +52,10 @@ def told_mix(workload: Workload) -> Mix:
     return Mix.of(Counter(pod.shape for pod in workload.pods))
 
 
-_TOLD_NOTHING = Setting()
+_DEFAULTS = Setting()
 
 
-def parse_policy(words: str, setting: Setting = _TOLD_NOTHING) -> ArrayPolicy:
+def parse_policy(words: str, setting: Setting = _DEFAULTS) -> ArrayPolicy:
     """A policy by its name: ``best-fit``, ``fragmentation=3,spread=1`` (weighed), ``best-fit/spread`` (the GPUs by
     another one). Raises ValueError.
     """

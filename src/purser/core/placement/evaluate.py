@@ -26,8 +26,7 @@ from purser.core.placement.fragments import Causes, Fragments
 from purser.core.placement.kernels.arguments import Bools, Floats
 from purser.core.placement.mix import Mix, MixSource
 from purser.core.placement.place import DeviceAssignment, Placement, decide, place, placement_of
-from purser.core.placement.policies import ArrayPolicy as ArrayPolicy
-from purser.core.placement.policies import Setting
+from purser.core.placement.policies import ArrayPolicy, Setting
 from purser.core.placement.policies import policy as array_policy
 from purser.core.placement.policies.purser import Planner
 from purser.core.placement.preference import ArrayPreference

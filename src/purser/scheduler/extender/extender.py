@@ -126,9 +126,9 @@ class KubeExtender:
         if evaluation.fits:
             self._requeue_hints.forget(request.uid)
             self._preemptor.forget(request.uid)
-            told = self._worth_telling(args.pod, evaluation)
-            self._latest = (request, told)
-            return _filter_result(told)
+            returned = self._worth_returning(args.pod, evaluation)
+            self._latest = (request, returned)
+            return _filter_result(returned)
         self._latest = None
         self._reservations.withdraw(request.uid)
         if await self._is_there(args.pod):
@@ -178,7 +178,7 @@ class KubeExtender:
         self._early_nominations.asked(request.uid)
         return ExtenderPreemptionResult(await self._preemptor.answer(request, proposed))
 
-    def _worth_telling(self, pod: Pod, found: Evaluation) -> Evaluation:
+    def _worth_returning(self, pod: Pod, found: Evaluation) -> Evaluation:
         """The nodes returned to kube-scheduler: it scores every one of them, by plugins and by a request for each, and
         reads a reason only where there is no node. It samples likewise, but before extenders are asked, when it is not
         known which nodes fit."""

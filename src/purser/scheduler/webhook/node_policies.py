@@ -39,8 +39,15 @@ def match_conditions(namespace: str) -> list[Raw]:
 
 
 def _of_nodes(namespace: str, agents_taint: str, agents_cordon: str, agents_label: str) -> Raw:
+    variables = {**_rights(namespace, agents_taint, agents_cordon, agents_label), **_fields()}
+    guarded = {f"request.operation == 'UPDATE' && {rule}": why for rule, why in _node_rules().items()}
+    return _policy(namespace, OF_NODES, ["nodes", "nodes/status"], variables, guarded)
+
+
+def _rights(namespace: str, agents_taint: str, agents_cordon: str, agents_label: str) -> dict[str, str]:
+    """By variable: on which node an account may write, and what."""
     agent = NODE_WRITERS[0]
-    variables = {
+    return {
         "node": _NODE,
         "annotations": _by_user(namespace, lambda each: _list(each.annotations)),
         "prefixes": _by_user(
@@ -58,6 +65,11 @@ def _of_nodes(namespace: str, agents_taint: str, agents_cordon: str, agents_labe
             namespace, lambda each: agents_cordon if each is agent else "true" if each.cordons else "false"
         ),
     }
+
+
+def _fields() -> dict[str, str]:
+    """By variable: parts of a node before and after the write; empty ones where there are none."""
+    variables = {}
     for name, whose in (("new", "object"), ("old", "oldObject")):
         for part in ("annotations", "labels"):
             variables[f"{name}{part.title()}"] = _or_empty(whose, f"metadata.{part}", "{}")
@@ -67,13 +79,18 @@ def _of_nodes(namespace: str, agents_taint: str, agents_cordon: str, agents_labe
             variables[f"{name}{part.title()}"] = _or_empty(whose, f"status.{part}", "{}", has="status")
         variables[f"{name}Taints"] = _or_empty(whose, "spec.taints", "[]", has="spec")
         variables[f"{name}Conditions"] = _or_empty(whose, "status.conditions", "[]", has="status")
+    return variables
+
+
+def _node_rules() -> dict[str, str]:
+    """By what has to be true of an update: what is refused otherwise."""
     same_lists = " && ".join(
         f"{_or_empty('object', path, '[]')} == {_or_empty('oldObject', path, '[]')}"
         for path in ("metadata.finalizers", "metadata.ownerReferences")
     )
     taints = "variables.{}Taints.filter(t, !(t.key in variables.taints))"
     others = "variables.{}Conditions.filter(c, !(c.type in variables.conditions))"
-    validations = {
+    return {
         "variables.node != ''": "the token does not say on which node it is used",
         "request.name == variables.node": "it may not write another node",
         _kept("Annotations", "k in variables.annotations"): "it may write no annotations but its own",
@@ -90,8 +107,6 @@ def _of_nodes(namespace: str, agents_taint: str, agents_cordon: str, agents_labe
         },
         f"{others.format('new')} == {others.format('old')}": "it may write no conditions but its own",
     }
-    guarded = {f"request.operation == 'UPDATE' && {rule}": why for rule, why in validations.items()}
-    return _policy(namespace, OF_NODES, ["nodes", "nodes/status"], variables, guarded)
 
 
 def _of_events(namespace: str) -> Raw:

@@ -38,7 +38,7 @@ from purser.core.placement.policies.topology import TopologyGpus
 from purser.core.placement.shape import PodShape, View
 from purser.recent import Recent
 
-_UNTOLD = Pair(BestFitNodes(), BEST_FIT_GPUS)
+_WITHOUT_MIX = Pair(BestFitNodes(), BEST_FIT_GPUS)
 _SEVERAL = TopologyGpus()
 _MOST_SHAPES = 4096
 """Of which is known what they pay."""
@@ -122,7 +122,7 @@ class Purser:
     def rate(self, view: View) -> tuple[Floats, Gpus]:
         """See `ArrayPolicy.rate`."""
         if not self._planner.source.mix.typical:
-            return _UNTOLD.rate(view)
+            return _WITHOUT_MIX.rate(view)
         made = self._current(view.fleet)
         prices, penalty = self._paid(made, view.shape)
         lost = self._lost[view.shape.gpu_count > 0].of_rows(view.fleet, made.mix, prices)

@@ -78,10 +78,10 @@ WHOLE_POLICIES: dict[GpuWord, Callable[[Setting], ArrayPolicy]] = {
 }
 """Those that choose the node for the sake of the GPU."""
 
-_UNTOLD = Setting()
+_DEFAULTS = Setting()
 
 
-def policy(node: str, gpu: str = "", setting: Setting = _UNTOLD) -> ArrayPolicy:
+def policy(node: str, gpu: str = "", setting: Setting = _DEFAULTS) -> ArrayPolicy:
     """A policy by the names of its halves, as `purser.core.policy.words` reads them: ``node`` may weigh several.
 
     Without a name for GPUs: the policy's own way, or best fit where several are weighed; ``topology`` is best fit for
