@@ -77,6 +77,7 @@ from purser.core.sharing import (
     unlike_upstream,
     without_effect,
 )
+from purser.core.vendors.registration import vendor_devices
 from purser.kube.codec import codec_of
 from purser.kube.errors import KubeError, error_from_response
 from purser.kube.login import parse_exec_credential
@@ -201,6 +202,17 @@ def inventory(data: bytes) -> None:
         fleet.ledger.adopt(GRANT)
         LiveArrays(fleet).refresh()
         fleet.ledger.violations()
+
+
+def registered(annotation: str, resource: str) -> Callable[[bytes], None]:
+    def read(data: bytes) -> None:
+        found = vendor_devices("n1", {annotation: text_of(data)}, {}, {resource: "8"})
+        assert len(found.problems) <= 1
+        fleet = Fleet()
+        fleet.set_inventory(NodeInventory("n1", found.devices))
+        LiveArrays(fleet).refresh()
+
+    return read
 
 
 def disputes(data: bytes) -> None:
@@ -355,6 +367,18 @@ def entries(folder: Path) -> dict[str, Entry]:
             lambda data: hami_codec.decode_pod_devices(text_of(data)),
             ["GPU-1,NVIDIA,1000,30:;;"],
             (hami_codec.CodecError,),
+        ),
+        "registration with colons": (
+            registered("hami.io/node-dcu-register", "hygon.com/dcunum"),
+            ["DCU-a,4,32768,100,Z100L,0,true:DCU-b,4,32768,100,Z100L,1,false,1,hami-core:"],
+            (),
+        ),
+        "registration in JSON": (
+            registered("hami.io/node-register-Ascend910A", "huawei.com/Ascend910A"),
+            [
+                '[{"id":"A1","index":1,"count":16,"devmem":32768,"devcore":30,"type":"Ascend910A","numa":1,"health":true}]'
+            ],
+            (),
         ),
         "init resources": (moved, ['{"init":{"nvidia.com/gpucores":"30"}}'], (DialectError,)),
         "kubelet's report": (report, [REPORT], (ReportError, kubelet_errors.KubeletStartError)),

@@ -10,7 +10,8 @@
 A pod without ``gpu_milli`` has its GPUs whole. CPU and memory are Kubernetes quantities; a node that says nothing of
 them has enough. A node's ``mig: A100-40GB`` says that its GPUs are cut on demand, as GPUs of that kind; a pod's
 ``mig: 1g.5gb`` that it asks for such GPU instances, as many as ``gpus`` says, or one. In a list with such nodes
-``gpu_milli`` counts in percent, rounded up.
+``gpu_milli`` counts in percent, rounded up. ``family: Hygon DCU``, of a node or a pod, is about devices of that family
+of another vendor (`purser.core.vendors`); such a node needs no ``model``.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,16 +29,19 @@ from purser.core.kubernetes.quantities import QuantityError, quantity_mib, quant
 from purser.core.mig.listing import most_instances
 from purser.core.mig.profiles import MIG_KINDS
 from purser.core.model import WHOLE_MILLI, WHOLE_PERCENT, DeviceMode, Enforcement
+from purser.core.names import GPU_RESOURCE
 from purser.core.placement.shape import PodShape
+from purser.core.vendors.catalogue import BY_RESOURCE, FAMILIES
 from purser.simulator.files import read_text
 from purser.simulator.openb import MAX_AMOUNT, MOST_GPUS, SECONDS, WHOLE
 from purser.simulator.problems import FileProblems, InputError, Problem
 from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, Workload, mig_kinds
 
-NODE_FIELDS = ("name", "count", "gpus", "model", "mig", "cpu", "memory")
-POD_FIELDS = ("name", "count", "gpus", "gpu_milli", "mig", "models", "cpu", "memory", "arrives", "every", "lasts")
+NODE_FIELDS = ("name", "count", "gpus", "model", "family", "mig", "cpu", "memory")
+_OF_PODS = ("gpus", "gpu_milli", "family", "mig", "models", "cpu", "memory", "arrives", "every", "lasts")
+POD_FIELDS = ("name", "count", *_OF_PODS)
 
-NO_BOUNDS = "there are no bounds of lists with GPUs that are cut on demand"
+NO_BOUNDS = "there are no bounds of lists with GPUs that are cut on demand, or of other vendors"
 
 MOST_OF_ALL = 2_000_000
 """Nodes, and pods."""
@@ -60,7 +64,8 @@ def read_workload(path: Path) -> Workload:
     kinds = mig_kinds(tuple(nodes))
     pods = _each(top, "pods", POD_FIELDS, partial(_pods, kinds=kinds), problems)
     problems.raise_if_any()
-    notes = (NO_BOUNDS,) if kinds else ()
+    has_families = any(gpu.resource in BY_RESOURCE for node in nodes for gpu in node.gpus)
+    notes = (NO_BOUNDS,) if kinds or has_families else ()
     return Workload(path.name, tuple(nodes), tuple(pods), notes)
 
 
@@ -198,7 +203,7 @@ def _each(
 
 
 def _nodes(entry: _Entry, count: int) -> list[FleetNodeFacts]:
-    name, model = entry.name(), entry.text("model")
+    name, model = entry.name(), entry.text("model") or entry.text("family")
     gpus = entry.whole("gpus", 0, 0, MOST_GPUS)
     if gpus and not model:
         entry.wrong(entry.node, f"has {gpus} GPUs of no model")
@@ -208,8 +213,9 @@ def _nodes(entry: _Entry, count: int) -> list[FleetNodeFacts]:
 
 
 def _gpu(entry: _Entry, model: str) -> GpuFacts:
-    if not (name := entry.text("mig")):
-        return GpuFacts(model, WHOLE_MILLI, SLOTS)
+    resource = _resource(entry)
+    if not (name := entry.text("mig")) or resource != GPU_RESOURCE:
+        return GpuFacts(model, WHOLE_MILLI, SLOTS, resource=resource)
     if (kind := MIG_KINDS.get(name)) is None:
         entry.wrong(entry.values["mig"], f"mig is {name[:40]!r}: there are {', '.join(MIG_KINDS)}")
         return GpuFacts(model, WHOLE_MILLI, SLOTS)
@@ -223,6 +229,19 @@ def _gpu(entry: _Entry, model: str) -> GpuFacts:
         mig_mask=0,
         mig_held=0,
     )
+
+
+def _resource(entry: _Entry) -> str:
+    """Under which its devices are listed."""
+    if not (name := entry.text("family")):
+        return GPU_RESOURCE
+    if "mig" in entry.values:
+        entry.wrong(entry.values["mig"], f"mig is of NVIDIA's GPUs, and not of {name[:40]!r}")
+    family = next((each for each in FAMILIES if each.name == name), None)
+    if family is None:
+        known = ", ".join(each.name for each in FAMILIES)
+        entry.wrong(entry.values["family"], f"family is {name[:40]!r}: there are {known}")
+    return GPU_RESOURCE if family is None else family.resource
 
 
 def _instances(entry: _Entry, gpus: int, kinds: Sequence[str]) -> PodShape:
@@ -256,6 +275,8 @@ def _pods(entry: _Entry, count: int, kinds: Sequence[str]) -> list[SimPod]:
         asked = PodShape(gpu_count=gpus, gpu_memory_percent=percent)
     else:
         asked = PodShape(gpu_count=gpus, gpu_memory_mib=milli)
+    if "family" in entry.values:
+        asked = PodShape(gpu_count=gpus, gpu_memory_mib=milli, resource=_resource(entry))
     shape = msgspec.structs.replace(asked, cpu_milli=cpu, memory_mib=memory, models=models)
     arrives, every, lasts = entry.seconds("arrives"), entry.seconds("every"), entry.seconds("lasts")
     if ("arrives" in entry.values) is not ("lasts" in entry.values):

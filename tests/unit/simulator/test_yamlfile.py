@@ -83,3 +83,28 @@ def test_the_example_that_ships_can_be_simulated() -> None:
     found = departures.run(example, timed_order(example, 1), "purser")
     assert found.placed.all()
     assert found.pending_gpu_hours > 0
+
+
+FAMILY = """
+nodes: [{name: a, gpus: 2, family: Hygon DCU}]
+pods: [{name: p, gpus: 1, gpu_milli: 250, family: Hygon DCU}]
+"""
+
+
+def test_devices_of_other_vendors_are_listed_as_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "w.yaml"
+    path.write_text(FAMILY)
+    found = read_workload(path)
+    assert [(gpu.model, gpu.resource) for gpu in found.nodes[0].gpus] == [("Hygon DCU", "hygon.com/dcunum")] * 2
+    assert found.pods[0].shape == PodShape(0, 0, 1, 250, resource="hygon.com/dcunum")
+
+
+@pytest.mark.parametrize(
+    ("new", "says"), [("Hygon DCU, mig: A30}]", "mig is of NVIDIA's GPUs"), ("Acme}]", "family is 'Acme': there are")]
+)
+def test_of_other_vendors_there_are_families_and_no_mig(new: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "w.yaml"
+    path.write_text(FAMILY.replace("Hygon DCU}]", new, 1))
+    with pytest.raises(InputError) as refused:
+        read_workload(path)
+    assert refused.value.problems[0].message.startswith(says)

@@ -5,6 +5,7 @@ that is gone. HAMi's scheduler asks plugins for signs of life by another annotat
 which takes a write a minute for each node and says no more.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
@@ -22,6 +23,8 @@ MAX_REGISTERED = 256
 """Devices of one family on one node."""
 
 _MAX_AMOUNT = 1 << 30
+_ID = re.compile(r"[^\s,:;]{1,253}", re.ASCII)
+"""Of a device. What HAMi's lists have between devices is not in it."""
 _GONE = "no device plugin lists it to kubelet"
 
 Amounts = Mapping[str, QuantityLike]
@@ -104,8 +107,8 @@ def _counted(
 
 
 def _device(family: DeviceFamily, registered: RegisteredDevice, is_listed: bool) -> Device:
-    if not registered.id or "," in registered.id or ":" in registered.id:
-        raise RegisterError(f"{registered.id!r} is no device's id")
+    if not _ID.fullmatch(registered.id):
+        raise RegisterError(f"{registered.id[:64]!r} is no device's id")
     if not 0 <= registered.count <= MAX_SLOTS or not 0 <= registered.devmem <= _MAX_AMOUNT:
         raise RegisterError(f"device {registered.id!r} has {registered.count} slots and {registered.devmem} MiB")
     if registered.numa > MAX_NUMA_NODE or not 0 <= registered.index <= _MAX_AMOUNT:

@@ -37,13 +37,16 @@ from purser.kube.workqueue import WorkQueue, run_workers
 from purser.lab.controllers.workloads.daemonplan import target
 from purser.lab.controllers.workloads.owned import is_ready, owner_keys, phase
 from purser.lab.hollow import pods as statuses
+from purser.lab.hollow import vendors
 from purser.lab.hollow.gpus import HollowGpus
 from purser.lab.hollow.node import (
+    FAMILY_ANNOTATION,
     LABEL,
     MIG_ANNOTATION,
     annotation,
     boot_of,
     device_id,
+    devices_of,
     gpus_of,
     has_nfd,
     is_away,
@@ -52,6 +55,7 @@ from purser.lab.hollow.node import (
     product_of,
     split_os,
 )
+from purser.lab.hollow.vendors import family_of
 from purser.lab.kubelet.lease import keep_leases, renew_lease
 from purser.operator.manifests import default_layouts
 
@@ -177,6 +181,7 @@ class HollowFleet:
             if pod["metadata"].get("deletionTimestamp"):
                 await self._end(pod)
             elif phase(pod) not in TERMINAL_PHASES:
+                await self._serve(pod, node)
                 await self._show(pod, node)
         except (NotFoundError, ConflictError):
             return  # Somebody else ended it.
@@ -194,6 +199,18 @@ class HollowFleet:
         await self._client.delete(
             PODS, metadata["name"], metadata["namespace"], uid=metadata["uid"], grace_period_seconds=0
         )
+
+    async def _serve(self, pod: Raw, node: Raw) -> None:
+        """As a device plugin of HAMi's answers Allocate for the pod that its node is locked for, and unlocks it."""
+        family, metadata = family_of(annotation(node, FAMILY_ANNOTATION)), pod["metadata"]
+        changes = {} if family is None else vendors.served(metadata.get("annotations") or {})
+        if family is None or not changes:
+            return
+        patch = {"metadata": {"uid": metadata["uid"], "annotations": changes}}
+        await self._client.patch_merge(PODS, metadata["name"], patch, metadata["namespace"])
+        if family.lock is not None:
+            unlocked = {"metadata": {"annotations": {family.lock.annotation: None}}}
+            await self._client.patch_merge(NODES, node["metadata"]["name"], unlocked)
 
     async def _show(self, pod: Raw, node: Raw) -> None:
         """What the pod does, if that is not written yet."""
@@ -245,12 +262,15 @@ class HollowFleet:
                 await renew_lease(self._client, node["metadata"]["name"], SystemClock().now())
         if (status.get("nodeInfo") or {}).get("bootID") != boot_of(node):
             patch["nodeInfo"] = {"bootID": boot_of(node)}
+        family = family_of(annotation(node, FAMILY_ANNOTATION))
         devices, runs = _listed(node), self._runs(node, "device-plugin")
         wanted_devices = {name: str(count if runs else 0) for name, count in devices.items()}
+        if family is not None:  # its plugin is not Purser's
+            wanted_devices = vendors.listed(family, devices_of(node))
         there = status.get("allocatable") or {}
         if not is_away(node) and any(there.get(name, "0") != count for name, count in wanted_devices.items()):
             # The amounts are the agent's, and stay while it is away.
-            amounts = listed_amounts(_inventory(node), ()) if runs and gpus_of(node) else {}
+            amounts = listed_amounts(_inventory(node), ()) if runs and gpus_of(node) and family is None else {}
             listed = {**wanted_devices, **{name: str(amount) for name, amount in amounts.items()}}
             patch |= {"capacity": listed, "allocatable": listed}
         if patch:
@@ -269,6 +289,8 @@ class HollowFleet:
         annotations: dict[str, str] = {}
         if self._runs(node, "device-plugin") and gpus_of(node):
             annotations[INVENTORY_ANNOTATION] = msgspec.json.encode(_inventory(node)).decode()
+        if (family := family_of(annotation(node, FAMILY_ANNOTATION))) is not None:
+            annotations |= vendors.registration(family, node["metadata"]["name"], devices_of(node))
         if self._runs(node, "gpu-discovery"):
             annotations[NODE_FACTS_ANNOTATION] = _facts(node)
         if self._runs(node, "mig-manager") and (told := await self._mig_answer(node)):

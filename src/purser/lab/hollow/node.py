@@ -10,6 +10,7 @@ from purser.core.device.pci import device_of_product
 from purser.core.mig import MigKind, kind_of_device
 from purser.core.sharing import MigStrategy
 from purser.kube.resources import Raw
+from purser.lab.hollow.vendors import family_of
 
 LABEL = "purser.dev/lab-hollow"
 """On a Node: it is a hollow one."""
@@ -38,6 +39,9 @@ MIG_STRATEGY_ANNOTATION = "purser.dev/lab-mig-strategy"
 """On a hollow node: with ``on-demand`` its GPUs have MIG enabled and are cut into GPU instances on demand, if Purser
 knows the profiles of their model."""
 
+FAMILY_ANNOTATION = "purser.dev/lab-family"
+"""On a hollow node: its devices are of this family of another vendor, and the vendor's device plugin is at work."""
+
 _H100 = "2330"
 _UNKNOWN = "ffff"
 MAX_COUNT = 5000
@@ -61,6 +65,8 @@ class HollowNodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The GPUs' product label of feature discovery: ``NVIDIA-H100-80GB-HBM3``. It is set when that runs on the node
     beside node-feature-discovery; until then only the PCI device id is known. Empty: H100s without a label.
     """
+    family: str = ""
+    """Of another vendor's devices, by its name in `purser.core.vendors`; ``gpus`` says how many. Empty: NVIDIA's."""
     mig_strategy: Literal["", "on-demand"] = ""
     """``on-demand``: its GPUs are cut into GPU instances as pods are granted them. Empty: MIG is not enabled."""
     nfd: bool = True
@@ -77,6 +83,8 @@ class HollowNodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ValueError(f"count {self.count}: write a number from 1 to {MAX_COUNT}")
         if self.gpus < 0:
             raise ValueError(f"gpus {self.gpus}: write 0 or more")
+        if self.family and family_of(self.family) is None:
+            raise ValueError(f"family {self.family[:64]!r}: there is none of this name in docs/vendors.md")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -92,7 +100,11 @@ def manifests(nodes: HollowNodes) -> list[Raw]:
 def _manifest(nodes: HollowNodes, name: str) -> Raw:
     own = {LABEL: "true", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
     labels = {**own, **(_nfd_labels(nodes) if nodes.nfd else {}), **nodes.labels}
-    said = {PRODUCT_ANNOTATION: nodes.product, MIG_STRATEGY_ANNOTATION: nodes.mig_strategy}
+    said = {
+        PRODUCT_ANNOTATION: nodes.product,
+        MIG_STRATEGY_ANNOTATION: nodes.mig_strategy,
+        FAMILY_ANNOTATION: nodes.family,
+    }
     annotations = {GPUS_ANNOTATION: str(nodes.gpus), **{key: value for key, value in said.items() if value}}
     capacity = {"cpu": "64", "memory": "256Gi", "pods": "110", "ephemeral-storage": "1Ti"}
     return {
@@ -121,7 +133,7 @@ def nfd_labels(os_id: str, version: str, kernel: str, *, has_gpu: bool) -> dict[
 
 def _nfd_labels(nodes: HollowNodes) -> dict[str, str]:
     os_id, version = split_os(nodes.os)
-    return nfd_labels(os_id, version, nodes.kernel, has_gpu=nodes.gpus > 0)
+    return nfd_labels(os_id, version, nodes.kernel, has_gpu=nodes.gpus > 0 and not nodes.family)
 
 
 def split_os(pretty: str) -> tuple[str, str]:
@@ -165,10 +177,15 @@ def boot_of(node: Mapping[str, Any]) -> str:
     return annotation(node, BOOT_ANNOTATION) or f"{node['metadata']['name']}-1"
 
 
-def gpus_of(node: Mapping[str, Any]) -> int:
-    """How many GPUs are in it; what is no number counts as none."""
+def devices_of(node: Mapping[str, Any]) -> int:
+    """How many devices are in it; what is no number counts as none."""
     text = annotation(node, GPUS_ANNOTATION)
     return int(text) if text.isdecimal() else 0
+
+
+def gpus_of(node: Mapping[str, Any]) -> int:
+    """How many of them are NVIDIA's."""
+    return 0 if annotation(node, FAMILY_ANNOTATION) else devices_of(node)
 
 
 def has_nfd(node: Mapping[str, Any]) -> bool:

@@ -73,7 +73,8 @@ def test_devices_that_follow_from_what_the_node_lists(listed, expected):
 @pytest.mark.parametrize(
     "text",
     ["DCU-a,4,1:", "DCU-a,x,32768,100,Z,0,true:", "DCU-a,4,-1,100,Z,0,true:", "DCU-a,4000,1,100,Z,0,true:",
-     ",4,1,1,Z,0,true:", "DCU-a,4,1,100,Z,99999,true:", "x" * 300_000, "a,4,1,100,Z,0,true:" * 300],
+     ",4,1,1,Z,0,true:", "DCU-a,4,1,100,Z,99999,true:", "x" * 300_000, "a,4,1,100,Z,0,true:" * 300,
+     "a;b,4,1,100,Z,0,true:"],
 )  # fmt: skip
 def test_a_registration_that_makes_no_sense_costs_its_family_alone(text):
     annotations = {"hami.io/node-dcu-register": text, "hami.io/node-register-Ascend910A": NPUS}
