@@ -2,31 +2,48 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
 
 from purser.core.device.resources import MIG_PREFIX, mig_resource
 from purser.core.fleet import NodeState
+from purser.core.mig import MigKind
 from purser.core.mig.choice import chooser
 from purser.core.mig.on_demand import asked_profile, kind_of, taken_mask
 from purser.core.model import Device, DeviceMode, DeviceRequest, Enforcement, MigPlacement
 
 
 class DeviceOffer(NamedTuple):
-    """Devices of which a container can have equally many."""
+    """Devices that are the same to containers."""
 
     resource: str
     mode: DeviceMode
+    enforcement: Enforcement
+    memory_mib: int
     replicas: int
     one_each: bool
     mig_kind: str
     mig_held: tuple[MigPlacement, ...]
 
-    @classmethod
-    def of(cls, device: Device) -> "DeviceOffer":
-        """Of one of them."""
-        return cls(device.resource, device.mode, device.replicas, device.one_each, device.mig_kind, device.mig_held)
+    @property
+    def kind(self) -> MigKind | None:
+        """How they are cut on demand; None: they are not."""
+        return kind_of(self._device)
+
+    @property
+    def largest_mib(self) -> int:
+        """The largest share that there is of one; 0: none."""
+        if (kind := self.kind) is not None:
+            return max(profile.memory_mib for profile in kind.profiles)
+        return self.memory_mib if self._device.takes_amounts else 0
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """Under which they are listed."""
+        profiles = kind.profiles if (kind := self.kind) else ()
+        return (self.resource, *(mig_resource(profile.name) for profile in profiles))
 
     def most_of(self, asked: DeviceRequest) -> int:
         """How many, or how many parts or instances, the container can have of one while nothing is taken of it."""
@@ -34,12 +51,29 @@ class DeviceOffer(NamedTuple):
             return 0
         if not self.mig_kind:
             return self.replicas if self.resource == asked.resource else 0
-        cut = Device("", 0, "", 0, mig_kind=self.mig_kind, mig_held=self.mig_held)
-        kind, profile = kind_of(cut), asked_profile(cut, asked)
+        kind, profile = self.kind, asked_profile(self._device, asked)
         if kind is None or profile is None:
             return 0
         tables = chooser(kind)
-        return int(tables.counts[taken_mask(cut, ()), tables.column(profile.name)])
+        return int(tables.counts[taken_mask(self._device, ()), tables.column(profile.name)])
+
+    @property
+    def _device(self) -> Device:
+        """One of them, without what tells it from others."""
+        return Device(
+            "",
+            0,
+            "",
+            self.memory_mib,
+            replicas=self.replicas,
+            resource=self.resource,
+            mig_kind=self.mig_kind,
+            mig_held=self.mig_held,
+        )
+
+
+_facts = attrgetter(*DeviceOffer._fields)
+"""Of a device, as a plain tuple: there are tens of thousands of devices, and few that differ."""
 
 
 class FleetOffers(msgspec.Struct, frozen=True):
@@ -77,21 +111,22 @@ class FleetOffers(msgspec.Struct, frozen=True):
 
 def offers_of(nodes: Iterable[NodeState]) -> FleetOffers | None:
     """None: there is no node."""
-    fleet = [[state.device for state in node.devices] for node in nodes]
-    if not fleet:
+    distinct = {tuple([_facts(state.device) for state in node.devices]) for node in nodes}
+    if not distinct:
         return None
-    each = [device for devices in fleet for device in devices]
+    offered = frozenset(tuple(map(DeviceOffer._make, devices)) for devices in distinct)
     largest: dict[DeviceMode, int] = {}
     modes: dict[str, set[DeviceMode]] = {}
+    each = {device for devices in offered for device in devices}
     for device in each:
-        largest[device.mode] = max(_share_mib(device), largest.get(device.mode, 0))
-        for resource in _resources(device):
+        largest[device.mode] = max(device.largest_mib, largest.get(device.mode, 0))
+        for resource in device.resources:
             modes.setdefault(resource, set()).add(device.mode)
-    kinds = {kind for device in each if (kind := kind_of(device)) is not None}
+    kinds = {kind for device in each if (kind := device.kind) is not None}
     return FleetOffers(
-        nodes=frozenset(tuple(map(DeviceOffer.of, devices)) for devices in fleet),
+        nodes=offered,
         largest_mib={mode: mib for mode, mib in largest.items() if mib},
-        enforcements=frozenset(device.enforcement for device in each) - {Enforcement.VENDOR},
+        enforcements=frozenset(device.enforcement for device in each),
         modes={resource: frozenset(found) for resource, found in modes.items()},
         profiles=frozenset(profile.name for kind in kinds for profile in kind.profiles),
     )
@@ -100,15 +135,3 @@ def offers_of(nodes: Iterable[NodeState]) -> FleetOffers | None:
 def _most_on(node: Sequence[DeviceOffer], asked: DeviceRequest) -> int:
     most = [(offer, count * offer.most_of(asked)) for offer, count in Counter(node).items()]
     return max(sum(each for offer, each in most if not offer.one_each), *(min(each, 1) for _, each in most), 0)
-
-
-def _share_mib(device: Device) -> int:
-    """The largest share that there is of it; 0: none."""
-    if (kind := kind_of(device)) is not None:
-        return max(profile.memory_mib for profile in kind.profiles)
-    return device.memory_mib if device.takes_amounts else 0
-
-
-def _resources(device: Device) -> tuple[str, ...]:
-    kind = kind_of(device)
-    return (device.resource, *(mig_resource(profile.name) for profile in (kind.profiles if kind else ())))
