@@ -1,6 +1,7 @@
 """The whole agent on a node whose GPUs are cut on demand: grants name GPU instances, and containers get them."""
 
 import asyncio
+import json
 import os
 
 import msgspec
@@ -83,10 +84,13 @@ def a_host_with_device_files(world):
 
 
 async def test_a_gpu_is_listed_as_what_it_can_be_cut_into(world, kubelet):
+    """Also by HAMi's word for it, in its file of nodes."""
     a, *_ = world.uuids
     held = MigPlacement("1g.5gb", 6)
     create_mig(world.driver.folder, 0, "1g.5gb", start=6)
-    async with on_demand(world) as agent:
+    file = world.folder / "config.json"
+    file.write_text(json.dumps({"nodeconfig": [{"name": "other"}, {"name": NODE, "operatingmode": "mig"}]}))
+    async with world.agent(sharing=SharingSettings(file=file)) as agent:
         await eventually(agent.ready)
         await eventually(lambda: counts(kubelet).get(SMALL) == 2 * 7)
         found = counts(kubelet)
