@@ -16,6 +16,7 @@ import structlog
 
 from purser.agent.admission import ListedPod
 from purser.agent.files import read_start, replace_file
+from purser.agent.settings import AgentSettings
 from purser.core.decoding import JsonReader, UnreadableError
 from purser.core.ledger import Ledger, Usage, Violation
 from purser.core.model import Enforcement, Grant, GrantState, NodeInventory
@@ -206,3 +207,13 @@ class Book:
         if self._ledger.state(pod_uid, container) in (None, GrantState.RUNNING):
             return  # not a container of the grant, or as far as it can be: kubelet asks again after some restarts
         self._ledger.advance(pod_uid, state, container)
+
+
+def open_book(settings: AgentSettings) -> Book:
+    """The node's, out of its checkpoint; empty where that is unusable, which is reported."""
+    try:
+        pods = read_checkpoint(settings.checkpoint, settings.node_name)
+    except AgentCheckpointError as error:
+        log.error("The checkpoint is unusable, rebuilding from kubelet and the API server", error=str(error))
+        pods = ()
+    return Book(settings.checkpoint, settings.node_name, pods)

@@ -16,10 +16,10 @@ from typing import TypeAlias
 import msgspec
 import structlog
 
-from purser import __version__
+from purser.agent.configured import ConfiguredInventory
 from purser.agent.enforcement import Holders
 from purser.agent.health_memory import HealthMemory
-from purser.agent.inventory import HeldInstances, InventoryBasis, has_library, make_inventory, unreadable
+from purser.agent.inventory import HeldInstances, has_library, unreadable
 from purser.agent.latest import Latest
 from purser.agent.nvml.driver import (
     DeviceReading,
@@ -29,19 +29,18 @@ from purser.agent.nvml.driver import (
     Gpu,
     XidEvent,
 )
+from purser.agent.probing import DeviceReader, signs_of
 from purser.agent.settings import AgentSettings
 from purser.agent.sharing import SharingConfig
 from purser.agent.threads import in_thread
 from purser.agent.xids import XidListener, XidQueue
-from purser.core.decoding import brief
 from purser.core.device.gpus import FabricIds, NodeMigDevice
 from purser.core.health.catalogue import Action, action_of
 from purser.core.health.machine import GpuHealth, after_probe, after_reset, after_xid
 from purser.core.health.messages import HealthCondition, HealthNews, condition_of, news_of
-from purser.core.health.signs import DeviceFault, FaultKind, Signs
+from purser.core.health.signs import Signs
 from purser.core.health.state import HealthState
 from purser.core.model import NodeInventory
-from purser.core.sharing import SharingError
 from purser.kube.backoff import Backoff
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.failures import ObjectFailures
@@ -82,10 +81,8 @@ class DeviceMonitor:
     ) -> None:
         """``find_driver`` looks again for a driver where ``driver`` is none; ``on_news`` is called with changes of a
         GPU's health, ``on_program_error`` with Xids that only concern the programs on a GPU, ``failures``
-        counts unexpected errors. ``on_misfit`` is called with the reason why ``config`` and the GPUs do not
-        match, once until ``config`` changes, and with an empty text once they do, ``on_empty_mig`` with the
-        name of a GPU of which nothing is listed because it is in MIG mode without a MIG device. ``memory`` has
-        what the agent before this one knew; None: nothing is kept."""
+        counts unexpected errors. ``config``, ``on_misfit`` and ``on_empty_mig`` are those of
+        `ConfiguredInventory`. ``memory`` has what the agent before this one knew; None: nothing is kept."""
         self._settings = settings
         self._memory = memory or HealthMemory(Path(), "")
         self._driver = driver
@@ -95,20 +92,11 @@ class DeviceMonitor:
         self._failures = failures or ObjectFailures()
         self._clock = clock or SystemClock()
         self._config = config or Latest[SharingConfig | None](SharingConfig())
-        self._on_misfit = on_misfit
-        self._on_empty_mig = on_empty_mig
-        self._empty: frozenset[str] = frozenset()
-        self._misfitting: SharingConfig | None = None
-        self.misfit = ""
-        """Why the configuration and the GPUs do not go together; empty where they do."""
-        self.sharing = SharingConfig()
-        """The configuration by which the inventory was made: the last one that goes with the GPUs."""
-        self.basis: Latest[InventoryBasis | None] = Latest(None)
-        """Of the inventory."""
+        self.configured = ConfiguredInventory(settings, on_misfit, on_empty_mig)
         self._scans = 0
         self._changed: set[tuple[str, Facts]] = set()
         """GPUs whose facts differ from the last scan."""
-        self._pending: dict[str, asyncio.Future[DeviceReading]] = {}
+        self._reader = DeviceReader(settings.probe_timeout_s, self._on_unexpected)
         self._scanning: asyncio.Future[tuple[Gpu, ...]] | None = None
         self._driver_turn = asyncio.Lock()
         self._probe_now = asyncio.Event()
@@ -247,26 +235,12 @@ class DeviceMonitor:
 
     async def _probe(self, uuid: str) -> DeviceReading:
         """Judged at once: how long a GPU answers well is not for one that hangs to say."""
-        reading = await self._read(uuid)
+        reading = await self._reader.read(self._driver, uuid)
         self._take_probe(uuid, signs_of(reading))
         return reading
 
-    async def _read(self, uuid: str) -> DeviceReading:
-        """One reading; a GPU whose call still hangs is not asked again, and faulty."""
-        driver = self._driver
-        future = self._pending.get(uuid) or in_thread(lambda: driver.read(uuid), f"purser-read-{uuid[-4:]}")
-        self._pending[uuid] = future
-        timeout_s = self._settings.probe_timeout_s
-        done, _ = await asyncio.wait({future}, timeout=timeout_s)
-        if not done:
-            message = f"no answer within {timeout_s:g} s"
-            return DeviceReading(uuid=uuid, fault=DeviceFault(FaultKind.NO_ANSWER, "read", message))
-        del self._pending[uuid]
-        try:
-            return future.result()
-        except Exception as error:  # which no driver should raise here; the other GPUs' readings count
-            self._failures.failed(NODES, node_ref(self._settings.node_name), error)
-            return DeviceReading(uuid=uuid, fault=DeviceFault(FaultKind.UNKNOWN, "read", brief(repr(error))))
+    def _on_unexpected(self, error: Exception) -> None:
+        self._failures.failed(NODES, node_ref(self._settings.node_name), error)
 
     async def _reopen(self) -> None:
         try:
@@ -306,43 +280,12 @@ class DeviceMonitor:
         config = self._config.value
         if config is None:  # it is not known yet how the GPUs are to be listed
             return
-        made = self._inventory_by(config)
-        self._report_empty(made)
-        held = self.held_instances()
+        holders, held = Holders(has_library(self._settings), self.mps_ready()), self.held_instances()
+        made = self.configured.make(config, self.info, self.gpus, self._scans, self.health, holders, held)
         if held is None or all(each.uuid in held for each in made.devices if each.mig_kind):
             self.inventory.set(made)
-        known = [(name_of(gpu), self._health_of(uuid)) for uuid, gpu in self.identified().items()]
+        known = [(gpu.label, self._health_of(uuid)) for uuid, gpu in self.identified().items()]
         self.condition.set(condition_of(known + self._unidentified()))
-
-    def _inventory_by(self, config: SharingConfig) -> NodeInventory:
-        """By this configuration, or if the GPUs do not go with it by the one before, or by none."""
-        before, misfit, holders = self._misfitting, "", Holders(has_library(self._settings), self.mps_ready())
-        held = self.held_instances()
-        for each in (config, self.sharing, SharingConfig()):
-            try:
-                basis = InventoryBasis(each, self.info, self.gpus, self._scans)
-                made = make_inventory(self._settings, basis, self.health, holders, __version__, held)
-                break
-            except SharingError as error:
-                misfit = misfit or str(error)
-        self.sharing = each
-        self.basis.set(basis)
-        self._misfitting = config if misfit else None
-        if misfit and misfit != self.misfit:
-            log.error("The configuration does not fit the GPUs, using another one", error=misfit)
-        self.misfit = misfit
-        if self._misfitting != before:
-            self._on_misfit(misfit)
-        return made
-
-    def _report_empty(self, made: NodeInventory) -> None:
-        """Of GPUs that are cut on demand, or not offered by MIG devices at all, the inventory has the whole GPU."""
-        listed = {device.uuid for device in made.devices}
-        idle = (gpu for gpu in self.gpus if gpu.is_cut and not gpu.migs and gpu.fault is None)
-        before, self._empty = self._empty, frozenset(name_of(gpu) for gpu in idle if gpu.uuid not in listed)
-        for name in sorted(self._empty - before):
-            log.warning("A GPU has MIG enabled and no MIG device", gpu=name)
-            self._on_empty_mig(name)
 
     async def _follow_config_forever(self) -> None:
         config = self._config.value
@@ -393,6 +336,11 @@ class DeviceMonitor:
     def driver(self) -> Driver:
         """The one at the time: another one where there was none at first."""
         return self._driver
+
+    def name(self, uuid: str) -> str:
+        """A GPU as people know it."""
+        gpu = self.identified().get(uuid)
+        return f"GPU {uuid}" if gpu is None else gpu.label
 
     def identified(self) -> Mapping[str, Gpu]:
         """The GPUs that have an identity."""
@@ -448,21 +396,3 @@ class DeviceMonitor:
             self._memory.forget()
             self.health = {uuid: after_reset(health) for uuid, health in self.health.items()}
             await self.scan(reopen=True)
-
-
-def name_of(gpu: Gpu) -> str:
-    """A GPU as people know it: by the index of nvidia-smi, and by uuid."""
-    return f"GPU {gpu.index} ({gpu.uuid})"
-
-
-def signs_of(reading: DeviceReading) -> Signs:
-    """What a reading says of its GPU's health."""
-    return Signs(
-        fault=reading.fault,
-        recovery_action=reading.recovery_action,
-        ecc_uncorrected=None if reading.ecc is None else reading.ecc.uncorrected,
-        sram_threshold_exceeded=reading.sram_threshold_exceeded,
-        remapped_rows=reading.remapped_rows,
-        nvlinks=reading.nvlinks,
-        slowdowns=reading.slowdowns,
-    )

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 
 from purser.agent.book import Book
-from purser.agent.health import name_of
 from purser.agent.nvml.driver import Gpu
 from purser.agent.pods import NodePods
 from purser.agent.reasons import AgentReason
@@ -54,4 +53,4 @@ class HealthEvents:
 
     def _name(self, uuid: str) -> str:
         gpu = self._gpus().get(uuid)
-        return f"GPU {uuid}" if gpu is None else name_of(gpu)
+        return f"GPU {uuid}" if gpu is None else gpu.label

@@ -13,7 +13,7 @@ import structlog
 
 from purser.agent.book import Book
 from purser.agent.driver_roots import find_place, read_place
-from purser.agent.health import DeviceMonitor, name_of
+from purser.agent.health import DeviceMonitor
 from purser.agent.nvidia_smi import ResetError, reset_gpu
 from purser.agent.nvml.driver import DriverError, Gpu
 from purser.agent.podresources import KubeletBooks, KubeletError
@@ -226,10 +226,10 @@ class RemedyWorker:
             log.warning("A GPU could not be reset", uuid=uuid, error=str(error))
             if self._told.get(uuid) != str(error):
                 self._told[uuid] = str(error)
-                self._tell(AgentReason.GPU_RESET_FAILED, f"{name_of(gpu)} could not be reset: {error}", "Warning")
+                self._tell(AgentReason.GPU_RESET_FAILED, f"{gpu.label} could not be reset: {error}", "Warning")
             return
         self._told.pop(uuid, None)
-        self._tell(AgentReason.GPU_RESET, f"{name_of(gpu)} was reset", "Normal")
+        self._tell(AgentReason.GPU_RESET, f"{gpu.label} was reset", "Normal")
 
     def _by_nvidia_smi(self, gpu: Gpu) -> None:
         settings = self._settings

@@ -5,33 +5,23 @@ Nothing here is global: several agents live in one process in the lab.
 
 import asyncio
 from collections.abc import Callable, Collection
-from pathlib import Path
 
 import structlog
 
-from purser.agent.allocation import AllocationFacts, DeviceList, DeviceNodes
+from purser.agent.allocation import AllocationFacts, DeviceList
 from purser.agent.amounts import NodeAmounts
 from purser.agent.arbiter import Arbiter
-from purser.agent.book import AgentCheckpointError, Book, read_checkpoint
+from purser.agent.book import open_book
 from purser.agent.cdi.writing import CdiWriter
-from purser.agent.devicefiles import (
-    KERNEL_DEVICES,
-    MIG_MINORS,
-    find_device_files,
-    make_capability_files,
-    own_device_files,
-    read_mig_minors,
-)
 from purser.agent.dispute_events import DisputeEvents
 from purser.agent.disputes import DisputeWatch
-from purser.agent.driver_roots import DriverPlace, driver_place
 from purser.agent.enforcement import EnforcedBy
 from purser.agent.features import FeatureLabels
-from purser.agent.health import DeviceMonitor, name_of
+from purser.agent.health import DeviceMonitor
 from purser.agent.health_events import HealthEvents
 from purser.agent.health_memory import HealthMemory
 from purser.agent.instances import GpuCut, InstanceGiver, InstanceKeeper, NodeInstanceUsers
-from purser.agent.inventory import Advertised, advertise, devices_by_uuid, on_host
+from purser.agent.inventory import Advertised, advertise, devices_by_uuid
 from purser.agent.janitor import Janitor
 from purser.agent.kubeletfacts import KubeletFacts
 from purser.agent.latest import Latest
@@ -43,12 +33,13 @@ from purser.agent.mps.control import MpsControl
 from purser.agent.mps.daemons import MpsDaemons
 from purser.agent.mps.programs import find_programs
 from purser.agent.mps_events import MpsEvents
+from purser.agent.node_events import NodeEvents
+from purser.agent.node_files import NodeFiles
 from purser.agent.nvml.driver import Driver
 from purser.agent.plugin import DevicePlugin
 from purser.agent.podresources import KubeletBooks
 from purser.agent.pods import NodePods
 from purser.agent.publisher import Publisher
-from purser.agent.reasons import AgentReason
 from purser.agent.refusals import AllocationRefused
 from purser.agent.registration import PluginRegistrations
 from purser.agent.remedies import RemedyWorker
@@ -64,7 +55,7 @@ from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer
 from purser.kube.objects import Node, Pod
 from purser.kube.racing import until
-from purser.kube.resources import NODES, PODS, node_ref, ref_of
+from purser.kube.resources import NODES
 from purser.telemetry import listening, telemetry_app
 
 log = structlog.get_logger("purser.agent")
@@ -114,12 +105,12 @@ class Agent:
         find_driver: Callable[[], Driver] | None,
     ) -> None:
         self._settings = settings
-        self._recorder = recorder
         self._pods = NodePods(client, settings.node_name, settings.namespace)
-        self._book = _open_book(settings)
+        self._book = open_book(settings)
+        self._events = NodeEvents(recorder, settings.node_name, self._pods)
         events = HealthEvents(recorder, settings.node_name, self._pods, self._book, lambda: self._monitor.identified())
         nodes = Informer(client, NODES, field_selector=f"metadata.name={settings.node_name}")
-        self._config = SharingConfigWatch(settings, nodes, self._on_config_problem)
+        self._config = SharingConfigWatch(settings, nodes, self._events.config_problem)
         self._monitor = DeviceMonitor(
             settings,
             driver,
@@ -128,10 +119,11 @@ class Agent:
             events.program_error,
             client.failures,
             config=self._config.config,
-            on_misfit=self._on_config_problem,
-            on_empty_mig=self._on_empty_mig,
+            on_misfit=self._events.config_problem,
+            on_empty_mig=self._events.empty_mig,
             memory=HealthMemory.of(settings),
         )
+        self._files = NodeFiles(settings, self._monitor)
         self._metrics = AgentMetrics()
         self._mps_events = MpsEvents(
             recorder,
@@ -139,11 +131,11 @@ class Agent:
             self._pods,
             self._book,
             self._metrics,
-            lambda uuid: _name(self._monitor, uuid),
+            self._monitor.name,
             self._monitor.renewed,
         )
         self._mps = MpsDaemons(
-            MpsControl(settings, lambda: find_programs(settings, self._driver_place())),
+            MpsControl(settings, lambda: find_programs(settings, self._files.driver_place())),
             self._monitor.inventory,
             self._mps_events,
             client.failures,
@@ -166,7 +158,7 @@ class Agent:
             settings, self._devices, self._make_plugin, self._metrics, client.failures
         )
         self._sriov = SriovPlugins(
-            settings, kubelet, self._metrics, client.failures, self._tell_of_node, self._on_refused
+            settings, kubelet, self._metrics, client.failures, self._events.warn, self._on_refused
         )
         self._publisher = Publisher(
             client,
@@ -180,8 +172,8 @@ class Agent:
             self._monitor.condition,
         )
         nodes.add_handler(on_add=self._on_node, on_update=lambda _, node: self._on_node(node))
-        self._cdi = CdiWriter(settings, self._monitor.basis, lambda: bool(self._book.pods))
-        self._features = FeatureLabels(settings, client, self._monitor.basis, nodes)
+        self._cdi = CdiWriter(settings, self._monitor.configured.basis, lambda: bool(self._book.pods))
+        self._features = FeatureLabels(settings, client, self._monitor.configured.basis, nodes)
         self._keeper = InstanceKeeper(
             settings.state_dir,
             lambda: self._monitor.driver,
@@ -190,7 +182,7 @@ class Agent:
             client.failures,
             SystemClock(),
         )
-        self._instances = InstanceGiver(self._keeper, self._make_device_files, self._listed_by_cdi)
+        self._instances = InstanceGiver(self._keeper, self._files.make_device_files, self._listed_by_cdi)
         self._monitor.held_instances = self._keeper.held
         changed = self._keeper.grants_changed
         self._pods.pods.add_handler(
@@ -198,7 +190,14 @@ class Agent:
         )
         resolver = Resolver(kubelet, self._pods, self._book, SystemClock(), settings.resolve_timeout_s)
         self._arbiter = Arbiter(
-            settings, kubelet, self._pods, self._book, resolver, self._node_facts, self._instances, self._on_changed
+            settings,
+            kubelet,
+            self._pods,
+            self._book,
+            resolver,
+            self._node_facts,
+            self._instances,
+            self._events.enforcement_changed,
         )
         self._janitor = Janitor(self._pods, self._book, self._arbiter, kubelet, self._advertise)
         auditor = Auditor(
@@ -293,7 +292,7 @@ class Agent:
     async def _follow_cuts(self) -> None:
         basis = None
         while True:
-            basis = await self._monitor.basis.differs(basis)
+            basis = await self._monitor.configured.basis.differs(basis)
             if basis is not None:
                 self._keeper.follow(basis.gpus, basis.sharing.settings.mig_strategy)
 
@@ -306,36 +305,16 @@ class Agent:
     def _on_cut(self, uuid: str, cut: GpuCut | None) -> None:
         self._monitor.cut(uuid, None if cut is None else cut.migs)
 
-    def _make_device_files(self, devices: Collection[str]) -> None:
-        """Of MIG devices those that are missing. Raises OSError."""
-        settings, own = self._settings, self._device_nodes().of_device
-        dev = on_host(settings, Path(self._driver_place().dev_root) / "dev")
-        names = [name for uuid in devices for name in own.get(uuid, ())]
-        make_capability_files(dev, names, on_host(settings, KERNEL_DEVICES))
-
     async def _listed_by_cdi(self, devices: Collection[str]) -> None:
-        if any(DeviceList(each).is_cdi for each in self._monitor.sharing.settings.device_lists):
+        if any(DeviceList(each).is_cdi for each in self._monitor.configured.sharing.settings.device_lists):
             await self._cdi.lists(devices)
 
     def _make_plugin(self, resource: str) -> DevicePlugin:
         return DevicePlugin(resource, self._devices, self._arbiter, self._metrics, self._on_refused)
 
-    def _on_config_problem(self, problem: str) -> None:
-        """Of the device plugin's configuration; empty: it is good again."""
-        about, reason = node_ref(self._settings.node_name), AgentReason.CONFIG_NOT_USABLE
-        if problem:
-            self._recorder.event(about, reason, f"The last good configuration holds: {problem}", type="Warning")
-
-    def _tell_of_node(self, reason: AgentReason, message: str) -> None:
-        self._recorder.event(node_ref(self._settings.node_name), reason, message, type="Warning")
-
-    def _on_empty_mig(self, gpu: str) -> None:
-        message = f"{gpu} has MIG enabled and no MIG device: pods get nothing of it. Create MIG devices or disable MIG"
-        self._recorder.event(node_ref(self._settings.node_name), AgentReason.MIG_EMPTY, message, type="Warning")
-
     def _node_facts(self) -> AllocationFacts:
-        inventory, held = self._monitor.renewed(), self._monitor.sharing.settings
-        nodes = self._device_nodes()
+        inventory, held = self._monitor.renewed(), self._monitor.configured.sharing.settings
+        nodes = self._files.device_nodes()
         return AllocationFacts(
             devices={} if inventory is None else self._instances.with_devices(devices_by_uuid(inventory)),
             library_dir=str(self._settings.hami_core_dir),
@@ -344,17 +323,6 @@ class Agent:
             nodes=nodes if held.pass_device_specs else None,
             mps_exclusive=self._settings.mps_exclusive,
         )
-
-    def _device_nodes(self) -> DeviceNodes:
-        settings, place = self._settings, self._driver_place()
-        there = find_device_files(on_host(settings, Path(place.dev_root) / "dev"))
-        minors = read_mig_minors(on_host(settings, MIG_MINORS))
-        own = own_device_files(self._monitor.gpus, minors)
-        return DeviceNodes(frozenset(there), own, place.dev_root.rstrip("/"))
-
-    def _driver_place(self) -> DriverPlace:
-        settings, held = self._settings, self._monitor.sharing.settings
-        return driver_place(held, settings.driver_root_file, settings.driver_roots, settings.host_root)
 
     def _snapshot(self) -> NodeSnapshot:
         connection = self._registration.connection.value
@@ -368,7 +336,7 @@ class Agent:
             streams=connection.streams,
             disputes=self._disputes.told.value,
             lists_amounts=self._publisher.lists_amounts,
-            config_rejected=bool(self._config.problem or self._monitor.misfit),
+            config_rejected=bool(self._config.problem or self._monitor.configured.misfit),
             measured=self._monitoring.measured,
             pools=self._sriov.counts(),
             degraded={uuid: health.reason for uuid, health in self._monitor.health.items() if health.takes_pods},
@@ -396,18 +364,7 @@ class Agent:
     def _on_refused(self, refusal: AllocationRefused) -> None:
         if refusal.dispute is not None:
             self._disputes.refused(refusal.dispute)
-        for key in refusal.pods:
-            pod = self._pods.asked_about(key)
-            if pod is not None:
-                self._recorder.event(ref_of(PODS, pod), refusal.reason, refusal.message, type="Warning")
-
-    def _on_changed(self, pod: Pod, message: str) -> None:
-        self._recorder.event(ref_of(PODS, pod), AgentReason.ENFORCEMENT_CHANGED, message, type="Warning")
-
-
-def _name(monitor: DeviceMonitor, uuid: str) -> str:
-    gpu = monitor.identified().get(uuid)
-    return f"GPU {uuid}" if gpu is None else name_of(gpu)
+        self._events.refused(refusal)
 
 
 def _mps_obstacles(settings: AgentSettings, monitor: DeviceMonitor) -> dict[str, str]:
@@ -420,12 +377,3 @@ def _mps_obstacles(settings: AgentSettings, monitor: DeviceMonitor) -> dict[str,
         if uuid in wanted or settings.enforcement is EnforcedBy.MPS
     }
     return {uuid: why for uuid, why in found.items() if why}
-
-
-def _open_book(settings: AgentSettings) -> Book:
-    try:
-        pods = read_checkpoint(settings.checkpoint, settings.node_name)
-    except AgentCheckpointError as error:
-        log.error("The checkpoint is unusable, rebuilding from kubelet and the API server", error=str(error))
-        pods = ()
-    return Book(settings.checkpoint, settings.node_name, pods)

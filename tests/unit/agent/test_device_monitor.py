@@ -422,11 +422,11 @@ async def test_gpus_that_a_configuration_does_not_fit_go_by_the_one_before():
         mixed = {each.resource for each in monitor.inventory.value.devices}
         assert mixed == {"nvidia.com/mig-1g.5gb", "nvidia.com/gpu"}
         wanted.set(config(MigStrategy.SINGLE))  # one GPU is whole
-        await eventually(lambda: monitor.misfit)
+        await eventually(lambda: monitor.configured.misfit)
         assert {each.resource for each in monitor.inventory.value.devices} == mixed
-        first = monitor.misfit
+        first = monitor.configured.misfit
         driver.migs_scanned[B], driver.migs[B] = (), frozenset()
-        await eventually(lambda: monitor.misfit != first)
+        await eventually(lambda: monitor.configured.misfit != first)
         driver.migs_scanned[B], driver.migs[B] = ("MIG-2",), frozenset({"MIG-2"})
         await eventually(lambda: {each.resource for each in monitor.inventory.value.devices} == {"nvidia.com/gpu"})
     assert told == [first, ""], "once, however the GPUs are changed until they fit"

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 import structlog
 
-from purser.agent.health import name_of
 from purser.agent.monitoring.holders import DeviceHolders
 from purser.agent.nvml.driver import Gpu
 from purser.agent.pod_statuses import NodePod
@@ -162,7 +161,7 @@ class Auditor:
 
     def _name(self, finding: AuditFinding) -> str:
         gpu = self._gpus().get(finding.key.uuid)
-        return f"GPU {finding.key.uuid}" if gpu is None else name_of(gpu)
+        return f"GPU {finding.key.uuid}" if gpu is None else gpu.label
 
 
 def _is_ending(pod: NodePod) -> bool:

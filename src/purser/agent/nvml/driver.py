@@ -124,6 +124,11 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the driver reports this GPU's Xid errors through `Driver.wait_event`."""
 
     @property
+    def label(self) -> str:
+        """The GPU as people know it: by the index of nvidia-smi, and by uuid."""
+        return f"GPU {self.index} ({self.uuid})"
+
+    @property
     def is_cut(self) -> bool:
         """Whether it is in MIG mode, and so of no use but as MIG devices."""
         return self.mig is not None and self.mig.enabled
