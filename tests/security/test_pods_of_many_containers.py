@@ -24,9 +24,9 @@ def looked_at(monkeypatch):
     read, claimed = [], []
     parse_container, claims = dialects._parse_container, dialects.hami.claims
 
-    def reads(each, *rest):
+    def reads(spec, each, *rest):
         read.append(each.name)
-        return parse_container(each, *rest)
+        return parse_container(spec, each, *rest)
 
     def asks(each):
         claimed.append(each.name)

@@ -103,9 +103,12 @@ def asks_for_devices(pod: PodManifest) -> bool:
 
 def vendor_families(pod: PodManifest) -> tuple[DeviceFamily, ...]:
     """The families of other vendors' devices for which a pod asks; none where it asks for NVIDIA's as well."""
-    asked = dict.fromkeys(dialect for container in pod.containers for dialect in _claimants(container))
-    families = tuple(dialect.family for dialect in asked if isinstance(dialect, VendorDialect))
-    return families if len(families) == len(asked) else ()
+    asked: dict[VendorDialect, None] = {}
+    for dialect in (dialect for container in pod.containers for dialect in _claimants(container)):
+        if not isinstance(dialect, VendorDialect):
+            return ()  # without a look at the others: pods may have thousands of containers
+        asked[dialect] = None
+    return tuple(dialect.family for dialect in asked)
 
 
 def is_served(pod: PodManifest, has_devices: Callable[[str], bool]) -> bool:
