@@ -302,8 +302,18 @@ PLUGIN_FILE = {
 NODE_GPUS = tuple(NodeGpu(uuid=f"g{n}", index=n, model=model) for n, model in enumerate(("NVIDIA T4", "NVIDIA A100")))
 
 
+HAMI_NODE = {
+    "name": "n1",
+    "operatingmode": "mig",
+    "migstrategy": "mixed",
+    "devicememoryscaling": 1.8,
+    "devicesplitcount": 10,
+    "filterdevices": {"uuid": ["GPU-1"], "index": [0]},
+}
+
+
 def shared_by(data: bytes) -> None:
-    file, _ = read_plugin_file(data)
+    file, _ = read_plugin_file(data, HAMI_NODE["name"])
     unlike_upstream(file)
     without_effect(file)
     plugin_settings(file)
@@ -414,7 +424,11 @@ def entries(folder: Path) -> dict[str, Entry]:
             ["a: &a [1, 2]\nb: *a\n---\nc: {d: !!str 1}\ne: |\n  f\n", yaml.safe_dump(POD)],
             (UnreadableError,),
         ),
-        "the device plugin's file": (shared_by, [yaml.safe_dump(PLUGIN_FILE), as_json(PLUGIN_FILE)], (SharingError,)),
+        "the device plugin's file": (
+            shared_by,
+            [yaml.safe_dump(PLUGIN_FILE), as_json(PLUGIN_FILE), as_json({"nodeconfig": [HAMI_NODE]})],
+            (SharingError,),
+        ),
         "GPUs' health": (
             lambda data: recalled(health_file.read(data).xids),
             [b'{"boot_id": "b", "xids": [{"uuid": "GPU-1", "state": "needs-reset", "words": "Xid 95"}]}'],

@@ -18,8 +18,8 @@ _FILE = f"HAMi's {NODES}"
 
 
 class _Filter(msgspec.Struct, frozen=True):
-    uuid: tuple[str, ...] = ()
-    index: tuple[int, ...] = ()
+    uuid: tuple[str, ...] | None = None
+    index: tuple[int, ...] | None = None
 
 
 class _Node(msgspec.Struct, frozen=True):
