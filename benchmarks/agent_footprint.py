@@ -75,7 +75,8 @@ async def measure(folder: Path, profile: str, pods: int, rest_s: float, scrapes:
             print(f"a scrape: {scrape:.1f} ms of CPU of {BUDGET_SCRAPE_MS} ms, {took:.1f} ms until it is there")
             print(f"  {samples} samples, {len(text) / 1024:.0f} KiB")
             now, most = memory_mib(process, "VmRSS"), memory_mib(process, "VmHWM")
-            print(f"memory: {now:.1f} MiB of {BUDGET_MIB}, {most:.1f} at most")
+            mapped = memory_mib(process, "RssFile")
+            print(f"memory: {now:.1f} MiB of {BUDGET_MIB}, {mapped:.0f} of them mapped from files; {most:.1f} at most")
 
 
 def pod(number: int) -> dict[str, Any]:

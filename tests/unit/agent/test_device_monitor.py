@@ -23,6 +23,7 @@ from purser.core.health.messages import HealthCondition, News
 from purser.core.health.policy import XidPolicy
 from purser.core.health.signs import DeviceFault, FaultKind, RemappedRows
 from purser.core.sharing import MigStrategy
+from purser.lab.driver import SimulatedDriver
 
 
 class Driver(NullDriver):
@@ -375,6 +376,27 @@ async def test_every_xid_costs_its_own_gpu_alone_with_one_event_and_a_condition(
             await eventually(lambda: healthy(monitor) == states.keys() - closed)
             assert sorted(told) == sorted((uuid, News.UNHEALTHY) for uuid in closed)
             assert {uuid for uuid in states if f"({uuid})" in monitor.condition.value.message} == closed
+
+
+@pytest.mark.gate
+async def test_every_xid_comes_through_the_simulated_driver_to_its_gpu_alone(tmp_path):
+    node, told = SimulatedDriver.create(tmp_path / "driver", "n", "a100-40gb-8"), []
+    driver, callbacks = node.open(), {"on_news": lambda uuid, news: told.append((uuid, news.news))}
+    for first in range(0, len(XIDS), len(node.uuids)):
+        xids = dict(zip(node.uuids, sorted(XIDS)[first:], strict=False))
+        states = {uuid: XidPolicy().state_after(xid) for uuid, xid in xids.items()}
+        closed = {uuid for uuid, state in states.items() if not state.takes_pods}
+        told.clear()
+        async with monitoring(driver, callbacks, probe_interval_s=60) as monitor:
+            for uuid, xid in xids.items():
+                node.inject_xid(uuid, xid)
+            await eventually(lambda monitor=monitor, xids=xids: monitor.last_xids == xids)
+            await eventually(lambda monitor=monitor, closed=closed: healthy(monitor) == {*node.uuids} - closed)
+            assert {uuid: monitor.health[uuid].state for uuid in xids} == states
+            assert sorted(told) == sorted((uuid, News.UNHEALTHY) for uuid in closed)
+            said = "" if monitor.condition.value is None else monitor.condition.value.message
+            assert {uuid for uuid in node.uuids if f"({uuid})" in said} == closed
+    driver.close()
 
 
 async def test_mig_devices_that_come_and_go_are_looked_for_and_in_vain_only_once():
