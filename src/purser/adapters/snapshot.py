@@ -9,7 +9,7 @@ import msgspec
 
 from purser.adapters.nodes import InventoryError, inventory_of
 from purser.adapters.pods import grant_state, pod_spec
-from purser.core.dialects import asks_for_devices
+from purser.core.dialects import asks_for_devices, vendor_families
 from purser.core.fleet import Fleet
 from purser.core.grant import signing
 from purser.core.grant.disputes import NodeDisputes, read_disputes
@@ -122,5 +122,6 @@ def _pod_book(pod: Pod, told: NodeDisputes | None) -> PodBook:
         problem = str(error)
     if grant is not None and told is not None and any(each.uid == meta.uid for each in told.held):
         grant, problem = None, "its node does not trust its grant"
-    asks = asks_for_devices(pod_spec(pod))
+    spec = pod_spec(pod)
+    asks = asks_for_devices(spec) and (grant is not None or not vendor_families(spec))  # others may have placed it
     return PodBook(meta.namespace, meta.name, meta.uid, asks, has_started(pod), grant, problem)

@@ -92,3 +92,23 @@ async def test_tables_count_what_agents_report_of_pods_without_a_grant(tmp_path)
             _, out, err = await get(kubeconfig, "grants", "-o", "json")
             assert [(each["pod"], each["state"]) for each in json.loads(out)] == [("defaced", "running")]
             assert "purser get grants --check" in err
+
+
+async def test_devices_of_other_vendors_are_listed_and_who_placed_pods_there_is_not_judged(tmp_path):
+    kubeconfig, dcu = tmp_path / "kubeconfig", "hygon.com/dcunum"
+    async with ApiServer() as api:
+        api.write_kubeconfig(kubeconfig)
+        async with Client(ClusterConfig.load(kubeconfig)) as client:
+            annotations = {"hami.io/node-dcu-register": "DCU-a,4,32768,100,Z100L,0,true:"}
+            await client.create(NODES, {"metadata": {"name": "d1", "annotations": annotations}})
+            listed = {"capacity": {dcu: "4"}, "allocatable": {dcu: "4"}}
+            await client.patch_merge(NODES, "d1", {"status": listed}, subresource="status")
+            containers = [{"name": "c", "image": "i", "resources": {"limits": {dcu: "1"}}}]
+            pod = await client.create(
+                PODS, {"metadata": {"name": "p", "namespace": "default"}, "spec": {"containers": containers}}
+            )
+            await client.bind("default", "p", pod.metadata.uid, "d1", {})
+            await client.patch_merge(PODS, "p", {"status": {"phase": "Running"}}, "default", subresource="status")
+            assert await get(kubeconfig, "grants", "--check") == (0, "", "All records agree.\n")
+            _, out, _ = await get(kubeconfig, "gpus", "-o", "wide")
+            assert {"d1", "Z100L", "DCU-a", dcu, "Healthy"} < set(out.split())

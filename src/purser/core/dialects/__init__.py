@@ -236,9 +236,10 @@ def environment(pod: PodManifest, grant: Grant, part: ContainerGrant, devices: M
 
 def _claimants(container: ContainerSpec) -> list[Dialect]:
     named = (*container.limits, *container.requests)
-    vendors = dict.fromkeys(_VENDOR_OF[name] for name in named if name in _VENDOR_OF)
-    if not (vendors or any(map(is_gpu_word, named))):
+    names_vendors = not _VENDOR_OF.keys().isdisjoint(named)
+    if not (names_vendors or any(map(is_gpu_word, named))):
         return []
+    vendors = dict.fromkeys(_VENDOR_OF[name] for name in named if name in _VENDOR_OF) if names_vendors else ()
     claimants: list[Dialect] = [dialect for dialect in (*SHARING.values(), *vendors) if dialect.claims(container)]
     if len(claimants) > 1:  # a zero in one system's words is no mixture: the GPUs beside it may be the webhook's
         claimants = [dialect for dialect in claimants if _asks_in_words_of(dialect, container)]
