@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Iterator
-from importlib.resources import files
+from pkgutil import get_data
 from string import Formatter
 
 import msgspec
@@ -57,7 +57,7 @@ def _problems_of(family: DeviceFamily) -> Iterator[str]:
                 yield f"has {{{field}}} in a record of {family.name}: there are {', '.join(RECORD_FIELDS)}"
 
 
-FAMILIES = read_families(files(__package__).joinpath(_NAME).read_bytes())
+FAMILIES = read_families(get_data(__package__, _NAME) or b"")
 
 BY_RESOURCE = {family.resource: family for family in FAMILIES}
 """By the resource that pods name devices with, under which they are listed."""
