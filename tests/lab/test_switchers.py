@@ -299,7 +299,7 @@ async def test_other_vendors_gpus_are_ignored(switch):
     for number, resource in enumerate(OTHER_VENDORS):
         main = {"name": "main", "image": "busybox", "resources": {"limits": {resource: 1}}}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{number}"}, "spec": {"containers": [main]}}
-        check_told(await switch.create(pod), (f"no node offers {resource}, so the pod waits: Purser serves ",))
+        check_told(await switch.create(pod), (f"no node offers {resource}, so the pod waits: Purser ",))
 
 
 async def test_the_pods_of_nvidias_validator_run_on_the_node_that_they_name_though_it_is_cordoned(switch):
