@@ -50,6 +50,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "kubeletDir": "/var/lib/k0s/kubelet",
             "kubeletConfig": "/etc/kubernetes/kubelet.yaml",
             "affinity": {"nodeAffinity": {}},
+            "sriov": {"config": "sriovdp-config", "resourcePrefix": "openshift.io", "useCdi": True},
         },
         "scheduler": {
             "topologySpreadConstraints": [
