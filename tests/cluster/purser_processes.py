@@ -8,6 +8,7 @@ import json
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,9 @@ POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 class Agent:
     """The agent of one node, with eight simulated cards."""
 
-    def __init__(self, cluster: RealCluster, node: Node, folder: Path, kubeconfig: Path) -> None:
+    def __init__(
+        self, cluster: RealCluster, node: Node, folder: Path, kubeconfig: Path, options: Sequence[str] = ()
+    ) -> None:
         self.node = node
         self.driver = SimulatedDriver.create(folder / "driver", node.name, PROFILE)
         [self.metrics_port] = free_ports(1)
@@ -45,6 +48,7 @@ class Agent:
             f"--state-dir={folder / 'agent'}",
             f"--metrics-port={self.metrics_port}",
             f"--metrics-address={node.address}",
+            *options,
         ]
         name = "purser-agent" if node is cluster.node else f"purser-agent-{node.name}"
         self.process = Process(
@@ -60,8 +64,10 @@ class Agent:
 class Purser:
     """One agent on the cluster's first node, one scheduler, and a kube-scheduler beside it."""
 
-    def __init__(self, cluster: RealCluster) -> None:
+    def __init__(self, cluster: RealCluster, agent_options: Sequence[str] = ()) -> None:
+        """``agent_options``: further ones of every agent."""
         self.cluster = cluster
+        self._agent_options = agent_options
         self.folder = Path(tempfile.mkdtemp(prefix="purser-", dir="/tmp"))
         self.webhook_port, self.extender_port, self.scheduler_metrics, kube_port, kube_http = free_ports(5)
         self._objects = _render(cluster.version)
@@ -140,7 +146,8 @@ class Purser:
         return {**configuration, "webhooks": webhooks}
 
     def _agent(self, node: Node) -> Agent:
-        return Agent(self.cluster, node, self.folder / node.name, self._account("purser-agent", node.name))
+        account = self._account("purser-agent", node.name)
+        return Agent(self.cluster, node, self.folder / node.name, account, self._agent_options)
 
     def _scheduler_arguments(self) -> list[str]:
         return [
