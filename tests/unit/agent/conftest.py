@@ -13,7 +13,7 @@ import pytest_asyncio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from tests.unit.agent.builders import NODE
-from tests.unit.agent.emulated_kubelet import Kubelet
+from tests.unit.agent.emulated_kubelet import kubelet_in
 
 from purser.agent.run import run
 from purser.agent.settings import AgentSettings
@@ -106,10 +106,22 @@ async def client(api, tmp_path_factory):
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def kubelet(folder):
-    kubelet = Kubelet(folder)
-    await kubelet.start()
-    yield kubelet
-    await kubelet.stop()
+    async with kubelet_in(folder) as kubelet:
+        yield kubelet
+
+
+@pytest.fixture(scope="module")
+def shared_folder():
+    """A module's ``folder``, where all of its tests share one node."""
+    with short_folder() as path:
+        yield path
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_kubelet(folder):
+    """The same for ``kubelet``."""
+    async with kubelet_in(folder) as kubelet:
+        yield kubelet
 
 
 @pytest.fixture
@@ -236,7 +248,7 @@ class World:
         node = await self.client.get(NODES, NODE)
         return node.metadata.annotations.get(INVENTORY_ANNOTATION)
 
-    async def published_anew(self):
+    async def published_again(self):
         """Return once the agent has published again, with whatever it knew by now: two writes, the first the test's."""
         gone = {"metadata": {"annotations": {INVENTORY_ANNOTATION: None}}}
         await self.client.patch_merge(NODES, NODE, gone)

@@ -270,7 +270,7 @@ async def test_the_inventory_is_written_once_while_nothing_changes(world, kubele
         with node_writes(api) as written:
             reads.clear()
             await eventually(lambda: len(reads) > 3 * len(world.uuids))
-            await world.published_anew()
+            await world.published_again()
         assert written == [f"/api/v1/nodes/{NODE}"] * 2
         assert await world.inventory_text() == before
 

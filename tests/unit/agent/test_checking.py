@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from tests.unit.agent.conftest import short_folder
-from tests.unit.agent.emulated_kubelet import kubelet_in
+from tests.unit.agent.conftest import shared_folder, shared_kubelet
 from tests.unit.cli.typed import beside
 
 from purser.agent.checking import CheckState, check_node
@@ -21,6 +20,7 @@ from purser.lab.driver import SimulatedDriver
 from purser.lab.driver.node_mig import create_mig, set_mig
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+folder, kubelet = shared_folder, shared_kubelet
 
 FAILED, WARNING, OK, ABSENT = CheckState.FAILED, CheckState.WARNING, CheckState.OK, CheckState.ABSENT
 
@@ -84,18 +84,11 @@ class Host:
         return {each.check: each for each in found}
 
 
-@pytest.fixture(scope="module")
-def folder():
-    with short_folder() as path:
-        yield path
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def node(folder):
-    async with kubelet_in(folder):
-        host = Host(folder, SimulatedDriver.create(folder / "driver", "n", "t4-4"))
-        yield host
-        type(host.opened).close(host.opened)
+async def node(folder, kubelet):
+    host = Host(folder, SimulatedDriver.create(folder / "driver", "n", "t4-4"))
+    yield host
+    type(host.opened).close(host.opened)
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -7,26 +7,15 @@ import pytest
 import pytest_asyncio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.unit.agent.builders import NODE, init, part
-from tests.unit.agent.conftest import World, eventually, health_of, short_folder, uuids_of
-from tests.unit.agent.emulated_kubelet import Rejected, kubelet_in
+from tests.unit.agent.conftest import World, eventually, health_of, shared_folder, shared_kubelet, uuids_of
+from tests.unit.agent.emulated_kubelet import Rejected
 
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
 from purser.kube.resources import NODES
 from purser.lab.driver import SimulatedDriver
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest.fixture(scope="module")
-def folder():
-    with short_folder() as path:
-        yield path
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def kubelet(folder):
-    async with kubelet_in(folder) as kubelet:
-        yield kubelet
+folder, kubelet = shared_folder, shared_kubelet
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

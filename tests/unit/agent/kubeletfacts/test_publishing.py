@@ -97,7 +97,7 @@ class Files:
         made = len(self.reports)
         write()
         await eventually(lambda: len(self.reports) > made)
-        await self.world.published_anew()
+        await self.world.published_again()
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -3,8 +3,7 @@
 import pytest
 import pytest_asyncio
 from tests.unit.agent.builders import NODE, part
-from tests.unit.agent.conftest import World, eventually, short_folder
-from tests.unit.agent.emulated_kubelet import kubelet_in
+from tests.unit.agent.conftest import World, eventually, shared_folder, shared_kubelet
 
 from purser.agent.settings import MetricNames
 from purser.core.kubernetes.quantities import MIB
@@ -16,6 +15,7 @@ from purser.lab.kubelet.runtime import ContainerRecord, Runtime
 from purser.lab.processes import CgroupVersion, GpuProcesses
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+folder, kubelet = shared_folder, shared_kubelet
 
 
 class MeasuredWorld(World):
@@ -33,18 +33,6 @@ class MeasuredWorld(World):
         body = {"status": {"phase": "Running", "containerStatuses": statuses}}
         await self.client.patch_merge(PODS, name, body, "default", subresource="status")
         return record
-
-
-@pytest.fixture(scope="module")
-def folder():
-    with short_folder() as path:
-        yield path
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def kubelet(folder):
-    async with kubelet_in(folder) as kubelet:
-        yield kubelet
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
