@@ -251,6 +251,6 @@ async def test_unserved_words_are_reported_on_the_pod(world: World) -> None:
             [(reason, message)] = await told(name)
             assert reason == SchedulerReason.NOT_SERVED
             assert words in message
-            assert message.count("does not serve such devices") == 1
+            assert message.count("serves no such devices") == 1
         assert [await told(name) for name in ("theirs", "offered", "bound")] == [[], [], []]
         assert await world.exists("adopted")

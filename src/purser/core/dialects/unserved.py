@@ -14,25 +14,26 @@ from purser.core.vendors.catalogue import FAMILY_RESOURCES
 
 _SHARE = "nvidia.com/gpu with nvidia.com/gpumem (MiB) and nvidia.com/gpucores (percent)"
 
-_REGISTERED = "Purser serves those that their device plugin registers in HAMi's annotations: see docs/vendors.md"
+_REGISTERED = "Purser serves it on nodes whose device plugin has registered such devices: see docs/vendors.md"
+_OTHERS = "Purser serves no such devices: see docs/vendors.md"
 
 _RESOURCES = (
     ("nvidia.com/gpu.", f"for a share of a GPU ask for {_SHARE}"),
     ("nvidia.com/gpu-", f"for a share of a GPU ask for {_SHARE}"),
     (MIG_PREFIX, f"for a part of a GPU ask for {_SHARE}"),
-    ("amd.com/", _REGISTERED),
-    ("aws.amazon.com/neuron", "Purser does not serve such devices"),
-    ("birentech.com/", _REGISTERED),
-    ("cambricon.com/", _REGISTERED),
-    ("enflame.com/", _REGISTERED),
-    ("gpu.intel.com/", "Purser does not serve such devices"),
-    ("huawei.com/Ascend", _REGISTERED),
-    ("hygon.com/", _REGISTERED),
-    ("iluvatar.ai/", _REGISTERED),
-    ("kunlunxin.com/", "Purser does not serve such devices"),
-    ("metax-tech.com/", _REGISTERED),
-    ("mthreads.com/", _REGISTERED),
-    ("vastaitech.com/", _REGISTERED),
+    ("amd.com/", _OTHERS),
+    ("aws.amazon.com/neuron", _OTHERS),
+    ("birentech.com/", _OTHERS),
+    ("cambricon.com/", _OTHERS),
+    ("enflame.com/", _OTHERS),
+    ("gpu.intel.com/", _OTHERS),
+    ("huawei.com/Ascend", _OTHERS),
+    ("hygon.com/", _OTHERS),
+    ("iluvatar.ai/", _OTHERS),
+    ("kunlunxin.com/", _OTHERS),
+    ("metax-tech.com/", _OTHERS),
+    ("mthreads.com/", _OTHERS),
+    ("vastaitech.com/", _OTHERS),
 )
 """By prefix of the resource's name. Sources: HAMi's vendor devices, NVIDIA's device plugin."""
 
@@ -84,6 +85,7 @@ def _hints(
     )
     for name in asked:
         hint = next((hint for prefix, hint in _RESOURCES if name.startswith(prefix)), "")
+        hint = _REGISTERED if name in FAMILY_RESOURCES else hint
         if hint and not any(map(is_offered, FAMILY_RESOURCES.get(name, (name,)))):
             if name.startswith(MIG_PREFIX) and (listed := mig_resources()):
                 hint = f"ask for one that nodes list: {', '.join(listed[:_MAX_LISTED])}"

@@ -25,8 +25,8 @@ def pod(*resources: str, **annotations: str) -> PodManifest:
     [
         ("nvidia.com/gpu.shared", "nvidia.com/gpumem"),
         ("nvidia.com/mig-3g.20gb", "nvidia.com/gpumem"),
-        ("hygon.com/dcunum", "registers in HAMi's annotations"),
-        ("kunlunxin.com/xpu", "does not serve"),
+        ("hygon.com/dcunum", "has registered such devices"),
+        ("kunlunxin.com/xpu", "serves no such devices"),
     ],
 )
 def test_a_word_that_nobody_serves_gets_a_hint_what_to_write(resource: str, words: str) -> None:

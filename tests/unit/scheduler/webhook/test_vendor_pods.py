@@ -53,7 +53,7 @@ def test_a_pod_for_devices_that_no_node_has_registered_is_left_alone():
     obj = pod(container(limits={DCU: "1"}))
     answer = mutated(obj, BI)
     assert answer["allowed"] and "patch" not in answer
-    assert "registers in HAMi's annotations" in answer["warnings"][0]
+    assert "has registered such devices" in answer["warnings"][0]
     assert ask(Validation(), obj)["allowed"]
 
 
