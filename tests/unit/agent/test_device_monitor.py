@@ -387,7 +387,8 @@ async def test_every_xid_comes_through_the_simulated_driver_to_its_gpu_alone(tmp
         states = {uuid: XidPolicy().state_after(xid) for uuid, xid in xids.items()}
         closed = {uuid for uuid, state in states.items() if not state.takes_pods}
         told.clear()
-        async with monitoring(driver, callbacks, probe_interval_s=60) as monitor:
+        patient = {"probe_interval_s": 60, "recovery_s": 60, "probe_timeout_s": 60}
+        async with monitoring(driver, callbacks, **patient) as monitor:
             for uuid, xid in xids.items():
                 node.inject_xid(uuid, xid)
             await eventually(lambda monitor=monitor, xids=xids: monitor.last_xids == xids)
