@@ -8,6 +8,7 @@ import asyncio
 import base64
 import json
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -181,10 +182,24 @@ class Stack:
 
     def writes(self) -> dict[str, float]:
         """By verb and kind, of this process so far."""
+        return {name: value for name, value in self._metrics() if name.startswith("purser_operator_writes_total{")}
+
+    def make_round(self, policy: str = "policy") -> None:
+        """Have it make a round for a change of its policy that is none to it. One that was under way ends before."""
+        for _ in range(2):
+            made, touched = self._rounds(), f"tests/touched={uuid.uuid4()}"
+            self.cluster.kubectl("annotate", "--overwrite", "clusterpolicies.purser.dev", policy, touched)
+            self.cluster.wait_until("a round is made", lambda made=made: self._rounds() > made)
+
+    def _rounds(self) -> float:
+        """How many it has made; 0 while it does not lead."""
+        return dict(self._metrics()).get("gpu_operator_reconciliation_total", 0)
+
+    def _metrics(self) -> Iterator[tuple[str, float]]:
         with urlopen(f"http://{NODE_ADDRESS}:{self.metrics_port}/metrics") as answer:
             lines = answer.read().decode().splitlines()
-        told = [line.rsplit(" ", 1) for line in lines if line.startswith("purser_operator_writes_total{")]
-        return {name: float(value) for name, value in told}
+        for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#")):
+            yield name, float(value)
 
     # --- how
 

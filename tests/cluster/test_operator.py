@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -20,7 +19,6 @@ OURS = "app.kubernetes.io/managed-by=purser-operator"
 KINDS = (
     "daemonsets,serviceaccounts,roles,rolebindings,configmaps,services,clusterroles,clusterrolebindings,runtimeclasses"
 )
-QUIET_S = 3.0
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +73,9 @@ def test_from_nothing_to_ready_in_order_and_a_driver_that_fails_on_one_node_hold
 
 def test_nothing_is_written_when_nothing_changed(stack: Stack) -> None:
     stack.wait_settled()
-    time.sleep(QUIET_S)
+    stack.make_round()
     before = stack.writes()
-    time.sleep(QUIET_S)
+    stack.make_round()
     assert stack.writes() == before
 
 
@@ -85,7 +83,7 @@ def test_an_operator_that_is_restarted_finds_nothing_to_write(stack: Stack) -> N
     stack.operator.stop()
     stack.operator.start()
     stack.wait_operator()
-    time.sleep(QUIET_S)
+    stack.make_round()
     assert stack.writes() == {}
 
 
@@ -93,7 +91,7 @@ def test_a_node_that_joins_waits_for_its_own_driver(stack: Stack) -> None:
     stack.add_nodes(HollowNodes(name="late", kernel="6.8.0-31-generic"), **{FAILING_PODS_ANNOTATION: "driver"})
     stack.cluster.wait_until("it gets a driver", lambda: stack.operands("late-0") == {"driver"})
     stack.cluster.wait_until("its driver crashes", lambda: "late-0" in stack.pods("driver"))
-    time.sleep(QUIET_S)
+    stack.make_round()
     assert stack.operands("late-0") == {"driver"}
     stack.annotate("late-0", f"{FAILING_PODS_ANNOTATION}-")
     stack.wait_settled()
