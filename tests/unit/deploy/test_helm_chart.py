@@ -316,7 +316,7 @@ def test_hami_cores_files_are_replaced_and_never_written_in_place(tmp_path: Path
 
 def test_kubelets_folder_for_plugins_is_where_every_kubelet_has_it() -> None:
     spec = find(render(VARIANTS["everything set"]), "DaemonSet", "purser-agent")["spec"]["template"]["spec"]
-    paths = {each["name"]: each["hostPath"]["path"] for each in spec["volumes"]}
+    paths = {each["name"]: each["hostPath"]["path"] for each in spec["volumes"] if "hostPath" in each}
     assert paths["device-plugins"] == "/var/lib/kubelet/device-plugins"
     assert paths["pod-resources"] == "/var/lib/k0s/kubelet/pod-resources"
 
