@@ -32,6 +32,7 @@ from purser.core.monitoring import dcgm as dcgm_metrics
 from purser.core.monitoring import hami as hami_metrics
 from purser.core.placement.explain import wordings
 from purser.core.placement.reasons import Reason
+from purser.core.vendors import hami_nodes
 from purser.kube.failures import ObjectFailures
 from purser.kube.reasons import FailureReason
 from purser.operator import names as operator_names
@@ -314,6 +315,20 @@ NAMES: dict[str, tuple[Name, ...]] = {
             "GPUs that get no new pods: uuids, separated by commas (`purser cordon gpu`).",
         ),
         (names.HAMI_CORDON_ANNOTATION, "Node", PEOPLE, f"{SCHEDULER}, {AGENT}", "The same in HAMi's words."),
+        (
+            hami_nodes.REGISTER_ANNOTATION,
+            "Node",
+            "HAMi's device plugin",
+            SCHEDULER,
+            "The GPUs of a node that HAMi's device plugin serves.",
+        ),
+        (
+            hami_nodes.PLUGIN_LOCK.annotation,
+            "Node",
+            SCHEDULER,
+            "HAMi's device plugin",
+            "For which pod kubelet asks the plugin, which removes it.",
+        ),
         (names.KUBELET_ANNOTATION, "Node", AGENT, SCHEDULER, "How kubelet is configured and what it has given away."),
         (
             names.HEALTH_CORDON_ANNOTATION,

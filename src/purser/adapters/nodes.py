@@ -13,7 +13,8 @@ from purser.core.kubernetes.quantities import quantity_ceil, quantity_mib, quant
 from purser.core.model import DeviceMode, Enforcement, NodeInventory
 from purser.core.names import CORDON_ANNOTATIONS, INVENTORY_ANNOTATION
 from purser.core.node.cordons import cordoned_gpus
-from purser.core.vendors.registration import REGISTER_ANNOTATIONS, VendorDevices, vendor_devices
+from purser.core.vendors import hami_nodes
+from purser.core.vendors.registration import REGISTER_ANNOTATIONS, RegisterError, VendorDevices, vendor_devices
 from purser.kube.objects import Node
 
 MAX_INVENTORY_BYTES = 256 * 1024
@@ -29,14 +30,19 @@ class InventoryError(ValueError):
     """A node's inventory annotation that makes no sense; the message names the field."""
 
 
-DEVICE_ANNOTATIONS = (INVENTORY_ANNOTATION, *CORDON_ANNOTATIONS, *REGISTER_ANNOTATIONS)
+DEVICE_ANNOTATIONS = (
+    INVENTORY_ANNOTATION,
+    hami_nodes.REGISTER_ANNOTATION,
+    *CORDON_ANNOTATIONS,
+    *REGISTER_ANNOTATIONS,
+)
 """All of a node's that say which devices it has for pods."""
 
 
 def inventory_of(node: Node) -> NodeInventory | None:
-    """The inventory that a node's agent published, and other vendors' devices, with the devices that people have
-    cordoned; None where there is neither. Raises `InventoryError`."""
-    published, others = published_inventory(node), others_devices(node).devices
+    """The inventory that a node's agent published or HAMi's device plugin registered, and other vendors' devices, with
+    the devices that people have cordoned; None where there is neither. Raises `InventoryError`."""
+    published, others = hami_inventory(node) or published_inventory(node), others_devices(node).devices
     if not others:
         return published
     if published is None:
@@ -44,6 +50,29 @@ def inventory_of(node: Node) -> NodeInventory | None:
     own = {device.uuid for device in published.devices}
     added = tuple(device for device in others if device.uuid not in own)
     return msgspec.structs.replace(published, devices=(*published.devices, *added))
+
+
+def hami_inventory(node: Node) -> NodeInventory | None:
+    """The GPUs that HAMi's device plugin serves on a node; None where it does not serve it. Raises `InventoryError`.
+
+    An agent that serves a node publishes healthy GPUs; one that leaves says so first. What HAMi's plugin registered
+    before such an agent came counts for nothing, also where an older agent did not replace it.
+    """
+    text = node.metadata.annotations.get(hami_nodes.REGISTER_ANNOTATION)
+    if text is None:
+        return None
+    try:
+        gpus = hami_nodes.read_gpus(text)
+        if not hami_nodes.is_plugins(gpus) or _is_served(published_inventory(node)):
+            return None
+        devices = hami_nodes.devices(gpus, node.status.allocatable)
+    except (RegisterError, UnreadableError) as error:
+        raise InventoryError(brief(f"annotation {hami_nodes.REGISTER_ANNOTATION}: {error}")) from error
+    return NodeInventory(node.metadata.name, devices, cordoned=cordoned_gpus(node.metadata.annotations))
+
+
+def _is_served(published: NodeInventory | None) -> bool:
+    return published is not None and any(device.healthy for device in published.devices)
 
 
 def others_devices(node: Node) -> VendorDevices:

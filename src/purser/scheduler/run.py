@@ -37,6 +37,7 @@ from purser.scheduler.certificates_keeper import (
     SecretStore,
 )
 from purser.scheduler.extender import KubeExtender
+from purser.scheduler.hami_amounts import HamiAmounts
 from purser.scheduler.keys import GrantKeys, load_or_create_keys
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.server import ClientAuth, extender_app, trust_clients, webhook_app
@@ -121,6 +122,7 @@ async def _serve(
             stack.push_async_callback(parts.extender.drain)
             await _start_parts(parts, client, spawn)
             spawn(DoubleGrants(client, parts.cache, events, metrics, parts.may_bind).run())
+            spawn(HamiAmounts(client, parts.nodes, parts.may_bind).run())
             parts.extender.refresh()
             capacity = CapacityCounter(parts.cache, parts.extender, metrics.registry)
             spawn(client.failures.keep_going("capacity", capacity.run))

@@ -11,6 +11,7 @@ import msgspec
 from purser.core.dialects.dialect import MAX_DEVICES_ASKED, Word, asks_for
 from purser.core.dialects.errors import Problems
 from purser.core.dialects.hami_codec import (
+    CodecError,
     ContainerDevice,
     MigAllocation,
     MigAllocationPlacement,
@@ -22,7 +23,16 @@ from purser.core.dialects.nvidia import whole_gpus
 from purser.core.dialects.quantities import amount, memory_mib
 from purser.core.dialects.selectors import MIG_PREFERENCE, VGPU_MODE, Selectors
 from purser.core.mig.profiles import MIG_KINDS
-from purser.core.model import ContainerGrant, Device, DeviceRequest, DeviceShare, Grant, NodeInventory
+from purser.core.model import (
+    ContainerGrant,
+    ContainerKind,
+    Device,
+    DeviceRequest,
+    DeviceShare,
+    Enforcement,
+    Grant,
+    NodeInventory,
+)
 from purser.core.names import GPU_RESOURCE
 from purser.core.pod.manifest import ContainerSpec, PodManifest
 
@@ -32,7 +42,11 @@ GPUCORES = "nvidia.com/gpucores"
 PRIORITY = "nvidia.com/priority"
 
 VGPU_NODE = "hami.io/vgpu-node"
+VGPU_TIME = "hami.io/vgpu-time"
 DEVICES_ALLOCATED = "hami.io/vgpu-devices-allocated"
+DEVICES_TO_ALLOCATE = "hami.io/vgpu-devices-to-allocate"
+BIND_PHASE = "hami.io/bind-phase"
+BIND_TIME = "hami.io/bind-time"
 MIG_ALLOCATIONS = "hami.io/vgpu-mig-allocations"
 
 WORDS: Mapping[str, Word] = {
@@ -56,12 +70,12 @@ WORDS: Mapping[str, Word] = {
 }
 RECORDS: Mapping[str, str] = {
     VGPU_NODE: "The grant's node.",
-    "hami.io/vgpu-time": "",
+    VGPU_TIME: "When, in seconds since 1970; on nodes that HAMi's scheduler knows.",
     DEVICES_ALLOCATED: "The grant's GPUs.",
-    "hami.io/vgpu-devices-to-allocate": "",
+    DEVICES_TO_ALLOCATE: "The same for HAMi's device plugin, which empties it; on its nodes alone.",
     MIG_ALLOCATIONS: "The grant's GPU instances.",
-    "hami.io/bind-phase": "",
-    "hami.io/bind-time": "",
+    BIND_PHASE: "`allocating` for HAMi's device plugin, which makes it `success` or `failed`; on its nodes alone.",
+    BIND_TIME: "When the pod was bound, in seconds since 1970; on the same.",
 }
 """HAMi issue 3041: its own plugin trusts these from any writer."""
 
@@ -70,7 +84,11 @@ MARKS = frozenset({VGPU_MODE, MIG_PREFERENCE})
 VENDOR = "NVIDIA"
 """The word that HAMi writes where a device list names the kind of device."""
 
+ALLOCATING = "allocating"
+"""Of `BIND_PHASE`: bound, and without devices yet."""
+
 _SHARES = (GPUMEM, GPUMEM_PERCENTAGE, GPUCORES)
+_NANOSECONDS = 1_000_000_000
 
 
 def claims(container: ContainerSpec) -> bool:
@@ -150,14 +168,55 @@ def device_count(pod: PodManifest, container: ContainerSpec) -> str | None:
 def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory, at_ns: int) -> dict[str, str]:
     """Node, devices and GPU instances as HAMi's scheduler records them, in the order of all of the pod's containers."""
     containers = [_shares_of(container, grant) for container in pod.containers]
-    devices = [
-        [ContainerDevice(share.uuid, VENDOR, share.memory_mib, share.cores_percent) for share in shares]
-        for shares in containers
-    ]
-    record = {VGPU_NODE: grant.node, DEVICES_ALLOCATED: encode_pod_devices(devices)}
+    record = {VGPU_NODE: grant.node, DEVICES_ALLOCATED: _encoded(containers)}
     if instances := _instances(containers, inventory):
         record[MIG_ALLOCATIONS] = encode_mig_allocations(instances)
     return record
+
+
+def node_annotations(pod: PodManifest, grant: Grant, at_ns: int, *, is_plugins: bool) -> dict[str, str]:
+    """What a pod must carry on a node that HAMi's scheduler knows, whatever words it uses: HAMi's scheduler counts its
+    GPUs by that. ``is_plugins``: HAMi's device plugin serves the node, and finds there what to give to the pod."""
+    seconds, held = str(at_ns // _NANOSECONDS), _encoded([_shares_of(container, grant) for container in pod.containers])
+    record = {VGPU_NODE: grant.node, VGPU_TIME: seconds, DEVICES_ALLOCATED: held}
+    if is_plugins:
+        record |= {DEVICES_TO_ALLOCATE: held, BIND_PHASE: ALLOCATING, BIND_TIME: seconds}
+    return record
+
+
+def recorded_grant(pod: PodManifest) -> Grant | None:
+    """What HAMi's scheduler recorded on a pod, bound or not; None where it recorded nothing.
+
+    Containers are listed with those for initialisation first; schedulers before v2.9 list the others alone. Raises
+    `CodecError`.
+    """
+    node, text = pod.annotations.get(VGPU_NODE, ""), pod.annotations.get(DEVICES_ALLOCATED, "")
+    if not node or not text:
+        return None
+    listed = decode_pod_devices(text)[:-1]
+    apps = [container for container in pod.containers if container.kind is ContainerKind.APP]
+    containers = pod.containers if len(listed) == len(pod.containers) else apps
+    if len(listed) != len(containers):
+        raise CodecError(f"{DEVICES_ALLOCATED} lists {len(listed)} containers, and the pod has {len(pod.containers)}")
+    parts = [
+        ContainerGrant(container.name, container.kind, tuple(map(_share, held)), Enforcement.HAMI_CORE)
+        for container, held in zip(containers, listed, strict=True)
+        if held
+    ]
+    return Grant(pod.uid, pod.namespace, pod.name, node, tuple(parts)) if parts else None
+
+
+def _share(device: ContainerDevice) -> DeviceShare:
+    return DeviceShare(device.uuid.partition("[")[0], max(device.memory_mib, 0), max(device.cores_percent, 0))
+
+
+def _encoded(containers: Sequence[Sequence[DeviceShare]]) -> str:
+    return encode_pod_devices(
+        [
+            [ContainerDevice(share.uuid, VENDOR, share.memory_mib, share.cores_percent) for share in shares]
+            for shares in containers
+        ]
+    )
 
 
 def environment(pod: PodManifest, grant: Grant, part: ContainerGrant, devices: Mapping[str, Device]) -> dict[str, str]:

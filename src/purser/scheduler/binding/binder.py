@@ -9,10 +9,12 @@ import asyncio
 import structlog
 
 from purser.adapters.pods import ref_of_grant
-from purser.core.dialects import DialectError, grant_annotations
+from purser.core.dialects import DialectError, grant_annotations, hami
 from purser.core.grant.signing import GrantError, sign
 from purser.core.model import Enforcement, Grant, GrantState, PodRequest
 from purser.core.vendors.catalogue import BY_RESOURCE
+from purser.core.vendors.family import NodeLock
+from purser.core.vendors.hami_nodes import PLUGIN_LOCK
 from purser.kube import (
     ApiUnavailableError,
     Client,
@@ -202,12 +204,13 @@ class Binder:
             raise BindError(error.cause, str(error)) from error
 
     async def _post_locked(self, args: ExtenderBindingArgs, pod: Pod, request: PodRequest, grant: Grant) -> None:
-        """Post the grant, behind the lock that the device plugin of another vendor's family expects on the node."""
-        family = BY_RESOURCE.get(request.family)
-        if family is None or family.lock is None:
+        """Post the grant, behind the lock that HAMi's device plugin, or that of another vendor's family, expects on the
+        node."""
+        lock = self._lock(args.node, request)
+        if lock is None:
             return await self._post_grant(args, pod, request, grant)
         try:
-            await self._locks.take(args.node, family.lock, pod)
+            await self._locks.take(args.node, lock, pod)
         except NodeLockedError as error:
             self._unsettled.came_to_nothing(grant)
             raise BindError("node-locked", str(error)) from error
@@ -215,13 +218,22 @@ class Binder:
             await self._post_grant(args, pod, request, grant)
         except BindError:
             if grant.pod_uid not in self._unsettled:
-                await self._locks.give_back(args.node, family.lock, pod)
+                await self._locks.give_back(args.node, lock, pod)
             raise
+
+    def _lock(self, node: str, request: PodRequest) -> NodeLock | None:
+        if not request.family:
+            return PLUGIN_LOCK if self._cache.is_served_by_hami(node) else None
+        family = BY_RESOURCE.get(request.family)
+        return None if family is None else family.lock
 
     async def _post_grant(self, args: ExtenderBindingArgs, pod: Pod, request: PodRequest, grant: Grant) -> None:
         node, spec = self._cache.fleet.node(args.node), self._cache.readings.of(pod).spec
         at_ns = round(self._cache.clock.now().timestamp() * 1e6) * 1000
         compat = {} if node is None else grant_annotations(spec, request.systems, grant, node.inventory, at_ns)
+        if not request.family and self._cache.is_known_to_hami(args.node):
+            is_plugins = self._cache.is_served_by_hami(args.node)
+            compat |= hami.node_annotations(spec, grant, at_ns, is_plugins=is_plugins)
         try:
             await self._post(args, {**compat, **sign(grant, self._keys.signing)}, grant)
         except asyncio.CancelledError:

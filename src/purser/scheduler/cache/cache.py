@@ -13,8 +13,16 @@ from typing import Protocol
 import structlog
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from purser.adapters.nodes import DEVICE_ANNOTATIONS, InventoryError, inventory_of, others_devices
-from purser.adapters.pods import devices_asked, grant_state
+from purser.adapters.nodes import (
+    DEVICE_ANNOTATIONS,
+    InventoryError,
+    hami_inventory,
+    inventory_of,
+    others_devices,
+)
+from purser.adapters.pods import devices_asked, grant_state, pod_spec
+from purser.core.dialects import hami
+from purser.core.dialects.hami_codec import CodecError
 from purser.core.fleet import Fleet
 from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, remaining
 from purser.core.grant.reconcile import PodBook
@@ -24,11 +32,13 @@ from purser.core.ledger import Ledger
 from purser.core.model import Enforcement, Grant, GrantState, PodRequest
 from purser.core.names import (
     ENFORCEMENT_ANNOTATION,
+    GPU_RESOURCE,
     GRANT_ANNOTATION,
     GRANT_SIGNATURE_ANNOTATION,
     SCHEDULER_NAME,
 )
 from purser.core.placement.offers import FleetOffers, offers_of
+from purser.core.vendors import hami_nodes
 from purser.core.vendors.catalogue import FAMILY_RESOURCES
 from purser.kube import Clock, Informer, SystemClock, key_of
 from purser.kube.objects import Namespace, Node, Pod
@@ -88,6 +98,10 @@ class ClusterCache:
         self._untrusted: dict[str, str] = {}
         self._ungranted: dict[str, str] = {}
         self._device_texts: dict[str, tuple[str, ...]] = {}
+        self._hamis: set[str] = set()
+        """The nodes that HAMi's device plugin serves."""
+        self._of_hami: set[str] = set()
+        """By uid: bound pods without a grant that hold GPUs by HAMi's record."""
         self._offers: FleetOffers | None = None
         self._overdrawn: set[str] = set()
         self.on_overdrawn: Callable[[str], None] = lambda node: None
@@ -169,6 +183,15 @@ class ClusterCache:
         """A node as last heard of."""
         return None if self._nodes is None else self._nodes.store.get(name)
 
+    def is_served_by_hami(self, name: str) -> bool:
+        """Whether HAMi's device plugin serves a node's GPUs."""
+        return name in self._hamis
+
+    def is_known_to_hami(self, name: str) -> bool:
+        """Whether HAMi's scheduler knows a node's GPUs, whoever serves them."""
+        node = self.node(name)
+        return node is not None and hami_nodes.REGISTER_ANNOTATION in node.metadata.annotations
+
     def waiting_pods(self) -> list[Pod]:
         """Pods that are not bound yet."""
         known = () if self._pods is None else self._pods.store.values()
@@ -230,12 +253,14 @@ class ClusterCache:
         if self._device_texts.get(name) == texts:
             return
         self._device_texts[name] = texts
+        was_hamis, is_hamis = name in self._hamis, False
         try:
-            inventory = inventory_of(node)
+            inventory, is_hamis = inventory_of(node), hami_inventory(node) is not None
         except InventoryError as error:
             log.warning("A node's inventory is invalid and ignored", node=name, error=str(error))
             self._tell_of_node(name, f"The node's inventory is invalid and ignored: {error}")
             inventory = None
+        (self._hamis.add if is_hamis else self._hamis.discard)(name)
         for problem in others_devices(node).problems:
             log.warning("A device registration is invalid and ignored", node=name, error=problem)
             self._tell_of_node(name, f"A device registration is invalid and ignored: {problem}")
@@ -246,11 +271,17 @@ class ClusterCache:
             self.fleet.set_inventory(inventory)
             self.disputes.retell(name)
             self._report_violations(name)
+        if is_hamis and not was_hamis and self._pods is not None:
+            for pod in list(self._pods.store.values()):  # heard of before this was known of their node
+                if name in (pod.spec.node_name, pod.metadata.annotations.get(hami.VGPU_NODE)):
+                    with self._pods.failures.guard(PODS, pod):
+                        self.put_pod(pod)
         self.on_new_inventory()
 
     def remove_node(self, node: Node) -> None:
         """The node is gone; its pods' grants stay until they are gone as well."""
         self._device_texts.pop(node.metadata.name, None)
+        self._hamis.discard(node.metadata.name)
         self._offers = None
         self.fleet.remove_node(node.metadata.name)
         self.kubelets.remove_node(node)
@@ -268,6 +299,8 @@ class ClusterCache:
             self.kubelets.put_pod(pod)
             self.free_resources.put_pod(pod)
             self._put_bound(pod)
+        elif pod.spec.scheduler_name != self.scheduler_name and (theirs := self._grant_of_hami(pod)) is not None:
+            self.ledger.adopt(theirs)  # HAMi's scheduler reserves before it binds, and binds without a second look
 
     def remove_pod(self, pod: Pod) -> None:
         """The pod has ended or is gone: what it held is free."""
@@ -279,6 +312,7 @@ class ClusterCache:
         self._verified.pop(uid, None)
         self._untrusted.pop(uid, None)
         self._ungranted.pop(uid, None)
+        self._of_hami.discard(uid)
         if pod.spec.node_name:
             self.disputes.remove_pod(pod.spec.node_name, uid)
 
@@ -294,7 +328,7 @@ class ClusterCache:
     def _put_bound(self, pod: Pod) -> None:
         uid, state = pod.metadata.uid, grant_state(pod)
         held, text = self.ledger.grant(uid), _grant_text(pod)
-        if held is not None and self._verified.get(uid) == text:
+        if held is not None and (self._verified.get(uid) == text or (uid in self._of_hami and not text[0])):
             self.ledger.adopt(held, state)
             if held.node in self._overdrawn:
                 self.on_overdrawn(held.node)
@@ -304,9 +338,17 @@ class ClusterCache:
         except GrantError as error:
             self._distrust(pod, str(error))
             return
+        if grant is None and (theirs := self._grant_of_hami(pod)) is not None:
+            self._of_hami.add(uid)  # no change of the annotation frees what the pod was given
+            self._ungranted.pop(uid, None)
+            self.ledger.adopt(theirs, state)
+            self.disputes.put_granted(theirs.node, uid)
+            self._report_violations(theirs.node)
+            return
         if grant is None:
             self._note_ungranted(pod)
             return
+        self._of_hami.discard(uid)
         self._untrusted.pop(uid, None)
         self._ungranted.pop(uid, None)
         self._verified[uid] = text
@@ -329,6 +371,18 @@ class ClusterCache:
             if self._pods is not None:
                 told = f"The grant in the pod's annotations is invalid and ignored: {problem}"
                 self._pods.failures.malformed(PODS, pod, told, FailureReason.UNTRUSTED)
+
+    def _grant_of_hami(self, pod: Pod) -> Grant | None:
+        """What HAMi's scheduler gave a pod, or reserved for it, of a node that HAMi's device plugin serves."""
+        node = pod.spec.node_name or pod.metadata.annotations.get(hami.VGPU_NODE, "")
+        if node not in self._hamis:
+            return None
+        try:
+            grant = hami.recorded_grant(pod_spec(pod))
+        except CodecError as error:
+            log.warning("HAMi's record of a pod is invalid", pod=key_of(pod), node=node, error=str(error))
+            return None
+        return grant if grant is not None and grant.node == node else None
 
     def _note_ungranted(self, pod: Pod) -> None:
         """Somebody else bound it: a reservation of ours cannot come true any more."""
@@ -384,13 +438,14 @@ class ClusterCache:
 
 
 def _device_texts(node: Node) -> tuple[str, ...]:
-    """All that says which devices a node has for pods; of its amounts those of other vendors' plugins."""
+    """All that says which devices a node has for pods; of its amounts those of other plugins."""
     annotations, status = node.metadata.annotations, node.status
+    of_hami = {GPU_RESOURCE} if hami_nodes.REGISTER_ANNOTATION in annotations else set()
     listed = (
         f"{name}={amounts[name]}"
         for amounts in (status.capacity, status.allocatable)
         for name in amounts
-        if name in FAMILY_RESOURCES
+        if name in FAMILY_RESOURCES or name in of_hami
     )
     return (*(annotations.get(each, "") for each in DEVICE_ANNOTATIONS), *listed)
 

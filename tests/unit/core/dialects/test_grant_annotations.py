@@ -1,6 +1,6 @@
 import json
 
-from purser.core.dialects import SHARING, environment, grant_annotations, parse
+from purser.core.dialects import SHARING, environment, grant_annotations, hami, parse
 from purser.core.mig import MigPlacement
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
 
@@ -94,7 +94,8 @@ def test_everything_recorded_is_forbidden_to_users_and_explained():
     record = recorded(spec, grant(a=[1], b=[2], c=[3], d=[4]))
     assert len(record) == 14
     explained = {name for dialect in SHARING.values() for name, about in dialect.RECORDS.items() if about}
-    assert {*record, "hami.io/vgpu-mig-allocations"} == explained
+    on_hamis_nodes = hami.node_annotations(spec, grant(a=[1]), 0, is_plugins=True)
+    assert {*record, *on_hamis_nodes, "hami.io/vgpu-mig-allocations"} == explained
 
 
 def test_programs_find_the_variables_of_the_device_plugin_that_they_know():

@@ -1,0 +1,144 @@
+"""NVIDIA's GPUs in HAMi's own words on nodes: read where HAMi's device plugin serves the node, written where Purser's
+agent does.
+
+Annotations and meanings are those of HAMi v2.10 (``pkg/device/nvidia/device.go``, ``pkg/device/devices.go``). Both
+sides find out by the register annotation who serves a node: HAMi's plugin writes its own when it starts, and the agent
+replaces it with one that has its mark.
+
+``hami.io/node-handshake`` is left alone. HAMi's scheduler writes ``Requesting_`` and a time there and reads nothing but
+that; no plugin has answered since v2.8. 60 seconds later the answer is what kubelet lists of ``nvidia.com/gpu``, which
+is so on nodes of either side.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from purser.core.decoding import JsonReader
+from purser.core.device.ids import MAX_SLOTS
+from purser.core.kubelet.masks import MAX_NUMA_NODE
+from purser.core.kubernetes.quantities import QuantityError, QuantityLike, quantity_ceil
+from purser.core.model import Device, DeviceMode, Enforcement, NodeInventory
+from purser.core.names import GPU_RESOURCE
+from purser.core.vendors.family import NodeLock
+from purser.core.vendors.registration import (
+    MAX_REGISTER_BYTES,
+    MAX_REGISTERED,
+    RegisteredDevice,
+    RegisterError,
+)
+
+REGISTER_ANNOTATION = "hami.io/node-nvidia-register"
+"""What HAMi's scheduler reads of a node's GPUs."""
+
+PLUGIN_LOCK = NodeLock("hami.io/mutex.lock", 300)
+"""By which HAMi's plugin finds the pod whose devices kubelet asks for."""
+
+_MAX_AMOUNT = (1 << 31) - 1
+"""HAMi's integers have 32 bits."""
+
+_MARK = {"purser.dev": "agent"}
+_MIG = "mig"
+_MODES = {"": DeviceMode.SHARED, "hami-core": DeviceMode.SHARED, "mps": DeviceMode.MPS}
+_PREFIX = "NVIDIA-"
+_GONE = "no device plugin lists it to kubelet"
+
+
+class RegisteredGpu(RegisteredDevice, frozen=True, omit_defaults=True):
+    """A GPU as HAMi's plugin writes it."""
+
+    mode: str = ""
+    """``hami-core``, ``mps`` or ``mig``."""
+    custominfo: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Free for anybody; Purser's mark is in it."""
+
+
+_gpus: JsonReader[list[RegisteredGpu]] = JsonReader(
+    list[RegisteredGpu], f"annotation {REGISTER_ANNOTATION}", max_bytes=MAX_REGISTER_BYTES
+)
+
+
+def read_gpus(text: str) -> list[RegisteredGpu]:
+    """The GPUs in a register annotation. Raises `UnreadableError` and `RegisterError`."""
+    gpus = _gpus.read(text)
+    if len(gpus) > MAX_REGISTERED:
+        raise RegisterError(f"{len(gpus)} GPUs are registered: {MAX_REGISTERED} are the most")
+    return gpus
+
+
+def is_plugins(gpus: list[RegisteredGpu]) -> bool:
+    """Whether HAMi's plugin registered these GPUs, and not Purser's agent."""
+    return not any(gpu.custominfo.items() >= _MARK.items() for gpu in gpus)
+
+
+def devices(gpus: list[RegisteredGpu], allocatable: Mapping[str, QuantityLike]) -> tuple[Device, ...]:
+    """The GPUs of a node that HAMi's plugin serves. Those in its MIG mode are left out: HAMi cuts them itself.
+
+    Memory and compute are those that HAMi's settings make of them (``deviceMemoryScaling``). Raises `RegisterError`.
+    """
+    is_listed = _is_listed(allocatable)
+    found = tuple(_device(gpu, is_listed) for gpu in gpus if gpu.mode != _MIG)
+    if len({device.uuid for device in found}) < len(found):
+        raise RegisterError("one GPU is registered twice")
+    return found
+
+
+def _device(gpu: RegisteredGpu, is_listed: bool) -> Device:
+    mode = _MODES.get(gpu.mode)
+    if not gpu.id or mode is None:
+        raise RegisterError(f"GPU {gpu.id[:64]!r} has mode {gpu.mode[:20]!r}")
+    if not 0 <= gpu.count <= MAX_SLOTS or not 0 <= gpu.devmem <= _MAX_AMOUNT or not 0 <= gpu.devcore <= _MAX_AMOUNT:
+        raise RegisterError(
+            f"GPU {gpu.id[:64]!r} has {gpu.count} slots, {gpu.devmem} MiB and {gpu.devcore} percent of compute"
+        )
+    if not 0 <= gpu.numa <= MAX_NUMA_NODE or not 0 <= gpu.index <= _MAX_AMOUNT:
+        raise RegisterError(f"GPU {gpu.id[:64]!r} is number {gpu.index} on NUMA node {gpu.numa}")
+    healthy = gpu.health and is_listed
+    return Device(
+        uuid=gpu.id,
+        index=gpu.index,
+        model=gpu.type.removeprefix(_PREFIX),
+        memory_mib=gpu.devmem,
+        cores_percent=gpu.devcore,
+        slots=gpu.count,
+        numa_nodes=(gpu.numa,),
+        mode=mode,
+        healthy=healthy,
+        unhealthy_reason="" if healthy else _GONE if gpu.health else "HAMi's device plugin says so",
+        enforcement=Enforcement.MPS if mode is DeviceMode.MPS else Enforcement.HAMI_CORE,
+    )
+
+
+def _is_listed(allocatable: Mapping[str, QuantityLike]) -> bool:
+    try:
+        return quantity_ceil(allocatable.get(GPU_RESOURCE, 0)) > 0
+    except QuantityError as error:
+        raise RegisterError(f"{GPU_RESOURCE} of the node's allocatable amounts is no amount") from error
+
+
+def registration(inventory: NodeInventory) -> str:
+    """What HAMi's scheduler is to read of a node that Purser's agent serves: the GPUs of which amounts can be had.
+
+    GPUs that are divided otherwise (MIG, time-slicing) are not HAMi's to place.
+    """
+    listed = [gpu for gpu in inventory.devices if gpu.takes_amounts and gpu.mode in _WORDS]
+    return msgspec.json.encode([_registered(gpu) for gpu in listed]).decode()
+
+
+_WORDS = {DeviceMode.WHOLE: "hami-core", DeviceMode.SHARED: "hami-core", DeviceMode.MPS: "mps"}
+
+
+def _registered(gpu: Device) -> RegisteredGpu:
+    return RegisteredGpu(
+        id=gpu.uuid,
+        index=gpu.index,
+        count=gpu.slots,
+        devmem=min(gpu.memory_mib, _MAX_AMOUNT),
+        devcore=min(gpu.cores_percent, _MAX_AMOUNT),
+        type=gpu.model if gpu.model.startswith("NVIDIA") else _PREFIX + gpu.model,
+        numa=gpu.numa_nodes[0] if gpu.numa_nodes else 0,
+        health=gpu.healthy,
+        mode=_WORDS[gpu.mode],
+        custominfo=_MARK,
+    )

@@ -1,0 +1,155 @@
+"""Pods for nodes that HAMi's device plugin serves: what it expects, and what HAMi's scheduler gave away there."""
+
+import asyncio
+
+import msgspec
+from tests.unit.scheduler.extender_world import eventually, replica, server
+
+from purser.core.device.resources import GPU_RESOURCE
+from purser.core.dialects.hami import node_annotations, recorded_grant
+from purser.core.pod.manifest import ContainerKind, ContainerSpec, PodManifest
+from purser.core.vendors.hami_nodes import REGISTER_ANNOTATION, registration
+from purser.kube.resources import NODES, PODS
+from purser.scheduler.hami_amounts import HamiAmounts
+
+INIT, APP = ContainerKind.INIT, ContainerKind.APP
+LOCK = "hami.io/mutex.lock"
+UUIDS = [f"GPU-{index:08d}-0000-0000-0000-000000000000" for index in range(2)]
+
+
+def registered(*uuids, **facts):
+    """As HAMi's plugin writes it: what is zero is left out."""
+    gpus = [
+        {"id": uuid, "count": 10, "devmem": 8000, "devcore": 100, "type": "NVIDIA-Tesla P4", "health": True}
+        | ({"index": index} if index else {})
+        | {"mode": "hami-core"}
+        | facts
+        for index, uuid in enumerate(uuids)
+    ]
+    return msgspec.json.encode(gpus).decode()
+
+
+async def add_node(world, name="h1", uuids=UUIDS, text=None, listed="20"):
+    annotations = {REGISTER_ANNOTATION: text or registered(*uuids)}
+    await world.client.create(NODES, {"metadata": {"name": name, "annotations": annotations}})
+    await list_gpus(world, name, listed)
+    await eventually(lambda: (node := world.cache.fleet.node(name)) and node.devices[0].device.healthy)
+
+
+async def list_gpus(world, name, count):
+    status = {"capacity": {GPU_RESOURCE: count}, "allocatable": {GPU_RESOURCE: count}}
+    await world.client.patch_merge(NODES, name, {"status": status}, subresource="status")
+
+
+async def patch(world, pod, **annotations):
+    await world.client.patch_merge(PODS, pod.metadata.name, {"metadata": {"annotations": annotations}}, "default")
+
+
+async def theirs(world, name, text, node="h1", *, binds=True):
+    """A pod that HAMi's scheduler places."""
+    pod = await world.add_pod(name, spec={"schedulerName": "hami-scheduler"})
+    await patch(world, pod, **{"hami.io/vgpu-node": node, "hami.io/vgpu-devices-allocated": text})
+    if binds:
+        await world.client.bind("default", name, pod.metadata.uid, node, {})
+    await eventually(lambda: world.state_of(pod) is not None)
+    return pod
+
+
+async def test_the_plugin_finds_lock_phase_and_devices_of_a_share_and_of_a_whole_gpu():
+    async with server() as api, replica(api) as world:
+        await add_node(world)
+        share, whole = await world.add_pod("share", 3000), await world.add_pod("whole", None, **{GPU_RESOURCE: "1"})
+        for pod, mib, cores in ((share, 3000, 0), (whole, 8000, 100)):
+            assert (await world.filter(pod, "h1")).node_names == ["h1"]
+            assert await world.bind(pod, "h1") == ""
+            there = (await world.stored(pod)).metadata.annotations
+            (part,) = (await world.grant_on(pod)).containers
+            assert there["hami.io/vgpu-devices-to-allocate"] == f"{part.uuids[0]},NVIDIA,{mib},{cores}:;"
+            assert there["hami.io/vgpu-devices-allocated"] == there["hami.io/vgpu-devices-to-allocate"]
+            assert (there["hami.io/bind-phase"], there["hami.io/vgpu-node"]) == ("allocating", "h1")
+            assert there["hami.io/bind-time"] == there["hami.io/vgpu-time"]
+            node = await world.client.get(NODES, "h1")
+            assert node.metadata.annotations[LOCK].endswith(f",default,{pod.metadata.name}")
+            await world.client.patch_merge(NODES, "h1", {"metadata": {"annotations": {LOCK: None}}})
+        assert {each.device.model for each in world.cache.fleet.node("h1").devices} == {"Tesla P4"}
+
+
+async def test_a_second_pod_waits_for_the_lock():
+    async with server() as api, replica(api) as world:
+        await add_node(world)
+        first, second = await world.add_pod("first"), await world.add_pod("second")
+        assert await world.bind(first, "h1") == ""
+        assert "node h1 is locked for pod default/first" in await world.bind(second, "h1")
+
+
+async def test_what_hamis_scheduler_gave_away_or_reserved_is_given_to_nobody_else():
+    async with server() as api, replica(api) as world:
+        await add_node(world)
+        bound = await theirs(world, "bound", f"{UUIDS[0]},NVIDIA,7500,100:;")
+        reserved = await theirs(world, "reserved", f"{UUIDS[1]},NVIDIA,7500,0:;", binds=False)
+        big = await world.add_pod("big", 1000)
+        assert not (await world.filter(big, "h1")).node_names
+        await patch(world, bound, **{"hami.io/vgpu-devices-allocated": ";"})
+        await patch(world, reserved, **{"hami.io/vgpu-devices-allocated": f"{UUIDS[1]},NVIDIA,6000,0:;"})
+        await eventually(lambda: world.memory_used("h1") == 13500)
+        assert (await world.filter(big, "h1")).node_names == ["h1"]
+        await world.client.delete(PODS, "bound", "default", grace_period_seconds=0)
+        await eventually(lambda: world.memory_used("h1") == 6000)
+
+
+async def test_who_serves_a_node_follows_from_what_plugin_and_agent_write():
+    async with server() as api, replica(api) as world:
+        await add_node(world)
+        running = await theirs(world, "running", f"{UUIDS[0]},NVIDIA,2000,0:;")
+        await list_gpus(world, "h1", "0")
+        await eventually(lambda: not world.cache.fleet.node("h1").devices[0].device.healthy)
+        assert not (await world.filter(await world.add_pod("p"), "h1")).node_names
+
+        await world.add_node("agents", cards=1)
+        text = registration(world.cache.fleet.node("agents").inventory)
+        await world.client.patch_merge(NODES, "agents", {"metadata": {"annotations": {REGISTER_ANNOTATION: text}}})
+        await eventually(lambda: world.cache.is_known_to_hami("agents"))
+        assert not world.cache.is_served_by_hami("agents")
+        plain = await world.add_pod("plain", None, **{GPU_RESOURCE: "1"})
+        assert await world.bind(plain, "agents") == ""
+        there = (await world.stored(plain)).metadata.annotations
+        assert there["hami.io/vgpu-devices-allocated"] == "agents-0,NVIDIA,8000,100:;"
+        assert "hami.io/bind-phase" not in there
+        assert LOCK not in (await world.client.get(NODES, "agents")).metadata.annotations
+        assert world.state_of(running) is not None
+
+
+async def test_gpus_of_hamis_mig_mode_and_what_makes_no_sense_take_no_pods():
+    async with server() as api, replica(api) as world:
+        await add_node(world, "mig", text=registered(UUIDS[0])[:-1] + "," + registered(UUIDS[1], mode="mig")[1:])
+        assert [each.device.uuid for each in world.cache.fleet.node("mig").devices] == [UUIDS[0]]
+        for name, text in (("odd", registered(UUIDS[0], mode="x")), ("twice", registered(UUIDS[0], UUIDS[0]))):
+            body = {"metadata": {"name": name, "annotations": {REGISTER_ANNOTATION: text}}}
+            await world.client.create(NODES, body)
+            await eventually(lambda name=name: world.cache.node(name) is not None)
+            assert world.cache.fleet.node(name) is None
+
+
+async def test_the_scheduler_lists_the_amounts_that_hamis_plugin_does_not():
+    async with server() as api, replica(api) as world:
+        await add_node(world)
+        task = asyncio.create_task(HamiAmounts(world.client, world.nodes, lambda: True).run())
+        try:
+            await eventually(lambda: "nvidia.com/gpumem" in world.cache.node("h1").status.allocatable)
+            listed = world.cache.node("h1").status
+            assert listed.allocatable == listed.capacity
+            assert (listed.capacity["nvidia.com/gpumem"], listed.capacity["nvidia.com/gpucores"]) == ("16k", "200")
+        finally:
+            task.cancel()
+
+
+def test_the_record_of_older_schedulers_leaves_init_containers_out():
+    containers = (ContainerSpec("i", INIT), ContainerSpec("a", APP), ContainerSpec("b", APP))
+    for listed in (";GPU-a,NVIDIA,5,6:;;", "GPU-a,NVIDIA,5,6:;;"):
+        record = {"hami.io/vgpu-node": "n", "hami.io/vgpu-devices-allocated": listed}
+        pod = PodManifest("u", "ns", "p", record, containers)
+        (part,) = recorded_grant(pod).containers
+        assert (part.container, part.uuids) == ("a", ("GPU-a",))
+        assert node_annotations(pod, recorded_grant(pod), 0, is_plugins=False)["hami.io/vgpu-devices-allocated"] == (
+            ";GPU-a,NVIDIA,5,6:;;"
+        )
