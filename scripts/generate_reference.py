@@ -318,9 +318,9 @@ NAMES: dict[str, tuple[Name, ...]] = {
         (
             hami_nodes.REGISTER_ANNOTATION,
             "Node",
-            "HAMi's device plugin",
-            SCHEDULER,
-            "The GPUs of a node that HAMi's device plugin serves.",
+            f"HAMi's device plugin, {AGENT}",
+            f"{SCHEDULER}, HAMi's scheduler",
+            "The node's GPUs in HAMi's words. An agent keeps it up to date where it is.",
         ),
         (
             hami_nodes.PLUGIN_LOCK.annotation,

@@ -33,6 +33,9 @@ log = structlog.get_logger("purser.agent")
 UNGRANTED = "it asks for devices and carries no grant"
 """The problem that time does not heal: node and grant come in one write."""
 
+UNADOPTED = "HAMi's scheduler placed it, and Purser's scheduler has given it no grant yet"
+"""The problem that Purser's scheduler heals, or makes `UNGRANTED`."""
+
 FAILED = "the agent failed on it: see its log"
 """The problem of a pod on which the agent itself fails."""
 
@@ -118,7 +121,7 @@ class NodePods:
 
     def is_ungranted(self, pod: Pod) -> bool:
         """Whether a pod asks for devices, and its annotations say nothing of a grant."""
-        return self._grant_of(pod) == UNGRANTED
+        return self._grant_of(pod) in (UNGRANTED, UNADOPTED)
 
     def _is_live(self, pod: Pod) -> bool:
         return pod.spec.node_name == self._node and not is_terminal(pod)
@@ -184,8 +187,12 @@ class NodePods:
         except signing.GrantError as error:
             return str(error) if self._keys else f"{error} ({self._no_keys})"
         asked = devices_asked(pod)
+        if grant is None and not asked:
+            return None
         if grant is None:
-            return UNGRANTED if asked else None
+            annotations = pod.metadata.annotations
+            is_theirs = annotations.get(hami.VGPU_NODE) == self._node
+            return UNADOPTED if is_theirs and annotations.get(hami.BIND_PHASE) == hami.ALLOCATING else UNGRANTED
         granted = {part.container: len(part.shares) for part in grant.containers}
         if granted != asked:
             return f"the grant covers {granted or 'nothing'}, the pod's containers ask for {asked or 'nothing'}"

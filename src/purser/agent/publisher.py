@@ -25,6 +25,7 @@ from purser.core.names import (
     KUBELET_ANNOTATION,
 )
 from purser.core.node.amounts import Amounts, differing
+from purser.core.vendors.hami_nodes import REGISTER_ANNOTATION, registration
 from purser.kube.backoff import Backoff, WritePace
 from purser.kube.client import Client
 from purser.kube.clock import Clock, SystemClock, timestamp
@@ -196,6 +197,9 @@ class Publisher:
         if self._is_leaving:
             inventory = _to_be_had_no_more(inventory)
         wanted = {INVENTORY_ANNOTATION: msgspec.json.encode(inventory).decode(), KUBELET_ANNOTATION: report or None}
+        node = self.nodes.store.get(self._node)
+        if node is not None and REGISTER_ANNOTATION in node.metadata.annotations:  # HAMi's scheduler knows the node
+            wanted[REGISTER_ANNOTATION] = registration(inventory)
         if told is not None:  # what the previous agent published stays until this one has looked
             wanted[DISPUTES_ANNOTATION] = None if told.is_empty else text_of(told)
         return wanted

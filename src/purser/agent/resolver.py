@@ -13,7 +13,7 @@ from purser.agent.admission import AllocateCall, ContainerTurn, ListedPod, Prefe
 from purser.agent.advice import advice
 from purser.agent.book import Book
 from purser.agent.podresources import KubeletBooks
-from purser.agent.pods import UNGRANTED, LivePods, NodePods
+from purser.agent.pods import UNADOPTED, UNGRANTED, LivePods, NodePods
 from purser.agent.refusals import AllocationRefused, RefusalReason
 from purser.kube.clock import Clock
 from purser.kube.errors import KubeError
@@ -138,7 +138,7 @@ class Resolver:
         if gone and not problems:
             return _is_gone(ask, gone), True
         first = next(iter(sorted(problems)), "")
-        carries_grant = problems.get(first, UNGRANTED) != UNGRANTED
+        carries_grant = problems.get(first, UNGRANTED) not in (UNGRANTED, UNADOPTED)
         told = advice(fetched.get(first) or self._pods.get(first), carries_grant=carries_grant)
         return _no_grant(ask, problems, told), UNGRANTED in problems.values()
 
@@ -172,6 +172,8 @@ def _no_grant(
 def _without_grant(key: str, problem: str) -> str:
     if problem == UNGRANTED:
         return f"Pod {key} has no grant of Purser's"
+    if problem == UNADOPTED:
+        return f"Pod {key} has no grant of Purser's: {problem}"
     return f"Pod {key} has no grant of Purser's that counts: {problem}"
 
 

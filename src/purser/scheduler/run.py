@@ -26,7 +26,7 @@ from purser.kube.objects import Namespace, Node, Pod
 from purser.kube.racing import until
 from purser.kube.resources import NAMESPACES, NODES, PODS
 from purser.kube.retrying import insist
-from purser.scheduler.binding import DoubleGrants
+from purser.scheduler.binding import DoubleGrants, HamiPods
 from purser.scheduler.cache import RESOURCE_QUOTAS, ClusterCache, ResourceQuota, Topologies
 from purser.scheduler.capacity import CapacityCounter
 from purser.scheduler.certificates_keeper import (
@@ -123,6 +123,7 @@ async def _serve(
             await _start_parts(parts, client, spawn)
             spawn(DoubleGrants(client, parts.cache, events, metrics, parts.may_bind).run())
             spawn(HamiAmounts(client, parts.nodes, parts.may_bind).run())
+            spawn(HamiPods(client, parts.cache, parts.keys, parts.pods, parts.nodes, parts.may_bind).run())
             parts.extender.refresh()
             capacity = CapacityCounter(parts.cache, parts.extender, metrics.registry)
             spawn(client.failures.keep_going("capacity", capacity.run))

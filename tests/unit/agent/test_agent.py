@@ -14,9 +14,12 @@ from tests.unit.agent.emulated_kubelet import Rejected, kubelet_in
 from purser.agent.nvml import NullDriver
 from purser.agent.publisher import LEAVING, Publisher
 from purser.agent.settings import DevicePluginFlags, SharingSettings
+from purser.core.grant.signing import sign
+from purser.core.model import Grant
 from purser.core.names import HEALTH_CONDITION
+from purser.core.vendors.hami_nodes import REGISTER_ANNOTATION, read_gpus
 from purser.kube.backoff import Backoff
-from purser.kube.resources import NODES
+from purser.kube.resources import NODES, PODS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -459,3 +462,36 @@ async def test_two_agents_live_in_one_process(world, kubelet):
             await eventually(one.ready)
             await eventually(two.ready)
             await eventually(lambda: len(kubelet.devices) == len(second.devices) == 16)
+
+
+async def test_hamis_scheduler_is_told_of_the_gpus_where_it_knows_the_node_and_its_pods_wait_for_a_grant(
+    world, kubelet
+):
+    a, _, _, _ = world.uuids
+    async with world.agent(resolve_timeout_s=10) as agent:
+        await eventually(agent.ready)
+        assert REGISTER_ANNOTATION not in await _annotations(world)
+        await world.client.patch_merge(NODES, NODE, {"metadata": {"annotations": {REGISTER_ANNOTATION: "[]"}}})
+
+        async def registered():
+            return read_gpus((await _annotations(world))[REGISTER_ANNOTATION])
+
+        gpus = await eventually(registered)
+        assert [(gpu.id, gpu.type, gpu.health) for gpu in gpus] == [
+            (uuid, "NVIDIA-Tesla T4", True) for uuid in world.uuids
+        ]
+        theirs = {"hami.io/vgpu-node": NODE, "hami.io/bind-phase": "allocating"}
+        pod = await world.pod("p", counts={"main": 1}, annotations=theirs)
+        admitting = asyncio.create_task(kubelet.admit("default/p", [("main", 1)]))
+        await eventually(lambda: kubelet.lists > 2)
+        signed = sign(Grant(pod.pod_uid, "default", "p", NODE, (part("main", a),)), world.key)
+        await world.client.patch_merge(
+            PODS, "p", {"metadata": {"annotations": signed}}, "default", subresource="status"
+        )
+        await admitting
+        assert uuids_of(kubelet.pods["default/p"]["main"]) == [a]
+    await world.client.patch_merge(NODES, NODE, {"metadata": {"annotations": {REGISTER_ANNOTATION: None}}})
+
+
+async def _annotations(world):
+    return (await world.client.get(NODES, NODE)).metadata.annotations

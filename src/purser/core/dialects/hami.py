@@ -86,6 +86,8 @@ VENDOR = "NVIDIA"
 
 ALLOCATING = "allocating"
 """Of `BIND_PHASE`: bound, and without devices yet."""
+SUCCESS, FAILED = "success", "failed"
+"""Of the same, by whoever serves the node."""
 
 _SHARES = (GPUMEM, GPUMEM_PERCENTAGE, GPUCORES)
 _NANOSECONDS = 1_000_000_000
@@ -182,6 +184,11 @@ def node_annotations(pod: PodManifest, grant: Grant, at_ns: int, *, is_plugins: 
     if is_plugins:
         record |= {DEVICES_TO_ALLOCATE: held, BIND_PHASE: ALLOCATING, BIND_TIME: seconds}
     return record
+
+
+def no_devices(containers: int) -> str:
+    """`DEVICES_TO_ALLOCATE` of a pod whose containers, so many, have all been served."""
+    return encode_pod_devices([()] * containers)
 
 
 def recorded_grant(pod: PodManifest) -> Grant | None:

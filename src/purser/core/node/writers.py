@@ -22,6 +22,7 @@ from purser.core.names import (
     UNHEALTHY_TAINT,
 )
 from purser.core.node.amounts import AMOUNTS
+from purser.core.vendors.hami_nodes import REGISTER_ANNOTATION
 
 NODE_NAME_EXTRA = "authentication.kubernetes.io/node-name"
 """In a user's extra, Kubernetes 1.30 and newer: the node of the pod that its token is for."""
@@ -60,7 +61,13 @@ class NodeWriter(msgspec.Struct, frozen=True, kw_only=True):
 NODE_WRITERS = (
     NodeWriter(
         account="purser-agent",
-        annotations=(INVENTORY_ANNOTATION, KUBELET_ANNOTATION, DISPUTES_ANNOTATION, HEALTH_CORDON_ANNOTATION),
+        annotations=(
+            INVENTORY_ANNOTATION,
+            KUBELET_ANNOTATION,
+            DISPUTES_ANNOTATION,
+            HEALTH_CORDON_ANNOTATION,
+            REGISTER_ANNOTATION,
+        ),
         conditions=AGENT_CONDITIONS,
         amounts=AMOUNTS,
         reports=True,

@@ -339,7 +339,8 @@ class ClusterCache:
             self._distrust(pod, str(error))
             return
         if grant is None and (theirs := self._grant_of_hami(pod)) is not None:
-            self._of_hami.add(uid)  # no change of the annotation frees what the pod was given
+            if theirs.node in self._hamis:
+                self._of_hami.add(uid)  # no change of the annotation frees what the pod was given
             self._ungranted.pop(uid, None)
             self.ledger.adopt(theirs, state)
             self.disputes.put_granted(theirs.node, uid)
@@ -373,10 +374,14 @@ class ClusterCache:
                 self._pods.failures.malformed(PODS, pod, told, FailureReason.UNTRUSTED)
 
     def _grant_of_hami(self, pod: Pod) -> Grant | None:
-        """What HAMi's scheduler gave a pod, or reserved for it, of a node that HAMi's device plugin serves."""
-        node = pod.spec.node_name or pod.metadata.annotations.get(hami.VGPU_NODE, "")
+        """What HAMi's scheduler gave a pod, or reserved for it, of a node that HAMi's device plugin serves; of a node
+        of Purser's agent only as long as the pod waits for a grant of Purser's (`binding.HamiPods`)."""
+        annotations = pod.metadata.annotations
+        node = pod.spec.node_name or annotations.get(hami.VGPU_NODE, "")
         if node not in self._hamis:
-            return None
+            waits = not pod.spec.node_name or annotations.get(hami.BIND_PHASE) == hami.ALLOCATING
+            if not (waits and self.is_known_to_hami(node)) or has_started(pod) or not devices_asked(pod):
+                return None
         try:
             grant = hami.recorded_grant(pod_spec(pod))
         except CodecError as error:
