@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from purser.core.decoding import JsonReader, UnreadableError, brief
-from purser.core.device.ids import MAX_SLOTS
+from purser.core.device.ids import MAX_NODE_DEVICES, MAX_SLOTS
 from purser.core.device.resources import is_gpu_resource
 from purser.core.fleet.free_resources import MANY, FreeResources
 from purser.core.kubelet.masks import MAX_NUMA_NODE
@@ -19,9 +19,6 @@ from purser.kube.objects import Node
 
 MAX_INVENTORY_BYTES = 256 * 1024
 """As much as the API server lets all annotations of one object have."""
-
-MAX_NODE_DEVICES = 256
-"""On one node: 32 GPUs cut into 7 MIG devices each are fewer. One node's number is every node's column."""
 
 _inventories = JsonReader(NodeInventory, f"annotation {INVENTORY_ANNOTATION}", max_bytes=MAX_INVENTORY_BYTES)
 
@@ -42,14 +39,22 @@ DEVICE_ANNOTATIONS = (
 def inventory_of(node: Node) -> NodeInventory | None:
     """The inventory that a node's agent published or HAMi's device plugin registered, and other vendors' devices, with
     the devices that people have cordoned; None where there is neither. Raises `InventoryError`."""
-    published, others = hami_inventory(node) or published_inventory(node), others_devices(node).devices
-    if not others:
-        return published
-    if published is None:
-        return NodeInventory(node.metadata.name, others, cordoned=cordoned_gpus(node.metadata.annotations))
-    own = {device.uuid for device in published.devices}
-    added = tuple(device for device in others if device.uuid not in own)
-    return msgspec.structs.replace(published, devices=(*published.devices, *added))
+    own = own_inventory(node)
+    return joined_inventory(node, own, others_devices(node, own))
+
+
+def own_inventory(node: Node) -> NodeInventory | None:
+    """What of it is NVIDIA's. Raises `InventoryError`."""
+    return hami_inventory(node) or published_inventory(node)
+
+
+def joined_inventory(node: Node, own: NodeInventory | None, others: VendorDevices) -> NodeInventory | None:
+    """A node's GPUs with what it has beside them; None where there is neither."""
+    if not others.devices:
+        return own
+    if own is None:
+        return NodeInventory(node.metadata.name, others.devices, cordoned=cordoned_gpus(node.metadata.annotations))
+    return msgspec.structs.replace(own, devices=(*own.devices, *others.devices))
 
 
 def hami_inventory(node: Node) -> NodeInventory | None:
@@ -75,10 +80,11 @@ def _is_served(published: NodeInventory | None) -> bool:
     return published is not None and any(device.healthy for device in published.devices)
 
 
-def others_devices(node: Node) -> VendorDevices:
-    """What other vendors' device plugins say of a node."""
-    status = node.status
-    return vendor_devices(node.metadata.name, node.metadata.annotations, status.capacity, status.allocatable)
+def others_devices(node: Node, own: NodeInventory | None) -> VendorDevices:
+    """What other vendors' device plugins say of a node, beside its GPUs."""
+    status, metadata = node.status, node.metadata
+    uuids = () if own is None else {device.uuid for device in own.devices}
+    return vendor_devices(metadata.name, metadata.annotations, status.capacity, status.allocatable, uuids)
 
 
 def published_inventory(node: Node) -> NodeInventory | None:

@@ -20,7 +20,7 @@ from purser.core.model import (
 )
 from purser.core.pod.manifest import ContainerSpec, PodManifest
 from purser.core.vendors.hami_nodes import PLUGIN_LOCK, devices, is_plugins, read_gpus, registration
-from purser.core.vendors.locks import LockHolder, lock_holder, lock_text
+from purser.core.vendors.locks import HeldLock, LockHolder, lock_text, read_lock
 
 VECTORS = json.loads((Path(__file__).parent / "annotations.json").read_text())
 A, B = "GPU-8dcd427f-483b-b48f-d7e5-75fb19a52b76", "GPU-ebe7c3f7-303d-558d-435e-99a160631fe4"
@@ -102,7 +102,7 @@ def test_hamis_plugin_finds_the_pod_by_the_lock():
     owner, text = LockHolder("team", "job"), VECTORS["lock"]["text"]
     assert lock_text(PLUGIN_LOCK, AT_S, owner) == text
     assert VECTORS["lock"]["read"] == [AT_S, "team", "job"]
-    assert lock_holder(PLUGIN_LOCK, text, AT_S + 1) == owner
+    assert read_lock(PLUGIN_LOCK, text, AT_S + 1) == HeldLock(owner, 1)
 
 
 def test_a_node_takes_pods_of_both_schedulers_while_kubelet_lists_its_gpus():

@@ -13,6 +13,10 @@ from purser.core.model import Device, DeviceMode
 MAX_SLOTS = 1000
 """Of one device: each is an id that kubelet keeps, and lists."""
 
+MAX_NODE_DEVICES = 256
+"""On one node, of all vendors: 32 GPUs cut into 7 MIG devices each are fewer. One node's number is every node's
+column."""
+
 _SEPARATOR = "::"
 
 _HAMI = re.compile(r"((?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-[0-9]{1,4}", re.ASCII | re.IGNORECASE)

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from purser.core.decoding import JsonReader
-from purser.core.device.ids import MAX_SLOTS
+from purser.core.device.ids import MAX_NODE_DEVICES, MAX_SLOTS
 from purser.core.kubelet.masks import MAX_NUMA_NODE
 from purser.core.kubernetes.quantities import QuantityError, QuantityLike, quantity_ceil
 from purser.core.model import Device, DeviceMode, Enforcement, NodeInventory
@@ -24,7 +24,6 @@ from purser.core.names import GPU_RESOURCE
 from purser.core.vendors.family import NodeLock
 from purser.core.vendors.registration import (
     MAX_REGISTER_BYTES,
-    MAX_REGISTERED,
     RegisteredDevice,
     RegisterError,
 )
@@ -62,8 +61,8 @@ _gpus: JsonReader[list[RegisteredGpu]] = JsonReader(
 def read_gpus(text: str) -> list[RegisteredGpu]:
     """The GPUs in a register annotation. Raises `UnreadableError` and `RegisterError`."""
     gpus = _gpus.read(text)
-    if len(gpus) > MAX_REGISTERED:
-        raise RegisterError(f"{len(gpus)} GPUs are registered: {MAX_REGISTERED} are the most")
+    if len(gpus) > MAX_NODE_DEVICES:
+        raise RegisterError(f"{len(gpus)} GPUs are registered: {MAX_NODE_DEVICES} are the most")
     return gpus
 
 

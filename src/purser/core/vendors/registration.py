@@ -6,12 +6,12 @@ which takes a write a minute for each node and says no more.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import msgspec
 
 from purser.core.decoding import JsonReader, UnreadableError, brief
-from purser.core.device.ids import MAX_SLOTS
+from purser.core.device.ids import MAX_NODE_DEVICES, MAX_SLOTS
 from purser.core.kubelet.masks import MAX_NUMA_NODE
 from purser.core.kubernetes.quantities import QuantityError, QuantityLike, quantity_ceil
 from purser.core.model import WHOLE_PERCENT, Device, Enforcement
@@ -19,12 +19,11 @@ from purser.core.vendors.catalogue import FAMILIES
 from purser.core.vendors.family import CapacityDevices, CountedBy, DeviceFamily, Encoding
 
 MAX_REGISTER_BYTES = 256 * 1024
-MAX_REGISTERED = 256
-"""Devices of one family on one node."""
-
 _MAX_AMOUNT = 1 << 30
 _ID = re.compile(r"[^\s,:;]{1,253}", re.ASCII)
 """Of a device. What HAMi's lists have between devices is not in it."""
+_MAX_MODEL = 64
+"""Characters: it is part of metrics and messages."""
 _GONE = "no device plugin lists it to kubelet"
 
 Amounts = Mapping[str, QuantityLike]
@@ -58,19 +57,41 @@ class VendorDevices(msgspec.Struct, frozen=True):
 REGISTER_ANNOTATIONS = tuple(family.register.annotation for family in FAMILIES if family.register is not None)
 
 
-def vendor_devices(node: str, annotations: Mapping[str, str], capacity: Amounts, allocatable: Amounts) -> VendorDevices:
-    """The devices of all families on a node; a registration that cannot be read costs its family alone."""
+def vendor_devices(
+    node: str,
+    annotations: Mapping[str, str],
+    capacity: Amounts,
+    allocatable: Amounts,
+    own: Collection[str] = (),
+) -> VendorDevices:
+    """The devices of all families on a node beside its ``own``, by uuid. A registration that cannot be read, or does
+    not go with what was read before it, costs its family alone."""
     found: list[Device] = []
     problems: list[str] = []
+    known = set(own)
     for family in FAMILIES:
         try:
-            found += _devices(family, node, annotations, capacity, allocatable)
+            devices = _devices(family, node, annotations, capacity, allocatable)
+            uuids = _uuids(devices, known)
         except (RegisterError, UnreadableError) as error:
             problems.append(brief(f"{family.name}: {error}"))
-    uuids = [device.uuid for device in found]
-    if len(set(uuids)) < len(uuids):
-        return VendorDevices((), (*problems, "one device is registered twice"))
+        else:
+            found += devices
+            known |= uuids
     return VendorDevices(tuple(found), tuple(problems))
+
+
+def _uuids(devices: list[Device], known: Collection[str]) -> set[str]:
+    """Of a family's devices, which the node can have beside others."""
+    uuids: set[str] = set()
+    for device in devices:
+        if device.uuid in known or device.uuid in uuids:
+            raise RegisterError(f"device {device.uuid!r} is there twice")
+        uuids.add(device.uuid)
+    if uuids and len(uuids) + len(known) > MAX_NODE_DEVICES:
+        beside = f" beside {len(known)} others" if known else ""
+        raise RegisterError(f"there are {len(uuids)} devices{beside}: {MAX_NODE_DEVICES} are the most of a node")
+    return uuids
 
 
 def _devices(
@@ -82,8 +103,8 @@ def _devices(
     if text is None or family.register is None:
         return []
     registered = _DECODERS[family.register.encoding](text)
-    if len(registered) > MAX_REGISTERED:
-        raise RegisterError(f"{len(registered)} devices are registered: {MAX_REGISTERED} are the most")
+    if len(registered) > MAX_NODE_DEVICES:
+        raise RegisterError(f"{len(registered)} devices are registered: {MAX_NODE_DEVICES} are the most of a node")
     is_listed = _amount(allocatable, family.resource) > 0
     return [_device(family, each, is_listed) for each in registered]
 
@@ -94,16 +115,16 @@ def _counted(
     cores = family.cores if capacity.counted_by is CountedBy.CORES else None
     resource, each = (family.resource, 1) if cores is None else (cores.resource, cores.per_device)
     total = _amount(listed, resource)
-    count = min(-(-total // each), MAX_REGISTERED)
+    count, healthy = total // each, _amount(allocatable, resource) // each
+    if count > MAX_NODE_DEVICES:
+        raise RegisterError(f"the node lists {total} of {resource}: {MAX_NODE_DEVICES} devices are the most of a node")
     memory_mib = capacity.memory_mib
     if family.memory is not None and not memory_mib and total:
         memory_mib = min(_amount(listed, family.memory.resource) * family.memory.unit_mib * each // total, _MAX_AMOUNT)
-    is_listed = _amount(allocatable, resource) > 0
     for index in range(count):
         uuid = capacity.id.format(node=node, index=index)
-        yield _device(
-            family, RegisteredDevice(uuid, index, capacity.slots, memory_mib, each, family.word, -1, True), is_listed
-        )
+        device = RegisteredDevice(uuid, index, capacity.slots, memory_mib, each, family.word, -1, True)
+        yield _device(family, device, index < healthy)
 
 
 def _device(family: DeviceFamily, registered: RegisteredDevice, is_listed: bool) -> Device:
@@ -113,6 +134,8 @@ def _device(family: DeviceFamily, registered: RegisteredDevice, is_listed: bool)
         raise RegisterError(f"device {registered.id!r} has {registered.count} slots and {registered.devmem} MiB")
     if registered.numa > MAX_NUMA_NODE or not 0 <= registered.index <= _MAX_AMOUNT:
         raise RegisterError(f"device {registered.id!r} is number {registered.index} on NUMA node {registered.numa}")
+    if len(registered.type) > _MAX_MODEL or not registered.type.isprintable():
+        raise RegisterError(f"device {registered.id!r} has a type that is no name of a model: {registered.type!r}")
     cores = family.cores
     percent = WHOLE_PERCENT if cores is None else registered.devcore * WHOLE_PERCENT // cores.per_device
     healthy = registered.health and is_listed

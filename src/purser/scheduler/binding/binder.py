@@ -210,16 +210,25 @@ class Binder:
         if lock is None:
             return await self._post_grant(args, pod, request, grant)
         try:
-            await self._locks.take(args.node, lock, pod)
-        except NodeLockedError as error:
+            await self._take(args.node, lock, pod)
+            await self._wait_for_leadership()  # it may have closed meanwhile, as before
+            if self._cache.ledger.grant(grant.pod_uid) != grant:
+                raise BindError("fenced", "the pod's grant was taken back while its node was locked")
+        except BaseException:
             self._unsettled.came_to_nothing(grant)
-            raise BindError("node-locked", str(error)) from error
+            raise
         try:
             await self._post_grant(args, pod, request, grant)
         except BindError:
-            if grant.pod_uid not in self._unsettled:
+            if self._gate.is_open and grant.pod_uid not in self._unsettled:  # else another replica may go on
                 await self._locks.give_back(args.node, lock, pod)
             raise
+
+    async def _take(self, node: str, lock: NodeLock, pod: Pod) -> None:
+        try:
+            await self._locks.take(node, lock, pod)
+        except NodeLockedError as error:
+            raise BindError("node-locked", str(error)) from error
 
     def _lock(self, node: str, request: PodRequest) -> NodeLock | None:
         if not request.family:
@@ -229,8 +238,12 @@ class Binder:
 
     async def _post_grant(self, args: ExtenderBindingArgs, pod: Pod, request: PodRequest, grant: Grant) -> None:
         node, spec = self._cache.fleet.node(args.node), self._cache.readings.of(pod).spec
+        there = set() if node is None else {state.device.uuid for state in node.devices}
+        if node is None or (request.family and not grant.uuids <= there):
+            self._unsettled.came_to_nothing(grant)
+            raise BindError("gone", f"node {args.node} has no such devices any more")
         at_ns = round(self._cache.clock.now().timestamp() * 1e6) * 1000
-        compat = {} if node is None else grant_annotations(spec, request.systems, grant, node.inventory, at_ns)
+        compat = grant_annotations(spec, request.systems, grant, node.inventory, at_ns)
         if not request.family and self._cache.is_known_to_hami(args.node):
             is_plugins = self._cache.is_served_by_hami(args.node)
             compat |= hami.node_annotations(spec, grant, at_ns, is_plugins=is_plugins)

@@ -1,14 +1,19 @@
 """Node locks of other vendors' device plugins, taken before a pod is bound: see `purser.core.vendors.locks`."""
 
+import asyncio
+
 import structlog
 
 from purser.core.vendors.family import NodeLock
-from purser.core.vendors.locks import LockHolder, lock_holder, lock_text
+from purser.core.vendors.locks import LockHolder, lock_text, read_lock
 from purser.kube import Client, ConflictError, KubeError, NotFoundError
 from purser.kube.objects import Pod
 from purser.kube.pods import is_terminal
 from purser.kube.resources import NODES, PODS
 from purser.scheduler.cache import ClusterCache
+
+LOCK_TIMEOUT_S = 5.0
+"""For all requests together: kube-scheduler waits 10 s for a Binding, and its lease counts for 15 s."""
 
 _TRIES = 3
 """Kubelet writes its node as well."""
@@ -28,22 +33,27 @@ class NodeLocks:
         self._cache = cache
 
     async def take(self, node: str, lock: NodeLock, pod: Pod) -> None:
-        """Returns once the lock is the pod's. Raises `NodeLockedError`."""
+        """Returns once the lock is the pod's, and will be for a while. Raises `NodeLockedError`."""
         owner = LockHolder(pod.metadata.namespace, pod.metadata.name)
-        for _ in range(_TRIES):
-            try:
-                if await self._tried(node, lock, owner):
-                    return
-            except KubeError as error:
-                raise NodeLockedError(f"node {node} cannot be locked: {error}") from error
+        try:
+            async with asyncio.timeout(LOCK_TIMEOUT_S):
+                for _ in range(_TRIES):
+                    if await self._tried(node, lock, owner):
+                        return
+        except KubeError as error:
+            raise NodeLockedError(f"node {node} cannot be locked: {error}") from error
+        except TimeoutError:
+            why = f"the API server did not answer within {LOCK_TIMEOUT_S:g} s"
+            raise NodeLockedError(f"node {node} cannot be locked: {why}") from None
         raise NodeLockedError(f"node {node} cannot be locked: it changes all the time")
 
     async def _tried(self, node: str, lock: NodeLock, owner: LockHolder) -> bool:
         metadata, now_s = (await self._client.get(NODES, node)).metadata, self._cache.clock.now().timestamp()
-        holder = lock_holder(lock, metadata.annotations.get(lock.annotation), now_s)
-        if holder == owner:
+        held = read_lock(lock, metadata.annotations.get(lock.annotation), now_s)
+        holder = None if held is None else held.holder
+        if held is not None and holder == owner and held.age_s < lock.seconds / 2:
             return True
-        if holder is not None and not await self._is_over(holder):
+        if holder is not None and holder != owner and not await self._is_over(holder):
             by = f"pod {holder.namespace}/{holder.pod}" if holder.pod else "another pod"
             raise NodeLockedError(f"node {node} is locked for {by}, until its device plugin has served it")
         patch = {"annotations": {lock.annotation: lock_text(lock, now_s, owner)}}
@@ -69,7 +79,8 @@ class NodeLocks:
         owner = LockHolder(pod.metadata.namespace, pod.metadata.name) if lock.names_pod else LockHolder()
         try:
             metadata, now_s = (await self._client.get(NODES, node)).metadata, self._cache.clock.now().timestamp()
-            if lock_holder(lock, metadata.annotations.get(lock.annotation), now_s) == owner:
+            held = read_lock(lock, metadata.annotations.get(lock.annotation), now_s)
+            if held is not None and held.holder == owner:
                 patch = {"annotations": {lock.annotation: None}, "resourceVersion": metadata.resource_version}
                 await self._client.patch_merge(NODES, node, {"metadata": patch})
         except KubeError as error:

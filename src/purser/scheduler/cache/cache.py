@@ -17,8 +17,9 @@ from purser.adapters.nodes import (
     DEVICE_ANNOTATIONS,
     InventoryError,
     hami_inventory,
-    inventory_of,
+    joined_inventory,
     others_devices,
+    own_inventory,
 )
 from purser.adapters.pods import devices_asked, grant_state, pod_spec
 from purser.core.dialects import hami
@@ -29,7 +30,7 @@ from purser.core.grant.reconcile import PodBook
 from purser.core.grant.signing import GrantError, verify
 from purser.core.kubelet.errors import UNEXPECTED_ADMISSION_ERROR
 from purser.core.ledger import Ledger
-from purser.core.model import Enforcement, Grant, GrantState, PodRequest
+from purser.core.model import Enforcement, Grant, GrantState, NodeInventory, PodRequest
 from purser.core.names import (
     ENFORCEMENT_ANNOTATION,
     GPU_RESOURCE,
@@ -253,17 +254,9 @@ class ClusterCache:
         if self._device_texts.get(name) == texts:
             return
         self._device_texts[name] = texts
-        was_hamis, is_hamis = name in self._hamis, False
-        try:
-            inventory, is_hamis = inventory_of(node), hami_inventory(node) is not None
-        except InventoryError as error:
-            log.warning("A node's inventory is invalid and ignored", node=name, error=str(error))
-            self._tell_of_node(name, f"The node's inventory is invalid and ignored: {error}")
-            inventory = None
+        was_hamis = name in self._hamis
+        inventory, is_hamis = self._inventory(node)
         (self._hamis.add if is_hamis else self._hamis.discard)(name)
-        for problem in others_devices(node).problems:
-            log.warning("A device registration is invalid and ignored", node=name, error=problem)
-            self._tell_of_node(name, f"A device registration is invalid and ignored: {problem}")
         self._offers = None
         if inventory is None:
             self.fleet.remove_node(name)
@@ -277,6 +270,20 @@ class ClusterCache:
                     with self._pods.failures.guard(PODS, pod):
                         self.put_pod(pod)
         self.on_new_inventory()
+
+    def _inventory(self, node: Node) -> tuple[NodeInventory | None, bool]:
+        """What of a node's devices makes sense, the rest is reported; and whether HAMi's device plugin serves it."""
+        name, own, is_hamis = node.metadata.name, None, False
+        try:
+            own, is_hamis = own_inventory(node), hami_inventory(node) is not None
+        except InventoryError as error:
+            log.warning("A node's inventory is invalid and ignored", node=name, error=str(error))
+            self._tell_of_node(name, f"The node's inventory is invalid and ignored: {error}")
+        others = others_devices(node, own)
+        for problem in others.problems:
+            log.warning("A device registration is invalid and ignored", node=name, error=problem)
+            self._tell_of_node(name, f"A device registration is invalid and ignored: {problem}")
+        return joined_inventory(node, own, others), is_hamis
 
     def remove_node(self, node: Node) -> None:
         """The node is gone; its pods' grants stay until they are gone as well."""

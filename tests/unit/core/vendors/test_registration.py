@@ -61,6 +61,7 @@ def test_devices_are_unhealthy_while_no_plugin_lists_them():
             {"mthreads.com/sgpu-core": "32", "mthreads.com/sgpu-memory": "192"},
             [("n1-mthreads-0", 49152, 100, 100), ("n1-mthreads-1", 49152, 100, 100)],
         ),
+        ({"mthreads.com/sgpu-core": "31", "mthreads.com/sgpu-memory": "186"}, [("n1-mthreads-0", 49152, 100, 100)]),
         ({"metax-tech.com/gpu": 1}, [("n1-metax-0", 65536, 1, 100)]),
         ({"enflame.com/gcu": 0}, []),
     ],
@@ -70,11 +71,36 @@ def test_devices_that_follow_from_what_the_node_lists(listed, expected):
     assert [(each.uuid, each.memory_mib, each.slots, each.cores_percent) for each in found] == expected
 
 
+def test_of_counted_devices_as_many_are_healthy_as_kubelet_has():
+    found = vendor_devices("n1", {}, {"metax-tech.com/gpu": 3}, {"metax-tech.com/gpu": 1}).devices
+    assert [each.healthy for each in found] == [True, False, False]
+
+
+def dcus(count, prefix="d"):
+    return "".join(f"{prefix}{index},4,1000,100,Z100L,0,true:" for index in range(count))
+
+
+@pytest.mark.parametrize(
+    ("text", "own", "sentence"),
+    [
+        (dcus(2) * 2, (), "Hygon DCU: device 'd0' is there twice"),
+        (dcus(2), {"d1"}, "Hygon DCU: device 'd1' is there twice"),
+        (dcus(255), {"GPU-a"}, "Hygon DCU: there are 255 devices beside 3 others: 256 are the most of a node"),
+    ],
+    ids=["within a family", "with the node's own", "too many"],
+)
+def test_what_does_not_go_with_other_devices_costs_its_family_alone(text, own, sentence):
+    mlus = {"cambricon.com/mlu.smlu.vcore": "200", "cambricon.com/mlu.smlu.vmemory": "192"}
+    found = vendor_devices("n1", {"hami.io/node-dcu-register": text}, mlus, mlus, own)
+    assert [each.vendor for each in found.devices] == ["cambricon", "cambricon"]
+    assert found.problems == (sentence,)
+
+
 @pytest.mark.parametrize(
     "text",
     ["DCU-a,4,1:", "DCU-a,x,32768,100,Z,0,true:", "DCU-a,4,-1,100,Z,0,true:", "DCU-a,4000,1,100,Z,0,true:",
      ",4,1,1,Z,0,true:", "DCU-a,4,1,100,Z,99999,true:", "x" * 300_000, "a,4,1,100,Z,0,true:" * 300,
-     "a;b,4,1,100,Z,0,true:"],
+     "a;b,4,1,100,Z,0,true:", f"DCU-a,4,1,100,{'Z' * 65},0,true:", "DCU-a,4,1,100,\x1b,0,true:"],
 )  # fmt: skip
 def test_a_registration_that_makes_no_sense_costs_its_family_alone(text):
     annotations = {"hami.io/node-dcu-register": text, "hami.io/node-register-Ascend910A": NPUS}

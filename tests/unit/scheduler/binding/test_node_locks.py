@@ -1,10 +1,13 @@
 """Pods for other vendors' devices: bound behind the lock that their device plugins expect, with HAMi's annotations."""
 
+import asyncio
+from unittest.mock import AsyncMock
+
 import pytest
 from tests.unit.scheduler.extender_world import eventually, replica, server
 
 from purser.core.vendors.family import NodeLock
-from purser.core.vendors.locks import LockHolder, lock_holder, lock_text
+from purser.core.vendors.locks import HeldLock, LockHolder, lock_text, read_lock
 from purser.kube.resources import NODES, PODS
 from purser.scheduler.cache.quotas import RESOURCE_QUOTAS
 
@@ -74,6 +77,84 @@ async def test_a_refused_binding_leaves_no_lock():
         assert LOCK not in await annotations_of(world, "d1")
 
 
+async def locked(world, owner, ago_s=0.0, node="d1"):
+    text = lock_text(BOTH[0], world.clock.now().timestamp() - ago_s, owner)
+    await world.client.patch_merge(NODES, node, {"metadata": {"annotations": {LOCK: text}}})
+    return text
+
+
+async def test_nothing_that_stands_in_a_lock_keeps_a_grant_that_is_not_bound(monkeypatch):
+    async with server() as api, replica(api) as world:
+        await add_dcus(world)
+        pod = await share(world, "p")
+        await locked(world, LockHolder("", "p"))
+        assert await world.bind(pod, "d1") == ""
+        other = await share(world, "other")
+        take = AsyncMock(side_effect=ValueError("a bug"))
+        monkeypatch.setattr(world.extender._binder._locks, "take", take)
+        with pytest.raises(ValueError, match="a bug"):
+            await world.bind(other, "d1")
+        assert world.state_of(other) is None
+
+
+async def test_a_lock_that_is_about_to_end_is_taken_again():
+    async with server() as api, replica(api) as world:
+        await add_dcus(world)
+        for name, ago_s in (("old", 200.0), ("new", 100.0)):
+            pod = await share(world, name)
+            before = await locked(world, LockHolder("default", name), ago_s)
+            assert await world.bind(pod, "d1") == ""
+            assert ((await annotations_of(world, "d1"))[LOCK] == before) is (name == "new")
+
+
+async def test_who_leads_no_more_once_the_node_is_locked_binds_nothing(monkeypatch):
+    leads = True
+    async with server() as api, replica(api, may_bind=lambda: leads) as world:
+        await add_dcus(world)
+        pod, locks = await share(world, "p"), world.extender._binder._locks
+        take = locks.take
+
+        async def slow(*args):
+            nonlocal leads
+            await take(*args)
+            leads = False
+
+        monkeypatch.setattr(locks, "take", slow)
+        assert "not the active one" in await world.bind(pod, "d1")
+        assert world.state_of(pod) is None
+        assert not (await world.stored(pod)).spec.node_name
+        assert LOCK in await annotations_of(world, "d1")  # of the replica that goes on
+
+
+async def test_a_grant_whose_devices_left_while_the_node_was_locked_is_not_bound(monkeypatch):
+    async with server() as api, replica(api) as world:
+        await add_dcus(world)
+        pod, locks = await share(world, "p"), world.extender._binder._locks
+        take = locks.take
+
+        async def slow(*args):
+            await take(*args)
+            await world.client.patch_merge(
+                NODES, "d1", {"metadata": {"annotations": {"hami.io/node-dcu-register": None}}}
+            )
+            await eventually(lambda: world.cache.fleet.node("d1") is None)
+
+        monkeypatch.setattr(locks, "take", slow)
+        assert "no such devices any more" in await world.bind(pod, "d1")
+        assert world.state_of(pod) is None
+        assert LOCK not in await annotations_of(world, "d1")
+
+
+async def test_all_that_locks_a_node_has_one_deadline(monkeypatch):
+    monkeypatch.setattr("purser.scheduler.binding.node_locks.LOCK_TIMEOUT_S", 0.01)
+    async with server() as api, replica(api) as world:
+        await add_dcus(world)
+        pod = await share(world, "p")
+        monkeypatch.setattr(world.extender._binder._locks, "_tried", lambda *args: asyncio.sleep(60))
+        assert "did not answer within 0.01 s" in await world.bind(pod, "d1")
+        assert world.state_of(pod) is None
+
+
 async def test_each_family_has_a_quota_of_its_own():
     hard = {"limits.nvidia.com/gpumem": "500", "limits.hygon.com/dcumem": "1500"}
     async with server() as api, replica(api) as world:
@@ -99,14 +180,21 @@ BOTH = [NodeLock("x", 300), NodeLock("x", 120, names_pod=False)]
 def test_a_lock_ends_with_its_time(lock):
     text = lock_text(lock, 1_000_000, OWNER)
     expected = OWNER if lock.names_pod else LockHolder()
-    assert lock_holder(lock, text, 1_000_000 + lock.seconds - 1) == expected
-    assert lock_holder(lock, text, 1_000_000 + lock.seconds) is None
+    assert read_lock(lock, text, 1_000_000 + lock.seconds - 1) == HeldLock(expected, lock.seconds - 1)
+    assert read_lock(lock, text, 1_000_000 + lock.seconds) is None
+    assert read_lock(lock, text, 1_000_000 - lock.seconds) is None
 
 
-@pytest.mark.parametrize("text", [None, "", "soon", ",team,job"])
+AT, AT_S = "2026-08-21T10:00:00Z", 1787306400.0
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "soon", ",team,job", f"{AT},,job", f"{AT},team", f"{AT},team,", f"{AT},team,../x", f"{AT},a,b,c"]
+)
 def test_what_makes_no_sense_is_no_lock(text):
-    assert lock_holder(BOTH[0], text, 1_000_000) is None
+    assert read_lock(BOTH[0], text, AT_S) is None
 
 
 def test_hamis_own_lock_is_read():
-    assert lock_holder(BOTH[0], "2026-08-21T10:00:00Z,ns,pod", 1787306401.0) == LockHolder("ns", "pod")
+    assert read_lock(BOTH[0], f"{AT},ns,pod", AT_S + 1) == HeldLock(LockHolder("ns", "pod"), 1)
+    assert read_lock(BOTH[0], AT, AT_S + 1) == HeldLock(LockHolder(), 1)
