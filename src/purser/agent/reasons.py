@@ -117,6 +117,12 @@ class AgentReason(ExplainedReason):
         "For half a minute the pod's processes have had more of a GPU's memory than it was granted.",
         "Ask for as much memory as the program needs, or have limits enforced (docs/pods.md).",
     )
+    GPU_COMPUTE_OVERUSED = (
+        "GpuComputeOverused",
+        "Pod",
+        "For five minutes the pod's processes have used more of a GPU's compute, on average, than it was granted.",
+        "Ask for as many gpucores as the program needs, or have limits enforced (docs/enforcement.md).",
+    )
     GPU_USED_WITHOUT_GRANT = (
         "GpuUsedWithoutGrant",
         "Pod",
@@ -132,7 +138,7 @@ class AgentReason(ExplainedReason):
     GPU_USE_SETTLED = (
         "GpuUseSettled",
         "Pod, Node",
-        "What GpuMemoryOverused, GpuUsedWithoutGrant or GpuUsedByForeignProcess said is over.",
+        "What GpuMemoryOverused, GpuComputeOverused, GpuUsedWithoutGrant or GpuUsedByForeignProcess said is over.",
     )
     OVER_USER_EVICTED = (
         "OverUserEvicted",

@@ -13,6 +13,7 @@ from purser.agent.reasons import AgentReason
 from purser.core.model import Grant
 from purser.core.monitoring.accounts import GpuAccount
 from purser.core.monitoring.audit import Audit, AuditFinding, FindingKind, after_reading, find
+from purser.core.monitoring.compute import PodsCompute, find_over_users, with_reading
 from purser.kube.client import Client
 from purser.kube.errors import KubeError, TooManyRequestsError
 from purser.kube.events import EventRecorder
@@ -35,6 +36,7 @@ EVICTION_TIMEOUT_S = 5.0
 
 _REASONS: Mapping[FindingKind, AgentReason] = {
     FindingKind.OVER_MEMORY: AgentReason.GPU_MEMORY_OVERUSED,
+    FindingKind.OVER_COMPUTE: AgentReason.GPU_COMPUTE_OVERUSED,
     FindingKind.WITHOUT_GRANT: AgentReason.GPU_USED_WITHOUT_GRANT,
     FindingKind.FOREIGN: AgentReason.GPU_USED_BY_FOREIGN_PROCESS,
 }
@@ -74,6 +76,7 @@ class Auditor:
         self._gpus = gpus
         self._evict = evict
         self._audit = Audit()
+        self._compute: PodsCompute = {}
         self._waited: dict[str, int] = {}
         """By uid of an over-user that is about to end: readings since."""
 
@@ -93,10 +96,10 @@ class Auditor:
         devices by kubelet is not reported here, but as disputed (`purser.agent.disputes`). ``unlimited``: see
         `find`."""
         held = {(holder.namespace, holder.pod, uuid) for uuid, its in holders.items() for holder in its}
-        found = find(accounts, {grant.pod_uid: grant for grant in grants}, held, unlimited)
-        news = after_reading(
-            self._audit, found, read={account.uuid for account in accounts}, listed=self._gpus().keys()
-        )
+        by_uid, listed = {grant.pod_uid: grant for grant in grants}, self._gpus().keys()
+        self._compute = with_reading(self._compute, accounts, listed=listed)
+        found = find(accounts, by_uid, held, unlimited) | find_over_users(self._compute, by_uid, unlimited)
+        news = after_reading(self._audit, found, read={account.uuid for account in accounts}, listed=listed)
         self._audit = news.audit
         for finding in news.began:
             self._tell(finding, _REASONS[finding.key.kind], self._sentence(finding), "Warning")
@@ -152,11 +155,16 @@ class Auditor:
             return f"Processes of no pod use {used} of {gpu}: pids {pids}"
         if finding.key.kind is FindingKind.WITHOUT_GRANT:
             return f"The pod uses {used} of {gpu} without a grant"
+        if finding.key.kind is FindingKind.OVER_COMPUTE:
+            granted = f"{finding.granted_percent} %"
+            return f"The pod uses {finding.used_percent} % of the compute of {gpu} on average and was granted {granted}"
         return f"The pod uses {used} of {gpu} and was granted {finding.granted_mib} MiB"
 
     def _settled(self, finding: AuditFinding) -> str:
         if finding.key.kind is FindingKind.FOREIGN:
             return f"No foreign processes use {self._name(finding)} any more"
+        if finding.key.kind is FindingKind.OVER_COMPUTE:
+            return f"The pod uses no more of the compute of {self._name(finding)} than it was granted"
         return f"The pod uses no more of {self._name(finding)} than it was granted"
 
     def _name(self, finding: AuditFinding) -> str:

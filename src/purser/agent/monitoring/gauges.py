@@ -105,8 +105,8 @@ def _ages(ages_s: Mapping[str, float]) -> Metric:
 def _findings(findings: Iterable[AuditFinding]) -> Metric:
     family = GaugeMetricFamily(
         "purser_agent_audit_findings",
-        "Pods that have more of a GPU's memory than granted (over-memory) or use a GPU without a grant (without-grant),"
-        " and GPUs that processes of no pod use (foreign).",
+        "Pods that have more of a GPU's memory than granted (over-memory), use more of its compute (over-compute) or"
+        " use a GPU without a grant (without-grant), and GPUs that processes of no pod use (foreign).",
         labels=["finding"],
     )
     counts = Counter(finding.key.kind for finding in findings)

@@ -37,6 +37,8 @@ class FindingKind(StrEnum):
 
     OVER_MEMORY = "over-memory"
     """A pod has more of a GPU's memory than it was granted."""
+    OVER_COMPUTE = "over-compute"
+    """A pod uses more of a GPU's compute than it was granted (`purser.core.monitoring.compute`)."""
     WITHOUT_GRANT = "without-grant"
     """A pod uses a GPU of which it was granted nothing."""
     FOREIGN = "foreign"
@@ -60,10 +62,13 @@ class AuditFinding(msgspec.Struct, frozen=True):
     namespace: str
     pod: str
     """Empty: of no pod."""
-    used_mib: int
-    granted_mib: int
+    used_mib: int = 0
+    granted_mib: int = 0
     pids: tuple[int, ...] = ()
     """Of no pod: those with the most memory first."""
+    used_percent: int = 0
+    """Of the GPU's compute, as the two of memory: 0 where the finding is not about it."""
+    granted_percent: int = 0
 
 
 class Audit(msgspec.Struct, frozen=True):
@@ -93,8 +98,8 @@ def find(
     held: HeldDevices = (),
     unlimited: Collection[str] = (),
 ) -> dict[FindingKey, AuditFinding]:
-    """What is wrong at this moment. ``grants`` are those that count, by pod uid. Containers that hold a device without
-    a grant are found elsewhere. ``unlimited``: uuids of GPUs whose shares do not limit memory."""
+    """Whose memory is wrong at this moment. ``grants`` are those that count, by pod uid. Containers that hold a device
+    without a grant are found elsewhere. ``unlimited``: uuids of GPUs whose shares do not limit memory."""
     found: dict[FindingKey, AuditFinding] = {}
     granted = {
         uid: {u: 0 if u in unlimited else usage.memory_mib for u, usage in pod_usage(grant).items()}

@@ -11,6 +11,7 @@ from purser.agent.pod_statuses import NodePod, NodePodSpec
 from purser.core.kubernetes.quantities import MIB
 from purser.core.monitoring.accounts import ContainerOfPod, ContainerUse, GpuAccount
 from purser.core.monitoring.audit import LASTING_READINGS
+from purser.core.monitoring.compute import WINDOW_READINGS
 from purser.kube.errors import TooManyRequestsError
 from purser.kube.objects import ObjectMeta
 
@@ -24,7 +25,8 @@ class World:
         self.evicted: list[str] = []
         self.guarded: set[str] = set()
         store = SimpleNamespace(by_uid=lambda uid: self.pods.get(uid))
-        recorder = SimpleNamespace(event=lambda *_, **__: None)
+        self.told: list[tuple[str, str]] = []
+        recorder = SimpleNamespace(event=lambda _, reason, text, **__: self.told.append((reason.value, text)))
         pods: Any = SimpleNamespace(pods=SimpleNamespace(store=store))
         self.auditor = Auditor(recorder, "n", pods, lambda: {A: None}, self.evict)  # type: ignore[arg-type,dict-item]
 
@@ -39,11 +41,11 @@ class World:
             raise TooManyRequestsError("PUT", "/", 429)
         self.evicted.append(pod.metadata.name)
 
-    async def readings(self, count: int, unlimited: tuple[str, ...] = ()) -> list[str]:
-        """The evictions of so many."""
+    async def readings(self, count: int, unlimited: tuple[str, ...] = (), sm_percent: int | None = None) -> list[str]:
+        """The evictions of so many, in each of which each pod uses so much compute. Each was granted 10 %."""
         self.evicted.clear()
         uses = tuple(
-            ContainerUse(ContainerOfPod("ns", name, f"uid-{name}", "main"), A, mib * MIB, None)
+            ContainerUse(ContainerOfPod("ns", name, f"uid-{name}", "main"), A, mib * MIB, sm_percent)
             for name, mib in self.used_mib.items()
         )
         grants = [grant(name, part("main", A, memory_mib=1000)) for name in self.used_mib]
@@ -89,3 +91,17 @@ async def test_nobody_is_beyond_a_time_slice() -> None:
     world = World(most=5000)
     assert await world.readings(LASTING_READINGS, unlimited=(A,)) == []
     assert world.auditor.findings == ()
+
+
+async def test_a_pod_that_computes_too_much_is_told_once_and_stays() -> None:
+    world = World(busy=900)
+    began = WINDOW_READINGS + LASTING_READINGS - 1
+    assert await world.readings(began - 1, sm_percent=60) == []
+    assert world.told == []
+    assert await world.readings(20, sm_percent=60) == []
+    gpu = f"GPU {A}"
+    used = ("GpuComputeOverused", f"The pod uses 60 % of the compute of {gpu} on average and was granted 10 %")
+    assert world.told == [used]
+    await world.readings(WINDOW_READINGS, sm_percent=5)
+    settled = ("GpuUseSettled", f"The pod uses no more of the compute of {gpu} than it was granted")
+    assert world.told == [used, settled]

@@ -68,4 +68,4 @@ def test_findings_are_counted_by_kind_and_zero_is_reported() -> None:
         kind.value: registry.get_sample_value("purser_agent_audit_findings", {"finding": kind.value})
         for kind in FindingKind
     }
-    assert counts == {"foreign": 1, "over-memory": 0, "without-grant": 0}
+    assert counts == {"foreign": 1, "over-memory": 0, "over-compute": 0, "without-grant": 0}
