@@ -4,6 +4,7 @@ hold beyond their grants, and what is wrong with GPUs, are Node conditions, for 
 
 import asyncio
 import contextlib
+from collections.abc import Collection
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,7 +15,7 @@ from purser.agent.disputes import DisputeWatch
 from purser.agent.latest import Latest
 from purser.agent.reasons import AgentReason
 from purser.agent.registration import KubeletConnection
-from purser.core.grant.disputes import NodeDisputes, sentence, text_of
+from purser.core.grant.disputes import NodeDisputes, closed_gpus, sentence, text_of
 from purser.core.health.messages import HealthCondition
 from purser.core.model import NodeInventory
 from purser.core.names import (
@@ -199,7 +200,7 @@ class Publisher:
         wanted = {INVENTORY_ANNOTATION: msgspec.json.encode(inventory).decode(), KUBELET_ANNOTATION: report or None}
         node = self.nodes.store.get(self._node)
         if node is not None and REGISTER_ANNOTATION in node.metadata.annotations:  # HAMi's scheduler knows the node
-            wanted[REGISTER_ANNOTATION] = registration(inventory)
+            wanted[REGISTER_ANNOTATION] = registration(inventory, _closed(inventory, told))
         if told is not None:  # what the previous agent published stays until this one has looked
             wanted[DISPUTES_ANNOTATION] = None if told.is_empty else text_of(told)
         return wanted
@@ -308,6 +309,11 @@ class _Retry:
     def reset(self) -> None:
         """It worked."""
         self._backoff.reset()
+
+
+def _closed(inventory: NodeInventory, told: NodeDisputes | None) -> Collection[str]:
+    """The GPUs in dispute; all before the first comparison."""
+    return [device.uuid for device in inventory.devices] if told is None else closed_gpus(told, lambda uid: True)
 
 
 def _as_entry(health: HealthCondition | None) -> tuple[str, str, str] | None:

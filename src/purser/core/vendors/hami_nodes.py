@@ -10,7 +10,7 @@ that; no plugin has answered since v2.8. 60 seconds later the answer is what kub
 is so on nodes of either side.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -116,19 +116,20 @@ def _is_listed(allocatable: Mapping[str, QuantityLike]) -> bool:
         raise RegisterError(f"{GPU_RESOURCE} of the node's allocatable amounts is no amount") from error
 
 
-def registration(inventory: NodeInventory) -> str:
+def registration(inventory: NodeInventory, closed: Collection[str] = ()) -> str:
     """What HAMi's scheduler is to read of a node that Purser's agent serves: the GPUs of which amounts can be had.
 
-    GPUs that are divided otherwise (MIG, time-slicing) are not HAMi's to place.
+    GPUs that are divided otherwise (MIG, time-slicing) are not HAMi's to place. ``closed``: uuids of GPUs that take no
+    pods, as those of pods that HAMi's plugin served: HAMi knows no other word for that than illness.
     """
     listed = [gpu for gpu in inventory.devices if gpu.takes_amounts and gpu.mode in _WORDS]
-    return msgspec.json.encode([_registered(gpu) for gpu in listed]).decode()
+    return msgspec.json.encode([_registered(gpu, gpu.healthy and gpu.uuid not in closed) for gpu in listed]).decode()
 
 
 _WORDS = {DeviceMode.WHOLE: "hami-core", DeviceMode.SHARED: "hami-core", DeviceMode.MPS: "mps"}
 
 
-def _registered(gpu: Device) -> RegisteredGpu:
+def _registered(gpu: Device, is_healthy: bool) -> RegisteredGpu:
     return RegisteredGpu(
         id=gpu.uuid,
         index=gpu.index,
@@ -137,7 +138,7 @@ def _registered(gpu: Device) -> RegisteredGpu:
         devcore=min(gpu.cores_percent, _MAX_AMOUNT),
         type=gpu.model if gpu.model.startswith("NVIDIA") else _PREFIX + gpu.model,
         numa=gpu.numa_nodes[0] if gpu.numa_nodes else 0,
-        health=gpu.healthy,
+        health=is_healthy,
         mode=_WORDS[gpu.mode],
         custominfo=_MARK,
     )
