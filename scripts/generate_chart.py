@@ -60,10 +60,8 @@ def manifests() -> dict[str, dict[str, Any]]:
             ),
         },
         "purser.core.dialects": {
-            "files/managed-resources.yaml": [
-                *({"name": resource} for resource in managed_resources()),
-                *({"name": resource, "ignoredByScheduler": True} for resource in ignored_resources()),
-            ],
+            "files/managed-resources.yaml": [{"name": resource} for resource in managed_resources()],
+            "files/vendor-resources.yaml": {name: list(found) for name, found in ignored_resources().items()},
         },
     }
 

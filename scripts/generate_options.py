@@ -130,7 +130,7 @@ def _value(whole: dict[str, Any], name: str) -> dict[str, Any]:
 def _describe(value: dict[str, Any], field: OptionField, option: Option) -> None:
     value["description"] = _sentence(field, option)
     if field.words:
-        value["enum"] = list(field.words)
+        (value["items"] if option.repeated else value)["enum"] = list(field.words)
     elif field.kind is bool:
         value["type"] = "boolean"
     elif field.kind is int:

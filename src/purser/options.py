@@ -180,7 +180,7 @@ def _read_one(setting: OptionField, option: Option, given: Any) -> Any:
     if setting.words:
         if given not in setting.words:
             raise ValueError(f"{setting.flag} is {given}: give {' or '.join(setting.words)}")
-        return setting.kind(given)
+        return (get_args(setting.kind)[0] if option.repeated else setting.kind)(given)
     if option.read is None:
         return given
     try:

@@ -77,6 +77,7 @@ from purser.core.sharing import (
     unlike_upstream,
     without_effect,
 )
+from purser.core.vendors.catalogue import FAMILIES
 from purser.core.vendors.registration import vendor_devices
 from purser.kube.codec import codec_of
 from purser.kube.errors import KubeError, error_from_response
@@ -206,7 +207,7 @@ def inventory(data: bytes) -> None:
 
 def registered(annotation: str, resource: str) -> Callable[[bytes], None]:
     def read(data: bytes) -> None:
-        found = vendor_devices("n1", {annotation: text_of(data)}, {}, {resource: "8"})
+        found = vendor_devices(FAMILIES, "n1", {annotation: text_of(data)}, {}, {resource: "8"})
         assert len(found.problems) <= 1
         fleet = Fleet()
         fleet.set_inventory(NodeInventory("n1", found.devices))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from purser.adapters.nodes import inventory_of
 from purser.core.model import Device
 from purser.core.node.cordons import cordoned, uncordoned
+from purser.core.vendors.catalogue import FAMILIES
 from purser.kube import Client, ConflictError
 from purser.kube.resources import NODES
 
@@ -19,7 +20,7 @@ async def cordon_gpus(client: Client, node_name: str, uuids: Sequence[str]) -> b
     Raises `UnknownGpuError`, `InventoryError`, and `KubeError` (`NotFoundError`: there is no such node).
     """
     node = await client.get(NODES, node_name)
-    inventory = inventory_of(node)
+    inventory = inventory_of(node, FAMILIES)
     devices = () if inventory is None else inventory.devices
     known = {device.uuid for device in devices}
     unknown = [uuid for uuid in uuids if uuid not in known]

@@ -1,6 +1,6 @@
 """A node as the kernel's values: its GPUs, and what it has beside them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -14,7 +14,8 @@ from purser.core.model import DeviceMode, Enforcement, NodeInventory
 from purser.core.names import CORDON_ANNOTATIONS, INVENTORY_ANNOTATION
 from purser.core.node.cordons import cordoned_gpus
 from purser.core.vendors import hami_nodes
-from purser.core.vendors.registration import REGISTER_ANNOTATIONS, RegisterError, VendorDevices, vendor_devices
+from purser.core.vendors.family import DeviceFamily
+from purser.core.vendors.registration import RegisterError, VendorDevices, vendor_devices
 from purser.kube.objects import Node
 
 MAX_INVENTORY_BYTES = 256 * 1024
@@ -31,16 +32,15 @@ DEVICE_ANNOTATIONS = (
     INVENTORY_ANNOTATION,
     hami_nodes.REGISTER_ANNOTATION,
     *CORDON_ANNOTATIONS,
-    *REGISTER_ANNOTATIONS,
 )
-"""All of a node's that say which devices it has for pods."""
+"""All of a node's that say which GPUs it has for pods; other vendors' plugins have annotations of their own."""
 
 
-def inventory_of(node: Node) -> NodeInventory | None:
-    """The inventory that a node's agent published or HAMi's device plugin registered, and other vendors' devices, with
-    the devices that people have cordoned; None where there is neither. Raises `InventoryError`."""
+def inventory_of(node: Node, families: Sequence[DeviceFamily] = ()) -> NodeInventory | None:
+    """The inventory that a node's agent published or HAMi's device plugin registered, and devices of these families of
+    other vendors, with the devices that people have cordoned; None where there is neither. Raises `InventoryError`."""
     own = own_inventory(node)
-    return joined_inventory(node, own, others_devices(node, own))
+    return joined_inventory(node, own, others_devices(node, own, families))
 
 
 def own_inventory(node: Node) -> NodeInventory | None:
@@ -80,11 +80,12 @@ def _is_served(published: NodeInventory | None) -> bool:
     return published is not None and any(device.healthy for device in published.devices)
 
 
-def others_devices(node: Node, own: NodeInventory | None) -> VendorDevices:
-    """What other vendors' device plugins say of a node, beside its GPUs."""
+def others_devices(node: Node, own: NodeInventory | None, families: Sequence[DeviceFamily]) -> VendorDevices:
+    """What the device plugins of these families say of a node, beside its GPUs."""
     status, metadata = node.status, node.metadata
     uuids = () if own is None else {device.uuid for device in own.devices}
-    return vendor_devices(metadata.name, metadata.annotations, status.capacity, status.allocatable, uuids)
+    amounts = status.capacity, status.allocatable
+    return vendor_devices(families, metadata.name, metadata.annotations, *amounts, uuids)
 
 
 def published_inventory(node: Node) -> NodeInventory | None:

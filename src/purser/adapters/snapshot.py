@@ -9,13 +9,14 @@ import msgspec
 
 from purser.adapters.nodes import InventoryError, inventory_of
 from purser.adapters.pods import grant_state, pod_spec
-from purser.core.dialects import asks_for_devices, vendor_families
+from purser.core.dialects import asks_for_devices
 from purser.core.fleet import Fleet
 from purser.core.grant import signing
 from purser.core.grant.disputes import NodeDisputes, read_disputes
 from purser.core.grant.reconcile import NodeBooks, PodBook, reckon
 from purser.core.model import Device, GrantState, NodeInventory
 from purser.core.names import DISPUTES_ANNOTATION
+from purser.core.vendors.catalogue import FAMILIES
 from purser.kube.client import Client
 from purser.kube.objects import Pod
 from purser.kube.pods import has_started, is_terminal
@@ -92,7 +93,7 @@ async def _read_nodes(client: Client) -> _Nodes:
     for node in (await client.list(NODES)).items:
         name = node.metadata.name
         try:
-            if (inventory := inventory_of(node)) is not None:
+            if (inventory := inventory_of(node, FAMILIES)) is not None:
                 inventories[name] = inventory
         except InventoryError as error:
             problems.append(f"node {name}: {error}")
@@ -122,6 +123,5 @@ def _pod_book(pod: Pod, told: NodeDisputes | None) -> PodBook:
         problem = str(error)
     if grant is not None and told is not None and any(each.uid == meta.uid for each in told.held):
         grant, problem = None, "its node does not trust its grant"
-    spec = pod_spec(pod)
-    asks = asks_for_devices(spec) and (grant is not None or not vendor_families(spec))  # others may have placed it
+    asks = asks_for_devices(pod_spec(pod)) or grant is not None
     return PodBook(meta.namespace, meta.name, meta.uid, asks, has_started(pod), grant, problem)

@@ -21,6 +21,7 @@ from purser.core.names import (
     SCHEDULER_NAME,
 )
 from purser.core.node.amounts import AMOUNTS
+from purser.core.vendors.catalogue import FAMILY_NAMES
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
 from purser.kube.errors import AlreadyExistsError
@@ -327,6 +328,7 @@ class Lab:
             ),
             webhook=_WEBHOOK,
             adopted_scheduler_names=self.settings.adopted_scheduler_names,
+            vendors=FAMILY_NAMES,
         )
         config = self._credentials(SCHEDULER_USER)
         await run_purser_scheduler(settings, config, stop, self._on_scheduler_ready, self._bring_webhooks)

@@ -18,7 +18,7 @@ def extender(port: int) -> ExtenderSettings:
         timeout_s=10.0,
         # A pod that bypassed the webhook requests amounts alone: kube-scheduler must not place it by its own count.
         managed_resources=managed_resources(),
-        ignored_resources=ignored_resources(),
+        ignored_resources=tuple(each for found in ignored_resources().values() for each in found),
     )
 
 

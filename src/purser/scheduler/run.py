@@ -16,6 +16,7 @@ import structlog
 from purser.connections import Limits
 from purser.core.node.writers import node_writers
 from purser.core.placement.warmup import warm_up
+from purser.core.vendors.catalogue import families_of
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
 from purser.kube.errors import ConfigError
@@ -148,7 +149,7 @@ async def _make_parts(
     settings: SchedulerSettings, client: Client, metrics: SchedulerMetrics, events: EventRecorder, host: str
 ) -> _Parts:
     keys = await insist(lambda: load_or_create_keys(client, settings.namespace), "The signing key cannot be read")
-    cache = ClusterCache(keys, metrics, scheduler_name=settings.scheduler_name)
+    cache = ClusterCache(keys, metrics, scheduler_name=settings.scheduler_name, families=families_of(settings.vendors))
     pods, nodes, quotas = Informer(client, PODS), Informer(client, NODES), Informer(client, RESOURCE_QUOTAS)
     namespaces = Informer(client, NAMESPACES)
     cache.attach(pods, nodes, quotas, namespaces)
@@ -220,7 +221,7 @@ async def _answer(
 def _webhooks(settings: SchedulerSettings, cache: ClusterCache, user: str) -> tuple[Mutation, Validation]:
     webhook = settings.webhook or WebhookSettings()
     trusted = (settings.namespace, *webhook.device_namespaces)
-    devices = DeviceRules(trusted, cache.enforcements, cache.enforcement_of_namespace)
+    devices = DeviceRules(trusted, cache.enforcements, cache.enforcement_of_namespace, settings.vendors)
     adopted = settings.adopted_scheduler_names
     writers = node_writers(
         agents_taint=webhook.agents_taint, agents_cordon=webhook.agents_cordon, agents_label=webhook.agents_label

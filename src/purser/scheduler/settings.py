@@ -16,6 +16,7 @@ from purser.core.policy.words import (
     gpu_policy_pattern,
     node_policy_pattern,
 )
+from purser.core.vendors.catalogue import FAMILY_NAMES
 from purser.options import METRICS_ADDRESS, METRICS_PORT, PORT_MAXIMUM, Group, Option
 
 DEVICE_NAMESPACES = ("kube-system",)
@@ -257,6 +258,17 @@ class SchedulerSettings:
             skips_empty=True,
         ),
     ] = ()
+    vendors: Annotated[
+        tuple[str, ...],
+        Option(
+            "Family of other vendors' devices that Purser serves, by its name in docs/vendors.md. Empty: none.",
+            name="vendor",
+            value="vendors",
+            words=FAMILY_NAMES,
+            repeated=True,
+        ),
+    ] = ()
+    """Named by an administrator: their pods are then Purser's, and of no other scheduler."""
     host_name: str = ""
     """What kube-scheduler's identity starts with where it runs beside this process. Empty: this machine's name."""
 

@@ -5,7 +5,8 @@ Pending. A pod's schedulerName cannot be changed. A controller's pod is therefor
 it, this time through the webhook; it was never bound, so nothing is lost. Other pods get an event.
 
 Pods of a scheduler that Purser does not replace are left alone and get an event: users do not see the webhook's
-warnings on a controller's pods.
+warnings on a controller's pods. Nor are pods deleted that ask for other vendors' devices: the default scheduler may
+give them some, and their devices may be what they wait for.
 
 Pods of Purser, or of a scheduler that it replaces, that request GPUs by unserved resource names get an event, too:
 kube-scheduler only says that a resource is missing.
@@ -19,7 +20,7 @@ from collections.abc import Callable, Collection, Sequence
 import msgspec
 import structlog
 
-from purser.core.dialects import is_served
+from purser.core.dialects import vendor_families
 from purser.core.dialects.unserved import unserved_words
 from purser.core.names import ignoring_label
 from purser.kube.client import Client
@@ -124,12 +125,11 @@ class Strays:
         return SchedulerReason.OTHER_SCHEDULER, _OTHERS.format(pod.spec.scheduler_name[:63])
 
     def _waits_for_devices(self, pod: Pod) -> bool:
-        reading = self._cache.readings.of(pod)
-        return self._waits(pod) and reading.asks_for_devices and is_served(reading.spec, self._has_devices)
+        return self._waits(pod) and self._cache.readings.of(pod).asks_for_devices
 
-    def _has_devices(self, resource: str) -> bool:
-        there = self._cache.gpus()
-        return there is not None and resource in there.modes
+    def _may_be_deleted(self, pod: Pod) -> bool:
+        """Of a vendor's devices the default scheduler may have some."""
+        return not vendor_families(self._cache.readings.of(pod).spec)
 
     def _unserved(self, pod: Pod) -> tuple[str, ...]:
         there = self._cache.gpus()
@@ -138,8 +138,9 @@ class Strays:
         return unserved_words(spec, self._cache.offers, self._cache.has_label, lambda: listed)
 
     def _waits(self, pod: Pod) -> bool:
+        """A pod with scheduling gates waits for whoever set them."""
         waits = not pod.spec.node_name and pod.status.phase == "Pending" and not pod.metadata.deletion_timestamp
-        return waits and not self._keeps_away(pod)
+        return waits and not pod.spec.scheduling_gates and not self._keeps_away(pod)
 
     def _keeps_away(self, pod: Pod) -> bool:
         namespace = self._namespaces.store.get(pod.metadata.namespace)
@@ -158,7 +159,7 @@ class Strays:
             elif message := self._message(pod):
                 self._tell(pod, *message)
             return
-        owner = controller_of(pod)
+        owner = controller_of(pod) if self._may_be_deleted(pod) else None
         if owner is None:
             self._tell(pod, SchedulerReason.MISSED_WEBHOOK, _MISSED)
         elif wait_s := self._wait_s(pod, owner):
@@ -207,8 +208,8 @@ def _sentence(hints: Sequence[str]) -> str:
 
 
 _MISSED = (
-    "The pod was created while Purser's webhook could not be reached, so that no scheduler can give it a GPU: "
-    "delete and recreate it"
+    "The pod was created while Purser's webhook could not be reached, so that Purser does not place it: delete and "
+    "recreate it"
 )
 _OTHERS = (
     'The pod requests GPUs, but its schedulerName is "{}", so Purser does not place it: recreate it without '

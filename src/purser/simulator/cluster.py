@@ -8,6 +8,8 @@ the annotations state them; their signatures are not checked: this is for compar
 from collections import defaultdict
 from collections.abc import Iterable
 
+import msgspec
+
 from purser.adapters.nodes import InventoryError, allocatable, inventory_of
 from purser.adapters.pods import pod_spec
 from purser.core.dialects import DialectError, asks_for_devices, parse
@@ -19,6 +21,7 @@ from purser.core.kubernetes.quantities import QuantityError
 from purser.core.model import WHOLE_PERCENT, Grant, PodRequest
 from purser.core.placement.shape import PodShape, shape_of
 from purser.core.pod.requests import EffectiveRequests, pod_resources
+from purser.core.vendors.catalogue import FAMILIES, FAMILY_NAMES
 from purser.kube.client import Client
 from purser.kube.objects import Node, Pod
 from purser.kube.pods import is_terminal
@@ -58,7 +61,7 @@ def workload_of(nodes: Iterable[Node], pods: Iterable[Pod]) -> Workload:
 def _node_facts(node: Node, others: list[EffectiveRequests], notes: list[str]) -> FleetNodeFacts | None:
     name = node.metadata.name
     try:
-        inventory = inventory_of(node)
+        inventory = inventory_of(node, FAMILIES)
         if inventory is None:
             notes.append(f"node {name} is left out: it has no inventory")
             return None
@@ -85,7 +88,7 @@ def _sim_pod(pod: Pod, notes: list[str]) -> SimPod | None:
 
 
 def _request(pod: Pod, name: str, notes: list[str]) -> PodRequest | None:
-    spec = pod_spec(pod)
+    spec = msgspec.structs.replace(pod_spec(pod), families=frozenset(FAMILY_NAMES))
     try:
         return parse(spec) if asks_for_devices(spec) else None
     except DialectError as error:

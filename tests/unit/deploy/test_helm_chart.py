@@ -32,6 +32,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "everything set": {
         "image": {"repository": "example.org/purser", "tag": "x", "pullPolicy": "Always"},
         "imagePullSecrets": [{"name": "pull"}],
+        "vendors": ["Hygon DCU"],
         "agent": {
             "nodeSelector": {"gpu": "on"},
             "tolerations": [{"operator": "Exists"}],
@@ -240,10 +241,13 @@ def test_as_many_slots_as_the_agent_takes_are_allowed() -> None:
 
 
 def test_the_extender_manages_the_resources_of_every_dialect_and_kube_scheduler_counts_nvidias() -> None:
-    values = {"scheduler": {"kubeScheduler": {"managedResources": ["nvidia.com/gpu.small"]}}}
+    named = ["Hygon DCU", "AMD"]
+    values = {"scheduler": {"kubeScheduler": {"managedResources": ["nvidia.com/gpu.small"]}}, "vendors": named}
     config = yaml.safe_load(find(render(values), "ConfigMap", "purser-kube-scheduler")["data"]["config.yaml"])
     every = config["extenders"][0]["managedResources"]
-    assert {each["name"] for each in every if each.get("ignoredByScheduler")} == set(ignored_resources())
+    ignored = {each["name"] for each in every if each.get("ignoredByScheduler")}
+    assert ignored == {resource for name in named for resource in ignored_resources()[name]}
+    assert "ignoredByScheduler" not in str(find(render({}), "ConfigMap", "purser-kube-scheduler"))
     managed = [each["name"] for each in every if not each.get("ignoredByScheduler")]
     assert managed == [*managed_resources(), "nvidia.com/gpu.small"]
     assert {*RESOURCES, "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb.me", "nvidia.com/mig-1g.5gb.shared"} < set(

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -21,6 +21,7 @@ from purser.core.model import (
 )
 from purser.core.names import DEFAULT_NAMESPACE, INVENTORY_ANNOTATION
 from purser.core.placement import PolicySettings
+from purser.core.vendors.family import DeviceFamily
 from purser.kube import AlreadyExistsError, Client, ClusterConfig, EventRecorder, Informer, SystemClock, untyped
 from purser.kube.login import Source, StoredLogin
 from purser.kube.objects import Pod
@@ -58,11 +59,12 @@ class World:
         keys: GrantKeys,
         may_bind: Callable[[], bool],
         policy: PolicySettings = BINPACK,
+        families: Sequence[DeviceFamily] = (),
     ) -> None:
         self.api, self.client, self.keys = api, client, keys
         self.metrics, self.clock = SchedulerMetrics(), Clock()
         self.events = EventRecorder(client, "purser-scheduler", "here")
-        self.cache = ClusterCache(keys, self.metrics, self.clock)
+        self.cache = ClusterCache(keys, self.metrics, self.clock, families=families)
         self.pods, self.nodes = Informer(client, PODS), Informer(client, NODES)
         self.quotas, self.namespaces = Informer(client, RESOURCE_QUOTAS), Informer(client, NAMESPACES)
         self.cache.attach(self.pods, self.nodes, self.quotas, self.namespaces)
@@ -158,10 +160,11 @@ async def replica(
     client_class: type[Client] = Client,
     may_bind: Callable[[], bool] = lambda: True,
     policy: PolicySettings = BINPACK,
+    families: Sequence[DeviceFamily] = (),
 ) -> AsyncIterator[World]:
     """A scheduler process, from start to its sudden end."""
     async with _client(api, client_class) as client:
-        world = World(api, client, await load_or_create_keys(client, DEFAULT_NAMESPACE), may_bind, policy)
+        world = World(api, client, await load_or_create_keys(client, DEFAULT_NAMESPACE), may_bind, policy, families)
         informers = (world.pods, world.nodes, world.quotas, world.namespaces)
         running = [*informers, world.events]
         tasks = [asyncio.create_task(part.run()) for part in running]

@@ -8,6 +8,7 @@ from unittest.mock import MagicMock, patch
 
 import pytest
 
+from purser.core.vendors.catalogue import families_of
 from purser.kube import Client, ClusterConfig, EventRecorder, Informer, NotFoundError, untyped
 from purser.kube.resources import EVENTS, NAMESPACES, PODS
 from purser.lab.apiserver import ApiServer
@@ -100,7 +101,7 @@ async def looking(world: World, patience_s: float, adopted: tuple[str, ...] = ()
         tasks = [asyncio.create_task(each.run()) for each in (pods, namespaces)]
         await pods.synced()
         await namespaces.synced()
-        cache = ClusterCache(MagicMock())
+        cache = ClusterCache(MagicMock(), families=families_of(["Hygon DCU"]))
         with (
             patch.object(strays_module, "CONTROLLER_NOTICE_TIMEOUT_S", patience_s),
             patch.object(cache, "offers", lambda resource: resource == "gpu.intel.com/shared"),
@@ -153,6 +154,12 @@ async def test_a_stray_without_a_controller_stays_and_gets_one_event(world: Worl
     assert await world.exists("stray")
 
 
+async def test_a_pod_for_devices_of_other_vendors_is_told_and_never_deleted(world: World, strays: None) -> None:
+    await world.pod("dcu", {"hygon.com/dcunum": "1"}, owned=True)
+    await eventually(lambda: world.told("dcu"))
+    assert await world.exists("dcu")
+
+
 async def test_everything_else_is_left_alone(world: World, strays: None) -> None:
     ignore = {"purser.dev/webhook": "ignore"}
     await world.client.create(NAMESPACES, {"metadata": {"name": "away", "labels": ignore}})
@@ -163,13 +170,15 @@ async def test_everything_else_is_left_alone(world: World, strays: None) -> None
     await world.pod("labelled", SHARE, owned=True, labels=ignore)
     await world.pod("hami", SHARE, owned=True, labels={"hami.io/webhook": "ignore"})
     await world.pod("elsewhere", SHARE, namespace="away")
+    await world.pod("gated", SHARE, owned=True, schedulingGates=[{"name": "queue"}])
+    await world.pod("not-named", {"amd.com/gpu": "1"}, owned=True)
     await world.pod("stray", SHARE, owned=True)
 
     async def gone() -> bool:
         return not await world.exists("stray")
 
     await eventually(gone)
-    for name in ("plain", "ours", "theirs", "bound", "labelled", "hami"):
+    for name in ("plain", "ours", "theirs", "bound", "labelled", "hami", "gated", "not-named"):
         assert await world.exists(name), name
         assert await world.told(name) == []
     assert await world.exists("elsewhere", "away")

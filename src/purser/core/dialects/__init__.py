@@ -11,7 +11,7 @@ Every dialect of amounts of NVIDIA's GPUs asks kubelet for its devices as ``nvid
 else devices are listed under (`purser.core.device.resources`), such as ``nvidia.com/mig-1g.5gb``.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -38,7 +38,6 @@ from purser.core.vendors.family import DeviceFamily
 
 __all__ = [
     "MAX_CONTAINERS",
-    "RECORD_ANNOTATIONS",
     "RESOURCES",
     "SHARING",
     "VENDORS",
@@ -52,8 +51,8 @@ __all__ = [
     "grant_annotations",
     "is_device_word",
     "is_gpu_word",
-    "is_served",
     "parse",
+    "record_annotations",
     "restored",
     "vendor_families",
 ]
@@ -83,40 +82,45 @@ def is_gpu_word(resource: str) -> bool:
     return resource in WORDS or is_gpu_resource(resource)
 
 
-def is_device_word(resource: str) -> bool:
-    """Whether pods ask for devices with this resource, of whichever vendor."""
-    return resource in _VENDOR_OF or is_gpu_word(resource)
+def is_device_word(resource: str, families: Collection[str]) -> bool:
+    """Whether pods ask for devices with this resource: NVIDIA's, or those of a family that is served, by name."""
+    return is_gpu_word(resource) or _vendor(resource, families) is not None
+
+
+def _vendor(resource: str, families: Collection[str]) -> VendorDialect | None:
+    dialect = _VENDOR_OF.get(resource)
+    return dialect if dialect is not None and dialect.family.name in families else None
 
 
 MAX_CONTAINERS = 512
 """Of a pod that requests devices, init containers included. Real pods have less than a tenth of that; the API server
 accepts tens of thousands, and each is read whenever the pod is evaluated."""
 
-RECORD_ANNOTATIONS = tuple(dict.fromkeys(name for dialect in _SYSTEMS.values() for name in dialect.RECORDS))
-"""Pod annotations by which other systems' schedulers record a placement; users have no business writing them."""
+_GPU_RECORDS = tuple(dict.fromkeys(name for dialect in SHARING.values() for name in dialect.RECORDS))
+
+
+def record_annotations(pod: PodManifest) -> tuple[str, ...]:
+    """The pod's annotations by which other systems' schedulers record a placement of what it asks for; users have no
+    business writing them."""
+    families = dict.fromkeys(name for each in vendor_families(pod) for name in VENDORS[each.name].RECORDS)
+    return tuple(families) or _GPU_RECORDS
 
 
 def asks_for_devices(pod: PodManifest) -> bool:
     """Whether any container asks for devices, in sense or nonsense."""
-    return INIT_RESOURCES_ANNOTATION in pod.annotations or any(_claimants(container) for container in pod.containers)
+    return INIT_RESOURCES_ANNOTATION in pod.annotations or any(
+        _claimants(container, pod.families) for container in pod.containers
+    )
 
 
 def vendor_families(pod: PodManifest) -> tuple[DeviceFamily, ...]:
-    """The families of other vendors' devices for which a pod asks; none where it asks for NVIDIA's as well."""
+    """The served families of other vendors' devices for which a pod asks; none where it asks for NVIDIA's as well."""
     asked: dict[VendorDialect, None] = {}
-    for dialect in (dialect for container in pod.containers for dialect in _claimants(container)):
+    for dialect in (each for container in pod.containers for each in _claimants(container, pod.families)):
         if not isinstance(dialect, VendorDialect):
             return ()  # without a look at the others: pods may have thousands of containers
         asked[dialect] = None
     return tuple(dialect.family for dialect in asked)
-
-
-def is_served(pod: PodManifest, has_devices: Callable[[str], bool]) -> bool:
-    """Whether the devices for which a pod asks are Purser's to give. Other vendors' are where a node has registered
-    some, else another plugin and the default scheduler may serve them. ``has_devices``: whether any node has devices of
-    a resource."""
-    families = vendor_families(pod)
-    return not families or any(has_devices(family.resource) for family in families)
 
 
 def parse(pod: PodManifest) -> PodRequest | None:
@@ -205,7 +209,7 @@ def added_env(pod: PodManifest) -> dict[str, dict[str, str]]:
     """By container, the variables that the device plugins of other vendors want to see on it."""
     added: dict[str, dict[str, str]] = {}
     for container in pod.containers:
-        for dialect in _claimants(container):
+        for dialect in _claimants(container, pod.families):
             if isinstance(dialect, VendorDialect) and (env := dialect.env(container)):
                 added[container.name] = env
     return added
@@ -230,16 +234,16 @@ def environment(pod: PodManifest, grant: Grant, part: ContainerGrant, devices: M
     ``devices``: the node's, by uuid.
     """
     container = next((each for each in pod.containers if each.name == part.container), None)
-    claimants = [] if container is None else _claimants(container)
+    claimants = [] if container is None else _claimants(container, pod.families)
     return claimants[0].environment(pod, grant, part, devices) if claimants else {}
 
 
-def _claimants(container: ContainerSpec) -> list[Dialect]:
+def _claimants(container: ContainerSpec, families: Collection[str]) -> list[Dialect]:
     named = (*container.limits, *container.requests)
-    names_vendors = not _VENDOR_OF.keys().isdisjoint(named)
-    if not (names_vendors or any(map(is_gpu_word, named))):
+    found = (_vendor(name, families) for name in named) if families else ()
+    vendors = dict.fromkeys(each for each in found if each is not None)
+    if not (vendors or any(map(is_gpu_word, named))):
         return []
-    vendors = dict.fromkeys(_VENDOR_OF[name] for name in named if name in _VENDOR_OF) if names_vendors else ()
     claimants: list[Dialect] = [dialect for dialect in (*SHARING.values(), *vendors) if dialect.claims(container)]
     if len(claimants) > 1:  # a zero in one system's words is no mixture: the GPUs beside it may be the webhook's
         claimants = [dialect for dialect in claimants if _asks_in_words_of(dialect, container)]
@@ -247,7 +251,7 @@ def _claimants(container: ContainerSpec) -> list[Dialect]:
 
 
 def _systems(pod: PodManifest) -> tuple[str, ...]:
-    asked = [dialect for container in pod.containers for dialect in _claimants(container)]
+    asked = [dialect for container in pod.containers for dialect in _claimants(container, pod.families)]
     return tuple(
         name for name, dialect in _SYSTEMS.items() if dialect in asked or not dialect.MARKS.isdisjoint(pod.annotations)
     )
@@ -260,7 +264,7 @@ def _asks_in_words_of(dialect: Dialect, container: ContainerSpec) -> bool:
 def _parse_container(
     pod: PodManifest, container: ContainerSpec, selectors: Selectors, required: bool, problems: Problems
 ) -> ContainerRequest | None:
-    claimants = _claimants(container)
+    claimants = _claimants(container, pod.families)
     if words := _mixed(container, claimants):
         mixed = brief(" and ".join(words))
         problems.add(f'container "{container.name}" mixes {mixed}: {_one_of(words)}')
@@ -303,7 +307,7 @@ def _one_of(words: list[str]) -> str:
 
 
 def _defaults(pod: PodManifest, container: ContainerSpec) -> dict[str, str]:
-    claimants = _claimants(container)
+    claimants = _claimants(container, pod.families)
     if len(claimants) != 1:
         return {}
     dialect = claimants[0]

@@ -4,13 +4,13 @@ from purser.core.device.resources import SHARED_SUFFIX, mig_resource
 from purser.core.dialects import RESOURCES
 from purser.core.mig import MIG_KINDS
 from purser.core.names import GPU_RESOURCE
-from purser.core.vendors.catalogue import FAMILY_RESOURCES
+from purser.core.vendors.catalogue import FAMILIES
 
 
-def ignored_resources() -> tuple[str, ...]:
-    """Those of other vendors' families, sorted: kube-scheduler must not count them itself, for their plugins list some
-    of them alone."""
-    return tuple(sorted(FAMILY_RESOURCES))
+def ignored_resources() -> dict[str, tuple[str, ...]]:
+    """Those of other vendors' families, by the family's name: kube-scheduler must not count them itself where they are
+    served, for their plugins list some of them alone."""
+    return {family.name: family.resources for family in FAMILIES}
 
 
 def managed_resources() -> tuple[str, ...]:

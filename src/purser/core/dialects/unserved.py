@@ -10,11 +10,12 @@ from itertools import chain, islice
 
 from purser.core.device.resources import MIG_PREFIX
 from purser.core.pod.manifest import PodManifest
-from purser.core.vendors.catalogue import FAMILY_RESOURCES
+from purser.core.vendors.catalogue import BY_WORD
 
 _SHARE = "nvidia.com/gpu with nvidia.com/gpumem (MiB) and nvidia.com/gpucores (percent)"
 
 _REGISTERED = "Purser serves it on nodes whose device plugin has registered such devices: see docs/vendors.md"
+_UNNAMED = "Purser serves it where an administrator has named {} in the value vendors of its chart: see docs/vendors.md"
 _OTHERS = "Purser serves no such devices: see docs/vendors.md"
 
 _RESOURCES = (
@@ -85,8 +86,10 @@ def _hints(
     )
     for name in asked:
         hint = next((hint for prefix, hint in _RESOURCES if name.startswith(prefix)), "")
-        hint = _REGISTERED if name in FAMILY_RESOURCES else hint
-        if hint and not any(map(is_offered, FAMILY_RESOURCES.get(name, (name,)))):
+        family = BY_WORD.get(name)
+        if family is not None:
+            hint = _REGISTERED if family.name in pod.families else _UNNAMED.format(family.name)
+        if hint and not any(map(is_offered, (name,) if family is None else family.resources)):
             if name.startswith(MIG_PREFIX) and (listed := mig_resources()):
                 hint = f"ask for one that nodes list: {', '.join(listed[:_MAX_LISTED])}"
             yield f"no node offers {name[:80]}, so the pod waits: {hint}"

@@ -110,5 +110,7 @@ class PodManifest(msgspec.Struct, frozen=True):
     volumes: tuple[PodVolume, ...] = ()
     host_pid: bool = False
     """Whether it sees the processes of its whole node."""
+    families: frozenset[str] = frozenset()
+    """Families of other vendors' devices that Purser serves, by name; the words of others are not looked at."""
     enforcement_of_namespace: str = ""
     """What its namespace's annotation `purser.core.names.ENFORCEMENT_ANNOTATION` says; empty: nothing."""

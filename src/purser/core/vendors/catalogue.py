@@ -1,7 +1,7 @@
 """The families that Purser serves: the package's own file, read once."""
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pkgutil import get_data
 from string import Formatter
 
@@ -59,8 +59,16 @@ def _problems_of(family: DeviceFamily) -> Iterator[str]:
 
 FAMILIES = read_families(get_data(__package__, _NAME) or b"")
 
+FAMILY_NAMES = tuple(family.name for family in FAMILIES)
+
+
+def families_of(names: Collection[str]) -> tuple[DeviceFamily, ...]:
+    """Those of these names."""
+    return tuple(family for family in FAMILIES if family.name in names)
+
+
 BY_RESOURCE = {family.resource: family for family in FAMILIES}
 """By the resource that pods name devices with, under which they are listed."""
 
-FAMILY_RESOURCES = {resource: family.resources for family in FAMILIES for resource in family.resources}
-"""By every resource of every family, all of its family: a plugin may list some of them alone."""
+BY_WORD = {resource: family for family in FAMILIES for resource in family.resources}
+"""By every resource of every family."""

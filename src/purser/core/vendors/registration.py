@@ -6,7 +6,7 @@ which takes a write a minute for each node and says no more.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -15,7 +15,6 @@ from purser.core.device.ids import MAX_NODE_DEVICES, MAX_SLOTS
 from purser.core.kubelet.masks import MAX_NUMA_NODE
 from purser.core.kubernetes.quantities import QuantityError, QuantityLike, quantity_ceil
 from purser.core.model import WHOLE_PERCENT, Device, Enforcement
-from purser.core.vendors.catalogue import FAMILIES
 from purser.core.vendors.family import CapacityDevices, CountedBy, DeviceFamily, Encoding
 
 MAX_REGISTER_BYTES = 256 * 1024
@@ -54,22 +53,20 @@ class VendorDevices(msgspec.Struct, frozen=True):
     """Of families that could not be read, and are left out."""
 
 
-REGISTER_ANNOTATIONS = tuple(family.register.annotation for family in FAMILIES if family.register is not None)
-
-
 def vendor_devices(
+    families: Iterable[DeviceFamily],
     node: str,
     annotations: Mapping[str, str],
     capacity: Amounts,
     allocatable: Amounts,
     own: Collection[str] = (),
 ) -> VendorDevices:
-    """The devices of all families on a node beside its ``own``, by uuid. A registration that cannot be read, or does
+    """The devices of these families on a node beside its ``own``, by uuid. A registration that cannot be read, or does
     not go with what was read before it, costs its family alone."""
     found: list[Device] = []
     problems: list[str] = []
     known = set(own)
-    for family in FAMILIES:
+    for family in families:
         try:
             devices = _devices(family, node, annotations, capacity, allocatable)
             uuids = _uuids(devices, known)

@@ -6,7 +6,7 @@ whose Binding is on its way, and those are `binding`'s.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
@@ -40,7 +40,7 @@ from purser.core.names import (
 )
 from purser.core.placement.offers import FleetOffers, offers_of
 from purser.core.vendors import hami_nodes
-from purser.core.vendors.catalogue import FAMILY_RESOURCES
+from purser.core.vendors.family import DeviceFamily
 from purser.kube import Clock, Informer, SystemClock, key_of
 from purser.kube.objects import Namespace, Node, Pod
 from purser.kube.pods import has_started, is_terminal
@@ -78,12 +78,17 @@ class ClusterCache:
         clock: Clock | None = None,
         *,
         scheduler_name: str = SCHEDULER_NAME,
+        families: Sequence[DeviceFamily] = (),
     ) -> None:
+        """``families``: of other vendors, whose devices Purser serves; what nodes register of others does not count."""
+        self._families = families
         self._metrics = metrics or SchedulerMetrics()
         self.scheduler_name = scheduler_name
         self.clock = clock or SystemClock()
         """Of all that is decided from here."""
-        self.readings = Readings(scheduler_name, self.enforcement_of_namespace)
+        self.readings = Readings(
+            scheduler_name, self.enforcement_of_namespace, frozenset(family.name for family in families)
+        )
         """What pods were found to ask for."""
         self.arrivals = Arrivals(self.readings, scheduler_name)
         self.budgets = Budgets()
@@ -250,7 +255,7 @@ class ClusterCache:
         self.free_resources.put_node(node)
         self.disputes.put_node(node)
         name = node.metadata.name
-        texts = _device_texts(node)
+        texts = _device_texts(node, self._families)
         if self._device_texts.get(name) == texts:
             return
         self._device_texts[name] = texts
@@ -279,7 +284,7 @@ class ClusterCache:
         except InventoryError as error:
             log.warning("A node's inventory is invalid and ignored", node=name, error=str(error))
             self._tell_of_node(name, f"The node's inventory is invalid and ignored: {error}")
-        others = others_devices(node, own)
+        others = others_devices(node, own, self._families)
         for problem in others.problems:
             log.warning("A device registration is invalid and ignored", node=name, error=problem)
             self._tell_of_node(name, f"A device registration is invalid and ignored: {problem}")
@@ -449,17 +454,19 @@ class ClusterCache:
         self._relists.append(informer.relist)
 
 
-def _device_texts(node: Node) -> tuple[str, ...]:
+def _device_texts(node: Node, families: Iterable[DeviceFamily]) -> tuple[str, ...]:
     """All that says which devices a node has for pods; of its amounts those of other plugins."""
     annotations, status = node.metadata.annotations, node.status
-    of_hami = {GPU_RESOURCE} if hami_nodes.REGISTER_ANNOTATION in annotations else set()
+    named = {GPU_RESOURCE} if hami_nodes.REGISTER_ANNOTATION in annotations else set()
+    named.update(resource for family in families for resource in family.resources)
+    registers = (family.register.annotation for family in families if family.register is not None)
     listed = (
         f"{name}={amounts[name]}"
         for amounts in (status.capacity, status.allocatable)
         for name in amounts
-        if name in FAMILY_RESOURCES or name in of_hami
+        if name in named
     )
-    return (*(annotations.get(each, "") for each in DEVICE_ANNOTATIONS), *listed)
+    return (*(annotations.get(each, "") for each in (*DEVICE_ANNOTATIONS, *registers)), *listed)
 
 
 def _grant_text(pod: Pod) -> tuple[str, str]:

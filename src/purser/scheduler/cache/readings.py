@@ -19,8 +19,8 @@ MAX_READINGS = 2048
 class AskedPod(PodReading):
     """A pod that is asked about."""
 
-    def __init__(self, pod: Pod, enforcement_of_namespace: str = "") -> None:
-        spec = pod_spec(pod)
+    def __init__(self, pod: Pod, enforcement_of_namespace: str = "", families: frozenset[str] = frozenset()) -> None:
+        spec = msgspec.structs.replace(pod_spec(pod), families=families)
         super().__init__(msgspec.structs.replace(spec, enforcement_of_namespace=enforcement_of_namespace))
         self.pod = pod
 
@@ -49,7 +49,10 @@ class Readings:
         self,
         scheduler_name: str = SCHEDULER_NAME,
         enforcement_of_namespace: Callable[[str], str] = lambda namespace: "",
+        families: frozenset[str] = frozenset(),
     ) -> None:
+        """``families``: of other vendors, by name, whose devices Purser serves."""
+        self._families = families
         self._scheduler_name = scheduler_name
         self._enforcement_of_namespace = enforcement_of_namespace
         self._known: Recent[str, AskedPod] = Recent(MAX_READINGS)
@@ -64,7 +67,7 @@ class Readings:
         of_namespace = self._enforcement_of_namespace(pod.metadata.namespace)
         if known is not None and known.spec.enforcement_of_namespace == of_namespace and known.is_of(pod):
             return known
-        read, spec = AskedPod(pod, of_namespace), pod.spec
+        read, spec = AskedPod(pod, of_namespace, self._families), pod.spec
         waits_here = spec.scheduler_name == self._scheduler_name and not spec.node_name
         return self._known.put(pod.metadata.uid, read) if waits_here else read
 

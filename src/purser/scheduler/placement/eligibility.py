@@ -16,7 +16,7 @@ _CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 def names_devices(pod: PodManifest) -> bool:
     """Whether a container has one of the resources that are Purser's, be it 0 of it: kube-scheduler asks then."""
     return any(
-        is_device_word(resource)
+        is_device_word(resource, pod.families)
         for container in pod.containers
         for resource in (*container.limits, *container.requests)
     )

@@ -41,17 +41,20 @@ class DeviceRules:
         trusted: Collection[str] = (),
         enforcements: Callable[[], Collection[Enforcement]] = unknown,
         enforcement_of_namespace: Callable[[str], str] = lambda namespace: "",
+        families: Collection[str] = (),
     ) -> None:
         self._trusted = frozenset(trusted)
         """Namespaces whose pods may name NVIDIA's devices without asking for them."""
         self._enforcements = enforcements
         """What holds shares of the cluster's devices."""
         self._enforcement_of_namespace = enforcement_of_namespace
+        self._families = frozenset(families)
+        """Of other vendors, by name: those that Purser serves."""
 
     def reading(self, pod: PodManifest) -> PodReading:
         """The pod with what its namespace says of it."""
         of_namespace = self._enforcement_of_namespace(pod.namespace)
-        return PodReading(msgspec.structs.replace(pod, enforcement_of_namespace=of_namespace))
+        return PodReading(msgspec.structs.replace(pod, enforcement_of_namespace=of_namespace, families=self._families))
 
     def of_any(self, pod: PodReading) -> Decision | None:
         """Asked of every pod."""

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from purser.core.dialects import added_env, defaults, is_served
+from purser.core.dialects import added_env, defaults
 from purser.core.dialects.unserved import unserved_words
 from purser.core.names import SCHEDULER_NAME
 from purser.core.placement.offers import FleetOffers
@@ -92,14 +92,8 @@ class Mutation:
             return Decision(True, Why.NO_GPU, warnings=self._unserved(pod.spec))
         if pod.spec.scheduler_name not in self._own:
             return Decision(True, Why.OTHER_SCHEDULER, warnings=(self._stays_away(pod.spec),))
-        if not is_served(pod.spec, self._has_devices):
-            return Decision(True, Why.NO_GPU, warnings=self._unserved(pod.spec))
         rules = [rule for rule in GPU_POD_RULES if rule is not no_node_preset or not self._devices.trusts(pod)]
         return first_objection(pod, (*rules, self._devices.of_gpu_pod)) or self._adopt(pod, body)
-
-    def _has_devices(self, resource: str) -> bool:
-        there = self._fleet.gpus()
-        return there is not None and resource in there.modes
 
     def _unserved(self, pod: PodManifest) -> tuple[str, ...]:
         return unserved_words(pod, self._fleet.offers, self._fleet.has_label, self._mig_resources)

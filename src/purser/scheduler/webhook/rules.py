@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable
 import msgspec
 
 from purser.adapters.pods import pod_spec
-from purser.core.dialects import RECORD_ANNOTATIONS, DialectError
+from purser.core.dialects import DialectError, record_annotations
 from purser.core.names import IGNORE_WEBHOOK, PROTECTED_POD_ANNOTATIONS, ignoring_label
 from purser.core.pod.manifest import PodManifest
 from purser.kube.codec import codec_of
@@ -60,7 +60,7 @@ def no_forged_grant(pod: PodReading) -> Decision | None:
 
 def no_forged_record(pod: PodReading) -> Decision | None:
     """The same for other systems' records, which their tools take at face value (HAMi issue 3041)."""
-    return _no_annotations(pod.spec, RECORD_ANNOTATIONS, Why.FORGED_RECORD)
+    return _no_annotations(pod.spec, record_annotations(pod.spec), Why.FORGED_RECORD)
 
 
 def makes_sense(pod: PodReading) -> Decision | None:
@@ -160,7 +160,7 @@ def _no_annotations(pod: PodManifest, forbidden: Iterable[str], why: Why) -> Dec
     """A copied manifest has all fields of a running pod: the message names all of them at once."""
     if not any(key in pod.annotations for key in forbidden):
         return None
-    found = [key for key in (*PROTECTED_POD_ANNOTATIONS, *RECORD_ANNOTATIONS) if key in pod.annotations]
+    found = [key for key in (*PROTECTED_POD_ANNOTATIONS, *record_annotations(pod)) if key in pod.annotations]
     preset = ", and spec.nodeName too" if pod.node_name else ""
     return Decision(
         False,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 import msgspec
 
 from purser.core.decoding import JsonReader, UnreadableError
-from purser.core.dialects import defaults, vendor_families
+from purser.core.dialects import defaults
 from purser.core.names import (
     FIXED_POD_ANNOTATIONS,
     IGNORE_WEBHOOK,
@@ -99,14 +99,10 @@ class Validation:
             return objection
         if not pod.asks_for_devices:
             return Decision(True, Why.NO_GPU)
-        if pod.spec.scheduler_name not in self._own or self._is_left_alone(pod.spec):
+        if pod.spec.scheduler_name not in self._own:
             return Decision(True, Why.OTHER_SCHEDULER)
         rules: tuple[Rule, ...] = (*GPU_POD_RULES, self._devices.of_gpu_pod, self._is_mutated)
         return first_objection(pod, rules) or Decision(True, Why.ADMITTED)
-
-    def _is_left_alone(self, pod: PodManifest) -> bool:
-        """Whether the mutating webhook left a pod with other vendors' devices to the default scheduler, see there."""
-        return pod.scheduler_name != self._scheduler_name and bool(vendor_families(pod))
 
     def _is_mutated(self, pod: PodReading) -> Decision | None:
         """The default scheduler knows nothing of grants, and without a limit kubelet never asks the agent."""

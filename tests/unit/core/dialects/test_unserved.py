@@ -25,7 +25,7 @@ def pod(*resources: str, **annotations: str) -> PodManifest:
     [
         ("nvidia.com/gpu.shared", "nvidia.com/gpumem"),
         ("nvidia.com/mig-3g.20gb", "nvidia.com/gpumem"),
-        ("hygon.com/dcunum", "has registered such devices"),
+        ("hygon.com/dcunum", "has named Hygon DCU in the value vendors"),
         ("kunlunxin.com/xpu", "serves no such devices"),
     ],
 )

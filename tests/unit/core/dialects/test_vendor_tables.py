@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from purser.core.dialects import DialectError, asks_for_devices, defaults, grant_annotations, parse
+from purser.core.dialects import DialectError, asks_for_devices, defaults, grant_annotations, parse, record_annotations
 from purser.core.dialects.hami_codec import decode_pod_devices
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
 from purser.core.pod.manifest import ContainerSpec, PodManifest
-from purser.core.vendors.catalogue import FAMILIES
+from purser.core.vendors.catalogue import FAMILIES, FAMILY_NAMES
 
 MLU, MLU_MEM, MLU_CORES = "cambricon.com/vmlu", "cambricon.com/mlu.smlu.vmemory", "cambricon.com/mlu.smlu.vcore"
 DCU, DCU_MEM, DCU_CORES = "hygon.com/dcunum", "hygon.com/dcumem", "hygon.com/dcucores"
@@ -21,9 +21,8 @@ def pod(*containers, **annotations):
         ContainerSpec(f"c{place}", ContainerKind.APP, limits={name: str(value) for name, value in limits.items()})
         for place, limits in enumerate(containers)
     )
-    return PodManifest(
-        "u-1", "team", "job", {name.replace("__", "/"): text for name, text in annotations.items()}, specs
-    )
+    named = {name.replace("__", "/"): text for name, text in annotations.items()}
+    return PodManifest("u-1", "team", "job", named, specs, families=frozenset(FAMILY_NAMES))
 
 
 def asked(limits):
@@ -82,6 +81,24 @@ def test_what_a_container_asks_for(limits, expected):
 def test_what_is_refused_and_how(limits, sentence):
     with pytest.raises(DialectError, match=sentence):
         parse(pod(limits))
+
+
+def test_the_words_of_a_family_that_is_not_named_are_not_pursers():
+    share = {DCU: 1, DCU_MEM: "16Gi"}
+    for families in ((), {"AMD"}):
+        manifest = msgspec.structs.replace(pod(share), families=frozenset(families))
+        assert not asks_for_devices(manifest)
+        assert parse(manifest) is None
+        assert record_annotations(manifest) == record_annotations(pod({"nvidia.com/gpu": 1}))
+    beside = msgspec.structs.replace(pod({"nvidia.com/gpu": 1, **share}), families=frozenset())
+    assert parse(beside).family == ""
+
+
+def test_records_that_may_not_be_forged_are_those_of_what_the_pod_asks_for():
+    assert "hami.io/dcu-devices-allocated" in record_annotations(pod({DCU: 1}))
+    of_gpus = record_annotations(pod({"nvidia.com/gpu": 1}))
+    assert "hami.io/vgpu-devices-allocated" in of_gpus
+    assert not {"predicate-time", "huawei.com/Ascend910A", "hami.io/dcu-devices-allocated"} & {*of_gpus}
 
 
 def test_a_pod_gets_devices_of_one_family():

@@ -10,8 +10,10 @@ from tests.unit.scheduler.extender_world import eventually, replica, server
 from tests.unit.scheduler.reviews import container, patched, pod, review
 from tests.unit.simulator.builders import as_listed
 
+from purser.core.vendors.catalogue import FAMILIES
 from purser.kube.resources import NODES, PODS
 from purser.lab.hollow import HollowFleet, HollowNodes, manifests
+from purser.scheduler.webhook.device_rules import DeviceRules
 from purser.scheduler.webhook.mutation import Mutation
 from purser.scheduler.webhook.review import decode_review, encode_review
 from purser.simulator import arrivals
@@ -26,7 +28,7 @@ pods: [{name: p, count: 5, gpus: 1, gpu_milli: 500, family: Acme NPU}]
 
 
 async def lab() -> dict[str, object]:
-    async with server() as api, replica(api) as world:
+    async with server() as api, replica(api, families=FAMILIES) as world:
         hollow = asyncio.create_task(HollowFleet(world.client, start_s=0, stop_s=0).run())
         for node in manifests(HollowNodes(name="acme", gpus=2, family="Acme NPU")):
             await world.client.create(NODES, node)
@@ -36,7 +38,9 @@ async def lab() -> dict[str, object]:
         obj = pod(container(limits=SHARE))
         obj["metadata"] |= {"name": "p", "namespace": "default"}
         request = decode_review(json.dumps(review(obj)).encode())
-        answer = encode_review(request, Mutation(fleet=world.cache).review(request))
+        answer = encode_review(
+            request, Mutation(fleet=world.cache, devices=DeviceRules(families=["Acme NPU"])).review(request)
+        )
         created = await world.client.create(PODS, patched(obj, json.loads(answer)["response"]))
         await eventually(lambda: world.cache.pod_by_uid(created.metadata.uid) is not None)
         fitting = await world.filter(created, "acme-0")

@@ -8,7 +8,7 @@ from purser.core.ledger import Usage
 from purser.core.model import ContainerKind, DeviceMode, Enforcement, NodeInventory
 from purser.core.placement.place import Refusal, place
 from purser.core.pod.manifest import ContainerSpec, PodManifest
-from purser.core.vendors.catalogue import FAMILIES
+from purser.core.vendors.catalogue import FAMILIES, FAMILY_NAMES
 from purser.core.vendors.registration import vendor_devices
 
 DCUS = "DCU-a,4,32768,100,DCU-Z100L,0,true:DCU-b,4,32768,100,DCU-Z100L,1,false:"
@@ -20,7 +20,7 @@ NPUS = (
 
 
 def read(annotations, listed):
-    return vendor_devices("n1", annotations, listed, listed)
+    return vendor_devices(FAMILIES, "n1", annotations, listed, listed)
 
 
 def test_the_older_form_with_colons():
@@ -72,7 +72,7 @@ def test_devices_that_follow_from_what_the_node_lists(listed, expected):
 
 
 def test_of_counted_devices_as_many_are_healthy_as_kubelet_has():
-    found = vendor_devices("n1", {}, {"metax-tech.com/gpu": 3}, {"metax-tech.com/gpu": 1}).devices
+    found = vendor_devices(FAMILIES, "n1", {}, {"metax-tech.com/gpu": 3}, {"metax-tech.com/gpu": 1}).devices
     assert [each.healthy for each in found] == [True, False, False]
 
 
@@ -91,7 +91,7 @@ def dcus(count, prefix="d"):
 )
 def test_what_does_not_go_with_other_devices_costs_its_family_alone(text, own, sentence):
     mlus = {"cambricon.com/mlu.smlu.vcore": "200", "cambricon.com/mlu.smlu.vmemory": "192"}
-    found = vendor_devices("n1", {"hami.io/node-dcu-register": text}, mlus, mlus, own)
+    found = vendor_devices(FAMILIES, "n1", {"hami.io/node-dcu-register": text}, mlus, mlus, own)
     assert [each.vendor for each in found.devices] == ["cambricon", "cambricon"]
     assert found.problems == (sentence,)
 
@@ -112,7 +112,7 @@ def test_a_registration_that_makes_no_sense_costs_its_family_alone(text):
 
 def place_in(family_limits, devices, usage=None):
     spec = ContainerSpec("c", ContainerKind.APP, limits={name: str(value) for name, value in family_limits.items()})
-    request = parse(PodManifest("u", "team", "job", {}, (spec,)))
+    request = parse(PodManifest("u", "team", "job", {}, (spec,), families=frozenset(FAMILY_NAMES)))
     return place(node_state(NodeInventory("n1", devices), usage or {}), request)
 
 

@@ -11,7 +11,7 @@ from purser.lab.hollow.vendors import listed, registration, served
 def test_the_devices_of_every_family_are_read_as_healthy():
     for family in FAMILIES:
         amounts = listed(family, 3)
-        found = vendor_devices("n1", registration(family, "n1", 3), amounts, amounts)
+        found = vendor_devices((family,), "n1", registration(family, "n1", 3), amounts, amounts)
         assert found.problems == ()
         assert [(each.resource, each.healthy, each.cores_percent) for each in found.devices] == [
             (family.resource, True, 100)

@@ -1,11 +1,13 @@
 """Pods for other vendors' devices: bound behind the lock that their device plugins expect, with HAMi's annotations."""
 
 import asyncio
+from functools import partial
 from unittest.mock import AsyncMock
 
 import pytest
 from tests.unit.scheduler.extender_world import eventually, replica, server
 
+from purser.core.vendors.catalogue import families_of
 from purser.core.vendors.family import NodeLock
 from purser.core.vendors.locks import HeldLock, LockHolder, lock_text, read_lock
 from purser.kube.resources import NODES, PODS
@@ -16,11 +18,18 @@ LOCK = "hami.io/mutex.lock"
 REGISTERED = "DCU-a,4,32768,100,Z100L,0,true:DCU-b,4,32768,100,Z100L,1,true:"
 
 
-async def add_dcus(world, name="d1"):
+dcu_replica = partial(replica, families=families_of(["Hygon DCU"]))
+
+
+async def register_dcus(world, name="d1"):
     metadata = {"name": name, "annotations": {"hami.io/node-dcu-register": REGISTERED}}
     listed = {"capacity": {DCU: "8"}, "allocatable": {DCU: "8"}}
     await world.client.create(NODES, {"metadata": metadata})
     await world.client.patch_merge(NODES, name, {"status": listed}, subresource="status")
+
+
+async def add_dcus(world, name="d1"):
+    await register_dcus(world, name)
     await eventually(lambda: (node := world.cache.fleet.node(name)) and node.devices[0].device.healthy)
 
 
@@ -33,7 +42,7 @@ async def annotations_of(world, node):
 
 
 async def test_the_plugin_finds_lock_phase_and_devices():
-    async with server() as api, replica(api) as world:
+    async with server() as api, dcu_replica(api) as world:
         await add_dcus(world)
         pod = await share(world, "p")
         assert (await world.filter(pod, "d1")).node_names == ["d1"]
@@ -48,8 +57,19 @@ async def test_the_plugin_finds_lock_phase_and_devices():
         assert event == "Granted device 1 of node d1; enforcement: vendor"
 
 
+async def test_what_a_node_registers_of_a_family_that_is_not_named_is_nothing():
+    async with server() as api, replica(api, families=families_of(["AMD"])) as world:
+        await register_dcus(world)
+        pod = await share(world, "p")
+        await eventually(lambda: (node := world.cache.node("d1")) and node.status.allocatable)
+        assert world.cache.fleet.node("d1") is None
+        assert (await world.filter(pod, "d1", "d2")).node_names == ["d1", "d2"]
+        assert "asks for no GPUs" in await world.bind(pod, "d1")
+        assert LOCK not in await annotations_of(world, "d1")
+
+
 async def test_the_next_pod_waits_until_the_plugin_has_served_this_one():
-    async with server() as api, replica(api) as world:
+    async with server() as api, dcu_replica(api) as world:
         await add_dcus(world)
         first, second = await share(world, "first"), await share(world, "second")
         assert await world.bind(first, "d1") == ""
@@ -60,7 +80,7 @@ async def test_the_next_pod_waits_until_the_plugin_has_served_this_one():
 
 
 async def test_the_lock_of_a_pod_that_is_gone_is_no_lock():
-    async with server() as api, replica(api) as world:
+    async with server() as api, dcu_replica(api) as world:
         await add_dcus(world)
         first, second = await share(world, "first"), await share(world, "second")
         assert await world.bind(first, "d1") == ""
@@ -69,7 +89,7 @@ async def test_the_lock_of_a_pod_that_is_gone_is_no_lock():
 
 
 async def test_a_refused_binding_leaves_no_lock():
-    async with server() as api, replica(api) as world:
+    async with server() as api, dcu_replica(api) as world:
         await add_dcus(world)
         pod = await share(world, "p")
         await world.client.bind("default", "p", pod.metadata.uid, "elsewhere", {})
@@ -84,7 +104,7 @@ async def locked(world, owner, ago_s=0.0, node="d1"):
 
 
 async def test_nothing_that_stands_in_a_lock_keeps_a_grant_that_is_not_bound(monkeypatch):
-    async with server() as api, replica(api) as world:
+    async with server() as api, dcu_replica(api) as world:
         await add_dcus(world)
         pod = await share(world, "p")
         await locked(world, LockHolder("", "p"))
@@ -98,7 +118,7 @@ async def test_nothing_that_stands_in_a_lock_keeps_a_grant_that_is_not_bound(mon
 
 
 async def test_a_lock_that_is_about_to_end_is_taken_again():
-    async with server() as api, replica(api) as world:
+    async with server() as api, dcu_replica(api) as world:
         await add_dcus(world)
         for name, ago_s in (("old", 200.0), ("new", 100.0)):
             pod = await share(world, name)
@@ -109,7 +129,7 @@ async def test_a_lock_that_is_about_to_end_is_taken_again():
 
 async def test_who_leads_no_more_once_the_node_is_locked_binds_nothing(monkeypatch):
     leads = True
-    async with server() as api, replica(api, may_bind=lambda: leads) as world:
+    async with server() as api, dcu_replica(api, may_bind=lambda: leads) as world:
         await add_dcus(world)
         pod, locks = await share(world, "p"), world.extender._binder._locks
         take = locks.take
@@ -127,7 +147,7 @@ async def test_who_leads_no_more_once_the_node_is_locked_binds_nothing(monkeypat
 
 
 async def test_a_grant_whose_devices_left_while_the_node_was_locked_is_not_bound(monkeypatch):
-    async with server() as api, replica(api) as world:
+    async with server() as api, dcu_replica(api) as world:
         await add_dcus(world)
         pod, locks = await share(world, "p"), world.extender._binder._locks
         take = locks.take
@@ -147,7 +167,7 @@ async def test_a_grant_whose_devices_left_while_the_node_was_locked_is_not_bound
 
 async def test_all_that_locks_a_node_has_one_deadline(monkeypatch):
     monkeypatch.setattr("purser.scheduler.binding.node_locks.LOCK_TIMEOUT_S", 0.01)
-    async with server() as api, replica(api) as world:
+    async with server() as api, dcu_replica(api) as world:
         await add_dcus(world)
         pod = await share(world, "p")
         monkeypatch.setattr(world.extender._binder._locks, "_tried", lambda *args: asyncio.sleep(60))
@@ -157,7 +177,7 @@ async def test_all_that_locks_a_node_has_one_deadline(monkeypatch):
 
 async def test_each_family_has_a_quota_of_its_own():
     hard = {"limits.nvidia.com/gpumem": "500", "limits.hygon.com/dcumem": "1500"}
-    async with server() as api, replica(api) as world:
+    async with server() as api, dcu_replica(api) as world:
         await add_dcus(world)
         await world.client.create(
             RESOURCE_QUOTAS, {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": hard}}

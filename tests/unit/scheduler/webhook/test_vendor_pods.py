@@ -8,6 +8,7 @@ from tests.unit.scheduler.reviews import container, patched, pod, review
 from purser.core.fleet import node_state
 from purser.core.model import Device, NodeInventory
 from purser.core.placement.offers import offers_of
+from purser.scheduler.webhook.device_rules import DeviceRules
 from purser.scheduler.webhook.mutation import Mutation, UnknownFleet
 from purser.scheduler.webhook.review import decode_review, encode_review
 from purser.scheduler.webhook.validation import Validation
@@ -35,26 +36,41 @@ def ask(webhook, obj, **fields):
     return json.loads(encode_review(request, webhook.review(request)))["response"]
 
 
-def mutated(obj, *resources):
-    return ask(Mutation(fleet=Nodes(*resources)), obj)
+NAMED = DeviceRules(families=["Hygon DCU", "Iluvatar BI-V150"])
 
 
-def test_a_pod_for_registered_devices_is_pursers():
+def mutated(obj, *resources, devices=NAMED):
+    return ask(Mutation(fleet=Nodes(*resources), devices=devices), obj)
+
+
+def test_a_pod_for_devices_of_a_family_that_is_named_is_pursers():
     obj = pod(container(limits={DCU: "1", DCU_MEM: "1000"}))
     answer = mutated(obj, DCU)
     after = patched(obj, answer)
     assert after["spec"]["schedulerName"] == "purser-scheduler"
     assert after["spec"]["containers"] == obj["spec"]["containers"]
     assert not answer.get("warnings")
-    assert ask(Validation(), after)["allowed"]
+    assert ask(Validation(devices=NAMED), after)["allowed"]
+    assert "lacks schedulerName" in ask(Validation(devices=NAMED), obj)["status"]["message"]
 
 
-def test_a_pod_for_devices_that_no_node_has_registered_is_left_alone():
-    obj = pod(container(limits={DCU: "1"}))
-    answer = mutated(obj, BI)
+def test_a_pod_for_devices_of_a_family_that_is_not_named_is_left_alone():
+    """Whatever a node registers, and whatever the pod says."""
+    obj = pod(container(limits={DCU: "1", DCU_MEM: "16Gi"}), annotations={"hami.io/dcu-devices-allocated": "x"})
+    others = DeviceRules(families=["Iluvatar BI-V150"])
+    answer = mutated(obj, DCU, devices=others)
     assert answer["allowed"] and "patch" not in answer
-    assert "has registered such devices" in answer["warnings"][0]
-    assert ask(Validation(), obj)["allowed"]
+    assert "warnings" not in answer
+    assert ask(Validation(devices=others), obj)["allowed"]
+
+
+@pytest.mark.parametrize(
+    ("families", "hint"),
+    [(["Hygon DCU"], "has registered such devices"), (["AMD"], "has named Hygon DCU in the value vendors")],
+)
+def test_a_pod_for_devices_that_no_node_has_says_so(families, hint):
+    answer = mutated(pod(container(limits={DCU: "1"})), BI, devices=DeviceRules(families=families))
+    assert hint in answer["warnings"][0]
 
 
 def test_limits_and_variables_that_the_plugin_needs_are_added():
