@@ -67,6 +67,9 @@ _GPU_NAME = '* on (node, uuid) group_left (index, model) purser_device_info{node
 """Gives a GPU's series its index and model; ``node`` is the PodMonitor's label."""
 
 
+_WITH_MODEL = "on (node, uuid) group_left (model) purser_device_info"
+
+
 def _by_gpu(metric: str) -> tuple[str, str]:
     """A query of each GPU's own series, with its legend."""
     return f'{metric}{{node=~"$node"}} {_GPU_NAME}', "{{node}} {{index}} {{model}}"
@@ -111,12 +114,27 @@ DASHBOARDS = (
                 stacked=True,
             ),
             Panel(
-                "Granted memory by model",
+                "Used memory by namespace",
+                [("sum by (namespace) (purser_container_memory_used_bytes) or vector(0)", "{{namespace}}")],
+                "bytes",
+                stacked=True,
+                about="Measured on the nodes, by the processes of pods.",
+            ),
+            Panel(
+                "Memory by model",
                 [
+                    (f"sum by (model) (purser_container_memory_used_bytes * {_WITH_MODEL})", "{{model}} used"),
                     ("sum by (model) (purser_cluster_granted_memory_bytes)", "{{model}} granted"),
                     ("sum by (model) (purser_cluster_memory_bytes)", "{{model}}"),
                 ],
                 "bytes",
+            ),
+            Panel(
+                "Granted memory by policy",
+                [("sum by (policy) (purser_cluster_granted_memory_bytes)", "{{policy}}")],
+                "bytes",
+                stacked=True,
+                about="By the policy for nodes by which the pods were placed.",
             ),
             Panel(
                 "Granted compute by namespace",
@@ -134,6 +152,14 @@ DASHBOARDS = (
                 "Pods that wait, by reason",
                 [("sum by (reason) (purser_cluster_pending_pods)", "{{reason}}")],
                 stacked=True,
+            ),
+            Panel(
+                "GPUs and shares, requested and granted",
+                [
+                    ("sum(purser_cluster_granted_gpus or purser_cluster_pending_gpus)", "requested"),
+                    ("sum(purser_cluster_granted_gpus)", "granted"),
+                ],
+                about="A share of a GPU counts as one.",
             ),
             Panel(
                 "GPUs that waiting pods ask for",

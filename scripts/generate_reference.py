@@ -24,6 +24,7 @@ from purser.agent.refusals import RefusalReason
 from purser.agent.settings import AgentSettings, FeatureOutlet
 from purser.core import dialects, names
 from purser.core.dialects import policies, selectors
+from purser.core.dialects.policies import WEIGHED
 from purser.core.features.words import LABELS
 from purser.core.fleet.totals import OTHERS
 from purser.core.grant.disputes import DisputeReason, HeldReason
@@ -704,7 +705,8 @@ def _servers() -> Iterator[tuple[str, str, Iterable[Any]]]:
     yield (
         "The scheduler",
         "Port 9401 of `purser-scheduler`. `purser_cluster_...` is exported only by the active replica. Of"
-        f" namespaces, {MAX_NAMESPACES} have series of their own; the rest are `{OTHERS}`.",
+        f" namespaces, {MAX_NAMESPACES} have series of their own; the rest are `{OTHERS}`."
+        f" `policy` is the node policy of the pods, the scheduler's if they name none, or `{WEIGHED}`.",
         _families(scheduler.registry),
     )
     yield (

@@ -6,11 +6,13 @@ Everything is recounted every few seconds, some nodes and grants at a time: kube
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Mapping
+from typing import TypeAlias
 
 import msgspec
 from prometheus_client import CollectorRegistry, Gauge
 
-from purser.core.fleet.totals import OTHERS, GpuUse, Totals, fewer_namespaces
+from purser.core.dialects.policies import node_policy_word
+from purser.core.fleet.totals import OTHERS, GpuUse, Holders, Totals, fewer_namespaces
 from purser.core.kubernetes.quantities import MIB
 from purser.core.model import WHOLE_MILLI, WHOLE_PERCENT
 from purser.scheduler.cache import ClusterCache
@@ -30,6 +32,11 @@ _NODES_AT_ONCE = 16
 _GRANTS_AT_ONCE = 256
 """Between two turns of the event loop."""
 
+_HOLDERS = Holders._fields
+
+_Waiting: TypeAlias = tuple[str, str]
+"""Namespace and policy."""
+
 
 class CapacityMetrics:
     """Sums over the cluster. A replica that places no pods has none: else each would count for all."""
@@ -48,15 +55,13 @@ class CapacityMetrics:
             "state",
         )
         self._memory = gauge("purser_cluster_memory_bytes", "Memory of all GPUs, cut or not.", "model")
-        self._granted_memory = gauge(
-            "purser_cluster_granted_memory_bytes", "GPU memory that pods hold.", "namespace", "model"
-        )
+        self._granted_memory = gauge("purser_cluster_granted_memory_bytes", "GPU memory that pods hold.", *_HOLDERS)
         self._granted_cores = gauge(
             "purser_cluster_granted_cores_ratio",
             "Compute that pods hold, in GPUs; MIG devices count by their slices, shares without a limit as 0.",
-            "namespace",
-            "model",
+            *_HOLDERS,
         )
+        self._granted_gpus = gauge("purser_cluster_granted_gpus", "GPUs, or shares of one, that pods hold.", *_HOLDERS)
         self._idle = gauge(
             "purser_cluster_idle_gpus",
             "Idle GPUs and parts of GPUs, by what keeps expected pods from using them (usable: nothing).",
@@ -67,9 +72,10 @@ class CapacityMetrics:
             "Pods that ask for GPUs and wait, by what most nodes lack.",
             "namespace",
             "reason",
+            "policy",
         )
         self._pending_gpus = gauge(
-            "purser_cluster_pending_gpus", "GPUs, or shares of one, that waiting pods ask for.", "namespace"
+            "purser_cluster_pending_gpus", "GPUs, or shares of one, that waiting pods ask for.", "namespace", "policy"
         )
 
     def clear(self) -> None:
@@ -77,24 +83,26 @@ class CapacityMetrics:
         for gauge in self._gauges:
             gauge.clear()
 
-    def show(self, totals: Totals, idle_milli: Mapping[str, float], pending: Mapping[str, PendingTotals]) -> None:
-        """Replace all series: sums over the fleet, idle thousandths of GPUs by cause, and what waits by namespace."""
+    def show(self, totals: Totals, idle_milli: Mapping[str, float], pending: Mapping[_Waiting, PendingTotals]) -> None:
+        """Replace all series: sums over the fleet, idle thousandths of GPUs by cause, and what waits."""
         self.clear()
         for model, mib in totals.memory_mib.items():
             self._memory.labels(model).set(mib * MIB)
             for state in GpuUse:  # those that there are none of, too: a series that ends is looked up for minutes
                 self._gpus.labels(model, state.value).set(totals.gpus[model, state])
         kept = _largest(totals.granted_memory_mib, pending)
-        for (namespace, model), mib in fewer_namespaces(totals.granted_memory_mib, kept).items():
-            self._granted_memory.labels(namespace, model).set(mib * MIB)
-        for (namespace, model), percent in fewer_namespaces(totals.granted_cores_percent, kept).items():
-            self._granted_cores.labels(namespace, model).set(percent / WHOLE_PERCENT)
+        for holders, mib in fewer_namespaces(totals.granted_memory_mib, kept).items():
+            self._granted_memory.labels(*holders).set(mib * MIB)
+        for holders, percent in fewer_namespaces(totals.granted_cores_percent, kept).items():
+            self._granted_cores.labels(*holders).set(percent / WHOLE_PERCENT)
+        for holders, count in fewer_namespaces(totals.granted_gpus, kept).items():
+            self._granted_gpus.labels(*holders).set(count)
         for cause, milli in idle_milli.items():
             self._idle.labels(cause).set(milli / WHOLE_MILLI)
-        for namespace, waiting in _of_fewer(pending, kept).items():
+        for (namespace, policy), waiting in _of_fewer(pending, kept).items():
             for reason, count in waiting.pods.items():
-                self._pending.labels(namespace, reason).set(count)
-            self._pending_gpus.labels(namespace).set(waiting.gpus)
+                self._pending.labels(namespace, reason, policy).set(count)
+            self._pending_gpus.labels(namespace, policy).set(waiting.gpus)
 
 
 class CapacityCounter:
@@ -126,7 +134,7 @@ class CapacityCounter:
         for place, uid in enumerate(ledger.uids()):
             grant = ledger.grant(uid)
             if grant is not None:  # else it was released in between
-                totals.add_pod(grant.namespace, ledger.held(uid))
+                totals.add_pod(grant.namespace, self._policy_of(uid), ledger.held(uid))
             if place % _GRANTS_AT_ONCE == 0:
                 await asyncio.sleep(0)
         idle: Counter[str] = Counter()
@@ -135,19 +143,25 @@ class CapacityCounter:
             await asyncio.sleep(0)
         self._metrics.show(totals, idle, self._extender.pending.totals())
 
+    def _policy_of(self, uid: str) -> str:
+        pod = self._cache.pod_by_uid(uid)
+        return node_policy_word({} if pod is None else pod.metadata.annotations, self._extender.default_policy)
 
-def _largest(granted: Counter[tuple[str, str]], pending: Mapping[str, PendingTotals]) -> frozenset[str]:
+
+def _largest(granted: Counter[Holders], pending: Mapping[_Waiting, PendingTotals]) -> frozenset[str]:
     """The namespaces that hold most memory, and those with most pods that wait: half of each."""
     held: Counter[str] = Counter()
-    for (namespace, _), amount in granted.items():
-        held[namespace] += amount
-    waiting = Counter({namespace: each.pods.total() for namespace, each in pending.items()})
+    for holders, amount in granted.items():
+        held[holders.namespace] += amount
+    waiting: Counter[str] = Counter()
+    for (namespace, _), each in pending.items():
+        waiting[namespace] += each.pods.total()
     return frozenset(name for each in (held, waiting) for name, _ in each.most_common(MAX_NAMESPACES // 2))
 
 
-def _of_fewer(pending: Mapping[str, PendingTotals], kept: Collection[str]) -> dict[str, PendingTotals]:
+def _of_fewer(pending: Mapping[_Waiting, PendingTotals], kept: Collection[str]) -> dict[_Waiting, PendingTotals]:
     """As `fewer_namespaces`: the namespaces that are not kept are one."""
-    found: dict[str, PendingTotals] = {}
-    for namespace, each in pending.items():
-        found.setdefault(namespace if namespace in kept else OTHERS, PendingTotals()).add(each)
+    found: dict[_Waiting, PendingTotals] = {}
+    for (namespace, policy), each in pending.items():
+        found.setdefault((namespace if namespace in kept else OTHERS, policy), PendingTotals()).add(each)
     return found

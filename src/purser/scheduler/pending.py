@@ -7,6 +7,7 @@ from contextlib import suppress
 import msgspec
 
 from purser.core.dialects import DialectError
+from purser.core.dialects.policies import node_policy_word
 from purser.core.model import PodRequest
 from purser.core.pod.phases import phases
 from purser.kube import Informer
@@ -20,13 +21,15 @@ class PendingPod(msgspec.Struct, frozen=True):
     """A pod that asks for GPUs and is on no node yet."""
 
     namespace: str
+    policy: str
+    """`node_policy_word`."""
     gpus: int
     """GPUs that it has at once at most, a share counted as one; 0: the request cannot be read."""
     reason: str = PendingReason.KUBE_SCHEDULER
 
 
 class PendingTotals(msgspec.Struct):
-    """How much of one namespace waits."""
+    """How much waits of one namespace by one policy."""
 
     pods: Counter[str] = msgspec.field(default_factory=Counter)
     """Pods by the reason why they wait."""
@@ -34,7 +37,7 @@ class PendingTotals(msgspec.Struct):
     """How many these pods ask for together; a share of a GPU counts as one."""
 
     def add(self, other: "PendingTotals") -> None:
-        """Count another namespace's pods and GPUs here, too."""
+        """Count others' pods and GPUs here, too."""
         self.pods.update(other.pods)
         self.gpus += other.gpus
 
@@ -42,8 +45,10 @@ class PendingTotals(msgspec.Struct):
 class PendingPods:
     """The pods that ask for GPUs, name this scheduler, and wait; kept up to date by an informer."""
 
-    def __init__(self, cache: ClusterCache) -> None:
+    def __init__(self, cache: ClusterCache, default_policy: str) -> None:
+        """``default_policy``: for nodes, of pods that name none."""
         self._cache = cache
+        self._default_policy = default_policy
         self._pods: dict[str, PendingPod] = {}
 
     def attach(self, pods: Informer[Pod]) -> None:
@@ -63,7 +68,8 @@ class PendingPods:
                 with suppress(DialectError):
                     request = reading.request()
                     gpus = 0 if request is None else _at_peak(request)
-                self._pods[uid] = PendingPod(pod.metadata.namespace, gpus)
+                policy = node_policy_word(pod.metadata.annotations, self._default_policy)
+                self._pods[uid] = PendingPod(pod.metadata.namespace, policy, gpus)
 
     def remove_pod(self, pod: Pod) -> None:
         """Forget a pod that was deleted; one that is not known changes nothing."""
@@ -79,11 +85,13 @@ class PendingPods:
             )
             self._pods[uid] = msgspec.structs.replace(pod, reason=reason)
 
-    def totals(self) -> dict[str, PendingTotals]:
-        """What waits, by namespace; namespaces of which nothing waits are left out."""
-        found: dict[str, PendingTotals] = {}
+    def totals(self) -> dict[tuple[str, str], PendingTotals]:
+        """What waits, by namespace and policy; those of which nothing waits are left out."""
+        found: dict[tuple[str, str], PendingTotals] = {}
         for pod in self._pods.values():
-            found.setdefault(pod.namespace, PendingTotals()).add(PendingTotals(Counter([pod.reason]), pod.gpus))
+            found.setdefault((pod.namespace, pod.policy), PendingTotals()).add(
+                PendingTotals(Counter([pod.reason]), pod.gpus)
+            )
         return found
 
 

@@ -21,7 +21,7 @@ _HOUR_S = 3600
 _GPUS = "max by (model, state) (purser_cluster_gpus{selector})"
 _GPUS_OF_MODEL = f"sum by (model) ({_GPUS})"
 _GRANTED = (
-    "sum by (namespace) (max by (namespace, model) (purser_cluster_granted_memory_bytes{selector})"
+    "sum by (namespace) (max by (namespace, model, policy) (purser_cluster_granted_memory_bytes{selector})"
     f" * on (model) group_left () {_GPUS_OF_MODEL}"
     " / on (model) group_left () (max by (model) (purser_cluster_memory_bytes{selector}) > 0))"
 )

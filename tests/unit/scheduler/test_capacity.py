@@ -2,7 +2,7 @@
 
 from tests.unit.scheduler.extender_world import eventually, replica, server
 
-from purser.core.names import CORDONED_GPUS_ANNOTATION
+from purser.core.names import CORDONED_GPUS_ANNOTATION, NODE_POLICY_ANNOTATION
 from purser.kube.resources import NODES, PODS
 from purser.scheduler import capacity
 from purser.scheduler.capacity import CapacityCounter
@@ -28,13 +28,13 @@ async def test_gpus_grants_and_waiting_pods_are_counted(monkeypatch):
         cordon = {"metadata": {"annotations": {CORDONED_GPUS_ANNOTATION: "n2-0"}}}
         await world.client.patch_merge(NODES, "n2", cordon)
         await eventually(lambda: world.cache.fleet.node("n2").devices[0].cordoned)
-        held = await world.add_pod("held", memory=2000)
+        held = await world.add_pod("held", memory=2000, annotations={NODE_POLICY_ANNOTATION: "spread"})
         assert await world.bind(held, "n1") == ""
         large = await world.add_pod("large", memory=9000)
         await world.filter(large, "n1", "n2")
         odd = await world.add_pod("odd", memory="16Gi")
         await world.filter(odd, "n1")
-        await world.add_pod("new", memory=100)
+        await world.add_pod("new", memory=100, annotations={NODE_POLICY_ANNOTATION: "spread=2,binpack=1"})
         counting = CapacityCounter(world.cache, world.extender, world.metrics.registry)
         await counting.count()
 
@@ -48,21 +48,22 @@ async def test_gpus_grants_and_waiting_pods_are_counted(monkeypatch):
             (model, "cordoned"): 1,
         }
         assert found("purser_cluster_memory_bytes") == {(model,): 20000 * 2**20}
-        assert found("purser_cluster_granted_memory_bytes") == {("default", model): 2000 * 2**20}
-        assert set(found("purser_cluster_granted_cores_ratio")) == {("default", model)}
+        assert found("purser_cluster_granted_memory_bytes") == {("default", model, "spread"): 2000 * 2**20}
+        assert set(found("purser_cluster_granted_cores_ratio")) == {("default", model, "spread")}
+        assert found("purser_cluster_granted_gpus") == {("default", model, "spread"): 1}
         waiting = {
-            ("default", PendingReason.INVALID_REQUEST): 1,
-            ("default", PendingReason.KUBE_SCHEDULER): 1,
-            ("default", "CardInsufficientMemory"): 1,
+            ("default", PendingReason.INVALID_REQUEST, "binpack"): 1,
+            ("default", PendingReason.KUBE_SCHEDULER, "weighed"): 1,
+            ("default", "CardInsufficientMemory", "binpack"): 1,
         }
         assert found("purser_cluster_pending_pods") == waiting
-        assert found("purser_cluster_pending_gpus") == {("default",): 2}
+        assert found("purser_cluster_pending_gpus") == {("default", "binpack"): 1, ("default", "weighed"): 1}
         idle = found("purser_cluster_idle_gpus")
         assert 1.5 < sum(idle.values()) < 3
         assert idle[("usable",)] > 0
 
         await world.client.delete(PODS, "new", "default", grace_period_seconds=0)
         await world.bind(large, "n1")
-        await eventually(lambda: world.extender.pending.totals()["default"].pods.total() == 2)
+        await eventually(lambda: set(world.extender.pending.totals()) == {("default", "binpack")})
         counting._metrics.clear()
         assert found("purser_cluster_gpus") == {}

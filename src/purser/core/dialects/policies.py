@@ -16,6 +16,9 @@ HAMI_NODE_POLICY = "hami.io/node-scheduler-policy"
 HAMI_GPU_POLICY = "hami.io/gpu-scheduler-policy"
 HAMI_WEIGHTS = "hami.io/device-scoring-weights"
 
+WEIGHED = "weighed"
+"""Stands for several policies that are weighed against one another."""
+
 _MAX_WEIGHT = 1_000_000
 
 T = TypeVar("T")
@@ -25,6 +28,13 @@ def read_node_policy(annotations: Mapping[str, str], problems: Problems) -> str:
     """The pod's node policy in one way of writing, empty for the scheduler's default."""
     key, value = _one_of(annotations, NODE_POLICY_ANNOTATION, HAMI_NODE_POLICY, problems)
     return _read(canonical_node_policy, key, value, problems) or ""
+
+
+def node_policy_word(annotations: Mapping[str, str], default: str) -> str:
+    """One of few words for a pod's node policy, for metrics: users may weigh policies in any number of ways.
+    ``default`` is the scheduler's, and counts where the pod's cannot be read."""
+    policy = read_node_policy(annotations, Problems()) or default
+    return WEIGHED if "," in policy else policy
 
 
 def read_gpu_policy(annotations: Mapping[str, str], problems: Problems) -> tuple[GpuPolicy, ...]:

@@ -5,7 +5,7 @@ and grant by grant, so that other requests can be served in between.
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from purser.core.fleet import rule
 from purser.core.fleet.facts import CORDONED, DISPUTED, UNHEALTHY
@@ -85,6 +85,16 @@ def gpu_cores_percent(device: Device, usage: Usage) -> float:
     return device.gpu_part * usage.cores_percent
 
 
+class Holders(NamedTuple):
+    """The pods of which a sum is made."""
+
+    namespace: str
+    model: str
+    """Of the GPUs that they hold; empty: these are gone."""
+    policy: str
+    """`purser.core.dialects.policies.node_policy_word`."""
+
+
 class Totals:
     """Sums over a fleet, GPU by GPU: MIG devices are parts of theirs. Memory in MiB, compute in percent of a GPU."""
 
@@ -93,10 +103,11 @@ class Totals:
         """By model and state."""
         self.memory_mib: Counter[str] = Counter()
         """By model."""
-        self.granted_memory_mib: Counter[tuple[str, str]] = Counter()
-        """By namespace and model."""
-        self.granted_cores_percent: defaultdict[tuple[str, str], float] = defaultdict(float)
-        """By namespace and model; shares without a limit of compute count as 0."""
+        self.granted_memory_mib: Counter[Holders] = Counter()
+        self.granted_cores_percent: defaultdict[Holders, float] = defaultdict(float)
+        """Shares without a limit of compute count as 0."""
+        self.granted_gpus: Counter[Holders] = Counter()
+        """A share of a GPU counts as one."""
         self._devices: dict[str, Device] = {}
 
     def add_node(self, node: NodeState) -> None:
@@ -120,21 +131,22 @@ class Totals:
         self.gpus[model, use] += 1
         self.memory_mib[model] += memory_mib
 
-    def add_pod(self, namespace: str, held: Mapping[str, Usage]) -> None:
-        """Count what a pod holds, by uuid, as the ledger counts it. GPUs that are gone have an empty model."""
+    def add_pod(self, namespace: str, policy: str, held: Mapping[str, Usage]) -> None:
+        """Count what a pod holds, by uuid, as the ledger counts it."""
         for uuid, usage in held.items():
             device = self._devices.get(uuid, _GONE)
-            key = (namespace, device.model)
+            key = Holders(namespace, device.model, policy)
             self.granted_memory_mib[key] += usage.memory_mib
             self.granted_cores_percent[key] += gpu_cores_percent(device, usage)
+            self.granted_gpus[key] += usage.slots
 
 
-def fewer_namespaces(amounts: Mapping[tuple[str, str], _Amount], kept: Iterable[str]) -> dict[tuple[str, str], _Amount]:
+def fewer_namespaces(amounts: Mapping[Holders, _Amount], kept: Iterable[str]) -> dict[Holders, _Amount]:
     """The same with all namespaces but these as `OTHERS`: users who can create namespaces must not create unbounded
     series."""
     named = frozenset(kept)
-    found: dict[tuple[str, str], _Amount] = {}
-    for (namespace, model), amount in amounts.items():
-        key = (namespace if namespace in named else OTHERS, model)
+    found: dict[Holders, _Amount] = {}
+    for holders, amount in amounts.items():
+        key = holders if holders.namespace in named else holders._replace(namespace=OTHERS)
         found[key] = found[key] + amount if key in found else amount
     return found

@@ -81,7 +81,7 @@ class KubeExtender:
         self._events = events
         self._failures = client.failures
         self._gate = gate = LeadershipGate(may_bind, self._catch_up)
-        self.pending = PendingPods(cache)
+        self.pending = PendingPods(cache, policy.node)
         """Those that wait."""
         self._evaluator = evaluator = Evaluator(cache.fleet, policy, cache.arrivals.mix)
         self._reservations = reservations = Reservations(cache, evaluator)
@@ -230,6 +230,11 @@ class KubeExtender:
     def places_pods(self) -> bool:
         """Whether this replica does, and knows the cluster."""
         return self._gate.is_open
+
+    @property
+    def default_policy(self) -> str:
+        """For nodes, of pods that name none."""
+        return self._evaluator.policy.node
 
     def idle_gpus(self, nodes_at_once: int) -> Iterator[Causes]:
         """See `Evaluator.idle_gpus`."""

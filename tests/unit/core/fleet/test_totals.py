@@ -11,7 +11,7 @@ from tests.unit.scheduler.extender_world import a_grant
 from purser.core.device.resources import mig_resource
 from purser.core.fleet import Fleet
 from purser.core.fleet.live import LiveArrays
-from purser.core.fleet.totals import OTHERS, GpuUse, Totals, cut_gpu_use, fewer_namespaces, gpu_use
+from purser.core.fleet.totals import OTHERS, GpuUse, Holders, Totals, cut_gpu_use, fewer_namespaces, gpu_use
 from purser.core.ledger import UNUSED, LedgerError
 from purser.core.mig import MIG_KINDS
 from purser.core.mig.on_demand import instance_share
@@ -117,7 +117,7 @@ def totals_of(fleet: Fleet) -> Totals:
     for each in fleet:
         totals.add_node(each)
     for grant in fleet.ledger.grants():
-        totals.add_pod(grant.namespace, fleet.ledger.held(grant.pod_uid))
+        totals.add_pod(grant.namespace, "spread", fleet.ledger.held(grant.pod_uid))
     return totals
 
 
@@ -185,7 +185,7 @@ def test_of_a_whole_gpu_a_mig_device_and_two_shares() -> None:
     totals = totals_of(fleet)
     assert totals.gpus == {("A100", GpuUse.SHARED): 2, ("A100", GpuUse.FULL): 1, ("A100", GpuUse.IDLE): 5}
     assert totals.memory_mib == {"A100": 8 * 40960}
-    assert totals.granted_cores_percent["a", "A100"] == pytest.approx(100 + 100 / 7)
+    assert totals.granted_cores_percent["a", "A100", "spread"] == pytest.approx(100 + 100 / 7)
     idle = idle_of(fleet)
     assert idle.no_access == pytest.approx(3000 / 7), "of MIG devices, that pods for whole GPUs may not use"
     assert idle.usable > 0
@@ -223,9 +223,11 @@ def test_mig_devices_of_an_agent_that_does_not_list_their_gpu_are_one() -> None:
 def test_a_grant_on_a_gpu_that_is_gone_is_of_no_model() -> None:
     fleet = fleet_of([[]])
     fleet.ledger.adopt(a_grant("u", "n0", "gone"))
-    assert dict(totals_of(fleet).granted_memory_mib) == {("default", ""): 1000}
+    assert dict(totals_of(fleet).granted_memory_mib) == {("default", "", "spread"): 1000}
 
 
 def test_namespaces_beyond_the_bound_are_one() -> None:
-    amounts = Counter({("a", "T4"): 1, ("b", "T4"): 2, ("c", "A100"): 3, ("d", "T4"): 4})
-    assert fewer_namespaces(amounts, ["d"]) == {("d", "T4"): 4, (OTHERS, "T4"): 3, (OTHERS, "A100"): 3}
+    held = {("a", "T4"): 1, ("b", "T4"): 2, ("c", "A100"): 3, ("d", "T4"): 4}
+    amounts = Counter({Holders(*key, "spread"): amount for key, amount in held.items()})
+    fewer = {("d", "T4"): 4, (OTHERS, "T4"): 3, (OTHERS, "A100"): 3}
+    assert fewer_namespaces(amounts, ["d"]) == {(*key, "spread"): amount for key, amount in fewer.items()}
