@@ -21,7 +21,7 @@ from purser.scheduler.webhook.configurations import (
     nodes_webhook,
     validating_configuration,
 )
-from purser.scheduler.webhook.node_policies import match_conditions, node_policies
+from purser.scheduler.webhook.node_policies import match_conditions, node_policies, writers_conditions
 from purser.yaml_text import yaml_text
 
 CHART = Path(__file__).parents[1] / "deploy" / "helm" / "purser"
@@ -50,7 +50,7 @@ def manifests() -> dict[str, dict[str, Any]]:
             "files/webhooks-mutating.yaml": mutating_configuration(SETTINGS, TARGET)["webhooks"],
             "files/webhooks-validating.yaml": validating_configuration(SETTINGS, TARGET)["webhooks"],
             "files/webhook-nodes.yaml": [nodes_webhook(SETTINGS, TARGET)],
-            "files/webhook-nodes-matched.yaml": [nodes_webhook(SETTINGS, TARGET, match_conditions(NAMESPACE))],
+            "files/webhook-nodes-matched.yaml": [nodes_webhook(SETTINGS, TARGET, writers_conditions(NAMESPACE))],
             "files/webhook-evictions.yaml": [evictions_webhook(SETTINGS, TARGET, match_conditions(NAMESPACE))],
             "files/node-policies.yaml": node_policies(
                 NAMESPACE,

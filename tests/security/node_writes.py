@@ -84,6 +84,7 @@ def _annotation(key: str, value: str | None = "x") -> dict[str, Any]:
     return {f"metadata|annotations|{key}": value}
 
 
+_BY_SCHEDULER: dict[str, Any] = {"account": "purser-scheduler", "node": ""}
 _OTHER_NODE = changed(NODE, {"metadata|name": "n2"})
 _CONDITIONS = NODE["status"]["conditions"]
 FIELDS = ("capacity", "allocatable")
@@ -217,4 +218,17 @@ CASES = (
     ),
     _update("an event about something else now", False, {"involvedObject|name": "q"}, EVENT, resource="events"),
     Case("an event away", False, operation="DELETE", resource="events", old=EVENT),
+    _update("scheduler: the lock of a node", True, _annotation("hami.io/mutex.lock"), **_BY_SCHEDULER),
+    _update("scheduler: another plugin's", True, _annotation("cambricon.com/dsmlu.lock"), **_BY_SCHEDULER),
+    _update("scheduler: amounts", True, {"status|capacity|nvidia.com/gpumem": "1"}, **_BY_SCHEDULER),
+    _update("scheduler: devices", False, {"status|capacity|nvidia.com/gpu": "9"}, **_BY_SCHEDULER),
+    _update("scheduler: what plugins register", False, _annotation("hami.io/node-dcu-register"), **_BY_SCHEDULER),
+    _update("scheduler: an inventory", False, _annotation("purser.dev/inventory"), **_BY_SCHEDULER),
+    _update("scheduler: a label", False, {"metadata|labels|x": "y"}, **_BY_SCHEDULER),
+    _update("scheduler: a taint", False, {"spec|taints": []}, **_BY_SCHEDULER),
+    _update("scheduler: a cordon", False, {"spec|unschedulable": True}, **_BY_SCHEDULER),
+    _update("scheduler: a condition", False, {"status|conditions": _DISPUTED}, **_BY_SCHEDULER),
+    Case("scheduler: a new node", False, operation="CREATE", new=BARE, **_BY_SCHEDULER),
+    Case("scheduler: a node away", False, operation="DELETE", old=NODE, **_BY_SCHEDULER),
+    _event("scheduler: an event", True, {"reportingComponent": "purser-scheduler"}, **_BY_SCHEDULER),
 )

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from purser.core.node.writers import NODE_WRITERS
+from purser.core.node.writers import NODE_WRITERS, SCHEDULER_WRITER
 from tests.unit.deploy.test_helm_chart import render
 
 from .rights import ROOT, VALUES, borrowed, given, listed, table, written
@@ -54,7 +54,7 @@ def test_accounts_on_nodes_write_what_the_page_says() -> None:
             words[w.cordons],
             words[w.reports],
         )
-        for w in NODE_WRITERS
+        for w in (*NODE_WRITERS, SCHEDULER_WRITER)
     ]
     page = table("writers")
     assert rows == [

@@ -22,7 +22,8 @@ from purser.core.names import (
     UNHEALTHY_TAINT,
 )
 from purser.core.node.amounts import AMOUNTS
-from purser.core.vendors.hami_nodes import REGISTER_ANNOTATION
+from purser.core.vendors.catalogue import FAMILIES
+from purser.core.vendors.hami_nodes import PLUGIN_LOCK, REGISTER_ANNOTATION
 
 NODE_NAME_EXTRA = "authentication.kubernetes.io/node-name"
 """In a user's extra, Kubernetes 1.30 and newer: the node of the pod that its token is for."""
@@ -56,6 +57,8 @@ class NodeWriter(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it may set its node's ``spec.unschedulable``."""
     reports: bool = False
     """Whether it may write events, in its node's name."""
+    any_node: bool = False
+    """Whether it may write nodes wherever it runs, and not its own alone. Its events are its own affair."""
 
 
 NODE_WRITERS = (
@@ -77,8 +80,17 @@ NODE_WRITERS = (
     # NVIDIA's driver manager, in the driver's pods.
     NodeWriter(account="purser-driver", label_prefixes=("nvidia.com/gpu.deploy.",), cordons=True),
 )
-"""All of them: a test holds them to the accounts that RBAC lets write nodes."""
+"""All whose token is on nodes: a test holds them to the accounts that RBAC lets write nodes."""
 
+
+SCHEDULER_WRITER = NodeWriter(
+    account="purser-scheduler",
+    annotations=tuple(sorted({PLUGIN_LOCK.annotation, *(each.lock.annotation for each in FAMILIES if each.lock)})),
+    amounts=AMOUNTS,
+    any_node=True,
+)
+"""Its token is not on every node, but it may patch each of them: locks of other vendors' and HAMi's device plugins, and
+amounts that HAMi's does not list."""
 
 AGENTS_LABELS = (*sorted(FEATURE_LABELS), *FEATURE_LABEL_PREFIXES)
 """Labels of its node that an agent may write where it publishes features there: these, and those that begin so."""
@@ -114,17 +126,18 @@ class NodeWrite(msgspec.Struct, frozen=True, kw_only=True):
 
 def refusal(write: NodeWrite) -> str:
     """Why the write is refused, for logs; empty where it is admitted."""
-    if not write.node:
+    if not (write.node or write.writer.any_node):
         return f"the token of {write.writer.account} does not say on which node it is used"
     reasons = _of_event(write) if write.resource == "events" else _of_node(write)
-    return next((f"{write.writer.account} on node {write.node}: {reason}" for reason in reasons), "")
+    who = write.writer.account + ("" if write.writer.any_node else f" on node {write.node}")
+    return next((f"{who}: {reason}" for reason in reasons), "")
 
 
 def _of_node(write: NodeWrite) -> Iterator[str]:
     if write.operation != "UPDATE":
         yield "it creates and deletes no nodes"
         return
-    if write.name != write.node:
+    if write.name != write.node and not write.writer.any_node:
         yield f"it may not write node {write.name}"
     may = write.writer
     new, old = _part(write.new, "metadata"), _part(write.old, "metadata")

@@ -7,7 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from purser.core.names import UNHEALTHY_TAINT
-from purser.core.node.writers import AGENTS_LABELS, AMOUNT_FIELDS, NODE_NAME_EXTRA, NODE_WRITERS, NodeWriter
+from purser.core.node.writers import (
+    AGENTS_LABELS,
+    AMOUNT_FIELDS,
+    NODE_NAME_EXTRA,
+    NODE_WRITERS,
+    SCHEDULER_WRITER,
+    NodeWriter,
+)
 from purser.kube.resources import Raw
 
 GROUP_VERSION = "admissionregistration.k8s.io/v1"
@@ -33,9 +40,17 @@ def node_policies(
 
 
 def match_conditions(namespace: str) -> list[Raw]:
-    """Whom policies, and webhooks that know conditions (Kubernetes 1.28), are asked about."""
+    """Whom policies, and webhooks that know conditions (Kubernetes 1.28), are asked about: accounts on nodes."""
     users = _list([user_of(each, namespace) for each in NODE_WRITERS])
     return [{"name": "pursers-accounts-on-nodes", "expression": f"request.userInfo.username in {users}"}]
+
+
+def writers_conditions(namespace: str) -> list[Raw]:
+    """The same and, where nodes are written, the scheduler: its events are its own affair."""
+    [on_nodes] = match_conditions(namespace)
+    scheduler = f"request.userInfo.username == '{user_of(SCHEDULER_WRITER, namespace)}'"
+    whoever = f"{on_nodes['expression']} || request.resource.resource == 'nodes' && {scheduler}"
+    return [{"name": "pursers-accounts", "expression": whoever}]
 
 
 def _of_nodes(namespace: str, agents_taint: str, agents_cordon: str, agents_label: str) -> Raw:
@@ -49,6 +64,7 @@ def _rights(namespace: str, agents_taint: str, agents_cordon: str, agents_label:
     agent = NODE_WRITERS[0]
     return {
         "node": _NODE,
+        "anyNode": _by_user(namespace, lambda each: "true" if each.any_node else "false"),
         "annotations": _by_user(namespace, lambda each: _list(each.annotations)),
         "prefixes": _by_user(
             namespace,
@@ -91,8 +107,8 @@ def _node_rules() -> dict[str, str]:
     taints = "variables.{}Taints.filter(t, !(t.key in variables.taints))"
     others = "variables.{}Conditions.filter(c, !(c.type in variables.conditions))"
     return {
-        "variables.node != ''": "the token does not say on which node it is used",
-        "request.name == variables.node": "it may not write another node",
+        "(variables.anyNode || variables.node != '')": "the token does not say on which node it is used",
+        "(variables.anyNode || request.name == variables.node)": "it may not write another node",
         _kept("Annotations", "k in variables.annotations"): "it may write no annotations but its own",
         _kept("Labels", "variables.prefixes.exists(p, k.startsWith(p))"): "it may write no labels but its own",
         same_lists: "finalizers and owners are not its to write",
@@ -156,7 +172,8 @@ def _or_empty(whose: str, path: str, empty: str, has: str = "") -> str:
 
 def _by_user(namespace: str, value: Callable[[NodeWriter], str]) -> str:
     """A value that depends on who writes."""
-    cases = ", ".join(f"'{user_of(each, namespace)}': {value(each)}" for each in NODE_WRITERS)
+    writers = (*NODE_WRITERS, SCHEDULER_WRITER)
+    cases = ", ".join(f"'{user_of(each, namespace)}': {value(each)}" for each in writers)
     return f"{{{cases}}}[request.userInfo.username]"
 
 
@@ -180,7 +197,7 @@ def _policy(
         "spec": {
             "failurePolicy": "Fail",
             "matchConstraints": {"resourceRules": [rule]},
-            "matchConditions": match_conditions(namespace),
+            "matchConditions": writers_conditions(namespace),
             "variables": [{"name": name, "expression": rule} for name, rule in variables.items()],
             "validations": [{"expression": rule, "message": f"Purser: {why}"} for rule, why in validations.items()],
         },

@@ -1,4 +1,5 @@
-"""The validating webhook for what accounts on nodes do: writes of nodes and events, and evictions.
+"""The validating webhook for what accounts on nodes do: writes of nodes and events, and evictions; and for what the
+scheduler's account writes of nodes.
 
 Writes are judged by `purser.core.node.writers.refusal`, for older API servers: those of Kubernetes 1.30 and newer have
 policies for it (`purser.scheduler.webhook.node_policies`). No policy can look up where a pod runs, so evictions are
@@ -17,6 +18,7 @@ from purser.core.node.writers import (
     NODE_WRITERS,
     POD_NAME_EXTRA,
     POD_UID_EXTRA,
+    SCHEDULER_WRITER,
     NodeWrite,
     NodeWriter,
     refusal,
@@ -56,8 +58,8 @@ def no_pod_known(_namespace: str, _name: str, _uid: str) -> str:
 
 
 class NodeWrites:
-    """Decides on writes of nodes and events, and on evictions, by the accounts whose token lies on nodes; all others
-    may."""
+    """Decides on writes of nodes and events, and on evictions, by the accounts whose token lies on nodes, and on the
+    scheduler's writes of nodes; all others may."""
 
     def __init__(
         self,
@@ -67,12 +69,12 @@ class NodeWrites:
     ) -> None:
         self._namespace = namespace
         self._node_of_pod = node_of_pod
-        self._writers = {user_of(each, namespace): each for each in writers}
+        self._writers = {user_of(each, namespace): each for each in (*writers, SCHEDULER_WRITER)}
 
     def review(self, request: AdmissionRequest) -> Decision:
         """What becomes of the write. Raises `ReviewError` when it cannot be read."""
         writer = self._writers.get(request.user_info.username)
-        if writer is None:
+        if writer is None or (writer.any_node and request.resource.resource != "nodes"):
             return Decision(True, Why.NOT_A_POD)
         node = self._node(request.user_info.extra or {})
         if (request.resource.resource, request.sub_resource) == EVICTIONS:
