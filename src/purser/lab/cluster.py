@@ -329,6 +329,7 @@ class Lab:
             webhook=_WEBHOOK,
             adopted_scheduler_names=self.settings.adopted_scheduler_names,
             vendors=FAMILY_NAMES,
+            vendor_accounts=(ADMIN,),
         )
         config = self._credentials(SCHEDULER_USER)
         await run_purser_scheduler(settings, config, stop, self._on_scheduler_ready, self._bring_webhooks)

@@ -229,7 +229,7 @@ def _webhooks(settings: SchedulerSettings, cache: ClusterCache, user: str) -> tu
     node_writes = NodeWrites(settings.namespace, cache.node_of_pod, writers)
     return (
         Mutation(settings.scheduler_name, cache, devices, adopted),
-        Validation(settings.scheduler_name, lambda: user, node_writes, devices, adopted),
+        Validation(settings.scheduler_name, lambda: user, node_writes, devices, adopted, settings.vendor_accounts),
     )
 
 

@@ -269,6 +269,16 @@ class SchedulerSettings:
         ),
     ] = ()
     """Named by an administrator: their pods are then Purser's, and of no other scheduler."""
+    vendor_accounts: Annotated[
+        tuple[str, ...],
+        Option(
+            "User as which a device plugin of these families writes pods, such as "
+            "system:serviceaccount:kube-system:hami-dcu. Others may not change what plugins are told of pods.",
+            name="vendor-account",
+            value="vendorAccounts",
+            repeated=True,
+        ),
+    ] = ()
     host_name: str = ""
     """What kube-scheduler's identity starts with where it runs beside this process. Empty: this machine's name."""
 

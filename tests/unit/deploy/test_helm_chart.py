@@ -33,6 +33,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "image": {"repository": "example.org/purser", "tag": "x", "pullPolicy": "Always"},
         "imagePullSecrets": [{"name": "pull"}],
         "vendors": ["Hygon DCU"],
+        "vendorAccounts": ["system:serviceaccount:kube-system:hami-dcu"],
         "agent": {
             "nodeSelector": {"gpu": "on"},
             "tolerations": [{"operator": "Exists"}],

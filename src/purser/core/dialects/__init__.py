@@ -55,6 +55,7 @@ __all__ = [
     "record_annotations",
     "restored",
     "vendor_families",
+    "vendor_records",
 ]
 
 SHARING: Mapping[str, Dialect] = {"HAMi": hami, "Volcano": volcano, "Volcano vGPU": volcano_vgpu, "gpushare": gpushare}
@@ -104,6 +105,16 @@ def record_annotations(pod: PodManifest) -> tuple[str, ...]:
     business writing them."""
     families = dict.fromkeys(name for each in vendor_families(pod) for name in VENDORS[each.name].RECORDS)
     return tuple(families) or _GPU_RECORDS
+
+
+def vendor_records(pod: PodManifest) -> frozenset[str]:
+    """The annotations by which the device plugins of served families are told what the pod is given, of every family
+    that the pod names."""
+    if not pod.families:
+        return frozenset()
+    named = {name for container in pod.containers for name in (*container.limits, *container.requests)}
+    found = (_vendor(name, pod.families) for name in named)
+    return frozenset(record for dialect in found if dialect is not None for record in dialect.RECORDS)
 
 
 def asks_for_devices(pod: PodManifest) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from purser.core.device.resources import is_gpu_resource
-from purser.core.dialects import DialectError
+from purser.core.dialects import VENDORS, DialectError
 from purser.core.grant.share_variables import DISABLE_CONTROL
 from purser.core.model import Enforcement, LibraryHold, PodRequest
 from purser.core.names import ENFORCEMENT_ANNOTATION, ENFORCEMENT_REQUIRED
@@ -54,7 +54,16 @@ class DeviceRules:
     def reading(self, pod: PodManifest) -> PodReading:
         """The pod with what its namespace says of it."""
         of_namespace = self._enforcement_of_namespace(pod.namespace)
-        return PodReading(msgspec.structs.replace(pod, enforcement_of_namespace=of_namespace, families=self._families))
+        return self.by_itself(msgspec.structs.replace(pod, enforcement_of_namespace=of_namespace))
+
+    def by_itself(self, pod: PodManifest) -> PodReading:
+        """The pod without what its namespace says."""
+        return PodReading(msgspec.structs.replace(pod, families=self._families))
+
+    @property
+    def vendor_records(self) -> frozenset[str]:
+        """The annotations by which the device plugins of these families are told what pods are given."""
+        return frozenset(record for name in self._families for record in VENDORS[name].RECORDS)
 
     def of_any(self, pod: PodReading) -> Decision | None:
         """Asked of every pod."""

@@ -121,6 +121,12 @@ class Why(ExplainedReason):
         "The update changes a grant, or takes the pod out of the webhook's reach.",
         "Leave Purser's annotations and labels as they are.",
     )
+    CHANGED_RECORD = (
+        "changed-record",
+        "Pod",
+        "A user changes what another vendor's device plugin is told, or reports, of a pod.",
+        "Leave the annotations that the message names; name the plugin's account if it was the plugin.",
+    )
     NOT_MUTATED = (
         "not-mutated",
         "Pod",

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable
 import msgspec
 
 from purser.adapters.pods import pod_spec
-from purser.core.dialects import DialectError, record_annotations
+from purser.core.dialects import DialectError, record_annotations, vendor_records
 from purser.core.names import IGNORE_WEBHOOK, PROTECTED_POD_ANNOTATIONS, ignoring_label
 from purser.core.pod.manifest import PodManifest
 from purser.kube.codec import codec_of
@@ -39,13 +39,17 @@ def pod_of(request: AdmissionRequest, data: msgspec.Raw) -> PodManifest:
     return msgspec.structs.replace(pod, namespace=pod.namespace or request.namespace)
 
 
+def is_node(user: UserInfo) -> bool:
+    """Whether the user is a kubelet."""
+    return user.username.startswith(_NODE_USERS) and _NODE_GROUP in (user.groups or ())
+
+
 def is_mirror(pod: PodManifest, user: UserInfo) -> bool:
     """Whether kubelet created the pod as a mirror of a static pod, which runs in any case.
 
     Of others the API server lets the annotation pass.
     """
-    is_node = user.username.startswith(_NODE_USERS) and _NODE_GROUP in (user.groups or ())
-    return is_node and MIRROR_POD_ANNOTATION in pod.annotations
+    return is_node(user) and MIRROR_POD_ANNOTATION in pod.annotations
 
 
 def first_objection(pod: PodReading, rules: Iterable[Rule]) -> Decision | None:
@@ -61,6 +65,12 @@ def no_forged_grant(pod: PodReading) -> Decision | None:
 def no_forged_record(pod: PodReading) -> Decision | None:
     """The same for other systems' records, which their tools take at face value (HAMi issue 3041)."""
     return _no_annotations(pod.spec, record_annotations(pod.spec), Why.FORGED_RECORD)
+
+
+def no_forged_vendor_record(pod: PodReading) -> Decision | None:
+    """The same of pods that Purser does not place: the vendor's device plugin serves what the record says, whoever
+    wrote it."""
+    return _no_annotations(pod.spec, vendor_records(pod.spec), Why.FORGED_RECORD)
 
 
 def makes_sense(pod: PodReading) -> Decision | None:
@@ -156,11 +166,12 @@ GPU_POD_RULES: tuple[Rule, ...] = (
 """In this order: the later ones rely on `makes_sense`."""
 
 
-def _no_annotations(pod: PodManifest, forbidden: Iterable[str], why: Why) -> Decision | None:
+def _no_annotations(pod: PodManifest, forbidden: Collection[str], why: Why) -> Decision | None:
     """A copied manifest has all fields of a running pod: the message names all of them at once."""
     if not any(key in pod.annotations for key in forbidden):
         return None
-    found = [key for key in (*PROTECTED_POD_ANNOTATIONS, *record_annotations(pod)) if key in pod.annotations]
+    known = dict.fromkeys((*PROTECTED_POD_ANNOTATIONS, *record_annotations(pod), *sorted(forbidden)))
+    found = [key for key in known if key in pod.annotations]
     preset = ", and spec.nodeName too" if pod.node_name else ""
     return Decision(
         False,

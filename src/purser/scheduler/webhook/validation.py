@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 import msgspec
 
 from purser.core.decoding import JsonReader, UnreadableError
-from purser.core.dialects import defaults
+from purser.core.dialects import defaults, vendor_records
 from purser.core.names import (
     FIXED_POD_ANNOTATIONS,
     IGNORE_WEBHOOK,
@@ -22,14 +22,16 @@ from purser.scheduler.bodies import WEBHOOK_BODIES
 from purser.scheduler.pod_reading import PodReading
 from purser.scheduler.webhook.device_rules import DeviceRules
 from purser.scheduler.webhook.node_writes import EVICTIONS, RESOURCES, NodeWrites
-from purser.scheduler.webhook.review import AdmissionRequest, Decision, ReviewError, Why
+from purser.scheduler.webhook.review import AdmissionRequest, Decision, ReviewError, UserInfo, Why
 from purser.scheduler.webhook.rules import (
     GPU_POD_RULES,
     Rule,
     first_objection,
     ignores_webhook,
     is_mirror,
+    is_node,
     no_forged_grant,
+    no_forged_vendor_record,
     placed_names,
     pod_of,
 )
@@ -67,12 +69,15 @@ class Validation:
         node_writes: NodeWrites | None = None,
         devices: DeviceRules | None = None,
         adopted: Collection[str] = (),
+        vendor_accounts: Collection[str] = (),
     ) -> None:
         self._scheduler_name = scheduler_name
         self._own = placed_names(scheduler_name, adopted)
         self._devices = devices or DeviceRules()
         self._scheduler_user = scheduler_user
         """Who may bring grants; empty while that is not known, and then the signature alone decides."""
+        self._vendor_accounts = frozenset(vendor_accounts)
+        """Users as which other vendors' device plugins write pods."""
         self._node_writes = node_writes or NodeWrites()
 
     def review(self, request: AdmissionRequest) -> Decision:
@@ -90,12 +95,14 @@ class Validation:
             return Decision(True, Why.MIRROR_POD)
         if request.operation == "UPDATE":
             return self._review_change(request, pod)
+        reading = self._devices.reading(pod)
         if ignores_webhook(pod):  # asked about all the same, but for the devices that it names alone
-            return self._devices.of_any(PodReading(pod)) or Decision(True, Why.WEBHOOK_IGNORED)
-        return self._review_new(self._devices.reading(pod))
+            rules = (no_forged_vendor_record, self._devices.of_any)
+            return first_objection(reading, rules) or Decision(True, Why.WEBHOOK_IGNORED)
+        return self._review_new(reading)
 
     def _review_new(self, pod: PodReading) -> Decision:
-        if objection := first_objection(pod, (no_forged_grant, self._devices.of_any)):
+        if objection := first_objection(pod, (no_forged_grant, no_forged_vendor_record, self._devices.of_any)):
             return objection
         if not pod.asks_for_devices:
             return Decision(True, Why.NO_GPU)
@@ -123,8 +130,11 @@ class Validation:
         if not request.has_old_object:
             raise ReviewError("the AdmissionReview of an UPDATE has no oldObject")
         before = pod_of(request, request.old_object)
+        readings = self._devices.by_itself(before), self._devices.by_itself(pod)
+        if objection := self._changed_record(*readings, request.user_info):
+            return objection
         if ignores_webhook(before) and ignores_webhook(pod):
-            return self._devices.of_change(PodReading(before), PodReading(pod)) or Decision(True, Why.WEBHOOK_IGNORED)
+            return self._devices.of_change(*readings) or Decision(True, Why.WEBHOOK_IGNORED)
         changed = [key for key in FIXED_POD_ANNOTATIONS if _differs(before.annotations, pod.annotations, key)]
         if changed:
             return Decision(
@@ -137,14 +147,31 @@ class Validation:
                 Why.CHANGED_GRANT,
                 f"the pod holds a grant, which the webhook protects: label {label} cannot be set to {IGNORE_WEBHOOK}",
             )
-        return self._devices.of_change(PodReading(before), PodReading(pod)) or Decision(True, Why.ADMITTED)
+        return self._devices.of_change(*readings) or Decision(True, Why.ADMITTED)
+
+    def _changed_record(self, before: PodReading, after: PodReading, user: UserInfo) -> Decision | None:
+        """Device plugins of other vendors serve what a pod's annotations say, and report there."""
+        records = sorted(vendor_records(before.spec))  # containers cannot be added, nor their resources changed
+        changed = [key for key in records if _differs(before.spec.annotations, after.spec.annotations, key)]
+        if not changed or self._writes_records(user):
+            return None
+        return Decision(
+            False,
+            Why.CHANGED_RECORD,
+            f'annotations {", ".join(changed)} are not for "{user.username[:253]}" to write: only the device plugin '
+            f"does, if an administrator has named its account in vendorAccounts of Purser's chart",
+        )
+
+    def _writes_records(self, user: UserInfo) -> bool:
+        return user.username in (*self._vendor_accounts, self._scheduler_user()) or is_node(user)
 
     def _review_binding(self, request: AdmissionRequest) -> Decision:
         try:
             annotations = _bindings.read(request.object).metadata.annotations or {}
         except UnreadableError as error:
             raise ReviewError(str(error)) from error
-        brought = [key for key in PROTECTED_POD_ANNOTATIONS if key in annotations]
+        own = (*PROTECTED_POD_ANNOTATIONS, *sorted(self._devices.vendor_records))
+        brought = [key for key in own if key in annotations]
         scheduler, user = self._scheduler_user(), request.user_info.username
         if brought and scheduler and user != scheduler:
             return Decision(

@@ -83,6 +83,72 @@ def test_limits_and_variables_that_the_plugin_needs_are_added():
     assert patched(after, mutated(after, BI)) == after
 
 
+RECORD = {"hami.io/dcu-devices-to-allocate": "DCU-a,DCU,1000,10:;", "hami.io/bind-phase": "allocating"}
+PLUGIN, BOB = {"user": "system:serviceaccount:kube-system:hami-dcu"}, {"user": "bob"}
+NODE = {"user": "system:node:n1", "groups": ["system:nodes"]}
+
+
+def changed(before, after, user, devices=NAMED, limits=None, labels=None, **fields):
+    ours = {"schedulerName": "purser-scheduler", **fields}
+    asks = container(limits=limits or {DCU: "1"})
+    old, new = (labelled(pod(asks, annotations=each, **ours), labels) for each in (before, after))
+    webhook = Validation(devices=devices, vendor_accounts=[PLUGIN["user"]])
+    return ask(webhook, new, operation="UPDATE", old=old, **user)
+
+
+def labelled(obj, labels):
+    obj["metadata"]["labels"] = labels or {}
+    return obj
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (RECORD, {**RECORD, "hami.io/dcu-devices-to-allocate": "DCU-b,DCU,1000,10:;"}),
+        (RECORD, {}),
+        ({}, RECORD),
+    ],
+    ids=["another device", "none", "before the Binding"],
+)
+@pytest.mark.parametrize(
+    ("pod_is", "user", "admitted"),
+    [
+        ({}, BOB, False),
+        ({"schedulerName": "default-scheduler"}, BOB, False),
+        ({"labels": {"purser.dev/webhook": "ignore"}}, BOB, False),
+        ({"limits": {DCU: "1", "nvidia.com/gpu": "1"}}, BOB, False),
+        ({}, {"user": "system:node:n1"}, False),
+        ({}, PLUGIN, True),
+        ({}, NODE, True),
+        ({"limits": {"nvidia.com/gpu": "1"}}, BOB, True),
+        ({"devices": DeviceRules(families=["AMD"])}, BOB, True),
+    ],
+)
+def test_only_nodes_and_named_accounts_change_what_the_plugin_is_told(before, after, pod_is, user, admitted):
+    answer = changed(before, after, user, **pod_is)
+    assert answer["allowed"] is admitted
+    assert admitted or "vendorAccounts" in answer["status"]["message"]
+
+
+def test_a_user_changes_what_is_not_the_plugins():
+    assert changed(RECORD, {**RECORD, "mine": "x"}, BOB)["allowed"]
+
+
+def test_no_new_pod_brings_a_record_whoever_is_to_place_it():
+    for labels, scheduler in (({}, "volcano"), ({"purser.dev/webhook": "ignore"}, "default-scheduler")):
+        obj = labelled(pod(container(limits={DCU: "1"}), annotations=RECORD, schedulerName=scheduler), labels)
+        answer = ask(Validation(devices=NAMED), obj)
+        assert "may write annotations hami.io/" in answer["status"]["message"]
+        assert ask(Validation(), obj)["allowed"]
+
+
+def test_only_the_scheduler_binds_with_a_record():
+    binding = {"metadata": {"name": "p", "annotations": RECORD}, "target": {"name": "n1"}}
+    webhook = Validation(scheduler_user=lambda: "purser", devices=NAMED)
+    for user, admitted in (("purser", True), ("bob", False)):
+        assert ask(webhook, binding, subresource="binding", user=user)["allowed"] is admitted
+
+
 @pytest.mark.parametrize(
     ("obj", "sentence"),
     [
