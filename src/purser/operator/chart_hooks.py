@@ -26,6 +26,7 @@ from purser.core.names import (
     UNHEALTHY_TAINT,
 )
 from purser.core.node.amounts import AMOUNTS
+from purser.core.vendors.hami_nodes import REGISTER_ANNOTATION
 from purser.core.wording import some
 from purser.kube import Client, KubeError, NotFoundError, Raw
 from purser.kube.objects import Node, Pod
@@ -112,7 +113,7 @@ _ENDED = ("Succeeded", "Failed")
 async def nodes_to_strip(client: Client, namespace: str) -> list[Node]:
     """Nodes on which something stands that an agent wrote, without those where agents run that are not to leave:
     the chart's, or of an operator in another namespace than this one."""
-    nodes = [node for node in (await client.list(NODES)).items if written_by_agents(node)]
+    nodes = [node for node in (await client.list(NODES)).items if written_by_agents(node) or listed_by_agents(node)]
     if not nodes:
         return []
     pods = (await client.list(PODS, label_selector=_AGENTS)).items
@@ -130,8 +131,9 @@ def written_by_agents(node: Node) -> list[str]:
 
 
 def listed_by_agents(node: Node) -> list[str]:
-    """The amounts listed by nodes that agents wrote to; those of other nodes are not Purser's."""
-    if not written_by_agents(node):
+    """The amounts listed by nodes that agents wrote to, or the scheduler for HAMi's device plugin; those of other nodes
+    are not Purser's."""
+    if not (written_by_agents(node) or REGISTER_ANNOTATION in node.metadata.annotations):
         return []
     return [name for name in AMOUNTS if name in node.status.capacity or name in node.status.allocatable]
 

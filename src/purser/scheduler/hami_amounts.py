@@ -5,12 +5,13 @@ without an agent on such a node, the scheduler lists them. They are what all its
 change with the registration alone: which pod fits, the extender says.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 import structlog
 
 from purser.adapters.nodes import InventoryError, hami_inventory
+from purser.core.kubernetes.quantities import QuantityError, QuantityLike, quantity_ceil
 from purser.core.node.amounts import Amounts, differing, listed_amounts
 from purser.kube.client import Client
 from purser.kube.informer import Informer
@@ -59,8 +60,20 @@ def _changes(node: Node) -> dict[str, dict[str, str | None]]:
     if wanted is None:
         return {}
     there = {"capacity": node.status.capacity, "allocatable": node.status.allocatable}
-    changes = {field: differing(wanted, listed) for field, listed in there.items()}
+    changes = {field: differing(_beyond(wanted, listed), {}) for field, listed in there.items()}
     return changes if any(changes.values()) else {}
+
+
+def _beyond(wanted: Amounts, listed: Mapping[str, QuantityLike]) -> Amounts:
+    """Those that are not listed, or too low: HAMi's mock device plugin has kubelet list some, which kubelet repeats."""
+    return {name: amount for name, amount in wanted.items() if name not in listed or _value(listed[name]) < amount}
+
+
+def _value(amount: QuantityLike) -> int:
+    try:
+        return quantity_ceil(amount)
+    except QuantityError:
+        return 0
 
 
 def _wanted(node: Node) -> Amounts | None:

@@ -13,7 +13,7 @@ from purser.cli import app
 from purser.lab.driver import profiles
 
 ROOT = Path(__file__).parents[3]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 
 
 def blocks(language: str) -> Iterator[tuple[str, str]]:

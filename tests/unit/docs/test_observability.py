@@ -26,4 +26,5 @@ def test_every_event_named_is_in_the_reference_or_kubernetes_own() -> None:
 
 def test_every_page_is_in_the_navigation() -> None:
     navigation = (DOCS.parent / "mkdocs.yml").read_text()
-    assert [page.name for page in sorted(DOCS.glob("*.md")) if f": {page.name}" not in navigation] == []
+    pages = [str(page.relative_to(DOCS)) for page in sorted(DOCS.rglob("*.md"))]
+    assert [page for page in pages if f": {page}" not in navigation] == []

@@ -24,6 +24,7 @@ from purser.core.names import (
     TLS_SECRET,
     UNHEALTHY_TAINT,
 )
+from purser.core.vendors.hami_nodes import REGISTER_ANNOTATION
 from purser.kube import KubeError, NotFoundError
 from purser.kube.resources import CONFIG_MAPS, LEASES, NODES, PODS, SECRETS
 from purser.operator import chart_hooks
@@ -141,6 +142,18 @@ async def test_nothing_is_left_and_nothing_of_others_goes(released):
     assert not {*after.status.capacity, *after.status.allocatable} & {*AMOUNTS}
     assert await left(released) == set()
     assert len(said) == 5
+
+
+async def test_amounts_go_that_the_scheduler_listed_for_hamis_device_plugin(released):
+    await create_node(released.client, node("hamis"))
+    theirs = {"metadata": {"annotations": {REGISTER_ANNOTATION: "[]"}}}
+    await released.client.patch_merge(NODES, "hamis", theirs)
+    status = {"status": {"capacity": AMOUNTS, "allocatable": AMOUNTS}}
+    await released.client.patch_merge(NODES, "hamis", status, subresource="status")
+    await clean_up(released.client, NAMESPACE, timeout_s=5, say=lambda _: None)
+    after = await released.client.get(NODES, "hamis")
+    assert not {*after.status.capacity, *after.status.allocatable} & {*AMOUNTS}
+    assert REGISTER_ANNOTATION in after.metadata.annotations
 
 
 async def test_a_node_that_goes_meanwhile_holds_nothing_up(released):

@@ -17,7 +17,7 @@ from purser.operator.reasons import OperatorReason
 ROOT = Path(__file__).parents[4]
 PAGES = ("operator.md", "operator-reference.md", "operator-design.md", "driver-upgrades.md")
 OPERATOR = "\n".join((ROOT / "docs" / name).read_text() for name in PAGES)
-MIGRATING = (ROOT / "docs" / "migrating-from-gpu-operator.md").read_text()
+MIGRATING = (ROOT / "docs" / "migrating/gpu-operator.md").read_text()
 
 
 def test_every_word_of_status_is_one_that_the_operator_says() -> None:

@@ -1,0 +1,248 @@
+"""A page of the documentation, followed in a lab: kubectl and Helm are the real ones, `purser` is this process's.
+
+What a pod's image would do is done by the lab's own parts: an agent runs on a node while a pod of the chart's DaemonSet
+does, HAMi's device plugin while one of its DaemonSet does, and Jobs of the chart are carried out. Purser's scheduler is
+the lab's, also before it is installed and after; its webhooks stay the lab's.
+"""
+
+import asyncio
+import json
+import os
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import helm_python
+
+from purser.adapters.nodes import hami_inventory, inventory_of
+from purser.core.names import DEFAULT_NAMESPACE
+from purser.kube import untyped
+from purser.kube.resources import NODES, PODS
+from purser.lab.cluster import Lab
+from purser.lab.folders import node_folders
+from purser.operator.chart_hooks import clean_up, nodes_to_strip, strip
+from tests.contract.client import until
+from tests.lab.hami import REGISTER, HamiPlugin
+from tests.unit.cli.typed import beside
+
+ROOT = Path(__file__).parents[2]
+JOBS = untyped("batch", "v1", "jobs", "Job")
+DEFINITIONS = untyped(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+)
+UNSERVED = {
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+}
+"""Kinds of the chart that the lab's API server does not have: there they are objects, and no more."""
+AGENTS = {"app.kubernetes.io/component": "agent"}
+HAMIS = {"app.kubernetes.io/component": "hami-device-plugin"}
+
+
+class Page:
+    """The commands of a page, by heading and block."""
+
+    def __init__(self, name: str) -> None:
+        text = (ROOT / "docs" / name).read_text()
+        sections = re.split(r"^## (.+)\n", text, flags=re.MULTILINE)
+        self.blocks = {
+            (heading, place): [line[2:] for line in block.splitlines() if line.startswith("$ ")]
+            for heading, section in zip(sections[1::2], sections[2::2], strict=True)
+            for place, block in enumerate(re.findall(r"```console\n(.*?)```", section, re.DOTALL))
+        }
+        self.followed: set[tuple[str, int]] = set()
+
+    def take(self, heading: str, place: int, **words: str) -> list[str]:
+        """The commands of a block, with words such as NODE put in."""
+        self.followed.add((heading, place))
+        commands = self.blocks[heading, place]
+        for word, value in {"REGISTRY": "registry.test", **words}.items():
+            commands = [re.sub(rf"\b{word}\b", value, command) for command in commands]
+        return commands
+
+
+class Shell:
+    """Somebody with kubectl, Helm and `purser`, and what their commands start."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab, self.client = lab, lab.client
+        self.plugins = {
+            name: HamiPlugin(node, node_folders(lab.folder, place).kubelet, lab.client)
+            for place, (name, node) in enumerate(lab.nodes.items())
+        }
+        self._serving: set[str] = set()
+        self._following: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """The lab without agents, and what they wrote."""
+        for kind, plural in UNSERVED.items():
+            await self.client.create(DEFINITIONS, _definition(kind, plural))
+        await asyncio.gather(*(node.agent.stop() for node in self.lab.nodes.values()))
+        for node in await nodes_to_strip(self.client, DEFAULT_NAMESPACE):
+            await strip(self.client, node)
+        self._following = asyncio.create_task(self._follow())
+
+    async def stop(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+        await asyncio.gather(*(plugin.stop() for plugin in self.plugins.values()))
+
+    async def run(self, page: Page, heading: str, place: int = 0, **words: str) -> str:
+        """Carry out a block; what its last command printed."""
+        said = ""
+        for command in page.take(heading, place, **words):
+            said = await self.type(command)
+        return said
+
+    async def type(self, command: str) -> str:
+        program, *rest = shlex.split(command)
+        if program == "kubectl":
+            said = await self._kubectl(*rest)
+            if rest[0] == "rollout":
+                await until("who serves the nodes is ready", self._is_served)
+            return said
+        if program == "helm":
+            await asyncio.to_thread(self._helm, rest)
+            return await self._adopt()
+        assert program == "purser", command
+        code, out, err = await beside(*rest, f"--kubeconfig={self.lab.kubeconfig}")
+        assert code == 0, (command, err)
+        return out
+
+    async def _kubectl(self, *words: str) -> str:
+        process = await asyncio.create_subprocess_exec(
+            *("kubectl", f"--kubeconfig={self.lab.kubeconfig}", *words),
+            cwd=ROOT,
+            env={**os.environ, "HOME": str(self.lab.folder)},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(60):
+            out, err = await process.communicate()
+        assert process.returncode == 0, (words, err.decode())
+        return out.decode()
+
+    async def _is_served(self) -> bool:
+        """What readiness of the DaemonSets' pods would say: the lab's kubelets take every container for ready."""
+        agents, hamis = await self._who()
+        for node in (await self.client.list(NODES)).items:
+            name, inventory = node.metadata.name, inventory_of(node)
+            healthy = inventory is not None and all(device.healthy for device in inventory.devices)
+            if (name in agents or name in hamis) and not (
+                healthy and (hami_inventory(node) is None) == (name in agents)
+            ):
+                return False
+        return True
+
+    # --- Helm
+
+    def _config(self, namespace: str) -> helm_python.Config:
+        return helm_python.Config(kubeconfig_path=str(self.lab.kubeconfig), namespace=namespace)
+
+    def install(self, chart: Path, name: str, namespace: str) -> None:
+        self._config(namespace).install(str(chart), name, {}, namespace=namespace)
+
+    def _helm(self, words: list[str]) -> None:
+        verb, name, *rest = words
+        rest = [part for word in rest for part in (word.split("=", 1) if word.startswith("--") else [word])]
+        flags, values, charts = set[str](), dict[str, Any](), list[str]()
+        namespace = ""
+        while rest:
+            word = rest.pop(0)
+            if word in ("-n", "--namespace"):
+                namespace = rest.pop(0)
+            elif word == "--set":
+                values = _merged(values, _typed(helm_python.parse_set_string(rest.pop(0))))
+            elif word.startswith("-"):
+                flags.add(word)
+            else:
+                charts.append(str(ROOT / word))
+        config = self._config(namespace)
+        if verb == "install":
+            values = _merged(values, {"webhook": {"enabled": False}})
+            config.install(*charts, name, values, namespace=namespace, create_namespace="--create-namespace" in flags)
+        elif verb == "upgrade":
+            config.upgrade(*charts, name, values, reuse_values="--reuse-values" in flags)
+        else:
+            assert verb == "uninstall", words
+            config.uninstall(name, wait="legacy" if "--wait" in flags else None)
+
+    async def _adopt(self) -> str:
+        """The scheduler starts again where its options have changed, as its Deployment's pods do."""
+        found = await self._kubectl("get", "deployments", "-Aojson")
+        text = json.dumps(
+            [each for each in json.loads(found)["items"] if each["metadata"]["name"] == "purser-scheduler"]
+        )
+        names = tuple(re.findall(r"--adopt-scheduler-name=([a-z-]+)", text))
+        if names != self.lab.settings.adopted_scheduler_names:
+            await self.lab.kill_scheduler()
+            self.lab.settings = replace(self.lab.settings, adopted_scheduler_names=names)
+            await self.lab.start_scheduler()
+        return ""
+
+    # --- what pods of the cluster would do
+
+    async def _follow(self) -> None:
+        while True:
+            await self._serve()
+            for job in (await self.client.list(JOBS, DEFAULT_NAMESPACE)).items:
+                if not (job.get("status") or {}).get("conditions"):
+                    await self._finish(job)
+            await asyncio.sleep(0.1)
+
+    async def _who(self) -> tuple[set[str], set[str]]:
+        """The nodes on which agents, and HAMi's plugins, have a pod."""
+        pods = [pod for pod in (await self.client.list(PODS)).items if not pod.metadata.deletion_timestamp]
+        agents, hamis = (
+            {pod.spec.node_name for pod in pods if pod.metadata.labels.items() >= wanted.items()}
+            for wanted in (AGENTS, HAMIS)
+        )
+        return agents, hamis
+
+    async def _serve(self) -> None:
+        agents, hamis = await self._who()
+        for name, node in self.lab.nodes.items():
+            if name not in hamis and name in self._serving:
+                self._serving.discard(name)
+                await self.plugins[name].stop()
+            if name not in agents and node.agent.is_running:
+                await node.agent.stop()
+            elif name in agents:
+                node.agent.start()
+            if name in hamis and name not in self._serving:
+                self._serving.add(name)
+                await self.plugins[name].start()
+
+    async def _finish(self, job: dict[str, Any]) -> None:
+        if job["metadata"]["name"] == "purser-clean-up":
+            await clean_up(self.client, DEFAULT_NAMESPACE, timeout_s=30, say=lambda _: None)
+        done = {"type": "Complete", "status": "True"}
+        status = {"status": {"succeeded": 1, "conditions": [done]}}
+        await self.client.patch_merge(JOBS, job["metadata"]["name"], status, DEFAULT_NAMESPACE, subresource="status")
+
+    async def registered(self, name: str) -> str:
+        return (await self.client.get(NODES, name)).metadata.annotations.get(REGISTER, "")
+
+
+def _merged(values: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    both = {key: _merged(values[key], more[key]) for key in values.keys() & more if isinstance(values[key], dict)}
+    return {**values, **more, **both}
+
+
+def _typed(value: Any) -> Any:
+    """As ``--set`` reads it, and ``--set-string`` does not."""
+    if isinstance(value, dict):
+        return {key: _typed(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_typed(each) for each in value if each]
+    return {"true": True, "false": False}.get(value, value)
+
+
+def _definition(kind: str, plural: str) -> dict[str, Any]:
+    group, schema = "admissionregistration.k8s.io", {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
+    spec = {"group": group, "scope": "Cluster", "names": names, "versions": [version]}
+    return {"metadata": {"name": f"{plural}.{group}"}, "spec": spec}
