@@ -28,6 +28,10 @@ PCI = f"{NFD_PREFIX}pci-0302_10de.present"
 OS_RELEASE = 'ID=ubuntu\nVERSION_ID="22.04"\n'
 """Another system than kubelet tells of."""
 
+FEATURES = "/etc/kubernetes/node-feature-discovery/features.d"
+_OWN_ETC = f'mount -t tmpfs etc /etc; mkdir -p {FEATURES}; mount --bind "$0" {FEATURES}; exec "$@"'
+"""The worker has this folder from nobody, and the machine must not have one: a folder, and what to start."""
+
 SPEC = {
     "discovery": {"goneAfterSeconds": 1},
     "toolkit": {"enabled": False},
@@ -46,6 +50,9 @@ class NodeFeatureDiscovery:
         self.cluster = cluster
         self.driver = SimulatedDriver.create(folder / "driver", cluster.node_name, "t4-4")
         self._folder = folder
+        self.feature_files = folder / "features"
+        """Is the worker's features.d."""
+        self.feature_files.mkdir()
         self._programs = {name: program(cluster, name) for name in ("nfd-master", "nfd-worker")}
 
     @contextmanager
@@ -72,7 +79,16 @@ class NodeFeatureDiscovery:
     def _process(self, name: str, options: list[str]) -> Process:
         account = self.cluster.service_account_kubeconfig(NFD_NAMESPACE, name)
         ports = ["--metrics=0", "--grpc-health=0"]
-        argv = ["env", f"--chdir={self._folder}", self._programs[name], f"--kubeconfig={account}", *ports, *options]
+        seen = ["unshare", "--mount", "sh", "-ec", _OWN_ETC, str(self.feature_files)] if name == "nfd-worker" else []
+        argv = [
+            "env",
+            f"--chdir={self._folder}",
+            *seen,
+            self._programs[name],
+            f"--kubeconfig={account}",
+            *ports,
+            *options,
+        ]
         where = {"NODE_NAME": self.cluster.node_name, "KUBERNETES_NAMESPACE": NFD_NAMESPACE}
         return Process(name, argv, self.cluster.logs, env=where)
 
@@ -135,10 +151,29 @@ def test_what_gpu_feature_discovery_may_write_becomes_labels(nfd: NodeFeatureDis
     nfd.wait_label(GPU_PRODUCT_LABEL, None)
 
 
+@pytest.mark.parametrize("outlet", ["node-feature", "file"])
 def test_labels_of_pursers_agent_become_labels_of_its_node(
-    nfd: NodeFeatureDiscovery, stack: Stack, tmp_path: Path
+    nfd: NodeFeatureDiscovery, stack: Stack, tmp_path: Path, outlet: str
 ) -> None:
-    """With the rights that the chart gives it. kubelet is not told of its devices."""
+    """By an object of its own, or by a file that the worker reads."""
+    cluster = nfd.cluster
+    with labelling(nfd, tmp_path, {"feature-labels": outlet, "feature-file": nfd.feature_files / "gfd"}):
+        nfd.wait_label(GPU_PRODUCT_LABEL, "Tesla-T4")
+        found = json.loads(cluster.kubectl("get", "nodefeatures", "-A", "-ojson"))["items"]
+        having = [each for each in found if GPU_PRODUCT_LABEL in each["spec"].get("labels", {})]
+        owner = {"node-feature": NAMESPACE, "file": NFD_NAMESPACE}[outlet]
+        assert [each["metadata"]["namespace"] for each in having] == [owner]
+        published = {key: text for key, text in having[0]["spec"]["labels"].items() if key.startswith("nvidia.com/")}
+        assert published["nvidia.com/gpu.count"] == "4"
+        assert len(published) > 15
+        cluster.wait_until("the node has all of them", lambda: published.items() <= nfd.labels().items())
+    cluster.delete("nodefeatures", "--all", f"-n{NAMESPACE}")
+    nfd.wait_label(GPU_PRODUCT_LABEL, None)
+
+
+@contextmanager
+def labelling(nfd: NodeFeatureDiscovery, folder: Path, options: dict[str, object]) -> Iterator[None]:
+    """Purser's agent with the rights that the chart gives it. kubelet is not told of its devices."""
     cluster = nfd.cluster
     rights = [each for each in rendered(featureLabels="node-feature") if each["kind"] in ACCOUNTS]
     rights = [each for each in rights if each["metadata"]["name"] == "purser-agent"]
@@ -149,28 +184,21 @@ def test_labels_of_pursers_agent_become_labels_of_its_node(
         "kubeconfig": cluster.service_account_kubeconfig(NAMESPACE, "purser-agent", cluster.node_name),
         "driver-library": nfd.driver.library,
         "sysfs-root": nfd.driver.sysfs_root,
-        "state-dir": tmp_path,
-        "device-plugin-dir": tmp_path,
-        "pod-resources-socket": tmp_path / "none.sock",
+        "state-dir": folder,
+        "device-plugin-dir": folder,
+        "pod-resources-socket": folder / "none.sock",
         "metrics-port": 0,
-        "feature-labels": "node-feature",
+        **options,
     }
     command = [str(PURSER), "agent", "run", *(f"--{name}={value}" for name, value in arguments.items())]
     agent = Process("labelling-agent", command, cluster.logs, env=UNBUFFERED)
     agent.start()
     try:
-        nfd.wait_label(GPU_PRODUCT_LABEL, "Tesla-T4")
-        found = json.loads(cluster.kubectl("get", "nodefeatures", f"-n{NAMESPACE}", "-ojson"))["items"]
-        [published] = (each["spec"]["labels"] for each in found if GPU_PRODUCT_LABEL in each["spec"].get("labels", {}))
-        assert published["nvidia.com/gpu.count"] == "4"
-        assert len(published) > 15
-        cluster.wait_until("the node has all of them", lambda: published.items() <= nfd.labels().items())
+        yield
     finally:
         agent.stop()
-        cluster.delete("nodefeatures", "--all", f"-n{NAMESPACE}")
         for each in rights:
             cluster.delete(each["kind"], each["metadata"]["name"], f"-n{NAMESPACE}")
-    nfd.wait_label(GPU_PRODUCT_LABEL, None)
 
 
 def rendered(**agent: str) -> list[dict[str, Any]]:
