@@ -1,5 +1,7 @@
 """A pod as the kernel's values."""
 
+from collections.abc import Mapping
+
 from purser.core.device.resources import is_gpu_resource
 from purser.core.kubernetes.quantities import QuantityLike, quantity_ceil
 from purser.core.model import ContainerKind, Grant, GrantState, PodRequest
@@ -54,6 +56,23 @@ def devices_asked(pod: Pod) -> dict[str, int]:
     """
     counts = {each.name: _devices_asked(each) for each in (*pod.spec.init_containers, *pod.spec.containers)}
     return {name: count for name, count in counts.items() if count}
+
+
+def families_asked(pod: Pod, words: Mapping[str, str]) -> frozenset[str]:
+    """The families of other vendors' devices of which a pod asks for anything. ``words``: families by every resource
+    of theirs."""
+    if not words:
+        return frozenset()
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    limits = (each.resources.limits for each in containers)
+    return frozenset(words[name] for each in limits for name in each if name in words and _is_some(each[name]))
+
+
+def _is_some(amount: QuantityLike) -> bool:
+    try:
+        return quantity_ceil(amount) > 0
+    except ValueError:  # as above
+        return False
 
 
 def _devices_asked(container: Container) -> int:

@@ -14,6 +14,7 @@ import msgspec
 from purser.core.grant.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod, closed_gpus
 from purser.core.ledger import Ledger, overcommit, pod_usage
 from purser.core.model import Device, Grant, NodeInventory
+from purser.core.vendors.catalogue import BY_RESOURCE
 
 
 class PodBook(msgspec.Struct, frozen=True):
@@ -23,13 +24,15 @@ class PodBook(msgspec.Struct, frozen=True):
     name: str
     uid: str
     asks: bool = True
-    """Whether it asks for devices."""
+    """Whether it asks for GPUs."""
     started: bool = False
     """Whether kubelet took it: before, it holds nothing that it was not granted."""
     grant: Grant | None = None
     """By its annotations, where they count."""
     problem: str = ""
     """Why they do not; empty where they say nothing."""
+    families: frozenset[str] = frozenset()
+    """Of other vendors' devices, those for which it asks, by resource: no agent reports what it holds of them."""
 
     @property
     def key(self) -> str:
@@ -124,9 +127,10 @@ def to_tell(books: NodeBooks, refused: Iterable[RefusedPod] = (), ended: Iterabl
     return NodeDisputes(books.node, tuple(order), tuple(sorted(refused, key=lambda each: each.uid)))
 
 
-def reckon(node: str, devices: Iterable[str], pods: Iterable[PodBook], told: NodeDisputes | None) -> SchedulerBook:
-    """What the scheduler has to count. A pod that kubelet may have served without a grant closes all GPUs of its node
-    until the agent has reported what it holds; one that kubelet has not admitted holds nothing."""
+def reckon(
+    node: str, devices: Mapping[str, Device], pods: Iterable[PodBook], told: NodeDisputes | None
+) -> SchedulerBook:
+    """What the scheduler has to count. ``devices``: the node's, by uuid."""
     live: set[str] = set()
     grants: dict[str, Grant] = {}
     closed: dict[str, str] = {}
@@ -136,8 +140,7 @@ def reckon(node: str, devices: Iterable[str], pods: Iterable[PodBook], told: Nod
         counted = counts(pod, words.get(pod.uid), node)
         if isinstance(counted, Grant):
             grants[pod.uid] = counted
-        elif counted:
-            closed |= dict.fromkeys(devices, counted)
+        closed |= closed_by(pod, counted, devices)
     if told is not None:
         closed |= closed_gpus(told, live.__contains__)
     return SchedulerBook(grants, closed)
@@ -145,7 +148,7 @@ def reckon(node: str, devices: Iterable[str], pods: Iterable[PodBook], told: Nod
 
 def counts(pod: PodBook, word: HeldPod | None, node: str) -> Grant | str:
     """What counts for a live pod: its grant, or its agent's word; else why all GPUs of its node are in doubt, which is
-    empty where they are not."""
+    empty where they are not. See `closed_by`."""
     if pod.grant is not None:
         return pod.grant
     if word is not None:
@@ -157,8 +160,27 @@ def counts(pod: PodBook, word: HeldPod | None, node: str) -> Grant | str:
     )
 
 
+def closed_by(pod: PodBook, counted: Grant | str, devices: Mapping[str, Device]) -> dict[str, str]:
+    """Devices of its node that take no new grants for what a live pod may hold of them, by uuid, and why.
+
+    A pod that kubelet may have served without a grant closes all GPUs until the agent has reported what it holds, and
+    all devices of another vendor's family until it ends; one that kubelet has not admitted holds nothing.
+    ``counted``: what `counts` says of it.
+    """
+    why = {}
+    if isinstance(counted, str) and counted:
+        why[""] = counted
+    if pod.grant is None and pod.started:
+        said = f"pod {pod.key} runs without a grant, and nobody reports what it holds"
+        why |= dict.fromkeys(pod.families, said)
+    if not why:
+        return {}
+    families = {uuid: device.resource if device.resource in BY_RESOURCE else "" for uuid, device in devices.items()}
+    return {uuid: why[family] for uuid, family in families.items() if family in why}
+
+
 def in_doubt(pod: PodBook) -> bool:
-    """Whether a pod may hold devices that are not in its annotations."""
+    """Whether a pod may hold GPUs that are not in its annotations."""
     return pod.grant is None and pod.asks and pod.started
 
 

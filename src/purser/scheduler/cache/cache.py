@@ -21,7 +21,7 @@ from purser.adapters.nodes import (
     others_devices,
     own_inventory,
 )
-from purser.adapters.pods import devices_asked, grant_state, pod_spec
+from purser.adapters.pods import devices_asked, families_asked, grant_state, pod_spec
 from purser.core.dialects import hami
 from purser.core.dialects.hami_codec import CodecError
 from purser.core.fleet import Fleet
@@ -82,6 +82,7 @@ class ClusterCache:
     ) -> None:
         """``families``: of other vendors, whose devices Purser serves; what nodes register of others does not count."""
         self._families = families
+        self._family_words = {word: family.resource for family in families for word in family.resources}
         self._metrics = metrics or SchedulerMetrics()
         self.scheduler_name = scheduler_name
         self.clock = clock or SystemClock()
@@ -413,14 +414,15 @@ class ClusterCache:
         return None
 
     def _dispute(self, pod: Pod, problem: str) -> bool:
-        """What the pod holds only its node's agent knows. Returns whether it asks kubelet for any devices."""
-        meta, asks = pod.metadata, bool(devices_asked(pod))
-        if asks:
-            book = PodBook(meta.namespace, meta.name, meta.uid, started=has_started(pod), problem=problem)
+        """What the pod holds only its node's agent knows, if anybody does. Returns whether it asks for any devices."""
+        meta, asks, families = pod.metadata, bool(devices_asked(pod)), families_asked(pod, self._family_words)
+        if asks or families:
+            started, whose = has_started(pod), (meta.namespace, meta.name, meta.uid)
+            book = PodBook(*whose, asks=asks, started=started, problem=problem, families=families)
             self.disputes.put_ungranted(pod.spec.node_name, book, grant_state(pod))
         else:
             self.ledger.release(meta.uid)
-        return asks
+        return asks or bool(families)
 
     def _note_rejection(self, pod: Pod) -> None:
         """kubelet gives every failure to allocate devices this reason, of any plugin."""

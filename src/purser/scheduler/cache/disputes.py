@@ -5,7 +5,8 @@ Three things close a GPU to new grants, each until the records agree again:
 - The node's agent reports that a pod holds an unknown amount of it, that a pod still holds it although its status says
   that it has ended, or that it refused a pod for it.
 - A pod runs on the node, requests devices and has no grant, and the agent has not reported yet what it holds. A pod
-  that kubelet has not admitted holds nothing: creating such pods closes nothing.
+  that kubelet has not admitted holds nothing: creating such pods closes nothing. For another vendor's devices there is
+  no agent: such a pod closes its family's until it ends.
 - kubelet rejected a pod that was granted it, because of that GPU or for lack of GPUs: other causes of rejection close
   nothing, or the pod's author could close any GPU. The agent's next report on that pod opens it, or takes over. Without
   one, it opens after a pause, which is longer each time it had been open in between: pods that are rejected while it is
@@ -20,7 +21,7 @@ import structlog
 from purser.core.device.resources import MIG_PREFIX
 from purser.core.fleet import Fleet
 from purser.core.grant.disputes import NodeDisputes, closed_gpus, read_disputes
-from purser.core.grant.reconcile import PodBook, counts
+from purser.core.grant.reconcile import PodBook, closed_by, counts
 from purser.core.model import Grant, GrantState
 from purser.core.names import DISPUTES_ANNOTATION, GPU_RESOURCE
 from purser.kube.clock import Clock, SystemClock
@@ -176,11 +177,11 @@ class DisputeBook:
         pods, told = self._pods.get(name), self._told.get(name)
         if pods:
             words = {} if told is None else {each.uid: each for each in told.held}
-            doubts = [counts(pod, words.get(uid), name) for uid, (pod, _) in pods.items()]
-            doubt = next((each for each in doubts if isinstance(each, str) and each), "")
             node = self._fleet.node(name)
-            if doubt and node is not None:
-                closed |= dict.fromkeys((state.device.uuid for state in node.devices), doubt)
+            devices = {} if node is None else {state.device.uuid: state.device for state in node.devices}
+            for uid, (pod, _) in pods.items():
+                found = closed_by(pod, counts(pod, words.get(uid), name), devices)
+                closed |= {uuid: why for uuid, why in found.items() if uuid not in closed}
         return closed if told is None else closed | closed_gpus(told, self._is_live)
 
     def _count(self, node: str, uid: str) -> None:

@@ -143,11 +143,27 @@ def test_every_pod_of_a_kubelet_can_be_reported_as_empty():
     assert reckon(NODE, DEVICES, pods, told) == SchedulerBook({}, {})
 
 
+@pytest.mark.parametrize(
+    ("pod", "closed"),
+    [
+        (PodBook("ns", "p", "p", started=True), "abc"),
+        (PodBook("ns", "p", "p", False, True, families=frozenset({"hygon.com/dcunum"})), "d"),
+        (PodBook("ns", "p", "p", True, True, families=frozenset({"hygon.com/dcunum"})), "abcd"),
+        (PodBook("ns", "p", "p", False, True, families=frozenset({"amd.com/gpu"})), ""),
+        (PodBook("ns", "p", "p", False, False, families=frozenset({"hygon.com/dcunum"})), ""),
+        (PodBook("ns", "p", "p", False, True, a_grant("p", "a", 1), families=frozenset({"hygon.com/dcunum"})), ""),
+    ],
+)
+def test_a_pod_without_a_grant_closes_the_devices_that_it_asks_for(pod, closed):
+    devices = {**DEVICES, "d": Device("d", 3, "Z100L", 1000, slots=4, resource="hygon.com/dcunum")}
+    assert "".join(sorted(reckon(NODE, devices, [pod], None).closed)) == closed
+
+
 def test_a_pod_in_a_forged_phase_closes_its_gpus_and_is_reported():
     word = HeldPod("default", "p", "p", HeldReason.ENDED, uuids=("a",))
     told = to_tell(NodeBooks("n1", {}), ended=[word])
     assert told.held == (word,)
-    assert reckon("n1", ["a", "b"], [], told).closed.keys() == {"a"}
+    assert reckon("n1", DEVICES, [], told).closed.keys() == {"a"}
     seen = {
         listed: [each.kind for each in differences(NodeBooks("n1", {}, told=told, kubelet=listed and dict(listed)))]
         for listed in (None, (("default/p", frozenset("a")),), (("default/q", frozenset()),))

@@ -97,6 +97,21 @@ async def test_a_refused_binding_leaves_no_lock():
         assert LOCK not in await annotations_of(world, "d1")
 
 
+async def test_a_pod_that_was_bound_past_purser_closes_its_familys_devices_until_it_ends():
+    async with server() as api, dcu_replica(api) as world:
+        await add_dcus(world)
+        other = await world.add_pod("other", None, spec={"nodeName": "d1", "schedulerName": "hami"}, **{DCU: "1"})
+        running = {"status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}}
+        await world.client.patch_merge(PODS, "other", running, "default", subresource="status")
+        await eventually(lambda: world.cache.disputes.closed("d1").keys() == {"DCU-a", "DCU-b"})
+        assert other.metadata.uid in world.cache.ungranted
+        pod = await share(world, "p")
+        assert not (await world.filter(pod, "d1")).node_names
+        await world.client.delete(PODS, "other", "default", grace_period_seconds=0)
+        await eventually(lambda: not world.cache.disputes.closed("d1"))
+        assert await world.bind(pod, "d1") == ""
+
+
 async def locked(world, owner, ago_s=0.0, node="d1"):
     text = lock_text(BOTH[0], world.clock.now().timestamp() - ago_s, owner)
     await world.client.patch_merge(NODES, node, {"metadata": {"annotations": {LOCK: text}}})
