@@ -10,11 +10,13 @@ import json
 import os
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import helm_python
+import yaml
 
 from purser.adapters.nodes import hami_inventory, inventory_of
 from purser.core.names import DEFAULT_NAMESPACE
@@ -41,6 +43,10 @@ AGENTS = {"app.kubernetes.io/component": "agent"}
 HAMIS = {"app.kubernetes.io/component": "hami-device-plugin"}
 
 
+EVENTS_S = 0.5
+"""Until events that Purser writes beside a Binding are there."""
+
+
 class Page:
     """The commands of a page, by heading and block."""
 
@@ -52,7 +58,15 @@ class Page:
             for heading, section in zip(sections[1::2], sections[2::2], strict=True)
             for place, block in enumerate(re.findall(r"```console\n(.*?)```", section, re.DOTALL))
         }
+        self._yaml = {
+            heading: re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
+            for heading, section in zip(sections[1::2], sections[2::2], strict=True)
+        }
         self.followed: set[tuple[str, int]] = set()
+
+    def yaml(self, heading: str) -> dict[str, Any]:
+        """The first YAML of a section."""
+        return dict(yaml.safe_load(self._yaml[heading][0]))
 
     def take(self, heading: str, place: int, **words: str) -> list[str]:
         """The commands of a block, with words such as NODE put in."""
@@ -89,11 +103,17 @@ class Shell:
             self._following.cancel()
         await asyncio.gather(*(plugin.stop() for plugin in self.plugins.values()))
 
-    async def run(self, page: Page, heading: str, place: int = 0, **words: str) -> str:
-        """Carry out a block; what its last command printed."""
+    async def run(
+        self, page: Page, heading: str, place: int = 0, *, after: Mapping[str, str] | None = None, **words: str
+    ) -> str:
+        """Carry out a block; all that its commands printed. ``after``: for which pod a person waits after a command of
+        kubectl's."""
         said = ""
         for command in page.take(heading, place, **words):
-            said = await self.type(command)
+            said += await self.type(command)
+            if after and (pod := after.get(command.split()[1])):
+                await self._kubectl("wait", "--for=condition=Ready", f"pod/{pod}")
+                await asyncio.sleep(EVENTS_S)
         return said
 
     async def type(self, command: str) -> str:
@@ -141,8 +161,10 @@ class Shell:
     def _config(self, namespace: str) -> helm_python.Config:
         return helm_python.Config(kubeconfig_path=str(self.lab.kubeconfig), namespace=namespace)
 
-    def install(self, chart: Path, name: str, namespace: str) -> None:
-        self._config(namespace).install(str(chart), name, {}, namespace=namespace)
+    async def install(self, chart: Path, namespace: str = "kube-system") -> None:
+        """A chart under its own name."""
+        install = self._config(namespace).install
+        await asyncio.to_thread(install, str(chart), chart.name, {}, namespace=namespace)
 
     def _helm(self, words: list[str]) -> None:
         verb, name, *rest = words

@@ -8,6 +8,7 @@ import pytest_asyncio
 import yaml
 
 from purser.core.names import GRANT_ANNOTATION, SCHEDULER_NAME
+from purser.kube.resources import NODES as NODES_OF_CLUSTER
 from purser.kube.resources import PODS
 from purser.lab.cluster import Lab
 from purser.lab.settings import LabSettings, node_choices
@@ -32,7 +33,7 @@ async def shell():
         await shell.stop()
 
 
-def chart(folder, name, *, selector, labels):
+def chart(folder, name, labels, **where):
     """Of another system, as far as the pages name its parts: a scheduler and a device plugin."""
     templates = folder / name / "templates"
     templates.mkdir(parents=True)
@@ -45,17 +46,22 @@ def chart(folder, name, *, selector, labels):
 
     parts = [
         workload("Deployment", f"{name}-scheduler", {"app": name}, {"replicas": 1}, {}),
-        workload("DaemonSet", f"{name}-device-plugin", labels, {}, {"nodeSelector": selector}),
+        workload("DaemonSet", f"{name}-device-plugin", labels, {}, where),
     ]
     (templates / "all.yaml").write_text(yaml.safe_dump_all(parts))
     return folder / name
 
 
-async def runs(shell, name, **fields):
-    limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3001}
+SHARE = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3001}
+
+
+async def runs(shell, name, limits=SHARE, **fields):
     main = {"name": "main", "image": "busybox", "resources": {"limits": limits}}
     await shell.client.create(PODS, {"metadata": {"name": name}, "spec": {"containers": [main], **fields}}, "default")
+    return await is_running(shell, name)
 
+
+async def is_running(shell, name):
     async def running():
         pod = await shell.client.get(PODS, name, "default")
         assert pod.status.phase in ("Pending", "Running"), pod.status
@@ -64,11 +70,73 @@ async def runs(shell, name, **fields):
     return await until(f"{name} runs", running, 30)
 
 
+async def plugins_on(shell, labels):
+    """The nodes with a pod of another system's device plugin."""
+    pods = (await shell.client.list(PODS)).items
+    return sorted(
+        pod.spec.node_name
+        for pod in pods
+        if pod.metadata.labels.items() >= labels.items() and not pod.metadata.deletion_timestamp
+    )
+
+
+async def test_from_volcano_and_back(shell, tmp_path):
+    page, labels = Page("migrating/volcano.md"), {"app": "volcano-plugin"}
+    await shell.install(chart(tmp_path, "volcano", labels, **page.yaml("1. Move the first nodes")))
+    first, second = NODES
+    await shell.run(page, "1. Move the first nodes", NODE=first)
+    await until("the plugin has left", lambda: equals(plugins_on(shell, labels), [second]))
+    assert first in await shell.run(page, "2. Install Purser there", 0, NODE=first)
+    assert "Granted" in await shell.run(page, "2. Install Purser there", 1, after={"apply": "volcano"})
+    await shell.run(page, "1. Move the first nodes", NODE=second)
+    await shell.type(f"kubectl uncordon {second}")
+    await shell.run(page, "3. Move the other nodes, then the pods")
+    limits = {"volcano.sh/gpu-memory": 1001}
+    pod = await runs(shell, "theirs", limits, schedulerName="volcano")
+    assert (pod.spec.scheduler_name, GRANT_ANNOTATION in pod.metadata.annotations) == (SCHEDULER_NAME, True)
+    await shell.type("kubectl delete pod theirs")
+    for node in NODES:
+        await shell.run(page, "Go back", 0, NODE=node)
+    await until("the plugin is back", lambda: equals(plugins_on(shell, labels), NODES))
+    await shell.run(page, "Go back", 1)
+    await check_end(shell, page)
+
+
+async def test_from_gpushare_and_back(shell, tmp_path):
+    page, labels = Page("migrating/gpushare.md"), {"app": "gpushare-plugin"}
+    await shell.install(chart(tmp_path, "gpushare", labels, nodeSelector={"gpushare": "true"}))
+    await shell.type(f"kubectl label nodes {' '.join(NODES)} gpushare=true")
+    await until("the plugin is there", lambda: equals(plugins_on(shell, labels), NODES))
+    node = NODES[0]
+    await shell.run(page, "1. Take gpushare off", NODE=node)
+    await until("the plugin has left", lambda: equals(plugins_on(shell, labels), NODES[1:]))
+    await shell.run(page, "2. Install Purser", 0, NODE=node)
+    assert "Granted" in await shell.run(page, "2. Install Purser", 1, after={"apply": "gpushare"})
+    await runs(shell, "theirs", {"aliyun.com/gpu-mem": 3})
+    assert "3/60" in (await shell.run(page, "3. Look")).replace(" ", "")
+    await shell.type("kubectl delete pod theirs")
+    await shell.run(page, "Go back", NODE=node)
+    await until("the plugin is back", lambda: equals(plugins_on(shell, labels), NODES))
+    await check_end(shell, page)
+
+
+async def equals(found, wanted):
+    return await found == wanted
+
+
+async def check_end(shell, page):
+    """Everything on the page was followed, and nothing of Purser is left on nodes."""
+    assert page.followed == page.blocks.keys()
+    assert "purser" not in await shell.type("kubectl get daemonsets,deployments -A")
+    for node in (await shell.client.list(NODES_OF_CLUSTER)).items:
+        assert not any(key.startswith("purser.dev/") for key in node.metadata.annotations)
+        assert not node.spec.unschedulable
+
+
 async def test_from_hami_and_back(shell, tmp_path):
     page = Page("migrating/hami.md")
     labels = {"app.kubernetes.io/component": "hami-device-plugin"}
-    hami = chart(tmp_path, "hami", selector={"gpu": "on"}, labels=labels)
-    await asyncio.to_thread(shell.install, hami, "hami", "kube-system")
+    await shell.install(chart(tmp_path, "hami", labels, nodeSelector={"gpu": "on"}))
     for node in NODES:
         await shell.type(f"kubectl label node {node} gpu=on")
 
@@ -96,6 +164,6 @@ async def test_from_hami_and_back(shell, tmp_path):
     assert "1/1" in await shell.type("kubectl get deployment hami-scheduler -n kube-system")
     await shell.run(page, "3. Remove HAMi")
     assert not await registered()
-    assert page.followed == page.blocks.keys()
+    await check_end(shell, page)
     phases = {pod.metadata.name: pod.status.phase for pod in (await shell.client.list(PODS, "default")).items}
     assert set(phases.values()) == {"Running"}
