@@ -208,8 +208,8 @@ def _sentence(hints: Sequence[str]) -> str:
 
 
 _MISSED = (
-    "The pod was created while Purser's webhook could not be reached, so that Purser does not place it: delete and "
-    "recreate it"
+    "Purser's webhook was not asked about the pod, or did not serve yet what it asks for, so Purser does not place "
+    "it: delete and recreate it"
 )
 _OTHERS = (
     'The pod requests GPUs, but its schedulerName is "{}", so Purser does not place it: recreate it without '

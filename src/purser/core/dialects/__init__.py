@@ -103,8 +103,7 @@ _GPU_RECORDS = tuple(dict.fromkeys(name for dialect in SHARING.values() for name
 def record_annotations(pod: PodManifest) -> tuple[str, ...]:
     """The pod's annotations by which other systems' schedulers record a placement of what it asks for; users have no
     business writing them."""
-    families = dict.fromkeys(name for each in vendor_families(pod) for name in VENDORS[each.name].RECORDS)
-    return tuple(families) or _GPU_RECORDS
+    return tuple(dict.fromkeys((*_GPU_RECORDS, *sorted(vendor_records(pod)))))
 
 
 def vendor_records(pod: PodManifest) -> frozenset[str]:

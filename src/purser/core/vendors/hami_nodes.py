@@ -26,6 +26,7 @@ from purser.core.vendors.registration import (
     MAX_REGISTER_BYTES,
     RegisteredDevice,
     RegisterError,
+    check_names,
 )
 
 REGISTER_ANNOTATION = "hami.io/node-nvidia-register"
@@ -84,8 +85,9 @@ def devices(gpus: list[RegisteredGpu], allocatable: Mapping[str, QuantityLike]) 
 
 
 def _device(gpu: RegisteredGpu, is_listed: bool) -> Device:
+    check_names(gpu)
     mode = _MODES.get(gpu.mode)
-    if not gpu.id or mode is None:
+    if mode is None:
         raise RegisterError(f"GPU {gpu.id[:64]!r} has mode {gpu.mode[:20]!r}")
     if not 0 <= gpu.count <= MAX_SLOTS or not 0 <= gpu.devmem <= _MAX_AMOUNT or not 0 <= gpu.devcore <= _MAX_AMOUNT:
         raise RegisterError(

@@ -124,15 +124,22 @@ def _counted(
         yield _device(family, device, index < healthy)
 
 
-def _device(family: DeviceFamily, registered: RegisteredDevice, is_listed: bool) -> Device:
+def check_names(registered: RegisteredDevice) -> None:
+    """Id and model are such as others can print, count and list. Raises `RegisterError`."""
     if not _ID.fullmatch(registered.id):
         raise RegisterError(f"{registered.id[:64]!r} is no device's id")
+    if len(registered.type) > _MAX_MODEL or not registered.type.isprintable():
+        raise RegisterError(
+            f"device {registered.id!r} has a type that is no name of a model: {registered.type[:_MAX_MODEL]!r}"
+        )
+
+
+def _device(family: DeviceFamily, registered: RegisteredDevice, is_listed: bool) -> Device:
+    check_names(registered)
     if not 0 <= registered.count <= MAX_SLOTS or not 0 <= registered.devmem <= _MAX_AMOUNT:
         raise RegisterError(f"device {registered.id!r} has {registered.count} slots and {registered.devmem} MiB")
     if registered.numa > MAX_NUMA_NODE or not 0 <= registered.index <= _MAX_AMOUNT:
         raise RegisterError(f"device {registered.id!r} is number {registered.index} on NUMA node {registered.numa}")
-    if len(registered.type) > _MAX_MODEL or not registered.type.isprintable():
-        raise RegisterError(f"device {registered.id!r} has a type that is no name of a model: {registered.type!r}")
     cores = family.cores
     percent = WHOLE_PERCENT if cores is None else registered.devcore * WHOLE_PERCENT // cores.per_device
     healthy = registered.health and is_listed
