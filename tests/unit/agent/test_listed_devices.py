@@ -6,20 +6,23 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import pytest
+from msgspec.structs import replace
 from tests.unit.agent.builders import A, B, grant, part
 
 from purser.agent.allocation import AllocationFacts, ContainerAllocation, ContainerFacts, DeviceNodes, Mount, answer
 from purser.agent.devicefiles import own_device_files
 from purser.agent.enforcement import Holders
+from purser.agent.instances.devices import mig_device, part_with_devices
 from purser.agent.inventory import InventoryBasis, devices_by_uuid, make_inventory
 from purser.agent.listing import listing_of
 from purser.agent.nvml import DriverInfo, Gpu, MigMode
 from purser.agent.settings import AgentSettings, DevicePluginFlags, SharingSettings
 from purser.agent.sharing import config_of
 from purser.core.device.gpus import NodeMigDevice
-from purser.core.model import DeviceMode
+from purser.core.model import DeviceMode, MigPlacement
 
 M, N = "MIG-11111111", "MIG-22222222"
+PLACED = MigPlacement("1g.5gb", 2)
 
 
 def gpu(index, uuid, **fields):
@@ -33,7 +36,7 @@ def mig(uuid, instance, memory_mib=4864):
 
 WHOLE = (gpu(0, B), gpu(1, A))
 CUT = MigMode(enabled=True, pending=True)
-ALIKE = (gpu(0, B, mig=CUT, migs=(mig(M, 9), mig(N, 11))),)
+ALIKE = (gpu(0, B, mig=CUT, migs=(mig(M, 9), mig(N, 11)), pci_device="20b0"),)
 DIFFERENT = (gpu(0, B, mig=CUT, migs=(mig(N, 5, 9856), mig(M, 9))), gpu(1, A))
 MINORS = "gpu7/gi9/access 81\ngpu7/gi9/ci0/access 82\ngpu7/gi11/access 90\n"
 CONTROL = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
@@ -51,6 +54,7 @@ class Sharing(NamedTuple):
     resource: str
     by_uuid: tuple[str, ...]
     by_index: tuple[str, ...]
+    """Empty: not allowed."""
     files: tuple[str, ...]
     """In /dev, of the devices themselves."""
     says: Mapping[str, str]
@@ -58,13 +62,25 @@ class Sharing(NamedTuple):
     memory_mib: int = 40000
     cores_percent: int = 0
     mode: DeviceMode = DeviceMode.WHOLE
+    holders: Holders = Holders()
+    mounts: tuple[Mount, ...] = ()
+    """Those that name no devices."""
+    made: Mapping[tuple[str, MigPlacement], str] = MappingProxyType({})
+    """MIG devices that were made on demand of what is granted."""
 
 
-def replicas(word, more=""):
-    return f"version: v1\nsharing: {{{word}: {{{more} resources: [{{name: nvidia.com/gpu, replicas: 4}}]}}}}"
+def replicas(word, more="", rename=""):
+    one = f"{{name: nvidia.com/gpu, replicas: 4{rename}}}"
+    return f"version: v1\nsharing: {{{word}: {{{more} resources: [{one}]}}}}"
 
 
 ENFORCED = "PURSER_GPU_ENFORCEMENT"
+CORE_MOUNTS = (
+    Mount("/usr/local/vgpu", "/opt/vgpu/containers/uid-p_main", read_only=False),
+    Mount("/usr/local/vgpu/libvgpu.so", "/opt/vgpu/libvgpu.so"),
+    Mount("/etc/ld.so.preload", "/opt/vgpu/ld.so.preload"),
+    Mount("/tmp/vgpulock", "/tmp/lock", read_only=False),
+)
 CAPS = ("nvidia-caps/nvidia-cap81", "nvidia-caps/nvidia-cap82", "nvidia7")
 GPU = "nvidia.com/gpu"
 MIXED = "version: v1\nflags: {migStrategy: mixed}\n"
@@ -89,6 +105,52 @@ SHARING = {
         *(replicas("timeSlicing", "renameByDefault: true,"), WHOLE, (A, A), "nvidia.com/gpu.shared"),
         *((A,), ("1",), ("nvidia6",), {ENFORCED: "time-slicing"}),
         memory_mib=10000,
+    ),
+    "time-slicing by a name of the administrator's": Sharing(
+        *(replicas("timeSlicing", rename=", rename: nvidia.com/gpu.small"), WHOLE, (A,), "nvidia.com/gpu.small"),
+        *((A,), ("1",), ("nvidia6",), {ENFORCED: "time-slicing"}),
+        memory_mib=10000,
+    ),
+    "whole GPUs by a name for their model": Sharing(
+        *("version: v1\nresources: {gpus: [{pattern: A1*, name: nvidia.com/gpu-large}]}", WHOLE, (B,)),
+        *("nvidia.com/gpu-large", (B,), ("0",), ("nvidia7",), {ENFORCED: "whole-device"}),
+        cores_percent=100,
+    ),
+    "shares by HAMi-core": Sharing(
+        *("", WHOLE, (A,), GPU, (A,), ("1",), ("nvidia6",)),
+        {
+            ENFORCED: "hami-core",
+            "CUDA_DEVICE_MEMORY_LIMIT_0": "3000m",
+            "CUDA_DEVICE_SM_LIMIT": "30",
+            "CUDA_DEVICE_MEMORY_SHARED_CACHE": "/usr/local/vgpu/uid-p.cache",
+        },
+        memory_mib=3000,
+        cores_percent=30,
+        mode=DeviceMode.SHARED,
+        holders=Holders(library=True),
+        mounts=CORE_MOUNTS,
+    ),
+    "MPS": Sharing(
+        *(replicas("mps"), WHOLE, (B,), GPU, (B,), ("0",), ("nvidia7",)),
+        {
+            ENFORCED: "mps",
+            "CUDA_MPS_PIPE_DIRECTORY": "/tmp/nvidia-mps",
+            "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=10000M",
+            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25",
+        },
+        memory_mib=10000,
+        cores_percent=25,
+        holders=Holders(mps=frozenset({B})),
+        mounts=(
+            Mount("/tmp/nvidia-mps", f"/run/purser/mps/{B}", read_only=False),
+            Mount("/dev/shm", f"/dev/shm/purser-mps/{B}", read_only=False),
+        ),
+    ),
+    "MIG devices on demand": Sharing(
+        *("version: v1\nflags: {migStrategy: on-demand}", ALIKE, (B,), GPU, (M,), (), CAPS, {ENFORCED: "mig"}),
+        memory_mib=4864,
+        cores_percent=100,
+        made={(B, PLACED): M},
     ),
     "MPS, which no daemon serves": Sharing(
         *(replicas("mps"), WHOLE, (B,), GPU, (B,), ("0",), ("nvidia7",), {ENFORCED: "time-slicing"}),
@@ -181,6 +243,7 @@ def expected(sharing, naming, by_index):
         listed = {"NVIDIA_VISIBLE_DEVICES": folder}
         also = ("imex/0",) if naming.channel else ()
         mounts = tuple(Mount(f"{folder}/{name}", "/dev/null") for name in (*names, *also))
+    mounts = (*sharing.mounts, *mounts)
     cdi = tuple(f"k8s.device-plugin.nvidia.com/{each}" for each in (*(f"gpu={name}" for name in names), *naming.more))
     files = ()
     if naming.files is not None:
@@ -204,9 +267,12 @@ def answered(sharing, flags):
         node_name="n", mode=sharing.mode, sharing=SharingSettings(flags=DevicePluginFlags(**flags))
     )
     config = config_of(settings.sharing, "file" if sharing.file else "", sharing.file)
-    made = make_inventory(settings, InventoryBasis(config, DriverInfo(version="1"), sharing.gpus), {}, Holders(), "1")
+    made = make_inventory(
+        settings, InventoryBasis(config, DriverInfo(version="1"), sharing.gpus), {}, sharing.holders, "1"
+    )
     devices = devices_by_uuid(made)
     assert {devices[uuid].resource for uuid in sharing.granted} == {sharing.resource}
+    devices |= {uuid: mig_device(devices[gpu], uuid) for (gpu, _), uuid in sharing.made.items()}
     own = own_device_files(sharing.gpus, MINORS)
     held = config.settings
     facts = AllocationFacts(
@@ -217,11 +283,16 @@ def answered(sharing, flags):
         nodes=DeviceNodes(THERE, own, held.dev_root.rstrip("/")) if held.pass_device_specs else None,
     )
     wanted = part("main", *sharing.granted, memory_mib=sharing.memory_mib, cores_percent=sharing.cores_percent)
+    if sharing.made:
+        shares = tuple(replace(share, mig=PLACED) for share in wanted.shares)
+        wanted = part_with_devices(replace(wanted, shares=shares), sharing.made)
     return answer(grant("p", wanted), wanted, ContainerFacts(), facts)
 
 
-@pytest.mark.parametrize("by_index", [False, True], ids=["uuid", "index"])
-@pytest.mark.parametrize("sharing", list(SHARING))
+@pytest.mark.parametrize(
+    ("sharing", "by_index"),
+    [(name, by) for name, each in SHARING.items() for by in (False, True) if not by or each.by_index],
+)
 def test_a_container_is_given(sharing, by_index):
     for name, naming in NAMINGS.items():
         flags = naming.flags | {"device_ids": "index" if by_index else "uuid"}
