@@ -73,7 +73,9 @@ def read_checkpoint(path: Path, node: str) -> tuple[BookedPod, ...]:
         checkpoint = _checkpoints.read(read_start(path, MAX_CHECKPOINT_BYTES + 1))
     except FileNotFoundError:
         return ()
-    except (OSError, UnreadableError) as error:
+    except OSError as error:
+        raise AgentCheckpointError(f"{path}: {error.strerror or error}") from error
+    except UnreadableError as error:
         raise AgentCheckpointError(f"{path}: {error}") from error
     if checkpoint.version != VERSION:
         raise AgentCheckpointError(f"{path}: version {checkpoint.version}, this agent reads version {VERSION}")

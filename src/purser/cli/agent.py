@@ -88,7 +88,7 @@ def run(
     serve(main, on_hangup=reload.set)
 
 
-@settings_command(app, "check", CHECK_SETTINGS, help=CHECK_HELP)
+@settings_command(app, "check", CHECK_SETTINGS, help=CHECK_HELP, reads_paths=False)
 def check(
     *,
     settings: "AgentSettings",

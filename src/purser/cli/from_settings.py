@@ -21,18 +21,20 @@ def settings_command(
     *,
     help: str | None = None,
     only: frozenset[str] | None = None,
+    reads_paths: bool = True,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add a command whose function takes settings, as its parameter ``settings``, and options of its own.
 
     ``settings`` names their type, as ``module:class``; it is imported once the command is called, so that
     ``purser --help`` stays quick. ``only``: names of the options that the command has, of those of the type.
+    ``reads_paths``: paths that may not be read are wrong usage; else the command reports them itself.
     """
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
         @cache
         def whole() -> Any:
             alone = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
-            alone.command(name, help=help)(_with_options(function, pkgutil.resolve_name(settings), only))
+            alone.command(name, help=help)(_with_options(function, pkgutil.resolve_name(settings), only, reads_paths))
             return typer.main.get_command(alone)
 
         class Command(TyperCommand):
@@ -48,7 +50,7 @@ def settings_command(
     return add
 
 
-def _option(of: Option) -> Any:
+def _option(of: Option, reads_paths: bool) -> Any:
     """The same for typer, which makes its name of the parameter's."""
     return typer.Option(
         help=f"{of.help} May be repeated." if of.repeated else of.help,
@@ -56,10 +58,13 @@ def _option(of: Option) -> Any:
         envvar=of.environment or None,
         min=None if of.type_checks else of.minimum,
         max=None if of.type_checks else of.maximum,
+        readable=reads_paths,
     )
 
 
-def _with_options(function: Callable[..., None], kind: type, only: frozenset[str] | None) -> Callable[..., None]:
+def _with_options(
+    function: Callable[..., None], kind: type, only: frozenset[str] | None, reads_paths: bool
+) -> Callable[..., None]:
     """The function, called with settings made of the options that stand in the place of its parameter."""
     asked = (each for each in settings_of(kind) if isinstance(each.option, Option))
     shown = [each for each in asked if only is None or each.name in only]
@@ -75,7 +80,7 @@ def _with_options(function: Callable[..., None], kind: type, only: frozenset[str
     def parameters() -> Iterator[inspect.Parameter]:
         for each in inspect.signature(function).parameters.values():
             if each.name == "settings":
-                yield from map(_parameter, shown)
+                yield from (_parameter(field, reads_paths) for field in shown)
             else:
                 yield each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
 
@@ -90,7 +95,7 @@ def _parameter_name(field: OptionField) -> str:
     return field.name.replace("-", "_")
 
 
-def _parameter(field: OptionField) -> inspect.Parameter:
+def _parameter(field: OptionField, reads_paths: bool) -> inspect.Parameter:
     of = field.option
     assert isinstance(of, Option)
     kind, default = field.kind, field.default
@@ -103,5 +108,5 @@ def _parameter(field: OptionField) -> inspect.Parameter:
         _parameter_name(field),
         inspect.Parameter.KEYWORD_ONLY,
         default=inspect.Parameter.empty if default is REQUIRED else default,
-        annotation=Annotated[kind | None if default is None else kind, _option(of)],
+        annotation=Annotated[kind | None if default is None else kind, _option(of, reads_paths)],
     )

@@ -12,7 +12,7 @@ import msgspec
 from prometheus_client import CollectorRegistry, Gauge
 
 from purser.core.dialects.policies import node_policy_word
-from purser.core.fleet.totals import OTHERS, GpuUse, Holders, Totals, fewer_namespaces
+from purser.core.fleet.totals import OTHERS, GpuUse, HeldBy, Totals, fewer_namespaces
 from purser.core.kubernetes.quantities import MIB
 from purser.core.model import WHOLE_MILLI, WHOLE_PERCENT
 from purser.scheduler.cache import ClusterCache
@@ -32,7 +32,7 @@ _NODES_AT_ONCE = 16
 _GRANTS_AT_ONCE = 256
 """Between two turns of the event loop."""
 
-_HOLDERS = Holders._fields
+_HELD_BY = HeldBy._fields
 
 _Waiting: TypeAlias = tuple[str, str]
 """Namespace and policy."""
@@ -55,13 +55,13 @@ class CapacityMetrics:
             "state",
         )
         self._memory = gauge("purser_cluster_memory_bytes", "Memory of all GPUs, cut or not.", "model")
-        self._granted_memory = gauge("purser_cluster_granted_memory_bytes", "GPU memory that pods hold.", *_HOLDERS)
+        self._granted_memory = gauge("purser_cluster_granted_memory_bytes", "GPU memory that pods hold.", *_HELD_BY)
         self._granted_cores = gauge(
             "purser_cluster_granted_cores_ratio",
             "Compute that pods hold, in GPUs; MIG devices count by their slices, shares without a limit as 0.",
-            *_HOLDERS,
+            *_HELD_BY,
         )
-        self._granted_gpus = gauge("purser_cluster_granted_gpus", "GPUs, or shares of one, that pods hold.", *_HOLDERS)
+        self._granted_gpus = gauge("purser_cluster_granted_gpus", "GPUs, or shares of one, that pods hold.", *_HELD_BY)
         self._idle = gauge(
             "purser_cluster_idle_gpus",
             "Idle GPUs and parts of GPUs, by what keeps expected pods from using them (usable: nothing).",
@@ -91,12 +91,12 @@ class CapacityMetrics:
             for state in GpuUse:  # those that there are none of, too: a series that ends is looked up for minutes
                 self._gpus.labels(model, state.value).set(totals.gpus[model, state])
         kept = _largest(totals.granted_memory_mib, pending)
-        for holders, mib in fewer_namespaces(totals.granted_memory_mib, kept).items():
-            self._granted_memory.labels(*holders).set(mib * MIB)
-        for holders, percent in fewer_namespaces(totals.granted_cores_percent, kept).items():
-            self._granted_cores.labels(*holders).set(percent / WHOLE_PERCENT)
-        for holders, count in fewer_namespaces(totals.granted_gpus, kept).items():
-            self._granted_gpus.labels(*holders).set(count)
+        for held_by, mib in fewer_namespaces(totals.granted_memory_mib, kept).items():
+            self._granted_memory.labels(*held_by).set(mib * MIB)
+        for held_by, percent in fewer_namespaces(totals.granted_cores_percent, kept).items():
+            self._granted_cores.labels(*held_by).set(percent / WHOLE_PERCENT)
+        for held_by, count in fewer_namespaces(totals.granted_gpus, kept).items():
+            self._granted_gpus.labels(*held_by).set(count)
         for cause, milli in idle_milli.items():
             self._idle.labels(cause).set(milli / WHOLE_MILLI)
         for (namespace, policy), waiting in _of_fewer(pending, kept).items():
@@ -148,11 +148,11 @@ class CapacityCounter:
         return node_policy_word({} if pod is None else pod.metadata.annotations, self._extender.default_policy)
 
 
-def _largest(granted: Counter[Holders], pending: Mapping[_Waiting, PendingTotals]) -> frozenset[str]:
+def _largest(granted: Counter[HeldBy], pending: Mapping[_Waiting, PendingTotals]) -> frozenset[str]:
     """The namespaces that hold most memory, and those with most pods that wait: half of each."""
     held: Counter[str] = Counter()
-    for holders, amount in granted.items():
-        held[holders.namespace] += amount
+    for held_by, amount in granted.items():
+        held[held_by.namespace] += amount
     waiting: Counter[str] = Counter()
     for (namespace, _), each in pending.items():
         waiting[namespace] += each.pods.total()

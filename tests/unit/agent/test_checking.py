@@ -1,6 +1,8 @@
 """A node that has all it needs, and the same with one thing wrong at a time."""
 
+import errno
 import json
+import os
 import shutil
 import socket
 import threading
@@ -120,7 +122,7 @@ REMOVED = [
     ("run/containerd/containerd.sock", "container runtime", WARNING, "no socket"),
     ("run/cdi/gpu.yaml", "CDI", ABSENT, "needs none"),
     ("usr/local/vgpu/libvgpu.so", "HAMi-core", WARNING, "ld.so.preload alone"),
-    ("usr/bin/nvidia-cuda-mps-control", "MPS", ABSENT, "without"),
+    ("usr/bin/nvidia-cuda-mps-control", "MPS", ABSENT, "no nvidia-cuda-mps-control"),
     ("var/lib/kubelet/config.yaml", "kubelet's files", WARNING, "cannot read"),
 ]
 
@@ -241,8 +243,22 @@ async def test_kubelets_sockets_and_the_agents_checkpoint(host, folder):
 async def test_what_may_not_be_looked_at_is_reported_and_the_rest_is_looked_at(host):
     """As by whoever is not root; root may look everywhere, and at names that are too long nobody."""
     found = await host.check(hami_core_dir=Path("/" + "x" * 300))
-    assert (found["limits"].state, "File name too long" in found["limits"].found) == (WARNING, True)
-    assert "processes" in found
+    assert (found["HAMi-core"].state, "File name too long" in found["HAMi-core"].found) == (WARNING, True)
+    assert {"MPS", "processes"} <= found.keys()
+
+
+async def test_without_the_hosts_root_that_is_said_first(host):
+    found = list((await host.check(host_root=host.folder / "none")).values())
+    assert (found[0].check, found[0].state) == ("host's root", FAILED)
+
+
+async def test_where_permissions_are_wrong_the_advice_is_not_to_start_kubelet(host, monkeypatch):
+    def denied(*_):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr("socket.socket.connect", denied)  # root may connect to all of them
+    found = await host.check()
+    assert [found[each].advice[:12] for each in ("kubelet", "PodResources")] == ["Run as root:"] * 2
 
 
 async def test_folders_that_cannot_be_written_to(host, monkeypatch):

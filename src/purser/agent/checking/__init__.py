@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from purser.agent.checking.config import check_config
 from purser.agent.checking.driver import check_driver
 from purser.agent.checking.kubelet import check_kubelet
-from purser.agent.checking.limits import check_limits
+from purser.agent.checking.limits import check_hami_core, check_mps
 from purser.agent.checking.processes import check_processes
 from purser.agent.checking.results import CheckResult, CheckState
 from purser.agent.checking.runtime import check_runtime
@@ -24,20 +24,28 @@ __all__ = ["CheckResult", "CheckState", "check_node"]
 
 
 async def check_node(settings: AgentSettings, find_driver: Callable[[], Driver]) -> tuple[CheckResult, ...]:
-    """Everything that was looked at on this node: the device plugin's file, then in the order in which a GPU comes to a
-    container. Never raises.
+    """Everything that was looked at on this node, in the order in which a GPU comes to a container. Never raises.
 
     ``find_driver`` opens the driver, or a `NullDriver`, and may block for good.
     """
     return (
+        *_of_host_root(settings),
         *_as_far_as_may_be("device plugin's file", check_config(settings)),
         *await check_driver(settings, find_driver),
-        *_as_far_as_may_be("container runtime", check_runtime(settings)),
+        *_as_far_as_may_be("container toolkit", check_runtime(settings)),
         *await check_kubelet(settings),
-        *_as_far_as_may_be("limits", check_limits(settings)),
+        *_as_far_as_may_be("HAMi-core", check_hami_core(settings)),
+        *_as_far_as_may_be("MPS", check_mps(settings)),
         *_as_far_as_may_be("processes", check_processes(settings)),
         *_as_far_as_may_be("SR-IOV pools", check_sriov(settings)),
     )
+
+
+def _of_host_root(settings: AgentSettings) -> Iterator[CheckResult]:
+    """Said first: without it all else seems to be missing."""
+    if not settings.host_root.is_dir():
+        advice = "Mount the host's root there, or say where it is mounted (--host-root)."
+        yield CheckResult("host's root", CheckState.FAILED, f"there is no folder {settings.host_root}", advice)
 
 
 def _as_far_as_may_be(what: str, results: Iterator[CheckResult]) -> Iterator[CheckResult]:

@@ -1,6 +1,7 @@
 """kubelet's sockets and configuration, other device plugins beside it, and what the agent itself needs of the host."""
 
 import asyncio
+import errno
 import os
 import socket
 from collections.abc import Iterator
@@ -17,7 +18,11 @@ _ANSWER_S = 5.0
 _NEWEST = "1.36.0"
 """A kubelet whose version is not known is taken for this one: what is read of its configuration has not changed."""
 
-_AS_ROOT = "Run as root: kubelet's sockets are root's."
+_AS_ROOT = (
+    "Run as root: kubelet's files are root's. If it is root, look for a read-only mount, for SELinux or AppArmor, and"
+    " for CAP_DAC_OVERRIDE among the container's dropped capabilities."
+)
+_DENIED = os.strerror(errno.EACCES)
 _START_KUBELET = "Start kubelet, or name its folders (--device-plugin-dir, --pod-resources-socket)."
 
 
@@ -56,7 +61,8 @@ def _existing(path: Path) -> Path:
 def _registration(settings: AgentSettings) -> CheckResult:
     problem = _refused(settings.kubelet_socket)
     if problem:
-        return CheckResult("kubelet", CheckState.FAILED, f"{settings.kubelet_socket}: {problem}", _START_KUBELET)
+        said = f"{settings.kubelet_socket}: {problem}"
+        return CheckResult("kubelet", CheckState.FAILED, said, _unless_denied(problem, _START_KUBELET))
     return CheckResult("kubelet", CheckState.OK, f"takes device plugins at {settings.kubelet_socket}")
 
 
@@ -65,7 +71,7 @@ async def _pod_resources(settings: AgentSettings) -> CheckResult:
     path = settings.pod_resources_socket
     problem = _refused(path)
     if problem:
-        return CheckResult(what, CheckState.FAILED, f"{path}: {problem}", _START_KUBELET)
+        return CheckResult(what, CheckState.FAILED, f"{path}: {problem}", _unless_denied(problem, _START_KUBELET))
     try:
         async with asyncio.timeout(_ANSWER_S), KubeletBooks(path) as kubelet:
             pods = await kubelet.list()
@@ -81,7 +87,7 @@ def _configuration(settings: AgentSettings) -> CheckResult:
     if found.problems:
         said = "; ".join(found.problems.values())
         advice = "Name kubelet's files (--kubelet-dir, --kubelet-config): else pods are placed without NUMA alignment."
-        return CheckResult("kubelet's files", CheckState.WARNING, said, advice)
+        return CheckResult("kubelet's files", CheckState.WARNING, said, _unless_denied(said, advice))
     if found.config is None or not aligns(found.config):
         return CheckResult("kubelet's files", CheckState.OK, f"{sources.config}: kubelet aligns nothing to NUMA nodes")
     said = f"topology manager {found.config.topology_policy.value}, CPU manager {found.config.cpu_policy.value}"
@@ -114,10 +120,15 @@ def _checkpoint(settings: AgentSettings) -> CheckResult:
         pods = read_checkpoint(settings.checkpoint, settings.node_name)
     except AgentCheckpointError as error:
         advice = "Nothing to do: the agent rebuilds it from kubelet and the API server."
-        return CheckResult("agent's checkpoint", CheckState.WARNING, str(error), advice)
+        return CheckResult("agent's checkpoint", CheckState.WARNING, str(error), _unless_denied(str(error), advice))
     if not settings.checkpoint.exists():
         return CheckResult("agent's checkpoint", CheckState.ABSENT, f"no {settings.checkpoint}: no pod has a GPU yet")
     return CheckResult("agent's checkpoint", CheckState.OK, f"{len(pods)} pods hold GPUs")
+
+
+def _unless_denied(problem: str, advice: str) -> str:
+    """The advice, but where permissions are what is wrong."""
+    return _AS_ROOT if _DENIED in problem else advice
 
 
 def _refused(path: Path) -> str:

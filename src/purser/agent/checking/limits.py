@@ -1,4 +1,5 @@
-"""What could hold containers to their shares: HAMi-core's library, MPS."""
+"""What could hold containers to their shares: HAMi-core's library, MPS. None of it is needed: without it limits of
+shares are advisory."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +15,13 @@ _MAX_PRELOAD_FILE_BYTES = 64 << 10
 _BOTH_OR_NEITHER = "Put both files of HAMi-core there, or neither."
 
 
-def check_limits(settings: AgentSettings) -> Iterator[CheckResult]:
-    """None of it is needed: without it limits of shares are advisory."""
+def check_hami_core(settings: AgentSettings) -> Iterator[CheckResult]:
+    """Its two files."""
     yield _of_hami_core(settings)
+
+
+def check_mps(settings: AgentSettings) -> Iterator[CheckResult]:
+    """The program that is its daemon."""
     yield _of_mps(settings)
 
 
@@ -45,5 +50,5 @@ def _of_mps(settings: AgentSettings) -> CheckResult:
     roots = driver_roots(settings.driver_root_file, settings.driver_roots, settings.host_root) or (settings.host_root,)
     found: Path | None = next((root / name for root in roots for name in _MPS_CONTROL if (root / name).exists()), None)
     if found is None:
-        return CheckResult("MPS", CheckState.ABSENT, "the driver comes without nvidia-cuda-mps-control")
+        return CheckResult("MPS", CheckState.ABSENT, "no nvidia-cuda-mps-control in the driver's root")
     return CheckResult("MPS", CheckState.OK, f"{found} is there")

@@ -31,7 +31,8 @@ def load_nvml(library: str) -> Nvml:
     try:
         handle = ctypes.CDLL(library)
     except OSError as error:
-        raise DriverError(f"cannot be loaded: {error}") from error
+        why = str(error).removeprefix(f"{library}: ")  # which whoever asks names as well
+        raise DriverError(f"cannot be loaded: {why}") from error
     pynvml, named = _pynvml()
     bound: Nvml = ModuleType(pynvml.__name__)
 

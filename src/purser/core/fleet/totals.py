@@ -85,7 +85,7 @@ def gpu_cores_percent(device: Device, usage: Usage) -> float:
     return device.gpu_part * usage.cores_percent
 
 
-class Holders(NamedTuple):
+class HeldBy(NamedTuple):
     """The pods of which a sum is made."""
 
     namespace: str
@@ -103,10 +103,10 @@ class Totals:
         """By model and state."""
         self.memory_mib: Counter[str] = Counter()
         """By model."""
-        self.granted_memory_mib: Counter[Holders] = Counter()
-        self.granted_cores_percent: defaultdict[Holders, float] = defaultdict(float)
+        self.granted_memory_mib: Counter[HeldBy] = Counter()
+        self.granted_cores_percent: defaultdict[HeldBy, float] = defaultdict(float)
         """Shares without a limit of compute count as 0."""
-        self.granted_gpus: Counter[Holders] = Counter()
+        self.granted_gpus: Counter[HeldBy] = Counter()
         """A share of a GPU counts as one."""
         self._devices: dict[str, Device] = {}
 
@@ -135,18 +135,18 @@ class Totals:
         """Count what a pod holds, by uuid, as the ledger counts it."""
         for uuid, usage in held.items():
             device = self._devices.get(uuid, _GONE)
-            key = Holders(namespace, device.model, policy)
+            key = HeldBy(namespace, device.model, policy)
             self.granted_memory_mib[key] += usage.memory_mib
             self.granted_cores_percent[key] += gpu_cores_percent(device, usage)
             self.granted_gpus[key] += usage.slots
 
 
-def fewer_namespaces(amounts: Mapping[Holders, _Amount], kept: Iterable[str]) -> dict[Holders, _Amount]:
+def fewer_namespaces(amounts: Mapping[HeldBy, _Amount], kept: Iterable[str]) -> dict[HeldBy, _Amount]:
     """The same with all namespaces but these as `OTHERS`: users who can create namespaces must not create unbounded
     series."""
     named = frozenset(kept)
-    found: dict[Holders, _Amount] = {}
-    for holders, amount in amounts.items():
-        key = holders if holders.namespace in named else holders._replace(namespace=OTHERS)
+    found: dict[HeldBy, _Amount] = {}
+    for held_by, amount in amounts.items():
+        key = held_by if held_by.namespace in named else held_by._replace(namespace=OTHERS)
         found[key] = found[key] + amount if key in found else amount
     return found

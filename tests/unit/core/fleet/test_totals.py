@@ -11,7 +11,7 @@ from tests.unit.scheduler.extender_world import a_grant
 from purser.core.device.resources import mig_resource
 from purser.core.fleet import Fleet
 from purser.core.fleet.live import LiveArrays
-from purser.core.fleet.totals import OTHERS, GpuUse, Holders, Totals, cut_gpu_use, fewer_namespaces, gpu_use
+from purser.core.fleet.totals import OTHERS, GpuUse, HeldBy, Totals, cut_gpu_use, fewer_namespaces, gpu_use
 from purser.core.ledger import UNUSED, LedgerError
 from purser.core.mig import MIG_KINDS
 from purser.core.mig.on_demand import instance_share
@@ -228,6 +228,6 @@ def test_a_grant_on_a_gpu_that_is_gone_is_of_no_model() -> None:
 
 def test_namespaces_beyond_the_bound_are_one() -> None:
     held = {("a", "T4"): 1, ("b", "T4"): 2, ("c", "A100"): 3, ("d", "T4"): 4}
-    amounts = Counter({Holders(*key, "spread"): amount for key, amount in held.items()})
+    amounts = Counter({HeldBy(*key, "spread"): amount for key, amount in held.items()})
     fewer = {("d", "T4"): 4, (OTHERS, "T4"): 3, (OTHERS, "A100"): 3}
     assert fewer_namespaces(amounts, ["d"]) == {(*key, "spread"): amount for key, amount in fewer.items()}
