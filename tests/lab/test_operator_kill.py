@@ -79,10 +79,12 @@ class Killer:
 
 
 @asynccontextmanager
-async def process(stack: Stack) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(run(stack.settings(), stack.cluster.config, asyncio.Event()))
+async def process(stack: Stack) -> AsyncIterator[asyncio.Future[int]]:
+    """An operator that ends at once; gives its port of metrics."""
+    port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(run(stack.settings(), stack.cluster.config, asyncio.Event(), port.set_result))
     try:
-        yield task
+        yield port
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -91,28 +93,30 @@ async def process(stack: Stack) -> AsyncIterator[asyncio.Task[None]]:
 async def killed_at(stack: Stack, killer: Killer, write: int, answers_lost: bool, done: Callable[[], Any]) -> bool:
     """Whether the operator came to this write before all was done; its successor is not started yet."""
     killer.live_until(write, answers_lost)
-    async with process(stack):
+    async with process(stack) as port:
         await eventually(lambda: killer.died.is_set() or done(), every_s=0.06)
         if not killer.died.is_set():
-            await asyncio.wait([asyncio.ensure_future(killer.died.wait())], timeout=0.15)
+            resting = asyncio.create_task(at_rest(stack, await port))
+            dying = asyncio.create_task(killer.died.wait())
+            await asyncio.wait({resting, dying}, return_when=asyncio.FIRST_COMPLETED)
+            resting.cancel()
+            dying.cancel()
+            await asyncio.gather(resting, dying, return_exceptions=True)
     return killer.died.is_set()
 
 
 async def ends_well(stack: Stack, killer: Killer, done: Callable[[], Awaitable[bool]]) -> Any:
     killer.live()
-    async with process(stack):
+    async with process(stack) as port:
         await eventually(done, every_s=0.06)
-        await quiet(killer)
+        await at_rest(stack, await port)
     return await what_there_is(stack)
 
 
-async def quiet(killer: Killer) -> None:
-    """Until nothing was written for some rounds, in which this process did not stand still."""
-    looks = 0
-    while looks < 10:
-        count = killer.seen
-        await asyncio.sleep(0.02)
-        looks = looks + 1 if killer.seen == count else 0
+async def at_rest(stack: Stack, port: int) -> None:
+    """Where no policy is left the last write was that of its finalizers."""
+    if not await is_gone(stack):
+        await stack.at_rest(port)
 
 
 async def what_there_is(stack: Stack) -> Any:

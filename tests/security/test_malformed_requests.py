@@ -70,10 +70,12 @@ async def test_what_fails_in_purser_itself_is_logged(port, capsys):
 async def test_requests_that_are_sent_while_no_answer_is_read_stop_being_taken(port):
     """aiohttp kept all of them until 3.14.1."""
     _, writer = await asyncio.open_connection("127.0.0.1", port)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(1):
-            for _ in range(2000):
-                writer.write((HEAD + b"\r\n") * 1000)
-                await writer.drain()
-    assert await say(port, HEAD + b"\r\n") == b"HTTP/1.1 200 OK"
+    writer.write((HEAD + b"\r\n") * 500_000)
+    left, before = writer.transport.get_write_buffer_size(), 0
+    while left != before:  # what the sockets between them hold is taken first
+        before = left
+        for _ in range(20):  # time in which requests are read
+            assert await say(port, HEAD + b"\r\n") == b"HTTP/1.1 200 OK"
+        left = writer.transport.get_write_buffer_size()
+    assert left
     writer.transport.abort()

@@ -1,6 +1,7 @@
 """A test sleeps between two looks for something; that nothing happens is shown by waiting for what comes after."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,10 @@ import pytest
 TESTS = Path(__file__).parents[1]
 FOLDERS = ("lab", "security", "unit")
 """The others wait for programs that say nothing of what they do, or break things at random times."""
+
+
+TIMED = re.compile(r"not [\w.]+\.wait\(|\.quiet\(|raises\(TimeoutError\)[^\n]*:\n\s+async with asyncio\.timeout\(")
+"""Waits that are to end without what they wait for, by another word."""
 
 
 def sleeps_outside_loops(tree: ast.AST, *, in_loop: bool = False) -> list[int]:
@@ -34,6 +39,22 @@ def test_no_test_waits_for_nothing_to_happen() -> None:
         for line in sleeps_outside_loops(ast.parse(text))
     ]
     assert found == []
+
+
+def test_no_test_waits_for_a_time_to_run_out() -> None:
+    files = (path for folder in FOLDERS for path in (TESTS / folder).rglob("*.py") if path != Path(__file__))
+    found = [f"{path.relative_to(TESTS)}: {each[0]}" for path in files for each in TIMED.finditer(path.read_text())]
+    assert found == []
+
+
+def test_waits_for_a_time_to_run_out_are_found() -> None:
+    for code in (
+        "assert not done.wait(0.05)",
+        "await one.quiet()",
+        "with pytest.raises(TimeoutError):\n    async with asyncio.timeout(1):\n        await it",
+    ):
+        assert TIMED.search(code), code
+    assert not TIMED.search("assert done.wait(30)")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from purser.cli import app
 from purser.core.names import NODE_FACTS_ANNOTATION
 from purser.kube import NotFoundError, untyped
 from purser.kube.resources import NODES
+from purser.lab.ports import free_ports
 from purser.operator.observing.kinds import DEFINITIONS, nvidia_objects
 from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.policy.importing import import_policy
@@ -72,19 +73,19 @@ async def test_it_runs_until_stopped_previews_and_goes_without_a_trace(cluster, 
     assert (code, cluster.cluster.writes) == (0, [])
     assert out == "finalizers of ClusterPolicy policy: purser.dev/operator-cleanup\n1 write\n"
 
+    [port] = free_ports(1)
     running = await asyncio.create_subprocess_exec(
         PURSER,
         "operator",
         "run",
         f"--kubeconfig={cluster.kubeconfig}",
         "--image=purser.test/purser:1",
-        "--metrics-port=0",
+        f"--metrics-port={port}",
         "--metrics-address=127.0.0.1",
         "--log-level=error",
     )
     try:
-        await cluster.ready()
-        await cluster.quiet(1.2)
+        await cluster.settled(port)
     finally:
         running.send_signal(signal.SIGTERM)
         assert await running.wait() == 0

@@ -22,7 +22,6 @@ OFF = {"enabled": False}
 SMALL = {"dcgmExporter": OFF, "gfd": OFF, "migManager": OFF, "dcgm": OFF}
 """Four operands are as good as nine for much, and half the writes."""
 POLICY: dict[str, Any] = {"metadata": {"name": "policy"}, "spec": {}}
-_LOOKS = 20
 _touches = itertools.count()
 
 
@@ -146,9 +145,15 @@ class Stack:
     async def ready(self, seconds: float = 90.0) -> None:
         await eventually(self.is_ready, seconds, every_s=0.06)
 
+    async def settled(self, port: int) -> None:
+        """Until the policy is ready, and then at rest."""
+        await self.ready()
+        await self.at_rest(port)
+
     async def round(self, port: int) -> None:
-        """Have the operator that leads, with its metrics on this port, make a round for a change that is none to it."""
-        await make_round(self.client, port)
+        """Have an operator, with its metrics on this port, make a round for a change that is none to it."""
+        [first, *_] = (await self.client.list(CLUSTER_POLICIES)).items
+        await make_round(self.client, port, first["metadata"]["name"])
 
     async def at_rest(self, port: int) -> None:
         """Until two rounds in a row wrote nothing: the second began after the change that brought the first."""
@@ -160,14 +165,6 @@ class Stack:
             if rounds == 2:
                 return
         raise AssertionError(f"rounds write again and again: {self.cluster.writes[-5:]}")
-
-    async def quiet(self, seconds: float = 0.4) -> None:
-        """Until nothing was written for a while, in which this process did not stand still."""
-        looks = 0
-        while looks < _LOOKS:
-            count = len(self.cluster.writes)
-            await asyncio.sleep(seconds / _LOOKS)
-            looks = looks + 1 if len(self.cluster.writes) == count else 0
 
 
 @asynccontextmanager

@@ -182,7 +182,7 @@ def _without_history(obj):
     return {key: value for key, value in obj.items() if key != "status"} | {"metadata": metadata}
 
 
-async def _repaired(one, before, spoilt):
+async def _repaired(one, port, before, spoilt):
     """Return once these objects are again as they were, and nothing else is written."""
 
     async def is_repaired():
@@ -190,8 +190,7 @@ async def _repaired(one, before, spoilt):
         return all(_without_history(now[each]) == _without_history(before[each]) for each in spoilt)
 
     await eventually(is_repaired)
-    await one.ready()
-    await one.quiet()
+    await one.settled(port)
 
 
 async def _at_rest(one):
@@ -205,9 +204,8 @@ async def _at_rest(one):
 
 @pytest.mark.gate
 async def test_what_a_user_adds_where_all_is_the_operators_goes_and_then_nothing_is_written(one):
-    async with one.operator():
-        await one.ready()
-        await one.quiet()
+    async with one.operator() as port:
+        await one.settled(port)
         before = await _owned(one)
         spoilt = {}
         for place, obj in before.items():
@@ -219,7 +217,7 @@ async def test_what_a_user_adds_where_all_is_the_operators_goes_and_then_nothing
                 patch = [{"op": "add", "path": path, "value": value} for path, value in additions]
                 await one.client.patch_json(place[0], place[1], patch, place[2])
         assert set(spoilt) == set(ADDITIONS)
-        await _repaired(one, before, spoilt.values())
+        await _repaired(one, port, before, spoilt.values())
     await _at_rest(one)
 
 
@@ -235,9 +233,8 @@ CHANGED_KEYS = {
 
 @pytest.mark.gate
 async def test_an_item_whose_key_was_changed_is_not_left_beside_the_right_one(one):
-    async with one.operator():
-        await one.ready()
-        await one.quiet()
+    async with one.operator() as port:
+        await one.settled(port)
         before = await _owned(one)
         spoilt = [each for each in before if each[0].kind in CHANGED_KEYS and "dcgm-exporter" in each[1]]
         for resource, name, namespace in spoilt:
@@ -245,7 +242,7 @@ async def test_an_item_whose_key_was_changed_is_not_left_beside_the_right_one(on
                 patch = [{"op": "replace", "path": path, "value": value}]
                 await one.client.patch_json(resource, name, patch, namespace)
         assert {each[0].kind for each in spoilt} == set(CHANGED_KEYS)
-        await _repaired(one, before, spoilt)
+        await _repaired(one, port, before, spoilt)
     await _at_rest(one)
 
 
@@ -271,7 +268,7 @@ async def test_a_driver_that_fails_on_one_node_leaves_the_others_complete(tmp_pa
 
 @pytest.mark.gate
 async def test_a_node_that_joins_waits_for_its_own_driver(one):
-    async with one.operator():
+    async with one.operator() as port:
         await one.ready()
         one.kubelets.fail("late", "driver")
         await create_node(one.client, node("late"))
@@ -280,7 +277,7 @@ async def test_a_node_that_joins_waits_for_its_own_driver(one):
             return (await labels(one, "late")).get(Operand.DRIVER.deploy_label) == "true"
 
         await eventually(has_driver)
-        await one.quiet()
+        await one.at_rest(port)
         assert Operand.TOOLKIT.deploy_label not in await labels(one, "late")
         one.kubelets.heal()
         await one.ready()
@@ -337,9 +334,8 @@ async def test_a_second_policy_is_ignored_and_says_so(settled):
 
 @pytest.mark.gate
 async def test_a_policy_that_makes_no_sense_says_so_and_leaves_everything_as_it_is(one):
-    async with one.operator():
-        await one.ready()
-        await one.quiet()
+    async with one.operator() as port:
+        await one.settled(port)
         before = {each["metadata"]["uid"] for each in (await one.client.list(DAEMON_SETS, NAMESPACE)).items}
         # A definition of another version may let through what this one refuses.
         await one.client.patch_merge(DEFINITIONS, DEFINITION["metadata"]["name"], {"spec": DEFINITION["spec"]})
@@ -418,14 +414,14 @@ async def test_beside_another_operator_nothing_is_written_until_it_has_left(one)
     await one.client.create(DEFINITIONS, rivals)
     await eventually(lambda: is_served(one.client, RIVALS))
     await one.client.create(RIVALS.raw(), {"metadata": {"name": "cluster-policy"}, "spec": {}})
-    async with one.operator():
+    async with one.operator() as port:
 
         async def told():
             return (await one.condition("Degraded")).get("reason") == "AnotherOperator"
 
         await eventually(told)
         await create_node(one.client, node("late"))
-        await one.quiet()
+        await one.at_rest(port)
         assert {write for write in one.cluster.writes if "clusterpolicies" not in write} == set()
         await one.client.delete(RIVALS, "cluster-policy")
         await one.ready()
@@ -453,7 +449,7 @@ async def test_an_operator_of_another_namespace_stands_back_until_that_one_is_go
         await eventually(told)
         assert (await ready())[0] == 503
         assert await told_metrics(port) & LEADERS == {"gpu_operator_reconciliation_status"}
-        await one.quiet()
+        await one.at_rest(port)
         assert one.cluster.writes == []
         await one.client.delete(NAMESPACES, "theirs")
         await one.ready()
@@ -469,8 +465,8 @@ async def test_of_two_namespaces_operators_that_meet_a_new_policy_at_once_one_ac
             for port in (ours, theirs):
                 await eventually(lambda port=port: rounds(port))
             await two.client.create(CLUSTER_POLICIES, POLICY)
-            await two.ready()
-            await two.quiet()
+            for port in (ours, theirs):
+                await two.settled(port)
             sets = (await two.client.list(DAEMON_SETS, label_selector=OURS)).items
             home = (await two.policy())["status"]["namespace"]
             assert {each["metadata"]["namespace"] for each in sets} == {home}
@@ -597,9 +593,8 @@ async def test_gauges_are_reported_by_the_leader_only(one):
 
 @pytest.mark.gate
 async def test_events_are_emitted_once(one):
-    async with one.operator():
-        await one.ready()
-        await one.quiet()
+    async with one.operator() as port:
+        await one.settled(port)
         about = [each for each in (await one.client.list(EVENTS)).items if "purser" in each.reporting_component]
         said = [(each.involved_object.name, each.reason, each.message) for each in about]
         assert said

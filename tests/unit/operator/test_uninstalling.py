@@ -105,8 +105,7 @@ async def assert_nothing_is_left(stack):
 async def test_a_running_operator_cleans_up_and_from_another_namespace_that_one_is_named(installed):
     await installed.client.create(NAMESPACES, {"metadata": {"name": "theirs"}})
     async with installed.operator() as port:
-        await installed.ready()
-        await installed.quiet()
+        await installed.settled(port)
         installed.cluster.writes.clear()
         with pytest.raises(UninstallError, match=f"purser operator uninstall --namespace {NAMESPACE}"):
             await uninstall(installed.cluster.config, "theirs", say=print)
@@ -340,9 +339,8 @@ async def test_a_node_that_is_away_holds_nothing_up(installed):
 
 @pytest.mark.gate
 async def test_a_dry_run_shows_what_would_go_and_writes_nothing(installed):
-    async with installed.operator():
-        await installed.ready()
-        await installed.quiet()
+    async with installed.operator() as port:
+        await installed.settled(port)
     installed.cluster.writes.clear()
     lines = []
     assert await preview_uninstall(installed.client, NAMESPACE, lines.append)
@@ -352,17 +350,15 @@ async def test_a_dry_run_shows_what_would_go_and_writes_nothing(installed):
 
 @pytest.mark.gate
 async def test_a_dry_run_of_a_settled_cluster_shows_nothing(installed):
-    async with installed.operator():
-        await installed.ready()
-        await installed.quiet()
+    async with installed.operator() as port:
+        await installed.settled(port)
     assert await preview(installed.client, NAMESPACE, IMAGE, print) == 0
 
 
 @pytest.mark.gate
 async def test_a_dry_run_shows_what_another_policy_would_change(installed):
-    async with installed.operator():
-        await installed.ready()
-        await installed.quiet()
+    async with installed.operator() as port:
+        await installed.settled(port)
     lines = []
     wanted = {
         "apiVersion": "purser.dev/v1alpha1",

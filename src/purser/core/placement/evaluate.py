@@ -92,6 +92,7 @@ class Evaluator:
 
     def refresh(self) -> None:
         """Take in what changed of the fleet, and plan for the pods to expect: else the next decision does."""
+        self._table_of(self.policy.node, self.policy.gpu)  # the policy of pods that name none says whether it plans
         self._planner.plan_ahead(self._live.refresh())
 
     def idle_gpus(self, nodes_at_once: int) -> Iterator[Causes]:
@@ -231,7 +232,10 @@ class Evaluator:
 
     def _table(self, request: PodRequest) -> ShapeTable:
         """The scores of nodes by the policy of a request."""
-        words = (self.policy.node_policy(request), _array_word(self.policy.gpu_policy(request)))
+        return self._table_of(self.policy.node_policy(request), self.policy.gpu_policy(request))
+
+    def _table_of(self, node: str, gpu: tuple[GpuPolicy, ...]) -> ShapeTable:
+        words = (node, _array_word(gpu))
 
         def make() -> ShapeTable:
             return ShapeTable(self._live.arrays, array_policy(*words, self._setting))

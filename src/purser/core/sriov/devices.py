@@ -1,7 +1,5 @@
 """What a node has that pools can hold."""
 
-from collections.abc import Sequence
-
 import msgspec
 
 from purser.core.sriov.configuration import SriovDeviceType
@@ -84,8 +82,3 @@ class NodeDevices(msgspec.Struct, frozen=True):
     devices: tuple[SriovDevice, ...] = ()
     vhost_net: tuple[str, ...] = ()
     """Those of /dev/vhost-net and /dev/net/tun that there are."""
-
-
-def ids_of(devices: Sequence[SriovDevice]) -> frozenset[str]:
-    """Of devices, kubelet's ids."""
-    return frozenset(each.id for each in devices)

@@ -35,7 +35,7 @@ REGISTER_ANNOTATION = "hami.io/node-nvidia-register"
 PLUGIN_LOCK = NodeLock("hami.io/mutex.lock", 300)
 """By which HAMi's plugin finds the pod whose devices kubelet asks for."""
 
-_MAX_AMOUNT = (1 << 31) - 1
+_HAMI_MAX_INT32 = (1 << 31) - 1
 """HAMi's integers have 32 bits."""
 
 _MARK = {"purser.dev": "agent"}
@@ -89,11 +89,15 @@ def _device(gpu: RegisteredGpu, is_listed: bool) -> Device:
     mode = _MODES.get(gpu.mode)
     if mode is None:
         raise RegisterError(f"GPU {gpu.id[:64]!r} has mode {gpu.mode[:20]!r}")
-    if not 0 <= gpu.count <= MAX_SLOTS or not 0 <= gpu.devmem <= _MAX_AMOUNT or not 0 <= gpu.devcore <= _MAX_AMOUNT:
+    if (
+        not 0 <= gpu.count <= MAX_SLOTS
+        or not 0 <= gpu.devmem <= _HAMI_MAX_INT32
+        or not 0 <= gpu.devcore <= _HAMI_MAX_INT32
+    ):
         raise RegisterError(
             f"GPU {gpu.id[:64]!r} has {gpu.count} slots, {gpu.devmem} MiB and {gpu.devcore} percent of compute"
         )
-    if not 0 <= gpu.numa <= MAX_NUMA_NODE or not 0 <= gpu.index <= _MAX_AMOUNT:
+    if not 0 <= gpu.numa <= MAX_NUMA_NODE or not 0 <= gpu.index <= _HAMI_MAX_INT32:
         raise RegisterError(f"GPU {gpu.id[:64]!r} is number {gpu.index} on NUMA node {gpu.numa}")
     healthy = gpu.health and is_listed
     return Device(
@@ -136,8 +140,8 @@ def _registered(gpu: Device, is_healthy: bool) -> RegisteredGpu:
         id=gpu.uuid,
         index=gpu.index,
         count=gpu.slots,
-        devmem=min(gpu.memory_mib, _MAX_AMOUNT),
-        devcore=min(gpu.cores_percent, _MAX_AMOUNT),
+        devmem=min(gpu.memory_mib, _HAMI_MAX_INT32),
+        devcore=min(gpu.cores_percent, _HAMI_MAX_INT32),
         type=gpu.model if gpu.model.startswith("NVIDIA") else _PREFIX + gpu.model,
         numa=gpu.numa_nodes[0] if gpu.numa_nodes else 0,
         health=is_healthy,

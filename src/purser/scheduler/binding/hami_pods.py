@@ -30,7 +30,7 @@ from purser.scheduler.cache import ClusterCache
 from purser.scheduler.keys import GrantKeys
 from purser.scheduler.leadership_gate import INACTIVE_RECHECK_PERIOD_S
 
-_WORKERS = 4
+_HAMI_POD_WORKERS = 4
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -61,7 +61,7 @@ class HamiPods:
         """See to them until cancelled. The cache must follow the informers already."""
         self._pods.add_handler(self._put, lambda _, pod: self._put(pod))
         self._nodes.add_handler(on_update=self._node_changed)
-        await run_workers(self._queue, self._see_to, _WORKERS)
+        await run_workers(self._queue, self._see_to, _HAMI_POD_WORKERS)
 
     def _put(self, pod: Pod) -> None:
         if self._waits(pod):

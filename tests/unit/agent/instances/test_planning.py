@@ -1,5 +1,6 @@
 """What is done on a GPU for a grant, and what NVML's refusals are in words."""
 
+import fcntl
 import threading
 from pathlib import Path
 
@@ -144,18 +145,29 @@ def test_a_second_agent_knows_what_the_first_one_made(node: SimulatedDriver, dri
     assert len(first.look(frozenset()).devices) == 2
 
 
-def test_nobody_cuts_a_gpu_while_another_agent_does(node: SimulatedDriver, driver: Driver, tmp_path: Path) -> None:
-    gpu = node.uuids[0]
-    done = threading.Event()
+def test_nobody_cuts_a_gpu_while_another_agent_does(
+    node: SimulatedDriver, driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu, lock = node.uuids[0], fcntl.flock
+    waits, done = threading.Event(), threading.Event()
+
+    def flock(file: int, operation: int) -> None:
+        try:
+            lock(file, operation | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waits.set()
+            lock(file, operation)
 
     def cut() -> None:
         GpuCutter(driver, tmp_path, gpu, KIND).ensure((HALF,), frozenset())
         done.set()
 
+    monkeypatch.setattr(fcntl, "flock", flock)
     other = threading.Thread(target=cut)
     with exclusive(record_path(tmp_path, gpu)):
         other.start()
-        assert not done.wait(0.05)
+        assert waits.wait(30)
+        assert not done.is_set()
         assert not mig_states(node.folder)[0].instances
         with exclusive(record_path(tmp_path, node.uuids[1])):
             pass  # another GPU waits for nobody

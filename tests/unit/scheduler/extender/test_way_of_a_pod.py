@@ -1,5 +1,6 @@
 """A reader can follow one pod through few files, in the order in which the documentation has them."""
 
+import asyncio
 import re
 import sys
 from collections.abc import Awaitable
@@ -120,7 +121,9 @@ async def test_no_request_waits_for_a_plan() -> None:
         async with server() as api, replica(api, policy=PolicySettings()) as world:
             way, order = Way(world), set(listed("filter", "core"))
             await world.add_node("a", cards=8)
-            await way.filter(await world.add_pod("first"), ["a"])  # makes the policy
+            running = asyncio.create_task(world.extender.run())
+            await eventually(lambda: world.extender.places_pods)
+            running.cancel()
 
             async def past(pod: Pod, cause: str) -> None:
                 nonlocal plans
@@ -132,7 +135,8 @@ async def test_no_request_waits_for_a_plan() -> None:
                 assert set(seen) <= order, cause
                 assert made.call_count == plans, cause
 
-            plans = made.call_count
+            plans = 0
+            await past(await world.add_pod("first"), "the first pod after the start")
             for number in range(9):
                 waiting = await world.add_pod(f"other{number}", 2000)
                 if made.call_count > plans:

@@ -67,6 +67,8 @@ class Planner:
 
     def __init__(self, source: MixSource) -> None:
         self.source = source
+        self.is_used = False
+        """Whether any policy looks things up in the plan."""
         self._plan: Plan | None = None
         self._plans = 0
         self._fleet: FleetArrays | None = None
@@ -87,8 +89,8 @@ class Planner:
         return self._plan
 
     def plan_ahead(self, fleet: FleetArrays) -> None:
-        """Make it again now where it is outdated and any policy has asked for it, so that no decision waits for it."""
-        if self._plan is not None:
+        """Make it now where a policy uses it and it is not up to date, so that no decision waits for it."""
+        if self.is_used and self.source.mix.typical:
             self.plan_for(fleet)
 
     def _fits(self, made: Plan, fleet: FleetArrays) -> bool:
@@ -108,6 +110,7 @@ class Purser:
 
     def __init__(self, planner: Planner) -> None:
         self._planner = planner
+        planner.is_used = True
         self._made: Plan | None = None
         """That of which the following are."""
         self._lost = (_Lost(), _Lost())
