@@ -198,6 +198,26 @@ def test_an_agents_token_evicts_pods_of_its_own_node_alone(installed: Release) -
         cluster.delete("pods", "here", "there", "--force", "--grace-period=0", f"-n{PODS}")
 
 
+def test_the_schedulers_account_changes_locks_of_nodes_and_nothing_else_there(installed: Release) -> None:
+    cluster, name = installed.cluster, installed.cluster.node_name
+    account = cluster.service_account_kubeconfig(NAMESPACE, "purser-scheduler")
+
+    def patched(patch: dict[str, Any]) -> str:
+        try:
+            options = ("--type=merge", f"--patch={json.dumps(patch)}")
+            cluster.kubectl("patch", "node", name, *options, kubeconfig=account)
+        except RuntimeError as error:
+            return str(error)
+        return ""
+
+    lock = "hami.io/mutex.lock"
+    assert not patched({"metadata": {"annotations": {lock: "x"}}})
+    assert not patched({"metadata": {"annotations": {lock: None}}})
+    assert "no annotations but its own" in patched({"metadata": {"annotations": {"purser.dev/inventory": "x"}}})
+    assert "no labels but its own" in patched({"metadata": {"labels": {"a": "b"}}})
+    assert "the node's spec" in patched({"spec": {"unschedulable": True}})
+
+
 def test_a_gpu_that_falls_off_the_bus_is_a_condition_of_its_node(installed: Release) -> None:
     cluster = installed.cluster
     lost = len(installed.driver.uuids) - 1
