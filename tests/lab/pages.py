@@ -39,6 +39,8 @@ UNSERVED = {
     "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
 }
 """Kinds of the chart that the lab's API server does not have: there they are objects, and no more."""
+HOSTS = ("lsmod", "sudo")
+"""Programs on nodes, which the lab's do not have."""
 AGENTS = {"app.kubernetes.io/component": "agent"}
 HAMIS = {"app.kubernetes.io/component": "hami-device-plugin"}
 
@@ -80,8 +82,11 @@ class Page:
 class Shell:
     """Somebody with kubectl, Helm and `purser`, and what their commands start."""
 
-    def __init__(self, lab: Lab) -> None:
-        self.lab, self.client = lab, lab.client
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        """``folder``: where commands are typed; it has the repository's examples and charts."""
+        self.lab, self.client, self._folder = lab, lab.client, folder
+        for name in ("examples", "deploy"):
+            (folder / name).symlink_to(ROOT / name)
         self.plugins = {
             name: HamiPlugin(node, node_folders(lab.folder, place).kubelet, lab.client)
             for place, (name, node) in enumerate(lab.nodes.items())
@@ -92,8 +97,9 @@ class Shell:
     async def start(self) -> None:
         """The lab without agents, and what they wrote."""
         for kind, plural in UNSERVED.items():
-            await self.client.create(DEFINITIONS, _definition(kind, plural))
-        await asyncio.gather(*(node.agent.stop() for node in self.lab.nodes.values()))
+            await self.client.create(DEFINITIONS, definition_of("admissionregistration.k8s.io", kind, plural))
+        if not self.lab.settings.operator:
+            await asyncio.gather(*(node.agent.stop() for node in self.lab.nodes.values()))
         for node in await nodes_to_strip(self.client, DEFAULT_NAMESPACE):
             await strip(self.client, node)
         self._following = asyncio.create_task(self._follow())
@@ -117,7 +123,10 @@ class Shell:
         return said
 
     async def type(self, command: str) -> str:
+        command, _, file = command.partition(" > ")
         program, *rest = shlex.split(command)
+        if program in HOSTS:
+            return ""
         if program == "kubectl":
             said = await self._kubectl(*rest)
             if rest[0] == "rollout":
@@ -129,19 +138,22 @@ class Shell:
         assert program == "purser", command
         code, out, err = await beside(*rest, f"--kubeconfig={self.lab.kubeconfig}")
         assert code == 0, (command, err)
+        if file:
+            (self._folder / file).write_text(out)
         return out
 
     async def _kubectl(self, *words: str) -> str:
         process = await asyncio.create_subprocess_exec(
             *("kubectl", f"--kubeconfig={self.lab.kubeconfig}", *words),
-            cwd=ROOT,
+            cwd=self._folder,
             env={**os.environ, "HOME": str(self.lab.folder)},
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
         async with asyncio.timeout(60):
             out, err = await process.communicate()
-        assert process.returncode == 0, (words, err.decode())
+        is_there = words[:2] == ("create", "namespace") and b"AlreadyExists" in err
+        assert process.returncode == 0 or is_there, (words, err.decode())
         return out.decode()
 
     async def _is_served(self) -> bool:
@@ -182,8 +194,8 @@ class Shell:
             else:
                 charts.append(str(ROOT / word))
         config = self._config(namespace)
+        values = _merged(values, {"webhook": {"enabled": False}}) if verb != "uninstall" else values
         if verb == "install":
-            values = _merged(values, {"webhook": {"enabled": False}})
             config.install(*charts, name, values, namespace=namespace, create_namespace="--create-namespace" in flags)
         elif verb == "upgrade":
             config.upgrade(*charts, name, values, reuse_values="--reuse-values" in flags)
@@ -208,7 +220,8 @@ class Shell:
 
     async def _follow(self) -> None:
         while True:
-            await self._serve()
+            if not self.lab.settings.operator:  # its kubelets start agents by themselves
+                await self._serve()
             for job in (await self.client.list(JOBS, DEFAULT_NAMESPACE)).items:
                 if not (job.get("status") or {}).get("conditions"):
                     await self._finish(job)
@@ -262,9 +275,11 @@ def _typed(value: Any) -> Any:
     return {"true": True, "false": False}.get(value, value)
 
 
-def _definition(kind: str, plural: str) -> dict[str, Any]:
-    group, schema = "admissionregistration.k8s.io", {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+def definition_of(group: str, kind: str, plural: str) -> dict[str, Any]:
+    """A CustomResourceDefinition of objects with any fields."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
     spec = {"group": group, "scope": "Cluster", "names": names, "versions": [version]}
-    return {"metadata": {"name": f"{plural}.{group}"}, "spec": spec}
+    head = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+    return {**head, "metadata": {"name": f"{plural}.{group}"}, "spec": spec}

@@ -11,9 +11,10 @@ from purser.core.names import GRANT_ANNOTATION, SCHEDULER_NAME
 from purser.kube.resources import NODES as NODES_OF_CLUSTER
 from purser.kube.resources import PODS
 from purser.lab.cluster import Lab
+from purser.lab.hollow import HollowNodes
 from purser.lab.settings import LabSettings, node_choices
 from tests.contract.client import until
-from tests.lab.pages import Page, Shell
+from tests.lab.pages import Page, Shell, definition_of
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -24,10 +25,13 @@ NODES = ["t4-4-0", "t4-4-1"]
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def shell():
-    async with Lab(LabSettings(node_choices(["t4-4:2"]), probe_interval_s=0.5)) as lab, asyncio.timeout(150):
+async def shell(request, tmp_path):
+    with_operator = hasattr(request, "param")
+    hollow = (HollowNodes(name="plain", gpus=0),) if with_operator else ()  # for what a drain of all GPU nodes moves
+    settings = LabSettings(node_choices(["t4-4:2"]), operator=with_operator, hollow=hollow, probe_interval_s=0.5)
+    async with Lab(settings) as lab, asyncio.timeout(150):
         await lab.ready()
-        shell = Shell(lab)
+        shell = Shell(lab, tmp_path)
         await shell.start()
         yield shell
         await shell.stop()
@@ -167,3 +171,43 @@ async def test_from_hami_and_back(shell, tmp_path):
     await check_end(shell, page)
     phases = {pod.metadata.name: pod.status.phase for pod in (await shell.client.list(PODS, "default")).items}
     assert set(phases.values()) == {"Running"}
+
+
+@pytest.mark.parametrize("shell", ["with the operator"], indirect=True)
+async def test_from_nvidias_operator(shell, tmp_path):
+    page = Page("migrating/gpu-operator.md")
+    theirs = chart(tmp_path, "gpu-operator", {"app": "nvidia-device-plugin-daemonset"})
+    for kind, plural in (("ClusterPolicy", "clusterpolicies"), ("NVIDIADriver", "nvidiadrivers")):
+        definition = definition_of("nvidia.com", kind, plural)
+        (theirs / "crds").mkdir(exist_ok=True)
+        (theirs / "crds" / f"{plural}.yaml").write_text(yaml.safe_dump(definition))
+    policy = {
+        "apiVersion": "nvidia.com/v1",
+        "kind": "ClusterPolicy",
+        "metadata": {"name": "cluster-policy"},
+        "spec": {"driver": {"enabled": False}, "toolkit": {"enabled": False}, "mig": {"strategy": "single"}},
+    }
+    (theirs / "templates" / "policy.yaml").write_text(yaml.safe_dump(policy))
+    await shell.lab.kill_operator()
+    await shell.type("kubectl create namespace gpu-operator")
+    await shell.install(theirs, "gpu-operator")
+    await shell.type(f"kubectl label nodes {' '.join(NODES)} nvidia.com/gpu.present=true")
+    await shell.lab.start_operator()
+    await shell.run(page, "1. Import the policy")
+    await shell.run(page, "2. Prepare the namespace")
+    await shell.run(page, "3. Install Purser's operator beside NVIDIA's")
+
+    async def waits():
+        return "AnotherOperator" in await shell.type("kubectl describe clusterpolicies.purser.dev")
+
+    await until("Purser's operator waits for NVIDIA's", waits)
+    await shell.run(page, "4. Empty the GPU nodes, and remove NVIDIA's operator", 0)
+    await shell.run(page, "4. Empty the GPU nodes, and remove NVIDIA's operator", 1)
+    await shell.run(page, "5. Unload modules that stayed")
+    await shell.run(page, "6. Labels and cordons")
+    flavor = '{"spec":{"devicePlugin":{"flavor":"purser"}}}'
+    await shell.type(f"kubectl patch clusterpolicies.purser.dev cluster-policy --type=merge --patch='{flavor}'")
+    await shell.run(page, "7. Switch to Purser's agent and scheduler")
+    pod = await runs(shell, "share")
+    assert GRANT_ANNOTATION in pod.metadata.annotations
+    assert page.followed == page.blocks.keys()

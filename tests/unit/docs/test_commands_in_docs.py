@@ -28,7 +28,7 @@ def commands() -> Iterator[object]:
             if line.startswith("$ "):
                 for command in line[2:].split("&&"):
                     words = shlex.split(command, comments=True)
-                    words = words[: words.index("|")] if "|" in words else words
+                    words = words[: min(words.index(end) if end in words else len(words) for end in "|>")]
                     yield pytest.param(words, id=f"{page}: {' '.join(words)[:60]}")
 
 
