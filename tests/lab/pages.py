@@ -252,6 +252,7 @@ class Shell:
 
     async def _finish(self, job: dict[str, Any]) -> None:
         if job["metadata"]["name"] == "purser-clean-up":
+            await self._serve()  # a pod is gone once its process has ended, and here before
             await clean_up(self.client, DEFAULT_NAMESPACE, timeout_s=30, say=lambda _: None)
         done = {"type": "Complete", "status": "True"}
         status = {"status": {"succeeded": 1, "conditions": [done]}}

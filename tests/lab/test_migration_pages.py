@@ -124,6 +124,25 @@ async def test_from_gpushare_and_back(shell, tmp_path):
     await check_end(shell, page)
 
 
+async def test_from_nvidias_device_plugin_and_back(shell, tmp_path):
+    page, labels = Page("migrating/nvidia-device-plugin.md"), {"app": "nvidia-plugin"}
+    await shell.install(chart(tmp_path, "nvidia", labels, **page.yaml("1. Take the plugin off the first node")))
+    first, second = NODES
+    await until("the plugin is there", lambda: equals(plugins_on(shell, labels), NODES))
+    await shell.run(page, "1. Take the plugin off the first node", NODE=first)
+    await until("the plugin has left", lambda: equals(plugins_on(shell, labels), [second]))
+    assert first in await shell.run(page, "2. Install Purser there", NODE=first)
+    pod = await runs(shell, "theirs", {"nvidia.com/gpu": 1})
+    assert (pod.spec.node_name, GRANT_ANNOTATION in pod.metadata.annotations) == (first, True)
+    await shell.run(page, "3. Move the other nodes", NODE=second)
+    await runs(shell, "second", nodeSelector={"kubernetes.io/hostname": second})
+    for node in NODES:
+        await shell.run(page, "Go back", 0, NODE=node)
+    await until("the plugin is back", lambda: equals(plugins_on(shell, labels), NODES))
+    await shell.run(page, "Go back", 1)
+    await check_end(shell, page)
+
+
 async def equals(found, wanted):
     return await found == wanted
 
