@@ -49,3 +49,9 @@ def test_an_image_without_a_registry_is_reported_and_what_to_do_keeps_the_other_
 def test_the_webhook_is_switched_on_as_the_message_says() -> None:
     text = notes({"webhook": {"enabled": False}, "image": {"repository": "registry.example/purser"}})
     assert "--reuse-values --set webhook.enabled=true" in text
+
+
+def test_a_family_without_an_account_of_its_plugin_is_reported() -> None:
+    named = {"vendors": ["Hygon DCU"]}
+    assert "device plugins of Hygon DCU" in notes(named)
+    assert "vendorAccounts" not in notes({**named, "vendorAccounts": ["system:serviceaccount:kube-system:hami-dcu"]})
