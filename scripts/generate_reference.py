@@ -270,6 +270,13 @@ NAMES: dict[str, tuple[Name, ...]] = {
             "Annotation: what init containers ask for.",
         ),
         (
+            names.MEMORY_UNITS_ANNOTATION,
+            "Pod",
+            "webhook",
+            "scheduler, agent",
+            "Annotation: MiB of one of each resource that is not counted in its usual unit.",
+        ),
+        (
             operator_names.UPGRADE_DRAIN_SKIP_LABEL,
             "Pod",
             PEOPLE,

@@ -12,6 +12,8 @@ from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from purser.core.pod.units import read_unit
+
 REQUIRED = MISSING
 """The default of what has none."""
 
@@ -205,6 +207,15 @@ def default_text(value: object) -> str:
 PORT_MAXIMUM = 65535
 
 NODE_NAME = Option("This node's name in Kubernetes.", environment="NODE_NAME")
+MEMORY_UNITS = Option(
+    "MiB of one of a resource, such as aliyun.com/gpu-mem=1, for what gpushare's --memory-unit and Volcano's "
+    "gpu-memory-factor set; the same for agents and scheduler. Default: aliyun.com/gpu-mem=1024, "
+    "volcano.sh/gpu-memory=1 and volcano.sh/vgpu-memory=1.",
+    name="memory-unit",
+    value="memoryUnits",
+    read=read_unit,
+    repeated=True,
+)
 METRICS_ADDRESS = Option("Address of metrics and health.")
 AGENT_METRICS_PORT = 9440
 """The agent's default, also in the operator's DaemonSet."""

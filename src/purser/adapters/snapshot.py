@@ -10,15 +10,17 @@ import msgspec
 from purser.adapters.nodes import InventoryError, inventory_of
 from purser.adapters.pods import grant_state, pod_spec
 from purser.core.dialects import asks_for_devices
+from purser.core.dialects.gpushare import GPU_COUNT, GPU_MEM
 from purser.core.fleet import Fleet
 from purser.core.grant import signing
 from purser.core.grant.disputes import NodeDisputes, read_disputes
 from purser.core.grant.reconcile import NodeBooks, PodBook, reckon
+from purser.core.kubernetes.quantities import QuantityError, quantity_ceil
 from purser.core.model import Device, GrantState, NodeInventory
 from purser.core.names import DISPUTES_ANNOTATION
 from purser.core.vendors.catalogue import FAMILIES
 from purser.kube.client import Client
-from purser.kube.objects import Pod
+from purser.kube.objects import Node, Pod
 from purser.kube.pods import has_started, is_terminal
 from purser.kube.resources import NODES, PODS
 
@@ -50,14 +52,23 @@ async def read_fleet(client: Client) -> tuple[Fleet, tuple[str, ...]]:
     return fleet, tuple(problems)
 
 
-async def read_addresses(client: Client) -> dict[str, str]:
-    """The first InternalIP of each node that has one."""
+async def read_gpushare(client: Client) -> tuple[dict[str, str], int, int]:
+    """The first InternalIP of each node that has one; and how much memory and how many GPUs nodes list in gpushare's
+    words."""
     nodes = (await client.list(NODES)).items
     found = {
         node.metadata.name: [each.address for each in node.status.addresses if each.type == "InternalIP"]
         for node in nodes
     }
-    return {name: addresses[0] for name, addresses in found.items() if addresses}
+    memory, gpus = (sum(_listed(node, name) for node in nodes) for name in (GPU_MEM, GPU_COUNT))
+    return {name: addresses[0] for name, addresses in found.items() if addresses}, memory, gpus
+
+
+def _listed(node: Node, name: str) -> int:
+    try:
+        return quantity_ceil(node.status.capacity.get(name, 0))
+    except QuantityError:
+        return 0
 
 
 async def read_books(client: Client) -> tuple[NodeBooks, ...]:

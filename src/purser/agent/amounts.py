@@ -1,6 +1,7 @@
 """What this node is to list of the amounts that pods ask for, kept up to date: see `purser.core.node.amounts`."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
@@ -20,9 +21,14 @@ class NodeAmounts:
     """Keeps ``listed`` what it should be: None until the GPUs, the pods and their grants are known."""
 
     def __init__(
-        self, pods: NodePods, inventory: Latest[NodeInventory | None], cordoned: Latest[tuple[str, ...]]
+        self,
+        pods: NodePods,
+        inventory: Latest[NodeInventory | None],
+        cordoned: Latest[tuple[str, ...]],
+        units_mib: Mapping[str, int],
     ) -> None:
-        """``cordoned``: uuids of the node's cordoned GPUs."""
+        """``cordoned``: uuids of the node's cordoned GPUs. ``units_mib``: as `listed_amounts` takes them."""
+        self._units_mib = units_mib
         self._pods = pods
         self._inventory = inventory
         self._cordoned = cordoned
@@ -59,7 +65,7 @@ class NodeAmounts:
             inventory = self._inventory.value
             if inventory is not None:
                 inventory = msgspec.structs.replace(inventory, cordoned=self._cordoned.value)
-                self.listed.set(listed_amounts(inventory, self._holders()))
+                self.listed.set(listed_amounts(inventory, self._holders(), self._units_mib))
 
     def _holders(self) -> list[Holder]:
         view = self._pods.view()

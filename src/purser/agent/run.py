@@ -153,7 +153,7 @@ class Agent:
         )
         self._dispute_events = DisputeEvents(recorder, settings.node_name, self._pods, self._disputes.told)
         self._cordoned: Latest[tuple[str, ...]] = Latest(())
-        self._amounts = NodeAmounts(self._pods, self._monitor.inventory, self._cordoned)
+        self._amounts = NodeAmounts(self._pods, self._monitor.inventory, self._cordoned, dict(settings.memory_units))
         self._registration = PluginRegistrations(
             settings, self._devices, self._make_plugin, self._metrics, client.failures
         )

@@ -24,6 +24,7 @@ from purser.options import (
     DRIVER_ROOT_FILE,
     DRIVER_ROOTS,
     HOST_ROOT,
+    MEMORY_UNITS,
     METRICS_ADDRESS,
     METRICS_PORT,
     NODE_NAME,
@@ -386,6 +387,8 @@ class AgentSettings:
         ),
     ] = ()
     """None of them: who runs such an exporter, as the operator does, would have every GPU twice."""
+
+    memory_units: Annotated[tuple[tuple[str, int], ...], MEMORY_UNITS] = ()
 
     evict_over_users: Annotated[
         bool,

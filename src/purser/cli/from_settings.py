@@ -5,7 +5,7 @@ import os
 import pkgutil
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, get_origin
 
 import typer
 from typer.core import TyperCommand
@@ -101,6 +101,7 @@ def _parameter(field: OptionField, reads_paths: bool) -> inspect.Parameter:
     kind, default = field.kind, field.default
     if of.repeated:
         (element, *_) = field.kind.__args__
+        element = str if get_origin(element) is tuple else element  # what `read` makes of a text
         kind, default = list[element], list(default) or None  # type: ignore[valid-type]
     elif of.read is not None or field.words:
         kind, default = str, default if default is REQUIRED else default_text(default) or None

@@ -39,7 +39,7 @@ app = typer.Typer(
 
 GPUS_HELP = """Each GPU with what is held of it.
 
-With --view gpushare, instead, the table of "kubectl inspect gpushare": a row per node, memory in GiB.
+With --view gpushare, instead, the table of "kubectl inspect gpushare": a row per node, memory in gpushare's unit.
 
 Example: purser get gpus -o wide
 
@@ -121,12 +121,13 @@ def _check(kubeconfig: Path | None, context: str | None, namespace: str | None, 
 
 
 def _show_gpushare(kubeconfig: Path | None, context: str | None, output: Output) -> None:
-    from purser.adapters.snapshot import read_addresses
-    from purser.cli.gpushare_view import gpushare_table
+    from purser.adapters.snapshot import read_gpushare
+    from purser.cli.gpushare_view import gpushare_table, listed_unit_mib
 
     if output is not Output.TABLE:
         fail("--view gpushare is a table: leave --output out", MISUSED)
-    print(gpushare_table(_read(kubeconfig, context), _ask(kubeconfig, context, read_addresses)))
+    addresses, memory, gpus = _ask(kubeconfig, context, read_gpushare)
+    print(gpushare_table(_read(kubeconfig, context), addresses, listed_unit_mib(memory, gpus)))
 
 
 def _difference_columns() -> "list[Column[BookDifference]]":

@@ -7,25 +7,26 @@ column for pods that wait: none of Purser's is on a node without its GPU.
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from purser.core.dialects.gpushare import MIB_PER_UNIT
-
 if TYPE_CHECKING:
     from purser.core.fleet import DeviceState, NodeState
 
 _PADDING = 2
 _RULE_BEYOND_FIRST_ROW = 20
 _NOTHING = (0, 0)
+_MIB_PER_GIB = 1024
 
 
-def gpushare_table(nodes: "Iterable[NodeState]", addresses: Mapping[str, str]) -> str:
-    """Allocated and total GiB of each GPU, node and the cluster. ``addresses``: InternalIP by node.
+def gpushare_table(nodes: "Iterable[NodeState]", addresses: Mapping[str, str], unit_mib: int = 1024) -> str:
+    """Allocated and total memory of each GPU, node and the cluster. ``addresses``: InternalIP by node. ``unit_mib``: of
+    what is counted, 1024 or 1.
 
-    What is held in other words than gpushare's counts, rounded up to GiB.
+    What is held in other words than gpushare's counts, rounded up to a unit.
     """
-    listed = {node.name: _by_index(node.devices) for node in nodes}
+    listed = {node.name: _by_index(node.devices, unit_mib) for node in nodes}
     listed = {name: gpus for name, gpus in sorted(listed.items()) if sum(total for _, total in gpus.values())}
     most = max((index + 1 for gpus in listed.values() for index in gpus), default=0)
-    head = ["NAME", "IPADDRESS", *(f"GPU{index}(Allocated/Total)" for index in range(most)), "GPU Memory(GiB)"]
+    unit = "GiB" if unit_mib == _MIB_PER_GIB else "MiB"
+    head = ["NAME", "IPADDRESS", *(f"GPU{index}(Allocated/Total)" for index in range(most)), f"GPU Memory({unit})"]
     rows = [
         [
             name,
@@ -42,13 +43,21 @@ def gpushare_table(nodes: "Iterable[NodeState]", addresses: Mapping[str, str]) -
     return "\n".join(lines)
 
 
-def _by_index(devices: "Iterable[DeviceState]") -> dict[int, tuple[int, int]]:
-    """Allocated and total GiB; MIG devices of a GPU have its index, and are added up."""
+def listed_unit_mib(memory: int, gpus: int) -> int:
+    """1 for MiB or 1024 for GiB, by what nodes list of ``aliyun.com/gpu-mem`` and ``aliyun.com/gpu-count``.
+
+    As ``kubectl inspect gpushare`` tells them apart, which takes more than 100 per GPU for MiB.
+    """
+    return 1 if memory > _MIB_PER_GIB * max(gpus, 1) else _MIB_PER_GIB
+
+
+def _by_index(devices: "Iterable[DeviceState]", unit_mib: int) -> dict[int, tuple[int, int]]:
+    """Allocated and total units; MIG devices of a GPU have its index, and are added up."""
     found: dict[int, tuple[int, int]] = {}
     for state in devices:
         if state.device.vendor == "nvidia":
-            total = state.device.memory_mib // MIB_PER_UNIT
-            used = min(-(-state.usage.memory_mib // MIB_PER_UNIT), total)
+            total = state.device.memory_mib // unit_mib
+            used = min(-(-state.usage.memory_mib // unit_mib), total)
             found[state.device.index] = _sum([found.get(state.device.index, _NOTHING), (used, total)])
     return found
 

@@ -50,7 +50,11 @@ users."""
 INIT_RESOURCES_ANNOTATION = "purser.dev/init-resources"
 """On a pod of before nodes listed amounts: what its init containers ask for (`purser.core.dialects.init_resources`)."""
 
-FIXED_POD_ANNOTATIONS = (*PROTECTED_POD_ANNOTATIONS, INIT_RESOURCES_ANNOTATION)
+MEMORY_UNITS_ANNOTATION = "purser.dev/memory-units"
+"""On a pod, written by the webhook: the MiB of one of each resource that is not counted in its usual unit, as
+`purser.core.pod.units` reads it."""
+
+FIXED_POD_ANNOTATIONS = (*PROTECTED_POD_ANNOTATIONS, INIT_RESOURCES_ANNOTATION, MEMORY_UNITS_ANNOTATION)
 """The webhook refuses any change of these on update."""
 
 ROOM_ANNOTATION = "purser.dev/room-found"

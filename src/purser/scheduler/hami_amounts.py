@@ -26,8 +26,11 @@ log = structlog.get_logger("purser.scheduler")
 class HamiAmounts:
     """Keeps the amounts in the status of such nodes what they should be."""
 
-    def __init__(self, client: Client, nodes: Informer[Node], is_active: Callable[[], bool]) -> None:
-        """``is_active``: whether this replica is the one that acts."""
+    def __init__(
+        self, client: Client, nodes: Informer[Node], is_active: Callable[[], bool], units_mib: Mapping[str, int]
+    ) -> None:
+        """``is_active``: whether this replica is the one that acts. ``units_mib``: as `listed_amounts` takes them."""
+        self._units_mib = units_mib
         self._client = client
         self._nodes = nodes
         self._is_active = is_active
@@ -39,12 +42,12 @@ class HamiAmounts:
         await run_workers(self._queue, self._see_to)
 
     def _put(self, node: Node) -> None:
-        if _changes(node):
+        if self._changes(node):
             self._queue.add(node.metadata.name)
 
     async def _see_to(self, name: str) -> None:
         node = self._nodes.store.get(name)
-        changes = {} if node is None else _changes(node)
+        changes = {} if node is None else self._changes(node)
         if not changes:
             return
         if not self._is_active():
@@ -53,15 +56,14 @@ class HamiAmounts:
         await self._client.patch_merge(NODES, name, {"status": changes}, subresource="status")
         log.info("Listed the amounts of a node of HAMi's", node=name)
 
-
-def _changes(node: Node) -> dict[str, dict[str, str | None]]:
-    """What must be written of the node's status."""
-    wanted = _wanted(node)
-    if wanted is None:
-        return {}
-    there = {"capacity": node.status.capacity, "allocatable": node.status.allocatable}
-    changes = {field: differing(_beyond(wanted, listed), {}) for field, listed in there.items()}
-    return changes if any(changes.values()) else {}
+    def _changes(self, node: Node) -> dict[str, dict[str, str | None]]:
+        """What must be written of the node's status."""
+        wanted = _wanted(node, self._units_mib)
+        if wanted is None:
+            return {}
+        there = {"capacity": node.status.capacity, "allocatable": node.status.allocatable}
+        changes = {field: differing(_beyond(wanted, listed), {}) for field, listed in there.items()}
+        return changes if any(changes.values()) else {}
 
 
 def _beyond(wanted: Amounts, listed: Mapping[str, QuantityLike]) -> Amounts:
@@ -76,7 +78,7 @@ def _value(amount: QuantityLike) -> int:
         return 0
 
 
-def _wanted(node: Node) -> Amounts | None:
+def _wanted(node: Node, units_mib: Mapping[str, int]) -> Amounts | None:
     try:
         inventory = hami_inventory(node)
     except InventoryError:  # the cache tells of it
@@ -84,4 +86,4 @@ def _wanted(node: Node) -> Amounts | None:
     if inventory is None:
         return None
     well = (msgspec.structs.replace(device, healthy=True) for device in inventory.devices)
-    return listed_amounts(msgspec.structs.replace(inventory, devices=tuple(well), cordoned=()), ())
+    return listed_amounts(msgspec.structs.replace(inventory, devices=tuple(well), cordoned=()), (), units_mib)

@@ -123,7 +123,7 @@ async def _serve(
             stack.push_async_callback(parts.extender.drain)
             await _start_parts(parts, client, spawn)
             spawn(DoubleGrants(client, parts.cache, events, metrics, parts.may_bind).run())
-            spawn(HamiAmounts(client, parts.nodes, parts.may_bind).run())
+            spawn(HamiAmounts(client, parts.nodes, parts.may_bind, dict(settings.memory_units)).run())
             spawn(HamiPods(client, parts.cache, parts.keys, parts.pods, parts.nodes, parts.may_bind).run())
             parts.extender.refresh()
             capacity = CapacityCounter(parts.cache, parts.extender, metrics.registry)
@@ -221,7 +221,9 @@ async def _answer(
 def _webhooks(settings: SchedulerSettings, cache: ClusterCache, user: str) -> tuple[Mutation, Validation]:
     webhook = settings.webhook or WebhookSettings()
     trusted = (settings.namespace, *webhook.device_namespaces)
-    devices = DeviceRules(trusted, cache.enforcements, cache.enforcement_of_namespace, settings.vendors)
+    devices = DeviceRules(
+        trusted, cache.enforcements, cache.enforcement_of_namespace, settings.vendors, settings.memory_units
+    )
     adopted = settings.adopted_scheduler_names
     writers = node_writers(
         agents_taint=webhook.agents_taint, agents_cordon=webhook.agents_cordon, agents_label=webhook.agents_label

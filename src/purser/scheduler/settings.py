@@ -17,7 +17,7 @@ from purser.core.policy.words import (
     node_policy_pattern,
 )
 from purser.core.vendors.catalogue import FAMILY_NAMES
-from purser.options import METRICS_ADDRESS, METRICS_PORT, PORT_MAXIMUM, Group, Option
+from purser.options import MEMORY_UNITS, METRICS_ADDRESS, METRICS_PORT, PORT_MAXIMUM, Group, Option
 
 DEVICE_NAMESPACES = ("kube-system",)
 """Only an administrator writes there."""
@@ -258,6 +258,8 @@ class SchedulerSettings:
             skips_empty=True,
         ),
     ] = ()
+    memory_units: Annotated[tuple[tuple[str, int], ...], MEMORY_UNITS] = ()
+
     vendors: Annotated[
         tuple[str, ...],
         Option(

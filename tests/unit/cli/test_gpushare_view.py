@@ -1,6 +1,6 @@
 """The table that users of ``kubectl inspect gpushare`` know."""
 
-from purser.cli.gpushare_view import gpushare_table
+from purser.cli.gpushare_view import gpushare_table, listed_unit_mib
 from purser.core.fleet import Fleet
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
 
@@ -55,3 +55,11 @@ def test_a_cluster_without_gpus() -> None:
 def test_it_is_a_table_only() -> None:
     code, _, said = here("get", "gpus", "--view", "gpushare", "-o", "json")
     assert (code, said) == (2, "purser: --view gpushare is a table: leave --output out\n")
+
+
+def test_memory_is_counted_in_what_nodes_list():
+    assert [listed_unit_mib(*each) for each in [(0, 0), (30, 2), (2 * 15360, 2), (288, 1)]] == [1024, 1024, 1, 1024]
+    fleet = fleet_of(a=[15])
+    hold(fleet, "a", 0, 3000)
+    head, row, *_ = gpushare_table(fleet, {}, listed_unit_mib(15360, 1)).splitlines()
+    assert (head.split()[-1], row.split()[-1]) == ("Memory(MiB)", "3000/15360")

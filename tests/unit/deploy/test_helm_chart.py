@@ -32,6 +32,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "everything set": {
         "image": {"repository": "example.org/purser", "tag": "x", "pullPolicy": "Always"},
         "imagePullSecrets": [{"name": "pull"}],
+        "memoryUnits": ["aliyun.com/gpu-mem=1", "volcano.sh/vgpu-memory=10"],
         "vendors": ["Hygon DCU"],
         "vendorAccounts": ["system:serviceaccount:kube-system:hami-dcu"],
         "agent": {

@@ -33,6 +33,7 @@ from purser.core.model import ContainerGrant, ContainerRequest, Device, Grant, N
 from purser.core.names import GPU_RESOURCE, INIT_RESOURCES_ANNOTATION
 from purser.core.pod.manifest import ContainerSpec, PodManifest
 from purser.core.pod.requests import EffectiveRequests, pod_resources
+from purser.core.pod.units import units_problem
 from purser.core.vendors.catalogue import BY_RESOURCE, FAMILIES
 from purser.core.vendors.family import DeviceFamily
 
@@ -144,6 +145,8 @@ def parse(pod: PodManifest) -> PodRequest | None:
     seen_by_kubelet, asked = _seen_by_kubelet(pod), _asked(pod)
     pod = restored(pod)
     problems = Problems()
+    if wrong := units_problem(pod):
+        problems.add(wrong)
     selectors = read_selectors(pod.annotations, problems)
     required = requires_enforcement(pod, problems)
     parsed = (_parse_container(pod, container, selectors, required, problems) for container in pod.containers)

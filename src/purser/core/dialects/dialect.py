@@ -28,6 +28,8 @@ class Word(msgspec.Struct, frozen=True):
     """What a node lists for a device."""
     of_usage: Callable[[Usage], int]
     """The holder's share of that."""
+    unit_mib: int = 1
+    """Of a word for memory, of which both are MiB: what one of it is, where nothing else is said."""
 
 
 class Dialect(Protocol):

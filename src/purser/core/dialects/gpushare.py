@@ -1,9 +1,10 @@
-"""Aliyun's gpushare: GiB of one GPU, or of several in equal parts.
+"""Aliyun's gpushare: GiB, or MiB, of one GPU, or of several in equal parts.
 
-Meanings are those of gpushare-scheduler-extender (``pkg/utils``) and gpushare-device-plugin (``pkg/gpu/nvidia``), with
-the plugin's default unit, GiB. gpushare takes the first GPU's memory for that of all, and puts all containers of a pod
-on one GPU, where its plugin then finds no pod for two containers that ask; here each GPU has its own memory, and each
-container gets its own GPU. Several GPUs by label are the way of Alibaba Cloud's managed clusters.
+Meanings are those of gpushare-scheduler-extender (``pkg/utils``) and gpushare-device-plugin (``pkg/gpu/nvidia``), in
+the unit that its plugin's ``--memory-unit`` says, GiB by default (`purser.core.pod.units`). gpushare takes the first
+GPU's memory for that of all, and puts all containers of a pod on one GPU, where its plugin then finds no pod for two
+containers that ask; here each GPU has its own memory, and each container gets its own GPU. Several GPUs by label are
+the way of Alibaba Cloud's managed clusters.
 """
 
 from collections.abc import Mapping
@@ -24,12 +25,11 @@ from purser.core.dialects.records import indices_of
 from purser.core.dialects.selectors import Selectors
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceRequest, Grant, NodeInventory
 from purser.core.pod.manifest import ContainerSpec, PodManifest
+from purser.core.pod.units import DEFAULT_UNITS_MIB, unit_mib
 
 GPU_MEM = "aliyun.com/gpu-mem"
 GPU_COUNT = "aliyun.com/gpu-count"
 """What nodes list; of a pod, the label with the number of GPUs among which a container's memory is divided."""
-
-MIB_PER_UNIT = 1024
 
 _IDX = "ALIYUN_COM_GPU_MEM_IDX"
 _POD = "ALIYUN_COM_GPU_MEM_POD"
@@ -41,20 +41,21 @@ _ALLOCATION = "scheduler.framework.gpushare.allocation"
 
 WORDS: Mapping[str, Word] = {
     GPU_MEM: Word(
-        "gpushare's word for GiB of one GPU.",
-        lambda device: device.memory_mib // MIB_PER_UNIT,
-        lambda usage: usage.memory_mib // MIB_PER_UNIT,
+        "gpushare's word for GiB of one GPU; MiB where `memoryUnits` says so.",
+        lambda device: device.memory_mib,
+        lambda usage: usage.memory_mib,
+        DEFAULT_UNITS_MIB[GPU_MEM],
     ),
     # Nodes list it for gpushare's tools, and no container may ask for it.
     GPU_COUNT: Word("gpushare's word for the number of GPUs.", lambda device: 1, lambda usage: 0),
 }
 RECORDS: Mapping[str, str] = {
     _IDX: "The index of the grant's GPU.",
-    _POD: "GiB of all of the pod's containers.",
-    _DEV: "GiB of the GPU.",
+    _POD: "GiB, or MiB, of all of the pod's containers.",
+    _DEV: "GiB, or MiB, of the GPU.",
     _ASSIGNED: "`true`, as gpushare's device plugin writes it.",
     _ASSUME_TIME: "When the pod was bound, in nanoseconds since 1970.",
-    _ALLOCATION: "GiB by container and GPU, both by index, as JSON.",
+    _ALLOCATION: "GiB, or MiB, by container and GPU, both by index, as JSON.",
 }
 MARKS: frozenset[str] = frozenset()
 
@@ -76,11 +77,13 @@ def parse_container(
         return None
     noted = Problems()
     # Not 0: `claims` found it to be more, or nonsense.
-    units = amount(container, GPU_MEM, 1, MAX_DEVICE_MEMORY_MIB // MIB_PER_UNIT - 1, "GiB of GPU memory", noted) or 0
+    unit = unit_mib(pod, GPU_MEM)
+    said = {1: "MiB", 1024: "GiB"}.get(unit, f"units of {unit} MiB")
+    units = amount(container, GPU_MEM, 1, MAX_DEVICE_MEMORY_MIB // unit - 1, f"{said} of GPU memory", noted) or 0
     count = _count(pod)
     if count is None:
-        said = f'label {GPU_COUNT} "{pod.labels[GPU_COUNT][:64]}"'
-        noted.add(f"{said} is no number of GPUs: write 1 to {MAX_DEVICES_ASKED}")
+        label = f'label {GPU_COUNT} "{pod.labels[GPU_COUNT][:64]}"'
+        noted.add(f"{label} is no number of GPUs: write 1 to {MAX_DEVICES_ASKED}")
     elif units % count:
         noted.add(
             f'container "{container.name}": {GPU_MEM} "{units}" cannot be divided among the {count} GPUs that label '
@@ -92,7 +95,7 @@ def parse_container(
     if noted or count is None:
         return None
     return msgspec.structs.replace(
-        whole_gpus(count, selectors), memory_mib=units // count * MIB_PER_UNIT, memory_percent=None, cores_percent=0
+        whole_gpus(count, selectors), memory_mib=units // count * unit, memory_percent=None, cores_percent=0
     )
 
 
@@ -112,19 +115,19 @@ def device_count(pod: PodManifest, container: ContainerSpec) -> str | None:
 
 def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory, at_ns: int) -> dict[str, str]:
     """What its scheduler, its plugin and the tool ``kubectl inspect gpushare`` write and read."""
-    devices = {device.uuid: device for device in inventory.devices}
+    devices, unit = {device.uuid: device for device in inventory.devices}, unit_mib(pod, GPU_MEM)
     parts = _parts(pod, grant)
     uuids = [uuid for part in parts.values() for uuid in part.uuids]
     by_container = {
         str(place): {
-            str(devices[share.uuid].index): _units(share.memory_mib) for share in part.shares if share.uuid in devices
+            str(devices[share.uuid].index): share.memory_mib // unit for share in part.shares if share.uuid in devices
         }
         for place, part in parts.items()
     }
     return {
         _IDX: indices_of(uuids, devices),
         _POD: str(_pod_units(pod, grant)),
-        _DEV: _device_units(uuids, devices),
+        _DEV: _device_units(uuids, devices, unit),
         _ASSIGNED: "true",
         _ASSUME_TIME: str(at_ns),
         _ALLOCATION: msgspec.json.encode(by_container).decode(),
@@ -133,11 +136,12 @@ def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory, 
 
 def environment(pod: PodManifest, grant: Grant, part: ContainerGrant, devices: Mapping[str, Device]) -> dict[str, str]:
     """What its plugin says of the container's GPU and share."""
+    unit = unit_mib(pod, GPU_MEM)
     return {
         _IDX: indices_of(part.uuids, devices),
         _POD: str(_pod_units(pod, grant)),
-        _CONTAINER: str(_units(sum(share.memory_mib for share in part.shares))),
-        _DEV: _device_units(part.uuids, devices),
+        _CONTAINER: str(sum(share.memory_mib for share in part.shares) // unit),
+        _DEV: _device_units(part.uuids, devices, unit),
     }
 
 
@@ -149,13 +153,10 @@ def _parts(pod: PodManifest, grant: Grant) -> dict[int, ContainerGrant]:
 
 
 def _pod_units(pod: PodManifest, grant: Grant) -> int:
-    return _units(sum(share.memory_mib for part in _parts(pod, grant).values() for share in part.shares))
+    held = sum(share.memory_mib for part in _parts(pod, grant).values() for share in part.shares)
+    return held // unit_mib(pod, GPU_MEM)
 
 
-def _device_units(uuids: list[str] | tuple[str, ...], devices: Mapping[str, Device]) -> str:
+def _device_units(uuids: list[str] | tuple[str, ...], devices: Mapping[str, Device], unit: int) -> str:
     """Of the first: gpushare knows one size of all."""
-    return next((str(_units(devices[uuid].memory_mib)) for uuid in uuids if uuid in devices), "0")
-
-
-def _units(mib: int) -> int:
-    return mib // MIB_PER_UNIT
+    return next((str(devices[uuid].memory_mib // unit) for uuid in uuids if uuid in devices), "0")

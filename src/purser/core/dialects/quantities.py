@@ -53,8 +53,14 @@ def amount(container: ContainerSpec, resource: str, low: int, high: int, unit: s
     return value
 
 
-def memory_mib(container: ContainerSpec, resource: str, problems: Problems) -> int | None:
-    """A container's MiB per device; None where it names none, or a bad one, which is noted with the number to write."""
+def memory_mib(container: ContainerSpec, resource: str, problems: Problems, unit_mib: int = 1) -> int | None:
+    """A container's MiB per device; None where it names none, or a bad one, which is noted with the number to write.
+
+    ``unit_mib``: what one of the resource is.
+    """
+    if unit_mib != 1:
+        units = amount(container, resource, 1, MAX_DEVICE_MEMORY_MIB // unit_mib, f"units of {unit_mib} MiB", problems)
+        return None if units is None else units * unit_mib
     text = container.quantity(resource)
     if text is None:
         return None

@@ -14,6 +14,7 @@ from purser.core.dialects.records import indices_of
 from purser.core.dialects.selectors import Selectors
 from purser.core.model import ContainerGrant, Device, DeviceRequest, Grant, NodeInventory
 from purser.core.pod.manifest import ContainerSpec, PodManifest
+from purser.core.pod.units import unit_mib
 
 GPU_MEMORY = "volcano.sh/gpu-memory"
 GPU_NUMBER = "volcano.sh/gpu-number"
@@ -24,7 +25,9 @@ GPU_ASSIGNED = "volcano.sh/gpu-assigned"
 
 WORDS: Mapping[str, Word] = {
     GPU_MEMORY: Word(
-        "Volcano's word for MiB of one GPU.", lambda device: device.memory_mib, lambda usage: usage.memory_mib
+        "Volcano's word for MiB of one GPU, or blocks of as many as `memoryUnits` says.",
+        lambda device: device.memory_mib,
+        lambda usage: usage.memory_mib,
     ),
     GPU_NUMBER: Word("Volcano's word for whole GPUs.", lambda device: 1, lambda usage: usage.exclusive),
 }
@@ -52,15 +55,17 @@ def parse_container(
         )
         return None
     request = (
-        _memory(container, problems) if asks_for(container, GPU_MEMORY) else _number(container, selectors, problems)
+        _memory(pod, container, problems)
+        if asks_for(container, GPU_MEMORY)
+        else _number(container, selectors, problems)
     )
     if request is not None:
         check_device_count(container, request.count, "Volcano", problems)
     return request
 
 
-def _memory(container: ContainerSpec, problems: Problems) -> DeviceRequest | None:
-    memory = memory_mib(container, GPU_MEMORY, problems)
+def _memory(pod: PodManifest, container: ContainerSpec, problems: Problems) -> DeviceRequest | None:
+    memory = memory_mib(container, GPU_MEMORY, problems, unit_mib(pod, GPU_MEMORY))
     return None if memory is None else DeviceRequest(count=1, memory_mib=memory)
 
 
@@ -83,7 +88,8 @@ def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory, 
 def environment(pod: PodManifest, grant: Grant, part: ContainerGrant, devices: Mapping[str, Device]) -> dict[str, str]:
     """What Volcano's plugin says of a share of memory; of whole GPUs it says nothing.
 
-    Its code writes VOLCANO_GPU_TOTAL, its documentation VOLCANO_GPU_MEMORY_TOTAL. All are in MiB: factor 1.
+    Its releases differ in the name of the total. All are in MiB, as its plugin has them whatever the pod counts in:
+    factor 1.
     """
     if part.is_whole or not part.shares:
         return {}

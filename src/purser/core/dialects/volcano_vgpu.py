@@ -18,6 +18,7 @@ from purser.core.dialects.quantities import amount, check_device_count, memory_m
 from purser.core.dialects.selectors import Selectors
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceRequest, Grant, NodeInventory
 from purser.core.pod.manifest import ContainerSpec, PodManifest
+from purser.core.pod.units import unit_mib
 
 VGPU_NUMBER = "volcano.sh/vgpu-number"
 VGPU_MEMORY = "volcano.sh/vgpu-memory"
@@ -33,7 +34,9 @@ WORDS: Mapping[str, Word] = {
         "Volcano's word for shares, each of another GPU.", lambda device: device.slots, lambda usage: usage.slots
     ),
     VGPU_MEMORY: Word(
-        "Volcano's word for MiB of each GPU.", lambda device: device.memory_mib, lambda usage: usage.memory_mib
+        "Volcano's word for MiB of each GPU, or blocks of as many as `memoryUnits` says.",
+        lambda device: device.memory_mib,
+        lambda usage: usage.memory_mib,
     ),
     # As of HAMi's: beside an amount it counts for nothing, and percentages are rounded down to MiB.
     VGPU_MEMORY_PERCENTAGE: Word(
@@ -71,7 +74,11 @@ def parse_container(
     """A share of each of some GPUs; of one where the container does not say how many."""
     noted = Problems()
     count = _count(container, noted)
-    memory = memory_mib(container, VGPU_MEMORY, noted) if asks_for(container, VGPU_MEMORY) else None
+    memory = (
+        memory_mib(container, VGPU_MEMORY, noted, unit_mib(pod, VGPU_MEMORY))
+        if asks_for(container, VGPU_MEMORY)
+        else None
+    )
     percent = _percent(container, noted) if memory is None else None
     cores = amount(container, VGPU_CORES, 0, 100, "percent of one GPU", noted) or 0
     check_device_count(container, count, "Volcano", noted)
@@ -105,12 +112,13 @@ def device_count(pod: PodManifest, container: ContainerSpec) -> str | None:
 def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory, at_ns: int) -> dict[str, str]:
     """Node, time and devices as Volcano's scheduler records them, in the order of the pod's app containers."""
     parts = [grant.of(each.name) for each in pod.containers if each.kind is ContainerKind.APP]
-    text = encode_pod_devices([_devices_of(part) if part else () for part in parts])
+    text = encode_pod_devices([_devices_of(part, unit_mib(pod, VGPU_MEMORY)) if part else () for part in parts])
     return {VGPU_NODE: grant.node, VGPU_TIME: str(at_ns // 10**9), VGPU_IDS: text.removesuffix(";")}
 
 
-def _devices_of(part: ContainerGrant) -> tuple[ContainerDevice, ...]:
-    return tuple(ContainerDevice(share.uuid, _VENDOR, share.memory_mib, share.cores_percent) for share in part.shares)
+def _devices_of(part: ContainerGrant, unit: int) -> tuple[ContainerDevice, ...]:
+    shares = part.shares
+    return tuple(ContainerDevice(each.uuid, _VENDOR, each.memory_mib // unit, each.cores_percent) for each in shares)
 
 
 def environment(pod: PodManifest, grant: Grant, part: ContainerGrant, devices: Mapping[str, Device]) -> dict[str, str]:

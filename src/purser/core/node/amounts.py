@@ -11,6 +11,7 @@ grant.
 """
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -36,25 +37,33 @@ class Holder(msgspec.Struct, frozen=True):
     """What it holds, by uuid of the device; nothing where no grant counts."""
 
 
-def listed_amounts(inventory: NodeInventory, holders: Iterable[Holder]) -> Amounts:
-    """What the node has to list; nothing where it has no devices and no pod asks for any."""
+def listed_amounts(
+    inventory: NodeInventory, holders: Iterable[Holder], units_mib: Mapping[str, int] = MappingProxyType({})
+) -> Amounts:
+    """What the node has to list; nothing where it has no devices and no pod asks for any.
+
+    ``units_mib``: of words for memory that the cluster counts in other units than the usual, by resource.
+    """
     usable = {
         device.uuid
         for device in inventory.devices
         if device.healthy and device.takes_amounts and device.uuid not in inventory.cordoned
     }
     pods = tuple(holders)
-    found = {name: _listed(name, inventory, usable, pods) for name in AMOUNTS}
+    found = {name: _listed(name, inventory, usable, pods, units_mib) for name in AMOUNTS}
     return found if inventory.devices else {name: amount for name, amount in found.items() if amount}
 
 
-def _listed(name: str, inventory: NodeInventory, usable: set[str], pods: Iterable[Holder]) -> int:
+def _listed(
+    name: str, inventory: NodeInventory, usable: set[str], pods: Iterable[Holder], units_mib: Mapping[str, int]
+) -> int:
     word = WORDS[name]
-    total = sum(word.of_device(device) for device in inventory.devices if device.uuid in usable)
+    unit = units_mib.get(name, word.unit_mib)
+    total = sum(word.of_device(device) // unit for device in inventory.devices if device.uuid in usable)
     asked = beyond = 0
     for pod in pods:
         asks = pod.asks.get(name, 0)
-        holds = sum(word.of_usage(usage) for uuid, usage in pod.usage.items() if uuid in usable)
+        holds = sum(word.of_usage(usage) // unit for uuid, usage in pod.usage.items() if uuid in usable)
         asked += asks
         beyond += max(0, asks - holds)
     return min(max(total + beyond, asked), MAX_VALUE)  # a GPU that is overcommitted holds more than it has

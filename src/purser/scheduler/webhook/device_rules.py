@@ -1,6 +1,6 @@
 """What webhook and scheduler ask about devices that a pod's spec names or widens: `core.pod.device_access` as rules."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
@@ -8,9 +8,10 @@ from purser.core.device.resources import is_gpu_resource
 from purser.core.dialects import VENDORS, DialectError
 from purser.core.grant.share_variables import DISABLE_CONTROL
 from purser.core.model import Enforcement, LibraryHold, PodRequest
-from purser.core.names import ENFORCEMENT_ANNOTATION, ENFORCEMENT_REQUIRED
+from purser.core.names import ENFORCEMENT_ANNOTATION, ENFORCEMENT_REQUIRED, MEMORY_UNITS_ANNOTATION
 from purser.core.pod import device_access
 from purser.core.pod.manifest import PodManifest
+from purser.core.pod.units import units_text
 from purser.scheduler.pod_reading import PodReading
 from purser.scheduler.webhook.review import Decision, Why
 
@@ -42,6 +43,7 @@ class DeviceRules:
         enforcements: Callable[[], Collection[Enforcement]] = unknown,
         enforcement_of_namespace: Callable[[str], str] = lambda namespace: "",
         families: Collection[str] = (),
+        memory_units: Iterable[tuple[str, int]] = (),
     ) -> None:
         self._trusted = frozenset(trusted)
         """Namespaces whose pods may name NVIDIA's devices without asking for them."""
@@ -50,6 +52,8 @@ class DeviceRules:
         self._enforcement_of_namespace = enforcement_of_namespace
         self._families = frozenset(families)
         """Of other vendors, by name: those that Purser serves."""
+        self._units_mib = dict(memory_units)
+        """Of words for memory that are not counted in the usual unit, by resource."""
 
     def reading(self, pod: PodManifest) -> PodReading:
         """The pod with what its namespace says of it."""
@@ -59,6 +63,13 @@ class DeviceRules:
     def by_itself(self, pod: PodManifest) -> PodReading:
         """The pod without what its namespace says."""
         return PodReading(msgspec.structs.replace(pod, families=self._families))
+
+    def in_units(self, pod: PodManifest) -> PodManifest:
+        """A new pod with the annotation that says in which units it counts, whatever its author wrote there."""
+        text = units_text(pod.containers, self._units_mib)
+        rest = {key: value for key, value in pod.annotations.items() if key != MEMORY_UNITS_ANNOTATION}
+        annotations = {**rest, MEMORY_UNITS_ANNOTATION: text} if text else rest
+        return msgspec.structs.replace(pod, annotations=annotations)
 
     @property
     def vendor_records(self) -> frozenset[str]:

@@ -10,13 +10,13 @@ import msgspec
 
 from purser.core.dialects import added_env, defaults
 from purser.core.dialects.unserved import unserved_words
-from purser.core.names import SCHEDULER_NAME
+from purser.core.names import MEMORY_UNITS_ANNOTATION, SCHEDULER_NAME
 from purser.core.placement.offers import FleetOffers
 from purser.core.pod.manifest import PodManifest
 from purser.scheduler.pod_reading import PodReading
 from purser.scheduler.webhook.capacity_warnings import capacity_warnings
 from purser.scheduler.webhook.device_rules import DeviceRules
-from purser.scheduler.webhook.patches import env_patches, limit_patches, node_patches
+from purser.scheduler.webhook.patches import annotation_patches, env_patches, limit_patches, node_patches
 from purser.scheduler.webhook.review import AdmissionRequest, Decision, Operation, Why, whole_object
 from purser.scheduler.webhook.rules import (
     GPU_POD_RULES,
@@ -83,7 +83,7 @@ class Mutation:
         pod = pod_of(request, request.object)
         if is_mirror(pod, request.user_info):
             return Decision(True, Why.MIRROR_POD)
-        return self._review_pod(self._devices.reading(pod), request.object)
+        return self._review_pod(self._devices.reading(self._devices.in_units(pod)), request.object)
 
     def _review_pod(self, pod: PodReading, body: msgspec.Raw) -> Decision:
         if objection := first_objection(pod, (no_forged_grant, self._devices.of_any)):
@@ -113,6 +113,7 @@ class Mutation:
         content = whole_object(body)
         patch = (
             *self._scheduler_patch(pod.spec),
+            *annotation_patches(content, MEMORY_UNITS_ANNOTATION, pod.spec.annotations.get(MEMORY_UNITS_ANNOTATION)),
             *node_patches(content),
             *limit_patches(content, defaults(pod.spec)),
             *env_patches(content, added_env(pod.spec)),

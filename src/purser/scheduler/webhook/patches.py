@@ -29,6 +29,20 @@ def env_patches(pod: Mapping[str, Any], added: Mapping[str, Mapping[str, str]]) 
     return patches
 
 
+def annotation_patches(pod: Mapping[str, Any], name: str, value: str | None) -> list[Operation]:
+    """Gives an annotation this value; None: takes it away."""
+    metadata = _as_dict(pod.get("metadata"))
+    there = _as_dict(metadata.get("annotations"))
+    if there.get(name) == value:
+        return []
+    path = f"/metadata/annotations/{_pointer(name)}"
+    if value is None:
+        return [{"op": "remove", "path": path}]
+    if not there:
+        return [{"op": "add", "path": "/metadata/annotations", "value": {name: value}}]
+    return [{"op": "add", "path": path, "value": value}]
+
+
 def node_patches(pod: Mapping[str, Any]) -> list[Operation]:
     """Has the scheduler place a pod that names its node, there and nowhere else: it gets a grant so.
 

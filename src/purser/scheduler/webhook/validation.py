@@ -13,6 +13,7 @@ from purser.core.dialects import defaults, vendor_records
 from purser.core.names import (
     FIXED_POD_ANNOTATIONS,
     IGNORE_WEBHOOK,
+    MEMORY_UNITS_ANNOTATION,
     PROTECTED_POD_ANNOTATIONS,
     SCHEDULER_NAME,
     ignoring_label,
@@ -115,6 +116,8 @@ class Validation:
         """The default scheduler knows nothing of grants, and without a limit kubelet never asks the agent."""
         if pod.spec.scheduler_name != self._scheduler_name:
             lacks = f'schedulerName "{self._scheduler_name}"'
+        elif self._devices.in_units(pod.spec).annotations != pod.spec.annotations:
+            lacks = f"the annotation {MEMORY_UNITS_ANNOTATION} with the cluster's units"
         elif missing := defaults(pod.spec):
             lacks = "; ".join(f'{", ".join(limits)} in the limits of "{name}"' for name, limits in missing.items())
         else:

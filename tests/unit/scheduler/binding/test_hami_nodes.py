@@ -133,7 +133,7 @@ async def test_gpus_of_hamis_mig_mode_and_what_makes_no_sense_take_no_pods():
 async def test_the_scheduler_lists_the_amounts_that_hamis_plugin_does_not():
     async with server() as api, replica(api) as world:
         await add_node(world)
-        task = asyncio.create_task(HamiAmounts(world.client, world.nodes, lambda: True).run())
+        task = asyncio.create_task(HamiAmounts(world.client, world.nodes, lambda: True, {}).run())
         try:
             await eventually(lambda: "nvidia.com/gpumem" in world.cache.node("h1").status.allocatable)
             listed = world.cache.node("h1").status

@@ -370,3 +370,17 @@ def test_affinities_that_no_api_server_lets_pass_are_no_fault(nonsense):
     obj = pod(container(limits={GPU: 1}), nodeName="n1", affinity=nonsense)
     response = ask(Mutation(devices=DeviceRules(trusted=["team"])), obj)
     assert "nodeName" not in patched(obj, response)["spec"]
+
+
+@pytest.mark.parametrize("written", [None, {}, {"team": "a"}, {"purser.dev/memory-units": "aliyun.com/gpu-mem=1024"}])
+def test_the_cluster_says_what_a_pod_counts_in_and_not_its_author(written):
+    devices = DeviceRules(memory_units=[("aliyun.com/gpu-mem", 1), ("volcano.sh/gpu-memory", 10)])
+    obj = pod(container(limits={"aliyun.com/gpu-mem": "30"}), annotations=written)
+    unpatched = ask(Validation(devices=devices), obj)
+    assert not unpatched["allowed"]
+    done = patched(obj, ask(Mutation(devices=devices), obj))
+    assert done["metadata"]["annotations"] == {**(written or {}), "purser.dev/memory-units": "aliyun.com/gpu-mem=1"}
+    assert read(done).containers[0].devices.memory_mib == 30
+    assert ask(Validation(devices=devices), done)["allowed"]
+    usual = patched(done, ask(Mutation(), {**done, "spec": {**done["spec"], "schedulerName": ""}}))
+    assert "purser.dev/memory-units" not in usual["metadata"]["annotations"]
