@@ -4,7 +4,7 @@ HAMi's scheduler knows such a node by the registration that its agent keeps up t
 (`purser.core.vendors.hami_nodes`). It writes the devices on the pod, locks the node and binds; from then on it waits
 for what HAMi's device plugin would do. Agents write no pods, and serve nothing without a signed grant. So the scheduler
 looks whether what HAMi's scheduler gave is what the pod asks for and is there, signs it, reports success as the plugin
-would, and unlocks the node.
+would, and unlocks the node. Its own pods' rules and quotas hold for these, too.
 """
 
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from purser.adapters.pods import devices_asked
 from purser.core.dialects import DialectError, hami
 from purser.core.dialects.hami_codec import CodecError
 from purser.core.grant.adopting import AdoptionError, adopted_grant
+from purser.core.grant.quota import Demand, grant_demand
 from purser.core.grant.signing import sign
 from purser.core.ledger import LedgerError
 from purser.core.model import Grant
@@ -113,11 +114,15 @@ class HamiPods:
         """The pod's grant, on the book; None where it cannot have what HAMi's scheduler gave it."""
         reading, node = self._cache.readings.of(pod), self._cache.fleet.node(pod.spec.node_name)
         try:
+            if reading.objection:
+                raise AdoptionError(reading.objection)
             request, recorded = reading.request(), hami.recorded_grant(reading.spec)
             if request is None or recorded is None or node is None:
                 raise AdoptionError("it asks for no GPUs, or its node has none")
             grant = adopted_grant(request, recorded, node.inventory)
             self._cache.ledger.release(pod.metadata.uid)  # what HAMi's scheduler said of it
+            if exceeded := self._cache.exceeded_quota(request, grant_demand(grant), Demand()):
+                raise AdoptionError(exceeded)
             self._cache.ledger.reserve(grant)
         except (AdoptionError, CodecError, DialectError, LedgerError) as error:
             log.warning("A pod that HAMi's scheduler placed is not served", pod=key_of(pod), error=str(error))

@@ -11,6 +11,7 @@ from purser.core.model import GrantState
 from purser.core.vendors.hami_nodes import REGISTER_ANNOTATION, registration
 from purser.kube.resources import NODES, PODS
 from purser.scheduler.binding import HamiPods
+from purser.scheduler.cache import RESOURCE_QUOTAS
 
 LOCK = "hami.io/mutex.lock"
 
@@ -97,3 +98,14 @@ async def test_what_a_pod_cannot_have_fails(devices, memory):
         assert await bound(world, pod) == "failed"
         assert await world.grant_on(pod) is None
         assert world.state_of(pod) is None
+
+
+async def test_rules_and_quotas_of_pods_that_purser_places_hold_for_these_as_well():
+    async with server() as api, replica(api) as world, seeing(world):
+        bypassing = await reserved(world, "p", "n-0,NVIDIA,1000,0:;", labels={"purser.dev/webhook": "ignore"})
+        assert await bound(world, bypassing) == "failed"
+        quota = {"metadata": {"name": "q"}, "spec": {"hard": {"limits.nvidia.com/gpumem": "1500"}}}
+        await world.client.create(RESOURCE_QUOTAS, quota, "default")
+        await eventually(lambda: world.cache.quota_limits("default").memory_mib == 1500)
+        phases = [await bound(world, await reserved(world, name, "n-0,NVIDIA,1000,0:;")) for name in ("q", "r")]
+        assert phases == ["success", "failed"]
