@@ -36,7 +36,8 @@ class SecondAgentError(OSError):
 
 async def lock_node(settings: AgentSettings, stop: asyncio.Event) -> int | None:
     """Become the only agent of this node, once the one before has ended: the lock's file descriptor, which is held
-    until it is closed. None: ``stop`` was set meanwhile, or there is no place for the file, which is reported.
+    until it is closed. None: ``stop`` was set meanwhile, or there is no place for the file, or its file system has no
+    locks, which is reported.
 
     Raises:
         SecondAgentError: another agent still serves the node after `LOCK_WAIT_S`.
@@ -78,6 +79,14 @@ async def _lock(lock: int, path: Path, stop: asyncio.Event) -> bool:
             return True
         except BlockingIOError:
             problem = f"another Purser agent serves this node: {_holder(path)}; uninstall one of the two"
+        except OSError as error:  # ENOLCK, EOPNOTSUPP: NFS without its lock daemon, some FUSE file systems
+            log.warning(
+                "The file system of the state folder has no locks: nothing keeps a second agent off this node. "
+                "Give the agent a folder on a local file system",
+                path=str(path),
+                error=str(error),
+            )
+            return False
         if loop.time() >= deadline:
             raise SecondAgentError(problem)
         if is_first:

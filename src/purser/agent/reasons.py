@@ -78,6 +78,13 @@ class AgentReason(ExplainedReason):
         "The configuration file of SR-IOV pools cannot be read, or says what cannot be. The last valid one holds.",
         "Correct what the message names.",
     )
+    SRIOV_ROUTES = (
+        "SriovRoutesNotReadable",
+        "Node",
+        "The node's routes cannot be read, so that the agent cannot know which interface has the default route. SR-IOV "
+        "pools stay as they are; an agent that has started has none.",
+        "Let the agent read /proc/1/net/route of the host: the message says what is in the way.",
+    )
     SRIOV_EMPTY = (
         "SriovPoolEmpty",
         "Node",

@@ -7,6 +7,8 @@ column for pods that wait: none of Purser's is on a node without its GPU.
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from purser.core.device.ids import MAX_NODE_DEVICES
+
 if TYPE_CHECKING:
     from purser.core.fleet import DeviceState, NodeState
 
@@ -52,13 +54,19 @@ def listed_unit_mib(memory: int, gpus: int) -> int:
 
 
 def _by_index(devices: "Iterable[DeviceState]", unit_mib: int) -> dict[int, tuple[int, int]]:
-    """Allocated and total units; MIG devices of a GPU have its index, and are added up."""
+    """Allocated and total units; MIG devices of a GPU have its index, and are added up.
+
+    Nodes write their indexes themselves: where one is beyond all that a node can have, the node's GPUs are numbered in
+    its order, since every index below the highest has a column.
+    """
     found: dict[int, tuple[int, int]] = {}
     for state in devices:
         if state.device.vendor == "nvidia":
             total = state.device.memory_mib // unit_mib
             used = min(-(-state.usage.memory_mib // unit_mib), total)
             found[state.device.index] = _sum([found.get(state.device.index, _NOTHING), (used, total)])
+    if max(found, default=0) >= MAX_NODE_DEVICES:
+        return {place: found[index] for place, index in enumerate(sorted(found))}
     return found
 
 

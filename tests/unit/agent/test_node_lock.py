@@ -1,11 +1,14 @@
 """A second agent on a node waits for the first one, and then does not start."""
 
 import asyncio
+import errno
+import fcntl
 import sys
 from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from purser.agent import node_lock
 from purser.agent.node_lock import LOCK_FILE, SecondAgentError, held, lock_node
@@ -52,6 +55,18 @@ async def test_an_agent_that_waits_takes_over_and_one_that_is_stopped_meanwhile_
 async def test_without_a_place_for_the_file_the_agent_serves_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file")
     assert await lock_node(settings(tmp_path), asyncio.Event()) is None
+
+
+async def test_a_file_system_without_locks_is_named_and_the_agent_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with capture_logs() as said:
+        assert await lock_node(settings(tmp_path), asyncio.Event()) is None
+    assert said[0]["event"].startswith("The file system of the state folder has no locks")
 
 
 KUBECONFIG = """

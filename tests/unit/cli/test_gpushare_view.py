@@ -48,6 +48,14 @@ def test_unequal_gpus_have_their_own_totals_and_nodes_with_fewer_gpus_have_none(
     ]
 
 
+def test_indexes_beyond_all_bounds_cost_no_columns() -> None:
+    fleet = fleet_of(b=[40])
+    devices = tuple(Device(f"a-{i}", i, "T4", 15 * GIB, slots=4) for i in (3, 1 << 30))
+    fleet.set_inventory(NodeInventory("a", devices))
+    lines = gpushare_table(fleet, {}).splitlines()
+    assert [line.split()[2:] for line in lines[1:3]] == [["0/15", "0/15", "0/30"], ["0/40", "0/0", "0/40"]]
+
+
 def test_a_cluster_without_gpus() -> None:
     assert gpushare_table(Fleet(), {}).splitlines()[-1] == "0/0 (0%)"
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from purser.agent.checking.results import CheckResult, CheckState
 from purser.agent.settings import AgentSettings
 from purser.agent.sriov.memory import read_seen, with_seen
-from purser.agent.sriov.sysfs import read_devices
+from purser.agent.sriov.sysfs import RoutesError, read_devices
 from purser.agent.sriov.watching import sriov_text, sriov_tree
 from purser.core.sriov.configuration import SriovConfigError, sriov_config
 from purser.core.sriov.pools import SriovPool, make_pools, selector_problems
@@ -27,7 +27,13 @@ def check_sriov(settings: AgentSettings) -> Iterator[CheckResult]:
         return
     if notes := (*config.notes, *selector_problems(config)):
         yield CheckResult(_WHAT, CheckState.WARNING, "; ".join(notes), "Correct the file if that is not meant.")
-    node = with_seen(read_devices(sriov_tree(settings)), read_seen(settings.sriov_file), None)
+    try:
+        found = read_devices(sriov_tree(settings))
+    except RoutesError as error:
+        advice = "Let the agent read the host's /proc/1/net: until then it makes no pools."
+        yield CheckResult(_WHAT, CheckState.WARNING, str(error), advice)
+        return
+    node = with_seen(found, read_seen(settings.sriov_file), None)
     for pool in make_pools(config, node, {}):
         yield _of_pool(pool)
 

@@ -15,17 +15,48 @@ from purser.core.decoding import brief
 LOOK_TIMEOUT_S = 60.0
 """As long as an enumeration may take."""
 
+_KILLED_WITHIN_S = 5.0
+"""A killed process ends within this time, unless it hangs in the driver."""
+
 _PROGRAM = Path(__file__).with_name("fresh_program.py")
 
 
-def answering_fresh(library: str) -> tuple[str | None, ...]:
-    """See `Driver.answering`. Blocks until the process has ended; one that hangs in the driver cannot be killed."""
-    command = [sys.executable, "-I", "-S", str(_PROGRAM), library]
-    try:
-        ended = subprocess.run(command, capture_output=True, timeout=LOOK_TIMEOUT_S)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise DriverError(f"no other process can list the devices: {brief(error)}") from error
-    if ended.returncode:
-        last = ended.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise DriverError(f"no other process can list the devices: {brief(last)}")
-    return tuple(line or None for line in ended.stdout.decode(errors="replace").split("\n")[:-1])
+class FreshLook:
+    """Looks by one process at a time. One that hangs in the driver cannot be killed: until it ends there is no other,
+    for each would hang beside it."""
+
+    def __init__(self, library: str, program: Path = _PROGRAM) -> None:
+        self._command = [sys.executable, "-I", "-S", str(program), library]
+        self._hanging: subprocess.Popen[bytes] | None = None
+
+    def __call__(self) -> tuple[str | None, ...]:
+        """See `Driver.answering`. Blocks, `LOOK_TIMEOUT_S` and `_KILLED_WITHIN_S` at the most."""
+        if self._hanging is not None and self._hanging.poll() is None:
+            raise _failed(f"process {self._hanging.pid} hangs in the driver since an earlier look")
+        self._hanging = None
+        try:
+            process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        except OSError as error:
+            raise _failed(error) from error
+        try:
+            output, complaint = process.communicate(timeout=LOOK_TIMEOUT_S)
+        except subprocess.TimeoutExpired as error:
+            self._end(process)
+            raise _failed(error) from error
+        if process.returncode:
+            raise _failed(complaint.decode(errors="replace").strip().rpartition("\n")[2])
+        return tuple(line or None for line in output.decode(errors="replace").split("\n")[:-1])
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        process.kill()
+        try:
+            process.communicate(timeout=_KILLED_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._hanging = process
+            for pipe in (process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
+
+
+def _failed(cause: object) -> DriverError:
+    return DriverError(f"no other process can list the devices: {brief(cause)}")

@@ -23,7 +23,7 @@ from purser.agent.nvml.driver import (
     Telemetry,
     XidEvent,
 )
-from purser.agent.nvml.fresh import answering_fresh
+from purser.agent.nvml.fresh import FreshLook
 from purser.agent.nvml.instances import create_instance, destroy_instance, fill_instance, mig_contents
 from purser.agent.nvml.null import NullDriver
 from purser.agent.nvml.nvlinks import NvLinkEndpoint, survey
@@ -61,7 +61,7 @@ def open_driver(
     if path is None:
         return NullDriver(f"no {LIBRARY} under {' or '.join(map(str, driver_roots))}: is the driver installed there?")
     try:
-        return LibraryDriver(load_nvml(path), lambda: answering_fresh(path), sysfs_root=sysfs_root)
+        return LibraryDriver(load_nvml(path), FreshLook(path), sysfs_root=sysfs_root)
     except DriverError as error:
         return NullDriver(f"{path}: {error}")
 

@@ -25,14 +25,17 @@ class SriovArbiter:
         find: Callable[[str], SriovPool | None],
         vhost_files: Callable[[], tuple[str, ...]],
         files: DeviceInfoFiles,
+        on_answered: Callable[[str, tuple[str, ...]], None],
         *,
         uses_cdi: bool,
     ) -> None:
-        """``find``: the pool of a resource as it is now. ``vhost_files``: see `NodeDevices.vhost_net`."""
+        """``find``: the pool of a resource as it is now. ``vhost_files``: see `NodeDevices.vhost_net`. ``on_answered``
+        is given the resource and the ids of each container that gets its devices."""
         self._resource = resource
         self._find = find
         self._vhost_files = vhost_files
         self._files = files
+        self._on_answered = on_answered
         self._uses_cdi = uses_cdi
 
     async def prefer(self, call: PreferredAllocationCall) -> tuple[str, ...]:
@@ -54,6 +57,7 @@ class SriovArbiter:
         except OSError as error:
             message = f"the device information of {self._resource} cannot be written: {error}"
             raise AllocationRefused(RefusalReason.SRIOV_FILES, message) from error
+        self._on_answered(self._resource, call.ids)
         if self._uses_cdi:
             named = [each.device.id for each in members if device_files(each, vhost)]
             return ContainerAllocation(found.variables, annotations=cdi_annotation(pool, named))

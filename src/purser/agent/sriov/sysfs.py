@@ -4,14 +4,14 @@ The host's own sysfs: a pod's shows the network interfaces of the pod. PCI funct
 here while a pod has its interface.
 """
 
+import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
-from purser.agent.files import read_start
 from purser.core.sriov.answers import VHOST_FILES
 from purser.core.sriov.configuration import SriovDeviceType
 from purser.core.sriov.devices import NO_INDEX, NodeDevices, RdmaDevice, SriovDevice, VdpaDevice
@@ -27,10 +27,16 @@ _AUXILIARY = re.compile(r"[\w-]+\.([\w-]+)\.[0-9]+", re.ASCII)
 """Name of an auxiliary device, with its type."""
 _REPRESENTOR = re.compile(r"(c\d+)?pf\d+((vf|sf)\d+)?", re.ASCII)
 """Port name of an interface that stands for a function, not for the PF's own port."""
+_UPLINK = "has the node's default route"
 _MAX_ATTRIBUTE_BYTES = 4096
 _MAX_LOWER = 4
 """How deep a default route's interface is looked through: a VLAN of a bridge of a bond of PFs."""
-_MAX_ROUTES = 1 << 20
+_NO_PREFIX = "00000000"
+_NO_PREFIX_V6 = 32 * "0"
+
+
+class RoutesError(OSError):
+    """The node's routes cannot be read, so that nobody knows which interfaces it needs itself."""
 
 
 class SriovTree(msgspec.Struct, frozen=True):
@@ -38,12 +44,13 @@ class SriovTree(msgspec.Struct, frozen=True):
 
     sys: Path
     dev: Path
-    routes: Path
-    """``/proc/1/net/route``: of the host's network namespace."""
+    net: Path
+    """``/proc/1/net``: of the host's network namespace."""
 
 
 def read_devices(tree: SriovTree) -> NodeDevices:
-    """All that pools can hold, by PCI address. What cannot be read of a device is as if it had none."""
+    """All that pools can hold, by PCI address. What cannot be read of a device is as if it had none. Raises
+    `RoutesError`."""
     return _Reader(tree).devices()
 
 
@@ -110,7 +117,7 @@ class _Reader:
         if kind is SriovDeviceType.NET_DEVICE and _number(path / "sriov_numvfs") > 0:
             return "is a PF with VFs"
         if kind is SriovDeviceType.NET_DEVICE and self._uplinks.intersection(interfaces):
-            return "has the node's default route"
+            return _UPLINK
         return ""
 
     def _subfunctions(self, functions: Mapping[str, SriovDevice]) -> Iterator[SriovDevice]:
@@ -138,7 +145,7 @@ class _Reader:
                 rdma=rdma,
                 p_key="",
                 vdpa=None,
-                in_use="",
+                in_use=_UPLINK if self._uplinks.intersection(interfaces) else "",
                 no_link=no_link,
             )
 
@@ -197,19 +204,37 @@ def _rdma_files(tree: SriovTree) -> dict[str, tuple[str, ...]]:
 
 
 def _uplinks(tree: SriovTree) -> frozenset[str]:
-    """Interfaces with the node's IPv4 default route, and those that a bond, bridge or VLAN of these is made of."""
+    """Interfaces with a default route of the node, and those that a bond, bridge or VLAN of these is made of. Raises
+    `RoutesError`."""
     try:
-        lines = read_start(tree.routes, _MAX_ROUTES).decode(errors="replace").splitlines()[1:]
-    except OSError:
-        return frozenset()
-    fields = [line.split() for line in lines]
-    wave = {each[0] for each in fields if len(each) > 7 and each[1] == each[7] == "00000000"}
+        wave = {*_default_routes(tree.net / "route", _is_default_v4, 0)}
+        with contextlib.suppress(FileNotFoundError):  # the kernel has no IPv6
+            wave |= {*_default_routes(tree.net / "ipv6_route", _is_default_v6, 9)}
+    except OSError as error:
+        raise RoutesError(f"the node's routes cannot be read: {error}") from error
     found = set(wave)
     for _ in range(_MAX_LOWER):
         inner = (each.name for name in wave for each in _listed(tree.sys / "class/net" / name))
         wave = {name.removeprefix("lower_") for name in inner if name.startswith("lower_")} - found
         found |= wave
     return frozenset(found)
+
+
+def _default_routes(path: Path, is_default: Callable[[list[str]], bool], interface: int) -> Iterator[str]:
+    """Interfaces of a table's default routes. ``interface``: the field with its name. Raises OSError."""
+    with path.open(errors="replace") as lines:
+        for line in lines:
+            fields = line.split()
+            if len(fields) > 9 and is_default(fields):
+                yield fields[interface]
+
+
+def _is_default_v4(fields: list[str]) -> bool:
+    return fields[1] == fields[7] == _NO_PREFIX
+
+
+def _is_default_v6(fields: list[str]) -> bool:
+    return fields[0] == _NO_PREFIX_V6 and fields[1] == "00"
 
 
 def _vfio_group(path: Path) -> tuple[str, str]:

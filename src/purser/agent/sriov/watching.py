@@ -3,13 +3,15 @@ file is edited, all without a restart.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import structlog
 
 from purser.agent.files import read_start
 from purser.agent.inventory import Advertised, on_host
+from purser.agent.kubeletapi.podresources.v1 import api_pb2
 from purser.agent.latest import Latest
 from purser.agent.metrics import AgentMetrics
 from purser.agent.plugin import DevicePlugin
@@ -21,7 +23,7 @@ from purser.agent.settings import AgentSettings
 from purser.agent.sriov.arbiter import SriovArbiter
 from purser.agent.sriov.files import DeviceInfoFiles, SriovCdiFiles
 from purser.agent.sriov.memory import Seen, read_seen, seen_of, with_seen, write_seen
-from purser.agent.sriov.sysfs import SriovTree, read_devices
+from purser.agent.sriov.sysfs import RoutesError, SriovTree, read_devices
 from purser.agent.threads import in_thread
 from purser.core.device.resources import is_gpu_resource
 from purser.core.sriov.configuration import MAX_FILE_BYTES, SriovConfig, SriovConfigError, sriov_config
@@ -34,6 +36,10 @@ log = structlog.get_logger("purser.agent")
 
 CONFIG_NAME = "config.json"
 """Of the file for nodes that have none of their own, in a folder with several."""
+
+LISTED_WITHIN_S = 5.0
+"""After an Allocate was answered, kubelet's list has the devices within this time. kubelet records them as soon as it
+has the answer; one that rejects the pod after all never lists them."""
 
 Tell = Callable[[AgentReason, str], None]
 """An event on the node."""
@@ -61,8 +67,11 @@ class SriovPlugins:
         self._cdi = SriovCdiFiles(settings)
         self._text: bytes | None = None
         self._config: SriovConfig | None = None
+        self._applied: SriovConfig | None = None
         self._seen: Seen | None = None
-        self._held: Mapping[str, str] | None = None
+        self._listed: Mapping[str, str] | None = None
+        self._answered: dict[str, tuple[str, float]] = {}
+        self._unanswered = ""
         self._node = NodeDevices()
         self._pools: dict[str, SriovPool] = {}
         self._said: dict[str, str] = {}
@@ -73,7 +82,9 @@ class SriovPlugins:
     @property
     def problem(self) -> str:
         """Why kubelet does not know the pools; empty: it knows all, or there are none."""
-        return self.registration.connection.value.problem if self.devices.value else ""
+        if self.devices.value:
+            return self.registration.connection.value.problem
+        return self._unanswered
 
     def counts(self) -> dict[str, tuple[int, int]]:
         """By resource, how many devices take pods, and how many do not; of pools without devices, too."""
@@ -97,18 +108,29 @@ class SriovPlugins:
             await asyncio.sleep(self._settings.probe_interval_s)
 
     async def _look(self) -> None:
+        """Pools are made only of what kubelet said that containers hold: a device that may be held stays in its pool.
+        So there are none before its first list, and without a list a new configuration waits."""
         config = await self._current_config()
         if config is None:
+            return
+        if await self._ask_kubelet():
+            self._applied = config
+        if self._applied is None:
             return
         if self._seen is None:
             self._seen = read_seen(self._settings.sriov_file)
         tree = sriov_tree(self._settings)
-        found = await in_thread(lambda: read_devices(tree), "purser-sriov")
-        held = await self._held_devices()
+        try:
+            found = await in_thread(lambda: read_devices(tree), "purser-sriov")
+        except RoutesError as error:
+            self._say("", AgentReason.SRIOV_ROUTES, f"SR-IOV pools stay as they are: {error}")
+            return
+        self._say("", AgentReason.SRIOV_ROUTES, "")
+        held = self._held()
         self._node = with_seen(found, self._seen, held)
-        pools = make_pools(config, self._node, held or {})
+        pools = make_pools(self._applied, self._node, held)
         self._pools = {each.resource: each for each in pools}
-        self._keep_files(pools)
+        self._keep_files(pools, held)
         self._report(pools)
         self.devices.set(tuple(each for pool in pools for each in advertised_of(pool)))
 
@@ -129,24 +151,32 @@ class SriovPlugins:
         self._say("", AgentReason.SRIOV_CONFIG, problem)
         return self._config
 
-    async def _held_devices(self) -> Mapping[str, str] | None:
-        """By id, the resource as which a container holds it; None: kubelet never said."""
+    async def _ask_kubelet(self) -> bool:
+        """Whether it says what containers hold."""
+        began = time.monotonic()
         try:
             pods = await self._kubelet.resources()
         except KubeletError as error:
-            log.warning("No answer from kubelet: SR-IOV pools go by its last one", error=str(error))
-            return self._held
-        self._held = {
-            id_: devices.resource_name
-            for pod in pods
-            for container in pod.containers
-            for devices in container.devices
-            if not is_gpu_resource(devices.resource_name)
-            for id_ in devices.device_ids
+            if self._listed is None:
+                self._unanswered = f"SR-IOV pools wait until kubelet lists what containers hold: {error}"
+            log.warning("No answer from kubelet: SR-IOV pools stay as they are", error=str(error))
+            return False
+        self._unanswered = ""
+        self._listed = held_devices(pods)
+        self._answered = {
+            id_: (resource, at) for id_, (resource, at) in self._answered.items() if began < at + LISTED_WITHIN_S
         }
-        return self._held
+        return True
 
-    def _keep_files(self, pools: tuple[SriovPool, ...]) -> None:
+    def _held(self) -> Mapping[str, str]:
+        """By id, the resource as which a container holds it: by kubelet's last list, and what was answered since."""
+        return {**(self._listed or {}), **{id_: resource for id_, (resource, _) in self._answered.items()}}
+
+    def _on_answered(self, resource: str, ids: tuple[str, ...]) -> None:
+        now = time.monotonic()
+        self._answered |= dict.fromkeys(ids, (resource, now))
+
+    def _keep_files(self, pools: tuple[SriovPool, ...], held: Mapping[str, str]) -> None:
         seen = seen_of(self._node)
         try:
             if seen != self._seen:
@@ -154,7 +184,7 @@ class SriovPlugins:
             self._seen = seen
             self._files.tidy(pools)
             if self._settings.sriov.uses_cdi:
-                self._cdi.keep(pools, self._node.vhost_net)
+                self._cdi.keep(pools, self._node.vhost_net, held)
         except OSError as error:
             log.error("Cannot write files of SR-IOV devices", error=str(error))
 
@@ -181,14 +211,27 @@ class SriovPlugins:
             lambda name: self._pools.get(name),
             lambda: self._node.vhost_net,
             self._files,
+            self._on_answered,
             uses_cdi=self._settings.sriov.uses_cdi,
         )
         return DevicePlugin(resource, self.devices, arbiter, self._metrics, self._on_refused, checks_starts=False)
 
 
+def held_devices(pods: Sequence[api_pb2.PodResources]) -> dict[str, str]:
+    """By id, the resource as which a container holds it, of all that are no GPUs."""
+    return {
+        id_: devices.resource_name
+        for pod in pods
+        for container in pod.containers
+        for devices in container.devices
+        if not is_gpu_resource(devices.resource_name)
+        for id_ in devices.device_ids
+    }
+
+
 def sriov_tree(settings: AgentSettings) -> SriovTree:
     """Where the host's files are."""
-    return SriovTree(*(on_host(settings, Path(path)) for path in ("/sys", "/dev", "/proc/1/net/route")))
+    return SriovTree(*(on_host(settings, Path(path)) for path in ("/sys", "/dev", "/proc/1/net")))
 
 
 def sriov_text(path: Path, node: str) -> bytes:

@@ -14,9 +14,10 @@ import msgspec
 from msgspec.inspect import type_info
 
 from purser.core.decoding import JsonReader, UnreadableError, brief, converted
-from purser.core.device.resources import is_gpu_resource
+from purser.core.dialects import is_gpu_word
 from purser.core.go_json import tidied
 from purser.core.kubelet.devicemanager.registration import is_extended_resource
+from purser.core.vendors.catalogue import BY_WORD
 
 FILE = "the SR-IOV configuration"
 """What errors call it."""
@@ -220,8 +221,12 @@ def _problems(pool: SriovPoolConfig, seen: set[str]) -> Iterator[str]:
             f"kubelet takes no resource {resource}: resourceName must be letters, digits, - and _, 63 at the most, "
             "with a letter or digit at both ends, and the prefix a domain name"
         )
-    if is_gpu_resource(pool.resource):
+    if is_gpu_word(pool.resource):
         yield f"{resource} is a resource of GPUs: give the pool another prefix or name"
+    if (family := BY_WORD.get(pool.resource)) is not None:
+        yield f"{resource} is a resource of {family.name}: give the pool another prefix or name"
+    if _is_kubernetes_own(pool.prefix):
+        yield f"{resource} has a prefix that is Kubernetes' own: give the pool another one"
     if pool.resource in seen:
         yield f"{resource} is there twice: put the selectors of both in one list"
     for each in pool.selectors:
@@ -231,6 +236,11 @@ def _problems(pool: SriovPoolConfig, seen: set[str]) -> Iterator[str]:
             yield f"{resource}: vdpaType is {brief(each.vdpa_type, 40)}; known are {', '.join(VDPA_TYPES)}"
         if pool.device_type is SriovDeviceType.AUX_NET_DEVICE:
             yield from _aux_problems(resource, each)
+
+
+def _is_kubernetes_own(prefix: str) -> bool:
+    """Whether a prefix is reserved: ``kubernetes.io``, ``k8s.io`` and what ends in these."""
+    return f".{prefix}".endswith((".kubernetes.io", ".k8s.io"))
 
 
 def _aux_problems(resource: str, selector: SriovSelector) -> Iterator[str]:

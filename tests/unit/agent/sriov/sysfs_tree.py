@@ -14,12 +14,16 @@ class HostTree:
         for each in (self.pci, self.sys / "class/net", self.sys / "bus/auxiliary/devices", root / "dev"):
             each.mkdir(parents=True, exist_ok=True)
 
-    def routes(self, *interfaces):
-        """Of these interfaces each has an IPv4 default route."""
+    def routes(self, *interfaces, v6=()):
+        """Of these interfaces each has a default route; ``v6``: of IPv6."""
         head = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n"
         lines = [f"{name}\t00000000\t0100000A\t0003\t0\t0\t100\t00000000\t0\t0\t0\n" for name in interfaces]
         local = "eth9\t0000000A\t00000000\t0001\t0\t0\t100\t00FFFFFF\t0\t0\t0\n"
         self._write(self.root / "proc/1/net/route", head + "".join(lines) + local)
+        ends = f"{'0' * 32} 00000064 00000001 00000000 00000003"
+        listed = [(0, "00", name) for name in v6] + [(0, "00", "lo"), (0xFE80, "40", "eth9")]
+        rows = [f"{first:04x}{'0' * 28} {size} {'0' * 32} 00 {ends} {name:>8}\n" for first, size, name in listed]
+        self._write(self.root / "proc/1/net/ipv6_route", "".join(rows))
 
     def function(self, address, vendor="8086", device="1572", driver="i40e", kind="020000", numa=0, bridge="00:01.0"):
         """A PCI function below a root port."""

@@ -4,17 +4,20 @@ import asyncio
 import json
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from tests.unit.agent.sriov.sysfs_tree import HostTree
 from tests.unit.lab.kubelet.rig import Node, container, running
-from tests.unit.lab.kubelet.test_lab_plugin_watcher import watching
+from tests.unit.lab.kubelet.test_lab_plugin_watcher import watching as plugin_watching
 
+from purser.agent.admission import AllocateCall
+from purser.agent.kubeletapi.podresources.v1 import api_pb2
 from purser.agent.metrics import AgentMetrics
-from purser.agent.podresources import KubeletBooks
+from purser.agent.podresources import KubeletBooks, KubeletError
 from purser.agent.reasons import AgentReason
 from purser.agent.settings import AgentSettings, SriovSettings
-from purser.agent.sriov import SriovPlugins
+from purser.agent.sriov import SriovPlugins, watching
 from purser.kube.failures import ObjectFailures
 from purser.lab.kubelet.admission import AdmissionError
 
@@ -108,7 +111,7 @@ async def test_a_pool_is_registered_handed_out_and_described(agent):
 
 async def test_kubelet_that_looks_for_plugins_finds_it_and_finds_it_again(agent):
     node = agent.node
-    async with watching(node) as registry, agent.running():
+    async with plugin_watching(node) as registry, agent.running():
         await node.until_capacity(4, resource=NET)
         socket = registry / "intel.com_net.sock"
         assert not (node.plugin_folder / "intel.com_net.sock").exists()
@@ -198,6 +201,113 @@ async def test_cdi_names_device_files_and_replaces_the_former_plugins_file(folde
             paths = [each["path"] for each in specification["devices"][0]["containerEdits"]["deviceNodes"]]
             assert paths == ["/dev/vfio/vfio", "/dev/vfio/9"]
             assert "env" not in specification["containerEdits"]
+
+
+async def test_a_container_that_holds_a_device_of_no_pool_finds_it_in_its_file(folder):
+    """Of a pool that left the configuration, of which another pool has the rest."""
+    async with running(Node(folder)) as node:
+        agent = Agent(folder, node, uses_cdi=True)
+        agent.host.pf("0000:18:00.0", "ens1f0", 3, vf_driver="vfio-pci")
+        for index in range(3):
+            agent.host.bind(_vf(index), "vfio-pci", group=index)
+        cdi = agent.host.root / "run/cdi"
+        agent.configure(POOLS[1:])
+        async with agent.running():
+            await node.until_capacity(3, resource=DPDK)
+            await node.admit("u1", _asking(DPDK, 1))
+            (held,) = await _held(node, "u1")
+            agent.configure([{**POOLS[1], "resourceName": "other"}])
+            await node.until_capacity(2, resource="intel.com/other")
+            named = {path.name: _names(path) for path in cdi.iterdir()}
+            assert named == {
+                "sriov-dp-intel.com-net-pci-dpdk.json": [held],
+                "sriov-dp-intel.com-net-pci-other.json": [_vf(n) for n in range(3) if _vf(n) != held],
+            }
+
+
+def _names(path):
+    return [each["name"] for each in json.loads(path.read_text())["devices"]]
+
+
+class Books:
+    """kubelet's list, as told."""
+
+    def __init__(self):
+        self.held = None
+
+    async def resources(self):
+        if self.held is None:
+            raise KubeletError("no answer")
+        devices = [api_pb2.ContainerDevices(resource_name=name, device_ids=ids) for name, ids in self.held.items()]
+        return [api_pb2.PodResources(containers=[api_pb2.ContainerResources(devices=devices)])]
+
+
+@pytest.fixture
+def pools(tmp_path, monkeypatch):
+    """Without kubelet's sockets: one look at a time. Of two VFs the pool ``net`` has both."""
+    node = SimpleNamespace(plugin_folder=tmp_path, folder=tmp_path)
+    pools = Agent(tmp_path, node)
+    pools.clock = 100.0
+    monkeypatch.setattr(watching.time, "monotonic", lambda: pools.clock)
+    pools.host.pf("0000:18:00.0", "ens1f0", 2)
+    pools.books = Books()
+    tell = lambda reason, message: pools.told.append((reason, message))  # noqa: E731
+    plugins = SriovPlugins(pools.settings, pools.books, AgentMetrics(), ObjectFailures(), tell, pools.refused.append)
+
+    async def look():
+        await plugins._look()
+        found = {}
+        for each in plugins.devices.value:
+            found.setdefault(each.resource, []).append(each.id)
+        return found
+
+    async def allocate(resource, id_):
+        await plugins._make_plugin(resource)._arbiter.allocate(AllocateCall((id_,), resource))
+
+    pools.look, pools.allocate, pools.plugins = look, allocate, plugins
+    return pools
+
+
+OTHER = [{"resourceName": "other", "selectors": {}}]
+
+
+async def test_there_are_no_pools_before_kubelet_said_what_containers_hold(pools):
+    assert await pools.look() == {}
+    assert pools.plugins.problem.startswith("SR-IOV pools wait until kubelet lists")
+    pools.configure([*OTHER, *POOLS])
+    pools.books.held = {NET: [_vf(1)]}
+    assert await pools.look() == {"intel.com/other": [_vf(0)], NET: [_vf(1)]}
+    assert pools.plugins.problem == pools.plugins.registration.connection.value.problem
+
+
+async def test_while_kubelet_lists_nothing_a_new_configuration_waits(pools):
+    pools.books.held = {}
+    assert await pools.look() == {NET: [_vf(0), _vf(1)]}
+    pools.books.held = None
+    pools.configure(OTHER)
+    assert await pools.look() == {NET: [_vf(0), _vf(1)]}
+    pools.books.held = {}
+    assert await pools.look() == {"intel.com/other": [_vf(0), _vf(1)]}
+
+
+async def test_what_was_just_handed_out_is_held_until_kubelets_list_must_have_it(pools):
+    pools.books.held = {}
+    await pools.look()
+    await pools.allocate(NET, _vf(1))
+    pools.configure([*OTHER, *POOLS])
+    assert await pools.look() == {"intel.com/other": [_vf(0)], NET: [_vf(1)]}
+    pools.clock += watching.LISTED_WITHIN_S
+    assert await pools.look() == {"intel.com/other": [_vf(0), _vf(1)]}
+
+
+async def test_pools_stay_while_routes_cannot_be_read(pools):
+    pools.books.held = {}
+    before = await pools.look()
+    (pools.host.root / "proc/1/net/route").unlink()
+    pools.host.function("0000:19:00.0")
+    pools.configure([*POOLS, *OTHER])
+    assert await pools.look() == before
+    assert pools.told[-1][0] is AgentReason.SRIOV_ROUTES
 
 
 async def test_of_a_folder_the_nodes_own_file_counts(folder):

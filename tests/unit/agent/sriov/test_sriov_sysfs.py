@@ -4,7 +4,7 @@ import pytest
 from tests.unit.agent.sriov.sysfs_tree import INFINIBAND, HostTree
 
 from purser.agent.sriov.memory import read_seen, seen_of, with_seen, write_seen
-from purser.agent.sriov.sysfs import SriovTree, read_devices
+from purser.agent.sriov.sysfs import RoutesError, SriovTree, read_devices
 from purser.core.sriov.devices import RdmaDevice, VdpaDevice
 
 
@@ -14,7 +14,7 @@ def host(tmp_path):
 
 
 def _read(host):
-    return read_devices(SriovTree(host.sys, host.root / "dev", host.root / "proc/1/net/route"))
+    return read_devices(SriovTree(host.sys, host.root / "dev", host.root / "proc/1/net"))
 
 
 def _devices(host):
@@ -105,6 +105,30 @@ def test_what_the_host_uses_is_no_pods(host):
         "0000:1b:00.0": "has no driver",
         "0000:5e:00.0": "",
     }
+
+
+def test_default_routes_of_ipv6_and_over_subfunctions_are_the_nodes(host):
+    path = host.function("0000:18:00.0", vendor="15b3", driver="mlx5_core")
+    for number, name in ((2, "sf2"), (3, "sf3")):
+        host.interface(name, host.subfunction(path, number, number))
+    host.interface("eth0", path)
+    host.interface("eth9", host.function("0000:19:00.0"))
+    host.routes("sf2", v6=["eth0"])
+    uplink = "has the node's default route"
+    assert {id_: each.in_use for id_, each in _devices(host).items()} == {
+        "0000:18:00.0": uplink,
+        "0000:19:00.0": "",
+        "mlx5_core.sf.2": uplink,
+        "mlx5_core.sf.3": "",
+    }
+    (host.root / "proc/1/net/ipv6_route").unlink()
+    assert _devices(host)["0000:18:00.0"].in_use == "", "a kernel without IPv6"
+
+
+def test_without_routes_nothing_is_read(host):
+    (host.root / "proc/1/net/route").unlink()
+    with pytest.raises(RoutesError, match="routes cannot be read"):
+        _read(host)
 
 
 def test_a_port_has_no_link_only_where_that_can_be_seen(host):

@@ -47,6 +47,9 @@ REFUSED = {
     "a name that ends in a dash": ([entry("net-")], "kubelet takes no resource intel.com/net-"),
     "a name twice": ([entry("a"), entry("a")], r"resourceList\[1\]: intel.com/a is there twice"),
     "GPUs": ([entry("gpu", resourcePrefix="nvidia.com")], "is a resource of GPUs"),
+    "a word for parts of GPUs": ([entry("vgpu-memory", resourcePrefix="volcano.sh")], "is a resource of GPUs"),
+    "another vendor's devices": ([entry("vmlu", resourcePrefix="cambricon.com")], "is a resource of "),
+    "Kubernetes' own": ([entry("net", resourcePrefix="networking.k8s.io")], "a prefix that is Kubernetes' own"),
     "a device type": ([entry(deviceType="gpu")], "deviceType is gpu; known are netDevice, accelerator, auxNetDevice"),
     "RDMA and vDPA in one selector": ([entry(selectors={"isRdma": True, "vdpaType": "vhost"})], "exclude each other"),
     "the same in the second": (
