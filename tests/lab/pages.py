@@ -1,4 +1,4 @@
-"""A page of the documentation, followed in a lab: kubectl and Helm are the real ones, `purser` is this process's.
+"""A page of the documentation, followed in a lab: kubectl, Helm and `purser` are the real ones.
 
 What a pod's image would do is done by the lab's own parts: an agent runs on a node while a pod of the chart's DaemonSet
 does, HAMi's device plugin while one of its DaemonSet does, and Jobs of the chart are carried out. Purser's scheduler is
@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,6 @@ from purser.lab.folders import node_folders
 from purser.operator.chart_hooks import clean_up, nodes_to_strip, strip
 from tests.contract.client import until
 from tests.lab.hami import REGISTER, HamiPlugin
-from tests.unit.cli.typed import beside
 
 ROOT = Path(__file__).parents[2]
 JOBS = untyped("batch", "v1", "jobs", "Job")
@@ -39,6 +39,7 @@ UNSERVED = {
     "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
 }
 """Kinds of the chart that the lab's API server does not have: there they are objects, and no more."""
+_PURSER = "from purser.cli import app; app()"
 HOSTS = ("lsmod", "sudo")
 """Programs on nodes, which the lab's do not have."""
 AGENTS = {"app.kubernetes.io/component": "agent"}
@@ -136,15 +137,17 @@ class Shell:
             await asyncio.to_thread(self._helm, rest)
             return await self._adopt()
         assert program == "purser", command
-        code, out, err = await beside(*rest, f"--kubeconfig={self.lab.kubeconfig}")
-        assert code == 0, (command, err)
+        out = await self._process(sys.executable, "-c", _PURSER, *rest, f"--kubeconfig={self.lab.kubeconfig}")
         if file:
             (self._folder / file).write_text(out)
         return out
 
     async def _kubectl(self, *words: str) -> str:
+        return await self._process("kubectl", f"--kubeconfig={self.lab.kubeconfig}", *words)
+
+    async def _process(self, *words: str) -> str:
         process = await asyncio.create_subprocess_exec(
-            *("kubectl", f"--kubeconfig={self.lab.kubeconfig}", *words),
+            *words,
             cwd=self._folder,
             env={**os.environ, "HOME": str(self.lab.folder)},
             stdout=asyncio.subprocess.PIPE,
@@ -152,7 +155,7 @@ class Shell:
         )
         async with asyncio.timeout(60):
             out, err = await process.communicate()
-        is_there = words[:2] == ("create", "namespace") and b"AlreadyExists" in err
+        is_there = "namespace" in words and b"AlreadyExists" in err
         assert process.returncode == 0 or is_there, (words, err.decode())
         return out.decode()
 
