@@ -166,6 +166,8 @@ class Cluster:
             if not isinstance(found, Placement):
                 continue
             grant = to_grant(found, request, node.inventory)
+            there = {f"{name}-{index}" for index in self.gpus[name]}
+            assert request.family or grant.uuids <= there
             self.cache.ledger.reserve(grant)
             record = grant_annotations(reading.spec, request.systems, grant, node.inventory, 10**18 + int(uid[1:]))
             if not request.family and self.cache.is_known_to_hami(name):

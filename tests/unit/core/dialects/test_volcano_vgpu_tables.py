@@ -6,6 +6,7 @@ import pytest
 
 from purser.core.dialects import parse
 from purser.core.fleet import Fleet
+from purser.core.ledger import LedgerError
 from purser.core.model import Device, NodeInventory
 from purser.core.placement import Placement, place, to_grant
 
@@ -175,3 +176,37 @@ def test_1782_an_unhealthy_gpu_takes_no_pod_until_it_is_well():
 
 def test_2907_more_vgpus_than_gpus_are_not_slots_of_one():
     assert Node(*gpus(16384)).takes(pod(container(vgpu=2))) == []
+
+
+def test_3616_gpus_are_not_given_away_twice_at_the_same_moment():
+    """Decided on the same state by two threads; the book takes one of the two."""
+    node, spec = Node(*gpus(8000)), pod(container(vgpumem=8000))
+    request, state = parse(spec), node.fleet.node("n")
+    found = [place(state, request) for _ in "ab"]
+    uids = [msgspec.structs.replace(request, uid=uid) for uid in "ab"]
+    grants = [to_grant(*each, node.inventory) for each in zip(found, uids, strict=True)]
+    node.fleet.ledger.reserve(grants[0])
+    with pytest.raises(LedgerError):
+        node.fleet.ledger.reserve(grants[1])
+    assert node.fleet.ledger.usage("n")["GPU-0"].memory_mib == 8000
+
+
+def test_5253_a_pod_that_is_heard_of_again_counts_once_and_leaves_nothing():
+    node = Node(*gpus(16384))
+    assert node.takes(pod(container("a", vgpumem=3000), container("b", vgpumem=1000)), "a")
+    (grant,) = node.fleet.ledger.grants()
+    for _ in range(3):
+        node.fleet.ledger.adopt(grant)
+    assert node.fleet.ledger.usage("n")["GPU-0"].memory_mib == 4000
+    node.fleet.ledger.release("a")
+    assert not any(usage.pods for usage in node.fleet.ledger.usage("n").values())
+    assert node.takes(pod(container(vgpu=1, vgpucores=100)), "b") == ["GPU-0"]
+
+
+def test_5252_both_policies_choose_among_gpus_in_use():
+    """Its spread gave every GPU the same score, of which a test that looked at one side knew nothing."""
+    first = pod(container(vgpumem=1000), vgpu_use_uuid="GPU-1")
+    for policy, wanted in (("binpack", ["GPU-1"]), ("spread", ["GPU-0"])):
+        node = Node(*gpus(16384, 16384))
+        assert node.takes(first, "a") == ["GPU-1"]
+        assert node.takes(pod(container(vgpumem=1000), gpu_policy=policy), "b") == wanted
