@@ -328,6 +328,7 @@ class Lab:
             ),
             webhook=_WEBHOOK,
             adopted_scheduler_names=self.settings.adopted_scheduler_names,
+            memory_units=self.settings.memory_units,
             vendors=FAMILY_NAMES,
             vendor_accounts=(ADMIN,),
         )

@@ -208,6 +208,7 @@ class EmulatedNode:
             state_dir=self._folders.agent / "state",
             host_root=self._folders.host_root,
             slots=self._settings.slots,
+            memory_units=self._settings.memory_units,
             sharing=SharingSettings(folder=self._settings.device_plugin_configs),
             probe_interval_s=self._settings.probe_interval_s,
             recovery_s=2 * self._settings.probe_interval_s,

@@ -56,6 +56,8 @@ class LabSettings:
     """Nodes that exist in the API alone, beside the emulated ones."""
     adopted_scheduler_names: tuple[str, ...] = ()
     """Other schedulers' names whose GPU pods are Purser's to place."""
+    memory_units: tuple[tuple[str, int], ...] = ()
+    """MiB of one of a resource for memory, where it is not the usual unit."""
     device_plugin_configs: Path | None = None
     """Folder with files of NVIDIA's device plugin; nodes name theirs by the label nvidia.com/device-plugin.config."""
     operator: bool = False
