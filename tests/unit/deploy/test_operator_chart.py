@@ -91,6 +91,7 @@ SET: dict[str, Any] = {
     "taintNodes": True,
     "cordonNodes": True,
     "resetGpus": True,
+    "sriov": {"config": "sriovdp-config", "resourcePrefix": "openshift.io", "useCdi": True},
 }
 """What values of the chart and fields of a policy are called alike."""
 WITHOUT_GFD = {"gfd": {"enabled": False}}

@@ -27,12 +27,12 @@ from purser.operator.manifests.toolkit import (
 from purser.operator.model import RenderInputs, RuntimeKind
 from purser.operator.order import Operand
 from purser.operator.policy.fields import Image, Resources, reference, split
-from purser.operator.policy.sections import DevicePluginSpec, PluginConfig
+from purser.operator.policy.sections import DevicePluginSpec, PluginConfig, Sriov
 from purser.operator.policy.spec import ClusterPolicySpec
 from purser.options import AGENT_METRICS_PORT
 
 ACCOUNT = "purser-agent"
-_CONFIGS = "/configs"
+_CONFIGS, _SRIOV = "/configs", "/sriov"
 HAMI_CORE = "/usr/local/vgpu"
 """On the host: HAMi-core's library, and ld.so.preload that names it."""
 AGENT_RESOURCES = Resources(requests={"cpu": "20m", "memory": "80Mi"}, limits={"memory": "256Mi"})
@@ -110,6 +110,7 @@ def _agent(wanted: RenderInputs, kind: RuntimeKind) -> ContainerTemplate:
             host_path("state", "/var/lib/purser", type="DirectoryOrCreate"),
             host_path("host", spec.host_paths.root_fs, HOST, type="Directory", propagation="HostToContainer"),
             *([config_map("configs", section.config.name, _CONFIGS)] if section.config.name else []),
+            *([config_map("sriov", section.sriov.config, _SRIOV)] if section.sriov.config else []),
         ],
         privileged=True,
         resources=_agent_resources(section),
@@ -140,6 +141,7 @@ def _agent_arguments(wanted: RenderInputs, kind: RuntimeKind) -> list[str]:
         *([f"--nvidia-cdi-hook-path={cdi_hook(spec)}"] if uses_cdi(spec, kind) else []),
         f"--mig-strategy={spec.mig.strategy}",
         *_config_arguments(spec.device_plugin.config),
+        *_sriov_arguments(spec.device_plugin.sriov),
         *(["--gdrcopy-enabled"] if is_beside_some_driver(spec, "gdrcopy") else []),
         *(["--gds-enabled", "--mofed-enabled"] if is_beside_some_driver(spec, "gds") else []),
         f"--hami-core-dir={HAMI_CORE}",
@@ -168,6 +170,13 @@ def _config_arguments(config: PluginConfig) -> list[str]:
     if not config.name:
         return []
     return [f"--config-dir={_CONFIGS}", *([f"--default-config={config.default}"] if config.default else [])]
+
+
+def _sriov_arguments(sriov: Sriov) -> list[str]:
+    if not sriov.config:
+        return []
+    prefix = f"--sriov-resource-prefix={sriov.resource_prefix}"
+    return [f"--sriov-config={_SRIOV}", prefix, *(["--sriov-use-cdi"] if sriov.use_cdi else [])]
 
 
 def driver_arguments(spec: ClusterPolicySpec) -> list[str]:

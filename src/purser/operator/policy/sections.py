@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from purser.core.sriov.configuration import DEFAULT_PREFIX
 from purser.operator.policy.fields import (
     EnvVar,
     OperandSection,
@@ -82,6 +83,18 @@ class PluginConfig(Section, frozen=True, kw_only=True):
     """Key for nodes that name none."""
 
 
+class Sriov(Section, frozen=True, kw_only=True):
+    """Network devices of SR-IOV, in pools, by the SR-IOV network device plugin's config.json."""
+
+    config: str = ""
+    """A ConfigMap of the operator's namespace with such files: each node goes by the key with its name, or else by
+    config.json. Empty: no pools."""
+    resource_prefix: str = DEFAULT_PREFIX
+    """Prefix of the resources of pools that name none."""
+    use_cdi: bool = False
+    """Name SR-IOV devices to the container runtime by CDI, and not their device files to kubelet."""
+
+
 class Mps(Section, frozen=True, kw_only=True):
     """NVIDIA MPS."""
 
@@ -129,6 +142,8 @@ class DevicePluginSpec(OperandSection, frozen=True, kw_only=True):
     shared and listed."""
     mps: Mps = Mps()
     """NVIDIA MPS."""
+    sriov: Sriov = Sriov()
+    """Of Purser's agent: pools of SR-IOV network devices that it serves beside GPUs."""
 
     @property
     def is_agent(self) -> bool:
