@@ -5,6 +5,7 @@ Nothing here is global: several agents live in one process in the lab.
 
 import asyncio
 from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -46,7 +47,6 @@ from purser.agent.remedies import RemedyWorker
 from purser.agent.resolver import Resolver
 from purser.agent.settings import AgentSettings
 from purser.agent.sharing import SharingConfigWatch
-from purser.agent.sriov import SriovPlugins
 from purser.core.model import DeviceMode, Grant
 from purser.core.node.cordons import cordoned_gpus
 from purser.kube.client import Client
@@ -57,6 +57,9 @@ from purser.kube.objects import Node, Pod
 from purser.kube.racing import until
 from purser.kube.resources import NODES
 from purser.telemetry import listening, telemetry_app
+
+if TYPE_CHECKING:
+    from purser.agent.sriov import SriovPlugins
 
 log = structlog.get_logger("purser.agent")
 
@@ -157,9 +160,7 @@ class Agent:
         self._registration = PluginRegistrations(
             settings, self._devices, self._make_plugin, self._metrics, client.failures
         )
-        self._sriov = SriovPlugins(
-            settings, kubelet, self._metrics, client.failures, self._events.warn, self._on_refused
-        )
+        self._sriov = self._make_sriov(kubelet) if settings.sriov.config is not None else None
         self._publisher = Publisher(
             client,
             nodes,
@@ -246,7 +247,8 @@ class Agent:
                 tasks.create_task(self._pods.pods.run())
                 tasks.create_task(self._pods.key_maps.run())
                 tasks.create_task(self._failures.keep_going("advertising", self._advertise_forever))
-                tasks.create_task(self._sriov.run())
+                if self._sriov is not None:
+                    tasks.create_task(self._sriov.run())
                 tasks.create_task(self._serve_kubelet())
 
     async def leave(self, stop: asyncio.Event) -> None:
@@ -309,6 +311,12 @@ class Agent:
         if any(DeviceList(each).is_cdi for each in self._monitor.configured.sharing.settings.device_lists):
             await self._cdi.lists(devices)
 
+    def _make_sriov(self, kubelet: KubeletBooks) -> "SriovPlugins":
+        """Imported where there are pools: most agents have none."""
+        from purser.agent.sriov import SriovPlugins
+
+        return SriovPlugins(self._settings, kubelet, self._metrics, self._failures, self._events.warn, self._on_refused)
+
     def _make_plugin(self, resource: str) -> DevicePlugin:
         return DevicePlugin(resource, self._devices, self._arbiter, self._metrics, self._on_refused)
 
@@ -338,7 +346,7 @@ class Agent:
             lists_amounts=self._publisher.lists_amounts,
             config_rejected=bool(self._config.problem or self._monitor.configured.misfit),
             measured=self._monitoring.measured,
-            pools=self._sriov.counts(),
+            pools=self._sriov.counts() if self._sriov is not None else {},
             degraded={uuid: health.reason for uuid, health in self._monitor.health.items() if health.takes_pods},
         )
 
@@ -349,7 +357,7 @@ class Agent:
             *published,
             self._registration.connection.value.problem,
             self._cdi.problem,
-            self._sriov.problem,
+            self._sriov.problem if self._sriov is not None else "",
         )
         return tuple(problem for problem in found if problem)
 

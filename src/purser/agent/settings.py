@@ -17,7 +17,7 @@ from purser.core.model import DeviceMode
 from purser.core.names import DEFAULT_NAMESPACE
 from purser.core.sharing import PLUGIN_VARIABLES, ConfigFallback, MigStrategy, PluginFile, plugin_settings
 from purser.core.sharing.file import PREFIX
-from purser.core.sriov.configuration import DEFAULT_PREFIX, socket_name
+from purser.core.sriov.names import DEFAULT_PREFIX, socket_name
 from purser.options import (
     AGENT_METRICS_PORT,
     DRIVER_LIBRARY,

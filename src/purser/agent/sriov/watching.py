@@ -96,8 +96,6 @@ class SriovPlugins:
 
     async def run(self) -> None:
         """Look until cancelled."""
-        if self._settings.sriov.config is None:
-            return
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._failures.keep_going("SR-IOV pools", self._follow))
             tasks.create_task(self._failures.keep_going("registrations of SR-IOV pools", self.registration.run))

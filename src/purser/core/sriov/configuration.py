@@ -8,7 +8,6 @@ refuses the whole file, since a pool that is silently missing looks like a node 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
-from zlib import crc32
 
 import msgspec
 from msgspec.inspect import type_info
@@ -17,13 +16,11 @@ from purser.core.decoding import JsonReader, UnreadableError, brief, converted
 from purser.core.dialects import is_gpu_word
 from purser.core.go_json import tidied
 from purser.core.kubelet.devicemanager.registration import is_extended_resource
+from purser.core.sriov.names import DEFAULT_PREFIX
 from purser.core.vendors.catalogue import BY_WORD
 
 FILE = "the SR-IOV configuration"
 """What errors call it."""
-
-DEFAULT_PREFIX = "intel.com"
-"""The plugin's ``--resource-prefix``, unless it is given another."""
 
 MAX_FILE_BYTES = 1 << 20
 """What a ConfigMap can hold."""
@@ -114,18 +111,6 @@ class SriovConfig(msgspec.Struct, frozen=True):
     """In the order of the file, in which devices are given out to them."""
     notes: tuple[str, ...] = ()
     """What was passed over, a sentence each."""
-
-
-def socket_name(resource: str) -> str:
-    """Of a pool's device plugin: ``intel.com_sriov_netdevice.sock``, as upstream; a long one ends in a checksum, for
-    the path of a socket has 107 bytes at the most."""
-    name = resource.replace("/", "_")
-    if len(name) > _MAX_SOCKET_NAME:
-        name = f"{name[: _MAX_SOCKET_NAME - 9]}-{crc32(name.encode()):08x}"
-    return f"{name}.sock"
-
-
-_MAX_SOCKET_NAME = 48
 
 
 class _Entry(msgspec.Struct, frozen=True, rename="camel"):

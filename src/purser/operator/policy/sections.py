@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from purser.core.sriov.configuration import DEFAULT_PREFIX
+from purser.core.sriov.names import DEFAULT_PREFIX
 from purser.operator.policy.fields import (
     EnvVar,
     OperandSection,

@@ -10,7 +10,7 @@ from tests.unit.agent.sriov.sysfs_tree import HostTree
 from purser.agent.checking.results import CheckState
 from purser.agent.checking.sriov import check_sriov
 from purser.agent.settings import AgentSettings, CheckSettings, SriovSettings
-from purser.core.sriov.configuration import socket_name
+from purser.core.sriov.names import socket_name
 
 POOLS = {"resourceList": [{"resourceName": "net", "selectors": {"pfNames": ["ens1f0"]}}]}
 
