@@ -181,8 +181,8 @@ DASHBOARDS = (
                 "Pods that could not be bound",
                 [
                     (
-                        "sum by (cause) (rate(purser_scheduler_bind_failures_total[$__rate_interval])) or vector(0)",
-                        "{{cause}}",
+                        "sum by (reason) (rate(purser_scheduler_bind_failures_total[$__rate_interval])) or vector(0)",
+                        "{{reason}}",
                     ),
                     ("sum(rate(purser_scheduler_rejected_grants_total[$__rate_interval]))", "rejected by kubelet"),
                 ],
@@ -234,8 +234,8 @@ DASHBOARDS = (
                 width=6,
             ),
             Panel(
-                "Utilisation",
-                [_by_gpu("purser_device_utilisation_ratio")],
+                "Utilization",
+                [_by_gpu("purser_device_utilization_ratio")],
                 "percentunit",
             ),
             Panel(
@@ -334,7 +334,7 @@ DASHBOARDS = (
                 "Compute used, in GPUs",
                 [
                     (
-                        f"sum by (namespace, pod, container) (purser_container_utilisation_ratio{{{_HELD}}})"
+                        f"sum by (namespace, pod, container) (purser_container_utilization_ratio{{{_HELD}}})"
                         " or vector(0)",
                         "{{namespace}}/{{pod}} {{container}}",
                     )

@@ -42,7 +42,7 @@ from purser.operator.model import Gauge
 from purser.operator.reasons import OperatorReason
 from purser.scheduler.capacity import MAX_NAMESPACES, CapacityMetrics
 from purser.scheduler.metrics import SchedulerMetrics
-from purser.scheduler.reasons import PendingReason, SchedulerReason
+from purser.scheduler.reasons import BindFailure, PendingReason, SchedulerReason
 from purser.scheduler.webhook.review import Why
 
 REPOSITORY = Path(__file__).parents[1]
@@ -80,6 +80,12 @@ REASONS: tuple[tuple[type[ExplainedReason], str, str], ...] = (
         PendingReason,
         "A pod waits that no GPU and no node refused",
         "Label `reason` of the metric `purser_cluster_pending_pods`, beside the reasons of the table above.",
+    ),
+    (
+        BindFailure,
+        "A pod is not bound",
+        "Label `reason` of the metric `purser_scheduler_bind_failures_total`; the scheduler's log and the pod's"
+        " `FailedScheduling` have the message.",
     ),
     (
         Why,
@@ -140,7 +146,7 @@ differ:
   `KUBERNETES_VIRTUAL_GPUS`, repeats the GPU's sample for each. NVIDIA's dashboard (12239 on grafana.com) shows each
   sample of a GPU as a line "GPU 0" and adds power up with `sum(DCGM_FI_DEV_POWER_USAGE)`: repeated samples would be
   equal lines, and too large a sum. What pods that share a GPU use is in `purser_container_memory_used_bytes` and
-  `purser_container_utilisation_ratio`.
+  `purser_container_utilization_ratio`.
 - **In MIG mode each GPU instance has what is measured of it, and the GPU has the rest once**, without a pod. NVIDIA's
   exporter repeats temperature and power for every instance.
 - `DCGM_FI_PROF_...` exist on Hopper and newer GPUs. For older ones they need DCGM: panels such as "Tensor Core

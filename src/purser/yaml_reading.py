@@ -79,7 +79,7 @@ def _count(data: bytes) -> None:
     for event in yaml.parse(data, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in sizes:
-                raise ValueError(f"alias {event.anchor!r} stands for nothing, or for what it is in")
+                raise ValueError(f"alias {event.anchor!r} is not defined, or contains itself")
             values += sizes[event.anchor]
         elif isinstance(event, yaml.ScalarEvent):
             values += 1
@@ -99,4 +99,4 @@ def _count(data: bytes) -> None:
         elif isinstance(event, yaml.DocumentStartEvent):
             sizes.clear()
         if values > MAX_VALUES:
-            raise ValueError(f"it stands for more than {MAX_VALUES} values")
+            raise ValueError(f"it has, with its aliases, more than {MAX_VALUES} values")

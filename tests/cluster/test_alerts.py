@@ -27,7 +27,7 @@ FIRING: dict[str, tuple[tuple[str, ...], str]] = {
     "PurserKubeletFactsMissing": (('purser_agent_kubelet_facts_missing{node="n", part="cpus"} 1x200',), "16m"),
     "PurserPodsRejected": (("purser_scheduler_rejected_grants_total 0x5 1x200",), "8m"),
     "PurserNotScheduling": (("other 1x200",), "11m"),
-    "PurserPodsNotBound": (('purser_scheduler_bind_failures_total{cause="api"} 0+10x200',), "10m"),
+    "PurserPodsNotBound": (('purser_scheduler_bind_failures_total{reason="ApiError"} 0+10x200',), "10m"),
     "PurserPodsPending": (('purser_cluster_pending_pods{namespace="a", reason="why"} 3x200',), "61m"),
     "PurserWebhookChanged": (
         ('purser_scheduler_webhook_configuration{configuration="c", state="missing"} 1x200',),

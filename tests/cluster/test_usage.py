@@ -54,7 +54,7 @@ def history(end_s: int) -> Iterator[str]:
         if last_hour:
             say("purser_cluster_granted_memory_bytes", f'{at},namespace="b",model="A100"', A100)
             busy = 'node="n",uuid="A-0",namespace="b",pod="p",container="c"'
-            say("purser_container_utilisation_ratio", busy, 1)
+            say("purser_container_utilization_ratio", busy, 1)
             say("purser_container_memory_used_bytes", busy, A100)
     for name, samples in told.items():
         yield f"# TYPE {name} gauge"

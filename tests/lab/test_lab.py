@@ -120,7 +120,7 @@ async def test_gpus_of_a_running_lab_are_changed_by_commands(lab, cluster):
     owner = owner_of((proc / "cgroup").read_text())
     container = train["status"]["containerStatuses"][0]["containerID"]
     assert owner == CgroupOwner(uid, id_in_status(container))
-    assert lab.nodes[node].driver.state.gpus[0].utilisation[0] == 80
+    assert lab.nodes[node].driver.state.gpus[0].utilization[0] == 80
 
     async def has_lost_one():
         return (await lab.client.get(NODES, "t4-4-0")).status.allocatable["nvidia.com/gpu"] == "30"

@@ -81,7 +81,7 @@ async def test_until_the_agent_reports_what_a_running_pod_holds_its_node_takes_n
             assert (await world.filter(waiting, "n1", "n2")).node_names == ["n2"]
             answer = await world.filter(waiting, "n1")
             assert "pod default/a runs without a grant" in answer.failed_and_unresolvable_nodes["n1"]
-            assert "2/2 GpuInDispute" in await world.bind(waiting, "n1")
+            assert "2/2 GpuHolderUnknown" in await world.bind(waiting, "n1")
             await tell(world, "n1", held_by(pod, grant))
             await eventually(lambda: world.cache.disputes.closed("n1") == {})
             assert world.memory_used("n1") == 1000

@@ -71,7 +71,7 @@ class AgentMetrics:
         )
         self.mps_servers_lost = Counter(
             "purser_agent_mps_servers_lost",
-            "MPS servers that ended in disorder or had a fatal fault, with all clients, while their daemon ran on.",
+            "MPS servers that crashed or had a fatal fault, with all their clients, while their daemon kept running.",
             registry=self.registry,
         )
         self.kubelet_restarts = Counter(
@@ -107,12 +107,12 @@ class _NodeCollector(Collector):
         )
         yield _gauge(
             "purser_agent_config_rejected",
-            "1 while the device plugin's configuration is not usable, and the last good one holds.",
+            "1 while the device plugin's configuration is invalid, and the last valid one stays in use.",
             int(snapshot.config_rejected),
         )
         yield _gauge(
             "purser_agent_overcommitted_gpus",
-            "GPUs that are overcommitted in the agent's checkpoint; anything but 0 is worth an alert.",
+            "GPUs that are overcommitted in the agent's checkpoint; it should be 0.",
             snapshot.violations,
         )
         yield _disputes(snapshot.disputes)

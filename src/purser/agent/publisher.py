@@ -15,7 +15,7 @@ from purser.agent.disputes import DisputeWatch
 from purser.agent.latest import Latest
 from purser.agent.reasons import AgentReason
 from purser.agent.registration import KubeletConnection
-from purser.core.grant.disputes import NodeDisputes, closed_gpus, sentence, text_of
+from purser.core.grant.disputes import DisputeReason, NodeDisputes, closed_gpus, sentence, text_of
 from purser.core.health.messages import HealthCondition
 from purser.core.model import NodeInventory
 from purser.core.names import (
@@ -183,7 +183,7 @@ class Publisher:
         if told is not None:
             self._disputes.published(told)
             text = sentence(told)
-            disputed = ("True", AgentReason.RECORDS_DISAGREE, text) if text else None
+            disputed = ("True", DisputeReason.GPU_DISPUTED, text) if text else None
             await self._publish_condition(DISPUTED_CONDITION, disputed, node)
         await self._publish_condition(HEALTH_CONDITION, _as_entry(self._health.value), node)
 

@@ -44,14 +44,8 @@ class AgentReason(ExplainedReason):
     GPU_PROGRAM_ERROR = (
         "GpuProgramError",
         "Pod",
-        "The driver reported an Xid that a program caused on a GPU which the pod holds. The GPU is as well as before.",
-        "Restart the program if it was this pod's: a shared GPU has others.",
-    )
-    RECORDS_DISAGREE = (
-        "RecordsDisagree",
-        "Node",
-        "Condition PurserGpuDisputed: records differ on who holds the GPUs that the message names.",
-        "End the pods that the message names.",
+        "The driver reported an Xid that a program caused on a GPU which the pod holds. The GPU itself is healthy.",
+        "Restart the program if it is one of this pod's; where the GPU is shared it can be another pod's.",
     )
     HOLDS_WITHOUT_GRANT = (
         "HoldsWithoutGrant",
@@ -62,8 +56,8 @@ class AgentReason(ExplainedReason):
     CONFIG_NOT_USABLE = (
         "DevicePluginConfigNotUsable",
         "Node",
-        "The device plugin's configuration of the node cannot be read, says what cannot be, or does not go with the "
-        "node's GPUs. The last good one holds.",
+        "The device plugin's configuration of the node cannot be read, has invalid values, or does not match the "
+        "node's GPUs. The last valid one stays in use.",
         "Correct what the message names: file, label nvidia.com/device-plugin.config of the node, or MIG layout.",
     )
     MIG_EMPTY = (
@@ -75,7 +69,7 @@ class AgentReason(ExplainedReason):
     SRIOV_CONFIG = (
         "SriovConfigNotUsable",
         "Node",
-        "The configuration file of SR-IOV pools cannot be read, or says what cannot be. The last valid one holds.",
+        "The configuration file of SR-IOV pools cannot be read, or has invalid values. The last valid one stays.",
         "Correct what the message names.",
     )
     SRIOV_ROUTES = (
@@ -97,19 +91,19 @@ class AgentReason(ExplainedReason):
         "Node",
         "Devices of the SR-IOV pool take no new pods: their port has no link, or they are gone or changed while a pod "
         "holds them.",
-        "Do what the message says. Devices take pods again once it is mended.",
+        "Do what the message says. Devices take pods again once it is repaired.",
     )
     MPS_UNAVAILABLE = (
         "MpsUnavailable",
         "Node",
-        "A GPU is to be shared by MPS and has no MPS daemon that answers: shares of it are not enforced.",
+        "A GPU is configured for sharing by MPS, and no MPS daemon of it answers: shares of it are not enforced.",
         "Do what the message says; a daemon that ended is started again.",
     )
     MPS_CLIENTS_LOST = (
         "MpsClientsLost",
         "Pod",
         "The MPS daemon of the pod's GPU ended, or its server ended or is in state FAULT: programs that used it fail.",
-        "Restart the pod, unless it did so by itself.",
+        "Restart the pod, unless its containers restarted by themselves.",
     )
     ENFORCEMENT_CHANGED = (
         "EnforcementChanged",

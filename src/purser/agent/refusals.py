@@ -57,7 +57,7 @@ class RefusalReason(ExplainedReason):
         "SriovFilesNotWritten",
         "Pod",
         "The device information that CNI plugins read of the network device cannot be written.",
-        "Make room on the node, or mend what the message names; create the pod again.",
+        "Free space on the node, or correct what the message names; then create the pod again.",
     )
     UNENFORCED = (
         "EnforcementLost",

@@ -93,7 +93,7 @@ COLUMNS = [
     Column[LabGpuRow]("GPU", lambda row: row.index),
     Column[LabGpuRow]("MODEL", lambda row: row.gpu.model.name),
     Column[LabGpuRow]("STATE", lambda row: row.state),
-    Column[LabGpuRow]("GPU %", lambda row: row.gpu.utilisation[0]),
+    Column[LabGpuRow]("GPU %", lambda row: row.gpu.utilization[0]),
     Column[LabGpuRow]("MEMORY MiB", lambda row: f"{row.gpu.total_used_mib}/{row.gpu.model.memory_mib}"),
     Column[LabGpuRow]("CELSIUS", lambda row: row.gpu.celsius),
     Column[LabGpuRow]("WATTS", lambda row: row.gpu.watts),
@@ -411,7 +411,7 @@ def slowdown(
     "load",
     help=_help(
         "What sensors say instead of what follows from the GPU's processes; --follow: that again, for all of them.",
-        "load a100-40gb-8-0 2 --utilisation 90 --celsius 88 --watts 390",
+        "load a100-40gb-8-0 2 --utilization 90 --celsius 88 --watts 390",
         "load a100-40gb-8-0 2 --follow",
     ),
 )
@@ -419,8 +419,8 @@ def load(
     node: NodeName,
     gpu: GpuName,
     follow: Annotated[bool, typer.Option("--follow", help="Derive all values from processes again.")] = False,
-    utilisation: Annotated[int | None, typer.Option(min=0, max=100, help="Percent of the GPU's time.")] = None,
-    memory_utilisation: Annotated[
+    utilization: Annotated[int | None, typer.Option(min=0, max=100, help="Percent of the GPU's time.")] = None,
+    memory_utilization: Annotated[
         int | None, typer.Option(min=0, max=100, help="Percent of the memory's time.")
     ] = None,
     encoder: Annotated[int | None, typer.Option(min=0, max=100, help="Percent.")] = None,
@@ -439,10 +439,10 @@ def load(
     from purser.lab.driver.parts import GpuLoad
 
     said = GpuLoad(
-        gpu_utilisation_percent=utilisation,
-        memory_utilisation_percent=memory_utilisation,
-        encoder_utilisation_percent=encoder,
-        decoder_utilisation_percent=decoder,
+        gpu_utilization_percent=utilization,
+        memory_utilization_percent=memory_utilization,
+        encoder_utilization_percent=encoder,
+        decoder_utilization_percent=decoder,
         tensor_percent=tensor,
         temperature_celsius=celsius,
         memory_temperature_celsius=memory_celsius,

@@ -103,7 +103,7 @@ def start(
     pid: Annotated[int | None, typer.Option(min=1, max=MAX_PID, help="Default: a new one.")] = None,
     memory: Annotated[str, typer.Option(help="What it uses of the GPU's, such as 512Mi or 8Gi.")] = "0",
     sm: Annotated[int, typer.Option(min=0, max=100, help="Percent of the GPU's time.")] = 0,
-    memory_utilisation: Annotated[int, typer.Option(min=0, max=100, help="Percent of the memory's time.")] = 0,
+    memory_utilization: Annotated[int, typer.Option(min=0, max=100, help="Percent of the memory's time.")] = 0,
     encoder: Annotated[int, typer.Option(min=0, max=100, help="Percent.")] = 0,
     decoder: Annotated[int, typer.Option(min=0, max=100, help="Percent.")] = 0,
     graphics: Annotated[bool, typer.Option("--graphics", help="It draws instead of computing.")] = False,
@@ -126,7 +126,7 @@ def start(
         graphics=graphics,
         mps=mps,
         sm_percent=sm,
-        memory_percent=memory_utilisation,
+        memory_percent=memory_utilization,
         encoder_percent=encoder,
         decoder_percent=decoder,
     )

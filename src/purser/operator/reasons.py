@@ -9,29 +9,23 @@ class OperatorReason(ExplainedReason):
 
     # --- conditions of a ClusterPolicy
 
-    NO_GPU_NODES = "NoGPUNodes", "ClusterPolicy", "Ready: the cluster has no GPU nodes."
+    NO_GPU_NODES = "NoGpuNodes", "ClusterPolicy", "Ready: the cluster has no GPU nodes."
     OPERANDS_READY = "OperandsReady", "ClusterPolicy", "Ready: all GPU nodes have all operands."
     OPERANDS_NOT_READY = (
         "OperandsNotReady",
         "ClusterPolicy",
         "Not ready: some GPU nodes are not complete; the message names the first.",
-        "Look at status.failingNodes; nodes that are not there need only time.",
+        "Look at status.failingNodes; other nodes only need time.",
     )
     NODES_PROGRESSING = "NodesProgressing", "ClusterPolicy", "Operands are starting on nodes."
     UPDATING = "Updating", "ClusterPolicy", "Operands are ready, and some are being replaced by new versions."
     UPGRADING = "Upgrading", "ClusterPolicy", "Drivers are being upgraded, node by node."
     MIG_CHANGE = "MigChange", "ClusterPolicy, Node", "A MIG layout is being changed; on a node, one step of it."
-    SETTLED = "Settled", "ClusterPolicy", "Nothing is under way."
-    UPGRADE_HALTED = (
-        "UpgradeHalted",
-        "ClusterPolicy",
-        "Degraded: too many driver upgrades failed, and no further one starts.",
-        "Find the cause on a failed node, then set purser.dev/resume-upgrade (docs/driver-upgrades.md).",
-    )
-    WRITES_REFUSED = (
-        "WritesRefused",
-        "ClusterPolicy",
-        "Degraded: the API server refuses writes of the operator.",
+    SETTLED = "Settled", "ClusterPolicy", "No upgrade, MIG change or rollout is in progress."
+    WRITE_REFUSED = (
+        "WriteRefused",
+        "ClusterPolicy, Node",
+        "The API server refuses writes of the operator; of a node, what it writes there.",
         "Change the admission policy, webhook or quota that the message names.",
     )
     NODES_FAILING = (
@@ -79,14 +73,8 @@ class OperatorReason(ExplainedReason):
 
     # --- nodes that fail
 
-    WRITE_REFUSED = (
-        "WriteRefused",
-        "Node",
-        "The API server refuses what the operator writes on the node.",
-        "Change the admission policy or webhook that the message names.",
-    )
     GPUS_MISSING = (
-        "GPUsMissing",
+        "GpusMissing",
         "Node",
         "The node's GPUs are no longer detected, and pods still use one.",
         "End the pods that the message names, or look why the GPUs went.",
@@ -123,7 +111,7 @@ class OperatorReason(ExplainedReason):
         "Look at the log of the node's MIG manager; set the label nvidia.com/mig.config again.",
     )
     MIG_UNSUPPORTED = (
-        "MIGUnsupported",
+        "MigUnsupported",
         "Node",
         "The node's label asks for a MIG layout, and its GPUs do not support MIG, or it is unknown whether they do.",
         "Remove the label nvidia.com/mig.config, or set nvidia.com/mig.capable=true where they do.",

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.exposition import generate_latest
 
 from purser import __version__
+from purser.scheduler.reasons import BindFailure
 
 _LATENCY_BUCKETS_S = (
     0.0001,
@@ -52,7 +53,9 @@ class SchedulerMetrics:
             "purser_scheduler_filter_refusals", "Nodes that a pod did not fit on, by reason.", ["reason"]
         )
         self._bind_failures = counter(
-            "purser_scheduler_bind_failures", "Pods that could not be bound, by cause.", ["cause"]
+            "purser_scheduler_bind_failures",
+            "Pods that could not be bound, or were bound past Purser, by reason (docs/reasons.md).",
+            ["reason"],
         )
         self._nominations = counter(
             "purser_scheduler_nominations",
@@ -92,9 +95,9 @@ class SchedulerMetrics:
         """Nodes were filtered out for one reason."""
         self._refusals.labels(reason).inc(nodes)
 
-    def bind_failed(self, cause: str) -> None:
-        """A pod could not be bound."""
-        self._bind_failures.labels(cause).inc()
+    def bind_failed(self, reason: BindFailure) -> None:
+        """A pod could not be bound, or is bound without a valid grant."""
+        self._bind_failures.labels(reason).inc()
 
     def nominated(self, outcome: str) -> None:
         """A pod was to be nominated to a node: that is ``written``, or it ``failed``."""

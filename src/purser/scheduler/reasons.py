@@ -1,4 +1,4 @@
-"""Reasons of the scheduler's events, and of pods that wait."""
+"""Reasons of the scheduler's events, of pods that wait, and of Bindings that fail."""
 
 from purser.core.kubernetes.reasons import ExplainedReason
 
@@ -64,4 +64,80 @@ class PendingReason(ExplainedReason):
         "Pod",
         "The pod's GPU request is invalid.",
         "Do what the pod's FailedScheduling says.",
+    )
+
+
+class BindFailure(ExplainedReason):
+    """Why a pod is not bound by Purser, or was bound past it: the ``reason`` label of the metric of failed Bindings."""
+
+    NOT_LEADING = (
+        "NotLeading",
+        "Pod",
+        "This replica of the scheduler is not the leader, or has just become leader and has not read the cluster yet.",
+        "Wait a few seconds; if it lasts, look at the lease purser-kube-scheduler.",
+    )
+    POD_DELETED = "PodDeleted", "Pod", "The pod was deleted, is being deleted, or has ended."
+    NOT_FOR_PURSER = (
+        "NotForPurser",
+        "Pod",
+        "The pod names another scheduler, or asks for no GPU.",
+        "Compare the extender's managedResources in kube-scheduler's configuration with the chart's.",
+    )
+    POD_NOT_ALLOWED = (
+        "PodNotAllowed",
+        "Pod",
+        "The pod's GPU request is invalid, or its spec breaks a rule of the webhook.",
+        "Do what the pod's FailedScheduling says.",
+    )
+    NODE_CLOSED = (
+        "NodeClosed",
+        "Pod",
+        "The node was cordoned or tainted after kube-scheduler had chosen it, or lost a label that the pod selects.",
+    )
+    NODE_LOCKED = (
+        "NodeLocked",
+        "Pod",
+        "The node's lock, by which another vendor's device plugin serves one pod at a time, cannot be taken.",
+        "If it lasts, look at the log of that device plugin; see docs/vendors.md.",
+    )
+    NO_INVENTORY = (
+        "NoInventory",
+        "Pod",
+        "The node has no inventory of GPUs any more.",
+        "Look at the log of the node's agent.",
+    )
+    NO_LONGER_FITS = (
+        "NoLongerFits",
+        "Pod",
+        "Other pods took what was free on the node after kube-scheduler had chosen it. It tries the pod again.",
+    )
+    LEDGER_REFUSED = (
+        "LedgerRefused",
+        "Pod",
+        "The ledger does not take the grant that was just decided, which is a bug.",
+        "Report it with the scheduler's log line.",
+    )
+    ALREADY_BOUND = "AlreadyBound", "Pod", "The pod is bound to another node."
+    BOUND_WITHOUT_GRANT = (
+        "BoundWithoutGrant",
+        "Pod",
+        "The pod asks for GPUs, and something other than Purser bound it, without a grant.",
+        "Find out what bound it, such as a second scheduler, and create the pod again.",
+    )
+    BOUND_WITH_INVALID_GRANT = (
+        "BoundWithInvalidGrant",
+        "Pod",
+        "The pod is bound, and the grant in its annotations has no valid signature.",
+        "Do as UntrustedGrant of the pod says.",
+    )
+    OUTCOME_UNKNOWN = (
+        "OutcomeUnknown",
+        "Pod",
+        "The answer to a Binding of the pod was lost, and Purser asks the API server whether the pod is bound.",
+    )
+    API_ERROR = (
+        "ApiError",
+        "Pod",
+        "The API server did not answer, or refused the Binding.",
+        "Read the error in the scheduler's log: rights, an admission webhook, or the API server itself.",
     )

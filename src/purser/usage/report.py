@@ -32,7 +32,7 @@ _USED = (
     f"sum by (namespace) ({_EACH} (purser_container_memory_used_bytes{{selector}})"
     f" / on (node, uuid) group_left () {_MEMORY})"
 )
-_BUSY = f"sum by (namespace) ({_EACH} (purser_container_utilisation_ratio{{selector}}))"
+_BUSY = f"sum by (namespace) ({_EACH} (purser_container_utilization_ratio{{selector}}))"
 _FOREIGN = (
     'sum(max by (node, uuid) (purser_device_memory_owner_bytes{{owner="foreign"{more}}})'
     f" / on (node, uuid) {_MEMORY})"

@@ -86,7 +86,7 @@ def test_errors_and_limits_are_counted(lab: FolderLab) -> None:
     lab.done("nvlink", "a100-0", 0, 5, "--error", "crc-flit", "--count", 7)
     lab.done("pcie", "a100-0", 0, "--replays", 3)
     lab.done("slowdown", "a100-0", 0, "hw-thermal", "power-cap")
-    lab.done("load", "a100-0", 0, "--utilisation", 90, "--tensor", 40, "--celsius", 88, "--watts", 390)
+    lab.done("load", "a100-0", 0, "--utilization", 90, "--tensor", 40, "--celsius", 88, "--watts", 390)
     lab.done("retire", "t4-0", 0, "0x1000")
     assert "joined clique 7 of 0" in lab.done("fabric", "a100-0", 0, "--cluster", f"{1:032x}", "--clique", 7)
     lab.done("fabric", "a100-0", 1)
@@ -103,14 +103,14 @@ def test_errors_and_limits_are_counted(lab: FolderLab) -> None:
     assert (gpu.banks[BankSpares.LOW], gpu.sram_threshold_exceeded, gpu.load.tensor_percent) == (1, True, 40)
     assert (gpu.nvlinks[5].active, gpu.nvlinks[5].errors) == (False, (0, 0, 7, 0, 0))
     assert gpu.pcie_replays == 3
-    assert (gpu.utilisation[0], gpu.celsius, gpu.watts) == (90, 88, 390)
+    assert (gpu.utilization[0], gpu.celsius, gpu.watts) == (90, 88, 390)
     assert lab.t4.state.gpus[0].retired_pages[0].address == 4096
     [row] = [each for each in lab.done("list", "-o", "wide").splitlines() if lab.a100.uuids[0] in each]
     assert "hw-thermal,power-cap" in row
     assert " 11/12 " in row
     lab.done("slowdown", "a100-0", 0)
     lab.done("load", "a100-0", 0, "--follow")
-    assert (lab.a100.state.gpus[0].slowdowns, lab.a100.state.gpus[0].utilisation[0]) == ((), 0)
+    assert (lab.a100.state.gpus[0].slowdowns, lab.a100.state.gpus[0].utilization[0]) == ((), 0)
 
 
 def test_processes_start_in_pods_and_stop(lab: FolderLab) -> None:

@@ -46,7 +46,7 @@ def two_gpus_for_an_hour(query):
         return [(a, 60.0)]
     if "container_memory_used" in query:
         return [(a, 15.0)]
-    if "container_utilisation" in query:
+    if "container_utilization" in query:
         return [(a, 30.0), ({"namespace": "b"}, "NaN")]
     return [({}, 6.0)] if "foreign" in query else [({}, 120.0)]
 

@@ -80,10 +80,13 @@ CARRIED = {
     "on_node.reason",
     "rolling",
     "held.why",
+    "error.reason",
 }
 """What hands on a reason that was given elsewhere."""
 PLACE = {"event": 1, "malformed": 3, "EmitEvent": 3, "node_event": None, "condition": 2, "_condition": 4, "_stopped": 2}
 """Where the calls that tell a reason have it; `event` is a recorder's where it has a message as well."""
+FIRST = {"bind_failed", "BindError", "ReservationError"}
+"""Calls whose first argument it is."""
 BY_NAME = {"FailingNode", "OperandOnNode", "Condition"}
 
 
@@ -97,6 +100,8 @@ def told(tree: ast.AST) -> Iterator[ast.expr]:
         place = PLACE.get(name)
         if place is not None and len(call.args) > max(place, 2):
             yield call.args[place]
+        if name in FIRST:
+            yield call.args[0]
         if name == "partial" and ast.unparse(call.args[0]) == "event":
             yield call.args[1]
 
@@ -122,6 +127,7 @@ def test_a_literal_would_be_found() -> None:
     assert strangers(words_told('self._events.event(about, "Granted", message)')) == ["'Granted'"]
     assert strangers(words_told('EmitEvent("Node", name, uid, f"{A}Halted", message)')) == ["f'{A}Halted'"]
     assert strangers(words_told('FailingNode(name=name, reason="Gone")')) == ["'Gone'"]
+    assert strangers(words_told('raise BindError("api", message) from error')) == ["'api'"]
     assert strangers(words_told("self._events.event(about, SchedulerReason.GRANTED, message)")) == []
 
 

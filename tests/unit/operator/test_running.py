@@ -395,7 +395,7 @@ async def test_a_write_that_the_server_refuses_is_reported_for_as_long_as_it_doe
 
         async def told():
             found = await one.condition("Degraded")
-            return found if found.get("reason") == "WritesRefused" else None
+            return found if found.get("reason") == "WriteRefused" else None
 
         condition = await eventually(told)
         assert "DaemonSet purser-system/purser-dcgm-exporter" in condition["message"]

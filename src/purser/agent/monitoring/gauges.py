@@ -15,7 +15,7 @@ MAX_CONTAINER_SERIES = 1024
 node."""
 
 _SENSORS: tuple[tuple[str, str, str, float], ...] = (
-    ("purser_device_utilisation_ratio", "Time with a kernel running.", "DCGM_FI_DEV_GPU_UTIL", 0.01),
+    ("purser_device_utilization_ratio", "Time with a kernel running.", "DCGM_FI_DEV_GPU_UTIL", 0.01),
     ("purser_device_temperature_celsius", "Temperature.", "DCGM_FI_DEV_GPU_TEMP", 1.0),
     ("purser_device_power_watts", "Power drawn.", "DCGM_FI_DEV_POWER_USAGE", 1.0),
 )
@@ -75,7 +75,7 @@ def _of_containers(accounts: Iterable[GpuAccount]) -> Iterator[Metric]:
         "purser_container_memory_used_bytes", "GPU memory that a container's processes use.", labels=labels
     )
     busy = GaugeMetricFamily(
-        "purser_container_utilisation_ratio",
+        "purser_container_utilization_ratio",
         "Compute of a GPU that a container's processes used lately.",
         labels=labels,
     )

@@ -49,7 +49,7 @@ class MpsHooks:
         """It ended, and every program that was its client has lost its GPU."""
 
     def server_lost(self, uuid: str, server: int) -> None:
-        """The process of a server ended in disorder. The daemon goes on, and starts another one for its next client."""
+        """The process of a server crashed. The daemon keeps running, and starts another one for its next client."""
 
     def server_in_fault(self, uuid: str, server: int) -> None:
         """A fatal fault has ended the programs of the server, which takes no other clients until they have gone."""

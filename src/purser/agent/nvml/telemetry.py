@@ -24,7 +24,7 @@ MAX_CELSIUS = 200
 """Drivers report more where there is no sensor, or it fails; DCGM leaves that out, too."""
 
 FIRST_SAMPLES_US = 1_000_000
-"""How far back the first question for processes' utilisation goes."""
+"""How far back the first question for processes' utilization goes."""
 
 
 class SensorCall(msgspec.Struct, frozen=True):
@@ -112,7 +112,7 @@ class Meter:
         self._close_monitors({None, *(each.id for each in instances)})
         if not calls.is_lost:
             fields |= self._monitor(None).read()
-        processes = None if instances else self._processes(calls, self._handle, self._utilisations(calls))
+        processes = None if instances else self._processes(calls, self._handle, self._utilizations(calls))
         return Telemetry(uuid=self._uuid, fields=fields, memory=memory, processes=processes, instances=instances)
 
     def close(self) -> None:
@@ -176,7 +176,7 @@ class Meter:
             for pid, amount in sorted(memory.items())
         )
 
-    def _utilisations(self, calls: DeviceCalls) -> dict[int, int] | None:
+    def _utilizations(self, calls: DeviceCalls) -> dict[int, int] | None:
         """Percent of the GPU's compute by pid, since the last reading; None: the driver does not report it."""
         if calls.is_lost:
             return None

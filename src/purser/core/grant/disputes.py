@@ -20,7 +20,7 @@ class DisputeReason(ExplainedReason):
         "GpuDisputed",
         "Node",
         "Pods hold GPUs of the node without a grant that counts, or were refused what they were granted: these GPUs"
-        " take no new pods.",
+        " take no new pods. It is the reason of condition PurserGpuDisputed as well.",
         "End the pods that the message names.",
     )
     GPU_DISPUTE_SETTLED = (

@@ -113,7 +113,7 @@ METRICS: tuple[DcgmMetric, ...] = (
     DcgmMetric(
         name="DCGM_FI_DEV_ENC_UTIL",
         type=_GAUGE,
-        help="Utilisation of the video encoder.",
+        help="Utilization of the video encoder.",
         unit="%",
         call="nvmlDeviceGetEncoderUtilization",
         limits="not in MIG mode",
@@ -121,7 +121,7 @@ METRICS: tuple[DcgmMetric, ...] = (
     DcgmMetric(
         name="DCGM_FI_DEV_DEC_UTIL",
         type=_GAUGE,
-        help="Utilisation of the video decoder.",
+        help="Utilization of the video decoder.",
         unit="%",
         call="nvmlDeviceGetDecoderUtilization",
         limits="not in MIG mode",

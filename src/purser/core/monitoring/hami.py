@@ -14,8 +14,8 @@ class HamiFact(StrEnum):
     """What is exported, for a GPU or for a container's share of one."""
 
     HOST_MEMORY = "host-memory"
-    HOST_UTILISATION = "host-utilisation"
-    HOST_MEMORY_UTILISATION = "host-memory-utilisation"
+    HOST_UTILISATION = "host-utilization"
+    HOST_MEMORY_UTILISATION = "host-memory-utilization"
     MEMORY_LIMIT = "memory-limit"
     CORE_LIMIT = "core-limit"
     MEMORY_ALLOCATED = "memory-allocated"
@@ -26,7 +26,7 @@ class HamiFact(StrEnum):
     SHARE_MEMORY = "share-memory"
     SHARE_MEMORY_LIMIT = "share-memory-limit"
     CONTAINER_MEMORY = "container-memory"
-    CONTAINER_UTILISATION = "container-utilisation"
+    CONTAINER_UTILISATION = "container-utilization"
     MIG_DEVICE = "mig-device"
 
 
@@ -56,12 +56,12 @@ _SHARE = {
 
 METRICS: tuple[HamiMetric, ...] = (
     HamiMetric("hami_host_gpu_memory_used_bytes", HamiFact.HOST_MEMORY, _GPU, "Memory of the GPU in use (B)."),
-    HamiMetric("hami_host_gpu_utilization_ratio", HamiFact.HOST_UTILISATION, _GPU, "Utilisation of the GPU (%)."),
+    HamiMetric("hami_host_gpu_utilization_ratio", HamiFact.HOST_UTILISATION, _GPU, "Utilization of the GPU (%)."),
     HamiMetric(
         "hami_host_gpu_memory_controller_utilization_ratio",
         HamiFact.HOST_MEMORY_UTILISATION,
         _NAMELESS,
-        "Utilisation of the GPU's memory interface (%).",
+        "Utilization of the GPU's memory interface (%).",
     ),
     HamiMetric("hami_gpu_memory_limit_bytes", HamiFact.MEMORY_LIMIT, _GPU, "Memory of the GPU (B)."),
     HamiMetric("hami_gpu_core_limit_ratio", HamiFact.CORE_LIMIT, _GPU, "Compute of the GPU (%)."),

@@ -23,7 +23,7 @@ class Reason(ExplainedReason):
         "The GPU is cordoned, by `purser cordon gpu` or by HAMi's annotation of its node.",
     )
     DISPUTED = (
-        "GpuInDispute",
+        "GpuHolderUnknown",
         "GPU",
         "Records differ on who holds the GPU.",
         "End the pods that condition PurserGpuDisputed of the node names.",

@@ -40,9 +40,9 @@ def has_gpm(architecture: str) -> bool:
     return names.index(architecture) >= names.index(_OLDEST)
 
 
-def gpm_rates(utilisation: tuple[int, int], load: GpuLoad, processes: Iterable[ProcessState]) -> dict[str, int]:
-    """By how much counters grow each second, by name. ``utilisation``: of the GPU and of its memory, in percent."""
-    values = dict(zip(OF_ENGINES, _engines(*utilisation, load.tensor_percent or 0), strict=True))
+def gpm_rates(utilization: tuple[int, int], load: GpuLoad, processes: Iterable[ProcessState]) -> dict[str, int]:
+    """By how much counters grow each second, by name. ``utilization``: of the GPU and of its memory, in percent."""
+    values = dict(zip(OF_ENGINES, _engines(*utilization, load.tensor_percent or 0), strict=True))
     rates = {counter(metric): percent * _MILLIONTHS for metric, percent in values.items()}
     traffic = (load.pcie_tx_kib_per_s, load.pcie_rx_kib_per_s, load.nvlink_rx_kib_per_s, load.nvlink_tx_kib_per_s)
     for metric, kib in zip(OF_TRAFFIC, traffic, strict=True):

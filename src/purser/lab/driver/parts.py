@@ -127,10 +127,10 @@ class Fabric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 class GpuLoad(msgspec.Struct, frozen=True, kw_only=True):
     """Fixed values of a GPU's sensors. None: derived from the GPU's processes, which cause no traffic."""
 
-    gpu_utilisation_percent: int | None = None
-    memory_utilisation_percent: int | None = None
-    encoder_utilisation_percent: int | None = None
-    decoder_utilisation_percent: int | None = None
+    gpu_utilization_percent: int | None = None
+    memory_utilization_percent: int | None = None
+    encoder_utilization_percent: int | None = None
+    decoder_utilization_percent: int | None = None
     tensor_percent: int | None = None
     """Of the time of the tensor cores; 0 by default."""
     temperature_celsius: int | None = None

@@ -248,7 +248,7 @@ def _facts(gpu: GpuState) -> Iterator[_Value]:
 
 
 def _sensors(gpu: GpuState) -> Iterator[_Value]:
-    busy, memory, encoder, decoder = gpu.utilisation
+    busy, memory, encoder, decoder = gpu.utilization
     sm_mhz = gpu.sm_mhz
     for kind, mhz in enumerate((sm_mhz, sm_mhz, gpu.model.memory_mhz, sm_mhz)):
         yield "nvmlDeviceGetClockInfo", kind, 0, mhz
@@ -325,7 +325,7 @@ def _sram(gpu: GpuState) -> Iterator[_Value]:
 
 def _samples(gpu: GpuState) -> Iterator[_Value]:
     """What each sample says, by nvmlSamplingType_t."""
-    sensors = (gpu.watts * 1000, *gpu.utilisation, gpu.sm_mhz, gpu.model.memory_mhz)
+    sensors = (gpu.watts * 1000, *gpu.utilization, gpu.sm_mhz, gpu.model.memory_mhz)
     for kind, number in enumerate(sensors):
         yield SAMPLES, kind, 0, number
 

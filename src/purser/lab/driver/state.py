@@ -44,7 +44,7 @@ MAX_PAGES = 64
 """Room for retired pages of one GPU in the library, and NVIDIA's own limit."""
 
 SAMPLE_US = 1_000_000 // 6
-"""How far apart samples of utilisation and other sensors are."""
+"""How far apart samples of utilization and other sensors are."""
 
 KEPT_SAMPLES = 120
 """Of each sensor, in the driver's buffer."""
@@ -108,13 +108,13 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
         return self.memory_used_mib + sum(process.memory_mib for process in self.processes)
 
     @property
-    def utilisation(self) -> tuple[int, int, int, int]:
+    def utilization(self) -> tuple[int, int, int, int]:
         """Of the GPU, its memory, its encoders and its decoders, in percent."""
         given = (
-            self.load.gpu_utilisation_percent,
-            self.load.memory_utilisation_percent,
-            self.load.encoder_utilisation_percent,
-            self.load.decoder_utilisation_percent,
+            self.load.gpu_utilization_percent,
+            self.load.memory_utilization_percent,
+            self.load.encoder_utilization_percent,
+            self.load.decoder_utilization_percent,
         )
         sums = [min(100, sum(each.load[place] for each in self.processes)) for place in range(4)]
         gpu, memory, encoder, decoder = (made if said is None else said for made, said in zip(sums, given, strict=True))
@@ -125,7 +125,7 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
         """Power drawn: from idle to the limit as the GPU is used, and to half of that while it is slowed down."""
         if self.load.power_watts is not None:
             return self.load.power_watts
-        span = (self.model.power_limit_watts - self.model.idle_watts) * self.utilisation[0] // 100
+        span = (self.model.power_limit_watts - self.model.idle_watts) * self.utilization[0] // 100
         return self.model.idle_watts + (span // 2 if self.slowdowns else span)
 
     @property
@@ -133,7 +133,7 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
         """Temperature of the GPU."""
         if self.load.temperature_celsius is not None:
             return self.load.temperature_celsius
-        return self.model.idle_celsius + _CELSIUS_BUSY * self.utilisation[0] // 100
+        return self.model.idle_celsius + _CELSIUS_BUSY * self.utilization[0] // 100
 
     @property
     def memory_celsius_now(self) -> int:
@@ -144,7 +144,7 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sm_mhz(self) -> int:
         """Clock of the multiprocessors."""
-        if not self.utilisation[0]:
+        if not self.utilization[0]:
             return self.model.idle_sm_mhz
         return self.model.sm_mhz // 2 if self.slowdowns else self.model.sm_mhz
 
@@ -160,7 +160,7 @@ def rates_of(gpu: GpuState) -> dict[str, int]:
     for slowdown in gpu.slowdowns:
         rates |= {f"slowdown-{slowdown}": _NS, f"policy-{slowdown.policy}": _NS, f"policy-{_ANY_POLICY}": _NS}
     if has_gpm(gpu.model.architecture):
-        rates |= gpm_rates(gpu.utilisation[:2], gpu.load, gpu.processes)
+        rates |= gpm_rates(gpu.utilization[:2], gpu.load, gpu.processes)
     return {name: rate for name, rate in rates.items() if rate}
 
 

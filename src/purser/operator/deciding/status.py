@@ -230,11 +230,11 @@ def _degraded(
     if upgrade.halted:
         first = next((each.message for each in failing if each.reason == OperatorReason.UPGRADE_FAILED), "")
         message = ": ".join(filter(None, (f"no further upgrade starts: {upgrade.halt_reason}", first)))
-        return _condition(snapshot, policy, DEGRADED, True, OperatorReason.UPGRADE_HALTED, message)
+        return _condition(snapshot, policy, DEGRADED, True, OperatorReason.DRIVER_UPGRADE_HALTED, message)
     if snapshot.refusals:
         refused = sorted(snapshot.refusals, key=lambda each: (each.key, each.why))
         message = some([f"{each.key}: {each.why}" for each in refused], "write", named=1)
-        return _condition(snapshot, policy, DEGRADED, True, OperatorReason.WRITES_REFUSED, message)
+        return _condition(snapshot, policy, DEGRADED, True, OperatorReason.WRITE_REFUSED, message)
     if failing:
         message = some([sentence(each) for each in failing], "node", named=1)
         return _condition(snapshot, policy, DEGRADED, True, OperatorReason.NODES_FAILING, message)

@@ -35,7 +35,7 @@ from purser.scheduler.extender_api import ExtenderBindingArgs
 from purser.scheduler.keys import GrantKeys
 from purser.scheduler.leadership_gate import LeadershipGate, NotLeadingError
 from purser.scheduler.placement import ReservationError, Reservations, barred, is_of_others, names_devices
-from purser.scheduler.reasons import SchedulerReason
+from purser.scheduler.reasons import BindFailure, SchedulerReason
 
 RESOLVE_PERIOD_S = 2.0
 
@@ -43,11 +43,11 @@ log = structlog.get_logger("purser.scheduler")
 
 
 class BindError(Exception):
-    """The pod was not bound; ``cause`` is one word for metrics."""
+    """The pod was not bound; the message is for kube-scheduler's event."""
 
-    def __init__(self, cause: str, message: str):
+    def __init__(self, reason: BindFailure, message: str):
         super().__init__(message)
-        self.cause = cause
+        self.reason = reason
 
 
 class Binder:
@@ -125,7 +125,7 @@ class Binder:
         try:
             await self._gate.wait_open()
         except NotLeadingError as error:
-            raise BindError("fenced", str(error)) from error
+            raise BindError(BindFailure.NOT_LEADING, str(error)) from error
 
     async def pod(self, namespace: str, name: str, uid: str) -> Pod:
         """The pod that is meant, as last heard of, or asked for where nothing was. Raises `BindError` without one."""
@@ -133,20 +133,20 @@ class Binder:
         if pod is None or pod.metadata.uid != uid:
             pod = await self._get(namespace, name)
         if pod is None or pod.metadata.uid != uid:
-            raise BindError("gone", f"pod {namespace}/{name} ({uid}) is gone")
+            raise BindError(BindFailure.POD_DELETED, f"pod {namespace}/{name} ({uid}) is gone")
         if is_terminal(pod) or pod.metadata.deletion_timestamp:
-            raise BindError("gone", f"pod {namespace}/{name} has ended or is being deleted")
+            raise BindError(BindFailure.POD_DELETED, f"pod {namespace}/{name} has ended or is being deleted")
         return pod
 
     def _check_pod(self, pod: Pod) -> None:
         """Checks of every pod that is placed; the client may not have called ``filter`` before."""
         if message := is_of_others(pod, self._cache.scheduler_name):
-            raise BindError("not-ours", message)
+            raise BindError(BindFailure.NOT_FOR_PURSER, message)
         reading = self._cache.readings.of(pod)
         if not (reading.asks_for_devices or names_devices(reading.spec)):
-            raise BindError("not-ours", "the pod asks for no GPUs: kube-scheduler binds it itself")
+            raise BindError(BindFailure.NOT_FOR_PURSER, "the pod asks for no GPUs: kube-scheduler binds it itself")
         if message := reading.objection:
-            raise BindError("refused", message)
+            raise BindError(BindFailure.POD_NOT_ALLOWED, message)
 
     async def _check_node(self, pod: Pod, name: str) -> None:
         """Where the node seems closed to the pod it is asked for: kube-scheduler may have heard of a change first."""
@@ -156,9 +156,9 @@ class Binder:
         try:
             known = await self._client.get(NODES, name)
         except KubeError as error:
-            raise BindError("api", f"node {name} cannot be read: {error}") from error
+            raise BindError(BindFailure.API_ERROR, f"node {name} cannot be read: {error}") from error
         if why := barred(pod, known):
-            raise BindError("node-closed", f"node {name} {why}")
+            raise BindError(BindFailure.NODE_CLOSED, f"node {name} {why}")
 
     async def _get(self, namespace: str, name: str) -> Pod | None:
         try:
@@ -166,24 +166,26 @@ class Binder:
         except NotFoundError:
             return None
         except KubeError as error:
-            raise BindError("api", f"pod {namespace}/{name} cannot be read: {error}") from error
+            raise BindError(BindFailure.API_ERROR, f"pod {namespace}/{name} cannot be read: {error}") from error
 
     def _check_bound(self, pod: Pod, args: ExtenderBindingArgs) -> None:
         """A retry of what succeeded is a success; anything else is not ours to change."""
         if pod.spec.node_name != args.node:
-            raise BindError("bound-otherwise", f"the pod is bound to node {pod.spec.node_name} already")
+            raise BindError(BindFailure.ALREADY_BOUND, f"the pod is bound to node {pod.spec.node_name} already")
         try:
             granted = self._cache.trusted_grant(pod) is not None
         except GrantError as error:
-            raise BindError("bound-otherwise", f"the pod is bound with an invalid grant: {error}") from error
+            raise BindError(
+                BindFailure.BOUND_WITH_INVALID_GRANT, f"the pod is bound with an invalid grant: {error}"
+            ) from error
         if not granted and self._request(pod) is not None:
-            raise BindError("bound-otherwise", "the pod was bound without a grant by somebody else")
+            raise BindError(BindFailure.BOUND_WITHOUT_GRANT, "the pod was bound without a grant, and not by Purser")
 
     def _request(self, pod: Pod) -> PodRequest | None:
         try:
             return self._cache.readings.of(pod).request()
         except DialectError as error:
-            raise BindError("request", str(error)) from error
+            raise BindError(BindFailure.POD_NOT_ALLOWED, str(error)) from error
 
     async def _earlier(self, args: ExtenderBindingArgs) -> Grant | None:
         """The grant of an attempt whose outcome is, or was until now, unknown.
@@ -194,14 +196,16 @@ class Binder:
             await self._unsettled.resolve(args.pod_uid)
         grant = None if self._reservations.is_early(args.pod_uid) else self._cache.ledger.grant(args.pod_uid)
         if grant is not None and grant.node != args.node:
-            raise BindError("unsettled", f"whether the pod was bound to node {grant.node} is not known yet")
+            raise BindError(
+                BindFailure.OUTCOME_UNKNOWN, f"whether the pod was bound to node {grant.node} is not known yet"
+            )
         return grant
 
     def _reserve(self, args: ExtenderBindingArgs, request: PodRequest) -> tuple[Grant, str]:
         try:
             return self._reservations.reserve(args.node, request)
         except ReservationError as error:
-            raise BindError(error.cause, str(error)) from error
+            raise BindError(error.reason, str(error)) from error
 
     async def _post_locked(self, args: ExtenderBindingArgs, pod: Pod, request: PodRequest, grant: Grant) -> None:
         """Post the grant, behind the lock that HAMi's device plugin, or that of another vendor's family, expects on the
@@ -213,7 +217,7 @@ class Binder:
             await self._take(args.node, lock, pod)
             await self._wait_for_leadership()  # it may have closed meanwhile, as before
             if self._cache.ledger.grant(grant.pod_uid) != grant:
-                raise BindError("fenced", "the pod's grant was taken back while its node was locked")
+                raise BindError(BindFailure.NOT_LEADING, "the pod's grant was taken back while its node was locked")
         except BaseException:
             self._unsettled.came_to_nothing(grant)
             raise
@@ -228,7 +232,7 @@ class Binder:
         try:
             await self._locks.take(node, lock, pod)
         except NodeLockedError as error:
-            raise BindError("node-locked", str(error)) from error
+            raise BindError(BindFailure.NODE_LOCKED, str(error)) from error
 
     def _lock(self, node: str, request: PodRequest) -> NodeLock | None:
         if not request.family:
@@ -241,7 +245,7 @@ class Binder:
         there = set() if node is None else {state.device.uuid for state in node.devices}
         if node is None or (request.family and not grant.uuids <= there):
             self._unsettled.came_to_nothing(grant)
-            raise BindError("gone", f"node {args.node} has no such devices any more")
+            raise BindError(BindFailure.NO_INVENTORY, f"node {args.node} has no such devices any more")
         at_ns = round(self._cache.clock.now().timestamp() * 1e6) * 1000
         compat = grant_annotations(spec, request.systems, grant, node.inventory, at_ns)
         if not request.family and self._cache.is_known_to_hami(args.node):
@@ -260,12 +264,12 @@ class Binder:
             await self._client.bind(args.pod_namespace, args.pod_name, args.pod_uid, args.node, annotations)
         except KubeError as error:
             if grant is None:
-                raise BindError("api", f"the Binding failed: {error}") from error
+                raise BindError(BindFailure.API_ERROR, f"the Binding failed: {error}") from error
             if _is_lost(error):
                 self._unsettled.mark_unsettled(grant)
             if not (_is_lost(error) or isinstance(error, ConflictError)):
                 self._unsettled.came_to_nothing(grant)
-                raise BindError("api", f"the Binding was refused: {error}") from error
+                raise BindError(BindFailure.API_ERROR, f"the Binding was refused: {error}") from error
             await self._settle(grant, error)
 
     async def _settle(self, grant: Grant, error: KubeError) -> None:
@@ -274,9 +278,11 @@ class Binder:
         if truth is BindOutcome.BOUND_BY_US:
             return
         if grant.pod_uid in self._unsettled:
-            raise BindError("unknown", f"whether the pod was bound is not known yet: {error}") from error
+            raise BindError(
+                BindFailure.OUTCOME_UNKNOWN, f"whether the pod was bound is not known yet: {error}"
+            ) from error
         found = "not to be read" if truth is None else truth.value
-        raise BindError("api", f"the pod was not bound, it is {found}: {error}") from error
+        raise BindError(BindFailure.API_ERROR, f"the pod was not bound, it is {found}: {error}") from error
 
 
 def _is_lost(error: KubeError) -> bool:

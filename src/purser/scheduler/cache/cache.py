@@ -55,6 +55,7 @@ from purser.scheduler.cache.nominations import Nominations
 from purser.scheduler.cache.quotas import Quotas, ResourceQuota
 from purser.scheduler.cache.readings import Readings
 from purser.scheduler.metrics import SchedulerMetrics
+from purser.scheduler.reasons import BindFailure
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -380,7 +381,7 @@ class ClusterCache:
             self._dispute(pod, problem)
         if self._untrusted.get(uid) != problem:
             self._untrusted[uid] = problem
-            self._metrics.bind_failed("untrusted-grant")
+            self._metrics.bind_failed(BindFailure.BOUND_WITH_INVALID_GRANT)
             log.warning("A pod's grant is invalid and ignored", pod=key_of(pod), node=pod.spec.node_name, error=problem)
             if self._pods is not None:
                 told = f"The grant in the pod's annotations is invalid and ignored: {problem}"
@@ -409,7 +410,7 @@ class ClusterCache:
             return self._distrust(pod, "the grant's annotation was removed")
         if self._dispute(pod, "") and uid not in self._ungranted:
             self._ungranted[uid] = node
-            self._metrics.bind_failed("bound-by-others")
+            self._metrics.bind_failed(BindFailure.BOUND_WITHOUT_GRANT)
             log.warning("A pod that asks for devices was bound without a grant", pod=key_of(pod), node=node)
         return None
 

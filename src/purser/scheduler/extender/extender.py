@@ -160,7 +160,7 @@ class KubeExtender:
         try:
             await self._binder.bind(args)
         except BindError as error:
-            self._metrics.bind_failed(error.cause)
+            self._metrics.bind_failed(error.reason)
             return ExtenderBindingResult(str(error))
         return ExtenderBindingResult()
 

@@ -13,6 +13,7 @@ from purser.core.ledger import LedgerError
 from purser.core.model import Grant, GrantState, PodRequest
 from purser.core.placement import Evaluator, Refusal, to_grant
 from purser.scheduler.cache import ClusterCache
+from purser.scheduler.reasons import BindFailure
 
 EARLY_RESERVATION_TTL_S = 30.0
 """How long an early reservation is kept for a pod that is not bound: kube-scheduler may be busy, or have found another
@@ -20,11 +21,11 @@ reason to let the pod wait."""
 
 
 class ReservationError(Exception):
-    """Nothing was reserved; ``cause`` is one word for metrics."""
+    """Nothing was reserved; the message says why of this pod and node."""
 
-    def __init__(self, cause: str, message: str):
+    def __init__(self, reason: BindFailure, message: str):
         super().__init__(message)
-        self.cause = cause
+        self.reason = reason
 
 
 @dataclass(slots=True)
@@ -146,18 +147,20 @@ class Reservations:
     def _reserve(self, name: str, request: PodRequest) -> tuple[Grant, str]:
         node = self._cache.fleet.node(name)
         if node is None:
-            raise ReservationError("no-inventory", f"node {name} has no inventory")
+            raise ReservationError(BindFailure.NO_INVENTORY, f"node {name} has no inventory")
         held = self._cache.nominations.held(name, request, self._evaluator.policy)
         placement = self._evaluator.place(
             name, request, self._cache.quota_remaining(request.namespace, request.family), held
         )
         if isinstance(placement, Refusal):
-            raise ReservationError("no-longer-fits", f"the pod does not fit node {name} any more: {placement.message}")
+            raise ReservationError(
+                BindFailure.NO_LONGER_FITS, f"the pod does not fit node {name} any more: {placement.message}"
+            )
         grant, why = to_grant(placement, request, node.inventory), self._evaluator.why(request, placement)
         try:
             self._cache.ledger.reserve(grant)
         except LedgerError as error:
-            raise ReservationError("ledger", str(error)) from error
+            raise ReservationError(BindFailure.LEDGER_REFUSED, str(error)) from error
         self._cache.kubelets.assume(name, request)
         self._cache.free_resources.assume(name, request)
         return grant, why

@@ -75,8 +75,12 @@ class Why(ExplainedReason):
         """Whether the webhook turns objects away for it."""
         return self not in _LET_IN
 
-    NOT_A_POD = "not-a-pod", "other object", "The object is none that the webhook decides on."
-    MIRROR_POD = "mirror-pod", "Pod", "kubelet shows a static pod, which runs whatever anybody decides."
+    NOT_A_POD = "not-a-pod", "other object", "The webhook does not decide on objects of this kind."
+    MIRROR_POD = (
+        "mirror-pod",
+        "Pod",
+        "The mirror pod of a static pod: kubelet runs that in any case.",
+    )
     NO_GPU = "no-gpu", "Pod", "The pod asks for no GPU."
     OTHER_SCHEDULER = (
         "other-scheduler",
@@ -131,7 +135,7 @@ class Why(ExplainedReason):
         "not-mutated",
         "Pod",
         "The pod lacks what the mutating webhook sets.",
-        "Create the pod again; if it recurs, look for a webhook that undoes it.",
+        "Create the pod again; if it recurs, look for another webhook that removes it.",
     )
     WEBHOOK_IGNORED = (
         "webhook-ignored",

@@ -34,8 +34,8 @@ def test_containers_with_equal_use_are_all_exported() -> None:
     assert [
         registry.get_sample_value("purser_container_memory_used_bytes", {**of, "pod": pod}) for pod in ("p", "q")
     ] == [5, 5]
-    assert registry.get_sample_value("purser_container_utilisation_ratio", {**of, "pod": "p"}) == 0.3
-    assert registry.get_sample_value("purser_container_utilisation_ratio", {**of, "pod": "q"}) is None, "not told"
+    assert registry.get_sample_value("purser_container_utilization_ratio", {**of, "pod": "p"}) == 0.3
+    assert registry.get_sample_value("purser_container_utilization_ratio", {**of, "pod": "q"}) is None, "not told"
     assert registry.get_sample_value("purser_device_memory_owner_bytes", {"uuid": A, "owner": "idle"}) == 7
 
 
@@ -54,7 +54,7 @@ def test_of_a_gpu_that_was_not_measured_lately_its_age_alone_is_reported() -> No
         telemetry={A: Telemetry(uuid=A, fields={"DCGM_FI_DEV_GPU_UTIL": 40.0}, memory=memory)},
         ages_s={A: 1.0, B: 99.0},
     )
-    assert registry.get_sample_value("purser_device_utilisation_ratio", {"uuid": A}) == 0.4
+    assert registry.get_sample_value("purser_device_utilization_ratio", {"uuid": A}) == 0.4
     assert registry.get_sample_value("purser_device_memory_used_bytes", {"uuid": A}) == 4
     assert registry.get_sample_value("purser_device_power_watts", {"uuid": A}) is None
     assert registry.get_sample_value("purser_device_memory_used_bytes", {"uuid": B}) is None

@@ -76,7 +76,7 @@ async def test_processes_are_reported_by_pod_and_the_gpu_is_shared_out(world, ku
     stranger = world.processes.start(a, ProcessLoad(memory_mib=700, graphics=True))
     for pod, mib, ratio in (("one", 3000, 0.3), ("two", 1500, 0.2)):
         await is_told(agent, mib * MIB, "purser_container_memory_used_bytes", pod=pod, container="main", uuid=a)
-        await is_told(agent, ratio, "purser_container_utilisation_ratio", pod=pod, uuid=a)
+        await is_told(agent, ratio, "purser_container_utilization_ratio", pod=pod, uuid=a)
         await is_told(agent, mib * MIB, "hami_vgpu_memory_used_bytes", pod=pod, device_uuid=a)
         await is_told(agent, mib * MIB, "vGPU_device_memory_usage_in_bytes", podname=pod, deviceuuid=a)
     await is_told(agent, 4500 * MIB, "purser_device_memory_owner_bytes", uuid=a, owner="pods")

@@ -379,7 +379,7 @@ def test_a_driver_that_does_not_start_again_says_so_and_can_be_opened_later(
 def history(node: SimulatedDriver, driver: Driver) -> Iterator[object]:
     """What the driver says of a node, one thing after another."""
     for happens in (
-        lambda: node.set_load(1, GpuLoad(gpu_utilisation_percent=87, power_watts=390)),
+        lambda: node.set_load(1, GpuLoad(gpu_utilization_percent=87, power_watts=390)),
         lambda: node.add_process(1, 4711, ProcessLoad(memory_mib=2000)),
         lambda: node.lose_gpu(3),
         lambda: node.fail_call(2, "nvmlDeviceGetUUID", UNKNOWN),

@@ -132,20 +132,20 @@ def test_processes_are_reported_by_what_they_do(node: SimulatedDriver, nvml: Any
 def test_a_gpu_is_as_busy_as_its_processes_unless_set_otherwise(node: SimulatedDriver, nvml: Any) -> None:
     gpu = nvml.nvmlDeviceGetHandleByIndex(0)
 
-    def utilisation() -> tuple[int, int]:
+    def utilization() -> tuple[int, int]:
         rates = nvml.nvmlDeviceGetUtilizationRates(gpu)
         return rates.gpu, rates.memory
 
     node.add_process(0, 1, ProcessLoad(memory_mib=10, sm_percent=60, memory_percent=20))
     node.add_process(0, 2, ProcessLoad(memory_mib=10, sm_percent=25, memory_percent=5))
-    assert utilisation() == (85, 25)
+    assert utilization() == (85, 25)
     node.add_process(0, 2, ProcessLoad(memory_mib=10, sm_percent=80))
-    assert utilisation() == (100, 20)
-    node.set_load(0, GpuLoad(gpu_utilisation_percent=3))
-    assert utilisation() == (3, 20)
+    assert utilization() == (100, 20)
+    node.set_load(0, GpuLoad(gpu_utilization_percent=3))
+    assert utilization() == (3, 20)
 
 
-def test_utilisation_is_reported_by_process_and_once(node: SimulatedDriver, nvml: Any) -> None:
+def test_utilization_is_reported_by_process_and_once(node: SimulatedDriver, nvml: Any) -> None:
     gpu = nvml.nvmlDeviceGetHandleByIndex(0)
     node.add_process(
         0, 1, ProcessLoad(memory_mib=10, sm_percent=60, memory_percent=20, encoder_percent=7, decoder_percent=8)
@@ -170,7 +170,7 @@ def test_utilisation_is_reported_by_process_and_once(node: SimulatedDriver, nvml
 
 def test_sensors_are_sampled_while_they_have_values(node: SimulatedDriver, nvml: Any) -> None:
     gpu = nvml.nvmlDeviceGetHandleByIndex(0)
-    node.set_load(0, GpuLoad(gpu_utilisation_percent=70, power_watts=300))
+    node.set_load(0, GpuLoad(gpu_utilization_percent=70, power_watts=300))
     since_us = node.state.gpus[0].since_us
     for kind, value in ((nvml.NVML_GPU_UTILIZATION_SAMPLES, 70), (nvml.NVML_TOTAL_POWER_SAMPLES, 300_000)):
         number_type, samples = nvml.nvmlDeviceGetSamples(gpu, kind, 0)
@@ -214,7 +214,7 @@ def test_sensors_follow_the_load(node: SimulatedDriver, nvml: Any) -> None:
     assert fields(nvml, gpu, nvml.NVML_FI_DEV_MEMORY_TEMP) == [58]
     assert nvml.nvmlDeviceGetDecoderUtilization(gpu)[0] == 4
     node.clear_load(0)
-    node.set_load(0, GpuLoad(power_watts=390, temperature_celsius=80, gpu_utilisation_percent=0))
+    node.set_load(0, GpuLoad(power_watts=390, temperature_celsius=80, gpu_utilization_percent=0))
     assert nvml.nvmlDeviceGetPowerUsage(gpu) == 390_000
     assert nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM) == 210
 

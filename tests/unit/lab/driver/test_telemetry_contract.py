@@ -52,7 +52,7 @@ def test_from_hopper_on_profiling_is_a_mean_between_two_readings(
     node = create("h100-8", kind=kind)
     driver = opened(node)
     driver.scan()
-    load = GpuLoad(gpu_utilisation_percent=60, memory_utilisation_percent=40, tensor_percent=30, pcie_tx_kib_per_s=2048)
+    load = GpuLoad(gpu_utilization_percent=60, memory_utilization_percent=40, tensor_percent=30, pcie_tx_kib_per_s=2048)
     node.set_load(0, load)
     first, told = (driver.telemetry(node.uuids[0]).fields for _ in range(2))
     profiled = {name.removeprefix("DCGM_FI_PROF_"): value for name, value in told.items() if name in UNSUPPORTED}
@@ -89,10 +89,10 @@ def test_sensors_are_in_dcgms_units(node: SimulatedDriver, driver: Driver) -> No
     node.set_load(
         uuid,
         GpuLoad(
-            gpu_utilisation_percent=87,
-            memory_utilisation_percent=40,
-            encoder_utilisation_percent=5,
-            decoder_utilisation_percent=6,
+            gpu_utilization_percent=87,
+            memory_utilization_percent=40,
+            encoder_utilization_percent=5,
+            decoder_utilization_percent=6,
             temperature_celsius=71,
             memory_temperature_celsius=80,
             power_watts=390,
@@ -259,7 +259,7 @@ class Samples:
         )
 
 
-def test_utilisation_is_computed_between_two_samples_and_nothing_leaks() -> None:
+def test_utilization_is_computed_between_two_samples_and_nothing_leaks() -> None:
     samples = Samples()
     monitor = PerformanceMonitor(samples.binding(), "gpu")
     assert monitor.read() == {}

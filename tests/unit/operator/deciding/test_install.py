@@ -102,7 +102,7 @@ def test_without_gpu_nodes_the_stack_is_ready(world: World) -> None:
     assert world.condition("Ready") | {"lastTransitionTime": ""} == {
         "type": "Ready",
         "status": "True",
-        "reason": "NoGPUNodes",
+        "reason": "NoGpuNodes",
         "message": "no GPU nodes",
         "lastTransitionTime": "",
         "observedGeneration": 1,

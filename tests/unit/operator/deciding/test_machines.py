@@ -132,7 +132,7 @@ def test_a_driver_that_does_not_work_halts_the_upgrade_and_resuming_goes_on(worl
     world.settle()
     assert world.status()["upgrade"]["halted"]
     degraded = world.condition("Degraded")
-    assert degraded["reason"] == "UpgradeHalted"
+    assert degraded["reason"] == "DriverUpgradeHalted"
     cause = "no further upgrade starts: the new driver fails on 1 node: a: "
     assert degraded["message"] == cause + world.nodes["a"].annotations["purser.dev/driver-upgrade-failure"]
     assert world.nodes["a"].labels[STATE] == "upgrade-failed"
@@ -208,7 +208,7 @@ def test_a_layout_that_is_not_possible_is_reported(card: str, layout: str, spec:
     world.settle()
     found = [(each["reason"], each["operand"], each["message"]) for each in world.status()["failingNodes"]]
     told = f"its label nvidia.com/mig.config asks for MIG layout all-1g.5gb, but {why}"
-    assert found == ([("MIGUnsupported", "mig-manager", told)] if why else [])
+    assert found == ([("MigUnsupported", "mig-manager", told)] if why else [])
     assert world.condition("Ready")["status"] == "True", "its GPUs work"
 
 

@@ -176,7 +176,7 @@ def test_a_refused_object_is_reported_and_the_status_does_not_flap(world: World)
         world.round()
         world.tick()
     told = world.condition("Degraded")
-    assert (told["status"], told["reason"]) == ("True", "WritesRefused")
+    assert (told["status"], told["reason"]) == ("True", "WriteRefused")
     assert told["message"] == "DaemonSet gpu/purser-gpu-feature-discovery-containerd: exceeded quota"
     before = world.status()
     for _ in range(5):

@@ -36,8 +36,8 @@ EXPORT Result nvmlDeviceGetSamples(nvmlDevice_t device, unsigned type, unsigned 
                                    unsigned *value_type, unsigned *count, Sample *samples) {
     unsigned long long value = 0;
     ENTER_DEVICE(device, 0);
-    bool is_utilisation = type >= 1 && type <= 4;
-    Result known = is_utilisation && is_mig_enabled(slot_of(device)) ? NOT_SUPPORTED
+    bool is_utilization = type >= 1 && type <= 4;
+    Result known = is_utilization && is_mig_enabled(slot_of(device)) ? NOT_SUPPORTED
                                                                      : find_number(gpu, __func__, type, 0, &value);
     if (known != SUCCESS) return leave(known);
     *value_type = 1; /* unsigned int */

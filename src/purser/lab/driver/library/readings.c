@@ -92,7 +92,7 @@ EXPORT Result nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t device, Licenc
 }
 
 /* Of a GPU in MIG mode NVML does not tell how busy it is. */
-static Result read_utilisation(nvmlDevice_t device, const char *call, unsigned *one, unsigned *other) {
+static Result read_utilization(nvmlDevice_t device, const char *call, unsigned *one, unsigned *other) {
     unsigned long long found[2] = {0, 0};
     ENTER_DEVICE_AS(device, call, 0);
     if (is_mig_enabled(slot_of(device))) return leave(NOT_SUPPORTED);
@@ -107,16 +107,16 @@ static Result read_utilisation(nvmlDevice_t device, const char *call, unsigned *
 
 typedef struct { unsigned gpu, memory; } Utilization;
 
-EXPORT Result nvmlDeviceGetUtilizationRates(nvmlDevice_t device, Utilization *utilisation) {
-    return read_utilisation(device, __func__, &utilisation->gpu, &utilisation->memory);
+EXPORT Result nvmlDeviceGetUtilizationRates(nvmlDevice_t device, Utilization *utilization) {
+    return read_utilization(device, __func__, &utilization->gpu, &utilization->memory);
 }
 
 EXPORT Result nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned *percent, unsigned *period_us) {
-    return read_utilisation(device, __func__, percent, period_us);
+    return read_utilization(device, __func__, percent, period_us);
 }
 
 EXPORT Result nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned *percent, unsigned *period_us) {
-    return read_utilisation(device, __func__, percent, period_us);
+    return read_utilization(device, __func__, percent, period_us);
 }
 
 NUMBER_OF(nvmlDeviceGetTemperature, unsigned)
