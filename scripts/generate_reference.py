@@ -43,7 +43,7 @@ from purser.operator.reasons import OperatorReason
 from purser.scheduler.capacity import MAX_NAMESPACES, CapacityMetrics
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.reasons import BindFailure, PendingReason, SchedulerReason
-from purser.scheduler.webhook.review import Why
+from purser.scheduler.webhook.review import DecisionReason
 
 REPOSITORY = Path(__file__).parents[1]
 MARK = "<!-- Made by scripts/generate_reference.py from src/purser: change it there. -->\n\n"
@@ -88,7 +88,7 @@ REASONS: tuple[tuple[type[ExplainedReason], str, str], ...] = (
         " `FailedScheduling` have the message.",
     ),
     (
-        Why,
+        DecisionReason,
         "Decisions of the webhook",
         "Label `reason` of the metric `purser_scheduler_webhook_decisions_total`; who creates a pod that is denied"
         " gets the message. Of Deployments and the like the webhook `warn` is asked, which denies nothing: it warns.",
@@ -114,7 +114,7 @@ REASONS: tuple[tuple[type[ExplainedReason], str, str], ...] = (
 
 DETAILS: dict[type[ExplainedReason], tuple[str, Callable[[Any], str]]] = {
     Reason: ("in `FailedScheduling`", lambda reason: ", ".join(map(_as_code, wordings(reason)))),
-    Why: ("decision", lambda why: "denied" if why.denies else "allowed"),
+    DecisionReason: ("decision", lambda why: "denied" if why.denies else "allowed"),
 }
 """A further column of a table."""
 

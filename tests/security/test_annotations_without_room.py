@@ -8,7 +8,7 @@ from purser.core.names import GRANT_ANNOTATION
 from purser.core.pod.manifest import PodManifest
 from purser.scheduler.pod_reading import PodReading
 from purser.scheduler.webhook.mutation import Mutation
-from purser.scheduler.webhook.review import Why, decode_review
+from purser.scheduler.webhook.review import DecisionReason, decode_review
 from purser.scheduler.webhook.rules import MAX_ANNOTATION_BYTES, PLACEMENT_RULES, first_objection
 from tests.unit.scheduler.reviews import container, pod, review
 
@@ -27,7 +27,7 @@ def decide(annotations, limits=GPU):
 )
 def test_a_pod_that_leaves_its_grant_no_room_is_not_let_in(annotations):
     decision = decide(annotations)
-    assert (decision.allowed, decision.why) == (False, Why.NO_ROOM_FOR_GRANT)
+    assert (decision.allowed, decision.why) == (False, DecisionReason.NO_ROOM_FOR_GRANT)
     assert "Keep the data in a ConfigMap" in decision.message
 
 
@@ -38,6 +38,6 @@ def test_what_leaves_room_is_let_in_and_so_is_any_pod_without_gpus():
 
 def test_nor_is_it_placed_where_they_grew_later():
     grown = PodManifest("u", "ns", "p", {"a": "x" * MAX_ANNOTATION_BYTES}, ())
-    assert first_objection(PodReading(grown), PLACEMENT_RULES).why is Why.NO_ROOM_FOR_GRANT
+    assert first_objection(PodReading(grown), PLACEMENT_RULES).why is DecisionReason.NO_ROOM_FOR_GRANT
     granted = PodManifest("u", "ns", "p", {"a": "x" * 1000, GRANT_ANNOTATION: "x" * MAX_ANNOTATION_BYTES}, ())
     assert first_objection(PodReading(granted), PLACEMENT_RULES) is None

@@ -11,10 +11,10 @@ from purser.kube import Client
 from purser.kube.resources import PODS
 from purser.scheduler.preemption import preemptor
 from tests.tiers import some
-from tests.unit.scheduler import test_strays as strays
+from tests.unit.scheduler import test_missed_pods as missed
 from tests.unit.scheduler.extender_world import eventually, replica, server
 
-stray_world = strays.world
+missed_world = missed.world
 
 
 async def nothing() -> None:
@@ -161,23 +161,23 @@ async def test_after_a_kill_before_a_write_the_next_leader_goes_on_with_the_same
             assert await world.bind(high, fit) == ""
 
 
-async def test_a_stray_that_its_own_scheduler_binds_at_the_last_moment_stays(stray_world, monkeypatch):
+async def test_a_stray_that_its_own_scheduler_binds_at_the_last_moment_stays(missed_world, monkeypatch):
     delete, tried = Client.delete, asyncio.Event()
 
     async def bound_just_before(client, *args, **named):
         if not tried.is_set():
-            uid = (await client.get(PODS, "stray", "default")).metadata.uid
-            await client.bind("default", "stray", uid, "n", {})
+            uid = (await client.get(PODS, "missed", "default")).metadata.uid
+            await client.bind("default", "missed", uid, "n", {})
         try:
             await delete(client, *args, **named)
         finally:
             tried.set()
 
     monkeypatch.setattr(Client, "delete", bound_just_before)
-    async with strays.looking(stray_world, patience_s=0.0):
-        await stray_world.pod("stray", strays.SHARE, owned=True)
+    async with missed.looking(missed_world, patience_s=0.0):
+        await missed_world.pod("missed", missed.SHARE, owned=True)
         await asyncio.wait_for(tried.wait(), 30)
-        await stray_world.pod("after", strays.SHARE)
-        await strays.eventually(lambda: stray_world.told("after"))
-        pod = await stray_world.client.get(PODS, "stray", "default")
+        await missed_world.pod("after", missed.SHARE)
+        await missed.eventually(lambda: missed_world.told("after"))
+        pod = await missed_world.client.get(PODS, "missed", "default")
         assert pod.spec.node_name == "n" and not pod.metadata.deletion_timestamp

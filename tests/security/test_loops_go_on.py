@@ -38,8 +38,8 @@ from purser.scheduler.binding.double_grants import DoubleGrants
 from purser.scheduler.cache import topologies as topologies_module
 from purser.scheduler.certificates_keeper import CertificateKeeper
 from purser.scheduler.extender import extender as extender_module
+from purser.scheduler.missed_pods import MissedPods
 from purser.scheduler.settings import SchedulerSettings, UrlTarget, WebhookSettings
-from purser.scheduler.strays import Strays
 from purser.scheduler.webhook.registration import WebhookRegistration as Webhooks
 from tests.unit.agent.builders import A, B
 from tests.unit.agent.test_device_monitor import Driver, healthy, monitoring
@@ -529,21 +529,21 @@ async def test_what_one_part_of_the_operators_view_fails_on_ends_no_other(monkey
 
 async def test_a_pod_or_node_that_a_queues_worker_fails_on_is_reported_and_comes_again(monkeypatch):
     failures, _, said = failures_of()
-    stray = Pod(ObjectMeta(name="stray", namespace="ns", uid="u"))
-    pods = SimpleNamespace(store={"ns/stray": stray}, add_handler=lambda *_: None)
+    missed_pod = Pod(ObjectMeta(name="missed", namespace="ns", uid="u"))
+    pods = SimpleNamespace(store={"ns/missed": missed_pod}, add_handler=lambda *_: None)
     client = SimpleNamespace(failures=failures)
     cache = SimpleNamespace(
         clock=SystemClock(), ledger=SimpleNamespace(violations=lambda: [SimpleNamespace(node="n1")])
     )
-    strays = Strays(client, cache, pods, None, Said(), lambda: True)
+    missed = MissedPods(client, cache, pods, None, Said(), lambda: True)
     doubles = DoubleGrants(client, cache, Said(), None, lambda: True)
     turns = Odd(), Odd()
-    monkeypatch.setattr(strays, "_see_to", turns[0])
+    monkeypatch.setattr(missed, "_see_to", turns[0])
     monkeypatch.setattr(doubles, "_see_to", turns[1])
-    strays._queue.add("ns/stray")
-    async with running(strays.run(), doubles.run()):
+    missed._queue.add("ns/missed")
+    async with running(missed.run(), doubles.run()):
         await eventually(lambda: all(turn.went_well for turn in turns))
-    assert sorted(said.events) == [("n1", "HandlingFailed"), ("stray", "HandlingFailed")]
+    assert sorted(said.events) == [("missed", "HandlingFailed"), ("n1", "HandlingFailed")]
 
 
 async def test_a_device_plugin_whose_list_cannot_be_taken_in_has_stopped(monkeypatch):

@@ -130,7 +130,7 @@ class Arbiter:
         log.info("Released a pod's devices", pod=booked.grant.key, uid=pod_uid)
 
     async def release_ended(self, pod_uids: Iterable[str]) -> int:
-        """Release those of some pods on the book that the API server says are over; how many were."""
+        """Release those of some pods in the book that the API server says are over; how many were."""
         grants = {uid: self._book.pods[uid].grant for uid in pod_uids}
         keys = {uid: grant.key for uid, grant in grants.items()}
         try:

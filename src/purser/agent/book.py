@@ -157,7 +157,7 @@ class Book:
 
     @property
     def pods(self) -> Mapping[str, BookedPod]:
-        """The pods on the book, by uid."""
+        """The pods in the book, by uid."""
         return self._pods
 
     @property
@@ -179,7 +179,7 @@ class Book:
 
     @property
     def usage(self) -> Mapping[str, Usage]:
-        """What the pods on the book hold of each device."""
+        """What the pods in the book hold of each device."""
         return self._ledger.usage(self._node)
 
     def state(self, pod_uid: str, container: str) -> GrantState | None:

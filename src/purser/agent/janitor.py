@@ -17,7 +17,7 @@ from purser.kube.resources import PODS
 log = structlog.get_logger("purser.agent")
 
 ENDED_PODS_CHECK_PERIOD_S = 60.0
-"""Between two looks for pods on the book that are over: they came and went while the informer was cut off, say."""
+"""Between two looks for pods in the book that are over: they came and went while the informer was cut off, say."""
 
 
 class Janitor:
@@ -52,7 +52,7 @@ class Janitor:
             tasks.create_task(self._failures.keep_going("sweeping", self._sweep_forever))
 
     async def sweep(self) -> None:
-        """Release pods that are on the book and over: the API server has none of them, or they have ended, be it that
+        """Release pods that are in the book and over: the API server has none of them, or they have ended, be it that
         kubelet listed their devices for longer."""
         pods = {uid: self._pods.pods.store.by_uid(uid) for uid in self._book.pods}
         await self._arbiter.release_ended([uid for uid, pod in pods.items() if pod is None or is_terminal(pod)])

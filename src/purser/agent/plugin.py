@@ -22,7 +22,7 @@ from purser.agent.latest import Latest
 from purser.agent.metrics import AgentMetrics
 from purser.agent.podresources import CHANNEL_OPTIONS, MAX_GRPC_MESSAGE_BYTES, KubeletError
 from purser.agent.refusals import AllocationRefused, RefusalReason
-from purser.kube.racing import heed_cancellation, until
+from purser.kube.racing import raise_if_cancelled, until
 
 log = structlog.get_logger("purser.agent")
 
@@ -231,7 +231,7 @@ async def serve(
         plugin.stop()
         await server.stop(STOP_GRACE_S)
         socket.unlink(missing_ok=True)
-        heed_cancellation()
+        raise_if_cancelled()
 
 
 async def _self_check(socket: Path) -> None:

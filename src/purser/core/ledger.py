@@ -105,7 +105,7 @@ UNUSED = Usage()
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """Something on the book that `Ledger.reserve` would not have allowed."""
+    """Something in the ledger that `Ledger.reserve` would not have allowed."""
 
     node: str
     uuid: str
@@ -116,7 +116,7 @@ def pod_usage(grant: Grant) -> dict[str, Usage]:
     """What a pod takes of each device: per device the peak over the pod's phases.
 
     The one accounting function, for shares and whole devices alike (Volcano kept two and forgot one of them on rebuild,
-    volcano-sh/volcano#3824). The share of a finished init container stays on the book: kubelet keeps its device ids
+    volcano-sh/volcano#3824). The share of a finished init container stays in the ledger: kubelet keeps its device ids
     with the pod, and init containers run again when the pod's sandbox is lost.
     """
     peaks: dict[str, Usage] = {}
@@ -143,7 +143,7 @@ def share_usage(share: DeviceShare) -> Usage:
 
 
 class _Entry:
-    """One grant on the book with what it takes, computed once."""
+    """One grant in the ledger with what it takes, computed once."""
 
     __slots__ = ("containers", "demand", "grant", "usage")
 
@@ -172,7 +172,7 @@ class Ledger:
         """Called for a node whose grants changed."""
 
     def set_inventory(self, inventory: NodeInventory) -> None:
-        """Replace what is known of a node's devices; grants of devices that are gone stay on the book."""
+        """Replace what is known of a node's devices; grants of devices that are gone stay in the ledger."""
         self._devices[inventory.node] = {device.uuid: device for device in inventory.devices}
 
     def forget_node(self, node: str) -> None:
@@ -193,7 +193,7 @@ class Ledger:
     def adopt(self, grant: Grant, state: GrantState = GrantState.BOUND) -> None:
         """Enter a grant that the cluster already holds, unchecked.
 
-        The same grant again only moves its state forward; another grant of the same pod replaces the one on the book,
+        The same grant again only moves its state forward; another grant of the same pod replaces the one in the ledger,
         because what the API server stores is what runs.
         """
         entry = self._entries.get(grant.pod_uid)
@@ -267,7 +267,7 @@ class Ledger:
         return self._namespaces.get((namespace, family), Demand())
 
     def violations(self, node: str | None = None) -> tuple[Violation, ...]:
-        """Everything on the book that `reserve` would have refused, in stable order."""
+        """Everything in the ledger that `reserve` would have refused, in stable order."""
         nodes = sorted(self._usage) if node is None else [node]
         return tuple(
             Violation(name, uuid, problem)

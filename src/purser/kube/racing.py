@@ -19,7 +19,7 @@ async def until(work: Coroutine[Any, Any, T], end: Coroutine[Any, Any, object]) 
     return None if working.cancelled() else working.result()
 
 
-def heed_cancellation() -> None:
+def raise_if_cancelled() -> None:
     """Raise CancelledError where this task was cancelled and what it awaited kept that to itself.
 
     To be called after an await of other people's code that uses ``asyncio.wait_for``, which on Python 3.11 loses a

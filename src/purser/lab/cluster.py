@@ -4,7 +4,7 @@ import asyncio
 import shutil
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -42,7 +42,6 @@ from purser.lab.in_memory import folder_in_memory
 from purser.lab.nodes import AGENT_USER, EmulatedNode, kubelet_user
 from purser.lab.operatorpart import OPERATOR_USER, run_operator
 from purser.lab.ports import free_ports
-from purser.lab.progress import Say
 from purser.lab.settings import LabSettings
 from purser.operator.chart_hooks import define
 from purser.scheduler.run import Addresses
@@ -69,7 +68,7 @@ class Lab:
 
     ``say`` is called with the steps of the start."""
 
-    def __init__(self, settings: LabSettings, say: Say = lambda _: None) -> None:
+    def __init__(self, settings: LabSettings, say: Callable[[str], None] = lambda _: None) -> None:
         self.settings = settings
         self._say = say
         self.nodes: dict[str, EmulatedNode] = {}

@@ -1,10 +1,8 @@
 """What a lab that starts is busy with, for who waits for it."""
 
 import threading
-from collections.abc import Callable
 from typing import TextIO
 
-Say = Callable[[str], None]
 """Called with the step that begins."""
 
 

@@ -171,10 +171,8 @@ def _stays(pod: Pod, namespace: str) -> bool:
 CLEAN_UP_POLL_PERIOD_S = 0.5
 _PARTS = "app.kubernetes.io/name=purser,app.kubernetes.io/component in (agent,scheduler,operator)"
 
-Say = Callable[[str], None]
 
-
-async def clean_up(client: Client, namespace: str, *, timeout_s: float, say: Say) -> None:
+async def clean_up(client: Client, namespace: str, *, timeout_s: float, say: Callable[[str], None]) -> None:
     """Remove what an uninstalled release leaves behind; ``say`` is called for each object.
 
     The keys of grants stay as long as a pod with a grant does, so that a later installation can verify it. Raises
@@ -216,7 +214,9 @@ async def _granted(client: Client) -> list[str]:
     ]
 
 
-async def _delete(client: Client, resource: Resource[Any], name: str, namespace: str, say: Say) -> None:
+async def _delete(
+    client: Client, resource: Resource[Any], name: str, namespace: str, say: Callable[[str], None]
+) -> None:
     try:
         await client.delete(resource, name, namespace)
     except NotFoundError:

@@ -37,7 +37,6 @@ SNAPSHOT_TIMEOUT_S = 60.0
 
 PREVIEW_POLL_PERIOD_S = 0.1
 
-Say = Callable[[str], None]
 Policy = Mapping[str, Any]
 
 
@@ -49,7 +48,9 @@ class MisusedError(PreviewError):
     """What was asked makes no sense, whatever is in the cluster or because of it; the message says what does."""
 
 
-async def preview(client: Client, namespace: str, purser_image: str, say: Say, policy: Policy | None = None) -> int:
+async def preview(
+    client: Client, namespace: str, purser_image: str, say: Callable[[str], None], policy: Policy | None = None
+) -> int:
     """Show what one round would write, and give the number of writes.
 
     ``purser_image``: empty: as in the cluster. ``policy``: as if this ClusterPolicy were applied. Raises `MisusedError`
@@ -76,14 +77,14 @@ def _check_standing(snapshot: Snapshot, policy: Policy | None) -> None:
         raise PreviewError(f"{KIND} {name_of(active.raw)}: {active.problem}")
 
 
-async def show(snapshot: Snapshot, say: Say) -> int:
+async def show(snapshot: Snapshot, say: Callable[[str], None]) -> int:
     """Show what a round would write that begins with this snapshot."""
     actions = reconcile(snapshot).actions
     await tell(actions, snapshot, say)
     return len(actions)
 
 
-async def tell(actions: Sequence[Action], snapshot: Snapshot, say: Say) -> None:
+async def tell(actions: Sequence[Action], snapshot: Snapshot, say: Callable[[str], None]) -> None:
     """Say what actions would write. What ``say`` raises, such as BrokenPipeError, comes as it is."""
     lines: list[str] = []
     await perform(actions, DryWriter(snapshot, lines.append))
@@ -131,7 +132,7 @@ def _fleet(snapshot: Snapshot, policy: Policy | None) -> UpgradeInputs:
     return found
 
 
-def _with_image_of_its_own(snapshot: Snapshot, say: Say) -> Snapshot:
+def _with_image_of_its_own(snapshot: Snapshot, say: Callable[[str], None]) -> Snapshot:
     image = _image_of_its_own(snapshot)
     if not image:
         say(f"no image of Purser's own is in the cluster: {DEFAULT_IMAGE} is shown, --image says another")
@@ -216,7 +217,9 @@ def _with_metadata(policy: Policy, **fields: Any) -> Policy:
 # --- uninstalling
 
 
-async def preview_uninstall(client: Client, namespace: str, say: Say, *, definition: bool = False) -> int:
+async def preview_uninstall(
+    client: Client, namespace: str, say: Callable[[str], None], *, definition: bool = False
+) -> int:
     """Show everything that uninstalling would remove until nothing is left, and give the number of writes.
 
     What the removal of drivers would wait for now is said last. Raises `KubeError`.

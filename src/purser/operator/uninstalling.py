@@ -67,15 +67,18 @@ UNINSTALL_POLL_PERIOD_S = 0.2
 UNINSTALL_MESSAGE_PERIOD_S = 5.0
 """Between two words on what is waited for."""
 
-Say = Callable[[str], None]
-
 
 class UninstallError(KubeError):
     """Something is left; the message names it and who should have removed it."""
 
 
 async def uninstall(
-    config: ClusterConfig, namespace: str, *, definition: bool = False, timeout_s: float = 300.0, say: Say
+    config: ClusterConfig,
+    namespace: str,
+    *,
+    definition: bool = False,
+    timeout_s: float = 300.0,
+    say: Callable[[str], None],
 ) -> None:
     """Delete all ClusterPolicies, and return once no object, label or annotation of the operator is left.
 
@@ -115,7 +118,9 @@ async def _both(observer: Observer, elector: LeaderElector) -> None:
 class _Uninstall:
     """Rounds until nothing is left, by the leader."""
 
-    def __init__(self, client: Client, namespace: str, observer: Observer, elector: LeaderElector, say: Say):
+    def __init__(
+        self, client: Client, namespace: str, observer: Observer, elector: LeaderElector, say: Callable[[str], None]
+    ):
         self._client = client
         self._namespace = namespace
         self._observer = observer
@@ -213,7 +218,7 @@ async def _remove_lease(client: Client, namespace: str, identity: str) -> None:
         log.debug("There is no lease", lease=LEASE)
 
 
-async def _remove_definition(client: Client, say: Say) -> None:
+async def _remove_definition(client: Client, say: Callable[[str], None]) -> None:
     try:
         await client.delete(DEFINITIONS, DEFINITION)
         say(f"CustomResourceDefinition {DEFINITION} was removed")

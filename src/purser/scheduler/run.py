@@ -41,9 +41,9 @@ from purser.scheduler.extender import KubeExtender
 from purser.scheduler.hami_amounts import HamiAmounts
 from purser.scheduler.keys import GrantKeys, load_or_create_keys
 from purser.scheduler.metrics import SchedulerMetrics
+from purser.scheduler.missed_pods import MissedPods
 from purser.scheduler.server import ClientAuth, extender_app, trust_clients, webhook_app
 from purser.scheduler.settings import SchedulerSettings, ServerSettings, UrlTarget, WebhookSettings
-from purser.scheduler.strays import Strays
 from purser.scheduler.webhook import DeviceRules, Mutation, NodeWrites, Validation, WebhookRegistration, own_user
 from purser.telemetry import listening, telemetry_app
 
@@ -137,7 +137,7 @@ async def _serve(
             await on_listening(addresses)
             await _register(settings.webhook, client, keeper, metrics, webhook_port, spawn)
             if settings.webhook:
-                _start_strays(settings, parts, client, events, spawn)
+                _start_missed_pods(settings, parts, client, events, spawn)
             log.info("The scheduler is ready", **msgspec.structs.asdict(addresses))
             on_ready(addresses)
             await asyncio.get_running_loop().create_future()
@@ -251,12 +251,12 @@ async def _register(
     await registration.done()
 
 
-def _start_strays(
+def _start_missed_pods(
     settings: SchedulerSettings, parts: _Parts, client: Client, events: EventRecorder, spawn: Spawn
 ) -> None:
     adopted = settings.adopted_scheduler_names
-    strays = Strays(client, parts.cache, parts.pods, parts.namespaces, events, parts.may_bind, adopted)
-    spawn(strays.run())
+    missed = MissedPods(client, parts.cache, parts.pods, parts.namespaces, events, parts.may_bind, adopted)
+    spawn(missed.run())
 
 
 async def _scheduler_user(webhook: WebhookSettings | None, client: Client) -> str:

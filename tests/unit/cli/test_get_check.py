@@ -55,7 +55,7 @@ async def test_what_differs_is_printed_until_all_ledgers_agree(tmp_path):
             assert [(each["kind"], each["pod"]) for each in found] == [
                 ("granted-twice", ""),
                 ("not-reported", "default/unheard-of"),
-                ("stranger", "default/old"),
+                ("never-granted", "default/old"),
             ]
             assert all(each["settled_by"] for each in found)
             code, out, err = await get(kubeconfig, "grants", "--check", "-n", "other", "-o", "wide")

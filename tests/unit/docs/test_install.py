@@ -69,5 +69,5 @@ def test_the_order_of_an_upgrade_names_words_that_older_agents_lack() -> None:
     section = UPGRADING.partition("## While versions are mixed")[2].partition("\n## ")[0]
     assert all(f"`{word}`" in section for word in (Enforcement.HAMI_CORE_MEMORY, Enforcement.HAMI_CORE_ADVISORY))
     held = '{"namespace": "a", "pod": "b", "uid": "c", "why": "%s"}'
-    assert read_disputes(f'{{"node": "n", "held": [{held % "stranger"}]}}', "n") is not None
+    assert read_disputes(f'{{"node": "n", "held": [{held % "never-granted"}]}}', "n") is not None
     assert read_disputes(f'{{"node": "n", "held": [{held % "not known yet"}]}}', "n") is None

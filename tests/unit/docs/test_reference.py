@@ -139,7 +139,7 @@ def decided(text: str) -> set[tuple[str, bool]]:
             for call in ast.walk(function):
                 if isinstance(call, ast.Call) and ast.unparse(call.func) == "Decision":
                     is_denied = ast.unparse(call.args[0]) == "False"
-                    whys = re.findall(r"Why\.\w+", ast.unparse(call.args[1]))
+                    whys = re.findall(r"DecisionReason\.\w+", ast.unparse(call.args[1]))
                     found |= {(why, is_denied) for why in whys}
     return found
 
@@ -148,7 +148,7 @@ def test_the_table_says_what_the_webhook_denies() -> None:
     files = [path.read_text() for path in (SOURCE / "scheduler/webhook").glob("*.py")]
     found = set().union(*map(decided, files))
     assert len(found) > 10
-    assert found <= {(f"Why.{why.name}", why.denies) for why in REFERENCE.Why}
+    assert found <= {(f"DecisionReason.{why.name}", why.denies) for why in REFERENCE.DecisionReason}
 
 
 # --- metrics

@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from purser.agent import plugin as plugins
-from purser.kube.racing import heed_cancellation, until
+from purser.kube.racing import raise_if_cancelled, until
 
 
 async def swallows_cancellation():
@@ -20,7 +20,7 @@ async def swallows_cancellation():
 async def test_a_cancellation_that_was_swallowed_is_raised_after_all():
     async def work():
         await swallows_cancellation()
-        heed_cancellation()
+        raise_if_cancelled()
 
     task = asyncio.create_task(work())
     await asyncio.sleep(0)
@@ -30,7 +30,7 @@ async def test_a_cancellation_that_was_swallowed_is_raised_after_all():
 
 
 async def test_nothing_is_raised_in_a_task_that_nobody_cancelled():
-    heed_cancellation()
+    raise_if_cancelled()
 
 
 async def test_whichever_is_late_is_cancelled():

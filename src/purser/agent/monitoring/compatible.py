@@ -22,7 +22,7 @@ class CompatibleMetrics:
         book: Book,
         booked: Callable[[], tuple[BookedPod, ...]],
     ) -> None:
-        """``booked``: the pods on the book, by the MIG devices that they were given."""
+        """``booked``: the pods in the book, by the MIG devices that they were given."""
         self._settings = settings
         self._monitor = monitor
         self._book = book

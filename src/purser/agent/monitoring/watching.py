@@ -117,7 +117,7 @@ class GpuMonitoring:
         self._holders = asked, holders_of(listing, ended)
 
     def booked(self) -> tuple[BookedPod, ...]:
-        """The pods on the book, by the MIG devices that were made for them."""
+        """The pods in the book, by the MIG devices that were made for them."""
         pods = self._book.pods.values()
         return tuple(msgspec.structs.replace(pod, grant=self._as_devices(pod.grant)) for pod in pods)
 

@@ -240,7 +240,7 @@ class Fleet:
         return self._disputes.get(name, _NO_DISPUTES)
 
     def remove_node(self, name: str) -> None:
-        """Forget a node; grants on it stay on the book until its pods are gone."""
+        """Forget a node; grants on it stay in the ledger until its pods are gone."""
         self.ledger.forget_node(name)
         if self._nodes.pop(name, None) is not None:
             self._changed_at.pop(name, None)

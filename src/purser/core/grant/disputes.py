@@ -46,7 +46,7 @@ class HeldReason(ExplainedReason):
         "Create the pod again.",
     )
     STRANGER = (
-        "stranger",
+        "never-granted",
         "Pod",
         "The pod never had a grant: another device plugin served it.",
         "End the pod.",

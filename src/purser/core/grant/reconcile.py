@@ -69,7 +69,7 @@ class DifferenceKind(StrEnum):
     """In what way books differ; stable strings."""
 
     GRANT_LOST = "grant-lost"
-    STRANGER = "stranger"
+    STRANGER = "never-granted"
     UNTOLD = "not-reported"
     REFUSED = "refused"
     GRANTED_TWICE = "granted-twice"

@@ -140,7 +140,7 @@ class Evaluator:
         return chosen
 
     def why(self, request: PodRequest, placement: Placement) -> str:
-        """What the policy says for a placement that is not yet on the book, in a sentence; empty: nothing.
+        """What the policy says for a placement that is not yet in the ledger, in a sentence; empty: nothing.
 
         It speaks of the container that asks for the most.
         """

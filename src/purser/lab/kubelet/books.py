@@ -52,11 +52,11 @@ class Books:
 
     def tell(self, devices: DeviceManagerState) -> None:
         """Take over what plugins changed: resources, and those that are gone."""
-        self._set(replace(self.state, devices=devicemanager.told(self.devices, devices)))
+        self._set(replace(self.state, devices=devicemanager.with_plugins_of(self.devices, devices)))
 
     def commit(self, state: KubeletState) -> None:
         """Take over what an admission changed: everything except plugins' reports."""
-        self._set(replace(state, devices=devicemanager.told(state.devices, self.devices)))
+        self._set(replace(state, devices=devicemanager.with_plugins_of(state.devices, self.devices)))
 
     def forget_expired(self, now_s: float) -> devicemanager.Capacity:
         """Forget the resources whose plugin stayed away for too long; what the node has of device resources then."""

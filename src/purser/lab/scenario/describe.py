@@ -1,6 +1,6 @@
 """What a step is called when its author gave it no name."""
 
-from purser.lab.scenario.spec import Expect, FaultStep, Never, Step, Wait
+from purser.lab.scenario.spec import Expect, FaultStep, NeverRule, Step, Wait
 
 
 def describe(step: Step) -> str:
@@ -26,7 +26,7 @@ def describe(step: Step) -> str:
     return f"delete {step.delete.kind} {', '.join(step.delete.names)}" if step.delete else "nothing"
 
 
-def _never(never: Never) -> str:
+def _never(never: NeverRule) -> str:
     what = f"{never.kind} {', '.join(never.names)} {'goes' if never.deleted else f'with {never.match}'}"
     what += f" for {never.longer_than_s:g} s" if never.longer_than_s else ""
     return f"more than {never.more_than}: {what}" if never.more_than else what

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from purser.kube.errors import KubeError
 from purser.lab.cluster import Lab
 from purser.lab.scenario.describe import describe
+from purser.lab.scenario.never_rules import NeverRules
 from purser.lab.scenario.spec import Loaded, ScenarioError, Step
 from purser.lab.scenario.steps import StepFailed, do
-from purser.lab.scenario.vigils import Vigils
 
 
 @dataclass(frozen=True)
@@ -29,25 +29,25 @@ async def run_scenario(lab: Lab, loaded: Loaded) -> AsyncIterator[StepVerdict]:
     """A verdict per step, ending after the first that failed. ``lab`` is ready and has the scenario's nodes."""
     scenario = loaded.scenario
     deadline = time.monotonic() + scenario.deadline_s
-    async with Vigils(lab.client) as vigils:
+    async with NeverRules(lab.client) as rules:
         for number, step in enumerate(scenario.steps, 1):
             start = time.monotonic()
-            problem = await _problem(lab, step, loaded, deadline - start, vigils)
+            problem = await _problem(lab, step, loaded, deadline - start, rules)
             yield StepVerdict(number, len(scenario.steps), describe(step), time.monotonic() - start, problem)
             if problem:
                 return
 
 
-async def _problem(lab: Lab, step: Step, loaded: Loaded, left_s: float, vigils: Vigils) -> str:
+async def _problem(lab: Lab, step: Step, loaded: Loaded, left_s: float, rules: NeverRules) -> str:
     # A second more than the step's own limit: the step itself says better what is missing.
     limit_s = max(0.0, min(step.within_s + 1, left_s))
     try:
         async with asyncio.timeout(limit_s):
-            await do(lab, step, loaded.path.parent, vigils)
+            await do(lab, step, loaded.path.parent, rules)
     except TimeoutError:
         whole = left_s < step.within_s + 1
         return f"the scenario's deadline of {loaded.scenario.deadline_s:g} s is over" if whole else "it took too long"
     except (StepFailed, ScenarioError, KubeError) as error:
         # What was and must never have been is often why something else did not come about.
-        return "; ".join(dict.fromkeys(filter(None, (str(error), vigils.broken()))))
+        return "; ".join(dict.fromkeys(filter(None, (str(error), rules.broken()))))
     return ""

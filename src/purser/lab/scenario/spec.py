@@ -174,7 +174,7 @@ class Patch(_Strict, frozen=True):
     namespace: str = "default"
 
 
-class Never(_Strict, frozen=True):
+class NeverRule(_Strict, frozen=True):
     """From here to the end of the scenario, checked on every event of the watch."""
 
     kind: str
@@ -215,7 +215,7 @@ class Step(_Strict, frozen=True):
     patch: Patch | None = None
     join: list[HollowNodes] | None = None
     """Hollow nodes that come later; the lab has to have some from the start."""
-    never: Never | None = None
+    never: NeverRule | None = None
 
 
 class Scenario(_Strict, frozen=True):

@@ -8,8 +8,8 @@ from pathlib import Path
 from purser.kube.errors import ApiError, KubeError, NotFoundError
 from purser.lab.cluster import Lab
 from purser.lab.scenario import objects, probes
+from purser.lab.scenario.never_rules import NeverRules
 from purser.lab.scenario.spec import DeleteStep, FaultStep, Patch, RefusedStep, Step
-from purser.lab.scenario.vigils import Vigils
 
 _EXPECTATION_POLL_S = 0.05
 
@@ -18,7 +18,7 @@ class StepFailed(Exception):
     """What was so instead of what should be."""
 
 
-async def do(lab: Lab, step: Step, folder: Path, vigils: Vigils) -> None:
+async def do(lab: Lab, step: Step, folder: Path, rules: NeverRules) -> None:
     """Carry out one step. Raises `StepFailed`, `ScenarioError` for a manifest that is none, and `KubeError`."""
     if step.apply is not None:
         await objects.apply(lab.client, objects.manifests(step.apply, folder))
@@ -37,8 +37,8 @@ async def do(lab: Lab, step: Step, folder: Path, vigils: Vigils) -> None:
     if step.join is not None:
         await lab.add_hollow(*step.join)
     if step.never is not None:
-        await vigils.begin(step.never)
-    if broken := vigils.broken():
+        await rules.begin(step.never)
+    if broken := rules.broken():
         raise StepFailed(broken)
 
 

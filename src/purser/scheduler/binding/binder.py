@@ -190,7 +190,7 @@ class Binder:
     async def _earlier(self, args: ExtenderBindingArgs) -> Grant | None:
         """The grant of an attempt whose outcome is, or was until now, unknown.
 
-        The same grant may be posted again: whichever write is carried out, the pod holds what is on the book.
+        The same grant may be posted again: whichever write is carried out, the pod holds what is in the ledger.
         """
         if args.pod_uid in self._unsettled:
             await self._unsettled.resolve(args.pod_uid)

@@ -111,7 +111,7 @@ class HamiPods:
         await self._locks.give_back(pod.spec.node_name, PLUGIN_LOCK, pod)
 
     def _reserved(self, pod: Pod) -> Grant | None:
-        """The pod's grant, on the book; None where it cannot have what HAMi's scheduler gave it."""
+        """The pod's grant, in the ledger; None where it cannot have what HAMi's scheduler gave it."""
         reading, node = self._cache.readings.of(pod), self._cache.fleet.node(pod.spec.node_name)
         try:
             if reading.objection:

@@ -150,7 +150,7 @@ class Nominations:
         if not self._nominees:
             return []
         here = [each for each in self._nominees.values() if each.node == node and self._is_kept(each)]
-        granted = self._fleet.ledger.grant  # what is on the book is not kept once more
+        granted = self._fleet.ledger.grant  # what is in the ledger is not kept once more
         return [each for each in here if granted(each.request.uid) is None]
 
     def _is_kept(self, nominee: _Nominee) -> bool:
@@ -161,7 +161,7 @@ class Nominations:
 
     def _put_nominated(self, pod: Pod) -> None:
         if self._fleet.ledger.grant(pod.metadata.uid) is not None:
-            return  # what it is to get is on the book
+            return  # what it is to get is in the ledger
         request = None
         with suppress(DialectError):  # placing it reports that
             request = self._readings.of(pod).request()

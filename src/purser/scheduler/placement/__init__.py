@@ -1,7 +1,7 @@
 """Where a pod can go now, and what of a node is reserved for it: the kernel, asked with what the cache knows.
 
 - `Feasibility` (``feasibility``): which nodes fit, whether any does, and why none.
-- `Reservations` (``reservations``): grants on the book before the API server has them.
+- `Reservations` (``reservations``): grants in the ledger before the API server has them.
 - ``eligibility``: rules about a pod and a node that are kube-scheduler's, asked again.
 
 Not here: how nodes are judged and devices chosen (``purser.core.placement``).

@@ -1,4 +1,4 @@
-"""Grants that are on the book before the API server has them: those whose Binding is on its way, and early ones.
+"""Grants that are in the ledger before the API server has them: those whose Binding is on its way, and early ones.
 
 An early one is a pod's that still waits in kube-scheduler's queue (`early_nominations`). It takes of its node like
 any other, so that the pods after it are placed beside it, but nothing depends on it: it never stands in the way of
@@ -81,7 +81,7 @@ class Reservations:
         return early.grant.node if self._is_as_it_was(early) else ""
 
     def is_early(self, uid: str) -> bool:
-        """Whether what a pod has on the book was reserved early."""
+        """Whether what a pod has in the ledger was reserved early."""
         early = self._early.get(uid)
         return (
             early is not None

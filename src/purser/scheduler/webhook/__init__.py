@@ -9,7 +9,7 @@ All of them apply ``rules`` and ``device_rules`` and answer with ``review``. The
 again, because webhooks can be bypassed. ``configurations`` has the webhook configurations, and `WebhookRegistration`
 keeps their CA up to date (``registration``).
 
-Not here: HTTPS (``server``), and pods that were created while no replica answered (``strays``).
+Not here: HTTPS (``server``), and pods that were created while no replica answered (``missed_pods``).
 """
 
 from purser.scheduler.webhook.configurations import mutating_configuration, validating_configuration

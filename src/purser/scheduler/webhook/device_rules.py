@@ -13,7 +13,7 @@ from purser.core.pod import device_access
 from purser.core.pod.manifest import PodManifest
 from purser.core.pod.units import units_text
 from purser.scheduler.pod_reading import PodReading
-from purser.scheduler.webhook.review import Decision, Why
+from purser.scheduler.webhook.review import Decision, DecisionReason
 
 _MOST_WARNED = 3
 """Containers per pod: the API server cuts the warnings of one answer after 4096 bytes."""
@@ -95,7 +95,7 @@ class DeviceRules:
             return None
         said = {str(finding) for finding in _findings(before)}
         news = [finding for finding in found if str(finding) not in said]
-        return Decision(False, Why.DEVICES_UNASKED, device_access.sentence(news)) if news else None
+        return Decision(False, DecisionReason.DEVICES_UNASKED, device_access.sentence(news)) if news else None
 
     def warnings(self, request: PodRequest | None) -> tuple[str, ...]:
         """What the author of shares should know of their limits."""
@@ -117,7 +117,7 @@ class DeviceRules:
 def names_no_devices(pod: PodReading) -> Decision | None:
     """GPUs are asked for, not taken."""
     found = device_access.unasked(pod.spec)
-    return Decision(False, Why.DEVICES_UNASKED, device_access.sentence(found)) if found else None
+    return Decision(False, DecisionReason.DEVICES_UNASKED, device_access.sentence(found)) if found else None
 
 
 def keeps_to_its_share(pod: PodReading, *, by_library: bool = False) -> Decision | None:
@@ -127,7 +127,7 @@ def keeps_to_its_share(pod: PodReading, *, by_library: bool = False) -> Decision
     says what is left.
     """
     found = device_access.widening(pod.spec, _parts(pod), by_library=by_library)
-    return Decision(False, Why.WIDENED_SHARE, device_access.sentence(found)) if found else None
+    return Decision(False, DecisionReason.WIDENED_SHARE, device_access.sentence(found)) if found else None
 
 
 def enforces_what_it_requires(pod: PodReading) -> Decision | None:
@@ -138,7 +138,7 @@ def enforces_what_it_requires(pod: PodReading) -> Decision | None:
             whose = "the pod's" if pod.spec.annotations.get(ENFORCEMENT_ANNOTATION) else "its namespace's"
             return Decision(
                 False,
-                Why.UNENFORCED,
+                DecisionReason.UNENFORCED,
                 f'container "{part.name}" sets {DISABLE_CONTROL}, so that nothing holds it to its share of a GPU, and '
                 f"{whose} annotation {ENFORCEMENT_ANNOTATION} is {ENFORCEMENT_REQUIRED}: remove one of the two",
             )

@@ -17,7 +17,7 @@ from purser.scheduler.pod_reading import PodReading
 from purser.scheduler.webhook.capacity_warnings import capacity_warnings
 from purser.scheduler.webhook.device_rules import DeviceRules
 from purser.scheduler.webhook.patches import annotation_patches, env_patches, limit_patches, node_patches
-from purser.scheduler.webhook.review import AdmissionRequest, Decision, Operation, Why, whole_object
+from purser.scheduler.webhook.review import AdmissionRequest, Decision, DecisionReason, Operation, whole_object
 from purser.scheduler.webhook.rules import (
     GPU_POD_RULES,
     first_objection,
@@ -79,19 +79,19 @@ class Mutation:
     def review(self, request: AdmissionRequest) -> Decision:
         """What becomes of the object. Raises `ReviewError` when it cannot be read."""
         if request.resource.resource != "pods" or request.sub_resource or not request.has_object:
-            return Decision(True, Why.NOT_A_POD)
+            return Decision(True, DecisionReason.NOT_A_POD)
         pod = pod_of(request, request.object)
         if is_mirror(pod, request.user_info):
-            return Decision(True, Why.MIRROR_POD)
+            return Decision(True, DecisionReason.MIRROR_POD)
         return self._review_pod(self._devices.reading(self._devices.in_units(pod)), request.object)
 
     def _review_pod(self, pod: PodReading, body: msgspec.Raw) -> Decision:
         if objection := first_objection(pod, (no_forged_grant, self._devices.of_any)):
             return objection
         if not pod.asks_for_devices:
-            return Decision(True, Why.NO_GPU, warnings=self._unserved(pod.spec))
+            return Decision(True, DecisionReason.NO_GPU, warnings=self._unserved(pod.spec))
         if pod.spec.scheduler_name not in self._own:
-            return Decision(True, Why.OTHER_SCHEDULER, warnings=(self._stays_away(pod.spec),))
+            return Decision(True, DecisionReason.OTHER_SCHEDULER, warnings=(self._stays_away(pod.spec),))
         rules = [rule for rule in GPU_POD_RULES if rule is not no_node_preset or not self._devices.trusts(pod)]
         return first_objection(pod, (*rules, self._devices.of_gpu_pod)) or self._adopt(pod, body)
 
@@ -118,7 +118,7 @@ class Mutation:
             *limit_patches(content, defaults(pod.spec)),
             *env_patches(content, added_env(pod.spec)),
         )
-        return Decision(True, Why.ADMITTED, patch=patch, warnings=self._warnings(pod))
+        return Decision(True, DecisionReason.ADMITTED, patch=patch, warnings=self._warnings(pod))
 
     def _scheduler_patch(self, pod: PodManifest) -> tuple[Operation, ...]:
         if pod.scheduler_name == self._scheduler_name:

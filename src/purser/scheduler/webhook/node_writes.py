@@ -25,7 +25,7 @@ from purser.core.node.writers import (
 )
 from purser.scheduler.bodies import WEBHOOK_BODIES
 from purser.scheduler.webhook.node_policies import user_of
-from purser.scheduler.webhook.review import AdmissionRequest, Decision, ReviewError, Why
+from purser.scheduler.webhook.review import AdmissionRequest, Decision, DecisionReason, ReviewError
 
 RESOURCES = ("nodes", "events")
 
@@ -75,7 +75,7 @@ class NodeWrites:
         """What becomes of the write. Raises `ReviewError` when it cannot be read."""
         writer = self._writers.get(request.user_info.username)
         if writer is None or (writer.any_node and request.resource.resource != "nodes"):
-            return Decision(True, Why.NOT_A_POD)
+            return Decision(True, DecisionReason.NOT_A_POD)
         node = self._node(request.user_info.extra or {})
         if (request.resource.resource, request.sub_resource) == EVICTIONS:
             return self._review_eviction(request, node)
@@ -89,7 +89,9 @@ class NodeWrites:
             old=_read(request.old_object),
         )
         reason = refusal(write)
-        return Decision(False, Why.NOT_ITS_NODE, reason) if reason else Decision(True, Why.ADMITTED)
+        return (
+            Decision(False, DecisionReason.NOT_ITS_NODE, reason) if reason else Decision(True, DecisionReason.ADMITTED)
+        )
 
     def _review_eviction(self, request: AdmissionRequest, node: str) -> Decision:
         """Of a pod on its own node alone, which it names by uid: another pod may have the name by now."""
@@ -100,8 +102,8 @@ class NodeWrites:
         if not node or not uid or self._node_of_pod(request.namespace, request.name, uid) != node:
             where = f"on node {node}" if node else "whose token does not say on which node it is used"
             message = f"{request.user_info.username} {where} evicts only pods of its node, by name and uid"
-            return Decision(False, Why.NOT_ITS_NODE, message)
-        return Decision(True, Why.ADMITTED)
+            return Decision(False, DecisionReason.NOT_ITS_NODE, message)
+        return Decision(True, DecisionReason.ADMITTED)
 
     def _node(self, extra: Mapping[str, Sequence[str]]) -> str:
         node, name, uid = (_first(extra, key) for key in (NODE_NAME_EXTRA, POD_NAME_EXTRA, POD_UID_EXTRA))

@@ -67,7 +67,7 @@ class _Review(msgspec.Struct, frozen=True, rename="camel"):
     request: AdmissionRequest | None = None
 
 
-class Why(ExplainedReason):
+class DecisionReason(ExplainedReason):
     """Why a webhook decided as it did: the ``reason`` label of its metric, and of its log lines."""
 
     @property
@@ -176,14 +176,21 @@ class Why(ExplainedReason):
     )
 
 
-_LET_IN = {Why.NOT_A_POD, Why.MIRROR_POD, Why.NO_GPU, Why.OTHER_SCHEDULER, Why.ADMITTED, Why.WEBHOOK_IGNORED}
+_LET_IN = {
+    DecisionReason.NOT_A_POD,
+    DecisionReason.MIRROR_POD,
+    DecisionReason.NO_GPU,
+    DecisionReason.OTHER_SCHEDULER,
+    DecisionReason.ADMITTED,
+    DecisionReason.WEBHOOK_IGNORED,
+}
 
 
 class Decision(msgspec.Struct, frozen=True):
     """What becomes of the object."""
 
     allowed: bool
-    why: Why
+    why: DecisionReason
     message: str = ""
     """Why not, for the author of the object."""
     patch: tuple[Operation, ...] = ()

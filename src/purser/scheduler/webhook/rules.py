@@ -14,7 +14,7 @@ from purser.kube.objects import DEFAULT_SCHEDULER, MIRROR_POD_ANNOTATION
 from purser.kube.resources import PODS
 from purser.scheduler.pod_reading import PodReading
 from purser.scheduler.webhook.device_rules import enforces_what_it_requires, keeps_to_its_share, names_no_devices
-from purser.scheduler.webhook.review import AdmissionRequest, Decision, ReviewError, UserInfo, Why
+from purser.scheduler.webhook.review import AdmissionRequest, Decision, DecisionReason, ReviewError, UserInfo
 
 _NODE_USERS, _NODE_GROUP = "system:node:", "system:nodes"
 
@@ -59,18 +59,18 @@ def first_objection(pod: PodReading, rules: Iterable[Rule]) -> Decision | None:
 
 def no_forged_grant(pod: PodReading) -> Decision | None:
     """Grants come with the Binding: one on a new pod is forged or copied."""
-    return _no_annotations(pod.spec, PROTECTED_POD_ANNOTATIONS, Why.FORGED_GRANT)
+    return _no_annotations(pod.spec, PROTECTED_POD_ANNOTATIONS, DecisionReason.FORGED_GRANT)
 
 
 def no_forged_record(pod: PodReading) -> Decision | None:
     """The same for other systems' records, which their tools take at face value (HAMi issue 3041)."""
-    return _no_annotations(pod.spec, record_annotations(pod.spec), Why.FORGED_RECORD)
+    return _no_annotations(pod.spec, record_annotations(pod.spec), DecisionReason.FORGED_RECORD)
 
 
 def no_forged_vendor_record(pod: PodReading) -> Decision | None:
     """The same of pods that Purser does not place: the vendor's device plugin serves what the record says, whoever
     wrote it."""
-    return _no_annotations(pod.spec, vendor_records(pod.spec), Why.FORGED_RECORD)
+    return _no_annotations(pod.spec, vendor_records(pod.spec), DecisionReason.FORGED_RECORD)
 
 
 def makes_sense(pod: PodReading) -> Decision | None:
@@ -78,7 +78,7 @@ def makes_sense(pod: PodReading) -> Decision | None:
     try:
         pod.request()
     except DialectError as error:
-        return Decision(False, Why.BAD_REQUEST, f"Purser cannot read what the pod asks for: {error}")
+        return Decision(False, DecisionReason.BAD_REQUEST, f"Purser cannot read what the pod asks for: {error}")
     return None
 
 
@@ -90,7 +90,7 @@ def no_privileged_share(pod: PodReading) -> Decision | None:
         if part.name in privileged and not part.devices.is_whole:
             return Decision(
                 False,
-                Why.PRIVILEGED_SHARE,
+                DecisionReason.PRIVILEGED_SHARE,
                 f'container "{part.name}" is privileged and asks for a share of a GPU: a privileged container sees all '
                 f"GPUs of its node. Drop privileged, or ask for whole GPUs ({part.devices.resource} alone)",
             )
@@ -106,7 +106,7 @@ def no_node_preset(pod: PodReading) -> Decision | None:
         return None
     return Decision(
         False,
-        Why.NODE_PRESET,
+        DecisionReason.NODE_PRESET,
         f'the pod asks for GPUs and sets spec.nodeName "{pod.spec.node_name}", which skips the scheduler: '
         f"use a node selector or node affinity instead",
     )
@@ -124,7 +124,7 @@ def no_way_around(pod: PodReading) -> Decision | None:
         return None
     return Decision(
         False,
-        Why.WEBHOOK_IGNORED,
+        DecisionReason.WEBHOOK_IGNORED,
         f"label {label}={IGNORE_WEBHOOK} keeps Purser's webhook away from the pod, which asks for GPUs: create it "
         "without that label",
     )
@@ -138,7 +138,7 @@ def room_for_grant(pod: PodReading) -> Decision | None:
         return None
     return Decision(
         False,
-        Why.NO_ROOM_FOR_GRANT,
+        DecisionReason.NO_ROOM_FOR_GRANT,
         f"the pod's annotations have {size} bytes, and a pod that asks for GPUs may have {MAX_ANNOTATION_BYTES} of the "
         f"262144 that Kubernetes allows: the rest is for its grant. Keep the data in a ConfigMap instead",
     )
@@ -166,7 +166,7 @@ GPU_POD_RULES: tuple[Rule, ...] = (
 """In this order: the later ones rely on `makes_sense`."""
 
 
-def _no_annotations(pod: PodManifest, forbidden: Collection[str], why: Why) -> Decision | None:
+def _no_annotations(pod: PodManifest, forbidden: Collection[str], why: DecisionReason) -> Decision | None:
     """A copied manifest has all fields of a running pod: the message names all of them at once."""
     if not any(key in pod.annotations for key in forbidden):
         return None

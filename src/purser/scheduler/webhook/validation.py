@@ -23,7 +23,7 @@ from purser.scheduler.bodies import WEBHOOK_BODIES
 from purser.scheduler.pod_reading import PodReading
 from purser.scheduler.webhook.device_rules import DeviceRules
 from purser.scheduler.webhook.node_writes import EVICTIONS, RESOURCES, NodeWrites
-from purser.scheduler.webhook.review import AdmissionRequest, Decision, ReviewError, UserInfo, Why
+from purser.scheduler.webhook.review import AdmissionRequest, Decision, DecisionReason, ReviewError, UserInfo
 from purser.scheduler.webhook.rules import (
     GPU_POD_RULES,
     Rule,
@@ -86,31 +86,31 @@ class Validation:
         if request.resource.resource in RESOURCES or (request.resource.resource, request.sub_resource) == EVICTIONS:
             return self._node_writes.review(request)
         if not request.has_object:
-            return Decision(True, Why.NOT_A_POD)
+            return Decision(True, DecisionReason.NOT_A_POD)
         if (request.resource.resource, request.sub_resource) in _BINDINGS:
             return self._review_binding(request)
         if (request.resource.resource, request.sub_resource) not in _PODS:
-            return Decision(True, Why.NOT_A_POD)
+            return Decision(True, DecisionReason.NOT_A_POD)
         pod = pod_of(request, request.object)
         if is_mirror(pod, request.user_info):
-            return Decision(True, Why.MIRROR_POD)
+            return Decision(True, DecisionReason.MIRROR_POD)
         if request.operation == "UPDATE":
             return self._review_change(request, pod)
         reading = self._devices.reading(pod)
         if ignores_webhook(pod):  # asked about all the same, but for the devices that it names alone
             rules = (no_forged_vendor_record, self._devices.of_any)
-            return first_objection(reading, rules) or Decision(True, Why.WEBHOOK_IGNORED)
+            return first_objection(reading, rules) or Decision(True, DecisionReason.WEBHOOK_IGNORED)
         return self._review_new(reading)
 
     def _review_new(self, pod: PodReading) -> Decision:
         if objection := first_objection(pod, (no_forged_grant, no_forged_vendor_record, self._devices.of_any)):
             return objection
         if not pod.asks_for_devices:
-            return Decision(True, Why.NO_GPU)
+            return Decision(True, DecisionReason.NO_GPU)
         if pod.spec.scheduler_name not in self._own:
-            return Decision(True, Why.OTHER_SCHEDULER)
+            return Decision(True, DecisionReason.OTHER_SCHEDULER)
         rules: tuple[Rule, ...] = (*GPU_POD_RULES, self._devices.of_gpu_pod, self._is_mutated)
-        return first_objection(pod, rules) or Decision(True, Why.ADMITTED)
+        return first_objection(pod, rules) or Decision(True, DecisionReason.ADMITTED)
 
     def _is_mutated(self, pod: PodReading) -> Decision | None:
         """The default scheduler knows nothing of grants, and without a limit kubelet never asks the agent."""
@@ -124,7 +124,7 @@ class Validation:
             return None
         return Decision(
             False,
-            Why.NOT_MUTATED,
+            DecisionReason.NOT_MUTATED,
             f"the pod asks for GPUs and lacks {lacks}, which Purser's mutating webhook sets: it was away, or another "
             f"webhook undid it. Create the pod again, or set it yourself",
         )
@@ -137,20 +137,22 @@ class Validation:
         if objection := self._changed_record(*readings, request.user_info):
             return objection
         if ignores_webhook(before) and ignores_webhook(pod):
-            return self._devices.of_change(*readings) or Decision(True, Why.WEBHOOK_IGNORED)
+            return self._devices.of_change(*readings) or Decision(True, DecisionReason.WEBHOOK_IGNORED)
         changed = [key for key in FIXED_POD_ANNOTATIONS if _differs(before.annotations, pod.annotations, key)]
         if changed:
             return Decision(
-                False, Why.CHANGED_GRANT, f"annotations {', '.join(changed)} are Purser's own: nobody changes them"
+                False,
+                DecisionReason.CHANGED_GRANT,
+                f"annotations {', '.join(changed)} are Purser's own: nobody changes them",
             )
         if _holds_grant(before) and ignores_webhook(pod) and not ignores_webhook(before):
             label = ignoring_label(pod.labels)
             return Decision(
                 False,
-                Why.CHANGED_GRANT,
+                DecisionReason.CHANGED_GRANT,
                 f"the pod holds a grant, which the webhook protects: label {label} cannot be set to {IGNORE_WEBHOOK}",
             )
-        return self._devices.of_change(*readings) or Decision(True, Why.ADMITTED)
+        return self._devices.of_change(*readings) or Decision(True, DecisionReason.ADMITTED)
 
     def _changed_record(self, before: PodReading, after: PodReading, user: UserInfo) -> Decision | None:
         """Device plugins of other vendors serve what a pod's annotations say, and report there."""
@@ -160,7 +162,7 @@ class Validation:
             return None
         return Decision(
             False,
-            Why.CHANGED_RECORD,
+            DecisionReason.CHANGED_RECORD,
             f'annotations {", ".join(changed)} are not for "{user.username[:253]}" to write: only the device plugin '
             f"does, if an administrator has named its account in vendorAccounts of Purser's chart",
         )
@@ -179,10 +181,10 @@ class Validation:
         if brought and scheduler and user != scheduler:
             return Decision(
                 False,
-                Why.FORGED_GRANT,
+                DecisionReason.FORGED_GRANT,
                 f'annotations {", ".join(brought)} may only be brought by "{scheduler}", not by "{user}"',
             )
-        return Decision(True, Why.ADMITTED if brought else Why.NO_GPU)
+        return Decision(True, DecisionReason.ADMITTED if brought else DecisionReason.NO_GPU)
 
 
 def _holds_grant(pod: PodManifest) -> bool:

@@ -8,7 +8,13 @@ import msgspec
 from purser.core.decoding import JsonReader, UnreadableError
 from purser.scheduler.bodies import WEBHOOK_BODIES
 from purser.scheduler.webhook.mutation import Mutation
-from purser.scheduler.webhook.review import AdmissionRequest, Decision, GroupVersionResource, ReviewError, Why
+from purser.scheduler.webhook.review import (
+    AdmissionRequest,
+    Decision,
+    DecisionReason,
+    GroupVersionResource,
+    ReviewError,
+)
 
 WORKLOADS = {
     "apps": ("daemonsets", "deployments", "statefulsets"),
@@ -51,14 +57,14 @@ class WorkloadWarnings:
     def review(self, request: AdmissionRequest) -> Decision:
         """Always allowed. Raises `ReviewError` for an object that cannot be read."""
         if not request.has_object or request.sub_resource:
-            return Decision(True, Why.NOT_A_POD)
+            return Decision(True, DecisionReason.NOT_A_POD)
         try:
             workload = _workloads.read(request.object)
         except UnreadableError as error:
             raise ReviewError(str(error)) from error
         spec = workload.spec if workload.spec.job_template is None else workload.spec.job_template.spec
         if spec.template is None:
-            return Decision(True, Why.NOT_A_POD)
+            return Decision(True, DecisionReason.NOT_A_POD)
         body = msgspec.Raw(msgspec.json.encode(spec.template))
         pod = msgspec.structs.replace(
             request, resource=_POD, operation="CREATE", object=body, old_object=msgspec.Raw(b"")

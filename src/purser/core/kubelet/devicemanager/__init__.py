@@ -21,8 +21,8 @@ from purser.core.kubelet.devicemanager.plugins import (
     registered,
     restore,
     stop,
-    told,
     update,
+    with_plugins_of,
 )
 from purser.core.kubelet.devicemanager.topologyhints import Reusable, hints, pod_hints
 
@@ -42,6 +42,6 @@ __all__ = [
     "registered",
     "restore",
     "stop",
-    "told",
     "update",
+    "with_plugins_of",
 ]

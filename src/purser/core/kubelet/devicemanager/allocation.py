@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from purser.core.kubelet.asks import Allocate, Answer, Answered, Ask, CallFailed, PlainAnswer, PreferredAllocation
 from purser.core.kubelet.devicemanager.affinity import filter_by_affinity
 from purser.core.kubelet.devicemanager.holdings import held_by, hold, recount
-from purser.core.kubelet.devicemanager.plugins import is_device_resource, told
+from purser.core.kubelet.devicemanager.plugins import is_device_resource, with_plugins_of
 from purser.core.kubelet.devicemanager.topologyhints import Reusable
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.masks import Mask
@@ -192,7 +192,7 @@ def _asked(ask: Ask) -> Generator[Ask, Answer, tuple[KubeletState, PlainAnswer]]
     answer = yield ask
     if not isinstance(answer, Answered):
         return ask.state, answer
-    return replace(ask.state, devices=told(ask.state.devices, answer.devices)), answer.answer
+    return replace(ask.state, devices=with_plugins_of(ask.state.devices, answer.devices)), answer.answer
 
 
 def _reusable_after(

@@ -2,7 +2,7 @@
 
 These functions change `DeviceManagerState.resources` and ``removed`` only, and
 `purser.core.kubelet.devicemanager.allocation` changes ``held`` and ``allocated`` only. A caller that runs both at once
-merges the two halves (`told`) without loss.
+merges the two halves (`with_plugins_of`) without loss.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,7 +34,7 @@ class Capacity(msgspec.Struct, frozen=True):
     removed: tuple[str, ...]
 
 
-def told(state: DeviceManagerState, by_plugins: DeviceManagerState) -> DeviceManagerState:
+def with_plugins_of(state: DeviceManagerState, by_plugins: DeviceManagerState) -> DeviceManagerState:
     """The state with the half of another that plugins change."""
     return replace(state, resources=by_plugins.resources, removed=by_plugins.removed)
 

@@ -67,7 +67,7 @@ class NodeCache:
         info.allocatable = amounts((node.get("status") or {}).get("allocatable"))
 
     def remove_node(self, node: Raw) -> None:
-        """A node is gone; its pods stay on the books until they are gone too."""
+        """A node is gone; its pods stay in the ledger until they are gone too."""
         info = self._nodes.get(node["metadata"]["name"])
         if info is not None:
             info.node, info.allocatable = {}, {}

@@ -10,8 +10,8 @@ from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
 from purser.kube.resources import NODES
 from purser.lab.apiserver import ApiServer
-from purser.lab.scenario.spec import Never
-from purser.lab.scenario.vigils import Vigils
+from purser.lab.scenario.never_rules import NeverRules
+from purser.lab.scenario.spec import NeverRule
 
 CORDONED = {"spec": {"unschedulable": True}}
 
@@ -28,67 +28,67 @@ async def cordon(client, name, value):
     await client.patch_merge(NODES, name, {"spec": {"unschedulable": value}})
 
 
-async def broken(vigils):
+async def broken(rules):
     deadline = time.monotonic() + 60
-    while not vigils.broken():
+    while not rules.broken():
         assert time.monotonic() < deadline, "nothing was seen"
         await asyncio.sleep(0.01)
-    return vigils.broken()
+    return rules.broken()
 
 
 async def test_a_moment_is_enough(client):
-    async with Vigils(client) as vigils:
-        await vigils.begin(Never(kind="Node", match=CORDONED))
-        assert not vigils.broken()
+    async with NeverRules(client) as rules:
+        await rules.begin(NeverRule(kind="Node", match=CORDONED))
+        assert not rules.broken()
         await cordon(client, "a", True)
         await cordon(client, "a", None)
-        assert "1 Node were" in await broken(vigils)
+        assert "1 Node were" in await broken(rules)
 
 
 async def test_as_many_as_may_be_are_no_matter(client):
-    async with Vigils(client) as vigils:
-        await vigils.begin(Never(kind="Node", match=CORDONED, more_than=1))
+    async with NeverRules(client) as rules:
+        await rules.begin(NeverRule(kind="Node", match=CORDONED, more_than=1))
         for _ in range(2):
             await cordon(client, "a", True)
             await cordon(client, "a", None)
-        assert not vigils.broken()
+        assert not rules.broken()
         await cordon(client, "a", True)
         await cordon(client, "b", True)
-        assert "at most 1 may: a, b" in await broken(vigils)
+        assert "at most 1 may: a, b" in await broken(rules)
 
 
 async def test_what_may_be_for_a_while_may_not_stay(client):
     clock = ManualClock()
-    async with Vigils(client, clock) as vigils:
-        await vigils.begin(Never(kind="Node", match=CORDONED, longer_than_s=10))
-        [vigil] = vigils._vigils
+    async with NeverRules(client, clock) as rules:
+        await rules.begin(NeverRule(kind="Node", match=CORDONED, longer_than_s=10))
+        [rule] = rules._rules
         await cordon(client, "a", True)
-        await eventually(lambda: list(vigil._now) == ["a"])
+        await eventually(lambda: list(rule._now) == ["a"])
         clock.advance(9)
         await cordon(client, "a", None)
-        await eventually(lambda: not vigil._now)
+        await eventually(lambda: not rule._now)
         clock.advance(9)
-        assert not vigils.broken()
+        assert not rules.broken()
         await cordon(client, "b", True)
-        await eventually(lambda: list(vigil._now) == ["b"])
+        await eventually(lambda: list(rule._now) == ["b"])
         clock.advance(9)
-        assert not vigils.broken()
+        assert not rules.broken()
         clock.advance(1)
-        assert "for 10 s, at most 0 may: b" in vigils.broken()
+        assert "for 10 s, at most 0 may: b" in rules.broken()
 
 
 async def test_what_goes_is_missed_and_other_names_are_not(client):
-    async with Vigils(client) as vigils:
-        await vigils.begin(Never(kind="Node", names=("a*",), deleted=True))
+    async with NeverRules(client) as rules:
+        await rules.begin(NeverRule(kind="Node", names=("a*",), deleted=True))
         await client.delete(NODES, "b")
         await cordon(client, "a", True)
-        assert not vigils.broken()
+        assert not rules.broken()
         await client.delete(NODES, "a")
-        assert "1 Node went, at most 0 may: a" in await broken(vigils)
+        assert "1 Node went, at most 0 may: a" in await broken(rules)
 
 
 async def test_what_is_so_already_counts(client):
     await cordon(client, "b", True)
-    async with Vigils(client) as vigils:
-        await vigils.begin(Never(kind="Node", match=CORDONED))
-        assert "b" in vigils.broken()
+    async with NeverRules(client) as rules:
+        await rules.begin(NeverRule(kind="Node", match=CORDONED))
+        assert "b" in rules.broken()

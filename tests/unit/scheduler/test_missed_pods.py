@@ -12,10 +12,10 @@ from purser.core.vendors.catalogue import families_of
 from purser.kube import Client, ClusterConfig, EventRecorder, Informer, NotFoundError, untyped
 from purser.kube.resources import EVENTS, NAMESPACES, PODS
 from purser.lab.apiserver import ApiServer
-from purser.scheduler import strays as strays_module
+from purser.scheduler import missed_pods as missed_pods_module
 from purser.scheduler.cache.cache import ClusterCache
+from purser.scheduler.missed_pods import MissedPods, RecreationBackoff
 from purser.scheduler.reasons import SchedulerReason
-from purser.scheduler.strays import Strays, Waves
 
 REPLICA_SETS = untyped("apps", "v1", "replicasets", "ReplicaSet")
 SHARE = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1024"}
@@ -103,10 +103,10 @@ async def looking(world: World, patience_s: float, adopted: tuple[str, ...] = ()
         await namespaces.synced()
         cache = ClusterCache(MagicMock(), families=families_of(["Hygon DCU"]))
         with (
-            patch.object(strays_module, "CONTROLLER_NOTICE_TIMEOUT_S", patience_s),
+            patch.object(missed_pods_module, "CONTROLLER_NOTICE_TIMEOUT_S", patience_s),
             patch.object(cache, "offers", lambda resource: resource == "gpu.intel.com/shared"),
         ):
-            found = Strays(world.client, cache, pods, namespaces, events, world.is_active, adopted)
+            found = MissedPods(world.client, cache, pods, namespaces, events, world.is_active, adopted)
             tasks.append(asyncio.create_task(found.run()))
             yield
         for task in tasks:
@@ -115,12 +115,12 @@ async def looking(world: World, patience_s: float, adopted: tuple[str, ...] = ()
 
 
 @pytest.fixture
-async def strays(world: World) -> AsyncIterator[None]:
+async def missed_pods(world: World) -> AsyncIterator[None]:
     async with looking(world, patience_s=0.0):
         yield
 
 
-async def test_a_stray_is_left_alone_until_its_controller_must_have_heard_of_it(world: World) -> None:
+async def test_a_missed_pod_is_left_alone_until_its_controller_must_have_heard_of_it(world: World) -> None:
     async def gone() -> bool:
         return not await world.exists("early")
 
@@ -133,34 +133,34 @@ async def test_a_stray_is_left_alone_until_its_controller_must_have_heard_of_it(
         await eventually(gone)
 
 
-async def test_a_stray_with_a_controller_is_deleted_and_recreated(world: World, strays: None) -> None:
-    await world.pod("stray", SHARE, owned=True)
+async def test_a_missed_pod_with_a_controller_is_deleted_and_recreated(world: World, missed_pods: None) -> None:
+    await world.pod("missed", SHARE, owned=True)
 
     async def gone() -> bool:
-        return not await world.exists("stray")
+        return not await world.exists("missed")
 
     await eventually(gone)
-    await eventually(lambda: world.told("stray"))
-    [message] = await world.told("stray")
+    await eventually(lambda: world.told("missed"))
+    [message] = await world.told("missed")
     assert "ReplicaSet owner recreates it" in message
 
 
-async def test_a_stray_without_a_controller_stays_and_gets_one_event(world: World, strays: None) -> None:
-    await world.pod("stray", SHARE)
-    await eventually(lambda: world.told("stray"))
-    await world.client.patch_merge(PODS, "stray", {"metadata": {"labels": {"touched": "yes"}}}, "default")
-    [message] = await world.told("stray")
+async def test_a_missed_pod_without_a_controller_stays_and_gets_one_event(world: World, missed_pods: None) -> None:
+    await world.pod("missed", SHARE)
+    await eventually(lambda: world.told("missed"))
+    await world.client.patch_merge(PODS, "missed", {"metadata": {"labels": {"touched": "yes"}}}, "default")
+    [message] = await world.told("missed")
     assert "delete and recreate it" in message
-    assert await world.exists("stray")
+    assert await world.exists("missed")
 
 
-async def test_a_pod_for_devices_of_other_vendors_is_told_and_never_deleted(world: World, strays: None) -> None:
+async def test_a_pod_for_devices_of_other_vendors_is_told_and_never_deleted(world: World, missed_pods: None) -> None:
     await world.pod("dcu", {"hygon.com/dcunum": "1"}, owned=True)
     await eventually(lambda: world.told("dcu"))
     assert await world.exists("dcu")
 
 
-async def test_everything_else_is_left_alone(world: World, strays: None) -> None:
+async def test_everything_else_is_left_alone(world: World, missed_pods: None) -> None:
     ignore = {"purser.dev/webhook": "ignore"}
     await world.client.create(NAMESPACES, {"metadata": {"name": "away", "labels": ignore}})
     await world.pod("plain", owned=True)
@@ -172,10 +172,10 @@ async def test_everything_else_is_left_alone(world: World, strays: None) -> None
     await world.pod("elsewhere", SHARE, namespace="away")
     await world.pod("gated", SHARE, owned=True, schedulingGates=[{"name": "queue"}])
     await world.pod("not-named", {"amd.com/gpu": "1"}, owned=True)
-    await world.pod("stray", SHARE, owned=True)
+    await world.pod("missed", SHARE, owned=True)
 
     async def gone() -> bool:
-        return not await world.exists("stray")
+        return not await world.exists("missed")
 
     await eventually(gone)
     for name in ("plain", "ours", "theirs", "bound", "labelled", "hami", "gated", "not-named"):
@@ -190,40 +190,40 @@ async def test_a_replica_that_is_not_the_active_one_does_nothing(world: World) -
 
     async with looking(world, patience_s=0.0):
         world.active = False
-        await world.pod("stray", SHARE, owned=True)
+        await world.pod("missed", SHARE, owned=True)
         await world.pod("told", SHARE)
         await eventually(has_looked_at_both)
-    assert await world.exists("stray")
+    assert await world.exists("missed")
     assert await world.told("told") == []  # all events are posted by now
 
 
 def test_pods_of_one_wave_go_at_once_and_a_later_wave_rests_twice_as_long_each_time() -> None:
-    waves = Waves(at=100.0)
-    assert waves.wait_s(seen_at=99.0, now=101.0) == 0
-    assert waves.wait_s(seen_at=100.0, now=130.0) == 0
-    assert waves.wait_s(seen_at=110.0, now=130.0) == 30
-    assert waves.wait_s(seen_at=110.0, now=160.0) == 0
-    assert waves.wait_s(seen_at=150.0, now=161.0) == 0
-    assert waves.wait_s(seen_at=170.0, now=170.0) == 110
-    assert waves.wait_s(seen_at=170.0, now=280.0) == 0
-    assert waves.rest_s == 240
+    backoff = RecreationBackoff(at=100.0)
+    assert backoff.wait_s(seen_at=99.0, now=101.0) == 0
+    assert backoff.wait_s(seen_at=100.0, now=130.0) == 0
+    assert backoff.wait_s(seen_at=110.0, now=130.0) == 30
+    assert backoff.wait_s(seen_at=110.0, now=160.0) == 0
+    assert backoff.wait_s(seen_at=150.0, now=161.0) == 0
+    assert backoff.wait_s(seen_at=170.0, now=170.0) == 110
+    assert backoff.wait_s(seen_at=170.0, now=280.0) == 0
+    assert backoff.rest_s == 240
 
 
 def test_no_rest_is_longer_than_an_hour() -> None:
-    waves, now = Waves(at=0.0), 0.0
+    backoff, now = RecreationBackoff(at=0.0), 0.0
     for _ in range(20):
-        now += waves.rest_s + 1
-        assert waves.wait_s(seen_at=now, now=now) == 0
-    assert waves.rest_s == 3600
+        now += backoff.rest_s + 1
+        assert backoff.wait_s(seen_at=now, now=now) == 0
+    assert backoff.rest_s == 3600
 
 
 def test_an_owner_is_forgotten_an_hour_after_its_rest() -> None:
-    waves = Waves(at=100.0)
-    assert not waves.is_over(100 + 60 + 3600)
-    assert waves.is_over(100 + 60 + 3600 + 1)
+    backoff = RecreationBackoff(at=100.0)
+    assert not backoff.is_over(100 + 60 + 3600)
+    assert backoff.is_over(100 + 60 + 3600 + 1)
 
 
-async def test_a_pod_of_another_scheduler_gets_one_event_that_it_gives_no_gpus(world: World, strays: None) -> None:
+async def test_a_pod_of_another_scheduler_gets_one_event_that_it_gives_no_gpus(world: World, missed_pods: None) -> None:
     await world.pod("theirs", SHARE, schedulerName="volcano", owned=True)
     await world.pod("plain", schedulerName="volcano")
 
@@ -235,8 +235,8 @@ async def test_a_pod_of_another_scheduler_gets_one_event_that_it_gives_no_gpus(w
     (message,) = await told()
     assert 'schedulerName is "volcano"' in message
     assert await world.exists("theirs")
-    await world.pod("stray", SHARE)
-    await eventually(lambda: world.told("stray"))
+    await world.pod("missed", SHARE)
+    await eventually(lambda: world.told("missed"))
     events = await world.client.list(EVENTS, "default", field_selector="involvedObject.name=plain")
     assert not events.items
 

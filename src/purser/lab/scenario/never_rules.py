@@ -10,16 +10,16 @@ from purser.kube.informer import Informer
 from purser.kube.resources import Raw, key_of
 from purser.lab.scenario.matching import MAX_NAMED_OBJECTS, difference
 from purser.lab.scenario.objects import has_name, kind_named
-from purser.lab.scenario.spec import Never
+from purser.lab.scenario.spec import NeverRule
 
 
-class Vigils:
-    """Every vigil of a scenario. An async context manager: the watches end with it."""
+class NeverRules:
+    """The rules `never` of a scenario. An async context manager: the watches end with it."""
 
     def __init__(self, client: Client, clock: Clock | None = None) -> None:
         self._client = client
         self._clock = clock or SystemClock()
-        self._vigils: list[_Vigil] = []
+        self._rules: list[_Watched] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -32,25 +32,25 @@ class Vigils:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def begin(self, never: Never) -> None:
+    async def begin(self, never: NeverRule) -> None:
         """Watch from now on; returns once what is there is known. Raises `ScenarioError`."""
         resource = kind_named(never.kind, "never.kind")
         informer = Informer(self._client, resource, (never.namespace or None) if resource.namespaced else None)
-        vigil = _Vigil(never, self._clock)
-        informer.add_handler(vigil.see, lambda _, new: vigil.see(new), vigil.miss)
-        self._vigils.append(vigil)
+        rule = _Watched(never, self._clock)
+        informer.add_handler(rule.see, lambda _, new: rule.see(new), rule.miss)
+        self._rules.append(rule)
         self._tasks.append(asyncio.create_task(informer.run()))
         await informer.synced()
 
     def broken(self) -> str:
         """What was, and must never have been; empty: nothing."""
-        for vigil in self._vigils:
-            vigil.look()
-        return next((vigil.problem for vigil in self._vigils if vigil.problem), "")
+        for rule in self._rules:
+            rule.look()
+        return next((rule.problem for rule in self._rules if rule.problem), "")
 
 
-class _Vigil:
-    def __init__(self, never: Never, clock: Clock) -> None:
+class _Watched:
+    def __init__(self, never: NeverRule, clock: Clock) -> None:
         self.problem = ""
         self._never = never
         self._clock = clock

@@ -11,7 +11,7 @@ give them some, and their devices may be what they wait for.
 Pods of Purser, or of a scheduler that it replaces, that request GPUs by unserved resource names get an event, too:
 kube-scheduler only says that a resource is missing.
 
-Pods and namespaces with the label ``purser.dev/webhook: ignore`` are left alone. If the new pod is a stray again, the
+Pods and namespaces with the label ``purser.dev/webhook: ignore`` are left alone. If the new pod misses it again, the
 webhook is bypassed for another reason: its owner's pods are then left for a minute, doubled each time up to an hour.
 """
 
@@ -38,14 +38,14 @@ from purser.scheduler.reasons import SchedulerReason
 log = structlog.get_logger("purser.scheduler")
 
 CONTROLLER_NOTICE_TIMEOUT_S = 15.0
-"""For how long a stray is left alone: its controller must have heard of it. After a restart of the API server that may
-take ten seconds, and for a pod that is gone by then a controller waits five minutes before it makes another."""
+"""For how long such a pod is left alone: its controller must have heard of it. After a restart of the API server that
+may take ten seconds, and for a pod that is gone by then a controller waits five minutes before it makes another."""
 _FIRST_REST_S = 60.0
 _LONGEST_REST_S = 3600.0
 
 
-class Waves(msgspec.Struct):
-    """When an owner's strays may be deleted: at once those seen before its last wave, later ones after a rest."""
+class RecreationBackoff(msgspec.Struct):
+    """When an owner's pods may be deleted: at once those seen before its last wave, later ones after a rest."""
 
     at: float
     rest_s: float = _FIRST_REST_S
@@ -64,8 +64,8 @@ class Waves(msgspec.Struct):
         return 0.0
 
 
-class Strays:
-    """Finds strays among the pods of an informer, and sees to them."""
+class MissedPods:
+    """Finds pods that missed the webhook among the pods of an informer, and sees to them."""
 
     def __init__(
         self,
@@ -88,10 +88,10 @@ class Strays:
         self._queue: WorkQueue[str] = WorkQueue(clock=cache.clock)
         self._seen_at: dict[str, float] = {}
         self._told: set[str] = set()
-        self._waves: dict[str, Waves] = {}
+        self._backoffs: dict[str, RecreationBackoff] = {}
 
     async def run(self) -> None:
-        """See to strays until cancelled; call it once the webhook answers."""
+        """See to them until cancelled; call it once the webhook answers."""
         self._pods.add_handler(self._put, lambda _, pod: self._put(pod), self._forget)
         await run_workers(self._queue, self._see_to, on_failure=self._failed)
 
@@ -171,8 +171,10 @@ class Strays:
         now = self._cache.clock.monotonic()
         if left_s := self._patience_left(pod):
             return left_s
-        self._waves = {uid: waves for uid, waves in self._waves.items() if not waves.is_over(now)}
-        return self._waves.setdefault(owner.uid, Waves(now)).wait_s(self._seen_at.get(pod.metadata.uid, now), now)
+        self._backoffs = {uid: backoff for uid, backoff in self._backoffs.items() if not backoff.is_over(now)}
+        return self._backoffs.setdefault(owner.uid, RecreationBackoff(now)).wait_s(
+            self._seen_at.get(pod.metadata.uid, now), now
+        )
 
     def _patience_left(self, pod: Pod) -> float:
         now = self._cache.clock.monotonic()
