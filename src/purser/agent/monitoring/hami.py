@@ -60,8 +60,8 @@ def _of_gpus(node: HamiNode) -> Iterator[_Fact]:
         told = _gpu_labels(node, gpu.index, telemetry.uuid, gpu.name)
         if telemetry.memory is not None:  # HAMi counts what the driver keeps for itself
             yield told, HamiFact.HOST_MEMORY, float(telemetry.memory.used + (telemetry.memory.reserved or 0))
-        yield told, HamiFact.HOST_UTILISATION, telemetry.fields.get("DCGM_FI_DEV_GPU_UTIL")
-        yield told, HamiFact.HOST_MEMORY_UTILISATION, telemetry.fields.get("DCGM_FI_DEV_MEM_COPY_UTIL")
+        yield told, HamiFact.HOST_UTILIZATION, telemetry.fields.get("DCGM_FI_DEV_GPU_UTIL")
+        yield told, HamiFact.HOST_MEMORY_UTILIZATION, telemetry.fields.get("DCGM_FI_DEV_MEM_COPY_UTIL")
 
 
 def _of_devices(node: HamiNode) -> Iterator[_Fact]:
@@ -131,4 +131,4 @@ def _of_use(told: _Told, use: ContainerUse | None) -> Iterator[_Fact]:
         yield told, HamiFact.SHARE_MEMORY, float(memory)
         yield told, HamiFact.CONTAINER_MEMORY, float(memory)
     if use is None or use.sm_percent is not None:
-        yield told, HamiFact.CONTAINER_UTILISATION, 0.0 if use is None else float(use.sm_percent or 0)
+        yield told, HamiFact.CONTAINER_UTILIZATION, 0.0 if use is None else float(use.sm_percent or 0)

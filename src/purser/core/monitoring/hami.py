@@ -14,8 +14,8 @@ class HamiFact(StrEnum):
     """What is exported, for a GPU or for a container's share of one."""
 
     HOST_MEMORY = "host-memory"
-    HOST_UTILISATION = "host-utilization"
-    HOST_MEMORY_UTILISATION = "host-memory-utilization"
+    HOST_UTILIZATION = "host-utilization"
+    HOST_MEMORY_UTILIZATION = "host-memory-utilization"
     MEMORY_LIMIT = "memory-limit"
     CORE_LIMIT = "core-limit"
     MEMORY_ALLOCATED = "memory-allocated"
@@ -26,7 +26,7 @@ class HamiFact(StrEnum):
     SHARE_MEMORY = "share-memory"
     SHARE_MEMORY_LIMIT = "share-memory-limit"
     CONTAINER_MEMORY = "container-memory"
-    CONTAINER_UTILISATION = "container-utilization"
+    CONTAINER_UTILIZATION = "container-utilization"
     MIG_DEVICE = "mig-device"
 
 
@@ -56,10 +56,10 @@ _SHARE = {
 
 METRICS: tuple[HamiMetric, ...] = (
     HamiMetric("hami_host_gpu_memory_used_bytes", HamiFact.HOST_MEMORY, _GPU, "Memory of the GPU in use (B)."),
-    HamiMetric("hami_host_gpu_utilization_ratio", HamiFact.HOST_UTILISATION, _GPU, "Utilization of the GPU (%)."),
+    HamiMetric("hami_host_gpu_utilization_ratio", HamiFact.HOST_UTILIZATION, _GPU, "Utilization of the GPU (%)."),
     HamiMetric(
         "hami_host_gpu_memory_controller_utilization_ratio",
-        HamiFact.HOST_MEMORY_UTILISATION,
+        HamiFact.HOST_MEMORY_UTILIZATION,
         _NAMELESS,
         "Utilization of the GPU's memory interface (%).",
     ),
@@ -87,7 +87,7 @@ METRICS: tuple[HamiMetric, ...] = (
     ),
     HamiMetric(
         "hami_container_device_utilization_ratio",
-        HamiFact.CONTAINER_UTILISATION,
+        HamiFact.CONTAINER_UTILIZATION,
         _SHARE,
         "Compute that the container uses (%).",
     ),
@@ -120,7 +120,7 @@ _OLD_WORDS = {
 }
 _OLD_NAMES = {
     HamiFact.HOST_MEMORY: "HostGPUMemoryUsage",
-    HamiFact.HOST_UTILISATION: "HostCoreUtilization",
+    HamiFact.HOST_UTILIZATION: "HostCoreUtilization",
     HamiFact.MEMORY_LIMIT: "GPUDeviceMemoryLimit",
     HamiFact.CORE_LIMIT: "GPUDeviceCoreLimit",
     HamiFact.MEMORY_ALLOCATED: "GPUDeviceMemoryAllocated",
@@ -130,7 +130,7 @@ _OLD_NAMES = {
     HamiFact.OVERVIEW: "nodeGPUOverview",
     HamiFact.SHARE_MEMORY: "vGPU_device_memory_usage_in_bytes",
     HamiFact.SHARE_MEMORY_LIMIT: "vGPU_device_memory_limit_in_bytes",
-    HamiFact.CONTAINER_UTILISATION: "Device_utilization_desc_of_container",
+    HamiFact.CONTAINER_UTILIZATION: "Device_utilization_desc_of_container",
     HamiFact.MIG_DEVICE: "MigInfo",
 }
 _WITHOUT_MODEL = {HamiFact.MEMORY_ALLOCATED_RATIO}

@@ -19,7 +19,7 @@ from purser.lab.driver.state import KEPT_SAMPLES, SAMPLE_US, GpuState
 _VERSION = 1
 """Of GPM's structs."""
 
-_OF_UTILISATION = range(pynvml.NVML_GPU_UTILIZATION_SAMPLES, pynvml.NVML_DEC_UTILIZATION_SAMPLES + 1)
+_OF_UTILIZATION = range(pynvml.NVML_GPU_UTILIZATION_SAMPLES, pynvml.NVML_DEC_UTILIZATION_SAMPLES + 1)
 
 
 class _Taken(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class PythonSamples:
     def nvmlDeviceGetSamples(self, handle: Any, kind: int, last_seen_us: int) -> tuple[int, list[Any]]:
         """As in NVML: six a second since the GPU's state is what it is, the oldest first."""
         gpu = self._gpu(handle, SAMPLES)
-        if kind in _OF_UTILISATION and self._mig.state(self._slot(handle)).enabled:
+        if kind in _OF_UTILIZATION and self._mig.state(self._slot(handle)).enabled:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
         try:
             number = number_of(gpu, readings_of(gpu), SAMPLES, kind, 0)

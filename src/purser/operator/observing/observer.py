@@ -78,7 +78,7 @@ class Observer:
         clock: Clock | None = None,
     ):
         """``policies_may_be_unknown``: a server without the definition of ClusterPolicy has none of them. Only for
-        uninstalling: an operator that took a stray 404 for that would remove everything."""
+        uninstalling: an operator that took one wrong 404 for that would remove everything."""
         self.settled: dict[ObjectKey, AppliedObject] = {}
         """What this process applied, and how it came out."""
         self._client = client
