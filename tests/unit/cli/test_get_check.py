@@ -54,8 +54,8 @@ async def test_what_differs_is_printed_until_all_ledgers_agree(tmp_path):
             found = json.loads(out)
             assert [(each["kind"], each["pod"]) for each in found] == [
                 ("granted-twice", ""),
-                ("not-reported", "default/unheard-of"),
                 ("never-granted", "default/old"),
+                ("not-reported", "default/unheard-of"),
             ]
             assert all(each["settled_by"] for each in found)
             code, out, err = await get(kubeconfig, "grants", "--check", "-n", "other", "-o", "wide")
