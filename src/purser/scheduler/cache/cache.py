@@ -390,11 +390,13 @@ class ClusterCache:
     def _grant_of_hami(self, pod: Pod) -> Grant | None:
         """What HAMi's scheduler gave a pod, or reserved for it, of a node that HAMi's device plugin serves; of a node
         of Purser's agent only as long as the pod waits for a grant of Purser's (`binding.HamiPods`)."""
+        if not devices_asked(pod):
+            return None  # annotations alone take no GPU from others
         annotations = pod.metadata.annotations
         node = pod.spec.node_name or annotations.get(hami.VGPU_NODE, "")
         if node not in self._hamis:
             waits = not pod.spec.node_name or annotations.get(hami.BIND_PHASE) == hami.ALLOCATING
-            if not (waits and self.is_known_to_hami(node)) or has_started(pod) or not devices_asked(pod):
+            if not (waits and self.is_known_to_hami(node)) or has_started(pod):
                 return None
         try:
             grant = hami.recorded_grant(pod_spec(pod))

@@ -97,6 +97,24 @@ async def test_what_hamis_scheduler_gave_away_or_reserved_is_given_to_nobody_els
         await eventually(lambda: world.memory_used("h1") == 6000)
 
 
+async def test_hamis_records_on_pods_that_ask_for_no_gpu_take_none_from_others():
+    async with server() as api, replica(api) as world:
+        await add_node(world)
+        nothing = {"schedulerName": "hami-scheduler", "containers": [{"name": "main", "image": "i"}]}
+        for name, binds in (("bound", True), ("reserved", False)):
+            pod = await world.add_pod(name, spec=nothing)
+            await patch(
+                world,
+                pod,
+                **{"hami.io/vgpu-node": "h1", "hami.io/vgpu-devices-allocated": f"{UUIDS[0]},NVIDIA,8000,100:;"},
+            )
+            if binds:
+                await world.client.bind("default", name, pod.metadata.uid, "h1", {})
+        await theirs(world, "asks", f"{UUIDS[1]},NVIDIA,7500,0:;")  # heard after the others
+        assert world.memory_used("h1") == 7500
+        assert (await world.filter(await world.add_pod("p", 8000), "h1")).node_names == ["h1"]
+
+
 async def test_who_serves_a_node_follows_from_what_plugin_and_agent_write():
     async with server() as api, replica(api) as world:
         await add_node(world)
