@@ -43,7 +43,7 @@ from purser.core.model import (
     PodRequest,
 )
 from purser.core.placement import Evaluator, Placement
-from purser.core.placement.place import to_grant
+from purser.core.placement.granted import to_grant
 from purser.core.placement.ranking import best
 
 Indexes = NDArray[np.int64]

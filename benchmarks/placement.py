@@ -54,8 +54,9 @@ from purser.core.model import (
     PodRequest,
 )
 from purser.core.placement import kernels
+from purser.core.placement.granted import DeviceAssignment
 from purser.core.placement.mix import LearnedMix, Mix
-from purser.core.placement.place import DeviceAssignment, decide
+from purser.core.placement.place import decide
 from purser.core.placement.policies import Setting, policy
 from purser.core.placement.shape import PodShape, shape_of, taken_by, view
 from purser.core.placement.table import ShapeTable, place

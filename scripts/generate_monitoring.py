@@ -69,6 +69,13 @@ _GPU_NAME = '* on (node, uuid) group_left (index, model) purser_device_info{node
 
 _WITH_MODEL = "on (node, uuid) group_left (model) purser_device_info"
 
+_WITH_POLICY = (
+    'on (namespace, pod) group_left (policy) (group by (namespace, pod, policy) (purser_grant_memory_bytes{policy!=""})'
+    ' or group by (namespace, pod) (purser_grant_memory_bytes{policy=""})'
+    " * on () group_left (policy) max by (policy) (purser_cluster_default_policy))"
+)
+"""Agents know the policy that a pod names, and the scheduler its own, which counts where there is none."""
+
 
 def _by_gpu(metric: str) -> tuple[str, str]:
     """A query of each GPU's own series, with its legend."""
@@ -130,10 +137,12 @@ DASHBOARDS = (
                 "bytes",
             ),
             Panel(
-                "Granted memory by policy",
-                [("sum by (policy) (purser_cluster_granted_memory_bytes)", "{{policy}}")],
+                "Used and granted memory by policy",
+                [
+                    (f"sum by (policy) (purser_container_memory_used_bytes * {_WITH_POLICY})", "{{policy}} used"),
+                    ("sum by (policy) (purser_cluster_granted_memory_bytes)", "{{policy}} granted"),
+                ],
                 "bytes",
-                stacked=True,
                 about="By the policy for nodes by which the pods were placed.",
             ),
             Panel(
@@ -141,6 +150,34 @@ DASHBOARDS = (
                 [("sum by (namespace) (purser_cluster_granted_cores_ratio)", "{{namespace}}")],
                 stacked=True,
                 about="In GPUs; MIG devices count by their slices, shares without a limit of compute as 0.",
+            ),
+            Panel(
+                "Used and granted memory by namespace and model",
+                [
+                    (
+                        f"sum by (namespace, model) (purser_container_memory_used_bytes * {_WITH_MODEL})",
+                        "{{namespace}} {{model}} used",
+                    ),
+                    (
+                        "sum by (namespace, model) (purser_cluster_granted_memory_bytes)",
+                        "{{namespace}} {{model}} granted",
+                    ),
+                ],
+                "bytes",
+            ),
+            Panel(
+                "Used and granted compute by namespace and model",
+                [
+                    (
+                        f"sum by (namespace, model) (purser_container_utilization_ratio * {_WITH_MODEL})",
+                        "{{namespace}} {{model}} used",
+                    ),
+                    (
+                        "sum by (namespace, model) (purser_cluster_granted_cores_ratio)",
+                        "{{namespace}} {{model}} granted",
+                    ),
+                ],
+                about="In GPUs. Used compute has no MIG devices: the driver does not report theirs by process.",
             ),
             Panel(
                 "Idle GPUs by what keeps pods from them",

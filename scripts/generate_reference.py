@@ -17,14 +17,17 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
+from purser.adapters.reasons import PlanReason
 from purser.agent.kubeletfacts.watching import KubeletFacts
 from purser.agent.metrics import AgentMetrics, NodeSnapshot
 from purser.agent.reasons import AgentReason
 from purser.agent.refusals import RefusalReason
 from purser.agent.settings import AgentSettings, FeatureOutlet
 from purser.core import dialects, names
-from purser.core.dialects import policies, selectors
+from purser.core.dialects import kai, policies, selectors
 from purser.core.dialects.policies import WEIGHED
+from purser.core.explaining.grouping import filter_wording
+from purser.core.explaining.reasons import FilterReason
 from purser.core.features.words import LABELS
 from purser.core.fleet.totals import OTHERS
 from purser.core.grant.disputes import DisputeReason, HeldReason
@@ -33,7 +36,7 @@ from purser.core.monitoring import dcgm as dcgm_metrics
 from purser.core.monitoring import hami as hami_metrics
 from purser.core.placement.explain import wordings
 from purser.core.placement.reasons import Reason
-from purser.core.vendors import hami_nodes
+from purser.core.vendors import hami_nodes, volcano_nodes
 from purser.kube.failures import ObjectFailures
 from purser.kube.reasons import FailureReason
 from purser.operator import names as operator_names
@@ -77,6 +80,12 @@ REASONS: tuple[tuple[type[ExplainedReason], str, str], ...] = (
         " are of each, in the words of the third column.",
     ),
     (
+        FilterReason,
+        "kube-scheduler does not take a pod",
+        "What `purser why` says of kube-scheduler's own filters, in the words of the third column, beside the reasons"
+        " of the table above ([why a pod waits](why.md)).",
+    ),
+    (
         PendingReason,
         "A pod waits that no GPU and no node refused",
         "Label `reason` of the metric `purser_cluster_pending_pods`, beside the reasons of the table above.",
@@ -106,6 +115,11 @@ REASONS: tuple[tuple[type[ExplainedReason], str, str], ...] = (
         "On objects that Purser goes on without; of nodes `HandlingFailed` is in the ClusterPolicy's status, too.",
     ),
     (
+        PlanReason,
+        "An event of `purser plan free --apply`",
+        "On pods that it evicts ([free whole GPUs](plan.md)).",
+    ),
+    (
         HeldReason,
         "Why a pod is in an agent's dispute",
         "In the node's annotation `purser.dev/disputes` ([disputed GPUs](disputed-gpus.md)).",
@@ -114,6 +128,7 @@ REASONS: tuple[tuple[type[ExplainedReason], str, str], ...] = (
 
 DETAILS: dict[type[ExplainedReason], tuple[str, Callable[[Any], str]]] = {
     Reason: ("in `FailedScheduling`", lambda reason: ", ".join(map(_as_code, wordings(reason)))),
+    FilterReason: ("in `purser why`", lambda reason: _as_code(filter_wording(reason))),
     DecisionReason: ("decision", lambda why: "denied" if why.denies else "allowed"),
 }
 """A further column of a table."""
@@ -227,6 +242,13 @@ NAMES: dict[str, tuple[Name, ...]] = {
             f"Annotation: `{names.ENFORCEMENT_REQUIRED}`: no share is placed where nothing enforces it.",
         ),
         (names.GPU_POLICY_ANNOTATION, "Pod", PEOPLE, PLACING, "Annotation: which of a node's GPUs are best."),
+        (
+            names.GPU_NIC_ANNOTATION,
+            "Pod",
+            PEOPLE,
+            PLACING,
+            "Annotation: `preferred`, `required`: GPUs and network devices of a container below one PCIe switch.",
+        ),
         (policies.HAMI_NODE_POLICY, "Pod", PEOPLE, PLACING, "Annotation: HAMi's name for the node policy."),
         (policies.HAMI_GPU_POLICY, "Pod", PEOPLE, PLACING, "Annotation: HAMi's name for the GPU policy."),
         (
@@ -264,6 +286,24 @@ NAMES: dict[str, tuple[Name, ...]] = {
             for each in (selectors.VGPU_MODE, selectors.VOLCANO_VGPU_MODE)
         ),
         (selectors.MIG_PREFERENCE, "Pod", PEOPLE, PLACING, "Annotation: MIG profiles to prefer to smaller ones."),
+        (kai.GPU_FRACTION, "Pod", PEOPLE, PLACING, "Annotation: KAI's word for a part of a GPU, such as `0.5`."),
+        (kai.KAI_GPU_MEMORY, "Pod", PEOPLE, PLACING, "Annotation: KAI's word for MiB of a GPU."),
+        (kai.GPU_FRACTION_NUM_DEVICES, "Pod", PEOPLE, PLACING, "Annotation: as much on each of so many GPUs."),
+        (
+            kai.GPU_FRACTION_CONTAINER_NAME,
+            "Pod",
+            PEOPLE,
+            PLACING,
+            "Annotation: which container gets the share; otherwise the first.",
+        ),
+        (kai.KAI_MPS, "Pod", PEOPLE, WEBHOOK, "Annotation: refused beside whole GPUs, as by KAI."),
+        (
+            kai.SHARED_GPU_CONFIGMAP,
+            "Pod",
+            "KAI's webhook",
+            WEBHOOK,
+            "Annotation: refused, for KAI's binder alone serves such a pod.",
+        ),
         *(
             (each, "Pod, Namespace", PEOPLE, PLACING, "Label: `ignore` keeps the webhook away.")
             for each in names.WEBHOOK_LABELS
@@ -274,6 +314,13 @@ NAMES: dict[str, tuple[Name, ...]] = {
             "webhook of older releases",
             SCHEDULER,
             "Annotation: what init containers ask for.",
+        ),
+        (
+            names.AWAITS_GRANT_ANNOTATION,
+            "Pod",
+            "webhook, scheduler",
+            "scheduler, agent",
+            "Annotation: of a pod of another scheduler that is served: a grant follows (`true`), or none (`false`).",
         ),
         (
             names.MEMORY_UNITS_ANNOTATION,
@@ -306,6 +353,13 @@ NAMES: dict[str, tuple[Name, ...]] = {
             "Ed25519 signature over the grant.",
         ),
         (
+            names.ASKED_ANNOTATION,
+            "Event",
+            SCHEDULER,
+            "people",
+            "On the event `Granted`: what the pod asks for, as JSON; `purser backtest` knows pods by it that are gone.",
+        ),
+        (
             names.ROOM_ANNOTATION,
             "Pod",
             SCHEDULER,
@@ -326,7 +380,7 @@ NAMES: dict[str, tuple[Name, ...]] = {
             "Node",
             PEOPLE,
             f"{SCHEDULER}, {AGENT}",
-            "GPUs that get no new pods: uuids, separated by commas (`purser cordon gpu`).",
+            "GPUs that get no new pods: uuids, separated by commas (`purser cordon gpu`, `purser plan free --apply`).",
         ),
         (names.HAMI_CORDON_ANNOTATION, "Node", PEOPLE, f"{SCHEDULER}, {AGENT}", "The same in HAMi's words."),
         (
@@ -335,6 +389,24 @@ NAMES: dict[str, tuple[Name, ...]] = {
             f"HAMi's device plugin, {AGENT}",
             f"{SCHEDULER}, HAMi's scheduler",
             "The node's GPUs in HAMi's words. An agent keeps it up to date where it is.",
+        ),
+        (
+            volcano_nodes.VGPU_REGISTER_ANNOTATION,
+            "Node",
+            AGENT,
+            "Volcano's scheduler",
+            "The node's GPUs in the words of Volcano's vGPUs. An agent keeps it up to date where it is.",
+        ),
+        (
+            volcano_nodes.VGPU_HANDSHAKE_ANNOTATION,
+            "Node",
+            f"Volcano's scheduler, {AGENT}",
+            f"Volcano's scheduler, {AGENT}",
+            "Volcano's older releases ask whether the node is alive, and an agent answers.",
+        ),
+        *(
+            (lock.annotation, "Node", "Volcano's scheduler", SCHEDULER, "A lock, which Purser's scheduler removes.")
+            for lock in volcano_nodes.VOLCANO_LOCKS
         ),
         (
             hami_nodes.PLUGIN_LOCK.annotation,

@@ -5,7 +5,6 @@ python scripts/generate_vendors.py [REPOSITORY]
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ def tables() -> str:
     lines = [_MARK, "## Families and their resources", ""]
     lines += ["| family | devices | memory | compute | a container that names none of these |", "|---|---|---|---|---|"]
     lines += [
-        f"| {family.name} | `{family.resource}` | {_memory(family)} | {_cores(family)} | {_unset(family)} |"
+        f"| {family.name} | {_number(family)} | {_memory(family)} | {_cores(family)} | {_unset(family)} |"
         for family in FAMILIES
     ]
     lines += [
@@ -54,9 +53,9 @@ def tables() -> str:
             )
     lines += ["", "## Annotations of pods that choose devices", "", "| family | annotations |", "|---|---|"]
     lines += [
-        f"| {family.name} | {', '.join(f'`{each}`' for each in _selectors(family))} |"
+        f"| {family.name} | {', '.join(f'`{each}`' for each in family.pod_annotations)} |"
         for family in FAMILIES
-        if _selectors(family)
+        if family.pod_annotations
     ]
     lines += [
         "",
@@ -70,42 +69,49 @@ def tables() -> str:
         for family in FAMILIES
     ]
     lines += ["", "## What the Binding brings for the plugin", "", "| family | annotations |", "|---|---|"]
-    lines += [
-        f"| {family.name} | {', '.join(f'`{name}`' for name in (*family.records, *family.several_records))} |"
-        for family in FAMILIES
-    ]
+    lines += [f"| {family.name} | {', '.join(f'`{name}`' for name in family.all_records)} |" for family in FAMILIES]
     lines += ["", "In the data, braces in a value stand for:", "", "| field | what |", "|---|---|"]
     lines += [f"| `{{{name}}}` | {about} |" for name, about in RECORD_FIELDS.items()]
     return "\n".join(lines) + "\n"
+
+
+def _number(family: DeviceFamily) -> str:
+    if family.has_profiles:
+        return f"`{family.resource}`: the slices of a profile of one device"
+    counts = f": {', '.join(map(str, family.counts))}" if family.counts else ""
+    return f"`{family.resource}`{counts}"
 
 
 def _memory(family: DeviceFamily) -> str:
     memory = family.memory
     if memory is None:
         return ""
+    if family.has_profiles:
+        return f"`{memory.resource}`: GiB, or MiB, that the profile has at least"
     unit = "MiB" if memory.unit_mib == 1 else f"units of {memory.unit_mib} MiB"
     some = f", {', '.join(map(str, memory.allowed))}" if memory.allowed else ""
-    return f"`{memory.resource}`: {unit}{some}"
+    in_bytes = ", or bytes with a suffix" if memory.or_bytes else ""
+    return f"`{memory.resource}`: {unit}{some}{in_bytes}"
 
 
 def _cores(family: DeviceFamily) -> str:
     cores = family.cores
-    return (
-        ""
-        if cores is None
-        else f"`{cores.resource}`: {'percent' if cores.per_device == 100 else f'1 to {cores.per_device}'}"
-    )
+    if family.soft_split is not None:
+        return f"`{family.soft_split.cores}`: percent, of the soft split"
+    if cores is None:
+        return ""
+    if cores.numbered:
+        return f"`{cores.resource}`: cores, in place of devices"
+    unit = "percent" if cores.per_device == 100 else f"1 to {cores.per_device}"
+    return f"`{cores.resource}`: {unit}{', that the profile has at least' if family.has_profiles else ''}"
 
 
 def _unset(family: DeviceFamily) -> str:
+    if family.has_profiles:
+        return "is none of it"
     if family.cores is None or family.cores.unset or family.cores.whole:
         return "has whole devices"
     return "has all of the memory, and no limit of compute"
-
-
-def _selectors(family: DeviceFamily) -> Iterator[str] | list[str]:
-    lists = [each for each in (family.uuids, family.models) if each is not None]
-    return [name for each in lists for name in (each.allowed, each.denied)]
 
 
 def _source(family: DeviceFamily) -> str:

@@ -6,7 +6,10 @@ gives them. What is chosen of these, and under which address, is up to it.
 
 import json
 import re
-from collections.abc import Iterator
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -122,3 +125,31 @@ def as_the_prometheus_operator_does(monitor: Raw) -> Raw:
             *own,
         ],
     }
+
+
+def whole_blocks_end_s() -> int:
+    """An end for a history: blocks are of two hours, and nothing is reported after the last."""
+    return int(time.time()) // 7200 * 7200 - 7200
+
+
+@contextmanager
+def serving_history(cluster: RealCluster, folder: Path, lines: Iterable[str]) -> Iterator[str]:
+    """The URL of a Prometheus that has these lines of OpenMetrics, and scrapes nothing."""
+    text, data, config = folder / "history.txt", folder / "data", folder / "prometheus.yaml"
+    text.write_text("\n".join(lines) + "\n")
+    made = [program(cluster, "promtool"), "tsdb", "create-blocks-from", "openmetrics", str(text), str(data)]
+    done = subprocess.run(made, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    config.write_text("scrape_configs: []\n")
+    [port] = free_ports(1)
+    argv = [
+        program(cluster, "prometheus"),
+        f"--config.file={config}",
+        f"--storage.tsdb.path={data}",
+        f"--web.listen-address={LOOPBACK}:{port}",
+    ]
+    process = Process("prometheus-history", argv, cluster.logs)
+    process.start()
+    process.wait_ready(lambda: answers_ok(f"http://{LOOPBACK}:{port}/-/ready"))
+    yield f"http://{LOOPBACK}:{port}"
+    process.stop()

@@ -64,18 +64,21 @@ class Agent:
 class Purser:
     """One agent on the cluster's first node, one scheduler, and a kube-scheduler beside it."""
 
-    def __init__(self, cluster: RealCluster, agent_options: Sequence[str] = ()) -> None:
-        """``agent_options``: further ones of every agent."""
+    def __init__(
+        self, cluster: RealCluster, agent_options: Sequence[str] = (), scheduler_options: Sequence[str] = ()
+    ) -> None:
+        """``agent_options``: further ones of every agent; ``scheduler_options``: of the scheduler."""
         self.cluster = cluster
         self._agent_options = agent_options
         self.folder = Path(tempfile.mkdtemp(prefix="purser-", dir="/tmp"))
-        self.webhook_port, self.extender_port, self.scheduler_metrics, kube_port, kube_http = free_ports(5)
+        self.webhook_port, self.extender_port, self.scheduler_metrics, self.read_api_port = free_ports(4)
+        kube_port, kube_http = free_ports(2)
         self._objects = _render(cluster.version)
         self._install()
         first = self._agent(cluster.node)
         self.agents = [first]
         self.agent, self.driver = first.process, first.driver
-        scheduler = [str(PURSER), *self._scheduler_arguments()]
+        scheduler = [str(PURSER), *self._scheduler_arguments(), *scheduler_options]
         self.scheduler = Process("purser-scheduler", scheduler, cluster.logs, env=UNBUFFERED)
         self._kube_scheduler_http = kube_http
         self._kube_scheduler_account = str(self._account("purser-scheduler"))
@@ -158,6 +161,8 @@ class Purser:
             f"--extender-port={self.extender_port}",
             f"--metrics-address={self.cluster.node.address}",
             f"--metrics-port={self.scheduler_metrics}",
+            f"--read-api-address={LOOPBACK}",
+            f"--read-api-port={self.read_api_port}",
             f"--follow-lease={DEFAULT_NAMESPACE}/purser-kube-scheduler",
             f"--webhook-url={LOOPBACK}:{self.webhook_port}",
             f"--webhook-scheduler-user=system:serviceaccount:{DEFAULT_NAMESPACE}:purser-scheduler",
@@ -197,7 +202,10 @@ class Purser:
 
 
 def _render(version: tuple[int, int], **kube_scheduler: Any) -> list[dict[str, Any]]:
-    values = {"scheduler": {"kubeScheduler": {"tag": f"v{version[0]}.{version[1]}.0", **kube_scheduler}}}
+    values = {
+        "scheduler": {"kubeScheduler": {"tag": f"v{version[0]}.{version[1]}.0", **kube_scheduler}},
+        "readAPI": {"enabled": True},
+    }
     with helm_python.Chart.load(CHART) as chart:
         files = chart.render(values, name="purser", namespace=DEFAULT_NAMESPACE)
     return [one for name, text in files.items() if name.endswith(".yaml") for one in yaml.safe_load_all(text) if one]

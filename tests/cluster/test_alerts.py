@@ -33,6 +33,7 @@ FIRING: dict[str, tuple[tuple[str, ...], str]] = {
         ('purser_scheduler_webhook_configuration{configuration="c", state="missing"} 1x200',),
         "6m",
     ),
+    "PurserInvariantViolated": (('purser_agent_invariant_violations_total{invariant="i", node="n"} 1x200',), "2m"),
     "PurserInternalError": (('purser_loop_failures_total{loop="l"} 0x5 1x200',), "8m"),
     "PurserStackNotReady": (("gpu_operator_reconciliation_status -2x200",), "11m"),
     "PurserDriverUpgradeFailed": (("gpu_operator_nodes_upgrades_failed 1x200",), "2m"),
@@ -47,6 +48,7 @@ WELL = (
     'purser_scheduler_webhook_configuration{configuration="c", state="missing"} 0x200',
     'purser_scheduler_webhook_configuration{configuration="c", state="right"} 1x200',
     "purser_scheduler_disputed_gpus 0x200",
+    'purser_scheduler_invariant_violations_total{invariant="i"} 0x200',
     "purser_scheduler_rejected_grants_total 5x200",
     "gpu_operator_reconciliation_status 1x200",
 )

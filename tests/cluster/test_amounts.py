@@ -8,16 +8,19 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from purser.core.kubernetes.quantities import quantity_ceil
+from purser.core.names import SCHEDULER_NAME
 from purser.core.node.amounts import AMOUNTS, listed_amounts
 from purser.kube.errors import NotFoundError
 from purser.kube.resources import NODES
 from tests.cluster.purser_processes import Purser
 from tests.cluster.real_scenarios import RealScenarioCluster, scenario_cluster
 from tests.scenarios.actions import (
+    check_environment,
     create,
     delete,
     eventually,
@@ -34,6 +37,8 @@ AT_ONCE_S = 60
 """Far less than the five minutes after which kube-scheduler tries every pod again, far more than it takes."""
 
 VOLCANO = {"volcano.sh/gpu-memory": "2000"}
+KAIS: dict[str, Any] = {"annotations": {"gpu-memory": "3000"}, "schedulerName": SCHEDULER_NAME}
+"""Of which the webhook makes limits, and the API server ``3k``."""
 PRIORITY = "nvidia.com/priority"
 
 
@@ -88,14 +93,20 @@ async def all_run_once_the_agent_is_back(cluster: RealScenarioCluster, purser: P
     if forgotten:
         await forget_amounts(cluster)
     shares = {**share(2000, 10), PRIORITY: "1"}
-    manifests = [pod(cluster, "hami", shares), pod(cluster, "volcano", VOLCANO), pod(cluster, "whole", whole())]
+    manifests = [
+        pod(cluster, "hami", shares),
+        pod(cluster, "volcano", VOLCANO),
+        pod(cluster, "kai", None, **KAIS),
+        pod(cluster, "whole", whole()),
+    ]
     await create(cluster, *manifests)
     await waiting(cluster, len(manifests))
     await cluster.start_agent(cluster.gpu_node)
     await asyncio.to_thread(purser.wait_agent)
     began = time.monotonic()
-    await running(cluster, ["hami", "volcano", "whole"])
+    found = await running(cluster, ["hami", "volcano", "kai", "whole"])
     took_s = time.monotonic() - began
+    assert (await check_environment(cluster, found["kai"]))["GPU_PORTION"] == "0.08"  # of 40900 MiB
     print(f"running {took_s:.1f} s after the agent was ready")
     return took_s
 

@@ -1,19 +1,14 @@
 """GPU-hours out of a real Prometheus, of a history that is known."""
 
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from purser.lab.controlplane.process import Process, answers_ok
-from purser.lab.ports import free_ports
 from purser.usage import Prometheus, read_usage
 
 from .kubernetes import RealCluster
-from .neighbours import program
-from .purser_processes import LOOPBACK
+from .prometheus import serving_history, whole_blocks_end_s
 
 GIB = 2**30
 MINUTES = 180
@@ -65,27 +60,9 @@ def history(end_s: int) -> Iterator[str]:
 @pytest.fixture
 def prometheus(cluster: RealCluster, tmp_path: Path) -> Iterator[tuple[str, int]]:
     """Its URL, and the end of its history."""
-    end_s = int(time.time()) // 7200 * 7200 - 7200  # blocks are of two hours; nothing is reported after that
-    text = tmp_path / "history.txt"
-    text.write_text("\n".join(history(end_s)) + "\n")
-    data = tmp_path / "data"
-    made = [program(cluster, "promtool"), "tsdb", "create-blocks-from", "openmetrics", str(text), str(data)]
-    done = subprocess.run(made, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    config = tmp_path / "prometheus.yaml"
-    config.write_text("scrape_configs: []\n")
-    [port] = free_ports(1)
-    argv = [
-        program(cluster, "prometheus"),
-        f"--config.file={config}",
-        f"--storage.tsdb.path={data}",
-        f"--web.listen-address={LOOPBACK}:{port}",
-    ]
-    process = Process("prometheus-usage", argv, cluster.logs)
-    process.start()
-    process.wait_ready(lambda: answers_ok(f"http://{LOOPBACK}:{port}/-/ready"))
-    yield f"http://{LOOPBACK}:{port}", end_s
-    process.stop()
+    end_s = whole_blocks_end_s()
+    with serving_history(cluster, tmp_path, history(end_s)) as url:
+        yield url, end_s
 
 
 async def test_gpu_hours_are_those_of_the_history_and_add_up(prometheus: tuple[str, int]) -> None:

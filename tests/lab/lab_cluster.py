@@ -1,10 +1,13 @@
 """The scenarios' `Cluster` on the embedded lab."""
 
 import asyncio
+import re
 from collections.abc import Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import Any
+
+import aiohttp
 
 from purser.core.names import GPU_RESOURCE
 from purser.kube.resources import NAMESPACES, PODS
@@ -14,6 +17,8 @@ from purser.lab.settings import LabSettings, node_choices
 from tests.scenarios.actions import eventually, leave
 from tests.scenarios.hollow import hollow_nodes
 from tests.tiers import IS_LONG
+
+_VIOLATIONS = re.compile(r"purser_\w+_invariant_violations_total\{")
 
 
 class LabCluster:
@@ -80,6 +85,19 @@ class LabCluster:
             return not any(namespace == self.namespace for of_node in listed for namespace, _, _ in of_node)
 
         await eventually(self, "the namespace's pods are gone", empty)
+        await check_invariants(self._lab)
+
+
+async def check_invariants(lab: Lab) -> None:
+    """No scheduler and no agent has found its own records wrong since it started; one that does not run has none."""
+    ports = [lab.scheduler_metrics_port, *(node.metrics_port for node in lab.nodes.values())]
+    async with aiohttp.ClientSession() as session:
+        for port in ports:
+            with suppress(aiohttp.ClientConnectionError):
+                async with session.get(f"http://127.0.0.1:{port}/metrics") as response:
+                    counted = [line for line in (await response.text()).splitlines() if _VIOLATIONS.match(line)]
+                    assert len(counted) >= 5
+                    assert all(line.endswith(" 0.0") for line in counted), counted
 
 
 _numbers = count(1)

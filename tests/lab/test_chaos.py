@@ -13,7 +13,8 @@ from purser.kube.resources import NODES, PODS
 from purser.lab.cluster import Lab
 from purser.lab.kubelet.configuration import KubeletSection
 from purser.lab.settings import LabSettings, node_choices
-from tests.lab.lab_cluster import LabCluster
+from tests.lab.decision_logs import replayed
+from tests.lab.lab_cluster import LabCluster, check_invariants
 from tests.scenarios.actions import (
     check_environment,
     create,
@@ -37,12 +38,17 @@ REQUESTS = (share(4000, 10), share(9000, 30), share(2000, 0), share(3000, 20, 2)
 
 
 @pytest.fixture
-async def chaos_lab(kubelet_version, quiet_logs):
-    nodes = node_choices(["a100-40gb-8", "t4-4"])
-    async with Lab(LabSettings(nodes, kubelet=KubeletSection(version=kubelet_version), probe_interval_s=0.1)) as lab:
+async def chaos_lab(kubelet_version, quiet_logs, tmp_path):
+    """Whatever was decided meanwhile is decided again, to the last bit, of the logs of all scheduler processes."""
+    nodes, kubelet = node_choices(["a100-40gb-8", "t4-4"]), KubeletSection(version=kubelet_version)
+    async with Lab(LabSettings(nodes, kubelet=kubelet, probe_interval_s=0.1, decision_log_folder=tmp_path)) as lab:
         async with asyncio.timeout(60):
             await lab.ready()
         yield lab
+    decisions, differences = replayed(tmp_path)
+    assert differences == []
+    assert decisions > 0
+    assert len(list(tmp_path.iterdir())) > 1, "each process begins a file"
 
 
 @pytest.mark.parametrize("kubelet_version", KUBELETS)
@@ -61,6 +67,7 @@ async def test_no_share_is_lost_or_given_twice_whatever_breaks(chaos_lab, kubele
     await delete_all(cluster, lambda one: one["status"].get("phase") == "Failed")
     await eventually(cluster, "no pod is between two states", lambda: settled(cluster))
     await check_all_books(chaos_lab, cluster)
+    await check_invariants(chaos_lab)
     await delete_all(cluster, lambda one: True)
     # One after the other: while a card of the large node is not trusted yet, the four would take others of it.
     await create(cluster, pod(cluster, "eight", whole(8), **ANYWHERE))

@@ -1,6 +1,7 @@
 """The pages on migrating, followed command by command, there and back."""
 
 import asyncio
+import json
 import shutil
 
 import pytest
@@ -11,10 +12,12 @@ from purser.core.names import GRANT_ANNOTATION, SCHEDULER_NAME
 from purser.kube.resources import NODES as NODES_OF_CLUSTER
 from purser.kube.resources import PODS
 from purser.lab.cluster import Lab
+from purser.lab.folders import node_folders
 from purser.lab.hollow import HollowNodes
 from purser.lab.settings import LabSettings, node_choices
 from tests.contract.client import until
 from tests.lab.pages import Page, Shell, definition_of
+from tests.unit.agent.sriov.sysfs_tree import HostTree
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -59,9 +62,10 @@ def chart(folder, name, labels, **where):
 SHARE = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3001}
 
 
-async def runs(shell, name, limits=SHARE, **fields):
+async def runs(shell, name, limits=SHARE, annotations=None, **fields):
     main = {"name": "main", "image": "busybox", "resources": {"limits": limits}}
-    await shell.client.create(PODS, {"metadata": {"name": name}, "spec": {"containers": [main], **fields}}, "default")
+    head = {"name": name, "annotations": annotations or {}}
+    await shell.client.create(PODS, {"metadata": head, "spec": {"containers": [main], **fields}}, "default")
     return await is_running(shell, name)
 
 
@@ -99,6 +103,7 @@ async def test_from_volcano_and_back(shell, tmp_path):
     pod = await runs(shell, "theirs", limits, schedulerName="volcano")
     assert (pod.spec.scheduler_name, GRANT_ANNOTATION in pod.metadata.annotations) == (SCHEDULER_NAME, True)
     await shell.type("kubectl delete pod theirs")
+    await shell.run(page, "Or let Volcano go on to place them")  # how that goes: test_beside_volcano.py
     for node in NODES:
         await shell.run(page, "Go back", 0, NODE=node)
     await until("the plugin is back", lambda: equals(plugins_on(shell, labels), NODES))
@@ -125,6 +130,40 @@ async def test_from_gpushare_and_back(shell, tmp_path):
     await check_end(shell, page)
 
 
+async def test_from_kai_and_back(shell, tmp_path):
+    page, labels = Page("migrating/kai.md"), {"app": "nvidia-plugin"}
+    await shell.install(chart(tmp_path, "nvidia", labels, **page.yaml("1. Take the first nodes from KAI")))
+    theirs = chart(tmp_path, "kai-scheduler", {"app": "reservations"}, nodeSelector={"kai-shares-gpus": "true"})
+    await shell.type("kubectl create namespace kai-scheduler")
+    await shell.install(theirs, "kai-scheduler")
+    reservation = {"name": "gpu-reservation", "labels": {"app": "kai-resource-reservation"}}
+    first, second = NODES
+    spec = {"nodeName": first, "containers": [{"name": "c", "image": "busybox"}]}  # it has no controller
+    await shell.client.create(PODS, {"metadata": reservation, "spec": spec}, "default")
+    await until("the plugin is there", lambda: equals(plugins_on(shell, labels), NODES))
+    await shell.run(page, "1. Take the first nodes from KAI", NODE=first)
+    await until("the plugin has left", lambda: equals(plugins_on(shell, labels), [second]))
+    assert first in await shell.run(page, "2. Install Purser there", 0, NODE=first, CHART=str(theirs))
+    assert "Granted" in await shell.run(page, "2. Install Purser there", 1, after={"apply": "kai"})
+    pod = await runs(shell, "theirs", {}, schedulerName="kai-scheduler", annotations={"gpu-fraction": "0.5"})
+    assert (pod.spec.node_name, pod.spec.scheduler_name) == (first, SCHEDULER_NAME)
+    assert GRANT_ANNOTATION in pod.metadata.annotations
+    await shell.type("kubectl delete pod theirs gpu-reservation")
+    await shell.run(page, "1. Take the first nodes from KAI", NODE=second)
+    await shell.run(page, "3. Move the other nodes", 0, NODE=second)
+    selector = {"kubernetes.io/hostname": second}
+    moved = {"schedulerName": "kai-scheduler", "annotations": {"gpu-memory": "2000"}, "nodeSelector": selector}
+    assert (await runs(shell, "on-second", {}, **moved)).spec.node_name == second
+    await shell.type("kubectl delete pod on-second")
+    await shell.run(page, "Go back", 0, CHART=str(theirs))
+    for node in NODES:
+        await shell.run(page, "Go back", 1, NODE=node)
+    await until("the plugin is back", lambda: equals(plugins_on(shell, labels), NODES))
+    await shell.run(page, "3. Move the other nodes", 1)
+    assert "kai-scheduler" not in await shell.type("kubectl get deployments -A")
+    await check_end(shell, page)
+
+
 async def test_from_nvidias_device_plugin_and_back(shell, tmp_path):
     page, labels = Page("migrating/nvidia-device-plugin.md"), {"app": "nvidia-plugin"}
     await shell.install(chart(tmp_path, "nvidia", labels, **page.yaml("1. Take the plugin off the first node")))
@@ -142,6 +181,41 @@ async def test_from_nvidias_device_plugin_and_back(shell, tmp_path):
     await until("the plugin is back", lambda: equals(plugins_on(shell, labels), NODES))
     await shell.run(page, "Go back", 1)
     await check_end(shell, page)
+
+
+async def test_from_the_sriov_device_plugin_and_back(shell, tmp_path):
+    page, labels = Page("migrating/sriov-network-device-plugin.md"), {"app": "sriovdp"}
+    host = HostTree(node_folders(shell.lab.folder, 0).host_root)
+    host.pf("0000:18:00.0", "ens1f0", 2)
+    pools = [{"resourceName": "net", "selectors": {"pfNames": ["ens1f0"]}}, {"resourceName": "none", "selectors": {}}]
+    text = json.dumps({"resourceList": pools})
+    (host.root / "root").mkdir()
+    (host.root / "root/config.json").write_text(text)
+    head = {"name": "sriovdp-config", "namespace": "kube-system"}
+    theirs = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": head, "data": {"config.json": text}}
+    (tmp_path / "configmap.yaml").write_text(yaml.safe_dump(theirs))
+    parts = yaml.safe_load_all((chart(tmp_path, "sriov", labels) / "templates/all.yaml").read_text())
+    [plugin] = [each for each in parts if each["kind"] == "DaemonSet"]
+    plugin["metadata"] = {"name": "kube-sriov-device-plugin", "namespace": "kube-system"}
+    (tmp_path / "sriovdp-daemonset.yaml").write_text(yaml.safe_dump(plugin))
+    for each in ("configmap.yaml", "sriovdp-daemonset.yaml"):
+        await shell.type(f"kubectl apply -f {each}")
+    await shell.type("helm install purser deploy/helm/purser --namespace purser-system --create-namespace")
+    await shell.type("kubectl rollout status daemonset purser-agent --namespace purser-system")
+    await until("the plugin is there", lambda: equals(plugins_on(shell, labels), NODES))
+    await shell.run(page, "1. Copy the configuration")
+    assert (tmp_path / "config.json").read_text() == text
+    said = await shell.run(page, "2. Check it", **{"NAME-OF-AGENT": "purser-agent-1", "PATH": "root"})
+    assert "intel.com/net has 2 devices" in said
+    assert "intel.com/none has no devices" in said
+    await shell.run(page, "3. Switch", 0)
+    assert not await plugins_on(shell, labels)
+    pod = await runs(shell, "theirs", {"intel.com/net": 1})
+    assert pod.spec.node_name == NODES[0]
+    assert "SriovPoolEmpty" in await shell.run(page, "3. Switch", 1, NODE=NODES[0])
+    await shell.run(page, "Go back")
+    await until("the plugin is back", lambda: equals(plugins_on(shell, labels), NODES))
+    assert page.followed == page.blocks.keys()
 
 
 async def equals(found, wanted):

@@ -96,6 +96,7 @@ CASES = (
     _update("its inventory", True, _annotation("purser.dev/inventory")),
     _update("its kubelet's report", True, _annotation("purser.dev/kubelet")),
     _update("what it disputes", True, _annotation("purser.dev/disputes")),
+    _update("an answer to Volcano's scheduler", True, _annotation("volcano.sh/node-vgpu-handshake")),
     _update("its inventory away", True, _annotation("purser.dev/inventory", None)),
     _update("a node's first annotation", True, _annotation("purser.dev/inventory"), BARE),
     _update(

@@ -10,7 +10,7 @@ from tests.unit.deploy.test_helm_chart import render
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "rights.md"
-VALUES: tuple[dict[str, Any], ...] = ({}, {"operator": {"enabled": True}})
+VALUES: tuple[dict[str, Any], ...] = ({}, {"operator": {"enabled": True}}, {"readAPI": {"enabled": True}})
 
 
 class Right(NamedTuple):

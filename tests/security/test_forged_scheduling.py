@@ -5,12 +5,12 @@ leaves nothing behind.
 import msgspec
 import pytest
 
+from purser.adapters.eligibility import barred
 from purser.core.kubernetes.taints import PodToleration, Taint
 from purser.core.names import GRANT_ANNOTATION
 from purser.kube.codec import codec_of
 from purser.kube.objects import Node, NodeSpec, ObjectMeta, Pod, PodSpec
 from purser.kube.resources import NODES, PODS
-from purser.scheduler.placement.eligibility import barred
 from tests.unit.scheduler.extender_world import eventually, replica, server
 
 GPU, SHARE = {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000"}

@@ -4,6 +4,8 @@ A thousand inputs in the fast tier, ten thousand in the gate, a million in the s
 memory, too, and at what twice the text costs. PURSER_FUZZ_SEED names another seed.
 """
 
+import asyncio
+import io
 import json
 import os
 import random
@@ -21,14 +23,29 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from purser.adapters.nodes import InventoryError, allocatable, inventory_of
+from purser.adapters.objects import DumpError, objects_of_dump
 from purser.adapters.pods import pod_spec
 from purser.agent.book import AgentCheckpoint, AgentCheckpointError, Book, BookedContainer, BookedPod, read_checkpoint
 from purser.agent.health_memory import health_file
 from purser.agent.instances.records import GpuRecord, OwnedInstance, record_file
 from purser.agent.sharing.reading import read_plugin_file
+from purser.agent.sriov.ddp import running_versions
+from purser.agent.sriov.ddptool import ddptool_output
+from purser.backtest.dump import HistoryError
+from purser.backtest.events import history_of_dump
+from purser.backtest.history import NothingToReplay, Omissions
+from purser.backtest.logs import history_of_logs
+from purser.backtest.metrics import history_of_metrics
+from purser.backtest.reconstruction import Reconstruction
+from purser.core.decisions import DecisionLogError, Reader, Replayer
+from purser.core.decisions import encode as encode_record
+from purser.core.decisions.framing import MAGIC
+from purser.core.decisions.records import Record
 from purser.core.decoding import UnreadableError
 from purser.core.device.gpus import NodeGpu
 from purser.core.dialects import DialectError, asks_for_devices, defaults, hami_codec, parse, restored
+from purser.core.dialects.unserved import unserved_words
+from purser.core.dialects.volcano_choice import chosen_grant
 from purser.core.features.values import LabelTrouble
 from purser.core.features.vgpu import vgpu_host
 from purser.core.fleet import Fleet
@@ -48,14 +65,20 @@ from purser.core.mig import MigPlacement
 from purser.core.model import (
     ContainerGrant,
     ContainerKind,
+    ContainerRequest,
     Device,
+    DeviceRequest,
     DeviceShare,
     Enforcement,
+    GpuNic,
     Grant,
     GrantState,
     Link,
     NodeInventory,
+    NodePool,
     PcieLevel,
+    PodRequest,
+    PoolPlace,
 )
 from purser.core.monitoring.cgroups import owner_of
 from purser.core.names import (
@@ -68,7 +91,9 @@ from purser.core.names import (
 from purser.core.node.annotations import encode
 from purser.core.node.facts import NodeFacts, PciGpu, decode_facts
 from purser.core.node.mig_messages import MigRequest, MigResult, decode_request, decode_result
+from purser.core.placement import place
 from purser.core.placement.shape import lead_shape
+from purser.core.pod.manifest import ContainerSpec, PodManifest
 from purser.core.sharing import (
     MigStrategy,
     SharingError,
@@ -94,20 +119,54 @@ from purser.scheduler.cache.arrivals import Arrivals
 from purser.scheduler.cache.disputes import DisputeBook
 from purser.scheduler.cache.node_free_resources import NodeFreeResources
 from purser.scheduler.cache.readings import Readings
+from purser.scheduler.explaining import Explainer, LogFile, UnknownPodError, explain_logged
 from purser.scheduler.extender_wire import WireError, decode_args, decode_binding, decode_preemption
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.webhook.mutation import Mutation
 from purser.scheduler.webhook.review import ReviewError, decode_review, encode_review
 from purser.scheduler.webhook.validation import Validation
+from purser.top.asking import read_state
+from purser.top.drawing import Shown, drawn
+from purser.top.screen import Screen, settled
+from purser.top.view_names import TopView
+from purser.top.views import table_of
 from purser.yaml_reading import read_all_yaml
 from tests.tiers import TIER, Tier
+from tests.unit.agent.sriov.test_ddp import ANSWER as DEVLINK
+from tests.unit.agent.sriov.test_ddp import GTP as DDP_PACKAGE
+from tests.unit.agent.sriov.test_ddp import said as ddptool_says
+from tests.unit.backtest.test_logs import A as LOGGED_A
+from tests.unit.backtest.test_logs import B as LOGGED_B
+from tests.unit.backtest.test_logs import Cluster, as_file
+from tests.unit.backtest.told import BEGIN_S, dump_of, event, life, listed, node_object, pod_object
+from tests.unit.core.decisions.scheduling_world import logged_records
 from tests.unit.core.features.test_upstream_labels import vgpu_config
+from tests.unit.scheduler.explained import dump, gpu, gpus, quota
+from tests.unit.scheduler.explained import node as node_of_dump
+from tests.unit.scheduler.explained import pod as pod_of_dump
 from tests.unit.scheduler.reviews import container, pod, review
+from tests.unit.simulator.builders import node as sim_node
+from tests.unit.simulator.builders import share, whole
+from tests.unit.top.states import cluster as state_of_gpus
+from tests.unit.top.states import grant as state_grant
+from tests.unit.top.states import node as state_node
+from tests.unit.top.states import waiting as state_waiting
 
 WANTED = {Tier.FAST: 1000, Tier.GATE: 10_000, Tier.SOAK: 1_000_000}[TIER]
 SEED = int(os.environ.get("PURSER_FUZZ_SEED", "1"))
 
 GRANT = Grant("u-1", "ns", "p", "n1", (ContainerGrant("main", ContainerKind.APP, (DeviceShare("GPU-1", 1000, 10),)),))
+VOLCANOS_NODE = NodeInventory("n1", tuple(Device(f"GPU-{at}", at, "T4", 8000) for at in range(2)))
+
+
+def volcanos(text):
+    names = ("volcano.sh/gpu-index", "volcano.sh/vgpu-ids-new")
+    where = {"volcano.sh/vgpu-node": "n1"} if "," in text and ":" in text else {}
+    asks = ContainerSpec("main", ContainerKind.APP, limits={"volcano.sh/gpu-number": "2"})
+    return PodManifest("u-1", "ns", "p", {**dict.fromkeys(names, text), **where}, (asks,))
+
+
+VOLCANOS_REQUEST = parse(volcanos(""))
 GRANT_TEXT = msgspec.json.encode(GRANT).decode()
 KEY = Ed25519PrivateKey.generate()
 SIGNED = signing.sign(GRANT, KEY)
@@ -116,10 +175,18 @@ INVENTORY = msgspec.json.encode(
         "n1",
         (
             Device("GPU-1", 0, "A100", 8000, slots=4, numa_nodes=(0,), links=(Link("GPU-2", PcieLevel.SAME_CPU, 2),)),
-            Device("GPU-2", 1, "A100", 8000, slots=4, numa_nodes=(1,), links=(Link("GPU-1", PcieLevel.SAME_CPU, 2),)),
+            Device("GPU-2", 1, "A100", 8000, slots=4, links=(Link("GPU-1", PcieLevel.SAME_CPU, 2),), pcie=("r", "s")),
         ),
+        pools=(NodePool("a/vf", (PoolPlace(("r", "s"), 4, 0), PoolPlace((), 4))),),
     )
 ).decode()
+WITH_NICS = PodRequest(
+    "u-2",
+    "ns",
+    "q",
+    (ContainerRequest("c", ContainerKind.APP, DeviceRequest(2, memory_mib=1), beside=(("a/vf", 1 << 40),)),),
+    gpu_nic=GpuNic.REQUIRED,
+)
 REPORT = json.dumps(
     {
         "format": 1,
@@ -203,6 +270,7 @@ def inventory(data: bytes) -> None:
         fleet.ledger.adopt(GRANT)
         LiveArrays(fleet).refresh()
         fleet.ledger.violations()
+        place(fleet.node("n1"), WITH_NICS)
 
 
 def registered(annotation: str, resource: str) -> Callable[[bytes], None]:
@@ -239,6 +307,19 @@ def report(data: bytes) -> None:
 def moved(data: bytes) -> None:
     spec = pod_spec(codec_of(PODS).object(as_json(BOUND).encode()))
     parse(msgspec.structs.replace(spec, annotations={INIT_RESOURCES_ANNOTATION: text_of(data)}))
+
+
+def by_annotation(data: bytes) -> None:
+    """Of a pod in KAI's words, after and before the webhook; `any_pod` mutates the object."""
+    try:
+        annotations = msgspec.json.decode(data, type=dict[str, str])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return
+    spec = PodManifest("u", "ns", "p", annotations, (ContainerSpec("main", ContainerKind.APP),))
+    for scheduler in ("kai-scheduler", "purser-scheduler", ""):
+        asked = msgspec.structs.replace(spec, scheduler_name=scheduler)
+        unserved_words(asked, lambda *_: False, lambda *_: False)
+        decide(asked)
 
 
 def any_pod(data: bytes) -> None:
@@ -321,6 +402,116 @@ def shared_by(data: bytes) -> None:
     advertised(NODE_GPUS, file, MigStrategy.NONE)
 
 
+AFFINITY = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "Gt", "values": ["3"]}]}]
+        }
+    }
+}
+EXPLAINED = (
+    node_of_dump("n1", gpus("n1", 2, 8000), taints=[{"key": "a", "effect": "NoSchedule"}]),
+    node_of_dump("n2", gpus("n2", 2, 8000), labels={"zone": "4"}),
+    pod_of_dump("held", gpu(3000), on="n2", share={"n2-0": (3000, 20)}),
+    pod_of_dump("p", gpu(9000, cpu="2"), affinity=AFFINITY, nodeSelector={"zone": "4"}),
+    quota(gpumem="5000"),
+)
+
+
+def explained(data: bytes) -> None:
+    Explainer(objects_of_dump(data)).explain("default", "p")
+
+
+PAST = [
+    *life("a", "u-a", "n1", whole(1), (10, 50, 200)),
+    *life("b", "u-b", "n1", share(500), (20, 20, None)),
+    event("b", "u-b", "Started", "Started container main", BEGIN_S + 21),
+    event("job", "j", "SuccessfulCreate", "Created pod: a", BEGIN_S + 10, kind="Job"),
+    event("n1", "n1", "RemovingNode", "", BEGIN_S + 900, kind="Node"),
+    node_object(sim_node("n1", 2)),
+    pod_object(
+        "c",
+        "u-c",
+        {"nvidia.com/gpu": "1"},
+        BEGIN_S,
+        {
+            "phase": "Failed",
+            "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-09-21T14:14:00Z"}],
+            "containerStatuses": [{"state": {"terminated": {"finishedAt": "2026-09-21T14:20:00Z"}}}],
+        },
+        node="n1",
+    ),
+]
+
+
+def past(data: bytes) -> None:
+    omissions = Omissions()
+    of = Reconstruction(history_of_dump(dump_of(data, omissions), "past", omissions))
+    of.curve(of.replay("binpack"))
+
+
+Samples = list[tuple[dict[str, str], float]]
+
+
+class AnswersByMetric:
+    """What a Prometheus answers, by the first metric of what it is asked."""
+
+    def __init__(self, samples: dict[str, Samples]) -> None:
+        self._samples = samples
+
+    async def ask(self, expression: str, at_s: float) -> Samples:
+        found = re.search("kube_[a-z_]+", expression)
+        return self._samples.get(found[0], []) if found else []
+
+
+KSM_POD = {"namespace": "ns", "pod": "p", "uid": "u", "node": "n1"}
+KSM_REQUESTS = [(KSM_POD | {"container": "c", "resource": "nvidia_com_gpu"}, 1.0)]
+KSM_LABELS = {"node": "n1", "label_nvidia_com_gpu_product": "T4", "label_nvidia_com_gpu_memory": "15360"}
+KSM = {
+    "kube_pod_container_resource_requests": KSM_REQUESTS,
+    "kube_pod_created": [(KSM_POD, BEGIN_S + 60)],
+    "kube_pod_status_scheduled_time": [(KSM_POD, BEGIN_S + 90)],
+    "kube_pod_info": [(KSM_POD, BEGIN_S + 7100)],
+    "kube_node_info": [({"node": "n1"}, BEGIN_S + 100)],
+    "kube_node_labels": [(KSM_LABELS, 1)],
+    "kube_node_status_allocatable": [({"node": "n1", "resource": "nvidia_com_gpu"}, 2)],
+}
+
+
+def metrics(data: bytes) -> None:
+    try:
+        samples = msgspec.json.decode(data, type=dict[str, Samples])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return
+    asked = history_of_metrics(AnswersByMetric(samples), 7200.0, BEGIN_S + 7200.0, "", Omissions())  # type: ignore[arg-type]
+    of = Reconstruction(asyncio.run(asked))
+    of.curve(of.replay("binpack"))
+
+
+def logged() -> bytes:
+    """A scheduler's decision log."""
+    cluster = Cluster("n1", "n2").at(1010).decide(LOGGED_A, "n1", "n2").at(1020).decide(LOGGED_B, "n1", "n2")
+    cluster.at(1100).end(LOGGED_A).at(1200).gone("n2").world.new_file()
+    return as_file(each for records in cluster.at(1300).end(LOGGED_B).world.files for each in records)
+
+
+def log_of_past(folder: Path) -> Callable[[bytes], None]:
+    def call(data: bytes) -> None:
+        (folder / "log").write_bytes(data)
+        of = Reconstruction(history_of_logs([folder / "log"], Omissions()))
+        of.curve(of.replay("binpack"))
+
+    return call
+
+
+def shown_state(data: bytes) -> None:
+    """As `purser top --scheduler` shows it."""
+    state = read_state(data)
+    for view in TopView:
+        table = table_of(view, state, 0.0)
+        drawn(Shown(settled(Screen(view), table, 9), table, state), 40, 12)
+
+
 def book(folder: Path) -> Callable[[bytes], None]:
     def call(data: bytes) -> None:
         (folder / "book").write_bytes(data)
@@ -339,6 +530,35 @@ def body(kind: str) -> Callable[[bytes], None]:
         lab_defaults.pod(found)
 
     return call
+
+
+def decision_log(data: bytes) -> None:
+    """Records of whichever content, under checksums that are right."""
+    try:
+        content = b"".join(map(encode_record, msgspec.json.decode(data, type=list[Record])))
+    except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError):
+        return  # this text itself cannot be read, or MessagePack has no such numbers: there is no log to read
+    decision_log_bytes(MAGIC + content)
+
+
+def decision_log_bytes(data: bytes) -> None:
+    reader, replayer = Reader(io.BytesIO(data).read), Replayer()
+    for record in reader:
+        replayer.take(reader, record)
+
+
+def explained_log(data: bytes) -> None:
+    """A decision log of a file, of which the last decision on a pod is explained."""
+    explain_logged([LogFile("d.log", lambda: io.BytesIO(data))], "", "u3")
+
+
+def explained_records(data: bytes) -> None:
+    """The same of records under checksums that are right."""
+    try:
+        content = b"".join(map(encode_record, msgspec.json.decode(data, type=list[Record])))
+    except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError):
+        return  # as above
+    explained_log(MAGIC + content)
 
 
 Entry = tuple[Callable[[bytes], Any], list[str | bytes], tuple[type[Exception], ...]]
@@ -360,7 +580,17 @@ def entries(folder: Path) -> dict[str, Entry]:
     state = memory_file.MemoryState({}, {})
     file_error = (kubelet_errors.CheckpointError,)
     keys = KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+    decisions = logged_records()
+    log_of_decisions = MAGIC + b"".join(map(encode_record, decisions))
     return {
+        "decision log": (decision_log, [msgspec.json.encode(decisions)], (DecisionLogError,)),
+        "decision log, as bytes": (decision_log_bytes, [log_of_decisions], (DecisionLogError,)),
+        "explained decision log": (
+            explained_records,
+            [msgspec.json.encode(decisions)],
+            (DecisionLogError, UnknownPodError),
+        ),
+        "explained decision log, as bytes": (explained_log, [log_of_decisions], (DecisionLogError, UnknownPodError)),
         "grant": (grant, [GRANT_TEXT], (signing.GrantError,)),
         "signature": (signature, [SIGNED[GRANT_SIGNATURE_ANNOTATION]], (signing.GrantError,)),
         "public keys": (lambda data: signing.parse_public_keys(text_of(data)), [keys], ()),
@@ -379,6 +609,11 @@ def entries(folder: Path) -> dict[str, Entry]:
             ["GPU-1,NVIDIA,1000,30:;;"],
             (hami_codec.CodecError,),
         ),
+        "what Volcano chose": (
+            lambda data: chosen_grant(volcanos(text_of(data)), VOLCANOS_REQUEST, VOLCANOS_NODE),
+            ["0", "1,0", "GPU-1,NVIDIA,1000,30:GPU-2,NVIDIA,1000,30:"],
+            (),
+        ),
         "registration with colons": (
             registered("hami.io/node-dcu-register", "hygon.com/dcunum"),
             ["DCU-a,4,32768,100,Z100L,0,true:DCU-b,4,32768,100,Z100L,1,false,1,hami-core:"],
@@ -388,6 +623,26 @@ def entries(folder: Path) -> dict[str, Entry]:
             registered("hami.io/node-register-Ascend910A", "huawei.com/Ascend910A"),
             [
                 '[{"id":"A1","index":1,"count":16,"devmem":32768,"devcore":30,"type":"Ascend910A","numa":1,"health":true}]'
+            ],
+            (),
+        ),
+        "KAI's annotations": (
+            by_annotation,
+            [
+                as_json({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}),
+                as_json({"gpu-memory": "2000", "gpu-fraction-container-name": "main", "mps": "true"}),
+            ],
+            (DialectError,),
+        ),
+        "registration by profiles": (
+            registered("enflame.com/gcu-drs-capacity", "enflame.com/drs-gcu"),
+            ['{"devices":[{"index":"0","minor":"1","capacity":6}],"profiles":{"1g.6gb":"0","6g.40gb":"2"}}'],
+            (),
+        ),
+        "registration with a vendor's own fields": (
+            registered("metax-tech.com/node-gpu-devices", "metax-tech.com/sgpu"),
+            [
+                '[{"uuid":"G","model":"M","totalDevCount":16,"totalCompute":100,"totalVRam":65536,"numa":1,"healthy":true}]'
             ],
             (),
         ),
@@ -405,6 +660,8 @@ def entries(folder: Path) -> dict[str, Entry]:
             [msgspec.json.encode(GpuRecord("GPU-1", (OwnedInstance(MigPlacement("1g.5gb", 3), "MIG-1"),)))],
             (UnreadableError,),
         ),
+        "what ddptool says": (ddptool_output.read, [ddptool_says(DDP_PACKAGE)], (UnreadableError,)),
+        "the kernel's devlink": (running_versions, [DEVLINK], ()),
         "the agent's book": (book(folder), [msgspec.json.encode(BOOK)], (AgentCheckpointError,)),
         "pod": (any_pod, [as_json(POD), as_json(BOUND)], (KubeError, DialectError)),
         "node": (node, [as_json(NODE)], (KubeError, QuantityError)),
@@ -419,6 +676,23 @@ def entries(folder: Path) -> dict[str, Entry]:
             lambda data: parse_exec_credential("x", data),
             ['{"status":{"token":"x","expirationTimestamp":"2026-01-01T00:00:00Z"}}'],
             (KubeError,),
+        ),
+        "the scheduler's state": (
+            shown_state,
+            [msgspec.json.encode(state_of_gpus((state_node("n"),), (state_grant("p"),), (state_waiting("w"),)))],
+            (UnreadableError,),
+        ),
+        "a cluster in a file": (explained, [dump(*EXPLAINED)], (DumpError, UnknownPodError)),
+        "a cluster's past": (
+            past,
+            [listed(PAST), b"\n".join(as_json(each).encode() for each in PAST)],
+            (HistoryError, NothingToReplay),
+        ),
+        "a decision log of the past": (log_of_past(folder), [logged()], (HistoryError, NothingToReplay)),
+        "kube-state-metrics": (
+            metrics,
+            [as_json(KSM)],
+            (NothingToReplay,),
         ),
         "YAML": (
             lambda data: read_all_yaml(data, "x"),

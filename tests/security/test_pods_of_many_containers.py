@@ -28,9 +28,9 @@ def looked_at(monkeypatch):
         read.append(each.name)
         return parse_container(spec, each, *rest)
 
-    def asks(each):
+    def asks(spec, each):
         claimed.append(each.name)
-        return claims(each)
+        return claims(spec, each)
 
     monkeypatch.setattr(dialects, "_parse_container", reads)
     monkeypatch.setattr(dialects.hami, "claims", asks)
@@ -60,6 +60,17 @@ def test_one_that_asks_for_gpus_is_refused_before_it_is_read(looked_at, webhook)
 def test_one_that_kept_the_webhook_away_is_not_placed_either(looked_at):
     assert f"{VERY_MANY} containers" in placed(body(VERY_MANY, SHARE)).objection
     assert looked_at[0] == []
+
+
+@pytest.mark.parametrize("spoils", [{}, {"gpu-fraction-container-name": "nobody"}], ids=["first", "nobody"])
+@pytest.mark.parametrize("webhook", [Mutation(), Validation()], ids=["mutate", "validate"])
+def test_one_that_asks_by_annotation_is_refused_before_it_is_read(looked_at, webhook, spoils):
+    init = [container(f"i{n}") for n in range(VERY_MANY)]
+    obj = pod(*(container(f"c{n}") for n in range(VERY_MANY)), init=init, schedulerName="purser-scheduler")
+    obj["metadata"]["annotations"] = {"gpu-fraction": "0.5", **spoils}
+    decision = ask(webhook, obj)
+    assert (decision.allowed, "may have 512" in decision.message) == (False, True)
+    assert looked_at == ([], [])
 
 
 @pytest.mark.parametrize("webhook", [Mutation(), Validation()], ids=["mutate", "validate"])

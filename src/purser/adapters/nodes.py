@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from purser.core.decoding import JsonReader, UnreadableError, brief
-from purser.core.device.ids import MAX_NODE_DEVICES, MAX_SLOTS
+from purser.core.device.limits import beyond_limits
 from purser.core.device.resources import is_gpu_resource
 from purser.core.fleet.free_resources import MANY, FreeResources
 from purser.core.kubelet.masks import MAX_NUMA_NODE
@@ -15,7 +15,8 @@ from purser.core.names import CORDON_ANNOTATIONS, INVENTORY_ANNOTATION
 from purser.core.node.cordons import cordoned_gpus
 from purser.core.vendors import hami_nodes
 from purser.core.vendors.family import DeviceFamily
-from purser.core.vendors.registration import RegisterError, VendorDevices, vendor_devices
+from purser.core.vendors.register_texts import RegisterError
+from purser.core.vendors.registration import VendorDevices, vendor_devices
 from purser.kube.objects import Node
 
 MAX_INVENTORY_BYTES = 256 * 1024
@@ -76,6 +77,17 @@ def hami_inventory(node: Node) -> NodeInventory | None:
     return NodeInventory(node.metadata.name, devices, cordoned=cordoned_gpus(node.metadata.annotations))
 
 
+def hami_gpus(node: Node) -> frozenset[str]:
+    """The uuids of all GPUs that HAMi's device plugin registered, those in its MIG mode as well; none where that cannot
+    be read."""
+    try:
+        return frozenset(
+            gpu.id for gpu in hami_nodes.read_gpus(node.metadata.annotations[hami_nodes.REGISTER_ANNOTATION])
+        )
+    except (KeyError, RegisterError, UnreadableError):
+        return frozenset()
+
+
 def _is_served(published: NodeInventory | None) -> bool:
     return published is not None and any(device.healthy for device in published.devices)
 
@@ -85,7 +97,7 @@ def others_devices(node: Node, own: NodeInventory | None, families: Sequence[Dev
     status, metadata = node.status, node.metadata
     uuids = () if own is None else {device.uuid for device in own.devices}
     amounts = status.capacity, status.allocatable
-    return vendor_devices(families, metadata.name, metadata.annotations, *amounts, uuids)
+    return vendor_devices(families, metadata.name, metadata.annotations, *amounts, uuids, metadata.labels)
 
 
 def published_inventory(node: Node) -> NodeInventory | None:
@@ -140,20 +152,24 @@ def _check_inventory(inventory: NodeInventory, node: str) -> None:
 def _problems(inventory: NodeInventory, node: str) -> Iterator[str]:
     if inventory.node != node:
         yield f"is that of node {inventory.node!r}, not of {node!r}"
-    if len(inventory.devices) > MAX_NODE_DEVICES:
-        yield f"names {len(inventory.devices)} devices: {MAX_NODE_DEVICES} are the most"
+    yield from beyond_limits(inventory)
     if len({device.uuid for device in inventory.devices}) < len(inventory.devices):
         yield "names one device twice"
     for device in inventory.devices:
         if not device.uuid:
             yield "names a device without a uuid"
-        if device.slots > MAX_SLOTS:
-            yield f"gives device {device.uuid!r} {device.slots} slots: {MAX_SLOTS} are the most"
         if device.replicas not in (1, device.slots):
             yield f"divides device {device.uuid!r} into {device.replicas} parts, and gives it {device.slots} slots"
         if device.mig_kind and (device.replicas > 1 or device.mode is not DeviceMode.MIG):
             yield f"cuts device {device.uuid!r} on demand, and hands it out in another mode"
         if not is_gpu_resource(device.resource):
             yield f"lists device {device.uuid!r} as {device.resource!r}, which is no resource of GPUs"
-        if any(not 0 <= number <= MAX_NUMA_NODE for number in device.numa_nodes):
-            yield f"has device {device.uuid!r} on a NUMA node that there is none of: they go from 0 to {MAX_NUMA_NODE}"
+    if len({pool.resource for pool in inventory.pools}) < len(inventory.pools):
+        yield "names one pool twice"
+    for pool in inventory.pools:
+        if is_gpu_resource(pool.resource):
+            yield f"has pool {pool.resource!r}, which is a resource of GPUs"
+        if len({place.id for place in pool.places}) < len(pool.places):
+            yield f"names one place of pool {pool.resource!r} twice"
+        if any(place.numa_node is not None and not 0 <= place.numa_node <= MAX_NUMA_NODE for place in pool.places):
+            yield f"has pool {pool.resource!r} on a NUMA node that there is none of: they go from 0 to {MAX_NUMA_NODE}"

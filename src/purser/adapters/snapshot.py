@@ -3,13 +3,12 @@
 Grants are taken as the annotations state them; their signatures are not checked: this is for showing, not for deciding.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from purser.adapters.nodes import InventoryError, inventory_of
-from purser.adapters.pods import grant_state, pod_spec
-from purser.core.dialects import asks_for_devices
+from purser.adapters.pods import devices_asked, grant_state
 from purser.core.dialects.gpushare import GPU_COUNT, GPU_MEM
 from purser.core.fleet import Fleet
 from purser.core.grant import signing
@@ -31,14 +30,19 @@ async def read_fleet(client: Client) -> tuple[Fleet, tuple[str, ...]]:
 
     Of a pod without a grant that counts its agent's word does.
     """
+    return fleet_of((await client.list(NODES)).items, (await client.list(PODS)).items)
+
+
+def fleet_of(listed: Iterable[Node], pods: Iterable[Pod]) -> tuple[Fleet, tuple[str, ...]]:
+    """The same of what was listed."""
     fleet = Fleet()
-    nodes = await _read_nodes(client)
+    nodes = _nodes_of(listed)
     problems = list(nodes.problems)
     for inventory in nodes.inventories.values():
         fleet.set_inventory(inventory)
     states: dict[str, GrantState] = {}
     books: dict[str, list[PodBook]] = {}
-    for pod, book in await _read_pods(client, nodes.told):
+    for pod, book in _pods_of(pods, nodes.told):
         states[book.uid] = grant_state(pod)
         books.setdefault(pod.spec.node_name, []).append(book)
         if book.problem:
@@ -73,9 +77,9 @@ def _listed(node: Node, name: str) -> int:
 
 async def read_books(client: Client) -> tuple[NodeBooks, ...]:
     """What the API server has of every node with GPUs: its inventory, its pods, and what its agent reports of them."""
-    nodes = await _read_nodes(client)
+    nodes = _nodes_of((await client.list(NODES)).items)
     books: dict[str, list[PodBook]] = {}
-    for pod, book in await _read_pods(client, nodes.told):
+    for pod, book in _pods_of((await client.list(PODS)).items, nodes.told):
         if book.asks or book.grant is not None:
             books.setdefault(pod.spec.node_name, []).append(book)
     return tuple(
@@ -97,11 +101,11 @@ class _Nodes(msgspec.Struct, frozen=True):
         return {} if inventory is None else {device.uuid: device for device in inventory.devices}
 
 
-async def _read_nodes(client: Client) -> _Nodes:
+def _nodes_of(listed: Iterable[Node]) -> _Nodes:
     inventories: dict[str, NodeInventory] = {}
     told: dict[str, NodeDisputes] = {}
     problems: list[str] = []
-    for node in (await client.list(NODES)).items:
+    for node in listed:
         name = node.metadata.name
         try:
             if (inventory := inventory_of(node, FAMILIES)) is not None:
@@ -113,9 +117,8 @@ async def _read_nodes(client: Client) -> _Nodes:
     return _Nodes(inventories, told, tuple(problems))
 
 
-async def _read_pods(client: Client, told: Mapping[str, NodeDisputes]) -> list[tuple[Pod, PodBook]]:
+def _pods_of(pods: Iterable[Pod], told: Mapping[str, NodeDisputes]) -> list[tuple[Pod, PodBook]]:
     """Those that are on nodes and have not ended."""
-    pods = (await client.list(PODS)).items
     return [
         (pod, _pod_book(pod, told.get(pod.spec.node_name)))
         for pod in pods
@@ -134,5 +137,5 @@ def _pod_book(pod: Pod, told: NodeDisputes | None) -> PodBook:
         problem = str(error)
     if grant is not None and told is not None and any(each.uid == meta.uid for each in told.held):
         grant, problem = None, "its node does not trust its grant"
-    asks = asks_for_devices(pod_spec(pod)) or grant is not None
+    asks = bool(devices_asked(pod)) or grant is not None  # of kubelet: an annotation alone holds nothing
     return PodBook(meta.namespace, meta.name, meta.uid, asks, has_started(pod), grant, problem)

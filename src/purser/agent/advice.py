@@ -1,6 +1,13 @@
 """What to do about a pod that asks for devices and was admitted without a grant: it depends on how it came there."""
 
-from purser.core.names import IGNORE_WEBHOOK, SCHEDULER_NAME, WEBHOOK_LABELS, ignoring_label
+from purser.core.names import (
+    AWAITS_GRANT_ANNOTATION,
+    IGNORE_WEBHOOK,
+    NOT_GRANTED,
+    SCHEDULER_NAME,
+    WEBHOOK_LABELS,
+    ignoring_label,
+)
 from purser.kube.objects import DEFAULT_SCHEDULER, MIRROR_POD_ANNOTATION, POD_SOURCE_ANNOTATION, Pod
 
 _DEFAULT_SCHEDULERS = ("", DEFAULT_SCHEDULER, SCHEDULER_NAME)
@@ -37,6 +44,11 @@ def advice(pod: Pod | None, *, carries_grant: bool = False) -> str:
         return (
             f"Its label {label}: {IGNORE_WEBHOOK} keeps Purser's webhook away, so {SCHEDULER_NAME} never saw it:"
             " recreate it without that label, and without nodeName (a node selector instead)"
+        )
+    if annotations.get(AWAITS_GRANT_ANNOTATION) == NOT_GRANTED:
+        return (
+            f"{pod.spec.scheduler_name[:63]} placed it where Purser found no GPU for it, its event NotGranted says why:"
+            " delete it, for its controller to create another"
         )
     if pod.spec.scheduler_name not in _DEFAULT_SCHEDULERS:
         return (

@@ -70,9 +70,13 @@ class NodeAmounts:
     def _holders(self) -> list[Holder]:
         view = self._pods.view()
         live = {key: self._pods.get(key) for key in view.live}
-        asking = {key: asks for key, pod in live.items() if pod is not None and (asks := asked_amounts(pod_spec(pod)))}
+        asking = [(key, pod, asked_amounts(pod_spec(pod))) for key, pod in live.items() if pod is not None]
         grants = view.grants
-        return [Holder(asks, pod_usage(grants[key]) if key in grants else {}) for key, asks in asking.items()]
+        return [
+            Holder(asks, pod_usage(grants[key]) if key in grants else {}, self._pods.awaits_grant(pod))
+            for key, pod, asks in asking
+            if asks
+        ]
 
     def _on_pod(self, pod: Pod) -> None:
         if asked_amounts(pod_spec(pod)):

@@ -25,14 +25,19 @@ from purser.agent.settings import AgentSettings
 from purser.core.device.ids import uuid_of
 from purser.core.grant.disputes import RefusedPod
 from purser.core.ledger import LedgerError
+from purser.core.mig.on_demand import overlap
 from purser.core.model import ContainerGrant, Enforcement, Grant
 from purser.core.names import GPU_RESOURCE
 from purser.kube.errors import KubeError
 from purser.kube.objects import Pod
 from purser.kube.pods import is_terminal
 from purser.kube.resources import PODS
+from purser.recent import Recent
 
 log = structlog.get_logger("purser.agent")
+
+_MAX_RELEASED_PODS = 512
+"""More than a node runs: kubelet admits 110 by default."""
 
 
 class Arbiter:
@@ -59,6 +64,8 @@ class Arbiter:
         self._on_changed = on_changed
         """Called for a pod whose enforcement differs from its grant, with the difference."""
         self._turn = asyncio.Lock()
+        self._released: Recent[str, Grant] = Recent(_MAX_RELEASED_PODS)
+        """By pod key. kubelet may hear later than this agent of a forced deletion, and the pod runs until then."""
 
     async def prefer(self, ask: PreferredAllocationCall) -> tuple[str, ...]:
         """The ids on the devices of the pod under admission. Records nothing.
@@ -120,6 +127,7 @@ class Arbiter:
         booked = self._book.release(pod_uid)
         if booked is None:
             return
+        self._released.put(booked.grant.key, booked.grant)
         self._instances.released()
         await self._book.save()
         for container in booked.containers:
@@ -206,11 +214,12 @@ class Arbiter:
     async def _enter(self, found: ResolvedCall, given: BookedContainer, ended: Mapping[str, Grant]) -> None:
         """Enter it in the book; ``ended`` are grants of pods that hold devices though they are said to have ended.
 
-        Pods that ended are looked for before a refusal: scheduler and kubelet may know sooner than the informer.
+        Pods that ended are looked for before a refusal: scheduler and kubelet may know sooner than the informer. Where
+        kubelet lists their devices still, it does not know yet, and they run.
         """
         grant, container = found.turn.grant, found.turn.part.container
         self._adopt(found, {**found.view.grants, **ended})
-        holding = {each.pod_uid for each in ended.values()}
+        holding = {each.pod_uid for each in ended.values()} | self._listed(found)
         try:
             self._book.allocate(grant, container, given)
         except LedgerError:
@@ -218,6 +227,17 @@ class Arbiter:
             if not await self.release_ended(uid for uid in rivals if uid not in holding):
                 raise
             self._book.allocate(grant, container, given)
+
+    def _listed(self, found: ResolvedCall) -> set[str]:
+        """The pods of the book that kubelet lists with the devices that the book has, by uid."""
+        given = {pod.key: set(pod.containers.values()) for pod in found.listing}
+        others = _others_devices(found)
+        return {
+            uid
+            for uid, pod in self._book.pods.items()
+            if (now := found.view.grants.get(pod.grant.key)) is None or now.pod_uid == uid or pod.grant.key in others
+            if any(each.ids in given.get(pod.grant.key, ()) for each in pod.containers.values())
+        }
 
     def _overcommitted(self, found: ResolvedCall, error: LedgerError) -> AllocationRefused:
         """Why the book has no room: with the GPUs that other pods hold, all of the grant's where none does."""
@@ -253,27 +273,42 @@ class Arbiter:
             )
 
     def _check_instances(self, found: ResolvedCall, node: AllocationFacts) -> None:
-        """A GPU that is cut on demand is had by instances alone, and another one not by instances."""
+        """A GPU that is cut on demand is had by instances alone, beside those of its administrator, and another one not
+        by instances."""
         for share in found.turn.part.shares:
             device = node.devices.get(share.uuid)
-            if device is None or bool(device.mig_kind) == (share.mig is not None):
+            if device is None:
                 continue
-            said = (
-                f"GPU {share.uuid} is cut into GPU instances on demand, and the grant names none"
-                if share.mig is None
-                else f"the grant names a GPU instance of GPU {share.uuid}, which is not cut on demand any more"
-            )
+            if bool(device.mig_kind) != (share.mig is not None):
+                said = (
+                    f"GPU {share.uuid} is cut into GPU instances on demand, and the grant names none"
+                    if share.mig is None
+                    else f"the grant names a GPU instance of GPU {share.uuid}, which is not cut on demand any more"
+                )
+            elif share.mig is not None and (problem := overlap(device, (share.mig,))):
+                said = f"there is no place on GPU {share.uuid} beside GPU instances that no grant names: {problem}"
+            else:
+                continue
             raise self._refused(RefusalReason.INSTANCE, found, f"{said}. Delete and recreate the pod", (share.uuid,))
 
     def _still_holding(self, found: ResolvedCall) -> dict[str, Grant | None]:
-        """The pods of which the API server says that they have ended, and kubelet that they hold devices, with their
-        grants; None where it is not known.
+        """The pods of which the API server says that they have ended or are gone, and kubelet that they hold devices,
+        with their grants; None where it is not known. They may have been replaced under their name.
 
         kubelet takes devices back before it asks a plugin for others, and a status has more writers than kubelet.
         """
-        listed = (each.key for each in found.listing if any(each.containers.values()))
-        pods = {key: pod for key in listed if key not in found.view.live and (pod := self._pods.get(key)) is not None}
-        return {key: self._pods.trusted_grant(pod) for key, pod in pods.items() if is_terminal(pod)}
+        held = {each.key: {id_ for ids in each.containers.values() for id_ in ids} for each in found.listing}
+        ended: dict[str, Grant | None] = {}
+        others = _others_devices(found)
+        for key, ids in held.items():
+            if not ids or (key in found.view.live and key not in others):
+                continue
+            pod, released = None if key in others else self._pods.get(key), self._released.get(key)
+            if pod is not None and is_terminal(pod):
+                ended[key] = self._pods.trusted_grant(pod)
+            elif pod is None and released is not None and released.uuids & set(map(uuid_of, ids)):
+                ended[key] = released
+        return ended
 
     def _check_strangers(self, found: ResolvedCall, ended: Collection[str]) -> None:
         booked = {pod.grant.key for pod in self._book.pods.values()}
@@ -346,6 +381,18 @@ class Arbiter:
 def _is_other(given: Enforcement, granted: Enforcement) -> bool:
     """Whether a container is held otherwise than its grant says; older schedulers say ``none`` of time-slicing."""
     return given is not granted and (granted, given) != (Enforcement.NONE, Enforcement.TIME_SLICING)
+
+
+def _others_devices(found: ResolvedCall) -> set[str]:
+    """The pods that kubelet lists with devices that their grants do not name: those of pods that had the names before,
+    whose end kubelet has not seen."""
+    return {
+        pod.key
+        for pod in found.listing
+        if (grant := found.view.grants.get(pod.key)) is not None
+        for container, ids in pod.containers.items()
+        if ids and ((part := grant.of(container)) is None or not AllocateCall(ids).fits(part))
+    }
 
 
 def _is_over(pod: Pod | None, uid: str) -> bool:

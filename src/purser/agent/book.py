@@ -8,7 +8,8 @@ lists and what the API server stores win over it. What only it knows are init co
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
 
 import msgspec
@@ -17,6 +18,7 @@ import structlog
 from purser.agent.admission import ListedPod
 from purser.agent.files import read_start, replace_file
 from purser.agent.settings import AgentSettings
+from purser.core.consistency import InvariantViolation, ledger_violations
 from purser.core.decoding import JsonReader, UnreadableError
 from purser.core.ledger import Ledger, Usage, Violation
 from purser.core.model import Enforcement, Grant, GrantState, NodeInventory
@@ -90,6 +92,17 @@ def write_checkpoint(path: Path, checkpoint: AgentCheckpoint) -> None:
     replace_file(path, msgspec.json.encode(checkpoint))
 
 
+class BookInvariant(StrEnum):
+    """What holds of the book beyond `purser.core.consistency.Invariant`; stable strings, labels of a metric."""
+
+    BOOK_GRANTS = "book-grants"
+    """The pods in the book are those whose grants its ledger has."""
+    IDS_GIVEN_ONCE = "ids-given-once"
+    """No id of kubelet is held by two pods."""
+    KUBELET_IDS = "kubelet-ids"
+    """A container that is in the book and in kubelet's list has the same ids in both."""
+
+
 class Book:
     """Pods with devices on this node, checked by a `Ledger`, kept on disk.
 
@@ -117,9 +130,20 @@ class Book:
             booked = None
         if booked is None:
             self._ledger.reserve(grant)
+        elif self._ledger.state(grant.pod_uid, container) is GrantState.ALLOCATED:
+            self._reserve_again(booked)
         containers = {} if booked is None else booked.containers
         self._pods[grant.pod_uid] = BookedPod(grant, {**containers, container: given})
         self._advance(grant.pod_uid, container, GrantState.ALLOCATED)
+
+    def _reserve_again(self, booked: BookedPod) -> None:
+        """kubelet asks for a container once more: what it was given before may have been for another pod, which was
+        mistaken for this one and holds it now. Raises `LedgerError`."""
+        self._ledger.release(booked.grant.pod_uid)
+        try:
+            self._ledger.reserve(booked.grant)
+        finally:
+            self._adopt(booked)
 
     def reassign(self, grant: Grant, container: str, ids: tuple[str, ...], resource: str = GPU_RESOURCE) -> bool:
         """Follow kubelet's books where they say that another container got the ids; whether anything changed.
@@ -189,6 +213,14 @@ class Book:
     def violations(self) -> tuple[Violation, ...]:
         """What is overcommitted all the same, after a restart with books that contradict each other."""
         return self._ledger.violations(self._node)
+
+    def inconsistencies(self) -> tuple[InvariantViolation, ...]:
+        """Where the ledger of the book contradicts itself."""
+        return ledger_violations(self._ledger)
+
+    def grants(self) -> Iterator[Grant]:
+        """The grants that the ledger of the book counts."""
+        return self._ledger.grants()
 
     async def save(self) -> None:
         """Bring the book to disk. A failure is logged: the book can be rebuilt without the file."""

@@ -10,16 +10,17 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from purser.agent.book import BookedPod
+from purser.agent.book import BookedPod, BookInvariant
 from purser.agent.monitoring import Measurements, by_uuid, families
 from purser.agent.nvml.driver import DeviceReading
+from purser.core.consistency import Invariant
 from purser.core.grant.disputes import NodeDisputes
 from purser.core.kubernetes.quantities import MIB
 from purser.core.ledger import UNUSED, Usage
 from purser.core.model import Device, NodeInventory
 
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-_GRANT_LABELS = ("namespace", "pod", "container", "uuid", "enforcement")
+_GRANT_LABELS = ("namespace", "pod", "container", "uuid", "enforcement", "policy")
 
 
 class NodeSnapshot(msgspec.Struct, frozen=True):
@@ -36,6 +37,8 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
     lists_amounts: bool = False
     config_rejected: bool = False
     """The device plugin's configuration is not usable, and another one holds."""
+    policies: Mapping[str, str] = {}
+    """The node policy that a pod names, in a word, by its key; pods that name none may be missing."""
     degraded: Mapping[str, str] = {}
     """What is wrong with GPUs that take pods all the same, by uuid."""
     measured: Measurements = Measurements()
@@ -80,6 +83,19 @@ class AgentMetrics:
             registry=self.registry,
         )
 
+        self._invariants = Counter(
+            "purser_agent_invariant_violations",
+            "Violated invariants of the agent's records, found while it runs; it should be 0.",
+            ["invariant"],
+            registry=self.registry,
+        )
+        for each in (Invariant.NODE_USAGE, Invariant.NAMESPACE_DEMAND, Invariant.GRANT_INDEX, *BookInvariant):
+            self._invariants.labels(each.value)
+
+    def violated(self, invariant: str) -> None:
+        """An invariant of the agent's records was found violated."""
+        self._invariants.labels(invariant).inc()
+
     def watch(self, snapshot: Callable[[], NodeSnapshot]) -> None:
         """Export the node's state from now on."""
         self.registry.register(_NodeCollector(snapshot))
@@ -121,7 +137,7 @@ class _NodeCollector(Collector):
         yield from _usage(devices, snapshot.usage)
         yield _uncorrected(snapshot.readings)
         yield from families(snapshot.measured)
-        yield from _grants(snapshot.pods)
+        yield from _grants(snapshot.pods, snapshot.policies)
         yield _pools(snapshot.pools)
 
 
@@ -209,8 +225,12 @@ def _uncorrected(readings: dict[str, DeviceReading]) -> CounterMetricFamily:
     return family
 
 
-def _grants(pods: Iterable[BookedPod]) -> Iterator[Metric]:
-    memory = GaugeMetricFamily("purser_grant_memory_bytes", "Memory that a container holds.", labels=_GRANT_LABELS)
+def _grants(pods: Iterable[BookedPod], policies: Mapping[str, str]) -> Iterator[Metric]:
+    memory = GaugeMetricFamily(
+        "purser_grant_memory_bytes",
+        "Memory that a container holds; policy: the node policy that its pod names, empty: the scheduler's.",
+        labels=_GRANT_LABELS,
+    )
     cores = GaugeMetricFamily(
         "purser_grant_cores_ratio", "Compute that a container holds; 0: not limited.", labels=_GRANT_LABELS
     )
@@ -218,7 +238,8 @@ def _grants(pods: Iterable[BookedPod]) -> Iterator[Metric]:
         for name, given in pod.containers.items():
             part = pod.grant.of(name)
             for share in () if part is None else part.shares:
-                labels = [pod.grant.namespace, pod.grant.pod, name, share.uuid, given.enforcement.value]
+                whose = (pod.grant.namespace, pod.grant.pod, name)
+                labels = [*whose, share.uuid, given.enforcement.value, policies.get(pod.grant.key, "")]
                 memory.add_metric(labels, share.memory_mib * MIB)
                 cores.add_metric(labels, share.cores_percent / 100)
     yield memory

@@ -40,3 +40,7 @@ class NodeEvents:
     def enforcement_changed(self, pod: Pod, message: str) -> None:
         """Something else holds the pod's share than its grant says."""
         self._recorder.event(ref_of(PODS, pod), AgentReason.ENFORCEMENT_CHANGED, message, type="Warning")
+
+    def nics_apart(self, pod: Pod, message: str) -> None:
+        """The pod has fewer pairs of GPUs and network devices than its grant was made for."""
+        self._recorder.event(ref_of(PODS, pod), AgentReason.NIC_APART, message, type="Warning")

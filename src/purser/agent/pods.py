@@ -17,10 +17,11 @@ from purser.adapters.pods import devices_asked, pod_spec
 from purser.agent.allocation import ContainerFacts
 from purser.agent.pod_statuses import NODE_PODS
 from purser.core.dialects import DialectError, hami, restored
+from purser.core.dialects.policies import node_policy_word
 from purser.core.grant import signing
 from purser.core.grant.enforcement import spec_hold
 from purser.core.model import Grant
-from purser.core.names import GRANT_KEY_CONFIGMAP, GRANT_KEY_CONFIGMAP_FIELD
+from purser.core.names import AWAITED, AWAITS_GRANT_ANNOTATION, GRANT_KEY_CONFIGMAP, GRANT_KEY_CONFIGMAP_FIELD
 from purser.kube.client import Client
 from purser.kube.errors import ApiUnavailableError, DecodeError, KubeError, NotFoundError
 from purser.kube.informer import Informer
@@ -33,7 +34,7 @@ log = structlog.get_logger("purser.agent")
 UNGRANTED = "it asks for devices and carries no grant"
 """The problem that time does not heal: node and grant come in one write."""
 
-UNADOPTED = "HAMi's scheduler placed it, and Purser's scheduler has given it no grant yet"
+UNADOPTED = "another scheduler placed it, and Purser's has given it no grant yet"
 """The problem that Purser's scheduler heals, or makes `UNGRANTED`."""
 
 FAILED = "the agent failed on it: see its log"
@@ -123,12 +124,21 @@ class NodePods:
         """Whether a pod asks for devices, and its annotations say nothing of a grant."""
         return self._grant_of(pod) in (UNGRANTED, UNADOPTED)
 
+    def awaits_grant(self, pod: Pod) -> bool:
+        """Whether another scheduler placed the pod, and Purser's has yet to grant or refuse it GPUs."""
+        return self._grant_of(pod) == UNADOPTED
+
     def _is_live(self, pod: Pod) -> bool:
         return pod.spec.node_name == self._node and not is_terminal(pod)
 
     def get(self, key: str) -> Pod | None:
         """A pod of this node as the informer knows it."""
         return self.pods.store.get(key)
+
+    def node_policy(self, key: str) -> str:
+        """The node policy that a pod names, in a word; empty: it names none, or is not known."""
+        pod = self.get(key)
+        return "" if pod is None else node_policy_word(pod.metadata.annotations, "")
 
     def asked_about(self, key: str) -> Pod | None:
         """A pod of this node, also where the informer does not have it yet: refused pods were fetched for that."""
@@ -191,8 +201,9 @@ class NodePods:
             return None
         if grant is None:
             annotations = pod.metadata.annotations
-            is_theirs = annotations.get(hami.VGPU_NODE) == self._node
-            return UNADOPTED if is_theirs and annotations.get(hami.BIND_PHASE) == hami.ALLOCATING else UNGRANTED
+            is_hamis = annotations.get(hami.VGPU_NODE) == self._node
+            waits = is_hamis and annotations.get(hami.BIND_PHASE) == hami.ALLOCATING
+            return UNADOPTED if waits or annotations.get(AWAITS_GRANT_ANNOTATION) == AWAITED else UNGRANTED
         granted = {part.container: len(part.shares) for part in grant.containers}
         if granted != asked:
             return f"the grant covers {granted or 'nothing'}, the pod's containers ask for {asked or 'nothing'}"

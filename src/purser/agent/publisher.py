@@ -15,6 +15,7 @@ from purser.agent.disputes import DisputeWatch
 from purser.agent.latest import Latest
 from purser.agent.reasons import AgentReason
 from purser.agent.registration import KubeletConnection
+from purser.agent.volcano_handshake import VolcanoHandshake
 from purser.core.grant.disputes import DisputeReason, NodeDisputes, closed_gpus, sentence, text_of
 from purser.core.health.messages import HealthCondition
 from purser.core.model import NodeInventory
@@ -26,7 +27,9 @@ from purser.core.names import (
     KUBELET_ANNOTATION,
 )
 from purser.core.node.amounts import Amounts, differing
+from purser.core.sriov.pcie import NodePcie, pcie_of, with_pcie
 from purser.core.vendors.hami_nodes import REGISTER_ANNOTATION, registration
+from purser.core.vendors.volcano_nodes import VGPU_REGISTER_ANNOTATION, vgpu_registration
 from purser.kube.backoff import Backoff, WritePace
 from purser.kube.client import Client
 from purser.kube.clock import Clock, SystemClock, timestamp
@@ -88,7 +91,10 @@ class Publisher:
         amounts: Latest[Amounts | None],
         connection: Latest[KubeletConnection],
         health: Latest[HealthCondition | None],
+        pcie: Latest[NodePcie | None] | None = None,
     ) -> None:
+        """``pcie``: of the node's SR-IOV pools; None: it has none."""
+        self._pcie = pcie
         self._connection = connection
         self._health = health
         self._client = client
@@ -102,6 +108,7 @@ class Publisher:
         self._look = asyncio.Event()
         self._is_leaving = False
         self._backoff = Backoff(initial_s=0.5, cap_s=30.0)
+        self._volcano = VolcanoHandshake(client, self._clock, self._look)
         self._listing = _Retry(MAX_LISTING_BACKOFF_S, self._clock, self._look)
         self._conditions = {
             type_: _Retry(MAX_CONDITION_BACKOFF_S, self._clock, self._look)
@@ -130,6 +137,8 @@ class Publisher:
             tasks.create_task(self._follow(self._disputes.told))
             tasks.create_task(self._follow(self._amounts))
             tasks.create_task(self._follow(self._health))
+            if self._pcie is not None:
+                tasks.create_task(self._follow(self._pcie))
             tasks.create_task(self.nodes.failures.keep_going("publishing", self._publish_forever))
 
     async def leave(self) -> None:
@@ -186,6 +195,8 @@ class Publisher:
             disputed = ("True", DisputeReason.GPU_DISPUTED, text) if text else None
             await self._publish_condition(DISPUTED_CONDITION, disputed, node)
         await self._publish_condition(HEALTH_CONDITION, _as_entry(self._health.value), node)
+        if not self._is_leaving:
+            await self._volcano.answer(node)
 
     def _wanted(self, told: NodeDisputes | None) -> dict[str, str | None]:
         """The annotations that ought to be there, None for one that ought not.
@@ -195,12 +206,17 @@ class Publisher:
         inventory, report = self._inventory.value, self._kubelet_report.value
         if inventory is None or report is None:
             return {}
+        if self._pcie is not None:
+            inventory = with_pcie(inventory, self._pcie.value or self._published_pcie())
         if self._is_leaving:
             inventory = _to_be_had_no_more(inventory)
         wanted = {INVENTORY_ANNOTATION: msgspec.json.encode(inventory).decode(), KUBELET_ANNOTATION: report or None}
-        node = self.nodes.store.get(self._node)
-        if node is not None and REGISTER_ANNOTATION in node.metadata.annotations:  # HAMi's scheduler knows the node
-            wanted[REGISTER_ANNOTATION] = registration(inventory, _closed(inventory, told))
+        node, closed = self.nodes.store.get(self._node), _closed(inventory, told)
+        there = {} if node is None else node.metadata.annotations
+        if REGISTER_ANNOTATION in there:  # HAMi's scheduler knows the node
+            wanted[REGISTER_ANNOTATION] = registration(inventory, closed)
+        if VGPU_REGISTER_ANNOTATION in there:  # Volcano's does
+            wanted[VGPU_REGISTER_ANNOTATION] = vgpu_registration(inventory, closed)
         if told is not None:  # what the previous agent published stays until this one has looked
             wanted[DISPUTES_ANNOTATION] = None if told.is_empty else text_of(told)
         return wanted
@@ -213,6 +229,15 @@ class Publisher:
         except InventoryError:
             published = None
         return _healthy(published) if published is not None else _healthy(self._inventory.value)
+
+    def _published_pcie(self) -> NodePcie:
+        """What the agent before this one has published: pools are looked at later than GPUs."""
+        node = self.nodes.store.get(self._node)
+        try:
+            published = published_inventory(node) if node is not None else None
+        except InventoryError:
+            published = None
+        return NodePcie() if published is None else pcie_of(published)
 
     async def _publish(self, wanted: dict[str, str | None], node: Node) -> None:
         there = node.metadata.annotations

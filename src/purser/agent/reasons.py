@@ -69,7 +69,8 @@ class AgentReason(ExplainedReason):
     SRIOV_CONFIG = (
         "SriovConfigNotUsable",
         "Node",
-        "The configuration file of SR-IOV pools cannot be read, or has invalid values. The last valid one stays.",
+        "The configuration file of SR-IOV pools cannot be read, and the last one that could stays; or it has invalid "
+        "pools: these are left out, and their devices with them.",
         "Correct what the message names.",
     )
     SRIOV_ROUTES = (
@@ -92,6 +93,21 @@ class AgentReason(ExplainedReason):
         "Devices of the SR-IOV pool take no new pods: their port has no link, or they are gone or changed while a pod "
         "holds them.",
         "Do what the message says. Devices take pods again once it is repaired.",
+    )
+    SRIOV_UNPUBLISHED = (
+        "SriovPoolsUnpublished",
+        "Node",
+        "The node has more SR-IOV pools with devices, or a pool below more PCIe switches, than its inventory has room "
+        "for. The scheduler knows no pairs for devices that the message names: pods that require pairs with these "
+        "are refused there (GpuNicPoolNotFound, GpuNicPairsNotFound), others get them as before.",
+        "Put the pools whose devices pods want near their GPUs first in the file, or several pools' selectors in one.",
+    )
+    NIC_APART = (
+        "GpuNicPairsMissed",
+        "Pod",
+        "The pod has fewer of its GPUs and network devices below the same PCIe switches than its event Granted says: "
+        "kubelet took other devices, or pods without GPUs hold them.",
+        "Create the pod again if it needs them.",
     )
     MPS_UNAVAILABLE = (
         "MpsUnavailable",

@@ -53,6 +53,13 @@ class RefusalReason(ExplainedReason):
         "The network device left its pool after kubelet chose it.",
         "Create the pod again.",
     )
+    NIC_APART = (
+        "GpuNicPairsLost",
+        "Pod",
+        "The pod requires its GPUs and network devices below the same PCIe switches, and kubelet took others than its "
+        "grant was made for.",
+        "Create the pod again.",
+    )
     SRIOV_FILES = (
         "SriovFilesNotWritten",
         "Pod",

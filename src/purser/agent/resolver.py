@@ -100,11 +100,17 @@ class Resolver:
         return resolution if resolution.fitting else resolve(ask, listing, view.grants, self._book.served)
 
     def _doubtful(self, resolution: Resolution, listing: Iterable[ListedPod], view: LivePods) -> set[str]:
-        """The pods whose state in the API decides: the one whose turn it is, or all that it could be."""
+        """The pods whose state in the API decides: those whose turn it may be, also where the same is granted to each
+        as far as was heard, or all that it could be; and those that hold devices of which the informer and the book
+        have nothing yet."""
         if resolution.turn is not None:
-            return {resolution.turn.key}
+            return {turn.key for turn in resolution.fitting} | self._unheard_holders(listing)
         lacking = {pod.key for pod in listing if pod.lacks_devices}
         return {key for key in lacking if key in view.grants or key in view.problems or self._pods.get(key) is None}
+
+    def _unheard_holders(self, listing: Iterable[ListedPod]) -> set[str]:
+        holders = {pod.key for pod in listing if any(pod.containers.values()) and self._pods.get(pod.key) is None}
+        return holders and holders - {pod.grant.key for pod in self._book.pods.values()}
 
     async def _fetch(self, keys: set[str]) -> Mapping[str, Pod | None] | None:
         """These pods as they are now; None where the API server cannot be asked."""

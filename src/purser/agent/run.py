@@ -22,6 +22,7 @@ from purser.agent.health import DeviceMonitor
 from purser.agent.health_events import HealthEvents
 from purser.agent.health_memory import HealthMemory
 from purser.agent.instances import GpuCut, InstanceGiver, InstanceKeeper, NodeInstanceUsers
+from purser.agent.invariants import BookInvariantWatch
 from purser.agent.inventory import Advertised, advertise, devices_by_uuid
 from purser.agent.janitor import Janitor
 from purser.agent.kubeletfacts import KubeletFacts
@@ -171,6 +172,7 @@ class Agent:
             self._amounts.listed,
             self._registration.connection,
             self._monitor.condition,
+            self._sriov.pcie if self._sriov is not None else None,
         )
         nodes.add_handler(on_add=self._on_node, on_update=lambda _, node: self._on_node(node))
         self._cdi = CdiWriter(settings, self._monitor.configured.basis, lambda: bool(self._book.pods))
@@ -201,6 +203,7 @@ class Agent:
             self._events.enforcement_changed,
         )
         self._janitor = Janitor(self._pods, self._book, self._arbiter, kubelet, self._advertise)
+        self._invariants = BookInvariantWatch(self._book, kubelet, self._metrics, SystemClock())
         auditor = Auditor(
             recorder,
             settings.node_name,
@@ -275,6 +278,7 @@ class Agent:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._failures.keep_going("registrations", self._registration.run))
             tasks.create_task(self._janitor.run())
+            tasks.create_task(self._failures.keep_going("invariants", self._invariants.run))
 
     async def _advertise_forever(self) -> None:
         inventory = self._monitor.inventory.value
@@ -313,9 +317,11 @@ class Agent:
 
     def _make_sriov(self, kubelet: KubeletBooks) -> "SriovPlugins":
         """Imported where there are pools: most agents have none."""
-        from purser.agent.sriov import SriovPlugins
+        from purser.agent.sriov import GpuNeighbours, SriovPlugins
 
-        return SriovPlugins(self._settings, kubelet, self._metrics, self._failures, self._events.warn, self._on_refused)
+        neighbours = GpuNeighbours(kubelet, self._pods, self._monitor.inventory, self._events.nics_apart)
+        tell = self._events.warn
+        return SriovPlugins(self._settings, kubelet, self._metrics, self._failures, tell, self._on_refused, neighbours)
 
     def _make_plugin(self, resource: str) -> DevicePlugin:
         return DevicePlugin(resource, self._devices, self._arbiter, self._metrics, self._on_refused)
@@ -333,12 +339,13 @@ class Agent:
         )
 
     def _snapshot(self) -> NodeSnapshot:
-        connection = self._registration.connection.value
+        connection, pods = self._registration.connection.value, self._monitoring.booked()
         return NodeSnapshot(
             inventory=self._monitor.inventory.value,
             readings=dict(self._monitor.readings),
             usage=dict(self._book.usage),
-            pods=self._monitoring.booked(),
+            pods=pods,
+            policies={pod.grant.key: self._pods.node_policy(pod.grant.key) for pod in pods},
             violations=len(self._book.violations()),
             registered=connection.registered,
             streams=connection.streams,

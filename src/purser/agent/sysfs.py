@@ -3,13 +3,19 @@
 Read from ``<root>/bus/pci/devices/<address>/``; the root is a parameter because the lab's nodes bring their own tree.
 """
 
+import os
 import re
 from pathlib import Path
+
+from purser.core.model import PcieSwitches
 
 SYSFS_ROOT = Path("/sys")
 
 NVIDIA_VENDOR = "0x10de"
 """In the attribute ``vendor`` of NVIDIA's devices."""
+
+_MOST_BRIDGES = 8
+"""Above a device: of deeper ones only those next to the root port."""
 
 _BUS_ID = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE)
 
@@ -35,6 +41,22 @@ def numa_node(bus_id: str, root: Path = SYSFS_ROOT) -> int | None:
     except ValueError:
         return None
     return node if node >= 0 else None
+
+
+def pcie_switches(link: Path) -> PcieSwitches:
+    """What is above a PCI device, by its link in ``bus/pci/devices``. Empty: no switch is, or that cannot be seen.
+
+    The link leads through the bridges: ``../../../devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/0000:3c:01.0/...``, a
+    root port, then of each switch its upstream port and one of its downstream ports. The last one is the device's own.
+    """
+    try:
+        parts = os.readlink(link).split("/")[:-1]  # noqa: PTH115  a rescan reads hundreds
+    except OSError:
+        return ()
+    above: list[str] = []
+    for part in parts:
+        above = [*above, part] if _BUS_ID.fullmatch(part) else []  # some root complexes are below a device
+    return tuple(above[:-1][:_MOST_BRIDGES])
 
 
 def parse_cpu_list(text: str) -> frozenset[int]:

@@ -13,6 +13,7 @@ import typer
 
 from purser.cli import (
     agent,
+    backtest,
     clean_up,
     conformance,
     cordon,
@@ -21,11 +22,15 @@ from purser.cli import (
     lab,
     mig_worker,
     operator,
+    plan,
+    replay,
     report,
     scheduler,
     simulate,
+    top,
     version,
     webhook,
+    why,
 )
 from purser.cli.from_settings import settings_command
 from purser.cli.output import FAILED
@@ -44,12 +49,17 @@ app.add_typer(lab.app, name="lab")
 app.add_typer(agent.app, name="agent")
 settings_command(app, "scheduler", scheduler.SETTINGS, help=scheduler.HELP)(scheduler.scheduler)
 app.command("simulate", help=simulate.HELP)(simulate.simulate)
+app.command("replay", help=replay.HELP)(replay.replay)
+app.command("backtest", help=backtest.HELP)(backtest.backtest)
 settings_command(app, "discover", discover.SETTINGS, help=discover.HELP)(discover.discover)
 settings_command(app, "mig-worker", mig_worker.SETTINGS, help=mig_worker.HELP)(mig_worker.mig_worker)
 app.add_typer(operator.app, name="operator")
 app.add_typer(get.app, name="get")
+app.command("why", help=why.HELP)(why.why)
+app.command("top", help=top.HELP)(top.top)
 app.add_typer(cordon.cordon_app, name="cordon")
 app.add_typer(cordon.uncordon_app, name="uncordon")
+app.add_typer(plan.app, name="plan")
 app.add_typer(report.app, name="report")
 app.add_typer(webhook.app, name="webhook")
 app.add_typer(conformance.app, name="conformance")
@@ -57,8 +67,37 @@ app.command("clean-up", help=clean_up.HELP)(clean_up.clean_up)
 app.command("version", help=version.HELP)(version.version)
 
 
+plugin = typer.Typer(
+    name="kubectl purser",
+    help="What Purser knows of the cluster: its commands that write nothing.\n\nExample: kubectl purser why POD",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+plugin.add_typer(get.app, name="get")
+plugin.command("why", help=why.HELP)(why.why)
+plugin.command("top", help=top.HELP)(top.top)
+plugin.add_typer(report.app, name="report")
+plugin.command("simulate", help=simulate.HELP)(simulate.simulate)
+plugin.command("replay", help=replay.HELP)(replay.replay)
+plugin.command("backtest", help=backtest.HELP)(backtest.backtest)
+plugin.add_typer(plan.reading_app, name="plan")
+plugin.command("version", help=version.HELP)(version.version)
+
+
+def kubectl_plugin() -> None:
+    """The entry point of `kubectl purser`: kubectl runs `kubectl-purser` of the PATH."""
+    _run(plugin)
+
+
 def main() -> None:
     """The entry point of the command."""
+    _run(app)
+
+
+def _run(app: typer.Typer) -> None:
     # Of the CPU that a command takes to start and to end, a third went into looking for cycles among what it imports.
     gc.set_threshold(10_000)
     atexit.register(gc.freeze)

@@ -39,7 +39,8 @@ app = typer.Typer(
 
 GPUS_HELP = """Each GPU with what is held of it.
 
-With --view gpushare, instead, the table of "kubectl inspect gpushare": a row per node, memory in gpushare's unit.
+With --view gpushare, instead, the table of "kubectl inspect gpushare": a row per node, memory in gpushare's unit; and
+with -o wide that of "kubectl inspect gpushare -d": the pods of each node, with what each holds.
 
 Example: purser get gpus -o wide
 
@@ -122,12 +123,16 @@ def _check(kubeconfig: Path | None, context: str | None, namespace: str | None, 
 
 def _show_gpushare(kubeconfig: Path | None, context: str | None, output: Output) -> None:
     from purser.adapters.snapshot import read_gpushare
-    from purser.cli.gpushare_view import gpushare_table, listed_unit_mib
+    from purser.cli.gpushare_view import gpushare_details, gpushare_table, listed_unit_mib
 
-    if output is not Output.TABLE:
-        fail("--view gpushare is a table: leave --output out", MISUSED)
+    if output not in (Output.TABLE, Output.WIDE):
+        fail("--view gpushare is a table: leave --output out, or give it as wide", MISUSED)
     addresses, memory, gpus = _ask(kubeconfig, context, read_gpushare)
-    print(gpushare_table(_read(kubeconfig, context), addresses, listed_unit_mib(memory, gpus)))
+    fleet, unit_mib = _read(kubeconfig, context), listed_unit_mib(memory, gpus)
+    if output is Output.WIDE:
+        print(gpushare_details(fleet, fleet.ledger.grants(), addresses, unit_mib))
+    else:
+        print(gpushare_table(fleet, addresses, unit_mib))
 
 
 def _difference_columns() -> "list[Column[BookDifference]]":

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -43,7 +43,11 @@ def lab(
     asked: typer.Context,
     node: Annotated[
         list[str] | None,
-        typer.Option(help="PROFILE or PROFILE:COUNT, repeated; a name, or the path of a profile.", metavar="PROFILE"),
+        typer.Option(
+            help="PROFILE or PROFILE:COUNT, repeated; a name, the path of a profile, or a family of another vendor's "
+            "devices, such as hygon-dcu.",
+            metavar="PROFILE",
+        ),
     ] = None,
     run: Annotated[
         Path | None, typer.Option(help="A scenario file to go through, with its own nodes.", metavar="SCENARIO.yaml")
@@ -79,6 +83,32 @@ def lab(
             metavar="FOLDER",
         ),
     ] = None,
+    decision_log_folder: Annotated[
+        Path | None,
+        typer.Option(help="Where the scheduler keeps its decision log, for purser replay.", metavar="FOLDER"),
+    ] = None,
+    adopt_scheduler_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="schedulerName of another scheduler, such as volcano, whose GPU pods Purser places. May be repeated.",
+            metavar="NAME",
+        ),
+    ] = None,
+    serve_scheduler_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="schedulerName of another scheduler that you run beside the lab and that places its GPU pods; Purser "
+            "gives them their GPUs. May be repeated.",
+            metavar="NAME",
+        ),
+    ] = None,
+    memory_unit: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="MiB of one of a resource, for scheduler and agents, such as aliyun.com/gpu-mem=1. May be repeated.",
+            metavar="RESOURCE=MIB",
+        ),
+    ] = None,
     operator: Annotated[
         bool, typer.Option("--operator", help="Run Purser's operator, too: a ClusterPolicy then brings the agents.")
     ] = False,
@@ -100,7 +130,7 @@ def lab(
     from purser.cli.serving import configure_logs
     from purser.lab.kubelet.configuration import KubeletSection
     from purser.lab.scenario import ScenarioError, load
-    from purser.lab.settings import LabSettings, node_choices
+    from purser.lab.settings import LabSettings, chosen_nodes
 
     if run is not None and node:
         fail("--node and --run exclude each other: the scenario names its nodes", MISUSED)
@@ -113,7 +143,8 @@ def lab(
     )
     try:
         scenario = load(run) if run is not None else None
-        chosen = scenario.settings if scenario else LabSettings(node_choices(node or ()), operator=operator)
+        nodes, hollow = chosen_nodes(node or ())
+        chosen = scenario.settings if scenario else LabSettings(nodes, hollow=hollow, operator=operator)
         settings = replace(
             chosen,
             port=port,
@@ -121,11 +152,32 @@ def lab(
             kubelet=kubelet.over(chosen.kubelet),
             slots=chosen.slots if slots is None else slots,
             device_plugin_configs=device_plugin_configs,
+            decision_log_folder=decision_log_folder,
+            **_as_the_scheduler_has_them(
+                {
+                    "adopt-scheduler-name": adopt_scheduler_name,
+                    "serve-scheduler-name": serve_scheduler_name,
+                    "memory-unit": memory_unit,
+                }
+            ),
         )
     except (ScenarioError, ValueError) as error:
         fail(str(error), MISUSED)
     configure_logs(log_level)
     _run(settings, scenario, progress)
+
+
+def _as_the_scheduler_has_them(given: dict[str, list[str] | None]) -> dict[str, Any]:
+    """Fields of the settings, of the scheduler's options that a lab has, too. Raises ValueError."""
+    from purser.options import settings_from
+    from purser.scheduler.settings import SchedulerSettings
+
+    read = settings_from(SchedulerSettings, given, {})
+    return {
+        "adopted_scheduler_names": read.adopted_scheduler_names,
+        "served_scheduler_names": read.served_scheduler_names,
+        "memory_units": read.memory_units,
+    }
 
 
 def _programs() -> "Programs | None":

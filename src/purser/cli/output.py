@@ -1,10 +1,12 @@
 """How commands print: tables for people, JSON and YAML for scripts, errors in one line with an exit code."""
 
 import json
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 
 import typer
@@ -69,11 +71,17 @@ def print_table(rows: Sequence[Row], columns: Sequence[Column[Row]], output: Out
 
     By itself for rows that are totals, of which a document says the same in another way.
     """
+    for line in table_lines(rows, columns, output):
+        print(line)
+
+
+def table_lines(rows: Sequence[Row], columns: Sequence[Column[Row]], output: Output) -> Iterator[str]:
+    """The lines of `print_table`."""
     shown = [column for column in columns if output is Output.WIDE or not column.wide]
     lines = [[c.head for c in shown], *([_text(c.read(row)) for c in shown] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(shown))]
     for line in lines:
-        print("   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        yield "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
 
 
 def dump(value: Any, form: DocumentFormat) -> None:
@@ -91,6 +99,19 @@ def fail(message: str, code: int = FAILED) -> NoReturn:
     """Say in one line on standard error what is wrong, and exit. Lines of others' messages are joined."""
     print(f"purser: {_printable(' '.join(message.split()))}", file=sys.stderr)
     raise typer.Exit(code)
+
+
+def is_writable(path: Path) -> bool:
+    """Whether a file can be written there; asked beforehand, where what is written takes long."""
+    return os.access(path, os.W_OK) and not path.is_dir() if path.exists() else os.access(path.parent, os.W_OK)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a report, or say why it cannot be written, and exit."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        fail(f"the report cannot be written: {error}", FAILED)
 
 
 def _text(value: object) -> str:

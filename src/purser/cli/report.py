@@ -1,13 +1,13 @@
 """`purser report usage`: GPU-hours by namespace."""
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from purser.cli.options import OutputOption
-from purser.cli.output import MISUSED, Column, DocumentFormat, Output, dump, fail, print_table
+from purser.cli.output import Column, DocumentFormat, Output, dump, fail, print_table
+from purser.cli.prometheus import prometheus_at, seconds_of, token_of
 
 if TYPE_CHECKING:
     from purser.usage import UsageReport
@@ -31,10 +31,6 @@ Examples:
 """
 
 app = typer.Typer(name="report", help=_HELP, no_args_is_help=True, rich_markup_mode=None)
-
-_UNITS_S = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_MAX_SINCE_S = 366 * 86400
-
 
 _NOT_GRANTED, _FOREIGN, _TOTAL = "(not granted)", "(foreign processes)", "(total)"
 """Rows below the namespaces; no namespace can be called so."""
@@ -64,17 +60,10 @@ def usage(
     import asyncio
     import time
 
-    from purser.usage import Prometheus, PrometheusError, UsageReport, read_usage
+    from purser.usage import PrometheusError, UsageReport, read_usage
 
-    seconds = _seconds(since)
-    token = _token(token_file)
-    if not prometheus.startswith(("http://", "https://")):
-        fail(f"--prometheus is {prometheus}: give a URL, as http://prometheus.monitoring:9090", MISUSED)
-    try:
-        server = Prometheus(prometheus, token=token)
-        selector.encode()
-    except ValueError as error:
-        fail(f"--prometheus, --token-file or --selector cannot be used: {error}", MISUSED)
+    seconds = seconds_of(since)
+    server = prometheus_at(prometheus, token_of(token_file), selector)
 
     async def ask() -> UsageReport:
         async with server:
@@ -120,20 +109,3 @@ def _print(report: "UsageReport", output: Output) -> None:
 
 def _of(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f}" if whole else ""
-
-
-def _seconds(since: str) -> float:
-    found = re.fullmatch(r"([1-9][0-9]{0,6})([mhdw])", since)
-    seconds = int(found[1]) * _UNITS_S[found[2]] if found else 0
-    if not 0 < seconds <= _MAX_SINCE_S:
-        fail(f"--since is {since}: give a number of m, h, d or w, up to a year, as 7d", MISUSED)
-    return float(seconds)
-
-
-def _token(file: Path | None) -> str:
-    if file is None:
-        return ""
-    try:
-        return file.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        fail(f"--token-file {file}: {error}", MISUSED)

@@ -1,7 +1,6 @@
 """`purser simulate`: policies on a list of nodes and pods."""
 
 import math
-import os
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from purser.cli.output import FAILED, MISUSED, DocumentFormat, Output, dump, fail
+from purser.cli.output import MISUSED, DocumentFormat, Output, dump, fail, is_writable, write_text
 from purser.cli.simulate_table import print_table
 
 if TYPE_CHECKING:
@@ -34,6 +33,7 @@ Examples:
   purser simulate --demo --departures --report report.html
   purser simulate --nodes nodes.csv --pods pods.csv --policy fragmentation --policy best-fit --seed 1 --seed 2
   purser simulate --nodes nodes.csv --pods pods.csv --order seed42.txt.gz --bound -o json
+  purser simulate --demo --policy purser --decision-log demo.log
   purser simulate --cluster --kubeconfig ~/.kube/config --report report.html
 
 Exit code: 0 simulated, 1 the cluster did not answer or a run failed, 2 wrong usage or an input that is wrong.
@@ -85,6 +85,13 @@ def simulate(
     report: Annotated[
         Path | None, typer.Option(help="Write a report with plots, one HTML file (needs matplotlib).")
     ] = None,
+    decision_log: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write each decision with its inputs to this file, of one --policy and one order; see purser replay.",
+            metavar="FILE",
+        ),
+    ] = None,
     output: Annotated[Form, typer.Option("--output", "-o", help="How to print it.")] = Form.TABLE,
 ) -> None:
     """Simulate, print, report."""
@@ -100,8 +107,10 @@ def simulate(
         fail("--departures takes times from the list: it goes with neither --order nor --bound", MISUSED)
     if load is not None and not math.isfinite(load):
         fail(f"--load is {load}: give percent, 1 to 1000", MISUSED)
-    if report is not None and not _is_writable(report):
+    if report is not None and not is_writable(report):
         fail(f"--report {report} cannot be written: give a file in a directory that can", MISUSED)
+    if decision_log is not None and not is_writable(decision_log):
+        fail(f"--decision-log {decision_log} cannot be written: give a file in a directory that can", MISUSED)
     if load is not None and order:
         fail("--load is for orders that are drawn: it does not go with --order", MISUSED)
     if kubeconfig is not None and not cluster:
@@ -109,11 +118,13 @@ def simulate(
     read = _read(demo, nodes, pods, workload, cluster, kubeconfig, context)
     orders = _orders(read, seed, order, load, departures)
     tasks = _tasks(policy or _all_policies(), orders, mix is Knows.LEARNED, bound)
+    if decision_log is not None:
+        tasks = _logged(tasks, decision_log)
     runs = _run(read, tasks, jobs)
     _print(read, runs, output)
     _tell_left_out(orders)
     if report is not None:
-        _write(report, html.report(read, runs))
+        write_text(report, html.report(read, runs))
 
 
 def _one_source(demo: bool, nodes: Path | None, pods: Path | None, workload: Path | None, cluster: bool) -> None:
@@ -209,6 +220,14 @@ def _tasks(policies: Sequence[str], orders: "list[Order]", learns: bool, bound: 
     return [Task(name, order, learns, bound and name == bounding) for name in names for order in orders]
 
 
+def _logged(tasks: "list[Task]", path: Path) -> "list[Task]":
+    import msgspec
+
+    if len(tasks) != 1:
+        fail(f"--decision-log takes one run, and these are {len(tasks)}: give one --policy and one order", MISUSED)
+    return [msgspec.structs.replace(tasks[0], log=str(path))]
+
+
 def _all_policies() -> list[str]:
     from purser.core.model import NodePolicy
 
@@ -228,6 +247,8 @@ def _run(read: "Workload", tasks: "list[Task]", jobs: int | None) -> "list[AnyRu
         fail(str(error), MISUSED)
     except (LostProcess, CannotSolve) as error:
         fail(str(error))
+    except OSError as error:
+        fail(f"the decision log cannot be written: {error}")
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
@@ -279,15 +300,3 @@ def _tell_left_out(orders: "list[Order]") -> None:
                 "ask for more than --load",
                 file=sys.stderr,
             )
-
-
-def _is_writable(path: Path) -> bool:
-    """Asked beforehand: simulations may take minutes."""
-    return os.access(path, os.W_OK) and not path.is_dir() if path.exists() else os.access(path.parent, os.W_OK)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        fail(f"the report cannot be written: {error}", FAILED)

@@ -67,6 +67,27 @@ def converted(value: Any, kind: type[T], name: str, *, strict: bool = True) -> T
         raise unreadable(name, error) from error
 
 
+def check_nesting(value: Any, name: str, max_depth: int = MAX_DEPTH) -> None:
+    """The same as `check_depth`, of a plain value."""
+    level: list[Any] = [value]
+    for _ in range(max_depth + 1):
+        inner = [each for each in level if isinstance(each, dict | list)]
+        if not inner:
+            return
+        level = [item for each in inner for item in (each.values() if isinstance(each, dict) else each)]
+    raise UnreadableError(f"{name} cannot be read: it nests deeper than {max_depth} levels")
+
+
+def without_nulls(value: Any) -> Any:
+    """A plain value without what is null in it: Go writes null for a field's zero value. Of values that nest no deeper
+    than the limit."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value if item is not None]
+    return value
+
+
 def from_base64(text: str | bytes, name: str, *, max_bytes: int) -> bytes:
     """What a text in base64, without any other character, stands for. Raises `UnreadableError`."""
     if len(text) > max_bytes:

@@ -17,6 +17,7 @@ Errors::
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
+from typing import TypeVar
 
 import msgspec
 
@@ -27,6 +28,11 @@ from purser.core.pod.phases import phases
 
 _ORDER = {state: place for place, state in enumerate(GrantState)}
 _NOTHING: Mapping[str, "Usage"] = MappingProxyType({})
+
+T = TypeVar("T", MigPlacement, str, int)
+
+GrantProgress = tuple[Grant, Mapping[str, GrantState]]
+"""A grant, and how far each of its containers is."""
 
 
 class LedgerError(ValueError):
@@ -64,6 +70,10 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     """How many pods hold the device alone; more than one pod beside such a one is a violation."""
     instances: tuple[MigPlacement, ...] = ()
     """Those of a GPU that is cut on demand, sorted; one that is there twice is held by two."""
+    alike: tuple[str, ...] = ()
+    """What shares there must have in common (`DeviceRequest.alike`), sorted, a word for each."""
+    core_numbers: tuple[int, ...] = ()
+    """Of a device whose cores have numbers, sorted; one that is there twice is held by two."""
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
@@ -72,7 +82,9 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
             self.cores_percent + other.cores_percent,
             self.pods + other.pods,
             self.exclusive + other.exclusive,
-            tuple(sorted(self.instances + other.instances)) if other.instances else self.instances,
+            _sum(self.instances, other.instances),
+            _sum(self.alike, other.alike),
+            _sum(self.core_numbers, other.core_numbers),
         )
 
     def __sub__(self, other: "Usage") -> "Usage":
@@ -82,7 +94,9 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
             self.cores_percent - other.cores_percent,
             self.pods - other.pods,
             self.exclusive - other.exclusive,
-            _each(Counter(self.instances) - Counter(other.instances)) if other.instances else self.instances,
+            _less(self.instances, other.instances),
+            _less(self.alike, other.alike),
+            _less(self.core_numbers, other.core_numbers),
         )
 
     def peak(self, other: "Usage") -> "Usage":
@@ -93,12 +107,23 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
             max(self.cores_percent, other.cores_percent),
             max(self.pods, other.pods),
             max(self.exclusive, other.exclusive),
-            _each(Counter(self.instances) | Counter(other.instances)) if other.instances else self.instances,
+            _union(self.instances, other.instances),
+            _union(self.alike, other.alike),
+            _union(self.core_numbers, other.core_numbers),
         )
 
 
-def _each(instances: "Counter[MigPlacement]") -> tuple[MigPlacement, ...]:
-    return tuple(sorted(instances.elements()))
+def _sum(here: tuple[T, ...], others: tuple[T, ...]) -> tuple[T, ...]:
+    """What both hold, sorted; what is there twice is held by two. Most devices have nothing of it: that is cheap."""
+    return tuple(sorted(here + others)) if others else here
+
+
+def _less(here: tuple[T, ...], others: tuple[T, ...]) -> tuple[T, ...]:
+    return tuple(sorted((Counter(here) - Counter(others)).elements())) if others else here
+
+
+def _union(here: tuple[T, ...], others: tuple[T, ...]) -> tuple[T, ...]:
+    return tuple(sorted((Counter(here) | Counter(others)).elements())) if others else here
 
 
 UNUSED = Usage()
@@ -139,7 +164,9 @@ def _together(parts: tuple[ContainerGrant, ...]) -> dict[str, Usage]:
 def share_usage(share: DeviceShare) -> Usage:
     """What one share takes of its device."""
     instances = () if share.mig is None else (share.mig,)
-    return Usage(1, share.memory_mib, share.cores_percent, exclusive=int(share.is_whole), instances=instances)
+    alike = (share.alike,) if share.alike else ()
+    is_whole = int(share.is_whole)
+    return Usage(1, share.memory_mib, share.cores_percent, 0, is_whole, instances, alike, share.core_numbers)
 
 
 class _Entry:
@@ -151,11 +178,17 @@ class _Entry:
         self.grant = grant
         self.usage = pod_usage(grant)
         self.demand = grant_demand(grant)
-        self.containers = {part.container: state for part in grant.containers}
+        self.containers: Mapping[str, GrantState] = {part.container: state for part in grant.containers}
+        """Another mapping with every change."""
 
     @property
     def state(self) -> GrantState:
-        return min(self.containers.values(), key=_ORDER.__getitem__, default=GrantState.RESERVED)
+        return least_advanced(self.containers)
+
+
+def least_advanced(states: Mapping[str, GrantState]) -> GrantState:
+    """How far a grant is whose containers are so far."""
+    return min(states.values(), key=_ORDER.__getitem__, default=GrantState.RESERVED)
 
 
 class Ledger:
@@ -215,7 +248,7 @@ class Ledger:
         for name in names:
             if _ORDER[state] < _ORDER[entry.containers[name]]:
                 raise StateError(f"container {name} of pod {pod_uid} is {entry.containers[name]}, it cannot be {state}")
-        entry.containers.update(dict.fromkeys(names, state))
+        entry.containers = {**entry.containers, **dict.fromkeys(names, state)}
         if entry.state is GrantState.RELEASED:
             self.release(pod_uid)
 
@@ -253,9 +286,27 @@ class Ledger:
         uids = self._entries if node is None else self._by_node.get(node, {})
         return (self._entries[uid].grant for uid in uids)
 
-    def uids(self) -> list[str]:
-        """The uids of all pods with a grant, in the order in which they were entered."""
-        return list(self._entries)
+    def progress(self, node: str) -> tuple[GrantProgress, ...]:
+        """The grants of a node as `grants` has them, each with how far it is; later changes change nothing of it."""
+        entries = self._entries
+        return tuple([((entry := entries[uid]).grant, entry.containers) for uid in self._by_node.get(node, ())])
+
+    def uids(self, node: str | None = None) -> list[str]:
+        """The uids of all pods with a grant, or of those listed under one node, in the order in which they were
+        entered."""
+        return list(self._entries if node is None else self._by_node.get(node, {}))
+
+    def nodes(self) -> list[str]:
+        """The nodes that anything is held of, sorted."""
+        return sorted(self._by_node.keys() | self._usage.keys())
+
+    def is_listed(self, pod_uid: str, node: str) -> bool:
+        """Whether a pod's grant is listed under a node."""
+        return pod_uid in self._by_node.get(node, ())
+
+    def devices(self, node: str) -> Mapping[str, Device]:
+        """The devices of a node, by uuid, that grants are checked against."""
+        return MappingProxyType(self._devices.get(node, {}))
 
     def held(self, pod_uid: str) -> Mapping[str, Usage]:
         """What a pod's grant takes of which device, by uuid: of all pods together it is what `usage` says."""
@@ -265,6 +316,10 @@ class Ledger:
     def namespace_usage(self, namespace: str, family: str = "") -> Demand:
         """What the pods of a namespace use of its quota for a family of devices (`DeviceShare.family`)."""
         return self._namespaces.get((namespace, family), Demand())
+
+    def demands(self) -> dict[tuple[str, str], Demand]:
+        """What the pods of every namespace use of their quotas, by namespace and family of devices."""
+        return dict(self._namespaces)
 
     def violations(self, node: str | None = None) -> tuple[Violation, ...]:
         """Everything in the ledger that `reserve` would have refused, in stable order."""
@@ -335,6 +390,12 @@ def overcommit(device: Device, usage: Usage) -> str:
         return f"{usage.cores_percent} of {device.cores_percent} percent of its compute would be taken"
     if usage.exclusive and usage.pods > 1:
         return f"{usage.pods} pods would hold it though one of them has it alone"
+    if len({word.partition(":")[0] for word in usage.alike}) > 1:
+        return f"shares of {usage.alike[0]} and of {usage.alike[-1]} would be there together"
+    if 0 < len(usage.alike) < usage.slots:
+        return f"shares of {usage.alike[0]} and others would be there together"
+    if len(set(usage.core_numbers)) < len(usage.core_numbers) or any(n >= device.cores for n in usage.core_numbers):
+        return f"cores {', '.join(map(str, usage.core_numbers))} would be taken, of {device.cores}, each once"
     return ""
 
 

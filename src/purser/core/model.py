@@ -11,6 +11,7 @@ from typing import Annotated
 
 import msgspec
 
+from purser.core.device.slicing import SliceAsk, Slicing
 from purser.core.kubelet.pod import KubeletPod
 from purser.core.names import GPU_RESOURCE
 from purser.core.pod.manifest import ContainerKind as ContainerKind
@@ -132,6 +133,48 @@ class MigPlacement(msgspec.Struct, frozen=True, array_like=True, gc=False, order
     """Its first memory slice."""
 
 
+PcieSwitches = Annotated[
+    tuple[Annotated[str, msgspec.Meta(max_length=32)], ...],
+    msgspec.Meta(max_length=8),
+]
+"""The bridges above a device, from its root port down, by PCI address; without the port that it is plugged in, which no
+device of another slot is below. Empty: it is below no switch, or that is not known."""
+
+
+class GpuNic(StrEnum):
+    """How much a container that asks for GPUs and for devices of an SR-IOV pool wants them below one PCIe switch."""
+
+    PREFERRED = "preferred"
+    """As many as there are."""
+    REQUIRED = "required"
+    """As many as it asks for both, or the node does not fit."""
+
+
+class PoolPlace(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Devices of one pool that are below the same PCIe switch."""
+
+    switches: PcieSwitches
+    count: Amount
+    """Without those that take no pods, and without those that containers hold of which no grant says so."""
+    numa_node: int | None = None
+    """As kubelet is told."""
+
+    @property
+    def id(self) -> str:
+        """Of a node's places of one pool: the nearest switch; of devices below none their NUMA node."""
+        if self.switches:
+            return self.switches[-1]
+        return "" if self.numa_node is None else f"numa-{self.numa_node}"
+
+
+class NodePool(msgspec.Struct, frozen=True, gc=False):
+    """An SR-IOV pool of a node."""
+
+    resource: Annotated[str, msgspec.Meta(max_length=320)]
+    """Of kubelet."""
+    places: Annotated[tuple[PoolPlace, ...], msgspec.Meta(max_length=32)] = ()
+
+
 class Device(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One physical or MIG device, as the node reports it."""
 
@@ -175,6 +218,16 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     instances that their grants name, as many as have places. Empty: the device is handed out as it is."""
     mig_held: Annotated[tuple[MigPlacement, ...], msgspec.Meta(max_length=16)] = ()
     """Instances of such a GPU that exist and that no grant made: the administrator's."""
+    pcie: PcieSwitches = ()
+    """Only nodes with SR-IOV pools say."""
+    cores: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
+    """Of another vendor's, how many cores it has that are handed out by number; 0: they have no numbers."""
+    ring: bool = False
+    """Of another vendor's: the node's devices are linked in a row, and any so many neighbours will do."""
+    slicing: Slicing | None = None
+    """Of another vendor's that is divided by profiles; None: it is not."""
+    soft_split: bool = False
+    """Of another vendor's: a library of the node's can hold shares of any size."""
 
     @property
     def gpu_part(self) -> float:
@@ -218,6 +271,8 @@ class NodeInventory(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     agent_version: str = ""
     cordoned: tuple[str, ...] = ()
     """uuids of devices that take no new grants. Agents do not know: it stands in annotations of the node's own."""
+    pools: Annotated[tuple[NodePool, ...], msgspec.Meta(max_length=16)] = ()
+    """Its SR-IOV pools that have devices."""
 
 
 class DeviceRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -244,6 +299,17 @@ class DeviceRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Devices that must be among the chosen: those that kubelet would take in any case."""
     numa_bind: bool = False
     """All devices of the container on one NUMA node, or no placement."""
+    linked: tuple[tuple[int, ...], ...] = ()
+    """Devices that go together, by index: the container gets whole groups of these, or no placement. Empty: any."""
+    alike: str = ""
+    """What shares of one device must have in common, as their size: none of another word, or of none, is beside it.
+    Empty: it goes with those that have no word either. Words with the same text before a colon can be together."""
+    joins: tuple[str, ...] = ()
+    """Other words that it may come to, whatever these have of the compute."""
+    slices: SliceAsk | None = None
+    """Of devices that are divided by profiles of their node's (`Device.slicing`), beside which amounts are 0."""
+    soft_split: bool = False
+    """Only of devices with `Device.soft_split`."""
     modes_allowed: tuple[DeviceMode, ...] = ()
     """Empty: any mode."""
     resource: str = GPU_RESOURCE
@@ -280,6 +346,10 @@ class ContainerRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: ContainerKind
     devices: DeviceRequest
     hold: SpecHold = SpecHold()
+    beside: tuple[tuple[str, int], ...] = ()
+    """What it asks for of resources that may be SR-IOV pools, by name."""
+    pool_numa_nodes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """By SR-IOV pool, the NUMA nodes of which kubelet would take its devices. A pool that is not here: of any."""
 
 
 class NodePolicy(StrEnum):
@@ -342,6 +412,8 @@ class PodRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     other vendors' devices."""
     family: str = ""
     """Of other vendors' devices, the resource that their family is known by."""
+    gpu_nic: GpuNic | None = None
+    """None: no container asks for GPUs and for what may be a pool, or it is not looked at which are near which."""
 
     @property
     def key(self) -> str:
@@ -360,6 +432,12 @@ class DeviceShare(msgspec.Struct, frozen=True, omit_defaults=True):
     """The GPU instance, on a GPU that is cut on demand; amounts are then the instance's."""
     family: str = ""
     """Of another vendor's device, the resource that its family is known by: quotas are by family."""
+    alike: str = ""
+    """See `DeviceRequest.alike`."""
+    core_numbers: Annotated[tuple[int, ...], msgspec.Meta(max_length=64)] = ()
+    """Of a device whose cores have numbers (`Device.cores`), those it has."""
+    profile: str = ""
+    """Of a device that is divided by profiles (`Device.slicing`), the name of the one it has."""
 
     @property
     def is_whole(self) -> bool:
@@ -387,6 +465,16 @@ class ContainerGrant(msgspec.Struct, frozen=True):
         return all(share.is_whole for share in self.shares)
 
 
+class PoolShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """From where a container gets devices of an SR-IOV pool."""
+
+    container: str
+    resource: str
+    place: str
+    """`PoolPlace.id`."""
+    count: Amount
+
+
 class Grant(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one pod holds on one node: the content of the grant annotation."""
 
@@ -397,6 +485,11 @@ class Grant(msgspec.Struct, frozen=True, omit_defaults=True):
     containers: tuple[ContainerGrant, ...]
     enforcement_required: bool = False
     """Whether no container may start whose share nothing holds to its limits."""
+    pools: tuple[PoolShare, ...] = ()
+    """Of containers with GPUs, the devices of SR-IOV pools that they get beside these."""
+    pairs_required: bool = False
+    """Whether no container may start whose GPUs and network devices are not below the same switches, as far as it has
+    both."""
 
     @property
     def key(self) -> str:

@@ -47,6 +47,9 @@ PROTECTED_POD_ANNOTATIONS = (GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION)
 """Only a Binding may bring these; the webhook refuses them on create and any change of them on update, for all
 users."""
 
+ASKED_ANNOTATION = "purser.dev/asked"
+"""On the event `Granted`: what the pod asks for, as `purser.core.placement.asked` writes it."""
+
 INIT_RESOURCES_ANNOTATION = "purser.dev/init-resources"
 """On a pod of before nodes listed amounts: what its init containers ask for (`purser.core.dialects.init_resources`)."""
 
@@ -54,7 +57,19 @@ MEMORY_UNITS_ANNOTATION = "purser.dev/memory-units"
 """On a pod, written by the webhook: the MiB of one of each resource that is not counted in its usual unit, as
 `purser.core.pod.units` reads it."""
 
-FIXED_POD_ANNOTATIONS = (*PROTECTED_POD_ANNOTATIONS, INIT_RESOURCES_ANNOTATION, MEMORY_UNITS_ANNOTATION)
+AWAITS_GRANT_ANNOTATION = "purser.dev/awaits-grant"
+"""On a pod of another scheduler that Purser serves (``scheduler.serveSchedulerNames``), written by the webhook: a grant
+follows its Binding."""
+
+AWAITED, NOT_GRANTED = "true", "false"
+"""Values of `AWAITS_GRANT_ANNOTATION`; the second where Purser's scheduler found that the pod cannot have one."""
+
+FIXED_POD_ANNOTATIONS = (
+    *PROTECTED_POD_ANNOTATIONS,
+    INIT_RESOURCES_ANNOTATION,
+    MEMORY_UNITS_ANNOTATION,
+    AWAITS_GRANT_ANNOTATION,
+)
 """The webhook refuses any change of these on update."""
 
 ROOM_ANNOTATION = "purser.dev/room-found"
@@ -65,6 +80,9 @@ NODE_POLICY_ANNOTATION = "purser.dev/node-policy"
 
 GPU_POLICY_ANNOTATION = "purser.dev/gpu-policy"
 """On a pod: which GPUs of a node are best, as `purser.core.policy.words.gpu_policies` reads it."""
+
+GPU_NIC_ANNOTATION = "purser.dev/gpu-nic"
+"""On a pod: `GpuNic`, for containers that ask for GPUs and for devices of an SR-IOV pool."""
 
 ENFORCEMENT_ANNOTATION = "purser.dev/enforcement"
 """On a pod or a namespace: with the value `ENFORCEMENT_REQUIRED` a share is placed only where something holds it to its

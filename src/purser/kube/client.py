@@ -88,6 +88,11 @@ class WatchStream(Generic[T]):
             return b""
         except (aiohttp.ClientError, OSError) as error:
             raise unavailable(self._call, self._server, error) from error
+        except RuntimeError as error:
+            # aiohttp's only word for a connection that was closed on this side, between two reads: the client was left.
+            if "Connection closed" not in str(error):
+                raise
+            raise unavailable(self._call, self._server, error) from error
 
 
 class Client:

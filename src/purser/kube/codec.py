@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 import structlog
 
-from purser.core.decoding import JsonReader, UnreadableError, converted
+from purser.core.decoding import JsonReader, UnreadableError, converted, without_nulls
 from purser.kube.errors import DecodeError, Status, error_from_status
 from purser.kube.objects import ObjectReference
 from purser.kube.resources import Raw, Resource, meta_of
@@ -171,7 +171,7 @@ class Codec(Generic[T]):
     def _without_nulls(self, data: bytes | msgspec.Raw, first: UnreadableError) -> T:
         kind = self.resource.kind
         try:
-            return converted(_drop_nulls(_whole.read(data)), self.resource.struct, kind)
+            return converted(without_nulls(_whole.read(data)), self.resource.struct, kind)
         except UnreadableError:
             raise DecodeError(f"{kind} {self._name_of(data)}{str(first).removeprefix(kind)}") from first
 
@@ -209,11 +209,3 @@ def codec_of(resource: Resource[T]) -> Codec[T]:
     if codec is None:
         codec = _codecs[resource] = Codec(resource)
     return codec
-
-
-def _drop_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _drop_nulls(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [_drop_nulls(item) for item in value if item is not None]
-    return value

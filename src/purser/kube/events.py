@@ -3,16 +3,18 @@
 import asyncio
 import itertools
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
+from datetime import datetime
+from types import MappingProxyType, TracebackType
 from typing import Any, Never
 
 import msgspec
 import structlog
 
 from purser.kube.client import Client
-from purser.kube.clock import Clock, SystemClock, timestamp
-from purser.kube.errors import KubeError, NotFoundError
+from purser.kube.clock import Clock, SystemClock, micro_timestamp, timestamp
+from purser.kube.errors import AlreadyExistsError, KubeError, NotFoundError
 from purser.kube.objects import ObjectReference
 from purser.kube.resources import EVENTS
 from purser.recent import Recent
@@ -33,6 +35,7 @@ _MAX_REMEMBERED_EVENTS = 4096
 _QUEUED = 4096
 _QUEUED_WARNINGS = 2 * _QUEUED  # a queue full of other events has room for as many Warnings
 _DRAIN_S = 5.0
+_NO_ANNOTATIONS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class _Said:
     type: str
     reason: str
     message: str
+    annotations: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(slots=True)
@@ -80,13 +84,19 @@ class EventRecorder:
     for them.
     """
 
-    def __init__(self, client: Client, component: str, instance: str, *, clock: Clock | None = None):
-        """``component`` is who speaks (``purser-scheduler``), ``instance`` which one (a pod's or node's name)."""
+    def __init__(
+        self, client: Client, component: str, instance: str, *, clock: Clock | None = None, exact_times: bool = False
+    ):
+        """``component`` is who speaks (``purser-scheduler``), ``instance`` which one (a pod's or node's name).
+
+        ``exact_times``: say the microsecond as well (``eventTime``), as kube-scheduler does.
+        """
         self._client = client
         self._component = component
         self._instance = instance
         self._clock = clock or SystemClock()
-        self._queue: asyncio.PriorityQueue[tuple[bool, int, _Said, str]] = asyncio.PriorityQueue(_QUEUED_WARNINGS)
+        self._exact_times = exact_times
+        self._queue: asyncio.PriorityQueue[tuple[bool, int, _Said, datetime]] = asyncio.PriorityQueue(_QUEUED_WARNINGS)
         """Warnings first, then as they were said; with when that was: in a burst they are posted minutes later."""
         self._order = itertools.count()
         self._posted: Recent[_Said, _Posted] = Recent(_MAX_REMEMBERED_EVENTS)
@@ -109,13 +119,20 @@ class EventRecorder:
                 self._task.cancel()
                 await asyncio.wait({self._task})
 
-    def event(self, about: ObjectReference, reason: str, message: str, type: str = "Normal") -> None:
+    def event(
+        self,
+        about: ObjectReference,
+        reason: str,
+        message: str,
+        type: str = "Normal",
+        annotations: Mapping[str, str] = _NO_ANNOTATIONS,
+    ) -> None:
         """Say something about an object: a reason in one CamelCase word, a message in one sentence.
 
-        ``type`` is ``Normal`` or ``Warning``. Returns at once and never raises.
+        ``type`` is ``Normal`` or ``Warning``; ``annotations`` are the event's own. Returns at once and never raises.
         """
         about = msgspec.structs.replace(about, resource_version="")  # the same object, in whatever version
-        said = _Said(about, type, reason, message[:_MAX_MESSAGE])
+        said = _Said(about, type, reason, message[:_MAX_MESSAGE], tuple(annotations.items()))
         if not self._may_speak_of(about, reason):
             self._drop(said, "too many events on this object for this reason")
             return
@@ -123,7 +140,7 @@ class EventRecorder:
         if self._queue.qsize() >= (_QUEUED_WARNINGS if is_warning else _QUEUED):
             self._drop(said, "too many events at once")
             return
-        self._queue.put_nowait((not is_warning, next(self._order), said, timestamp(self._clock.now())))
+        self._queue.put_nowait((not is_warning, next(self._order), said, self._clock.now()))
 
     async def run(self) -> Never:
         """Post what was said, until cancelled."""
@@ -155,12 +172,17 @@ class EventRecorder:
         bucket = self._buckets.get(key) or self._buckets.put(key, _Bucket(now, _BURST, _REFILL_PER_S))
         return bucket.take(now)
 
-    async def _post(self, said: _Said, at: str) -> None:
+    async def _post(self, said: _Said, at: datetime) -> None:
         posted = self._posted.get(said)
-        if posted is not None and await self._count_up(said, posted, at):
+        if posted is not None and await self._count_up(said, posted, timestamp(at)):
             return
-        body = self._body(said, at)
-        await self._client.create(EVENTS, body)
+        while True:
+            body = self._body(said, at)
+            try:
+                await self._client.create(EVENTS, body)
+            except AlreadyExistsError:
+                continue  # something else was said of the object at this very moment: another name
+            break
         self._posted.put(said, _Posted(body["metadata"]["name"], 1))
 
     async def _count_up(self, said: _Said, posted: _Posted, at: str) -> bool:
@@ -173,20 +195,22 @@ class EventRecorder:
         posted.count += 1
         return True
 
-    def _body(self, said: _Said, at: str) -> dict[str, Any]:
+    def _body(self, said: _Said, at: datetime) -> dict[str, Any]:
         about = said.about
         return {
             "metadata": {
-                "name": f"{about.name[:_MAX_OBJECT_NAME]}.{secrets.token_hex(8)}",
+                "name": f"{about.name[:_MAX_OBJECT_NAME]}.{_nanoseconds(at):016x}",
                 "namespace": _namespace(about),
+                **({"annotations": dict(said.annotations)} if said.annotations else {}),
             },
             "involvedObject": {key: value for key, value in msgspec.to_builtins(about).items() if value},
             "reason": said.reason,
             "message": said.message,
             "type": said.type,
             "count": 1,
-            "firstTimestamp": at,
-            "lastTimestamp": at,
+            "firstTimestamp": timestamp(at),
+            "lastTimestamp": timestamp(at),
+            **({"eventTime": micro_timestamp(at), "action": said.reason} if self._exact_times else {}),
             "source": {"component": self._component},
             "reportingComponent": self._component,
             "reportingInstance": self._instance,
@@ -195,6 +219,12 @@ class EventRecorder:
     def _drop(self, said: _Said, why: str) -> None:
         self.dropped += 1
         log.warning("An event is dropped", object=said.about.name, reason=said.reason, why=why)
+
+
+def _nanoseconds(at: datetime) -> int:
+    """Of an event's time, in its name as in the names of client-go's events: times beside them are whole seconds. The
+    clock has microseconds; what is below is at random, for names are given once."""
+    return (int(at.timestamp()) * 1_000_000 + at.microsecond) * 1000 + secrets.randbelow(1000)
 
 
 def _namespace(about: ObjectReference) -> str:

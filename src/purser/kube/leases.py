@@ -259,6 +259,13 @@ class LeaseFollower:
             return False
         return self._observed.age_s < self._lease.spec.lease_duration_seconds
 
+    @property
+    def holder_host(self) -> str:
+        """Host name of the holder, which is its pod's name; empty: nobody holds the lease."""
+        if self._lease is None or self._observed.age_s >= self._lease.spec.lease_duration_seconds:
+            return ""
+        return self._lease.spec.holder_identity.rpartition("_")[0]
+
     def add_listener(self, listener: Listener) -> None:
         """Have a plain function called with True when the lease comes to this host, and with False when it goes."""
         self._held.listen(listener)

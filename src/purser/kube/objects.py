@@ -49,6 +49,7 @@ class ObjectMeta(Slim, frozen=True, gc=False):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+    creation_timestamp: str = ""
     deletion_timestamp: str = ""
     """Not empty once the object was asked to go."""
     deletion_grace_period_seconds: int = 0

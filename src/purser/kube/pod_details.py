@@ -1,5 +1,6 @@
 """Pods with more, or less, than `purser.kube.objects.Pod` has: slim Structs, for reading only.
 
+`ScheduledPod` also has what only kube-scheduler's filters read, host ports and claims, and what it says of the pod.
 `DetailedPod` also has what containers do, which is most of a pod's status: watches of all pods of a cluster leave it
 out. `PodSummary` has only what decides whether its node can be drained.
 """
@@ -8,7 +9,18 @@ from typing import Any
 
 import msgspec
 
-from purser.kube.objects import MIRROR_POD_ANNOTATION, ObjectMeta, OwnerReference, ResourceRequirements, Slim
+from purser.core.pod.manifest import PodVolume
+from purser.kube.objects import (
+    MIRROR_POD_ANNOTATION,
+    Container,
+    ObjectMeta,
+    OwnerReference,
+    Pod,
+    PodSpec,
+    PodStatus,
+    ResourceRequirements,
+    Slim,
+)
 from purser.kube.resources import PODS
 
 
@@ -20,12 +32,6 @@ class PodCondition(Slim, frozen=True, gc=False):
     reason: str = ""
     message: str = ""
     last_transition_time: str = ""
-
-
-class DatedMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
-    """A pod's identity, and its age."""
-
-    creation_timestamp: str = ""
 
 
 class ContainerStateWaiting(Slim, frozen=True, gc=False):
@@ -114,7 +120,7 @@ class PodLocation(Slim, frozen=True, gc=False):
 class DetailedPod(Slim, frozen=True, gc=False):
     """A pod, with what its containers do."""
 
-    metadata: DatedMeta = DatedMeta()
+    metadata: ObjectMeta = ObjectMeta()
     spec: PodLocation = PodLocation()
     status: DetailedPodStatus = DetailedPodStatus()
 
@@ -181,5 +187,54 @@ class PodSummary(Slim, frozen=True, gc=False):
     status: PodPhase = PodPhase()
 
 
+class ContainerPort(Slim, frozen=True, gc=False):
+    """A port of a container."""
+
+    host_port: int = 0
+    """On the node; 0: none."""
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = "TCP"
+
+
+class ScheduledContainer(Container, frozen=True, gc=False):
+    """A container with its ports."""
+
+    ports: tuple[ContainerPort, ...] = ()
+
+
+class ClaimSource(Slim, frozen=True, gc=False):
+    """A claim that a volume names."""
+
+    claim_name: str = ""
+
+
+class ScheduledVolume(PodVolume, frozen=True, gc=False, rename="camel"):
+    """A volume with its claim."""
+
+    persistent_volume_claim: ClaimSource | None = None
+
+
+class ScheduledPodSpec(PodSpec, frozen=True, gc=False):
+    """What a pod asks for."""
+
+    containers: tuple[ScheduledContainer, ...] = ()
+    init_containers: tuple[ScheduledContainer, ...] = ()
+    volumes: tuple[ScheduledVolume, ...] = ()
+
+
+class ScheduledPodStatus(PodStatus, frozen=True, gc=False):
+    """How far a pod has come, and what its scheduler said of it."""
+
+    conditions: tuple[PodCondition, ...] = ()
+
+
+class ScheduledPod(Pod, frozen=True, gc=False):
+    """A pod, with all that decides where it can go."""
+
+    spec: ScheduledPodSpec = ScheduledPodSpec()
+    status: ScheduledPodStatus = ScheduledPodStatus()
+
+
+SCHEDULED_PODS = PODS.as_type(ScheduledPod)
 DETAILED_PODS = PODS.as_type(DetailedPod)
 POD_SUMMARIES = PODS.as_type(PodSummary)

@@ -1,9 +1,10 @@
 """What an informer knows: a mapping from key to object."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
-from purser.kube.resources import key_of, meta_of
+from purser.kube.failures import ObjectFailures
+from purser.kube.resources import Resource, key_of, meta_of
 
 T = TypeVar("T")
 
@@ -36,3 +37,15 @@ class Store(Mapping[str, T], Generic[T]):
     def remove(self, key: str) -> None:
         """Forget the object under a key that is there."""
         self._by_uid.pop(meta_of(self._by_key.pop(key)).uid, None)
+
+
+class ListedOnce(Generic[T]):
+    """What there was of one resource at one moment, in an informer's place."""
+
+    def __init__(self, resource: Resource[T], items: Iterable[T], failures: ObjectFailures) -> None:
+        self.resource = resource
+        self.failures = failures
+        """Where failures of single objects are reported."""
+        self.store: Store[T] = Store()
+        for item in items:
+            self.store.put(item)

@@ -46,7 +46,7 @@ from purser.lab.settings import LabSettings
 from purser.operator.chart_hooks import define
 from purser.scheduler.run import Addresses
 from purser.scheduler.run import run as run_purser_scheduler
-from purser.scheduler.settings import SchedulerSettings, ServerSettings, UrlTarget, WebhookSettings
+from purser.scheduler.settings import DecisionLogSettings, SchedulerSettings, ServerSettings, UrlTarget, WebhookSettings
 from purser.scheduler.webhook import mutating_configuration, validating_configuration
 
 log = structlog.get_logger("purser.lab")
@@ -73,7 +73,7 @@ class Lab:
         self._say = say
         self.nodes: dict[str, EmulatedNode] = {}
         self._stack = AsyncExitStack()
-        self._scheduler_at = Addresses(webhook=0, extender=0, metrics=0)
+        self._scheduler_at = Addresses(webhook=0, extender=0, metrics=0, read_api=0)
         """Any free ports at its first start, the same ones ever after: kube-scheduler's configuration names one."""
         self._scheduler_ready = asyncio.Event()
         self.controllers = Component(CONTROLLERS, self._run_controllers)
@@ -117,6 +117,11 @@ class Lab:
     def scheduler_metrics_port(self) -> int:
         """Where Purser's scheduler serves its metrics, once it is ready."""
         return self._scheduler_at.metrics
+
+    @property
+    def read_api_port(self) -> int:
+        """Where Purser's scheduler serves its read API, once it is ready."""
+        return self._scheduler_at.read_api or 0
 
     @property
     def scheduler_ports(self) -> tuple[int, ...]:
@@ -257,7 +262,7 @@ class Lab:
         if programs is None:
             return EmbeddedControlPlane(self.folder, self.settings.port)
         # kube-scheduler's configuration names Purser's port before Purser listens there.
-        self._scheduler_at = Addresses(*free_ports(3))
+        self._scheduler_at = Addresses(*free_ports(4))
         return RealControlPlane(
             programs,
             self.folder,
@@ -324,12 +329,16 @@ class Lab:
                 extender_port=self._scheduler_at.extender,
                 metrics_address=_LOCALHOST,
                 metrics_port=self._scheduler_at.metrics,
+                read_api_address=_LOCALHOST,
+                read_api_port=self._scheduler_at.read_api,
             ),
             webhook=_WEBHOOK,
             adopted_scheduler_names=self.settings.adopted_scheduler_names,
+            served_scheduler_names=self.settings.served_scheduler_names,
             memory_units=self.settings.memory_units,
             vendors=FAMILY_NAMES,
             vendor_accounts=(ADMIN,),
+            decision_log=DecisionLogSettings(self.settings.decision_log_folder),
         )
         config = self._credentials(SCHEDULER_USER)
         await run_purser_scheduler(settings, config, stop, self._on_scheduler_ready, self._bring_webhooks)

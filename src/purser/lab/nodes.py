@@ -11,7 +11,7 @@ from purser.agent import discovery, mig
 from purser.agent.kubeletapi.channels import UNIX_SOCKET_OPTIONS
 from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
 from purser.agent.run import run as run_agent
-from purser.agent.settings import AgentSettings, SharingSettings
+from purser.agent.settings import AgentSettings, SharingSettings, SriovSettings
 from purser.core.device.ids import uuid_of
 from purser.core.kubelet.errors import KubeletStartError
 from purser.core.names import GPU_RESOURCE
@@ -21,6 +21,7 @@ from purser.lab.agentpod import mount_config_map, settings_of_pod
 from purser.lab.components import Component
 from purser.lab.driver import SimulatedDriver
 from purser.lab.driver.sysfs_machine import write_machine
+from purser.lab.driver.sysfs_nics import write_nics
 from purser.lab.folders import NodeFolders
 from purser.lab.hollow.node import nfd_labels
 from purser.lab.kubelet.kubelet import Kubelet
@@ -71,6 +72,10 @@ class EmulatedNode:
         """How many pods its kubelets refused, by reason."""
         self.metrics_port = metrics_port
         """Where the agent serves its metrics; 0: nobody knows before it does."""
+        self.sriov = SriovSettings()
+        """Of the next agent: its pools of SR-IOV devices, which the files below the node's host root have."""
+        if choice.profile.nics:
+            self.sriov = SriovSettings(config=write_nics(folders.host_root, choice.profile))
         self._metrics_port = metrics_port
         self._choice = choice
         self._settings = settings
@@ -210,6 +215,7 @@ class EmulatedNode:
             slots=self._settings.slots,
             memory_units=self._settings.memory_units,
             sharing=SharingSettings(folder=self._settings.device_plugin_configs),
+            sriov=self.sriov,
             probe_interval_s=self._settings.probe_interval_s,
             recovery_s=2 * self._settings.probe_interval_s,
             reopen_interval_s=3 * self._settings.probe_interval_s,

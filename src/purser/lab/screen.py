@@ -52,19 +52,21 @@ def surroundings() -> Surroundings:
 def show(lab: Lab, seconds: float, console: Console, around: Surroundings) -> None:
     """Print the screen for a lab that is ready."""
     kinds = sorted({_KINDS[node.driver.kind] for node in lab.nodes.values()})
-    nodes = f"{len(lab.nodes)} node{'' if len(lab.nodes) == 1 else 's'}"
+    count = len(lab.nodes) + sum(each.count for each in lab.settings.hollow)
+    nodes = f"{count} node{'' if count == 1 else 's'}"
     console.print(f"Purser lab: {nodes} ready in {seconds:.1f} s", style="bold", highlight=False)
-    _print(console, f"API server {lab.url}, simulated NVIDIA driver: {', '.join(kinds)}", *_control_plane(lab), "")
+    driver = f", simulated NVIDIA driver: {', '.join(kinds)}" if kinds else ""
+    _print(console, f"API server {lab.url}{driver}", *_control_plane(lab), "")
     console.print(_nodes(lab))
     servers = [f"the scheduler on port {lab.scheduler_metrics_port}"]
     servers += [f"the operator on port {lab.operator_metrics_port}"] if lab.settings.operator else []
-    servers.append("agents on their nodes' ports")
+    servers += ["agents on their nodes' ports"] if lab.nodes else []
     _print(console, f"Metrics: http://127.0.0.1:PORT/metrics, those of {', of '.join(servers)}", "")
     _print(console, "In another terminal:")
     _print(console, f"  export KUBECONFIG={lab.kubeconfig}")
     if lab.settings.operator:
         _print(console, *_first_with_operator(around))
-    if around.examples:
+    if around.examples and lab.nodes:
         _print(console, f"  kubectl apply -f {around.examples / _EXAMPLE}")
     _print(console, f"  {around.purser} get gpus")
     if lab.settings.operator:
@@ -73,7 +75,7 @@ def show(lab: Lab, seconds: float, console: Console, around: Surroundings) -> No
             f"  {around.purser} operator uninstall --dry-run   # all that would go, and what that waits for",
             "",
         )
-    else:
+    elif lab.nodes:
         _print(console, f"  {around.purser} lab gpu lose {next(iter(lab.nodes))} 0   # a GPU dies", "")
     if not around.kubectl:
         _print(console, "There is no kubectl on this PATH: https://kubernetes.io/docs/tasks/tools/ says how to get it.")
@@ -117,6 +119,10 @@ def _nodes(lab: Lab) -> Table:
         gpus = ", ".join(f"{count} x {model}" for model, count in models.items())
         kubelet = _kubelet(lab.settings.kubelet_of(choice).config)
         table.add_row(choice.name, kubelet, *shares, str(node.metrics_port), gpus)
+    for hollow in lab.settings.hollow:
+        for name in hollow.names:
+            devices = f"{hollow.gpus} x {hollow.family or hollow.product or 'GPU'}, hollow"
+            table.add_row(name, hollow.kubelet, *("" for _ in shares), "", devices)
     return table
 
 

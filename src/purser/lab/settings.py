@@ -8,6 +8,7 @@ from pathlib import Path
 from purser.core.device.ids import MAX_SLOTS
 from purser.core.kubelet.errors import KubeletStartError
 from purser.core.kubelet.state import KubeletNode
+from purser.core.vendors.catalogue import FAMILY_NAMES
 from purser.lab.controlplane.programs import Programs
 from purser.lab.driver import profiles
 from purser.lab.driver.profiles import NodeProfile
@@ -56,10 +57,14 @@ class LabSettings:
     """Nodes that exist in the API alone, beside the emulated ones."""
     adopted_scheduler_names: tuple[str, ...] = ()
     """Other schedulers' names whose GPU pods are Purser's to place."""
+    served_scheduler_names: tuple[str, ...] = ()
+    """Other schedulers' names that place their GPU pods themselves."""
     memory_units: tuple[tuple[str, int], ...] = ()
     """MiB of one of a resource for memory, where it is not the usual unit."""
     device_plugin_configs: Path | None = None
     """Folder with files of NVIDIA's device plugin; nodes name theirs by the label nvidia.com/device-plugin.config."""
+    decision_log_folder: Path | None = None
+    """Folder of the scheduler's decision log; None: it keeps none."""
     operator: bool = False
     """Whether Purser's operator runs, and the ClusterPolicy is defined. Agents run where its device plugin does."""
     operator_rounds_apart_s: float = 0.05
@@ -74,10 +79,14 @@ class LabSettings:
             self.kubelet_of(choice)
         if not 1 <= self.slots <= MAX_SLOTS:
             raise ValueError(f"slots {self.slots}: write a number from 1 to {MAX_SLOTS}")
+        if self.memory_units and self.operator:
+            raise ValueError("agents of the operator count memory in the usual units: give no --memory-unit")
         if self.device_plugin_configs is not None and not self.device_plugin_configs.is_dir():
             raise ValueError(
                 f"{self.device_plugin_configs} is no folder: name one with files of NVIDIA's device plugin"
             )
+        if self.decision_log_folder is not None and not self.decision_log_folder.is_dir():
+            raise ValueError(f"{self.decision_log_folder} is no folder: name one for the decision log")
         if not 0 <= self.port <= PORT_MAXIMUM:
             raise ValueError(f"port {self.port}: write one from 1 to {PORT_MAXIMUM}, or 0 for any free one")
 
@@ -112,6 +121,27 @@ def node_choices(texts: Iterable[str]) -> tuple[NodeChoice, ...]:
     if len(found) > MAX_NODES:
         raise ValueError(f"{len(found)} nodes are more than the lab can emulate: ask for at most {MAX_NODES}")
     return tuple(found)
+
+
+def chosen_nodes(texts: Iterable[str]) -> tuple[tuple[NodeChoice, ...], tuple[HollowNodes, ...]]:
+    """Nodes from ``PROFILE``, or ``FAMILY`` for hollow ones with another vendor's devices, each with ``:COUNT``.
+
+    A family is named as `family_words` has it. Raises ValueError as `node_choices` does.
+    """
+    wanted = [(text, text.partition(":")) for text in texts]
+    families = family_words()
+    found: Counter[str] = Counter()
+    for text, (word, colon, count) in wanted:
+        if word in families:
+            found[word] += _count(text, count if colon else "1")
+    rest = [text for text, (word, _, _) in wanted if word not in families]
+    hollow = tuple(HollowNodes(name=word, count=count, family=families[word]) for word, count in found.items())
+    return node_choices(rest) if rest or not hollow else (), hollow
+
+
+def family_words() -> dict[str, str]:
+    """The families of other vendors' devices by the words that the command line has for them, such as ``hygon-dcu``."""
+    return {name.lower().replace(" ", "-"): name for name in FAMILY_NAMES}
 
 
 def _count(text: str, count: str) -> int:

@@ -62,9 +62,15 @@ class CapacityMetrics:
             *_HELD_BY,
         )
         self._granted_gpus = gauge("purser_cluster_granted_gpus", "GPUs, or shares of one, that pods hold.", *_HELD_BY)
+        self._default_policy = gauge(
+            "purser_cluster_default_policy",
+            "1: policy is the scheduler's for nodes, of pods that name none.",
+            "policy",
+        )
         self._idle = gauge(
             "purser_cluster_idle_gpus",
             "Idle GPUs and parts of GPUs, by what keeps expected pods from using them (usable: nothing).",
+            "model",
             "cause",
         )
         self._pending = gauge(
@@ -83,9 +89,16 @@ class CapacityMetrics:
         for gauge in self._gauges:
             gauge.clear()
 
-    def show(self, totals: Totals, idle_milli: Mapping[str, float], pending: Mapping[_Waiting, PendingTotals]) -> None:
-        """Replace all series: sums over the fleet, idle thousandths of GPUs by cause, and what waits."""
+    def show(
+        self,
+        totals: Totals,
+        idle_milli: Mapping[tuple[str, str], float],
+        pending: Mapping[_Waiting, PendingTotals],
+        default_policy: str,
+    ) -> None:
+        """Replace all series: sums over the fleet, idle thousandths of GPUs by model and cause, and what waits."""
         self.clear()
+        self._default_policy.labels(default_policy).set(1)
         for model, mib in totals.memory_mib.items():
             self._memory.labels(model).set(mib * MIB)
             for state in GpuUse:  # those that there are none of, too: a series that ends is looked up for minutes
@@ -97,8 +110,8 @@ class CapacityMetrics:
             self._granted_cores.labels(*held_by).set(percent / WHOLE_PERCENT)
         for held_by, count in fewer_namespaces(totals.granted_gpus, kept).items():
             self._granted_gpus.labels(*held_by).set(count)
-        for cause, milli in idle_milli.items():
-            self._idle.labels(cause).set(milli / WHOLE_MILLI)
+        for (model, cause), milli in idle_milli.items():
+            self._idle.labels(model, cause).set(milli / WHOLE_MILLI)
         for (namespace, policy), waiting in _of_fewer(pending, kept).items():
             for reason, count in waiting.pods.items():
                 self._pending.labels(namespace, reason, policy).set(count)
@@ -137,11 +150,13 @@ class CapacityCounter:
                 totals.add_pod(grant.namespace, self._policy_of(uid), ledger.held(uid))
             if place % _GRANTS_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        idle: Counter[str] = Counter()
-        for causes in self._extender.idle_gpus(_NODES_AT_ONCE):
-            idle.update(msgspec.structs.asdict(causes))
+        idle: Counter[tuple[str, str]] = Counter()
+        for by_model in self._extender.idle_gpus(_NODES_AT_ONCE):
+            for model, causes in by_model.items():
+                idle.update({(model, cause): milli for cause, milli in msgspec.structs.asdict(causes).items()})
             await asyncio.sleep(0)
-        self._metrics.show(totals, idle, self._extender.pending.totals())
+        default = node_policy_word({}, self._extender.default_policy)
+        self._metrics.show(totals, idle, self._extender.pending.totals(), default)
 
     def _policy_of(self, uid: str) -> str:
         pod = self._cache.pod_by_uid(uid)

@@ -8,6 +8,7 @@ it, and the scheduler counts what it has read itself and what agents report.
 """
 
 import base64
+import hashlib
 
 import structlog
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -83,6 +84,12 @@ class GrantKeys:
                 await self.refresh()
             except (KubeError, SigningKeyError) as error:
                 log.warning("The signing key could not be checked", error=str(error), retry_in_s=KEY_REFRESH_PERIOD_S)
+
+
+def names_key_of(keys: GrantKeys) -> bytes:
+    """A key for hashes of names, by which the signing key cannot be found: another one after each rotation."""
+    private = keys.signing.private_bytes_raw()
+    return hashlib.blake2b(private, digest_size=32, person=b"purser log names").digest()
 
 
 async def load_or_create_keys(client: Client, namespace: str) -> GrantKeys:

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.exposition import generate_latest
 
 from purser import __version__
+from purser.core.consistency import Invariant
 from purser.scheduler.reasons import BindFailure
 
 _LATENCY_BUCKETS_S = (
@@ -49,6 +50,9 @@ class SchedulerMetrics:
             "Decisions of the webhooks (mutate, validate, warn for workloads), and why.",
             ["webhook", "decision", "reason"],
         )
+        self._reads = counter(
+            "purser_scheduler_read_api_requests", "Answers of the read API by their HTTP status.", ["code"]
+        )
         self._refusals = counter(
             "purser_scheduler_filter_refusals", "Nodes that a pod did not fit on, by reason.", ["reason"]
         )
@@ -76,6 +80,23 @@ class SchedulerMetrics:
             "1 for the state that a webhook configuration is in: right, different or missing.",
             ["configuration", "state"],
         )
+        self._invariants = counter(
+            "purser_scheduler_invariant_violations",
+            "Violated invariants of the scheduler's state, found while it runs; it should be 0.",
+            ["invariant"],
+        )
+        self._logged = counter(
+            "purser_scheduler_logged_decisions",
+            "Decisions for the decision log: written, or lost because they could not be.",
+            ["outcome"],
+        )
+        for outcome in ("written", "lost"):
+            self._logged.labels(outcome)
+        self._log_bytes = counter(
+            "purser_scheduler_decision_log_bytes", "What was written to the decision log, the state of nodes included."
+        )
+        for each in Invariant:
+            self._invariants.labels(each.value)
         Info("purser_scheduler_build", "Version of Purser.", registry=registry).info({"version": __version__})
 
     def answered(self, verb: str, outcome: str, seconds: float) -> None:
@@ -90,6 +111,10 @@ class SchedulerMetrics:
     def admitted(self, webhook: str, decision: str, reason: str) -> None:
         """The webhook decided; decision is ``allowed``, ``patched`` or ``denied``."""
         self._admissions.labels(webhook, decision, reason).inc()
+
+    def read(self, code: int) -> None:
+        """The read API answered with this HTTP status."""
+        self._reads.labels(code).inc()
 
     def refused(self, reason: str, nodes: int = 1) -> None:
         """Nodes were filtered out for one reason."""
@@ -115,6 +140,22 @@ class SchedulerMetrics:
     def granted_twice(self) -> None:
         """A pod was granted what another one runs with."""
         self._doubles.inc()
+
+    def violated(self, invariant: str) -> None:
+        """An invariant of the scheduler's state was found violated."""
+        self._invariants.labels(invariant).inc()
+
+    def decisions_logged(self, count: int) -> None:
+        """Decisions are in the decision log."""
+        self._logged.labels("written").inc(count)
+
+    def decisions_lost(self, count: int) -> None:
+        """Decisions should be in the decision log, and are not."""
+        self._logged.labels("lost").inc(count)
+
+    def decision_log_grew(self, count: int) -> None:
+        """So many bytes were written to the decision log."""
+        self._log_bytes.inc(count)
 
     def rejected_by_node(self) -> None:
         """kubelet rejected a granted pod."""

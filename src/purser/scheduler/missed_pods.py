@@ -76,8 +76,10 @@ class MissedPods:
         events: EventRecorder,
         is_active: Callable[[], bool],
         adopted: Collection[str] = (),
+        served: Collection[str] = (),
     ) -> None:
-        """``is_active``: whether this replica is the one that acts. ``adopted``: schedulers whose pods are Purser's."""
+        """``is_active``: whether this replica is the one that acts. ``adopted``: schedulers whose pods are Purser's.
+        ``served``: those who place theirs themselves, as they should."""
         self._client = client
         self._cache = cache
         self._pods = pods
@@ -85,6 +87,7 @@ class MissedPods:
         self._events = events
         self._is_active = is_active
         self._changed_names = (DEFAULT_SCHEDULER, *adopted)
+        self._served = frozenset(served)
         self._queue: WorkQueue[str] = WorkQueue(clock=cache.clock)
         self._seen_at: dict[str, float] = {}
         self._told: set[str] = set()
@@ -120,7 +123,7 @@ class MissedPods:
         if pod.spec.scheduler_name in (self._cache.scheduler_name, *self._changed_names):
             hints = self._unserved(pod) if self._waits(pod) else ()
             return (SchedulerReason.NOT_SERVED, _sentence(hints)) if hints else None
-        if not self._waits_for_devices(pod):
+        if pod.spec.scheduler_name in self._served or not self._waits_for_devices(pod):
             return None
         return SchedulerReason.OTHER_SCHEDULER, _OTHERS.format(pod.spec.scheduler_name[:63])
 

@@ -1,7 +1,7 @@
-"""Pods that ask for GPUs and wait, and why: for metrics."""
+"""Pods that ask for GPUs and wait, and why: for metrics and the read API."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -13,19 +13,31 @@ from purser.core.pod.phases import phases
 from purser.kube import Informer
 from purser.kube.objects import Pod
 from purser.kube.pods import is_terminal
+from purser.recent import Recent
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.reasons import PendingReason
+
+MAX_MESSAGES = 1024
+"""Messages that are kept once for all pods that have them."""
 
 
 class PendingPod(msgspec.Struct, frozen=True):
     """A pod that asks for GPUs and is on no node yet."""
 
     namespace: str
+    name: str
+    since: str
+    """When it was created, RFC 3339; empty: not known."""
+    priority: int
     policy: str
     """`node_policy_word`."""
     gpus: int
     """GPUs that it has at once at most, a share counted as one; 0: the request cannot be read."""
     reason: str = PendingReason.KUBE_SCHEDULER
+    nodes_by_reason: tuple[tuple[str, int], ...] = ()
+    """On how many nodes it did not fit for each reason, most first; only the replica that places pods knows."""
+    message: str = ""
+    """What kube-scheduler was told."""
 
 
 class PendingTotals(msgspec.Struct):
@@ -50,6 +62,10 @@ class PendingPods:
         self._cache = cache
         self._default_policy = default_policy
         self._pods: dict[str, PendingPod] = {}
+        self._messages: Recent[str, str] = Recent(MAX_MESSAGES)
+        """Each once, however many pods wait for the same."""
+        self.on_gone: Callable[[str], None] = lambda uid: None
+        """Called with the uid of a pod that waits no more, though it holds nothing."""
 
     def attach(self, pods: Informer[Pod]) -> None:
         """Keep up with this informer of pods."""
@@ -60,30 +76,51 @@ class PendingPods:
         uid = pod.metadata.uid
         waits = not pod.spec.node_name and not is_terminal(pod)
         if not waits or pod.spec.scheduler_name != self._cache.scheduler_name:
-            self._pods.pop(uid, None)
+            self._forget(uid)
         elif uid not in self._pods:
             reading = self._cache.readings.of(pod)
             if reading.asks_for_devices:
                 gpus = 0
                 with suppress(DialectError):
                     request = reading.request()
-                    gpus = 0 if request is None else _at_peak(request)
-                policy = node_policy_word(pod.metadata.annotations, self._default_policy)
-                self._pods[uid] = PendingPod(pod.metadata.namespace, policy, gpus)
+                    gpus = 0 if request is None else gpus_at_peak(request)
+                meta, priority = pod.metadata, pod.spec.priority
+                policy = node_policy_word(meta.annotations, self._default_policy)
+                self._pods[uid] = PendingPod(meta.namespace, meta.name, meta.creation_timestamp, priority, policy, gpus)
 
     def remove_pod(self, pod: Pod) -> None:
         """Forget a pod that was deleted; one that is not known changes nothing."""
-        self._pods.pop(pod.metadata.uid, None)
+        self._forget(pod.metadata.uid)
 
-    def judged(self, uid: str, nodes_by_reason: Mapping[str, int]) -> None:
+    def _forget(self, uid: str) -> None:
+        if self._pods.pop(uid, None) is not None and self._cache.ledger.grant(uid) is None:
+            self.on_gone(uid)
+
+    def pods(self) -> Iterator[tuple[str, PendingPod]]:
+        """Each by its uid; more may come, and some go, while they are gone through."""
+        for uid in list(self._pods):
+            if (pod := self._pods.get(uid)) is not None:
+                yield uid, pod
+
+    def judged(self, uid: str, nodes_by_reason: Mapping[str, int], message: str = "") -> None:
         """kube-scheduler asked about it: on so many nodes it does not fit for each reason; it fits where there is none.
-        What most nodes lack is why it waits."""
+        What most nodes lack is why it waits. ``message``: what kube-scheduler is told."""
         pod = self._pods.get(uid)
         if pod is not None:
-            reason = max(
-                sorted(nodes_by_reason), key=lambda each: nodes_by_reason[each], default=PendingReason.KUBE_SCHEDULER
+            counts = tuple(sorted(nodes_by_reason.items(), key=lambda each: (-each[1], each[0])))
+            self._pods[uid] = msgspec.structs.replace(
+                pod,
+                reason=counts[0][0] if counts else PendingReason.KUBE_SCHEDULER,
+                nodes_by_reason=counts,
+                message=self._messages.recall(message, lambda: message),
             )
-            self._pods[uid] = msgspec.structs.replace(pod, reason=reason)
+
+    def forget_reasons(self) -> None:
+        """Nobody asks this replica any more, or it reads the cluster anew: what it found is of another time."""
+        for uid, pod in self._pods.items():
+            if pod.nodes_by_reason or pod.message:
+                plain = PendingReason.KUBE_SCHEDULER
+                self._pods[uid] = msgspec.structs.replace(pod, reason=plain, nodes_by_reason=(), message="")
 
     def totals(self) -> dict[tuple[str, str], PendingTotals]:
         """What waits, by namespace and policy; those of which nothing waits are left out."""
@@ -95,5 +132,6 @@ class PendingPods:
         return found
 
 
-def _at_peak(request: PodRequest) -> int:
+def gpus_at_peak(request: PodRequest) -> int:
+    """How many GPUs a pod has at once at most, a share counted as one."""
     return max(sum(each.devices.count for each in together) for together in phases(request.containers))

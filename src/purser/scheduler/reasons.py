@@ -36,6 +36,12 @@ class SchedulerReason(ExplainedReason):
         "The pod asks for GPUs and names another scheduler, which did not place it within 15 seconds.",
         "Create it again without schedulerName, or have Purser adopt that name.",
     )
+    NOT_GRANTED = (
+        "NotGranted",
+        "Pod",
+        "Another scheduler placed the pod on a node without room for it on its GPUs: kubelet rejects it.",
+        "Read the message; pods of controllers are recreated. Give that scheduler nodes of its own.",
+    )
     NOT_SERVED = (
         "NotServed",
         "Pod",

@@ -15,7 +15,9 @@ import structlog
 
 from purser.connections import Limits
 from purser.core.node.writers import node_writers
+from purser.core.placement import Evaluator
 from purser.core.placement.warmup import warm_up
+from purser.core.state import StateReplica
 from purser.core.vendors.catalogue import families_of
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
@@ -25,10 +27,11 @@ from purser.kube.informer import Informer
 from purser.kube.leases import LeaseFollower
 from purser.kube.objects import Namespace, Node, Pod
 from purser.kube.racing import until
+from purser.kube.resource_quotas import RESOURCE_QUOTAS, ResourceQuota
 from purser.kube.resources import NAMESPACES, NODES, PODS
 from purser.kube.retrying import insist
-from purser.scheduler.binding import DoubleGrants, HamiPods
-from purser.scheduler.cache import RESOURCE_QUOTAS, ClusterCache, ResourceQuota, Topologies
+from purser.scheduler.binding import DoubleGrants, HamiPods, ServedPods
+from purser.scheduler.cache import ClusterCache, Topologies
 from purser.scheduler.capacity import CapacityCounter
 from purser.scheduler.certificates_keeper import (
     CertificateKeeper,
@@ -37,13 +40,23 @@ from purser.scheduler.certificates_keeper import (
     MemoryStore,
     SecretStore,
 )
+from purser.scheduler.decision_log import NO_LOG, DecisionLog, LogFiles, WrittenDecisionLog
 from purser.scheduler.extender import KubeExtender
 from purser.scheduler.hami_amounts import HamiAmounts
-from purser.scheduler.keys import GrantKeys, load_or_create_keys
+from purser.scheduler.invariants import InvariantWatch
+from purser.scheduler.keys import GrantKeys, load_or_create_keys, names_key_of
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.missed_pods import MissedPods
+from purser.scheduler.read_api import READ_API_LIMITS, AccessControl, StatePage, read_api_app
 from purser.scheduler.server import ClientAuth, extender_app, trust_clients, webhook_app
-from purser.scheduler.settings import SchedulerSettings, ServerSettings, UrlTarget, WebhookSettings
+from purser.scheduler.settings import (
+    READ_API_SERVICE,
+    DecisionLogSettings,
+    SchedulerSettings,
+    ServerSettings,
+    UrlTarget,
+    WebhookSettings,
+)
 from purser.scheduler.webhook import DeviceRules, Mutation, NodeWrites, Validation, WebhookRegistration, own_user
 from purser.telemetry import listening, telemetry_app
 
@@ -60,6 +73,8 @@ class Addresses(msgspec.Struct, frozen=True):
     webhook: int
     extender: int
     metrics: int
+    read_api: int | None = None
+    """None: it is not served."""
 
 
 async def run(
@@ -125,15 +140,21 @@ async def _serve(
             spawn(DoubleGrants(client, parts.cache, events, metrics, parts.may_bind).run())
             spawn(HamiAmounts(client, parts.nodes, parts.may_bind, dict(settings.memory_units)).run())
             spawn(HamiPods(client, parts.cache, parts.keys, parts.pods, parts.nodes, parts.may_bind).run())
+            if served := settings.served_scheduler_names:
+                late = (client, parts.cache, parts.keys, parts.pods, events, parts.may_bind, served, settings.policy)
+                spawn(ServedPods(*late).run())
             parts.extender.refresh()
             capacity = CapacityCounter(parts.cache, parts.extender, metrics.registry)
             spawn(client.failures.keep_going("capacity", capacity.run))
+            watch = InvariantWatch(parts.extender, metrics, parts.cache.clock)
+            spawn(client.failures.keep_going("invariants", watch.run))
             keeper = await _start_keeper(settings, client, spawn)
             user = await _scheduler_user(settings.webhook, client)
             await compiled
             webhook_port, extender_port = await _answer(stack, settings, parts, keeper, user, metrics)
+            read_api_port = await _answer_reads(stack, settings.server, parts, client, keeper, metrics, host)
             readiness.started(parts.cache.not_ready, lambda: [] if keeper.is_valid else ["the certificate has expired"])
-            addresses = Addresses(webhook_port, extender_port, metrics_port)
+            addresses = Addresses(webhook_port, extender_port, metrics_port, read_api_port)
             await on_listening(addresses)
             await _register(settings.webhook, client, keeper, metrics, webhook_port, spawn)
             if settings.webhook:
@@ -156,11 +177,34 @@ async def _make_parts(
     follower = _follower(settings, client, host)
     may_bind = (lambda: follower.is_held_here) if follower else (lambda: True)
     client.failures.report_to(metrics.registry, events, may_bind)
-    extender = KubeExtender(client, cache, keys, settings.policy, metrics, events, may_bind)
+
+    def make_log(evaluator: Evaluator) -> DecisionLog:
+        return _decision_log(settings.decision_log, host, evaluator, cache, keys, metrics)
+
+    extender = KubeExtender(client, cache, keys, settings.policy, metrics, events, may_bind, make_log)
     extender.attach(pods)
     if follower:
         follower.add_listener(extender.leadership_changed)
     return _Parts(cache, pods, nodes, quotas, namespaces, extender, keys, follower, may_bind)
+
+
+def _decision_log(
+    settings: DecisionLogSettings,
+    host: str,
+    evaluator: Evaluator,
+    cache: ClusterCache,
+    keys: GrantKeys,
+    metrics: SchedulerMetrics,
+) -> DecisionLog:
+    if settings.folder is None:
+        return NO_LOG
+
+    def names_key() -> bytes | None:
+        return names_key_of(keys) if settings.anonymous else None
+
+    files = LogFiles(settings.folder, host, settings.files, metrics, cache.clock.now)
+    file_bytes = settings.file_mib << 20
+    return WrittenDecisionLog(cache, evaluator, files, metrics, file_bytes, settings.one_in, names_key)
 
 
 async def _start_parts(parts: _Parts, client: Client, spawn: Spawn) -> None:
@@ -181,7 +225,7 @@ async def _start_parts(parts: _Parts, client: Client, spawn: Spawn) -> None:
 
 
 async def _start_keeper(settings: SchedulerSettings, client: Client, spawn: Spawn) -> CertificateKeeper:
-    keeper = CertificateKeeper(_store(settings, client), _server_names(settings.webhook))
+    keeper = CertificateKeeper(_store(settings, client), _server_names(settings))
     spawn(client.failures.keep_going("certificates", keeper.run))
     await keeper.served()
     return keeper
@@ -190,7 +234,8 @@ async def _start_keeper(settings: SchedulerSettings, client: Client, spawn: Spaw
 def _store(settings: SchedulerSettings, client: Client) -> CertificateStore:
     if settings.server.certificate_folder is not None:
         return FolderStore(settings.server.certificate_folder)
-    return SecretStore(client, settings.namespace) if settings.webhook else MemoryStore()
+    is_called_from_elsewhere = settings.webhook is not None or settings.server.read_api_port is not None
+    return SecretStore(client, settings.namespace) if is_called_from_elsewhere else MemoryStore()
 
 
 async def _answer(
@@ -218,20 +263,47 @@ async def _answer(
     )
 
 
+async def _answer_reads(
+    stack: AsyncExitStack,
+    server: ServerSettings,
+    parts: _Parts,
+    client: Client,
+    keeper: CertificateKeeper,
+    metrics: SchedulerMetrics,
+    host: str,
+) -> int | None:
+    """The read API listens from now on, where it is to be served; its port."""
+    if server.read_api_port is None:
+        return None
+    clock, follower = parts.cache.clock, parts.follower
+
+    def replica() -> StateReplica:
+        leader = follower.holder_host if follower is not None else ""
+        return StateReplica(host, parts.extender.places_pods, leader)
+
+    page = StatePage(parts.cache, parts.extender.pending, replica, clock)
+    app = read_api_app(AccessControl(client, clock), page, metrics)
+    return await stack.enter_async_context(
+        listening(app, server.read_api_address, server.read_api_port, keeper.new_context(), READ_API_LIMITS)
+    )
+
+
 def _webhooks(settings: SchedulerSettings, cache: ClusterCache, user: str) -> tuple[Mutation, Validation]:
     webhook = settings.webhook or WebhookSettings()
     trusted = (settings.namespace, *webhook.device_namespaces)
     devices = DeviceRules(
         trusted, cache.enforcements, cache.enforcement_of_namespace, settings.vendors, settings.memory_units
     )
-    adopted = settings.adopted_scheduler_names
+    adopted, served = settings.adopted_scheduler_names, settings.served_scheduler_names
     writers = node_writers(
         agents_taint=webhook.agents_taint, agents_cordon=webhook.agents_cordon, agents_label=webhook.agents_label
     )
     node_writes = NodeWrites(settings.namespace, cache.node_of_pod, writers)
     return (
-        Mutation(settings.scheduler_name, cache, devices, adopted),
-        Validation(settings.scheduler_name, lambda: user, node_writes, devices, adopted, settings.vendor_accounts),
+        Mutation(settings.scheduler_name, cache, devices, adopted, served),
+        Validation(
+            settings.scheduler_name, lambda: user, node_writes, devices, adopted, settings.vendor_accounts, served
+        ),
     )
 
 
@@ -254,8 +326,8 @@ async def _register(
 def _start_missed_pods(
     settings: SchedulerSettings, parts: _Parts, client: Client, events: EventRecorder, spawn: Spawn
 ) -> None:
-    adopted = settings.adopted_scheduler_names
-    missed = MissedPods(client, parts.cache, parts.pods, parts.namespaces, events, parts.may_bind, adopted)
+    adopted, served = settings.adopted_scheduler_names, settings.served_scheduler_names
+    missed = MissedPods(client, parts.cache, parts.pods, parts.namespaces, events, parts.may_bind, adopted, served)
     spawn(missed.run())
 
 
@@ -270,16 +342,22 @@ def _follower(settings: SchedulerSettings, client: Client, host: str) -> LeaseFo
     return LeaseFollower(client, lease.namespace, lease.name, host) if lease else None
 
 
-def _server_names(webhook: WebhookSettings | None) -> Sequence[str]:
-    """Names that the API server may call, and those for kube-scheduler in the same pod."""
-    local = ("localhost", "127.0.0.1", "::1")
-    if webhook is None:
-        return local
-    target = webhook.target
+def _server_names(settings: SchedulerSettings) -> Sequence[str]:
+    """Names that the API server may call, those that readers may, and those for kube-scheduler in the same pod."""
+    names: list[str] = []
+    target = settings.webhook.target if settings.webhook is not None else None
     if isinstance(target, UrlTarget):
-        return tuple(dict.fromkeys((target.host, *local)))
-    service = f"{target.name}.{target.namespace}"
-    return (f"{service}.svc", service, f"{service}.svc.cluster.local", *local)
+        names.append(target.host)
+    elif target is not None:
+        names += _service_names(target.name, target.namespace)
+    if settings.server.read_api_port is not None:
+        names += _service_names(READ_API_SERVICE, settings.namespace)
+    return tuple(dict.fromkeys((*names, "localhost", "127.0.0.1", "::1")))
+
+
+def _service_names(name: str, namespace: str) -> tuple[str, ...]:
+    service = f"{name}.{namespace}"
+    return (f"{service}.svc", service, f"{service}.svc.cluster.local")
 
 
 def _check(server: ServerSettings) -> None:

@@ -23,6 +23,7 @@ DEVICE_NAMESPACES = ("kube-system",)
 """Only an administrator writes there."""
 
 WEBHOOK_SERVICE = "purser-webhook"
+READ_API_SERVICE = "purser-read-api"
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,15 @@ class ServerSettings:
     )
     extender_client_ca_file: Annotated[
         Path | None, Option("The extender answers only clients with a certificate of this CA.")
+    ] = None
+    read_api_address: Annotated[str, Option("Address of the read API.")] = "0.0.0.0"
+    read_api_port: Annotated[
+        int | None,
+        Option(
+            "Port of the read API (docs/read-api.md); 0: any free one. Default: it is not served.",
+            minimum=0,
+            maximum=PORT_MAXIMUM,
+        ),
     ] = None
     metrics_address: Annotated[str, METRICS_ADDRESS] = "0.0.0.0"
     metrics_port: Annotated[int, replace(METRICS_PORT, value="scheduler.metricsPort")] = 9401
@@ -223,6 +233,55 @@ POLICY_OPTIONS = {
 
 
 @dataclass(frozen=True)
+class DecisionLogSettings:
+    """The files of the decision log. A file stands by itself, and begins with the state of all nodes."""
+
+    folder: Annotated[
+        Path | None,
+        Option("Folder of the decision log (docs/decision-log.md); default: none is kept.", name="decision-log-folder"),
+    ] = None
+    """Off: it has the names of pods, and who keeps it has to have room for it."""
+    file_mib: Annotated[
+        int,
+        Option(
+            "From so many MiB on a file of the decision log is followed by the next one.",
+            name="decision-log-file-mib",
+            value="scheduler.decisionLog.fileMiB",
+            minimum=1,
+            maximum=4096,
+        ),
+    ] = 64
+    files: Annotated[
+        int,
+        Option(
+            "How many files of the decision log are kept in its folder; the oldest are removed.",
+            name="decision-log-files",
+            value="scheduler.decisionLog.files",
+            minimum=2,
+            maximum=10_000,
+        ),
+    ] = 16
+    """With ``file_mib`` 1 GiB: some two million decisions."""
+    one_in: Annotated[
+        int,
+        Option(
+            "Of so many pods the decisions on one are logged; what pods hold is logged of all.",
+            name="decision-log-one-in",
+            value="scheduler.decisionLog.oneIn",
+            minimum=1,
+        ),
+    ] = 1
+    anonymous: Annotated[
+        bool,
+        Option(
+            "Names of pods, namespaces and nodes are hashes in the decision log, by a key made of the signing key.",
+            value="scheduler.decisionLog.anonymous",
+            name="decision-log-anonymous",
+        ),
+    ] = False
+
+
+@dataclass(frozen=True)
 class SchedulerSettings:
     """Everything about one scheduler process."""
 
@@ -258,6 +317,17 @@ class SchedulerSettings:
             skips_empty=True,
         ),
     ] = ()
+    served_scheduler_names: Annotated[
+        tuple[str, ...],
+        Option(
+            "schedulerName of another scheduler, such as volcano, which goes on to place its GPU pods; Purser gives "
+            "them their GPUs on the nodes of its agents.",
+            name="serve-scheduler-name",
+            value="scheduler.serveSchedulerNames",
+            repeated=True,
+            skips_empty=True,
+        ),
+    ] = ()
     memory_units: Annotated[tuple[tuple[str, int], ...], MEMORY_UNITS] = ()
 
     vendors: Annotated[
@@ -281,6 +351,7 @@ class SchedulerSettings:
             repeated=True,
         ),
     ] = ()
+    decision_log: Annotated[DecisionLogSettings, Group()] = field(default_factory=DecisionLogSettings)
     host_name: str = ""
     """What kube-scheduler's identity starts with where it runs beside this process. Empty: this machine's name."""
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from purser.core.placement.fragments import Causes
 from purser.simulator.deciding import Decider, Shapes, check_overcommitted, shapes_of
+from purser.simulator.decision_log import SimulationLog
 from purser.simulator.metrics import Rows
 from purser.simulator.workload import Order, Workload
 
@@ -35,11 +36,16 @@ class ArrivalsResult(msgspec.Struct, frozen=True):
 
 
 def run(
-    workload: Workload, order: Order, policy: str, learns: bool = False, tick: Tick = lambda _: None
+    workload: Workload,
+    order: Order,
+    policy: str,
+    learns: bool = False,
+    tick: Tick = lambda _: None,
+    log: SimulationLog | None = None,
 ) -> ArrivalsResult:
     """One policy on one order. Raises ValueError for a policy that there is none of."""
     shapes = shapes_of(workload)
-    decider = Decider(workload, order, policy, learns)
+    decider = Decider(workload, order, policy, learns, log)
     arrived = np.cumsum(shapes.demand_milli[shapes.of_pod[order.pods]])
     rows = Rows(arrived, workload.capacity_milli)
     full = int(np.searchsorted(arrived, workload.capacity_milli))

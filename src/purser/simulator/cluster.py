@@ -6,7 +6,7 @@ the annotations state them; their signatures are not checked: this is for compar
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -18,8 +18,9 @@ from purser.core.fleet.facts import FleetNodeFacts
 from purser.core.fleet.live import links_of, node_facts
 from purser.core.grant import signing
 from purser.core.kubernetes.quantities import QuantityError
-from purser.core.model import WHOLE_PERCENT, Grant, PodRequest
-from purser.core.placement.shape import PodShape, shape_of
+from purser.core.model import Grant, PodRequest
+from purser.core.placement.asked import held_shape
+from purser.core.placement.shape import shape_of
 from purser.core.pod.requests import EffectiveRequests, pod_resources
 from purser.core.vendors.catalogue import FAMILIES, FAMILY_NAMES
 from purser.kube.client import Client
@@ -45,12 +46,12 @@ def workload_of(nodes: Iterable[Node], pods: Iterable[Pod]) -> Workload:
     found: list[SimPod] = []
     others: defaultdict[str, list[EffectiveRequests]] = defaultdict(list)
     for pod in pods:
-        simulated = _sim_pod(pod, notes)
+        simulated = simulated_pod(pod, notes)
         if simulated is not None:
             found.append(simulated)
         elif pod.spec.node_name:
-            others[pod.spec.node_name].append(_asked(pod, notes))
-    facts = [f for node in nodes if (f := _node_facts(node, others[node.metadata.name], notes))]
+            others[pod.spec.node_name].append(requests_of(pod, notes))
+    facts = [f for node in nodes if (f := simulated_node(node, others[node.metadata.name], notes))]
     if not facts:
         raise NothingToSimulate("no node of the cluster has an inventory: is purser's agent running?")
     if not found:
@@ -58,7 +59,9 @@ def workload_of(nodes: Iterable[Node], pods: Iterable[Pod]) -> Workload:
     return Workload("a cluster as it is now", tuple(facts), tuple(found), tuple(notes))
 
 
-def _node_facts(node: Node, others: list[EffectiveRequests], notes: list[str]) -> FleetNodeFacts | None:
+def simulated_node(node: Node, others: Sequence[EffectiveRequests], notes: list[str]) -> FleetNodeFacts | None:
+    """A node without its pods with GPUs; ``others``: what the other ones ask for. None, with a note, for a node without
+    an inventory that can be read."""
     name = node.metadata.name
     try:
         inventory = inventory_of(node, FAMILIES)
@@ -73,14 +76,14 @@ def _node_facts(node: Node, others: list[EffectiveRequests], notes: list[str]) -
     return node_facts(state, free, links=links_of(state))
 
 
-def _sim_pod(pod: Pod, notes: list[str]) -> SimPod | None:
-    """None for a pod without GPUs."""
+def simulated_pod(pod: Pod, notes: list[str]) -> SimPod | None:
+    """A pod as what it asks for, or holds; None, with a note on what cannot be read, for one without GPUs."""
     name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-    asked = _asked(pod, notes)
+    asked = requests_of(pod, notes)
     request = _request(pod, name, notes)
     shape = shape_of(request) if request is not None else None
     if shape is None and (grant := _grant(pod, name, notes)) is not None:
-        shape = _held(grant, asked)
+        shape = held_shape(grant, asked.cpu_milli, asked.memory_mib)
         notes.append(f"pod {name} asks for more than a size: it is simulated as what it holds, wherever that fits")
     if shape is None and request is not None:
         notes.append(f"pod {name} is left out: it waits, and asks for more than a size")
@@ -104,15 +107,8 @@ def _grant(pod: Pod, name: str, notes: list[str]) -> Grant | None:
         return None
 
 
-def _held(grant: Grant, asked: EffectiveRequests) -> PodShape:
-    shares = [share for part in grant.containers for share in part.shares]
-    gpus = len({share.uuid for share in shares})
-    memory = max((share.memory_mib for share in shares), default=0)
-    cores = min(max((share.cores_percent for share in shares), default=0), WHOLE_PERCENT)
-    return PodShape(asked.cpu_milli, asked.memory_mib, gpus, memory, gpu_cores_percent=cores)
-
-
-def _asked(pod: Pod, notes: list[str]) -> EffectiveRequests:
+def requests_of(pod: Pod, notes: list[str]) -> EffectiveRequests:
+    """What a pod asks for of CPU and memory; nothing, with a note, where it cannot be read."""
     try:
         return pod_resources(pod_spec(pod))
     except QuantityError as error:

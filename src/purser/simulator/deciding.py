@@ -10,9 +10,10 @@ from purser.core.fleet.arrays import FleetArrays
 from purser.core.fleet.facts import Take
 from purser.core.placement.fragments import Causes, Fragments
 from purser.core.placement.mix import LearnedMix, Mix, MixSource
-from purser.core.placement.policies import ArrayPolicy, Setting, policy
+from purser.core.placement.policies import Setting, parse_policy
 from purser.core.placement.shape import PodShape, taken_by
 from purser.core.placement.table import ShapeTable, place
+from purser.simulator.decision_log import SimulationLog
 from purser.simulator.metrics import FragmentCount
 from purser.simulator.workload import Order, Workload, class_of, common_memory_mib, demand_milli, fleet_of, mig_kinds
 
@@ -25,6 +26,7 @@ class PlacedPod(msgspec.Struct, frozen=True, gc=False):
     taken: Take
     milli: int
     """Of all its GPUs together, in thousandths."""
+    shape: PodShape
 
 
 class Shapes(msgspec.Struct, frozen=True):
@@ -52,23 +54,13 @@ def told_mix(workload: Workload) -> Mix:
     return Mix.of(Counter(pod.shape for pod in workload.pods))
 
 
-_DEFAULTS = Setting()
-
-
-def parse_policy(words: str, setting: Setting = _DEFAULTS) -> ArrayPolicy:
-    """A policy by its name: ``best-fit``, ``fragmentation=3,spread=1`` (weighed), ``best-fit/spread`` (the GPUs by
-    another one). Raises ValueError.
-    """
-    node, slash, gpu = words.partition("/")
-    if slash and not gpu:
-        raise ValueError(f"policy {words!r} names none for GPUs after its /")
-    return policy(node.strip(), gpu.strip(), setting)
-
-
 class Decider:
     """One policy on one fleet: places pods and takes back what they had."""
 
-    def __init__(self, workload: Workload, order: Order, policy: str, learns: bool) -> None:
+    def __init__(
+        self, workload: Workload, order: Order, policy: str, learns: bool, log: SimulationLog | None = None
+    ) -> None:
+        """``log``: takes every decision."""
         self.mix = told_mix(workload)
         self._learnt = LearnedMix() if learns else None
         source: MixSource = self._learnt or self.mix
@@ -77,15 +69,22 @@ class Decider:
         self.fragments = FragmentCount(self.fleet, self.mix)
         memories = np.unique(self.fleet.memory_mib[self.fleet.memory_mib > 0])
         self._one_size = int(memories[0]) if len(memories) == 1 else None
+        self._log = log
+        if log is not None:
+            log.start(workload, order, policy, learns, self.mix)
 
     def arrived(self, shape: PodShape) -> None:
         """A pod has come; for policies that learn from it."""
         if self._learnt is not None:
             self._learnt.arrived(shape)
+            if self._log is not None:
+                self._log.arrived(shape)
 
     def place(self, shape: PodShape) -> PlacedPod | None:
         """Decide and take; None where the pod fits nowhere."""
         found = place(self._table, shape)
+        if self._log is not None:
+            self._log.placed(shape, found, self._table)
         if found is None:
             return None
         row, gpus = found
@@ -94,12 +93,21 @@ class Decider:
         self.fragments.changed(row)
         memory = self._one_size or (int(self.fleet.memory_mib[gpus[0], row]) if gpus else 0)
         kinds = (self.fleet.models[self.fleet.gpu_model[gpus[0], row]].mig_kind,) if any(taken.mig_bits) else ()
-        return PlacedPod(row, gpus, taken, demand_milli(shape, memory, kinds))
+        return PlacedPod(row, gpus, taken, demand_milli(shape, memory, kinds), shape)
 
     def release(self, placement: PlacedPod) -> None:
         """The pod has ended."""
         self.fleet.release(placement.row, placement.gpus, placement.taken)
         self.fragments.changed(placement.row)
+        if self._log is not None:
+            self._log.released(placement.shape, placement.row, placement.gpus, placement.taken)
+
+    def open_node(self, name: str, *, is_open: bool) -> int:
+        """From now on the node's GPUs take pods, or take none. Returns its row."""
+        row = self.fleet.rows[name]
+        self.fleet.open_gpus(row, is_open=is_open)
+        self.fragments.changed(row)
+        return row
 
     def causes(self) -> Causes:
         """What is idle, by cause."""

@@ -1,12 +1,13 @@
 """Pods come and go in virtual time; one that finds no place waits.
 
 Whenever pods have left, those that wait are tried again in the order in which they came. One that does not fit does not
-hold up those behind it. At one moment pods first leave, then the waiting are tried, then others arrive. Time ends with
-the last time of the list: who still waits then has waited until then.
+hold up those behind it. At one moment nodes come and go, pods leave, then the waiting are tried, then others arrive.
+Time ends with the last time of the list, or where the order says: who still waits then has waited until then.
 """
 
 import heapq
-from collections import Counter
+import math
+from collections import Counter, deque
 from collections.abc import Callable
 from time import perf_counter
 
@@ -15,7 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from purser.simulator.arrivals import TICK_EVENTS, Tick
+from purser.simulator.backoff import BackoffQueue
 from purser.simulator.deciding import Decider, PlacedPod, Shapes, check_overcommitted, shapes_of
+from purser.simulator.decision_log import SimulationLog
 from purser.simulator.waiting import Waiting
 from purser.simulator.workload import Order, Workload
 
@@ -97,9 +100,16 @@ def run(
     learns: bool = False,
     tick: Tick = lambda _: None,
     placed: Placed = lambda *_: None,
+    log: SimulationLog | None = None,
+    backs_off: bool = False,
 ) -> Departures:
-    """One policy on one order with times. Raises ValueError for a policy that there is none of."""
-    simulation = _Simulation(workload, order, policy, learns, placed)
+    """One policy on one order with times. Raises ValueError for a policy that there is none of.
+
+    ``backs_off``: those that wait are tried as kube-scheduler does, see `purser.simulator.backoff`.
+    """
+    simulation = _Simulation(workload, order, policy, learns, placed, log)
+    if backs_off:
+        simulation.queue = BackoffQueue()
     begun = perf_counter()
     simulation.run(tick)
     seconds = perf_counter() - begun
@@ -108,20 +118,31 @@ def run(
 
 
 class _Simulation:
-    def __init__(self, workload: Workload, order: Order, policy: str, learns: bool, placed: Placed) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        order: Order,
+        policy: str,
+        learns: bool,
+        placed: Placed,
+        log: SimulationLog | None,
+    ) -> None:
         if order.arrives_s is None:
             raise ValueError("an order without times cannot be run with departures")
         self.shapes: Shapes = shapes_of(workload)
-        self.decider = Decider(workload, order, policy, learns)
+        self.decider = Decider(workload, order, policy, learns, log)
         self._tell = placed
         self.arrives_s = order.arrives_s
         self.lasts_s = np.array([pod.lasts_s or 0.0 for pod in workload.pods])[order.pods]
         self.of_event = self.shapes.of_pod[order.pods]
         self.end_s = _end(order, self.lasts_s)
-        self.moments = Moments(2 * len(order.pods) + 1)
+        self.moments = Moments(3 * len(order.pods) + len(order.changes) + 1)
         self.placed_s = np.full(len(order.pods), np.inf)
         self._leaving: list[tuple[float, int, PlacedPod]] = []
+        self._changes = deque(sorted(order.changes, key=lambda change: change.at_s))
         self._waiting = Waiting(self.shapes, self.decider.fleet)
+        self.queue: BackoffQueue | None = None
+        """In which pods wait instead, where they back off."""
         self._allocated = self._asked = 0
 
     def run(self, tick: Tick) -> None:
@@ -136,23 +157,55 @@ class _Simulation:
     def _arrive(self, event: int, now: float) -> None:
         number = int(self.of_event[event])
         self.decider.arrived(self.shapes.each[number])
-        if self._waiting.has(number) or not self._try(event, number, now):
-            self._waiting.add(event, number)
+        if not self._placed_at_once(event, number, now):
             self._asked += int(self.shapes.demand_milli[number])
         self._note(now)
 
+    def _placed_at_once(self, event: int, number: int, now: float) -> bool:
+        """Else it waits."""
+        if self.queue is not None:
+            return self.queue.arrives(event, number, now, lambda event, number: self._try(event, number, now))
+        if not self._waiting.has(number) and self._try(event, number, now):
+            return True
+        self._waiting.add(event, number)
+        return False
+
     def _leave_until(self, time_s: float) -> None:
-        """Everybody who leaves until then leaves, and at each moment the waiting are tried."""
-        while self._leaving and self._leaving[0][0] <= time_s:
-            now = self._leaving[0][0]
-            freed = set()
+        """Everybody who leaves until then leaves, nodes come and go, and at each moment the waiting are tried."""
+        while (now := self._next_moment()) <= time_s:
+            freed = self._changed(now)
             while self._leaving and self._leaving[0][0] == now:
                 placement = heapq.heappop(self._leaving)[2]
                 self.decider.release(placement)
                 self._allocated -= placement.milli
                 freed.add(placement.row)
-            self._waiting.retry(freed, lambda event, number: self._try_again(event, number, now))  # noqa: B023
-            self._note(now)
+            asked = self._asked
+            self._retry(freed, now)
+            if freed or self._asked != asked:
+                self._note(now)
+
+    def _retry(self, freed: set[int], now: float) -> None:
+        if self.queue is None:
+            self._waiting.retry(freed, lambda event, number: self._try_again(event, number, now))
+            return
+        if freed:
+            self.queue.wake()
+        self.queue.retry(now, lambda event, number: self._try_again(event, number, now))
+
+    def _next_moment(self) -> float:
+        leaves = self._leaving[0][0] if self._leaving else math.inf
+        due = self.queue.next_s if self.queue is not None else math.inf
+        return min(leaves, due, self._changes[0].at_s if self._changes else math.inf)
+
+    def _changed(self, now: float) -> set[int]:
+        """The rows of nodes that come at this moment."""
+        come = set()
+        while self._changes and self._changes[0].at_s == now:
+            change = self._changes.popleft()
+            row = self.decider.open_node(change.node, is_open=change.is_open)
+            if change.is_open:
+                come.add(row)
+        return come
 
     def _try_again(self, event: int, number: int, now: float) -> bool:
         placed = self._try(event, number, now)
@@ -185,7 +238,7 @@ class _Simulation:
 
 
 def _end(order: Order, lasts_s: Floats) -> float:
-    """The last time of the list; the last arrival where times were made for a load, for then all would only leave."""
+    """The one that is said, else the last time of the list."""
     assert order.arrives_s is not None
     last = float(order.arrives_s[-1])
-    return last if order.ends_with_arrivals else max(last, float((order.arrives_s + lasts_s).max()))
+    return max(last, float((order.arrives_s + lasts_s).max())) if order.end_s is None else order.end_s

@@ -143,10 +143,12 @@ def timed_order(workload: Workload, seed: int, load_percent: float | None = None
     arrives = np.array([pod.arrives_s or 0.0 for pod in workload.pods])
     pods = np.argsort(arrives, kind="stable")
     times = arrives[pods] - arrives.min()
+    end_s = None
     if load_percent is not None:
         pods, times = _repeated(pods, times, drawn)
         times = times / speed_for(workload, pods, times, load_percent)
-    return Order(f"seed {seed}", seed, pods, draw_ranks(workload, drawn), times, load_percent is not None)
+        end_s = float(times[-1])  # after it all would only leave
+    return Order(f"seed {seed}", seed, pods, draw_ranks(workload, drawn), times, end_s)
 
 
 Places = npt.NDArray[np.int64]

@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 
 from purser.core.placement import kernels
+from purser.core.placement.policies import parse_policy
 from purser.simulator import arrivals, departures
 from purser.simulator.bounds import bounds
-from purser.simulator.deciding import parse_policy
+from purser.simulator.decision_log import opened
 from purser.simulator.results import AnyRun, run_result, timed_result
 from purser.simulator.workload import Order, Workload, mig_kinds
 
@@ -39,6 +40,8 @@ class Task(msgspec.Struct, frozen=True):
     """Whether the policy has to learn the mix of pods from those that arrive."""
     bound: bool = False
     """Whether to compute the bounds on this order too."""
+    log: str = ""
+    """Path of the file that takes its decisions; empty: none."""
 
 
 class LostProcess(RuntimeError):
@@ -69,9 +72,11 @@ def _reporter(on_progress: OnProgress, place: int) -> arrivals.Tick:
 def _run(workload: Workload, task: Task, tick: arrivals.Tick) -> AnyRun:
     _warm_up(workload, task)
     if task.order.arrives_s is not None:
-        timed = departures.run(workload, task.order, task.policy, task.learns, tick)
+        with opened(task.log) as log:
+            timed = departures.run(workload, task.order, task.policy, task.learns, tick, log=log)
         return timed_result(task.policy, workload, task.order, task.learns, timed)
-    found = arrivals.run(workload, task.order, task.policy, task.learns, tick)
+    with opened(task.log) as log:
+        found = arrivals.run(workload, task.order, task.policy, task.learns, tick, log)
     limit = None
     if task.bound and not mig_kinds(workload.nodes):
         first = found.first_failure

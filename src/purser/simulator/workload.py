@@ -55,6 +55,14 @@ class Workload(msgspec.Struct, frozen=True):
         return all(pod.arrives_s is not None and pod.lasts_s is not None for pod in self.pods)
 
 
+class SimNodeChange(msgspec.Struct, frozen=True):
+    """A node comes, or takes no more pods: those that it has run to their end."""
+
+    at_s: float
+    node: str
+    is_open: bool
+
+
 class Order(msgspec.Struct, frozen=True):
     """One sequence of events on a workload."""
 
@@ -68,10 +76,12 @@ class Order(msgspec.Struct, frozen=True):
     """Of the nodes: of equally good ones the one with the smallest is taken."""
     arrives_s: npt.NDArray[np.float64] | None = None
     """When each arrives; None where pods only arrive, one after the other."""
-    ends_with_arrivals: bool = False
-    """Whether time ends with the last arrival, and not with the last departure as if no pod waited."""
+    end_s: float | None = None
+    """When time ends; None: with the last departure as if no pod waited."""
     left_out: int = 0
     """Pods of the list that do not come, as together they ask for more than the load."""
+    changes: tuple[SimNodeChange, ...] = ()
+    """Of nodes, the first one first. Nodes that none is about are open all the time."""
 
 
 def common_memory_mib(nodes: tuple[FleetNodeFacts, ...]) -> int:
@@ -105,10 +115,14 @@ def class_of(shape: PodShape, memory_mib: int) -> str:
     return "share" if is_share(shape, memory_mib) else f"{shape.gpu_count}-GPU"
 
 
+def ranked(workload: Workload, order: Order) -> list[tuple[int, FleetNodeFacts]]:
+    """The nodes with their ranks, in the order of both: numpy finds the first of equals where it looks first."""
+    return sorted(zip(order.ranks, workload.nodes, strict=True), key=lambda pair: (pair[0], pair[1].name))
+
+
 def fleet_of(workload: Workload, order: Order) -> FleetArrays:
     """The nodes with nothing on them."""
     fleet = FleetArrays()
-    # By rank, so that numpy finds the first of equals where it looks first.
-    for rank, node in sorted(zip(order.ranks, workload.nodes, strict=True), key=lambda pair: (pair[0], pair[1].name)):
+    for rank, node in ranked(workload, order):
         fleet.put_node(node, rank)
     return fleet

@@ -102,6 +102,10 @@ def test_devices_say_what_enforces_and_of_older_agents_the_node(of_node, of_devi
     assert [device.enforcement for device in inventory_of(read_node(text)).devices] == [word]
 
 
+def with_pools(*pools):
+    return msgspec.json.encode({"node": "n1", "pools": pools}).decode()
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -126,6 +130,17 @@ def test_devices_say_what_enforces_and_of_older_agents_the_node(of_node, of_devi
             '{"uuid":"a","index":1,"model":"A","memory_mib":1}]}',
             "names one device twice",
         ),
+        ('{"node":"n1","pools":[{"resource":"a/b"},{"resource":"a/b"}]}', "names one pool twice"),
+        ('{"node":"n1","pools":[{"resource":"nvidia.com/gpu"}]}', "a resource of GPUs"),
+        (
+            '{"node":"n1","pools":[{"resource":"a/b","places":[[["r"],1,0],[["r"],2,1]]}]}',
+            "one place of pool 'a/b' twice",
+        ),
+        ('{"node":"n1","pools":[{"resource":"a/b","places":[[["r"],1,9999]]}]}', "NUMA node"),
+        ('{"node":"n1","pools":[{"resource":"a/b","places":[[["r"],-1,0]]}]}', ">= 0"),
+        (with_pools({"resource": "a/b", "places": [[["r"] * 9, 1]]}), "length <= 8"),
+        (with_pools({"resource": "a/b", "places": [[[], 1]] * 33}), "length <= 32"),
+        (with_pools(*({"resource": f"a/{n}"} for n in range(17))), "length <= 16"),
         (" " * 300_000, "more than 262144"),
     ],
     ids=lambda text: text[:40],

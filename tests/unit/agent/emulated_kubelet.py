@@ -37,7 +37,7 @@ class Kubelet(api_pb2_grpc.RegistrationServicer, resources_grpc.PodResourcesList
         self.lists = 0
         self._tasks = set()
         self._admitting = asyncio.Lock()
-        self._told = asyncio.Event()  # the plugin's list has come
+        self._told = asyncio.Event()  # a list of a plugin has come
 
     async def start(self):
         for path in (self.plugin_dir, self.resources_socket.parent):
@@ -133,8 +133,6 @@ class Kubelet(api_pb2_grpc.RegistrationServicer, resources_grpc.PodResourcesList
         finally:
             if self.plugins[resource] is plugin:
                 self.lists_of.pop(resource, None)
-                if not self.lists_of:
-                    self._told.clear()
             await channel.close()
 
     def _spawn(self, work):
@@ -154,10 +152,13 @@ class Kubelet(api_pb2_grpc.RegistrationServicer, resources_grpc.PodResourcesList
     async def admit(self, key, containers, init=(), prefer=True, resource=RESOURCE):
         """Admit a pod: (container, count) in order, init containers first. Returns the responses by container.
 
-        Raises `Rejected`; the pod stays listed then. Before the plugin's first list no pod would be bound to the node.
+        Raises `Rejected`; the pod stays listed then. Before the first list of a resource's plugin no pod that asks for
+        it would be bound to the node.
         """
         async with self._admitting, asyncio.timeout(60):
-            await self._told.wait()
+            while resource not in self.lists_of:
+                self._told.clear()
+                await self._told.wait()
             self.resource_of[key] = resource
             self.pods[key] = {name: [] for name, _ in containers}
             self.held[key] = set()

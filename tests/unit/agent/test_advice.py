@@ -18,6 +18,7 @@ def pod(scheduler: str = "default-scheduler", **metadata: dict[str, str]) -> Pod
         (pod(labels={"purser.dev/webhook": "ignore"}), "label purser.dev/webhook: ignore"),
         (pod(labels={"hami.io/webhook": "ignore"}), "label hami.io/webhook: ignore"),
         (pod("volcano"), 'schedulerName is "volcano"'),
+        (pod("volcano", annotations={"purser.dev/awaits-grant": "false"}), "its event NotGranted says why"),
     ],
 )
 def test_the_cause_is_named(found: Pod, words: str) -> None:

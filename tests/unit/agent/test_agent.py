@@ -16,8 +16,9 @@ from purser.agent.publisher import LEAVING, Publisher
 from purser.agent.settings import DevicePluginFlags, SharingSettings
 from purser.core.grant.signing import sign
 from purser.core.model import Grant
-from purser.core.names import HEALTH_CONDITION
+from purser.core.names import AWAITS_GRANT_ANNOTATION, HEALTH_CONDITION
 from purser.core.vendors.hami_nodes import REGISTER_ANNOTATION, read_gpus
+from purser.core.vendors.volcano_nodes import VGPU_REGISTER_ANNOTATION
 from purser.kube.backoff import Backoff
 from purser.kube.resources import NODES, PODS
 
@@ -383,6 +384,27 @@ async def test_where_the_informer_lags_the_api_server_is_asked_for_the_pod_itsel
         api.intercept(None)
 
 
+async def test_where_the_informer_lags_no_replaced_pod_gets_what_its_namesake_was_granted(world, kubelet, api):
+    """As far as the agent heard, both pods have the same grant, and either would do."""
+    a, b, _, _ = world.uuids
+    await world.pod("p", part("main", a))
+    await world.pod("rejected", part("main", a))
+    api.intercept(_no_pod_watches)
+    try:
+        async with world.agent(resolve_timeout_s=10) as agent:
+            await eventually(agent.ready)
+            await world.delete_pod("p")
+            await world.pod("p", part("main", b))
+            kubelet.pods["default/rejected"] = {"main": []}
+            admitting = asyncio.create_task(kubelet.admit("default/p", [("main", 1)]))
+            await eventually(lambda: kubelet.lists > 2 or admitting.done())
+            await world.set_phase("rejected", "Failed")
+            await admitting
+            assert uuids_of(kubelet.pods["default/p"]["main"]) == [b]
+    finally:
+        api.intercept(None)
+
+
 async def _no_pod_watches(request):
     if request.path == "/api/v1/pods" and "watch" in request.query:
         return web.Response(status=503)
@@ -471,7 +493,8 @@ async def test_hamis_scheduler_is_told_of_the_gpus_where_it_knows_the_node_and_i
     async with world.agent(resolve_timeout_s=10) as agent:
         await eventually(agent.ready)
         assert REGISTER_ANNOTATION not in await _annotations(world)
-        await world.client.patch_merge(NODES, NODE, {"metadata": {"annotations": {REGISTER_ANNOTATION: "[]"}}})
+        known = {REGISTER_ANNOTATION: "[]", VGPU_REGISTER_ANNOTATION: ""}
+        await world.client.patch_merge(NODES, NODE, {"metadata": {"annotations": known}})
 
         async def registered():
             return read_gpus((await _annotations(world))[REGISTER_ANNOTATION])
@@ -480,6 +503,8 @@ async def test_hamis_scheduler_is_told_of_the_gpus_where_it_knows_the_node_and_i
         assert [(gpu.id, gpu.type, gpu.health) for gpu in gpus] == [
             (uuid, "NVIDIA-Tesla T4", True) for uuid in world.uuids
         ]
+        said = (await _annotations(world))[VGPU_REGISTER_ANNOTATION].split(":")
+        assert said == [*(f"{uuid},4,15360,NVIDIA-Tesla T4,true,hami-core" for uuid in world.uuids), ""]
         theirs = {"hami.io/vgpu-node": NODE, "hami.io/bind-phase": "allocating"}
         pod = await world.pod("p", counts={"main": 1}, annotations=theirs)
         admitting = asyncio.create_task(kubelet.admit("default/p", [("main", 1)]))
@@ -490,7 +515,31 @@ async def test_hamis_scheduler_is_told_of_the_gpus_where_it_knows_the_node_and_i
         )
         await admitting
         assert uuids_of(kubelet.pods["default/p"]["main"]) == [a]
-    await world.client.patch_merge(NODES, NODE, {"metadata": {"annotations": {REGISTER_ANNOTATION: None}}})
+    unknown = {"annotations": {REGISTER_ANNOTATION: None, VGPU_REGISTER_ANNOTATION: None}}
+    await world.client.patch_merge(NODES, NODE, {"metadata": unknown})
+
+
+async def test_a_pod_of_another_scheduler_that_is_served_waits_for_its_grant_or_for_word_that_there_is_none(
+    world, kubelet
+):
+    a, _, _, _ = world.uuids
+    async with world.agent(resolve_timeout_s=10) as agent:
+        await eventually(agent.ready)
+        for name, gets in (("served", True), ("refused", False)):
+            pod = await world.pod(name, counts={"main": 1}, annotations={AWAITS_GRANT_ANNOTATION: "true"})
+            lists, admitting = kubelet.lists, asyncio.create_task(kubelet.admit(f"default/{name}", [("main", 1)]))
+            await eventually(lambda lists=lists: kubelet.lists > lists + 2)
+            said = {AWAITS_GRANT_ANNOTATION: "false"}
+            if gets:
+                said = sign(Grant(pod.pod_uid, "default", name, NODE, (part("main", a),)), world.key)
+            patch = {"metadata": {"annotations": said}}
+            await world.client.patch_merge(PODS, name, patch, "default", subresource="status")
+            if gets:
+                await admitting
+                assert uuids_of(kubelet.pods[f"default/{name}"]["main"]) == [a]
+            else:
+                with pytest.raises(Rejected, match="has no grant of Purser's"):
+                    await admitting
 
 
 async def _annotations(world):

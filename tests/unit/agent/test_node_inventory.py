@@ -6,10 +6,11 @@ from tests.unit.agent.builders import A, B, device
 from purser.agent.enforcement import EnforcedBy, Holders
 from purser.agent.inventory import Advertised, InventoryBasis, advertise, has_library, make_inventory, unreadable
 from purser.agent.nvml import DriverInfo, Gpu, MigMode
+from purser.agent.plugin import device_list
 from purser.agent.settings import AgentSettings, DevicePluginFlags, SharingSettings
 from purser.agent.sharing import SharingConfig, config_of
 from purser.core.device.gpus import NodeMigDevice
-from purser.core.device.ids import device_ids, uuid_of, uuids_of
+from purser.core.device.ids import MAX_SLOTS, device_ids, uuid_of, uuids_of
 from purser.core.health.machine import GpuHealth, after_xid
 from purser.core.health.policy import XidPolicy
 from purser.core.health.signs import DeviceFault, FaultKind
@@ -40,6 +41,21 @@ def inventory(*gpus, health=None, holders=NO_HOLDERS, **settings):
     settings = AgentSettings(node_name="n", **settings)
     basis = InventoryBasis(config_of(settings.sharing), INFO, tuple(gpus))
     return make_inventory(settings, basis, health or {}, holders, "1.0")
+
+
+def test_an_index_is_the_drivers_whatever_number_the_device_file_has():
+    """Volcano's plugin took the number of /dev/nvidiaN, and its scheduler then knew no such GPU (devices 29)."""
+    found = inventory(gpu(0, A, minor=2), gpu(1, B, minor=5))
+    assert [(each.uuid, each.index) for each in found.devices] == [(A, 0), (B, 1)]
+
+
+def test_the_list_of_all_slots_of_a_large_node_fits_into_a_message_of_kubelets():
+    """A plugin with an id for each MiB is cut off (Volcano's vGPU plugin 134, gpushare's 57): 4 MiB is the most."""
+    uuids = [f"GPU-{number:08d}-1111-2222-3333-444444444444" for number in range(32)]
+    gpus = [gpu(number, uuid, memory_mib=192 * 1024) for number, uuid in enumerate(uuids)]
+    told = device_list(advertise(inventory(*gpus, slots=MAX_SLOTS), {}))
+    assert len(told.devices) == 32 * MAX_SLOTS
+    assert told.ByteSize() < 4 << 20
 
 
 def test_a_driver_report_becomes_an_inventory():

@@ -46,8 +46,11 @@ async def agent(world, kubelet, running):
 
 async def test_a_pod_gets_the_devices_of_its_grant(world, kubelet, agent):
     a, b, c, _ = world.uuids
-    await world.pod("p", part("main", c, a, memory_mib=2000, cores_percent=20))
+    policy = {"hami.io/node-scheduler-policy": "spread"}
+    await world.pod("p", part("main", c, a, memory_mib=2000, cores_percent=20), annotations=policy)
+    await world.pod("default-policy", part("main", b))
     responses = await kubelet.admit("default/p", [("main", 2)])
+    await kubelet.admit("default/default-policy", [("main", 1)])
     assert uuids_of(kubelet.pods["default/p"]["main"]) == sorted([a, c])
     assert dict(responses["main"].envs) == {
         "NVIDIA_VISIBLE_DEVICES": f"{a},{c}",
@@ -59,7 +62,9 @@ async def test_a_pod_gets_the_devices_of_its_grant(world, kubelet, agent):
     await kubelet.pre_start(kubelet.pods["default/p"]["main"])
     assert await agent.metric("purser_device_granted_memory_bytes", uuid=a) == 2000 * 1024 * 1024
     assert await agent.metric("purser_grant_cores_ratio", pod="p", uuid=c, enforcement="time-slicing") == 0.2
-    assert await agent.metric("purser_device_granted_slots", uuid=b) == 0
+    assert await agent.metric("purser_device_granted_slots", uuid=b) == 1
+    assert await agent.metric("purser_grant_cores_ratio", pod="p", uuid=c, policy="spread") == 0.2
+    assert await agent.metric("purser_grant_cores_ratio", pod="default-policy", policy="") is not None
 
 
 async def test_many_pods_at_once_each_get_their_own(world, kubelet, agent):
@@ -132,6 +137,26 @@ async def test_a_gpu_is_never_overcommitted_whatever_the_scheduler_signed(world,
     await eventually(lambda: _is_zero(agent, a))
     await world.pod("r", part("main", a, memory_mib=9000))
     await kubelet.admit("default/r", [("main", 1)])
+
+
+async def test_a_replaced_pod_holds_its_gpu_until_kubelet_hears_of_its_end(world, kubelet, agent):
+    a, b, _, _ = world.uuids
+    await world.pod("p", part("main", a, memory_mib=9000))
+    await kubelet.admit("default/p", [("main", 1)])
+    await kubelet.pre_start(kubelet.pods["default/p"]["main"])
+    await world.delete_pod("p")
+    await world.pod("p", part("main", b, memory_mib=9000))
+    await world.pod("q", part("main", a, memory_mib=9000))
+    await eventually(lambda: _is_zero(agent, a))  # it has heard of that
+    with pytest.raises(Rejected, match=r"18000 of \d+ MiB would be taken"):
+        await kubelet.admit("default/q", [("main", 1)])
+    kubelet.remove("default/q")
+    await world.delete_pod("q")
+    await world.pod("q", part("main", a, memory_mib=9000))
+    kubelet.remove("default/p")
+    await kubelet.admit("default/p", [("main", 1)])
+    await kubelet.admit("default/q", [("main", 1)])
+    assert uuids_of(kubelet.pods["default/p"]["main"]) == [b]
 
 
 async def _is_zero(agent, uuid):

@@ -1,6 +1,6 @@
 """The table that users of ``kubectl inspect gpushare`` know."""
 
-from purser.cli.gpushare_view import gpushare_table, listed_unit_mib
+from purser.cli.gpushare_view import gpushare_details, gpushare_table, listed_unit_mib
 from purser.core.fleet import Fleet
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
 
@@ -62,7 +62,7 @@ def test_a_cluster_without_gpus() -> None:
 
 def test_it_is_a_table_only() -> None:
     code, _, said = here("get", "gpus", "--view", "gpushare", "-o", "json")
-    assert (code, said) == (2, "purser: --view gpushare is a table: leave --output out\n")
+    assert (code, said) == (2, "purser: --view gpushare is a table: leave --output out, or give it as wide\n")
 
 
 def test_memory_is_counted_in_what_nodes_list():
@@ -71,3 +71,32 @@ def test_memory_is_counted_in_what_nodes_list():
     hold(fleet, "a", 0, 3000)
     head, row, *_ = gpushare_table(fleet, {}, listed_unit_mib(15360, 1)).splitlines()
     assert (head.split()[-1], row.split()[-1]) == ("Memory(MiB)", "3000/15360")
+
+
+def test_details_have_the_pods_of_each_node() -> None:
+    fleet = fleet_of(a=[15, 15], b=[40])
+    hold(fleet, "a", 1, 6 * GIB)
+    hold(fleet, "a", 0, 1)
+    assert gpushare_details(fleet, fleet.ledger.grants(), {"a": "192.168.0.71"}).splitlines() == [
+        "",
+        "NAME:       a",
+        "IPADDRESS:  192.168.0.71",
+        "",
+        "NAME         NAMESPACE  GPU0(Allocated)  GPU1(Allocated)",
+        "pa01         ns         1                0",
+        "pa16144      ns         0                6",
+        "Allocated :  7 (23%)",
+        "Total :      30",
+        "-" * 56,
+        "",
+        "NAME:       b",
+        "IPADDRESS:  unknown",
+        "",
+        "NAME         NAMESPACE  GPU0(Allocated)",
+        "Allocated :  0 (0%)",
+        "Total :      40",
+        "-" * 39,
+        "",
+        "",
+        "Allocated/Total GPU Memory In Cluster:  7/70 (10%)",
+    ]

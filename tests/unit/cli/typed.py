@@ -1,6 +1,9 @@
 """Commands as they are typed, in this process: what a process shows besides, one test of each program does."""
 
 import asyncio
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
 
 from typer.testing import CliRunner
 
@@ -16,3 +19,11 @@ def here(*words: object) -> tuple[int, str, str]:
 async def beside(*words: object) -> tuple[int, str, str]:
     """The same, for a command that asks a server of this loop."""
     return await asyncio.to_thread(here, *words)
+
+
+async def apart(*words: object) -> tuple[int, str, str]:
+    """The same in a process of its own, for a command that listens to signals."""
+    purser = Path(sys.executable).with_name("purser")
+    process = await asyncio.create_subprocess_exec(purser, *map(str, words), stdin=PIPE, stdout=PIPE, stderr=PIPE)
+    out, err = await process.communicate()
+    return process.returncode or 0, out.decode(), err.decode()

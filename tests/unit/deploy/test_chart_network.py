@@ -5,6 +5,7 @@ import pytest
 import yaml
 
 from purser.options import AGENT_METRICS_PORT
+from purser.scheduler.read_api.access import READ_VERB, STATE_PATH
 
 from .test_helm_chart import VARIANTS, find, render
 
@@ -80,6 +81,28 @@ def test_the_webhook_and_metrics_can_be_reached_and_nothing_else(values, wanted)
     assert all(spec["policyTypes"] == ["Ingress"] for spec in found.values())
 
 
+def test_the_read_api_is_there_where_it_is_asked_for_with_a_role_for_its_readers():
+    def of_it(values):
+        documents = render(values)
+        port = purser_container(values).get("ports", ())
+        return {
+            "arguments": [value for name, value in given(values) if name == "--read-api-port"],
+            "ports": [each["containerPort"] for each in port if each["name"] == "read-api"],
+            "services": [
+                d["spec"]["ports"][0]["targetPort"] for d in documents if d["metadata"]["name"] == "purser-read-api"
+            ],
+            "roles": [d["rules"] for d in documents if d["metadata"]["name"] == "purser-view"],
+        }
+
+    assert of_it({}) == {"arguments": [], "ports": [], "services": [], "roles": []}
+    assert of_it({"readAPI": {"enabled": True}}) == {
+        "arguments": ["8445"],
+        "ports": [8445],
+        "services": ["read-api"],
+        "roles": [[{"nonResourceURLs": [STATE_PATH], "verbs": [READ_VERB]}]],
+    }
+
+
 def test_policies_select_the_pods_that_they_are_for():
     for values in ({}, OPERATOR):
         documents = render(values)
@@ -98,6 +121,17 @@ def test_where_callers_are_known_only_they_can_connect():
     labels = to_metrics["from"][0]["namespaceSelector"]["matchLabels"]
     assert labels == {"kubernetes.io/metadata.name": "monitoring"}
     assert "from" not in policies({})["purser-scheduler"]["ingress"][0]
+
+
+def test_where_the_networks_of_readers_are_known_only_they_can_connect_to_the_read_api():
+    def to_read_api(**values):
+        found = policies({"readAPI": {"enabled": True}, "networkPolicy": values})["purser-scheduler"]["ingress"]
+        (rule,) = [each for each in found if each["ports"][0]["port"] == 8445]
+        return rule
+
+    assert "from" not in to_read_api()
+    readers = to_read_api(readAPICIDRs=["192.0.2.0/24"], webhookCIDRs=["10.0.0.0/8"])["from"]
+    assert readers == [{"ipBlock": {"cidr": "192.0.2.0/24"}}]
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,15 @@ import pytest
 import yaml
 from tests.tiers import some
 
+from purser.agent.settings import AgentSettings
 from purser.core.device.ids import MAX_SLOTS
 from purser.core.dialects import RESOURCES
 from purser.core.dialects.managed import ignored_resources, managed_resources
+from purser.core.health.state import HealthState
 from purser.core.model import GpuPolicy, NodePolicy
 from purser.core.names import GRANT_KEY_CONFIGMAP, GRANT_KEY_SECRET, KUBE_SCHEDULER_LEASE, TLS_SECRET
 from purser.core.policy.words import gpu_policies, node_policies
+from purser.options import settings_from
 
 from .commands import assert_parses
 
@@ -47,6 +50,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "cordonNodes": True,
             "featureLabels": "file",
             "resetGpus": True,
+            "env": {"DP_DISABLE_HEALTHCHECKS": "48,63"},
             "enforcement": "mps",
             "mpsExclusive": True,
             "hamiCoreImage": "example.org/hami:x",
@@ -62,6 +66,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "nodePolicy": "fragmentation=3,spread=0.5",
             "gpuPolicy": "numa,spread",
             "authority": "exclusive",
+            "decisionLog": {"enabled": True, "anonymous": True},
             "nodeSelector": {"control": "plane"},
             "tolerations": [{"operator": "Exists"}],
         },
@@ -71,6 +76,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         },
         "networkPolicy": {
             "webhookCIDRs": ["10.0.0.0/8", "fd00::/8"],
+            "readAPICIDRs": ["192.0.2.0/24"],
             "metricsNamespaces": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}},
         },
     },
@@ -145,6 +151,8 @@ def test_helm_lint_finds_nothing() -> None:
     [
         pytest.param({"agent": {"mode": "split"}}, id="an unknown mode"),
         pytest.param({"agent": {"slots": 0}}, id="no slots"),
+        pytest.param({"agent": {"env": {"NODE_NAME": "another"}}}, id="a variable that is the chart's own"),
+        pytest.param({"agent": {"env": {"DP_DISABLE_HEALTHCHECKS": 48}}}, id="a number for a variable"),
         pytest.param({"scheduler": {"nodePolicy": "best"}}, id="an unknown policy for nodes"),
         pytest.param({"scheduler": {"nodePolicy": "spread=-1"}}, id="a weight that is no number"),
         pytest.param({"scheduler": {"nodePolicy": "spread,"}}, id="no policy after a comma"),
@@ -156,6 +164,7 @@ def test_helm_lint_finds_nothing() -> None:
         pytest.param({"clusterPolicy": {"name": "A b"}}, id="a name that is none"),
         pytest.param({"webhook": {"clientCA": "ca"}}, id="a text for a CA's place"),
         pytest.param({"networkPolicy": {"webhookCIDRs": ["10.0.0.1"]}}, id="an address for a network"),
+        pytest.param({"networkPolicy": {"readAPICIDRs": ["10.0.0.1"]}}, id="an address for a network of readers"),
         pytest.param(
             {"scheduler": {"kubeScheduler": {"extenders": [{"urlPrefix": "https://o", "bindVerb": "bind"}]}}},
             id="a second extender that binds",
@@ -224,6 +233,17 @@ def test_an_exclusive_policy_outweighs_kube_schedulers_own_scores(authority: str
     documents = render({"scheduler": {"authority": authority}})
     (text,) = find(documents, "ConfigMap", "purser-kube-scheduler")["data"].values()
     assert yaml.safe_load(text)["extenders"][0]["weight"] == weight
+
+
+def test_the_agents_variables_are_those_of_nvidias_device_plugin_beside_its_own() -> None:
+    given = {"DP_DISABLE_HEALTHCHECKS": "48", "DP_ENABLE_HEALTHCHECKS": "all", "MIG_STRATEGY": "mixed"}
+    agent = find(render({"agent": {"env": given}}), "DaemonSet", "purser-agent")
+    [container] = agent["spec"]["template"]["spec"]["containers"]
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    assert given.items() < variables.items()
+    read = settings_from(AgentSettings, {"node-name": "n"}, variables)
+    assert read.xid_policy.state_after(48) is HealthState.HEALTHY
+    assert not read.xid_policy.state_after(94).takes_pods
 
 
 def test_only_the_agent_is_privileged() -> None:
@@ -362,6 +382,19 @@ def test_a_certificate_of_others_is_mounted_and_served(certificate: dict[str, An
     )
 
 
+@pytest.mark.parametrize("volume", [{}, {"persistentVolumeClaim": {"claimName": "decisions"}}])
+def test_a_decision_log_has_a_volume_that_the_scheduler_may_write_to(volume: dict[str, Any]) -> None:
+    told = {"enabled": True, "fileMiB": 8, "files": 3, "oneIn": 10, "anonymous": True, "volume": volume}
+    spec = find(render({"scheduler": {"decisionLog": told}}), "Deployment", "purser-scheduler")
+    spec = spec["spec"]["template"]["spec"]
+    container = spec["containers"][0]
+    (mount,) = (each for each in container["volumeMounts"] if each["name"] == "decision-log")
+    assert f"--decision-log-folder={mount['mountPath']}" in container["args"]
+    assert {"--decision-log-files=3", "--decision-log-one-in=10", "--decision-log-anonymous"} <= set(container["args"])
+    assert {"name": "decision-log", **(volume or {"emptyDir": {}})} in spec["volumes"]
+    assert spec["securityContext"].get("fsGroup") == (65532 if volume else None)
+
+
 def test_what_yaml_would_take_for_something_else_arrives_as_it_was_given() -> None:
     odd = "/x: {y}, # z"
     documents = render(
@@ -371,7 +404,12 @@ def test_what_yaml_would_take_for_something_else_arrives_as_it_was_given() -> No
                 "runtimeClassName": "1e3",
                 **dict.fromkeys(("driverRoot", "kubeletDir", "kubeletConfig", "hamiCoreDir"), odd),
             },
-            "scheduler": {"priorityClassName": "no", "adoptSchedulerNames": [odd], "nodesToScore": 2_000_000},
+            "scheduler": {
+                "priorityClassName": "no",
+                "adoptSchedulerNames": [odd],
+                "serveSchedulerNames": [odd],
+                "nodesToScore": 2_000_000,
+            },
             "webhook": {"clientCA": {"secret": "7", "names": ["O=x: y # z"]}, "certificate": {"secret": "8"}},
         }
     )
@@ -382,7 +420,12 @@ def test_what_yaml_would_take_for_something_else_arrives_as_it_was_given() -> No
     assert f"{odd}/pod-resources" in {volume["hostPath"]["path"] for volume in agent["volumes"]}
     scheduler = find(documents, "Deployment", "purser-scheduler")["spec"]["template"]["spec"]
     assert scheduler["priorityClassName"] == "no"
-    options = {f"--adopt-scheduler-name={odd}", "--nodes-to-score=2000000", "--webhook-client-name=O=x: y # z"}
+    options = {
+        f"--adopt-scheduler-name={odd}",
+        f"--serve-scheduler-name={odd}",
+        "--nodes-to-score=2000000",
+        "--webhook-client-name=O=x: y # z",
+    }
     assert options <= set(scheduler["containers"][0]["args"])
     secrets = {volume["secret"]["secretName"] for volume in scheduler["volumes"] if "secret" in volume}
     assert secrets == {"7", "8"}

@@ -135,6 +135,26 @@ async def test_a_watch_gives_typed_events_and_raises_what_the_server_sends():
     assert len(seen) == 2
 
 
+async def test_a_watch_of_a_client_that_is_left_meanwhile_ends_in_the_clients_own_error():
+    goes_on = asyncio.Event()
+
+    async def handle(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(line("ADDED", pod("a", 6)))
+        await goes_on.wait()
+        return response
+
+    async with serving(handle) as url:
+        client = await Client(ClusterConfig.insecure(url)).__aenter__()
+        with pytest.raises(ApiUnavailableError, match=r"pods.*Connection closed"):
+            async with client.watch(PODS, "ns", resource_version="5") as events:
+                await anext(events)
+                await client.__aexit__(None, None, None)
+                await anext(events)
+        goes_on.set()
+
+
 @pytest.mark.parametrize("garbage", [b"hello\n", b"[]\n", b'{"type":"BOOKMARK","object":3}\n', b"[" * 9999 + b"\n"])
 async def test_a_watch_that_is_none_is_a_decode_error(garbage):
     async with client_of(Recorder(web.Response(body=garbage)).handle) as client:

@@ -1,4 +1,5 @@
 import asyncio
+from datetime import datetime
 
 from aiohttp import web
 from tests.unit.kube.servers import ManualClock, client_of, eventually, refuse
@@ -24,6 +25,8 @@ class EventServer:
             return await self.answer()
         body = await request.json()
         if request.method == "POST":
+            if body["metadata"]["name"] in self.events:
+                return refuse(409, "AlreadyExists")
             self.events[body["metadata"]["name"]] = body
             return web.json_response(body, status=201)
         name = request.path.rsplit("/", 1)[1]
@@ -42,7 +45,32 @@ async def test_an_event_names_its_object_and_who_speaks():
     assert (event["reason"], event["message"], event["type"]) == ("FailedScheduling", "No node has room.", "Warning")
     assert (event["reportingComponent"], event["reportingInstance"]) == ("purser-scheduler", "s-1")
     assert event["metadata"]["namespace"] == "ns"
-    assert event["metadata"]["name"].startswith("a.")
+    assert "eventTime" not in event
+
+
+async def test_an_events_name_has_its_time_to_the_microsecond_and_no_other_event_has_it():
+    server, clock = EventServer(), ManualClock()
+    async with (
+        client_of(server.handle) as client,
+        EventRecorder(client, "c", "i", clock=clock, exact_times=True) as recorder,
+    ):
+        for number in range(20):
+            recorder.event(ref_of(PODS, POD), "Granted", f"GPU {number}")
+    assert len(server.events) == 20
+    for name, event in server.events.items():
+        at = datetime.fromisoformat(event["eventTime"])
+        assert at == clock.now()
+        assert int(name.removeprefix("a."), 16) // 1000 == round(at.timestamp() * 1_000_000)
+
+
+async def test_an_event_has_its_own_annotations():
+    server = EventServer()
+    async with client_of(server.handle) as client, EventRecorder(client, "c", "i") as recorder:
+        recorder.event(ref_of(PODS, POD), "Granted", "GPU 0", annotations={"a": "1"})
+        recorder.event(ref_of(PODS, POD), "Granted", "GPU 0", annotations={"a": "2"})
+        recorder.event(ref_of(PODS, POD), "Other", "GPU 0")
+    found = [event["metadata"].get("annotations") for event in server.events.values()]
+    assert found == [{"a": "1"}, {"a": "2"}, None]
 
 
 async def test_events_on_cluster_scoped_objects_go_to_the_default_namespace():

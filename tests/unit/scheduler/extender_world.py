@@ -2,11 +2,16 @@
 
 import asyncio
 import contextlib
+import io
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 import msgspec
 
+from purser.core.decisions import Reader, Replayer
+from purser.core.fleet.consistency import violations
 from purser.core.grant.signing import read
 from purser.core.model import (
     ContainerGrant,
@@ -20,15 +25,16 @@ from purser.core.model import (
     NodePolicy,
 )
 from purser.core.names import DEFAULT_NAMESPACE, INVENTORY_ANNOTATION
-from purser.core.placement import PolicySettings
+from purser.core.placement import Evaluator, PolicySettings
 from purser.core.vendors.family import DeviceFamily
 from purser.kube import AlreadyExistsError, Client, ClusterConfig, EventRecorder, Informer, SystemClock, untyped
 from purser.kube.login import Source, StoredLogin
 from purser.kube.objects import Pod
+from purser.kube.resource_quotas import RESOURCE_QUOTAS
 from purser.kube.resources import EVENTS, NAMESPACES, NODES, PODS
 from purser.lab.apiserver import ApiServer
 from purser.scheduler.cache.cache import ClusterCache
-from purser.scheduler.cache.quotas import RESOURCE_QUOTAS
+from purser.scheduler.decision_log import NO_LOG, DecisionLog, LogFiles, WrittenDecisionLog
 from purser.scheduler.extender.extender import KubeExtender
 from purser.scheduler.extender_api import ExtenderArgs, ExtenderBindingArgs
 from purser.scheduler.keys import GrantKeys, load_or_create_keys
@@ -49,6 +55,15 @@ class Clock(SystemClock):
         return super().monotonic() + self.ahead_s
 
 
+class LogOptions(NamedTuple):
+    """Of a replica's decision log."""
+
+    folder: Path
+    file_bytes: int
+    one_in: int
+    names_key: bytes | None
+
+
 class World:
     """One scheduler replica and the cluster around it."""
 
@@ -60,6 +75,7 @@ class World:
         may_bind: Callable[[], bool],
         policy: PolicySettings = BINPACK,
         families: Sequence[DeviceFamily] = (),
+        log: LogOptions | None = None,
     ) -> None:
         self.api, self.client, self.keys = api, client, keys
         self.metrics, self.clock = SchedulerMetrics(), Clock()
@@ -68,7 +84,15 @@ class World:
         self.pods, self.nodes = Informer(client, PODS), Informer(client, NODES)
         self.quotas, self.namespaces = Informer(client, RESOURCE_QUOTAS), Informer(client, NAMESPACES)
         self.cache.attach(self.pods, self.nodes, self.quotas, self.namespaces)
-        self.extender = KubeExtender(client, self.cache, keys, policy, self.metrics, self.events, may_bind)
+
+        def make_log(evaluator: Evaluator) -> DecisionLog:
+            if log is None:
+                return NO_LOG
+            files = LogFiles(log.folder, "here", 100, self.metrics, self.clock.now)
+            told = (log.file_bytes, log.one_in, lambda: log.names_key)
+            return WrittenDecisionLog(self.cache, evaluator, files, self.metrics, *told)
+
+        self.extender = KubeExtender(client, self.cache, keys, policy, self.metrics, self.events, may_bind, make_log)
 
     @property
     def ledger(self):  # type: ignore[no-untyped-def]
@@ -161,10 +185,43 @@ async def replica(
     may_bind: Callable[[], bool] = lambda: True,
     policy: PolicySettings = BINPACK,
     families: Sequence[DeviceFamily] = (),
+    *,
+    has_log: bool = True,
+    log_folder: Path | None = None,
+    log_bytes: int = 1 << 20,
+    one_in: int = 1,
+    names_key: bytes | None = None,
 ) -> AsyncIterator[World]:
-    """A scheduler process, from start to its sudden end."""
+    """A scheduler process, from start to its sudden end. Whatever it decided is decided again, of its log alone."""
+    with TemporaryDirectory() as temporary:
+        folder = log_folder or Path(temporary)
+        log = LogOptions(folder, log_bytes, one_in, names_key) if has_log else None
+        async with _replica(api, client_class, may_bind, policy, families, log) as world:
+            yield world
+        assert replayed(folder) == []
+
+
+def replayed(folder: Path) -> list[object]:
+    """What comes out differently, of the decisions in a folder of logs."""
+    replayer, found = Replayer(), []
+    for path in sorted(folder.glob("*.log")):
+        reader = Reader(io.BytesIO(path.read_bytes()).read)
+        found += [replayer.take(reader, record) for record in reader]
+    return [each for each in found if each is not None]
+
+
+@contextlib.asynccontextmanager
+async def _replica(
+    api: ApiServer,
+    client_class: type[Client],
+    may_bind: Callable[[], bool],
+    policy: PolicySettings,
+    families: Sequence[DeviceFamily],
+    log: LogOptions | None,
+) -> AsyncIterator[World]:
     async with _client(api, client_class) as client:
-        world = World(api, client, await load_or_create_keys(client, DEFAULT_NAMESPACE), may_bind, policy, families)
+        keys = await load_or_create_keys(client, DEFAULT_NAMESPACE)
+        world = World(api, client, keys, may_bind, policy, families, log)
         informers = (world.pods, world.nodes, world.quotas, world.namespaces)
         running = [*informers, world.events]
         tasks = [asyncio.create_task(part.run()) for part in running]
@@ -172,6 +229,7 @@ async def replica(
         await asyncio.gather(*(informer.synced() for informer in informers))
         try:
             yield world
+            assert violations(world.cache.fleet, world.extender._evaluator._live) == ()
         finally:
             await world.extender.drain()
             for task in tasks:

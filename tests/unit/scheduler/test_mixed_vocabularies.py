@@ -8,12 +8,12 @@ was meant to have. Meanwhile GPUs disappear and come back, and units of memory c
 import json
 import random
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from tests.scenarios.vocabularies import KAI_SCHEDULER, VENDOR_FAMILIES, Meant, by_annotation, for_gpus, for_vendors
 from tests.unit.scheduler.reviews import container, patched, pod, review
 
 from purser.core.dialects import grant_annotations, hami
@@ -33,24 +33,9 @@ from purser.scheduler.webhook.mutation import Mutation
 from purser.scheduler.webhook.review import decode_review, encode_review
 from purser.scheduler.webhook.validation import Validation
 
-FAMILY_NAMES = ("Hygon DCU", "Cambricon MLU", "Iluvatar MR-V100", "AMD")
-FAMILIES = families_of(FAMILY_NAMES)
+FAMILIES = families_of(VENDOR_FAMILIES)
 GPUS = {"n0": (16384, 16384, 40960, 40960), "n1": (24564,) * 4, "n2": (81920,)}
 UNITS = ({}, {"aliyun.com/gpu-mem": 1}, {"volcano.sh/gpu-memory": 16, "volcano.sh/vgpu-memory": 10})
-GPU, MLU, MR = "nvidia.com/gpu", "cambricon.com/mlu.smlu.v", "iluvatar.ai/MR-V100"
-CORES = "nvidia.com/gpucores"
-Limits = dict[str, int]
-
-
-@dataclass(frozen=True)
-class Meant:
-    """What a container was meant to have of each of so many devices. ``percent``: of memory, where no MiB are said."""
-
-    limits: Limits
-    count: int = 1
-    mib: int = 0
-    percent: int = 0
-    cores: int = 0
 
 
 class Keys:
@@ -95,57 +80,32 @@ class Cluster:
         body = {"metadata": {"name": name, "uid": name, "annotations": annotations}, "status": status}
         return codec_of(NODES).object(json.dumps(body).encode())
 
-    def meant(self) -> Meant:
-        """By hand, as each system's documentation says it; not through the dialects."""
-        some, count = self.dice.choice, self.dice.choice((1, 1, 1, 2))
-        mib, cores = some((512, 1000, 4096, 9000)), some((0, 10, 30))
-        share = self.units.get("aliyun.com/gpu-mem", 1024)
-        block, vblock = (self.units.get(f"volcano.sh/{word}", 1) for word in ("gpu-memory", "vgpu-memory"))
-        n = self.dice.randint(1, 3)
-        return self.dice.choice(
-            (
-                Meant({GPU: count}, count, percent=100, cores=100),
-                Meant(
-                    {"nvidia.com/gpu": count, "nvidia.com/gpumem": mib, "nvidia.com/gpucores": cores},
-                    count,
-                    mib,
-                    0,
-                    cores,
-                ),
-                Meant({GPU: count, "nvidia.com/gpumem-percentage": 25}, count, percent=25),
-                Meant({"nvidia.com/gpumem": mib}, 1, mib),
-                Meant({"volcano.sh/gpu-memory": mib}, 1, mib * block),
-                Meant({"volcano.sh/gpu-number": count}, count, percent=100, cores=100),
-                Meant({"volcano.sh/vgpu-number": count, "volcano.sh/vgpu-memory": mib}, count, mib * vblock),
-                Meant({"volcano.sh/vgpu-memory-percentage": 10, "volcano.sh/vgpu-cores": 20}, 1, 0, 10, 20),
-                Meant({"aliyun.com/gpu-mem": n}, 1, n * share),
-                Meant({"aliyun.com/gpu-mem": 5 * n}, 1, 5 * n * share),
-            )
-        )
-
-    def of_vendor(self) -> Meant:
-        units = self.dice.choice((2, 8))
-        return self.dice.choice(
-            (
-                Meant({"hygon.com/dcunum": 1, "hygon.com/dcumem": 1000, "hygon.com/dcucores": 10}, 1, 1000, 0, 10),
-                Meant({"cambricon.com/vmlu": 1, f"{MLU}memory": units, f"{MLU}core": 20}, 1, 256 * units, 0, 20),
-                Meant({f"{MR}-vgpu": 1, f"{MR}.vMem": units, f"{MR}.vCore": 10}, 1, 256 * units, 0, 10),
-                Meant({"amd.com/gpu": 1}, 1, percent=100, cores=100),
-            )
-        )
-
     def arrive(self, number: int) -> None:
-        is_vendors = self.dice.random() < 0.25
-        parts = [self.of_vendor()] if is_vendors else [self.meant() for _ in range(self.dice.choice((1, 1, 1, 2, 3)))]
+        act = self.dice.random()
+        several = self.dice.choice((1, 1, 1, 2, 3))
+        if act < 0.25:
+            parts = [for_vendors(self.dice)]
+        elif act < 0.4:
+            parts = [by_annotation(self.dice)]
+        else:
+            parts = [for_gpus(self.dice, self.units) for _ in range(several)]
         names = [f"c{place}" for place in range(len(parts))]
         limits = [{word: str(amount) for word, amount in part.limits.items()} for part in parts]
-        obj: dict[str, Any] = pod(*(container(name, limits=each) for name, each in zip(names, limits, strict=True)))
-        rules = DeviceRules(families=FAMILY_NAMES, memory_units=self.units.items())
-        obj = self.reviewed(obj, Mutation(devices=rules))
-        assert self.reviewed(obj, Validation(devices=rules)) == obj
+        containers = [container(name, limits=each) for name, each in zip(names, limits, strict=True)]
+        obj = self.in_kais_words(parts[0], containers) if parts[0].annotations else pod(*containers)
+        rules, adopted = DeviceRules(families=VENDOR_FAMILIES, memory_units=self.units.items()), (KAI_SCHEDULER,)
+        obj = self.reviewed(obj, Mutation(devices=rules, adopted=adopted))
+        assert self.reviewed(obj, Validation(devices=rules, adopted=adopted)) == obj
         uid = f"u{number}"
         obj["metadata"] |= {"name": f"p{number}", "namespace": "default", "uid": uid}
         self.bind(uid, obj, dict(zip(names, parts, strict=True)))
+
+    def in_kais_words(self, part: Meant, containers: list[dict[str, Any]]) -> dict[str, Any]:
+        """With a container that asks for nothing, before or behind."""
+        named = {"gpu-fraction-container-name": "c0"} if self.dice.random() < 0.5 else {}
+        others = [container("proxy")]
+        parts = [*others, *containers] if named else [*containers, *others]
+        return pod(*parts, annotations={**part.annotations, **named}, schedulerName=KAI_SCHEDULER)
 
     def reviewed(self, obj: dict[str, Any], webhook: Mutation | Validation) -> dict[str, Any]:
         request = decode_review(json.dumps(review(obj)).encode())
@@ -186,9 +146,9 @@ class Cluster:
         for name, part in parts.items():
             uuids = grant.of(name).uuids
             assert len(set(uuids)) == part.count
-            self.words[min(part.limits, key=len)] += 1
+            self.words[part.word] += 1
             for uuid in uuids:
-                mib = part.mib or devices[uuid].memory_mib * part.percent // 100
+                mib = part.mib_of(devices[uuid].memory_mib)
                 self.held[uid].append((grant.node, uuid, mib, part.cores))
 
     def leave(self) -> None:
@@ -229,6 +189,8 @@ class Cluster:
             for index, size in enumerate(sizes):
                 assert wanted["mib"][f"{name}-{index}"] <= size
                 assert wanted["cores"][f"{name}-{index}"] <= 100
+        gone = "the node does not report this device"
+        assert {each.problem for each in self.cache.ledger.violations()} <= {gone}
         assert not self.cache.untrusted and not self.cache.ungranted
 
     def check_restart(self) -> None:
@@ -258,9 +220,9 @@ def run(seed: int, events: int) -> Cluster:
 
 
 def test_one_book_for_all_vocabularies_and_vendors() -> None:
-    assert len(run(1, 250).words) == 11
+    assert len(run(1, 250).words) == 17
 
 
 @pytest.mark.gate
 def test_one_book_after_thousands_of_arrivals_and_departures() -> None:
-    assert len(run(2, 5000).words) == 11
+    assert len(run(2, 5000).words) == 17

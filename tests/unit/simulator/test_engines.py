@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.simulator.builders import NO_GPU, as_listed, node, share, small_demo, timed, whole, workload
 
-from purser.core.placement.policies import NODE_POLICIES
+from purser.core.placement.policies import NODE_POLICIES, parse_policy
 from purser.simulator import arrivals, demo, departures
-from purser.simulator.deciding import Decider, check_overcommitted, parse_policy
+from purser.simulator.deciding import Decider, check_overcommitted
 from purser.simulator.metrics import Rows
 from purser.simulator.orders import draw_order, timed_order
 

@@ -12,7 +12,7 @@ from purser.core.fleet import Fleet
 from purser.core.fleet.live import node_facts
 from purser.core.model import Device, NodeInventory
 from purser.core.placement import Evaluator, Placement, PolicySettings
-from purser.core.placement.place import to_grant
+from purser.core.placement.granted import to_grant
 from purser.core.placement.ranking import best
 from purser.core.placement.shape import shape_of
 from purser.simulator import departures

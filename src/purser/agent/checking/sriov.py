@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from purser.agent.checking.results import CheckResult, CheckState
 from purser.agent.settings import AgentSettings
+from purser.agent.sriov.ddp import DdpPackages, read_node
 from purser.agent.sriov.memory import read_seen, with_seen
-from purser.agent.sriov.sysfs import RoutesError, read_devices
+from purser.agent.sriov.sysfs import RoutesError
 from purser.agent.sriov.watching import sriov_text, sriov_tree
 from purser.core.sriov.configuration import SriovConfigError, sriov_config
 from purser.core.sriov.pools import SriovPool, make_pools, selector_problems
@@ -25,10 +26,12 @@ def check_sriov(settings: AgentSettings) -> Iterator[CheckResult]:
         advice = "Correct it: until then the agent goes by the last valid one."
         yield CheckResult(_WHAT, CheckState.WARNING, f"{path}: {error}", advice)
         return
+    for problem in config.problems:
+        yield CheckResult(_WHAT, CheckState.WARNING, problem, "Correct the pool in the file.")
     if notes := (*config.notes, *selector_problems(config)):
         yield CheckResult(_WHAT, CheckState.WARNING, "; ".join(notes), "Correct the file if that is not meant.")
     try:
-        found = read_devices(sriov_tree(settings))
+        found = read_node(sriov_tree(settings), config, DdpPackages(settings.host_root))
     except RoutesError as error:
         advice = "Let the agent read the host's /proc/1/net: until then it makes no pools."
         yield CheckResult(_WHAT, CheckState.WARNING, str(error), advice)

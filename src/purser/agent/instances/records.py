@@ -7,6 +7,7 @@ this.
 """
 
 import fcntl
+import functools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -82,11 +83,29 @@ def write_record(path: Path, gpu: str, devices: dict[MigPlacement, str]) -> None
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """An exclusive lock of this GPU against other agents on the node. Waits for its holder. Raises OSError."""
+    """An exclusive lock of this GPU against other agents on the node. Waits for its holder. Raises OSError.
+
+    Where the file system has no locks, this goes on without one, as the agent does without its node's lock
+    (`purser.agent.node_lock`): within the agent, calls for one GPU wait for one another anyway.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:  # ENOLCK, EOPNOTSUPP: NFS without its lock daemon, some FUSE file systems
+            _say_no_locks(path.parent, str(error))
         yield
     finally:
         os.close(lock)
+
+
+@functools.cache
+def _say_no_locks(folder: Path, error: str) -> None:
+    """Once: GPUs are looked at every few seconds."""
+    log.warning(
+        "The file system of the records of GPU instances has no locks: nothing keeps a second agent from cutting the "
+        "same GPU. Give the agent a folder on a local file system",
+        path=str(folder),
+        error=error,
+    )

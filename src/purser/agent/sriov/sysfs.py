@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from purser.agent.sysfs import pcie_switches
 from purser.core.sriov.answers import VHOST_FILES
 from purser.core.sriov.configuration import SriovDeviceType
 from purser.core.sriov.devices import NO_INDEX, NodeDevices, RdmaDevice, SriovDevice, VdpaDevice
@@ -108,6 +109,7 @@ class _Reader:
             uio=f"/dev/{uio[0].name}" if uio else "",
             in_use=self._in_use(path, kind, driver, interfaces),
             no_link=no_link,
+            switches=pcie_switches(path),
         )
 
     def _in_use(self, path: Path, kind: SriovDeviceType, driver: str, interfaces: tuple[str, ...]) -> str:

@@ -3,8 +3,10 @@ file is edited, all without a restart.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -21,13 +23,16 @@ from purser.agent.refusals import AllocationRefused
 from purser.agent.registration import PluginRegistrations
 from purser.agent.settings import AgentSettings
 from purser.agent.sriov.arbiter import SriovArbiter
+from purser.agent.sriov.ddp import DdpPackages, read_node
 from purser.agent.sriov.files import DeviceInfoFiles, SriovCdiFiles
 from purser.agent.sriov.memory import Seen, read_seen, seen_of, with_seen, write_seen
-from purser.agent.sriov.sysfs import RoutesError, SriovTree, read_devices
+from purser.agent.sriov.neighbours import GpuNeighbours
+from purser.agent.sriov.sysfs import RoutesError, SriovTree
 from purser.agent.threads import in_thread
 from purser.core.device.resources import is_gpu_resource
 from purser.core.sriov.configuration import MAX_FILE_BYTES, SriovConfig, SriovConfigError, sriov_config
 from purser.core.sriov.devices import NodeDevices
+from purser.core.sriov.pcie import NodePcie
 from purser.core.sriov.pools import SriovPool, make_pools, selector_problems
 from purser.core.wording import counted, some
 from purser.kube.failures import ObjectFailures
@@ -40,6 +45,9 @@ CONFIG_NAME = "config.json"
 LISTED_WITHIN_S = 5.0
 """After an Allocate was answered, kubelet's list has the devices within this time. kubelet records them as soon as it
 has the answer; one that rejects the pod after all never lists them."""
+
+LOOK_AFTER_S = 0.5
+"""After a container was given devices of which no grant says so: by then kubelet lists it."""
 
 Tell = Callable[[AgentReason, str], None]
 """An event on the node."""
@@ -56,13 +64,17 @@ class SriovPlugins:
         failures: ObjectFailures,
         tell: Tell,
         on_refused: Callable[[AllocationRefused], None],
+        neighbours: GpuNeighbours | None = None,
     ) -> None:
+        self._neighbours = neighbours
+        self._look_again = asyncio.Event()
         self._settings = settings
         self._kubelet = kubelet
         self._metrics = metrics
         self._failures = failures
         self._tell = tell
         self._on_refused = on_refused
+        self._packages = DdpPackages(settings.host_root)
         self._files = DeviceInfoFiles(settings)
         self._cdi = SriovCdiFiles(settings)
         self._text: bytes | None = None
@@ -70,6 +82,7 @@ class SriovPlugins:
         self._applied: SriovConfig | None = None
         self._seen: Seen | None = None
         self._listed: Mapping[str, str] | None = None
+        self._pods: Sequence[api_pb2.PodResources] = ()
         self._answered: dict[str, tuple[str, float]] = {}
         self._unanswered = ""
         self._node = NodeDevices()
@@ -78,6 +91,11 @@ class SriovPlugins:
         self.devices: Latest[tuple[Advertised, ...]] = Latest(())
         """What kubelet learns."""
         self.registration = PluginRegistrations(settings, self.devices, self._make_plugin, metrics, failures)
+
+    @property
+    def pcie(self) -> Latest[NodePcie | None] | None:
+        """What the node publishes of switches; None: nothing."""
+        return None if self._neighbours is None else self._neighbours.pcie
 
     @property
     def problem(self) -> str:
@@ -103,7 +121,10 @@ class SriovPlugins:
     async def _follow(self) -> None:
         while True:
             await self._look()
-            await asyncio.sleep(self._settings.probe_interval_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.probe_interval_s):
+                    await self._look_again.wait()
+            self._look_again.clear()
 
     async def _look(self) -> None:
         """Pools are made only of what kubelet said that containers hold: a device that may be held stays in its pool.
@@ -119,7 +140,7 @@ class SriovPlugins:
             self._seen = read_seen(self._settings.sriov_file)
         tree = sriov_tree(self._settings)
         try:
-            found = await in_thread(lambda: read_devices(tree), "purser-sriov")
+            found = await in_thread(partial(read_node, tree, self._applied, self._packages), "purser-sriov")
         except RoutesError as error:
             self._say("", AgentReason.SRIOV_ROUTES, f"SR-IOV pools stay as they are: {error}")
             return
@@ -128,12 +149,14 @@ class SriovPlugins:
         self._node = with_seen(found, self._seen, held)
         pools = make_pools(self._applied, self._node, held)
         self._pools = {each.resource: each for each in pools}
+        if self._neighbours is not None:
+            self._say("", AgentReason.SRIOV_UNPUBLISHED, self._neighbours.look(tree.sys, pools, self._pods))
         self._keep_files(pools, held)
         self._report(pools)
         self.devices.set(tuple(each for pool in pools for each in advertised_of(pool)))
 
     async def _current_config(self) -> SriovConfig | None:
-        """The last one that was valid."""
+        """The last one that could be read."""
         problem, path = "", self._settings.sriov.config
         assert path is not None
         try:
@@ -143,6 +166,8 @@ class SriovPlugins:
                 self._text, self._config = text, config
                 for note in (*config.notes, *selector_problems(config)):
                     log.warning("The SR-IOV configuration is not followed to the letter", note=note)
+            if self._config is not None:
+                problem = "; ".join(self._config.problems)
         except SriovConfigError as error:
             kept = "The last valid one holds" if self._config else "The node has no pools"
             problem = f"{kept}: {error}"
@@ -160,7 +185,7 @@ class SriovPlugins:
             log.warning("No answer from kubelet: SR-IOV pools stay as they are", error=str(error))
             return False
         self._unanswered = ""
-        self._listed = held_devices(pods)
+        self._pods, self._listed = pods, held_devices(pods)
         self._answered = {
             id_: (resource, at) for id_, (resource, at) in self._answered.items() if began < at + LISTED_WITHIN_S
         }
@@ -170,9 +195,11 @@ class SriovPlugins:
         """By id, the resource as which a container holds it: by kubelet's last list, and what was answered since."""
         return {**(self._listed or {}), **{id_: resource for id_, (resource, _) in self._answered.items()}}
 
-    def _on_answered(self, resource: str, ids: tuple[str, ...]) -> None:
+    def _on_answered(self, resource: str, ids: tuple[str, ...], is_granted: bool) -> None:
         now = time.monotonic()
         self._answered |= dict.fromkeys(ids, (resource, now))
+        if not is_granted and self._neighbours is not None:  # else the scheduler knows already
+            asyncio.get_running_loop().call_later(LOOK_AFTER_S, self._look_again.set)
 
     def _keep_files(self, pools: tuple[SriovPool, ...], held: Mapping[str, str]) -> None:
         seen = seen_of(self._node)
@@ -210,6 +237,7 @@ class SriovPlugins:
             lambda: self._node.vhost_net,
             self._files,
             self._on_answered,
+            self._neighbours,
             uses_cdi=self._settings.sriov.uses_cdi,
         )
         return DevicePlugin(resource, self.devices, arbiter, self._metrics, self._on_refused, checks_starts=False)

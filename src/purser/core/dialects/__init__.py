@@ -1,14 +1,15 @@
 """Resource vocabularies: from a pod's limits and annotations to a `PodRequest`, and from a `Grant` back to annotations.
 
 Here: one module per vocabulary in which pods must run unchanged (``nvidia``, ``hami``, ``volcano``, ``volcano_vgpu``,
-``gpushare``), one for all families of other vendors' devices (``vendor``), what they share (``quantities``,
+``gpushare``, ``kai``), one for all families of other vendors' devices (``vendor``), what they share (``quantities``,
 ``selectors``, ``policies``, ``enforcement``, ``records``, ``init_containers``, ``init_resources``), and the entry
 points below. Not here: whether any node fits (``placement``), what is signed (``core.signing``), and what other
 vendors' families are (``core.vendors``).
 
 Every dialect of amounts of NVIDIA's GPUs asks kubelet for its devices as ``nvidia.com/gpu``: the webhook adds what
-`defaults` says, and a pod that has these defaults parses to the same request as before. NVIDIA's own also asks for what
-else devices are listed under (`purser.core.device.resources`), such as ``nvidia.com/mig-1g.5gb``.
+`defaults` says, and a pod that has these defaults parses to the same request as before. Their words are resources of
+containers; those of ``kai`` are annotations of the pod that stand for resources in HAMi's words. NVIDIA's own also asks
+for what else devices are listed under (`purser.core.device.resources`), such as ``nvidia.com/mig-1g.5gb``.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -17,19 +18,27 @@ import msgspec
 
 from purser.core.decoding import brief
 from purser.core.device.resources import MIG_PREFIX, is_gpu_resource
-from purser.core.dialects import gpushare, hami, nvidia, volcano, volcano_vgpu
+from purser.core.dialects import gpushare, hami, kai, nvidia, volcano, volcano_vgpu
 from purser.core.dialects.dialect import MAX_DEVICES_ASKED, Dialect, Word, asks_for
 from purser.core.dialects.enforcement import held, held_by_vendor, requires_enforcement
 from purser.core.dialects.errors import DialectError, Problems
-from purser.core.dialects.init_containers import check_init_containers
+from purser.core.dialects.init_containers import check_alike, check_init_containers
 from purser.core.dialects.init_resources import restored
-from purser.core.dialects.policies import read_gpu_policy, read_node_policy, read_weights
+from purser.core.dialects.policies import read_gpu_nic, read_gpu_policy, read_node_policy, read_weights
 from purser.core.dialects.selectors import Selectors, read_selectors
 from purser.core.dialects.vendor import VendorDialect
 from purser.core.grant.enforcement import spec_hold
 from purser.core.kubelet.pod import KubeletPod, kubelet_pod
-from purser.core.kubernetes.quantities import QuantityError
-from purser.core.model import ContainerGrant, ContainerRequest, Device, Grant, NodeInventory, PodRequest, SpecHold
+from purser.core.kubernetes.quantities import QuantityError, quantity_ceil
+from purser.core.model import (
+    ContainerGrant,
+    ContainerRequest,
+    Device,
+    Grant,
+    NodeInventory,
+    PodRequest,
+    SpecHold,
+)
 from purser.core.names import GPU_RESOURCE, INIT_RESOURCES_ANNOTATION
 from purser.core.pod.manifest import ContainerSpec, PodManifest
 from purser.core.pod.requests import EffectiveRequests, pod_resources
@@ -59,7 +68,13 @@ __all__ = [
     "vendor_records",
 ]
 
-SHARING: Mapping[str, Dialect] = {"HAMi": hami, "Volcano": volcano, "Volcano vGPU": volcano_vgpu, "gpushare": gpushare}
+SHARING: Mapping[str, Dialect] = {
+    "HAMi": hami,
+    "Volcano": volcano,
+    "Volcano vGPU": volcano_vgpu,
+    "gpushare": gpushare,
+    "KAI": kai,
+}
 """By the system whose words they are, for NVIDIA's GPUs."""
 
 VENDORS: Mapping[str, VendorDialect] = {family.name: VendorDialect(family) for family in FAMILIES}
@@ -98,6 +113,9 @@ MAX_CONTAINERS = 512
 """Of a pod that requests devices, init containers included. Real pods have less than a tenth of that; the API server
 accepts tens of thousands, and each is read whenever the pod is evaluated."""
 
+_MOST_BESIDE = 16
+"""Resources of a container beside GPUs that are looked at: as many as an inventory has pools."""
+
 _GPU_RECORDS = tuple(dict.fromkeys(name for dialect in SHARING.values() for name in dialect.RECORDS))
 
 
@@ -119,15 +137,15 @@ def vendor_records(pod: PodManifest) -> frozenset[str]:
 
 def asks_for_devices(pod: PodManifest) -> bool:
     """Whether any container asks for devices, in sense or nonsense."""
-    return INIT_RESOURCES_ANNOTATION in pod.annotations or any(
-        _claimants(container, pod.families) for container in pod.containers
-    )
+    if INIT_RESOURCES_ANNOTATION in pod.annotations or kai.is_spoken(pod):
+        return True
+    return any(_claimants(pod, container) for container in pod.containers)
 
 
 def vendor_families(pod: PodManifest) -> tuple[DeviceFamily, ...]:
     """The served families of other vendors' devices for which a pod asks; none where it asks for NVIDIA's as well."""
     asked: dict[VendorDialect, None] = {}
-    for dialect in (each for container in pod.containers for each in _claimants(container, pod.families)):
+    for dialect in (each for container in pod.containers for each in _claimants(pod, container)):
         if not isinstance(dialect, VendorDialect):
             return ()  # without a look at the others: pods may have thousands of containers
         asked[dialect] = None
@@ -147,12 +165,14 @@ def parse(pod: PodManifest) -> PodRequest | None:
     problems = Problems()
     if wrong := units_problem(pod):
         problems.add(wrong)
+    kai.check_pod(pod, problems)
     selectors = read_selectors(pod.annotations, problems)
     required = requires_enforcement(pod, problems)
     parsed = (_parse_container(pod, container, selectors, required, problems) for container in pod.containers)
     containers = tuple(request for request in parsed if request is not None)
     family = _family(containers, problems)
     check_init_containers(containers, problems)
+    check_alike(containers, problems)
     if (total := sum(container.devices.count for container in containers)) > MAX_DEVICES_ASKED:
         problems.add(f"the pod's containers ask for {total} devices together: {MAX_DEVICES_ASKED} are the most")
     request = PodRequest(
@@ -169,6 +189,7 @@ def parse(pod: PodManifest) -> PodRequest | None:
         memory_mib=asked.memory_mib,
         systems=_systems(pod),
         family=family,
+        gpu_nic=read_gpu_nic(pod.annotations, containers, problems),
     )
     problems.raise_if_any()
     return request if containers else None
@@ -222,7 +243,7 @@ def added_env(pod: PodManifest) -> dict[str, dict[str, str]]:
     """By container, the variables that the device plugins of other vendors want to see on it."""
     added: dict[str, dict[str, str]] = {}
     for container in pod.containers:
-        for dialect in _claimants(container, pod.families):
+        for dialect in _claimants(pod, container):
             if isinstance(dialect, VendorDialect) and (env := dialect.env(container)):
                 added[container.name] = env
     return added
@@ -247,24 +268,26 @@ def environment(pod: PodManifest, grant: Grant, part: ContainerGrant, devices: M
     ``devices``: the node's, by uuid.
     """
     container = next((each for each in pod.containers if each.name == part.container), None)
-    claimants = [] if container is None else _claimants(container, pod.families)
+    claimants = [] if container is None else _claimants(pod, container)
     return claimants[0].environment(pod, grant, part, devices) if claimants else {}
 
 
-def _claimants(container: ContainerSpec, families: Collection[str]) -> list[Dialect]:
+def _claimants(pod: PodManifest, container: ContainerSpec) -> list[Dialect]:
     named = (*container.limits, *container.requests)
-    found = (_vendor(name, families) for name in named) if families else ()
+    found = (_vendor(name, pod.families) for name in named) if pod.families else ()
     vendors = dict.fromkeys(each for each in found if each is not None)
+    if kai.claims(pod, container):  # with what it asks for in other words, which it knows
+        return [kai, *(each for each in vendors if each.claims(pod, container))]
     if not (vendors or any(map(is_gpu_word, named))):
         return []
-    claimants: list[Dialect] = [dialect for dialect in (*SHARING.values(), *vendors) if dialect.claims(container)]
+    claimants: list[Dialect] = [dialect for dialect in (*SHARING.values(), *vendors) if dialect.claims(pod, container)]
     if len(claimants) > 1:  # a zero in one system's words is no mixture: the GPUs beside it may be the webhook's
         claimants = [dialect for dialect in claimants if _asks_in_words_of(dialect, container)]
-    return claimants or ([_PLAIN] if _PLAIN.claims(container) else [])
+    return claimants or ([_PLAIN] if _PLAIN.claims(pod, container) else [])
 
 
 def _systems(pod: PodManifest) -> tuple[str, ...]:
-    asked = [dialect for container in pod.containers for dialect in _claimants(container, pod.families)]
+    asked = [dialect for container in pod.containers for dialect in _claimants(pod, container)]
     return tuple(
         name for name, dialect in _SYSTEMS.items() if dialect in asked or not dialect.MARKS.isdisjoint(pod.annotations)
     )
@@ -277,7 +300,7 @@ def _asks_in_words_of(dialect: Dialect, container: ContainerSpec) -> bool:
 def _parse_container(
     pod: PodManifest, container: ContainerSpec, selectors: Selectors, required: bool, problems: Problems
 ) -> ContainerRequest | None:
-    claimants = _claimants(container, pod.families)
+    claimants = _claimants(pod, container)
     if words := _mixed(container, claimants):
         mixed = brief(" and ".join(words))
         problems.add(f'container "{container.name}" mixes {mixed}: {_one_of(words)}')
@@ -293,7 +316,21 @@ def _parse_container(
     hold = SpecHold() if isinstance(dialect, VendorDialect) else spec_hold(container)
     if required:
         devices = held_by_vendor(devices) if isinstance(dialect, VendorDialect) else held(devices, hold)
-    return ContainerRequest(container.name, container.kind, devices, hold)
+    # Of other vendors' devices nobody says below which switch they are.
+    beside = () if isinstance(dialect, VendorDialect) else _beside(container)
+    return ContainerRequest(container.name, container.kind, devices, hold, beside)
+
+
+def _beside(container: ContainerSpec) -> tuple[tuple[str, int], ...]:
+    """Its limits of other plugins' resources. An invalid quantity is reported by the API server."""
+    others = [name for name in container.limits if "/" in name and not is_gpu_word(name) and name not in _VENDOR_OF]
+    found = []
+    for name in sorted(others)[:_MOST_BESIDE]:
+        try:
+            found.append((name, quantity_ceil(container.limits[name])))
+        except QuantityError:
+            continue
+    return tuple((name, count) for name, count in found if count > 0)
 
 
 def _mixed(container: ContainerSpec, claimants: list[Dialect]) -> list[str]:
@@ -307,7 +344,7 @@ def _mixed(container: ContainerSpec, claimants: list[Dialect]) -> list[str]:
     devices = nvidia.resources(container)
     others = [resource for resource in devices if resource != GPU_RESOURCE]
     if len(claimants) > 1:
-        return amounts
+        return [*(["KAI's annotations"] if kai in claimants else []), *amounts]
     if devices and isinstance(claimants[0], VendorDialect):
         return [*devices, *amounts]
     return [*devices, *amounts] if others and len(devices) + len(amounts) > 1 else []
@@ -320,17 +357,18 @@ def _one_of(words: list[str]) -> str:
 
 
 def _defaults(pod: PodManifest, container: ContainerSpec) -> dict[str, str]:
-    claimants = _claimants(container, pod.families)
+    claimants = _claimants(pod, container)
     if len(claimants) != 1:
         return {}
     dialect = claimants[0]
     wanted = _only_requested((*nvidia.resources(container), *dialect.WORDS), container.requests)
+    instead: dict[str, str] = {}
     if isinstance(dialect, VendorDialect):
-        wanted = {**dialect.limits(container), **wanted}
-    count = dialect.device_count(pod, container)
-    if count is not None:
-        wanted[GPU_RESOURCE] = count
-    return {resource: value for resource, value in wanted.items() if resource not in container.limits}
+        instead = dialect.rounded_up(container)
+        wanted = {**dialect.limits(pod, container), **wanted}
+    else:
+        wanted |= dialect.limits(pod, container)
+    return {name: value for name, value in wanted.items() if name not in container.limits} | instead
 
 
 def _only_requested(resources: tuple[str, ...], requests: Mapping[str, str]) -> dict[str, str]:

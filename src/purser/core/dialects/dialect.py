@@ -45,8 +45,8 @@ class Dialect(Protocol):
     MARKS: frozenset[str]
     """Pod annotations that only its own users write: such a pod gets its records, whatever words it asks in."""
 
-    def claims(self, container: ContainerSpec) -> bool:
-        """Whether the container speaks it and asks for something. Never raises."""
+    def claims(self, pod: PodManifest, container: ContainerSpec) -> bool:
+        """Whether the container of this pod speaks it and asks for something. Never raises."""
         ...
 
     def parse_container(
@@ -55,9 +55,9 @@ class Dialect(Protocol):
         """What a container that it claims asks for; None where that makes no sense, which is noted."""
         ...
 
-    def device_count(self, pod: PodManifest, container: ContainerSpec) -> str | None:
-        """The ``nvidia.com/gpu`` that the container must have for kubelet to call the agent. None: it has what it
-        needs."""
+    def limits(self, pod: PodManifest, container: ContainerSpec) -> dict[str, str]:
+        """What the container must name for kubelet to ask for its devices, most often ``nvidia.com/gpu`` alone; what it
+        names already may be among it."""
         ...
 
     def grant_annotations(self, pod: PodManifest, grant: Grant, inventory: NodeInventory, at_ns: int) -> dict[str, str]:

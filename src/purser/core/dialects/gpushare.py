@@ -24,6 +24,7 @@ from purser.core.dialects.quantities import (
 from purser.core.dialects.records import indices_of
 from purser.core.dialects.selectors import Selectors
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceRequest, Grant, NodeInventory
+from purser.core.names import GPU_RESOURCE
 from purser.core.pod.manifest import ContainerSpec, PodManifest
 from purser.core.pod.units import DEFAULT_UNITS_MIB, unit_mib
 
@@ -60,7 +61,7 @@ RECORDS: Mapping[str, str] = {
 MARKS: frozenset[str] = frozenset()
 
 
-def claims(container: ContainerSpec) -> bool:
+def claims(pod: PodManifest, container: ContainerSpec) -> bool:
     """Whether the container asks for anything in gpushare's words."""
     return any(asks_for(container, resource) for resource in WORDS)
 
@@ -108,9 +109,9 @@ def _count(pod: PodManifest) -> int | None:
     return count if 1 <= count <= MAX_DEVICES_ASKED else None
 
 
-def device_count(pod: PodManifest, container: ContainerSpec) -> str | None:
-    """As the pod's label says, else one."""
-    return str(_count(pod) or 1)
+def limits(pod: PodManifest, container: ContainerSpec) -> dict[str, str]:
+    """As many GPUs as the pod's label says, else one."""
+    return {GPU_RESOURCE: str(_count(pod) or 1)}
 
 
 def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory, at_ns: int) -> dict[str, str]:
@@ -148,7 +149,7 @@ def environment(pod: PodManifest, grant: Grant, part: ContainerGrant, devices: M
 def _parts(pod: PodManifest, grant: Grant) -> dict[int, ContainerGrant]:
     """What app containers that ask in gpushare's words hold, by their place in the pod."""
     apps = [each for each in pod.containers if each.kind is ContainerKind.APP]
-    found = {place: grant.of(each.name) for place, each in enumerate(apps) if claims(each)}
+    found = {place: grant.of(each.name) for place, each in enumerate(apps) if claims(pod, each)}
     return {place: part for place, part in found.items() if part is not None}
 
 

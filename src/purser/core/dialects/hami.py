@@ -93,7 +93,7 @@ _SHARES = (GPUMEM, GPUMEM_PERCENTAGE, GPUCORES)
 _NANOSECONDS = 1_000_000_000
 
 
-def claims(container: ContainerSpec) -> bool:
+def claims(pod: PodManifest, container: ContainerSpec) -> bool:
     """Whether the container names a share, and not zero of everything."""
     named = any(container.quantity(resource) is not None for resource in _SHARES)
     return named and any(asks_for(container, resource) for resource in (GPU_RESOURCE, *_SHARES))
@@ -162,9 +162,9 @@ def task_priority(container: ContainerSpec) -> int | None:
     return amount(container, PRIORITY, 0, 1, "0 (high) or 1 (low)", Problems())
 
 
-def device_count(pod: PodManifest, container: ContainerSpec) -> str | None:
-    """As written, else one (HAMi's ``defaultGPUNum``)."""
-    return container.quantity(GPU_RESOURCE) or "1"
+def limits(pod: PodManifest, container: ContainerSpec) -> dict[str, str]:
+    """GPUs as written, else one (HAMi's ``defaultGPUNum``)."""
+    return {GPU_RESOURCE: container.quantity(GPU_RESOURCE) or "1"}
 
 
 def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory, at_ns: int) -> dict[str, str]:
@@ -189,6 +189,11 @@ def node_annotations(pod: PodManifest, grant: Grant, at_ns: int, *, is_plugins: 
 def no_devices(containers: int) -> str:
     """`DEVICES_TO_ALLOCATE` of a pod whose containers, so many, have all been served."""
     return encode_pod_devices([()] * containers)
+
+
+def record_texts(pod: PodManifest) -> tuple[str, ...]:
+    """What `recorded_grant` reads, and when it was written: another text is another decision of HAMi's scheduler."""
+    return tuple(pod.annotations.get(name, "") for name in (VGPU_NODE, VGPU_TIME, DEVICES_ALLOCATED))
 
 
 def recorded_grant(pod: PodManifest) -> Grant | None:

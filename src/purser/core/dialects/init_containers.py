@@ -30,6 +30,17 @@ def check_init_containers(containers: Sequence[ContainerRequest], problems: Prob
             pools[resource] = (count, container.name)
 
 
+def check_alike(containers: Sequence[ContainerRequest], problems: Problems) -> None:
+    """Notes containers whose shares cannot be on one device one after the other: a container is handed the devices of
+    the init containers before it, and the book has a pod's share of a device for the whole life of the pod."""
+    if all(container.kind is not ContainerKind.INIT for container in containers):
+        return
+    words = dict.fromkeys(container.devices.alike for container in containers)
+    if len(words) > 1:
+        there = " and ".join(word or "whole devices" for word in words)
+        problems.add(f"the pod has init containers, and its containers ask for {there}: let them all ask for the same")
+
+
 def _ambiguous(container: ContainerRequest, owner: str, pool: int) -> str:
     count = container.devices.count
     return (

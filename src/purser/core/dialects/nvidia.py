@@ -41,7 +41,7 @@ def resources(container: ContainerSpec) -> tuple[str, ...]:
     return tuple(resource for resource in several if asks_for(container, resource))
 
 
-def claims(container: ContainerSpec) -> bool:
+def claims(pod: PodManifest, container: ContainerSpec) -> bool:
     """Whether the container asks for devices."""
     return bool(resources(container))
 
@@ -74,9 +74,10 @@ def whole_gpus(count: int, selectors: Selectors) -> DeviceRequest:
     )
 
 
-def device_count(pod: PodManifest, container: ContainerSpec) -> str | None:
-    """As written."""
-    return container.quantity(GPU_RESOURCE)
+def limits(pod: PodManifest, container: ContainerSpec) -> dict[str, str]:
+    """GPUs as written."""
+    count = container.quantity(GPU_RESOURCE)
+    return {} if count is None else {GPU_RESOURCE: count}
 
 
 def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory, at_ns: int) -> dict[str, str]:

@@ -4,12 +4,12 @@ Both may name any of Purser's policies. HAMi takes an unknown word for its defau
 problem, for its author meant something.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from purser.core.dialects.errors import Problems
-from purser.core.model import GpuPolicy, ScoreWeights
-from purser.core.names import GPU_POLICY_ANNOTATION, NODE_POLICY_ANNOTATION
+from purser.core.model import ContainerRequest, GpuNic, GpuPolicy, ScoreWeights
+from purser.core.names import GPU_NIC_ANNOTATION, GPU_POLICY_ANNOTATION, NODE_POLICY_ANNOTATION
 from purser.core.policy.words import canonical_node_policy, gpu_policies
 
 HAMI_NODE_POLICY = "hami.io/node-scheduler-policy"
@@ -41,6 +41,29 @@ def read_gpu_policy(annotations: Mapping[str, str], problems: Problems) -> tuple
     """The pod's chain of device policies in written order, empty for the scheduler's default."""
     key, value = _one_of(annotations, GPU_POLICY_ANNOTATION, HAMI_GPU_POLICY, problems)
     return _read(gpu_policies, key, value, problems) or ()
+
+
+def read_gpu_nic(
+    annotations: Mapping[str, str], containers: Iterable[ContainerRequest], problems: Problems
+) -> GpuNic | None:
+    """How much the pod wants its GPUs and network devices below the same switches; None where no container asks for
+    both.
+
+    Without the annotation as much as can be had: who asks for both in one container does so to send from one to the
+    other.
+    """
+    text = annotations.get(GPU_NIC_ANNOTATION, "").strip()
+    if text and text not in list(GpuNic):
+        problems.add(f'annotation {GPU_NIC_ANNOTATION} "{text[:64]}" is not valid: write {" or ".join(GpuNic)}')
+        return None
+    if any(container.beside for container in containers):
+        return GpuNic(text or GpuNic.PREFERRED)
+    if text == GpuNic.REQUIRED:
+        problems.add(
+            f'annotation {GPU_NIC_ANNOTATION} is "{text}", and no container asks for both GPUs and devices of an '
+            "SR-IOV pool: add such a limit, or remove the annotation"
+        )
+    return None
 
 
 def read_weights(annotations: Mapping[str, str], problems: Problems) -> ScoreWeights:

@@ -79,6 +79,23 @@ def memory_mib(container: ContainerSpec, resource: str, problems: Problems, unit
     return value
 
 
+def in_bytes(container: ContainerSpec, resource: str, problems: Problems) -> int | None:
+    """A container's MiB per device where it names bytes, by a suffix; None where it does not, or a bad one is noted."""
+    text = (container.quantity(resource) or "").strip()
+    if text.isdigit():
+        return None
+    try:
+        mib = int(parse_quantity(text) / MIB) if text else 0
+    except QuantityError:
+        return None
+    if text and not 1 <= mib <= MAX_DEVICE_MEMORY_MIB:
+        problems.add(
+            f"{_where(container, resource, text)} is no memory of a device: write such as 2048Mi, or 2 for GiB"
+        )
+        return 1
+    return mib or None
+
+
 def check_device_count(container: ContainerSpec, count: int, system: str, problems: Problems) -> None:
     """``nvidia.com/gpu`` is what the webhook adds for kubelet: it may be there, with the same number."""
     text = container.quantity(GPU_RESOURCE)

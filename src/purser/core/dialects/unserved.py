@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 
 from purser.core.device.resources import MIG_PREFIX
+from purser.core.dialects import kai
 from purser.core.pod.manifest import PodManifest
 from purser.core.vendors.catalogue import BY_WORD
 
@@ -38,13 +39,19 @@ _RESOURCES = (
 )
 """By prefix of the resource's name. Sources: HAMi's vendor devices, NVIDIA's device plugin."""
 
+_KAIS = f"it counts in pods of schedulerName {kai.KAI_SCHEDULER} alone. Elsewhere"
+
 _ANNOTATIONS = {
-    "gpu-fraction": "ask for nvidia.com/gpu: 1 with nvidia.com/gpumem-percentage in the container's limits",
-    "gpu-memory": "ask for nvidia.com/gpu: 1 with nvidia.com/gpumem in the container's limits",
+    kai.GPU_FRACTION: f"{_KAIS} ask for nvidia.com/gpu: 1 with nvidia.com/gpumem-percentage in the container's limits",
+    kai.KAI_GPU_MEMORY: f"{_KAIS} ask for nvidia.com/gpu: 1 with nvidia.com/gpumem in the container's limits",
     "nvidia.com/use-gpuindexes": "name the GPUs by uuid, in nvidia.com/use-gpuuuid",
     "nvidia.com/nouse-gpuindexes": "name the GPUs by uuid, in nvidia.com/nouse-gpuuuid",
 }
-"""KAI's, and those of HAMi's that name a GPU by what changes when its node restarts."""
+"""KAI's, in pods that are not KAI's, and those of HAMi's that name a GPU by what changes when its node restarts."""
+
+_PLACING = {"volcano.sh/vgpu-podgroup-policy": "write purser.dev/gpu-policy: mutex for a GPU that is idle, or spread"}
+"""Those that the scheduler which places a pod reads: Volcano's, which keeps the pods of a PodGroup on GPUs of their
+own."""
 
 _PRODUCT, _TIME_SLICED = "nvidia.com/gpu.product", "-SHARED"
 """The label of nodes, and what NVIDIA's GPU feature discovery ends it with where a plugin slices time."""
@@ -61,12 +68,16 @@ def unserved_words(
     is_offered: Callable[[str], bool],
     has_label: Callable[[str, str], bool],
     mig_resources: Callable[[], Sequence[str]] = lambda: (),
+    *,
+    is_placed: bool = True,
 ) -> tuple[str, ...]:
     """A sentence for each word of the pod that Purser does not serve and no node has: ``is_offered`` is asked about
-    resources, ``has_label`` about labels; ``mig_resources`` are those of MIG profiles that nodes list.
+    resources, ``has_label`` about labels; ``mig_resources`` are those of MIG profiles that nodes list; ``is_placed``:
+    by Purser's scheduler, not by another whose pods Purser serves.
     """
     # One by one: an answer may search all nodes for each name, and pods may have thousands of names.
-    return tuple(islice(chain(_hints(pod, is_offered, mig_resources), _time_sliced(pod, has_label)), _MAX_HINTS))
+    found = chain(_hints(pod, is_offered, mig_resources), _ignored(pod, is_placed), _time_sliced(pod, has_label))
+    return tuple(islice(found, _MAX_HINTS))
 
 
 def _time_sliced(pod: PodManifest, has_label: Callable[[str, str], bool]) -> Iterator[str]:
@@ -93,6 +104,9 @@ def _hints(
             if name.startswith(MIG_PREFIX) and (listed := mig_resources()):
                 hint = f"ask for one that nodes list: {', '.join(listed[:_MAX_LISTED])}"
             yield f"no node offers {name[:80]}, so the pod waits: {hint}"
-    for name, instead in _ANNOTATIONS.items():
-        if name in pod.annotations:
+
+
+def _ignored(pod: PodManifest, is_placed: bool) -> Iterator[str]:
+    for name, instead in (_ANNOTATIONS | (_PLACING if is_placed else {})).items():
+        if name in pod.annotations and not (name in kai.AMOUNTS and kai.is_heard(pod)):
             yield f"Purser ignores annotation {name}: {instead}"

@@ -13,6 +13,7 @@ from purser.core.dialects.quantities import amount, check_device_count, memory_m
 from purser.core.dialects.records import indices_of
 from purser.core.dialects.selectors import Selectors
 from purser.core.model import ContainerGrant, Device, DeviceRequest, Grant, NodeInventory
+from purser.core.names import GPU_RESOURCE
 from purser.core.pod.manifest import ContainerSpec, PodManifest
 from purser.core.pod.units import unit_mib
 
@@ -39,7 +40,7 @@ RECORDS: Mapping[str, str] = {
 MARKS: frozenset[str] = frozenset()
 
 
-def claims(container: ContainerSpec) -> bool:
+def claims(pod: PodManifest, container: ContainerSpec) -> bool:
     """Whether the container asks for memory or GPUs in Volcano's words."""
     return asks_for(container, GPU_MEMORY) or asks_for(container, GPU_NUMBER)
 
@@ -74,9 +75,10 @@ def _number(container: ContainerSpec, selectors: Selectors, problems: Problems) 
     return None if count is None else whole_gpus(count, selectors)
 
 
-def device_count(pod: PodManifest, container: ContainerSpec) -> str | None:
+def limits(pod: PodManifest, container: ContainerSpec) -> dict[str, str]:
     """One GPU for memory, else the number."""
-    return "1" if asks_for(container, GPU_MEMORY) else container.quantity(GPU_NUMBER)
+    count = "1" if asks_for(container, GPU_MEMORY) else container.quantity(GPU_NUMBER)
+    return {} if count is None else {GPU_RESOURCE: count}
 
 
 def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory, at_ns: int) -> dict[str, str]:

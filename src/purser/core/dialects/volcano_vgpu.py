@@ -17,6 +17,7 @@ from purser.core.dialects.nvidia import whole_gpus
 from purser.core.dialects.quantities import amount, check_device_count, memory_mib
 from purser.core.dialects.selectors import Selectors
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceRequest, Grant, NodeInventory
+from purser.core.names import GPU_RESOURCE
 from purser.core.pod.manifest import ContainerSpec, PodManifest
 from purser.core.pod.units import unit_mib
 
@@ -28,6 +29,8 @@ VGPU_CORES = "volcano.sh/vgpu-cores"
 VGPU_NODE = "volcano.sh/vgpu-node"
 VGPU_TIME = "volcano.sh/vgpu-time"
 VGPU_IDS = "volcano.sh/vgpu-ids-new"
+VGPU_TO_ALLOCATE = "volcano.sh/devices-to-allocate"
+VGPU_PHASE = "volcano.sh/bind-phase"
 
 WORDS: Mapping[str, Word] = {
     VGPU_NUMBER: Word(
@@ -54,8 +57,8 @@ RECORDS: Mapping[str, str] = {
     VGPU_NODE: "The grant's node.",
     VGPU_TIME: "When the pod was bound, in seconds since 1970.",
     VGPU_IDS: "The grant's GPUs.",
-    "volcano.sh/devices-to-allocate": "",
-    "volcano.sh/bind-phase": "",
+    VGPU_TO_ALLOCATE: "",
+    VGPU_PHASE: "`success` or `failed`, as Volcano's device plugin writes it, of pods that Volcano's scheduler placed.",
     "volcano.sh/bind-time": "",
 }
 MARKS = frozenset[str]()
@@ -63,7 +66,7 @@ MARKS = frozenset[str]()
 _VENDOR = "NVIDIA"
 
 
-def claims(container: ContainerSpec) -> bool:
+def claims(pod: PodManifest, container: ContainerSpec) -> bool:
     """Whether the container asks for anything in Volcano's words for vGPUs."""
     return any(asks_for(container, resource) for resource in WORDS)
 
@@ -104,9 +107,10 @@ def _percent(container: ContainerSpec, problems: Problems) -> int:
     return 100 if found is None else found
 
 
-def device_count(pod: PodManifest, container: ContainerSpec) -> str | None:
-    """As written, else one."""
-    return container.quantity(VGPU_NUMBER) if asks_for(container, VGPU_NUMBER) else "1"
+def limits(pod: PodManifest, container: ContainerSpec) -> dict[str, str]:
+    """GPUs as written, else one."""
+    count = container.quantity(VGPU_NUMBER) if asks_for(container, VGPU_NUMBER) else None
+    return {GPU_RESOURCE: count or "1"}
 
 
 def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory, at_ns: int) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """The fleet: every node's devices together with what is taken of them, in two forms.
 
 `Fleet` is what the live scheduler knows, node by node, built from inventories, the book and what kubelets report
-(`fleet`), with what is known of each kubelet (`kubelet_snapshot`) and what is free beside GPUs (`free_resources`).
+(`fleet`), with what is known of each kubelet (`kubelet_snapshot`), what is free beside GPUs (`free_resources`) and what
+is kept for pods without grants (`kept`).
 `FleetArrays` is what decisions are made from: one array per fact over all nodes, GPU axis first, changed row by row
 (`arrays`, fed with `facts`); in the live scheduler it follows a `Fleet` (`live`), the simulator has only that. `rule`
 says whether a GPU takes a container, and what is left of it, for all of these.
@@ -11,5 +12,6 @@ Not here: who holds what (`purser.core.ledger`), and which node is best (`purser
 
 from purser.core.fleet.fleet import DeviceState, Fleet, NodeState, node_state
 from purser.core.fleet.free_resources import FreeResources
+from purser.core.fleet.kept import NOTHING_KEPT, Kept, kept_for
 
-__all__ = ["DeviceState", "Fleet", "FreeResources", "NodeState", "node_state"]
+__all__ = ["NOTHING_KEPT", "DeviceState", "Fleet", "FreeResources", "Kept", "NodeState", "kept_for", "node_state"]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from purser.core.fleet import rule
-from purser.core.fleet.facts import ABSENT, FleetNodeFacts, Take
+from purser.core.fleet.facts import ABSENT, CORDONED, FleetNodeFacts, Take
 from purser.core.interconnect import Topology
 from purser.core.mig import MIG_KINDS
 from purser.core.mig.choice import chooser
@@ -52,6 +52,7 @@ _PER_NODE: dict[str, npt.DTypeLike] = {
     "live": np.bool_,
     "rank": np.int64,
     "changed_at": np.int64,
+    "came_at": np.int64,
 }
 
 
@@ -85,7 +86,7 @@ class FleetArrays:
 
     Per node, shape [rows]: ``gpu_count``, ``node_model`` (that which most of its GPUs' memory is of, -1 without any),
     ``cpu_free_milli``, ``memory_free_mib_of_node``, ``pods_free``, ``live`` (whether the row is a node), ``rank`` (see
-    `order`), ``changed_at`` (the clock at its last change).
+    `order`), ``changed_at`` (the clock at its last change), ``came_at`` (the clock when the node came to the row).
 
     ``pods_of_kind``, shape [`KINDS`, rows]: how many pods with GPUs a node has of each kind (see `Take.kind`).
     """
@@ -111,6 +112,7 @@ class FleetArrays:
     live: npt.NDArray[np.bool_]
     rank: npt.NDArray[np.int64]
     changed_at: npt.NDArray[np.int64]
+    came_at: npt.NDArray[np.int64]
     pods_of_kind: npt.NDArray[np.int32]
 
     def __init__(self) -> None:
@@ -118,6 +120,8 @@ class FleetArrays:
         """Grows with every change."""
         self.moves = 0
         """Grows whenever a node comes to a row, or leaves it."""
+        self.last_came_at = 0
+        """The clock when a node came to a row last."""
         self.names: list[str] = []
         """Of the rows; empty for a row that is no node."""
         self.models: tuple[Model, ...] = ()
@@ -164,9 +168,13 @@ class FleetArrays:
             self._outgrow(len(node.gpus), row)
         if not self.live[row] or self.rank[row] != rank:
             self._order = None
+        if not self.live[row]:
+            self.last_came_at = self.clock + 1
+        came_at = int(self.came_at[row]) if self.live[row] else self.last_came_at
         self._clear(row)
         self._fill(row, node, rank)
         self._stamp(row)
+        self.came_at[row] = came_at
         return row
 
     def remove_node(self, name: str) -> None:
@@ -180,6 +188,32 @@ class FleetArrays:
             self._order = None
             self._stamp(row)
 
+    def know_models(self, models: Sequence[Model]) -> None:
+        """Give these models their numbers, in this order, before any node has one of them."""
+        for model in models[:MANY_MODELS]:
+            self._model_number(model)
+
+    def rank_nodes(self, ranks: Mapping[str, int]) -> None:
+        """Order the nodes by these ranks; those that are not named stay as they are."""
+        for name, rank in ranks.items():
+            if (row := self._row_of.get(name)) is not None:
+                self.rank[row] = rank
+        self._order = None
+
+    def contents(self, row: int) -> dict[str, object]:
+        """All that is known of a row's node: equal for equal nodes, whatever their rows and their models' numbers."""
+        count, per_gpu = int(self.gpu_count[row]), (_PER_GPU | _PER_CUT_GPU).keys() - {"gpu_model"}
+        known: dict[str, object] = {field: getattr(self, field)[:count, row].tolist() for field in sorted(per_gpu)}
+        known |= {
+            f: getattr(self, f)[row].item() for f in _PER_NODE if f not in ("node_model", "changed_at", "came_at")
+        }
+        known["gpu_model"] = [self.models[number] for number in self.gpu_model[:count, row].tolist()]
+        known["node_model"] = self.models[self.node_model[row]] if self.node_model[row] >= 0 else None
+        known["pods_of_kind"], known["links"] = self.pods_of_kind[:, row].tolist(), self.links[row]
+        beyond = (getattr(self, field)[count:, row] == _EMPTY.get(field, 0) for field in per_gpu)
+        known["beyond"] = "" if all(each.all() for each in beyond) else "GPUs that the node does not have"
+        return known
+
     def take(self, row: int, gpus: Sequence[int], taken: Take) -> None:
         """A pod takes its share of some GPUs of a node, by their places."""
         self._add(row, gpus, taken, -1)
@@ -187,6 +221,13 @@ class FleetArrays:
     def release(self, row: int, gpus: Sequence[int], taken: Take) -> None:
         """It gives them back."""
         self._add(row, gpus, taken, 1)
+
+    def open_gpus(self, row: int, *, is_open: bool) -> None:
+        """The GPUs of a node take new pods from now on, or take none as if they were cordoned; what is taken stays."""
+        for gpu in range(int(self.gpu_count[row])):
+            self.closed[gpu, row] = self.closed[gpu, row] & ~CORDONED if is_open else self.closed[gpu, row] | CORDONED
+            self._note_left(gpu, row)
+        self._stamp(row)
 
     def _add(self, row: int, gpus: Sequence[int], taken: Take, sign: int) -> None:
         self.cpu_free_milli[row] += sign * taken.cpu_milli

@@ -10,7 +10,7 @@ UNHEALTHY, CORDONED, DISPUTED, ABSENT = 1, 2, 4, 8
 """Why a GPU takes no new pods; the last one where the node has no such GPU."""
 
 
-class GpuFacts(msgspec.Struct, frozen=True):
+class GpuFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     """One GPU of a node, and what is taken of it."""
 
     model: str
@@ -43,7 +43,7 @@ class GpuFacts(msgspec.Struct, frozen=True):
     """See `purser.core.model.Device.gpu_part`."""
 
 
-class FleetNodeFacts(msgspec.Struct, frozen=True):
+class FleetNodeFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     """One node: what is free of CPU, memory and pods, and its GPUs."""
 
     name: str

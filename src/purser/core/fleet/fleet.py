@@ -19,16 +19,19 @@ import msgspec
 
 from purser.core.fleet.facts import CORDONED, DISPUTED, UNHEALTHY
 from purser.core.fleet.free_resources import NO_LIMIT, FreeResources
-from purser.core.fleet.kubelet_snapshot import KubeletSnapshot, KubeletSnapshots, emptied
+from purser.core.fleet.kept import Kept
+from purser.core.fleet.kubelet_snapshot import KubeletPods, KubeletSnapshot, KubeletSnapshots, ReportedKubelet, emptied
 from purser.core.kubelet.pod import KubeletPod
 from purser.core.kubelet.report import aligns
 from purser.core.kubelet.state import KubeletNode
 from purser.core.kubelet.state import KubeletState as KubeletState
 from purser.core.ledger import UNUSED, Ledger, Usage, pod_usage
 from purser.core.mig.on_demand import taken_mask
-from purser.core.model import Device, NodeInventory
+from purser.core.model import NVIDIA, Device, NodeInventory
+from purser.core.sriov.pairs import Taken, taken_by_grants
 
 _NO_DISPUTES: Mapping[str, str] = MappingProxyType({})
+_NOTHING_TAKEN: Taken = MappingProxyType({})
 
 
 class DeviceState(msgspec.Struct, frozen=True, gc=False):
@@ -84,21 +87,25 @@ class NodeState(msgspec.Struct, frozen=True, gc=False):
     """Equal for nodes whose devices are equal but for their uuids."""
     kubelet: KubeletSnapshot | None = None
     """What its kubelet will decide from; None where kubelet refuses nothing that has room."""
+    pools_taken: Taken = _NOTHING_TAKEN
+    """What grants have of its SR-IOV pools."""
 
     @property
     def key(self) -> Hashable:
         """Equal for nodes in equal state."""
-        usage = tuple((*_usage_key(state.usage), state.disputed) for state in self.devices)
+        of_devices = tuple((*_usage_key(state.usage), state.disputed) for state in self.devices)
+        usage = (of_devices, frozenset(self.pools_taken.items()))
         if self.kubelet is None:
             return (self.hardware, usage)
         return (self.hardware, usage, self.kubelet.key({s.device.uuid: p for p, s in enumerate(self.devices)}))
 
-    def plus(self, taken: Mapping[str, Usage]) -> "NodeState":
-        """The same node with more taken of its devices, by uuid: perhaps more than they have."""
-        if not taken:
+    def plus(self, kept: Kept) -> "NodeState":
+        """The same node with more taken of it: perhaps more than it has."""
+        if not kept:
             return self
-        usage = {s.device.uuid: s.usage + taken.get(s.device.uuid, UNUSED) for s in self.devices}
-        return _with_usage(self, usage, self.kubelet, _disputed(self))
+        usage = {s.device.uuid: s.usage + kept.usage.get(s.device.uuid, UNUSED) for s in self.devices}
+        pools = (Kept(pools=self.pools_taken) + Kept(pools=kept.pools)).pools
+        return _with_usage(self, usage, self.kubelet, _disputed(self), pools)
 
     @property
     def unused(self) -> "NodeState":
@@ -115,17 +122,21 @@ def node_state(
     states = tuple(
         DeviceState(d, usage.get(d.uuid, UNUSED), d.uuid in cordoned, disputes.get(d.uuid, "")) for d in devices
     )
-    return NodeState(inventory.node, inventory, states, _hardware_key(states))
+    return NodeState(inventory.node, inventory, states, (_hardware_key(states), inventory.pools))
 
 
 def _with_usage(
-    node: NodeState, usage: Mapping[str, Usage], kubelet: KubeletSnapshot | None, disputes: Mapping[str, str]
+    node: NodeState,
+    usage: Mapping[str, Usage],
+    kubelet: KubeletSnapshot | None,
+    disputes: Mapping[str, str],
+    pools_taken: Taken = _NOTHING_TAKEN,
 ) -> NodeState:
     states = tuple(
         DeviceState(s.device, usage.get(s.device.uuid, UNUSED), s.cordoned, disputes.get(s.device.uuid, ""))
         for s in node.devices
     )
-    return NodeState(node.name, node.inventory, states, node.hardware, kubelet)
+    return NodeState(node.name, node.inventory, states, node.hardware, kubelet, pools_taken)
 
 
 def _disputed(node: NodeState) -> dict[str, str]:
@@ -133,7 +144,7 @@ def _disputed(node: NodeState) -> dict[str, str]:
 
 
 def _usage_key(usage: Usage) -> tuple[Hashable, ...]:
-    return (usage.slots, usage.memory_mib, usage.cores_percent, usage.exclusive > 0, usage.instances)
+    return (usage.slots, usage.memory_mib, usage.cores_percent, usage.exclusive > 0, usage.instances, usage.alike)
 
 
 def _hardware_key(states: tuple[DeviceState, ...]) -> Hashable:
@@ -146,7 +157,9 @@ def _facts(state: DeviceState) -> Hashable:
     d = state.device
     handed_out = (d.mode, d.enforcement, d.resource, d.replicas, d.one_each, d.packed)
     amounts = (d.memory_mib, d.cores_percent, d.slots, d.mig_kind, d.mig_held)
-    return (d.model, amounts, d.numa_nodes, handed_out, d.healthy, state.cordoned)
+    # Other vendors' links are by index.
+    of_vendor = None if d.vendor == NVIDIA else (d.index, d.ring, d.cores, d.slicing, d.soft_split)
+    return (d.model, amounts, d.numa_nodes, handed_out, d.healthy, state.cordoned, d.pcie, of_vendor)
 
 
 def _links(device: Device, position: Mapping[str, int]) -> Hashable:
@@ -223,20 +236,22 @@ class Fleet:
     def set_inventory(self, inventory: NodeInventory) -> None:
         """Take a node's devices as they now are."""
         self.ledger.set_inventory(inventory)
-        state = node_state(inventory, self.ledger.usage(inventory.node), self._disputes_of(inventory.node))
+        state = node_state(inventory, self.ledger.usage(inventory.node), self.disputes(inventory.node))
         # A number stands in for the hardware, so that keys stay small and quick to compare.
         state = msgspec.structs.replace(state, hardware=self._hardware.put(state.name, state.hardware))
-        self._put(msgspec.structs.replace(state, kubelet=self._kubelet(inventory)))
+        kubelet, taken = self._kubelet(inventory), self._pools_taken(inventory)
+        self._put(msgspec.structs.replace(state, kubelet=kubelet, pools_taken=taken))
 
     def set_disputes(self, name: str, disputes: Mapping[str, str]) -> None:
         """Say of which of a node's devices no new grants are to be made, and why: by uuid."""
-        if self._disputes_of(name) != disputes:
+        if self.disputes(name) != disputes:
             self._disputes[name] = dict(disputes)
             if not disputes:
                 del self._disputes[name]
             self._outdated.add(name)
 
-    def _disputes_of(self, name: str) -> Mapping[str, str]:
+    def disputes(self, name: str) -> Mapping[str, str]:
+        """Of which of a node's devices no new grants are to be made, and why: by uuid."""
         return self._disputes.get(name, _NO_DISPUTES)
 
     def remove_node(self, name: str) -> None:
@@ -263,6 +278,19 @@ class Fleet:
     def forget_kubelet(self, name: str) -> None:
         """Nothing is known of a node's kubelet any more."""
         self._kubelets.forget_report(name)
+        self._outdated.add(name)
+
+    def kubelet_report(self, name: str) -> ReportedKubelet | None:
+        """What is known of a node's kubelet; None: nothing, or that it refuses nothing."""
+        return self._kubelets.report(name)
+
+    def kubelet_pods(self, name: str) -> KubeletPods:
+        """The pods on a node, as far as they concern its kubelet."""
+        return self._kubelets.pods(name)
+
+    def restore_kubelet(self, name: str, report: ReportedKubelet | None, pods: KubeletPods) -> None:
+        """A node's kubelet and pods as `kubelet_report` and `kubelet_pods` had them."""
+        self._kubelets.restore(name, report, pods)
         self._outdated.add(name)
 
     @property
@@ -344,7 +372,8 @@ class Fleet:
             if grant.pod_uid not in pod_uids:
                 for uuid, taken in pod_usage(grant).items():
                     usage[uuid] = usage.get(uuid, UNUSED) + taken
-        return _with_usage(node, usage, self._kubelet(node.inventory, pod_uids), self._disputes_of(name))
+        kubelet, pools_taken = self._kubelet(node.inventory, pod_uids), self._pools_taken(node.inventory, pod_uids)
+        return _with_usage(node, usage, kubelet, self.disputes(name), pools_taken)
 
     def __iter__(self) -> Iterator[NodeState]:
         self._refresh()
@@ -363,10 +392,16 @@ class Fleet:
             node = self._nodes.get(name)
             if node is not None:
                 usage, kubelet = self.ledger.usage(name), self._kubelet(node.inventory)
-                self._put(_with_usage(node, usage, kubelet, self._disputes_of(name)))
+                self._put(_with_usage(node, usage, kubelet, self.disputes(name), self._pools_taken(node.inventory)))
+
+    def _pools_taken(self, inventory: NodeInventory, gone: Collection[str] = ()) -> Taken:
+        if not inventory.pools:
+            return _NOTHING_TAKEN
+        return taken_by_grants(grant for grant in self.ledger.grants(inventory.node) if grant.pod_uid not in gone)
 
     def _kubelet(self, inventory: NodeInventory, gone: Collection[str] = ()) -> KubeletSnapshot | None:
-        return self._kubelets.of(inventory.node, self.ledger.grants(inventory.node), gone, inventory.devices)
+        grants = self.ledger.grants(inventory.node)
+        return self._kubelets.of(inventory.node, grants, gone, inventory.devices, inventory.pools)
 
     def _put(self, node: NodeState) -> None:
         self._classes.put(node.name, node.key)

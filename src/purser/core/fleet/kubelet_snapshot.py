@@ -28,12 +28,17 @@ from purser.core.kubelet.state import (
     PluginOptions,
     PluginResource,
 )
-from purser.core.model import Device, Grant
+from purser.core.model import Device, Grant, NodePool, PoolShare
 from purser.core.names import GPU_RESOURCE
 from purser.core.pod.manifest import ContainerKind
 
 Positions = Mapping[str, int]
 """Where each device stands among its node's, by uuid."""
+
+
+PoolsGranted = Mapping[tuple[str, str], Mapping[int | None, int]]
+"""By container and SR-IOV pool, of which NUMA nodes it gets how many devices by its grant. None: one that kubelet does
+not know."""
 
 
 class Arrival(msgspec.Struct, frozen=True):
@@ -42,6 +47,7 @@ class Arrival(msgspec.Struct, frozen=True):
     pod: KubeletPod
     granted: Mapping[str, tuple[str, ...]] = {}
     """By container, the uuids of the devices that Purser granted it."""
+    pools: PoolsGranted = {}
 
 
 class KubeletSnapshot(msgspec.Struct, frozen=True):
@@ -111,10 +117,11 @@ def _arrival_key(arrival: Arrival, positions: Positions) -> Hashable:
         )
         for container in arrival.pod.containers
     )
-    return arrival.pod.qos, containers
+    pools = frozenset((key, frozenset(numbers.items())) for key, numbers in arrival.pools.items())
+    return arrival.pod.qos, containers, pools
 
 
-class _Report(msgspec.Struct, frozen=True):
+class ReportedKubelet(msgspec.Struct, frozen=True):
     """What is known of one kubelet."""
 
     node: KubeletNode
@@ -125,11 +132,27 @@ class _Report(msgspec.Struct, frozen=True):
     whom."""
 
 
+def kubelet_report(node: KubeletNode, state: KubeletState, counted: frozenset[str] | None = None) -> ReportedKubelet:
+    """A kubelet as it was last seen."""
+    return ReportedKubelet(node, state, msgspec.json.encode(node), counted)
+
+
+class KubeletPods(msgspec.Struct, frozen=True):
+    """The pods on one node, as far as they concern its kubelet."""
+
+    pods: tuple[KubeletPod, ...] = ()
+    """In the order in which they came."""
+    started: frozenset[str] = frozenset()
+    """Uids of those that run."""
+    taken: frozenset[str] = frozenset()
+    """Uids of those that a report had in full: kubelet takes them no second time."""
+
+
 class KubeletSnapshots:
     """Reports by node, and the pods that are on each."""
 
     def __init__(self) -> None:
-        self._reports: dict[str, _Report] = {}
+        self._reports: dict[str, ReportedKubelet] = {}
         self._started: set[str] = set()
         self._taken: set[str] = set()
         """Pods that a report had in full: kubelet takes them no second time."""
@@ -148,13 +171,36 @@ class KubeletSnapshots:
         """
         uids = self._pods.get(name, {}).keys()
         counted = frozenset(uids & self._started) if is_anonymous else None
-        self._reports[name] = _Report(node, state, msgspec.json.encode(node), counted)
+        self._reports[name] = kubelet_report(node, state, counted)
         if not is_anonymous:
             self._taken.update(uid for uid, pod in self._pods.get(name, {}).items() if _is_taken(state, pod))
 
     def forget_report(self, name: str) -> None:
         """Nothing is known of a node's kubelet any more."""
         self._reports.pop(name, None)
+
+    def report(self, name: str) -> ReportedKubelet | None:
+        """What is known of a node's kubelet."""
+        return self._reports.get(name)
+
+    def pods(self, name: str) -> KubeletPods:
+        """The pods on a node."""
+        pods = self._pods.get(name, {})
+        return KubeletPods(
+            tuple(pods.values()), frozenset(pods.keys() & self._started), frozenset(pods.keys() & self._taken)
+        )
+
+    def restore(self, name: str, report: ReportedKubelet | None, pods: KubeletPods) -> None:
+        """A node as `report` and `pods` had it."""
+        for uid in tuple(self._pods.get(name, ())):
+            self.forget_pod(uid)
+        self._reports.pop(name, None)
+        for pod in pods.pods:
+            self.put_pod(name, pod)
+        self._started |= pods.started
+        self._taken |= pods.taken
+        if report is not None:
+            self._reports[name] = report
 
     def node_of(self, uid: str) -> str | None:
         """The node that a pod was put on, None for one that was not."""
@@ -187,10 +233,15 @@ class KubeletSnapshots:
         return name
 
     def of(
-        self, name: str, grants: Iterable[Grant], gone: Collection[str] = (), gpus: Sequence[Device] = ()
+        self,
+        name: str,
+        grants: Iterable[Grant],
+        gone: Collection[str] = (),
+        gpus: Sequence[Device] = (),
+        pools: Sequence[NodePool] = (),
     ) -> KubeletSnapshot | None:
-        """The kubelet of a node with these GPUs whose pods hold these grants, as if the pods ``gone`` were; None
-        without a report."""
+        """The kubelet of a node with these GPUs and pools whose pods hold these grants, as if the pods ``gone`` were;
+        None without a report."""
         report = self._reports.get(name)
         if report is None:
             return None
@@ -204,7 +255,7 @@ class KubeletSnapshots:
         else:
             # kubelet frees lazily, but always before it decides.
             past, state = self._taken, managers.free_all_but(report.state, pods)
-        arrivals = (_arrival(pod, granted.get(uid)) for uid, pod in pods.items() if uid not in past)
+        arrivals = (_arrival(pod, granted.get(uid), pools) for uid, pod in pods.items() if uid not in past)
         return KubeletSnapshot(report.node, state, tuple(a for a in arrivals if _counts(a, state)), report.hardware)
 
 
@@ -242,8 +293,21 @@ def emptied(kubelet: KubeletSnapshot) -> KubeletSnapshot:
     return KubeletSnapshot(kubelet.node, managers.free_all_but(kubelet.state, ()), (), kubelet.hardware)
 
 
-def _arrival(pod: KubeletPod, grant: Grant | None) -> Arrival:
-    return Arrival(pod, {} if grant is None else {part.container: part.uuids for part in grant.containers})
+def _arrival(pod: KubeletPod, grant: Grant | None, pools: Sequence[NodePool]) -> Arrival:
+    if grant is None:
+        return Arrival(pod)
+    granted = {part.container: part.uuids for part in grant.containers}
+    return Arrival(pod, granted, pools_granted(grant.pools, pools))
+
+
+def pools_granted(shares: Iterable[PoolShare], pools: Sequence[NodePool]) -> PoolsGranted:
+    """What these shares are to kubelet, by the node's pools."""
+    numa_nodes = {(pool.resource, place.id): place.numa_node for pool in pools for place in pool.places}
+    found: dict[tuple[str, str], Counter[int | None]] = {}
+    for share in shares:
+        of_pool = found.setdefault((share.container, share.resource), Counter())
+        of_pool[numa_nodes.get((share.resource, share.place))] += share.count
+    return found
 
 
 def _counts(arrival: Arrival, state: KubeletState) -> bool:

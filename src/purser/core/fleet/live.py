@@ -1,7 +1,7 @@
 """A live fleet as arrays: rows that changed since the last decision are rewritten from the facts of nodes."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -28,8 +28,13 @@ class LiveArrays:
         self._nodes_with: dict[str, set[str]] = defaultdict(set)
         self.is_looked_into: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.live), np.bool_)
         """By row, whether it is known of the node's kubelet what it may refuse."""
+        self.has_pools: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.live), np.bool_)
+        """By row, whether the node has SR-IOV pools."""
+        self.has_alike: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.live), np.bool_)
+        """By row, whether a device of the node has shares that only such as are alike may be beside."""
         self._asked: tuple[int, list[str], npt.NDArray[np.intp]] = (0, [], np.zeros(0, np.intp))
         self._as_of = 0
+        self._ranks: Mapping[str, int] = {}
         self.refresh()
 
     def refresh(self) -> FleetArrays:
@@ -40,6 +45,11 @@ class LiveArrays:
         self._write(sorted(changes.names))
         self._as_of = changes.now
         return self.arrays
+
+    def rank_nodes(self, names: Sequence[str]) -> None:
+        """From now on nodes are in this order, and not in that of their names."""
+        self._ranks = {name: rank for rank, name in enumerate(names)}
+        self.arrays.rank_nodes(self._ranks)
 
     def rows(self, names: list[str]) -> npt.NDArray[np.intp]:
         """The row of each of these nodes, -1 for one that is not here; to be read only.
@@ -78,15 +88,22 @@ class LiveArrays:
                 self._put(node)
 
     def _put(self, node: NodeState) -> None:
-        kinds = tuple(sorted(_kinds(node, self.fleet.ledger.grants(node.name)).items()))
-        facts = node_facts(node, self.fleet.free_resources(node.name), kinds, self._links_of(node))
-        row = self.arrays.put_node(facts)
+        row = self.arrays.put_node(self.facts(node), self._ranks.get(node.name, 0))
         if missing := len(self.arrays.live) - len(self.is_looked_into):
             self.is_looked_into = np.pad(self.is_looked_into, (0, missing))
+            self.has_pools = np.pad(self.has_pools, (0, missing))
+            self.has_alike = np.pad(self.has_alike, (0, missing))
         self.is_looked_into[row] = node.kubelet is not None
+        self.has_pools[row] = bool(node.inventory.pools)
+        self.has_alike[row] = any(state.usage.alike for state in node.devices)
         self._uuids[node.name] = tuple(state.device.uuid for state in node.devices)
         for uuid in self._uuids[node.name]:
             self._nodes_with[uuid].add(node.name)
+
+    def facts(self, node: NodeState) -> FleetNodeFacts:
+        """What a node's row is made of."""
+        kinds = tuple(sorted(_kinds(node, self.fleet.ledger.grants(node.name)).items()))
+        return node_facts(node, self.fleet.free_resources(node.name), kinds, self._links_of(node))
 
     def _links_of(self, node: NodeState) -> Topology | None:
         """They change with the inventory, and only what is taken changes often."""

@@ -34,6 +34,8 @@ SHORT_OF_CORES = 1 << 11
 NO_COMPUTE = 1 << 12
 IN_COMPANY = 1 << 13
 NO_PLACE = 1 << 14
+UNLIKE = 1 << 15
+"""Of single devices alone (`purser.core.placement.place`): arrays have no room for the bit, and do not know of it."""
 
 
 class FleetColumns(NamedTuple):

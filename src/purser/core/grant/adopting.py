@@ -1,4 +1,6 @@
-"""A grant of Purser's for what another scheduler has given a pod. Pure."""
+"""What another scheduler has given a pod, as a grant of Purser's. Pure."""
+
+import msgspec
 
 from purser.core.model import (
     ContainerGrant,
@@ -10,7 +12,7 @@ from purser.core.model import (
     NodeInventory,
     PodRequest,
 )
-from purser.core.placement.place import Placement, to_grant
+from purser.core.placement.granted import Placement, to_grant
 
 
 class AdoptionError(ValueError):
@@ -31,6 +33,31 @@ def adopted_grant(request: PodRequest, given: Grant, inventory: NodeInventory) -
     return to_grant(Placement(given.node, parts), request, inventory)
 
 
+def at_least_asked(given: Grant, request: PodRequest, inventory: NodeInventory) -> Grant:
+    """What another scheduler recorded, and no less of any GPU than the pod asks for: its author may change records."""
+    devices = {device.uuid: device for device in inventory.devices}
+    asked = {container.name: container.devices for container in request.containers}
+    parts = tuple(
+        msgspec.structs.replace(
+            part,
+            shares=tuple(_no_less(share, asked.get(part.container), devices.get(share.uuid)) for share in part.shares),
+        )
+        for part in given.containers
+    )
+    return msgspec.structs.replace(given, containers=parts)
+
+
+def _no_less(share: DeviceShare, asked: DeviceRequest | None, device: Device | None) -> DeviceShare:
+    if asked is None:
+        return share
+    memory_mib = max(share.memory_mib, _memory_mib(asked, 0 if device is None else device.memory_mib))
+    return DeviceShare(share.uuid, memory_mib, max(share.cores_percent, asked.cores_percent))
+
+
+def _memory_mib(asked: DeviceRequest, of_mib: int) -> int:
+    return asked.memory_mib if asked.memory_mib is not None else of_mib * (asked.memory_percent or 0) // 100
+
+
 def _part(
     container: ContainerRequest, given: ContainerGrant | None, devices: dict[str, Device], inventory: NodeInventory
 ) -> ContainerGrant:
@@ -46,6 +73,4 @@ def _share(uuid: str, asked: DeviceRequest, device: Device | None, inventory: No
         raise AdoptionError(f"GPU {uuid[:64]} is none of which amounts can be had")
     if not device.healthy or uuid in inventory.cordoned or asked.excludes(uuid):
         raise AdoptionError(f"GPU {uuid} takes no such pod")
-    percent = asked.memory_percent or 0
-    memory_mib = asked.memory_mib if asked.memory_mib is not None else device.memory_mib * percent // 100
-    return DeviceShare(uuid, memory_mib, asked.cores_percent)
+    return DeviceShare(uuid, _memory_mib(asked, device.memory_mib), asked.cores_percent)

@@ -9,9 +9,8 @@ import base64
 from collections.abc import Iterable, Mapping
 
 import msgspec
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from purser.core.decoding import JsonReader, UnreadableError, as_bytes, brief, from_base64
 from purser.core.model import Grant
@@ -25,7 +24,13 @@ _MAX_SIGNATURE = 128
 UNKNOWN_KEY = "the grant's signature is by none of the scheduler's keys"
 """What is wrong where the reader may not have heard of the key yet."""
 
-_PEM_END = "-----END PUBLIC KEY-----"
+_PEM_BEGIN, _PEM_END = "-----BEGIN PUBLIC KEY-----", "-----END PUBLIC KEY-----"
+_MAX_PEM = 4096
+"""Characters of one block; those of an Ed25519 key are 60."""
+
+_ED25519 = bytes.fromhex("302a300506032b6570032100")
+"""Before the 32 bytes of every Ed25519 public key in DER: RFC 8410, section 4. `cryptography`'s own reader of PEM knows
+all other kinds of keys, for a MiB of an agent's memory."""
 
 
 class GrantError(ValueError):
@@ -56,9 +61,10 @@ def read(annotations: Mapping[str, str]) -> Grant | None:
 
 
 def verify(
-    annotations: Mapping[str, str], *, pod_uid: str, node: str, keys: Iterable[Ed25519PublicKey]
+    annotations: Mapping[str, str], *, pod_uid: str, node: str, keys: Iterable[Ed25519PublicKey] | None
 ) -> Grant | None:
     """The grant that annotations carry, once its signature, pod and node are found right; None when they carry none.
+    ``keys`` None: its signature is not checked.
 
     Raises `GrantError` for a grant that is malformed, unsigned, signed by another key, or made for another pod or node.
     """
@@ -69,6 +75,8 @@ def verify(
         raise GrantError(
             brief(f"the grant is for pod {grant.pod_uid} on node {grant.node}, not for pod {pod_uid} on node {node}")
         )
+    if keys is None:
+        return grant
     signature = _signature(annotations)
     text = as_bytes(annotations[GRANT_ANNOTATION], GRANT_ANNOTATION)
     if not any(_is_signed_by(key, signature, text) for key in keys):
@@ -81,15 +89,21 @@ def parse_public_keys(text: str) -> tuple[tuple[Ed25519PublicKey, ...], tuple[st
     keys, problems = [], []
     for block in text.split(_PEM_END)[:-1]:
         try:
-            key = load_pem_public_key(as_bytes((block + _PEM_END).strip(), "it"))
-        except (ValueError, UnsupportedAlgorithm) as error:
-            problems.append(f"not a public key: {brief(error)}")
-            continue
-        if isinstance(key, Ed25519PublicKey):
-            keys.append(key)
-        else:
-            problems.append(f"a {type(key).__name__}, not an Ed25519 key")
+            keys.append(_public_key(block))
+        except ValueError as error:
+            problems.append(brief(error))
     return tuple(keys), tuple(problems)
+
+
+def _public_key(block: str) -> Ed25519PublicKey:
+    """The key in a block of PEM without its end. Raises ValueError."""
+    _, begin, encoded = block.partition(_PEM_BEGIN)
+    if not begin:
+        raise ValueError("not a public key: its begin is missing")
+    der = from_base64("".join(encoded.split()), "the public key", max_bytes=_MAX_PEM)
+    if not der.startswith(_ED25519):
+        raise ValueError("not an Ed25519 key")
+    return Ed25519PublicKey.from_public_bytes(der.removeprefix(_ED25519))
 
 
 def _signature(annotations: Mapping[str, str]) -> bytes:

@@ -1,1 +1,1 @@
-"""What Kubernetes itself defines: amounts, booleans, times, names, selectors, taints."""
+"""What Kubernetes itself defines: amounts, booleans, times, names, selectors, affinity, taints."""

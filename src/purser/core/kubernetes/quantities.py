@@ -6,6 +6,7 @@ Ki Mi Gi Ti Pi Ei, or a decimal exponent. Nothing passes through a float unless 
 
 import re
 from decimal import ROUND_CEILING, Context, Decimal
+from functools import lru_cache
 
 QuantityLike = str | int | float
 """As quantities stand in objects."""
@@ -15,6 +16,9 @@ MIB = 1 << 20
 
 _SYNTAX = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))([eE][+-]?[0-9]{1,3}|[numkMGTPE]|[KMGTPE]i)?")
 _MAX_LENGTH = 64
+_MOST_KEPT = 4096
+"""Amounts that are remembered: all pods of a cluster have few different ones between them."""
+
 MAX_VALUE = (1 << 63) - 1
 """What larger amounts, and larger thousandths, count as."""
 
@@ -46,12 +50,22 @@ def parse_quantity(value: QuantityLike) -> Decimal:
 
 def quantity_ceil(value: QuantityLike) -> int:
     """The value rounded up to a whole number, as Kubernetes does. Raises `QuantityError`."""
-    return _ceil(parse_quantity(value))
+    return _whole(str(value))
 
 
 def quantity_milli(value: QuantityLike) -> int:
     """The value in thousandths (millicores), rounded up, as Kubernetes does. Raises `QuantityError`."""
-    return _ceil(_EXACT.multiply(parse_quantity(value), _MILLI))
+    return _thousandths(str(value))
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _whole(text: str) -> int:
+    return _ceil(parse_quantity(text))
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _thousandths(text: str) -> int:
+    return _ceil(_EXACT.multiply(parse_quantity(text), _MILLI))
 
 
 def quantity_mib(value: QuantityLike) -> int:

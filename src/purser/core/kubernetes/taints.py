@@ -1,5 +1,7 @@
 """Taints of nodes, and the tolerations of pods: the rules of the API."""
 
+from collections.abc import Collection, Iterable
+
 import msgspec
 
 KEEPING_AWAY = ("NoSchedule", "NoExecute")
@@ -36,3 +38,16 @@ class PodToleration(msgspec.Struct, frozen=True, gc=False):
         if self.operator in ("", "Equal"):
             return self.key != "" and self.value == taint.value
         return self.key != "" or self.operator == "Exists"
+
+
+CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+"""As kube-scheduler takes a cordon: pods may put up with it."""
+
+
+def untolerated(taints: Iterable[Taint], tolerations: Collection[PodToleration]) -> list[Taint]:
+    """The taints that keep away a new pod with these tolerations, in the node's order."""
+    return [
+        taint
+        for taint in taints
+        if taint.effect in KEEPING_AWAY and not any(each.tolerates(taint) for each in tolerations)
+    ]

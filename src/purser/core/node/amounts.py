@@ -7,7 +7,8 @@ that no node lists never fits, whatever an extender says (``isSchedulableAfterNo
 The count must never refuse what Purser would place, and kubelet refuses at its start, one by one, the pods that go
 beyond it. A node therefore lists what its usable GPUs have of which amounts can be had, and on top of that whatever its
 pods ask for without holding as much of a usable GPU: pods on GPUs that are sick, cordoned or gone, and pods without a
-grant.
+grant. A pod that another scheduler placed, and that soon gets its grant out of the total, adds nothing: Volcano takes
+the amount of ``volcano.sh/gpu-number`` for the number of GPUs, and would place pods on one more for that moment.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,6 +36,8 @@ class Holder(msgspec.Struct, frozen=True):
     """As `asked_amounts` counts."""
     usage: Mapping[str, Usage] = {}
     """What it holds, by uuid of the device; nothing where no grant counts."""
+    awaits: bool = False
+    """Whether its grant is still to come."""
 
 
 def listed_amounts(
@@ -65,7 +68,7 @@ def _listed(
         asks = pod.asks.get(name, 0)
         holds = sum(word.of_usage(usage) // unit for uuid, usage in pod.usage.items() if uuid in usable)
         asked += asks
-        beyond += max(0, asks - holds)
+        beyond += 0 if pod.awaits else max(0, asks - holds)
     return min(max(total + beyond, asked), MAX_VALUE)  # a GPU that is overcommitted holds more than it has
 
 

@@ -24,6 +24,11 @@ from purser.core.names import (
 from purser.core.node.amounts import AMOUNTS
 from purser.core.vendors.catalogue import FAMILIES
 from purser.core.vendors.hami_nodes import PLUGIN_LOCK, REGISTER_ANNOTATION
+from purser.core.vendors.volcano_nodes import (
+    VGPU_HANDSHAKE_ANNOTATION,
+    VGPU_REGISTER_ANNOTATION,
+    VOLCANO_LOCKS,
+)
 
 NODE_NAME_EXTRA = "authentication.kubernetes.io/node-name"
 """In a user's extra, Kubernetes 1.30 and newer: the node of the pod that its token is for."""
@@ -70,6 +75,8 @@ NODE_WRITERS = (
             DISPUTES_ANNOTATION,
             HEALTH_CORDON_ANNOTATION,
             REGISTER_ANNOTATION,
+            VGPU_REGISTER_ANNOTATION,
+            VGPU_HANDSHAKE_ANNOTATION,
         ),
         conditions=AGENT_CONDITIONS,
         amounts=AMOUNTS,
@@ -85,12 +92,14 @@ NODE_WRITERS = (
 
 SCHEDULER_WRITER = NodeWriter(
     account="purser-scheduler",
-    annotations=tuple(sorted({PLUGIN_LOCK.annotation, *(each.lock.annotation for each in FAMILIES if each.lock)})),
+    annotations=tuple(
+        sorted({lock.annotation for lock in (PLUGIN_LOCK, *VOLCANO_LOCKS, *(each.lock for each in FAMILIES)) if lock})
+    ),
     amounts=AMOUNTS,
     any_node=True,
 )
-"""Its token is not on every node, but it may patch each of them: locks of other vendors' and HAMi's device plugins, and
-amounts that HAMi's does not list."""
+"""Its token is not on every node, but it may patch each of them: locks of other vendors', HAMi's and Volcano's device
+plugins, and amounts that HAMi's does not list."""
 
 AGENTS_LABELS = (*sorted(FEATURE_LABELS), *FEATURE_LABEL_PREFIXES)
 """Labels of its node that an agent may write where it publishes features there: these, and those that begin so."""

@@ -19,9 +19,10 @@ decisions is derived from them, except for the mix, which is learnt from arrival
 """
 
 from purser.core.placement.evaluate import Evaluation, Evaluator, foremost
-from purser.core.placement.explain import demand_over_quota, explain
+from purser.core.placement.explain import Clause, clauses, demand_over_quota, explain
 from purser.core.placement.fragments import Causes
-from purser.core.placement.place import DeviceAssignment, Placement, decide, place, placement_of, to_grant
+from purser.core.placement.granted import DeviceAssignment, Placement, placement_of, to_grant
+from purser.core.placement.place import decide, place
 from purser.core.placement.ranking import MAX_SCORE, best, rank
 from purser.core.placement.reasons import PROMISED, UNREGISTERED, Reason, Refusal, tally
 from purser.core.policy.settings import Authority, PolicySettings
@@ -32,6 +33,7 @@ __all__ = [
     "UNREGISTERED",
     "Authority",
     "Causes",
+    "Clause",
     "DeviceAssignment",
     "Evaluation",
     "Evaluator",
@@ -40,6 +42,7 @@ __all__ = [
     "Reason",
     "Refusal",
     "best",
+    "clauses",
     "decide",
     "demand_over_quota",
     "explain",

@@ -10,7 +10,7 @@ from purser.core.fleet import Fleet
 from purser.core.grant.quota import QuotaLimits
 from purser.core.kubelet.pod import KubeletPod
 from purser.core.model import PodRequest
-from purser.core.placement.place import DeviceAssignment
+from purser.core.placement.granted import DeviceAssignment
 from purser.core.placement.reasons import Refusal
 from purser.core.policy.settings import PolicySettings
 from purser.recent import Recent
@@ -48,7 +48,7 @@ class VerdictCache:
 
 def asked_shape(fleet: Fleet, request: PodRequest, policy: PolicySettings, left: QuotaLimits) -> object:
     """All that a verdict depends on beside the node's state."""
-    shape = (request.containers, policy.gpu_policy(request), request.weights, left)
+    shape = (request.containers, policy.gpu_policy(request), request.weights, left, request.gpu_nic)
     if not fleet.has_kubelets:
         return shape
     return (*shape, request.kubelet_pod and _kubelet_shape(request.kubelet_pod))

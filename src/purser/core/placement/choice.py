@@ -26,6 +26,8 @@ class ContainerStep(msgspec.Struct, frozen=True):
     numa_bind: bool = False
     required: tuple[int, ...] = ()
     """Positions that must be among the chosen."""
+    groups: tuple[frozenset[int], ...] | None = None
+    """Positions that go together: the container gets whole groups. None: any."""
 
 
 def first_come(candidates: Sequence[int], count: int, taken: Sequence[int]) -> tuple[int, ...]:
@@ -37,26 +39,55 @@ def first_come(candidates: Sequence[int], count: int, taken: Sequence[int]) -> t
 def choose(
     steps: Sequence[ContainerStep], devices: Sequence[Device], pick: Pick = first_come
 ) -> list[tuple[int, ...]] | None:
-    """The devices of each container of the row, None when there is no such choice.
+    """The first of `choices`, None when there is none."""
+    return next(choices(steps, devices, pick), None)
+
+
+def choices(
+    steps: Sequence[ContainerStep], devices: Sequence[Device], pick: Pick = first_come
+) -> Iterator[list[tuple[int, ...]]]:
+    """The devices of each container of the row, the best first: one choice, or one for each NUMA node that will do.
 
     A bound container has all its devices on one NUMA node, and so have those before it. The NUMA nodes are tried in the
     order of preference of their best devices until one has enough: a set that exists is found. (HAMi instead walks the
-    devices once and throws away what it collected whenever the NUMA node changes.)
+    devices once and throws away what it collected whenever the NUMA node changes.) Whole groups are such a set.
     """
-    last_bound = max((place for place, step in enumerate(steps) if step.numa_bind), default=-1)
+    last_bound = max((at for at, step in enumerate(steps) if step.numa_bind or step.groups is not None), default=-1)
     if last_bound < 0:
-        return _fill(steps, pick)
-    for home in _homes(steps[last_bound].order, devices):
-        inside = frozenset(place for place, device in enumerate(devices) if home in numa_nodes(device))
+        if (chosen := _fill(steps, pick)) is not None:
+            yield chosen
+        return
+    for inside in _homes(steps[last_bound], devices):
         bound = [_within(step, inside) if place <= last_bound else step for place, step in enumerate(steps)]
         chosen = _fill(bound, pick)
         if chosen is not None:
-            return chosen
-    return None
+            yield chosen
 
 
-def _homes(order: Sequence[int], devices: Sequence[Device]) -> Iterator[int]:
-    return iter(dict.fromkeys(numa for place in order for numa in numa_nodes(devices[place])))
+def _homes(step: ContainerStep, devices: Sequence[Device]) -> Iterator[frozenset[int]]:
+    """The positions inside of which a bound container has its devices, most preferred first."""
+    if step.groups is not None:
+        yield _whole_groups(step.groups, step)
+        return
+    for home in dict.fromkeys(numa for place in step.order for numa in numa_nodes(devices[place])):
+        yield frozenset(place for place, device in enumerate(devices) if home in numa_nodes(device))
+
+
+def _whole_groups(groups: Sequence[frozenset[int]], step: ContainerStep) -> frozenset[int]:
+    """As many as the container needs, most preferred first; where groups overlap those that leave the most of the
+    others whole, and then the earliest."""
+    rank = {place: at for at, place in enumerate(step.order)}
+    free = [group for group in groups if group <= rank.keys()]
+    spoils = [sum(not group.isdisjoint(other) for other in free) for group in free]
+
+    def key(at: int) -> tuple[int, int, list[int]]:
+        return spoils[at], at if spoils[at] > 1 else 0, sorted(rank[place] for place in free[at])
+
+    chosen: frozenset[int] = frozenset()
+    for at in sorted(range(len(free)), key=key):
+        if len(chosen) < step.count and chosen.isdisjoint(free[at]):
+            chosen |= free[at]
+    return chosen
 
 
 def _within(step: ContainerStep, inside: frozenset[int]) -> ContainerStep:

@@ -8,37 +8,41 @@ has room.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import compress
-from types import MappingProxyType
 
 import msgspec
 import numpy as np
 
-from purser.core.fleet import Fleet, NodeState
-from purser.core.fleet.arrays import Rows
+from purser.core.consistency import InvariantViolation
+from purser.core.fleet import NOTHING_KEPT, Fleet, Kept, NodeState
+from purser.core.fleet.arrays import FleetArrays, Rows
+from purser.core.fleet.consistency import sweep
 from purser.core.fleet.live import LiveArrays
 from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits
-from purser.core.ledger import Usage
-from purser.core.model import DeviceRequest, GpuPolicy, Grant, PodRequest
+from purser.core.model import DeviceRequest, GpuNic, GpuPolicy, Grant, PodRequest
 from purser.core.placement.by_class import Verdict, VerdictCache, asked_shape
 from purser.core.placement.fragments import Causes, Fragments
+from purser.core.placement.granted import DeviceAssignment, Placement, placement_of
 from purser.core.placement.kernels.arguments import Bools, Floats
 from purser.core.placement.mix import Mix, MixSource
-from purser.core.placement.place import DeviceAssignment, Placement, decide, place, placement_of
+from purser.core.placement.place import decide, place
 from purser.core.placement.policies import ArrayPolicy, Setting
 from purser.core.placement.policies import policy as array_policy
 from purser.core.placement.policies.purser import Planner
 from purser.core.placement.preference import ArrayPreference
 from purser.core.placement.reasons import UNREGISTERED, Refusal
-from purser.core.placement.shape import container_shape, lead_shape, shape_of, view
+from purser.core.placement.shape import arrays_know, container_shape, go_together, lead_shape, shape_of, view
 from purser.core.placement.table import ShapeTable
 from purser.core.placement.verdicts import Quota, VerdictKey, Verdicts
 from purser.core.policy.settings import DEFAULT_POLICIES, PolicySettings
 from purser.core.policy.words import ARRAY_WORDS
 from purser.recent import Recent
 
-NOTHING_HELD: Mapping[str, Usage] = MappingProxyType({})
+PAIR_SCORE = 1000
+"""Of each pair of a GPU and a network device: more than any policy gives a node."""
+
+_NO_ROWS: Rows = np.zeros(0, np.intp)
 
 _MOST_ASKS = 128
 """Verdicts kept: each costs some 40 bytes a node."""
@@ -56,6 +60,12 @@ class Evaluation(msgspec.Struct, frozen=True):
     """Of those that fit, higher is better; minus infinity where the policy sees no room (of CPU, which is
     kube-scheduler's to judge)."""
     refusals: Mapping[str, Refusal]
+    rows: Rows = _NO_ROWS
+    """Of the evaluator's arrays, of those that fit, until the fleet changes; empty where they are not known."""
+    asked: Rows = _NO_ROWS
+    """The same of all nodes asked about, -1 of one without inventory. To be read only, as are the other arrays."""
+    pairs: Mapping[str, int] = {}
+    """By node that fits and has any: how many pairs of a GPU and a network device are a part of its score."""
 
 
 @dataclass(slots=True)
@@ -69,6 +79,8 @@ class _Question:
     left: QuotaLimits
     fits: Bools
     refusals: dict[str, Refusal]
+    pairs: dict[int, int] = field(default_factory=dict)
+    """Of nodes where it has any: how many of the pod's GPUs have a network device of its own near them."""
 
     def refuse(self, place: int, refusal: Refusal) -> None:
         """A node does not fit."""
@@ -78,13 +90,21 @@ class _Question:
 class Evaluator:
     """Judges pods on one fleet. What was computed is kept, and renewed where the fleet changed."""
 
-    def __init__(self, fleet: Fleet, policy: PolicySettings = DEFAULT_POLICIES, mix: MixSource | None = None) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        policy: PolicySettings = DEFAULT_POLICIES,
+        mix: MixSource | None = None,
+        planner: Planner | None = None,
+    ) -> None:
+        """``planner``: one that plans for the same mix, otherwise than of its own accord."""
         self.policy = policy
         self._fleet = fleet
         self._live = LiveArrays(fleet)
         mix = mix if mix is not None else Mix()
-        self._planner = Planner(mix)
-        self._setting = Setting(mix, planner=self._planner)
+        self.planner = planner if planner is not None else Planner(mix)
+        """Of the policies that plan."""
+        self._setting = Setting(mix, planner=self.planner)
         self._fragments = Fragments(mix)
         self._tables: Recent[tuple[str, str], ShapeTable] = Recent(_MOST_TABLES)
         self._verdicts: Recent[VerdictKey, Verdicts] = Recent(_MOST_ASKS)
@@ -93,27 +113,57 @@ class Evaluator:
     def refresh(self) -> None:
         """Take in what changed of the fleet, and plan for the pods to expect: else the next decision does."""
         self._table_of(self.policy.node, self.policy.gpu)  # the policy of pods that name none says whether it plans
-        self._planner.plan_ahead(self._live.refresh())
+        self.planner.plan_ahead(self._live.refresh())
 
-    def idle_gpus(self, nodes_at_once: int) -> Iterator[Causes]:
-        """What of all idle GPUs keeps the pods to expect from using it, so many nodes at a time."""
+    @property
+    def arrays(self) -> FleetArrays:
+        """The fleet's, as of the last decision or `refresh`; for reading."""
+        return self._live.arrays
+
+    def rows(self, names: list[str]) -> Rows:
+        """The row of each of these nodes in `arrays`, -1 for one without inventory; for reading."""
+        return self._live.rows(names)
+
+    def rank_nodes(self, names: Sequence[str]) -> None:
+        """From now on nodes are in this order, and not in that of their names."""
+        self._live.rank_nodes(names)
+
+    def sweep(self) -> Iterator[tuple[InvariantViolation, ...]]:
+        """See `purser.core.fleet.consistency.sweep`."""
+        return sweep(self._fleet, self._live)
+
+    def idle_gpus(self, nodes_at_once: int) -> Iterator[dict[str, Causes]]:
+        """What of all idle GPUs keeps the pods to expect from using it, by model, so many nodes at a time."""
         self._live.refresh()
         rows = self._live.arrays.live.nonzero()[0]
         for start in range(0, len(rows), nodes_at_once):
-            yield self._fragments.causes(self._live.arrays, rows[start : start + nodes_at_once])
+            yield self._fragments.causes_by_model(self._live.arrays, rows[start : start + nodes_at_once])
 
     def evaluate(
-        self, request: PodRequest, names: Sequence[str], left: QuotaLimits = UNLIMITED, own: Grant | None = None
+        self,
+        request: PodRequest,
+        names: Sequence[str],
+        left: QuotaLimits = UNLIMITED,
+        own: Grant | None = None,
+        *,
+        scored: bool = True,
     ) -> Evaluation:
         """The verdict on every named node. ``left`` is what the namespace's quota leaves; ``own`` is what the pod holds
-        already, which must not stand in its way.
+        already, which must not stand in its way. Not ``scored``: all scores are 0.
         """
         found = self._answered(request, names, left, own)
         if not found.fits.any():
-            return Evaluation([], np.zeros(0), found.refusals)
-        scores = self._table(request).scores(lead_shape(request))[found.rows[found.fits]]
+            return Evaluation([], np.zeros(0), found.refusals, asked=found.rows)
+        if not scored:
+            fits = list(compress(found.names, found.fits.tolist()))
+            return Evaluation(fits, np.zeros(len(fits)), found.refusals)
+        rows = found.rows[found.fits]
+        scores = self._table(request).scores(lead_shape(request))[rows]
+        if found.pairs:
+            scores = scores + PAIR_SCORE * np.array([found.pairs.get(at, 0) for at in found.fits.nonzero()[0].tolist()])
         fits = found.names if found.fits.all() else list(compress(found.names, found.fits.tolist()))
-        return Evaluation(fits, scores, found.refusals)
+        pairs = {found.names[at]: count for at, count in found.pairs.items() if found.fits[at]}
+        return Evaluation(fits, scores, found.refusals, rows, found.rows, pairs)
 
     def fits_any(
         self, request: PodRequest, names: Sequence[str], left: QuotaLimits = UNLIMITED, own: Grant | None = None
@@ -122,14 +172,14 @@ class Evaluator:
         return bool(self._answered(request, names, left, own).fits.any())
 
     def place(
-        self, name: str, request: PodRequest, left: QuotaLimits = UNLIMITED, held: Mapping[str, Usage] = NOTHING_HELD
+        self, name: str, request: PodRequest, left: QuotaLimits = UNLIMITED, held: Kept = NOTHING_KEPT
     ) -> Placement | Refusal:
         """Where the pod would go on a node: decided as by `evaluate` of this node alone, with the devices that the
-        policy likes best. ``held`` is what is kept of them for others, beside what is taken of them."""
+        policy likes best. ``held`` is what is kept of it for others, beside what is taken of it."""
         node = self._fleet.node(name)
         if node is None:
             return UNREGISTERED
-        if held:  # the arrays do not show it
+        if held is not NOTHING_KEPT:  # the arrays do not show it
             return place(node.plus(held), request, self.policy, left)
         if self._arrays_choose(node, request, left):
             return self._place_from_arrays(node, request, left)
@@ -174,6 +224,8 @@ class Evaluator:
             return
         idle_only = GpuPolicy.MUTEX in self.policy.gpu_policy(question.request)
         for container in question.request.containers:
+            if container.devices.joins:  # they would miss compute that it need not have
+                continue
             verdicts = self._verdict(_ask(question, container.devices, idle_only))
             refused = (question.fits & ~verdicts.fits[question.rows]).nonzero()[0]
             if len(refused):
@@ -192,7 +244,13 @@ class Evaluator:
         still = question.fits
         if _is_size(question.request) and not self._depends_on_device(question.request, question.left):
             may_refuse = question.request.kubelet_pod is not None
-            still = still & self._live.is_looked_into[question.rows] if may_refuse else np.zeros(0, np.bool_)
+            looked_into = self._live.is_looked_into[question.rows] if may_refuse else np.zeros(len(still), np.bool_)
+            if question.request.gpu_nic is GpuNic.REQUIRED:
+                looked_into = np.ones(len(still), np.bool_)
+            elif question.request.gpu_nic is not None:
+                looked_into = looked_into | self._live.has_pools[question.rows]
+            # Nor do they show which shares a device takes none but alike ones of.
+            still = still & (looked_into | self._live.has_alike[question.rows])
         places: list[int] = still.nonzero()[0].tolist()
         return places
 
@@ -203,6 +261,8 @@ class Evaluator:
             for place_, verdict in zip(places, verdicts, strict=True):
                 if isinstance(verdict, Refusal):
                     question.refuse(place_, verdict)
+                elif verdict.pairs:
+                    question.pairs[place_] = verdict.pairs
 
     def _each(self, question: _Question, names: list[str]) -> list[Verdict]:
         def judge(name: str) -> Verdict:
@@ -224,6 +284,8 @@ class Evaluator:
         question.fits[place_] = True
         if isinstance(verdict, Refusal):
             question.refuse(place_, verdict)
+        else:
+            question.pairs[place_] = verdict.pairs
 
     def _verdict(self, ask: VerdictKey) -> Verdicts:
         known = self._verdicts.recall(ask, lambda: Verdicts(self._live, ask))
@@ -251,7 +313,9 @@ class Evaluator:
             and shape_of(request) is not None
             and not self._depends_on_device(request, left)
             and node.kubelet is None
+            and request.gpu_nic is None
             and all(state.device.replicas == 1 and not state.device.mig_kind for state in node.devices)
+            and not any(state.usage.alike for state in node.devices)
         )
 
     def _place_from_arrays(self, node: NodeState, request: PodRequest, left: QuotaLimits) -> Placement | Refusal:
@@ -304,7 +368,7 @@ def _quota(devices: DeviceRequest, left: QuotaLimits) -> Quota:
     one = Demand(devices.memory_mib or 0, 0 if devices.is_plain else devices.cores_percent)
     if not left.holds(one):
         return Quota.NOTHING
-    if devices.numa_bind:  # first it must be known which devices are together on one NUMA node
+    if go_together(devices):  # first it must be known which devices are together
         return Quota.ALL
     whole = Demand(one.memory_mib * devices.count, one.cores_percent * devices.count)
     return Quota.ALL if left.holds(whole) else Quota.PART
@@ -312,7 +376,7 @@ def _quota(devices: DeviceRequest, left: QuotaLimits) -> Quota:
 
 def _is_size(request: PodRequest) -> bool:
     """Whether the request is one container that is a size, perhaps with uuids: arrays know all that it asks for."""
-    return len(request.containers) == 1 and not request.containers[0].devices.numa_bind
+    return len(request.containers) == 1 and arrays_know(request.containers[0].devices)
 
 
 def _names_uuids(request: PodRequest) -> bool:

@@ -70,15 +70,43 @@ def explain(
     ``quota`` is the sentence on the namespace's quota where that is the obstacle; ``idle_only``: the pod's policy takes
     only unused GPUs.
     """
-    by_reason = _tally(refusals.values(), idle_only)
-    if quota and Reason.QUOTA_NOT_FIT in by_reason:
+    found = clauses(refusals, request, fleet, idle_only=idle_only)
+    if quota and any(each.reason is Reason.QUOTA_NOT_FIT for each in found):
         return quota
+    lead = f"container {found[0].container}: " if len(request.containers) > 1 and found and found[0].container else ""
+    return f"node(s) had no suitable GPU: {lead}{'; '.join(each.text for each in found)}"
+
+
+class Clause(msgspec.Struct, frozen=True):
+    """One reason over all nodes, as a part of the sentence."""
+
+    reason: Reason
+    text: str
+    nodes: int
+    devices: int
+    """0: it is about nodes as a whole."""
+    container: str = ""
+    """The first container that could not be placed, on one of them."""
+
+
+def clauses(
+    refusals: Mapping[str, Refusal], request: PodRequest, fleet: Fleet, *, idle_only: bool = False
+) -> list[Clause]:
+    """The reasons of these refusals, the largest obstacle first."""
+    by_reason = _tally(refusals.values(), idle_only)
     _find_examples(by_reason, refusals, fleet)
     tallies = sorted(by_reason.values(), key=lambda found: (-found.nodes, -found.devices, found.reason))
     devices = {container.name: container.devices for container in request.containers}
-    lead = f"container {tallies[0].container}: " if len(devices) > 1 and tallies and tallies[0].container else ""
-    clauses = (_clause(found, devices.get(found.container)) for found in tallies)
-    return f"node(s) had no suitable GPU: {lead}{'; '.join(clauses)}"
+    return [
+        Clause(
+            found.reason,
+            _clause(found, devices.get(found.container)),
+            found.nodes,
+            0 if found.reason in _OF_NODES else found.devices,
+            found.container,
+        )
+        for found in tallies
+    ]
 
 
 def demand_over_quota(refusals: Mapping[str, Refusal], request: PodRequest, fleet: Fleet, left: QuotaLimits) -> Demand:
@@ -197,6 +225,10 @@ def _other_type(found: _Tally, asked: DeviceRequest) -> str:
         wants.insert(0, asked.resource)
     elif any(state.device.mig_kind and asked_profile(state.device, asked) is None for state in found.examples):
         wants.append("a GPU instance larger than there are")
+    elif asked.soft_split and any(not state.device.soft_split for state in found.examples):
+        wants.append("a node that has the library for the soft split")
+    elif asked.slices is not None:
+        wants.append("a profile that the node's list has not")
     elif any(state.device.replicas > 1 for state in found.examples):
         wants.append("amounts or several, and they are handed out in parts")
     if asked.modes_allowed:
@@ -278,6 +310,14 @@ _OF_NODES = {
         "keeps its room for nominated pods of the same or of higher priority",
         "keep their room for nominated pods of the same or of higher priority",
     ),
+    Reason.TOO_FEW_PAIRS: (
+        "has too few pairs of a GPU and a network device below one PCIe switch",
+        "have too few pairs of a GPU and a network device below one PCIe switch",
+    ),
+    Reason.NO_POOL: (
+        "has no SR-IOV pool that the pod asks for",
+        "have no SR-IOV pool that the pod asks for",
+    ),
     Reason.KUBELET_ADMISSION_PENDING: ("has pods on their way to kubelet", "have pods on their way to kubelet"),
     Reason.KUBELET_WOULD_REJECT: ("has a kubelet that would reject the pod", "have kubelets that would reject the pod"),
 }
@@ -289,11 +329,13 @@ _OF_DEVICES: dict[Reason, Callable[[_Tally, DeviceRequest], str]] = {
     Reason.TYPE_MISMATCH: _other_type,
     Reason.UUID_MISMATCH: lambda t, _: f"{_is(t)} excluded by the UUIDs that the pod names",
     Reason.NUMA_NOT_FIT: lambda t, _: f"{_is(t)} available, but {t.count_needed} are needed on one NUMA node",
+    Reason.NOT_LINKED: lambda t, _: f"{_is(t)} available, but {t.count_needed} that are linked are needed on one node",
     Reason.NOT_ENFORCED: _not_enforced,
     Reason.SLOTS_EXHAUSTED: lambda t, _: f"{_has(t)} no free slot",
     Reason.EXCLUSIVE_CONFLICT: _in_use,
     Reason.QUOTA_NOT_FIT: lambda t, _: "would exceed the namespace's ResourceQuota",
     Reason.NO_MIG_PLACE: _no_place,
+    Reason.SHARES_DIFFER: lambda t, _: f"{_has(t)} shares that do not go with the pod's",
     Reason.INSUFFICIENT_MEMORY: _short_of_memory,
     Reason.INSUFFICIENT_CORES: _short_of_cores,
     Reason.CORES_EXHAUSTED: lambda t, _: f"{_has(t)} no compute left",

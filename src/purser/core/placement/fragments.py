@@ -1,5 +1,6 @@
 """How much of the idle GPUs is of no use to the pods that come: in total, and for want of what."""
 
+from collections import defaultdict
 from operator import add
 
 import msgspec
@@ -76,11 +77,24 @@ class Fragments:
         A node with GPUs of several models counts as one node for each, with the same CPU: pods that want several GPUs
         are expected to want them of one. What is left of a MIG device counts as its part of a GPU.
         """
-        left, cpu, model = _by_model(fleet, fleet.live.nonzero()[0] if rows is None else rows)
+        amounts, _ = self._amounts(fleet, fleet.live.nonzero()[0] if rows is None else rows)
+        return Causes(*map(float, amounts.sum(axis=1)))
+
+    def causes_by_model(self, fleet: FleetArrays, rows: Rows) -> dict[str, Causes]:
+        """As `causes`, of each model that anything is left of."""
+        amounts, model = self._amounts(fleet, rows)
+        columns: defaultdict[str, list[int]] = defaultdict(list)
+        for column, number in enumerate(model.tolist()):
+            columns[fleet.models[number].name].append(column)
+        return {name: Causes(*map(float, amounts[:, of].sum(axis=1))) for name, of in columns.items()}
+
+    def _amounts(self, fleet: FleetArrays, rows: Rows) -> tuple[Floats, Ints]:
+        """Thousandths of GPUs, a row for each cause and a column for each node and model; and the columns' models."""
+        left, cpu, model = _by_model(fleet, rows)
         parts = plain.categories(left, cpu, model, self.tables(fleet.models))
         usable = np.maximum(left.sum(axis=0) - parts.sum(axis=0), 0)  # sums of fractions are not exact
         gpu_parts = np.array([each.gpu_part for each in fleet.models] or [1.0])[model]
-        return Causes(*map(float, (np.vstack([usable, parts]) * gpu_parts).sum(axis=1)))
+        return np.vstack([usable, parts]) * gpu_parts, model
 
 
 def _by_model(fleet: FleetArrays, rows: Rows) -> tuple[Ints, Ints, Ints]:

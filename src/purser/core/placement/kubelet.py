@@ -25,7 +25,14 @@ from purser.core.kubelet.masks import mask_of
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
 from purser.core.kubelet.state import KubeletState, PluginDevice
 from purser.core.model import ContainerRequest, DeviceRequest, PodRequest
-from purser.core.placement.kubelet_prediction import DeviceMismatch, Granted, PredictedRejection, predict
+from purser.core.placement.kubelet_prediction import (
+    DeviceMismatch,
+    Granted,
+    Mismatch,
+    PoolMismatch,
+    PredictedRejection,
+    predict,
+)
 from purser.core.placement.reasons import Reason, Refusal
 
 MAX_ARRIVALS = 2
@@ -50,7 +57,7 @@ class AdmittedChoice(msgspec.Struct, Generic[Choice], frozen=True):
 class _Rejected(msgspec.Struct, frozen=True):
     """Why a choice will not do."""
 
-    why: DeviceMismatch | PredictedRejection
+    why: Mismatch | PredictedRejection
     is_own: bool
     """The pod's own, and not only if kubelet takes the pods in another order than that in which they were bound."""
 
@@ -59,12 +66,12 @@ def find_admitted(
     kubelet: KubeletSnapshot,
     request: PodRequest,
     choose: Callable[[PodRequest], Choice | Refusal],
-    granted: Callable[[Choice], Granted],
+    arrival_of: Callable[[KubeletPod, Choice], Arrival],
 ) -> AdmittedChoice[Choice] | Refusal:
     """A choice of devices with which the node's kubelet takes the pod, or why there is none.
 
-    ``choose`` chooses for the request as it is narrowed here: fewer devices allowed, some of them required. ``granted``
-    says what a choice means.
+    ``choose`` chooses for the request as it is narrowed here: fewer devices allowed, some of them required.
+    ``arrival_of`` says what a choice means.
     """
     first, pod = choose(request), request.kubelet_pod
     if isinstance(first, Refusal):
@@ -73,7 +80,7 @@ def find_admitted(
         return AdmittedChoice(first, None)
     if _is_aligned(kubelet, pod) and len(_aligned(kubelet)) > MAX_ARRIVALS:
         return _busy(kubelet)
-    return _search(kubelet, request, first, choose, lambda choice: Arrival(pod, granted(choice)))
+    return _search(kubelet, request, first, choose, lambda choice: arrival_of(pod, choice))
 
 
 def _search(
@@ -155,12 +162,16 @@ def _is_aligned_container(state: KubeletState, pod: KubeletPod, container: Kubel
 
 
 def _variants(
-    request: PodRequest, arrival: Arrival, why: DeviceMismatch | PredictedRejection
+    request: PodRequest, arrival: Arrival, why: Mismatch | PredictedRejection
 ) -> tuple[list[PodRequest], list[PodRequest]]:
     """What may be chosen for instead: what kubelet goes for, and other devices for the containers before."""
     if why.uid != request.uid:
         return [], []
-    followed = [_narrowed(request, why)] if isinstance(why, DeviceMismatch) else []
+    followed = []
+    if isinstance(why, DeviceMismatch):
+        followed = [_narrowed(request, why)]
+    elif isinstance(why, PoolMismatch):
+        followed = [_narrowed_pool(request, why)]
     elsewhere = [_denied(request, name, uuid) for name, uuid in _held_before(arrival, why.container)]
     return followed, elsewhere
 
@@ -193,6 +204,17 @@ def _narrowed_devices(devices: DeviceRequest, mismatch: DeviceMismatch) -> Devic
     )
 
 
+def _narrowed_pool(request: PodRequest, mismatch: PoolMismatch) -> PodRequest:
+    found = (mismatch.resource, mismatch.numa_nodes)
+    containers = tuple(
+        replace(each, pool_numa_nodes=(*(old for old in each.pool_numa_nodes if old[0] != found[0]), found))
+        if each.name == mismatch.container
+        else each
+        for each in request.containers
+    )
+    return replace(request, containers=containers)
+
+
 def _with_devices(request: PodRequest, container: str, change: Callable[[DeviceRequest], DeviceRequest]) -> PodRequest:
     containers = tuple(
         replace(each, devices=change(each.devices)) if each.name == container else each for each in request.containers
@@ -205,6 +227,8 @@ def _refusal_of(kubelet: KubeletSnapshot, ends: Sequence[_Rejected]) -> Refusal:
     if not all(end.is_own for end in ends):
         return _busy(kubelet)
     why = ends[0].why
+    if isinstance(why, PoolMismatch):
+        return _pool_mismatch(kubelet, why)
     return _refused(kubelet, why.refusal) if isinstance(why, PredictedRejection) else _mismatch(kubelet, why)
 
 
@@ -222,6 +246,15 @@ def _mismatch(kubelet: KubeletSnapshot, mismatch: DeviceMismatch) -> Refusal:
     return _refusal(
         f"topology manager, policy {policy}: it would take other devices, of {_numa_words(kubelet, mismatch)}, "
         "than have room for the container",
+        mismatch.container,
+    )
+
+
+def _pool_mismatch(kubelet: KubeletSnapshot, mismatch: PoolMismatch) -> Refusal:
+    policy, nodes = kubelet.node.config.topology_policy, ", ".join(map(str, mismatch.numa_nodes))
+    return _refusal(
+        f"topology manager, policy {policy}: it would take devices of {mismatch.resource} on NUMA node {nodes}, "
+        "where none is near a GPU for the container",
         mismatch.container,
     )
 

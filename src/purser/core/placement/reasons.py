@@ -40,6 +40,12 @@ class Reason(ExplainedReason):
         "The pod binds its GPUs to one NUMA node, and none has enough that fit.",
         "Drop the NUMA binding, or ask for fewer GPUs.",
     )
+    NOT_LINKED = (
+        "CardsNotLinked",
+        "GPU",
+        "Several devices of this family are given together only where they are linked, and no such set is free.",
+        "Wait until pods there end, or ask for fewer devices.",
+    )
     UUID_MISMATCH = (
         "CardUuidMismatch",
         "GPU",
@@ -94,6 +100,13 @@ class Reason(ExplainedReason):
         "The GPU is cut on demand, and has no place for one more GPU instance of the profile that the pod gets.",
         "Ask for a smaller profile, or wait until instances in the way end.",
     )
+    SHARES_DIFFER = (
+        "CardSharesDiffer",
+        "GPU",
+        "The device takes only shares that go with those that pods hold there, by size, quality of service or way of "
+        "sharing.",
+        "Wait until these pods end, or ask for what they have.",
+    )
     TOO_FEW_GPUS = (
         "AllocatedCardsInsufficientRequest",
         "GPU",
@@ -123,6 +136,20 @@ class Reason(ExplainedReason):
         "Node",
         "What the node's kubelet would say is open until pods bound a moment ago have arrived there.",
     )
+    TOO_FEW_PAIRS = (
+        "GpuNicPairsNotFound",
+        "Node",
+        "The pod requires its GPUs and network devices below the same PCIe switches, and the node has too few such "
+        "pairs.",
+        "Wait until pods there end, ask for fewer, or set annotation purser.dev/gpu-nic to preferred.",
+    )
+    NO_POOL = (
+        "GpuNicPoolNotFound",
+        "Node",
+        "The pod requires its GPUs and network devices below the same PCIe switches, and the node has none of the "
+        "SR-IOV pools that it asks for.",
+        "Name a pool of nodes with GPUs in the pod's limits, or configure the pool on the node; see docs/sriov.md.",
+    )
     NOMINATED = (
         "NodeNominated",
         "Node",
@@ -145,6 +172,7 @@ OF_OBSTACLE: dict[int, Reason] = {
     rule.NO_COMPUTE: Reason.CORES_EXHAUSTED,
     rule.IN_COMPANY: Reason.EXCLUSIVE_CONFLICT,
     rule.NO_PLACE: Reason.NO_MIG_PLACE,
+    rule.UNLIKE: Reason.SHARES_DIFFER,
 }
 """By obstacle, in the order in which they are given as reasons; of a GPU that is ``ABSENT`` nothing is said."""
 
@@ -250,3 +278,11 @@ def tally(refusals: Iterable[Refusal]) -> Iterator[tuple[Refusal, int]]:
         by_identity[id(refusal)] = refusal
         nodes[id(refusal)] += 1
     return ((by_identity[identity], count) for identity, count in nodes.items())
+
+
+def nodes_by_reason(refusals: Iterable[Refusal]) -> "Counter[str]":
+    """Of how many nodes each reason was found; a node can have several."""
+    found: Counter[str] = Counter()
+    for refusal, nodes in tally(refusals):
+        found.update({reason: nodes for reason, _ in refusal.counts})
+    return found

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from purser.core.device.slicing import SliceAsk, counted_percent, slice_profile_for
 from purser.core.fleet import rule
 from purser.core.fleet.arrays import KINDS, FleetArrays, Model, Rows
 from purser.core.fleet.facts import Take
@@ -39,7 +40,7 @@ _MOST = 2 * MANY
 """More than any node has: larger requests are treated alike, and no sum overflows the kernels' integers."""
 
 
-class PodShape(msgspec.Struct, frozen=True):
+class PodShape(msgspec.Struct, frozen=True, omit_defaults=True):
     """One pod, as far as it decides where it may go and what it leaves behind.
 
     At most one of ``gpu_memory_mib`` and ``gpu_memory_percent`` is set; both, and the compute, are of each GPU.
@@ -111,15 +112,25 @@ def names_model(word: str, model: str) -> bool:
     return word[1:] == model if word.startswith("=") else word.lower() in f"nvidia-{model}".lower()
 
 
+def go_together(asked: DeviceRequest) -> bool:
+    """Whether it matters which devices are chosen together, beside how many fit."""
+    return asked.numa_bind or bool(asked.linked)
+
+
+def arrays_know(asked: DeviceRequest) -> bool:
+    """Whether all that a container asks for of devices, beside their uuids, can be read from the fleet as arrays."""
+    return not (go_together(asked) or asked.alike or asked.slices is not None or asked.soft_split)
+
+
 def shape_of(request: PodRequest) -> PodShape | None:
     """The shape of a request that is nothing but a size: one container, any device of the models and modes it allows.
 
-    None for one that names uuids or NUMA nodes, or has several containers with devices.
+    None for one that names uuids, or to which it matters what is together, or that has several containers with devices.
     """
     if len(request.containers) != 1:
         return None
     asked = request.containers[0].devices
-    if asked.uuids_allowed or asked.uuids_denied or asked.uuids_required or asked.numa_bind:
+    if asked.uuids_allowed or asked.uuids_denied or asked.uuids_required or not arrays_know(asked):
         return None
     return container_shape(asked, request)
 
@@ -158,9 +169,20 @@ def share_of(device: Device, request: DeviceRequest) -> DeviceShare:
     if device.replicas > 1:
         cores_percent = WHOLE_PERCENT // device.replicas if device.mode is DeviceMode.MPS else 0
         return DeviceShare(device.uuid, device.replica_mib, cores_percent)
+    if request.slices is not None:
+        return _profile_share(device, request.slices)
     memory_mib: int = rule.memory_asked(device.memory_mib, request.memory_mib or 0, request.memory_percent or 0)
     family = "" if device.vendor == NVIDIA else device.resource
-    return DeviceShare(device.uuid, memory_mib, request.cores_percent, family=family)
+    return DeviceShare(device.uuid, memory_mib, request.cores_percent, family=family, alike=request.alike)
+
+
+def _profile_share(device: Device, ask: SliceAsk) -> DeviceShare:
+    """Of a device that has no such profile nothing."""
+    profile = None if device.slicing is None else slice_profile_for(device.slicing, ask)
+    if device.slicing is None or profile is None:
+        return DeviceShare(device.uuid, 0, 0, family=device.resource)
+    percent = counted_percent(device.slicing, profile)
+    return DeviceShare(device.uuid, profile.memory_mib, percent, family=device.resource, profile=profile.name)
 
 
 _COMMON_MIB = 80 * 1024

@@ -198,7 +198,8 @@ def plugin_file(value: Any) -> tuple[PluginFile, tuple[str, ...]]:
     """
     unknown: list[str] = []
     try:
-        found = converted(tidied({} if value is None else value, _SHAPE, unknown, exact=_MAPS), PluginFile, FILE)
+        tidy = tidied({} if value is None else value, _SHAPE, unknown, exact=_MAPS, is_yaml=True)
+        found = converted(tidy, PluginFile, FILE)
     except UnreadableError as error:
         raise SharingError(str(error)) from error
     if found.version not in ("", "v1"):

@@ -1,10 +1,12 @@
 """The configuration file of the SR-IOV network device plugin (``config.json``), read as that plugin reads it.
 
 Source: pkg/types, pkg/factory and cmd/sriovdp of sriov-network-device-plugin. Keys may be written in any case, and keys
-that it does not know are passed over. A pool whose selectors cannot be read is left out; any other mistake in a pool
-refuses the whole file, since a pool that is silently missing looks like a node without devices.
+that it does not know are passed over. A pool with a mistake is left out, as `SriovConfig.problems` says; that plugin
+ends, unless it is in selectors. Its devices are left out with it: a typo must not make them a later pool's. Only what a
+selector means that cannot be read itself nobody knows: that is left to later pools, as there.
 """
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
@@ -97,6 +99,10 @@ class SriovPoolConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Whether kubelet is not to learn the devices' NUMA nodes."""
     additional_info: Mapping[str, Mapping[str, str]] = {}
     """By PCI address, or ``*`` for all: what a container's environment says of its device."""
+    is_refused: bool = False
+    """Whether it is not served. What its selectors mean is no other pool's."""
+    is_of_any_type: bool = False
+    """Of a refused pool whether nobody knows its ``deviceType``: what it means may be of each."""
 
     @property
     def resource(self) -> str:
@@ -111,6 +117,13 @@ class SriovConfig(msgspec.Struct, frozen=True):
     """In the order of the file, in which devices are given out to them."""
     notes: tuple[str, ...] = ()
     """What was passed over, a sentence each."""
+    problems: tuple[str, ...] = ()
+    """Of pools that are left out, a sentence each."""
+
+    @property
+    def selects_by_package(self) -> bool:
+        """Whether any selector goes by DDP packages, which cost more to ask for than all else."""
+        return any(each.ddp_profiles for pool in self.pools for each in pool.selectors)
 
 
 class _Entry(msgspec.Struct, frozen=True, rename="camel"):
@@ -123,11 +136,11 @@ class _Entry(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _File(msgspec.Struct, frozen=True, rename="camel"):
-    resource_list: tuple[_Entry, ...] = ()
+    resource_list: tuple[Any, ...] = ()
 
 
 _json: JsonReader[Any] = JsonReader(object, FILE, max_bytes=MAX_FILE_BYTES)
-_FILE_SHAPE, _SELECTOR_SHAPE = type_info(_File), type_info(SriovSelector)
+_FILE_SHAPE, _ENTRY_SHAPE, _SELECTOR_SHAPE = map(type_info, (_File, _Entry, SriovSelector))
 
 
 def sriov_config(text: str | bytes, default_prefix: str = DEFAULT_PREFIX) -> SriovConfig:
@@ -140,66 +153,102 @@ def sriov_config(text: str | bytes, default_prefix: str = DEFAULT_PREFIX) -> Sri
     if len(file.resource_list) > MAX_POOLS:
         raise SriovConfigError(f"{FILE} has {len(file.resource_list)} entries in resourceList, more than {MAX_POOLS}")
     notes = [f"{FILE}: {where} is not known, and passed over" for where in unknown]
-    pools = tuple(_pools(file, default_prefix, notes))
+    problems: list[str] = []
+    pools = tuple(_pools(file, default_prefix, notes, problems))
     if (found := sum(len(pool.selectors) for pool in pools)) > MAX_SELECTORS:
         raise SriovConfigError(f"{FILE} has {found} selectors, more than {MAX_SELECTORS}")
-    return SriovConfig(pools, tuple(notes[:MAX_NOTES]))
+    return SriovConfig(pools, tuple(notes[:MAX_NOTES]), tuple(problems[:MAX_NOTES]))
 
 
-def _pools(file: _File, default_prefix: str, notes: list[str]) -> Iterator[SriovPoolConfig]:
-    """Raises `SriovConfigError`."""
+def _pools(file: _File, default_prefix: str, notes: list[str], problems: list[str]) -> Iterator[SriovPoolConfig]:
+    """Pools of which at least one selector can be read."""
     seen: set[str] = set()
-    for place, entry in enumerate(file.resource_list):
+    for place, raw in enumerate(file.resource_list):
         where = f"{FILE}: resourceList[{place}]"
-        device_type = _device_type(entry, where)
-        try:
-            selectors = _selectors(entry, device_type, where, notes)
-        except UnreadableError as error:
-            notes.append(f"{error}: the pool {brief(entry.resource_name, 70)} is left out")
-            continue
+        unknown: list[str] = []
+        mistakes: list[str] = []
+        entry = _entry(tidied(raw, _ENTRY_SHAPE, unknown), where, mistakes)
+        notes += (f"{where}.{each} is not known, and passed over" for each in unknown)
+        device_type = _device_type(entry, where, mistakes)
+        selectors = _selectors(entry, device_type, where, notes, mistakes)
         pool = SriovPoolConfig(
             prefix=entry.resource_prefix or default_prefix,
             name=entry.resource_name,
-            device_type=device_type,
+            device_type=device_type or SriovDeviceType.NET_DEVICE,
             selectors=selectors,
             exclude_topology=entry.exclude_topology,
             additional_info=entry.additional_info,
+            is_of_any_type=device_type is None,
         )
-        for problem in _problems(pool, seen):
-            raise SriovConfigError(f"{where}: {problem}")
-        seen.add(pool.resource)
-        yield pool
+        mistakes += (f"{where}: {each}" for each in _problems(pool, seen))
+        if mistakes:
+            with_it = ", and what its selectors mean with it" if selectors else ""
+            problems.append(f"{mistakes[0]}. The pool is left out{with_it}")
+            pool = msgspec.structs.replace(pool, is_refused=True, selectors=tuple(map(_without_mistakes, selectors)))
+        if selectors:
+            seen.add(pool.resource)
+            yield pool
 
 
-def _device_type(entry: _Entry, where: str) -> SriovDeviceType:
+_NO_TEXT = "no text"
+"""Stands for a ``deviceType`` that is none."""
+
+
+def _entry(tidy: Any, where: str, mistakes: list[str]) -> _Entry:
+    """With what of it can be read."""
     try:
-        return SriovDeviceType(entry.device_type or SriovDeviceType.NET_DEVICE)
-    except ValueError as error:
+        return converted(tidy, _Entry, where)
+    except UnreadableError as error:
+        mistakes.append(str(error))
+    readable = {}
+    for key, value in tidy.items() if isinstance(tidy, dict) else ():
+        with contextlib.suppress(UnreadableError):
+            converted({key: value}, _Entry, where)
+            readable[key] = value
+    entry = converted(readable, _Entry, where)
+    has_type = not isinstance(tidy, dict) or "deviceType" not in tidy or "deviceType" in readable
+    return entry if has_type else msgspec.structs.replace(entry, device_type=_NO_TEXT)
+
+
+def _device_type(entry: _Entry, where: str, mistakes: list[str]) -> SriovDeviceType | None:
+    """None: it is none of these."""
+    if entry.device_type == "":
+        return SriovDeviceType.NET_DEVICE
+    try:
+        return SriovDeviceType(entry.device_type)
+    except ValueError:
         words = ", ".join(SriovDeviceType)
-        raise SriovConfigError(f"{where}: deviceType is {brief(entry.device_type, 40)}; known are {words}") from error
+        mistakes.append(f"{where}: deviceType is {brief(entry.device_type, 40)}; known are {words}")
+        return None
 
 
-def _selectors(entry: _Entry, device_type: SriovDeviceType, where: str, notes: list[str]) -> tuple[SriovSelector, ...]:
-    """Raises `UnreadableError`."""
+def _selectors(
+    entry: _Entry, device_type: SriovDeviceType | None, where: str, notes: list[str], mistakes: list[str]
+) -> tuple[SriovSelector, ...]:
+    """Those that can be read; where ``device_type`` is not known, with all that they say."""
     at = f"{where}.selectors"
     objects = [entry.selectors] if isinstance(entry.selectors, dict) else entry.selectors
     if not isinstance(objects, list) or not objects:
-        raise UnreadableError(f"{at} must be an object, or a list with at least one")
+        mistakes.append(f"{at} must be an object, or a list with at least one")
+        return ()
     found = []
     for each in objects:
         unknown: list[str] = []
         tidy = tidied(each, _SELECTOR_SHAPE, unknown)
-        if isinstance(tidy, dict):
+        if isinstance(tidy, dict) and device_type is not None:
             unused = sorted(tidy.keys() - _FIELDS[device_type])
             notes += (f"{at}: {key} counts for nothing with deviceType {device_type}" for key in unused)
             tidy = {key: value for key, value in tidy.items() if key not in unused}
         notes += (f"{at}: {key} is not known, and passed over" for key in unknown if key.lower() != "selectorobj")
-        found.append(converted(tidy, SriovSelector, at))
+        try:
+            found.append(converted(tidy, SriovSelector, at))
+        except UnreadableError as error:
+            mistakes.append(str(error))
     return tuple(found)
 
 
 def _problems(pool: SriovPoolConfig, seen: set[str]) -> Iterator[str]:
-    """What refuses the file."""
+    """Why it is not served."""
     resource = brief(pool.resource, 100)
     if "." in pool.name or not is_extended_resource(pool.resource):
         yield (
@@ -221,6 +270,15 @@ def _problems(pool: SriovPoolConfig, seen: set[str]) -> Iterator[str]:
             yield f"{resource}: vdpaType is {brief(each.vdpa_type, 40)}; known are {', '.join(VDPA_TYPES)}"
         if pool.device_type is SriovDeviceType.AUX_NET_DEVICE:
             yield from _aux_problems(resource, each)
+
+
+def _without_mistakes(selector: SriovSelector) -> SriovSelector:
+    """Without conditions by which it would mean no device at all: what is left says what it was meant for."""
+    if selector.vdpa_type and (selector.is_rdma or selector.vdpa_type not in VDPA_TYPES):
+        selector = msgspec.structs.replace(selector, vdpa_type="", is_rdma=False)
+    if not set(selector.aux_types) <= set(AUX_TYPES):
+        selector = msgspec.structs.replace(selector, aux_types=())
+    return selector
 
 
 def _is_kubernetes_own(prefix: str) -> bool:

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from purser.core.model import PcieSwitches
 from purser.core.sriov.configuration import SriovDeviceType
 
 NO_INDEX = -1
@@ -57,6 +58,7 @@ class SriovDevice(msgspec.Struct, frozen=True, kw_only=True):
     p_key: str = ""
     """Default partition key of InfiniBand."""
     ddp_profile: str = ""
+    """The package that runs on its controller, where the configuration goes by these; empty: none, or not known."""
     aux_type: str = ""
     rdma: tuple[RdmaDevice, ...] = ()
     vdpa: VdpaDevice | None = None
@@ -69,6 +71,8 @@ class SriovDevice(msgspec.Struct, frozen=True, kw_only=True):
     """Why no pod may have it, as a part of a sentence; empty: it may."""
     no_link: bool = False
     """Whether the port is up and has no link."""
+    switches: PcieSwitches = ()
+    """Above its PCI function."""
 
     @property
     def rdma_name(self) -> str:

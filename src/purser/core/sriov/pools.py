@@ -16,6 +16,9 @@ VFIO_DRIVER = "vfio-pci"
 UIO_DRIVERS = ("uio", "igb_uio")
 """As the SR-IOV network device plugin knows them."""
 
+_VHOST = "vhost"
+"""Of vDPA: the type that containers use by a device file."""
+
 UNSELECTED = "its selectors do not mean it any more"
 
 _DEVICES_SHOWN = 4
@@ -53,9 +56,10 @@ class SriovPool(msgspec.Struct, frozen=True):
 
 
 def make_pools(config: SriovConfig, node: NodeDevices, held: Mapping[str, str]) -> tuple[SriovPool, ...]:
-    """All pools of the file. ``held``: by id, the resource as which a container holds the device."""
+    """All pools of the file that are served. ``held``: by id, the resource as which a container holds the device."""
     owners = dict(held)
-    return tuple(_pool(each, node.devices, held, owners) for each in config.pools)
+    pools = [_pool(each, node.devices, held, owners) for each in config.pools]
+    return tuple(pool for pool in pools if not pool.config.is_refused)
 
 
 def selector_problems(config: SriovConfig) -> list[str]:
@@ -73,34 +77,47 @@ def _pool(
 ) -> SriovPool:
     """``owners``: by id, the resource of each device that has one; those of this pool are added."""
     filters = [SelectorFilter(each) for each in config.selectors]
-    possible = candidates(config.device_type, devices)
+    possible = candidates(config, devices)
     members: dict[str, PoolMember] = {}
     for each in filters:
         for device in possible:
             owner = owners.get(device.id, config.resource)
             if device.id not in members and owner == config.resource and each.selects(device):
-                members[device.id] = PoolMember(device, each.selector, trouble_of(device))
+                members[device.id] = PoolMember(device, each.selector, trouble_of(device, each.selector))
                 owners[device.id] = config.resource
     there = {device.id: device for device in devices}
     mine = sorted(id_ for id_, resource in held.items() if resource == config.resource and id_ not in members)
     for id_ in mine:
         if (kept := there.get(id_)) is not None:
-            trouble = kept.in_use or trouble_of(kept) or UNSELECTED
+            trouble = kept.in_use or trouble_of(kept, config.selectors[0]) or UNSELECTED
             members[id_] = PoolMember(kept, config.selectors[0], trouble)
     missing = tuple(id_ for id_ in mine if id_ not in there)
     empty = "" if members or missing else _why_empty(config, devices, possible, filters, owners)
     return SriovPool(config, tuple(members.values()), missing, empty)
 
 
-def trouble_of(device: SriovDevice) -> str:
-    """What is wrong with a device, as a part of a sentence; empty: nothing is known of it."""
+def trouble_of(device: SriovDevice, selector: SriovSelector) -> str:
+    """What is wrong with a device, as a part of a sentence; empty: nothing is known of it. ``selector``: the one by
+    which it is in its pool, for what containers are to get with it."""
     if device.driver == VFIO_DRIVER and not device.vfio_group:
         return f"its driver is {VFIO_DRIVER}, and it has no IOMMU group"
     if device.driver in UIO_DRIVERS and not device.uio:
         return f"its driver is {device.driver}, and it has no device file"
+    if selector.vdpa_type == _VHOST and device.vdpa is not None and not device.vdpa.path:
+        return f"its vDPA device {device.vdpa.name} has no device file"
+    if (
+        selector.is_rdma
+        and device.rdma
+        and not any(_is_verbs(path) for each in device.rdma for path in each.device_files)
+    ):
+        return f"its RDMA device {device.rdma_name} has no device file uverbs: is the module ib_uverbs loaded?"
     if device.no_link:
         return f"the port of {device.pf_name or device.address} has no link"
     return ""
+
+
+def _is_verbs(path: str) -> bool:
+    return path.rpartition("/")[2].startswith("uverbs")
 
 
 def _why_empty(

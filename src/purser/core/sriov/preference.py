@@ -6,21 +6,33 @@ ports while there are any.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from purser.core.sriov.devices import SriovDevice
 
 
 def preferred_devices(
-    size: int, available: Sequence[str], must_include: Sequence[str], devices: Mapping[str, SriovDevice]
+    size: int,
+    available: Sequence[str],
+    must_include: Sequence[str],
+    devices: Mapping[str, SriovDevice],
+    places: Mapping[str, int] = MappingProxyType({}),
+    place_of: Callable[[SriovDevice], str] = lambda device: "",
 ) -> list[str]:
     """``size`` ids of ``available``, with all of ``must_include``; fewer where there are not so many.
 
-    ``devices``: by id; an id that is not there is taken last.
+    ``devices``: by id; an id that is not there is taken last. ``places``: how many are to be of which place, by the
+    pod's grant; ``place_of`` says where a device is.
     """
     chosen = list(dict.fromkeys(must_include))[:size]
     free = [each for each in dict.fromkeys(available) if each not in chosen]
+    place = {id_: place_of(devices[id_]) for id_ in (*chosen, *free) if id_ in devices}
+    missing = Counter(places)
+    missing.subtract(place[id_] for id_ in chosen if id_ in place)
     while free and len(chosen) < size:
-        best = min(free, key=_badness(chosen, free, devices))
+        granted = [id_ for id_ in free if id_ in place and missing[place[id_]] > 0]
+        best = min(granted or free, key=_badness(chosen, free, devices))
+        missing[place.get(best, "")] -= 1
         chosen.append(best)
         free.remove(best)
     return chosen

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from purser.core.decoding import brief
-from purser.core.sriov.configuration import SriovDeviceType, SriovSelector
+from purser.core.sriov.configuration import SriovPoolConfig, SriovSelector
 from purser.core.sriov.devices import SriovDevice
 
 _VALUES_SHOWN = 6
@@ -129,6 +129,6 @@ def _vdpa_type(device: SriovDevice) -> str:
     return device.vdpa.type if device.vdpa else ""
 
 
-def candidates(device_type: SriovDeviceType, devices: Sequence[SriovDevice]) -> list[SriovDevice]:
-    """Devices of a type that pods may have at all."""
-    return [each for each in devices if each.type is device_type and not each.in_use]
+def candidates(pool: SriovPoolConfig, devices: Sequence[SriovDevice]) -> list[SriovDevice]:
+    """Devices of a pool's type that pods may have at all."""
+    return [each for each in devices if (pool.is_of_any_type or each.type is pool.device_type) and not each.in_use]

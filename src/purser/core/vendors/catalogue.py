@@ -9,7 +9,7 @@ import msgspec
 
 from purser.core.decoding import UnreadableError, converted, text_of, unreadable
 from purser.core.device.resources import is_gpu_resource
-from purser.core.vendors.family import RECORD_FIELDS, CountedBy, DeviceFamily, FamilyFile
+from purser.core.vendors.family import RECORD_FIELDS, CountedBy, DeviceFamily, Encoding, FamilyFile
 
 MAX_FAMILIES_BYTES = 256 * 1024
 _NAME = "families.toml"
@@ -44,6 +44,8 @@ def _problems(families: tuple[DeviceFamily, ...]) -> Iterator[str]:
 def _problems_of(family: DeviceFamily) -> Iterator[str]:
     if (family.register is None) == (family.capacity is None):
         yield f"must say of {family.name} either register or capacity"
+    if family.register is not None and (family.register.encoding is Encoding.PROFILES) != bool(family.register.id):
+        yield f"must say the ids of {family.name}'s devices where they are registered by profiles, and only there"
     by_cores = family.capacity is not None and family.capacity.counted_by is CountedBy.CORES
     if by_cores and family.cores is None:
         yield f"counts devices of {family.name} by compute, and names no resource of it"
@@ -51,7 +53,9 @@ def _problems_of(family: DeviceFamily) -> Iterator[str]:
         yield f"does not say how much memory a device of {family.name} has"
     if list(family.templates) != sorted(family.templates, key=lambda each: each.memory_mib):
         yield f"has templates of {family.name} that are not in the order of their memory"
-    for value in family.records.values():
+    if family.cores is not None and family.cores.numbered and (family.capacity is None or family.memory is not None):
+        yield f"has numbered cores of {family.name}, whose devices are registered or have shares of memory"
+    for value in (*family.records.values(), *family.several_records.values(), *family.core_records.values()):
         for _, field, _, _ in Formatter().parse(value):
             if field is not None and field not in RECORD_FIELDS:
                 yield f"has {{{field}}} in a record of {family.name}: there are {', '.join(RECORD_FIELDS)}"

@@ -22,7 +22,7 @@ from purser.core.kubernetes.quantities import QuantityError, QuantityLike, quant
 from purser.core.model import Device, DeviceMode, Enforcement, NodeInventory
 from purser.core.names import GPU_RESOURCE
 from purser.core.vendors.family import NodeLock
-from purser.core.vendors.registration import (
+from purser.core.vendors.register_texts import (
     MAX_REGISTER_BYTES,
     RegisteredDevice,
     RegisterError,

@@ -5,44 +5,23 @@ that is gone. HAMi's scheduler asks plugins for signs of life by another annotat
 which takes a write a minute for each node and says no more.
 """
 
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 import msgspec
 
-from purser.core.decoding import JsonReader, UnreadableError, brief
+from purser.core.decoding import UnreadableError, brief
 from purser.core.device.ids import MAX_NODE_DEVICES, MAX_SLOTS
 from purser.core.kubelet.masks import MAX_NUMA_NODE
 from purser.core.kubernetes.quantities import QuantityError, QuantityLike, quantity_ceil
-from purser.core.model import WHOLE_PERCENT, Device, Enforcement
-from purser.core.vendors.family import CapacityDevices, CountedBy, DeviceFamily, Encoding
+from purser.core.model import WHOLE_PERCENT, Device, DeviceMode, Enforcement
+from purser.core.vendors.family import CapacityDevices, CountedBy, DeviceFamily
+from purser.core.vendors.register_texts import RegisteredDevice, RegisterError, check_names, read_register
 
-MAX_REGISTER_BYTES = 256 * 1024
 _MAX_AMOUNT = 1 << 30
-_ID = re.compile(r"[^\s,:;]{1,253}", re.ASCII)
-"""Of a device. What HAMi's lists have between devices is not in it."""
-_MAX_MODEL = 64
-"""Characters: it is part of metrics and messages."""
 _GONE = "no device plugin lists it to kubelet"
 
 Amounts = Mapping[str, QuantityLike]
-
-
-class RegisterError(ValueError):
-    """A registration that makes no sense; the message says of what."""
-
-
-class RegisteredDevice(msgspec.Struct, frozen=True):
-    """A device as HAMi's plugins write it; what is empty, zero or false is left out."""
-
-    id: str = ""
-    index: int = 0
-    count: int = 0
-    devmem: int = 0
-    devcore: int = 0
-    type: str = ""
-    numa: int = 0
-    health: bool = False
 
 
 class VendorDevices(msgspec.Struct, frozen=True):
@@ -60,6 +39,7 @@ def vendor_devices(
     capacity: Amounts,
     allocatable: Amounts,
     own: Collection[str] = (),
+    labels: Mapping[str, str] = MappingProxyType({}),
 ) -> VendorDevices:
     """The devices of these families on a node beside its ``own``, by uuid. A registration that cannot be read, or does
     not go with what was read before it, costs its family alone."""
@@ -68,7 +48,9 @@ def vendor_devices(
     known = set(own)
     for family in families:
         try:
-            devices = _devices(family, node, annotations, capacity, allocatable)
+            devices = _with_words(
+                family, labels, annotations, _devices(family, node, annotations, capacity, allocatable)
+            )
             uuids = _uuids(devices, known)
         except (RegisterError, UnreadableError) as error:
             problems.append(brief(f"{family.name}: {error}"))
@@ -76,6 +58,18 @@ def vendor_devices(
             found += devices
             known |= uuids
     return VendorDevices(tuple(found), tuple(problems))
+
+
+def _with_words(
+    family: DeviceFamily, labels: Mapping[str, str], annotations: Mapping[str, str], devices: list[Device]
+) -> list[Device]:
+    """The devices, with what labels and annotations of the node say of all of them."""
+    ring, soft = None if family.linked is None else family.linked.ring, family.soft_split
+    in_ring = ring is not None and ring.names(labels)
+    is_soft = soft is not None and annotations.get(soft.node_annotation) == "true"
+    if not (in_ring or is_soft):
+        return devices
+    return [msgspec.structs.replace(device, ring=in_ring, soft_split=is_soft) for device in devices]
 
 
 def _uuids(devices: list[Device], known: Collection[str]) -> set[str]:
@@ -99,7 +93,7 @@ def _devices(
     text = annotations.get(family.register.annotation) if family.register is not None else None
     if text is None or family.register is None:
         return []
-    registered = _DECODERS[family.register.encoding](text)
+    registered = read_register(family.register, text, node)
     if len(registered) > MAX_NODE_DEVICES:
         raise RegisterError(f"{len(registered)} devices are registered: {MAX_NODE_DEVICES} are the most of a node")
     is_listed = _amount(allocatable, family.resource) > 0
@@ -118,20 +112,18 @@ def _counted(
     memory_mib = capacity.memory_mib
     if family.memory is not None and not memory_mib and total:
         memory_mib = min(_amount(listed, family.memory.resource) * family.memory.unit_mib * each // total, _MAX_AMOUNT)
+    numbered = family.cores if family.cores is not None and family.cores.numbered else None
+    has_numbers = numbered is not None and _amount(listed, numbered.resource) == count * numbered.per_device
     for index in range(count):
         uuid = capacity.id.format(node=node, index=index)
-        device = RegisteredDevice(uuid, index, capacity.slots, memory_mib, each, family.word, -1, True)
-        yield _device(family, device, index < healthy)
-
-
-def check_names(registered: RegisteredDevice) -> None:
-    """Id and model are such as others can print, count and list. Raises `RegisterError`."""
-    if not _ID.fullmatch(registered.id):
-        raise RegisterError(f"{registered.id[:64]!r} is no device's id")
-    if len(registered.type) > _MAX_MODEL or not registered.type.isprintable():
-        raise RegisterError(
-            f"device {registered.id!r} has a type that is no name of a model: {registered.type[:_MAX_MODEL]!r}"
-        )
+        of_each = each if numbered is None else numbered.per_device
+        device = RegisteredDevice(uuid, index, capacity.slots, memory_mib, of_each, family.word, -1, True)
+        found = _device(family, device, index < healthy)
+        if numbered is not None and has_numbers:
+            found = msgspec.structs.replace(found, cores=numbered.per_device)
+        elif numbered is not None:
+            found = msgspec.structs.replace(found, slots=1, mode=DeviceMode.WHOLE)
+        yield found
 
 
 def _device(family: DeviceFamily, registered: RegisteredDevice, is_listed: bool) -> Device:
@@ -156,6 +148,7 @@ def _device(family: DeviceFamily, registered: RegisteredDevice, is_listed: bool)
         vendor=family.vendor,
         enforcement=Enforcement.VENDOR,
         resource=family.resource,
+        slicing=registered.slicing if family.has_profiles else None,
     )
 
 
@@ -164,39 +157,3 @@ def _amount(amounts: Amounts, resource: str) -> int:
         return max(0, min(quantity_ceil(amounts[resource]), _MAX_AMOUNT)) if resource in amounts else 0
     except QuantityError as error:
         raise RegisterError(f"{resource} of the node's capacity is no amount") from error
-
-
-_json: JsonReader[list[RegisteredDevice]] = JsonReader(
-    list[RegisteredDevice], "the registration", max_bytes=MAX_REGISTER_BYTES
-)
-
-
-def _of_colons(text: str) -> list[RegisteredDevice]:
-    """``id,slots,MiB,cores,model,NUMA node,healthy:``, and in newer plugins ``,index,mode`` before the colon."""
-    if len(text) > MAX_REGISTER_BYTES:
-        raise RegisterError(f"the registration has {len(text)} bytes, more than {MAX_REGISTER_BYTES}")
-    return [_of_fields(part, place) for place, part in enumerate(filter(None, text.split(":")))]
-
-
-def _of_fields(text: str, place: int) -> RegisteredDevice:
-    fields = text.split(",")
-    if len(fields) not in (7, 9):
-        raise RegisterError(f'device "{text[:100]}" has {len(fields)} fields, not 7 or 9')
-    index = fields[7] if len(fields) == 9 else str(place)
-    numbers = [_number(each, text) for each in (*fields[1:4], fields[5], index)]
-    slots, memory, cores, numa, index_number = numbers
-    return RegisteredDevice(
-        fields[0], index_number, slots, memory, cores, fields[4], numa, fields[6].lower() in ("true", "t", "1")
-    )
-
-
-def _number(field: str, device: str) -> int:
-    if not (field.removeprefix("-").isascii() and field.removeprefix("-").isdigit() and len(field) <= 10):
-        raise RegisterError(f'device "{device[:100]}": "{field[:20]}" is no whole number')
-    return int(field)
-
-
-_DECODERS: Mapping[Encoding, Callable[[str], list[RegisteredDevice]]] = {
-    Encoding.JSON: _json.read,
-    Encoding.COLONS: _of_colons,
-}

@@ -10,6 +10,9 @@ from .errors import Obj, no_such_path
 from .resources import Registry, ServedResource
 from .store import Collection, ObjectStore
 
+API_AUDIENCE = "https://kubernetes.default.svc.cluster.local"
+"""For whom tokens are that name no audience: this server, by the name that kubeadm gives it."""
+
 
 @dataclass(frozen=True, slots=True)
 class User:
@@ -18,6 +21,10 @@ class User:
     name: str
     groups: tuple[str, ...] = ("system:authenticated",)
     uid: str = ""
+    has_rights: bool = True
+    """Whether it may do everything, or nothing at all."""
+    audiences: tuple[str, ...] = (API_AUDIENCE,)
+    """For whom its token is: requests with one for others alone are nobody's here."""
 
     def to_json(self) -> Obj:
         """`userInfo` of an admission or token review."""

@@ -24,7 +24,7 @@ from . import (
     watching,
     writes,
 )
-from .cluster import ApiRequest, Cluster, PodLogs, User
+from .cluster import API_AUDIENCE, ApiRequest, Cluster, PodLogs, User
 from .errors import Obj, StatusError, bad_request, method_not_allowed, not_found, unsupported_media_type
 from .routes import Target
 from .views import JSON, ResourceView, negotiate
@@ -83,8 +83,10 @@ class Frontend:
     def _authenticated(self, request: web.Request) -> User:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         user = self.tokens.get(token.strip()) if scheme.lower() == "bearer" else None
-        if user is None:
+        if user is None or API_AUDIENCE not in user.audiences:
             raise StatusError(401, "Unauthorized", "Unauthorized")
+        if not user.has_rights:
+            raise StatusError(403, "Forbidden", f'User "{user.name}" has no rights')
         return user
 
     async def _resource(self, request: web.Request, user: User, target: Target) -> web.StreamResponse:

@@ -143,6 +143,10 @@ class ApiServer:
         """Accept another bearer token from now on."""
         self._frontend.tokens = {**self._frontend.tokens, token: user}
 
+    def remove_token(self, token: str) -> None:
+        """Accept a bearer token no more, as after it has expired."""
+        self._frontend.tokens = {known: user for known, user in self._frontend.tokens.items() if known != token}
+
     def serve_logs(self, pod_logs: PodLogs | None) -> None:
         """Set who serves pod logs."""
         self._frontend.pod_logs = pod_logs

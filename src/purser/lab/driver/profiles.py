@@ -76,6 +76,24 @@ class ProfileGpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     numa_node: int | None = None
 
 
+class ProfileNic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One network card: a PF with VFs."""
+
+    pci: str
+    interface: str
+    vfs: Annotated[int, msgspec.Meta(ge=1, le=125)]
+    numa_node: int | None = None
+
+
+class ProfileSwitch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A PCIe switch."""
+
+    root_port: str
+    """PCI address."""
+    below: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=29)]
+    """PCI addresses of GPUs and network cards."""
+
+
 class NvSwitches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """NVSwitches that every GPU has links to, dealt out one by one."""
 
@@ -107,6 +125,9 @@ class NodeProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     fabric: Fabric | None = None
     """Of every GPU. None: they register with no fabric manager, as those before Hopper."""
     bridges: tuple[Bridge, ...] = ()
+    nics: Annotated[tuple[ProfileNic, ...], msgspec.Meta(max_length=32)] = ()
+    """The agent serves their VFs as one pool."""
+    switches: tuple[ProfileSwitch, ...] = ()
     models: dict[str, GpuModel] = {}
 
     @property
@@ -163,6 +184,7 @@ def _profile(path: Path) -> NodeProfile:
             _bad_numa(profile),
             _bad_kubelet(profile),
             _bad_links(profile),
+            _bad_switches(profile),
         ),
         None,
     )
@@ -208,6 +230,21 @@ def _bad_gpus(profile: NodeProfile) -> Iterator[str]:
         yield from _bad_address(f"gpus[{index}].pci", gpu.pci, seen)
     for index, address in enumerate(profile.nvswitch.pci if profile.nvswitch else ()):
         yield from _bad_address(f"nvswitch.pci[{index}]", address, seen)
+    for index, nic in enumerate(profile.nics):
+        yield from _bad_address(f"nics[{index}].pci", nic.pci, seen)
+    for index, switch in enumerate(profile.switches):
+        yield from _bad_address(f"switches[{index}].root_port", switch.root_port, seen)
+
+
+def _bad_switches(profile: NodeProfile) -> Iterator[str]:
+    addresses = [*(gpu.pci for gpu in profile.gpus), *(nic.pci for nic in profile.nics)]
+    known = {pci_address(address) for address in addresses}
+    seen: dict[str, str] = {}
+    for index, switch in enumerate(profile.switches):
+        for place, address in enumerate(switch.below):
+            yield from _bad_address(f"switches[{index}].below[{place}]", address, seen)
+            if pci_address(address) not in known:
+                yield f"switches[{index}].below[{place}]: {address} is neither a GPU nor a network card of the profile"
 
 
 def _bad_address(field: str, address: str, seen: dict[str, str]) -> Iterator[str]:
@@ -226,6 +263,9 @@ def _bad_numa(profile: NodeProfile) -> Iterator[str]:
     for index, gpu in enumerate(profile.gpus):
         if gpu.numa_node is not None and gpu.numa_node not in declared:
             yield f"gpus[{index}].numa_node: node {gpu.numa_node} is not under numa: add it there, or leave this out"
+    for index, nic in enumerate(profile.nics):
+        if nic.numa_node is not None and nic.numa_node not in declared:
+            yield f"nics[{index}].numa_node: node {nic.numa_node} is not under numa: add it there, or leave this out"
 
 
 def _bad_kubelet(profile: NodeProfile) -> Iterator[str]:

@@ -47,6 +47,8 @@ from purser.lab.driver.parts import ProcessState
 from purser.lab.driver.readings import readings_of
 from purser.lab.driver.state import DriverState, GpuState, cuda_number, number_or_none, nvml_version
 
+_gpus = msgspec.json.Decoder(GpuState)  # made here: two threads that make a type's first one can crash the process
+
 
 def render(state: DriverState) -> str:
     """The state as the C library reads it."""
@@ -68,7 +70,7 @@ def render(state: DriverState) -> str:
 @lru_cache(maxsize=256)
 def _gpu_text(encoded: bytes) -> str:
     """Of a GPU as JSON: most changes are of one of several GPUs."""
-    return "\n".join(_gpu_lines(msgspec.json.decode(encoded, type=GpuState)))
+    return "\n".join(_gpu_lines(_gpus.decode(encoded)))
 
 
 def _gpu_lines(gpu: GpuState) -> Iterator[str]:

@@ -6,10 +6,12 @@ import msgspec
 
 from purser.core.dialects.hami_codec import CodecError, decode_pod_devices, encode_pod_devices
 from purser.core.vendors.catalogue import FAMILIES
-from purser.core.vendors.family import CountedBy, DeviceFamily, Encoding
+from purser.core.vendors.family import CountedBy, DeviceFamily, Encoding, Register
 
 _SLOTS = 10
 _MEMORY_MIB = 64 * 1024
+_PROFILES = {"1g.6gb": "0", "3g.20gb": "1", "6g.40gb": "2"}
+"""As of HAMi's tests."""
 _PHASE, _ALLOCATING, _SUCCESS = "hami.io/bind-phase", "allocating", "success"
 _TO_ALLOCATE = "-devices-to-allocate"
 
@@ -22,14 +24,22 @@ def family_of(name: str) -> DeviceFamily | None:
 
 
 def registration(family: DeviceFamily, node: str, count: int) -> dict[str, str]:
-    """The node annotation in which the plugin registers so many devices; none where devices are only counted."""
+    """The node annotations in which the plugin registers so many devices; none where devices are only counted."""
     if family.register is None:
         return {}
+    soft = {family.soft_split.node_annotation: "true"} if family.soft_split is not None else {}
+    return soft | _registration(family, family.register, node, count)
+
+
+def _registration(family: DeviceFamily, register: Register, node: str, count: int) -> dict[str, str]:
     memory_mib, cores = _memory_mib(family), 100 if family.cores is None else family.cores.per_device
     ids = [f"{node}-{family.word}-{index}" for index in range(count)]
-    if family.register.encoding is Encoding.COLONS:
+    if register.encoding is Encoding.COLONS:
         text = "".join(f"{each},{_SLOTS},{memory_mib},{cores},{family.word},0,true:" for each in ids)
-        return {family.register.annotation: text}
+        return {register.annotation: text}
+    if register.encoding is Encoding.PROFILES:
+        sliced = [{"index": str(index), "minor": str(index), "capacity": 6} for index in range(count)]
+        return {register.annotation: msgspec.json.encode({"devices": sliced, "profiles": _PROFILES}).decode()}
     devices = [
         {
             "id": each,
@@ -42,7 +52,10 @@ def registration(family: DeviceFamily, node: str, count: int) -> dict[str, str]:
         }
         for index, each in enumerate(ids)
     ]
-    return {family.register.annotation: msgspec.json.encode(devices).decode()}
+    fields = register.fields
+    if fields:
+        devices = [{fields[key]: value for key, value in each.items() if key in fields} for each in devices]
+    return {register.annotation: msgspec.json.encode(devices).decode()}
 
 
 def listed(family: DeviceFamily, count: int) -> dict[str, str]:
@@ -50,7 +63,8 @@ def listed(family: DeviceFamily, count: int) -> dict[str, str]:
     capacity, cores, memory = family.capacity, family.cores, family.memory
     slots = _SLOTS if capacity is None else capacity.slots
     if capacity is None or capacity.counted_by is CountedBy.DEVICES:
-        return {family.resource: str(slots * count if capacity is None else count)}
+        numbered = {cores.resource: str(cores.per_device * count)} if cores is not None and cores.numbered else {}
+        return {family.resource: str(slots * count if capacity is None else count), **numbered}
     found = {} if cores is None else {cores.resource: str(cores.per_device * count)}
     if memory is not None:
         found[memory.resource] = str(_memory_mib(family) // memory.unit_mib * count)

@@ -360,6 +360,7 @@ class PodWorkers:
             self._processes.pop(uid_of(pod), None)
         self._on_end(uid_of(pod))
         if not is_finished(pod):
+            self._say_killing(pod)
             await self._write_status(pod, self._ended(pod, _SIGTERM_EXIT_CODE))
         metadata = pod["metadata"]
         await self._insist(
@@ -367,6 +368,11 @@ class PodWorkers:
                 PODS, metadata["name"], metadata["namespace"], uid=metadata["uid"], grace_period_seconds=0
             )
         )
+
+    def _say_killing(self, pod: Raw) -> None:
+        for view in containers_of(pod):
+            if self._record_of(pod, view) is not None:
+                self._recorder.event(ref_of(_RAW_PODS, dict(pod)), "Killing", f"Stopping container {view.name}")
 
     async def _write_status(self, pod: Raw, status: dict[str, Any]) -> None:
         metadata = pod["metadata"]

@@ -110,7 +110,7 @@ def _agent(wanted: RenderInputs, kind: RuntimeKind) -> ContainerTemplate:
             host_path("state", "/var/lib/purser", type="DirectoryOrCreate"),
             host_path("host", spec.host_paths.root_fs, HOST, type="Directory", propagation="HostToContainer"),
             *([config_map("configs", section.config.name, _CONFIGS)] if section.config.name else []),
-            *([config_map("sriov", section.sriov.config, _SRIOV)] if section.sriov.config else []),
+            *([config_map("sriov", section.sriov.config, _SRIOV, optional=True)] if section.sriov.config else []),
         ],
         privileged=True,
         resources=_agent_resources(section),

@@ -102,9 +102,9 @@ def host_path(
     return MountedVolume(name=name, at=at or path, source=source, propagation=propagation, read_only=read_only)
 
 
-def config_map(name: str, map_name: str, at: str, *, key: str = "") -> MountedVolume:
-    """A ConfigMap as a folder; with a key: that key as one file."""
-    source: Raw = {"configMap": {"name": map_name}}
+def config_map(name: str, map_name: str, at: str, *, key: str = "", optional: bool = False) -> MountedVolume:
+    """A ConfigMap as a folder; with a key: that key as one file. Optional: pods start without it, too."""
+    source: Raw = {"configMap": {"name": map_name, **({"optional": True} if optional else {})}}
     if key:
         source["configMap"]["items"] = [{"key": key, "path": key}]
     return MountedVolume(name=name, at=at, source=source, read_only=True, sub_path=key)

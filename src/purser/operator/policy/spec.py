@@ -219,7 +219,6 @@ class PolicyMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
     """Metadata of a ClusterPolicy: more of it than others need."""
 
     generation: int = 0
-    creation_timestamp: str = ""
     finalizers: tuple[str, ...] = ()
 
 

@@ -8,10 +8,14 @@ import asyncio
 
 import structlog
 
+from purser.adapters.eligibility import barred, is_of_others, names_devices
 from purser.adapters.pods import ref_of_grant
 from purser.core.dialects import DialectError, grant_annotations, hami
+from purser.core.fleet import NodeState
 from purser.core.grant.signing import GrantError, sign
 from purser.core.model import Enforcement, Grant, GrantState, PodRequest
+from purser.core.placement.asked import asked_annotation
+from purser.core.sriov.pairs import pairs_of, pairs_sentence, switches_of
 from purser.core.vendors.catalogue import BY_RESOURCE
 from purser.core.vendors.family import NodeLock
 from purser.core.vendors.hami_nodes import PLUGIN_LOCK
@@ -34,7 +38,7 @@ from purser.scheduler.cache import ClusterCache
 from purser.scheduler.extender_api import ExtenderBindingArgs
 from purser.scheduler.keys import GrantKeys
 from purser.scheduler.leadership_gate import LeadershipGate, NotLeadingError
-from purser.scheduler.placement import ReservationError, Reservations, barred, is_of_others, names_devices
+from purser.scheduler.placement import ReservationError, Reservations
 from purser.scheduler.reasons import BindFailure, SchedulerReason
 
 RESOLVE_PERIOD_S = 2.0
@@ -118,7 +122,9 @@ class Binder:
         if self._cache.ledger.state(args.pod_uid) is not GrantState.RESERVED:
             return None  # the earlier attempt had succeeded
         await self._post_locked(args, pod, request, grant)
-        self._events.event(ref_of(PODS, pod), SchedulerReason.GRANTED, _sentence(self._cache, grant, why))
+        said = granted_sentence(self._cache, grant, why)
+        asked = asked_annotation(request, grant)
+        self._events.event(ref_of(PODS, pod), SchedulerReason.GRANTED, said, annotations=asked)
         return None
 
     async def _wait_for_leadership(self) -> None:
@@ -290,7 +296,7 @@ def _is_lost(error: KubeError) -> bool:
     return isinstance(error, ServerError) or (isinstance(error, ApiUnavailableError) and error.outcome_unknown)
 
 
-def _sentence(cache: ClusterCache, grant: Grant, why: str) -> str:
+def granted_sentence(cache: ClusterCache, grant: Grant, why: str = "") -> str:
     """Such as ``Granted GPU 3 of node node-1: lowers fragmentation by 0.20 GPUs; enforcement: hami-core``."""
     held = grant.uuids
     node = cache.fleet.node(grant.node)
@@ -298,7 +304,15 @@ def _sentence(cache: ClusterCache, grant: Grant, why: str) -> str:
     gpus = [str(device.index) for device in devices] if node else sorted(held)
     what = "device" if any(device.resource in BY_RESOURCE for device in devices) else "GPU"
     said = f"Granted {what}{'s' if len(gpus) > 1 else ''} {', '.join(gpus)} of node {grant.node}"
-    return f"{said}{f': {why}' if why else ''}{_enforcement(grant)}"
+    return f"{said}{f': {why}' if why else ''}{_pairs(grant, node)}{_enforcement(grant)}"
+
+
+def _pairs(grant: Grant, node: NodeState | None) -> str:
+    """How GPUs and network devices are aligned, where the pod has both."""
+    if node is None or not grant.pools:
+        return ""
+    found = pairs_of(grant, switches_of(node.inventory.devices), node.inventory.pools)
+    return f"; {pairs_sentence(found)}" if found else ""
 
 
 def _enforcement(grant: Grant) -> str:

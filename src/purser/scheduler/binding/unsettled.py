@@ -98,8 +98,7 @@ class UnsettledBindings:
         informer that has not seen the pod may never report its deletion, so the pod is read until one has seen it.
         """
         self._by_uid.pop(grant.pod_uid, None)
-        if self._cache.ledger.state(grant.pod_uid) is GrantState.RESERVED:
-            self._cache.ledger.advance(grant.pod_uid, GrantState.BOUND)
+        self._cache.confirm(grant)
         if self._cache.pod_by_uid(grant.pod_uid) is None:
             self.mark_unsettled(grant)
 
@@ -109,9 +108,15 @@ class UnsettledBindings:
             self._drop(grant)
 
     def _drop(self, grant: Grant) -> None:
-        """Take the reservation off the book, unless an informer has replaced it by what is really there."""
-        self._by_uid.pop(grant.pod_uid, None)
-        self._reservations.release(grant)
+        """Take the reservation off the book, unless an informer has replaced it by what is really there, be it the same
+        grant: the informer will also report the pod's end."""
+        uid = grant.pod_uid
+        self._by_uid.pop(uid, None)
+        is_unseen = self._cache.pod_by_uid(uid) is None
+        if self._cache.ledger.state(uid) is GrantState.RESERVED or is_unseen:
+            self._reservations.release(grant)
+        if is_unseen:
+            self._cache.forget_confirmed(uid)
 
     async def _ask(self, grant: Grant) -> BindOutcome | None:
         try:

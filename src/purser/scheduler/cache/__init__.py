@@ -2,19 +2,19 @@
 
 - Of nodes: devices and grants (``cache``), what their agents dispute (``disputes``), what is free beside GPUs
   (``node_free_resources``), what their kubelets hold (``kubelets``; ``topologies``: where no agent says).
-- Of pods: what they ask for (``readings``), which arrive (``arrivals``), which are nominated (``nominations``).
+- Of pods: what they ask for (``readings``), which arrive (``arrivals``), which are nominated (``nominations``), what
+  HAMi's scheduler wrote on them (``hami_records``).
 - Of namespaces: ``quotas``, and ``budgets``, the disruption budgets.
 
 Not here: what follows from it, and grants that the API server does not have yet (``placement``).
 """
 
 from purser.scheduler.cache.cache import ClusterCache
-from purser.scheduler.cache.quotas import RESOURCE_QUOTAS, ResourceQuota
+from purser.scheduler.cache.quotas import quota_words
 from purser.scheduler.cache.topologies import Topologies
 
 __all__ = [
-    "RESOURCE_QUOTAS",
     "ClusterCache",
-    "ResourceQuota",
     "Topologies",
+    "quota_words",
 ]

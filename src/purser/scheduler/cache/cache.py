@@ -21,9 +21,8 @@ from purser.adapters.nodes import (
     others_devices,
     own_inventory,
 )
-from purser.adapters.pods import devices_asked, families_asked, grant_state, pod_spec
+from purser.adapters.pods import devices_asked, families_asked, grant_state
 from purser.core.dialects import hami
-from purser.core.dialects.hami_codec import CodecError
 from purser.core.fleet import Fleet
 from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, remaining
 from purser.core.grant.reconcile import PodBook
@@ -32,6 +31,8 @@ from purser.core.kubelet.errors import UNEXPECTED_ADMISSION_ERROR
 from purser.core.ledger import Ledger
 from purser.core.model import Enforcement, Grant, GrantState, NodeInventory, PodRequest
 from purser.core.names import (
+    AWAITED,
+    AWAITS_GRANT_ANNOTATION,
     ENFORCEMENT_ANNOTATION,
     GPU_RESOURCE,
     GRANT_ANNOTATION,
@@ -45,14 +46,17 @@ from purser.kube import Clock, Informer, SystemClock, key_of
 from purser.kube.objects import Namespace, Node, Pod
 from purser.kube.pods import has_started, is_terminal
 from purser.kube.reasons import FailureReason
+from purser.kube.resource_quotas import ResourceQuota
 from purser.kube.resources import NODES, PODS, node_ref
+from purser.kube.store import ListedOnce
 from purser.scheduler.cache.arrivals import Arrivals
 from purser.scheduler.cache.budgets import Budgets
 from purser.scheduler.cache.disputes import DisputeBook
+from purser.scheduler.cache.hami_records import HamiRecords
 from purser.scheduler.cache.kubelets import Kubelets
 from purser.scheduler.cache.node_free_resources import NodeFreeResources
 from purser.scheduler.cache.nominations import Nominations
-from purser.scheduler.cache.quotas import Quotas, ResourceQuota
+from purser.scheduler.cache.quotas import Quotas
 from purser.scheduler.cache.readings import Readings
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.reasons import BindFailure
@@ -74,14 +78,17 @@ class ClusterCache:
 
     def __init__(
         self,
-        keys: PublicKeys,
+        keys: PublicKeys | None,
         metrics: SchedulerMetrics | None = None,
         clock: Clock | None = None,
         *,
         scheduler_name: str = SCHEDULER_NAME,
         families: Sequence[DeviceFamily] = (),
     ) -> None:
-        """``families``: of other vendors, whose devices Purser serves; what nodes register of others does not count."""
+        """``families``: of other vendors, whose devices Purser serves; what nodes register of others does not count.
+
+        ``keys`` None: grants count as annotations state them, which is for showing and not for deciding.
+        """
         self._families = families
         self._family_words = {word: family.resource for family in families for word in family.resources}
         self._metrics = metrics or SchedulerMetrics()
@@ -106,19 +113,24 @@ class ClusterCache:
         self._untrusted: dict[str, str] = {}
         self._ungranted: dict[str, str] = {}
         self._device_texts: dict[str, tuple[str, ...]] = {}
-        self._hamis: set[str] = set()
-        """The nodes that HAMi's device plugin serves."""
+        self._hami = HamiRecords(self.fleet, self.clock, self.readings)
         self._of_hami: set[str] = set()
         """By uid: bound pods without a grant that hold GPUs by HAMi's record."""
         self._offers: FleetOffers | None = None
+        self._follows_kubelets = True
+        """Whether pods are told to what is known of kubelets: not where all nodes are known, and none has one."""
         self._overdrawn: set[str] = set()
         self.on_overdrawn: Callable[[str], None] = lambda node: None
         """Called for a node with more grants than capacity, and again whenever the phase of a pod there changes."""
+        self.on_released: Callable[[], None] = lambda: None
+        """Called after a pod that held GPUs has ended."""
+        self.on_bound: Callable[[str], None] = lambda uid: None
+        """Called once the API server is known to have a Binding for which GPUs were reserved, with the pod's uid."""
         self.on_new_inventory: Callable[[], None] = lambda: None
         """Called once a node has come, has gone, or has other devices."""
-        self._pods: Informer[Pod] | None = None
-        self._nodes: Informer[Node] | None = None
-        self._namespaces: Informer[Namespace] | None = None
+        self._pods: Informer[Pod] | ListedOnce[Pod] | None = None
+        self._nodes: Informer[Node] | ListedOnce[Node] | None = None
+        self._namespaces: Informer[Namespace] | ListedOnce[Namespace] | None = None
         self._informers: dict[str, Callable[[], bool]] = {}
         self._relists: list[Callable[[], Awaitable[None]]] = []
 
@@ -158,6 +170,30 @@ class ClusterCache:
             self._follow(namespaces)
             self._namespaces = namespaces
 
+    def take(
+        self,
+        pods: ListedOnce[Pod],
+        nodes: ListedOnce[Node],
+        quotas: ListedOnce[ResourceQuota],
+        namespaces: ListedOnce[Namespace],
+    ) -> None:
+        """Take what there was at one moment, where nothing is followed."""
+        self._pods, self._nodes, self._namespaces = pods, nodes, namespaces
+        for quota in quotas.store.values():
+            with quotas.failures.guard(quotas.resource, quota):
+                self.put_quota(quota)
+        for node in nodes.store.values():
+            with nodes.failures.guard(NODES, node):
+                self.put_node(node)
+        self._follows_kubelets = self.fleet.has_kubelets
+        for pod in pods.store.values():
+            with pods.failures.guard(PODS, pod):
+                self.put_pod(pod)
+
+    def put_quota(self, quota: ResourceQuota) -> None:
+        """Take a quota as it now is."""
+        self._quotas.put(quota)
+
     def not_ready(self) -> list[str]:
         """Why the cache is not yet what the cluster is; empty when it is. Not being the active replica is no reason."""
         return [f"{name} are not listed yet" for name, synced in self._informers.items() if not synced()]
@@ -193,12 +229,11 @@ class ClusterCache:
 
     def is_served_by_hami(self, name: str) -> bool:
         """Whether HAMi's device plugin serves a node's GPUs."""
-        return name in self._hamis
+        return self._hami.is_served(name)
 
     def is_known_to_hami(self, name: str) -> bool:
         """Whether HAMi's scheduler knows a node's GPUs, whoever serves them."""
-        node = self.node(name)
-        return node is not None and hami_nodes.REGISTER_ANNOTATION in node.metadata.annotations
+        return self._hami.is_known(name)
 
     def waiting_pods(self) -> list[Pod]:
         """Pods that are not bound yet."""
@@ -245,6 +280,11 @@ class ClusterCache:
         namespace, family = request.namespace, request.family
         return self._quotas.exceeded(namespace, family, asked, self.ledger.namespace_usage(namespace, family) - own)
 
+    def tick(self) -> None:
+        """Let go of what time has overtaken."""
+        self.disputes.tick()
+        self._hami.tick()
+
     def grants_by_state(self) -> dict[str, int]:
         """How many grants are how far."""
         counts: Counter[str] = Counter(dict.fromkeys(GrantState, 0))
@@ -261,9 +301,8 @@ class ClusterCache:
         if self._device_texts.get(name) == texts:
             return
         self._device_texts[name] = texts
-        was_hamis = name in self._hamis
         inventory, is_hamis = self._inventory(node)
-        (self._hamis.add if is_hamis else self._hamis.discard)(name)
+        has_news = self._hami.put_node(node, is_served=is_hamis)
         self._offers = None
         if inventory is None:
             self.fleet.remove_node(name)
@@ -271,7 +310,7 @@ class ClusterCache:
             self.fleet.set_inventory(inventory)
             self.disputes.retell(name)
             self._report_violations(name)
-        if is_hamis and not was_hamis and self._pods is not None:
+        if has_news and self._pods is not None:
             for pod in list(self._pods.store.values()):  # heard of before this was known of their node
                 if name in (pod.spec.node_name, pod.metadata.annotations.get(hami.VGPU_NODE)):
                     with self._pods.failures.guard(PODS, pod):
@@ -295,7 +334,7 @@ class ClusterCache:
     def remove_node(self, node: Node) -> None:
         """The node is gone; its pods' grants stay until they are gone as well."""
         self._device_texts.pop(node.metadata.name, None)
-        self._hamis.discard(node.metadata.name)
+        self._hami.remove_node(node.metadata.name)
         self._offers = None
         self.fleet.remove_node(node.metadata.name)
         self.kubelets.remove_node(node)
@@ -310,16 +349,22 @@ class ClusterCache:
             self._note_rejection(pod)
             self.remove_pod(pod)
         elif pod.spec.node_name:
-            self.kubelets.put_pod(pod)
+            if self._follows_kubelets:
+                self.kubelets.put_pod(pod)
             self.free_resources.put_pod(pod)
+            uid = pod.metadata.uid
+            was_reserved = self.ledger.state(uid) is GrantState.RESERVED
             self._put_bound(pod)
-        elif pod.spec.scheduler_name != self.scheduler_name and (theirs := self._grant_of_hami(pod)) is not None:
-            self.ledger.adopt(theirs)  # HAMi's scheduler reserves before it binds, and binds without a second look
+            if was_reserved and self.ledger.state(uid) not in (GrantState.RESERVED, None):
+                self.on_bound(uid)
+        elif pod.spec.scheduler_name != self.scheduler_name:
+            self._hami.put_waiting(pod)
 
     def remove_pod(self, pod: Pod) -> None:
         """The pod has ended or is gone: what it held is free."""
         uid = pod.metadata.uid
-        self.ledger.release(uid)
+        released = self.ledger.release(uid)
+        self._hami.forget(uid)
         self.nominations.remove_pod(pod)
         self.kubelets.remove_pod(pod)
         self.free_resources.remove_pod(pod)
@@ -329,18 +374,30 @@ class ClusterCache:
         self._of_hami.discard(uid)
         if pod.spec.node_name:
             self.disputes.remove_pod(pod.spec.node_name, uid)
+        if released is not None:
+            self.on_released()
+
+    def confirm(self, grant: Grant) -> None:
+        """A Binding of ours was carried out: its grant counts until the pod ends, even where somebody removes the
+        annotation before an informer shows it."""
+        if self.ledger.state(grant.pod_uid) is GrantState.RESERVED:
+            self.ledger.advance(grant.pod_uid, GrantState.BOUND)
+            self._verified[grant.pod_uid] = _CARRIED_OUT
+            self.on_bound(grant.pod_uid)
+
+    def forget_confirmed(self, pod_uid: str) -> None:
+        """No informer will show this pod, nor report its end."""
+        self._verified.pop(pod_uid, None)
 
     def trusted_grant(self, pod: Pod) -> Grant | None:
         """The grant a bound pod carries, None when it carries none. Raises `GrantError` when it must not count."""
-        return verify(
-            pod.metadata.annotations,
-            pod_uid=pod.metadata.uid,
-            node=pod.spec.node_name,
-            keys=self._keys.public,
-        )
+        whose = {"pod_uid": pod.metadata.uid, "node": pod.spec.node_name}
+        keys = None if self._keys is None else self._keys.public
+        return verify(pod.metadata.annotations, **whose, keys=keys)
 
     def _put_bound(self, pod: Pod) -> None:
         uid, state = pod.metadata.uid, grant_state(pod)
+        self._hami.forget(uid)
         held, text = self.ledger.grant(uid), _grant_text(pod)
         if held is not None and (self._verified.get(uid) == text or (uid in self._of_hami and not text[0])):
             self.ledger.adopt(held, state)
@@ -352,8 +409,8 @@ class ClusterCache:
         except GrantError as error:
             self._distrust(pod, str(error))
             return
-        if grant is None and (theirs := self._grant_of_hami(pod)) is not None:
-            if theirs.node in self._hamis:
+        if grant is None and (theirs := self._hami.grant_of(pod)) is not None:
+            if self._hami.is_served(theirs.node):
                 self._of_hami.add(uid)  # no change of the annotation frees what the pod was given
             self._ungranted.pop(uid, None)
             self.ledger.adopt(theirs, state)
@@ -387,29 +444,13 @@ class ClusterCache:
                 told = f"The grant in the pod's annotations is invalid and ignored: {problem}"
                 self._pods.failures.malformed(PODS, pod, told, FailureReason.UNTRUSTED)
 
-    def _grant_of_hami(self, pod: Pod) -> Grant | None:
-        """What HAMi's scheduler gave a pod, or reserved for it, of a node that HAMi's device plugin serves; of a node
-        of Purser's agent only as long as the pod waits for a grant of Purser's (`binding.HamiPods`)."""
-        if not devices_asked(pod):
-            return None  # annotations alone take no GPU from others
-        annotations = pod.metadata.annotations
-        node = pod.spec.node_name or annotations.get(hami.VGPU_NODE, "")
-        if node not in self._hamis:
-            waits = not pod.spec.node_name or annotations.get(hami.BIND_PHASE) == hami.ALLOCATING
-            if not (waits and self.is_known_to_hami(node)) or has_started(pod):
-                return None
-        try:
-            grant = hami.recorded_grant(pod_spec(pod))
-        except CodecError as error:
-            log.warning("HAMi's record of a pod is invalid", pod=key_of(pod), node=node, error=str(error))
-            return None
-        return grant if grant is not None and grant.node == node else None
-
     def _note_ungranted(self, pod: Pod) -> None:
         """Somebody else bound it: a reservation of ours cannot come true any more."""
         uid, node = pod.metadata.uid, pod.spec.node_name
         if uid in self._verified:
             return self._distrust(pod, "the grant's annotation was removed")
+        if pod.metadata.annotations.get(AWAITS_GRANT_ANNOTATION) == AWAITED and not has_started(pod):
+            return None  # `binding.ServedPods` sees to it
         if self._dispute(pod, "") and uid not in self._ungranted:
             self._ungranted[uid] = node
             self._metrics.bind_failed(BindFailure.BOUND_WITHOUT_GRANT)
@@ -464,14 +505,19 @@ def _device_texts(node: Node, families: Iterable[DeviceFamily]) -> tuple[str, ..
     annotations, status = node.metadata.annotations, node.status
     named = {GPU_RESOURCE} if hami_nodes.REGISTER_ANNOTATION in annotations else set()
     named.update(resource for family in families for resource in family.resources)
-    registers = (family.register.annotation for family in families if family.register is not None)
+    registers = (name for family in families for name in family.node_annotations)
     listed = (
         f"{name}={amounts[name]}"
         for amounts in (status.capacity, status.allocatable)
         for name in amounts
         if name in named
     )
-    return (*(annotations.get(each, "") for each in (*DEVICE_ANNOTATIONS, *registers)), *listed)
+    labels = (node.metadata.labels.get(name, "") for family in families for name in family.node_labels)
+    return (*(annotations.get(each, "") for each in (*DEVICE_ANNOTATIONS, *registers)), *labels, *listed)
+
+
+_CARRIED_OUT = ("", "carried out")
+"""Stands for a text that no informer has shown yet; no pod has it."""
 
 
 def _grant_text(pod: Pod) -> tuple[str, str]:

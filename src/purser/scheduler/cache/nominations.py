@@ -6,14 +6,13 @@ the preempted pods are recreated by their ReplicaSet before the freed room is us
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
 
 import msgspec
 
 from purser.core.dialects import DialectError
-from purser.core.fleet import Fleet
-from purser.core.ledger import UNUSED, Usage, pod_usage
+from purser.core.fleet import NOTHING_KEPT, Fleet, Kept, kept_for
 from purser.core.model import PodRequest
 from purser.core.names import SCHEDULER_NAME
 from purser.core.placement import Placement, PolicySettings, place, to_grant
@@ -124,26 +123,25 @@ class Nominations:
         """Whether a pod was asked to go, be it stuck."""
         return uid in self._leaving
 
-    def held(self, node: str, request: PodRequest, policy: PolicySettings) -> Mapping[str, Usage]:
-        """What is kept of a node's devices, by uuid, for nominated pods that this one has to yield to.
+    def held(self, node: str, request: PodRequest, policy: PolicySettings) -> Kept:
+        """What is kept of a node, devices of SR-IOV pools too, for nominated pods that this one has to yield to.
 
         They are placed on the node as it will be without its terminating pods; one that does not fit even then keeps
         nothing.
         """
         before = [each for each in self._of(node) if _yields(request, each.request)]
         if not before:
-            return {}
+            return NOTHING_KEPT
         state = self._fleet.without(node, self.leaving(node) | {request.uid})
         if state is None:
-            return {}
+            return NOTHING_KEPT
         state = msgspec.structs.replace(state, kubelet=None)  # what its kubelet is busy with will be over by then
-        held: dict[str, Usage] = {}
+        held = NOTHING_KEPT
         for nominee in sorted(before, key=lambda each: (-each.request.priority, each.request.uid)):
             placement = place(state, nominee.request, policy)
             if isinstance(placement, Placement):
-                taken = pod_usage(to_grant(placement, nominee.request, state.inventory))
-                state = state.plus(taken)
-                held = {uuid: held.get(uuid, UNUSED) + taken.get(uuid, UNUSED) for uuid in {**held, **taken}}
+                taken = kept_for(to_grant(placement, nominee.request, state.inventory))
+                state, held = state.plus(taken), held + taken
         return held
 
     def _of(self, node: str) -> list[_Nominee]:

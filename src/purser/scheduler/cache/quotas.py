@@ -15,9 +15,9 @@ from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, remaining, s
 from purser.core.kubernetes.quantities import QuantityError, QuantityLike, quantity_ceil
 from purser.core.model import WHOLE_PERCENT
 from purser.core.vendors.catalogue import FAMILIES
-from purser.core.vendors.family import DeviceFamily
-from purser.kube.objects import ObjectMeta
-from purser.kube.resources import Resource, key_of
+from purser.core.vendors.family import DeviceFamily, SoftSplit
+from purser.kube.resource_quotas import ResourceQuota
+from purser.kube.resources import key_of
 
 MEMORY = "limits.nvidia.com/gpumem"
 CORES = "limits.nvidia.com/gpucores"
@@ -48,12 +48,13 @@ class QuotaWords(msgspec.Struct, frozen=True):
 
 
 def _words(family: DeviceFamily) -> QuotaWords:
-    memory, cores = family.memory, family.cores
+    memory, cores = family.memory, family.cores or family.soft_split
+    named = "" if cores is None else cores.cores if isinstance(cores, SoftSplit) else cores.resource
     return QuotaWords(
         f"limits.{memory.resource}" if memory else "",
         memory.unit_mib if memory else 1,
-        f"limits.{cores.resource}" if cores else "",
-        cores.per_device if cores else WHOLE_PERCENT,
+        f"limits.{named}" if named else "",
+        family.cores.per_device if family.cores else WHOLE_PERCENT,
     )
 
 
@@ -64,20 +65,9 @@ _OF_FAMILIES = {word: family for family, words in _WORDS.items() for word in (wo
 log = structlog.get_logger("purser.scheduler")
 
 
-class ResourceQuotaSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """The limits of a namespace."""
-
-    hard: dict[str, QuantityLike] = {}
-
-
-class ResourceQuota(msgspec.Struct, frozen=True, rename="camel"):
-    """A namespace's quota, as far as it is read."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    spec: ResourceQuotaSpec = ResourceQuotaSpec()
-
-
-RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota", True, ResourceQuota)
+def quota_words(family: str) -> QuotaWords:
+    """How quotas name what a family has (`purser.core.model.PodRequest.family`)."""
+    return _WORDS[family]
 
 
 class Quotas:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import structlog
 
+from purser.adapters.eligibility import barred, is_placed_freely
 from purser.core.dialects import DialectError
 from purser.core.model import PodRequest
 from purser.kube import Client, KubeError
@@ -26,7 +27,7 @@ from purser.kube.resources import PODS, key_of
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.leadership_gate import LeadershipGate
 from purser.scheduler.metrics import SchedulerMetrics
-from purser.scheduler.placement import Feasibility, ReservationError, Reservations, barred, is_placed_freely
+from purser.scheduler.placement import Feasibility, ReservationError, Reservations
 
 MANY_NODES = 500
 """With fewer, kube-scheduler's filters cost less than the write (docs/benchmarks.md)."""
@@ -189,7 +190,8 @@ class EarlyNominations:
             request = self._request(pod)
             if request is None or self._cache.ledger.grant(request.uid) is not None:
                 return ""
-            found = self._feasibility.evaluate(request, self._cache.fleet.names())
+            created = pod.metadata.creation_timestamp
+            found = self._feasibility.decide(request, self._cache.fleet.names(), "nominate", created)
             for place in np.argsort(-found.scores, kind="stable")[:_TRIED].tolist():
                 node = self._cache.node(found.fits[place])
                 if node is None or not np.isfinite(found.scores[place]) or barred(pod, node):

@@ -14,6 +14,8 @@ from contextlib import suppress
 import msgspec
 import structlog
 
+from purser.adapters.eligibility import is_of_others, prefers_nodes
+from purser.core.consistency import InvariantViolation
 from purser.core.decoding import brief
 from purser.core.dialects import DialectError
 from purser.core.grant.disputes import DisputeReason
@@ -28,13 +30,14 @@ from purser.core.placement import (
     best,
     foremost,
     rank,
-    tally,
 )
+from purser.core.placement.reasons import nodes_by_reason
 from purser.kube import Client, EventRecorder, Informer, KubeError
 from purser.kube.objects import Pod
 from purser.kube.resources import PODS, node_ref
 from purser.scheduler.binding import RESOLVE_PERIOD_S, Binder, BindError
 from purser.scheduler.cache import ClusterCache
+from purser.scheduler.decision_log import NO_LOG, DecisionLog
 from purser.scheduler.extender.early_nominations import EarlyNominations
 from purser.scheduler.extender.requeue_hints import RequeueHints
 from purser.scheduler.extender_api import (
@@ -50,7 +53,7 @@ from purser.scheduler.keys import GrantKeys, SigningKeyError
 from purser.scheduler.leadership_gate import LeadershipGate, NotLeadingError
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.pending import PendingPods
-from purser.scheduler.placement import Feasibility, Reservations, is_of_others, prefers_nodes
+from purser.scheduler.placement import Feasibility, Reservations
 from purser.scheduler.preemption import Preemptor
 from purser.scheduler.reasons import PendingReason
 
@@ -73,8 +76,10 @@ class KubeExtender:
         metrics: SchedulerMetrics,
         events: EventRecorder,
         may_bind: Callable[[], bool] = lambda: True,
+        make_log: Callable[[Evaluator], DecisionLog] = lambda _: NO_LOG,
     ) -> None:
-        """``may_bind``: whether this replica is the one that places pods."""
+        """``may_bind``: whether this replica is the one that places pods; ``make_log``: the log of decisions made with
+        this evaluator."""
         self._cache = cache
         self._keys = keys
         self._metrics = metrics
@@ -84,8 +89,9 @@ class KubeExtender:
         self.pending = PendingPods(cache, policy.node)
         """Those that wait."""
         self._evaluator = evaluator = Evaluator(cache.fleet, policy, cache.arrivals.mix)
-        self._reservations = reservations = Reservations(cache, evaluator)
-        self._feasibility = feasibility = Feasibility(cache, evaluator, reservations)
+        self._log = decisions = make_log(evaluator)
+        self._reservations = reservations = Reservations(cache, evaluator, decisions)
+        self._feasibility = feasibility = Feasibility(cache, evaluator, reservations, decisions)
         self._binder = Binder(client, cache, keys, reservations, gate, events)
         self._preemptor = Preemptor(client, cache, feasibility, reservations, gate, events)
         self._requeue_hints = RequeueHints(client, cache, feasibility)
@@ -94,6 +100,8 @@ class KubeExtender:
         self._was_active = False
         cache.disputes.on_closed = self._tell_of_dispute
         cache.arrivals.on_new_mix = cache.on_new_inventory = self._plan_ahead
+        cache.on_released, cache.on_bound = decisions.released, decisions.bound
+        self.pending.on_gone = decisions.gone
 
     # --- what kube-scheduler asks
 
@@ -112,7 +120,7 @@ class KubeExtender:
             message = reading.objection if asks else ""
             request = reading.request() if asks and not message else None
         if message:
-            self.pending.judged(args.pod.metadata.uid, {PendingReason.INVALID_REQUEST: 1})
+            self.pending.judged(args.pod.metadata.uid, {PendingReason.INVALID_REQUEST: len(names)}, _bounded(message))
             return _fits_nowhere(names, message)
         if request is None:
             return ExtenderFilterResult(node_names=names)
@@ -120,10 +128,11 @@ class KubeExtender:
         if (early := self._reservations.early_node(request)) and early in names:
             return ExtenderFilterResult(node_names=[early])
         with self._metrics.stage("filter", "evaluate"):
-            evaluation = self._feasibility.evaluate_outranking(request, names)
+            created = args.pod.metadata.creation_timestamp
+            evaluation = self._feasibility.decide_outranking(request, names, "filter", created)
         nodes_by_reason = self._count(evaluation.refusals.values()) if evaluation.refusals else {}
-        self.pending.judged(request.uid, {} if evaluation.fits else nodes_by_reason)
         if evaluation.fits:
+            self.pending.judged(request.uid, {})
             self._requeue_hints.forget(request.uid)
             self._preemptor.forget(request.uid)
             returned = self._worth_returning(args.pod, evaluation)
@@ -131,10 +140,12 @@ class KubeExtender:
             return _filter_result(returned)
         self._latest = None
         self._reservations.withdraw(request.uid)
+        why = self._feasibility.explain(request, evaluation)
+        self.pending.judged(request.uid, nodes_by_reason, _bounded(why))
         if await self._is_there(args.pod):
             self._requeue_hints.refused(request, names)
             self._preemptor.refused(request, evaluation.refusals)
-        return _filter_result(evaluation, self._feasibility.explain(request, evaluation))
+        return _filter_result(evaluation, why)
 
     async def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
         """0 to 10 for every node asked about; 0 where the pod does not fit or asks for nothing."""
@@ -147,7 +158,7 @@ class KubeExtender:
         if request is None:
             return [HostPriority(name, 0) for name in names]
         with self._metrics.stage("prioritize", "evaluate"):
-            found = self._among(request, names)
+            found = self._among(args.pod, request, names)
         with self._metrics.stage("prioritize", "rank"):
             scores = rank(found, self._feasibility.policy)
         if found.fits == names:
@@ -191,19 +202,17 @@ class KubeExtender:
             found = foremost(found, policy.nodes_to_score)
         return msgspec.structs.replace(found, refusals={})
 
-    def _among(self, request: PodRequest, names: list[str]) -> Evaluation:
+    def _among(self, pod: Pod, request: PodRequest, names: list[str]) -> Evaluation:
         """The evaluation of these nodes: that of the filter just before, unless kube-scheduler narrowed it further."""
         if self._latest is not None and self._latest[0] == request and self._latest[1].fits == names:
             return self._latest[1]
-        return self._feasibility.evaluate(request, names)
+        return self._feasibility.decide(request, names, "prioritize", pod.metadata.creation_timestamp)
 
     def _count(self, refusals: Iterable[Refusal]) -> Counter[str]:
-        nodes_by_reason: Counter[str] = Counter()
-        for refusal, nodes in tally(refusals):
-            nodes_by_reason.update({reason: nodes for reason, _ in refusal.counts})
-        for reason, nodes in nodes_by_reason.items():
-            self._metrics.refused(reason, nodes)
-        return nodes_by_reason
+        nodes = nodes_by_reason(refusals)
+        for reason, count in nodes.items():
+            self._metrics.refused(reason, count)
+        return nodes
 
     async def _is_there(self, pod: Pod) -> bool:
         """Whether the pod exists, and not only in a question: kube-scheduler may have heard of it first."""
@@ -236,7 +245,11 @@ class KubeExtender:
         """For nodes, of pods that name none."""
         return self._evaluator.policy.node
 
-    def idle_gpus(self, nodes_at_once: int) -> Iterator[Causes]:
+    def sweep(self) -> Iterator[tuple[InvariantViolation, ...]]:
+        """See `purser.core.fleet.consistency.sweep`."""
+        return self._evaluator.sweep()
+
+    def idle_gpus(self, nodes_at_once: int) -> Iterator[dict[str, Causes]]:
         """See `Evaluator.idle_gpus`."""
         return self._evaluator.idle_gpus(nodes_at_once)
 
@@ -249,9 +262,10 @@ class KubeExtender:
         turns: dict[str, Callable[[], Awaitable[None]]] = {
             "bindings": self._binder.resolve,
             "leadership": self._follow_leadership,
-            "disputes": self._settle_disputes,
+            "what is too old": self._let_go,
             "waiting pods": self.retry_refused,
             "gauges": self._count_grants,
+            "decision log": self._keep_log,
         }
         try:
             async with asyncio.TaskGroup() as group:
@@ -276,15 +290,19 @@ class KubeExtender:
             self._take_over()
         self._was_active = is_active
 
-    async def _settle_disputes(self) -> None:
-        self._cache.disputes.tick()
+    async def _let_go(self) -> None:
+        self._cache.tick()
 
     async def _count_grants(self) -> None:
         self._metrics.grants(self._cache.grants_by_state())
 
+    async def _keep_log(self) -> None:
+        self._log.turn(self._gate.is_open)
+
     async def drain(self) -> None:
         """Return once no Binding is under way: before the client is closed."""
         await self._binder.drain()
+        await asyncio.to_thread(self._log.stop)
 
     async def retry_refused(self) -> None:
         """Wake kube-scheduler for refused pods that fit by now, and make room for others."""
@@ -295,6 +313,7 @@ class KubeExtender:
             await self._preemptor.look()
         else:
             self._reservations.withdraw_all()
+            self.pending.forget_reasons()
             self._early_nominations.clear()
             self._requeue_hints.clear()
             self._preemptor.clear()
@@ -325,8 +344,10 @@ class KubeExtender:
             raise KubeError(str(error)) from error
         await self._cache.relist()
         self._reservations.withdraw_all()  # decided on an older book
+        self.pending.forget_reasons()
         self._early_nominations.clear()
         self.refresh()
+        self._log.turn(True)
 
     def _plan_ahead(self) -> None:
         """What policies have planned is outdated: plan again now, and not while a request waits."""

@@ -1,22 +1,15 @@
 """Which nodes a pod fits now: by the book, its quota, and what is kept for the pods that it has to yield to."""
 
 from collections.abc import Iterable, Mapping
-from itertools import compress
 
+from purser.core.decisions.notes import Asked
+from purser.core.fleet import Kept
 from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, grant_demand, remaining
-from purser.core.ledger import Usage
 from purser.core.model import GpuPolicy, PodRequest
-from purser.core.placement import (
-    PROMISED,
-    Evaluation,
-    Evaluator,
-    Placement,
-    PolicySettings,
-    demand_over_quota,
-    explain,
-    place,
-)
+from purser.core.placement import Evaluation, Evaluator, PolicySettings, demand_over_quota, explain
+from purser.core.placement.yielding import yielding
 from purser.scheduler.cache import ClusterCache
+from purser.scheduler.decision_log import NO_LOG, DecisionLog
 from purser.scheduler.placement.reservations import Reservations
 
 
@@ -26,7 +19,14 @@ class Feasibility:
     Of the book it changes nothing but early reservations, which yield to pods of higher priority.
     """
 
-    def __init__(self, cache: ClusterCache, evaluator: Evaluator, reservations: Reservations) -> None:
+    def __init__(
+        self,
+        cache: ClusterCache,
+        evaluator: Evaluator,
+        reservations: Reservations,
+        log: DecisionLog = NO_LOG,
+    ) -> None:
+        self._log = log
         self._cache = cache
         self._evaluator = evaluator
         self._reservations = reservations
@@ -36,24 +36,29 @@ class Feasibility:
         """What the operator chose."""
         return self._evaluator.policy
 
-    def evaluate(self, request: PodRequest, names: Iterable[str]) -> Evaluation:
-        """The verdict on each of these nodes.
+    def evaluate(self, request: PodRequest, names: Iterable[str], *, scored: bool = True) -> Evaluation:
+        """The verdict on each of these nodes; not ``scored``: all scores are 0.
 
         The pod's own reservation, whose Binding's outcome is unknown, does not stand in its way.
         """
-        own = self._cache.ledger.grant(request.uid)
-        left = self.quota_left(request)
-        return self._yielding(request, self._evaluator.evaluate(request, list(names), left, own), left)
+        return self._evaluate(request, list(names), scored)[0]
 
-    def evaluate_outranking(self, request: PodRequest, names: list[str]) -> Evaluation:
-        """As `evaluate`; where no node fits, early reservations of pods of lower priority are withdrawn first."""
-        found = self.evaluate(request, names)
+    def decide(self, request: PodRequest, names: list[str], verb: str, created: str) -> Evaluation:
+        """As `evaluate`, for the decision log as well. ``verb``: what it is asked for; ``created``: when the pod was,
+        as the API server writes it."""
+        found, left, held = self._evaluate(request, names, scored=True)
+        self._log.judged(Asked(request, left, held, created), found, verb)
+        return found
+
+    def decide_outranking(self, request: PodRequest, names: list[str], verb: str, created: str) -> Evaluation:
+        """As `decide`; where no node fits, early reservations of pods of lower priority are withdrawn first."""
+        found = self.decide(request, names, verb, created)
         if not found.fits and self._reservations.withdraw_lower(request.priority):
-            return self.evaluate(request, names)
+            return self.decide(request, names, verb, created)
         return found
 
     def fits_any(self, request: PodRequest, names: list[str]) -> bool:
-        """Whether any of these nodes fits, see `evaluate_outranking`."""
+        """Whether any of these nodes fits, see `decide_outranking`."""
         return self._fits_any_now(request, names) or (
             self._reservations.withdraw_lower(request.priority) and self._fits_any_now(request, names)
         )
@@ -67,10 +72,11 @@ class Feasibility:
     def explain(self, request: PodRequest, found: Evaluation) -> str:
         """Why no node fits, for kube-scheduler's event and condition on the pod."""
         idle_only = GpuPolicy.MUTEX in self.policy.gpu_policy(request)
-        quota = self._exceeded_quota(request, found)
+        quota = self.exceeded_quota(request, found)
         return explain(found.refusals, request, self._cache.fleet, quota, idle_only=idle_only)
 
-    def _exceeded_quota(self, request: PodRequest, found: Evaluation) -> str:
+    def exceeded_quota(self, request: PodRequest, found: Evaluation) -> str:
+        """Which of the namespace's quotas is in the way on these nodes, in a sentence; empty: none."""
         left = self.quota_left(request)
         if left == UNLIMITED:
             return ""
@@ -79,26 +85,26 @@ class Feasibility:
         asked = demand_over_quota(found.refusals, request, self._cache.fleet, left)
         return self._cache.exceeded_quota(request, asked, own)
 
+    def _evaluate(
+        self, request: PodRequest, names: list[str], scored: bool
+    ) -> tuple[Evaluation, QuotaLimits, Mapping[str, Kept]]:
+        """The verdict, with what it depends on beside the fleet."""
+        own = self._cache.ledger.grant(request.uid)
+        left = self.quota_left(request)
+        found = self._evaluator.evaluate(request, names, left, own, scored=scored)
+        held = self._held(request, found.fits)
+        if held:
+            found = yielding(found, self._cache.fleet, request, self.policy, left, held)
+        return found, left, held
+
     def _fits_any_now(self, request: PodRequest, names: list[str]) -> bool:
         if self._cache.nominations:
             return bool(self.evaluate(request, names).fits)
         own = self._cache.ledger.grant(request.uid)
         return self._evaluator.fits_any(request, names, self.quota_left(request), own)
 
-    def _yielding(self, request: PodRequest, found: Evaluation, left: QuotaLimits) -> Evaluation:
-        """Without nodes where the pod fits, but not beside those nominated to them that it has to yield to."""
-        nominated = self._cache.nominations.nodes().intersection(found.fits)
-        held = {node: taken for node in nominated if (taken := self._held(node, request))}
-        promised = {node for node, taken in held.items() if not self._fits_beside(node, request, left, taken)}
-        if not promised:
-            return found
-        kept = [name not in promised for name in found.fits]
-        refusals = {**found.refusals, **dict.fromkeys(promised, PROMISED)}
-        return Evaluation(list(compress(found.fits, kept)), found.scores[kept], refusals)
-
-    def _held(self, node: str, request: PodRequest) -> Mapping[str, Usage]:
-        return self._cache.nominations.held(node, request, self.policy)
-
-    def _fits_beside(self, node: str, request: PodRequest, left: QuotaLimits, held: Mapping[str, Usage]) -> bool:
-        state = self._cache.fleet.without(node, {request.uid})
-        return state is not None and isinstance(place(state.plus(held), request, self.policy, left), Placement)
+    def _held(self, request: PodRequest, fits: list[str]) -> dict[str, Kept]:
+        """What is kept of these nodes for pods nominated to them that it has to yield to."""
+        nominations = self._cache.nominations
+        nodes = nominations.nodes().intersection(fits) if nominations else ()
+        return {node: taken for node in nodes if (taken := nominations.held(node, request, self.policy))}

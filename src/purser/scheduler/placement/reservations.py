@@ -8,11 +8,13 @@ bound in time.
 
 from dataclasses import dataclass
 
-from purser.core.fleet import NodeState
+from purser.core.decisions.notes import Asked
+from purser.core.fleet import NOTHING_KEPT, NodeState
 from purser.core.ledger import LedgerError
 from purser.core.model import Grant, GrantState, PodRequest
 from purser.core.placement import Evaluator, Refusal, to_grant
 from purser.scheduler.cache import ClusterCache
+from purser.scheduler.decision_log import NO_LOG, DecisionLog
 from purser.scheduler.reasons import BindFailure
 
 EARLY_RESERVATION_TTL_S = 30.0
@@ -44,7 +46,8 @@ class _Early:
 class Reservations:
     """Enters grants, and takes back those that came to nothing."""
 
-    def __init__(self, cache: ClusterCache, evaluator: Evaluator) -> None:
+    def __init__(self, cache: ClusterCache, evaluator: Evaluator, log: DecisionLog = NO_LOG) -> None:
+        self._log = log
         self._cache = cache
         self._evaluator = evaluator
         self._early: dict[str, _Early] = {}
@@ -69,7 +72,7 @@ class Reservations:
 
     def reserve_early(self, node: str, request: PodRequest) -> None:
         """For a pod that kube-scheduler has not asked about yet. Raises `ReservationError`."""
-        grant, why = self._reserve(node, request)
+        grant, why = self._reserve(node, request, is_early=True)
         until = self._cache.clock.monotonic() + EARLY_RESERVATION_TTL_S
         self._early[request.uid] = _Early(request, grant, why, self._cache.fleet.node(node), until)
 
@@ -144,13 +147,15 @@ class Reservations:
         disputed = any(state.disputed for state in now.devices if state.device.uuid in early.grant.uuids)
         return not disputed and now.inventory is then.inventory and now.kubelet == then.kubelet
 
-    def _reserve(self, name: str, request: PodRequest) -> tuple[Grant, str]:
+    def _reserve(self, name: str, request: PodRequest, *, is_early: bool = False) -> tuple[Grant, str]:
         node = self._cache.fleet.node(name)
         if node is None:
             raise ReservationError(BindFailure.NO_INVENTORY, f"node {name} has no inventory")
         held = self._cache.nominations.held(name, request, self._evaluator.policy)
-        placement = self._evaluator.place(
-            name, request, self._cache.quota_remaining(request.namespace, request.family), held
+        left = self._cache.quota_remaining(request.namespace, request.family)
+        placement = self._evaluator.place(name, request, left, held)
+        self._log.placed(
+            Asked(request, left, {} if held is NOTHING_KEPT else {name: held}), name, placement, is_early=is_early
         )
         if isinstance(placement, Refusal):
             raise ReservationError(

@@ -8,9 +8,9 @@ from typing import Protocol
 
 import msgspec
 
-from purser.core.dialects import added_env, defaults
+from purser.core.dialects import added_env, defaults, kai
 from purser.core.dialects.unserved import unserved_words
-from purser.core.names import MEMORY_UNITS_ANNOTATION, SCHEDULER_NAME
+from purser.core.names import AWAITED, AWAITS_GRANT_ANNOTATION, MEMORY_UNITS_ANNOTATION, SCHEDULER_NAME
 from purser.core.placement.offers import FleetOffers
 from purser.core.pod.manifest import PodManifest
 from purser.scheduler.pod_reading import PodReading
@@ -22,8 +22,11 @@ from purser.scheduler.webhook.rules import (
     GPU_POD_RULES,
     first_objection,
     is_mirror,
+    is_served,
     no_forged_grant,
     no_node_preset,
+    no_share_placed_by_kai,
+    not_rewritten_by_kai,
     placed_names,
     pod_of,
 )
@@ -70,11 +73,14 @@ class Mutation:
         fleet: FleetFacts | None = None,
         devices: DeviceRules | None = None,
         adopted: Collection[str] = (),
+        served: Collection[str] = (),
     ) -> None:
+        """``adopted``: schedulers whose pods are Purser's; ``served``: those whose pods only get their GPUs from it."""
         self._scheduler_name = scheduler_name
         self._fleet = fleet or UnknownFleet()
         self._devices = devices or DeviceRules()
         self._own = placed_names(scheduler_name, adopted)
+        self._served = frozenset(served) - self._own
 
     def review(self, request: AdmissionRequest) -> Decision:
         """What becomes of the object. Raises `ReviewError` when it cannot be read."""
@@ -87,16 +93,18 @@ class Mutation:
 
     def _review_pod(self, pod: PodReading, body: msgspec.Raw) -> Decision:
         if objection := first_objection(pod, (no_forged_grant, self._devices.of_any)):
-            return objection
+            return not_rewritten_by_kai(pod) or objection
         if not pod.asks_for_devices:
             return Decision(True, DecisionReason.NO_GPU, warnings=self._unserved(pod.spec))
-        if pod.spec.scheduler_name not in self._own:
+        if not (pod.spec.scheduler_name in self._own or is_served(pod.spec, self._served)):
             return Decision(True, DecisionReason.OTHER_SCHEDULER, warnings=(self._stays_away(pod.spec),))
         rules = [rule for rule in GPU_POD_RULES if rule is not no_node_preset or not self._devices.trusts(pod)]
-        return first_objection(pod, (*rules, self._devices.of_gpu_pod)) or self._adopt(pod, body)
+        kais = (not_rewritten_by_kai, *((no_share_placed_by_kai,) if is_served(pod.spec, self._served) else ()))
+        return first_objection(pod, (*kais, *rules, self._devices.of_gpu_pod)) or self._adopt(pod, body)
 
     def _unserved(self, pod: PodManifest) -> tuple[str, ...]:
-        return unserved_words(pod, self._fleet.offers, self._fleet.has_label, self._mig_resources)
+        is_placed = not is_served(pod, self._served)
+        return unserved_words(pod, self._fleet.offers, self._fleet.has_label, self._mig_resources, is_placed=is_placed)
 
     def _mig_resources(self) -> tuple[str, ...]:
         there = self._fleet.gpus()
@@ -105,15 +113,19 @@ class Mutation:
     def _stays_away(self, pod: PodManifest) -> str:
         return (
             f'the pod requests GPUs, but its schedulerName is "{pod.scheduler_name[:63]}", so Purser does not place '
-            f"it: remove schedulerName, or ask an administrator to add the name to scheduler.adoptSchedulerNames of "
-            f"Purser's chart"
+            f"it: remove schedulerName, or ask an administrator to add it to scheduler.adoptSchedulerNames, or to "
+            f"serveSchedulerNames"
         )
 
     def _adopt(self, pod: PodReading, body: msgspec.Raw) -> Decision:
         content = whole_object(body)
+        written = {
+            MEMORY_UNITS_ANNOTATION: pod.spec.annotations.get(MEMORY_UNITS_ANNOTATION),
+            AWAITS_GRANT_ANNOTATION: AWAITED if is_served(pod.spec, self._served) else None,
+        }
         patch = (
             *self._scheduler_patch(pod.spec),
-            *annotation_patches(content, MEMORY_UNITS_ANNOTATION, pod.spec.annotations.get(MEMORY_UNITS_ANNOTATION)),
+            *annotation_patches(content, written),
             *node_patches(content),
             *limit_patches(content, defaults(pod.spec)),
             *env_patches(content, added_env(pod.spec)),
@@ -121,7 +133,7 @@ class Mutation:
         return Decision(True, DecisionReason.ADMITTED, patch=patch, warnings=self._warnings(pod))
 
     def _scheduler_patch(self, pod: PodManifest) -> tuple[Operation, ...]:
-        if pod.scheduler_name == self._scheduler_name:
+        if pod.scheduler_name == self._scheduler_name or is_served(pod, self._served):
             return ()
         return ({"op": "add", "path": "/spec/schedulerName", "value": self._scheduler_name},)
 
@@ -129,6 +141,7 @@ class Mutation:
         request, there = pod.request(), self._fleet.gpus()
         return (
             *(capacity_warnings(request, there) if request and there else ()),
+            *kai.warnings(pod.spec),
             *self._devices.warnings(request),
             *self._unserved(pod.spec),
         )

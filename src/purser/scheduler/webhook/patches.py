@@ -11,7 +11,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def limit_patches(pod: Mapping[str, Any], added: Mapping[str, Limits]) -> list[Operation]:
-    """Adds limits to containers, by name."""
+    """Adds limits to containers, by name, or replaces them, and requests that would differ."""
     patches: list[Operation] = []
     for path, container in _containers(pod):
         if limits := added.get(container.get("name") or ""):
@@ -29,18 +29,17 @@ def env_patches(pod: Mapping[str, Any], added: Mapping[str, Mapping[str, str]]) 
     return patches
 
 
-def annotation_patches(pod: Mapping[str, Any], name: str, value: str | None) -> list[Operation]:
-    """Gives an annotation this value; None: takes it away."""
-    metadata = _as_dict(pod.get("metadata"))
-    there = _as_dict(metadata.get("annotations"))
-    if there.get(name) == value:
-        return []
-    path = f"/metadata/annotations/{_pointer(name)}"
-    if value is None:
-        return [{"op": "remove", "path": path}]
-    if not there:
-        return [{"op": "add", "path": "/metadata/annotations", "value": {name: value}}]
-    return [{"op": "add", "path": path, "value": value}]
+def annotation_patches(pod: Mapping[str, Any], wanted: Mapping[str, str | None]) -> list[Operation]:
+    """Gives annotations these values; None: takes it away."""
+    there = _as_dict(_as_dict(pod.get("metadata")).get("annotations"))
+    changed = {name: value for name, value in wanted.items() if there.get(name) != value}
+    if changed and not there:
+        return [{"op": "add", "path": "/metadata/annotations", "value": changed}]
+    return [_annotation_patch(f"/metadata/annotations/{_pointer(name)}", value) for name, value in changed.items()]
+
+
+def _annotation_patch(path: str, value: str | None) -> Operation:
+    return {"op": "remove", "path": path} if value is None else {"op": "add", "path": path, "value": value}
 
 
 def node_patches(pod: Mapping[str, Any]) -> list[Operation]:
@@ -93,9 +92,11 @@ def _add_limits(path: str, container: Mapping[str, Any], limits: Limits) -> list
         return [{"op": "add", "path": f"{path}/resources", "value": {"limits": limits}}]
     if resources.get("limits") is None:
         return [{"op": "add", "path": f"{path}/resources/limits", "value": limits}]
+    requests = _as_dict(resources.get("requests"))
     return [
-        {"op": "add", "path": f"{path}/resources/limits/{_pointer(resource)}", "value": value}
+        {"op": "add", "path": f"{path}/resources/{part}/{_pointer(resource)}", "value": value}
         for resource, value in limits.items()
+        for part in ("limits", *(["requests"] if requests.get(resource, value) != value else []))
     ]
 
 

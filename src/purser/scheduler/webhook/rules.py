@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable
 import msgspec
 
 from purser.adapters.pods import pod_spec
-from purser.core.dialects import DialectError, record_annotations, vendor_records
+from purser.core.dialects import DialectError, kai, record_annotations, vendor_families, vendor_records
 from purser.core.names import IGNORE_WEBHOOK, PROTECTED_POD_ANNOTATIONS, ignoring_label
 from purser.core.pod.manifest import PodManifest
 from purser.kube.codec import codec_of
@@ -28,6 +28,11 @@ Rule = Callable[[PodReading], Decision | None]
 def placed_names(scheduler_name: str, adopted: Collection[str]) -> frozenset[str]:
     """The schedulerNames of pods that Purser places: its own, none, and those that an administrator lists."""
     return frozenset(("", DEFAULT_SCHEDULER, scheduler_name, *adopted))
+
+
+def is_served(pod: PodManifest, served: Collection[str]) -> bool:
+    """Whether another scheduler, one that an administrator lists, places the pod, and Purser grants it GPUs."""
+    return pod.scheduler_name in served and not vendor_families(pod)
 
 
 def pod_of(request: AdmissionRequest, data: msgspec.Raw) -> PodManifest:
@@ -71,6 +76,34 @@ def no_forged_vendor_record(pod: PodReading) -> Decision | None:
     """The same of pods that Purser does not place: the vendor's device plugin serves what the record says, whoever
     wrote it."""
     return _no_annotations(pod.spec, vendor_records(pod.spec), DecisionReason.FORGED_RECORD)
+
+
+def not_rewritten_by_kai(pod: PodReading) -> Decision | None:
+    """KAI's webhook comes first where it is there, for webhooks come in the order of their names: the container then
+    waits for variables out of a ConfigMap that KAI's binder would make."""
+    if kai.SHARED_GPU_CONFIGMAP not in pod.spec.annotations or not any(map(pod.spec.annotations.get, kai.AMOUNTS)):
+        return None
+    return Decision(
+        False,
+        DecisionReason.FORGED_RECORD,
+        f"annotation {kai.SHARED_GPU_CONFIGMAP} says that KAI's webhook has changed the pod, whose container would "
+        f"wait for a ConfigMap of KAI's: switch that webhook off (docs/migrating/kai.md), or, in a manifest copied "
+        f"from a running pod, remove the annotation and the variables that refer to the ConfigMap",
+    )
+
+
+def no_share_placed_by_kai(pod: PodReading) -> Decision | None:
+    """Of pods that another scheduler places: KAI's would reserve the GPU in its own way, and refuses a pod that names
+    both a fraction and the resource by which kubelet asks Purser's agent."""
+    if not kai.is_spoken(pod.spec):
+        return None
+    return Decision(
+        False,
+        DecisionReason.BAD_REQUEST,
+        f"the pod asks for a share of a GPU by annotation, and KAI's scheduler places none on nodes of Purser's: ask "
+        f"an administrator to have Purser place such pods ({kai.KAI_SCHEDULER} in scheduler.adoptSchedulerNames, and "
+        f"not in serveSchedulerNames)",
+    )
 
 
 def makes_sense(pod: PodReading) -> Decision | None:

@@ -11,6 +11,8 @@ import msgspec
 from purser.core.decoding import JsonReader, UnreadableError
 from purser.core.dialects import defaults, vendor_records
 from purser.core.names import (
+    AWAITED,
+    AWAITS_GRANT_ANNOTATION,
     FIXED_POD_ANNOTATIONS,
     IGNORE_WEBHOOK,
     MEMORY_UNITS_ANNOTATION,
@@ -31,6 +33,7 @@ from purser.scheduler.webhook.rules import (
     ignores_webhook,
     is_mirror,
     is_node,
+    is_served,
     no_forged_grant,
     no_forged_vendor_record,
     placed_names,
@@ -71,9 +74,11 @@ class Validation:
         devices: DeviceRules | None = None,
         adopted: Collection[str] = (),
         vendor_accounts: Collection[str] = (),
+        served: Collection[str] = (),
     ) -> None:
         self._scheduler_name = scheduler_name
         self._own = placed_names(scheduler_name, adopted)
+        self._served = frozenset(served) - self._own
         self._devices = devices or DeviceRules()
         self._scheduler_user = scheduler_user
         """Who may bring grants; empty while that is not known, and then the signature alone decides."""
@@ -107,15 +112,15 @@ class Validation:
             return objection
         if not pod.asks_for_devices:
             return Decision(True, DecisionReason.NO_GPU)
-        if pod.spec.scheduler_name not in self._own:
+        if not (pod.spec.scheduler_name in self._own or is_served(pod.spec, self._served)):
             return Decision(True, DecisionReason.OTHER_SCHEDULER)
         rules: tuple[Rule, ...] = (*GPU_POD_RULES, self._devices.of_gpu_pod, self._is_mutated)
         return first_objection(pod, rules) or Decision(True, DecisionReason.ADMITTED)
 
     def _is_mutated(self, pod: PodReading) -> Decision | None:
         """The default scheduler knows nothing of grants, and without a limit kubelet never asks the agent."""
-        if pod.spec.scheduler_name != self._scheduler_name:
-            lacks = f'schedulerName "{self._scheduler_name}"'
+        if why := self._is_misdirected(pod.spec):
+            lacks = why
         elif self._devices.in_units(pod.spec).annotations != pod.spec.annotations:
             lacks = f"the annotation {MEMORY_UNITS_ANNOTATION} with the cluster's units"
         elif missing := defaults(pod.spec):
@@ -128,6 +133,12 @@ class Validation:
             f"the pod asks for GPUs and lacks {lacks}, which Purser's mutating webhook sets: it was away, or another "
             f"webhook undid it. Create the pod again, or set it yourself",
         )
+
+    def _is_misdirected(self, pod: PodManifest) -> str:
+        if not is_served(pod, self._served):
+            return "" if pod.scheduler_name == self._scheduler_name else f'schedulerName "{self._scheduler_name}"'
+        awaits = pod.annotations.get(AWAITS_GRANT_ANNOTATION)
+        return "" if awaits == AWAITED else f"the annotation {AWAITS_GRANT_ANNOTATION}: {AWAITED}"
 
     def _review_change(self, request: AdmissionRequest, pod: PodManifest) -> Decision:
         if not request.has_old_object:

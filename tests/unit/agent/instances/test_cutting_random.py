@@ -161,6 +161,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     world.driver.close()
 
 
+@pytest.mark.timeout(900)  # ten thousand steps in the gate, each with calls of the driver and files
 def test_nothing_overlaps_and_nothing_leaks_whenever_the_agent_dies(world: World) -> None:
     acts = [world.allocate] * 4 + [world.end] * 3 + [world.sweep] * 2
     acts += [world.start_process, world.end_process, world.end_process, world.administrate]

@@ -1,10 +1,13 @@
 """What is done on a GPU for a grant, and what NVML's refusals are in words."""
 
+import errno
 import fcntl
 import threading
 from pathlib import Path
+from typing import TextIO
 
 import pytest
+from structlog.testing import capture_logs
 
 from purser.agent.checking.mig import check_on_demand, problems_of_instances
 from purser.agent.checking.results import CheckState
@@ -143,6 +146,27 @@ def test_a_second_agent_knows_what_the_first_one_made(node: SimulatedDriver, dri
         MigPlacement("3g.20gb", 4),
     }
     assert len(first.look(frozenset()).devices) == 2
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_named_once_and_gpus_are_cut(
+    node: SimulatedDriver, driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    cutter, lock = GpuCutter(driver, tmp_path / "state", node.uuids[0], KIND), fcntl.flock
+
+    def refuse(file: int | TextIO, operation: int) -> None:
+        if not isinstance(file, int):
+            return lock(file, operation)  # the simulated driver's own
+        raise OSError(number, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with capture_logs() as said:
+        assert set(cutter.ensure((HALF,), frozenset()).devices) == {HALF}
+        assert set(cutter.look(frozenset({HALF})).devices) == {HALF}
+        assert not cutter.sweep(frozenset(), frozenset({HALF})).devices
+    warnings = [each["event"] for each in said if each["log_level"] == "warning"]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("The file system of the records of GPU instances has no locks")
 
 
 def test_nobody_cuts_a_gpu_while_another_agent_does(

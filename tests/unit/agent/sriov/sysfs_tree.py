@@ -26,7 +26,7 @@ class HostTree:
         self._write(self.root / "proc/1/net/ipv6_route", "".join(rows))
 
     def function(self, address, vendor="8086", device="1572", driver="i40e", kind="020000", numa=0, bridge="00:01.0"):
-        """A PCI function below a root port."""
+        """A PCI function below a root port, or below a switch at that (``00:01.0/0000:02:00.0/0000:03:00.0``)."""
         real = self.sys / "devices/pci0000:00" / f"0000:{bridge}" / address
         for name, text in {
             "class": f"0x{kind}\n",
@@ -141,6 +141,10 @@ class HostTree:
         if driver == "vhost_vdpa":
             (real / f"vhost-vdpa-{number}").mkdir()
         self._link(self.sys / "bus/vdpa/devices" / real.name, real)
+
+    def ddp_package(self, address, name):
+        """As devlink names it; the kernel of a real host is asked for that."""
+        self._write(self.sys / "devlink/pci" / address, f"fw.mgmt 2.1.7\nfw.app.name {name}\nfw.app 1.3.1.0\n")
 
     def device_files(self, *names):
         for name in names:

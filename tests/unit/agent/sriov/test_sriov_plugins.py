@@ -172,12 +172,17 @@ async def test_a_file_that_cannot_be_read_leaves_the_pools_as_they_are(agent):
     node = agent.node
     async with agent.running():
         await node.until_capacity(4, resource=NET)
-        agent.config.write_text('{"resourceList": [{"resourceName": "a.b", "selectors": {}}]}')
+        agent.config.write_text('{"resourceList": 3}')
         message = await agent.until_told(AgentReason.SRIOV_CONFIG)
-        assert message.startswith("The last valid one holds: the SR-IOV configuration: resourceList[0]")
+        assert message.startswith("The last valid one holds: the SR-IOV configuration")
         await node.admit("u1", _asking(NET, 1))
-        agent.configure([{**POOLS[0], "selectors": {"pfNames": ["ens1f0#0-4"]}}])
+        agent.configure([{"resourceName": "a.b", "deviceType": "accelerator", "selectors": {}}, _pool_of("ens1f0#0-4")])
         await node.until_capacity(5, resource=NET)
+        assert "The pool is left out" in await agent.until_told(AgentReason.SRIOV_CONFIG, "intel.com/a.b")
+
+
+def _pool_of(pf_name):
+    return {**POOLS[0], "selectors": {"pfNames": [pf_name]}}
 
 
 async def test_cdi_names_device_files_and_replaces_the_former_plugins_file(folder):

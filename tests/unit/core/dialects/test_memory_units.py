@@ -82,7 +82,8 @@ def test_records_and_variables_are_in_the_unit_of_the_pod():
     assert record["ALIYUN_COM_GPU_MEM_POD"] == "3000"
     assert record["ALIYUN_COM_GPU_MEM_DEV"] == "15360"
     assert record["scheduler.framework.gpushare.allocation"] == '{"0":{"3":3000}}'
-    assert environment(mib, held, part, devices)["ALIYUN_COM_GPU_MEM_CONTAINER"] == "3000"
+    said = environment(mib, held, part, devices)
+    assert [said[f"ALIYUN_COM_GPU_MEM_{each}"] for each in ("CONTAINER", "POD", "DEV")] == ["3000", "3000", "15360"]
     blocks = counted(pod(container(vgpumem=300)), vgpumem=10)
     ids = grant_annotations(blocks, ["Volcano vGPU"], held, INVENTORY, 5)["volcano.sh/vgpu-ids-new"]
     assert ids == "GPU-a,NVIDIA,300,0:"

@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -5,8 +6,8 @@ from tests.texts import any_text
 
 from purser.core import dialects
 from purser.core.dialects import DialectError, hami, nvidia, parse
-from purser.core.model import ContainerKind, DeviceMode, DeviceRequest, GpuPolicy, NodePolicy, ScoreWeights
-from purser.core.names import INIT_RESOURCES_ANNOTATION
+from purser.core.model import ContainerKind, DeviceMode, DeviceRequest, GpuNic, GpuPolicy, NodePolicy, ScoreWeights
+from purser.core.names import GPU_NIC_ANNOTATION, INIT_RESOURCES_ANNOTATION
 from purser.core.pod.manifest import ContainerSpec, PodManifest
 
 from .pods import container, pod, spell
@@ -428,3 +429,59 @@ def test_a_pods_containers_ask_for_no_more_devices_than_one_may() -> None:
     assert parse(pod(container("a", shared=1000), container("b", shared=24))) is not None
     (problem,) = problems_of(container("a", shared=1000), container("b", shared=25))
     assert problem == "the pod's containers ask for 1025 devices together: 1024 are the most"
+
+
+VF = "mellanox.com/vf"
+
+
+def with_vfs(**limits):
+    return (
+        container(gpu=1)
+        if not limits
+        else msgspec.structs.replace(container(gpu=1), limits={"nvidia.com/gpu": "1", **limits})
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "value", "found"),
+    [
+        ({VF: "2"}, None, GpuNic.PREFERRED),
+        ({VF: "2"}, " required ", GpuNic.REQUIRED),
+        ({VF: "1", "nvidia.com/gpumem": "100"}, "preferred", GpuNic.PREFERRED),
+        ({}, "preferred", None),
+        ({VF: "0"}, None, None),
+        ({"cpu": "1", "hugepages-2Mi": "2Mi", "nvidia.com/gpumem": "100"}, None, None),
+    ],
+)
+def test_who_asks_for_network_devices_beside_gpus_wants_them_near(limits, value, found):
+    annotations = {} if value is None else {GPU_NIC_ANNOTATION: value}
+    request = parse(msgspec.structs.replace(pod(with_vfs(**limits)), annotations=annotations))
+    assert request.gpu_nic is found
+    assert request.containers[0].beside == (((VF, int(limits[VF])),) if limits.get(VF, "0") != "0" else ())
+
+
+@pytest.mark.parametrize(
+    ("limits", "value", "said"),
+    [
+        ({VF: "2"}, "REQUIRED", 'purser.dev/gpu-nic "REQUIRED" is not valid: write preferred or required'),
+        ({VF: "2"}, "required" * 9000, "is not valid: write preferred or required"),
+        ({VF: "2"}, "\x00", "is not valid"),
+        ({}, "required", "no container asks for both GPUs and devices of an SR-IOV pool"),
+        ({VF: "many"}, "required", "no container asks for both GPUs and devices of an SR-IOV pool"),
+    ],
+)
+def test_a_wish_that_makes_no_sense_is_refused(limits, value, said):
+    found = msgspec.structs.replace(pod(with_vfs(**limits)), annotations={GPU_NIC_ANNOTATION: value})
+    with pytest.raises(DialectError) as caught:
+        parse(found)
+    [problem] = caught.value.problems
+    assert said in problem
+    assert len(problem) < 300
+
+
+def test_other_vendors_devices_are_no_gpus_of_a_pair():
+    limits = {"huawei.com/Ascend910B4": "1", VF: "1"}
+    asked = pod(msgspec.structs.replace(container(gpu=1), limits=limits))
+    request = parse(msgspec.structs.replace(asked, families=("Ascend 910B4",)))
+    assert request.family
+    assert request.gpu_nic is None

@@ -26,7 +26,7 @@ def pod(*resources: str, **annotations: str) -> PodManifest:
         ("nvidia.com/gpu.shared", "nvidia.com/gpumem"),
         ("nvidia.com/mig-3g.20gb", "nvidia.com/gpumem"),
         ("hygon.com/dcunum", "has named Hygon DCU in the value vendors"),
-        ("kunlunxin.com/xpu", "serves no such devices"),
+        ("enflame.com/vgcu", "serves no such devices"),
     ],
 )
 def test_a_word_that_nobody_serves_gets_a_hint_what_to_write(resource: str, words: str) -> None:
@@ -81,3 +81,10 @@ def test_pods_for_time_slicing_nodes_are_warned_where_there_is_none(product: str
         chosen, nowhere, lambda key, value: there and (key, value) == ("nvidia.com/gpu.product", product)
     )
     assert [("nvidia.com/gpumem" in hint, len(hint) <= 256) for hint in hints] == [(True, True)] * hinted
+
+
+def test_pods_of_a_podgroup_are_not_kept_apart_by_volcanos_annotation_unless_volcano_places_them() -> None:
+    apart = msgspec.structs.replace(pod(), annotations={"volcano.sh/vgpu-podgroup-policy": "spread"})
+    (hint,) = unserved_words(apart, nowhere, nowhere)
+    assert hint.startswith("Purser ignores annotation volcano.sh/vgpu-podgroup-policy: write purser.dev/gpu-policy")
+    assert unserved_words(apart, nowhere, nowhere, is_placed=False) == ()

@@ -7,8 +7,9 @@ containers of a pod are on one card the totals are the same.
 import pytest
 
 from purser.core.dialects import DialectError, parse
+from purser.core.dialects.volcano_choice import chosen_grant
 from purser.core.ledger import pod_usage
-from purser.core.model import ContainerGrant, ContainerKind, DeviceShare, Grant
+from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
 
 from .pods import container, pod
 
@@ -52,3 +53,13 @@ def test_different_an_init_container_with_more_gpus_than_the_container_after_it_
     """Volcano counts three cards; kubelet would give the container any two of them, and no book could tell which."""
     with pytest.raises(DialectError, match='"c2" asks for 2 devices and init container "c1" before it for 3'):
         cards((INIT, 1), (INIT, 3), (APP, 2))
+
+
+def test_an_index_that_volcano_chose_is_the_devices_own_and_not_its_place_in_a_list():
+    """NVML's: the inventory may be in another order, and lack a GPU that the driver has lost."""
+    spec = pod(container(vmem=1))
+    spec.annotations["volcano.sh/gpu-index"] = "2"
+    there = (Device("GPU-c", 2, "T4", 15360), Device("GPU-d", 3, "T4", 15360), Device("GPU-a", 0, "T4", 15360))
+    chosen = chosen_grant(spec, parse(spec), NodeInventory("n", there))
+    assert chosen is not None
+    assert list(chosen.uuids) == ["GPU-c"]

@@ -178,6 +178,12 @@ def test_2907_more_vgpus_than_gpus_are_not_slots_of_one():
     assert Node(*gpus(16384)).takes(pod(container(vgpu=2))) == []
 
 
+def test_3141_a_node_without_gpus_is_none_to_place_on_and_no_error():
+    bare, node = Node(), Node(*gpus(8000))
+    assert [each.takes(pod(container(vgpumem=1000))) for each in (bare, node)] == [[], ["GPU-0"]]
+    assert bare.fleet.node("unknown") is None
+
+
 def test_3616_gpus_are_not_given_away_twice_at_the_same_moment():
     """Decided on the same state by two threads; the book takes one of the two."""
     node, spec = Node(*gpus(8000)), pod(container(vgpumem=8000))

@@ -11,7 +11,8 @@ from tests.unit.core.placement.policies import fleets
 
 from purser.core.fleet import node_state
 from purser.core.fleet.arrays import KINDS, FleetArrays
-from purser.core.fleet.facts import ABSENT, CORDONED, FleetNodeFacts, GpuFacts, Take
+from purser.core.fleet.consistency import stale_rows
+from purser.core.fleet.facts import CORDONED, FleetNodeFacts, GpuFacts, Take
 from purser.core.fleet.live import links_of, node_facts
 from purser.core.ledger import Usage
 from purser.core.model import Device, Link, NodeInventory, PcieLevel
@@ -27,35 +28,6 @@ TAKES = st.builds(
     alone=st.booleans(),
     kind=st.sampled_from([None, 0, 1, 8, 16, 99]),
 )
-PER_GPU = (
-    "memory_mib",
-    "memory_free_mib",
-    "cores_percent",
-    "cores_free_percent",
-    "slots",
-    "slots_free",
-    "alone",
-    "closed",
-    "left_milli",
-)
-PER_NODE = ("gpu_count", "cpu_free_milli", "memory_free_mib_of_node", "pods_free", "live", "rank")
-
-
-def contents(fleet: FleetArrays) -> dict[str, object]:
-    """All that is known of each node, whatever its row and its models' numbers."""
-    return {name: node_contents(fleet, row) for name in NAMES if (row := fleet.rows.get(name)) is not None}
-
-
-def node_contents(fleet: FleetArrays, row: int) -> dict[str, object]:
-    count = int(fleet.gpu_count[row])
-    known: dict[str, object] = {field: getattr(fleet, field)[:count, row].tolist() for field in PER_GPU}
-    known |= {field: getattr(fleet, field)[row].item() for field in PER_NODE}
-    known["models"] = [fleet.models[number] for number in fleet.gpu_model[:count, row]]
-    known["model"] = fleet.models[fleet.node_model[row]] if fleet.node_model[row] >= 0 else None
-    known["kinds"] = fleet.pods_of_kind[:, row].tolist()
-    beyond = {field: ABSENT if field == "closed" else 0 for field in PER_GPU}
-    known["no more GPUs"] = all((getattr(fleet, field)[count:, row] == value).all() for field, value in beyond.items())
-    return known
 
 
 class Events(RuleBasedStateMachine):
@@ -107,10 +79,8 @@ class Events(RuleBasedStateMachine):
 
     @invariant()
     def is_as_if_built_now(self) -> None:
-        rebuilt = FleetArrays()
-        for name, (node, rank) in self.nodes.items():
-            rebuilt.put_node(self.as_it_is(name, node), rank)
-        assert contents(self.fleet) == contents(rebuilt)
+        nodes = [(self.as_it_is(name, node), rank) for name, (node, rank) in self.nodes.items()]
+        assert stale_rows(self.fleet, nodes) == ()
         assert len(self.fleet) == len(self.nodes) == self.fleet.live.sum()
 
     @invariant()

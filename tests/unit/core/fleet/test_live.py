@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.tiers import examples
-from tests.unit.core.fleet.test_arrays import NAMES, node_contents
+from tests.unit.core.fleet.test_arrays import NAMES
 
 from purser.core.fleet import Fleet, FreeResources
+from purser.core.fleet.consistency import violations
 from purser.core.fleet.live import LiveArrays
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, GrantState, NodeInventory
 
@@ -43,14 +44,9 @@ def apply(fleet: Fleet, what: str, name: str, number: int, more: int) -> None:
         fleet.set_free_resources(name, FreeResources(1000 * number, 500 * more, more))
 
 
-def contents(live: LiveArrays) -> dict[str, object]:
-    arrays = live.arrays
-    rows = {name: row for name in KNOWN if (row := arrays.rows.get(name)) is not None}
-    known: dict[str, object] = {name: node_contents(arrays, row) for name, row in rows.items()}
-    for name in KNOWN:
-        for place in range(4):
-            known[f"{name}-{place}"] = [(arrays.names[row], gpu) for row, gpu in live.places([f"{name}-{place}"])]
-    return known
+def places(live: LiveArrays) -> dict[str, list[tuple[str, int]]]:
+    uuids = [f"{name}-{place}" for name in KNOWN for place in range(4)]
+    return {uuid: [(live.arrays.names[row], gpu) for row, gpu in live.places([uuid])] for uuid in uuids}
 
 
 @examples(150)
@@ -65,7 +61,8 @@ def test_after_any_events_they_are_as_if_built_now(batches: list[list[tuple[str,
         if number % 3 == 0:
             seldom.refresh()
     seldom.refresh()
-    assert contents(live) == contents(LiveArrays(fleet)) == contents(seldom)
+    assert violations(fleet, live) == violations(fleet, seldom) == ()
+    assert places(live) == places(LiveArrays(fleet)) == places(seldom)
     assert sorted(live.arrays.rows) == fleet.names()
 
 
@@ -89,5 +86,5 @@ def test_a_node_that_is_of_another_model_each_time_leaves_no_more_than_many(monk
         devices = tuple(Device(f"{KNOWN[1]}-{i}", i, f"model {number + i}", 1000) for i in range(2))
         fleet.set_inventory(NodeInventory(KNOWN[1], devices))
         arrays = live.refresh()
-        assert contents(live) == contents(LiveArrays(fleet))
+        assert violations(fleet, live) == ()
     assert len(set(arrays.models)) == len(arrays.models) == 3

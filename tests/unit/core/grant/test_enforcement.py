@@ -22,7 +22,7 @@ from purser.core.model import (
     SpecHold,
 )
 from purser.core.placement import to_grant
-from purser.core.placement.place import Placement
+from purser.core.placement.granted import Placement
 from purser.core.pod.manifest import ContainerSpec, VolumeMount
 from purser.kube.codec import codec_of
 from purser.kube.resources import PODS

@@ -74,6 +74,14 @@ def test_what_pods_without_a_grant_ask_for_is_listed_on_top() -> None:
     assert (found[MEM], found[PRIORITY]) == (25000, 10 + (1 << 40))
 
 
+def test_what_a_pod_asks_for_whose_grant_is_to_come_is_not_listed_on_top() -> None:
+    """It is granted out of the total, and Volcano would take one more of its ``gpu-number`` for one more GPU."""
+    inventory = NodeInventory("n", cards(16000, 16000))
+    on_first = Holder({VNUM: 1}, {"d0": Usage(1, 16000, 100, pods=1, exclusive=1)})
+    assert listed(inventory, on_first, Holder({VNUM: 1}, awaits=True))[VNUM] == 2
+    assert listed(inventory, on_first, Holder({VNUM: 2}, awaits=True))[VNUM] == 3  # kubelet would refuse it
+
+
 def test_never_less_is_listed_than_pods_ask_for() -> None:
     """kubelet would refuse them at its next start: of a card that is overcommitted, too."""
     both = [Holder({MEM: 12000}, {"d0": Usage(1, 12000, 0)})] * 2

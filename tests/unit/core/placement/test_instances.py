@@ -31,7 +31,8 @@ from purser.core.model import (
     PodRequest,
 )
 from purser.core.placement import Evaluator, Placement, PolicySettings, Refusal, explain, kernels
-from purser.core.placement.place import place, to_grant
+from purser.core.placement.granted import to_grant
+from purser.core.placement.place import place
 from purser.core.placement.shape import columns_of, demand_of, lead_shape, need_of
 
 A100, A30 = MIG_KINDS["A100-40GB"], MIG_KINDS["A30"]

@@ -5,6 +5,7 @@ import pytest
 
 from purser.core.device.ids import device_ids
 from purser.core.fleet import Fleet
+from purser.core.fleet.kubelet_snapshot import Arrival
 from purser.core.kubelet import cpumanager
 from purser.core.kubelet.config import CpuPolicy, KubeletConfig, TopologyPolicy, TopologyScope
 from purser.core.kubelet.machine import Cpu, Machine, NumaNode
@@ -310,10 +311,10 @@ def test_the_search_ends_however_many_choices_there_are():
         tried.append(request)
         return tuple(f"n-{i}" for i in range(4)), tuple(f"n-{i}" for i in range(9))
 
-    def granted(choice):
-        return dict(zip(("main", "second"), choice, strict=True))
+    def arrival(pod, choice):
+        return Arrival(pod, dict(zip(("main", "second"), choice, strict=True)))
 
-    assert isinstance(find_admitted(kubelet, many, choose, granted), Refusal)
+    assert isinstance(find_admitted(kubelet, many, choose, arrival), Refusal)
     assert len(tried) <= MAX_TRIES
 
 

@@ -81,7 +81,7 @@ def test_no_two_obstacles_share_a_bit() -> None:
 
 
 def test_every_reason_that_a_gpu_can_give_is_tried() -> None:
-    assert REFUSED.keys() | {Reason.NO_MIG_PLACE} == set(OF_OBSTACLE.values())
+    assert REFUSED.keys() | {Reason.NO_MIG_PLACE, Reason.SHARES_DIFFER} == set(OF_OBSTACLE.values())
 
 
 @given(st.lists(st.sampled_from([gpu for gpus in (*REFUSED.values(), TAKEN) for gpu in gpus]), min_size=1))

@@ -137,6 +137,13 @@ def test_patterns(pattern: str, text: str, matches: bool) -> None:
     assert rule.name == "nvidia.com/x"
 
 
+@pytest.mark.parametrize("text", ["migStrategy: single\nMIGSTRATEGY: x", "MIGSTRATEGY: x\nmigStrategy: single"])
+def test_of_several_spellings_of_a_key_the_last_by_name_counts(text: str) -> None:
+    """sigs.k8s.io/yaml sorts keys before encoding/json reads them."""
+    lines = "\n".join(f"  {line}" for line in text.splitlines())
+    assert read_plugin_file(f"version: v1\nflags:\n{lines}")[0].flags.mig_strategy == "single"
+
+
 def test_keys_as_go_reads_them() -> None:
     text = """
     Version: v1

@@ -1,11 +1,20 @@
 """The SR-IOV network device plugin's config.json: what it takes, what it refuses, what it passes over."""
 
 import json
+import re
 
 import pytest
-from tests.unit.core.sriov.sriov_builders import config, entry
+from tests.unit.core.sriov.sriov_builders import ACCELERATOR, AUX, config, entry, ids, node, vf
 
-from purser.core.sriov.configuration import MAX_FILE_BYTES, MAX_POOLS, SriovConfigError, SriovDeviceType, sriov_config
+from purser.core.sriov.configuration import (
+    MAX_FILE_BYTES,
+    MAX_NOTES,
+    MAX_POOLS,
+    SriovConfigError,
+    SriovDeviceType,
+    sriov_config,
+)
+from purser.core.sriov.pools import make_pools
 
 FULL = """
 {"resourceList": [
@@ -42,7 +51,7 @@ def test_names_that_kubelet_takes_are_taken():
     assert config(entry("sriov-net_0")).pools[0].name == "sriov-net_0"
 
 
-REFUSED = {
+LEFT_OUT = {
     "a name with dots": ([entry("junk.net.0")], r"resourceList\[0\]: kubelet takes no resource intel.com/junk.net.0"),
     "a name that ends in a dash": ([entry("net-")], "kubelet takes no resource intel.com/net-"),
     "a name twice": ([entry("a"), entry("a")], r"resourceList\[1\]: intel.com/a is there twice"),
@@ -59,15 +68,49 @@ REFUSED = {
     "a vDPA type": ([entry(selectors={"vdpaType": "block"})], "vdpaType is block; known are vhost, virtio"),
     "no auxiliary type": ([entry(deviceType="auxNetDevice")], "needs auxTypes in each selector"),
     "an auxiliary type": ([entry(deviceType="auxNetDevice", selectors={"auxTypes": ["eth"]})], "auxTypes has eth"),
-    "too many pools": ([entry(f"p{n}") for n in range(MAX_POOLS + 1)], "has 257 entries in resourceList"),
-    "too many selectors": ([entry(selectors=[{}] * 2000)], "has 2000 selectors, more than 1024"),
+    "a device type in another case": ([entry(deviceType="netdevice")], "deviceType is netdevice; known are netDevice"),
+    "a device type that is no text": ([entry(deviceType=["netDevice"])], "cannot be read"),
     "a wrong type": ([entry(excludeTopology="yes")], "cannot be read"),
+    "a name that is none": ([entry(3)], "cannot be read"),
+    "wrong additional information": ([entry(additionalInfo={"*": {"token": 1}})], "cannot be read"),
+    "one of two selectors": ([entry(selectors=[{}, {"vendors": 8086}])], "cannot be read"),
+    "what has no name": ([{"selectors": [{}]}], "kubelet takes no resource"),
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_be_refuses_the_file(what):
-    entries, message = REFUSED[what]
+@pytest.mark.parametrize("what", LEFT_OUT)
+def test_what_cannot_be_costs_its_pool_alone(what):
+    entries, message = LEFT_OUT[what]
+    found = config(*entries, entry("beside"), entry("sfs", {"auxTypes": ["sf"]}, deviceType="auxNetDevice"))
+    served = [pool.name for pool in found.pools if not pool.is_refused]
+    assert served == [*(each["resourceName"] for each in entries[:-1]), "beside", "sfs"]
+    [problem] = found.problems
+    assert re.search(message, problem)
+    assert problem.endswith("The pool is left out, and what its selectors mean with it")
+    of_type = "sfs" if "auxiliary" in what else "beside"
+    devices = vf(0), vf(1), vf(2, type=AUX, aux_type="sf")
+    given = {pool.config.name: ids(pool) for pool in make_pools(found, node(*devices), {})}
+    assert given[of_type] == [], "a later pool has what the broken one means"
+
+
+def test_a_file_that_is_all_mistakes_is_read_at_once_and_names_some_of_them():
+    ranges = ",".join(["0-999999999", "9999999999999", "-", "1-"] * 5)
+    bad = [entry("a.b", selectors={"pfNames": [f"ens1f0#{ranges}"] * 20}) for _ in range(MAX_POOLS)]
+    found = config(*bad)
+    assert (len(found.pools), len(found.problems)) == (MAX_POOLS, MAX_NOTES)
+    assert not make_pools(found, node(*(vf(n) for n in range(64))), {})
+    assert len(config(3, None, "x" * 9000, [], entry("last")).problems) == 4
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ([entry(f"p{n}") for n in range(MAX_POOLS + 1)], "has 257 entries in resourceList"),
+        ([entry(selectors=[{}] * 2000)], "has 2000 selectors, more than 1024"),
+    ],
+    ids=["too many pools", "too many selectors"],
+)
+def test_too_much_refuses_the_file(entries, message):
     with pytest.raises(SriovConfigError, match=message):
         config(*entries)
 
@@ -81,7 +124,31 @@ def test_a_pool_whose_selectors_cannot_be_read_is_left_out_and_the_others_stay()
     bad = [entry("a", selectors={"vendors": [8086]}), {"resourceName": "b"}, entry("c", selectors=[]), entry("d")]
     found = config(*bad)
     assert [pool.name for pool in found.pools] == ["d"]
-    assert [note.rpartition(": ")[2] for note in found.notes] == [f"the pool {name} is left out" for name in "abc"]
+    assert [each.rpartition(". ")[2] for each in found.problems] == 3 * ["The pool is left out"]
+
+
+@pytest.mark.parametrize(
+    "mistake", [{"deviceType": "netdevice"}, {"additionalInfo": {"*": 1}}, {"resourcePrefix": None, "resourceName": 1}]
+)
+def test_the_selectors_of_a_pool_with_a_mistake_say_what_no_later_pool_has(mistake):
+    rest = [entry("rest", {"vendors": ["8086"]}), entry("cards", deviceType="accelerator")]
+    found = config(entry("dpdk", {"pfNames": ["ens1f0#0-1"]}, **mistake), *rest)
+    card = vf(3, "", type=ACCELERATOR)
+    assert [ids(pool) for pool in make_pools(found, node(vf(0), vf(1), vf(2), card), {})] == [[vf(2).id], [card.id]]
+
+
+def test_a_pool_of_a_device_type_that_nobody_knows_may_mean_devices_of_each():
+    found = config(
+        entry("a", {"vendors": ["8086"]}, deviceType="x"), entry("net"), entry("c", deviceType="accelerator")
+    )
+    mine = vf(0), vf(1, type=ACCELERATOR)
+    others = vf(2, vendor="15b3"), vf(3, vendor="1dd8", type=ACCELERATOR)
+    assert [ids(pool) for pool in make_pools(found, node(*mine, *others), {})] == [[each.id] for each in others]
+
+
+def test_a_pool_that_is_named_as_a_broken_one_does_not_get_its_devices():
+    found = config(entry("a", {"pfNames": ["ens1f0#0"]}, excludeTopology=3), entry("a"), entry("b"))
+    assert [(pool.config.name, ids(pool)) for pool in make_pools(found, node(vf(0)), {})] == [("b", [])]
 
 
 def test_selectors_of_another_device_type_count_for_nothing_and_are_named():
@@ -99,6 +166,34 @@ def test_selectors_of_another_device_type_count_for_nothing_and_are_named():
 def test_what_is_no_configuration_raises_one_error(text):
     with pytest.raises(SriovConfigError):
         sriov_config(text)
+
+
+@pytest.mark.parametrize(
+    ("members", "name"),
+    [
+        ('"resourceName": "a", "resourcename": "b"', "b"),
+        ('"resourcename": "b", "resourceName": "a"', "a"),
+        ('"RESOURCENAME": "c", "resourceName": "a", "resourcename": "b"', "b"),
+        ('"resourcename": "b", "resourceName": "a", "RESOURCENAME": "c"', "c"),
+        ('"resourceName": "a", "resourcename": null', "a"),
+    ],
+)
+def test_of_several_spellings_of_a_key_the_last_in_the_file_counts(members, name):
+    """As Go's encoding/json has it: which of them is exact does not matter."""
+    [pool] = sriov_config(f'{{"resourceList": [{{{members}, "selectors": {{}}}}]}}').pools
+    assert pool.name == name
+
+
+def test_several_spellings_of_lists_and_maps_count_as_in_go():
+    text = """{"resourceList": [{"resourceName": "a",
+        "selectors": [{"vendors": ["1", "2"], "Vendors": ["3"], "drivers": ["x"], "Drivers": null, "isRdma": true,
+            "isrdma": null}],
+        "deviceType": "accelerator", "devicetype": "netDevice", "DEVICETYPE": null,
+        "additionalInfo": {"x": {"a": "1"}, "*": {"b": "1"}}, "additionalinfo": {"*": {"c": "3"}}}]}"""
+    [pool] = sriov_config(text).pools
+    [selector] = pool.selectors
+    assert (selector.vendors, selector.drivers, selector.is_rdma) == (("3",), (), True)
+    assert (pool.device_type, pool.additional_info) == (SriovDeviceType.NET_DEVICE, {"x": {"a": "1"}, "*": {"c": "3"}})
 
 
 def test_a_file_may_name_no_pool():

@@ -4,9 +4,9 @@ import random
 
 import pytest
 from tests import tiers
-from tests.unit.core.sriov.sriov_builders import ACCELERATOR, AUX, config, entry, ids, node, vf
+from tests.unit.core.sriov.sriov_builders import ACCELERATOR, AUX, NET, config, entry, ids, node, vf
 
-from purser.core.sriov.configuration import SriovSelector
+from purser.core.sriov.configuration import SriovDeviceType, SriovSelector
 from purser.core.sriov.devices import RdmaDevice, SriovDevice, VdpaDevice
 from purser.core.sriov.pools import UNSELECTED, make_pools, selector_problems
 from purser.core.sriov.preference import preferred_devices
@@ -147,6 +147,30 @@ def test_health_is_what_the_device_shows(device, trouble):
     assert pool.members[0].trouble == trouble
 
 
+@pytest.mark.parametrize(
+    ("selector", "device", "trouble"),
+    [
+        (
+            {"vdpaType": "vhost"},
+            vf(0, vdpa=VdpaDevice("vdpa0", "vhost")),
+            "its vDPA device vdpa0 has no device file",
+        ),
+        ({"vdpaType": "vhost"}, vf(0, vdpa=VdpaDevice("vdpa0", "vhost", "/dev/vhost-vdpa-0")), ""),
+        ({"vdpaType": "virtio"}, vf(0, vdpa=VdpaDevice("vdpa0", "virtio")), ""),
+        ({}, vf(0, rdma=(RdmaDevice("mlx5_2"),)), ""),
+        ({"isRdma": True}, vf(0, rdma=(RdmaDevice("mlx5_2", ("/dev/infiniband/uverbs2",)),)), ""),
+        (
+            {"isRdma": True},
+            vf(0, rdma=(RdmaDevice("mlx5_2", ("/dev/infiniband/rdma_cm",)),)),
+            "its RDMA device mlx5_2 has no device file uverbs: is the module ib_uverbs loaded?",
+        ),
+    ],
+)
+def test_health_is_also_what_containers_of_the_pool_are_to_get(selector, device, trouble):
+    (pool,) = make_pools(config(entry("net", selector)), node(device), {})
+    assert pool.members[0].trouble == trouble
+
+
 def _random_selector(rng):
     pools = {
         "vendors": ["8086", "15b3", "1dd8"],
@@ -161,8 +185,59 @@ def _random_selector(rng):
     return {each: rng.sample(pools[each], rng.randint(1, len(pools[each]))) for each in chosen}
 
 
+_MISTAKES = (
+    {"deviceType": "netdevice"},
+    {"deviceType": 3},
+    {"additionalInfo": {"*": {"token": 1}}},
+    {"excludeTopology": "yes"},
+    {"resourceName": "a.b"},
+    {"resourceName": 7},
+    {"resourceName": "p0"},
+)
+_UNREADABLE = {"vendors": 8086}
+_WITHOUT_EFFECT = {ACCELERATOR: {"pfNames", "rootDevices", "linkTypes"}, AUX: {"pciAddresses"}}
+
+
+def _random_entries(rng):
+    """Each with whether it is broken: one in four has a mistake, or a selector that cannot be read among others."""
+    names = set()
+    for place in range(rng.randint(1, 6)):
+        selectors = [_random_selector(rng) for _ in range(rng.randint(1, 3))]
+        kind = rng.choice([NET, NET, ACCELERATOR, AUX])
+        if kind is AUX:
+            selectors = [{**each, "auxTypes": ["sf"]} for each in selectors]
+        found = entry(f"p{place}", selectors, deviceType=str(kind))
+        mistake = rng.choice(_MISTAKES) if rng.random() < 0.2 else {}
+        is_unreadable = rng.random() < 0.05
+        if is_unreadable:
+            selectors.insert(rng.randrange(len(selectors) + 1), _UNREADABLE)
+        found |= mistake
+        is_broken = is_unreadable or (mistake.keys() != {"resourceName"} and bool(mistake))
+        yield found, is_broken or found["resourceName"] in {"a.b", 7, *names}
+        names.add(found["resourceName"])
+
+
+def _means(given, device):
+    """Whether an entry of the file means a device, be it broken: by each selector that can be read."""
+    kinds = [each for each in SriovDeviceType if each == given["deviceType"]]
+    unused = _WITHOUT_EFFECT.get(kinds[0], set()) if kinds else set()
+    readable = [each for each in given["selectors"] if each != _UNREADABLE]
+    selectors = [{_snake(key): tuple(value) for key, value in each.items() if key not in unused} for each in readable]
+    return (not kinds or device.type in kinds) and any(
+        SelectorFilter(SriovSelector(**each)).selects(device) for each in selectors
+    )
+
+
+def _snake(key):
+    return "".join(f"_{each.lower()}" if each.isupper() else each for each in key)
+
+
 def _random_node(rng):
+    cards = (vf(n, "", "5e", type=ACCELERATOR, pf_address="", vendor=rng.choice(["8086", "15b3"])) for n in range(4))
+    parts = (vf(n, "ens2", "81", type=AUX, aux_type="sf", driver="mlx5_core") for n in range(6))
     return node(
+        *cards,
+        *parts,
         *(
             vf(
                 index,
@@ -176,16 +251,17 @@ def _random_node(rng):
             )
             for pf, bus in (("ens1f0", "03"), ("ens2", "05"))
             for index in range(24)
-        )
+        ),
     )
 
 
 @pytest.mark.parametrize("seed", range(5 if tiers.IS_LONG else 1))
-def test_no_device_is_ever_in_two_pools(seed):
+def test_every_device_is_of_the_first_pool_that_means_it_and_of_none_where_that_is_broken(seed):
     rng = random.Random(seed)
     for _ in range(200):
-        selectors = [[_random_selector(rng) for _ in range(rng.randint(1, 3))] for _ in range(rng.randint(1, 5))]
-        found = config(*(entry(f"p{place}", each) for place, each in enumerate(selectors)))
+        entries = list(_random_entries(rng))
+        found = config(*(each for each, _ in entries))
+        assert len(found.problems) == sum(is_broken for _, is_broken in entries)
         machine = _random_node(rng)
         names = [device.id for device in machine.devices]
         held = {
@@ -198,14 +274,12 @@ def test_no_device_is_ever_in_two_pools(seed):
         assert all(bool(pool.empty) != bool(ids(pool) or pool.missing) for pool in pools)
         known = {pool.resource for pool in pools}
         assert {id_ for id_, resource in held.items() if resource in known} <= set(listed)
-        wanted = {
-            device.id
-            for device in machine.devices
-            if not device.in_use
-            and device.id not in held
-            and any(SelectorFilter(each).selects(device) for pool in found.pools for each in pool.selectors)
-        }
-        assert wanted <= set(listed)
+        owners = {id_: pool.config.name for pool in pools for id_ in ids(pool)}
+        for device in machine.devices:
+            if device.id not in held:
+                first = next((each for each in entries if _means(each[0], device)), None)
+                owner = None if device.in_use or first is None or first[1] else first[0]["resourceName"]
+                assert owners.get(device.id) == owner, (entries, device)
 
 
 def test_a_container_gets_devices_of_one_numa_node_and_of_different_ports():
@@ -219,3 +293,10 @@ def test_a_container_gets_devices_of_one_numa_node_and_of_different_ports():
     assert preferred_devices(7, free, [], by_id)[:6] == preferred_devices(6, free, [], by_id)
     assert preferred_devices(99, [*free, "gone"], [], by_id)[-1] == "gone"
     assert preferred_devices(0, free, [], by_id) == []
+
+
+def test_devices_of_a_pool_that_is_left_out_are_no_other_pools():
+    """By a mistake in its name, they would be handed out as what they are not meant for."""
+    found = config(entry("for.dpdk", {"pfNames": ["ens1f0#0-1"]}), entry("rest", {"vendors": ["8086"]}))
+    [pool] = make_pools(found, node(vf(0), vf(1), vf(2)), {})
+    assert (pool.config.name, ids(pool)) == ("rest", [vf(2).id])

@@ -56,11 +56,10 @@ def test_a_pod_gets_devices_of_it_in_simulator_and_lab(tmp_path):
     found = json.loads(run.stdout.splitlines()[-1])
     assert found["simulator"] == {"placed": 4, "failed": 1}
     (share,) = found["lab"].pop("shares")
-    assert share[0].startswith("acme-0-ACME-")
+    assert share[0].startswith("acme-npu-0-ACME-")
     assert share[1:] == [4096, "acme.com/npu"]
     assert found["lab"] == {
-        "fitting": ["acme-0"],
-        "error": "",
+        "scheduler": "purser-scheduler",
         "phase": "success",
         "allocated": f"{share[0]},ACME,4096,0:;",
         "to allocate": ";",

@@ -6,7 +6,8 @@ from purser.core.dialects import parse
 from purser.core.fleet import node_state
 from purser.core.ledger import Usage
 from purser.core.model import ContainerKind, DeviceMode, Enforcement, NodeInventory
-from purser.core.placement.place import Refusal, place
+from purser.core.placement.place import place
+from purser.core.placement.reasons import Refusal
 from purser.core.pod.manifest import ContainerSpec, PodManifest
 from purser.core.vendors.catalogue import FAMILIES, FAMILY_NAMES
 from purser.core.vendors.registration import vendor_devices
@@ -74,6 +75,33 @@ def test_devices_that_follow_from_what_the_node_lists(listed, expected):
 def test_of_counted_devices_as_many_are_healthy_as_kubelet_has():
     found = vendor_devices(FAMILIES, "n1", {}, {"metax-tech.com/gpu": 3}, {"metax-tech.com/gpu": 1}).devices
     assert [each.healthy for each in found] == [True, False, False]
+
+
+SGPUS = (
+    '[{"uuid":"G-1","model":"MXC500","totalDevCount":16,"totalCompute":100,"totalVRam":65536,"healthy":true,'
+    '"qosPolicy":"best-effort","linkZone":1},{"uuid":"G-2","totalDevCount":16,"totalCompute":100,"numa":1}]'
+)
+
+
+def test_fields_of_a_vendors_own_are_read_as_hamis_and_places_are_the_indexes():
+    """MetaX's, of HAMi's ``TestGetMetaxSDevices``."""
+    first, second = read({"metax-tech.com/node-gpu-devices": SGPUS}, {"metax-tech.com/sgpu": 32}).devices
+    assert (first.uuid, first.model, first.memory_mib, first.slots, first.healthy) == ("G-1", "MXC500", 65536, 16, True)
+    assert (second.index, second.model, second.memory_mib, second.healthy) == (1, "MetaX sGPU", 0, False)
+    assert second.numa_nodes == (1,)
+    for text in ('[{"uuid":1}]', '[{"uuid":"a","totalVRam":"x"}]', '[["a"]]', '{"uuid":"a"}', '[{"uuid":"a b"}]'):
+        found = read({"metax-tech.com/node-gpu-devices": text}, {"metax-tech.com/sgpu": 32})
+        assert (found.devices, len(found.problems)) == ((), 1)
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "ring"), [("inf2.48xlarge", True), ("Inf1.6xlarge", True), ("trn1.32xlarge", False), ("", False)]
+)
+def test_devices_are_in_a_ring_by_the_nodes_instance_type(instance_type, ring):
+    listed = {"aws.amazon.com/neuron": 2, "aws.amazon.com/neuroncore": 4}
+    labels = {"node.kubernetes.io/instance-type": instance_type}
+    found = vendor_devices(FAMILIES, "n1", {}, listed, listed, (), labels).devices
+    assert [(each.ring, each.cores, each.slots) for each in found] == [(ring, 2, 2)] * 2
 
 
 def dcus(count, prefix="d"):

@@ -52,8 +52,9 @@ WRONG = {
 
 
 class Plugin(api_pb2_grpc.DevicePluginServicer):
-    def __init__(self, folder, count, wrong):
-        self.folder, self.wrong = folder, wrong
+    def __init__(self, folder, count, wrong, starts_over):
+        self.folder, self.wrong, self.starts_over = folder, wrong, starts_over
+        self.registered = 0
         filler = ""
         if "too-large" in wrong:
             filler, count = "x" * 50_000, 100
@@ -93,6 +94,8 @@ class Plugin(api_pb2_grpc.DevicePluginServicer):
         return self.options()
 
     async def ListAndWatch(self, request, context):
+        if self.registered + 1 == self.starts_over:
+            await asyncio.Event().wait()
         told = self.devices()
         yield api_pb2.ListAndWatchResponse(devices=told)
         while "closes" not in self.wrong:
@@ -194,6 +197,9 @@ async def once(plugin, path, wrong):
         own = identity(path)
         if "late" not in wrong:
             await register(plugin, path, wrong)
+        plugin.registered += 1
+        if plugin.registered == plugin.starts_over:
+            return
         while True:
             await asyncio.sleep(POLL_S)
             if "again" in wrong:
@@ -215,11 +221,12 @@ async def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--dir", type=Path, required=True)
     parser.add_argument("--devices", type=int, default=8)
+    parser.add_argument("--starts-over", type=int, help="which registration it made for a former kubelet; not wrong")
     parser.add_argument("--wrong", choices=WRONG, action="append", default=[])
     options = parser.parse_args()
     wrong = set(options.wrong)
     path = options.dir / "thing.sock"
-    plugin = Plugin(options.dir, options.devices, wrong)
+    plugin = Plugin(options.dir, options.devices, wrong, options.starts_over)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
 

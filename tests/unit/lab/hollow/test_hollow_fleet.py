@@ -17,7 +17,7 @@ from purser.core.node.annotations import encode
 from purser.core.node.facts import decode_facts
 from purser.core.node.mig_messages import MigRequest, decode_result
 from purser.core.placement import Evaluator
-from purser.core.placement.place import to_grant
+from purser.core.placement.granted import to_grant
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
 from purser.kube.resources import LEASES, NAMESPACES, NODES, PODS

@@ -115,6 +115,68 @@ async def test_hamis_records_on_pods_that_ask_for_no_gpu_take_none_from_others()
         assert (await world.filter(await world.add_pod("p", 8000), "h1")).node_names == ["h1"]
 
 
+async def test_a_record_of_more_gpus_than_the_pod_asks_for_takes_none():
+    async with server() as api, replica(api) as world:
+        await add_node(world)
+        greedy, text = f"{UUIDS[0]},NVIDIA,8000,0:{UUIDS[1]},NVIDIA,8000,0:;", f"{UUIDS[0]},NVIDIA,2000,0:;"
+        for binds in (False, True):
+            pod = await theirs(world, f"greedy-{int(binds)}", text, binds=binds)
+            assert world.memory_used("h1") == 2000
+            await patch(world, pod, **{"hami.io/vgpu-devices-allocated": greedy})
+            await eventually(lambda binds=binds: world.memory_used("h1") == 2000 * binds)
+            await world.client.delete(PODS, pod.metadata.name, "default", grace_period_seconds=0)
+            await eventually(lambda: world.memory_used("h1") == 0)
+
+
+async def test_a_pod_that_changes_its_record_frees_nothing_after_a_restart_either():
+    whole = f"{UUIDS[0]},NVIDIA,8000,100:;"
+    async with server() as api, replica(api) as world:
+        await add_node(world)
+        asks = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "7500", "nvidia.com/gpucores": "60"}
+        main = {"name": "main", "image": "i", "resources": {"limits": asks}}
+        pod = await world.add_pod("p", spec={"schedulerName": "hami-scheduler", "containers": [main]})
+        await patch(world, pod, **{"hami.io/vgpu-node": "h1", "hami.io/vgpu-devices-allocated": whole})
+        await world.client.bind("default", "p", pod.metadata.uid, "h1", {})
+        running = {"status": {"phase": "Running"}}
+        await world.client.patch_merge(PODS, "p", running, "default", subresource="status")
+        for text, fits in ((f"{UUIDS[0]},NVIDIA,1,0:;", True), ("GPU-x,NVIDIA,8000,100:;", False), (";", False)):
+            await patch(world, pod, **{"hami.io/vgpu-devices-allocated": text})
+            async with replica(api) as after:
+                await eventually(lambda after=after: after.cache.fleet.node("h1") is not None)
+                big = await after.add_pod(f"big-{text.count('N')}-{len(text)}", 1000)
+                assert bool((await after.filter(big, "h1")).node_names) == fits
+                held = after.ledger.usage("h1").get(UUIDS[0])
+                assert not fits or (held.memory_mib, held.cores_percent) == (7500, 60)
+
+
+async def test_what_hamis_scheduler_reserved_and_never_bound_is_free_after_a_while():
+    async with server() as api, replica(api) as world:
+        await add_node(world)
+        pod = await theirs(world, "p", f"{UUIDS[0]},NVIDIA,8000,0:;", binds=False)
+        world.clock.ahead_s = 290
+        world.cache.tick()
+        assert world.memory_used("h1") == 8000
+        await patch(world, pod, **{"hami.io/vgpu-time": "2"})  # it filters the pod again
+        await eventually(lambda: "hami.io/vgpu-time" in world.cache.pod_by_uid(pod.metadata.uid).metadata.annotations)
+        for ahead_s, used in ((580, 8000), (600, 0)):
+            world.clock.ahead_s = ahead_s
+            world.cache.tick()
+            assert world.memory_used("h1") == used
+        await patch(world, pod, unrelated="x")
+        await eventually(lambda: "unrelated" in world.cache.pod_by_uid(pod.metadata.uid).metadata.annotations)
+        assert world.memory_used("h1") == 0
+        await world.client.bind("default", "p", pod.metadata.uid, "h1", {})
+        await eventually(lambda: world.memory_used("h1") == 8000)
+
+
+async def test_what_hamis_scheduler_takes_back_is_free():
+    async with server() as api, replica(api) as world:
+        await add_node(world)
+        pod = await theirs(world, "p", f"{UUIDS[0]},NVIDIA,8000,0:;", binds=False)
+        await patch(world, pod, **{"hami.io/vgpu-devices-allocated": None})
+        await eventually(lambda: world.memory_used("h1") == 0)
+
+
 async def test_who_serves_a_node_follows_from_what_plugin_and_agent_write():
     async with server() as api, replica(api) as world:
         await add_node(world)

@@ -9,9 +9,9 @@ from tests.unit.scheduler.extender_world import eventually, replica, server
 from purser.core.device.resources import GPU_RESOURCE
 from purser.core.model import GrantState
 from purser.core.vendors.hami_nodes import REGISTER_ANNOTATION, registration
+from purser.kube.resource_quotas import RESOURCE_QUOTAS
 from purser.kube.resources import NODES, PODS
 from purser.scheduler.binding import HamiPods
-from purser.scheduler.cache import RESOURCE_QUOTAS
 
 LOCK = "hami.io/mutex.lock"
 

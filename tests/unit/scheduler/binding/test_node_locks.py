@@ -10,8 +10,8 @@ from tests.unit.scheduler.extender_world import eventually, replica, server
 from purser.core.vendors.catalogue import families_of
 from purser.core.vendors.family import NodeLock
 from purser.core.vendors.locks import HeldLock, LockHolder, lock_text, read_lock
+from purser.kube.resource_quotas import RESOURCE_QUOTAS
 from purser.kube.resources import NODES, PODS
-from purser.scheduler.cache.quotas import RESOURCE_QUOTAS
 
 DCU, DCU_MEM, DCU_CORES = "hygon.com/dcunum", "hygon.com/dcumem", "hygon.com/dcucores"
 LOCK = "hami.io/mutex.lock"

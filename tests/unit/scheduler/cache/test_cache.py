@@ -8,8 +8,9 @@ from purser.core.fleet import FreeResources
 from purser.core.grant.signing import sign
 from purser.core.model import DeviceRequest, GrantState
 from purser.core.names import GRANT_ANNOTATION, INVENTORY_ANNOTATION
+from purser.kube.resource_quotas import RESOURCE_QUOTAS
 from purser.kube.resources import NODES, PODS
-from purser.scheduler.cache.quotas import CORES, RESOURCE_QUOTAS
+from purser.scheduler.cache.quotas import CORES
 
 SHARED = "nvidia.com/gpu.shared"
 

@@ -145,7 +145,7 @@ async def test_a_pod_whose_own_policy_needs_idle_gpus_gets_that_reason():
 
 
 async def test_a_quota_that_is_used_up_is_a_reason_that_no_preemption_helps():
-    from purser.scheduler.cache.quotas import RESOURCE_QUOTAS
+    from purser.kube.resource_quotas import RESOURCE_QUOTAS
 
     async with server() as api, replica(api) as world:
         await world.add_node("a")

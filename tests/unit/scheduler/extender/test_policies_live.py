@@ -7,8 +7,11 @@ from prometheus_client import context_managers
 from tests.unit.scheduler.extender_world import World, eventually, replica, server
 
 from purser.core.model import GpuPolicy, NodePolicy
+from purser.core.names import ASKED_ANNOTATION
 from purser.core.placement import Authority, PolicySettings
-from purser.kube.resources import NODES
+from purser.core.placement.asked import read_asked
+from purser.core.placement.shape import PodShape
+from purser.kube.resources import EVENTS, NODES
 from purser.scheduler.cache import readings
 from purser.scheduler.extender_api import ExtenderArgs
 from purser.scheduler.metrics import SchedulerMetrics
@@ -43,6 +46,9 @@ async def test_the_default_packs_shares_and_says_why_in_an_event():
         said = [message for message in await world.event_messages() if message.startswith("Granted GPU")]
         assert len(said) == 2
         assert all(" of node b: " in message for message in said)
+        granted = [event for event in (await world.client.list(EVENTS, "default")).items if event.reason == "Granted"]
+        asked = [read_asked(event.metadata.annotations[ASKED_ANNOTATION]) for event in granted]
+        assert asked == [PodShape(gpu_count=1, gpu_memory_mib=2000)] * 2
         assert all(message.endswith("; enforcement: none, which is advisory") for message in said)
 
 

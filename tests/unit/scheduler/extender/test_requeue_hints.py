@@ -5,8 +5,8 @@ import asyncio
 from tests.unit.scheduler.extender_world import eventually, replica, server
 
 from purser.core.names import ROOM_ANNOTATION
+from purser.kube.resource_quotas import RESOURCE_QUOTAS
 from purser.kube.resources import PODS
-from purser.scheduler.cache.quotas import RESOURCE_QUOTAS
 from purser.scheduler.extender import requeue_hints
 
 

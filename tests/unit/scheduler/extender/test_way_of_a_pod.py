@@ -30,8 +30,8 @@ LISTED = Path(__file__).parents[4] / "docs" / "architecture.md"
 MOST_CORE = 15
 """Modules of core between a filter request and its answer."""
 
-MOST_CORE_BIND = 28
-"""The same of a bind, which also enters the grant, signs it, and writes it in the words that the pod uses."""
+MOST_CORE_BIND = 29
+"""The same of a bind, which also enters the grant, signs it, writes it in the words that the pod uses, and tells it."""
 
 NAMES = ["a", "b", "c", "full"]
 
@@ -91,7 +91,7 @@ class Way:
 
 async def test_a_pod_comes_past_few_files_and_all_of_them_are_listed_in_its_order() -> None:
     with patch.object(kernels, "used", plain):
-        async with server() as api, replica(api, policy=PolicySettings()) as world:
+        async with server() as api, replica(api, has_log=False, policy=PolicySettings()) as world:
             way, mix = Way(world), world.cache.arrivals.mix
             for name in "abc":
                 await world.add_node(name, cards=8)
@@ -118,7 +118,7 @@ async def test_a_pod_comes_past_few_files_and_all_of_them_are_listed_in_its_orde
 
 async def test_no_request_waits_for_a_plan() -> None:
     with patch.object(kernels, "used", plain), patch.object(purser_policy, "plan", wraps=purser_policy.plan) as made:
-        async with server() as api, replica(api, policy=PolicySettings()) as world:
+        async with server() as api, replica(api, has_log=False, policy=PolicySettings()) as world:
             way, order = Way(world), set(listed("filter", "core"))
             await world.add_node("a", cards=8)
             running = asyncio.create_task(world.extender.run())
@@ -152,7 +152,7 @@ async def test_no_request_waits_for_a_plan() -> None:
 async def test_the_files_of_the_scheduler_are_listed_in_the_order_of_a_filter() -> None:
     order = listed("filter", "scheduler")
     assert all((SRC / path).exists() for path in order)
-    async with server() as api, replica(api) as world:
+    async with server() as api, replica(api, has_log=False) as world:
         await world.add_node("a")
         seen, _ = await Way(world, "scheduler").filter(await world.add_pod("p"), ["a"])
     assert [name for name in seen if name in order] == order[order.index("scheduler/extender_wire.py") :]

@@ -322,6 +322,32 @@ def test_a_word_that_nobody_serves_is_warned_of_whether_or_not_the_pod_asks_for_
         assert "i915" not in str(mutate(pod(container(limits=limits)), fleet=offered).get("warnings"))
 
 
+def test_pods_of_a_scheduler_that_is_served_keep_its_name_and_wait_for_a_grant():
+    units = DeviceRules(memory_units=[("volcano.sh/gpu-memory", 10)])
+    served, says = {"devices": units, "served": ["volcano"]}, "purser.dev/awaits-grant"
+    obj = pod(container(limits={VMEM: 100}), schedulerName="volcano", annotations={says: "false"})
+    result = patched(obj, response := mutate(obj, **served))
+    assert "warnings" not in response
+    assert result["spec"]["schedulerName"] == "volcano"
+    assert result["spec"]["containers"][0]["resources"]["limits"] == {VMEM: 100, GPU: "1"}
+    assert result["metadata"]["annotations"] == {says: "true", "purser.dev/memory-units": "volcano.sh/gpu-memory=10"}
+    assert "patch" not in mutate(result, **served)
+    assert ask(Validation(**served), result)["allowed"]
+    assert f"lacks the annotation {says}: true" in refusal(ask(Validation(**served), obj))
+    assert says not in str(patched(obj, mutate(obj, adopted=["volcano"], served=["volcano"])))
+    fractional = {"containers": [container(limits={VMEM: "1Gi"})]}
+    for bad, told in (({"nodeName": "n1"}, "sets spec.nodeName"), (fractional, "is not a whole number")):
+        assert told in refusal(mutate({**obj, "spec": {**obj["spec"], **bad}}, **served))
+
+
+def test_an_annotation_that_volcano_alone_reads_is_warned_of_where_purser_places_the_pod():
+    said = {"volcano.sh/vgpu-podgroup-policy": "spread"}
+    obj = pod(container(limits={"volcano.sh/vgpu-memory": 100}), schedulerName="volcano", annotations=said)
+    (warning,) = mutate(obj, adopted=["volcano"])["warnings"]
+    assert "ignores annotation volcano.sh/vgpu-podgroup-policy" in warning
+    assert "warnings" not in mutate(obj, served=["volcano"])
+
+
 def test_pods_of_a_scheduler_that_the_administrator_lists_are_pursers():
     obj = pod(container(limits={GPU: 1}), schedulerName="volcano")
     assert "schedulerName" not in str(mutate(obj).get("patch"))
@@ -384,3 +410,59 @@ def test_the_cluster_says_what_a_pod_counts_in_and_not_its_author(written):
     assert ask(Validation(devices=devices), done)["allowed"]
     usual = patched(done, ask(Mutation(), {**done, "spec": {**done["spec"], "schedulerName": ""}}))
     assert "purser.dev/memory-units" not in usual["metadata"]["annotations"]
+
+
+def kais(name="kai-scheduler", *, annotations=None, env=(), **fields):
+    annotations = {"gpu-fraction": "0.5"} if annotations is None else annotations
+    return pod(container("proxy"), container("main", env=list(env)), annotations=annotations, schedulerName=name)
+
+
+@pytest.mark.parametrize("name", ["purser-scheduler", "of-team-a"])
+def test_a_share_by_kais_annotations_becomes_limits_that_nobody_changes_any_more(name):
+    obj = kais(annotations={"gpu-memory": "2000", "gpu-fraction-container-name": "main"})
+    result = patched(obj, mutate(obj, scheduler_name=name, adopted=("kai-scheduler",)))
+    assert result["spec"]["schedulerName"] == name
+    proxy, main = result["spec"]["containers"]
+    assert "resources" not in proxy
+    assert main["resources"] == {"limits": {GPU: "1", MEM: "2000"}}
+    assert ask(Validation(name), result)["allowed"]
+    assert mutate(result, scheduler_name=name) == {"uid": "r-1", "allowed": True}
+    assert (read(result).containers, read(result).systems) == (read(obj).containers, ("KAI",))
+
+
+def test_kais_pods_are_pursers_only_where_an_administrator_says_so():
+    response = mutate(kais())
+    assert (response["allowed"], "patch" in response) == (True, False)
+    assert "ask an administrator to add it to scheduler.adoptSchedulerNames" in response["warnings"][0]
+    assert GPU in str(patched(kais("purser-scheduler"), mutate(kais("purser-scheduler"))))
+    assert "Purser ignores annotation gpu-fraction" in mutate(kais("default-scheduler"))["warnings"][0]
+
+
+def test_validation_asks_for_what_the_webhook_would_have_written():
+    said = refusal(ask(Validation(), kais("purser-scheduler")))
+    assert 'lacks nvidia.com/gpu, nvidia.com/gpumem-percentage in the limits of "proxy"' in said
+
+
+def test_kais_scheduler_places_whole_gpus_on_pursers_nodes_and_no_shares():
+    settings = {"served": ("kai-scheduler",)}
+    assert "and not in serveSchedulerNames" in refusal(mutate(kais(), **settings))
+    whole = pod(container(limits={GPU: "1"}), schedulerName="kai-scheduler")
+    assert patched(whole, mutate(whole, **settings))["spec"]["schedulerName"] == "kai-scheduler"
+
+
+@pytest.mark.parametrize("variable", ["NVIDIA_VISIBLE_DEVICES", "GPU_PORTION"])
+@pytest.mark.parametrize("adopted", [(), ("kai-scheduler",)])
+def test_what_kais_webhook_has_changed_is_refused_with_what_to_switch_off(adopted, variable):
+    source = {"valueFrom": {"configMapKeyRef": {"name": "job-x-shared-gpu-0", "key": variable}}}
+    annotations = {"gpu-fraction": "0.5", "runai/shared-gpu-configmap": "job-x-shared-gpu"}
+    response = mutate(kais(annotations=annotations, env=[{"name": variable, **source}]), adopted=adopted)
+    if adopted or variable == "NVIDIA_VISIBLE_DEVICES":
+        assert "switch that webhook off (docs/migrating/kai.md)" in refusal(response)
+    else:
+        assert response["allowed"]  # KAI's own
+
+
+def test_the_binders_record_is_no_users_to_write():
+    annotations = {"gpu-fraction": "0.5", "received-resource-type": "Fraction"}
+    said = refusal(mutate(kais(annotations=annotations), adopted=("kai-scheduler",)))
+    assert "only Purser's scheduler may write annotations received-resource-type" in said

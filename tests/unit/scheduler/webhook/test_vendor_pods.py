@@ -54,6 +54,21 @@ def test_a_pod_for_devices_of_a_family_that_is_named_is_pursers():
     assert "lacks schedulerName" in ask(Validation(devices=NAMED), obj)["status"]["message"]
 
 
+@pytest.mark.parametrize("fields", [{}, {"requests": {"huawei.com/Ascend910C": "1"}}], ids=["limits", "requests too"])
+def test_one_npu_of_a_module_is_both(fields):
+    """kubelet and API server want the number in limits and requests alike."""
+    npu, named = "huawei.com/Ascend910C", DeviceRules(families=["Ascend 910C"])
+    obj = pod(container(limits={npu: "1", f"{npu}-memory": "16384"}))
+    obj["spec"]["containers"][0]["resources"] |= fields
+    after = patched(obj, mutated(obj, npu, devices=named))
+    resources = after["spec"]["containers"][0]["resources"]
+    assert resources["limits"] == {npu: "2", f"{npu}-memory": "16384"}
+    assert resources.get("requests", {}) == ({npu: "2"} if fields else {})
+    assert ask(Validation(devices=named), after)["allowed"]
+    left = after | {"spec": after["spec"] | {"containers": obj["spec"]["containers"]}}
+    assert f"lacks {npu}" in ask(Validation(devices=named), left)["status"]["message"]
+
+
 def test_a_pod_for_devices_of_a_family_that_is_not_named_is_left_alone():
     """Whatever a node registers, and whatever the pod says."""
     obj = pod(container(limits={DCU: "1", DCU_MEM: "16Gi"}), annotations={"hami.io/dcu-devices-allocated": "x"})

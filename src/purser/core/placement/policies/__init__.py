@@ -10,7 +10,14 @@ first in the fleet's order.
 
 from purser.core.placement.policies.pair import Pair
 from purser.core.placement.policies.protocol import ArrayGpuPolicy, ArrayNodePolicy, ArrayPolicy
-from purser.core.placement.policies.registry import GPU_POLICIES, NODE_POLICIES, Setting, policy
+from purser.core.placement.policies.registry import (
+    GPU_POLICIES,
+    NODE_POLICIES,
+    Setting,
+    named_policy,
+    parse_policy,
+    policy,
+)
 
 __all__ = [
     "GPU_POLICIES",
@@ -20,5 +27,7 @@ __all__ = [
     "ArrayPolicy",
     "Pair",
     "Setting",
+    "named_policy",
+    "parse_policy",
     "policy",
 ]

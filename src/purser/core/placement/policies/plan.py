@@ -51,6 +51,8 @@ class Plan:
     kept: Ints
     """By row, see `reserve.keep`."""
     nodes: int
+    clock: int
+    """Of the fleet, when this was made."""
 
 
 def plan(fleet: FleetArrays, mix: Mix) -> Plan:
@@ -74,6 +76,7 @@ def plan(fleet: FleetArrays, mix: Mix) -> Plan:
         scarcity(demand, names, gpus),
         reserve.keep(fleet, [(shape, count * full) for shape, count in pods if shape.gpu_count == size]),
         len(fleet),
+        fleet.clock,
     )
 
 

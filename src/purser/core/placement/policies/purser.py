@@ -15,6 +15,7 @@ fit decides (`tightness`), then the first node: either fills nodes up.
 Without any mix it is best fit. Everything but the tables depends on the node and the pod alone.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,8 @@ _ON_FEW_NODES = 500.0
 to 20 nodes pods wait 4 percent less (in GPU-hours) than without it, and as much is placed. On the 1213 nodes of openb a
 weight of 10 would cost gpuspec33 2 points, and one of 30 nearly 5."""
 _KEPT_TIER = 1e6
+KEPT_BELOW = -_KEPT_TIER / 2
+"""Nodes with lower scores are kept for other pods."""
 _NOWHERE = 1e15
 """Below all scores of rows that fit; those of others are infinitely low, with which one cannot reckon."""
 _PER_CPU = 5
@@ -69,6 +72,8 @@ class Planner:
         self.source = source
         self.is_used = False
         """Whether any policy looks things up in the plan."""
+        self.on_plan: Callable[[], None] = lambda: None
+        """Called before a plan is made, of the fleet and the mix as they are."""
         self._plan: Plan | None = None
         self._plans = 0
         self._fleet: FleetArrays | None = None
@@ -84,9 +89,14 @@ class Planner:
         fits = self._plan is not None and self._fits(self._plan, fleet)
         if self._plan is None or not fits or self._mix_epoch != self.source.epoch:
             self._plans += not fits  # where the mix is another, its own epoch says so
+            self.on_plan()
             self._plan = plan(fleet, self.source.mix)
             self._fleet, self._mix_epoch = fleet, self.source.epoch
         return self._plan
+
+    def forget(self) -> None:
+        """Make it again when it is needed next, up to date or not."""
+        self._plan = None
 
     def plan_ahead(self, fleet: FleetArrays) -> None:
         """Make it now where a policy uses it and it is not up to date, so that no decision waits for it."""
@@ -144,7 +154,7 @@ class Purser:
             STEPS,
         )
         scores = scores + tightness(view, made.nodes)
-        added = adjust(view, made.kept)
+        added = adjust(view, kept_of(made, view.fleet))
         return (scores if added is None else scores + added), gpus
 
     def score(self, view: View) -> Floats:
@@ -171,7 +181,7 @@ class Purser:
             return "tightest fit, as no other pods are known yet"
         made = self._current(view.fleet)
         prices, penalty = self._paid(made, view.shape)
-        return pros_and_cons(made, prices, penalty, adjust(view, made.kept), view, gpus)
+        return pros_and_cons(made, prices, penalty, adjust(view, kept_of(made, view.fleet)), view, gpus)
 
     def _current(self, fleet: FleetArrays) -> Plan:
         """The plan; what was derived of another one is forgotten."""
@@ -218,6 +228,16 @@ def tightness(view: View, nodes: int) -> Floats:
     is_whole = (demand == WHOLE_MILLI * count) & (count > 0)
     weight = np.where(is_whole, max(_ON_FEW_NODES / max(nodes, 1), _BETWEEN_EQUALS), _BETWEEN_EQUALS)
     found: Floats = weight * (1.0 - (cpu_part + gpu_part) / 2)
+    return found
+
+
+def kept_of(made: Plan, fleet: FleetArrays) -> Ints:
+    """By row, what the plan keeps; nothing of a row to which another node has come since."""
+    if fleet.last_came_at <= made.clock and len(made.kept) == len(fleet.live):
+        return made.kept
+    kept = np.full(len(fleet.live), NOT_KEPT, np.int64)
+    kept[: len(made.kept)] = made.kept
+    found: Ints = np.where(fleet.came_at <= made.clock, kept, NOT_KEPT)
     return found
 
 

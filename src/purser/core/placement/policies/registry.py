@@ -20,7 +20,7 @@ from purser.core.placement.policies.purser import Planner, Purser
 from purser.core.placement.policies.random import RandomNodes, random_gpus
 from purser.core.placement.policies.topology import TopologyGpus
 from purser.core.placement.policies.weighted import WeightedNodes
-from purser.core.policy.words import gpu_policies, node_policies
+from purser.core.policy.words import canonical_node_policy, gpu_policies, node_policies
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -96,6 +96,28 @@ def policy(node: str, gpu: str = "", setting: Setting = _DEFAULTS) -> ArrayPolic
     if name is not None and name.value == word.value and word in WHOLE_POLICIES:
         return WHOLE_POLICIES[word](setting)
     return Pair(_nodes(parts, setting), GPU_POLICIES[word](setting))
+
+
+def named_policy(words: str) -> tuple[str, GpuWord]:
+    """The halves of a policy as `parse_policy` reads it, as settings have them. Raises ValueError."""
+    parse_policy(words)
+    node, _, gpu = words.partition("/")
+    node, gpu = node.strip(), gpu.strip()
+    if node == "topology":
+        return NodeWord.BEST_FIT, _gpu_word(gpu) if gpu else GpuWord.TOPOLOGY_AWARE
+    parts = node_policies(node)
+    own = NODE_POLICIES[parts[0][0]].gpus if len(parts) == 1 else GpuWord.BEST_FIT
+    return canonical_node_policy(node), _gpu_word(gpu) if gpu else own
+
+
+def parse_policy(words: str, setting: Setting = _DEFAULTS) -> ArrayPolicy:
+    """A policy by its name: ``best-fit``, ``fragmentation=3,spread=1`` (weighed), ``best-fit/spread`` (the GPUs by
+    another one). Raises ValueError.
+    """
+    node, slash, gpu = words.partition("/")
+    if slash and not gpu:
+        raise ValueError(f"policy {words!r} names none for GPUs after its /")
+    return policy(node.strip(), gpu.strip(), setting)
 
 
 def _gpu_word(text: str) -> GpuWord:

@@ -61,7 +61,7 @@ class Scheduler:
         self._cache = NodeCache()
         self._nominator = PodNominator()
         self._queue = SchedulingQueue(self._clock)
-        self._recorder = EventRecorder(client, name, name)
+        self._recorder = EventRecorder(client, name, name, exact_times=True)
         pods.add_handler(on_add=self._pod_added, on_update=self._pod_updated, on_delete=self._pod_deleted)
         nodes.add_handler(on_add=self._node_added, on_update=self._node_updated, on_delete=self._node_deleted)
         claims.add_handler(on_add=lambda _: self._queue.move_all())

@@ -4,13 +4,11 @@ kube-scheduler has filtered by these when it asks; a request in its name need no
 """
 
 from purser.core.dialects import is_device_word
-from purser.core.kubernetes.taints import KEEPING_AWAY, Taint
+from purser.core.kubernetes.taints import CORDON, untolerated
 from purser.core.pod.manifest import PodManifest
 from purser.kube.objects import Node, Pod
 
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-_CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-"""As kube-scheduler takes a cordon: pods may put up with it."""
 
 
 def names_devices(pod: PodManifest) -> bool:
@@ -46,10 +44,9 @@ def is_placed_freely(pod: Pod) -> bool:
 
 def barred(pod: Pod, node: Node) -> str:
     """Why a pod may not go to a node, in words that follow the node's name; empty where it may."""
-    taints = (*([_CORDON] if node.spec.unschedulable else ()), *node.spec.taints)
-    for taint in taints:
-        if taint.effect in KEEPING_AWAY and not any(each.tolerates(taint) for each in pod.spec.tolerations):
-            return "is cordoned" if taint is _CORDON else f"has taint {taint}, which the pod does not tolerate"
+    taints = (*([CORDON] if node.spec.unschedulable else ()), *node.spec.taints)
+    for taint in untolerated(taints, pod.spec.tolerations):
+        return "is cordoned" if taint is CORDON else f"has taint {taint}, which the pod does not tolerate"
     labels = node.metadata.labels
     lacking = [f"{key}={value}" for key, value in pod.spec.node_selector.items() if labels.get(key) != value]
     return f"lacks {', '.join(lacking)} of the pod's node selector" if lacking else ""

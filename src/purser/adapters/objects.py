@@ -1,0 +1,114 @@
+"""All objects that placing a pod depends on, read once: from an API server, or from a file of `kubectl get -o json`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from purser.core.decoding import JsonReader, UnreadableError, brief
+from purser.kube.client import Client
+from purser.kube.codec import codec_of
+from purser.kube.errors import DecodeError, ForbiddenError
+from purser.kube.objects import Namespace, Node
+from purser.kube.pod_details import SCHEDULED_PODS, ScheduledPod
+from purser.kube.resource_quotas import RESOURCE_QUOTAS, ResourceQuota
+from purser.kube.resources import NAMESPACES, NODES, Resource, key_of_ref
+from purser.kube.volumes import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PersistentVolume, PersistentVolumeClaim
+
+T = TypeVar("T")
+
+MAX_DUMP_BYTES = 1 << 30
+"""Bytes of a file: 100 000 pods have some 600 MiB."""
+
+
+class ClusterObjects(msgspec.Struct, frozen=True):
+    """What there was at one moment."""
+
+    nodes: tuple[Node, ...] = ()
+    pods: tuple[ScheduledPod, ...] = ()
+    quotas: tuple[ResourceQuota, ...] = ()
+    namespaces: tuple[Namespace, ...] = ()
+    claims: tuple[PersistentVolumeClaim, ...] | None = None
+    """None: not known, for they may not be read, or a file has none, which does not say whether they were asked for."""
+    volumes: tuple[PersistentVolume, ...] = ()
+    problems: tuple[str, ...] = ()
+    """A sentence on each object that is left out, and on each kind that may not be read."""
+
+
+class DumpError(ValueError):
+    """A file that is no list of objects; the message says what is wrong with it."""
+
+
+class _Dump(msgspec.Struct, frozen=True):
+    items: list[msgspec.Raw]
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    kind: str = ""
+
+
+_dumps = JsonReader(_Dump, "the file", max_bytes=MAX_DUMP_BYTES, max_depth=None)
+_kinds = JsonReader(_Kind, "an object", max_bytes=MAX_DUMP_BYTES, max_depth=None)
+READ_KINDS: tuple[Resource[Any], ...] = (
+    NODES,
+    SCHEDULED_PODS,
+    RESOURCE_QUOTAS,
+    NAMESPACES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+)
+"""What is read, in this order."""
+OPTIONAL_KINDS: tuple[Resource[Any], ...] = (RESOURCE_QUOTAS, NAMESPACES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES)
+"""Without the right to read them a pod is explained as if there were none, which is said."""
+
+
+async def read_objects(client: Client) -> ClusterObjects:
+    """Of the whole cluster. Raises `purser.kube.errors.KubeError`."""
+    found: dict[str, tuple[Any, ...]] = {}
+    problems: list[str] = []
+    for resource in READ_KINDS:
+        try:
+            listing = await client.list(resource)
+        except ForbiddenError as error:
+            if resource not in OPTIONAL_KINDS:
+                raise
+            problems.append(f"{resource.plural} do not count, for they may not be read: {error}")
+            continue
+        found[resource.kind] = tuple(listing.items)
+        problems += [
+            f"{resource.kind} {key_of_ref(about)} cannot be read and is left out" for about in listing.left_out
+        ]
+    return objects_by_kind(found, problems)
+
+
+def objects_of_dump(text: bytes) -> ClusterObjects:
+    """Of what ``kubectl get nodes,pods,resourcequotas,namespaces,pvc,pv -A -o json`` printed; other kinds are passed
+    over. Raises `DumpError` for what is no list of objects."""
+    try:
+        items = _dumps.read(text).items
+    except UnreadableError as error:
+        raise DumpError(f"{error}: give the output of kubectl get nodes,pods -A -o json") from error
+    by_kind = {resource.kind: resource for resource in READ_KINDS}
+    found: dict[str, list[Any]] = {}
+    problems: list[str] = []
+    for place, item in enumerate(items):
+        try:
+            resource = by_kind.get(_kinds.read(item).kind)
+            if resource is not None:
+                found.setdefault(resource.kind, []).append(codec_of(resource).object(item))
+        except (UnreadableError, DecodeError) as error:
+            problems.append(f"object {place + 1} of the file is left out: {brief(error)}")
+    return objects_by_kind({kind: tuple(each) for kind, each in found.items()}, problems)
+
+
+def objects_by_kind(found: Mapping[str, tuple[Any, ...]], problems: Sequence[str]) -> ClusterObjects:
+    """Of objects of these kinds; a kind that is not there was not read."""
+    return ClusterObjects(
+        found.get(NODES.kind, ()),
+        found.get(SCHEDULED_PODS.kind, ()),
+        found.get(RESOURCE_QUOTAS.kind, ()),
+        found.get(NAMESPACES.kind, ()),
+        found.get(PERSISTENT_VOLUME_CLAIMS.kind),
+        found.get(PERSISTENT_VOLUMES.kind, ()),
+        tuple(problems),
+    )

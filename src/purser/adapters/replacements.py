@@ -1,0 +1,62 @@
+"""What becomes of an evicted pod: whether it has ended, and how far its controller's replacement has come."""
+
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from purser.core.planning import MOVED, PlanStep
+from purser.kube.objects import Pod
+from purser.kube.pods import controller_of, is_terminal
+from purser.kube.resources import key_of
+
+
+class LandingError(Exception):
+    """The step cannot end as it was planned; the message says why."""
+
+
+class Landing(msgspec.Struct, frozen=True):
+    """How far a step is."""
+
+    is_over: bool
+    said: str
+    """Of a step that is over what came of it, else what it waits for; the beginning of a sentence."""
+
+
+def replacements(pods: Iterable[Pod], controller_uid: str, known: Collection[str]) -> list[Pod]:
+    """The controller's pods that were not there before (``known`` uids)."""
+    return [
+        pod
+        for pod in pods
+        if pod.metadata.uid not in known
+        and (controller := controller_of(pod)) is not None
+        and controller.uid == controller_uid
+    ]
+
+
+def landing(step: PlanStep, evicted: Pod | None, found: Iterable[Pod]) -> Landing:
+    """How far a step is: of the evicted pod, where it still exists, and what replaces it. Raises `LandingError`.
+
+    A replacement has landed once it runs. One without a place in the plan has to exist.
+    """
+    if evicted is not None and not is_terminal(evicted):
+        return Landing(False, f"pod {step.pod} is still terminating")
+    if not step.returns:
+        return Landing(True, f"pod {step.pod} is gone, and nothing recreates it")
+    there = sorted(found, key=lambda pod: (not pod.spec.node_name, pod.metadata.name))
+    if not there:
+        return Landing(False, f"nothing has replaced pod {step.pod}")
+    for pod in there:
+        if pod.status.phase == "Failed":
+            why = ": ".join(filter(None, (pod.status.reason, pod.status.message))) or "the pod does not say why"
+            raise LandingError(f"replacement {key_of(pod)} failed: {why}")
+    for pod in there:
+        if pod.spec.node_name and pod.status.phase in ("Running", "Succeeded"):
+            is_there = pod.spec.node_name == step.to or not step.to
+            instead = "" if is_there else f" instead of {step.to}"
+            return Landing(True, f"{key_of(pod)} runs on node {pod.spec.node_name}{instead}")
+    first = there[0]
+    if first.spec.node_name:
+        return Landing(False, f"replacement {key_of(first)} does not run yet on node {first.spec.node_name}")
+    if step.price != MOVED:
+        return Landing(True, f"{key_of(first)} waits for a place")
+    return Landing(False, f"replacement {key_of(first)} is not bound to a node (purser why)")

@@ -1,0 +1,85 @@
+"""The invariants of the agent's book, checked once per minute: against itself, and against what kubelet lists.
+
+kubelet and the book change while they are compared, and pods end in one before the other: what differs counts as a
+violation if the next check finds it again.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from purser.agent.admission import ListedPod
+from purser.agent.book import Book, BookInvariant
+from purser.agent.metrics import AgentMetrics
+from purser.agent.podresources import KubeletBooks, KubeletError
+from purser.core.consistency import InvariantViolation
+from purser.invariants import InvariantReports
+from purser.kube.clock import Clock
+
+CHECK_PERIOD_S = 60.0
+
+
+def book_violations(book: Book, listing: Iterable[ListedPod]) -> tuple[InvariantViolation, ...]:
+    """Everything that does not hold now."""
+    return (*book.inconsistencies(), *_of_pods(book), *_of_ids(book), *_of_listing(book, listing))
+
+
+def _of_pods(book: Book) -> Iterator[InvariantViolation]:
+    kept = {uid: pod.grant for uid, pod in book.pods.items()}
+    counted = {grant.pod_uid: grant for grant in book.grants()}
+    for uid in sorted(kept.keys() | counted.keys()):
+        if kept.get(uid) != counted.get(uid):
+            yield InvariantViolation(BookInvariant.BOOK_GRANTS, uid, str(counted.get(uid)), str(kept.get(uid)))
+
+
+def _of_ids(book: Book) -> Iterator[InvariantViolation]:
+    holders: dict[str, set[str]] = defaultdict(set)
+    for uid, pod in book.pods.items():
+        for given in pod.containers.values():
+            for each in given.ids:
+                holders[each].add(uid)
+    for each, uids in sorted(holders.items()):
+        if len(uids) > 1:
+            yield InvariantViolation(BookInvariant.IDS_GIVEN_ONCE, each, f"held by {sorted(uids)}", "held by one pod")
+
+
+def _of_listing(book: Book, listing: Iterable[ListedPod]) -> Iterator[InvariantViolation]:
+    by_key = defaultdict(list)
+    for pod in book.pods.values():
+        by_key[pod.grant.key].append(pod)
+    for listed in listing:
+        booked = by_key.get(listed.key, [])
+        if len(booked) != 1:  # a pod of the same name is ending
+            continue
+        for container, ids in listed.containers.items():
+            given = booked[0].containers.get(container)
+            if ids and given is not None and sorted(given.ids) != sorted(ids):
+                subject, kept = f"{listed.key} {container}", f"booked {sorted(given.ids)}"
+                yield InvariantViolation(BookInvariant.KUBELET_IDS, subject, kept, f"kubelet lists {sorted(ids)}")
+
+
+class BookInvariantWatch:
+    """Checks, and checks again."""
+
+    def __init__(self, book: Book, kubelet: KubeletBooks, metrics: AgentMetrics, clock: Clock) -> None:
+        self._book = book
+        self._kubelet = kubelet
+        self._reports = InvariantReports(metrics.violated)
+        self._clock = clock
+        self._seen: set[tuple[str, str]] = set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._clock.sleep(CHECK_PERIOD_S)
+            await self.check()
+
+    async def check(self) -> None:
+        """Once."""
+        try:
+            listing = await self._kubelet.list()
+        except KubeletError:  # others report it
+            listing = ()
+        found = book_violations(self._book, listing)
+        self._reports.report(each for each in found if (each.invariant, each.subject) in self._seen)
+        self._reports.swept()
+        self._seen = {(each.invariant, each.subject) for each in found}

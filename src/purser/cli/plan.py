@@ -1,0 +1,282 @@
+"""`purser plan free`: which pods have to leave for whole GPUs of a node to be free; and has them leave."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from purser.cli.options import Context, Kubeconfig, OutputOption
+from purser.cli.output import MISUSED, Column, DocumentFormat, Output, dump, fail, print_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from purser.adapters.occupancy import EvictionRules
+    from purser.core.planning import Occupancy, PlanStep, RoomPlan, RoomWish
+
+app = typer.Typer(
+    name="plan",
+    help="Plan changes of the cluster, and carry them out.\n\nExample: purser plan free --gpus 8",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+reading_app = typer.Typer(
+    name="plan",
+    help="Plan changes of the cluster.\n\nExample: kubectl purser plan free --gpus 8",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+"""For the plugin of kubectl, which writes nothing: plans alone."""
+
+_WHAT = """The cheapest evictions after which whole GPUs of a node are free, in order.
+
+Each step evicts one pod, and says where its replacement goes by the scheduler's own decision. A step costs 1 where the
+replacement has a place, 10 where it waits, 100 where nothing recreates the pod. PodDisruptionBudgets, priorities and
+what enforces shares are respected."""
+
+FREE_HELP = f"""{_WHAT} Nothing is changed without --apply.
+
+With --apply the GPUs are cordoned and the pods evicted one by one, each once the replacement of the one before runs.
+It stops at the first thing that is not as planned, and says what was done. Cordons are taken back at the end.
+
+Exit code: 0 there is a plan, or room without one, with --apply: there is room; 1 there is none, or the cluster did not
+answer, with --apply: it stopped; 2 wrong usage.
+
+Example: purser plan free --gpus 8
+
+Example: purser plan free --gpus 8 --apply
+
+Example: purser plan free --gpus 4 --nodes 2 --max-priority 1000 -o json
+"""
+
+
+READING_HELP = f"""{_WHAT} Nothing is changed: purser plan free --apply carries a plan out.
+
+Exit code: 0 there is a plan, or room without one; 1 there is none, or the cluster did not answer; 2 wrong usage.
+
+Example: kubectl purser plan free --gpus 8
+"""
+
+Gpus = Annotated[int, typer.Option(min=1, help="Whole GPUs that are to be free, on each of the nodes.")]
+Nodes = Annotated[int, typer.Option(min=1, help="On how many nodes.")]
+MaxPriority = Annotated[int, typer.Option(help="Evict no pod of a higher priority.")]
+Force = Annotated[bool, typer.Option("--force", help="Also evict pods that no controller recreates.")]
+
+
+@app.callback()
+@reading_app.callback()
+def group() -> None:
+    """Has a group of one command stay a group."""
+
+
+@reading_app.command("free", help=READING_HELP)
+def free_on_paper(
+    gpus: Gpus,
+    nodes: Nodes = 1,
+    max_priority: MaxPriority = 0,
+    force: Force = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print a plan."""
+    from purser.adapters.occupancy import EvictionRules
+    from purser.core.planning import RoomWish
+
+    _shown_plan(RoomWish(gpus, nodes), EvictionRules(max_priority, force), kubeconfig, context, output)
+
+
+@app.command("free", help=FREE_HELP)
+def free(
+    gpus: Gpus,
+    nodes: Nodes = 1,
+    max_priority: MaxPriority = 0,
+    force: Force = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Carry the plan out.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --apply: do not ask before.")] = False,
+    step_timeout: Annotated[
+        float, typer.Option(min=1, help="With --apply: seconds for a pod to end and for its replacement to run.")
+    ] = 300.0,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print a plan, or carry it out."""
+    from purser.adapters.occupancy import EvictionRules
+    from purser.core.planning import RoomWish
+
+    wish, rules = RoomWish(gpus, nodes), EvictionRules(max_priority, force)
+    if yes and not apply:
+        fail("--yes goes with --apply: alone nothing is changed", MISUSED)
+    if apply and not (yes or sys.stdin.isatty()):
+        fail("--apply asks before it evicts, and there is no terminal: give --yes", MISUSED)
+    occupancy, made = _shown_plan(wish, rules, kubeconfig, context, output)
+    if not apply or not made.steps:
+        return
+    if not yes and not typer.confirm(_question(made), err=True):
+        fail("nothing was changed")
+    _apply(occupancy, made, rules, step_timeout, kubeconfig, context, output)
+
+
+def _shown_plan(
+    wish: "RoomWish", rules: "EvictionRules", kubeconfig: "Path | None", context: str | None, output: Output
+) -> "tuple[Occupancy, RoomPlan]":
+    """What was printed; ends the command where there is no plan."""
+    from purser.core.planning import NoBoundError, least_cost, plan
+
+    occupancy = _read(kubeconfig, context, rules)
+    made = plan(occupancy, wish)
+    if made is None:
+        fail(_why_not(occupancy, wish))
+    try:
+        least: int | None = least_cost(occupancy, wish, made.cost)
+    except NoBoundError:
+        least = made.cost if made.is_cheapest else None
+    _show(occupancy, made, least, output)
+    return occupancy, made
+
+
+def _question(made: "RoomPlan") -> str:
+    from purser.core.planning import MOVED
+    from purser.core.wording import counted
+
+    homeless = sum(step.price != MOVED for step in made.steps)
+    without = f", {homeless} of which have no other place" if homeless else ""
+    return f"Evict {counted(len(made.steps), 'pod')}{without}?"
+
+
+def _apply(
+    occupancy: "Occupancy",
+    made: "RoomPlan",
+    rules: "EvictionRules",
+    step_timeout_s: float,
+    kubeconfig: "Path | None",
+    context: str | None,
+    output: Output,
+) -> None:
+    """Carry it out; ends the command where it stops."""
+    import asyncio
+
+    from purser.adapters.applying import PlanRun, PlanStoppedError, uncordon_command
+    from purser.cli.serving import serve
+    from purser.kube import Client, ClusterConfig, KubeError
+    from purser.kube.racing import until
+
+    def say(line: str) -> None:
+        print(line, file=sys.stdout if output in (Output.TABLE, Output.WIDE) else sys.stderr, flush=True)
+
+    async def carry_out(run: PlanRun) -> bool:
+        await run.run()
+        return True
+
+    async def main(stop: asyncio.Event) -> None:
+        async with Client(ClusterConfig.load(kubeconfig, context), user_agent="purser") as client:
+            run = PlanRun(client, occupancy, made, rules, step_timeout_s=step_timeout_s, say=say)
+            try:
+                is_done = await until(carry_out(run), stop.wait())
+            except (PlanStoppedError, KubeError) as error:
+                fail(f"stopped: {error}. {run.story()}")
+            if not is_done:
+                fail(f"interrupted. {run.story()}")
+            if run.left_cordoned():
+                fail(". ".join(run.left_cordoned()))
+
+    for room in made.rooms:
+        say(f"Node {room.node}: the GPUs are cordoned until the end. If this is killed: {uncordon_command(room)}")
+    serve(main)
+    say("The GPUs are free, and take pods again")
+
+
+def _read(kubeconfig: "Path | None", context: str | None, rules: "EvictionRules") -> "Occupancy":
+    """What the API server answers; ends the command where it does not."""
+    import asyncio
+
+    from purser.adapters.occupancy import read_occupancy
+    from purser.cli.serving import LogLevel, configure_logs
+    from purser.kube import Client, ClusterConfig, ConfigError, KubeError
+
+    async def ask() -> "tuple[Occupancy, tuple[str, ...]]":
+        async with Client(ClusterConfig.load(kubeconfig, context), user_agent="purser") as client:
+            return await read_occupancy(client, rules)
+
+    configure_logs(LogLevel.WARNING)
+    try:
+        occupancy, problems = asyncio.run(ask())
+    except ConfigError as error:
+        fail(str(error), MISUSED)
+    except KubeError as error:
+        fail(str(error))
+    for problem in problems:
+        print(f"purser: {problem}", file=sys.stderr)
+    return occupancy
+
+
+_USABLE = (
+    "GPUs that are unhealthy, cordoned, disputed, in MIG mode or divided by time-slicing do not count,"
+    " nor nodes that are cordoned or not ready"
+)
+
+
+def _why_not(occupancy: "Occupancy", wish: "RoomWish") -> str:
+    from purser.core.planning import usable_gpus
+    from purser.core.wording import counted, some
+
+    usable = usable_gpus(occupancy)
+    enough = sum(here >= wish.gpus for here in usable.values())
+    asked = counted(wish.gpus, "usable GPU")
+    if not enough:
+        most = max(usable, key=lambda name: usable[name], default="")
+        there = f", the most are {usable[most]} (node {most})" if usable.get(most) else ""
+        return f"no node that takes pods has {asked}{there}: {_USABLE}"
+    if enough < wish.nodes:
+        have = f"{enough} of {counted(len(usable), 'node')} that take pods {'has' if enough == 1 else 'have'} {asked}"
+        return f"{have}, and {wish.nodes} are wanted: {_USABLE}"
+    stay = sorted(f"{pod.request.key} {pod.stays}" for pod in occupancy.pods.values() if pod.stays)
+    where = counted(wish.nodes, "node")
+    said = f"no plan was found that frees {counted(wish.gpus, 'GPU')} on {where} without pods that stay"
+    return f"{said}: {some(stay, 'pod')}" if stay else f"{where} with {asked} cannot be had"
+
+
+def _show(occupancy: "Occupancy", made: "RoomPlan", least: int | None, output: Output) -> None:
+    if output in (Output.JSON, Output.YAML):
+        dump(_document(made, least), DocumentFormat(output.value))
+        return
+    if made.steps:
+        print_table(list(enumerate(made.steps, 1)), _columns(occupancy), output)
+    for room in made.rooms:
+        gpus = ", ".join(_indices(occupancy, room.node, room.uuids))
+        print(f"{'Then free' if made.steps else 'Free now'}: GPUs {gpus} of node {room.node}")
+    if made.steps:
+        bound = "no bound is known" if least is None else f"no plan costs less than {least}"
+        print(f"Cost: {made.cost}; {bound}")
+
+
+def _columns(occupancy: "Occupancy") -> "list[Column[tuple[int, PlanStep]]]":
+    return [
+        Column("STEP", lambda row: row[0]),
+        Column("POD", lambda row: row[1].pod),
+        Column("NODE", lambda row: row[1].node),
+        Column("GPUS", lambda row: _indices(occupancy, row[1].node, row[1].gpus)),
+        Column("THEN", lambda row: _then(row[1])),
+        Column("TO GPUS", lambda row: _indices(occupancy, row[1].to, row[1].to_gpus)),
+        Column("COST", lambda row: row[1].price),
+    ]
+
+
+def _then(step: "PlanStep") -> str:
+    if step.to:
+        return f"to node {step.to}"
+    return "waits" if step.returns else "lost"
+
+
+def _indices(occupancy: "Occupancy", name: str, uuids: tuple[str, ...]) -> list[str]:
+    node = occupancy.fleet.node(name)
+    known = {} if node is None else {state.device.uuid: str(state.device.index) for state in node.devices}
+    return [known.get(uuid, uuid) for uuid in uuids]
+
+
+def _document(made: "RoomPlan", least: int | None) -> dict[str, Any]:
+    import msgspec
+
+    found: dict[str, Any] = msgspec.to_builtins(made)
+    return {"cost": made.cost, "least_cost": least, **found}

@@ -1,0 +1,45 @@
+"""Options of commands that ask a Prometheus, read and checked."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from purser.cli.output import MISUSED, fail
+
+if TYPE_CHECKING:
+    from purser.usage import Prometheus
+
+_UNITS_S = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_MAX_SINCE_S = 366 * 86400
+
+
+def prometheus_at(url: str, token: str, selector: str) -> "Prometheus":
+    """The server that the options name; with ``selector`` it will be asked. Exits where they cannot be used."""
+    from purser.usage import Prometheus
+
+    if not url.startswith(("http://", "https://")):
+        fail(f"--prometheus is {url}: give a URL, as http://prometheus.monitoring:9090", MISUSED)
+    try:
+        selector.encode()
+        return Prometheus(url, token=token)
+    except ValueError as error:
+        fail(f"--prometheus, --token-file or --selector cannot be used: {error}", MISUSED)
+
+
+def seconds_of(since: str) -> float:
+    """The time that ``--since`` says. Exits where it says none."""
+    found = re.fullmatch(r"([1-9][0-9]{0,6})([mhdw])", since)
+    seconds = int(found[1]) * _UNITS_S[found[2]] if found else 0
+    if not 0 < seconds <= _MAX_SINCE_S:
+        fail(f"--since is {since}: give a number of m, h, d or w, up to a year, as 7d", MISUSED)
+    return float(seconds)
+
+
+def token_of(file: Path | None) -> str:
+    """What is in ``--token-file``; empty without one. Exits where it cannot be read."""
+    if file is None:
+        return ""
+    try:
+        return file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        fail(f"--token-file {file}: {error}", MISUSED)

@@ -1,0 +1,55 @@
+"""The options by which a command asks the scheduler's read API, and what it answers."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from purser.cli.output import MISUSED, fail
+
+if TYPE_CHECKING:
+    from purser.core.state import ClusterState
+    from purser.top.asking import ReadApi
+
+SchedulerUrl = Annotated[
+    str | None, typer.Option("--scheduler", help="Ask the scheduler's read API there.", metavar="https://HOST:PORT")
+]
+SchedulerTokenFile = Annotated[
+    Path | None, typer.Option("--token-file", help="File with the bearer token for --scheduler.")
+]
+SchedulerCa = Annotated[
+    Path | None, typer.Option("--certificate-authority", help="File with the CA of the scheduler's certificate.")
+]
+
+
+def read_api_of(url: str | None, token_file: Path | None, ca_file: Path | None) -> "ReadApi | None":
+    """What the options say together; ends the command where they do not go together."""
+    if url is None:
+        if token_file is not None or ca_file is not None:
+            fail("--token-file and --certificate-authority are for --scheduler: give it, too", MISUSED)
+        return None
+    if token_file is None:
+        how = "kubectl create token ACCOUNT --audience=purser-read-api > FILE, and give --token-file FILE"
+        fail(f"--scheduler wants a token: {how}", MISUSED)
+    from purser.top.asking import ReadApi
+
+    return ReadApi(url, token_file, ca_file)
+
+
+def read_state(api: "ReadApi") -> "ClusterState":
+    """The state now; ends the command where there is no answer, or the wrong one."""
+    import asyncio
+
+    from purser.kube import ConfigError, KubeError
+    from purser.top.asking import StateReader
+
+    async def ask() -> "ClusterState":
+        async with StateReader(api) as reader:
+            return await reader.read()
+
+    try:
+        return asyncio.run(ask())
+    except ConfigError as error:
+        fail(str(error), MISUSED)
+    except KubeError as error:
+        fail(str(error))

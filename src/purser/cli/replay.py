@@ -1,0 +1,179 @@
+"""`purser replay`: the decisions of a decision log, made again."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+
+from purser.cli.output import FAILED, MISUSED, Column, DocumentFormat, Output, dump, fail, print_table
+
+if TYPE_CHECKING:
+    from purser.core.decisions import DecisionDifference, Outcome
+
+HELP = """Make the decisions of a decision log again, and say which come out differently.
+
+LOG is a file that purser simulate --decision-log wrote, one of a scheduler with --decision-log-folder, or that folder,
+whose *.log files are taken in order; of several files each stands by itself. Without --policy, every decision is made
+again from its logged inputs and compared to the last bit: a difference is a change of Purser, or of the log. With
+--policy, another policy is asked at each decision, in the state that the logged decisions led to: what it would have
+done, and why; pods that name a policy keep theirs.
+
+Exit code: 0 all decisions are the same; 1 some differ; 2 wrong usage, or a log that cannot be read to its end.
+
+\b
+Examples:
+  purser replay demo.log
+  purser replay demo.log --policy best-fit
+  purser replay demo.log --policy fragmentation -o json --show 1000
+  purser replay /var/log/purser
+"""
+
+_READS_PER_LOOK = 4096
+"""Records between two looks at the progress."""
+
+
+def replay(
+    log: Annotated[list[Path], typer.Argument(help="Files of decision logs, or folders of them.", metavar="LOG...")],
+    policy: Annotated[
+        str | None, typer.Option(help="Ask this policy, as purser simulate names it, in place of the log's.")
+    ] = None,
+    show: Annotated[int, typer.Option(min=0, help="Differences that are printed; all are counted.")] = 20,
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it.")] = Output.TABLE,
+) -> None:
+    """Replay, print."""
+    from purser.cli.decision_logs import in_folders
+    from purser.cli.kernels import choose_kernels
+    from purser.core.decisions import Replayer
+
+    files = in_folders(log, "LOG")
+    choose_kernels()
+    try:
+        replayer = Replayer(policy)
+    except ValueError as error:
+        fail(str(error), MISUSED)
+    shown: list[DecisionDifference] = []
+    different, unreadable = 0, list[str]()
+    try:
+        for found in _differences(files, replayer, unreadable):
+            different += 1
+            if len(shown) < show:
+                shown.append(found)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    if output in (Output.JSON, Output.YAML):
+        dump(_document(replayer.decisions, different, shown, unreadable), DocumentFormat(output.value))
+    elif replayer.decisions or not unreadable:
+        _print(replayer.decisions, different, shown, output, policy)
+    for sentence in unreadable:
+        print(f"purser: {sentence}", file=sys.stderr)
+    raise typer.Exit(MISUSED if unreadable else FAILED if different else 0)
+
+
+def _differences(paths: "Sequence[Path]", replayer: Any, unreadable: list[str]) -> "Iterator[DecisionDifference]":
+    """Of all files; ``unreadable`` gets a sentence for each that cannot be read to its end."""
+    from purser.core.decisions import DecisionLogError, Reader
+
+    with _Progress(paths) as progress:
+        for path in paths:
+            try:
+                with path.open("rb") as file:
+                    reader = Reader(progress.counted(file))
+                    for record in reader:
+                        difference = replayer.take(reader, record)
+                        if difference is not None:
+                            yield difference
+            except DecisionLogError as error:
+                unreadable.append(f"{path}: {error}")
+            except OSError as error:
+                unreadable.append(f"{path} cannot be read: {error.strerror}")
+
+
+class _Progress:
+    """A bar over the bytes of all files, on a terminal and nowhere else."""
+
+    def __init__(self, paths: "Sequence[Path]") -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+        self._progress = Progress(
+            *columns, TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal
+        )
+        self._bar = self._progress.add_task("replay", total=sum(map(_size, paths)))
+        self._reads = self._bytes = 0
+
+    def __enter__(self) -> "_Progress":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def counted(self, file: BinaryIO) -> Any:
+        """The file's ``read``, which moves the bar."""
+
+        def read(size: int) -> bytes:
+            found = file.read(size)
+            self._reads, self._bytes = self._reads + 1, self._bytes + len(found)
+            if not self._reads % _READS_PER_LOOK:
+                self._progress.update(self._bar, completed=self._bytes)
+            return found
+
+        return read
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _document(
+    decisions: int, different: int, shown: "list[DecisionDifference]", unreadable: list[str]
+) -> dict[str, Any]:
+    import msgspec
+
+    return {
+        "decisions": decisions,
+        "different": different,
+        "differences": msgspec.to_builtins(shown),
+        "unreadable": unreadable,
+    }
+
+
+def _print(
+    decisions: int, different: int, shown: "list[DecisionDifference]", output: Output, policy: str | None
+) -> None:
+    if shown:
+        columns: list[Column[DecisionDifference]] = [
+            Column("DECISION", lambda each: each.decision),
+            Column("POD", lambda each: each.pod),
+            Column("LOGGED", lambda each: _place(each.logged)),
+            Column("NOW", lambda each: _place(each.now)),
+            Column("LOGGED SCORE", lambda each: _score(each.logged), wide=True),
+            Column("SCORE NOW", lambda each: _score(each.now), wide=True),
+            Column("WHY", lambda each: each.why),
+        ]
+        print_table(shown, columns, output)
+    more = f"; --show {different} prints all" if different > len(shown) else ""
+    whose = "" if policy is None else f" with {policy}"
+    if not decisions:
+        print("There are no decisions to make again")
+    elif different:
+        print(f"{different} of {decisions} decisions are different{whose}{more}")
+    else:
+        print(f"All {decisions} decisions are the same{whose}")
+
+
+def _place(outcome: "Outcome") -> str:
+    if not outcome.node:
+        return "nowhere"
+    return f"{outcome.node} GPU {','.join(map(str, outcome.gpus))}" if outcome.gpus else outcome.node
+
+
+def _score(outcome: "Outcome") -> str:
+    return "" if outcome.score is None or not outcome.node else repr(outcome.score)

@@ -1,0 +1,213 @@
+"""`purser top`: nodes, GPUs, pods and what waits, live in a terminal or once."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from purser.cli.options import Context, Kubeconfig
+from purser.cli.output import MISUSED, Column, DocumentFormat, Output, dump, fail, print_table
+from purser.cli.read_api import SchedulerCa, SchedulerTokenFile, SchedulerUrl, read_api_of, read_state
+from purser.top.view_names import TITLES, TopView
+
+if TYPE_CHECKING:
+    from purser.core.state import ClusterState
+    from purser.top.asking import ReadApi
+    from purser.top.source import StateSource
+
+HELP = """Show nodes, GPUs, the pods that hold them and the pods that wait, with the reason, as they change.
+
+Keys: Tab another view, arrows or j and k another row, Enter all of it (of a pod, why it waits), / find, s sort,
+? all keys, q quit. With --once it prints the nodes and what waits, or one view, and ends.
+
+Reads the cluster by watches and writes nothing, so it needs no more than the right to list and watch pods and nodes;
+Purser need not place the cluster's pods. With --scheduler it asks the read API of Purser's scheduler instead
+(docs/read-api.md).
+
+Exit code: 0 it was ended, or has printed; 1 the cluster did not answer; 2 wrong usage, such as no terminal without
+--once, or a kubeconfig that cannot be used.
+
+Example: purser top
+
+Example: purser top --once -o json
+
+Example: purser top --scheduler https://localhost:8445 --token-file token --certificate-authority ca.crt
+"""
+
+
+def top(
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    view: Annotated[
+        TopView | None, typer.Option("--view", help="Which view is shown first; with --once, the only one.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Print it once, and end.")] = False,
+    output: Annotated[
+        Output | None, typer.Option("--output", "-o", help="How to print it; with --once. Default: table.")
+    ] = None,
+    scheduler: SchedulerUrl = None,
+    token_file: SchedulerTokenFile = None,
+    certificate_authority: SchedulerCa = None,
+) -> None:
+    """Show it."""
+    api = read_api_of(scheduler, token_file, certificate_authority)
+    if api is not None and (kubeconfig is not None or context is not None):
+        fail("--scheduler is asked instead of a cluster: leave --kubeconfig and --context out", MISUSED)
+    if output is not None and not once:
+        fail("--output is how --once prints: give --once, too", MISUSED)
+    from purser.cli.kernels import choose_kernels
+
+    choose_kernels("numpy")  # importing numba takes longer than it saves
+    if once:
+        _print(_read_once(kubeconfig, context, api), view, output or Output.TABLE)
+    else:
+        _watch(kubeconfig, context, api, view or TopView.NODES)
+
+
+def _read_once(kubeconfig: Path | None, context: str | None, api: "ReadApi | None") -> "ClusterState":
+    import asyncio
+    import gc
+
+    from purser.cli.serving import LogLevel, configure_logs
+    from purser.kube import Client, ClusterConfig, ConfigError, KubeError
+
+    configure_logs(LogLevel.ERROR)
+    if api is not None:
+        return read_state(api)
+
+    async def ask() -> "ClusterState":
+        from purser.adapters.objects import read_objects
+        from purser.scheduler.explaining import Overview
+
+        async with Client(ClusterConfig.load(kubeconfig, context), user_agent="purser") as client:
+            objects = await read_objects(client)
+        gc.disable()  # what is made here stays until the command ends
+        return Overview(objects).complete()
+
+    try:
+        return asyncio.run(ask())
+    except ConfigError as error:
+        fail(str(error), MISUSED)
+    except KubeError as error:
+        fail(str(error))
+
+
+def _print(state: "ClusterState", view: TopView | None, output: Output) -> None:
+    import time
+
+    import msgspec
+
+    if output in (Output.JSON, Output.YAML):
+        document: Any = msgspec.to_builtins(state)
+        if view is not None:
+            document = document[_FIELDS[view]]
+        dump(document, DocumentFormat(output.value))
+        return
+    from purser.top.views import columns_of, summary, things_of
+
+    for note in state.notes:
+        print(f"purser: {_line(note)}", file=sys.stderr)
+    now = time.time()
+    if view is None:
+        print(summary(state))
+    for each in (TopView.NODES, TopView.WAITING) if view is None else (view,):
+        if view is None:
+            print(f"\n{TITLES[each]}")
+        columns = [Column(c.head, c.read, c.wide) for c in columns_of(each, now)]
+        rows = sorted(things_of(each, state), key=lambda thing: columns_of(each, now)[0].key(thing[1]))
+        print_table([thing for _, thing in rows], columns, output)
+
+
+_FIELDS = {TopView.NODES: "nodes", TopView.GPUS: "nodes", TopView.PODS: "grants", TopView.WAITING: "waiting"}
+"""Of the document."""
+
+
+def _line(text: str) -> str:
+    from purser.core.decoding import brief
+
+    return brief(text, 2000)
+
+
+def _watch(kubeconfig: Path | None, context: str | None, api: "ReadApi | None", view: TopView) -> None:
+    import asyncio
+    import os
+
+    from purser.cli.serving import LogLevel, configure_logs
+    from purser.kube import Client, ClusterConfig, ConfigError, KubeError, SystemClock
+    from purser.top.running import Top
+    from purser.top.terminal import Terminal, TerminalError
+
+    async def show(terminal: Terminal) -> None:
+        clock = SystemClock()
+        if api is not None:
+            from purser.top.asking import AskedScheduler, StateReader
+
+            async with StateReader(api) as reader:
+                await run(AskedScheduler(reader, api, clock), terminal)
+            return
+        from purser.cli.why import explanation_lines
+        from purser.top.following import FollowedCluster
+
+        async with Client(ClusterConfig.load(kubeconfig, context), user_agent="purser") as client:
+            await run(FollowedCluster(client, clock, lambda found: list(explanation_lines(found))), terminal)
+
+    async def run(source: "StateSource", terminal: Terminal) -> None:
+        with terminal:
+            await Top(source, terminal, SystemClock(), view).run()
+
+    try:
+        terminal = Terminal(_descriptor(sys.stdin), _descriptor(sys.stdout), os.environ, _encoding())
+        with _kept_off_the_screen():
+            configure_logs(LogLevel.ERROR)
+            asyncio.run(show(terminal))
+    except (ConfigError, TerminalError) as error:
+        fail(str(error), MISUSED)
+    except KubeError as error:
+        fail(str(error))
+
+
+def _descriptor(file: "TextIO | None") -> int:
+    """-1 where there is none."""
+    try:
+        return -1 if file is None else file.fileno()
+    except (OSError, ValueError):
+        return -1
+
+
+def _encoding() -> str:
+    return (sys.stdout and sys.stdout.encoding) or "utf-8"
+
+
+_MOST_SAID = 20
+"""Lines of the log that are printed at the end."""
+
+
+@contextmanager
+def _kept_off_the_screen() -> Iterator[None]:
+    """What is logged meanwhile, where it would go to the terminal: the last of it is printed afterwards."""
+    from collections import deque
+    from io import TextIOBase
+
+    class Said(TextIOBase):
+        def __init__(self) -> None:
+            self.lines: deque[str] = deque(maxlen=_MOST_SAID)
+
+        def write(self, text: str) -> int:
+            self.lines.extend(_line(line) for line in text.splitlines() if line.strip())
+            return len(text)
+
+    before = sys.stderr
+    if before is None or not before.isatty():
+        yield
+        return
+    said = Said()
+    sys.stderr = said
+    try:
+        yield
+    finally:
+        sys.stderr = before
+        for line in said.lines:
+            print(line, file=before)

@@ -1,0 +1,265 @@
+"""`purser why`: why a pod waits, or is where it is."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from purser.cli.options import Context, Kubeconfig, OutputOption
+from purser.cli.output import FAILED, MISUSED, Column, DocumentFormat, Output, dump, fail, table_lines
+from purser.cli.read_api import SchedulerCa, SchedulerTokenFile, SchedulerUrl, read_api_of
+from purser.cli.why_scheduler import why_by_scheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from purser.adapters.objects import ClusterObjects
+    from purser.core.explaining.grouping import ReasonCount
+    from purser.scheduler.explaining import ChosenNode, Explanation, LogFile, NodeScore, Suggestion
+
+HELP = """Why a pod waits: each reason with how many nodes and GPUs it holds for, kube-scheduler's own filters included.
+Then the smallest changes by which the pod would fit, each tried with the scheduler's own decision. Of a pod that is on
+a node: what that node is worth to the policy, against the best of the others.
+
+With --scheduler it asks the read API of Purser's scheduler instead (docs/read-api.md) for the reasons that it has.
+
+Reads the cluster and writes nothing, so it needs no more than the right to list pods and nodes; Purser need not place
+the cluster's pods. With --from it reads a file instead, that is made by:
+kubectl get nodes,pods,resourcequotas,namespaces,pvc,pv -A -o json
+
+Or --from is a scheduler's decision log, a file or its folder: the last decision on the pod is explained, or the last
+until --at, as the cluster was then. POD may be a UID there.
+
+Exit code: 0 it is shown; 1 the cluster did not answer, there is no such pod, or the log has no decision on it; 2 wrong
+usage, or a kubeconfig or file that cannot be used.
+
+\b
+Examples:
+  purser why train-0 -n team-a
+  purser why train-0 -n team-a --from cluster.json -o json
+  purser why train-0 -n team-a --from /var/log/purser --at 2026-03-01T10:00:00Z
+"""
+
+
+def why(
+    pod: Annotated[str, typer.Argument(metavar="POD", help="Name of the pod.")],
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Its namespace; default: that of the context, else default.")
+    ] = None,
+    scheduler: SchedulerUrl = None,
+    token_file: SchedulerTokenFile = None,
+    certificate_authority: SchedulerCa = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    from_: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="Instead of the cluster: a file of kubectl get -o json, or a decision log or its folder.",
+        ),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a decision log: explain the last decision until then, as 2026-03-01T10:00:00Z; default: the last."
+        ),
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print the explanation."""
+    if (api := read_api_of(scheduler, token_file, certificate_authority)) is not None:
+        if from_ is not None or kubeconfig is not None or context is not None:
+            fail("--scheduler is asked instead of a cluster: leave --kubeconfig, --context and --from out", MISUSED)
+        why_by_scheduler(api, namespace or "default", pod, output)
+        return
+    import gc
+
+    from purser.cli.decision_logs import log_files
+    from purser.cli.kernels import choose_kernels
+    from purser.cli.serving import LogLevel, configure_logs
+    from purser.scheduler.explaining import Explainer, UnknownPodError
+
+    if from_ is not None and (kubeconfig is not None or context is not None):
+        fail("--from is read instead of a cluster: leave --kubeconfig and --context out", MISUSED)
+    configure_logs(LogLevel.ERROR)
+    choose_kernels("numpy")  # importing numba takes longer than it saves
+    logs = [] if from_ is None else log_files(from_)
+    if at is not None and not logs:
+        fail("--at is a time in a decision log, which --from names", MISUSED)
+    gc.disable()  # what is made here stays until the command ends
+    try:
+        if logs:
+            found = _explain_logged(logs, namespace or "default", pod, at)
+        else:
+            objects, current = _read_cluster(kubeconfig, context) if from_ is None else (_read_file(from_), "default")
+            found = Explainer(objects).explain(namespace or current, pod)
+    except UnknownPodError as error:
+        fail(str(error), FAILED)
+    _print(found, output)
+
+
+def _explain_logged(logs: "list[LogFile]", namespace: str, pod: str, at: str | None) -> "Explanation":
+    """Raises `purser.scheduler.explaining.UnknownPodError`."""
+    from purser.core.decisions import DecisionLogError
+    from purser.core.kubernetes.times import parsed
+    from purser.scheduler.explaining import explain_logged
+
+    until = parsed(at)
+    if at is not None and until is None:
+        fail(f"--at {at} is no time: write it as 2026-03-01T10:00:00Z", MISUSED)
+    try:
+        return explain_logged(logs, namespace, pod, until)
+    except (OSError, DecisionLogError) as error:
+        fail(f"--from {error}", MISUSED)
+
+
+def _read_cluster(kubeconfig: Path | None, context: str | None) -> "tuple[ClusterObjects, str]":
+    """Its objects, and the namespace of the context."""
+    import asyncio
+
+    from purser.adapters.objects import read_objects
+    from purser.kube import Client, ClusterConfig, ConfigError, KubeError
+
+    async def ask() -> "tuple[ClusterObjects, str]":
+        config = ClusterConfig.load(kubeconfig, context)
+        async with Client(config, user_agent="purser") as client:
+            return await read_objects(client), config.namespace
+
+    try:
+        return asyncio.run(ask())
+    except ConfigError as error:
+        fail(str(error), MISUSED)
+    except KubeError as error:
+        fail(str(error))
+
+
+def _read_file(path: Path) -> "ClusterObjects":
+    from purser.adapters.objects import MAX_DUMP_BYTES, DumpError, objects_of_dump
+
+    try:
+        with path.open("rb") as file:
+            return objects_of_dump(file.read(MAX_DUMP_BYTES + 1))
+    except (OSError, DumpError) as error:
+        fail(f"--from {path}: {error}", MISUSED)
+
+
+def _print(found: "Explanation", output: Output) -> None:
+    import msgspec
+
+    if output in (Output.JSON, Output.YAML):
+        dump(msgspec.to_builtins(found), DocumentFormat(output.value))
+        return
+    for note in found.notes:
+        print(f"purser: {_line(note)}", file=sys.stderr)
+    for line in explanation_lines(found, output):
+        print(line)
+
+
+def explanation_lines(found: "Explanation", output: Output = Output.TABLE) -> "Iterator[str]":
+    """What is printed of an explanation."""
+    yield _line(_head(found))
+    if found.fits and found.last_message and not found.objection:
+        yield _line(f"Scheduler {found.scheduler or 'default-scheduler'} last said: {found.last_message}")
+        yield "That was before something changed, or is about what docs/why.md says is not looked at."
+    for line in _choice(found.choice, is_past=bool(found.at)) if found.choice is not None else ():
+        yield _line(line)
+    if found.reasons:
+        yield ""
+        yield from table_lines(found.reasons, _columns(), output)
+        yield ""
+        yield _changes_words(found)
+    for each in found.suggestions:
+        yield _line(f"- {each.text}: {_where(each)}")
+
+
+def _changes_words(found: "Explanation") -> str:
+    if found.at:
+        return _CHANGES_THEN if found.suggestions else _NO_CHANGE_THEN
+    return _CHANGES if found.suggestions else _NO_CHANGE
+
+
+_CHANGES = "Each of these changes alone makes it fit now. Each was tried with the scheduler's own decision:"
+_NO_CHANGE = "None of the changes that docs/why.md lists makes it fit now."
+_CHANGES_THEN = (
+    "With each of these changes alone it would have fitted. Each was tried with the scheduler's own decision:"
+)
+_NO_CHANGE_THEN = "With none of the changes that docs/why.md lists it would have fitted."
+
+
+def _where(found: "Suggestion") -> str:
+    others = found.fits - len(found.examples)
+    return f"fits {', '.join(found.examples)}{f' and {others} more' if others else ''}"
+
+
+def _head(found: "Explanation") -> str:
+    whose = f"{found.namespace}/{found.pod}"
+    if found.state == "Ended":
+        return f"{whose} has ended{f': {found.objection}' if found.objection else ''}"
+    if found.at:
+        return _head_of_log(whose, found)
+    if found.state == "Placed":
+        return f"{whose} is on node {found.node}"
+    if found.objection:
+        return f"{whose} waits: {found.objection}"
+    if found.fits:
+        some = f"{whose} waits, and fits {len(found.fits)} of {found.nodes} nodes now ({', '.join(found.fits[:3])})"
+        scheduler = f"scheduler {found.scheduler or 'default-scheduler'}"
+        return some if found.last_message else f"{some}: {scheduler} has yet to try it"
+    return f"{whose} waits: it fits none of {found.nodes} nodes"
+
+
+def _head_of_log(whose: str, found: "Explanation") -> str:
+    if found.state == "Placed":
+        return f"{whose} was placed on node {found.node} at {found.at}"
+    if found.fits:
+        names = ", ".join(found.fits[:3])
+        return f"{whose} fitted {len(found.fits)} of {found.nodes} nodes at {found.at} ({names}), and got no GPUs yet"
+    return f"{whose} waited at {found.at}: it fitted none of {found.nodes} nodes"
+
+
+def _choice(found: "ChosenNode", *, is_past: bool) -> "Iterator[str]":
+    """What it holds there, and what else there was."""
+    if found.gpus:
+        yield f"It {'got' if is_past else 'holds'} {'; '.join(found.gpus)}."
+    if not found.policy:
+        return
+    nodes = f"{found.fits} node{'' if found.fits == 1 else 's'}"
+    lead = (
+        f"As the cluster was then, {nodes} would have taken it"
+        if is_past
+        else f"As the cluster is now without it, {nodes} would take it"
+    )
+    verb = "was" if is_past else "is"
+    if found.own is None:
+        yield f"{lead}, and its own {verb} none of them."
+        return
+    yield f"{lead}. By policy {found.policy} its own {verb} number {found.rank}: {_score(found.own)}."
+    if found.runner_up is not None:
+        yield f"The best of the others {verb} {found.runner_up.node}: {_score(found.runner_up)}."
+    if found.gpus_why:
+        yield f"For its GPUs {'spoke' if is_past else 'speaks'}: {found.gpus_why}."
+
+
+def _score(found: "NodeScore") -> str:
+    if found.is_kept:
+        return "the policy keeps it for other pods"
+    return "the policy sees no room of CPU or memory" if found.score is None else f"score {found.score:.1f}"
+
+
+def _columns() -> "list[Column[ReasonCount]]":
+    return [
+        Column("NODES", lambda each: each.nodes),
+        Column("GPUS", lambda each: each.gpus or None),
+        Column("REASON", lambda each: each.reason),
+        Column("OF", lambda each: each.by),
+        Column("WHAT", lambda each: each.text),
+        Column("FOR EXAMPLE", lambda each: each.examples, wide=True),
+    ]
+
+
+def _line(text: str) -> str:
+    """One line, which does not command the terminal."""
+    from purser.core.decoding import brief
+
+    return brief(text, 2000)

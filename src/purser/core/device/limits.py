@@ -1,0 +1,18 @@
+"""What a node may have at the most: more takes memory or time without end. Pure."""
+
+from collections.abc import Iterator
+
+from purser.core.device.ids import MAX_NODE_DEVICES, MAX_SLOTS
+from purser.core.kubelet.masks import MAX_NUMA_NODE
+from purser.core.model import NodeInventory
+
+
+def beyond_limits(inventory: NodeInventory) -> Iterator[str]:
+    """What of an inventory is more, each as the rest of a sentence that begins with what the inventory was read of."""
+    if len(inventory.devices) > MAX_NODE_DEVICES:
+        yield f"names {len(inventory.devices)} devices: {MAX_NODE_DEVICES} are the most"
+    for device in inventory.devices:
+        if device.slots > MAX_SLOTS:
+            yield f"gives device {device.uuid!r} {device.slots} slots: {MAX_SLOTS} are the most"
+        if any(not 0 <= number <= MAX_NUMA_NODE for number in device.numa_nodes):
+            yield f"has device {device.uuid!r} on a NUMA node that there is none of: they go from 0 to {MAX_NUMA_NODE}"

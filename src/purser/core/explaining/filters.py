@@ -1,0 +1,138 @@
+"""kube-scheduler's filters, asked again of one pod and one node: the first that refuses, in its order.
+
+The rules of the plugins NodeUnschedulable, TaintToleration, NodeAffinity, NodePorts, NodeResourcesFit and, of volumes
+that are bound, VolumeBinding; for those about other pods see ``neighbours``. Amounts are whole numbers: thousandths of
+a CPU, bytes, pieces of all else.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from purser.core.explaining.reasons import FilterReason
+from purser.core.kubernetes.affinity import NO_AFFINITY, NodeTerms, RequiredAffinity
+from purser.core.kubernetes.quantities import MAX_VALUE, QuantityLike, quantity_ceil, quantity_milli
+from purser.core.kubernetes.taints import CORDON, PodToleration, Taint, untolerated
+from purser.core.pod.manifest import PodManifest
+from purser.core.pod.phases import largest
+
+Amounts = Mapping[str, int]
+"""By resource."""
+
+PODS = "pods"
+
+
+class HostPort(msgspec.Struct, frozen=True, order=True):
+    """A port of a node that a container has to itself."""
+
+    port: int
+    protocol: str = "TCP"
+    address: str = ""
+    """Empty: all of the node's."""
+
+    def conflicts(self, other: "HostPort") -> bool:
+        """Whether both cannot be had."""
+        anywhere = {"", "0.0.0.0"}
+        same_address = self.address == other.address or bool({self.address, other.address} & anywhere)
+        return (self.port, self.protocol) == (other.port, other.protocol) and same_address
+
+
+class FilteredNode(msgspec.Struct, frozen=True):
+    """What filters read of a node."""
+
+    name: str
+    labels: Mapping[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    is_cordoned: bool = False
+    allocatable: Amounts = {}
+
+
+class PodNeeds(msgspec.Struct, frozen=True):
+    """What filters read of the pod that is to be placed."""
+
+    amounts: Amounts = {}
+    node_selector: Mapping[str, str] = {}
+    tolerations: tuple[PodToleration, ...] = ()
+    affinity: RequiredAffinity = NO_AFFINITY
+    ports: frozenset[HostPort] = frozenset()
+    volumes: tuple[tuple[str, NodeTerms], ...] = ()
+    """PersistentVolumes, and where each is available."""
+
+
+class FilterRejection(msgspec.Struct, frozen=True):
+    """Why kube-scheduler keeps a pod from a node. Equal ones are counted together, but for what is free."""
+
+    reason: FilterReason
+    about: str = ""
+    """The taint, label or resource."""
+    asked: int = 0
+    free: int = 0
+
+
+def first_rejection(
+    needs: PodNeeds, node: FilteredNode, used: Amounts, ports: Iterable[HostPort] = ()
+) -> FilterRejection | None:
+    """What the first filter that refuses has to say; None where all let the pod pass. ``used`` and ``ports`` are what
+    pods take of the node."""
+    if node.is_cordoned and untolerated((CORDON,), needs.tolerations):
+        return FilterRejection(FilterReason.UNSCHEDULABLE)
+    for taint in untolerated(node.taints, needs.tolerations):
+        return FilterRejection(FilterReason.TAINT, str(taint))
+    lacking = [(key, value) for key, value in sorted(needs.node_selector.items()) if node.labels.get(key) != value]
+    if lacking:
+        return FilterRejection(FilterReason.SELECTOR, ", ".join(f"{key}={value}" for key, value in lacking))
+    if needs.affinity.nodes is not None and not needs.affinity.nodes.matches(node.name, node.labels):
+        return FilterRejection(FilterReason.AFFINITY)
+    for taken in ports if needs.ports else ():
+        for port in sorted(needs.ports):
+            if port.conflicts(taken):
+                return FilterRejection(FilterReason.PORTS, f"{port.port}/{port.protocol}")
+    return _short_of(needs.amounts, node.allocatable, used) or _away_from_volume(needs, node)
+
+
+def _away_from_volume(needs: PodNeeds, node: FilteredNode) -> FilterRejection | None:
+    away = (name for name, where in needs.volumes if not where.matches(node.name, node.labels))
+    name = next(away, None)
+    return None if name is None else FilterRejection(FilterReason.VOLUME, name)
+
+
+def _short_of(asked: Amounts, allocatable: Amounts, used: Amounts) -> FilterRejection | None:
+    for resource, amount in asked.items():
+        free = allocatable.get(resource, 0) - used.get(resource, 0)
+        if amount > 0 and amount > free:
+            reason = FilterReason.PODS if resource == PODS else FilterReason.RESOURCES
+            return FilterRejection(reason, resource, amount, max(free, 0))
+    return None
+
+
+def requested_amounts(spec: PodManifest) -> dict[str, int]:
+    """What a pod takes of its node, as kube-scheduler counts it: itself, and of each resource the most that it requests
+    at any time, and its overhead; the limit where there is no request. Raises
+    `purser.core.kubernetes.quantities.QuantityError`."""
+    asked = ((each.kind, amounts_of({**each.limits, **each.requests})) for each in spec.containers)
+    return {PODS: 1, **_sum(largest(asked, {}, _sum, _larger), amounts_of(spec.overhead))}
+
+
+def amounts_of(quantities: Mapping[str, QuantityLike]) -> dict[str, int]:
+    """Quantities as whole numbers. Raises `purser.core.kubernetes.quantities.QuantityError`."""
+    return {
+        resource: quantity_milli(quantity) if resource == "cpu" else quantity_ceil(quantity)
+        for resource, quantity in quantities.items()
+    }
+
+
+def added_up(parts: Iterable[Amounts]) -> dict[str, int]:
+    """What several pods take together."""
+    total: dict[str, int] = {}
+    for part in parts:
+        for resource, amount in part.items():
+            total[resource] = min(total.get(resource, 0) + amount, MAX_VALUE)
+    return total
+
+
+def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return added_up((one, other))
+
+
+def _larger(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in (*one, *(n for n in other if n not in one))}

@@ -1,0 +1,125 @@
+"""Why no node takes a pod, as few lines: equal reasons counted together, those of most nodes first."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from purser.core.explaining.filters import FilterRejection
+from purser.core.explaining.reasons import FilterReason
+from purser.core.fleet import Fleet
+from purser.core.kubernetes.quantities import MIB
+from purser.core.model import PodRequest
+from purser.core.placement import Reason, Refusal, clauses
+from purser.core.wording import counted
+
+EXAMPLES = 3
+"""Nodes that are named for each reason."""
+
+KUBE_SCHEDULER, PURSER = "kube-scheduler", "Purser"
+"""Who refuses."""
+
+
+class ReasonCount(msgspec.Struct, frozen=True):
+    """One reason, and for how much it holds."""
+
+    by: str
+    """`KUBE_SCHEDULER` or `PURSER`."""
+    reason: str
+    """The word: see docs/reasons.md."""
+    nodes: int
+    gpus: int
+    """0: it is about nodes as a whole."""
+    text: str
+    examples: tuple[str, ...] = ()
+    """Some of the nodes."""
+
+
+def grouped_rejections(rejections: Mapping[str, FilterRejection]) -> list[ReasonCount]:
+    """Of kube-scheduler's filters, by node."""
+    by_key: dict[tuple[FilterReason, str], list[str]] = {}
+    for node, each in rejections.items():
+        by_key.setdefault((each.reason, each.about), []).append(node)
+    found = [
+        ReasonCount(
+            KUBE_SCHEDULER,
+            str(reason),
+            len(nodes),
+            0,
+            _text(reason, about, [rejections[node] for node in nodes]),
+            tuple(sorted(nodes)[:EXAMPLES]),
+        )
+        for (reason, about), nodes in by_key.items()
+    ]
+    return sorted(found, key=lambda each: (-each.nodes, each.reason, each.text))
+
+
+def grouped_refusals(
+    refusals: Mapping[str, Refusal], request: PodRequest, fleet: Fleet, *, idle_only: bool, quota: str = ""
+) -> list[ReasonCount]:
+    """Of Purser's decision, by node. ``idle_only``: the pod's policy takes only unused GPUs; ``quota``: the sentence on
+    the namespace's quota, empty: there is none."""
+    nodes: dict[Reason, list[str]] = {}
+    for name, refusal in refusals.items():
+        for reason, _ in refusal.counts:
+            nodes.setdefault(reason, []).append(name)
+    return [
+        ReasonCount(
+            PURSER,
+            str(each.reason),
+            each.nodes,
+            each.devices,
+            f"{each.text} ({quota})" if quota and each.reason is Reason.QUOTA_NOT_FIT else each.text,
+            tuple(sorted(nodes[each.reason])[:EXAMPLES]),
+        )
+        for each in clauses(refusals, request, fleet, idle_only=idle_only)
+    ]
+
+
+def node_wording(found: FilterRejection) -> str:
+    """What is said of one node by itself."""
+    return f"{found.reason}: {_text(found.reason, found.about, [found])}"
+
+
+def filter_wording(reason: FilterReason) -> str:
+    """All that is said of nodes for one reason, with names and numbers made up: what the reference lists beside it."""
+    return _text(reason, "...", [FilterRejection(reason, "...", 2, 1)] * 2).removeprefix("2 nodes ")
+
+
+def _text(reason: FilterReason, about: str, found: Sequence[FilterRejection]) -> str:
+    lead = counted(len(found), "node")
+    one = len(found) == 1
+    match reason:
+        case FilterReason.UNSCHEDULABLE:
+            return f"{lead} {'is' if one else 'are'} cordoned"
+        case FilterReason.TAINT:
+            return f"{lead} {'has' if one else 'have'} taint {about}, which the pod does not tolerate"
+        case FilterReason.SELECTOR:
+            return f"{lead} {'lacks' if one else 'lack'} {about} of the pod's node selector"
+        case FilterReason.AFFINITY:
+            return f"{lead} {'does' if one else 'do'} not meet the pod's node affinity"
+        case FilterReason.PORTS:
+            return f"{lead} {'has' if one else 'have'} host port {about} in use"
+        case FilterReason.VOLUME:
+            return f"{lead} cannot have PersistentVolume {about}, by its node affinity"
+        case FilterReason.SPREAD:
+            return f"{lead} would break the pod's spread constraint over {about}"
+        case FilterReason.POD_AFFINITY:
+            return f"{lead} {'has' if one else 'have'} none of the pods beside which the pod has to be, by {about}"
+        case FilterReason.POD_ANTI_AFFINITY:
+            return f"{lead} {'is' if one else 'are'} kept apart from the pod by anti-affinity over {about}"
+        case FilterReason.PODS:
+            return f"{lead} {'has' if one else 'have'} as many pods as {'it' if one else 'they'} may have"
+        case FilterReason.NOT_ASKED:
+            them = "it" if one else "them"
+            return f"{lead} {'was' if one else 'were'} not asked about: kube-scheduler's own filters kept {them} out"
+        case FilterReason.RESOURCES:
+            asked, most = max(each.asked for each in found), max(each.free for each in found)
+            words = f"{_amount(about, asked)} of {about} free (most: {_amount(about, most)})"
+            return f"{lead} {'has' if one else 'have'} less than {words}"
+
+
+def _amount(resource: str, amount: int) -> str:
+    """As people write it: CPUs in thousandths only where they are no whole number, memory in MiB."""
+    if resource == "cpu":
+        return f"{amount}m" if amount % 1000 else str(amount // 1000)
+    return f"{amount // MIB} MiB" if resource in ("memory", "ephemeral-storage") else str(amount)

@@ -1,0 +1,36 @@
+"""What is kept of a node for pods that have no grant yet."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import msgspec
+
+from purser.core.ledger import UNUSED, Usage, pod_usage
+from purser.core.model import Grant
+from purser.core.sriov.pairs import Taken, taken_by_grants
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """As much of one node as the pods that are nominated to it will have."""
+
+    usage: Mapping[str, Usage] = {}
+    """Of its devices, by uuid."""
+    pools: Taken = {}
+    """Of its SR-IOV pools."""
+
+    def __bool__(self) -> bool:
+        return bool(self.usage or self.pools)
+
+    def __add__(self, other: "Kept") -> "Kept":
+        uuids = dict.fromkeys((*self.usage, *other.usage))
+        usage = {uuid: self.usage.get(uuid, UNUSED) + other.usage.get(uuid, UNUSED) for uuid in uuids}
+        return Kept(usage, dict(Counter(self.pools) + Counter(other.pools)))
+
+
+NOTHING_KEPT = Kept()
+"""Most decisions are made beside nothing: it is compared by identity."""
+
+
+def kept_for(grant: Grant) -> Kept:
+    """What a pod will have by this grant."""
+    return Kept(pod_usage(grant), taken_by_grants([grant]))

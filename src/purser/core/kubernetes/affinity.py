@@ -1,0 +1,141 @@
+"""Affinity and spreading of pods, as the API has them and as far as they are required: nodes' labels, and other pods in
+the same place."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from purser.core.decoding import check_nesting, converted, without_nulls
+from purser.core.kubernetes.selectors import Requirement, Selector, of_object
+
+_INTEGER_CHARACTERS = frozenset("0123456789+-")
+
+
+class _Camel(msgspec.Struct, frozen=True, rename="camel"):
+    """A part of the API's affinity."""
+
+
+class NodeTerm(_Camel, frozen=True):
+    """Conditions on one node, all of which have to hold."""
+
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
+    """``metadata.name`` is the only field."""
+
+    def matches(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether a node meets them; a term without conditions matches none."""
+        if not (self.match_expressions or self.match_fields):
+            return False
+        fields = {"metadata.name": name}
+        return all(_holds(each, labels) for each in self.match_expressions) and all(
+            _holds(each, fields) for each in self.match_fields
+        )
+
+
+class NodeTerms(_Camel, frozen=True):
+    """Terms of which one has to hold."""
+
+    node_selector_terms: tuple[NodeTerm, ...] = ()
+
+    def matches(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether a node meets one of them."""
+        return any(term.matches(name, labels) for term in self.node_selector_terms)
+
+
+class _ToNodes(_Camel, frozen=True):
+    required: NodeTerms | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class PodTerm(_Camel, frozen=True):
+    """Other pods, and the label of nodes that says what is one place."""
+
+    label_selector: dict[str, Any] | None = None
+    """None: no pod."""
+    topology_key: str = ""
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: dict[str, Any] | None = None
+    """None: the namespaces that are listed, else the pod's own; without conditions: all."""
+
+    def selector(self) -> Selector | None:
+        """Of pods' labels; None matches no pod. Raises `purser.core.kubernetes.selectors.SelectorError`."""
+        return None if self.label_selector is None else of_object(self.label_selector)
+
+
+class _ToPods(_Camel, frozen=True):
+    required: tuple[PodTerm, ...] = msgspec.field(default=(), name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class RequiredAffinity(_Camel, frozen=True):
+    """What of ``spec.affinity`` keeps a pod from nodes."""
+
+    node_affinity: _ToNodes = _ToNodes()
+    pod_affinity: _ToPods = _ToPods()
+    pod_anti_affinity: _ToPods = _ToPods()
+
+    @property
+    def nodes(self) -> NodeTerms | None:
+        """None: any node."""
+        return self.node_affinity.required
+
+    @property
+    def beside(self) -> tuple[PodTerm, ...]:
+        """Pods that have to be in the same place, of each term one."""
+        return self.pod_affinity.required
+
+    @property
+    def apart(self) -> tuple[PodTerm, ...]:
+        """Pods that must not be in the same place."""
+        return self.pod_anti_affinity.required
+
+
+NO_AFFINITY = RequiredAffinity()
+
+
+def read_affinity(value: Any) -> RequiredAffinity:
+    """``spec.affinity`` as it came. Raises `purser.core.decoding.UnreadableError`."""
+    if not value:
+        return NO_AFFINITY
+    check_nesting(value, "affinity")
+    return converted(without_nulls(value), RequiredAffinity, "affinity")
+
+
+def _holds(condition: Requirement, labels: Mapping[str, str]) -> bool:
+    """A condition that compares with something else than one integer holds nowhere."""
+    if condition.operator in ("Gt", "Lt"):
+        bound = condition.values[0] if len(condition.values) == 1 else ""
+        if not bound or not _INTEGER_CHARACTERS.issuperset(bound) or not bound.lstrip("+-").isdigit():
+            return False
+    return condition.matches(labels)
+
+
+class SpreadConstraint(_Camel, frozen=True):
+    """One of ``spec.topologySpreadConstraints``."""
+
+    max_skew: Annotated[int, msgspec.Meta(ge=-(1 << 31), le=1 << 31)] = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
+    label_selector: dict[str, Any] | None = None
+    """None: no pod."""
+    min_domains: Annotated[int, msgspec.Meta(ge=0, le=1 << 31)] = 1
+    node_affinity_policy: str = "Honor"
+    node_taints_policy: str = "Ignore"
+    match_label_keys: tuple[str, ...] = ()
+
+    def selector(self, labels: Mapping[str, str]) -> Selector | None:
+        """Of pods' labels, for a pod with these; None matches no pod. Raises
+        `purser.core.kubernetes.selectors.SelectorError`."""
+        if self.label_selector is None:
+            return None
+        equal = [Requirement(key, "In", (labels[key],)) for key in self.match_label_keys if key in labels]
+        return Selector((*of_object(self.label_selector).requirements, *equal))
+
+
+def read_spread(value: Any) -> tuple[SpreadConstraint, ...]:
+    """Those of ``spec.topologySpreadConstraints`` that keep a pod from nodes, as they came. Raises
+    `purser.core.decoding.UnreadableError`."""
+    if not value:
+        return ()
+    check_nesting(value, "topologySpreadConstraints")
+    found = converted(without_nulls(value), tuple[SpreadConstraint, ...], "topologySpreadConstraints")
+    return tuple(each for each in found if each.when_unsatisfiable != "ScheduleAnyway")

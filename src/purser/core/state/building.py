@@ -1,0 +1,66 @@
+"""Parts of the state document, of fleet and ledger."""
+
+from collections.abc import Mapping
+
+from purser.core.fleet import DeviceState, NodeState
+from purser.core.mig.on_demand import named
+from purser.core.model import DeviceShare, Grant, GrantState
+from purser.core.state.documents import StateContainer, StateGpu, StateGpuHealth, StateGrant, StateNode, StateShare
+
+
+def state_node(node: NodeState, *, cordoned: bool) -> StateNode:
+    """A node with its GPUs. ``cordoned``: the node as a whole."""
+    inventory = node.inventory
+    gpus = tuple(_gpu(each) for each in node.devices)
+    return StateNode(node.name, cordoned, inventory.driver_version, inventory.agent_version, gpus)
+
+
+def state_grant(grant: Grant, state: GrantState, node: NodeState | None) -> StateGrant:
+    """What a pod holds. ``node``: its own; None where there is none of that name."""
+    indexes = {} if node is None else {each.device.uuid: each.device.index for each in node.devices}
+    containers = tuple(
+        StateContainer(
+            name=part.container,
+            kind=part.kind,
+            enforcement=str(part.enforcement),
+            shares=tuple(_share(each, indexes) for each in part.shares),
+        )
+        for part in grant.containers
+    )
+    return StateGrant(grant.namespace, grant.pod, grant.pod_uid, grant.node, str(state), containers)
+
+
+def _gpu(state: DeviceState) -> StateGpu:
+    device, usage = state.device, state.usage
+    return StateGpu(
+        uuid=device.uuid,
+        index=device.index,
+        model=device.model,
+        mode=str(device.mode),
+        resource=device.resource,
+        parent=device.parent,
+        health=_health(state),
+        reason=device.unhealthy_reason or state.disputed,
+        cordoned=state.cordoned,
+        enforcement=str(device.enforcement),
+        slots=device.slots,
+        slots_held=usage.slots,
+        memory_mib=device.memory_mib,
+        memory_held_mib=usage.memory_mib,
+        cores_percent=device.cores_percent,
+        cores_held_percent=usage.cores_percent,
+        pods=usage.pods,
+    )
+
+
+def _health(state: DeviceState) -> StateGpuHealth:
+    if not state.device.healthy:
+        return StateGpuHealth.UNHEALTHY
+    if state.cordoned:
+        return StateGpuHealth.CORDONED
+    return StateGpuHealth.DISPUTED if state.disputed else StateGpuHealth.HEALTHY
+
+
+def _share(share: DeviceShare, indexes: Mapping[str, int]) -> StateShare:
+    mig = "" if share.mig is None else named(share.mig)
+    return StateShare(share.uuid, indexes.get(share.uuid, -1), share.memory_mib, share.cores_percent, mig)

@@ -1,0 +1,171 @@
+"""Types of the state document, version ``v1``.
+
+Within a version fields are added and never change their meaning, name or type; readers pass over what they do not know.
+Anything else is another version, under another path.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from purser.core.pod.manifest import ContainerKind
+
+STATE_VERSION = "v1"
+
+
+class StateGpuHealth(StrEnum):
+    """Whether a GPU takes new pods; of several that hold the first."""
+
+    UNHEALTHY = "Unhealthy"
+    """Its node says that it is ill: see docs/health.md."""
+    CORDONED = "Cordoned"
+    """People closed it."""
+    DISPUTED = "Disputed"
+    """Records of who holds it differ."""
+    HEALTHY = "Healthy"
+
+
+class StateGpu(msgspec.Struct, frozen=True, gc=False):
+    """A GPU, a MIG device or another vendor's device, and how much of it pods hold."""
+
+    uuid: str
+    index: int
+    """The driver's, for people; -1: not known."""
+    model: str
+    mode: str
+    """``shared``, ``whole``, ``mig``: see `purser.core.device.modes.DeviceMode`."""
+    resource: str
+    """Of kubelet, under which it is listed."""
+    parent: str
+    """uuid of its GPU, of a MIG device."""
+    health: StateGpuHealth
+    reason: str
+    """Why it takes no new pods, in a sentence; empty: nobody says, or it takes them."""
+    cordoned: bool
+    enforcement: str
+    """What holds shares of it to their limits."""
+    slots: int
+    """How many containers may hold a share at once."""
+    slots_held: int
+    memory_mib: int
+    memory_held_mib: int
+    cores_percent: int
+    cores_held_percent: int
+    pods: int
+    """How many hold any of it."""
+
+
+class StateNode(msgspec.Struct, frozen=True):
+    """A node that has an inventory."""
+
+    name: str
+    cordoned: bool
+    """Unschedulable: the node as a whole takes no new pods."""
+    driver_version: str
+    agent_version: str
+    gpus: tuple[StateGpu, ...]
+
+
+class StateShare(msgspec.Struct, frozen=True, gc=False):
+    """What a container holds of one GPU."""
+
+    gpu: str
+    """uuid."""
+    index: int
+    """The driver's, for people; -1: its node does not list the GPU any more."""
+    memory_mib: int
+    cores_percent: int
+    """0: compute is not limited."""
+    mig: str
+    """The GPU instance, ``1g.5gb at 3``, on a GPU that is cut on demand."""
+
+
+class StateContainer(msgspec.Struct, frozen=True):
+    """What one container of a pod holds."""
+
+    name: str
+    kind: ContainerKind
+    """When it runs: what an init container has of a GPU counts once with what an app has of it afterwards."""
+    enforcement: str
+    """What holds it to its shares."""
+    shares: tuple[StateShare, ...]
+
+
+class StateGrant(msgspec.Struct, frozen=True):
+    """A pod that holds GPUs."""
+
+    namespace: str
+    pod: str
+    uid: str
+    node: str
+    state: str
+    """`purser.core.model.GrantState`."""
+    containers: tuple[StateContainer, ...]
+
+
+class StateReason(msgspec.Struct, frozen=True, gc=False):
+    """One reason why nodes do not take a pod, and for how many it holds."""
+
+    by: str
+    """Who refuses: ``kube-scheduler`` or ``Purser``."""
+    reason: str
+    """The word: see docs/reasons.md."""
+    nodes: int
+    gpus: int
+    """0: it is about nodes as a whole, or not counted."""
+    text: str
+    """In a sentence; empty: only the number is known."""
+
+
+class StateWaiting(msgspec.Struct, frozen=True):
+    """A pod that asks for GPUs and is on no node."""
+
+    namespace: str
+    pod: str
+    uid: str
+    since: str
+    """When it was created, RFC 3339; empty: not known."""
+    scheduler: str
+    priority: int
+    gpus: int
+    """GPUs that it has at once at most, a share counted as one; 0: the request cannot be read."""
+    reason: str
+    """The word of what most nodes lack; empty: nothing is known, or `message` alone says it."""
+    message: str
+    """In a sentence; empty: nothing is known."""
+    reasons: tuple[StateReason, ...] = ()
+    """All of them, those of most nodes first, where they are known."""
+
+
+class StateReplica(msgspec.Struct, frozen=True):
+    """The replica of the scheduler that answered."""
+
+    name: str
+    places_pods: bool
+    """Whether it is the one that does: only that one knows why pods wait."""
+    leader: str
+    """Who holds kube-scheduler's Lease; empty: nobody, or there is one replica."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What readers of its answer have to know."""
+        if self.places_pods:
+            return ()
+        return (f"{self.name} places no pods and knows no reasons; the leader: {self.leader or 'nobody'}",)
+
+
+class ClusterState(msgspec.Struct, frozen=True):
+    """Nodes, what pods hold of their GPUs, and which pods wait."""
+
+    instance: str
+    """Of the process that counts `sequence`."""
+    sequence: int
+    """Greater whenever anything below is not as it was in the answer before."""
+    replica: StateReplica | None
+    """None: read from the API server's objects, by no scheduler."""
+    nodes: tuple[StateNode, ...]
+    grants: tuple[StateGrant, ...]
+    waiting: tuple[StateWaiting, ...]
+    notes: tuple[str, ...] = ()
+    """What could not be read, or is not told."""
+    api_version: str = STATE_VERSION

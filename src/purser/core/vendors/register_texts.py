@@ -1,0 +1,140 @@
+"""The texts in which other vendors' device plugins register devices: HAMi's two forms, and lists of objects whose
+fields have names of the vendor's own."""
+
+import re
+from typing import Any
+
+import msgspec
+
+from purser.core.decoding import JsonReader, converted
+from purser.core.device.slicing import SliceProfile, Slicing
+from purser.core.vendors.family import Encoding, Register
+
+MAX_REGISTER_BYTES = 256 * 1024
+_ID = re.compile(r"[^\s,:;]{1,253}", re.ASCII)
+"""Of a device. What HAMi's lists have between devices is not in it."""
+_MAX_MODEL = 64
+"""Characters: it is part of metrics and messages."""
+
+
+class RegisterError(ValueError):
+    """A registration that makes no sense; the message says of what."""
+
+
+class RegisteredDevice(msgspec.Struct, frozen=True):
+    """A device as HAMi's plugins write it; what is empty, zero or false is left out."""
+
+    id: str = ""
+    index: int = 0
+    count: int = 0
+    devmem: int = 0
+    devcore: int = 0
+    type: str = ""
+    numa: int = 0
+    health: bool = False
+    slicing: Slicing | None = None
+
+
+def read_register(register: Register, text: str, node: str = "") -> list[RegisteredDevice]:
+    """The devices in a register annotation. Raises `UnreadableError` and `RegisterError`."""
+    if register.encoding is Encoding.PROFILES:
+        return _of_slices(text, register.id, node)
+    if register.encoding is Encoding.COLONS:
+        return _of_colons(text)
+    return _renamed(register, text) if register.fields else _json.read(text)
+
+
+def check_names(registered: RegisteredDevice) -> None:
+    """Id and model are such as others can print, count and list. Raises `RegisterError`."""
+    if not _ID.fullmatch(registered.id):
+        raise RegisterError(f"{registered.id[:64]!r} is no device's id")
+    if len(registered.type) > _MAX_MODEL or not registered.type.isprintable():
+        raise RegisterError(
+            f"device {registered.id!r} has a type that is no name of a model: {registered.type[:_MAX_MODEL]!r}"
+        )
+
+
+_NAME = "the registration"
+_json: JsonReader[list[RegisteredDevice]] = JsonReader(list[RegisteredDevice], _NAME, max_bytes=MAX_REGISTER_BYTES)
+_objects: JsonReader[list[dict[str, Any]]] = JsonReader(list[dict[str, Any]], _NAME, max_bytes=MAX_REGISTER_BYTES)
+
+
+def _of_colons(text: str) -> list[RegisteredDevice]:
+    """``id,slots,MiB,cores,model,NUMA node,healthy:``, and in newer plugins ``,index,mode`` before the colon."""
+    if len(text) > MAX_REGISTER_BYTES:
+        raise RegisterError(f"the registration has {len(text)} bytes, more than {MAX_REGISTER_BYTES}")
+    return [_of_fields(part, place) for place, part in enumerate(filter(None, text.split(":")))]
+
+
+def _of_fields(text: str, place: int) -> RegisteredDevice:
+    fields = text.split(",")
+    if len(fields) not in (7, 9):
+        raise RegisterError(f'device "{text[:100]}" has {len(fields)} fields, not 7 or 9')
+    index = fields[7] if len(fields) == 9 else str(place)
+    numbers = [_number(each, text) for each in (*fields[1:4], fields[5], index)]
+    slots, memory, cores, numa, index_number = numbers
+    return RegisteredDevice(
+        fields[0], index_number, slots, memory, cores, fields[4], numa, fields[6].lower() in ("true", "t", "1")
+    )
+
+
+def _number(field: str, device: str) -> int:
+    if not (field.removeprefix("-").isascii() and field.removeprefix("-").isdigit() and len(field) <= 10):
+        raise RegisterError(f'device "{device[:100]}": "{field[:20]}" is no whole number')
+    return int(field)
+
+
+def _renamed(register: Register, text: str) -> list[RegisteredDevice]:
+    """Where no field is the index, it is the place in the list."""
+    found = []
+    for place, each in enumerate(_objects.read(text)):
+        named = {ours: each[theirs] for ours, theirs in register.fields.items() if theirs in each}
+        found.append(converted({"index": place, **named}, RegisteredDevice, _NAME))
+    return found
+
+
+class _SlicedDevice(msgspec.Struct, frozen=True):
+    index: str | int = ""
+    minor: str | int = ""
+    capacity: str | int | float = 0
+    """Its slices."""
+
+
+class _SlicedNode(msgspec.Struct, frozen=True):
+    devices: list[_SlicedDevice] = []
+    profiles: dict[str, str] = {}
+    """By name the number that the driver knows each by."""
+
+
+_slices: JsonReader[_SlicedNode] = JsonReader(_SlicedNode, _NAME, max_bytes=MAX_REGISTER_BYTES)
+_PROFILE = re.compile(r"([1-9][0-9]{0,2})g?\.([1-9][0-9]{0,3})(?:gb)?", re.ASCII)
+"""``3g.20gb``: slices and GiB."""
+_MOST_PROFILES = 64
+_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
+
+
+def _of_slices(text: str, id_form: str, node: str) -> list[RegisteredDevice]:
+    """A device has the memory of the largest profile, and is its slices. Profiles whose names say no size are passed
+    over, as by HAMi."""
+    read = _slices.read(text)
+    matches = ((name, number, _PROFILE.fullmatch(name.strip().lower())) for name, number in read.profiles.items())
+    profiles = [
+        SliceProfile(name, number, int(match[1]), int(match[2]) * 1024)
+        for name, number, match in matches
+        if match is not None and len(name) <= _MAX_MODEL and len(number) <= _MAX_MODEL
+    ]
+    if not profiles or len(profiles) > _MOST_PROFILES:
+        raise RegisterError(f"{len(profiles)} profiles have a size in their name: there are 1 to {_MOST_PROFILES}")
+    found = []
+    profiles.sort(key=lambda each: (each.slices, each.memory_mib, each.name))
+    for place, device in enumerate(read.devices):
+        index = int(str(device.index)) if _NUMBER.fullmatch(str(device.index)) else place
+        minor = str(device.minor).strip() or str(index)
+        slices = str(device.capacity).strip().removesuffix(".0")
+        if not _NUMBER.fullmatch(slices) or int(slices) < 1 or len(minor) > _MAX_MODEL or not minor.isprintable():
+            raise RegisterError(f"device {index} has {slices[:20]!r} slices, and minor number {minor[:20]!r}")
+        uuid = id_form.format(node=node, index=index)
+        memory_mib = max(each.memory_mib for each in profiles)
+        slicing = Slicing(minor, tuple(profiles))
+        found.append(RegisteredDevice(uuid, index, int(slices), memory_mib, 100, "", 0, True, slicing))
+    return found

@@ -1,0 +1,136 @@
+"""What HAMi's scheduler wrote on pods, as far as it counts.
+
+Annotations may be anybody's, and users may change those of their own pods. So a record counts on pods alone that ask
+for GPUs, for no more GPUs than they ask for, of no fewer MiB and percent, and of GPUs that are there.
+
+HAMi's scheduler writes a record when it filters a pod, and binds in a moment. What it does not bind it forgets at the
+pod's next filtering, from which another record follows, or none. kube-scheduler lets no pod wait longer for that than
+`RESERVATION_S`: what was reserved counts no longer either.
+"""
+
+from contextlib import suppress
+from typing import NamedTuple
+
+import structlog
+
+from purser.adapters.nodes import hami_gpus
+from purser.adapters.pods import devices_asked, pod_spec
+from purser.core.dialects import DialectError, hami
+from purser.core.dialects.hami_codec import CodecError
+from purser.core.fleet import Fleet
+from purser.core.grant.adopting import at_least_asked
+from purser.core.model import Grant
+from purser.core.vendors import hami_nodes
+from purser.kube import Clock, key_of
+from purser.kube.objects import Node, Pod
+from purser.kube.pods import has_started
+from purser.scheduler.cache.readings import Readings
+
+RESERVATION_S = 300.0
+"""kube-scheduler's ``DefaultPodMaxInUnschedulablePodsDuration``, after which it filters a waiting pod again."""
+
+log = structlog.get_logger("purser.scheduler")
+
+
+class _Reserved(NamedTuple):
+    written: tuple[str, ...]
+    grant: Grant
+    until: float
+    """Monotonic seconds."""
+
+
+class HamiRecords:
+    """The nodes that HAMi knows, and what it reserved for pods: that is in the ledger until it is bound or too old."""
+
+    def __init__(self, fleet: Fleet, clock: Clock, readings: Readings) -> None:
+        self._fleet = fleet
+        self._clock = clock
+        self._readings = readings
+        self._known: set[str] = set()
+        self._served: dict[str, frozenset[str]] = {}
+        """With the uuids of all GPUs that HAMi's device plugin registered there."""
+        self._reserved: dict[str, _Reserved] = {}
+
+    def put_node(self, node: Node, *, is_served: bool) -> bool:
+        """Take a node. ``is_served``: HAMi's device plugin serves it. Returns whether more records may count now."""
+        name = node.metadata.name
+        (self._known.add if hami_nodes.REGISTER_ANNOTATION in node.metadata.annotations else self._known.discard)(name)
+        before = self._served.pop(name, None)
+        if is_served:
+            self._served[name] = hami_gpus(node)
+        return is_served and before != self._served[name]
+
+    def remove_node(self, name: str) -> None:
+        """The node is gone."""
+        self._known.discard(name)
+        self._served.pop(name, None)
+
+    def is_served(self, node: str) -> bool:
+        """Whether HAMi's device plugin serves a node's GPUs."""
+        return node in self._served
+
+    def is_known(self, node: str) -> bool:
+        """Whether HAMi's scheduler knows a node's GPUs, whoever serves them."""
+        return node in self._known
+
+    def put_waiting(self, pod: Pod) -> None:
+        """A pod of another scheduler than Purser's is not bound yet."""
+        uid, grant, written = pod.metadata.uid, self.grant_of(pod), hami.record_texts(pod_spec(pod))
+        known = self._reserved.get(uid)
+        if grant is None:
+            reserved = self._reserved.pop(uid, None)
+            if reserved is not None:
+                self._release(uid, reserved.grant)
+        elif known is None or known.written != written:
+            self._reserved[uid] = _Reserved(written, grant, self._clock.monotonic() + RESERVATION_S)
+            self._fleet.ledger.adopt(grant)
+
+    def forget(self, uid: str) -> None:
+        """The pod is bound, or gone: what it holds is said elsewhere."""
+        self._reserved.pop(uid, None)
+
+    def tick(self) -> None:
+        """Free what was reserved too long ago. It stays known until its record changes."""
+        now = self._clock.monotonic()
+        for uid, reserved in self._reserved.items():
+            if reserved.until <= now:
+                self._release(uid, reserved.grant)
+
+    def grant_of(self, pod: Pod) -> Grant | None:
+        """What HAMi's scheduler gave a pod, or reserved for it, of a node that HAMi's device plugin serves; of a node
+        of Purser's agent only as long as the pod waits for a grant of Purser's (`binding.HamiPods`)."""
+        node = pod.spec.node_name or pod.metadata.annotations.get(hami.VGPU_NODE, "")
+        if not (devices_asked(pod) and self._counts_on(node, pod)):
+            return None
+        try:
+            grant = hami.recorded_grant(pod_spec(pod))
+        except CodecError as error:
+            log.warning("HAMi's record of a pod is invalid", pod=key_of(pod), node=node, error=str(error))
+            return None
+        if grant is None or grant.node != node or not self._is_likely(pod, grant):
+            return None
+        state = self._fleet.node(node)
+        with suppress(DialectError):
+            request = self._readings.of(pod).request()
+            if request is not None and state is not None:
+                return at_least_asked(grant, request, state.inventory)
+        return grant
+
+    def _counts_on(self, node: str, pod: Pod) -> bool:
+        if node in self._served:
+            return True
+        waits = not pod.spec.node_name or pod.metadata.annotations.get(hami.BIND_PHASE) == hami.ALLOCATING
+        return node in self._known and waits and not has_started(pod)
+
+    def _is_likely(self, pod: Pod, grant: Grant) -> bool:
+        asked = devices_asked(pod)
+        if unknown := grant.uuids - self._served.get(grant.node, grant.uuids):
+            log.warning("HAMi's record of a pod names unknown GPUs", pod=key_of(pod), gpus=sorted(unknown)[:8])
+        many = any(len(part.shares) > asked.get(part.container, 0) for part in grant.containers)
+        if many:
+            log.warning("HAMi's record of a pod has more GPUs than it asks for", pod=key_of(pod), node=grant.node)
+        return not (unknown or many)
+
+    def _release(self, uid: str, grant: Grant) -> None:
+        if self._fleet.ledger.grant(uid) == grant:
+            self._fleet.ledger.release(uid)

@@ -1,0 +1,37 @@
+"""Why a pod waits, of a cluster that was read once, for `purser why` and `purser top`.
+
+- ``explainer``: what is said of a pod.
+- ``choosing``: of one that is on a node, what that node was worth against the others.
+- ``known``: the cluster, as it is and as it would be, and the verdict of every node on a pod: kube-scheduler's filters
+  (``filtering``), then Purser's own decision, with the live scheduler's cache and decision. Signatures of grants are
+  not checked. ``judging``: a verdict, and how it is said. ``placed_pods``: what pods take of their nodes; ``claims``:
+  their volumes; ``last_message``: what the pod's scheduler said of it.
+- ``suggesting``: the smallest changes by which the pod would fit, each judged on the changed cluster. ``changes``: the
+  nouns; ``trial``: how one is tried; a module for each kind: ``amounts``, ``pod_changes``, ``quota_changes``,
+  ``node_changes``, ``leaving``. ``edits``: changed pods; ``ending``: which pods would have to end; ``searching``: how
+  the largest and the fewest are found.
+- ``logged``: the same of a scheduler's decision log.
+- ``overview``: the whole cluster as the state document, and of all pods that wait the reasons.
+
+Not here: the filters themselves and how reasons are counted (`purser.core.explaining`).
+"""
+
+from purser.scheduler.explaining.changes import ChangeKind, SuggestedChange, Suggestion
+from purser.scheduler.explaining.choosing import ChosenNode, NodeScore
+from purser.scheduler.explaining.explainer import Explainer, Explanation, UnknownPodError
+from purser.scheduler.explaining.logged import LogFile, explain_logged
+from purser.scheduler.explaining.overview import Overview
+
+__all__ = [
+    "ChangeKind",
+    "ChosenNode",
+    "Explainer",
+    "Explanation",
+    "LogFile",
+    "NodeScore",
+    "Overview",
+    "SuggestedChange",
+    "Suggestion",
+    "UnknownPodError",
+    "explain_logged",
+]

@@ -1,0 +1,42 @@
+"""The volumes that pods claim, as far as they decide where a pod can be."""
+
+from collections.abc import Iterator
+
+from purser.adapters.objects import ClusterObjects
+from purser.core.decoding import brief, check_nesting, converted, without_nulls
+from purser.core.kubernetes.affinity import NodeTerms
+from purser.kube.objects import Pod
+from purser.kube.pod_details import ScheduledPod
+from purser.kube.resources import key_of
+
+
+class Claims:
+    """PersistentVolumeClaims and what they are bound to."""
+
+    def __init__(self, objects: ClusterObjects) -> None:
+        self._are_known = objects.claims is not None
+        self._claims = {key_of(each): each for each in objects.claims or ()}
+        self._volumes = {each.metadata.name: each for each in objects.volumes}
+
+    def volumes(self, pod: Pod) -> Iterator[tuple[str, NodeTerms]]:
+        """Those of a pod's volumes that are not available everywhere. Raises
+        `purser.core.decoding.UnreadableError`."""
+        for name in _claim_names(pod):
+            claim = self._claims.get(f"{pod.metadata.namespace}/{name}")
+            volume = None if claim is None else self._volumes.get(claim.spec.volume_name)
+            if volume is not None and volume.spec.node_affinity.required:
+                terms = volume.spec.node_affinity.required
+                check_nesting(terms, "nodeAffinity")
+                yield volume.metadata.name, converted(without_nulls(terms), NodeTerms, "nodeAffinity")
+
+    def missing(self, pod: Pod) -> str:
+        """A claim that a pod names and that is not there; empty where claims were not read."""
+        names = _claim_names(pod) if self._are_known else []
+        return next((brief(name) for name in names if f"{pod.metadata.namespace}/{name}" not in self._claims), "")
+
+
+def _claim_names(pod: Pod) -> list[str]:
+    if not isinstance(pod, ScheduledPod):
+        return []
+    claims = (each.persistent_volume_claim for each in pod.spec.volumes)
+    return [each.claim_name for each in claims if each is not None]

@@ -1,0 +1,128 @@
+"""kube-scheduler's own filters, asked of the nodes and pods of one cluster as they are, or would be after a change."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cached_property
+
+import msgspec
+
+from purser.adapters.objects import ClusterObjects
+from purser.adapters.pods import pod_spec
+from purser.core.dialects import is_device_word
+from purser.core.explaining.filters import (
+    Amounts,
+    FilteredNode,
+    FilterRejection,
+    PodNeeds,
+    amounts_of,
+    first_rejection,
+    requested_amounts,
+)
+from purser.core.explaining.neighbours import Neighbours
+from purser.core.kubernetes.affinity import read_affinity, read_spread
+from purser.core.kubernetes.quantities import QuantityError
+from purser.core.vendors.catalogue import FAMILIES, FAMILY_NAMES
+from purser.kube.objects import Node, Pod
+from purser.scheduler.explaining.claims import Claims
+from purser.scheduler.explaining.placed_pods import PlacedPods, host_ports
+
+_SERVED = frozenset(FAMILY_NAMES)
+
+
+class KnownFilters:
+    """What the filters of one cluster say."""
+
+    def __init__(self, objects: ClusterObjects, placed: PlacedPods, note: Callable[[str], None]) -> None:
+        """``placed``: the pods on nodes, which come and go; ``note`` is told what cannot be read."""
+        self._placed, self._note = placed, note
+        self._claims = Claims(objects)
+        self._namespaces = {each.metadata.name: each.metadata.labels for each in objects.namespaces}
+        self._nodes = {node.metadata.name: self._facts(node) for node in objects.nodes}
+        self._version = 0
+        """Of the nodes."""
+        self._known_neighbours: tuple[object, Neighbours | None] | None = None
+
+    @property
+    def nodes(self) -> Mapping[str, FilteredNode]:
+        """By name."""
+        return self._nodes
+
+    def put_nodes(self, nodes: Iterable[Node]) -> None:
+        """Nodes as they are from now on."""
+        self._version += 1
+        for node in nodes:
+            self._nodes[node.metadata.name] = self._facts(node)
+
+    def missing_claim(self, pod: Pod) -> str:
+        """A PersistentVolumeClaim that a pod names and that is not there; empty: none."""
+        return self._claims.missing(pod)
+
+    def rejections(self, pod: Pod) -> dict[str, FilterRejection]:
+        """By node, of those that do not take a pod. Raises `QuantityError`, `purser.core.decoding.UnreadableError`."""
+        needs, neighbours = self.needs(pod), self._neighbours(pod)
+        found: dict[str, FilterRejection] = {}
+        for name, node in self._nodes.items():
+            ports = self._placed.ports_on(name) if needs.ports else ()
+            rejection = first_rejection(needs, node, self._placed.used(name), ports)
+            if rejection is None and neighbours is not None:
+                rejection = neighbours.rejection(node)
+            if rejection is not None:
+                found[name] = rejection
+        return found
+
+    def lets_in_without(self, pod: Pod, node: str, gone: Collection[str]) -> bool:
+        """Whether a node takes a pod if these pods, by uid, were gone; for other pods in the same place they still
+        count. Raises as `rejections`."""
+        needs, facts, neighbours = self.needs(pod), self._nodes[node], self._neighbours(pod)
+        ports = self._placed.ports_on(node, gone) if needs.ports else ()
+        if first_rejection(needs, facts, self._placed.used_without(node, gone), ports) is not None:
+            return False
+        return neighbours is None or neighbours.rejection(facts) is None
+
+    def needs(self, pod: Pod) -> PodNeeds:
+        """What filters read of a pod. Raises as `rejections`."""
+        spec = pod.spec
+        amounts = requested_amounts(pod_spec(pod))
+        counted = {name: amount for name, amount in amounts.items() if self._is_counted(name)}
+        affinity = read_affinity(spec.affinity)
+        return PodNeeds(
+            counted, spec.node_selector, spec.tolerations, affinity, host_ports(pod), tuple(self._claims.volumes(pod))
+        )
+
+    def _neighbours(self, pod: Pod) -> Neighbours | None:
+        """What other pods mean for a pod; None: nothing."""
+        spec = pod.spec
+        said = (pod.metadata.labels, spec.affinity, spec.topology_spread_constraints, spec.node_selector)
+        key = (self._version, self._placed.version, pod.metadata.namespace, *said, spec.tolerations)
+        if self._known_neighbours is None or self._known_neighbours[0] != key:
+            self._known_neighbours = (key, self._make_neighbours(pod))
+        return self._known_neighbours[1]
+
+    def _make_neighbours(self, pod: Pod) -> Neighbours | None:
+        affinity = read_affinity(pod.spec.affinity)
+        spread = read_spread(pod.spec.topology_spread_constraints)
+        pods = self._placed
+        looks_at_others = bool(affinity.beside or affinity.apart or spread)
+        if not (looks_at_others or pods.kept_apart):
+            return None
+        others = pods.neighbours(pods.uids if looks_at_others else pods.kept_apart)
+        me = msgspec.structs.replace(pods.neighbour(pod), affinity=affinity)
+        return Neighbours(me, self.needs(pod), spread, self._nodes, others, self._namespaces)
+
+    def _is_counted(self, resource: str) -> bool:
+        """Whether kube-scheduler counts a resource by itself: not words that only Purser knows, nor other vendors'."""
+        return resource in self._listed if is_device_word(resource, _SERVED) else True
+
+    @cached_property
+    def _listed(self) -> frozenset[str]:
+        vendors = {word for family in FAMILIES for word in family.resources}
+        return frozenset(name for node in self._nodes.values() for name in node.allocatable) - vendors
+
+    def _facts(self, node: Node) -> FilteredNode:
+        try:
+            allocatable: Amounts = amounts_of(node.status.allocatable)
+        except QuantityError as error:
+            self._note(f"Node {node.metadata.name}: what it has for pods cannot be read: {error}")
+            allocatable = {}
+        return FilteredNode(
+            node.metadata.name, node.metadata.labels, node.spec.taints, node.spec.unschedulable, allocatable
+        )

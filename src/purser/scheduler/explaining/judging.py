@@ -1,0 +1,44 @@
+"""The verdict of every node on one pod, and how it is said."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from purser.core.decoding import brief
+from purser.core.explaining.filters import FilterRejection
+from purser.core.explaining.grouping import ReasonCount, grouped_refusals, grouped_rejections, node_wording
+from purser.core.fleet import Fleet
+from purser.core.model import GpuPolicy, PodRequest
+from purser.core.placement import PolicySettings, Refusal
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """The verdict on each node, for one pod."""
+
+    fits: tuple[str, ...] = ()
+    objection: str = ""
+    """Why it is placed nowhere, whatever the nodes; empty: nothing is in the way."""
+    rejections: Mapping[str, FilterRejection] = {}
+    """By node: kube-scheduler's own filters."""
+    refusals: Mapping[str, Refusal] = {}
+    """By node, of those that these let pass."""
+    request: PodRequest | None = None
+    """None where Purser is not asked about the pod."""
+    quota: str = ""
+    """The sentence on the namespace's quota, where that is in the way."""
+
+
+def reason_counts(found: Judgement, fleet: Fleet, policy: PolicySettings) -> tuple[ReasonCount, ...]:
+    """A verdict in few lines, those of most nodes first. ``policy``: of pods that name none."""
+    reasons = grouped_rejections(found.rejections)
+    if found.request is not None and found.refusals:
+        idle_only = GpuPolicy.MUTEX in policy.gpu_policy(found.request)
+        reasons += grouped_refusals(found.refusals, found.request, fleet, idle_only=idle_only, quota=found.quota)
+    return tuple(sorted(reasons, key=lambda each: -each.nodes))
+
+
+def words_by_node(found: Judgement) -> dict[str, str]:
+    """Why each node that does not take a pod does not: of kube-scheduler's filters the first, else how many of its GPUs
+    have which reason first."""
+    said = {name: node_wording(each) for name, each in found.rejections.items()}
+    return said | {name: brief(each.message) for name, each in found.refusals.items()}

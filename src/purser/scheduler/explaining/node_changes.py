@@ -1,0 +1,155 @@
+"""One node as its administrator could have it: GPUs or the node uncordoned, or a kubelet with another setting."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
+
+import msgspec
+
+from purser.adapters.nodes import InventoryError, own_inventory
+from purser.core.dialects import WORDS
+from purser.core.explaining.reasons import FilterReason
+from purser.core.kubelet.config import TopologyPolicy
+from purser.core.kubelet.report import ReportError
+from purser.core.kubelet.report import decode as decode_report
+from purser.core.kubelet.report import encode as encode_report
+from purser.core.kubernetes.quantities import QuantityError, QuantityLike, quantity_ceil
+from purser.core.kubernetes.taints import CORDON
+from purser.core.model import Device
+from purser.core.names import CORDON_ANNOTATIONS, KUBELET_ANNOTATION
+from purser.core.node.amounts import AMOUNTS
+from purser.core.node.cordons import cordoned_gpus, uncordoned
+from purser.core.placement import Reason
+from purser.kube.objects import Node
+from purser.scheduler.explaining.changes import ChangeKind, SuggestedChange, Suggestion
+from purser.scheduler.explaining.trial import ChangedNode, Trial
+
+_MOST_NODES = 16
+"""Nodes of which it is found how few of their GPUs have to be uncordoned, where one is not enough."""
+
+Uuids = tuple[str, ...]
+
+
+def uncordoned_gpus(trial: Trial) -> Iterator[Suggestion]:
+    """One GPU, where one suffices anywhere; else as few of one node as do. Of equal ones those of the first node."""
+    nodes = _nodes(trial, _candidates(trial))
+    found = next(_one_gpu(trial, nodes), None) or min(
+        _few_gpus(trial, nodes), key=lambda each: len(each.what), default=None
+    )
+    if found is not None:
+        gpus, node = found
+        text = f"GPU {', '.join(gpus)} of node {node.metadata.name} {'is' if len(gpus) == 1 else 'are'} uncordoned"
+        change = SuggestedChange(node=node.metadata.name, gpus=gpus)
+        yield from trial.with_node(ChangeKind.UNCORDON_GPU, text, change, node)
+
+
+def _candidates(trial: Trial) -> list[str]:
+    """Where a cordon can be in the way: for Purser, whatever it says (of a node whose kubelet would reject the pod it
+    says no more), or for kube-scheduler, since agents do not list what such GPUs have."""
+    rejected = trial.refused.rejections.items()
+    unlisted = [name for name, each in rejected if each.reason is FilterReason.RESOURCES and each.about in AMOUNTS]
+    return [name for name in (*trial.refused.refusals, *unlisted) if _has_cordoned(trial, name)]
+
+
+def _has_cordoned(trial: Trial, name: str) -> bool:
+    node = trial.cluster.node_object(name)
+    return node is not None and bool(_cordoned(node))
+
+
+def _one_gpu(trial: Trial, nodes: Sequence[Node]) -> Iterator[ChangedNode[Uuids]]:
+    """The first GPU of each node is tried at once, then the second."""
+    for place in range(max((len(_cordoned(node)) for node in nodes), default=0)):
+        ways = (_with_gpus(node, _cordoned(node)[place : place + 1]) for node in nodes)
+        yield from trial.helpful(ways)
+
+
+def _few_gpus(trial: Trial, nodes: Sequence[Node]) -> Iterator[ChangedNode[Uuids]]:
+    """For each node GPUs of which none can stay cordoned."""
+    before = {node.metadata.name: node for node in nodes}
+    ways = (_with_gpus(node, _cordoned(node)) for node in nodes)
+    for every in list(islice(trial.helpful(ways), _MOST_NODES)):
+        node = before[every.node.metadata.name]
+        found = every
+        for uuid in reversed(every.what):
+            fewer = _with_gpus(node, [each for each in found.what if each != uuid])
+            if fewer is not None and next(trial.helpful([fewer]), None) is not None:
+                found = fewer
+        yield found
+
+
+def uncordoned_nodes(trial: Trial) -> Iterator[Suggestion]:
+    """One node, the first by name."""
+    names = [name for name, each in trial.refused.rejections.items() if each.reason is FilterReason.UNSCHEDULABLE]
+    for name, node in islice(trial.helpful(map(_uncordoned, _nodes(trial, names))), 1):
+        text = f"node {name} is uncordoned"
+        yield from trial.with_node(ChangeKind.UNCORDON_NODE, text, SuggestedChange(node=name), node)
+
+
+def unaligned_kubelets(trial: Trial) -> Iterator[Suggestion]:
+    """One node, the first by name."""
+    if Reason.KUBELET_WOULD_REJECT not in trial.reasons:
+        return
+    names = trial.refused_for(Reason.KUBELET_WOULD_REJECT)
+    for name, node in islice(trial.helpful(map(_unaligned, _nodes(trial, names))), 1):
+        text = f"the kubelet of node {name} has topologyManagerPolicy: none"
+        yield from trial.with_node(ChangeKind.KUBELET, text, SuggestedChange(node=name), node)
+
+
+def _nodes(trial: Trial, names: Iterable[str]) -> list[Node]:
+    return [node for name in names if (node := trial.cluster.node_object(name)) is not None]
+
+
+def _cordoned(node: Node) -> Uuids:
+    annotations = node.metadata.annotations
+    return tuple(cordoned_gpus({key: annotations[key] for key in CORDON_ANNOTATIONS if key in annotations}))
+
+
+def _with_gpus(node: Node, uuids: Collection[str]) -> ChangedNode[Uuids] | None:
+    """With its agent's list of what they have; None: without any of them."""
+    if not uuids:
+        return None
+    changed = _annotated(node, uncordoned(node.metadata.annotations, tuple(uuids)))
+    try:
+        inventory = own_inventory(node)
+    except InventoryError:
+        inventory = None
+    devices = () if inventory is None else inventory.devices
+    back = [each for each in devices if each.uuid in uuids and each.healthy and each.takes_amounts]
+    listed = {name: _with_more(name, amount, back) for name, amount in node.status.allocatable.items()}
+    status = msgspec.structs.replace(changed.status, allocatable=listed)
+    return ChangedNode(tuple(uuids), msgspec.structs.replace(changed, status=status))
+
+
+def _with_more(name: str, amount: QuantityLike, devices: Iterable[Device]) -> QuantityLike:
+    """What a node lists of a resource, with what these devices have of it: of pods that hold it the agent may have
+    listed some already, which counts twice here. Purser's own decision, which is asked after, counts exactly."""
+    if name not in AMOUNTS:
+        return amount
+    word = WORDS[name]
+    try:
+        return str(quantity_ceil(amount) + sum(word.of_device(each) // word.unit_mib for each in devices))
+    except QuantityError:
+        return amount
+
+
+def _uncordoned(node: Node) -> ChangedNode[str]:
+    """Without the taint, too, that Kubernetes sets beside a cordon."""
+    taints = tuple(each for each in node.spec.taints if each.key != CORDON.key)
+    spec = msgspec.structs.replace(node.spec, unschedulable=False, taints=taints)
+    return ChangedNode(node.metadata.name, msgspec.structs.replace(node, spec=spec))
+
+
+def _unaligned(node: Node) -> ChangedNode[str] | None:
+    """With the topology manager policy none; none where its agent reports no kubelet."""
+    try:
+        report = decode_report(node.metadata.annotations.get(KUBELET_ANNOTATION, ""))
+    except ReportError:
+        return None
+    config = msgspec.structs.replace(report.config, topology_policy=TopologyPolicy.NONE)
+    text = encode_report(msgspec.structs.replace(report, config=config))
+    return ChangedNode(node.metadata.name, _annotated(node, {KUBELET_ANNOTATION: text}))
+
+
+def _annotated(node: Node, changes: "dict[str, str | None] | dict[str, str]") -> Node:
+    merged = {**node.metadata.annotations, **changes}
+    kept = {key: value for key, value in merged.items() if value is not None}
+    return msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, annotations=kept))

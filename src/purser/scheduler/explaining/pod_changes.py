@@ -1,0 +1,121 @@
+"""What else its author could have written in the pod: one annotation less, one part of what it requires of nodes, or
+taints that it tolerates."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+import msgspec
+
+from purser.core.dialects import policies, selectors
+from purser.core.kubernetes.taints import Taint, untolerated
+from purser.core.names import ENFORCEMENT_ANNOTATION, GPU_NIC_ANNOTATION, GPU_POLICY_ANNOTATION
+from purser.core.vendors.catalogue import FAMILIES
+from purser.core.wording import some
+from purser.kube.objects import Pod
+from purser.scheduler.explaining.changes import ChangeKind, SuggestedChange, Suggestion
+from purser.scheduler.explaining.edits import (
+    tolerating,
+    with_node_selector,
+    without_annotation,
+    without_required,
+    without_spread,
+)
+from purser.scheduler.explaining.trial import Trial
+
+_OF_KUBERNETES = "node.kubernetes.io/"
+
+_MOST_TAINTS = 16
+"""Combinations of taints that are tried."""
+
+_OF_FAMILIES = dict.fromkeys(name for family in FAMILIES for name in family.pod_annotations)
+_NARROWING = (
+    selectors.USE_GPUTYPE,
+    selectors.NOUSE_GPUTYPE,
+    selectors.USE_GPUUUID,
+    selectors.NOUSE_GPUUUID,
+    selectors.VOLCANO_USE_GPUUUID,
+    selectors.VOLCANO_NOUSE_GPUUUID,
+    selectors.NUMA_BIND,
+    selectors.VGPU_MODE,
+    selectors.VOLCANO_VGPU_MODE,
+    selectors.MIG_PREFERENCE,
+    GPU_POLICY_ANNOTATION,
+    policies.HAMI_GPU_POLICY,
+    GPU_NIC_ANNOTATION,
+    ENFORCEMENT_ANNOTATION,
+    *_OF_FAMILIES,
+)
+"""Annotations by which a pod asks for some GPUs and not for others."""
+
+_AFFINITIES = (ChangeKind.AFFINITY, ChangeKind.POD_AFFINITY, ChangeKind.POD_ANTI_AFFINITY)
+
+
+def fewer_annotations(trial: Trial) -> Iterator[Suggestion]:
+    """Each annotation that alone is in the way."""
+    for key in _NARROWING:
+        if key in trial.pod.metadata.annotations:
+            text = f"the pod has no annotation {key}"
+            changed = without_annotation(trial.pod, key)
+            yield from trial.if_it_fits(ChangeKind.ANNOTATION, text, SuggestedChange(annotation=key), changed)
+
+
+def node_selectors(trial: Trial) -> Iterator[Suggestion]:
+    """Each label that alone is in the way; where none is, no node selector at all."""
+    selector = trial.pod.spec.node_selector
+    found = False
+    for key in sorted(selector):
+        left = {name: value for name, value in selector.items() if name != key}
+        text = f"the node selector has no {key}={selector[key]}"
+        changed = with_node_selector(trial.pod, left)
+        for each in trial.if_it_fits(ChangeKind.NODE_SELECTOR, text, SuggestedChange(node_selector=left), changed):
+            found = True
+            yield _with_labels(trial, each, key)
+    if not found and len(selector) > 1:
+        yield from trial.if_it_fits(
+            ChangeKind.NODE_SELECTOR,
+            "the pod has no node selector",
+            SuggestedChange(node_selector={}),
+            with_node_selector(trial.pod, {}),
+        )
+
+
+def _with_labels(trial: Trial, found: Suggestion, key: str) -> Suggestion:
+    values = {trial.cluster.nodes[name].labels.get(key) for name in found.examples}
+    there = sorted(value for value in values if value)
+    return msgspec.structs.replace(found, text=f"{found.text} (there: {key}={some(there)})") if there else found
+
+
+def affinities(trial: Trial) -> Iterator[Suggestion]:
+    """Without what one part of its affinity requires; without its spread constraints."""
+    for kind in _AFFINITIES:
+        changed = without_required(trial.pod, kind)
+        if changed is not trial.pod:
+            yield from trial.if_it_fits(kind, f"the pod requires no {kind}", SuggestedChange(), changed)
+    if trial.pod.spec.topology_spread_constraints:
+        text = "the pod has no topologySpreadConstraints"
+        yield from trial.if_it_fits(ChangeKind.SPREAD, text, SuggestedChange(), without_spread(trial.pod))
+
+
+def tolerations(trial: Trial) -> Iterator[Suggestion]:
+    """The fewest taints that one node has and that have to be tolerated; then the first by name."""
+    nodes = trial.cluster.nodes
+    taints = tuple(dict.fromkeys(taint for node in nodes.values() for taint in _tolerable(trial.pod, node.taints)))
+    if not taints:
+        return
+    fits = trial.fits(tolerating(trial.pod, taints))
+    needed = {_tolerable(trial.pod, nodes[name].taints) for name in fits}
+    ordered = sorted(needed, key=lambda each: (len(each), [str(taint) for taint in each]))
+    found = (each for fewest in ordered[:_MOST_TAINTS] for each in _tolerated(trial, fewest))
+    yield from islice(found, 1)
+
+
+def _tolerated(trial: Trial, taints: tuple[Taint, ...]) -> Iterator[Suggestion]:
+    text = f"the pod tolerates {' and '.join(map(str, taints))}"
+    change = SuggestedChange(tolerations=taints)
+    yield from trial.if_it_fits(ChangeKind.TOLERATIONS, text, change, tolerating(trial.pod, taints))
+
+
+def _tolerable(pod: Pod, taints: Iterable[Taint]) -> tuple[Taint, ...]:
+    """Not those by which Kubernetes itself keeps pods from nodes that are not ready, or cordoned."""
+    found = untolerated(taints, pod.spec.tolerations)
+    return tuple(sorted((each for each in found if not each.key.startswith(_OF_KUBERNETES)), key=str))

@@ -1,0 +1,14 @@
+"""The read API: the scheduler's state as one JSON document, over HTTPS, for those whom the API server vouches for.
+
+- ``access``: whose a token is and what its user may read, asked of the API server and remembered for seconds.
+- ``page``: the document, made in small steps beside kube-scheduler's questions, at most once a second.
+- ``serving``: paths, answers, and how much clients can make of a server.
+
+Not here: the types of the document (`purser.core.state`), and who reads it (`purser.top`).
+"""
+
+from purser.scheduler.read_api.access import AccessControl
+from purser.scheduler.read_api.page import StatePage
+from purser.scheduler.read_api.serving import READ_API_LIMITS, read_api_app
+
+__all__ = ["READ_API_LIMITS", "AccessControl", "StatePage", "read_api_app"]

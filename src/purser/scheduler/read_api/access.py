@@ -1,0 +1,116 @@
+"""Whose a bearer token is, and whether its user may read the state: the API server's word, remembered for seconds.
+
+As Kubernetes' own servers delegate it: a TokenReview, then a SubjectAccessReview for a path that is no resource's.
+Tokens are remembered by their digest. Strangers cannot push out those who are known, nor keep the API server busy.
+"""
+
+import asyncio
+import hashlib
+import re
+
+import msgspec
+import structlog
+
+from purser.core.decoding import brief
+from purser.kube import Client, Clock, KubeError
+from purser.kube.reviews import review_path, review_token
+from purser.recent import Recent
+
+log = structlog.get_logger("purser.scheduler")
+
+STATE_PATH = "/v1/state"
+READ_VERB = "get"
+READ_AUDIENCE = "purser-read-api"
+"""Of tokens that are made for the read API alone."""
+
+KNOWN_FOR_S = 10.0
+"""As Kubernetes' servers do by default: for so long a token that was revoked still counts."""
+MAX_KNOWN = 512
+"""Tokens that are remembered, of each kind: those that may read, and those that may not."""
+MAX_TOKEN_BYTES = 8 * 1024
+"""What fits a header that aiohttp takes. Tokens of OIDC providers with many groups have some KiB."""
+MAX_STRANGERS = 4
+"""Tokens that are reviewed at once, of those that could not read before; as many again of the others."""
+
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+"""RFC 6750; anything else is no token, and the API server need not be asked."""
+
+
+class AccessVerdict(msgspec.Struct, frozen=True):
+    """What a request is answered with, before anything is read."""
+
+    status: int
+    """200: it may read; 401, 403 or 503."""
+    user: str = ""
+    message: str = ""
+
+
+_UNKNOWN = AccessVerdict(401, message="the bearer token is not valid, or has expired")
+_BUSY = AccessVerdict(503, message="too many unknown tokens are being reviewed: try again")
+_AWAY = AccessVerdict(503, message="the API server, which says whose a token is, does not answer: try again")
+
+
+class AccessControl:
+    """Asks the API server about the tokens of requests."""
+
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self._client, self._clock = client, clock
+        self._allowed: Recent[bytes, tuple[AccessVerdict, float]] = Recent(MAX_KNOWN)
+        self._refused: Recent[bytes, tuple[AccessVerdict, float]] = Recent(MAX_KNOWN)
+        self._under_way: dict[bytes, asyncio.Task[AccessVerdict]] = {}
+        self._strangers: set[bytes] = set()
+        """Those under way that could not read before."""
+
+    async def verdict(self, authorization: str) -> AccessVerdict:
+        """Of the header ``Authorization`` of a request."""
+        scheme, _, token = authorization.partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token:
+            return AccessVerdict(401, message="a bearer token is needed: Authorization: Bearer TOKEN")
+        if len(token) > MAX_TOKEN_BYTES or not _TOKEN.fullmatch(token):
+            return _UNKNOWN
+        key = hashlib.sha256(token.encode()).digest()
+        now = self._clock.monotonic()
+        before = self._allowed.get(key)
+        known = before or self._refused.get(key)
+        if known is not None and now < known[1]:
+            return known[0]
+        if (task := self._under_way.get(key)) is None:
+            is_stranger = before is None
+            number = len(self._strangers) if is_stranger else len(self._under_way) - len(self._strangers)
+            if number >= MAX_STRANGERS:
+                return _BUSY
+            task = self._under_way[key] = asyncio.ensure_future(self._review(token))
+            if is_stranger:
+                self._strangers.add(key)
+            task.add_done_callback(lambda done: self._done(key, done))
+        return await asyncio.shield(task)  # others wait for it where this request is given up
+
+    def _done(self, key: bytes, task: asyncio.Task[AccessVerdict]) -> None:
+        self._under_way.pop(key, None)
+        self._strangers.discard(key)
+        if task.cancelled() or task.exception() is not None:
+            return
+        verdict = task.result()
+        if verdict.status == 503:
+            return
+        self._allowed.forget(key)
+        self._refused.forget(key)
+        where = self._allowed if verdict.status == 200 else self._refused
+        where.put(key, (verdict, self._clock.monotonic() + KNOWN_FOR_S))
+
+    async def _review(self, token: str) -> AccessVerdict:
+        try:
+            # Tokens for this audience are good for nothing else; logins by OIDC have none but the API server's.
+            user = await review_token(self._client, token, READ_AUDIENCE) or await review_token(self._client, token)
+            if user is None:
+                return _UNKNOWN
+            allowed = await review_path(self._client, user, READ_VERB, STATE_PATH)
+        except KubeError as error:
+            log.warning("A token for the read API cannot be reviewed", error=brief(error))
+            return _AWAY
+        name = brief(user.username)
+        if allowed:
+            return AccessVerdict(200, name)
+        message = f'user "{name}" may not {READ_VERB} {STATE_PATH}: bind them to the ClusterRole purser-view'
+        return AccessVerdict(403, name, message)

@@ -1,0 +1,113 @@
+"""The HTTPS of the read API. It has a port, connections and limits of its own: whatever its clients do, those of
+webhook and extender are not theirs.
+
+An answer is written piece by piece, and given up where its client reads too slowly: what a client can hold of this
+process is one piece, and the document that all share.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from purser.connections import Limits
+from purser.scheduler.metrics import SchedulerMetrics
+from purser.scheduler.read_api.access import STATE_PATH, AccessControl
+from purser.scheduler.read_api.page import EncodedState, StatePage
+
+log = structlog.get_logger("purser.scheduler")
+
+READ_API_LIMITS = Limits(connections=64, request_s=10.0, idle_s=30.0)
+
+MAX_ANSWERS = 8
+"""Documents that are sent at once."""
+MAX_ANSWERS_OF_A_USER = 2
+SEND_TIMEOUT_S = 30.0
+"""For one document: of ten MiB, 3 Mbit/s."""
+_PIECE_BYTES = 64 * 1024
+_RETRY_AFTER = {"Retry-After": "1"}
+_HEADERS = {"Cache-Control": "private, no-cache", "X-Content-Type-Options": "nosniff"}
+
+
+class SentAnswers:
+    """How many documents are being sent, to whom."""
+
+    def __init__(self) -> None:
+        self._by_user: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def one(self, user: str) -> AsyncIterator[None]:
+        """While one is sent. Raises aiohttp's 429 and 503."""
+        if self._by_user[user] >= MAX_ANSWERS_OF_A_USER:
+            raise web.HTTPTooManyRequests(
+                text=f"{MAX_ANSWERS_OF_A_USER} answers are on their way to you: read them first\n", headers=_RETRY_AFTER
+            )
+        if self._by_user.total() >= MAX_ANSWERS:
+            raise web.HTTPServiceUnavailable(
+                text="too many answers are on their way: try again\n", headers=_RETRY_AFTER
+            )
+        self._by_user[user] += 1
+        try:
+            yield
+        finally:
+            self._by_user[user] -= 1
+            if not self._by_user[user]:
+                del self._by_user[user]
+
+
+def read_api_app(access: AccessControl, page: StatePage, metrics: SchedulerMetrics) -> web.Application:
+    """The read API, and nothing else: all pods of the cluster may be able to reach it."""
+    answers = SentAnswers()
+
+    async def state(request: web.Request) -> web.StreamResponse:
+        verdict = await access.verdict(request.headers.get("Authorization", ""))
+        if verdict.status != 200:
+            return _refusal(verdict.status, verdict.message)
+        async with answers.one(verdict.user):
+            try:
+                document = await page.current()
+            except Exception:
+                log.exception("The state document cannot be made")
+                return web.Response(status=500, text="this failed inside Purser: see the log of its scheduler\n")
+            if request.headers.get("If-None-Match") == document.tag:
+                return web.Response(status=304, headers={**_HEADERS, "ETag": document.tag})
+            return await _send(request, document)
+
+    @web.middleware
+    async def counted(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            response = await handler(request)
+        except web.HTTPException as error:
+            metrics.read(error.status)
+            raise
+        metrics.read(response.status)
+        return response
+
+    app = web.Application(middlewares=[counted])
+    app.router.add_get(STATE_PATH, state, allow_head=False)
+    return app
+
+
+def _refusal(status: int, message: str) -> web.Response:
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else _RETRY_AFTER if status == 503 else {}
+    return web.Response(status=status, text=f"{message}\n", headers=headers)
+
+
+async def _send(request: web.Request, document: EncodedState) -> web.StreamResponse:
+    response = web.StreamResponse(headers={**_HEADERS, "ETag": document.tag, "Content-Type": "application/json"})
+    response.content_length = document.length
+    try:
+        async with asyncio.timeout(SEND_TIMEOUT_S):
+            await response.prepare(request)
+            for piece in document.pieces:
+                for at in range(0, len(piece), _PIECE_BYTES):
+                    await response.write(piece[at : at + _PIECE_BYTES])
+            await response.write_eof()
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+    return response

@@ -1,0 +1,156 @@
+"""The cluster by the scheduler's read API: nothing is asked of the API server.
+
+A state that has not changed is not sent again (``If-None-Match``).
+"""
+
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from purser.core.decoding import JsonReader, UnreadableError, brief
+from purser.core.state import ClusterState, StateWaiting
+from purser.core.wording import counted
+from purser.kube import Clock, ConfigError, KubeError
+
+ASKED_EVERY_S = 2.0
+ANSWER_TIMEOUT_S = 30.0
+MAX_STATE_ANSWER_BYTES = 256 << 20
+"""100 000 GPUs with a pod on each have some 80 MiB."""
+_MAX_REASON_BYTES = 2000
+_MAX_TOKEN_FILE_BYTES = 64 * 1024
+_PATH = "/v1/state"
+
+_states = JsonReader(ClusterState, "the scheduler's state", max_bytes=MAX_STATE_ANSWER_BYTES, max_depth=None)
+
+
+@dataclass(frozen=True)
+class ReadApi:
+    """Where it is, and how to log in."""
+
+    url: str
+    """``https://HOST:PORT``."""
+    token_file: Path
+    """Read each time: tokens are renewed."""
+    ca_file: Path | None = None
+    """None: what the system trusts."""
+
+
+def read_state(text: bytes) -> ClusterState:
+    """What a scheduler answered. Raises `UnreadableError`."""
+    return _states.read(text)
+
+
+class StateReader:
+    """Asks for the state; an async context manager."""
+
+    def __init__(self, api: ReadApi) -> None:
+        """Raises `ConfigError`."""
+        parts = urlsplit(api.url)
+        if parts.scheme != "https" or not parts.hostname or parts.username or parts.query or parts.fragment:
+            raise ConfigError(f"{brief(api.url)} is no address of the read API: give https://HOST:PORT")
+        self._api = api
+        self._url = api.url.rstrip("/") + _PATH
+        try:
+            self._context = ssl.create_default_context(cafile=api.ca_file)
+        except OSError as error:
+            raise ConfigError(f"{api.ca_file} should hold the CA of the scheduler's certificate: {error}") from error
+        self._session: aiohttp.ClientSession | None = None
+        self._tag = ""
+        self._last: ClusterState | None = None
+
+    async def __aenter__(self) -> "StateReader":
+        timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
+        connector = aiohttp.TCPConnector(ssl=self._context)
+        self._session = aiohttp.ClientSession(timeout=timeout, connector=connector, auto_decompress=False)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def read(self) -> ClusterState:
+        """The state now; the same object where it has not changed. Raises `ConfigError` for a token that cannot be
+        read, `KubeError` for whatever is wrong with the answer."""
+        assert self._session is not None
+        headers = {"Authorization": f"Bearer {self._token()}"}
+        if self._last is not None and self._tag:
+            headers["If-None-Match"] = self._tag
+        try:
+            async with self._session.get(self._url, headers=headers, allow_redirects=False) as response:
+                if response.status == 304 and self._last is not None:
+                    return self._last
+                if response.status != 200:
+                    said = (await response.content.read(_MAX_REASON_BYTES)).decode(errors="replace")
+                    raise KubeError(f"{self._url} answered {response.status}: {brief(said) or response.reason}")
+                self._last = read_state(await _bounded(response.content))
+                self._tag = response.headers.get("ETag", "")
+                return self._last
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise KubeError(f"{self._url} cannot be reached: {brief(error) or type(error).__name__}") from error
+        except UnreadableError as error:
+            raise KubeError(f"{self._url}: {error}") from error
+
+    def _token(self) -> str:
+        try:
+            with self._api.token_file.open("rb") as file:
+                text = file.read(_MAX_TOKEN_FILE_BYTES).decode().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"--token-file {self._api.token_file}: {error}") from error
+        if not text or not text.isascii() or not text.isprintable() or " " in text:
+            raise ConfigError(f"--token-file {self._api.token_file} should hold a token and nothing else")
+        return text
+
+
+class AskedScheduler:
+    """A `StateSource`."""
+
+    def __init__(self, reader: StateReader, api: ReadApi, clock: Clock) -> None:
+        self.where = api.url
+        self.state: ClusterState | None = None
+        self.problem = ""
+        self._reader, self._clock = reader, clock
+
+    def wants(self, uids: Sequence[str]) -> None:
+        """The scheduler knows the reasons that it knows."""
+
+    async def run(self, on_change: Callable[[], None]) -> None:
+        """Ask until cancelled. Raises `KubeError` and `ConfigError` where the first answer cannot be had."""
+        while True:
+            try:
+                state, problem = await self._reader.read(), ""
+            except (KubeError, ConfigError) as error:
+                if self.state is None:
+                    raise
+                state, problem = self.state, f"not up to date: {error}"
+            if state is not self.state or problem != self.problem:
+                self.state, self.problem = state, problem
+                on_change()
+            await self._clock.sleep(ASKED_EVERY_S)
+
+    async def details(self, namespace: str, pod: str) -> list[str]:
+        """What the state says of a pod."""
+        waiting = () if self.state is None else self.state.waiting
+        found = next((each for each in waiting if (each.namespace, each.pod) == (namespace, pod)), None)
+        return [] if found is None else reason_lines(found)
+
+
+def reason_lines(pod: StateWaiting) -> list[str]:
+    """All that is known of why a pod waits."""
+    if not pod.reasons:
+        return [pod.message or "This replica of the scheduler does not know why."]
+    said = (f"{each.reason}: {each.text or counted(each.nodes, 'node')}" for each in pod.reasons)
+    return [pod.message, *said]
+
+
+async def _bounded(content: aiohttp.StreamReader) -> bytes:
+    """All of an answer. Raises `KubeError` for one that does not end."""
+    found = bytearray()
+    async for chunk in content.iter_any():
+        found += chunk
+        if len(found) > MAX_STATE_ANSWER_BYTES:
+            raise KubeError(f"the answer has more than {MAX_STATE_ANSWER_BYTES} bytes")
+    return bytes(found)

@@ -1,0 +1,159 @@
+"""The cluster by watches, with a kubeconfig: for a cluster that others schedule as well.
+
+What was read is made into a state document and judged in a thread: keys are answered meanwhile. Less than half of a
+core's time goes into it, so large clusters are looked at less often.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from purser.adapters.objects import OPTIONAL_KINDS, READ_KINDS, ClusterObjects, objects_by_kind
+from purser.core.state import ClusterState, StateWaiting
+from purser.kube import Client, Clock, Informer, KubeError
+from purser.kube.errors import ForbiddenError
+from purser.kube.resources import Resource
+from purser.scheduler.explaining import Explanation, Overview, UnknownPodError
+
+T = TypeVar("T")
+
+LEAST_PAUSE_S = 1.0
+"""Between two looks at a cluster that changes."""
+REST = 1.5
+"""So many times as long as it took nothing is done."""
+_SLICE_S = 0.2
+"""Of finding reasons, between two looks at who is waiting for an answer."""
+_FIRST_LOOK_S = 0.05
+
+
+class FollowedCluster:
+    """A `StateSource`."""
+
+    def __init__(self, client: Client, clock: Clock, describe: Callable[[Explanation], list[str]]) -> None:
+        """``describe``: an explanation as lines."""
+        self.where = client.config.server
+        self.state: ClusterState | None = None
+        self._client, self._clock, self._describe = client, clock, describe
+        self._informers: dict[str, Informer[Any]] = {}
+        self._notes: list[str] = []
+        self._changed = asyncio.Event()
+        self._overview: Overview | None = None
+        self._reasons: dict[str, StateWaiting] = {}
+        self._wanted: tuple[str, ...] = ()
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="overview")
+        self._sequence = 0
+
+    @property
+    def problem(self) -> str:
+        """Why the state is not up to date; empty: it is."""
+        errors = (informer.error for informer in self._informers.values())
+        return next((f"not up to date: {error}" for error in errors if error is not None), "")
+
+    def wants(self, uids: Sequence[str]) -> None:
+        """These waiting pods are looked at: their reasons go first."""
+        self._wanted = tuple(uids)
+
+    async def run(self, on_change: Callable[[], None]) -> None:
+        """Follow until cancelled. Raises `KubeError` where nodes or pods cannot be read."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for resource in READ_KINDS:
+                    await self._start(group, resource)
+                while True:
+                    took_s = await self._look(on_change)
+                    await self._clock.sleep(max(LEAST_PAUSE_S, REST * took_s))
+                    await self._changed.wait()
+        except BaseExceptionGroup as errors:
+            raise _first(errors) from None
+        finally:
+            self._worker.shutdown(wait=False, cancel_futures=True)
+
+    async def details(self, namespace: str, pod: str) -> list[str]:
+        """Why a pod waits, or is where it is, as `purser why` says it."""
+        overview = self._overview
+        if overview is None:
+            return []
+        try:
+            return self._describe(await self._in_worker(lambda: overview.explain(namespace, pod)))
+        except UnknownPodError as error:
+            return [str(error)]
+
+    async def _start(self, group: asyncio.TaskGroup, resource: Resource[Any]) -> None:
+        informer = Informer(self._client, resource, clock=self._clock)
+        informer.add_handler(self._note, lambda _, new: self._note(new), self._note)
+        running, synced = group.create_task(informer.run()), asyncio.ensure_future(informer.synced())
+        try:
+            while not synced.done():
+                await asyncio.wait({synced}, timeout=_FIRST_LOOK_S)
+                if informer.error is None or synced.done():
+                    continue
+                if not (isinstance(informer.error, ForbiddenError) and resource in OPTIONAL_KINDS):
+                    raise informer.error
+                self._notes.append(f"{resource.plural} do not count, for they may not be read")
+                running.cancel()
+                return
+        finally:
+            synced.cancel()
+        self._informers[resource.kind] = informer
+
+    def _note(self, _: object) -> None:
+        self._changed.set()
+
+    async def _look(self, on_change: Callable[[], None]) -> float:
+        """Make the document of what there is now, and find reasons until there is something new to look at; how many
+        seconds that took."""
+        self._changed.clear()
+        self._sequence += 1
+        objects, began = self._objects(), self._clock.monotonic()
+        overview, state = await self._in_worker(lambda: _made(objects, self._sequence))
+        made_s = self._clock.monotonic() - began
+        self._overview = overview
+        # Until a pod is judged again its last reason is shown: else all of them would come and go.
+        self._reasons = {each.uid: old for each in state.waiting if (old := self._reasons.get(each.uid))}
+        self._show(state, on_change)
+        left = {each.uid: None for each in state.waiting}
+        while left and not (self._changed.is_set() and self._clock.monotonic() - began > 2 * made_s + LEAST_PAUSE_S):
+            order = [*(uid for uid in self._wanted if uid in left), *left]
+            found = await self._in_worker(partial(overview.judged, order, for_s=_SLICE_S))
+            if not found:
+                break
+            for uid in found:
+                left.pop(uid, None)
+            self._reasons |= found
+            self._show(state, on_change)
+        return self._clock.monotonic() - began
+
+    def _show(self, state: ClusterState, on_change: Callable[[], None]) -> None:
+        waiting = tuple(_with_reason(each, self._reasons.get(each.uid)) for each in state.waiting)
+        self.state = msgspec.structs.replace(state, waiting=waiting)
+        on_change()
+
+    def _objects(self) -> ClusterObjects:
+        found = {kind: tuple(informer.store.values()) for kind, informer in self._informers.items()}
+        return objects_by_kind(found, self._notes)
+
+    async def _in_worker(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+
+
+def _made(objects: ClusterObjects, sequence: int) -> tuple[Overview, ClusterState]:
+    overview = Overview(objects)
+    return overview, overview.state(sequence)
+
+
+def _with_reason(pod: StateWaiting, known: StateWaiting | None) -> StateWaiting:
+    if known is None:
+        return pod
+    return msgspec.structs.replace(pod, reason=known.reason, message=known.message, reasons=known.reasons)
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    known = errors.subgroup(KubeError)
+    found: BaseException = known if known is not None else errors
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found

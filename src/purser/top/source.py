@@ -1,0 +1,35 @@
+"""Where the state comes from, as the loop sees it."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from purser.core.state import ClusterState
+
+
+class StateSource(Protocol):
+    """The cluster by watches, or the scheduler's read API."""
+
+    where: str
+    """What is asked, for people."""
+
+    @property
+    def state(self) -> ClusterState | None:
+        """The newest; None: nothing is known yet. Another object whenever it has changed."""
+        ...
+
+    @property
+    def problem(self) -> str:
+        """Why it is not up to date; empty: it is."""
+        ...
+
+    async def run(self, on_change: Callable[[], None]) -> None:
+        """Keep it up to date until cancelled. Raises `purser.kube.errors.KubeError` where it cannot be had at all."""
+        ...
+
+    def wants(self, uids: Sequence[str]) -> None:
+        """These waiting pods are looked at: their reasons go first."""
+        ...
+
+    async def details(self, namespace: str, pod: str) -> list[str]:
+        """Why a pod waits, or is where it is, as lines."""
+        ...

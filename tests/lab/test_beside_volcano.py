@@ -1,0 +1,166 @@
+"""Volcano's scheduler places pods, Purser's agents and book serve them: from the webhook to the container, over
+restarts and lost GPUs."""
+
+import asyncio
+
+import pytest
+
+from purser.kube.resources import NODES, PODS
+from purser.lab.cluster import Lab
+from purser.lab.settings import LabSettings, node_choices
+from tests.contract.client import Api, until
+
+from .test_switchers import Switch
+from .volcano import HANDSHAKE, IDS, INDEX, MEMORY, NUMBER, REGISTER, VCORES, VMEMORY, VNUMBER, Volcano
+
+pytestmark = pytest.mark.gate
+NODE = "t4-4-0"
+
+
+class Beside(Switch):
+    """The same, of one node."""
+
+    def __init__(self, lab, api):
+        self.lab, self.api, self.uuids = lab, api, list(lab.nodes[NODE].driver.uuids)
+
+    async def pod(self, name, *limits, scheduler="volcano"):
+        names = ["main", "second", "third"]
+        containers = [
+            {"name": each, "image": "busybox", "resources": {"limits": asked}}
+            for each, asked in zip(names, limits, strict=False)
+        ]
+        spec = {"schedulerName": scheduler, "containers": containers}
+        answer = await self.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+        assert not any("schedulerName" in text for text in answer.ok().headers.getall("Warning", []))
+
+        async def runs():
+            (found,) = [each for each in await self.pods() if each["metadata"]["name"] == name]
+            assert found["status"].get("phase") != "Failed", found
+            return found if found["status"].get("phase") == "Running" else None
+
+        return await until(f"{name} runs", runs)
+
+    def check(self, pod, *cards):
+        assert self.cards(pod) == list(cards)
+        assert pod["spec"]["schedulerName"] == "volcano"
+        record = pod["metadata"]["annotations"]
+        assert (record[INDEX], record["volcano.sh/gpu-assigned"]) == (",".join(map(str, cards)), "true")
+
+
+async def test_volcano_places_and_purser_serves():
+    settings = LabSettings(node_choices(["t4-4"]), probe_interval_s=0.1, served_scheduler_names=("volcano",))
+    async with Lab(settings) as lab, asyncio.timeout(180):
+        await lab.ready()
+        api = Api(lab.kubeconfig, embedded=True)
+        await api.connect()
+        beside, volcano = Beside(lab, api), asyncio.create_task(Volcano(lab.client).run())
+        for name in ("a", "b"):
+            beside.check(pod := await beside.pod(name, {MEMORY: 6000}), 0)
+            assert beside.env(pod)["VOLCANO_GPU_ALLOCATED"] == "6000"
+        own = await beside.pod("own", {"nvidia.com/gpumem": 12000}, scheduler="default-scheduler")
+        (taken,) = beside.cards(own)
+        beside.check(await beside.pod("whole", {NUMBER: 1}), next(at for at in (3, 2, 1) if at != taken))
+        # Volcano counts neither Purser's pods, nor all of the GPU by whole ones: it chooses GPU 1 for this one.
+        left = [at for at in (1, 2, 3) if at not in beside.cards(own) + beside.cards(await pod_of(beside, "whole"))]
+        beside.check(await beside.pod("c", {MEMORY: 9000}), *left)
+
+        held = {each["metadata"]["name"]: beside.cards(each) for each in await beside.pods()}
+        await lab.kill_scheduler()
+        await lab.nodes[NODE].agent.kill()
+        lab.nodes[NODE].agent.start()
+        await lab.start_scheduler()
+        await lab.ready()
+        beside.check(await beside.pod("d", {MEMORY: 3000}), 0)
+        assert held == {
+            each["metadata"]["name"]: beside.cards(each)
+            for each in await beside.pods()
+            if each["metadata"]["name"] != "d"
+        }
+        for name in ("a", "b", "d"):
+            await lab.client.delete(PODS, name, "default", grace_period_seconds=0)
+        lab.nodes[NODE].driver.lose_gpu(0)
+
+        async def gone():
+            node = (await api.get(f"/api/v1/nodes/{NODE}")).ok().body
+            return node["status"]["capacity"][NUMBER] == "3"
+
+        await until("the lost GPU is listed no more", gone)
+        beside.check(await beside.pod("e", {MEMORY: 5000}), *left)  # Volcano says 0, which is lost
+        volcano.cancel()
+        await api.close()
+
+
+async def pod_of(beside, name):
+    (found,) = [each for each in await beside.pods() if each["metadata"]["name"] == name]
+    return found
+
+
+async def test_volcano_places_vgpus_and_purser_serves():
+    settings = LabSettings(node_choices(["t4-4"]), probe_interval_s=0.1, served_scheduler_names=("volcano",))
+    async with Lab(settings) as lab, asyncio.timeout(180):
+        await lab.ready()
+        api = Api(lab.kubeconfig, embedded=True)
+        await api.connect()
+        beside = Beside(lab, api)
+
+        async def registered(count):
+            text = (await lab.client.get(NODES, NODE)).metadata.annotations[REGISTER]
+            return text.count(":") == count
+
+        await lab.client.patch_merge(NODES, NODE, {"metadata": {"annotations": {REGISTER: ""}}})
+        await until("the agent registers the GPUs", lambda: registered(4))
+        volcano = asyncio.create_task(Volcano(lab.client).run())
+        share = {VNUMBER: 1, VMEMORY: 6000, VCORES: 30}
+        for name in ("a", "b"):  # Volcano begins with the last GPU
+            pod = await beside.pod(name, share)
+            assert beside.cards(pod) == [3]
+            assert beside.env(pod)["CUDA_DEVICE_MEMORY_LIMIT_0"] == "6000m"
+            record = pod["metadata"]["annotations"]
+            assert record[IDS] == f"{beside.uuids[3]},NVIDIA,6000,30:"
+            assert record["volcano.sh/bind-phase"] == "success"
+        two = await beside.pod("two", share, {}, share)
+        assert [beside.cards(two, each) for each in ("main", "third")] == [[2], [2]]
+        assert two["metadata"]["annotations"][IDS].count(beside.uuids[2]) == 2
+        own = await beside.pod("own", {"nvidia.com/gpu": 1}, scheduler="default-scheduler")
+        (taken,) = beside.cards(own)
+        assert taken in (0, 1)
+        # Volcano knows nothing of that pod: it counts both GPUs as idle, and begins with 1.
+        whole = await beside.pod("whole", {VNUMBER: 1, VCORES: 100})
+        assert beside.cards(whole) == [1 - taken]
+        assert beside.uuids[1 - taken] in whole["metadata"]["annotations"][IDS]
+        await lab.kill_scheduler()
+        await lab.start_scheduler()
+        for name in ("a", "b"):
+            await lab.client.delete(PODS, name, "default", grace_period_seconds=0)
+        lab.nodes[NODE].driver.lose_gpu(3)
+        await until("the lost GPU is registered no more", lambda: registered(3))
+        assert beside.cards(await beside.pod("small", {VMEMORY: 3000})) == [2]
+        volcano.cancel()
+        await api.close()
+
+
+async def test_volcanos_releases_that_ask_nodes_for_a_sign_of_life_find_them(monkeypatch):
+    """The agent answers, sooner than in production, and again when it is asked again: a node that is dropped comes
+    back."""
+    monkeypatch.setattr("purser.agent.volcano_handshake.ANSWERS_APART_S", 0.3)
+    settings = LabSettings(node_choices(["t4-4"]), probe_interval_s=0.1, served_scheduler_names=("volcano",))
+    async with Lab(settings) as lab, asyncio.timeout(120):
+        await lab.ready()
+        api = Api(lab.kubeconfig, embedded=True)
+        await api.connect()
+        beside = Beside(lab, api)
+        known = {REGISTER: "", HANDSHAKE: "Deleted_2026.03.01 00:00:00"}
+        await lab.client.patch_merge(NODES, NODE, {"metadata": {"annotations": known}})
+        volcano = Volcano(lab.client, patience_s=4)
+        running = asyncio.create_task(volcano.run())
+        for name in "abc":
+            pod = await beside.pod(name, {VNUMBER: 1, VMEMORY: 6000, VCORES: 30})
+            assert beside.cards(pod) == [2 if name == "c" else 3]
+
+            async def answered():
+                return (await lab.client.get(NODES, NODE)).metadata.annotations[HANDSHAKE].startswith("Reported ")
+
+            await until("the agent answers", answered)
+        assert volcano.asked >= 3
+        running.cancel()
+        await api.close()

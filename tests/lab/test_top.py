@@ -1,0 +1,75 @@
+"""`purser top` on a lab: the cluster's own words, and the scheduler's by its read API; and what is the same in both."""
+
+import asyncio
+import base64
+import json
+
+import pytest
+import yaml
+
+from purser.kube.resources import MUTATING_WEBHOOKS, PODS
+from purser.lab.cluster import Lab
+from purser.lab.settings import LabSettings, node_choices
+from tests.scenarios.actions import eventually
+from tests.unit.cli.typed import beside
+
+from .lab_cluster import LabCluster
+
+pytestmark = pytest.mark.gate
+
+
+def body(name, limits):
+    container = {"name": "c", "image": "busybox", "resources": {"limits": limits}}
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": {"containers": [container]}}
+
+
+async def test_both_ways_say_the_same_of_nodes_and_grants_and_why_a_pod_waits(tmp_path):
+    settings = LabSettings(node_choices(["t4-4:2"]), probe_interval_s=0.1)
+    async with Lab(settings) as lab, asyncio.timeout(240):
+        await lab.ready()
+        client, cluster = lab.client, LabCluster(lab, "default")
+        for number in range(3):
+            limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "9000", "nvidia.com/gpucores": "30"}
+            await client.create(PODS, body(f"held-{number}", limits))
+        await client.create(PODS, body("large", {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "20000"}))
+        (webhooks,) = (await client.list(MUTATING_WEBHOOKS)).items
+        ca, token = tmp_path / "ca.crt", tmp_path / "token"
+        ca.write_bytes(base64.b64decode(webhooks["webhooks"][0]["clientConfig"]["caBundle"]))
+        token.write_text(yaml.safe_load(lab.kubeconfig.read_text())["users"][0]["user"]["token"])
+        of_cluster = (f"--kubeconfig={lab.kubeconfig}",)
+        url = f"https://localhost:{lab.read_api_port}"
+        of_scheduler = ("--scheduler", url, "--token-file", token, "--certificate-authority", ca)
+
+        async def said(words):
+            code, out, err = await beside("top", "--once", "-o", "json", *words)
+            assert (code, err) == (0, "")
+            return json.loads(out)
+
+        found = {}
+
+        async def is_settled():
+            found["cluster"], found["scheduler"] = await said(of_cluster), await said(of_scheduler)
+            grants = [each["state"] for read in found.values() for each in read["grants"]]
+            reasons = [each["reason"] for each in found["scheduler"]["waiting"]]
+            return grants == ["running"] * 6 and reasons == ["CardInsufficientMemory"]
+
+        await eventually(cluster, "pods run, and one was refused", is_settled)
+        one, other = found["cluster"], found["scheduler"]
+        assert one["nodes"] == other["nodes"]
+        assert sorted(one["grants"], key=str) == sorted(other["grants"], key=str)
+        assert [each["pod"] for each in one["waiting"]] == [each["pod"] for each in other["waiting"]] == ["large"]
+        assert one["waiting"][0]["since"] == other["waiting"][0]["since"]
+        assert other["replica"]["places_pods"] is True
+        (event,) = {each["message"] for each in other["waiting"]}
+        assert "too small for 20000 MiB" in event
+        code, out, _ = await beside("top", "--once", *of_scheduler)
+        assert (code, "large" in out) == (0, True)
+        code, out, err = await beside("why", "large", *of_scheduler)
+        assert (code, err) == (0, "")
+        first, _, head, reason, *_ = out.splitlines()
+        assert first.startswith("default/large waits: ") and "too small for 20000 MiB" in first
+        assert (head.split(), reason.split()) == (["NODES", "REASON", "OF"], ["2", "CardInsufficientMemory", "Purser"])
+        code, out, _ = await beside("why", "held-0", *of_scheduler)
+        assert code == 0 and out.startswith("default/held-0 is on node t4-4-") and "holds 9000 MiB of GPU" in out
+        code, out, err = await beside("why", "held-0", "-n", "other", *of_scheduler)
+        assert (code, out) == (1, "") and "knows no pod other/held-0" in err

@@ -1,0 +1,128 @@
+"""The read API: who is let in, and how little those who are can take from others."""
+
+import asyncio
+import base64
+import ssl
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import aiohttp
+import pytest
+
+from purser.connections import Limits
+from purser.kube import Client, ClusterConfig
+from purser.kube.clock import SystemClock
+from purser.kube.resources import MUTATING_WEBHOOKS, NAMESPACES
+from purser.lab.apiserver import ApiServer, User
+from purser.scheduler.metrics import SchedulerMetrics
+from purser.scheduler.read_api import AccessControl, read_api_app, serving
+from purser.scheduler.read_api.page import EncodedState
+from purser.telemetry import listening
+from tests.unit.scheduler.test_server_run import NAMESPACE, SETTINGS, World
+
+SERVED = replace(SETTINGS, server=replace(SETTINGS.server, read_api_address="127.0.0.1", read_api_port=0))
+LARGE = EncodedState('"large"', (b"x" * (1 << 20),) * 64)
+
+
+async def test_a_scheduler_answers_those_whom_the_api_server_vouches_for():
+    async with ApiServer() as api:
+        api.add_user("viewer", User("jane"))
+        api.add_user("nobody", User("joe", has_rights=False))
+        config = ClusterConfig.insecure(api.url, api.admin_token)
+        async with Client(config) as client:
+            await client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+            world = World(api, config, client)
+            async with world.scheduler(SERVED) as addresses:
+                (webhooks,) = (await client.list(MUTATING_WEBHOOKS)).items
+                trust = ssl.create_default_context(cadata=_ca_of(webhooks))
+                url = f"https://localhost:{addresses.read_api}"
+
+                async def get(path="/v1/state", method="GET", **headers):
+                    connector = aiohttp.TCPConnector(ssl=trust)
+                    async with (
+                        aiohttp.ClientSession(connector=connector) as session,
+                        session.request(method, url + path, headers=headers) as response,
+                    ):
+                        return response.status, response.headers, await response.text()
+
+                status, headers, _ = await get()
+                assert (status, headers["WWW-Authenticate"]) == (401, "Bearer")
+                assert (await get(Authorization="Bearer wrong"))[0] == 401
+                status, _, said = await get(Authorization="Bearer nobody")
+                assert (status, said.count("\n")) == (403, 1)
+                assert 'user "joe" may not get /v1/state' in said
+                status, headers, said = await get(Authorization="Bearer viewer")
+                assert (status, headers["Content-Type"]) == (200, "application/json")
+                assert '"places_pods":true' in said
+                known = {"Authorization": "Bearer viewer", "If-None-Match": headers["ETag"]}
+                assert (await get(**known))[::2] == (304, "")
+                assert (await get("/v1/other", Authorization="Bearer viewer"))[0] == 404
+                assert (await get(method="POST", Authorization="Bearer viewer"))[0] == 405
+                assert any("subjectaccessreviews" in path for _, path in world.writes)
+
+
+def _ca_of(configuration):
+    return base64.b64decode(configuration["webhooks"][0]["clientConfig"]["caBundle"]).decode()
+
+
+class LargePage:
+    async def current(self):
+        return LARGE
+
+
+class Server:
+    """Clients read the head of their answers, and no more."""
+
+    def __init__(self, port):
+        self.port = port
+        self.writers = []
+
+    async def ask(self, token):
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=1024)
+        self.writers.append(writer)
+        writer.write(f"GET /v1/state HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
+        return int((await reader.readline()).split()[1]), reader
+
+    async def close(self):
+        for writer in self.writers:
+            writer.transport.abort()
+        await asyncio.gather(*(writer.wait_closed() for writer in self.writers), return_exceptions=True)
+
+
+@asynccontextmanager
+async def large():
+    async with ApiServer(tls=False) as api:
+        for number in range(9):
+            api.add_user(f"t{number}", User(f"user-{number}"))
+        async with Client(ClusterConfig.insecure(api.url, api.admin_token)) as client:
+            app = read_api_app(AccessControl(client, SystemClock()), LargePage(), SchedulerMetrics())
+            async with asyncio.timeout(60), listening(app, "127.0.0.1", 0, None, Limits(connections=30)) as port:
+                server = Server(port)
+                try:
+                    yield server
+                finally:
+                    await server.close()
+
+
+async def test_clients_that_do_not_read_keep_a_piece_each_and_only_so_many_answers():
+    async with large() as server:
+        slow = [(await server.ask("t0"))[0] for _ in range(3)]
+        assert slow == [200, 200, 429]
+        for number in (1, 2, 3):
+            slow += [(await server.ask(f"t{number}"))[0] for _ in range(2)]
+        assert slow.count(200) == serving.MAX_ANSWERS
+        assert (await server.ask("t4"))[0] == 503
+        server.writers[0].transport.abort()
+        while (await server.ask("t4"))[0] != 200:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+async def test_an_answer_that_is_read_too_slowly_is_given_up(monkeypatch):
+    monkeypatch.setattr(serving, "SEND_TIMEOUT_S", 0.3)
+    async with large() as server:
+        status, reader = await server.ask("t0")
+        assert (status, (await server.ask("t0"))[0]) == (200, 200)
+        while (await server.ask("t0"))[0] != 200:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            await reader.readexactly(LARGE.length)

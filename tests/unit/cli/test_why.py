@@ -1,0 +1,145 @@
+"""`purser why`: what it prints, from a cluster and from a file, and its exit codes."""
+
+import json
+import os
+import threading
+
+import pytest
+from tests.unit.cli.typed import beside, here
+from tests.unit.scheduler.explained import dump, gpu, gpus, node, pod
+from typer.testing import CliRunner
+
+from purser.cli import app, plugin
+from purser.kube import Client, ClusterConfig
+from purser.kube.resources import NODES, PODS
+from purser.lab.apiserver import ApiServer
+
+WAITS = "default/p waits: it fits none of 1 nodes"
+
+
+def test_a_file_is_explained(tmp_path):
+    file = tmp_path / "cluster.json"
+    file.write_bytes(dump(node("n", gpus("n", 1, 8000)), pod("p", gpu(9000)), pod("q", gpu(8000))))
+    code, out, err = here("why", "p", "--from", file)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == WAITS
+    assert lines[2].split() == ["NODES", "GPUS", "REASON", "OF", "WHAT"]
+    assert "CardInsufficientMemory" in lines[3]
+    code, out, _ = here("why", "p", "--from", file, "-o", "json")
+    assert (code, json.loads(out)["reasons"][0]["examples"]) == (0, ["n"])
+    assert "fits 1 of 1 nodes now (n)" in here("why", "q", "--from", file)[1]
+    assert here("why", "r", "--from", file)[::2] == (1, "purser: there is no pod r in namespace default\n")
+
+
+def test_a_pipe_is_read_once(tmp_path):
+    pipe, text = tmp_path / "pipe", dump(node("n", gpus("n", 1, 8000)), pod("p", gpu(9000)))
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(text,))
+    writer.start()
+    code, out, err = here("why", "p", "--from", pipe)
+    writer.join()
+    assert (code, err, out.splitlines()[0]) == (0, "", WAITS)
+
+
+def test_a_pod_on_a_node_is_explained(tmp_path):
+    file = tmp_path / "cluster.json"
+    nodes = [node(name, gpus(name, 1, 8000)) for name in ("m", "n")]
+    file.write_bytes(dump(*nodes, pod("p", gpu(9), on="n", share={"n-0": 9})))
+    code, out, err = here("why", "p", "--from", file)
+    assert (code, err) == (0, "")
+    head, held, own, other, *_ = out.splitlines()
+    assert (head, held) == ("default/p is on node n", "It holds GPU 0: 9 MiB.")
+    assert own.startswith(
+        "As the cluster is now without it, 2 nodes would take it. By policy purser its own is number 1:"
+    )
+    assert other.startswith("The best of the others is m: ")
+
+
+def test_what_cannot_be_used_is_wrong_usage(tmp_path):
+    file = tmp_path / "cluster.yaml"
+    file.write_text("items: []")
+    code, _, err = here("why", "p", "--from", file)
+    assert code == 2
+    assert "give the output of kubectl get nodes,pods -A -o json" in err
+    assert here("why", "p", "--from", file, "--context", "c")[0] == 2
+    assert here("why", "p", "--from", tmp_path / "none")[0] == 2
+
+
+async def test_a_cluster_is_explained(tmp_path):
+    kubeconfig = tmp_path / "kubeconfig"
+    async with ApiServer(tls=False) as api:
+        api.write_kubeconfig(kubeconfig)
+        async with Client(ClusterConfig.load(kubeconfig)) as client:
+            made = node("n", gpus("n", 1, 8000))
+            await client.create(NODES, {"metadata": {**made["metadata"], "uid": None}})
+            await client.patch_merge(NODES, "n", {"status": made["status"]}, subresource="status")
+            body = pod("p", gpu(9000))
+            await client.create(PODS, {**body, "metadata": {"name": "p", "namespace": "default"}})
+            volume = {"name": "v", "persistentVolumeClaim": {"claimName": "gone"}}
+            body = pod("claims", gpu(8000), volumes=[volume])
+            await client.create(PODS, {**body, "metadata": {"name": "claims", "namespace": "default"}})
+        code, out, err = await beside("why", "p", f"--kubeconfig={kubeconfig}")
+        assert (code, err, out.splitlines()[0]) == (0, "", WAITS)
+        code, out, _ = await beside("why", "claims", f"--kubeconfig={kubeconfig}")
+        assert (code, out) == (0, "default/claims waits: PersistentVolumeClaim gone does not exist\n")
+        code, _, err = await beside("why", "p", "-n", "other", f"--kubeconfig={kubeconfig}")
+        assert (code, err) == (1, "purser: there is no pod p in namespace other\n")
+
+
+def test_of_a_pod_that_fits_it_says_what_its_scheduler_said_and_not_that_it_has_yet_to_try(tmp_path):
+    file = tmp_path / "cluster.json"
+    waiting = pod("p", gpu(8000))
+    file.write_bytes(dump(node("n", gpus("n", 1, 8000)), waiting))
+    fits = "default/p waits, and fits 1 of 1 nodes now (n)"
+    assert here("why", "p", "--from", file)[1] == f"{fits}: scheduler purser-scheduler has yet to try it\n"
+    message = "0/1 nodes are available: 1 node(s) exceed max volume count."
+    waiting["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": message}]
+    file.write_bytes(dump(node("n", gpus("n", 1, 8000)), waiting))
+    assert here("why", "p", "--from", file)[1].splitlines() == [
+        fits,
+        f"Scheduler purser-scheduler last said: {message}",
+        "That was before something changed, or is about what docs/why.md says is not looked at.",
+    ]
+
+
+def test_the_plugin_of_kubectl_has_commands_that_write_nothing():
+    def names(typed):
+        return {each.name for each in (*typed.registered_commands, *typed.registered_groups)}
+
+    writing = {"cordon", "uncordon", "agent", "scheduler", "operator", "lab", "clean-up"}
+    of_machines = {"discover", "mig-worker", "webhook", "conformance"}
+    assert names(plugin) == names(app) - writing - of_machines
+    assert CliRunner().invoke(plugin, ["why", "--help"]).exit_code == 0
+    helps = {words: CliRunner().invoke(each, ["plan", "free", "--help"]) for words, each in (("r", plugin), ("w", app))}
+    assert {words: ("--yes" in each.stdout, "--gpus" in each.stdout) for words, each in helps.items()} == {
+        "r": (False, True),
+        "w": (True, True),
+    }
+    applied = CliRunner().invoke(plugin, ["plan", "free", "--gpus=1", "--apply"])
+    assert (applied.exit_code, "No such option: --apply" in applied.output) == (2, True)
+
+
+@pytest.mark.parametrize("output", ["table", "wide", "yaml"])
+def test_no_text_of_others_commands_the_terminal(tmp_path, output):
+    file = tmp_path / "cluster.json"
+    taint = {"key": "\x1b[31m", "value": "a\nb", "effect": "NoSchedule"}
+    file.write_bytes(dump(node("n", taints=[taint]), pod("p", {})))
+    code, out, err = here("why", "p", "--from", file, "-o", output)
+    assert code == 0
+    assert "\x1b" not in out + err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--scheduler=https://localhost:1"],
+        ["--token-file=token"],
+        ["--scheduler=https://localhost:1", "--token-file=token", "--from=file"],
+        ["--scheduler=http://localhost:1", "--token-file=token"],
+    ],
+    ids=["no token", "no scheduler", "two sources", "not HTTPS"],
+)
+def test_a_scheduler_is_asked_by_https_with_a_token_and_instead_of_a_cluster(words):
+    code, out, err = here("why", "p", *words)
+    assert (code, out) == (2, "") and err

@@ -1,0 +1,111 @@
+"""Changes that were once not found, or not the smallest: each in a cluster that has little else."""
+
+import json
+
+import pytest
+from tests.unit.scheduler.explained import cluster, gpu, gpus, node, pod, quota
+from tests.unit.scheduler.explaining.listed import ANY, relisted
+from tests.unit.scheduler.test_explained_reasons import aligned, machine
+
+from purser.core.names import CORDONED_GPUS_ANNOTATION, KUBELET_ANNOTATION
+from purser.scheduler.explaining import ChangeKind, Explainer
+
+PORT = [{"name": "c", "image": "i", "ports": [{"hostPort": 80, "containerPort": 80}]}]
+
+
+def changes(*objects):
+    found = Explainer(cluster(*objects)).explain("default", "p")
+    assert not found.fits
+    return {(each.kind, each.change.resource): each for each in found.suggestions}
+
+
+def ended(*objects):
+    return changes(*objects)[ChangeKind.END, ""].change.pods
+
+
+def owned(made, kind):
+    made["metadata"]["ownerReferences"] = [{"kind": kind, "name": "o", "uid": "o", "controller": True}]
+    return made
+
+
+def test_a_pod_ends_whose_host_port_is_in_the_way():
+    there = [pod(name, {}, on="n", containers=PORT) for name in ("a", "b")]
+    assert ended(node("n", gpus("n", 1)), there[0], pod("p", {}, containers=PORT)) == ("default/a",)
+    assert ended(node("n", gpus("n", 1)), *there, pod("p", {}, containers=PORT)) == ("default/a", "default/b")
+
+
+def test_pods_that_come_back_are_left_alone_in_a_quota_as_well():
+    large = owned(pod("large", gpu(8000), on="m", share={"m-0": 8000}), "DaemonSet")
+    small = pod("small", gpu(5000), on="m", share={"m-0": 5000})
+    nodes = [node(name, gpus(name, 1)) for name in ("m", "n")]
+    assert ended(*nodes, large, small, quota(gpumem="13000"), pod("p", gpu(4000))) == ("default/small",)
+    alone = changes(*nodes, large, quota(gpumem="8000"), pod("p", gpu(4000)))
+    assert (ChangeKind.END, "") not in alone
+
+
+def test_pods_of_a_node_and_of_the_quota_elsewhere_end_together():
+    full = [pod(f"full-{i}", gpu(100), on="n", share={"n-0": 100}) for i in range(2)]
+    far = pod("far", gpu(9000), on="m", share={"m-0": 9000})
+    nodes = [node("m", gpus("m", 1), labels={"zone": "z1"}), node("n", gpus("n", 1, slots=2), labels={"zone": "z2"})]
+    waiting = pod("p", gpu(500), nodeSelector={"zone": "z2"})
+    assert ended(*nodes, *full, far, quota(gpumem="9100"), waiting) == ("default/full-1", "default/far")
+
+
+def test_one_gpu_is_uncordoned_where_one_suffices_on_a_later_node():
+    two = node("m", gpus("m", 2, 500), annotations={CORDONED_GPUS_ANNOTATION: "m-0,m-1"})
+    waiting = pod("p", gpu(500, 2))
+    one = node("n", gpus("n", 2, 500), annotations={CORDONED_GPUS_ANNOTATION: "n-1"})
+    assert changes(two, one, waiting)[ChangeKind.UNCORDON_GPU, ""].change.gpus == ("n-1",)
+    three = node("m", gpus("m", 3, 500), annotations={CORDONED_GPUS_ANNOTATION: "m-0,m-1,m-2"})
+    assert changes(three, waiting)[ChangeKind.UNCORDON_GPU, ""].change.gpus == ("m-0", "m-1")
+
+
+def test_a_cordoned_gpu_is_found_whose_agent_lists_nothing_of_it():
+    cordoned = node("n", gpus("n", 1), annotations={CORDONED_GPUS_ANNOTATION: "n-0"})
+    cordoned["status"]["allocatable"][ANY] = "0"
+    objects = relisted([cordoned, pod("p", gpu(500))])
+    (reason,) = Explainer(cluster(*objects)).explain("default", "p").reasons
+    assert reason.reason == "NodeResourcesFit"
+    assert changes(*objects)[ChangeKind.UNCORDON_GPU, ""].change.gpus == ("n-0",)
+
+
+def test_whole_gpus_by_compute_may_be_shares_too():
+    there = pod("there", gpu(10000), on="n", share={"n-0": 10000})
+    waiting = pod("p", {"nvidia.com/gpu": "1", "nvidia.com/gpucores": "50"})
+    found = changes(node("n", gpus("n", 1)), there, waiting)
+    assert found[ChangeKind.AMOUNT, "nvidia.com/gpumem"].change.amount == "6384"
+
+
+@pytest.mark.parametrize(("policy", "amount"), [("single-numa-node", "4"), ("none", "7")])
+def test_whole_cpus_are_tried_one_by_one_where_a_kubelet_aligns_them(policy, amount):
+    made = aligned()
+    report = machine()
+    report["config"]["topology_policy"] = "single-numa-node"
+    made["metadata"]["annotations"][KUBELET_ANNOTATION] = json.dumps(report)
+    there = [] if policy != "none" else [node("plain", gpus("plain", 1, slots=1), cpu="7")]
+    asked = {"nvidia.com/gpu": "1", "cpu": "8", "memory": "1Gi"}
+    found = changes(made, *there, pod("p", asked))
+    assert found[ChangeKind.AMOUNT, "cpu"].change.amount == amount
+
+
+def test_where_a_pod_moves_that_ends_is_a_field():
+    nodes = [node("m", gpus("m", 1, 9000)), node("n", gpus("n", 1, 16000))]
+    there = pod("there", gpu(8000), on="n", share={"n-0": 8000})
+    found = changes(*nodes, there, pod("p", gpu(12000)))[ChangeKind.END, ""]
+    assert (found.change.pods, found.change.moves) == (("default/there",), {"default/there": "m"})
+    assert found.text == "pod default/there (fits m instead) ends"
+    beside = pod("there", gpu(3000), on="n", share={"n-0": 3000})
+    again = changes(nodes[1], beside, pod("p", {"nvidia.com/gpu": "1"}))[ChangeKind.END, ""]
+    assert again.change.moves == {}
+    two = node("n", gpus("n", 2, 16000))
+    spread = [pod(f"t{i}", gpu(3000), on="n", share={f"n-{i}": 3000}) for i in range(2)]
+    other = changes(two, *spread, pod("p", {"nvidia.com/gpu": "1"}))[ChangeKind.END, ""]
+    assert (other.change.pods, other.change.moves) == (("default/t0",), {"default/t0": "n"})
+    assert other.text == "pod default/t0 (fits another place there instead) ends"
+
+
+def test_a_gpu_is_uncordoned_of_a_node_whose_kubelet_would_reject_the_pod_with_the_others():
+    made = aligned()
+    made["metadata"]["annotations"][CORDONED_GPUS_ANNOTATION] = "n-1"  # beside n-0 a CPU is reserved
+    waiting = pod("p", {"nvidia.com/gpu": "1", "cpu": "4", "memory": "1Gi"})
+    assert changes(made, waiting)[ChangeKind.UNCORDON_GPU, ""].change.gpus == ("n-1",)

@@ -1,0 +1,142 @@
+"""A scheduler that is asked, and whatever may answer in its place."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+from aiohttp import web
+from tests.unit.cli.typed import beside
+from tests.unit.kube.certificates import Authority
+from tests.unit.kube.servers import serving
+
+from purser.core.state import StateReplica
+from purser.kube import KubeError, SystemClock
+from purser.top import asking
+from purser.top.asking import AskedScheduler, ReadApi, StateReader, reason_lines
+
+from .states import cluster, node, waiting
+
+STATE = cluster((node("n1"),), (), (waiting("big"),))
+
+
+@asynccontextmanager
+async def reading(tmp_path, handler):
+    authority = Authority()
+    ca, token = tmp_path / "ca.crt", tmp_path / "token"
+    ca.write_bytes(authority.pem)
+    token.write_text("secret\n")
+    context = authority.server_context(tmp_path, "localhost", ip="127.0.0.1")
+    async with serving(handler, context) as url:
+        api = ReadApi(url, token, ca)
+        async with StateReader(api) as reader:
+            yield reader, api
+
+
+def answering(state=STATE, tag='"1"'):
+    seen = []
+
+    async def handle(request):
+        seen.append((request.path, request.headers["Authorization"], request.headers.get("If-None-Match")))
+        if request.headers.get("If-None-Match") == tag:
+            return web.Response(status=304)
+        return web.Response(body=msgspec.json.encode(state), headers={"ETag": tag})
+
+    return handle, seen
+
+
+async def test_a_state_is_read_and_not_sent_again_while_it_is_the_same(tmp_path):
+    handle, seen = answering()
+    async with reading(tmp_path, handle) as (reader, _):
+        first = await reader.read()
+        assert first == STATE
+        assert await reader.read() is first
+        assert seen == [("/v1/state", "Bearer secret", None), ("/v1/state", "Bearer secret", '"1"')]
+
+
+async def test_what_a_replica_notes_is_printed_and_is_said_of_its_pods(tmp_path):
+    replica = StateReplica("pod-1", False, "pod-2")
+    assert replica.notes == ("pod-1 places no pods and knows no reasons; the leader: pod-2",)
+    assert StateReplica("pod-1", False, "").notes[0].endswith("; the leader: nobody")
+    unknown = msgspec.structs.replace(waiting("odd", "", ""), reasons=())
+    state = msgspec.structs.replace(STATE, replica=replica, notes=replica.notes, waiting=(*STATE.waiting, unknown))
+    handle, _ = answering(state)
+    async with reading(tmp_path, handle) as (reader, api):
+        source, changed = AskedScheduler(reader, api, SystemClock()), asyncio.Event()
+        running = asyncio.ensure_future(source.run(changed.set))
+        await changed.wait()
+        running.cancel()
+        assert (source.state, source.problem) == (state, "")
+        assert await source.details("default", "big") == [
+            "2 GPUs are too small",
+            "CardInsufficientMemory: 2 GPUs are too small",
+        ]
+        assert await source.details("default", "odd") == ["This replica of the scheduler does not know why."]
+        assert await source.details("default", "none") == []
+        of_scheduler = ("--scheduler", api.url, "--token-file", api.token_file, "--certificate-authority", api.ca_file)
+        code, out, err = await beside("top", "--once", *of_scheduler)
+        assert (code, err) == (0, f"purser: {replica.notes[0]}\n")
+        assert out.splitlines()[-1].split()[-3:] == ["1", "-", "-"]
+        for output in ("table", "json"):
+            code, out, err = await beside("why", "odd", *of_scheduler, "-o", output)
+            assert (code, err) == (0, f"purser: {replica.notes[0]}\n")
+            assert output == "json" or out.startswith("default/odd waits: nothing is known of why\n")
+
+
+def test_a_reason_of_which_only_the_number_is_known_is_a_line():
+    pod = waiting("big")
+    counted = msgspec.structs.replace(pod, reasons=(msgspec.structs.replace(pod.reasons[0], text="", nodes=3),))
+    assert reason_lines(counted)[1] == "CardInsufficientMemory: 3 nodes"
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (
+            lambda: web.Response(status=403, text="user x may not\x1b[2J\n" + "y" * 100000),
+            "answered 403: user x may not",
+        ),
+        (lambda: web.Response(text="{}"), "the scheduler's state cannot be read"),
+        (lambda: web.Response(text="[" * 100000), "the scheduler's state cannot be read"),
+        (lambda: web.Response(status=302, headers={"Location": "https://elsewhere"}), "answered 302"),
+        (lambda: web.Response(status=304), "answered 304"),
+    ],
+)
+async def test_an_answer_that_makes_no_sense_is_an_error_in_a_line(tmp_path, answer, says):
+    async def handle(_):
+        return answer()
+
+    async with reading(tmp_path, handle) as (reader, _):
+        with pytest.raises(KubeError) as caught:
+            await reader.read()
+        text = str(caught.value)
+        assert says in text
+        assert text.isprintable()
+        assert len(text) < 500
+
+
+async def test_an_answer_without_an_end_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(asking, "MAX_STATE_ANSWER_BYTES", 1 << 20)
+
+    async def handle(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while request.transport is not None and not request.transport.is_closing():
+            await response.write(b" " * 65536)
+            await asyncio.sleep(0)
+        return response
+
+    async with reading(tmp_path, handle) as (reader, _):
+        with pytest.raises(KubeError, match="more than 1048576 bytes"):
+            await reader.read()
+
+
+async def test_a_certificate_of_another_ca_is_refused_before_the_token_is_sent(tmp_path):
+    handle, seen = answering()
+    async with reading(tmp_path, handle) as (_, api):
+        other = tmp_path / "other.crt"
+        other.write_bytes(Authority("other").pem)
+        async with StateReader(ReadApi(api.url, api.token_file, other)) as reader:
+            with pytest.raises(KubeError, match="certificate verify failed"):
+                await reader.read()
+        assert seen == []
