@@ -5,7 +5,7 @@ export KUBERNETES PURSER_TIER
 # Thousands of processes start: without it each compiles Purser anew, and each worker of pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-lab lab test lint format cluster-test image image-lock docs clean
+.PHONY: help setup setup-lab lab test gate lint format cluster-test image image-lock docs clean
 
 help:  ## Show these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -20,7 +20,10 @@ lab: setup-lab  ## Start a cluster on this machine: API server, nodes with simul
 	@$(BIN)/purser lab $(ARGS)
 
 test: setup  ## Run the fast test suite (no root, no Kubernetes needed)
-	@$(BIN)/python -m pytest -p tests.per_file -o console_output_style=classic --ignore=tests/cluster --dist loadfile --no-loadscope-reorder $(if $(filter gate soak,$(PURSER_TIER)),-n 3,-n 4 -m "not gate") $(ARGS)
+	@$(BIN)/python -m tests.gate --fast
+
+gate: setup  ## Run the gate on a clean clone of HEAD, as CI does. LANES="unit lab" runs a part of it
+	@$(BIN)/python -m tests.gate --clone $(LANES)
 
 lint: setup  ## Linters, import rules and type checks
 	$(BIN)/ruff check .
@@ -34,7 +37,7 @@ format: setup  ## Rewrite the code in the house format
 
 cluster-test: setup  ## Tests on a real Kubernetes (root on Debian 12; builds it once, about 15 minutes). KUBERNETES=1.32.x names another release
 	$(BIN)/python -m tests.cluster.kubernetes.build
-	PURSER_CLUSTER=1 $(BIN)/python -m pytest tests/cluster -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	PURSER_CLUSTER=1 $(BIN)/python -m pytest tests/cluster -p no:randomly -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 image: setup-lab  ## Build the image into dist/, without Docker or root, on Debian 12. ARGS="--help" shows options
 	@$(BIN)/python -m deploy.image $(ARGS)

@@ -1,11 +1,11 @@
 """What holds for every test."""
 
-import faulthandler
 import gc
 import os
-import signal
+import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from purser.lab.in_memory import folder_in_memory
 from tests import tiers
 from tests.conformance.kubelet.prediction import matrix
 from tests.conformance.vectors import summary
+from tests.gate.lanes import lane_of
 
 tiers.set_up()
 
@@ -28,33 +29,35 @@ if named_kernels := os.environ.get(kernels.VARIABLE):  # else numba is imported 
     kernels.use(named_kernels)
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--lane", choices=["unit", "lab"], help="run the files of this lane alone (tests/gate/lanes.py)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Logs are plain. What tests write is in memory, too, where there is enough of it."""
-    faulthandler.register(signal.SIGALRM, file=os.dup(2), chain=True)  # a copy: while tests run, 2 is captured
     log_plainly()
     if memory := folder_in_memory():
         os.environ["TMPDIR"] = memory
         tempfile.tempdir = None
+    if config.getoption("--lane") == "unit":
+        sys.addaudithook(_refuse_processes)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_timeout_set_timer(settings: Any) -> bool:
-    """In place of pytest-timeout's thread for each test, which costs a third of a quick one.
-
-    The signal shows every thread's stack, under xdist, too, and ends the process.
-    """
-    signal.setitimer(signal.ITIMER_REAL, settings.timeout)
-    return True
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    lane = config.getoption("--lane")
+    is_of_another = lane and collection_path.match("test_*.py") and lane_of(collection_path) != lane
+    return True if is_of_another else None
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_timeout_cancel_timer() -> bool:
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    return True
+_STARTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.system"})
 
 
-def pytest_enter_pdb() -> None:
-    signal.setitimer(signal.ITIMER_REAL, 0)
+def _refuse_processes(event: str, _: Any) -> None:
+    if event in _STARTS:
+        raise RuntimeError(
+            "A test of the lane unit starts a process. Write `pytestmark = pytest.mark.processes` into its file, which"
+            " puts it into the lane lab, or test the same without a process."
+        )
 
 
 @pytest.fixture(autouse=True, scope="module")

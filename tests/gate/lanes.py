@@ -1,0 +1,80 @@
+"""The lanes of the gate, and which test file belongs to which."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+PROCESSES = "pytest.mark.processes"
+"""The words in a file of tests that put it into the lane `lab`: it starts processes or a compiler."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One command of a lane."""
+
+    command: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...] = ()
+    timeout_s: float = 600
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Commands that are judged together."""
+
+    name: str
+    runs: tuple[Run, ...]
+    at_once: int = 1
+    """How many of its commands run side by side."""
+    second_try: bool = False
+    """Whether a failed test is run once more, alone: where processes are, a busy machine may be the cause."""
+
+
+def _pytest(*arguments: str, timeout_s: float, **environment: str) -> Run:
+    return Run(("python", "-m", "pytest", *arguments), tuple(environment.items()), timeout_s)
+
+
+IN_ORDER = ("-p", "no:randomly")
+"""Whole labs and clusters are shared by the tests of a file, in its order."""
+BY_FILE = ("--dist=loadfile", "--no-loadscope-reorder")
+
+STATIC = Lane(
+    "static",
+    (
+        Run(("mypy",)),
+        Run(("ruff", "check", ".")),
+        Run(("ruff", "format", "--check", ".")),
+        Run(("lint-imports",)),
+        Run(("mkdocs", "build", "--strict", "--quiet")),
+    ),
+    at_once=2,
+)
+UNIT = Lane("unit", (_pytest("--lane=unit", "-n2", *BY_FILE, timeout_s=1200),))
+LAB = Lane("lab", (_pytest("--lane=lab", "-n3", *BY_FILE, *IN_ORDER, timeout_s=1800),), second_try=True)
+NUMPY = _pytest("tests/unit/core/placement", "-n2", timeout_s=600, PURSER_KERNELS="numpy")
+"""Placement as it decides where numba is not installed."""
+
+
+def _cluster(name: str, *arguments: str, **environment: str) -> Lane:
+    build = Run(("python", "-m", "tests.cluster.kubernetes.build"), tuple(environment.items()), timeout_s=2400)
+    environment["PURSER_CLUSTER"] = "1"
+    tests = _pytest("tests/cluster", "-n2", *BY_FILE, *IN_ORDER, *arguments, timeout_s=2400, **environment)
+    return Lane(name, (build, tests), second_try=True)
+
+
+GATE = (
+    STATIC,
+    Lane("unit", (*UNIT.runs, NUMPY)),
+    LAB,
+    _cluster("cluster"),
+    _cluster("oldest", "-m", "oldest", KUBERNETES="1.20.2"),
+)
+FAST = (UNIT, LAB)
+"""What `make test` runs."""
+
+
+def lane_of(file: Path) -> str:
+    """The lane of a file of tests: `unit`, `lab`, or `cluster`, of which `oldest` is a part."""
+    below = file.relative_to(TESTS).parts[0]
+    if below in ("cluster", "lab"):
+        return below
+    return "lab" if PROCESSES in file.read_text(encoding="utf-8") else "unit"

@@ -1,0 +1,158 @@
+"""Runs one lane: its commands, then what failed of its tests once more, alone."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from .lanes import Lane, Run
+from .reports import Failure, Report, last_failed, read_junit
+
+PYTEST = ("python", "-m", "pytest")
+TESTS_FAILED = 1
+"""Pytest's exit status when it ran to its end and some tests failed; of others a second try shows nothing."""
+
+
+@dataclass(frozen=True)
+class LaneResult:
+    """What a lane came to."""
+
+    name: str
+    passed: int
+    skipped: int
+    failures: tuple[Failure, ...]
+    flaky: tuple[Failure, ...]
+    """Tests that failed first, and passed alone."""
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Runner:
+    """How commands of lanes run."""
+
+    repository: Path
+    folder: Path
+    """Where reports go, a folder for each lane."""
+    environment: Mapping[str, str]
+    options: Sequence[str] = ()
+    """Of every first run of pytest, after those of its lane."""
+
+    def run(self, lane: Lane) -> LaneResult:
+        """Run a lane to its end; a command that fails keeps later ones from running only if they need it."""
+        print(f"\n=== {lane.name} ({time.strftime('%T')})", flush=True)
+        started, folder = time.monotonic(), self.folder / lane.name
+        folder.mkdir(parents=True, exist_ok=True)
+        reports: list[Report] = []
+        flaky: tuple[Failure, ...] = ()
+        if lane.at_once > 1:
+            with ThreadPoolExecutor(lane.at_once) as pool:
+                reports = list(pool.map(self._quiet, lane.runs))
+        else:
+            for number, run in enumerate(lane.runs, start=1):
+                if run.command[:3] != PYTEST:
+                    reports.append(self._loud(run))
+                    if reports[-1].failures:  # what follows needs it
+                        break
+                    continue
+                report, passed_alone = self._tests(run, folder / f"{lane.name}-{number}", lane.second_try)
+                reports.append(report)
+                flaky += passed_alone
+        return LaneResult(
+            lane.name,
+            sum(report.passed for report in reports),
+            sum(report.skipped for report in reports),
+            tuple(failure for report in reports for failure in report.failures),
+            flaky,
+            time.monotonic() - started,
+        )
+
+    def _quiet(self, run: Run) -> Report:
+        """Side by side with others: what it prints is shown in one piece, when it has ended."""
+        started = time.monotonic()
+        ended = self._call(run, run.command, capture=True)
+        print(
+            f"\n--- {' '.join(run.command)} ({time.monotonic() - started:.0f} s)\n{ended.output.rstrip()}", flush=True
+        )
+        return _command_report(run, ended)
+
+    def _loud(self, run: Run) -> Report:
+        return _command_report(run, self._call(run, run.command))
+
+    def _tests(self, run: Run, stem: Path, second_try: bool) -> tuple[Report, tuple[Failure, ...]]:
+        cache = stem.with_suffix(".cache")
+        shutil.rmtree(cache, ignore_errors=True)  # it would name what failed in an earlier run
+        first = self._pytest(run, (*run.command[3:], *self.options), stem.with_suffix(".xml"), cache)
+        failed = last_failed(cache)
+        if not (second_try and first.is_complete and failed):
+            return first, ()
+        print(f"\n--- once more, alone: {', '.join(failed)}", flush=True)
+        alone = ("-p", "no:xdist", "-p", "no:randomly", *failed)
+        second = self._pytest(run, alone, stem.with_suffix(".second.xml"), cache)
+        if not second.is_complete:
+            return Report(first.passed, first.skipped, (*first.failures, *second.failures)), ()
+        kept = tuple(failure for failure in first.failures if failure.name in second.names)
+        new = tuple(failure for failure in second.failures if failure.name not in first.names)
+        flaky = tuple(failure for failure in first.failures if failure.name not in second.names)
+        return Report(first.passed + len(flaky), first.skipped, (*kept, *new)), flaky
+
+    def _pytest(self, run: Run, arguments: Sequence[str], xml: Path, cache: Path) -> Report:
+        xml.unlink(missing_ok=True)
+        ended = self._call(run, (*PYTEST, f"--junitxml={xml}", "-o", f"cache_dir={cache}", *arguments))
+        report = read_junit(xml)
+        if report and (ended.status == 0 or (ended.status == TESTS_FAILED and report.failures)):
+            return report
+        broken = Failure(" ".join((*PYTEST, *arguments)), ended.reason)
+        report = report or Report()
+        return Report(report.passed, report.skipped, (*report.failures, broken), is_complete=False)
+
+    def _call(self, run: Run, command: Sequence[str], capture: bool = False) -> "_Ended":
+        """Run a command of the virtual environment in a process group, of which nothing is left."""
+        program = Path(sys.executable).parent / command[0]
+        process = subprocess.Popen(
+            [program, *command[1:]],
+            cwd=self.repository,
+            env={**os.environ, **self.environment, **dict(run.environment)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if capture else None,
+            stderr=subprocess.STDOUT if capture else None,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        try:
+            output, _ = process.communicate(timeout=run.timeout_s)
+        except subprocess.TimeoutExpired:
+            return _Ended(-1, f"It did not end within {run.timeout_s:.0f} s.")
+        finally:
+            _kill_group(process)
+        return _Ended(process.returncode, output or "")
+
+
+@dataclass(frozen=True)
+class _Ended:
+    status: int
+    output: str
+
+    @property
+    def reason(self) -> str:
+        return self.output or f"It ended with exit status {self.status}; its output above says why."
+
+
+def _command_report(run: Run, ended: _Ended) -> Report:
+    if ended.status == 0:
+        return Report(passed=1)
+    return Report(failures=(Failure(" ".join(run.command), ended.reason),))
+
+
+def _kill_group(process: subprocess.Popen[str]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    process.wait()

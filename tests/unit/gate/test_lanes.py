@@ -1,0 +1,124 @@
+"""Every lane runs to its end, some try a failed test once more, and the table names what is wrong and nothing else."""
+
+import textwrap
+
+import pytest
+from tests.gate.lanes import Lane, Run
+from tests.gate.runner import LaneResult, Runner
+from tests.gate.table import passes, table
+
+pytestmark = pytest.mark.processes
+
+PASSES_ALONE = """
+    from pathlib import Path
+
+    def test_finealone():
+        before = Path("before")
+        is_first = not before.exists()
+        before.touch()
+        assert not is_first
+"""
+
+ONE_WORKER = ("-p", "xdist.plugin", "-n1")
+
+
+def run(tmp_path, tests: dict[str, str], *, second_try: bool = False, timeout_s: float = 60, options=()) -> LaneResult:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    for name, text in tests.items():
+        (tmp_path / f"test_{name}.py").write_text(textwrap.dedent(text))
+    plain = ("python", "-m", "pytest", "-q")
+    runner = Runner(tmp_path, tmp_path / "reports", {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, options)
+    return runner.run(Lane("lab", (Run(plain, timeout_s=timeout_s),), second_try=second_try))
+
+
+def failed(result: LaneResult) -> list[str]:
+    return [failure.name for failure in result.failures]
+
+
+def test_failed_tests_are_named_with_the_last_lines_of_what_they_say(tmp_path):
+    result = run(tmp_path, {"a": "def test_right(): pass\ndef test_wrong(): assert 1 == 2\n"})
+    assert (result.passed, failed(result)) == (1, ["test_a::test_wrong"])
+    printed = "\n".join(table([result], {}))
+    assert "FAILED in lab: test_a::test_wrong" in printed
+    assert "assert 1 == 2" in printed
+    assert printed.endswith("1 passed, 1 failed, 0 skipped")
+
+
+def test_a_test_that_finealone_is_flaky_and_the_lane_passes(tmp_path):
+    result = run(tmp_path, {"a": PASSES_ALONE, "b": "def test_right(): pass"}, second_try=True, options=ONE_WORKER)
+    assert (result.passed, failed(result)) == (2, [])
+    assert [each.name for each in result.flaky] == ["test_a::test_finealone"]
+    assert passes([result])
+    assert "flaky in lab, it passed alone: test_a::test_finealone" in table([result], {})
+
+
+def test_what_fails_twice_is_a_failure(tmp_path):
+    tests = {"a": PASSES_ALONE, "b": "def test_wrong(): assert False"}
+    result = run(tmp_path, tests, second_try=True)
+    assert failed(result) == ["test_b::test_wrong"]
+    assert [each.name for each in result.flaky] == ["test_a::test_finealone"]
+    assert not passes([result])
+
+
+def test_lanes_without_a_second_try_have_none(tmp_path):
+    assert failed(run(tmp_path, {"a": PASSES_ALONE})) == ["test_a::test_finealone"]
+
+
+def test_what_failed_in_an_earlier_run_is_not_tried_again(tmp_path):
+    run(tmp_path, {"a": "def test_wrong(): assert False"}, second_try=True)
+    (tmp_path / "test_a.py").unlink()
+    result = run(tmp_path, {"b": PASSES_ALONE}, second_try=True)
+    assert failed(result) == []
+
+
+def test_more_than_three_flaky_tests_fail_the_gate(tmp_path):
+    four = {f"f{number}": PASSES_ALONE.replace('"before"', f'"before-{number}"') for number in range(4)}
+    result = run(tmp_path, four, second_try=True)
+    assert (len(result.flaky), failed(result)) == (4, [])
+    assert not passes([result])
+
+
+def test_a_file_that_cannot_be_imported_is_a_failure(tmp_path):
+    result = run(tmp_path, {"a": "import what_is_not_there", "b": "def test_right(): pass"}, second_try=True)
+    assert result.failures
+    assert "what_is_not_there" in "\n".join(table([result], {}))
+
+
+def test_a_worker_that_dies_fails_its_test_alone(tmp_path):
+    tests = {"a": "import os\ndef test_dies(): os._exit(3)", "b": "def test_right(): pass"}
+    result = run(tmp_path, tests, second_try=True, options=ONE_WORKER)
+    assert result.passed == 1
+    assert result.failures
+    assert not passes([result])
+
+
+def test_a_second_try_that_breaks_off_shows_nothing(tmp_path):
+    dies_then = PASSES_ALONE.replace("assert not is_first", "assert not is_first\n        import os; os._exit(1)")
+    result = run(tmp_path, {"a": dies_then, "b": "def test_wrong(): assert False"}, second_try=True)
+    assert "test_b::test_wrong" in failed(result)
+    assert result.flaky == ()
+
+
+@pytest.mark.parametrize("text", ["", "import os\nos._exit(0)", "import pytest\npytest.exit('no more')"])
+def test_a_run_without_tests_and_one_that_breaks_off_fail(tmp_path, text):
+    result = run(tmp_path, {"a": text}, second_try=True)
+    assert not passes([result])
+
+
+def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path):
+    result = run(tmp_path, {"a": "import time\ndef test_hangs(): time.sleep(1000)"}, timeout_s=3)
+    assert "did not end within 3 s" in "\n".join(table([result], {}))
+
+
+def test_a_command_that_fails_keeps_back_the_tests_that_need_it_and_no_other_lane(tmp_path):
+    runner = Runner(tmp_path, tmp_path / "reports", {})
+    needs = Lane("cluster", (Run(("python", "-c", "raise SystemExit('no build')")), Run(("python", "-m", "pytest"))))
+    fails, ends = (Run(("python", "-c", f"raise SystemExit({status})")) for status in (1, 0))
+    beside = Lane("static", (fails, ends), at_once=2)
+    results = [runner.run(needs), runner.run(beside)]
+    assert [(result.passed, len(result.failures)) for result in results] == [(0, 1), (1, 1)]
+
+
+def test_the_table_compares_seconds_with_the_run_before():
+    results = [LaneResult("unit", 10, 0, (), (), 61.4)]
+    assert table(results, {"unit": 58.0})[1].split() == ["unit", "passed", "10", "0", "0", "0", "61", "58"]
