@@ -78,18 +78,8 @@ def logging_as_it_was():
     log_plainly()
 
 
-_configure = structlog.configure
-
-
-def _configure_uncached(**options: Any) -> None:
-    """What logs while such a command runs, an agent of the same test perhaps, does not keep that standard error: a
-    logger that is cached would raise at its next line, in a test of another file."""
-    _configure(**{**options, "cache_logger_on_first_use": False})
-
-
 def log_plainly() -> None:
     """As structlog does by itself, but for tracebacks in colours and frames: each takes longer than most tests."""
-    structlog.configure = _configure_uncached
     structlog.reset_defaults()
     plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(processors=[*structlog.get_config()["processors"][:-1], plain])
