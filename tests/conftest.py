@@ -4,7 +4,7 @@ import gc
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if memory := folder_in_memory():
         os.environ["TMPDIR"] = memory
         tempfile.tempdir = None
-    if config.getoption("--lane") == "unit":
+    runs_tests = hasattr(config, "workerinput") or not config.getoption("numprocesses", None)
+    if config.getoption("--lane") == "unit" and runs_tests:
         sys.addaudithook(_refuse_processes)
 
 
@@ -49,11 +50,25 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if is_of_another else None
 
 
+_is_testing = False
+"""Whether a test runs: pytest itself, and its plugins, may start processes."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    global _is_testing
+    _is_testing = True
+    try:
+        return (yield)
+    finally:
+        _is_testing = False
+
+
 _STARTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.system"})
 
 
 def _refuse_processes(event: str, _: Any) -> None:
-    if event in _STARTS:
+    if event in _STARTS and _is_testing:
         raise RuntimeError(
             "A test of the lane unit starts a process. Write `pytestmark = pytest.mark.processes` into its file, which"
             " puts it into the lane lab, or test the same without a process."

@@ -17,7 +17,10 @@ from tests.tiers import IS_LONG, some
 from .client import Api, until
 from .objects import binding, deployment, pod
 
-pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed"),
+]
 
 
 @dataclass(frozen=True)

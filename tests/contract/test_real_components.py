@@ -26,6 +26,7 @@ PROGRAMS = {
     "kube-controller-manager": ["--controllers=*,-nodeipam,-cloud-node-lifecycle,-nodelifecycle,-service,-route"],
 }
 pytestmark = [
+    pytest.mark.processes,
     pytest.mark.cluster,
     pytest.mark.gate,
     pytest.mark.skipif(not all((FOLDER / name).exists() for name in PROGRAMS), reason="needs the real components"),

@@ -17,7 +17,7 @@ from tests.unit.agent.emulated_kubelet import Rejected
 from tests.unit.scheduler.extender_world import eventually as eventually_true
 from tests.unit.scheduler.extender_world import replica, server
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module")]
 
 # What an agent runs in, for these tests as well.
 api, client, folder, driver = conftest.api, conftest.client, conftest.folder, conftest.driver

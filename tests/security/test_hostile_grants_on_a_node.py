@@ -12,7 +12,7 @@ from tests.unit.agent import conftest
 from tests.unit.agent.builders import NODE, part
 from tests.unit.agent.conftest import eventually
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module")]
 
 # What an agent runs in, for these tests as well.
 api, client, folder, driver = conftest.api, conftest.client, conftest.folder, conftest.driver

@@ -18,6 +18,8 @@ from tests.unit.kube.servers import client_of, eventually, line, listing, pod, r
 from tests.unit.kube.test_informer import Script, informer_of
 from tests.unit.scheduler.extender_world import replica, server
 
+pytestmark = pytest.mark.processes
+
 
 @asynccontextmanager
 async def world_of():

@@ -22,7 +22,7 @@ from purser.core.vendors.volcano_nodes import VGPU_REGISTER_ANNOTATION
 from purser.kube.backoff import Backoff
 from purser.kube.resources import NODES, PODS
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module")]
 
 
 def calls_of(driver, method):

@@ -21,7 +21,7 @@ from purser.core.sharing import MigStrategy
 from purser.lab.driver import SimulatedDriver
 from purser.lab.driver.node_mig import create_mig, set_mig
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module")]
 folder, kubelet = shared_folder, shared_kubelet
 
 FAILED, WARNING, OK, ABSENT = CheckState.FAILED, CheckState.WARNING, CheckState.OK, CheckState.ABSENT

@@ -25,6 +25,8 @@ from purser.core.health.signs import DeviceFault, FaultKind, RemappedRows
 from purser.core.sharing import MigStrategy
 from purser.lab.driver import SimulatedDriver
 
+pytestmark = pytest.mark.processes
+
 
 class Driver(NullDriver):
     """Two cards, and whatever the test makes of them."""

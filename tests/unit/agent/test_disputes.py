@@ -13,7 +13,7 @@ from purser.core.names import (
 )
 from purser.kube.resources import NODES, PODS
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module")]
 
 HAMIS = "GPU-8dcd427f-483b-b48f-d7e5-75fb19a52b76"
 

@@ -19,7 +19,7 @@ from purser.lab.driver import SimulatedDriver
 from purser.lab.driver.node_mig import create_mig, destroy_mig, mig_states, set_mig
 from purser.lab.driver.parts import ProcessLoad
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module")]
 
 GPU, SMALL, HALF = "nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "nvidia.com/mig-3g.20gb"
 AT_0, AT_4 = MigPlacement("3g.20gb", 0), MigPlacement("3g.20gb", 4)

@@ -12,7 +12,7 @@ from purser.kube.resources import NODES
 MEM, CORES, VMEM = "nvidia.com/gpumem", "nvidia.com/gpucores", "volcano.sh/gpu-memory"
 T4_MIB = 15360
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module")]
 
 
 async def listed(world, field="capacity"):

@@ -13,7 +13,7 @@ from tests.unit.agent.emulated_kubelet import Rejected
 from purser.core.model import NodeInventory
 from purser.lab.driver import SimulatedDriver
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module")]
 
 PODS_OF_NODE = 500 if IS_LONG else 20
 XIDS, AT_ONCE = 600 if IS_LONG else 120, 20

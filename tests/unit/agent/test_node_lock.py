@@ -14,6 +14,8 @@ from purser.agent import node_lock
 from purser.agent.node_lock import LOCK_FILE, SecondAgentError, held, lock_node
 from purser.agent.settings import AgentSettings
 
+pytestmark = pytest.mark.processes
+
 
 def settings(folder: Path) -> AgentSettings:
     return AgentSettings(node_name="n", namespace="gpus", state_dir=folder / "state")

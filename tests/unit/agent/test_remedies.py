@@ -15,6 +15,8 @@ from purser.core.names import HEALTH_CORDON_ANNOTATION, UNHEALTHY_TAINT
 from purser.kube.objects import Node, NodeSpec, ObjectMeta
 from purser.kube.resources import NODES
 
+pytestmark = pytest.mark.processes
+
 ALL = AllowedRemedies(taint=True, cordon=True, reset=True)
 OWN, OTHER = Taint(UNHEALTHY_TAINT, "", "NoSchedule"), Taint("a", "b", "NoExecute")
 

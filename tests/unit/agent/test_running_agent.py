@@ -14,7 +14,7 @@ from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
 from purser.kube.resources import NODES
 from purser.lab.driver import SimulatedDriver
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module")]
 folder, kubelet = shared_folder, shared_kubelet
 
 

@@ -13,7 +13,7 @@ from purser.core.model import DeviceMode, NodeInventory
 from purser.core.sharing import CONFIG_LABEL
 from purser.kube.resources import NODES
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module")]
 
 
 def sliced(replicas, **more):

@@ -10,6 +10,8 @@ from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2 as deviceplugin
 from purser.agent.kubeletapi.pluginregistration.v1 import api_pb2 as pluginregistration
 from purser.agent.kubeletapi.podresources.v1 import api_pb2 as podresources
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[3]
 GENERATED = ("api_pb2.py", "api_pb2.pyi", "api_pb2_grpc.py", "api_pb2_grpc.pyi")
 FOLDERS = (

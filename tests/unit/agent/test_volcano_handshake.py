@@ -14,7 +14,7 @@ from purser.kube.resources import NODES
 
 REQUESTING, DELETED = "Requesting_2026.06.08 15:47:16", "Deleted_2026.06.08 15:48:17"
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module")]
 
 
 class MovedClock(SystemClock):

@@ -9,6 +9,8 @@ from tests.unit.cli.test_report import prometheus
 from tests.unit.cli.typed import beside, here
 from tests.unit.simulator.builders import node, share, small_demo, whole
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(scope="module")
 def past(tmp_path_factory):

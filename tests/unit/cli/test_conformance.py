@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 
 from purser.cli import app
 
+pytestmark = pytest.mark.processes
+
 COMMAND = ["conformance", "device-plugin"]
 PURSER = [str(Path(sys.executable).with_name("purser")), *COMMAND]
 QUICK = ["--only=register", "--only=register-version", "--only=list", "--only=health-lost"]

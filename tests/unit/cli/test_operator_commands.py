@@ -24,6 +24,8 @@ from purser.operator.observing.kinds import DEFINITIONS, nvidia_objects
 from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.policy.importing import import_policy
 
+pytestmark = pytest.mark.processes
+
 PURSER = Path(sys.executable).with_name("purser")
 NVIDIA_POLICY = {
     "apiVersion": "nvidia.com/v1",

@@ -18,6 +18,8 @@ from purser.operator.settings import OperatorSettings
 from purser.options import Option, default_text, settings_from, settings_of
 from purser.scheduler.settings import SchedulerSettings
 
+pytestmark = pytest.mark.processes
+
 SERVERS: dict[tuple[str, ...], type] = {
     ("agent", "run"): AgentSettings,
     ("scheduler",): SchedulerSettings,

@@ -12,6 +12,8 @@ import yaml
 
 from purser.cli.output import Column, DocumentFormat, Output, dump, fail, show
 
+pytestmark = pytest.mark.processes
+
 COLUMNS: list[Column[tuple[str, int | None]]] = [
     Column("NAME", lambda row: row[0]),
     Column("COUNT", lambda row: row[1]),

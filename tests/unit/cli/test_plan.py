@@ -23,6 +23,8 @@ from purser.kube import Client, ClusterConfig
 from purser.kube.resources import NODES, PODS, untyped
 from purser.lab.apiserver import ApiServer
 
+pytestmark = pytest.mark.processes
+
 REPLICA_SETS = untyped("apps", "v1", "replicasets", "ReplicaSet")
 
 

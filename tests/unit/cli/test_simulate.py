@@ -15,6 +15,8 @@ from typer.testing import CliRunner, Result
 from purser.cli import app
 from purser.cli.output import FAILED, MISUSED
 
+pytestmark = pytest.mark.processes
+
 PERCENTS = {"70", "80", "90", "95", "100", "110", "120", "130"}
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\na,64000,262144,4,T4\nb,64000,262144,4,G2\n"

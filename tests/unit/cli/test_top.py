@@ -14,6 +14,8 @@ from purser.kube import Client, ClusterConfig
 from purser.kube.resources import NODES, PODS
 from purser.lab.apiserver import ApiServer
 
+pytestmark = pytest.mark.processes
+
 UP, DOWN = b"\x1b[A", b"\x1b[B"
 
 

@@ -27,6 +27,8 @@ from purser.options import settings_from
 
 from .commands import assert_parses
 
+pytestmark = pytest.mark.processes
+
 CHART = Path(__file__).parents[3] / "deploy" / "helm" / "purser"
 VERSIONS = ["1.25", "1.28", "1.32", "1.36", kubernetes_validate.utils.major_minor(kubernetes_validate.latest_version())]
 VARIANTS: dict[str, dict[str, Any]] = {

@@ -8,6 +8,8 @@ import pytest
 from deploy.image import debs, wheels
 from deploy.image.saying import ImageError
 
+pytestmark = pytest.mark.processes
+
 APT_GET = """\
 #!/bin/sh
 echo "$@" >> {log}

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from tests.scripts import script
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[3]
 REQUIREMENTS = script("lab_requirements")
 

@@ -14,6 +14,8 @@ from purser.kube import Client, ClusterConfig, ConfigError, TlsError, Unauthoriz
 from purser.kube.config import from_kubeconfig, from_service_account
 from purser.kube.login import Login, PluginLogin, Source, StoredLogin
 
+pytestmark = pytest.mark.processes
+
 AUTHORITY = Authority()
 
 

@@ -38,6 +38,8 @@ from purser.kube.resources import PODS
 from purser.scheduler.decision_log import LogFiles, files
 from purser.scheduler.metrics import SchedulerMetrics
 
+pytestmark = pytest.mark.processes
+
 START = SchedulingStart(LOG_FORMAT, "", PolicySettings(), 0.0)
 
 

@@ -14,6 +14,8 @@ from tests.unit.simulator.builders import small_demo
 from purser.simulator.orders import draw_order
 from purser.simulator.parallel import Task, run_all
 
+pytestmark = pytest.mark.processes
+
 
 def test_processes_come_to_what_one_process_comes_to() -> None:
     made_up = small_demo()

@@ -23,7 +23,7 @@ from purser.kube.backoff import Backoff
 from purser.kube.informer import Informer
 from purser.kube.resources import DAEMON_SETS, NODES, PODS, untyped
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module")]
 
 GPU, PRODUCT, STAMP = "nvidia.com/gpu", "nvidia.com/gpu.product", "nvidia.com/gfd.timestamp"
 L4, T4 = (Gpu(index=0, name=name, memory_mib=1, compute_capability="8.9") for name in ("NVIDIA L4", "Tesla T4"))

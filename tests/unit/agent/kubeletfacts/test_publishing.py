@@ -21,7 +21,7 @@ from purser.core.names import KUBELET_ANNOTATION
 from purser.kube.resources import NODES
 from purser.lab.driver.sysfs_machine import write_machine
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module")]
 
 VERSION = "v1.33.0"
 ALIGNED = """

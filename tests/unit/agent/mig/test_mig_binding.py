@@ -14,6 +14,8 @@ from purser.lab.driver.compile import find_compiler
 from purser.lab.driver.node_mig import device_uuids
 from purser.lab.driver.parts import ProcessLoad
 
+pytestmark = pytest.mark.processes
+
 BALANCED = Layout(True, ("1g.5gb", "1g.5gb", "2g.10gb", "3g.20gb"))
 
 

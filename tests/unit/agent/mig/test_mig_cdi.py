@@ -15,6 +15,8 @@ from purser.agent.mig.hardware import HardwareError, Layout
 from purser.agent.mig.worker import answer
 from purser.core.node.mig_messages import MigRequest
 
+pytestmark = pytest.mark.processes
+
 TOOLKIT = Path("/usr/local/nvidia/toolkit")
 IN_CONTAINER = DriverPlace(on_host=False, root="/run/nvidia/driver", dev_root="/run/nvidia/driver")
 ELSEWHERE = DriverPlace(on_host=False, root="/home/kubernetes/bin/nvidia", dev_root="/")

@@ -15,7 +15,7 @@ from purser.lab.driver.parts import ProcessLoad
 from purser.lab.kubelet.runtime import ContainerRecord, Runtime
 from purser.lab.processes import CgroupVersion, GpuProcesses
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module")]
 folder, kubelet = shared_folder, shared_kubelet
 
 

@@ -15,7 +15,7 @@ from purser.agent.mps.folders import PID_FILE, folders_of
 from purser.agent.mps.programs import MpsPrograms
 from purser.kube.resources import NODES
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module")]
 
 
 async def test_from_the_daemon_to_the_pods_event(world, kubelet, folder, monkeypatch):

@@ -10,6 +10,8 @@ from tests.unit.agent.mps.conftest import Told, eventually
 from purser.agent.mps import processes
 from purser.agent.mps.programs import MARK, MpsError
 
+pytestmark = pytest.mark.processes
+
 
 async def test_who_answers_in_the_daemons_place_without_end_is_not_listened_to(node):
     node.pipe("A").mkdir(parents=True)

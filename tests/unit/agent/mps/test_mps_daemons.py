@@ -5,11 +5,14 @@ import signal
 import socket
 from pathlib import Path
 
+import pytest
 from msgspec import structs
 from tests.unit.agent.mps.conftest import TIMING, Told, eventually
 from tests.unit.kube.servers import HastyClock
 
 from purser.agent.mps.processes import runs
+
+pytestmark = pytest.mark.processes
 
 
 async def test_each_gpu_in_the_mode_has_a_daemon_of_its_own(node):

@@ -14,6 +14,8 @@ from purser.agent.mps.programs import MpsError, MpsPrograms, find_programs
 from purser.agent.settings import AgentSettings
 from purser.core.sharing import PluginSettings
 
+pytestmark = pytest.mark.processes
+
 CLONE_NEWNS = 0x00020000
 
 

@@ -9,6 +9,8 @@ import pytest
 from tests.tiers import IS_LONG
 from tests.unit.agent.mps.conftest import Told, eventually
 
+pytestmark = pytest.mark.processes
+
 GPUS = ("A", "B")
 STEPS = 25
 

@@ -10,6 +10,8 @@ from purser.agent.nvml import fresh
 from purser.agent.nvml.driver import DriverError
 from purser.agent.nvml.fresh import FreshLook
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[bytes]]]:

@@ -23,6 +23,8 @@ from purser.core.sriov.configuration import sriov_config
 from purser.core.sriov.pools import make_pools
 from purser.lab.driver.compile import find_compiler
 
+pytestmark = pytest.mark.processes
+
 PF, OTHER_PF = "0000:18:00.0", "0000:81:00.0"
 COMMS, DEFAULT, GTP = "ICE COMMS Package", "ICE OS Default Package", "GTPv1-C/U IPv4/IPv6 payload"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="namespaces and chroot are root's")

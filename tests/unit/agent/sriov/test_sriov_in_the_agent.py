@@ -12,6 +12,8 @@ from purser.agent.checking.sriov import check_sriov
 from purser.agent.settings import AgentSettings, CheckSettings, SriovSettings
 from purser.core.sriov.names import socket_name
 
+pytestmark = pytest.mark.processes
+
 POOLS = {"resourceList": [{"resourceName": "net", "selectors": {"pfNames": ["ens1f0"]}}]}
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from purser.core.vendors import catalogue
 
+pytestmark = pytest.mark.processes
+
 ENTRY = """
 [[families]]
 name = "Acme NPU"

@@ -19,6 +19,8 @@ from purser.lab.apiserver import ApiServer
 from purser.lab.conformance import CheckOutcome, PodName, Settings, run, select
 from purser.lab.driver import DriverKind, SimulatedDriver
 
+pytestmark = pytest.mark.processes
+
 DAILY = ("register*", "list*", "preferred*", "allocate*", "reregister")
 ON_HEALTH = ("list-complete", "allocate-unhealthy")
 CHECKS = select() if IS_LONG else select(DAILY, ON_HEALTH)

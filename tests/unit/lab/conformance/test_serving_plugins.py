@@ -13,6 +13,8 @@ from tests.unit.lab.conformance.tiny import PLUGIN
 from purser.lab.conformance import CannotRun, CheckOutcome, Settings, run, select
 from purser.lab.conformance.kubelet import ConformanceKubelet
 
+pytestmark = pytest.mark.processes
+
 TIMEOUT_S = 20.0
 
 

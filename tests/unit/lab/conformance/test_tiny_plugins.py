@@ -13,6 +13,8 @@ from tests.unit.lab.conformance.tiny import PLUGIN, WRONG
 
 from purser.lab.conformance import CATALOGUE, CheckOutcome, Settings, run, select
 
+pytestmark = pytest.mark.processes
+
 PATIENT_S, IMPATIENT_S = 20.0, 6.0
 """The second for plugins that make the kit wait in vain: these are checked all at once."""
 

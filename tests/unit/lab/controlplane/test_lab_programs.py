@@ -11,6 +11,8 @@ from purser.lab.controlplane.process import ProcessStartError
 from purser.lab.controlplane.programs import Programs
 from purser.lab.settings import LabSettings, node_choices
 
+pytestmark = pytest.mark.processes
+
 VERSION = 'echo "Kubernetes v1.34.2-k3s1"'
 
 

@@ -14,6 +14,8 @@ from purser.lab.driver import DriverKind, SimulatedDriver
 from purser.lab.driver.compile import find_compiler
 from purser.lab.driver.python_nvml import PythonNvml
 
+pytestmark = pytest.mark.processes
+
 SYMBOL = re.compile(r'_nvmlGetFunctionPointer\("(\w+)"\)')
 
 

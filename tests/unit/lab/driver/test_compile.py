@@ -6,6 +6,8 @@ import pytest
 
 from purser.lab.driver import DriverKind, SimulatedDriver, compile
 
+pytestmark = pytest.mark.processes
+
 QUICKLY = ("-O0",)
 
 needs_compiler = pytest.mark.skipif(compile.find_compiler() is None, reason="no C compiler on this machine")

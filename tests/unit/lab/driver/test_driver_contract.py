@@ -25,6 +25,8 @@ from purser.lab.driver.compile import find_compiler
 from purser.lab.driver.node_mig import create_mig, destroy_mig, set_mig
 from purser.lab.driver.parts import BankSpares, ClocksLimit, Fabric, GpuLoad, NvLinkError, ProcessLoad
 
+pytestmark = pytest.mark.processes
+
 Create = Callable[..., SimulatedDriver]
 Open = Callable[[SimulatedDriver], Driver]
 

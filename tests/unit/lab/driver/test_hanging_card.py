@@ -8,6 +8,8 @@ import pytest
 from purser.agent.nvml import Driver, DriverError, library
 from purser.lab.driver import DriverKind, SimulatedDriver
 
+pytestmark = pytest.mark.processes
+
 DEADLINE_S = 20
 
 

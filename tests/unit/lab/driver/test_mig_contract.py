@@ -19,6 +19,8 @@ from purser.lab.driver.mig import MigRefusedError
 from purser.lab.driver.node_mig import create_mig, destroy_mig, mig_states, set_mig
 from purser.lab.driver.parts import ProcessLoad
 
+pytestmark = pytest.mark.processes
+
 Create = Callable[..., SimulatedDriver]
 
 MODELS = {

@@ -19,6 +19,8 @@ from purser.lab.driver.node_mig import set_mig
 from purser.lab.driver.parts import BankSpares, ClocksLimit, GpuLoad, MemoryLocation, NvLinkError, ProcessLoad
 from purser.lab.driver.python_nvml import _NUMBERS
 
+pytestmark = pytest.mark.processes
+
 Create = Callable[..., SimulatedDriver]
 
 NO_INSTANCE = 0xFFFFFFFF

@@ -18,7 +18,10 @@ from purser.lab.driver.compile import SOURCES, compiled_library, find_compiler
 
 Create = Callable[..., SimulatedDriver]
 
-pytestmark = pytest.mark.skipif(find_compiler() is None, reason="no C compiler on this machine")
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(find_compiler() is None, reason="no C compiler on this machine"),
+]
 
 
 @pytest.fixture

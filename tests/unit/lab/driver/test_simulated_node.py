@@ -13,6 +13,8 @@ from purser.lab.driver.compile import SOURCES
 from purser.lab.driver.parts import ProcessLoad
 from purser.lab.driver.state import gpu_uuid
 
+pytestmark = pytest.mark.processes
+
 Create = Callable[..., SimulatedDriver]
 
 

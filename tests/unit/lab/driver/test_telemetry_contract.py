@@ -16,6 +16,8 @@ from purser.lab.driver import DriverKind, SimulatedDriver
 from purser.lab.driver.node_mig import create_mig, set_mig
 from purser.lab.driver.parts import GpuLoad, ProcessLoad
 
+pytestmark = pytest.mark.processes
+
 Create = Callable[..., SimulatedDriver]
 Open = Callable[[SimulatedDriver], Driver]
 

@@ -21,6 +21,8 @@ from purser.operator.names import OPERAND_LABEL
 from .node_files import NOBODYS, NodeFiles, Seat
 from .wanteds import container, daemon_set, host_folders, pool, rendered, variables, volumes
 
+pytestmark = pytest.mark.processes
+
 Raw = dict[str, Any]
 SYSTEMS = {
     "ubuntu22.04": pool("ubuntu22"),

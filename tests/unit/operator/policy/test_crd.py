@@ -16,6 +16,8 @@ from purser.lab.apiserver import ApiServer
 from purser.operator.manifests import rbac
 from purser.operator.policy import ClusterPolicySpec, crd, decode
 
+pytestmark = pytest.mark.processes
+
 CHART = Path(__file__).parents[4] / "deploy" / "helm" / "purser"
 DEFINITION = "crds/clusterpolicies.purser.dev.yaml"
 Kubectl = Callable[..., Any]
