@@ -249,6 +249,13 @@ class RealCluster:
             TokenUser(reply["status"]["token"], "/".join(filter(None, (namespace, name, node, pod))))
         )
 
+    def _webhooks_away(self) -> str:
+        """What the API server logged last of webhooks that it could not ask: kubectl does not hear of it."""
+        log = self.logs / "kube-apiserver.log"
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        away = [line for line in lines if "failed calling webhook" in line.lower()]
+        return "".join(f"\nkube-apiserver: {line}" for line in away[-5:])
+
     def kubectl(self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None) -> str:
         """Run kubectl, as the administrator unless another user is given; raises RuntimeError with what it printed."""
         command = [self.binaries.path("kubectl"), f"--kubeconfig={kubeconfig or self.kubeconfig}", *arguments]
@@ -256,7 +263,7 @@ class RealCluster:
         environment = {"HOME": str(self.folder), "GOGC": "off"}
         result = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=180, env=environment)
         if result.returncode != 0:
-            raise RuntimeError(f"kubectl {' '.join(arguments)}: {result.stderr.strip()}")
+            raise RuntimeError(f"kubectl {' '.join(arguments)}: {result.stderr.strip()}{self._webhooks_away()}")
         return result.stdout
 
     def get(self, resource: str, name: str = "", namespace: str = "default", selector: str = "") -> Any:
