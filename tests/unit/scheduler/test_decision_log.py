@@ -178,7 +178,7 @@ async def test_a_folder_that_cannot_be_written_costs_the_log_and_nothing_else(tm
                 assert (await world.filter(pod, "a")).node_names == ["a"]
                 assert await world.bind(pod, "a") == ""
                 world.extender._log.turn(True)
-            assert counted(world.metrics, "lost") == 6
+            until(lambda: counted(world.metrics, "lost") == 6)
             (tmp_path / "gone").mkdir()
             world.clock.ahead_s = 100
             world.extender._log.turn(True)
