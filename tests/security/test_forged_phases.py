@@ -103,6 +103,7 @@ async def test_pods_that_end_as_they_should_cost_no_write_to_their_node(world, k
     monkeypatch.setattr(disputes, "TEARDOWN_TIMEOUT_S", 600.0)
     async with world.agent() as agent:
         await eventually(agent.ready)
+        await world.published_again()
         with node_writes(api) as written:
             for name, card in zip("pqr", world.uuids, strict=False):
                 await world.pod(name, part("main", card))

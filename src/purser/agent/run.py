@@ -262,7 +262,7 @@ class Agent:
         await stop.wait()
         if self._registration.connection.value.streams:
             await self._publisher.leave()
-            await asyncio.sleep(self._settings.in_flight_s)
+            await SystemClock().sleep(self._settings.in_flight_s)
         await self._mps.leave()
 
     async def _serve_kubelet(self) -> None:

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from tests.unit.agent.builders import NODE
 from tests.unit.agent.emulated_kubelet import kubelet_in
 
+from purser.agent.publisher import WRITE_PAUSE_S
 from purser.agent.run import run
 from purser.agent.settings import AgentSettings
 from purser.core.grant.disputes import NodeDisputes
@@ -22,6 +23,7 @@ from purser.core.grant.signing import sign
 from purser.core.model import ContainerKind, Grant
 from purser.core.names import DEFAULT_NAMESPACE, DISPUTES_ANNOTATION, GRANT_KEY_CONFIGMAP, INVENTORY_ANNOTATION
 from purser.kube.client import Client
+from purser.kube.clock import SystemClock
 from purser.kube.config import ClusterConfig
 from purser.kube.errors import NotFoundError
 from purser.kube.resources import CONFIG_MAPS, EVENTS, NAMESPACES, NODES, PODS
@@ -52,13 +54,20 @@ def health_of(kubelet, uuid):
 
 
 @contextlib.contextmanager
-def node_writes(api):
-    """The paths of the node writes that are made meanwhile."""
-    written = []
+def node_writes(api, repeats=True):
+    """The paths of the node writes that are made meanwhile.
+
+    ``repeats``: also of those that say what the one before said, as the agent does on a machine too busy for it to hear
+    of its own write within `WRITE_PAUSE_S`.
+    """
+    written, last = [], {}
 
     async def note(request):
         if request.method == "PATCH" and request.path.startswith("/api/v1/nodes/"):
-            written.append(request.path)
+            body = await request.read()
+            if repeats or last.get(request.path) != body:
+                written.append(request.path)
+            last[request.path] = body
 
     api.intercept(note)
     try:
@@ -69,9 +78,26 @@ def node_writes(api):
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch):
-    """An agent's stop waits for the thread that listens to the driver; a successor's first inventory for kubelet."""
+    """An agent's stop waits for the thread that listens to the driver; a successor's first inventory for kubelet; the
+    write of an agent that writes too often for longer each time, so that it would not be noticed."""
     monkeypatch.setattr("purser.agent.xids.EVENT_WAIT_MS", 20)
     monkeypatch.setattr("purser.agent.publisher.KUBELET_HEAD_START_S", 0.1)
+    monkeypatch.setattr("purser.agent.publisher.MAX_WRITE_PAUSE_S", WRITE_PAUSE_S)
+
+
+def hold_sleeps(monkeypatch, seconds):
+    """Events: that somebody sleeps for exactly so long by the machine's clock, and that such sleeps are over."""
+    begun, over, sleep = asyncio.Event(), asyncio.Event(), SystemClock.sleep
+
+    async def held(clock, asked):
+        if asked != seconds:
+            await sleep(clock, asked)
+            return
+        begun.set()
+        await over.wait()
+
+    monkeypatch.setattr(SystemClock, "sleep", held)
+    return begun, over
 
 
 @contextlib.contextmanager
@@ -180,7 +206,7 @@ class World:
         await self.client.create(CONFIG_MAPS, body, DEFAULT_NAMESPACE)
 
     @contextlib.asynccontextmanager
-    async def agent(self, driver=None, **settings):
+    async def agent(self, driver=None, find_driver=None, **settings):
         stop, reload, port = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop().create_future()
         opened = driver or self.driver.open()
         task = asyncio.create_task(
@@ -190,7 +216,7 @@ class World:
                 opened,
                 stop,
                 reload=reload,
-                find_driver=self.driver.open,
+                find_driver=find_driver or self.driver.open,
                 on_port=port.set_result,
             )
         )

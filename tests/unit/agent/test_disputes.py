@@ -43,6 +43,7 @@ async def test_honest_pods_cost_no_write_to_their_node(world, kubelet, api):
     """The one write is of a pod that is not."""
     async with world.agent() as agent:
         await eventually(agent.ready)
+        await world.published_again()
         with node_writes(api) as written:
             for name, card in zip("opqr", world.uuids, strict=True):
                 await start(world, kubelet, name, part("main", card))

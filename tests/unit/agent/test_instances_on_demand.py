@@ -106,7 +106,7 @@ async def test_a_container_gets_the_instance_of_its_grant_until_the_pod_ends(wor
     a, *_ = world.uuids
     async with on_demand(world) as agent:
         await eventually(agent.ready)
-        with node_writes(api) as written:
+        with node_writes(api, repeats=False) as written:
             await world.pod("half", of(a, AT_4), resource=HALF)
             await world.pod("other", of(a, AT_0))
             given = {

@@ -71,7 +71,7 @@ async def test_pods_that_hold_what_they_ask_for_cost_no_write(world, kubelet, ap
         cordon = {"metadata": {"annotations": {CORDONED_GPUS_ANNOTATION: cordoned}}}
         await world.client.patch_merge(NODES, NODE, cordon)
         await lists(world, 3 * T4_MIB)
-        with node_writes(api) as written:
+        with node_writes(api, repeats=False) as written:
             await asking(world, "p", world.uuids[0], 5000)
             await asking(world, "beyond", cordoned, 700)
             await lists(world, 3 * T4_MIB + 700)

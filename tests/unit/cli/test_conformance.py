@@ -25,6 +25,12 @@ QUICK = ["--only=register", "--only=register-version", "--only=list", "--only=he
 TINY = [sys.executable, str(PLUGIN), "--dir", "{dir}"]
 
 
+@pytest.fixture(autouse=True)
+def quiet_grpc(monkeypatch):
+    """As the command says in its own environment, which is that of the tests here."""
+    monkeypatch.setenv("GRPC_VERBOSITY", "NONE")
+
+
 def conformance(*words):
     return CliRunner().invoke(app, [*COMMAND, *words])
 

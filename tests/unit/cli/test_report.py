@@ -1,6 +1,7 @@
 """`purser report usage` against what speaks Prometheus' API; a real one is asked in tests/cluster/test_usage.py."""
 
 import json
+import socket
 from contextlib import asynccontextmanager
 
 import pytest
@@ -93,18 +94,24 @@ async def test_what_is_no_answer_is_reported_in_one_line(answer, says):
     assert says in err
 
 
+def no_such_host(*asked, **more):
+    raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+
 async def said_by(url):
     code, out, err = await beside("report", "usage", f"--prometheus={url}")
     assert (code, out) == (1, "")
     return err
 
 
-async def test_what_is_wrong_with_the_connection_is_one_plain_sentence():
+async def test_what_is_wrong_with_the_connection_is_one_plain_sentence(monkeypatch):
     assert await said_by("http://me:secret@127.0.0.1:1") == (
         "purser: Prometheus at http://127.0.0.1:1 cannot be reached (connection refused): "
         "check --prometheus, or forward a port to it with kubectl port-forward\n"
     )
-    assert "nowhere.invalid cannot be reached (no such host): check" in await said_by("http://nowhere.invalid")
+    with monkeypatch.context() as names:  # a machine may have nobody to ask
+        names.setattr("socket.getaddrinfo", no_such_host)
+        assert "nowhere.invalid cannot be reached (no such host): check" in await said_by("http://nowhere.invalid")
     async with prometheus(two_gpus_for_an_hour) as (url, _):
         assert "does not speak TLS: give its URL as http://" in await said_by(url.replace("http:", "https:"))
     async with prometheus(lambda query: 401) as (url, _):

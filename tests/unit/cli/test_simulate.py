@@ -200,6 +200,17 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_is_simulated
     assert done.stdout == ""
 
 
+def test_who_is_interrupted_says_nothing_and_ends_as_shells_expect(
+    lists: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("purser.simulator.parallel.run_all", interrupted)
+    done = simulate(*lists, "--policy", "best-fit")
+    assert (done.exit_code, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_a_load_that_is_no_number_is_refused(lists: list[object]) -> None:
     assert simulate(*lists, "--policy", "best-fit", "--load", "nan").exit_code == MISUSED
 

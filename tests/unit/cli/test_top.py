@@ -140,9 +140,10 @@ async def test_an_api_server_that_goes_away_is_waited_for_and_said(tmp_path):
 async def test_it_is_printed_once(tmp_path):
     async with world(tmp_path) as cluster:
         await cluster.add_node("n1")
-        await cluster.add_pod("large", gpu(9000))
+        # Sorted by the second in which they came, and then by name.
         await cluster.add_pod("alike", gpu(9000))
         await cluster.add_pod("gated", gpu(9), schedulingGates=[{"name": "a/b"}])
+        await cluster.add_pod("large", gpu(9000))
         once = ("top", "--once", f"--kubeconfig={cluster.kubeconfig}")
         code, out, err = await beside(*once)
         assert (code, err) == (0, "")

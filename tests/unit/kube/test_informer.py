@@ -362,6 +362,10 @@ steps = st.one_of(
 )
 
 
+TURNS = 20
+"""Of the event loop, in a pause: the informer gets some of what was done, or all of it."""
+
+
 @examples(60)
 @given(script=st.lists(steps, max_size=40), seed=st.integers(0, 99))
 def test_after_any_sequence_of_changes_and_faults_the_store_equals_the_server(script, seed):
@@ -376,7 +380,8 @@ async def _follow(script, seed):
         async with running(informer.run()), asyncio.TaskGroup() as group:
             for name, *arguments in script:
                 if name == "pause":
-                    await asyncio.sleep(0.003)
+                    for _ in range(TURNS):
+                        await asyncio.sleep(0)
                 elif name == "fail":
                     server.failures += 2
                 elif name == "relist":

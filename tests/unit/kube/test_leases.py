@@ -8,6 +8,9 @@ from tests.unit.kube.servers import ManualClock, eventually, line, refuse, runni
 
 from purser.kube import Client, ClusterConfig, LeaderElector, LeaseFollower
 
+TURNS = 10
+"""Of the event loop, between two moves of the clock: what electors ask for comes a few moves later."""
+
 
 class LeaseServer:
     """One Lease with optimistic locking; clients named in ``cut_off`` are not answered, as in a partition."""
@@ -104,8 +107,8 @@ class Arena:
         """Let time go by in steps, and hold the one promise of leader election at each."""
         for _ in range(int(seconds / step)):
             self.clock.advance(step)
-            for _ in range(4):
-                await asyncio.sleep(0.001)
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
                 assert len(self.leaders()) <= 1
 
     async def until(self, condition, seconds=120):

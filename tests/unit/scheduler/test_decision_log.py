@@ -1,6 +1,5 @@
 """The log of a scheduler: files of bounded size and number, and decisions that go on whatever becomes of the log."""
 
-import asyncio
 import io
 import os
 import signal
@@ -147,7 +146,8 @@ async def test_full_files_are_followed_by_others_that_stand_by_themselves(tmp_pa
             await world.filter(pod, "a")
             await world.bind(pod, "a")
             world.extender._log.turn(True)
-            await asyncio.sleep(0.01)
+            files = world.extender._log._files  # type: ignore[attr-defined]
+            until(lambda files=files: not files._waiting)  # type: ignore[misc]
     paths = sorted(tmp_path.iterdir())
     assert len(paths) > 2
     for path in paths:
@@ -178,7 +178,7 @@ async def test_a_folder_that_cannot_be_written_costs_the_log_and_nothing_else(tm
                 assert (await world.filter(pod, "a")).node_names == ["a"]
                 assert await world.bind(pod, "a") == ""
                 world.extender._log.turn(True)
-            assert counted(world.metrics, "lost") == 6
+            until(lambda: counted(world.metrics, "lost") == 6)
             (tmp_path / "gone").mkdir()
             world.clock.ahead_s = 100
             world.extender._log.turn(True)

@@ -1,10 +1,9 @@
 """Many runs at once: the same as one after the other."""
 
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
-import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import msgspec
@@ -12,7 +11,9 @@ import pytest
 from tests.unit.simulator.builders import small_demo
 
 from purser.simulator.orders import draw_order
-from purser.simulator.parallel import Task, run_all
+from purser.simulator.parallel import LostProcess, Task, _children_ignore_interrupts, run_all
+
+JOBS = 2
 
 pytestmark = pytest.mark.processes
 
@@ -37,20 +38,77 @@ def test_a_policy_that_there_is_none_of_is_refused_before_anything_runs() -> Non
         run_all(made_up, [Task("best-fit", order), Task("nothing", order)], 2, lambda place, events: pytest.fail("ran"))
 
 
-def test_an_interrupt_stops_all_processes_at_once(tmp_path: Path) -> None:
-    """As a terminal sends it: to every process of the group."""
-    purser = Path(sys.executable).with_name("purser")
-    words = ["simulate", "--demo", "--departures", "--load=300", "--jobs=2"]
-    words += [f"--seed={seed}" for seed in range(8)]
-    process = subprocess.Popen([purser, *words], stderr=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
-    while len(children(process.pid)) < 3:  # multiprocessing's own helper is one of them
-        assert process.poll() is None
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)
-    out, errors = process.communicate(timeout=60)
-    assert (process.returncode, out) == (130, b"")
-    assert b"Traceback" not in errors
+class Workers:
+    """The processes that a call of `run_all` has started; those of other tests are none of them."""
+
+    def __init__(self) -> None:
+        self._others = set(multiprocessing.active_children())
+        self.all: list[BaseProcess] = []
+
+    def find(self) -> None:
+        """To be called while they run."""
+        self.all = self.all or [each for each in multiprocessing.active_children() if each not in self._others]
+
+    def send(self, number: signal.Signals, *, to: int = JOBS) -> None:
+        for process in self.all[:to]:
+            assert process.pid is not None
+            os.kill(process.pid, number)
 
 
-def children(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+def test_workers_heed_no_interrupt() -> None:
+    """A terminal sends it to them as well: which of them ends is for the process that started them to say."""
+    workers = Workers()
+
+    def interrupted(place: int, events: int) -> None:
+        workers.find()
+        workers.send(signal.SIGINT)
+
+    made_up = small_demo()
+    order = draw_order(made_up, 1, 60)
+    found = run_all(made_up, [Task("best-fit", order), Task("fragmentation", order)], JOBS, interrupted)
+    assert [run.policy for run in found] == ["best-fit", "fragmentation"]
+    assert [each.exitcode for each in workers.all] == [0] * JOBS
+
+
+def test_an_interrupt_ends_all_workers_at_once() -> None:
+    workers = Workers()
+
+    def interrupted(place: int, events: int) -> None:
+        workers.find()
+        raise KeyboardInterrupt
+
+    made_up = small_demo()
+    order = draw_order(made_up, 1, 60)
+    with pytest.raises(KeyboardInterrupt):
+        run_all(made_up, [Task("best-fit", order)] * 2, JOBS, interrupted)
+    assert [each.exitcode for each in workers.all] == [-signal.SIGKILL] * JOBS
+
+
+def test_an_interrupt_while_workers_start_waits_until_they_have() -> None:
+    before = signal.getsignal(signal.SIGINT), signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    started = []
+    with pytest.raises(KeyboardInterrupt), _children_ignore_interrupts():
+        assert signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()), "as workers inherit it"
+        signal.raise_signal(signal.SIGINT)
+        started.append("the last one")
+    assert started
+    assert (signal.getsignal(signal.SIGINT), signal.pthread_sigmask(signal.SIG_BLOCK, ())) == before
+
+
+def test_a_worker_that_is_killed_is_said_and_the_others_end(tmp_path: Path) -> None:
+    """Neither ends by itself: each waits for somebody who reads its log."""
+    workers = Workers()
+
+    def killed(place: int, events: int) -> None:
+        workers.find()
+        workers.send(signal.SIGKILL, to=1)
+
+    made_up = small_demo()
+    logs = [tmp_path / "one", tmp_path / "two"]
+    for log in logs:
+        os.mkfifo(log)
+    tasks = [Task("best-fit", draw_order(made_up, 1, 60), log=str(log)) for log in logs]
+    with pytest.raises(LostProcess, match="try fewer --jobs"):
+        run_all(made_up, tasks, JOBS, killed)
+    assert len(workers.all) == JOBS
+    assert not any(each.is_alive() for each in workers.all)

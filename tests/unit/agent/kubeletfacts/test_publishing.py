@@ -156,6 +156,7 @@ async def test_files_that_say_the_same_are_not_published_again(files, world, kub
         files.write_all({("uid", "main"): 0b110})
         await eventually(agent.ready)
         before = await eventually(lambda: _with_cpus(files))
+        await world.published_again()
         with node_writes(api) as written:
             await files.read_anew(lambda: files.write_all({("uid", "main"): 0b110}))
         assert written == [f"/api/v1/nodes/{NODE}"] * 2

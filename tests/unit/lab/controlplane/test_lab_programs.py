@@ -22,6 +22,12 @@ def program(folder, name, script):
     path.chmod(0o755)
 
 
+@pytest.fixture(autouse=True)
+def quiet_grpc(monkeypatch):
+    """As the command says in its own environment, which is that of the tests here."""
+    monkeypatch.setenv("GRPC_VERBOSITY", "ERROR")
+
+
 @pytest.fixture
 def folder(tmp_path):
     program(tmp_path, "etcd", 'echo "no disk left"; exit 1')
