@@ -13,7 +13,7 @@ import structlog
 
 from purser.core.placement import kernels
 from purser.lab.in_memory import folder_in_memory
-from tests import tiers
+from tests import tiers, waiting
 from tests.conformance.kubelet.prediction import matrix
 from tests.conformance.vectors import summary
 
@@ -44,17 +44,20 @@ def pytest_timeout_set_timer(settings: Any) -> bool:
     The signal shows every thread's stack, under xdist, too, and ends the process.
     """
     signal.setitimer(signal.ITIMER_REAL, settings.timeout)
+    waiting.begins(settings.timeout)
     return True
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_timeout_cancel_timer() -> bool:
     signal.setitimer(signal.ITIMER_REAL, 0)
+    waiting.ends()
     return True
 
 
 def pytest_enter_pdb() -> None:
     signal.setitimer(signal.ITIMER_REAL, 0)
+    waiting.ends()
 
 
 @pytest.fixture(autouse=True, scope="module")
