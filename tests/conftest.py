@@ -13,7 +13,7 @@ import structlog
 
 from purser.core.placement import kernels
 from purser.lab.in_memory import folder_in_memory
-from tests import tiers
+from tests import tiers, waiting
 from tests.conformance.kubelet.prediction import matrix
 from tests.conformance.vectors import summary
 from tests.gate.lanes import lane_of
@@ -42,6 +42,17 @@ def pytest_configure(config: pytest.Config) -> None:
     runs_tests = hasattr(config, "workerinput") or not config.getoption("numprocesses", None)
     if config.getoption("--lane") == "unit" and runs_tests:
         sys.addaudithook(_refuse_processes)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_set_timer(settings: Any) -> None:
+    """Before pytest-timeout sets it: a test's own waits end a little earlier."""
+    waiting.begins(settings.timeout)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_cancel_timer() -> None:
+    waiting.ends()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

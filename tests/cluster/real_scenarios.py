@@ -38,7 +38,6 @@ class RealScenarioCluster:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
     }
-    timeout_s = 180.0
 
     def __init__(self, purser: Purser, client: Client, namespace: str) -> None:
         self._purser = purser

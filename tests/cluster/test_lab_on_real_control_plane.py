@@ -72,9 +72,6 @@ async def lab(assets: Path, quiet_logs: None) -> AsyncIterator[Lab]:
 
 
 class RealLabCluster(LabCluster):
-    # kube-scheduler 1.20 may look at a pod again only after a minute when its extender did not answer.
-    timeout_s = 180.0
-
     async def set_up(self) -> None:
         await super().set_up()
         await pods_allowed(self.client, self.namespace)

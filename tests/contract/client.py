@@ -13,6 +13,8 @@ from typing import Any
 import aiohttp
 import yaml
 
+from tests import waiting
+
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -140,11 +142,10 @@ class Api:
             yield Watch(response)
 
 
-async def until(what: str, probe: Callable[[], Awaitable[Any]], seconds: float = DEADLINE) -> Any:
+async def until(what: str, probe: Callable[[], Awaitable[Any]]) -> Any:
     """Poll until `probe` gives something true."""
-    deadline = asyncio.get_running_loop().time() + seconds
     while not (value := await probe()):
-        assert asyncio.get_running_loop().time() < deadline, f"still not after {seconds} s: {what}"
+        assert not waiting.is_over(), f"not in time: {what}"
         await asyncio.sleep(0.02)
     return value
 

@@ -90,7 +90,7 @@ async def test_a_deployment_is_rolled_out_scheduled_and_taken_down(api: Api, ns:
         found = await pods_of(api, ns)
         return len(found) == 3 and all("nodeName" in pod["spec"] for pod in found) and found
 
-    found = await until("three pods are bound", scheduled, 60)
+    found = await until("three pods are bound", scheduled)
     assert sorted(pod["spec"]["nodeName"] for pod in found) == ["big", "big", "small"]
 
     ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
@@ -100,7 +100,7 @@ async def test_a_deployment_is_rolled_out_scheduled_and_taken_down(api: Api, ns:
     async def available() -> bool:
         return (await api.get(f"{path}/d")).body["status"].get("availableReplicas") == 3
 
-    await until("the deployment is available", available, 60)
+    await until("the deployment is available", available)
     reasons = {event["reason"] for event in (await api.get(f"{ns}/events")).body["items"]}
     assert {"Scheduled", "SuccessfulCreate", "ScalingReplicaSet"} <= reasons
 
@@ -112,7 +112,7 @@ async def test_a_deployment_is_rolled_out_scheduled_and_taken_down(api: Api, ns:
                 await api.delete(f"{ns}/pods/{pod['metadata']['name']}", {"gracePeriodSeconds": 0})
         return not await pods_of(api, ns)
 
-    await until("the pods are gone", ended, 60)
+    await until("the pods are gone", ended)
 
 
 async def test_a_pod_that_fits_nowhere_gets_the_reason(api: Api, ns: str) -> None:
@@ -125,5 +125,5 @@ async def test_a_pod_that_fits_nowhere_gets_the_reason(api: Api, ns: str) -> Non
         told = (each for each in conditions if "Insufficient nvidia.com/gpu" in each.get("message", ""))
         return next(told, None)
 
-    condition = await until("the scheduler has seen the node and tried", refused, 60)
+    condition = await until("the scheduler has seen the node and tried", refused)
     assert (condition["type"], condition["status"], condition["reason"]) == ("PodScheduled", "False", "Unschedulable")

@@ -1,6 +1,5 @@
 """The scenarios' `Cluster` on the embedded lab."""
 
-import asyncio
 import re
 from collections.abc import Mapping
 from contextlib import asynccontextmanager, suppress
@@ -14,6 +13,7 @@ from purser.kube.resources import NAMESPACES, PODS
 from purser.lab.cluster import Lab
 from purser.lab.kubelet.configuration import KubeletSection
 from purser.lab.settings import LabSettings, node_choices
+from tests import waiting
 from tests.scenarios.actions import eventually, leave
 from tests.scenarios.hollow import hollow_nodes
 from tests.tiers import IS_LONG
@@ -24,7 +24,6 @@ _VIOLATIONS = re.compile(r"purser_\w+_invariant_violations_total\{")
 class LabCluster:
     image = "busybox"
     pod_fields: Mapping[str, Any] = {}
-    timeout_s = 60.0
 
     def __init__(self, lab: Lab, namespace: str) -> None:
         self._lab = lab
@@ -109,7 +108,7 @@ async def ready_lab(kubelet_version):
     kubelet = KubeletSection(version=kubelet_version)
     probe_s = 0.1 if IS_LONG else 1.0  # cards die in the gate alone
     async with Lab(LabSettings(node_choices(["a100-40gb-8"]), kubelet=kubelet, probe_interval_s=probe_s)) as lab:
-        async with asyncio.timeout(60):
+        async with waiting.limit():
             await lab.ready()
         yield lab
 

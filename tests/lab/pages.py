@@ -27,6 +27,7 @@ from purser.kube.resources import NODES, PODS
 from purser.lab.cluster import Lab
 from purser.lab.folders import node_folders
 from purser.operator.chart_hooks import clean_up, nodes_to_strip, strip
+from tests import waiting
 from tests.contract.client import until
 from tests.lab.hami import REGISTER, HamiPlugin
 
@@ -161,7 +162,7 @@ class Shell:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        async with asyncio.timeout(60):
+        async with waiting.limit():
             out, err = await process.communicate()
         is_there = "namespace" in words and b"AlreadyExists" in err
         lacks_driver = "check" in words and process.returncode == 1  # of this machine; a lab's node has a simulated one

@@ -27,6 +27,7 @@ from purser.lab.settings import LabSettings, node_choices
 from purser.scheduler.cache import cache
 from purser.scheduler.extender import extender
 from purser.simulator import backoff
+from tests import waiting
 from tests.unit.cli.typed import beside
 
 pytestmark = pytest.mark.gate
@@ -144,7 +145,7 @@ class StandingDatetime(datetime):
 async def history(path, logs):
     """What is known, and the file that kubectl would have written afterwards."""
     settings = LabSettings(node_choices(["t4-4:3"]), decision_log_folder=logs)
-    async with Lab(settings) as lab, asyncio.timeout(240):
+    async with Lab(settings) as lab, waiting.limit():
         await lab.ready()
         known = History(lab.client, seed=5)
         following = asyncio.create_task(known.follow((await lab.client.list(PODS)).resource_version))

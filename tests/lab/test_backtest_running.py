@@ -22,6 +22,7 @@ from purser.lab.cluster import Lab
 from purser.lab.controllers.scheduling import scheduler
 from purser.lab.settings import LabSettings, node_choices
 from purser.simulator import backoff
+from tests import waiting
 from tests.tiers import TIER, Tier
 from tests.unit.cli.typed import beside
 
@@ -92,7 +93,7 @@ class History:
 
 async def history(path, logs, seed):
     """What is known, and the file that kubectl would have written afterwards."""
-    async with Lab(LabSettings(node_choices(["t4-4:3"]), decision_log_folder=logs)) as lab, asyncio.timeout(240):
+    async with Lab(LabSettings(node_choices(["t4-4:3"]), decision_log_folder=logs)) as lab, waiting.limit():
         await lab.ready()
         known = History(lab.client, seed)
         following = asyncio.create_task(known.follow((await lab.client.list(PODS)).resource_version))

@@ -8,6 +8,7 @@ import pytest
 from purser.kube.resources import NODES, PODS
 from purser.lab.cluster import Lab
 from purser.lab.settings import LabSettings, node_choices
+from tests import waiting
 from tests.contract.client import Api, until
 
 from .test_switchers import Switch
@@ -49,7 +50,7 @@ class Beside(Switch):
 
 async def test_volcano_places_and_purser_serves():
     settings = LabSettings(node_choices(["t4-4"]), probe_interval_s=0.1, served_scheduler_names=("volcano",))
-    async with Lab(settings) as lab, asyncio.timeout(180):
+    async with Lab(settings) as lab, waiting.limit():
         await lab.ready()
         api = Api(lab.kubeconfig, embedded=True)
         await api.connect()
@@ -97,7 +98,7 @@ async def pod_of(beside, name):
 
 async def test_volcano_places_vgpus_and_purser_serves():
     settings = LabSettings(node_choices(["t4-4"]), probe_interval_s=0.1, served_scheduler_names=("volcano",))
-    async with Lab(settings) as lab, asyncio.timeout(180):
+    async with Lab(settings) as lab, waiting.limit():
         await lab.ready()
         api = Api(lab.kubeconfig, embedded=True)
         await api.connect()
@@ -144,7 +145,7 @@ async def test_volcanos_releases_that_ask_nodes_for_a_sign_of_life_find_them(mon
     back."""
     monkeypatch.setattr("purser.agent.volcano_handshake.ANSWERS_APART_S", 0.3)
     settings = LabSettings(node_choices(["t4-4"]), probe_interval_s=0.1, served_scheduler_names=("volcano",))
-    async with Lab(settings) as lab, asyncio.timeout(120):
+    async with Lab(settings) as lab, waiting.limit():
         await lab.ready()
         api = Api(lab.kubeconfig, embedded=True)
         await api.connect()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import random
 
 import pytest
@@ -13,6 +14,7 @@ from purser.kube.resources import NODES, PODS
 from purser.lab.cluster import Lab
 from purser.lab.kubelet.configuration import KubeletSection
 from purser.lab.settings import LabSettings, node_choices
+from tests import waiting
 from tests.lab.decision_logs import replayed
 from tests.lab.lab_cluster import LabCluster, check_invariants
 from tests.scenarios.actions import (
@@ -33,6 +35,9 @@ KUBELETS = ["v1.36.2", "v1.20.2"] if IS_LONG else ["v1.36.2"]
 MAX_PODS = 30 if IS_LONG else 12
 APART_S = 0.05 if IS_LONG else 0.15
 """At most, from one pod that comes or goes to the next."""
+MAX_STEPS = 12 if IS_LONG else 4
+"""At most so many pods come or go from one fault to the next, or while a card is lost; half while a process is dead."""
+SEED = int(os.environ.get("PURSER_CHAOS_SEED", "1"))
 ANYWHERE = {"nodeSelector": {}, "schedulerName": "purser-scheduler"}
 REQUESTS = (share(4000, 10), share(9000, 30), share(2000, 0), share(3000, 20, 2), half(), whole(), whole(2))
 
@@ -42,7 +47,7 @@ async def chaos_lab(kubelet_version, quiet_logs, tmp_path):
     """Whatever was decided meanwhile is decided again, to the last bit, of the logs of all scheduler processes."""
     nodes, kubelet = node_choices(["a100-40gb-8", "t4-4"]), KubeletSection(version=kubelet_version)
     async with Lab(LabSettings(nodes, kubelet=kubelet, probe_interval_s=0.1, decision_log_folder=tmp_path)) as lab:
-        async with asyncio.timeout(60):
+        async with waiting.limit():
             await lab.ready()
         yield lab
     decisions, differences = replayed(tmp_path)
@@ -51,18 +56,17 @@ async def chaos_lab(kubelet_version, quiet_logs, tmp_path):
     assert len(list(tmp_path.iterdir())) > 1, "each process begins a file"
 
 
-@pytest.mark.parametrize("kubelet_version", KUBELETS)
-async def test_no_share_is_lost_or_given_twice_whatever_breaks(chaos_lab, kubelet_version):
+@pytest.mark.parametrize(
+    ("kubelet_version", "seed"), [pytest.param(each, SEED, id=f"{each}, seed {SEED}") for each in KUBELETS]
+)
+async def test_no_share_is_lost_or_given_twice_whatever_breaks(chaos_lab, kubelet_version, seed):
     cluster = LabCluster(chaos_lab, "chaos")
     await cluster.set_up()
-    dice = random.Random(kubelet_version)
-    tasks = [asyncio.create_task(come_and_go(cluster, dice)), asyncio.create_task(break_things(chaos_lab, dice))]
-    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    for task in done:
-        task.result()
+    churn = Churn(cluster, random.Random(f"pods {seed}"))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(churn.run())
+        await break_things(chaos_lab, churn, random.Random(f"faults {seed}"))
+        churn.is_over = True
     await mend(chaos_lab, cluster)
     await delete_all(cluster, lambda one: one["status"].get("phase") == "Failed")
     await eventually(cluster, "no pod is between two states", lambda: settled(cluster))
@@ -76,20 +80,44 @@ async def test_no_share_is_lost_or_given_twice_whatever_breaks(chaos_lab, kubele
     await running(cluster, ["eight", "four"])
 
 
-async def come_and_go(cluster, dice):
-    number = 0
-    while True:
+class Churn:
+    """Pods come and go. Its steps are the time that faults go by, however fast the machine is."""
+
+    def __init__(self, cluster, dice):
+        self.is_over = False
+        self._cluster, self._dice = cluster, dice
+        self._steps, self._stepped = 0, asyncio.Event()
+
+    async def run(self):
+        """Until it is over: no request is cut short, of which nobody would know whether its pod is still to come."""
+        number = 0
+        while not self.is_over:
+            number += 1
+            await self._step(f"pod-{number}")
+            self._steps += 1
+            self._stepped.set()
+            await asyncio.sleep(self._dice.random() * APART_S)
+
+    async def steps(self, count):
+        """Return after so many more."""
+        wanted = self._steps + count
+        while self._steps < wanted:
+            self._stepped.clear()
+            await self._stepped.wait()
+
+    async def _step(self, name):
+        cluster, dice = self._cluster, self._dice
         there = await pods(cluster)
         if len(there) < MAX_PODS and dice.random() < 0.65:
-            number += 1
             # The webhook may go away between its two calls: what was not mutated is then refused, rightly.
             with contextlib.suppress(ApiError):
-                await create(cluster, some_pod(cluster, f"pod-{number}", dice))
+                await create(cluster, some_pod(cluster, name, dice))
         elif there:
-            name = dice.choice(there)["metadata"]["name"]
+            leaving = dice.choice(there)["metadata"]["name"]
             with contextlib.suppress(NotFoundError):
-                await cluster.client.delete(PODS, name, cluster.namespace, grace_period_seconds=dice.choice([0, None]))
-        await asyncio.sleep(dice.random() * APART_S)
+                await cluster.client.delete(
+                    PODS, leaving, cluster.namespace, grace_period_seconds=dice.choice([0, None])
+                )
 
 
 def some_pod(cluster, name, dice):
@@ -100,25 +128,25 @@ def some_pod(cluster, name, dice):
     return made
 
 
-async def break_things(lab, dice):
+async def break_things(lab, churn, dice):
     """Returns after the last fault is over: of a kill that was cut short nobody would know what still runs."""
     for fault in dice.sample(FAULTS, len(FAULTS)):
-        await asyncio.sleep(dice.random() * 0.5)
+        await churn.steps(dice.randint(0, MAX_STEPS))
         node = dice.choice(list(lab.nodes))
         match fault:
             case "kubelet":
                 await lab.restart_kubelet(node)
             case "agent":
                 await lab.kill_agent(node)
-                await asyncio.sleep(dice.random() * 0.3)
+                await churn.steps(dice.randint(0, MAX_STEPS // 2))
                 lab.start_agent(node)
             case "scheduler":
                 await lab.kill_scheduler()
-                await asyncio.sleep(dice.random() * 0.3)
+                await churn.steps(dice.randint(0, MAX_STEPS // 2))
                 await lab.start_scheduler()
             case "card":
                 lab.lose_gpu(node, 0)
-                await asyncio.sleep(0.5)
+                await churn.steps(dice.randint(0, MAX_STEPS))
                 lab.recover_gpu(node, 0)
 
 

@@ -22,6 +22,7 @@ from purser.kube.errors import ApiError, NotFoundError
 from purser.kube.resources import PODS
 from purser.lab.cluster import Lab
 from purser.lab.settings import LabSettings, node_choices
+from tests import waiting
 from tests.lab.decision_logs import replayed, up_to_the_cut
 from tests.lab.lab_cluster import LabCluster, check_invariants
 from tests.lab.test_chaos import ANYWHERE, some_pod
@@ -73,7 +74,7 @@ async def test_decisions_under_faults_come_out_the_same_over_restarts_and_versio
     nodes = node_choices(["a100-40gb-8", "t4-4"])
     faults = Counter()
     async with Lab(LabSettings(nodes, probe_interval_s=0.25, decision_log_folder=files.folder)) as lab:
-        async with asyncio.timeout(120):
+        async with waiting.limit():
             await lab.ready()
         cluster = LabCluster(lab, "chaos")
         await cluster.set_up()

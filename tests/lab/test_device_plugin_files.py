@@ -1,6 +1,5 @@
 """Nodes that go by files of NVIDIA's device plugin: replicas and MIG devices, from a pod's request to its container."""
 
-import asyncio
 from collections import Counter
 
 import pytest
@@ -12,6 +11,7 @@ from purser.kube.resources import EVENTS, NODES
 from purser.lab.cluster import Lab
 from purser.lab.driver.node_mig import create_mig, set_mig
 from purser.lab.settings import LabSettings, node_choices
+from tests import waiting
 from tests.lab.lab_cluster import LabCluster
 from tests.scenarios.actions import (
     cards,
@@ -95,7 +95,7 @@ async def shared(quiet_logs, tmp_path):
         (tmp_path / name).write_text(text)
     nodes = node_choices(["t4-4", "a100-40gb-8"])
     async with Lab(LabSettings(nodes, device_plugin_configs=tmp_path, probe_interval_s=0.2)) as lab:
-        async with asyncio.timeout(60):
+        async with waiting.limit():
             await lab.ready()
         cluster = SharedCluster(lab)
         await cluster.set_up()

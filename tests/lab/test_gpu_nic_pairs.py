@@ -1,7 +1,5 @@
 """GPUs and network devices below one PCIe switch, from the pod to the environment of its container."""
 
-import asyncio
-
 import pytest
 
 from purser.adapters.nodes import inventory_of
@@ -13,6 +11,7 @@ from purser.lab.driver import profiles
 from purser.lab.driver.sysfs_nics import POOL
 from purser.lab.kubelet.configuration import KubeletSection
 from purser.lab.settings import LabSettings, node_choices
+from tests import waiting
 from tests.lab.lab_cluster import LabCluster
 from tests.scenarios.actions import create, eventually, pod_named, running
 from tests.scenarios.pods import pod, share, whole
@@ -27,7 +26,7 @@ REQUIRED = {"purser.dev/gpu-nic": "required"}
 async def dgx(quiet_logs):
     settings = LabSettings(node_choices(["dgx-a100-nics"]), kubelet=KUBELET, probe_interval_s=0.2)
     async with Lab(settings) as lab:
-        async with asyncio.timeout(60):
+        async with waiting.limit():
             await lab.ready()
         cluster = LabCluster(lab, "nics")
         await cluster.set_up()

@@ -16,6 +16,7 @@ from purser.kube.resources import NODES, PODS
 from purser.lab.cluster import Lab
 from purser.lab.folders import node_folders
 from purser.lab.settings import LabSettings, node_choices
+from tests import waiting
 from tests.contract.client import until
 from tests.lab.hami import LOCK, MEMORY_MIB, PHASE, REGISTER, SCHEDULER, HamiPlugin, HamiScheduler
 
@@ -57,7 +58,7 @@ class Cluster:
             assert found.status.phase in ("Pending", "Running"), (found.status, found.metadata.annotations)
             return found if found.status.phase == "Running" else None
 
-        return await until(f"{pod.metadata.name} runs", runs, 25)
+        return await until(f"{pod.metadata.name} runs", runs)
 
     async def leave(self, pod):
         await self.client.delete(PODS, pod.metadata.name, "default", grace_period_seconds=0)
@@ -109,8 +110,9 @@ class Cluster:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster():
     settings = LabSettings(node_choices([f"t4-4:{COUNT}"]), probe_interval_s=0.5)
-    async with Lab(settings) as lab, asyncio.timeout(120):
-        await lab.ready()
+    async with Lab(settings) as lab:
+        async with waiting.limit():
+            await lab.ready()
         cluster = Cluster(lab)
         await asyncio.gather(*map(cluster.to_hami, lab.nodes))
         yield cluster

@@ -14,6 +14,7 @@ from purser.lab.cluster import Lab
 from purser.lab.kubelet.books import Books
 from purser.lab.kubelet.configuration import KubeletSection
 from purser.lab.settings import LabSettings, node_choices
+from tests import waiting
 
 OLD = KubeletSection(version="v1.20.2", cpuManagerPolicy=CpuPolicy.STATIC)
 NEW = KubeletSection(version="v1.33.0", cpuManagerPolicy=CpuPolicy.STATIC, memoryManagerPolicy=MemoryPolicy.STATIC)
@@ -34,7 +35,7 @@ def opened(monkeypatch):
 
 
 async def eventually(check):
-    async with asyncio.timeout(60):
+    async with waiting.limit():
         while True:
             if await check():
                 return
@@ -56,7 +57,7 @@ def without_responses(state: KubeletState) -> KubeletState:
 async def test_the_report_is_what_kubelet_goes_by_also_after_a_restart(kubelet, opened, quiet_logs):
     settings = LabSettings(node_choices(["t4-4"]), kubelet=kubelet)
     async with Lab(settings) as lab:
-        async with asyncio.timeout(60):
+        async with waiting.limit():
             await lab.ready()
         name = next(iter(lab.nodes))
         for number in range(2):

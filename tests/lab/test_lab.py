@@ -1,6 +1,5 @@
 """The lab itself: several nodes, its metrics, and what only a lab can stage."""
 
-import asyncio
 import json
 import logging
 
@@ -14,6 +13,7 @@ from purser.kube.resources import NODES, PODS
 from purser.lab.cluster import Lab
 from purser.lab.folders import node_folders
 from purser.lab.settings import DEFAULT_NODES, LabSettings, node_choices
+from tests import waiting
 from tests.lab.lab_cluster import scenario_cluster
 from tests.scenarios.actions import cards, create, event, eventually, pod_named, running
 from tests.scenarios.pods import pod, share, whole
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 async def lab():
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     async with Lab(LabSettings(node_choices(()))) as lab:
-        async with asyncio.timeout(60):
+        async with waiting.limit():
             await lab.ready()
         yield lab
     structlog.reset_defaults()

@@ -1,7 +1,6 @@
 """A lab whose kubelets align: what agents tell of them, and where pods end up."""
 
 import asyncio
-import time
 
 import pytest
 
@@ -14,6 +13,7 @@ from purser.kube.resources import NODES, PODS
 from purser.lab.cluster import Lab
 from purser.lab.kubelet.configuration import KubeletSection
 from purser.lab.settings import LabSettings, node_choices
+from tests import waiting
 
 NODE = "p5.48xlarge-0"
 
@@ -23,7 +23,7 @@ async def aligned_lab(quiet_logs):
     kubelet = KubeletSection(memoryManagerPolicy=MemoryPolicy.STATIC)
     settings = LabSettings(node_choices(["p5.48xlarge"]), kubelet=kubelet, slots=1)
     async with Lab(settings) as lab:
-        async with asyncio.timeout(60):
+        async with waiting.limit():
             await lab.ready()
         yield lab
 
@@ -38,9 +38,8 @@ async def create(lab, *names):
 
 
 async def until(probe):
-    deadline = time.monotonic() + 60
     while not (found := await probe()):
-        assert time.monotonic() < deadline
+        assert not waiting.is_over()
         await asyncio.sleep(0.05)
     return found
 

@@ -1,11 +1,10 @@
 """gpushare in MiB and Volcano in blocks, from webhook to container, where the administrator says so."""
 
-import asyncio
-
 import pytest
 
 from purser.lab.cluster import Lab
 from purser.lab.settings import LabSettings, node_choices
+from tests import waiting
 from tests.contract.client import Api
 from tests.unit.cli.typed import beside
 
@@ -17,7 +16,7 @@ UNITS = (("aliyun.com/gpu-mem", 1), ("volcano.sh/vgpu-memory", 10))
 
 async def test_pods_nodes_and_the_table_count_in_the_clusters_unit():
     settings = LabSettings(node_choices(["t4-4", "a100-40gb-8"]), probe_interval_s=0.1, memory_units=UNITS)
-    async with Lab(settings) as lab, asyncio.timeout(120):
+    async with Lab(settings) as lab, waiting.limit():
         await lab.ready()
         api = Api(lab.kubeconfig, embedded=True)
         await api.connect()

@@ -1,7 +1,5 @@
 """GPUs that are cut on demand, from a pod's request to the MIG device in its container."""
 
-import asyncio
-
 import pytest
 
 from purser.adapters.nodes import inventory_of
@@ -10,6 +8,7 @@ from purser.kube.resources import NODES
 from purser.lab.cluster import Lab
 from purser.lab.driver.node_mig import create_mig, mig_states, set_mig
 from purser.lab.settings import LabSettings, node_choices
+from tests import waiting
 from tests.lab.lab_cluster import LabCluster
 from tests.scenarios.actions import create, delete, event, eventually, grant_of, running
 from tests.scenarios.pods import GPU, pod
@@ -25,7 +24,7 @@ async def cluster(quiet_logs, tmp_path, monkeypatch):
     (tmp_path / "default").write_text("version: v1\n")
     settings = LabSettings(node_choices(["a100-40gb-8"]), device_plugin_configs=tmp_path, probe_interval_s=0.2)
     async with Lab(settings) as lab:
-        async with asyncio.timeout(60):
+        async with waiting.limit():
             await lab.ready()
         cluster = LabCluster(lab, "cut")
         await cluster.set_up()

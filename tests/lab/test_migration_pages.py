@@ -1,6 +1,5 @@
 """The pages on migrating, followed command by command, there and back."""
 
-import asyncio
 import json
 import shutil
 
@@ -15,6 +14,7 @@ from purser.lab.cluster import Lab
 from purser.lab.folders import node_folders
 from purser.lab.hollow import HollowNodes
 from purser.lab.settings import LabSettings, node_choices
+from tests import waiting
 from tests.contract.client import until
 from tests.lab.pages import Page, Shell, definition_of
 from tests.unit.agent.sriov.sysfs_tree import HostTree
@@ -32,7 +32,7 @@ async def shell(request, tmp_path):
     with_operator = hasattr(request, "param")
     hollow = (HollowNodes(name="plain", gpus=0),) if with_operator else ()  # for what a drain of all GPU nodes moves
     settings = LabSettings(node_choices(["t4-4:2"]), operator=with_operator, hollow=hollow, probe_interval_s=0.5)
-    async with Lab(settings) as lab, asyncio.timeout(150):
+    async with Lab(settings) as lab, waiting.limit():
         await lab.ready()
         shell = Shell(lab, tmp_path)
         await shell.start()
@@ -75,7 +75,7 @@ async def is_running(shell, name):
         assert pod.status.phase in ("Pending", "Running"), pod.status
         return pod if pod.status.phase == "Running" else None
 
-    return await until(f"{name} runs", running, 30)
+    return await until(f"{name} runs", running)
 
 
 async def plugins_on(shell, labels):

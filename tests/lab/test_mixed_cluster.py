@@ -24,6 +24,7 @@ from purser.kube.resources import NODES, PODS
 from purser.lab.cluster import Lab
 from purser.lab.hollow import HollowNodes
 from purser.lab.settings import LabSettings, node_choices
+from tests import waiting
 from tests.lab.lab_cluster import check_invariants
 from tests.lab.volcano import MEMORY, NUMBER, SCHEDULER, Volcano
 from tests.scenarios.actions import RAW_PODS
@@ -105,9 +106,8 @@ class Mixed:
 
     async def look(self, *, with_metrics: bool = False) -> None:
         """Every book and every container says what was meant. Metrics do so some seconds later."""
-        deadline = asyncio.get_running_loop().time() + (600 if TIER is Tier.SOAK else 60)
         while (differs := await self.difference(with_metrics)) is not None:
-            assert asyncio.get_running_loop().time() < deadline, differs
+            assert not waiting.is_over(), differs
             await asyncio.sleep(0.1)
 
     async def difference(self, with_metrics: bool) -> str | None:
@@ -192,7 +192,7 @@ async def test_pods_of_all_systems_and_vendors_come_and_go_and_all_books_are_exa
         served_scheduler_names=(SCHEDULER,),
         probe_interval_s=0.5,
     )
-    async with Lab(settings) as lab, asyncio.timeout(None if TIER is Tier.SOAK else 300):
+    async with Lab(settings) as lab, waiting.limit():
         await lab.ready()
         mixed, volcano = Mixed(lab, 1), asyncio.create_task(Volcano(lab.client, 0.2).run())
         for number in range(EVENTS):

@@ -1,7 +1,5 @@
 """Pods of one GPU leave NVLink pairs whole for the pods of two that come after them."""
 
-import asyncio
-
 import pytest
 
 from purser.adapters.nodes import inventory_of
@@ -9,6 +7,7 @@ from purser.core.interconnect import topology
 from purser.kube.resources import NODES
 from purser.lab.cluster import Lab
 from purser.lab.settings import LabSettings, node_choices
+from tests import waiting
 from tests.lab.lab_cluster import LabCluster
 from tests.scenarios.actions import create, grant_of, pod_named, running
 from tests.scenarios.pods import pod, whole
@@ -20,7 +19,7 @@ BY_LINKS = {"purser.dev/gpu-policy": "topology-aware"}
 @pytest.fixture
 async def dgx(quiet_logs):
     async with Lab(LabSettings(node_choices(["dgx1-v100"]), slots=1)) as lab:
-        async with asyncio.timeout(60):
+        async with waiting.limit():
             await lab.ready()
         cluster = LabCluster(lab, "pairs")
         await cluster.set_up()

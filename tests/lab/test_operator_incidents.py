@@ -9,6 +9,7 @@ import structlog
 
 from purser.lab.cluster import Lab
 from purser.lab.scenario import load, run_scenario
+from tests import waiting
 
 INCIDENTS = sorted((Path(__file__).parents[2] / "examples" / "scenarios" / "operator").glob("*.yaml"))
 AT_ONCE = 4
@@ -29,7 +30,7 @@ async def _all_of_them():
 
     async def one(path):
         async with gate, Lab(load(path).settings) as lab:
-            async with asyncio.timeout(60):
+            async with waiting.limit():
                 await lab.ready()
             return [verdict async for verdict in run_scenario(lab, load(path))]
 

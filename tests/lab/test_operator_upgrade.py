@@ -1,7 +1,6 @@
 """A driver upgrade of fifty hollow nodes with everything in its way, judged from the watch stream."""
 
 import asyncio
-import time
 
 import pytest
 
@@ -13,6 +12,7 @@ from purser.lab.hollow import HollowNodes
 from purser.lab.hollow.node import FAILING_PODS_ANNOTATION, NOT_READY_ANNOTATION
 from purser.lab.settings import LabSettings
 from purser.operator.policy import CLUSTER_POLICIES
+from tests import waiting
 from tests.lab.upgrade_invariants import UpgradeInvariants
 from tests.unit.operator.embedded_cluster import make_round
 
@@ -49,7 +49,7 @@ POLICY = {
 @pytest.mark.gate
 async def test_an_upgrade_keeps_its_bounds_halts_goes_on_and_ends(quiet_logs):
     async with Lab(LabSettings((), hollow=NODES_OF_THE_LAB, operator=True)) as lab:
-        async with asyncio.timeout(60):
+        async with waiting.limit():
             await lab.ready()
         await lab.client.create(POLICIES, POLICY)
         await status(lab, lambda found: found.get("state") == "ready")
@@ -162,10 +162,9 @@ async def status(lab, is_so):
 
 
 async def until(is_so, what):
-    deadline = time.monotonic() + 240
     while True:
         found = is_so()
         if await found if asyncio.iscoroutine(found) else found:
             return
-        assert time.monotonic() < deadline, f"not in time: {what}"
+        assert not waiting.is_over(), f"not in time: {what}"
         await asyncio.sleep(0.05)

@@ -1,6 +1,5 @@
 """`purser plan free --apply` on the lab: plans of all sorts end with the room that they promised."""
 
-import asyncio
 import json
 import os
 import random
@@ -12,6 +11,7 @@ from purser.core.names import GPU_POLICY_ANNOTATION, NODE_POLICY_ANNOTATION
 from purser.kube.resources import EVENTS, PODS, untyped
 from purser.lab.cluster import Lab
 from purser.lab.settings import LabSettings, node_choices
+from tests import waiting
 from tests.scenarios.actions import eventually
 from tests.tiers import TIER, Tier
 from tests.unit.cli.typed import apart
@@ -74,7 +74,7 @@ class Crowd:
 @pytest.mark.timeout(max(300, 40 * ROUNDS))
 async def test_each_plan_ends_with_its_room():
     settings = LabSettings(node_choices(["t4-4:3"]), probe_interval_s=0.1)
-    async with Lab(settings) as lab, asyncio.timeout(max(240, 30 * ROUNDS)):
+    async with Lab(settings) as lab, waiting.limit():
         await lab.ready()
         client, cluster = lab.client, LabCluster(lab, "default")
         crowd, evicted = Crowd(client, cluster, SEED), 0

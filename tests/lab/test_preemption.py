@@ -1,11 +1,10 @@
 """Preemption where kube-scheduler's dry run finds victims (one slot a card), and where it finds none (ten slots)."""
 
-import asyncio
-
 import pytest
 
 from purser.lab.cluster import Lab
 from purser.lab.settings import LabSettings, node_choices
+from tests import waiting
 from tests.lab.lab_cluster import LabCluster
 from tests.scenarios.pods import share, whole
 from tests.scenarios.preemption import preempt_one
@@ -22,7 +21,7 @@ from tests.scenarios.preemption import preempt_one
 )
 async def test_exactly_who_has_to_go_goes_once_though_the_replica_comes_back(quiet_logs, limits, slots):
     async with Lab(LabSettings(node_choices(["t4-4"]), slots=slots)) as lab:
-        async with asyncio.timeout(60):
+        async with waiting.limit():
             await lab.ready()
         cluster = LabCluster(lab, "preempted")
         await cluster.set_up()

@@ -4,7 +4,6 @@ The manifests in ``switchers/`` use the fields that those systems document. Each
 administrator has listed Volcano's scheduler and KAI's, and not HAMi's, and has two pools of SR-IOV devices.
 """
 
-import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ import yaml
 from purser.lab.cluster import Lab
 from purser.lab.driver.profiles import ProfileNic
 from purser.lab.settings import LabSettings, node_choices
+from tests import waiting
 from tests.contract.client import Answer, Api, until
 from tests.tiers import some
 from tests.unit.cli.typed import beside
@@ -218,7 +218,7 @@ async def lab():
     nics = tuple(ProfileNic(f"{address}.0", name, vfs=2, numa_node=1) for name, address in CARDS.items())
     nodes = replace(t4, profile=msgspec.structs.replace(t4.profile, nics=nics)), a100
     settings = LabSettings(nodes, probe_interval_s=0.1, adopted_scheduler_names=("volcano", "kai-scheduler"))
-    async with Lab(settings) as lab, asyncio.timeout(240):
+    async with Lab(settings) as lab, waiting.limit():
         config = lab.nodes[T4_NODE].sriov.config
         assert config is not None
         config.write_text(json.dumps({"resourceList": [entry_of(*each) for each in POOLS.items()]}))

@@ -1,6 +1,5 @@
 """`purser top` on a lab: the cluster's own words, and the scheduler's by its read API; and what is the same in both."""
 
-import asyncio
 import base64
 import json
 
@@ -10,6 +9,7 @@ import yaml
 from purser.kube.resources import MUTATING_WEBHOOKS, PODS
 from purser.lab.cluster import Lab
 from purser.lab.settings import LabSettings, node_choices
+from tests import waiting
 from tests.scenarios.actions import eventually
 from tests.unit.cli.typed import beside
 
@@ -25,7 +25,7 @@ def body(name, limits):
 
 async def test_both_ways_say_the_same_of_nodes_and_grants_and_why_a_pod_waits(tmp_path):
     settings = LabSettings(node_choices(["t4-4:2"]), probe_interval_s=0.1)
-    async with Lab(settings) as lab, asyncio.timeout(240):
+    async with Lab(settings) as lab, waiting.limit():
         await lab.ready()
         client, cluster = lab.client, LabCluster(lab, "default")
         for number in range(3):

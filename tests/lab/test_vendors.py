@@ -1,6 +1,5 @@
 """Pods for other vendors' devices in a whole lab: webhooks, scheduler, lock, and the vendor's device plugin."""
 
-import asyncio
 import io
 
 import pytest
@@ -13,6 +12,7 @@ from purser.kube.resources import NODES, PODS
 from purser.lab.cluster import Lab
 from purser.lab.screen import show, surroundings
 from purser.lab.settings import LabSettings, chosen_nodes, family_words
+from tests import waiting
 from tests.contract.client import until
 
 pytestmark = pytest.mark.gate
@@ -83,7 +83,7 @@ async def test_hamis_examples_of_every_family_run_on_its_devices():
     rows = [(name, *example, {}, {}) for name, example in EXAMPLES.items()] + MORE
     families = {family.name: family for family in FAMILIES}
     nodes, hollow = chosen_nodes(family_words())
-    async with Lab(LabSettings(nodes, hollow=hollow)) as lab, asyncio.timeout(120):
+    async with Lab(LabSettings(nodes, hollow=hollow)) as lab, waiting.limit():
         await lab.ready()
         for number, (name, asked, _, _, annotations, _) in enumerate(rows):
             await lab.client.create(PODS, example_pod(f"p{number}", families[name], asked, annotations), "default")
@@ -108,7 +108,7 @@ async def test_hamis_examples_of_every_family_run_on_its_devices():
 
 async def test_pods_for_a_vendors_devices_come_one_by_one_and_run():
     nodes, hollow = chosen_nodes(["hygon-dcu"])
-    async with Lab(LabSettings(nodes, hollow=hollow, probe_interval_s=0.5)) as lab, asyncio.timeout(120):
+    async with Lab(LabSettings(nodes, hollow=hollow, probe_interval_s=0.5)) as lab, waiting.limit():
         await lab.ready()
         screen = io.StringIO()
         show(lab, 1.0, Console(file=screen, width=200), surroundings())

@@ -1,6 +1,5 @@
 """`purser why` on the lab: what it suggests for pods that wait is done, and they are bound."""
 
-import asyncio
 import json
 import os
 import random
@@ -9,6 +8,7 @@ import pytest
 
 from purser.lab.cluster import Lab
 from purser.lab.settings import LabSettings, node_choices
+from tests import waiting
 from tests.scenarios.actions import create, delete, event, running
 from tests.scenarios.suggestions import Suggested
 from tests.unit.cli.typed import beside
@@ -27,7 +27,7 @@ SEED = os.environ.get("PURSER_WHY_SEED", "1")
 async def test_each_suggestion_lets_the_pod_be_bound(tmp_path, quiet_logs):
     nodes = node_choices(["t4-4:2", "mixed-4"])
     settings = LabSettings(nodes, probe_interval_s=0.1, decision_log_folder=tmp_path)
-    async with Lab(settings) as lab, asyncio.timeout(max(240, 20 * PODS)):
+    async with Lab(settings) as lab, waiting.limit():
         await lab.ready()
         cluster = LabCluster(lab, "waiting")
         await cluster.set_up()

@@ -1,7 +1,6 @@
 """What scenarios do and look at, over the Kubernetes API."""
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
@@ -13,6 +12,7 @@ from purser.core.ledger import Ledger
 from purser.core.model import Grant, NodeInventory
 from purser.kube.errors import NotFoundError
 from purser.kube.resources import EVENTS, NAMESPACES, NODES, PODS
+from tests import waiting
 from tests.scenarios.cluster import Cluster
 from tests.scenarios.pods import GPU, Raw
 
@@ -25,16 +25,15 @@ _TERMINAL = ("Succeeded", "Failed")
 
 async def eventually(cluster: Cluster, what: str, probe: Callable[[], Awaitable[T | None]]) -> T:
     """What ``probe`` answers once that is true; else an AssertionError that says what did not happen, and why."""
-    deadline = time.monotonic() + cluster.timeout_s
     reason = ""
-    while time.monotonic() < deadline:
+    while not waiting.is_over():
         try:
             if found := await probe():
                 return found
         except AssertionError as error:
             reason = str(error)
         await asyncio.sleep(_POLL_S)
-    raise AssertionError(f"not within {cluster.timeout_s:.0f} s: {what}. {reason}\n{await story(cluster)}")
+    raise AssertionError(f"not in time: {what}. {reason}\n{await story(cluster)}")
 
 
 async def story(cluster: Cluster) -> str:

@@ -27,8 +27,6 @@ class Cluster(Protocol):
     """An image that is present on the nodes and has a shell with `env` and `sleep`; pull policy is IfNotPresent."""
     pod_fields: Mapping[str, Any]
     """Of the specification of every pod: what makes its start cheaper, and has nothing to do with GPUs."""
-    timeout_s: float
-    """How long a scenario waits for one thing to happen before it fails."""
 
     async def container_env(self, pod: str, container: str) -> dict[str, str]:
         """The environment that the container's process was started with."""

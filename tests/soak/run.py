@@ -10,6 +10,7 @@ from typing import Any
 
 from purser.lab.cluster import Lab
 from purser.lab.settings import LabSettings, node_choices
+from tests import waiting
 from tests.lab.lab_cluster import LabCluster
 from tests.scenarios.actions import create, running
 from tests.scenarios.pods import pod, whole
@@ -21,6 +22,7 @@ from tests.soak.outcomes import HonestPods
 
 NODES = ["a100-40gb-8", "h100-8", "t4-4"]
 PATIENCE_S = 120.0
+MENDING_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ async def _run(lab: Lab, plan: Plan) -> Result:
 
 async def _mended(lab: Lab, cluster: LabCluster) -> str:
     """Start what is dead and have every card once; what cannot be had."""
+    waiting.begins(MENDING_S)
     for name, node in lab.nodes.items():
         for card in range(len(node.driver.uuids)):
             lab.recover_gpu(name, card)

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from tests import waiting
 from tests.unit.agent.builders import NODE
 from tests.unit.agent.emulated_kubelet import kubelet_in
 
@@ -35,7 +36,7 @@ DEADLINE_S = 60
 
 async def eventually(check):
     """Poll until true; a check may be a plain function or a coroutine function."""
-    async with asyncio.timeout(DEADLINE_S):
+    async with waiting.limit():
         while True:
             found = check()
             found = await found if asyncio.iscoroutine(found) else found

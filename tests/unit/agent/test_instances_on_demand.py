@@ -22,6 +22,8 @@ from purser.lab.driver.parts import ProcessLoad
 pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module")]
 
 GPU, SMALL, HALF = "nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "nvidia.com/mig-3g.20gb"
+PATIENCE_S = 240.0
+"""Of the agent with its driver, and with what it has yet to hear of a pod that kubelet admits."""
 AT_0, AT_4 = MigPlacement("3g.20gb", 0), MigPlacement("3g.20gb", 4)
 
 
@@ -37,12 +39,14 @@ def driver(folder):
 def impatience(monkeypatch):
     monkeypatch.setattr("purser.agent.instances.keeping.IDLE_S", 0.05)
     monkeypatch.setattr("purser.agent.instances.keeping.BUSY_CHECK_PERIOD_S", 0.05)
-    monkeypatch.setattr("purser.agent.instances.giving.LISTED_TIMEOUT_S", 20.0)
+    monkeypatch.setattr("purser.agent.instances.giving.LISTED_TIMEOUT_S", PATIENCE_S)
+    monkeypatch.setattr("purser.agent.instances.keeping.NVML_TIMEOUT_S", PATIENCE_S)
 
 
 def on_demand(world, metrics_also_as=(), driver=None, **flags):
     flags = DevicePluginFlags(mig_strategy=MigStrategy.ON_DEMAND, **flags)
-    return world.agent(sharing=SharingSettings(flags=flags), metrics_also_as=metrics_also_as, driver=driver)
+    sharing = SharingSettings(flags=flags)
+    return world.agent(sharing=sharing, metrics_also_as=metrics_also_as, driver=driver, resolve_timeout_s=PATIENCE_S)
 
 
 def of(gpu, *placements, container="main"):

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
+from tests import waiting
 
 from purser.kube import Client, ClusterConfig
 from purser.kube.resources import NAMESPACES, NODES, PODS
@@ -166,9 +167,9 @@ def running(work: Any) -> Any:
         task.cancel()
 
 
-async def eventually(what: Callable[[], Any], seconds: float = 60.0, every_s: float = 0.02) -> Any:
+async def eventually(what: Callable[[], Any], every_s: float = 0.02) -> Any:
     """Poll until it is true; works for coroutine functions, too. ``every_s``: longer for what asks the server."""
-    async with asyncio.timeout(seconds):
+    async with waiting.limit():
         while True:
             found = what()
             found = await found if asyncio.iscoroutine(found) else found

@@ -142,8 +142,8 @@ class Stack:
         progressing = _condition(policy, "Progressing").get("status") == "True"
         return current and status.get("state") == "ready" and not progressing
 
-    async def ready(self, seconds: float = 90.0) -> None:
-        await eventually(self.is_ready, seconds, every_s=0.06)
+    async def ready(self) -> None:
+        await eventually(self.is_ready, every_s=0.06)
 
     async def settled(self, port: int) -> None:
         """Until the policy is ready, and then at rest."""

@@ -187,7 +187,7 @@ async def test_what_agents_wrote_goes_after_a_policy_that_was_deleted_by_hand(in
         async def no_pods():
             return not (await installed.client.list(PODS, NAMESPACE, label_selector=OPERAND_LABEL)).items
 
-        await eventually(no_pods, 60)
+        await eventually(no_pods)
         lines = []
         await preview_uninstall(installed.client, NAMESPACE, lines.append)
         amounts = "nvidia.com/gpumem, volcano.sh/gpu-memory"
@@ -233,7 +233,7 @@ async def remove_step_by_step(stack):
     while True:
         stack.cluster.writes.clear()
         work = asyncio.create_task(remove(stack))
-        await eventually(lambda work=work: work.done() or stack.cluster.writes, 60)
+        await eventually(lambda work=work: work.done() or stack.cluster.writes)
         if work.done() and not work.cancelled():
             work.result()
             return
