@@ -1,8 +1,8 @@
 """Vector suites: inputs and outputs of the real code, one pytest item for each file.
 
-    @pytest.mark.parametrize("file", vector_files("topology_merge.json", *ALL_FOLDERS))
-    def test_merge(file: VectorFile, check_vectors: CheckVectors) -> None:
-        check_vectors(file, merges_as_observed)
+    @suites(("topology_merge.json", merges_as_observed, ALL_FOLDERS))
+    def test_vectors(file: VectorFile, check: Check, check_vectors: CheckVectors) -> None:
+        check_vectors(file, check)
 
 ``merges_as_observed(vector, version)`` asserts what one vector says; ``version`` is the Kubernetes version whose code
 was observed (``1.20.2``). Every vector of the file runs, whatever the others did; the first failures are shown. The
@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from _pytest.mark import ParameterSet
 
 ENVIRONMENT = "PURSER_VECTORS"
 DEFAULT_FOLDER = Path(__file__).resolve().parents[2].parent / "shared" / "vectors"
@@ -77,11 +76,13 @@ CHECKED: set[VectorFile] = set()
 """The files that test modules asked for when they were imported."""
 
 
-def vector_files(name: str, *folders: str) -> list[ParameterSet]:
-    """The files of this name in some of the folders, as parameters."""
-    files = [VectorFile(folder, name) for folder in folders]
-    CHECKED.update(files)
-    return [pytest.param(file, id=f"{file.folder}/{file.name}") for file in files]
+def suites(*checks: tuple[str, Check, tuple[str, ...]]) -> pytest.MarkDecorator:
+    """Parameters ``file`` and ``check``: for each name of a file its check, and the folders that have such a file."""
+    files = [(VectorFile(folder, name), check) for name, check, folders in checks for folder in folders]
+    CHECKED.update(file for file, _ in files)
+    return pytest.mark.parametrize(
+        ("file", "check"), [pytest.param(file, check, id=f"{file.folder}/{file.name}") for file, check in files]
+    )
 
 
 def run_file(file: VectorFile, check: Check) -> FileResult:

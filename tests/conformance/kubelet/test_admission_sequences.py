@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-import pytest
-from tests.conformance.vectors import ORACLE_1_20, ORACLE_1_36, CheckVectors, Vector, VectorFile, vector_files
+from tests.conformance.vectors import ORACLE_1_20, ORACLE_1_36, Check, CheckVectors, Vector, VectorFile, suites
 
 from purser.core.kubelet import cpumanager
 from purser.core.kubelet.admission import admit
@@ -109,6 +108,8 @@ def admits_as_kubelet(vector: Vector, version: str) -> None:
         assert format_cpuset(state.cpus.default) == step["expected_default_cpuset"], f"step {place}"
 
 
-@pytest.mark.parametrize("file", vector_files("admission_sequences.json", ORACLE_1_20, ORACLE_1_36))
-def test_every_pod_is_admitted_or_refused_as_by_kubelet(file: VectorFile, check_vectors: CheckVectors) -> None:
-    check_vectors(file, admits_as_kubelet)
+@suites(
+    ("admission_sequences.json", admits_as_kubelet, (ORACLE_1_20, ORACLE_1_36)),
+)
+def test_vectors(file: VectorFile, check: Check, check_vectors: CheckVectors) -> None:
+    check_vectors(file, check)

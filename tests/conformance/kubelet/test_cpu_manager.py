@@ -7,10 +7,11 @@ from tests.conformance.vectors import (
     ALL_FOLDERS,
     TABLES_1_20,
     TABLES_1_36,
+    Check,
     CheckVectors,
     Vector,
     VectorFile,
-    vector_files,
+    suites,
 )
 
 from purser.core.kubelet.config import CpuOptions, CpuPolicy, KubeletConfig
@@ -292,39 +293,14 @@ def writes_and_reads_the_checkpoint(vector: Vector, version: str) -> None:
     )
 
 
-# --- the tests --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("file", vector_files("cpu_discover.json", TABLES_1_20))
-def test_cpus_are_discovered(file: VectorFile, check_vectors: CheckVectors) -> None:
-    check_vectors(file, discovers_the_topology)
-
-
-@pytest.mark.parametrize("file", vector_files("cpu_accumulator.json", TABLES_1_20))
-def test_free_sockets_cores_and_cpus_are_listed(file: VectorFile, check_vectors: CheckVectors) -> None:
-    check_vectors(file, accumulates)
-
-
-@pytest.mark.parametrize("file", vector_files("cpu_take_by_topology.json", *ALL_FOLDERS))
-def test_cpus_are_taken_by_topology(file: VectorFile, check_vectors: CheckVectors) -> None:
-    check_vectors(file, takes_by_topology)
-
-
-@pytest.mark.parametrize("file", vector_files("cpu_static_policy.json", TABLES_1_20, TABLES_1_36))
-def test_the_static_policy_starts_allocates_and_removes(file: VectorFile, check_vectors: CheckVectors) -> None:
-    check_vectors(file, runs_the_static_policy)
-
-
-@pytest.mark.parametrize("file", vector_files("cpu_hints.json", TABLES_1_20))
-def test_hints_name_numa_nodes(file: VectorFile, check_vectors: CheckVectors) -> None:
-    check_vectors(file, hints_at_numa_nodes)
-
-
-@pytest.mark.parametrize("file", vector_files("cpu_init_containers.json", TABLES_1_20))
-def test_app_containers_reuse_cpus_of_init_containers(file: VectorFile, check_vectors: CheckVectors) -> None:
-    check_vectors(file, reuses_what_init_containers_leave)
-
-
-@pytest.mark.parametrize("file", vector_files("checkpoint_cpu_manager.json", TABLES_1_20, TABLES_1_36))
-def test_the_checkpoint_is_that_of_kubelet(file: VectorFile, check_vectors: CheckVectors) -> None:
-    check_vectors(file, writes_and_reads_the_checkpoint)
+@suites(
+    ("cpu_discover.json", discovers_the_topology, (TABLES_1_20,)),
+    ("cpu_accumulator.json", accumulates, (TABLES_1_20,)),
+    ("cpu_take_by_topology.json", takes_by_topology, ALL_FOLDERS),
+    ("cpu_static_policy.json", runs_the_static_policy, (TABLES_1_20, TABLES_1_36)),
+    ("cpu_hints.json", hints_at_numa_nodes, (TABLES_1_20,)),
+    ("cpu_init_containers.json", reuses_what_init_containers_leave, (TABLES_1_20,)),
+    ("checkpoint_cpu_manager.json", writes_and_reads_the_checkpoint, (TABLES_1_20, TABLES_1_36)),
+)
+def test_vectors(file: VectorFile, check: Check, check_vectors: CheckVectors) -> None:
+    check_vectors(file, check)

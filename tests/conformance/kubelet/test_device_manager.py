@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 from tests.conformance.vectors import (
-    ALL_FOLDERS,
     ORACLE_1_20,
     ORACLE_1_36,
     TABLES_1_20,
     TABLES_1_36,
+    Check,
     CheckVectors,
     Vector,
     VectorFile,
-    vector_files,
+    suites,
 )
 
 from purser.core.kubelet.asks import Ask, PreferredAllocation
@@ -46,48 +46,6 @@ from purser.core.pod.manifest import ContainerKind
 
 RESOURCE = "r"
 """What the oracle's only resource is called."""
-
-
-@pytest.mark.parametrize("file", vector_files("device_hints.json", TABLES_1_20, TABLES_1_36))
-def test_a_pod_or_container_gets_the_topology_hints_that_kubelet_gives(
-    file: VectorFile, check_vectors: CheckVectors
-) -> None:
-    check_vectors(file, check_hints)
-
-
-@pytest.mark.parametrize("file", vector_files("device_hints.json", ORACLE_1_20, ORACLE_1_36))
-def test_hints_are_generated_as_kubelet_generates_them(file: VectorFile, check_vectors: CheckVectors) -> None:
-    check_vectors(file, check_generated_hints)
-
-
-@pytest.mark.parametrize("file", vector_files("device_pod_request.json", TABLES_1_20))
-def test_a_pods_request_is_what_kubelet_adds_up(file: VectorFile, check_vectors: CheckVectors) -> None:
-    check_vectors(file, check_pod_request)
-
-
-@pytest.mark.parametrize("file", vector_files("device_allocation.json", TABLES_1_20))
-def test_devices_are_taken_where_the_hint_says(file: VectorFile, check_vectors: CheckVectors) -> None:
-    check_vectors(file, check_aligned_allocation)
-
-
-@pytest.mark.parametrize("file", vector_files("device_allocate.json", ORACLE_1_20, ORACLE_1_36))
-def test_devices_are_chosen_as_kubelet_chooses_them(file: VectorFile, check_vectors: CheckVectors) -> None:
-    check_vectors(file, check_allocate)
-
-
-@pytest.mark.parametrize("file", vector_files("device_preferred_params.json", TABLES_1_20))
-def test_plugins_are_asked_with_kubelets_arguments(file: VectorFile, check_vectors: CheckVectors) -> None:
-    check_vectors(file, check_preferred_arguments)
-
-
-@pytest.mark.parametrize("file", vector_files("device_filter_by_affinity.json", TABLES_1_36))
-def test_free_devices_are_grouped_as_kubelet_groups_them(file: VectorFile, check_vectors: CheckVectors) -> None:
-    check_vectors(file, check_filter_by_affinity)
-
-
-@pytest.mark.parametrize("file", vector_files("checkpoint_device_manager.json", *ALL_FOLDERS[:2]))
-def test_checkpoints_are_those_of_the_real_code(file: VectorFile, check_vectors: CheckVectors) -> None:
-    check_vectors(file, check_checkpoint)
 
 
 def check_hints(vector: Vector, version: str) -> None:
@@ -285,3 +243,17 @@ def hints_of(hints: list[dict[str, Any]] | None) -> tuple[Hint, ...] | None:
 def comparable(hints: Any) -> dict[str, set[Hint] | None]:
     """Hints as a set: upstream's tables sort them."""
     return {name: None if of is None else set(of) for name, of in hints.items()}
+
+
+@suites(
+    ("device_hints.json", check_hints, (TABLES_1_20, TABLES_1_36)),
+    ("device_hints.json", check_generated_hints, (ORACLE_1_20, ORACLE_1_36)),
+    ("device_pod_request.json", check_pod_request, (TABLES_1_20,)),
+    ("device_allocation.json", check_aligned_allocation, (TABLES_1_20,)),
+    ("device_allocate.json", check_allocate, (ORACLE_1_20, ORACLE_1_36)),
+    ("device_preferred_params.json", check_preferred_arguments, (TABLES_1_20,)),
+    ("device_filter_by_affinity.json", check_filter_by_affinity, (TABLES_1_36,)),
+    ("checkpoint_device_manager.json", check_checkpoint, (TABLES_1_20, TABLES_1_36)),
+)
+def test_vectors(file: VectorFile, check: Check, check_vectors: CheckVectors) -> None:
+    check_vectors(file, check)

@@ -1,6 +1,5 @@
 """The topology manager against the tables of upstream's unit tests and against random inputs of the real functions."""
 
-import pytest
 from tests.conformance.vectors import (
     ALL_FOLDERS,
     TABLES_1_20,
@@ -9,7 +8,7 @@ from tests.conformance.vectors import (
     CheckVectors,
     Vector,
     VectorFile,
-    vector_files,
+    suites,
 )
 
 from purser.core.kubelet.admission import align
@@ -105,7 +104,7 @@ def averages_distances(vector: Vector, version: str) -> None:
     assert average_distance(distances(vector), mask_of(vector["mask"])) == vector["expected"]
 
 
-SUITES: list[tuple[str, Check, tuple[str, ...]]] = [
+@suites(
     ("topology_merge.json", merges, ALL_FOLDERS),
     ("topology_admit.json", admits, (TABLES_1_20,)),
     ("topology_filter_single_numa.json", keeps_hints_of_single_nodes, (TABLES_1_20, TABLES_1_36)),
@@ -113,16 +112,6 @@ SUITES: list[tuple[str, Check, tuple[str, ...]]] = [
     ("topology_closest.json", finds_the_closest, (TABLES_1_36,)),
     ("topology_max_of_min.json", counts_the_max_of_min, (TABLES_1_36,)),
     ("topology_avg_distance.json", averages_distances, (TABLES_1_36,)),
-]
-
-
-@pytest.mark.parametrize(
-    ("file", "check"),
-    [
-        pytest.param(*entry.values, check, id=entry.id)
-        for name, check, folders in SUITES
-        for entry in vector_files(name, *folders)
-    ],
 )
 def test_vectors(file: VectorFile, check: Check, check_vectors: CheckVectors) -> None:
     check_vectors(file, check)

