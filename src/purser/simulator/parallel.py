@@ -4,11 +4,12 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import msgspec
@@ -101,16 +102,17 @@ def _in_processes(workload: Workload, tasks: Sequence[Task], jobs: int, on_progr
         try:
             with _children_ignore_interrupts():
                 futures = [pool.submit(_run_task, place, task) for place, task in enumerate(tasks)]
-            _watch(futures, done, on_progress)
+            workers = set(multiprocessing.active_children()) - others
+            _watch(futures, workers, done, on_progress)
             return [future.result() for future in futures]
-        except BrokenProcessPool as error:
-            raise LostProcess(
-                "a process that simulated was killed, perhaps for want of memory: try fewer --jobs"
-            ) from error
-        except BaseException:
+        except BaseException as error:
             # Their results are not needed, and they hold nothing that needs a clean-up.
             for process in set(multiprocessing.active_children()) - others:
                 process.kill()
+            if isinstance(error, BrokenProcessPool):
+                raise LostProcess(
+                    "a process that simulated was killed, perhaps for want of memory: try fewer --jobs"
+                ) from error
             raise
 
 
@@ -136,7 +138,9 @@ def _children_ignore_interrupts() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _watch(futures: Sequence["Future[AnyRun]"], done: Any, on_progress: OnProgress) -> None:
+def _watch(futures: Sequence["Future[AnyRun]"], workers: Set[BaseProcess], done: Any, on_progress: OnProgress) -> None:
+    """Until all are done. Raises `BrokenProcessPool` for a worker that was killed: Python's pool may not notice that by
+    itself, as it begins to look after its workers before it has started the last one."""
     left = set(futures)
     while left:
         finished, left = wait(left, timeout=0.2, return_when=FIRST_COMPLETED)
@@ -144,6 +148,8 @@ def _watch(futures: Sequence["Future[AnyRun]"], done: Any, on_progress: OnProgre
             future.result()
         for place in range(len(futures)):
             on_progress(place, done[place])
+        if left and any(worker.exitcode for worker in workers):
+            raise BrokenProcessPool
 
 
 _begun: "tuple[Workload, Any] | None" = None
