@@ -55,10 +55,6 @@ def test_aligned_cpus_come_first(version: str, mask: int | None, cpus: str) -> N
     assert taken(node(TWO_NODES, version=version), 2, mask) == cpus
 
 
-def test_what_the_mask_lacks_is_taken_elsewhere() -> None:
-    assert taken(node(TWO_NODES), 10, 0b10) == "1,4-7,9,12-15"
-
-
 def test_aligned_by_socket_the_rest_of_the_socket_comes_before_other_sockets() -> None:
     four = machine(sockets=2, numa_per_socket=2, cores=2)
     state = CpuState(default=parse_cpuset("0,2-15"), reserved=1, exclusive={("other", "c"): 1 << 1})
@@ -77,29 +73,6 @@ def test_policy_none_gives_nothing_and_refuses_nobody() -> None:
     assert allocate(KubeletNode(KubeletConfig(), TWO_NODES), None, asks, asks.containers[0], None, 0) == (None, None, 0)
 
 
-def test_what_a_container_has_it_keeps() -> None:
-    asks = pod(container("c", 2))
-    state, _, _ = admit(node(TWO_NODES), asks)
-    assert admit(node(TWO_NODES), asks, state)[0] is state
-
-
-def test_app_containers_share_what_an_init_container_leaves_and_sidecars_keep_theirs() -> None:
-    asks = pod(
-        container("init", 4, INIT), container("side", 2, SIDECAR), container("a", 2, APP), container("b", 2, APP)
-    )
-    _, held, reusable = admit(node(TWO_NODES), asks)
-    assert held == {"init": "1-2,9-10", "side": "1,9", "a": "2,10", "b": "3,11"}
-    assert reusable == 0
-    _, held, reusable = admit(node(TWO_NODES, version="v1.27.0"), asks)
-    assert held == {"init": "1-2,9-10", "side": "1,9", "a": "1,9", "b": "2,10"}
-    assert reusable == 0
-
-
-def test_what_no_app_container_takes_over_is_left() -> None:
-    _, held, reusable = admit(node(TWO_NODES), pod(container("init", 4, INIT), container("a", 2)))
-    assert (held["a"], format_cpuset(reusable)) == ("1,9", "2,10")
-
-
 @pytest.mark.parametrize(
     ("version", "error"),
     [
@@ -111,12 +84,6 @@ def test_a_shortage_is_an_unexpected_admission_error(version: str, error: str) -
     answer = refused(node(TWO_NODES, version=version), 16)
     assert answer == CpusRefused("UnexpectedAdmissionError", error)
     assert answer.message == f"Allocate failed due to {error}, which is unexpected"
-
-
-def test_a_shortage_counts_what_the_mask_did_not_give() -> None:
-    answer = refused(node(TWO_NODES), 16, mask=0b10)
-    assert answer is not None
-    assert answer.error == "not enough cpus available to satisfy request: requested=8, available=7"
 
 
 NOT_WHOLE = "SMT Alignment Error: requested {} cpus not multiple cpus per core = 2"

@@ -71,13 +71,6 @@ def test_what_cannot_be_split_evenly_is_packed() -> None:
     assert distributed(two_nodes, "0-3,8-11,4", 9) == "0-4,8-11"
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_more_than_there_is_cannot_be_taken(version: tuple[int, int, int]) -> None:
-    for options in (CpuOptions(), CpuOptions(distribute_cpus_across_numa=True)):
-        with pytest.raises(NotTakenError, match="not enough cpus available"):
-            take_cpus(behaviour(version), options, topology_of(node(machine())), 0b1111, 5)
-
-
 def test_cpus_that_the_machine_lacks_are_never_taken() -> None:
     with pytest.raises(NotTakenError, match="requested=3"):
         packed(machine(cores=1), "0-9", 3)

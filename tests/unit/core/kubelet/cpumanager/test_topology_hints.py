@@ -5,7 +5,6 @@ from tests.unit.core.kubelet.cpumanager.machines import container, machine, node
 
 from purser.core.kubelet.cpumanager import hints, pod_hints, start
 from purser.core.kubelet.cpumanager.requests import pod_guaranteed_cpus
-from purser.core.kubelet.cpuset import parse_cpuset
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.pod import QosClass
 from purser.core.kubelet.state import CpuState, KubeletNode
@@ -29,17 +28,6 @@ def test_preferred_are_the_fewest_nodes_that_hold_the_request() -> None:
 
 def test_reserved_cpus_count_for_what_is_preferred_although_they_cannot_be_had() -> None:
     assert cpu_hints(TWO_NODES, 8) == (Hint(0b10, True), Hint(0b11, False))
-
-
-def test_taken_cpus_leave_only_wider_hints_that_nobody_prefers() -> None:
-    state = CpuState(default=parse_cpuset("0-1,4-5"), reserved=1)
-    assert cpu_hints(TWO_NODES, 3, state) == (Hint(0b11, False),)
-    assert cpu_hints(TWO_NODES, 4, state) == ()
-
-
-def test_what_init_containers_left_must_be_within() -> None:
-    state = CpuState(default=parse_cpuset("0-7"), reserved=1)
-    assert cpu_hints(TWO_NODES, 2, state, reusable=1 << 8) == (Hint(0b01, True), Hint(0b11, False))
 
 
 def test_a_container_that_has_its_cpus_is_hinted_at_them() -> None:

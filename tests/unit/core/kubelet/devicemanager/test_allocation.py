@@ -47,23 +47,9 @@ def test_old_kubelets_write_devices_without_topology_down_as_those_of_node_0() -
     assert done.state.held[HELD][GPU].devices_per_numa == {0: ("gpu0",)}
 
 
-def test_every_resource_is_one_allocate_call_by_name() -> None:
-    state = having(gpus(0, prefix="nic"), NIC, having(gpus(0)))
-    done = Given(state, container(nic=1, gpu=1))
-    assert [(type(ask), ask.resource, ask.container) for ask in done.asked] == [
-        (Allocate, GPU, HELD),
-        (Allocate, NIC, HELD),
-    ]
-    assert done.ids() == {"gpu0"} and done.ids(NIC) == {"nic0"}
-
-
 def test_resources_that_are_no_devices_are_left_alone() -> None:
     done = Given(DeviceManagerState(), container(gpu=1))
     assert (done.error, done.asked, done.state) == (None, [], DeviceManagerState())
-
-
-def test_without_a_wish_the_first_ids_are_taken() -> None:
-    assert Given(having(gpus(1, 0, 0)), container(gpu=2)).ids() == {"gpu0", "gpu1"}
 
 
 def test_aligned_devices_come_first_then_those_elsewhere_then_those_nowhere() -> None:
@@ -99,24 +85,6 @@ def test_a_plugin_is_not_asked_where_all_aligned_devices_are_just_enough() -> No
     assert [type(ask) for ask in done.asked] == [Allocate]
 
 
-def test_a_plugin_prefers_among_all_devices_when_the_aligned_ones_are_too_few() -> None:
-    state = having(gpus(0, 1, 1, None), prefers=True)
-    done = Given(state, container(gpu=2), hint=Hint(0b01, True), plugin=preferring("gpu3"))
-    first = done.asked[0]
-    assert isinstance(first, PreferredAllocation)
-    assert (first.available, first.must_include, first.size) == ({"gpu0", "gpu1", "gpu2", "gpu3"}, {"gpu0"}, 2)
-    assert done.ids() == {"gpu0", "gpu3"}
-
-
-def test_what_the_plugin_does_not_say_kubelet_fills_up() -> None:
-    state = having(gpus(0, 0, 0, 0), prefers=True)
-    assert Given(state, container(gpu=3), plugin=preferring("gpu3")).ids() == {"gpu0", "gpu1", "gpu3"}
-
-
-def test_a_plugin_without_the_option_is_not_asked() -> None:
-    assert [type(ask) for ask in Given(having(gpus(0, 0)), container(gpu=1)).asked] == [Allocate]
-
-
 def test_a_request_carries_the_latest_device_state() -> None:
     state = having(gpus(0, 0), prefers=True, state=having(gpus(0, 1, prefix="nic"), NIC, prefers=True))
     wish = Hint(0b01, True)
@@ -135,14 +103,6 @@ def test_an_answer_of_the_wrong_kind_is_the_callers_mistake() -> None:
 
 
 # --- what is refused, and in which order
-
-
-@BOTH
-def test_too_few_devices(version: str) -> None:
-    state = Given(having([*gpus(0, 0), *unwell(gpus(0, prefix="ill"))]), container(gpu=1), uid="other").state
-    done = Given(state, container(gpu=2), on=node(version))
-    assert done.error == f"requested number of devices unavailable for {GPU}. Requested: 2, Available: 1"
-    assert done.asked == []
 
 
 @BOTH
@@ -247,21 +207,6 @@ def test_init_devices_of_a_plugin_that_is_gone_end_at_its_stopped_endpoint_on_ol
 # --- init containers
 
 
-def test_an_init_container_leaves_its_devices_to_those_after_it() -> None:
-    first = Given(having(gpus(0, 1)), container("init", ContainerKind.INIT, gpu=2))
-    assert first.reusable == {GPU: {"gpu0", "gpu1"}}
-    second = Given(first.state, container("a", gpu=1), reusable=first.reusable)
-    assert second.ids() == {"gpu0"} and second.reusable == {GPU: {"gpu1"}}
-    third = Given(second.state, container("b", gpu=1), reusable=second.reusable)
-    assert third.ids() == {"gpu1"} and third.reusable == {GPU: frozenset()}
-
-
-def test_what_is_left_over_comes_before_the_wish_and_without_regard_to_health() -> None:
-    first = Given(having(gpus(0, 1)), container("init", ContainerKind.INIT, gpu=1))
-    state = update(first.state, GPU, [*unwell(gpus(0)), gpus(0, 1)[1]])
-    assert Given(state, container("a", gpu=1), reusable=first.reusable, hint=Hint(0b10, True)).ids() == {"gpu0"}
-
-
 def test_beyond_what_is_left_over_the_plugin_must_include_it() -> None:
     first = Given(having(gpus(0, 0, 0), prefers=True), container("init", ContainerKind.INIT, gpu=1))
     second = Given(first.state, container("a", gpu=2), reusable=first.reusable, plugin=preferring("gpu0", "gpu2"))
@@ -276,12 +221,6 @@ def test_the_shortage_of_a_container_that_reuses_devices_counts_without_them_and
     second = Given(first.state, container("a", gpu=3), reusable=first.reusable)
     assert second.error == f"requested number of devices unavailable for {GPU}. Requested: 2, Available: 1"
     assert second.reusable == first.reusable
-
-
-def test_a_sidecar_keeps_its_devices_where_kubelet_knows_sidecars() -> None:
-    side = container("side", ContainerKind.SIDECAR, gpu=1)
-    assert Given(having(gpus(0)), side, on=node("v1.29.0")).reusable == {GPU: frozenset()}
-    assert Given(having(gpus(0)), side, on=node("v1.27.16")).reusable == {GPU: {"gpu0"}}
 
 
 # --- freeing

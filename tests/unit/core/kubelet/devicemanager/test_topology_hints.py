@@ -12,7 +12,7 @@ from purser.core.kubelet.state import Allocation, DeviceManagerState, KubeletNod
 from purser.core.kubelet.versions import behaviour
 from purser.core.pod.manifest import ContainerKind
 
-from .parts import GPU, NEW, NIC, OLD, Given, container, gpus, having, node, pod
+from .parts import GPU, NEW, OLD, Given, container, gpus, having, node, pod
 
 BOTH = pytest.mark.parametrize("version", [OLD, NEW])
 
@@ -48,27 +48,6 @@ def test_an_empty_topology_is_one_for_old_kubelets_only() -> None:
 def test_before_a_plugin_is_back_from_a_restart_of_kubelet_there_is_no_preference(version: str) -> None:
     """Kubernetes issue 102552: pods are then admitted unaligned."""
     assert told(restore({}, [GPU], now=0.0), 1, on=node(version)) is None
-
-
-@BOTH
-def test_more_than_there_is_cannot_be_met(version: str) -> None:
-    assert told(having(gpus(0, 1)), 3, on=node(version)) == ()
-
-
-def test_preferred_is_about_the_hardware_and_not_about_what_is_free() -> None:
-    state = having(gpus(0, 0, 1, 1))
-    state = Given(
-        Given(state, container(gpu=1), uid="a", hint=Hint(0b01, True)).state,
-        container(gpu=1),
-        uid="b",
-        hint=Hint(0b10, True),
-    ).state
-    assert told(state, 2) == (Hint(0b11, False),)
-
-
-@BOTH
-def test_a_request_of_zero_can_be_met_everywhere(version: str) -> None:
-    assert told(having(gpus(0, 1)), 0, on=node(version)) == (Hint(0b01, True), Hint(0b10, True), Hint(0b11, False))
 
 
 @BOTH
@@ -108,12 +87,6 @@ def test_numa_nodes_that_the_machine_has_not_count_for_nothing(version: str) -> 
     assert told(having(odd), 2, on=node(version)) == ()
     chosen = Given(having(odd), container(gpu=3), on=node(version), hint=Hint(0b10, True))
     assert chosen.ids() == {"a", "b", "c"}
-
-
-def test_nodes_without_the_resource_are_named_by_older_kubelets_only() -> None:
-    state = having(gpus(0, 0))
-    assert told(state, 1, on=node("v1.35.0")) == (Hint(0b01, True), Hint(0b11, False))
-    assert told(state, 1, on=node(NEW)) == (Hint(0b01, True),)
 
 
 @pytest.mark.parametrize("version", ["v1.33.0", NEW])
@@ -175,9 +148,3 @@ def test_a_pod_that_holds_devices_already_gets_hints_from_all_of_them() -> None:
     }
     state = having(gpus(0, 1, 1), state=restore(held, [GPU], now=0.0))
     assert pod_hints(node(), state, pod(container("a", gpu=1), container("b", gpu=1))) == {GPU: (Hint(0b11, False),)}
-
-
-def test_each_resource_has_hints_of_its_own() -> None:
-    state = having(gpus(None, prefix="nic"), NIC, having(gpus(0)))
-    of = container(gpu=1, nic=2)
-    assert hints(node(), state, pod(of), of, {}) == {GPU: (Hint(0b01, True),), NIC: None}

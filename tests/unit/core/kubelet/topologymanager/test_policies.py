@@ -48,13 +48,6 @@ def test_all_others_ask_for_hints(name: TopologyPolicy) -> None:
     assert policy(name).asks_for_hints
 
 
-@pytest.mark.parametrize(
-    ("name", "admitted"), [("best-effort", True), ("restricted", False), ("single-numa-node", False)]
-)
-def test_what_cannot_be_met_anywhere_is_refused_by_the_strict_ones(name: str, admitted: bool) -> None:
-    assert policy(name).merge([IMPOSSIBLE])[1] is admitted
-
-
 @pytest.mark.parametrize("name", ALIGNING)
 @pytest.mark.parametrize("said", [[], [None], [{}], [ANYWHERE], [None, ANYWHERE]])
 def test_no_opinion_is_met_by_all_nodes(name: TopologyPolicy, said: list[ProviderHints]) -> None:
@@ -66,11 +59,6 @@ def test_no_opinion_is_met_by_all_nodes(name: TopologyPolicy, said: list[Provide
 def test_on_a_machine_without_numa_nodes_nothing_is_aligned(name: TopologyPolicy) -> None:
     expected = Hint(None if name == TopologyPolicy.SINGLE_NUMA_NODE else 0, False)
     assert policy(name, nodes=0).merge([ANYWHERE]) == (expected, name == TopologyPolicy.BEST_EFFORT)
-
-
-def test_on_a_single_node_the_single_node_policy_keeps_no_mask() -> None:
-    assert policy("single-numa-node", nodes=1).merge([hints(1, nodes=1)]) == (Hint(None, True), True)
-    assert policy("restricted", nodes=1).merge([hints(1, nodes=1)]) == (Hint(1, True), True)
 
 
 @pytest.mark.parametrize(
