@@ -214,12 +214,12 @@ class PlanRun:
                         f"pod {other.namespace}/{other.pod} holds GPUs of node {room.node} that are to be free"
                     )
         made = rehearse(now, self._plan.rooms, [step.uid for step in left])
-        if made is None:
-            raise PlanStoppedError("a PodDisruptionBudget does not allow the steps that are left")
-        for planned, again in zip(left, made, strict=True):
+        for planned, again in zip(left, made):  # as far as budgets allow
             if again.price > planned.price:
                 lost = "has no place any more" if planned.price == MOVED else "would be lost"
                 raise PlanStoppedError(f"the replacement of pod {planned.pod} {lost}")
+        if len(made) < len(left):
+            raise PlanStoppedError("a PodDisruptionBudget does not allow the steps that are left")
 
     def _check_rooms(self) -> None:
         """Whether the rooms' GPUs are still there and kept free; cheap, for it is asked with every change."""

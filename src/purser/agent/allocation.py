@@ -125,6 +125,10 @@ class ContainerAllocation(msgspec.Struct, frozen=True):
     """Full names, as ``k8s.device-plugin.nvidia.com/gpu=GPU-...``."""
 
 
+NO_DEVICES = ContainerAllocation({share_variables.VISIBLE_DEVICES: "void"})
+"""For a container that does not start: NVIDIA's toolkit adds nothing for ``void``."""
+
+
 def answer(grant: Grant, part: ContainerGrant, container: ContainerFacts, node: AllocationFacts) -> ContainerAllocation:
     """The answer for one container of a pod."""
     enforcement = node.enforcement_of(part, container.hold)

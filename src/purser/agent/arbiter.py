@@ -12,7 +12,8 @@ import structlog
 
 from purser.adapters.pods import ref_of_grant
 from purser.agent.admission import AllocateCall, PreferredAllocationCall, owner_of, stranger_on
-from purser.agent.allocation import AllocationFacts, ContainerAllocation, answer, cache_dir
+from purser.agent.advice import advice
+from purser.agent.allocation import NO_DEVICES, AllocationFacts, ContainerAllocation, answer, cache_dir
 from purser.agent.book import Book, BookedContainer
 from purser.agent.disputes import gpus_of_pod
 from purser.agent.hostfiles import make_shared_dir, remove_dir
@@ -22,6 +23,7 @@ from purser.agent.pods import NodePods, container_facts
 from purser.agent.refusals import AllocationRefused, RefusalReason
 from purser.agent.resolver import ResolvedCall, Resolver
 from purser.agent.settings import AgentSettings
+from purser.core.device.answers import least_wanted_ids
 from purser.core.device.ids import uuid_of
 from purser.core.grant.disputes import RefusedPod
 from purser.core.ledger import LedgerError
@@ -38,6 +40,9 @@ log = structlog.get_logger("purser.agent")
 
 _MAX_RELEASED_PODS = 512
 """More than a node runs: kubelet admits 110 by default."""
+
+_MAX_WITHHELD = 4096
+"""Containers: each holds ids, of which a node has few."""
 
 
 class Arbiter:
@@ -66,6 +71,8 @@ class Arbiter:
         self._turn = asyncio.Lock()
         self._released: Recent[str, Grant] = Recent(_MAX_RELEASED_PODS)
         """By pod key. kubelet may hear later than this agent of a forced deletion, and the pod runs until then."""
+        self._withheld: Recent[frozenset[str], AllocationRefused] = Recent(_MAX_WITHHELD)
+        """Why containers with these ids may not start. Of those before the agent's last start kubelet's list tells."""
 
     async def prefer(self, ask: PreferredAllocationCall) -> tuple[str, ...]:
         """The ids on the devices of the pod under admission. Records nothing.
@@ -73,13 +80,30 @@ class Arbiter:
         Raises `AllocationRefused` and `KubeletError`.
         """
         async with self._turn:
-            found = await self._resolver.find(ask)
+            try:
+                found = await self._resolver.find(ask)
+            except AllocationRefused as refusal:
+                if refusal.may_wait:
+                    return least_wanted_ids(ask.size, ask.available, ask.must_include)
+                raise
             return ask.answer(found.turn.part)
 
     async def allocate(self, demand: AllocateCall) -> ContainerAllocation:
-        """What the container under admission gets with these ids. Raises `AllocationRefused`, `KubeletError`."""
+        """What the container under admission gets with these ids. Raises `AllocationRefused`, `KubeletError`.
+
+        A pod that nobody granted anything is admitted without devices, and `check_start` keeps it from starting: what
+        kubelet lists for it is reported, as of any pod without a grant, until it is gone.
+        """
         async with self._turn:
-            found = await self._resolver.find(demand)
+            try:
+                found = await self._resolver.find(demand)
+            except AllocationRefused as refusal:
+                if not refusal.may_wait:
+                    raise
+                self._withheld.put(frozenset(demand.ids), refusal)
+                log.warning("A pod without a grant was admitted without devices", message=refusal.message)
+                return NO_DEVICES
+            self._withheld.forget(frozenset(demand.ids))
             try:
                 return await self._allocate(demand, found)
             except AllocationRefused:
@@ -88,6 +112,8 @@ class Arbiter:
 
     async def check_start(self, ids: tuple[str, ...]) -> None:
         """Compare kubelet's books with the grant once more. Raises `AllocationRefused`, `KubeletError`."""
+        if (withheld := self._withheld.get(frozenset(ids))) is not None:  # whatever was granted since: it was given no device
+            raise withheld
         owner = owner_of(ids, await self._kubelet.list())
         if owner is None:  # an init container, which kubelet does not list
             await self._give_again(*self._booked(ids))
@@ -98,7 +124,8 @@ class Arbiter:
         if grant is None or part is None:
             raise AllocationRefused(
                 RefusalReason.NO_GRANT,
-                f"kubelet gave {', '.join(ids)} to {pod.key} container {container}, without a grant",
+                f"kubelet gave {', '.join(ids)} to {pod.key} container {container}, without a grant. "
+                + advice(self._pods.get(pod.key)),
                 [pod.key],
             )
         if not AllocateCall(ids).fits(part):

@@ -13,7 +13,9 @@ class RefusalReason(ExplainedReason):
     NO_GRANT = (
         "NoGrant",
         "Pod",
-        "The pod has no grant that counts, or it did not arrive within three seconds.",
+        "The pod has no grant that counts, or it did not arrive within three seconds. A pod without any grant stays "
+        "Pending, with CreateContainerConfigError: it missed the webhook, and a controller's is recreated once the "
+        "scheduler is back.",
         "Do what the message says: as a rule, create the pod again while the webhook can be reached.",
     )
     GONE = "PodGone", "Pod", "The pod was deleted before kubelet took it."
@@ -108,7 +110,13 @@ class AllocationRefused(Exception):
     """kubelet's call is refused; the message says why and what to do."""
 
     def __init__(
-        self, reason: RefusalReason, message: str, pods: Iterable[str] = (), dispute: RefusedPod | None = None
+        self,
+        reason: RefusalReason,
+        message: str,
+        pods: Iterable[str] = (),
+        dispute: RefusedPod | None = None,
+        *,
+        may_wait: bool = False,
     ) -> None:
         super().__init__(message)
         self.reason = reason
@@ -117,3 +125,6 @@ class AllocationRefused(Exception):
         """Keys of the pods that this is about: they get an event."""
         self.dispute = dispute
         """What the scheduler has to hear, where it granted what is not there."""
+        self.may_wait = may_wait
+        """Whether the pod is admitted all the same, and its containers are refused instead, each time that they are to
+        start. kubelet fails a pod that it does not admit, and a controller makes the next one at once."""

@@ -9,12 +9,14 @@ from collections.abc import Iterable, Mapping
 import msgspec
 import structlog
 
+from purser.adapters.pods import devices_asked
 from purser.agent.admission import AllocateCall, ContainerTurn, ListedPod, PreferredAllocationCall, Resolution, resolve
 from purser.agent.advice import advice
 from purser.agent.book import Book
 from purser.agent.podresources import KubeletBooks
 from purser.agent.pods import UNADOPTED, UNGRANTED, LivePods, NodePods
 from purser.agent.refusals import AllocationRefused, RefusalReason
+from purser.core.names import AWAITS_GRANT_ANNOTATION, NOT_GRANTED
 from purser.kube.clock import Clock
 from purser.kube.errors import KubeError
 from purser.kube.objects import Pod
@@ -135,7 +137,9 @@ class Resolver:
         between its Binding and its admission. Pods behind it do not have to wait for it.
         """
         problems = {
-            pod.key: view.problems[pod.key] for pod in listing if pod.lacks_devices and pod.key in view.problems
+            pod.key: view.problems[pod.key]
+            for pod in listing
+            if pod.key in view.problems and _awaits_devices(pod, fetched.get(pod.key) or self._pods.get(pod.key))
         }
         if resolution.fitting:
             return _ambiguous(ask, resolution.fitting), False
@@ -145,8 +149,11 @@ class Resolver:
             return _is_gone(ask, gone), True
         first = next(iter(sorted(problems)), "")
         carries_grant = problems.get(first, UNGRANTED) not in (UNGRANTED, UNADOPTED)
-        told = advice(fetched.get(first) or self._pods.get(first), carries_grant=carries_grant)
-        return _no_grant(ask, problems, told), UNGRANTED in problems.values()
+        pod = fetched.get(first) or self._pods.get(first)
+        told, is_ungranted = advice(pod, carries_grant=carries_grant), UNGRANTED in problems.values()
+        # A scheduler that placed it where Purser has nothing for it has to place the next one elsewhere.
+        may_wait = is_ungranted and not (pod and pod.metadata.annotations.get(AWAITS_GRANT_ANNOTATION) == NOT_GRANTED)
+        return _no_grant(ask, problems, told, may_wait=may_wait), is_ungranted
 
 
 def _ambiguous(ask: PreferredAllocationCall | AllocateCall, turns: tuple[ContainerTurn, ...]) -> AllocationRefused:
@@ -168,11 +175,12 @@ def _of_turns(reason: RefusalReason, found: str, turns: tuple[ContainerTurn, ...
 
 
 def _no_grant(
-    ask: PreferredAllocationCall | AllocateCall, problems: Mapping[str, str], what_to_do: str
+    ask: PreferredAllocationCall | AllocateCall, problems: Mapping[str, str], what_to_do: str, *, may_wait: bool
 ) -> AllocationRefused:
     why = "; ".join(_without_grant(key, problem) for key, problem in sorted(problems.items()))
     nobody = f"kubelet asks for {ask}, and no pod with a grant of Purser's waits for that"
-    return AllocationRefused(RefusalReason.NO_GRANT, f"{why or nobody}. {what_to_do}", sorted(problems))
+    message = f"{why or nobody}. {what_to_do}"
+    return AllocationRefused(RefusalReason.NO_GRANT, message, sorted(problems), may_wait=may_wait)
 
 
 def _without_grant(key: str, problem: str) -> str:
@@ -181,6 +189,15 @@ def _without_grant(key: str, problem: str) -> str:
     if problem == UNADOPTED:
         return f"Pod {key} has no grant of Purser's: {problem}"
     return f"Pod {key} has no grant of Purser's that counts: {problem}"
+
+
+def _awaits_devices(listed: ListedPod, pod: Pod | None) -> bool:
+    """Whether kubelet may be asking for this pod: one that was admitted without devices has ids for all who ask."""
+    if pod is None or not listed.lacks_devices:
+        return listed.lacks_devices
+    asked = devices_asked(pod)
+    has_none = not any(listed.containers.values())
+    return any(not listed.containers.get(name, () if has_none else ("an init container's",)) for name in asked)
 
 
 def _gone(listing: Iterable[ListedPod], fetched: Mapping[str, Pod | None], view: LivePods) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """Pods that request devices and were created while no replica served the webhook.
 
-They still name the default scheduler, which does not know the resources of Purser's ledger, so that they would stay
-Pending. A pod's schedulerName cannot be changed. A controller's pod is therefore deleted, and the controller recreates
-it, this time through the webhook; it was never bound, so nothing is lost. Other pods get an event.
+They still name the default scheduler. It leaves them Pending, or binds them to a node that lists what they ask for,
+where the agent lets no container of theirs start. A pod's schedulerName cannot be changed. A controller's pod is
+therefore deleted, and the controller recreates it, this time through the webhook; it never ran, so nothing is lost.
+Other pods get an event.
 
 Pods of a scheduler that Purser does not replace are left alone and get an event: users do not see the webhook's
 warnings on a controller's pods. Nor are pods deleted that ask for other vendors' devices: the default scheduler may
@@ -22,7 +23,7 @@ import structlog
 
 from purser.core.dialects import vendor_families
 from purser.core.dialects.unserved import unserved_words
-from purser.core.names import ignoring_label
+from purser.core.names import GRANT_ANNOTATION, ignoring_label
 from purser.kube.client import Client
 from purser.kube.errors import ConflictError, NotFoundError
 from purser.kube.events import EventRecorder
@@ -104,7 +105,7 @@ class MissedPods:
             self._client.failures.failed(PODS, pod, error)
 
     def _put(self, pod: Pod) -> None:
-        if self._is_stray(pod) or self._message(pod):
+        if self._may_turn_out_withheld(pod) or self._is_stray(pod) or self._message(pod):
             self._seen_at.setdefault(pod.metadata.uid, self._cache.clock.monotonic())
             self._queue.add(key_of(pod))
 
@@ -128,7 +129,21 @@ class MissedPods:
         return SchedulerReason.OTHER_SCHEDULER, _OTHERS.format(pod.spec.scheduler_name[:63])
 
     def _waits_for_devices(self, pod: Pod) -> bool:
-        return self._waits(pod) and self._cache.readings.of(pod).asks_for_devices
+        waits = self._waits(pod) or (self._is_bound_without_grant(pod) and self._is_withheld(pod))
+        return waits and self._cache.readings.of(pod).asks_for_devices
+
+    def _may_turn_out_withheld(self, pod: Pod) -> bool:
+        is_bound = pod.spec.scheduler_name in self._changed_names and self._is_bound_without_grant(pod)
+        return is_bound and self._cache.readings.of(pod).asks_for_devices
+
+    def _is_bound_without_grant(self, pod: Pod) -> bool:
+        """As far as the pod itself says; see `_is_withheld`."""
+        is_bound = bool(pod.spec.node_name) and pod.status.phase == "Pending" and not pod.metadata.deletion_timestamp
+        return is_bound and GRANT_ANNOTATION not in pod.metadata.annotations and not self._keeps_away(pod)
+
+    def _is_withheld(self, pod: Pod) -> bool:
+        """Whether kubelet took a bound pod, and the agent, which reports it, lets it not start."""
+        return self._cache.disputes.is_reported(pod.spec.node_name, pod.metadata.uid)
 
     def _may_be_deleted(self, pod: Pod) -> bool:
         """Of a vendor's devices the default scheduler may have some."""
@@ -151,7 +166,11 @@ class MissedPods:
 
     async def _see_to(self, key: str) -> None:
         pod = self._pods.store.get(key)
-        if pod is None or not (self._is_stray(pod) or self._message(pod)):
+        if pod is None:
+            return
+        if not (self._is_stray(pod) or self._message(pod)):
+            if self._may_turn_out_withheld(pod):  # its agent may not have reported it yet
+                self._queue.add_after(key, CONTROLLER_NOTICE_TIMEOUT_S)
             return
         if not self._is_active():
             self._queue.add_after(key, INACTIVE_RECHECK_PERIOD_S)

@@ -399,8 +399,9 @@ async def test_where_the_informer_lags_the_api_server_is_asked_for_the_pod_itsel
             assert await agent.metric("purser_grant_memory_bytes", pod="q") == 9000 * 1024 * 1024
             assert await agent.metric("purser_grant_memory_bytes", pod="p") is None
             await world.pod("refused", counts={"main": 1})
+            await kubelet.admit("default/refused", [("main", 1)])
             with pytest.raises(Rejected, match="has no grant of Purser's"):
-                await kubelet.admit("default/refused", [("main", 1)])
+                await kubelet.pre_start(kubelet.pods["default/refused"]["main"])
             (event,) = await eventually(lambda: world.events("refused"))
             assert event[0] == "NoGrant"
     finally:

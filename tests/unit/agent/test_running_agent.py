@@ -90,17 +90,26 @@ async def test_an_init_containers_devices_go_on_to_the_app_container(world, kube
     assert await agent.metric("purser_device_granted_memory_bytes", uuid=b) == 1000 * 1024 * 1024
 
 
-async def test_a_pod_without_a_grant_is_refused_with_what_to_do(world, kubelet, agent):
+async def test_a_pod_without_a_grant_is_admitted_without_devices_and_does_not_start(world, kubelet, agent):
+    """A rejected one fails, and its controller makes another at once."""
     before = await agent.metric("purser_agent_refusals_total", reason="NoGrant") or 0
-    await world.pod("p", counts={"main": 1})
-    with pytest.raises(
-        Rejected, match=r"Pod default/p has no grant of Purser's\. .*with schedulerName: purser-scheduler"
-    ):
-        await kubelet.admit("default/p", [("main", 1)])
+    await world.pod("p", counts={"prepare": 1, "main": 2})
+    responses = await kubelet.admit("default/p", [("main", 2)], init=[("prepare", 1)])
+    assert {name: dict(each.envs) for name, each in responses.items()} == dict.fromkeys(
+        ("prepare", "main"), {"NVIDIA_VISIBLE_DEVICES": "void"}
+    )
+    held = kubelet.pods["default/p"]["main"]
+    for ids in (held[:1], held, held):
+        with pytest.raises(Rejected, match=r"Pod default/p has no grant of Purser's\. .*schedulerName: purser-scheduler"):
+            await kubelet.pre_start(ids)
     (event,) = await eventually(lambda: world.events("p"))
     assert event[0] == "NoGrant"
     assert event[1].startswith("Pod default/p has no grant")
-    assert await agent.metric("purser_agent_refusals_total", reason="NoGrant") == before + 1
+    assert await agent.metric("purser_agent_refusals_total", reason="NoGrant") == before + 3
+    [other] = [uuid for uuid in world.uuids if uuid not in uuids_of(held)][:1]
+    await world.pod("granted", part("main", other))
+    await kubelet.admit("default/granted", [("main", 1)])
+    await kubelet.pre_start(kubelet.pods["default/granted"]["main"])
 
 
 async def test_a_forged_grant_does_not_count(world, kubelet, agent):

@@ -28,6 +28,20 @@ def preferred_ids(
     return tuple(chosen) if all(chosen) else None
 
 
+def least_wanted_ids(size: int, available: Collection[str], must_include: Collection[str]) -> tuple[str, ...]:
+    """GetPreferredAllocation for a container that gets no device: what is taken anyhow, then all that is left of the
+    devices with the fewest ids to be had, so that as many devices as can be keep theirs for others.
+
+    Fewer than ``size`` where there are fewer.
+    """
+    chosen = sorted(set(must_include), key=id_order)
+    left = Counter(map(uuid_of, available))
+    taken = set(map(uuid_of, chosen))
+    others = set(available).difference(chosen)
+    chosen += sorted(others, key=lambda each: (uuid_of(each) not in taken, left[uuid_of(each)], *id_order(each)))
+    return tuple(chosen[:size])
+
+
 def are_granted(granted: Collection[str], ids: Collection[str]) -> bool:
     """Allocate, PreStartContainer: whether kubelet took ids of exactly the granted devices, as many of each."""
     return Counter(uuids_of(ids)) == Counter(granted)

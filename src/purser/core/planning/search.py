@@ -57,8 +57,11 @@ def plan(
 
 def rehearse(
     occupancy: Occupancy, rooms: Sequence[Room], uids: Iterable[str], policy: PolicySettings = DEFAULT_POLICIES
-) -> tuple[PlanStep, ...] | None:
-    """What comes of evicting these pods in this order now; None where one of them may not be evicted."""
+) -> tuple[PlanStep, ...]:
+    """What comes of evicting these pods in this order now: fewer steps than pods where one of them may not be evicted.
+
+    A replacement without a place keeps its budget from allowing the next eviction, so the last step tells why.
+    """
     rehearsal = Rehearsal(occupancy, Evaluator(occupancy.fleet, policy))
     steps: list[PlanStep] = []
     try:
@@ -66,7 +69,7 @@ def rehearse(
         for uid in uids:
             step = rehearsal.evict(uid) if may_go(occupancy, uid) else None
             if step is None:
-                return None
+                break
             steps.append(step)
         return tuple(steps)
     finally:

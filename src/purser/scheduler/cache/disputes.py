@@ -20,7 +20,7 @@ import structlog
 
 from purser.core.device.resources import MIG_PREFIX
 from purser.core.fleet import Fleet
-from purser.core.grant.disputes import NodeDisputes, closed_gpus, read_disputes
+from purser.core.grant.disputes import HeldReason, NodeDisputes, closed_gpus, read_disputes
 from purser.core.grant.reconcile import PodBook, closed_by, counts
 from purser.core.model import Grant, GrantState
 from purser.core.names import DISPUTES_ANNOTATION, GPU_RESOURCE
@@ -152,6 +152,11 @@ class DisputeBook:
     def closed(self, node: str) -> dict[str, str]:
         """Why GPUs of a node take no new grants, by uuid."""
         return dict(self._closed.get(node, {}))
+
+    def is_reported(self, node: str, uid: str) -> bool:
+        """Whether the node's agent says that a pod without a grant has ids of kubelet's."""
+        told = self._told.get(node)
+        return told is not None and any(each.uid == uid and each.why is HeldReason.STRANGER for each in told.held)
 
     def retell(self, name: str) -> None:
         """Update the closed GPUs of a node in the fleet; called again when its devices changed."""

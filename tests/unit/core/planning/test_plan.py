@@ -121,8 +121,16 @@ def test_the_bound_knows_that_a_bare_pod_elsewhere_may_make_place_for_many() -> 
     occupancy = occupancy_of(fleet_of([4, 3]), (GpuPod(whole("bare", 3), returns=False), "n1"), *shares)
     room = Room("n0", tuple(f"n0-g{number}" for number in range(4)))
     steps = rehearse(occupancy, [room], ["bare", *(f"s{number}" for number in range(16))])
-    assert steps is not None and sum(step.price for step in steps) == LOST + 12 * MOVED + 4 * WAITS
+    assert sum(step.price for step in steps) == LOST + 12 * MOVED + 4 * WAITS
     assert least_cost(occupancy, RoomWish(4), 16 * WAITS) <= LOST + 12 * MOVED + 4 * WAITS
+
+
+def test_a_rehearsal_ends_where_a_replacement_without_a_place_uses_up_its_budget() -> None:
+    """The step that waits is told, so that it is not the budget that is named."""
+    pods = [(GpuPod(whole(f"p{i}", 1), budget="b"), "n0") for i in range(2)]
+    occupancy = occupancy_of(fleet_of([2, 0]), *pods, b=1)
+    room = Room("n0", ("n0-g0", "n0-g1"))
+    assert [(s.uid, s.price) for s in rehearse(occupancy, [room], ["p0", "p1"])] == [("p0", WAITS)]
 
 
 @pytest.mark.parametrize(("gpus", "nodes", "cost"), [(2, 2, 100), (2, 3, 200), (3, 2, 200)])
