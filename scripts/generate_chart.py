@@ -19,6 +19,7 @@ from purser.scheduler.webhook.configurations import (
     evictions_webhook,
     mutating_configuration,
     nodes_webhook,
+    required_webhook,
     validating_configuration,
 )
 from purser.scheduler.webhook.node_policies import match_conditions, node_policies, writers_conditions
@@ -52,6 +53,7 @@ def manifests() -> dict[str, dict[str, Any]]:
             "files/webhook-nodes.yaml": [nodes_webhook(SETTINGS, TARGET)],
             "files/webhook-nodes-matched.yaml": [nodes_webhook(SETTINGS, TARGET, writers_conditions(NAMESPACE))],
             "files/webhook-evictions.yaml": [evictions_webhook(SETTINGS, TARGET, match_conditions(NAMESPACE))],
+            "files/webhook-required.yaml": [required_webhook(SETTINGS, TARGET)],
             "files/node-policies.yaml": node_policies(
                 NAMESPACE,
                 '{{ include "purser.agentsTaint" . }}',

@@ -7,13 +7,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from purser.kube.resources import NODES
+from purser.kube.errors import ApiError
+from purser.kube.resources import EVENTS, NODES
 from purser.lab.driver import SimulatedDriver
 from purser.lab.driver.node_mig import mig_states, set_mig
+from purser.scheduler.webhook.configurations import REQUIRED_WEBHOOK
 from tests.cluster.purser_processes import Purser
 from tests.cluster.real_scenarios import RealScenarioCluster, scenario_cluster
-from tests.scenarios.actions import create, delete, eventually, grant_of, inventory, running
-from tests.scenarios.pods import pod, whole
+from tests.scenarios.actions import create, delete, eventually, grant_of, inventory, is_running, pods, running
+from tests.scenarios.pods import OWNERS, owner, pod, whole
 from tests.scenarios.suite import *  # noqa: F403
 
 HALF = "nvidia.com/mig-3g.20gb"
@@ -84,3 +86,39 @@ async def test_pods_get_the_gpu_instances_that_the_agent_creates_for_them(
     there = mig_states(on_demand.folder)[0].instances.values()
     assert sorted(share.mig.start for share in shares) == sorted(each.start for each in there)
     await delete(cluster, *found)
+
+
+async def test_without_the_webhook_no_gpu_pod_is_created_that_cannot_wait_on_its_node(
+    cluster: RealScenarioCluster,
+) -> None:
+    """kubelet asks no plugin about amounts, a Job counts pods that are deleted as failed, and nobody recreates a pod
+    that has no controller. Controllers say so, and create their pods later."""
+    gpushare = {"aliyun.com/gpu-mem": "2"}
+    made = [("Deployment", "amounts", gpushare), ("Job", "job", whole()), ("Deployment", "plain", whole(0))]
+    await cluster.kill_scheduler()
+    try:
+        for kind, name, limits in made:
+            await cluster.client.create(OWNERS[kind], owner(cluster, kind, name, limits), cluster.namespace)
+        with pytest.raises(ApiError, match=REQUIRED_WEBHOOK):
+            await create(cluster, pod(cluster, "bare", whole()))
+
+        async def refused() -> bool:
+            events = (await cluster.client.list(EVENTS, cluster.namespace)).items
+            said = [each for each in events if each.reason == "FailedCreate" and REQUIRED_WEBHOOK in each.message]
+            return {each.involved_object.kind for each in said} == {"ReplicaSet", "Job"}
+
+        await eventually(cluster, "the controllers say why they have no pods", refused)
+
+        async def plain_runs() -> bool:
+            return [is_running(each) for each in await pods(cluster)] == [True]
+
+        await eventually(cluster, "who asks for no GPU notices nothing", plain_runs)
+    finally:
+        await cluster.start_scheduler()
+
+    async def all_run() -> bool:
+        return sum(map(is_running, await pods(cluster))) == len(made)
+
+    await eventually(cluster, "all run", all_run)
+    [job] = (await cluster.client.list(OWNERS["Job"], cluster.namespace)).items
+    assert not job["status"].get("failed")

@@ -15,7 +15,7 @@ from purser.lab.folders import node_folders
 from purser.lab.settings import DEFAULT_NODES, LabSettings, node_choices
 from tests import waiting
 from tests.lab.lab_cluster import scenario_cluster
-from tests.scenarios.actions import cards, create, event, eventually, pod_named, running
+from tests.scenarios.actions import create, eventually, running
 from tests.scenarios.pods import pod, share, whole
 from tests.unit.cli.typed import beside
 
@@ -75,20 +75,6 @@ async def test_only_the_node_with_large_gpus_gets_the_large_share(cluster):
     await create(cluster, pod(cluster, "large", share(memory=60000), nodeSelector={}))
     found = (await running(cluster, ["large"]))["large"]
     assert found["spec"]["nodeName"] == "h100-8-0"
-
-
-async def test_a_pod_that_the_default_scheduler_bound_without_a_grant_gets_no_device(lab, cluster):
-    await cluster.stop_webhook()
-    await create(cluster, pod(cluster, "slipped", whole()))
-
-    async def failed():
-        return (await pod_named(cluster, "slipped"))["status"].get("phase") == "Failed"
-
-    await eventually(cluster, "kubelet rejects the pod", failed)
-    await cluster.start_webhook()
-    assert "grant" in await event(cluster, "slipped", "NoGrant")
-    await create(cluster, pod(cluster, "proper", whole(8)))
-    assert sorted(cards((await running(cluster, ["proper"]))["proper"])) == sorted(cluster.uuids)
 
 
 async def test_a_pod_with_a_run_time_ends_and_frees_its_gpu(cluster):

@@ -3,6 +3,7 @@
 from typing import Any
 
 from purser.core.names import SCHEDULER_NAME
+from purser.kube.resources import untyped
 from tests.scenarios.cluster import Cluster
 
 GPU = "nvidia.com/gpu"
@@ -79,3 +80,22 @@ def replica_set(cluster: Cluster, name: str, replicas: int, limits: dict[str, st
             "template": {"metadata": {"labels": {"app": name}}, "spec": template["spec"]},
         },
     }
+
+
+OWNERS = {
+    "DaemonSet": untyped("apps", "v1", "daemonsets", "DaemonSet"),
+    "Deployment": untyped("apps", "v1", "deployments", "Deployment"),
+    "Job": untyped("batch", "v1", "jobs", "Job"),
+    "StatefulSet": untyped("apps", "v1", "statefulsets", "StatefulSet"),
+}
+
+
+def owner(cluster: Cluster, kind: str, name: str, limits: dict[str, str] | None) -> Raw:
+    """One of `OWNERS`, of one pod that leaves the choice of its scheduler to the webhook."""
+    spec = {**pod(cluster, name, limits)["spec"], "restartPolicy": "Never" if kind == "Job" else "Always"}
+    body: Raw = {"template": {"metadata": {"labels": {"app": name}}, "spec": spec}}
+    if kind != "Job":
+        body["selector"] = {"matchLabels": {"app": name}}
+    if kind == "StatefulSet":
+        body["serviceName"] = "none"
+    return {"metadata": {"name": name, "namespace": cluster.namespace}, "spec": body}

@@ -4,12 +4,13 @@ They hold on any cluster that fulfils `Cluster`: the embedded lab and a real Kub
 """
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from purser.core.names import GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION, SCHEDULER_NAME
 from purser.kube.errors import ApiError
-from purser.kube.resources import NODES, PODS, untyped
+from purser.kube.resources import EVENTS, NODES, PODS, untyped
 from tests.scenarios.actions import (
     absent,
     allocatable,
@@ -20,6 +21,7 @@ from tests.scenarios.actions import (
     delete,
     event,
     eventually,
+    gone,
     grant_of,
     has_event,
     is_running,
@@ -37,8 +39,11 @@ from tests.scenarios.pods import (
     GPUCORES,
     GPUMEM,
     GPUMEM_PERCENTAGE,
+    OWNERS,
+    Raw,
     container,
     half,
+    owner,
     pod,
     replica_set,
     share,
@@ -59,6 +64,7 @@ __all__ = [
     "test_running_pods_survive_restarts_and_no_share_is_lost_or_given_twice",
     "test_sixteen_half_gpu_pods_at_once_are_two_on_every_gpu",
     "test_three_shares_pack_or_spread_and_all_books_agree",
+    "test_while_nothing_of_the_scheduler_is_there_owners_gpu_pods_wait_and_afterwards_they_run",
 ]
 
 REPLICA_SETS = untyped("apps", "v1", "replicasets", "ReplicaSet")
@@ -329,27 +335,71 @@ async def test_pods_without_gpus_are_untouched_with_and_without_the_webhook(clus
 
 @pytest.mark.oldest
 async def test_gpu_pod_that_slipped_past_the_webhook_gets_no_device_and_an_event_says_what_to_do(cluster: Cluster):
+    # Naming the node, it needs no scheduler either: the refusal of scenario 7 did not meet it.
+    slipped = owner(cluster, "Deployment", "slipped", share())
+    slipped["spec"]["template"]["spec"]["nodeName"] = cluster.gpu_node
+
+    async def waits() -> Raw | None:
+        return next(filter(_waits_for_its_grant, await pods(cluster)), None)
+
     await cluster.stop_webhook()
     try:
-        # Naming the node, it needs no scheduler either: the refusal of scenario 7 did not meet it.
-        await create(cluster, pod(cluster, "slipped", share(), nodeName=cluster.gpu_node))
+        await cluster.client.create(OWNERS["Deployment"], slipped, cluster.namespace)
+        # kubelet fails a pod that it does not admit, and its controller would make another at once.
+        found = await eventually(cluster, "the pod is admitted, and does not start", waits)
     finally:
         await cluster.start_webhook()
-
-    async def failed():
-        found = await pod_named(cluster, "slipped")
-        return found if found["status"].get("phase") == "Failed" else None
-
-    found = await eventually(cluster, "kubelet rejects the pod", failed)
-    assert found["status"]["reason"] == "UnexpectedAdmissionError"
-    assert "Allocate failed due to" in found["status"]["message"]
-    message = await event(cluster, "slipped", "UnexpectedAdmissionError", "grant")
+    message = await event(cluster, found["metadata"]["name"], "NoGrant", "grant")
     assert "purser" in message.lower()
-    held = await cluster.pod_resources(cluster.gpu_node)
-    assert not held.get((cluster.namespace, "slipped", "main"))
     await create(cluster, pod(cluster, "proper", share()))
     await running(cluster, ["proper"])
+    await cluster.client.delete(OWNERS["Deployment"], "slipped", cluster.namespace)
+    await gone(cluster, found["metadata"]["name"])
     await check_books(cluster)
+
+
+def _waits_for_its_grant(found: Raw) -> bool:
+    waiting = [each["state"].get("waiting") or {} for each in found["status"].get("containerStatuses", ())]
+    messages = [each.get("message", "") for each in waiting if each.get("reason") == "CreateContainerConfigError"]
+    return found["status"]["phase"] == "Pending" and any("has no grant of Purser's" in each for each in messages)
+
+
+@pytest.mark.oldest
+async def test_while_nothing_of_the_scheduler_is_there_owners_gpu_pods_wait_and_afterwards_they_run(cluster: Cluster):
+    """They are bound by the default scheduler, for nobody gave them another. None fails, and none is made twice."""
+    kinds = [kind for kind in OWNERS if kind != "Job"]
+    wanted = [(kind, limits) for kind in kinds for limits in (whole(), share(2048, 10), None)]
+
+    async def all_are(what: str, is_so: Callable[[Raw], bool]) -> list[Raw]:
+        async def probe() -> list[Raw]:
+            found = await pods(cluster)
+            assert not [each["status"] for each in found if each["status"].get("phase") not in ("Pending", "Running")]
+            others = sorted(each["metadata"]["name"] for each in found if not is_so(each))
+            assert len(found) == len(wanted) and not others, others
+            return found
+
+        return await eventually(cluster, what, probe)
+
+    def asks(each: Raw) -> bool:
+        return bool(each["spec"]["containers"][0].get("resources", {}).get("limits"))
+
+    await cluster.kill_scheduler()
+    try:
+        for place, (kind, limits) in enumerate(wanted):
+            body = owner(cluster, kind, f"{kind.lower()}-{place}", limits)
+            await cluster.client.create(OWNERS[kind], body, cluster.namespace)
+        waiting = await all_are("all wait", lambda each: _waits_for_its_grant(each) if asks(each) else is_running(each))
+        events = (await cluster.client.list(EVENTS, cluster.namespace)).items
+        assert not [each.message for each in events if each.reason in ("UnexpectedAdmissionError", "FailedCreate")]
+    finally:
+        await cluster.start_scheduler()
+    found = await all_are("all run", is_running)
+    plain = {each["metadata"]["uid"] for each in waiting if not asks(each)}
+    assert {each["metadata"]["uid"] for each in waiting} & {each["metadata"]["uid"] for each in found} == plain
+    assert all(bool(grant_of(each)) == asks(each) for each in found)
+    await check_books(cluster)
+    for place, (kind, _) in enumerate(wanted):
+        await cluster.client.delete(OWNERS[kind], f"{kind.lower()}-{place}", cluster.namespace)
 
 
 # --- 9

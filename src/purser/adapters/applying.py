@@ -214,7 +214,7 @@ class PlanRun:
                         f"pod {other.namespace}/{other.pod} holds GPUs of node {room.node} that are to be free"
                     )
         made = rehearse(now, self._plan.rooms, [step.uid for step in left])
-        for planned, again in zip(left, made):  # as far as budgets allow
+        for planned, again in zip(left, made, strict=False):  # as far as budgets allow
             if again.price > planned.price:
                 lost = "has no place any more" if planned.price == MOVED else "would be lost"
                 raise PlanStoppedError(f"the replacement of pod {planned.pod} {lost}")

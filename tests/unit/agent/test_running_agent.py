@@ -95,12 +95,13 @@ async def test_a_pod_without_a_grant_is_admitted_without_devices_and_does_not_st
     before = await agent.metric("purser_agent_refusals_total", reason="NoGrant") or 0
     await world.pod("p", counts={"prepare": 1, "main": 2})
     responses = await kubelet.admit("default/p", [("main", 2)], init=[("prepare", 1)])
-    assert {name: dict(each.envs) for name, each in responses.items()} == dict.fromkeys(
-        ("prepare", "main"), {"NVIDIA_VISIBLE_DEVICES": "void"}
-    )
+    given = [dict(responses[name].envs) for name in ("prepare", "main")]
+    assert given == [{"NVIDIA_VISIBLE_DEVICES": "void"}] * 2
     held = kubelet.pods["default/p"]["main"]
     for ids in (held[:1], held, held):
-        with pytest.raises(Rejected, match=r"Pod default/p has no grant of Purser's\. .*schedulerName: purser-scheduler"):
+        with pytest.raises(
+            Rejected, match=r"Pod default/p has no grant of Purser's\. .*schedulerName: purser-scheduler"
+        ):
             await kubelet.pre_start(ids)
     (event,) = await eventually(lambda: world.events("p"))
     assert event[0] == "NoGrant"

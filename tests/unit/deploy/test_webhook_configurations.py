@@ -13,6 +13,7 @@ from purser.scheduler.settings import ServiceTarget, WebhookSettings
 from purser.scheduler.webhook.configurations import (
     EVICTIONS_WEBHOOK,
     NODES_WEBHOOK,
+    REQUIRED_WEBHOOK,
     mutating_configuration,
     validating_configuration,
 )
@@ -100,6 +101,17 @@ def test_what_accounts_on_nodes_write_is_asked_about_once_whatever_the_version(
             [("Fail", 1)] if can_ask_about_them_alone else []
         )
         assert list(differences(_by_name(webhooks), _by_name(wanted()[1]["webhooks"]))) == []
+
+
+@pytest.mark.parametrize(("kubernetes", "is_there"), [("1.27", False), ("1.28", True), ("1.36", True)])
+def test_pods_that_cannot_wait_on_their_node_need_an_answer_where_the_api_server_knows_them(
+    kubernetes: str, is_there: bool
+) -> None:
+    webhooks = find(render({}, kubernetes), "MutatingWebhookConfiguration", "purser-mutating")["webhooks"]
+    found = [(each["failurePolicy"], len(each["matchConditions"])) for each in webhooks[1:]]
+    assert [each["name"] for each in webhooks[1:]] == [REQUIRED_WEBHOOK] * is_there
+    assert found == [("Fail", 2)] * is_there
+    assert list(differences(_by_name(webhooks), _by_name(wanted()[0]["webhooks"]))) == []
 
 
 def test_where_every_kubelet_would_wait_for_it_the_question_can_be_left_out_and_is_short() -> None:

@@ -6,7 +6,10 @@ The one place that says so. The Helm chart ships what ``scripts/generate_chart.p
 
 from collections.abc import Sequence
 
-from purser.core.names import IGNORE_WEBHOOK, WEBHOOK_LABELS
+from purser.core.device.resources import MIG_PREFIX
+from purser.core.names import GPU_RESOURCE, IGNORE_WEBHOOK, WEBHOOK_LABELS
+from purser.core.node.amounts import AMOUNTS
+from purser.kube.objects import DEFAULT_SCHEDULER
 from purser.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Raw
 from purser.scheduler.settings import ServiceTarget, UrlTarget, WebhookSettings
 from purser.scheduler.webhook.workload_warnings import WORKLOADS
@@ -17,6 +20,10 @@ NODES_WEBHOOK = "nodes.validate.purser.dev"
 """In the validating configuration where the API server has no policies of its own."""
 EVICTIONS_WEBHOOK = "evictions.validate.purser.dev"
 """In the validating configuration where webhooks know conditions: no policy can look a pod's node up."""
+REQUIRED_WEBHOOK = "required.pods.mutate.purser.dev"
+"""In the mutating configuration where webhooks know conditions."""
+_REPLACE_PODS = ("DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet")
+"""Kinds of controllers that make another pod for one that is deleted, and count nothing."""
 _LABELLED = ("ignoring", "hami-ignoring")
 """Names of the webhooks for pods with one of `WEBHOOK_LABELS`."""
 
@@ -94,6 +101,32 @@ def evictions_webhook(settings: WebhookSettings, target: ServiceTarget | UrlTarg
     webhook = _webhook(EVICTIONS_WEBHOOK, "/validate", [_rule(["CREATE"], ["pods/eviction"])], settings, target)
     always = {"namespaceSelector": {}, "objectSelector": {}, "failurePolicy": "Fail"}
     return {**webhook, **always, "matchConditions": list(conditions)}
+
+
+def required_webhook(settings: WebhookSettings, target: ServiceTarget | UrlTarget) -> Raw:
+    """For the mutating configuration from Kubernetes 1.28 on: GPU pods that must not be admitted without an answer.
+
+    Other pods that miss the webhook wait on their node, where the agent lets them not start, and are recreated. These
+    cannot: kubelet asks no device plugin about amounts, so that a pod that asks for them alone would start without a
+    GPU; a Job counts a pod that is deleted as failed; and a pod without a controller is not recreated.
+    """
+    some = "string(c.resources.limits[r]) != '0' && ({})"
+    named = f"object.spec.containers.exists(c, has(c.resources.limits) && c.resources.limits.exists(r, {some}))"
+    is_kubelets = f"r == {GPU_RESOURCE!r} || r.startsWith({MIG_PREFIX!r})"
+    of = f"o.kind in [{', '.join(map(repr, _REPLACE_PODS))}] && has(o.controller) && o.controller"
+    conditions = {
+        "asks-for-gpus": named.format(f"{is_kubelets} || r in [{', '.join(map(repr, AMOUNTS))}]"),
+        "cannot-wait-on-its-node": (
+            f"!{named.format(is_kubelets)} || object.spec.schedulerName == {DEFAULT_SCHEDULER!r} && "
+            f"!(has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, {of}))"
+        ),
+    }
+    return {
+        **_webhook(REQUIRED_WEBHOOK, "/mutate", [_rule(["CREATE"], ["pods"])], settings, target),
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "IfNeeded",
+        "matchConditions": [{"name": name, "expression": what} for name, what in conditions.items()],
+    }
 
 
 def _webhook(

@@ -22,6 +22,7 @@ from purser.scheduler.settings import ServiceTarget, UrlTarget, WebhookSettings
 from purser.scheduler.webhook.configurations import (
     EVICTIONS_WEBHOOK,
     NODES_WEBHOOK,
+    REQUIRED_WEBHOOK,
     mutating_configuration,
     validating_configuration,
 )
@@ -114,7 +115,7 @@ class WebhookRegistration:
         except NotFoundError:
             self._tell(name, "missing", f"there is no {resource.kind} {name}: {_REMEDY}")
             return
-        own = {NODES_WEBHOOK, EVICTIONS_WEBHOOK, *(each["name"] for each in wanted["webhooks"])}
+        own = {NODES_WEBHOOK, EVICTIONS_WEBHOOK, REQUIRED_WEBHOOK, *(each["name"] for each in wanted["webhooks"])}
         await self._bring_ca(resource, present, own)
         found = list(differences(_by_name(present), _by_name(wanted)))
         self._tell(name, "different" if found else "right", f"{resource.kind} {name}: {'; '.join(found)}: {_REMEDY}")
