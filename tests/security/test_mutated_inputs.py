@@ -395,7 +395,7 @@ HAMI_NODE = {
 
 
 def shared_by(data: bytes) -> None:
-    file, _ = read_plugin_file(data, HAMI_NODE["name"])
+    file, *_ = read_plugin_file(data, HAMI_NODE["name"])
     unlike_upstream(file)
     without_effect(file)
     plugin_settings(file)

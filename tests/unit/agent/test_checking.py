@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from tests.reported_files import reported
 from tests.unit.agent.conftest import shared_folder, shared_kubelet
 from tests.unit.cli.typed import beside
 
@@ -214,6 +215,48 @@ async def test_the_device_plugins_file_is_read_as_by_the_agent(host, folder):
     file.write_text("{version: v1, flags: {migStrategy: on-demand}}")
     assert wants_on_demand(AgentSettings(node_name="n", sharing=SharingSettings(file=file)))
     assert "device plugin's file" not in await host.check()
+
+
+async def rows_of(host, **sharing):
+    """What the check says of the device plugin's file."""
+    settings = AgentSettings(**{**host.settings, "sharing": SharingSettings(**sharing)})
+    found = await check_node(settings, lambda: host.opened)
+    return [each for each in found if each.check == "device plugin's file"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("sharing: {timeSlicing: {resources: [{name: gpu, replicas: 1}]}}", ["resources[0].replicas is 1", "no entry"]),
+        ("flags: {failOnInitError: false, color: red}", ["flags.color is not known", "flags.failOnInitError has no"]),
+        ("sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, devices: [9]}]}}", ["devices is", "device 9,"]),
+        ("sharing: {mps: {resources: [{name: gpu, replicas: 60}]}}", ["MPS on GPU 0 has 48", *["MPS on GPU"] * 3]),
+        ('{"nodeconfig": [{"name": "n", "devicesplitcount": 4}]}', ["devicesplitcount has no effect"]),
+        ('{"nodeconfig": [{"name": "n", "filterdevices": {"index": [5]}}]}', ["keeps GPUs from", "no such GPU"]),
+    ],
+)
+async def test_every_note_on_the_file_is_shown(host, folder, text, says):
+    file = folder / "noted.yaml"
+    file.write_text(text)
+    rows = [row for row in await rows_of(host, file=file) if row.state is not OK]
+    assert [row.state for row in rows] == [WARNING] * len(says)
+    assert all(str(file) in row.found and row.advice for row in rows)
+    for each in says:
+        assert any(each in row.found for row in rows), each
+
+
+async def test_files_as_users_have_them(host, folder):
+    """A number above the limit is told with the limit; devices of other nodes and filtered ones are told by name."""
+    for name, says in (
+        ("replicas-1001.yaml", "write a number up to 1000"),
+        ("fleet.yaml", "replicates device 4, which the node does not have"),
+        ("one-card.yaml", "is followed here, which NVIDIA's plugin reads and ignores"),
+        ("filterdevices.json", "filterdevices keeps GPUs from pods: index 3"),
+    ):
+        file = folder / name
+        file.write_text(reported(name).read_text().replace("t4-4-0", "n"))
+        rows = await rows_of(host, file=file)
+        assert any(says in row.found for row in rows), rows
 
 
 async def test_a_gpu_in_mig_mode_without_mig_devices_is_reported(folder):

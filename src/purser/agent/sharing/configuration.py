@@ -1,7 +1,7 @@
 """The node's sharing configuration: reloaded whenever a file or the node's label changes, without a restart.
 
-An unreadable or invalid file is reported, and the last valid one stays in use; it is kept on disk for restarts and for
-times when the API server cannot be reached.
+A file of which nothing can be read is reported, and the last valid one stays in use; it is kept on disk for restarts
+and for times when the API server cannot be reached. An entry with a mistake is reported and costs itself alone.
 """
 
 import asyncio
@@ -22,8 +22,11 @@ from purser.core.sharing import (
     CONFIG_LABEL,
     PluginFile,
     PluginSettings,
+    ReadFile,
+    SetAside,
     SharingError,
     chosen_config,
+    followable,
     plugin_settings,
     unlike_upstream,
     without_effect,
@@ -48,6 +51,21 @@ class SharingConfig(msgspec.Struct, frozen=True):
     settings: PluginSettings = PluginSettings()
     notes: tuple[str, ...] = ()
     """What was passed over in the file, what Purser makes of it unlike NVIDIA's plugin, and what has no effect."""
+    problems: tuple[str, ...] = ()
+    """Entries of the file that are left out, or are followed in part."""
+    set_aside: SetAside = SetAside()
+    """GPUs that pods are not to get."""
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """All that is to be said of it, with the name of the file."""
+        return tuple(f"{self.name}: {each}" for each in (*self.problems, *self.notes))
+
+    def after(self) -> str:
+        """What holds, where this does because another could not be used."""
+        if self.text:
+            return f"The last good configuration holds, file {self.name}"
+        return "No file was good before, so the agent's options hold"
 
 
 class StoredConfig(msgspec.Struct, frozen=True):
@@ -62,9 +80,18 @@ _stored = JsonReader(StoredConfig, "the stored configuration", max_bytes=8 * MAX
 
 def config_of(settings: SharingSettings, name: str = "", text: str = "", node: str = "") -> SharingConfig:
     """What holds on a node by options, variables and this file. Raises `SharingError`."""
-    file, passed_over = read_plugin_file(text, node) if text else (PluginFile(), ())
-    held = plugin_settings(file, settings.flags.given(), settings.variables)
-    return SharingConfig(name, text, file, held, (*passed_over, *unlike_upstream(file), *without_effect(file)))
+    read = read_plugin_file(text, node) if text else ReadFile(PluginFile())
+    options = settings.flags.given()
+    file, left_out = followable(read.file, options, settings.variables)
+    return SharingConfig(
+        name,
+        text,
+        file,
+        plugin_settings(file, options, settings.variables),
+        notes=(*read.notes, *unlike_upstream(file), *without_effect(file)),
+        problems=(*read.problems, *left_out),
+        set_aside=read.set_aside,
+    )
 
 
 class SharingConfigWatch:
@@ -75,12 +102,15 @@ class SharingConfigWatch:
         settings: AgentSettings,
         nodes: Informer[Node],
         on_problem: Callable[[str], None] = lambda problem: None,
+        on_notes: Callable[[tuple[str, ...]], None] = lambda notes: None,
     ) -> None:
-        """``on_problem`` is called with the problem, and with an empty text once it is solved."""
+        """``on_problem`` is called with the problem and what holds instead, and with an empty text once it is solved;
+        ``on_notes`` with what is to be said of a configuration that holds from now on."""
         self._settings = settings
         self._sharing = settings.sharing
         self._nodes = nodes
         self._on_problem = on_problem
+        self._on_notes = on_notes
         self._look = asyncio.Event()
         self._label_known = False
         nodes.add_handler(on_add=self._on_node, on_update=lambda _, node: self._on_node(node))
@@ -120,13 +150,14 @@ class SharingConfigWatch:
             config = self._made
             self._tell("")
         except SharingError as error:
-            self._tell(str(error))
             config = self.config.value or self._remembered() or config_of(self._sharing)
+            self._tell(f"{config.after()}: {error}")
         before = self.config.value
         if self.config.set(config) and config != before:
             log.info("Using a configuration of the device plugin", file=config.name or "none")
-            for note in config.notes:
+            for note in config.told:
                 log.warning("The device plugin's configuration is not followed to the letter", note=note)
+            self._on_notes(config.told)
             self._remember(config)
 
     def _chosen(self) -> tuple[str, str]:
@@ -145,7 +176,7 @@ class SharingConfigWatch:
         if problem != self.problem:
             self.problem = problem
             if problem:
-                log.error("The device plugin's configuration is invalid, keeping the last valid one", error=problem)
+                log.error("The device plugin's configuration is not usable", error=problem)
             self._on_problem(problem)
 
     async def _wait_for_label(self) -> None:

@@ -8,9 +8,12 @@ from purser.core.sharing import (
     MigStrategy,
     PluginSettings,
     SharingError,
+    followable,
     plugin_file,
     plugin_settings,
 )
+
+TWO = {"name": "gpu", "replicas": 2}
 
 
 def settings(file: Any, options: dict[str, str] | None = None, environment: dict[str, str] | None = None) -> Any:
@@ -67,3 +70,38 @@ def test_errors_name_the_source_of_a_setting(
 ) -> None:
     with pytest.raises(SharingError, match=where):
         settings(file, options, environment)
+
+
+@pytest.mark.parametrize(
+    ("said", "options", "where", "write"),
+    [
+        ({"flags": {"migStrategy": "half"}}, {}, "flags.migStrategy is half", "give none or single"),
+        ({"flags": {"plugin": {"deviceListStrategy": "env"}}}, {}, "flags.plugin.deviceListStrategy", "give envvar"),
+        ({"flags": {"plugin": {"deviceIDStrategy": "name"}}}, {}, "flags.plugin.deviceIDStrategy", "give uuid"),
+        ({"flags": {"deviceDiscoveryStrategy": "x"}}, {}, "flags.deviceDiscoveryStrategy", "give auto"),
+        ({"imex": {"channelIDs": [1]}}, {}, "imex.channelIDs", "write none, or 0 alone"),
+        ({"sharing": {"mps": {"resources": [TWO]}}}, {"mig-strategy": "mixed"}, "sharing.mps", "write"),
+        (
+            {"flags": {"plugin": {"deviceIDStrategy": "index"}}},
+            {"mig-strategy": "on-demand"},
+            "deviceIDStrategy index",
+            "Write uuid",
+        ),
+    ],
+)
+def test_a_bad_value_of_the_file_costs_itself_alone(
+    said: dict[str, Any], options: dict[str, str], where: str, write: str
+) -> None:
+    flags = {**said.get("flags", {}), "gdsEnabled": True}
+    file, problems = followable(plugin_file({**said, "flags": flags})[0], options)
+    found = plugin_settings(file, options)
+    assert (found.gds, found.device_lists, found.device_ids) == (True, ("envvar",), "uuid")
+    (problem,) = problems
+    assert where in problem
+    assert write in problem
+    assert problem.endswith("is left out")
+
+
+def test_what_options_say_is_refused_whatever_the_file_says() -> None:
+    with pytest.raises(SharingError, match="option --mig-strategy"):
+        followable(plugin_file({"flags": {"migStrategy": "mixed"}})[0], {"mig-strategy": "half"})
