@@ -69,7 +69,7 @@ def test_a_mistake_costs_itself_alone(value: dict[str, Any], sentence: str) -> N
 
 @pytest.mark.parametrize("value", [[], "x", None, 3])
 def test_what_is_no_object_at_all(value: Any) -> None:
-    with pytest.raises(UnreadableError, match="the file: it is .*: write an object"):
+    with pytest.raises(UnreadableError, match=r"the file: it is .*: write an object"):
         read(value)
 
 

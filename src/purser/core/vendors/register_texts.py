@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from purser.core.decoding import JsonReader, converted
+from purser.core.device.ids import MAX_SLOTS
 from purser.core.device.slicing import SliceProfile, Slicing
 from purser.core.vendors.family import Encoding, Register
 
@@ -52,6 +53,14 @@ def check_names(registered: RegisteredDevice) -> None:
         raise RegisterError(
             f"device {registered.id!r} has a type that is no name of a model: {registered.type[:_MAX_MODEL]!r}"
         )
+
+
+def slots_of(registered: RegisteredDevice, problems: list[str]) -> int:
+    """How many may share the device: Purser lists `MAX_SLOTS` at most, and then says so in ``problems``."""
+    if registered.count > MAX_SLOTS:
+        most = f"{MAX_SLOTS} are the most that Purser shares a device among, and so many count"
+        problems.append(f"device {registered.id!r} has {registered.count} slots: {most}. Register up to {MAX_SLOTS}")
+    return min(registered.count, MAX_SLOTS)
 
 
 _NAME = "the registration"

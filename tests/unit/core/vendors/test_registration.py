@@ -126,7 +126,7 @@ def test_what_does_not_go_with_other_devices_costs_its_family_alone(text, own, s
 
 @pytest.mark.parametrize(
     "text",
-    ["DCU-a,4,1:", "DCU-a,x,32768,100,Z,0,true:", "DCU-a,4,-1,100,Z,0,true:", "DCU-a,4000,1,100,Z,0,true:",
+    ["DCU-a,4,1:", "DCU-a,x,32768,100,Z,0,true:", "DCU-a,4,-1,100,Z,0,true:", "DCU-a,-4,1,100,Z,0,true:",
      ",4,1,1,Z,0,true:", "DCU-a,4,1,100,Z,99999,true:", "x" * 300_000, "a,4,1,100,Z,0,true:" * 300,
      "a;b,4,1,100,Z,0,true:", f"DCU-a,4,1,100,{'Z' * 65},0,true:", "DCU-a,4,1,100,\x1b,0,true:"],
 )  # fmt: skip
@@ -136,6 +136,30 @@ def test_a_registration_that_makes_no_sense_costs_its_family_alone(text):
     assert [each.uuid for each in found.devices] == ["A1", "A2"]
     (problem,) = found.problems
     assert problem.startswith("Hygon DCU: ") and len(problem) <= 240
+
+
+GOOD = "DCU-b,4,32768,100,Z,1,true:"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["DCU-a,-4,1,100,Z,0,true:", "DCU-a,4,-1,100,Z,0,true:", ",4,1,1,Z,0,true:", "DCU-a,4,1,100,Z,99999,true:",
+     f"DCU-a,4,1,100,{'Z' * 65},0,true:", "DCU-a,4,1,100,\x1b,0,true:"],
+)  # fmt: skip
+def test_a_device_that_makes_no_sense_costs_itself_alone(bad):
+    found = read({"hami.io/node-dcu-register": bad + GOOD}, {"hygon.com/dcunum": 8})
+    assert [each.uuid for each in found.devices] == ["DCU-b"]
+    (problem,) = found.problems
+    assert problem.startswith("Hygon DCU: ") and problem.endswith(". The device is left out")
+
+
+def test_a_device_with_more_slots_than_purser_lists_has_as_many_as_it_lists():
+    found = read({"hami.io/node-dcu-register": GOOD.replace(",4,", ",1001,", 1)}, {"hygon.com/dcunum": 8})
+    assert [each.slots for each in found.devices] == [1000]
+    assert found.problems == (
+        "Hygon DCU: device 'DCU-b' has 1001 slots: 1000 are the most that Purser shares a device among, and so many "
+        "count. Register up to 1000",
+    )
 
 
 def place_in(family_limits, devices, usage=None):
