@@ -76,9 +76,9 @@ class AgentReason(ExplainedReason):
     SRIOV_CONFIG = (
         "SriovConfigNotUsable",
         "Node",
-        "The configuration file of SR-IOV pools cannot be read, and the last one that could stays; or it has invalid "
-        "pools: these are left out, and their devices with them.",
-        "Correct what the message names.",
+        "The configuration file of SR-IOV pools cannot be read, and the last one that could stays; or something in it "
+        "is not followed: a pool with a mistake is left out, a value that means nothing passed over, the rest served.",
+        "Correct what the message names. purser agent check lists all of it.",
     )
     SRIOV_ROUTES = (
         "SriovRoutesNotReadable",

@@ -174,4 +174,6 @@ def words_of(kind: Any) -> str:
         return "a list of objects" if _item_of(one) else f"a list, each {words_of(get_args(one)[0])}"
     if _struct_of(one) is not None:
         return "an object"
+    if get_origin(one) is dict and get_origin(inner := get_args(one)[1]) is dict:
+        return f"an object of objects, each value {words_of(get_args(inner)[1])}"
     return _WORDS.get(get_origin(one) or one, "a value")

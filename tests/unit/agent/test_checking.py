@@ -12,12 +12,13 @@ import pytest
 import pytest_asyncio
 from tests.reported_files import reported
 from tests.unit.agent.conftest import shared_folder, shared_kubelet
+from tests.unit.agent.sriov.sysfs_tree import HostTree
 from tests.unit.cli.typed import beside
 
 from purser.agent.checking import CheckState, check_node
 from purser.agent.checking.mig import wants_on_demand
 from purser.agent.nvml import NullDriver
-from purser.agent.settings import AgentSettings, DevicePluginFlags, SharingSettings
+from purser.agent.settings import AgentSettings, DevicePluginFlags, SharingSettings, SriovSettings
 from purser.core.sharing import MigStrategy
 from purser.lab.driver import SimulatedDriver
 from purser.lab.driver.node_mig import create_mig, set_mig
@@ -257,6 +258,29 @@ async def test_files_as_users_have_them(host, folder):
         file.write_text(reported(name).read_text().replace("t4-4-0", "n"))
         rows = await rows_of(host, file=file)
         assert any(says in row.found for row in rows), rows
+
+
+async def test_every_note_on_the_sriov_file_is_shown(host, folder):
+    HostTree(host.root).pf("0000:18:00.0", "ens1f0", 2)
+    file = folder / "sriov.json"
+    pools = [
+        {"resourceName": "odd", "selectors": {"pfName": ["x"]}},
+        {"resourceName": "a.b", "selectors": {"vendors": ["1"]}, "colour": 1},
+        {"resourceName": "net", "selectors": {"pfNames": ["ens1f0", "ens1f0#0"]}},
+    ]
+    file.write_text(json.dumps({"resourceList": pools, "more": 1}))
+    settings = AgentSettings(**{**host.settings, "sriov": SriovSettings(config=file)})
+    rows = [each for each in await check_node(settings, lambda: host.opened) if each.check == "SR-IOV pools"]
+    for says in (
+        "resourceList[0].selectors: pfName is no condition: write pfNames",
+        "resourceList[1]: kubelet takes no resource intel.com/a.b",
+        "resourceList[1].colour is not known",
+        "more is not known",
+        "ens1f0#0 counts for nothing",
+    ):
+        (row,) = (each for each in rows if says in each.found)
+        assert (row.state, row.found.startswith(f"{file}: "), bool(row.advice)) == (WARNING, True, True)
+    assert [row.found for row in rows if row.state is OK] == ["intel.com/net has 2 devices: 0000:18:02.0, 0000:18:02.1"]
 
 
 async def test_a_gpu_in_mig_mode_without_mig_devices_is_reported(folder):
