@@ -293,6 +293,11 @@ async def test_a_gpu_in_mig_mode_without_mig_devices_is_reported(folder):
     assert [found[f"GPU {at}"].state for at in range(4)] == [OK, WARNING, OK, OK]
     assert found["GPU 1"].found.endswith(": MIG is on, and there is no MIG device")
     assert "mig.config" in found["GPU 1"].advice
+    create_mig(driver.folder, 1, "3g.20gb", slices=1)
+    file = folder / "mixed.yaml"
+    file.write_text("{version: v1, flags: {migStrategy: mixed}}")
+    (row,) = [each for each in await rows_of(host, file=file) if each.state is not OK]
+    assert "MIG device 1:0 is 1c.3g.20gb, a part of a GPU instance" in row.found
     on_demand = SharingSettings(flags=DevicePluginFlags(mig_strategy=MigStrategy.ON_DEMAND))
     assert (await host.check(sharing=on_demand))["GPU 1"].state is OK
     type(host.opened).close(host.opened)

@@ -1,5 +1,6 @@
 """The worker's seam to GPUs that can be cut into MIG devices."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
@@ -36,6 +37,11 @@ class MigHardware(Protocol):
         """Every GPU, by index."""
         ...
 
+    def offers(self, index: int) -> Mapping[str, int]:
+        """The profiles that a GPU offers by name, in MIG mode or not, and how many of each fit at most. Empty: the
+        driver does not say."""
+        ...
+
     def set_mode(self, index: int, enabled: bool) -> None:
         """Switch MIG mode. This may reset the GPU, which must be unused."""
         ...
@@ -57,6 +63,10 @@ class NoHardware:
 
     def gpus(self) -> tuple[MigGpu, ...]:
         """See `MigHardware.gpus`."""
+        raise HardwareError(self._reason)
+
+    def offers(self, index: int) -> Mapping[str, int]:
+        """See `MigHardware.offers`."""
         raise HardwareError(self._reason)
 
     def set_mode(self, index: int, enabled: bool) -> None:

@@ -2,7 +2,7 @@
 
 import ctypes
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, permutations
 from pathlib import Path
 from typing import Any, TypeVar
@@ -62,6 +62,10 @@ class NvmlHardware:
         """See `MigHardware.gpus`."""
         count = self._ask("counting GPUs", self._nvml.nvmlDeviceGetCount)
         return tuple(self._gpu(index) for index in range(count))
+
+    def offers(self, index: int) -> Mapping[str, int]:
+        """See `MigHardware.offers`. A driver of R580 says so of an H200 with MIG off as well."""
+        return {each.name: each.most for each in self._profiles(self._device(index))}
 
     def set_mode(self, index: int, enabled: bool) -> None:
         """See `MigHardware.set_mode`."""

@@ -175,8 +175,9 @@ def _named(
     gpus: Sequence[NodeGpu], file: PluginFile, strategy: MigStrategy, problems: list[str]
 ) -> tuple[AdvertisedDevice, ...]:
     """Each device by its resource, none replicated."""
+    odd = _odd_parts(gpus) if strategy is MigStrategy.SINGLE else frozenset()
     if strategy is not MigStrategy.NONE:
-        _check_mig(gpus, strategy)
+        _check_mig(gpus, strategy, odd)
     found = []
     for gpu in gpus:
         if strategy is MigStrategy.NONE or not gpu.mig_enabled:
@@ -192,7 +193,9 @@ def _named(
             found.append(AdvertisedDevice(resource, gpu.uuid, str(gpu.index), gpu.memory_mib, mig_kind=gpu.mig_kind))
             continue
         for at, mig in enumerate(gpu.migs):
-            resource = _first(file.resources.mig, mig.profile) or _mig_resource(mig, strategy)
+            resource = _first(file.resources.mig, mig.profile)
+            if not resource and mig.profile not in odd:
+                resource = _mig_resource(mig, strategy)
             if not resource:
                 problems.append(_without_resource(mig, f"{gpu.index}:{at}"))
                 continue
@@ -208,8 +211,16 @@ def _without_resource(mig: NodeMigDevice, index: str) -> str:
     )
 
 
-def _check_mig(gpus: Sequence[NodeGpu], strategy: MigStrategy) -> None:
-    """Raises `SharingError` with all that is wrong: whoever corrects one thing at a time sees no other each time."""
+def _odd_parts(gpus: Iterable[NodeGpu]) -> frozenset[str]:
+    """Profiles of parts of GPU instances, where there are whole ones that are all alike: these are what counts."""
+    profiles = {mig.profile for gpu in gpus if gpu.mig_enabled for mig in gpu.migs}
+    parts = frozenset(profile for profile in profiles if "c." in profile)
+    return parts if len(profiles - parts) == 1 else frozenset()
+
+
+def _check_mig(gpus: Sequence[NodeGpu], strategy: MigStrategy, odd: frozenset[str]) -> None:
+    """``odd``: profiles that do not count. Raises `SharingError` with all that is wrong: whoever corrects one thing at
+    a time sees no other each time."""
     cut = [gpu for gpu in gpus if gpu.mig_enabled]
     if strategy is not MigStrategy.SINGLE or not cut:
         return
@@ -218,7 +229,7 @@ def _check_mig(gpus: Sequence[NodeGpu], strategy: MigStrategy) -> None:
         causes.append(f"MIG is enabled on {_gpus(cut)} and disabled on {_gpus(whole)}")
     if empty := [gpu for gpu in cut if not gpu.migs]:
         causes.append(f"no MIG device is on {_gpus(empty)}")
-    profiles = sorted({mig.profile for gpu in cut for mig in gpu.migs})
+    profiles = sorted({mig.profile for gpu in cut for mig in gpu.migs} - odd)
     if len(profiles) > 1:
         causes.append(f"MIG devices are of different profiles: {', '.join(profiles)}")
     if causes:

@@ -20,6 +20,11 @@ class Gpus:
         self.fails: dict[str, int] = {}
         """By the beginning of a call: how often it fails."""
         self.closed = 0
+        self.offered: dict[str, int] = {}
+        """Profiles that each GPU offers; empty: the driver does not say."""
+
+    def offers(self, index: int) -> dict[str, int]:
+        return self.offered
 
     def gpus(self) -> tuple[MigGpu, ...]:
         return tuple(self.now)

@@ -57,6 +57,13 @@ def test_a_profile_that_the_gpu_does_not_offer_is_named(hardware: NvmlHardware) 
         hardware.set_devices(0, ("1g.10gb",))
 
 
+def test_a_gpu_offers_its_profiles_in_mig_mode_or_not(hardware: NvmlHardware) -> None:
+    offered = {"1g.5gb": 7, "2g.10gb": 3, "3g.20gb": 2, "1g.5gb+me": 1}
+    assert hardware.offers(0) == offered
+    hardware.set_mode(0, True)
+    assert hardware.offers(0) == offered
+
+
 def test_drivers_without_profile_names_are_helped_out() -> None:
     hardware = NvmlHardware(FakeNvml(tells_names=False))
     bring(hardware, {0: Layout(True, ("1g.5gb", "1g.5gb+me", "3g.20gb"))})

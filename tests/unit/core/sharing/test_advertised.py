@@ -86,6 +86,7 @@ PART = {"resources": {"mig": [{"pattern": "1c.*", "name": "mig-part"}]}}
         ([gpu(0, "1g.5gb", "1g.5gb")], shared({**TWO, "devices": ["0:1"]}), SINGLE, "gpu=0:0*1 gpu=0:1*2"),
         ([gpu(0), gpu(1, model="NVIDIA T4")], T4, NONE, "gpu=0*1 gpu-t4=1*1"),
         ([gpu(0, "1c.2g.10gb")], PART, MIXED, "mig-part=0:0*1"),
+        ([gpu(0, "1c.2g.10gb", "1c.2g.10gb")], None, SINGLE, "gpu=0:0*1 gpu=0:1*1"),
         ([gpu(0), gpu(1)], BOTH_WAYS, NONE, "gpu=0*3 gpu=1*3"),
     ],
 )
@@ -137,6 +138,13 @@ def fleet(*indexes: int) -> dict[str, Any]:
             MIXED,
             "mig-1g.5gb.shared=0:0*4 mig-1g.5gb.shared=0:2*4",
             "MIG device 0:1 is 1c.3g.20gb",
+        ),
+        (
+            [gpu(0, "1c.3g.20gb"), gpu(1, "3g.20gb", "3g.20gb")],
+            None,
+            SINGLE,
+            "gpu=1:0*1 gpu=1:1*1",
+            "MIG device 0:0 is 1c.3g.20gb",
         ),
         ([gpu(0, "1g.5gb")], shared(TWO, way="mps"), SINGLE, "gpu=0:0*1", "MPS shares whole GPUs: write sharing.time"),
         (
