@@ -4,7 +4,7 @@ Source: the ConfigMap ``hami-device-plugin`` of HAMi v2.10, key ``config.json``:
 keys may be written in any case. HAMi ends on a mistake; here it costs the field in which it stands.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -64,11 +64,7 @@ def hami_file(value: Any, node: str) -> ReadFile:
     entries = value[NODES]
     if not isinstance(entries, list | None):
         raise SharingError(f"{_FILE} is no list: write a list with an object for each node")
-    problems = [
-        mistake(_FILE, f"{NODES}[{place}]", each, "an object with a name")
-        for place, each in enumerate(entries or ())
-        if not isinstance(each, dict)
-    ]
+    problems = list(_nameless(entries or ()))
     entry = next((each for each in entries or () if isinstance(each, dict) and _name(each) == node), None)
     if entry is None:
         return ReadFile(PluginFile(), (), tuple(problems[:MAX_PROBLEMS]))
@@ -83,6 +79,16 @@ def hami_file(value: Any, node: str) -> ReadFile:
     on_demand = MigStrategy.ON_DEMAND if found.operatingmode == "mig" else None
     file = PluginFile(flags=Flags(mig_strategy=on_demand or found.migstrategy or None))
     return ReadFile(file, notes[:MAX_NOTES], tuple(problems[:MAX_PROBLEMS]), _set_aside(found, where))
+
+
+def _nameless(entries: Iterable[Any]) -> Iterator[str]:
+    """Entries that may be meant for any node, a sentence each."""
+    for place, each in enumerate(entries):
+        at = f"{NODES}[{place}]"
+        if not isinstance(each, dict):
+            yield mistake(_FILE, at, each, "an object with a name")
+        elif not isinstance(name := _name(each), str):
+            yield mistake(_FILE, f"{at}.name", name, "the name of a node", "The entry is of no node")
 
 
 def _name(entry: dict[Any, Any]) -> Any:

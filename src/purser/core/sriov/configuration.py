@@ -184,7 +184,7 @@ def _pools(file: _File, default_prefix: str, notes: list[str], problems: list[st
         )
         mistakes += (f"{where}: {each}" for each in _problems(pool, seen))
         if mistakes:
-            known = () if device_type is None else tuple(filter(None, map(_without_mistakes, selectors)))
+            known = tuple(each for each in selectors if device_type is not None and _is_clear(each, device_type))
             with_it = ", and what its selectors mean with it" if known else ""
             problems += (f"{each}. The pool is left out{with_it}" for each in mistakes)
             pool = msgspec.structs.replace(pool, is_refused=True, selectors=known)
@@ -295,16 +295,13 @@ def _problems(pool: SriovPoolConfig, seen: set[str]) -> Iterator[str]:
             yield from _aux_problems(resource, each)
 
 
-def _without_mistakes(selector: SriovSelector) -> SriovSelector | None:
-    """Without conditions by which it would mean no device at all: what is left says what it was meant for. None:
-    nothing is left."""
-    before = selector
-    if selector.vdpa_type and (selector.is_rdma or selector.vdpa_type not in VDPA_TYPES):
-        selector = msgspec.structs.replace(selector, vdpa_type="", is_rdma=False)
-    if not set(selector.aux_types) <= set(AUX_TYPES):
-        selector = msgspec.structs.replace(selector, aux_types=())
-    is_emptied = selector != before and selector == SriovSelector(need_vhost_net=selector.need_vhost_net)
-    return None if is_emptied else selector
+def _is_clear(selector: SriovSelector, device_type: SriovDeviceType) -> bool:
+    """Whether it can be known which devices a selector means: not with a condition that no device can meet."""
+    is_aux = device_type is SriovDeviceType.AUX_NET_DEVICE
+    return not (
+        (selector.vdpa_type and (selector.is_rdma or selector.vdpa_type not in VDPA_TYPES))
+        or (is_aux and (not selector.aux_types or not set(selector.aux_types) <= set(AUX_TYPES)))
+    )
 
 
 def _is_kubernetes_own(prefix: str) -> bool:

@@ -28,7 +28,7 @@ def config(node: str, *entries: dict[str, Any], flags: DevicePluginFlags | None 
     ],
 )
 def test_the_mode_of_a_node_is_its_mig_strategy(said: dict[str, Any], strategy: MigStrategy) -> None:
-    others = {"name": "b", "operatingmode": "of-tomorrow"}, {}
+    others = {"name": "b", "operatingmode": "of-tomorrow"}, {"name": "c"}
     found = config("a", *others, {"name": "a", **said})
     assert (found.settings.mig_strategy, found.notes) == (strategy, ())
     assert config("A", *others, {"name": "a", **said}).settings.mig_strategy is MigStrategy.NONE
@@ -95,6 +95,15 @@ def test_devices_that_are_filtered_are_set_aside() -> None:
     assert [aside.names("GPU-1", 0), aside.names("GPU-2", 3), aside.names("GPU-2", 0)] == [True, True, False]
     (missing,) = aside.missing([("GPU-1", 0), ("GPU-2", 1)])
     assert missing.startswith("HAMi's nodeconfig, node a: filterdevices names index 3, and the node has no such GPU")
+
+
+@pytest.mark.parametrize("name", [None, 3, ["a"], {}])
+def test_an_entry_of_no_node_is_told_on_every_node(name: Any) -> None:
+    found = config("a", {"name": name, "migstrategy": "single"}, {"name": "a", "migstrategy": "mixed"})
+    assert found.settings.mig_strategy is MigStrategy.MIXED
+    (problem,) = found.problems
+    assert problem.startswith("HAMi's nodeconfig: nodeconfig[0].name is ")
+    assert problem.endswith("write the name of a node. The entry is of no node")
 
 
 def test_a_key_that_is_not_known_is_told() -> None:

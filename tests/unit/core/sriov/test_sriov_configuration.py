@@ -96,6 +96,7 @@ MEANS_NOTHING = {
     "a device type that is no text",
     "RDMA and vDPA in one selector",
     "a vDPA type",
+    "no auxiliary type",
     "an auxiliary type",
 }
 """Of these nobody knows which devices they mean: they void no other pool."""
