@@ -6,7 +6,7 @@ objects. Each is reported in one sentence: where it stands, what is there, what 
 
 import re
 import types
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
@@ -55,6 +55,16 @@ def salvaged(
 def mistake(name: str, at: str, value: Any, write: str, cost: str = "It is left out") -> str:
     """The sentence for a value that is left out, or because of which something else is."""
     return f"{name}: {at} is {shown(value)}: write {write}. {cost}"
+
+
+def capped(sentences: Sequence[str], most: int, name: str) -> tuple[str, ...]:
+    """So many sentences at most; the last one then counts those that are not there."""
+    if len(sentences) <= most:
+        return tuple(sentences)
+    return (
+        *sentences[: most - 1],
+        f"{name}: {len(sentences) - most + 1} more are not shown: correct these first",
+    )
 
 
 def shown(value: Any) -> str:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from purser.core.decoding import UnreadableError
-from purser.core.salvaging import salvaged, shown
+from purser.core.salvaging import capped, salvaged, shown
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -77,3 +77,11 @@ def test_values_in_sentences_are_short_and_printable() -> None:
     assert len(shown("x" * 1000)) == 60
     assert shown("a\nb\x1b") == "a b\N{REPLACEMENT CHARACTER}"
     assert (shown(None), shown(True), shown(""), shown([1])) == ("null", "true", 'the text ""', "a list")
+
+
+def test_what_is_not_said_is_counted() -> None:
+    assert capped(["a", "b"], 2, "f") == ("a", "b")
+    assert capped(["a", "b", "c", "d"], 2, "f") == (
+        "a",
+        "f: 3 more are not shown: correct these first",
+    )

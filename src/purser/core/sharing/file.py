@@ -22,7 +22,7 @@ from purser.core.device.ids import MAX_SLOTS
 from purser.core.device.resources import SHARED_SUFFIX
 from purser.core.go_json import tidied
 from purser.core.kubernetes.naming import is_subdomain
-from purser.core.salvaging import mistake, salvaged
+from purser.core.salvaging import capped, mistake, salvaged
 
 FILE = "the device plugin's file"
 """What errors call it."""
@@ -254,8 +254,8 @@ def plugin_file(value: Any) -> ReadFile:
     except UnreadableError as error:
         raise SharingError(str(error)) from error
     problems += _without_entries(found.sharing)
-    notes = tuple(f"{FILE}: {where} is not known, and passed over" for where in unknown[:MAX_NOTES])
-    return ReadFile(msgspec.structs.replace(found, version="v1"), notes, tuple(problems[:MAX_PROBLEMS]))
+    notes = capped([f"{FILE}: {where} is not known, and passed over" for where in unknown], MAX_NOTES, FILE)
+    return ReadFile(msgspec.structs.replace(found, version="v1"), notes, capped(problems, MAX_PROBLEMS, FILE))
 
 
 def _check_version(tidy: Any) -> None:

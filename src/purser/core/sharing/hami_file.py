@@ -12,7 +12,7 @@ from msgspec.inspect import type_info
 
 from purser.core.decoding import UnreadableError, brief
 from purser.core.go_json import tidied
-from purser.core.salvaging import mistake, salvaged
+from purser.core.salvaging import capped, mistake, salvaged
 from purser.core.sharing.file import MAX_NOTES, MAX_PROBLEMS, Flags, PluginFile, ReadFile, SetAside, SharingError
 from purser.core.sharing.words import MigStrategy
 
@@ -67,7 +67,7 @@ def hami_file(value: Any, node: str) -> ReadFile:
     problems = list(_nameless(entries or ()))
     entry = next((each for each in entries or () if isinstance(each, dict) and _name(each) == node), None)
     if entry is None:
-        return ReadFile(PluginFile(), (), tuple(problems[:MAX_PROBLEMS]))
+        return ReadFile(PluginFile(), (), capped(problems, MAX_PROBLEMS, _FILE))
     where, unknown = f"{_FILE}, node {node}", list[str]()
     tidy = _with_readable_filter(tidied(entry, _NODE, unknown), where, problems)
     try:
@@ -78,7 +78,8 @@ def hami_file(value: Any, node: str) -> ReadFile:
     notes = (*_notes(found, where), *(f"{where}: {key} is not known, and passed over" for key in odd))
     on_demand = MigStrategy.ON_DEMAND if found.operatingmode == "mig" else None
     file = PluginFile(flags=Flags(mig_strategy=on_demand or found.migstrategy or None))
-    return ReadFile(file, notes[:MAX_NOTES], tuple(problems[:MAX_PROBLEMS]), _set_aside(found, where))
+    told = capped(notes, MAX_NOTES, where), capped(problems, MAX_PROBLEMS, _FILE)
+    return ReadFile(file, *told, _set_aside(found, where))
 
 
 def _nameless(entries: Iterable[Any]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from purser.core.decoding import JsonReader, UnreadableError, brief, converted
 from purser.core.dialects import is_gpu_word
 from purser.core.go_json import tidied
 from purser.core.kubelet.devicemanager.registration import is_extended_resource
-from purser.core.salvaging import mistake, salvaged, shown
+from purser.core.salvaging import capped, mistake, salvaged, shown
 from purser.core.sriov.names import DEFAULT_PREFIX
 from purser.core.vendors.catalogue import BY_WORD
 
@@ -150,20 +150,22 @@ def sriov_config(text: str | bytes, default_prefix: str = DEFAULT_PREFIX) -> Sri
         file = converted(tidied(_json.read(text), _FILE_SHAPE, unknown), _File, FILE)
     except UnreadableError as error:
         raise SriovConfigError(str(error)) from error
-    if len(file.resource_list) > MAX_POOLS:
-        raise SriovConfigError(f"{FILE} has {len(file.resource_list)} entries in resourceList, more than {MAX_POOLS}")
     notes = [f"{FILE}: {where} is not known, and passed over" for where in unknown]
     problems: list[str] = []
     pools = tuple(_pools(file, default_prefix, notes, problems))
-    if (found := sum(len(pool.selectors) for pool in pools)) > MAX_SELECTORS:
-        raise SriovConfigError(f"{FILE} has {found} selectors, more than {MAX_SELECTORS}")
-    return SriovConfig(pools, tuple(notes[:MAX_NOTES]), tuple(problems[:MAX_NOTES]))
+    return SriovConfig(pools, capped(notes, MAX_NOTES, FILE), capped(problems, MAX_NOTES, FILE))
 
 
 def _pools(file: _File, default_prefix: str, notes: list[str], problems: list[str]) -> Iterator[SriovPoolConfig]:
     """Pools of which at least one selector can be read."""
     seen: set[str] = set()
-    for place, raw in enumerate(file.resource_list):
+    room = MAX_SELECTORS
+    if beyond := file.resource_list[MAX_POOLS:]:
+        problems.append(
+            f"{FILE}: resourceList[{MAX_POOLS}] and {len(beyond) - 1} behind it are left out: write {MAX_POOLS} "
+            "entries at most"
+        )
+    for place, raw in enumerate(file.resource_list[:MAX_POOLS]):
         where = f"{FILE}: resourceList[{place}]"
         unknown: list[str] = []
         mistakes: list[str] = []
@@ -174,6 +176,10 @@ def _pools(file: _File, default_prefix: str, notes: list[str], problems: list[st
         notes += (f"{where}.{each} is not known, and passed over" for each in unknown)
         device_type = _device_type(entry, where, mistakes)
         selectors = _selectors(entry, device_type, where, notes, mistakes)
+        if len(selectors) > room:
+            mistakes.append(f"{where}.selectors: write {MAX_SELECTORS} at most of all pools together, {room} are left")
+            selectors = ()
+        room -= len(selectors)
         pool = SriovPoolConfig(
             prefix=entry.resource_prefix or default_prefix,
             name=entry.resource_name,
