@@ -30,6 +30,17 @@ class MigGpu(msgspec.Struct, frozen=True, kw_only=True):
     layout: Layout = Layout(False)
 
 
+class Offered(msgspec.Struct, frozen=True):
+    """A profile that a GPU offers."""
+
+    most: int
+    """How many fit at most, if there is nothing else."""
+    slices: int = 0
+    """Compute slices of each; 0: not known."""
+    memory_mib: int = 0
+    """Memory of each; 0: not known."""
+
+
 class MigHardware(Protocol):
     """The node's GPUs. All calls block. Every method raises `HardwareError`."""
 
@@ -37,9 +48,8 @@ class MigHardware(Protocol):
         """Every GPU, by index."""
         ...
 
-    def offers(self, index: int) -> Mapping[str, int]:
-        """The profiles that a GPU offers by name, in MIG mode or not, and how many of each fit at most. Empty: the
-        driver does not say."""
+    def offers(self, index: int) -> Mapping[str, Offered]:
+        """The profiles that a GPU offers by name, in MIG mode or not. Empty: the driver does not say."""
         ...
 
     def set_mode(self, index: int, enabled: bool) -> None:
@@ -65,7 +75,7 @@ class NoHardware:
         """See `MigHardware.gpus`."""
         raise HardwareError(self._reason)
 
-    def offers(self, index: int) -> Mapping[str, int]:
+    def offers(self, index: int) -> Mapping[str, Offered]:
         """See `MigHardware.offers`."""
         raise HardwareError(self._reason)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from purser.agent.mig.hardware import Layout, MigGpu
+from purser.agent.mig.hardware import Layout, MigGpu, Offered
 from purser.agent.nvml.migs import MAX_MIG_DEVICES
 from purser.core.decoding import UnreadableError, brief
 from purser.core.salvaging import salvaged, shown
@@ -55,9 +55,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 Layouts = Mapping[str, tuple[Entry, ...] | LayoutError]
 """By name the entries of a layout, or why it cannot be used."""
 
-Offers = Mapping[int, Mapping[str, int]]
-"""By GPU, the profiles that it offers and how many of each fit at most. A GPU that is not there, or that has none: its
-driver does not say."""
+Offers = Mapping[int, Mapping[str, Offered]]
+"""By GPU, the profiles that it offers. A GPU that is not there, or that has none: its driver does not say."""
 
 
 def read_layouts(text: str, file: str = "the layouts") -> dict[str, tuple[Entry, ...] | LayoutError]:
@@ -167,15 +166,28 @@ def _chosen(entries: Iterable[Entry], gpu: MigGpu, offers: Offers) -> Entry | No
     return concerned[-1] if concerned else None
 
 
-def _contradiction(entry: Entry, offered: Mapping[str, int]) -> str:
-    """Why a GPU that offers these profiles cannot be what an entry says; empty: nothing is known against it."""
+_ROUNDED = 1.05
+"""How much more the memory of small instances may be told to be in all than that of the largest."""
+
+
+def _contradiction(entry: Entry, offered: Mapping[str, Offered]) -> str:
+    """Why a GPU that offers these profiles cannot be what an entry says; empty: nothing is known against it. Where all
+    that is asked for lies, only the driver finds out: what has room by its sums may still not fit."""
     asked = entry.asks_for
     if not offered or not asked:
         return ""
     if unknown := sorted(asked.keys() - offered.keys()):
         return f"offers no {', '.join(unknown)}: it offers {', '.join(sorted(offered))}"
-    over = next((name for name, count in sorted(asked.items()) if count > offered[name]), "")
-    return f"has room for {offered[over]} of {over}, not for {asked[over]}" if over else ""
+    over = next((name for name, count in sorted(asked.items()) if count > offered[name].most), "")
+    if over:
+        return f"has room for {offered[over].most} of {over}, not for {asked[over]}"
+    for size, unit, spare in (("slices", "compute slices", 1.0), ("memory_mib", "MiB", _ROUNDED)):
+        has = max(getattr(each, size) for each in offered.values())
+        takes = sum(count * getattr(offered[name], size) for name, count in asked.items())
+        if takes > has * spare > 0:
+            told = ", ".join(f"{count} of {name}" for name, count in sorted(asked.items()))
+            return f"has {has} {unit}, and {told} take {takes}"
+    return ""
 
 
 def _others(layouts: Layouts, gpus: Iterable[MigGpu], offers: Offers) -> str:

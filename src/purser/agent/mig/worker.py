@@ -8,7 +8,7 @@ from pathlib import Path
 import structlog
 
 from purser.agent.mig.applying import WithdrawnError, bring, differences
-from purser.agent.mig.hardware import HardwareError, MigGpu, MigHardware
+from purser.agent.mig.hardware import HardwareError, MigGpu, MigHardware, Offered
 from purser.agent.mig.layouts import LayoutError, Layouts, read_layouts, wanted
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
 from purser.core.node.annotations import encode
@@ -82,7 +82,7 @@ def _read(path: Path) -> Layouts:
     return found
 
 
-def _offers(hardware: MigHardware, gpu: MigGpu) -> Mapping[str, int]:
+def _offers(hardware: MigHardware, gpu: MigGpu) -> Mapping[str, Offered]:
     """What the board itself says decides before anybody has to leave it; nothing where it does not answer."""
     if not gpu.capable:
         return {}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from purser.agent.mig.hardware import HardwareError, Layout, MigGpu
+from purser.agent.mig.hardware import HardwareError, Layout, MigGpu, Offered
 
 
 class HollowGpus:
@@ -20,7 +20,7 @@ class HollowGpus:
         """Every GPU."""
         return tuple(self._gpus.values())
 
-    def offers(self, index: int) -> Mapping[str, int]:
+    def offers(self, index: int) -> Mapping[str, Offered]:
         """Nothing is known of it: a hollow GPU takes every profile."""
         return {}
 

@@ -4,6 +4,7 @@ import pytest
 from tests.unit.agent.mig.fake_gpus import A100
 
 from purser.agent.mig import Layout, LayoutError, MigGpu
+from purser.agent.mig.hardware import Offered
 from purser.agent.mig.layouts import MAX_LAYOUTS_BYTES, read_layouts, wanted
 
 TEXT = """
@@ -133,6 +134,40 @@ def test_a_bad_layout_costs_itself_alone(bad: str, says: str) -> None:
 )
 def test_what_the_profiles_of_the_gpu_contradict_is_refused(name: str, offered: dict[str, int], says: str) -> None:
     with pytest.raises(LayoutError) as refused:
-        wanted(read_layouts(TEXT), name, gpus(A100, A100), dict.fromkeys((0, 1), offered))
+        most = {profile: Offered(count) for profile, count in offered.items()}
+        wanted(read_layouts(TEXT), name, gpus(A100, A100), dict.fromkeys((0, 1), most))
     assert str(refused.value).startswith(says)
     assert wanted(read_layouts(TEXT), name, gpus(A100, A100), {0: {}}), "a driver that does not say contradicts nothing"
+
+
+A100_OFFERS = {
+    "1g.5gb": Offered(7, 1, 4864),
+    "1g.10gb": Offered(4, 1, 9856),
+    "2g.10gb": Offered(3, 2, 9856),
+    "3g.20gb": Offered(2, 3, 19968),
+    "4g.20gb": Offered(1, 4, 19968),
+    "7g.40gb": Offered(1, 7, 40192),
+}
+
+
+@pytest.mark.parametrize(
+    ("devices", "says"),
+    [
+        ("1g.5gb: 7", ""),
+        ("1g.10gb: 4", ""),
+        ("3g.20gb: 1, 4g.20gb: 1", ""),
+        ("1g.5gb: 2, 2g.10gb: 1, 3g.20gb: 1", ""),
+        ("1g.5gb: 5, 3g.20gb: 1", "has 7 compute slices, and 5 of 1g.5gb, 1 of 3g.20gb take 8"),
+        ("1g.5gb: 3, 1g.10gb: 4", "has 40192 MiB, and 4 of 1g.10gb, 3 of 1g.5gb take 54016"),
+        ("7g.40gb: 1, 1g.5gb: 1", "has 7 compute slices"),
+    ],
+)
+def test_more_than_the_gpu_has_in_all_is_refused(devices: str, says: str) -> None:
+    entry = f"{{devices: all, mig-enabled: true, mig-devices: {{{devices}}}}}"
+    layouts = read_layouts(f"version: v1\nmig-configs: {{a: [{entry}]}}")
+    if not says:
+        assert wanted(layouts, "a", gpus(A100), {0: A100_OFFERS})
+        return
+    with pytest.raises(LayoutError) as refused:
+        wanted(layouts, "a", gpus(A100), {0: A100_OFFERS})
+    assert says in str(refused.value)

@@ -7,6 +7,7 @@ from tests.unit.agent.mig.fake_gpus import A100, FakeNvml
 
 from purser.agent.mig import HardwareError, Layout, MigGpu, NoHardware
 from purser.agent.mig.applying import bring
+from purser.agent.mig.hardware import Offered
 from purser.agent.mig.nvml import NvmlHardware, open_mig, profile_name
 
 
@@ -58,7 +59,12 @@ def test_a_profile_that_the_gpu_does_not_offer_is_named(hardware: NvmlHardware) 
 
 
 def test_a_gpu_offers_its_profiles_in_mig_mode_or_not(hardware: NvmlHardware) -> None:
-    offered = {"1g.5gb": 7, "2g.10gb": 3, "3g.20gb": 2, "1g.5gb+me": 1}
+    offered = {
+        "1g.5gb": Offered(7, 1, 4864),
+        "2g.10gb": Offered(3, 2, 9856),
+        "3g.20gb": Offered(2, 3, 19968),
+        "1g.5gb+me": Offered(1, 1, 4864),
+    }
     assert hardware.offers(0) == offered
     hardware.set_mode(0, True)
     assert hardware.offers(0) == offered

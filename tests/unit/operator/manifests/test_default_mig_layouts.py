@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from purser.agent.mig.hardware import Layout, MigGpu
+from purser.agent.mig.hardware import Layout, MigGpu, Offered
 from purser.agent.mig.layouts import LayoutError, read_layouts, wanted
 from purser.core.device.pci import MIG_FAMILIES
 from purser.operator.manifests.mig_manager import FAMILIES, Family, default_layouts, layouts
@@ -27,7 +27,7 @@ def test_layouts_fit_every_gpu_of_their_family(family: Family) -> None:
     for device in family.devices:
         assert wanted(LAYOUTS, "all-disabled", [gpu(device)]) == {0: Layout(False)}
         assert wanted(LAYOUTS, "all-enabled", [gpu(device)]) == {0: Layout(True)}
-        offers = {0: family.profiles}
+        offers = {0: {profile: Offered(count) for profile, count in family.profiles.items()}}
         balanced = wanted(LAYOUTS, "all-balanced", [gpu(device)], offers)[0].devices
         assert balanced == tuple(sorted(name for name, count in family.balanced.items() for _ in range(count)))
         assert sum(family.balanced.values()) == len(wanted(LAYOUTS, "all-balanced", [gpu(device)])[0].devices)
@@ -65,11 +65,12 @@ def test_names_are_those_of_mig_parted() -> None:
     ],
 )
 def test_the_profiles_of_a_gb200_decide(offered: dict[str, int], name: str, devices: tuple[str, ...]) -> None:
-    assert wanted(LAYOUTS, name, [gpu("2941")], {0: offered}) == {0: Layout(True, devices)}
+    offers = {0: {profile: Offered(count) for profile, count in offered.items()}}
+    assert wanted(LAYOUTS, name, [gpu("2941")], offers) == {0: Layout(True, devices)}
     with pytest.raises(
         LayoutError, match=r"GPU 0 offers no 7g.189gb: it offers 1g.*: write one of all-1g.2"
     ) as refused:
-        wanted(LAYOUTS, "all-7g.189gb", [gpu("2941")], {0: offered})
+        wanted(LAYOUTS, "all-7g.189gb", [gpu("2941")], offers)
     assert name in str(refused.value)
     assert "7g.189gb" not in str(refused.value).partition("write one of")[2]
 
