@@ -70,7 +70,7 @@ def hami_inventory(node: Node, problems: list[str] | None = None) -> NodeInvento
         return None
     odd: list[str] = []
     try:
-        gpus = hami_nodes.read_gpus(text)
+        gpus = hami_nodes.read_gpus(text, odd)
         if not hami_nodes.is_plugins(gpus) or _is_served(published_inventory(node)):
             return None
         devices = hami_nodes.devices(gpus, node.status.allocatable, odd)

@@ -27,6 +27,7 @@ from purser.core.vendors.register_texts import (
     RegisteredDevice,
     RegisterError,
     check_names,
+    read_each,
     slots_of,
 )
 
@@ -60,9 +61,11 @@ _gpus: JsonReader[list[RegisteredGpu]] = JsonReader(
 )
 
 
-def read_gpus(text: str) -> list[RegisteredGpu]:
-    """The GPUs in a register annotation. Raises `UnreadableError` and `RegisterError`."""
-    gpus = _gpus.read(text)
+def read_gpus(text: str, problems: list[str] | None = None) -> list[RegisteredGpu]:
+    """The GPUs in a register annotation. One that cannot be read is left out, and ``problems`` takes a sentence for it.
+    Raises `UnreadableError` and `RegisterError`."""
+    odd = [] if problems is None else problems
+    gpus = read_each(text, "the registration", _gpus, RegisteredGpu, odd)
     if len(gpus) > MAX_NODE_DEVICES:
         raise RegisterError(f"{len(gpus)} GPUs are registered: {MAX_NODE_DEVICES} are the most")
     return gpus

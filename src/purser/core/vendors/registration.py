@@ -103,7 +103,7 @@ def _devices(
     text = annotations.get(family.register.annotation) if family.register is not None else None
     if text is None or family.register is None:
         return []
-    registered = read_register(family.register, text, node)
+    registered = read_register(family.register, text, node, odd)
     if len(registered) > MAX_NODE_DEVICES:
         raise RegisterError(f"{len(registered)} devices are registered: {MAX_NODE_DEVICES} are the most of a node")
     is_listed = _amount(allocatable, family.resource) > 0

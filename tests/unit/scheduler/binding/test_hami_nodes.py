@@ -243,13 +243,15 @@ async def test_a_gpu_that_makes_no_sense_costs_itself_alone_and_is_told():
     gpus[0]["count"] = 1001
     gpus[1]["mode"] = "of-tomorrow"
     gpus[2]["devmem"] = -1
+    gpus.append({**gpus[2], "count": "ten"})
     async with server() as api, replica(api) as world:
         with capture_logs() as logs:
             await add_node(world, text=msgspec.json.encode(gpus).decode())
         slots = {each.device.uuid: each.device.slots for each in world.cache.fleet.node("h1").devices}
         assert slots == {UUIDS[0]: 1000}
         told = {each["error"] for each in logs if each.get("node") == "h1"}
-        assert len(told) == 3
+        assert len(told) == 4
+        assert [each for each in told if "device 3 cannot be read: Expected `int`" in each]
         assert all(each.startswith(f"annotation {REGISTER_ANNOTATION}: ") for each in told)
         assert [each for each in told if "has 1001 slots: 1000 are the most" in each]
         assert [each for each in told if "has mode 'of-tomorrow'. The GPU is left out" in each]
