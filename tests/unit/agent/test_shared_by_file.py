@@ -93,6 +93,28 @@ async def test_the_last_good_file_holds_over_a_restart(world, kubelet, configs):
         assert "is no object" in (await told(world))[1], "the event is of the cause that there is now"
 
 
+async def test_a_flag_with_a_mistake_stays_as_it_was_over_a_restart_as_well(world, kubelet, configs):
+    good = {"version": "v1", "flags": {"gdsEnabled": True, "plugin": {"deviceListStrategy": "cdi-cri"}}, **sliced(2)}
+    configs.write(default=good)
+    settings = {"sharing": SharingSettings(folder=configs.path)}
+    says = "flags.plugin.deviceListStrategy: what the last good file says holds, cdi-cri"
+    async with world.agent(**settings):
+        await eventually(lambda: counts(kubelet) == {"gpu.shared": 8})
+        typo = {**sliced(3), "flags": {"plugin": {"deviceListStrategy": "cdi"}}}
+        configs.write(default=typo)
+        await eventually(lambda: counts(kubelet) == {"gpu.shared": 12})
+        await eventually(lambda: told(world, 1, IN_PART, says))
+        await eventually(lambda: told(world, 1, IN_PART, "flags.plugin.deviceListStrategy is cdi: give envvar or"))
+    configs.write(default={**typo, **sliced(4)})
+    async with world.agent(**settings) as agent:
+        await eventually(lambda: counts(kubelet) == {"gpu.shared": 16})
+        await eventually(agent.ready)
+        stored = json.loads((world.settings["state_dir"] / "device-plugin-config.json").read_text())
+        assert json.loads(stored["good"]) == good
+        configs.write(default=sliced(2))
+        await eventually(lambda: accepted(agent))
+
+
 async def test_where_no_file_was_good_that_is_said(world, kubelet, configs):
     configs.write(default="{")
     async with world.agent(sharing=SharingSettings(folder=configs.path), mode=DeviceMode.WHOLE):

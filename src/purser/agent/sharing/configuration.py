@@ -29,6 +29,7 @@ from purser.core.sharing import (
     followable,
     plugin_settings,
     unlike_upstream,
+    with_last_flags,
     without_effect,
 )
 from purser.kube.informer import Informer
@@ -55,6 +56,8 @@ class SharingConfig(msgspec.Struct, frozen=True):
     """Entries of the file that are left out, or are followed in part."""
     set_aside: SetAside = SetAside()
     """GPUs that pods are not to get."""
+    good: str = ""
+    """Of a file with problems, the text of the last one of its name that had none; empty: there was none."""
 
     @property
     def told(self) -> tuple[str, ...]:
@@ -73,24 +76,38 @@ class StoredConfig(msgspec.Struct, frozen=True):
 
     name: str
     text: str
+    good: str = ""
+    """See `SharingConfig.good`."""
 
 
-_stored = JsonReader(StoredConfig, "the stored configuration", max_bytes=8 * MAX_PLUGIN_FILE_BYTES)
+_MAX_STORED_BYTES = 16 * MAX_PLUGIN_FILE_BYTES
+_stored = JsonReader(StoredConfig, "the stored configuration", max_bytes=_MAX_STORED_BYTES)
 
 
-def config_of(settings: SharingSettings, name: str = "", text: str = "", node: str = "") -> SharingConfig:
-    """What holds on a node by options, variables and this file. Raises `SharingError`."""
+def config_of(
+    settings: SharingSettings, name: str = "", text: str = "", node: str = "", last: SharingConfig | None = None
+) -> SharingConfig:
+    """What holds on a node by options, variables and this file. ``last``: what held before; of the same file, its flags
+    hold on where this one's have mistakes. Raises `SharingError`."""
     read = read_plugin_file(text, node) if text else ReadFile(PluginFile())
     options = settings.flags.given()
     file, left_out = followable(read.file, options, settings.variables)
+    held: tuple[str, ...] = ()
+    last = last if last is not None and last.name == name and last.text else None
+    if last is not None:
+        kept, held = with_last_flags(file, (*read.problems, *left_out), last.file)
+        file, conflicts = followable(kept, options, settings.variables)
+        left_out = (*left_out, *conflicts)
+    problems = (*read.problems, *left_out, *held)
     return SharingConfig(
         name,
         text,
         file,
         plugin_settings(file, options, settings.variables),
         notes=(*read.notes, *unlike_upstream(file), *without_effect(file)),
-        problems=(*read.problems, *left_out),
+        problems=problems,
         set_aside=read.set_aside,
+        good=(last.good if last.problems else last.text) if problems and last is not None else "",
     )
 
 
@@ -142,8 +159,8 @@ class SharingConfigWatch:
         try:
             said = self._chosen()
             if said != self._said:
-                node = self._settings.node_name
-                self._made = await in_thread(lambda: _made(self._sharing, *said, node), "purser-config")
+                node, last = self._settings.node_name, self.config.value or self._remembered()
+                self._made = await in_thread(lambda: _made(self._sharing, *said, node, last), "purser-config")
                 self._said = said
             if isinstance(self._made, str):
                 raise SharingError(self._made)
@@ -195,8 +212,10 @@ class SharingConfigWatch:
 
     def _remembered(self) -> SharingConfig | None:
         try:
-            stored = _stored.read(read_start(self._settings.plugin_config, 8 * MAX_PLUGIN_FILE_BYTES + 1))
-            return config_of(self._sharing, stored.name, stored.text, self._settings.node_name)
+            stored = _stored.read(read_start(self._settings.plugin_config, _MAX_STORED_BYTES + 1))
+            node = self._settings.node_name
+            good = config_of(self._sharing, stored.name, stored.good, node) if stored.good else None
+            return config_of(self._sharing, stored.name, stored.text, node, good)
         except FileNotFoundError:
             return None
         except (OSError, UnreadableError, SharingError) as error:
@@ -207,14 +226,14 @@ class SharingConfigWatch:
         path = self._settings.plugin_config
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, msgspec.json.encode(StoredConfig(config.name, config.text)))
+            replace_file(path, msgspec.json.encode(StoredConfig(config.name, config.text, config.good)))
         except OSError as error:
             log.warning("Cannot store the configuration", path=str(path), error=str(error))
 
 
-def _made(sharing: SharingSettings, name: str, text: str, node: str) -> SharingConfig | str:
+def _made(sharing: SharingSettings, name: str, text: str, node: str, last: SharingConfig | None) -> SharingConfig | str:
     try:
-        return config_of(sharing, name, text, node)
+        return config_of(sharing, name, text, node, last)
     except SharingError as error:
         return str(error)
 

@@ -24,6 +24,7 @@ from purser.core.sharing.settings import (
     PluginSettings,
     followable,
     plugin_settings,
+    with_last_flags,
 )
 from purser.core.sharing.words import MigStrategy, SharingStrategy
 
@@ -48,5 +49,6 @@ __all__ = [
     "plugin_file",
     "plugin_settings",
     "unlike_upstream",
+    "with_last_flags",
     "without_effect",
 ]

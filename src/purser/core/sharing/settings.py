@@ -5,7 +5,7 @@ it does there.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
@@ -13,6 +13,7 @@ import msgspec
 
 from purser.core.decoding import UnreadableError, brief, converted
 from purser.core.kubernetes.booleans import parse_bool
+from purser.core.salvaging import shown
 from purser.core.sharing.file import FILE, PluginFile, SharingError
 from purser.core.sharing.words import MigStrategy
 
@@ -139,6 +140,21 @@ def followable(
         problems.append(f"{conflict}. {at} is left out")
         file = _without(file, at)
     return file, tuple(problems)
+
+
+def with_last_flags(file: PluginFile, problems: Iterable[str], last: PluginFile) -> tuple[PluginFile, tuple[str, ...]]:
+    """The file with the flags that the last good one has, in place of those with mistakes: a typo is not to take a
+    node's MIG devices away. And a sentence for each. ``problems``: of the file, as it was read."""
+    told = [each.removeprefix(f"{FILE}: ") for each in problems]
+    notes = []
+    for at in (flag.at for flag in _FLAGS):
+        sections = (at.rsplit(".", depth)[0] for depth in range(at.count(".") + 1))
+        is_mistaken = any(each.startswith(f"{section} is ") for section in sections for each in told)
+        if is_mistaken and _in(file, at) is None and (before := _in(last, at)) is not None:
+            file = _with(file, at, before)
+            told_before = ", ".join(map(str, before)) if isinstance(before, tuple) else shown(before)
+            notes.append(f"{FILE}: {at}: what the last good file says holds, {told_before}")
+    return file, tuple(notes)
 
 
 def _conflicts(file: PluginFile, found: PluginSettings) -> Iterator[tuple[str, str]]:

@@ -11,6 +11,7 @@ from purser.core.sharing import (
     followable,
     plugin_file,
     plugin_settings,
+    with_last_flags,
 )
 
 TWO = {"name": "gpu", "replicas": 2}
@@ -105,3 +106,26 @@ def test_a_bad_value_of_the_file_costs_itself_alone(
 def test_what_options_say_is_refused_whatever_the_file_says() -> None:
     with pytest.raises(SharingError, match="option --mig-strategy"):
         followable(plugin_file({"flags": {"migStrategy": "mixed"}})[0], {"mig-strategy": "half"})
+
+
+@pytest.mark.parametrize(
+    ("bad", "at", "kept"),
+    [
+        ({"flags": {"migStrategy": "mixd"}}, "flags.migStrategy", "mixed"),
+        ({"flags": {"migStrategy": 3}}, "flags.migStrategy", "mixed"),
+        ({"flags": 3}, "flags.migStrategy", "mixed"),
+        ({"flags": {"plugin": []}}, "flags.plugin.deviceIDStrategy", "index"),
+        ({"imex": {"channelIDs": ["x"]}}, "imex.channelIDs", "0"),
+    ],
+)
+def test_flags_with_mistakes_stay_as_the_last_good_file_has_them(bad: dict[str, Any], at: str, kept: str) -> None:
+    flags = {"migStrategy": "mixed", "gdsEnabled": True, "plugin": {"deviceIDStrategy": "index"}}
+    good = plugin_file({"flags": flags, "imex": {"channelIDs": [0]}}).file
+    read = plugin_file(bad)
+    file, problems = followable(read.file)
+    found, notes = with_last_flags(file, (*read.problems, *problems), good)
+    assert f"the device plugin's file: {at}: what the last good file says holds, {kept}" in notes
+    assert (found.flags.gds_enabled is None) is (bad.get("flags") != 3), (
+        "what the file does not say is not the last one's"
+    )
+    assert with_last_flags(plugin_file({}).file, (), good) == (plugin_file({}).file, ())
