@@ -33,11 +33,27 @@ def _whole_number(loader: Any, node: Any) -> int:
 _Loader.add_constructor("tag:yaml.org,2002:int", _whole_number)
 
 
-def read_yaml(text: str | bytes, name: str, *, max_bytes: int = MAX_YAML_BYTES) -> Any:
-    """The one document, None for none. Raises `purser.core.decoding.UnreadableError`, and nothing else."""
+class _EntryLoader(_Loader):
+    """An endless number is its text."""
+
+
+def _number_or_text(loader: Any, node: Any) -> int | str:
+    try:
+        return _whole_number(loader, node)
+    except ValueError:
+        return str(node.value)
+
+
+_EntryLoader.add_constructor("tag:yaml.org,2002:int", _number_or_text)
+
+
+def read_yaml(text: str | bytes, name: str, *, max_bytes: int = MAX_YAML_BYTES, by_entry: bool = False) -> Any:
+    """The one document, None for none. ``by_entry``: a number of more than 64 bits is its text, so that whoever reads
+    entry by entry names the one that has it; else it is an error of the whole. Raises
+    `purser.core.decoding.UnreadableError`, and nothing else."""
     data = _checked(text, name, max_bytes)
     try:
-        return yaml.load(data, Loader=_Loader)
+        return yaml.load(data, Loader=_EntryLoader if by_entry else _Loader)
     except Exception as error:  # whatever a parser makes of a text that others wrote is that text's fault
         raise unreadable(name, _in_words(error)) from error
 

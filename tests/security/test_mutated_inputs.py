@@ -103,7 +103,7 @@ from purser.core.sharing import (
     without_effect,
 )
 from purser.core.vendors.catalogue import FAMILIES
-from purser.core.vendors.registration import vendor_devices
+from purser.core.vendors.registration import MAX_PROBLEMS, vendor_devices
 from purser.kube.codec import codec_of
 from purser.kube.errors import KubeError, error_from_response
 from purser.kube.login import parse_exec_credential
@@ -276,7 +276,7 @@ def inventory(data: bytes) -> None:
 def registered(annotation: str, resource: str) -> Callable[[bytes], None]:
     def read(data: bytes) -> None:
         found = vendor_devices(FAMILIES, "n1", {annotation: text_of(data)}, {}, {resource: "8"})
-        assert len(found.problems) <= 1
+        assert len(found.problems) <= MAX_PROBLEMS
         fleet = Fleet()
         fleet.set_inventory(NodeInventory("n1", found.devices))
         LiveArrays(fleet).refresh()
@@ -395,7 +395,7 @@ HAMI_NODE = {
 
 
 def shared_by(data: bytes) -> None:
-    file, _ = read_plugin_file(data, HAMI_NODE["name"])
+    file, *_ = read_plugin_file(data, HAMI_NODE["name"])
     unlike_upstream(file)
     without_effect(file)
     plugin_settings(file)

@@ -52,3 +52,8 @@ def test_what_makes_sense_is_read_with_its_aliases() -> None:
     }
     assert read_all_yaml("a: 1\n---\n---\n{b: 2}", "it") == [{"a": 1}, None, {"b": 2}]
     assert read_yaml("", "it") is None
+
+
+def test_by_entry_an_endless_number_is_its_text():
+    """So that the entry that has it is named, and not the whole file refused."""
+    assert read_yaml(f"[1, {10**30}, -{10**30}]", "x", by_entry=True) == [1, str(10**30), f"-{10**30}"]

@@ -44,9 +44,9 @@ def inventory_of(node: Node, families: Sequence[DeviceFamily] = ()) -> NodeInven
     return joined_inventory(node, own, others_devices(node, own, families))
 
 
-def own_inventory(node: Node) -> NodeInventory | None:
-    """What of it is NVIDIA's. Raises `InventoryError`."""
-    return hami_inventory(node) or published_inventory(node)
+def own_inventory(node: Node, problems: list[str] | None = None) -> NodeInventory | None:
+    """What of it is NVIDIA's. ``problems`` takes a sentence for each GPU that is left out. Raises `InventoryError`."""
+    return hami_inventory(node, problems) or published_inventory(node)
 
 
 def joined_inventory(node: Node, own: NodeInventory | None, others: VendorDevices) -> NodeInventory | None:
@@ -58,8 +58,9 @@ def joined_inventory(node: Node, own: NodeInventory | None, others: VendorDevice
     return msgspec.structs.replace(own, devices=(*own.devices, *others.devices))
 
 
-def hami_inventory(node: Node) -> NodeInventory | None:
-    """The GPUs that HAMi's device plugin serves on a node; None where it does not serve it. Raises `InventoryError`.
+def hami_inventory(node: Node, problems: list[str] | None = None) -> NodeInventory | None:
+    """The GPUs that HAMi's device plugin serves on a node; None where it does not serve it. ``problems`` takes a
+    sentence for each that makes no sense and is left out. Raises `InventoryError`.
 
     An agent that serves a node publishes healthy GPUs; one that leaves says so first. What HAMi's plugin registered
     before such an agent came counts for nothing, also where an older agent did not replace it.
@@ -67,13 +68,16 @@ def hami_inventory(node: Node) -> NodeInventory | None:
     text = node.metadata.annotations.get(hami_nodes.REGISTER_ANNOTATION)
     if text is None:
         return None
+    odd: list[str] = []
     try:
-        gpus = hami_nodes.read_gpus(text)
+        gpus = hami_nodes.read_gpus(text, odd)
         if not hami_nodes.is_plugins(gpus) or _is_served(published_inventory(node)):
             return None
-        devices = hami_nodes.devices(gpus, node.status.allocatable)
+        devices = hami_nodes.devices(gpus, node.status.allocatable, odd)
     except (RegisterError, UnreadableError) as error:
         raise InventoryError(brief(f"annotation {hami_nodes.REGISTER_ANNOTATION}: {error}")) from error
+    if problems is not None:
+        problems += (brief(f"annotation {hami_nodes.REGISTER_ANNOTATION}: {each}") for each in odd)
     return NodeInventory(node.metadata.name, devices, cordoned=cordoned_gpus(node.metadata.annotations))
 
 

@@ -1,8 +1,9 @@
 """The node's inventory by the device plugin's configuration that holds: the wanted one, or, where the GPUs do not match
-it, the one before."""
+its MIG strategy, the one before, or else the wanted one without its strategy."""
 
 from collections.abc import Callable, Mapping
 
+import msgspec
 import structlog
 
 from purser import __version__
@@ -14,7 +15,7 @@ from purser.agent.settings import AgentSettings
 from purser.agent.sharing import SharingConfig
 from purser.core.health.machine import GpuHealth
 from purser.core.model import NodeInventory
-from purser.core.sharing import SharingError
+from purser.core.sharing import MigStrategy, SharingError
 
 log = structlog.get_logger("purser.agent")
 
@@ -23,20 +24,31 @@ class ConfiguredInventory:
     """Of one node."""
 
     def __init__(
-        self, settings: AgentSettings, on_misfit: Callable[[str], None], on_empty_mig: Callable[[str], None]
+        self,
+        settings: AgentSettings,
+        on_misfit: Callable[[str], None],
+        on_empty_mig: Callable[[str], None],
+        on_notes: Callable[[tuple[str, ...]], None] = lambda notes: None,
     ) -> None:
-        """``on_misfit`` is called with the reason why configuration and GPUs do not match, once until the configuration
-        changes, and with an empty text once they do; ``on_empty_mig`` with the name of a GPU of which nothing is listed
-        because it is in MIG mode without a MIG device."""
+        """``on_misfit`` is called with the reason why configuration and GPUs do not match, and what holds instead,
+        whenever it is another one or the configuration changed, and with an empty text once they do match;
+        ``on_empty_mig`` with the name of a GPU of which nothing is listed because it is in MIG mode without a MIG
+        device; ``on_notes`` with what the configuration says of devices that the GPUs do not have, each once while it
+        is so."""
         self._settings = settings
         self._on_misfit = on_misfit
         self._on_empty_mig = on_empty_mig
+        self._on_notes = on_notes
         self._empty: frozenset[str] = frozenset()
         self._misfitting: SharingConfig | None = None
         self.misfit = ""
         """Why the configuration and the GPUs do not go together; empty where they do."""
+        self.problems: tuple[str, ...] = ()
+        """What the configuration that holds says of devices that are not there, a sentence each."""
+        self._last: SharingConfig | None = None
+        """That went with the GPUs."""
         self.sharing = SharingConfig()
-        """The configuration by which the inventory was made: the last one that goes with the GPUs."""
+        """The configuration by which the inventory was made."""
         self.basis: Latest[InventoryBasis | None] = Latest(None)
         """Of the inventory."""
 
@@ -52,32 +64,60 @@ class ConfiguredInventory:
     ) -> NodeInventory:
         """The inventory. ``scan`` counts looks at the driver; for the rest see `make_inventory`."""
         misfit = ""
-        for each in (wanted, self.sharing, SharingConfig()):
+        problems: list[str] = []
+        last = () if self._last is None else (self._last,)
+        for each in (wanted, *last, _without_strategy(wanted)):
             try:
+                problems.clear()
                 basis = InventoryBasis(each, info, gpus, scan)
-                made = make_inventory(self._settings, basis, health, holders, __version__, held)
+                made = make_inventory(self._settings, basis, health, holders, __version__, held, problems)
                 break
             except SharingError as error:
                 misfit = misfit or str(error)
+        if misfit:
+            is_last = each is self._last
+            misfit = f"{each.after() if is_last else 'GPUs are handed out as with MIG strategy none'}: {misfit}"
+        else:
+            self._last = each
         self.sharing = each
         self.basis.set(basis)
         self._report_misfit(misfit, wanted)
+        self._report_problems(tuple(f"{each.name}: {problem}".removeprefix(": ") for problem in problems))
         self._report_empty(gpus, made)
         return made
 
     def _report_misfit(self, misfit: str, wanted: SharingConfig) -> None:
         before, self._misfitting = self._misfitting, wanted if misfit else None
-        if misfit and misfit != self.misfit:
-            log.error("The configuration does not fit the GPUs, using another one", error=misfit)
+        is_other = misfit != self.misfit
         self.misfit = misfit
-        if self._misfitting != before:
+        if misfit and is_other:
+            log.error("The configuration does not fit the GPUs", error=misfit)
+        if is_other or self._misfitting != before:
             self._on_misfit(misfit)
+
+    def _report_problems(self, problems: tuple[str, ...]) -> None:
+        before, self.problems = self.problems, problems
+        if new := tuple(each for each in problems if each not in before):
+            for each in new:
+                log.warning("The device plugin's configuration is not followed to the letter", note=each)
+            self._on_notes(new)
 
     def _report_empty(self, gpus: tuple[Gpu, ...], made: NodeInventory) -> None:
         """Of GPUs that are cut on demand, or not offered by MIG devices at all, the inventory has the whole GPU."""
         listed = {device.uuid for device in made.devices}
-        idle = (gpu for gpu in gpus if gpu.is_cut and not gpu.migs and gpu.fault is None)
+        is_kept = self.sharing.set_aside.names
+        idle = (
+            gpu
+            for gpu in gpus
+            if gpu.is_cut and not gpu.migs and gpu.fault is None and not is_kept(gpu.uuid or "", gpu.index)
+        )
         before, self._empty = self._empty, frozenset(gpu.label for gpu in idle if gpu.uuid not in listed)
         for name in sorted(self._empty - before):
             log.warning("A GPU has MIG enabled and no MIG device", gpu=name)
             self._on_empty_mig(name)
+
+
+def _without_strategy(config: SharingConfig) -> SharingConfig:
+    """Which goes with all GPUs."""
+    settings = msgspec.structs.replace(config.settings, mig_strategy=MigStrategy.NONE)
+    return msgspec.structs.replace(config, settings=settings)

@@ -77,12 +77,13 @@ class DeviceMonitor:
         config: Latest[SharingConfig | None] | None = None,
         on_misfit: Callable[[str], None] = lambda problem: None,
         on_empty_mig: Callable[[str], None] = lambda gpu: None,
+        on_notes: Callable[[tuple[str, ...]], None] = lambda notes: None,
         memory: HealthMemory | None = None,
     ) -> None:
         """``find_driver`` looks again for a driver where ``driver`` is none; ``on_news`` is called with changes of a
         GPU's health, ``on_program_error`` with Xids that only concern the programs on a GPU, ``failures``
-        counts unexpected errors. ``config``, ``on_misfit`` and ``on_empty_mig`` are those of
-        `ConfiguredInventory`. ``memory`` has what the agent before this one knew; None: nothing is kept."""
+        counts unexpected errors. ``config``, ``on_misfit``, ``on_empty_mig`` and ``on_notes`` are those
+        of `ConfiguredInventory`. ``memory`` has what the agent before this one knew; None: nothing is kept."""
         self._settings = settings
         self._memory = memory or HealthMemory(Path(), "")
         self._driver = driver
@@ -92,7 +93,7 @@ class DeviceMonitor:
         self._failures = failures or ObjectFailures()
         self._clock = clock or SystemClock()
         self._config = config or Latest[SharingConfig | None](SharingConfig())
-        self.configured = ConfiguredInventory(settings, on_misfit, on_empty_mig)
+        self.configured = ConfiguredInventory(settings, on_misfit, on_empty_mig, on_notes)
         self._scans = 0
         self._changed: set[tuple[str, Facts]] = set()
         """GPUs whose facts differ from the last scan."""

@@ -61,16 +61,20 @@ def make_inventory(
     holders: Holders,
     agent_version: str,
     held: Mapping[str, HeldInstances] | None = None,
+    problems: list[str] | None = None,
 ) -> NodeInventory:
-    """The node's inventory. GPUs that were never readable have no identity and are left out (see `unreadable`).
-    ``held``: by uuid, of GPUs that are cut on demand.
+    """The node's inventory. GPUs that were never readable have no identity and are left out (see `unreadable`), and so
+    are those that the configuration keeps from pods. ``held``: by uuid, of GPUs that are cut on demand. ``problems``:
+    takes a sentence for each thing that the configuration says and these GPUs are not.
 
-    Raises `SharingError` where the configuration and these GPUs do not go together.
+    Raises `SharingError` where the configuration and these GPUs do not go together at all.
     """
     config, info = basis.sharing, basis.info
-    by_uuid = {gpu.uuid: gpu for gpu in basis.gpus if gpu.uuid}
+    problems = [] if problems is None else problems
+    by_uuid = _for_pods(basis)
     node_gpus = [gpu.as_node_gpu() for gpu in by_uuid.values()]
-    found = advertised(node_gpus, config.file, config.settings.mig_strategy)
+    problems += config.set_aside.missing((gpu.uuid, gpu.index) for gpu in basis.gpus if gpu.uuid)
+    found = advertised(node_gpus, config.file, config.settings.mig_strategy, problems)
     devices = []
     for each in found:
         gpu = by_uuid[each.parent or each.uuid]
@@ -96,6 +100,12 @@ def make_inventory(
         driver_version=info.version or "",
         agent_version=agent_version,
     )
+
+
+def _for_pods(basis: InventoryBasis) -> dict[str, Gpu]:
+    """The GPUs that have an identity and are not kept from pods, by it."""
+    is_kept = basis.sharing.set_aside.names
+    return {gpu.uuid: gpu for gpu in basis.gpus if gpu.uuid and not is_kept(gpu.uuid, gpu.index)}
 
 
 def unreadable(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:

@@ -123,7 +123,7 @@ class _NodeCollector(Collector):
         )
         yield _gauge(
             "purser_agent_config_rejected",
-            "1 while the device plugin's configuration is invalid, and the last valid one stays in use.",
+            "1 while the device plugin's configuration is invalid and another holds, or entries of it are left out.",
             int(snapshot.config_rejected),
         )
         yield _gauge(

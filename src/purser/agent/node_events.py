@@ -1,5 +1,7 @@
 """Events on the node and its pods that no other part of the agent posts by itself."""
 
+from collections.abc import Iterable
+
 from purser.agent.pods import NodePods
 from purser.agent.reasons import AgentReason
 from purser.agent.refusals import AllocationRefused
@@ -21,9 +23,14 @@ class NodeEvents:
         self._recorder.event(node_ref(self._node), reason, message, type="Warning")
 
     def config_problem(self, problem: str) -> None:
-        """Of the device plugin's configuration; empty: it is good again."""
+        """Of the device plugin's configuration, and what holds instead; empty: it is good again."""
         if problem:
-            self.warn(AgentReason.CONFIG_NOT_USABLE, f"The last good configuration holds: {problem}")
+            self.warn(AgentReason.CONFIG_NOT_USABLE, problem)
+
+    def config_in_part(self, notes: Iterable[str]) -> None:
+        """What of the configuration that holds is not followed to the letter, a sentence each."""
+        for note in notes:
+            self.warn(AgentReason.CONFIG_IN_PART, note)
 
     def empty_mig(self, gpu: str) -> None:
         """A GPU, by its name, is in MIG mode without a MIG device."""

@@ -56,9 +56,16 @@ class AgentReason(ExplainedReason):
     CONFIG_NOT_USABLE = (
         "DevicePluginConfigNotUsable",
         "Node",
-        "The device plugin's configuration of the node cannot be read, has invalid values, or does not match the "
-        "node's GPUs. The last valid one stays in use.",
+        "The device plugin's configuration of the node cannot be read, or its MIG strategy does not match the node's "
+        "GPUs. The message says what holds instead: the last valid one, or, where there was none, the agent's options.",
         "Correct what the message names: file, label nvidia.com/device-plugin.config of the node, or MIG layout.",
+    )
+    CONFIG_IN_PART = (
+        "DevicePluginConfigInPart",
+        "Node",
+        "The device plugin's configuration of the node is in use but for what the message names: an entry that cannot "
+        "be read, devices that the node does not have, or something that has another effect than elsewhere.",
+        "Correct the entry that the message names, unless it is meant so. purser agent check lists all of them.",
     )
     MIG_EMPTY = (
         "GpuWithoutMigDevices",
@@ -69,9 +76,9 @@ class AgentReason(ExplainedReason):
     SRIOV_CONFIG = (
         "SriovConfigNotUsable",
         "Node",
-        "The configuration file of SR-IOV pools cannot be read, and the last one that could stays; or it has invalid "
-        "pools: these are left out, and their devices with them.",
-        "Correct what the message names.",
+        "The configuration file of SR-IOV pools cannot be read, and the last one that could stays; or something in it "
+        "is not followed: a pool with a mistake is left out, a value that means nothing passed over, the rest served.",
+        "Correct what the message names. purser agent check lists all of it.",
     )
     SRIOV_ROUTES = (
         "SriovRoutesNotReadable",

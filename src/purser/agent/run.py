@@ -114,7 +114,7 @@ class Agent:
         self._events = NodeEvents(recorder, settings.node_name, self._pods)
         events = HealthEvents(recorder, settings.node_name, self._pods, self._book, lambda: self._monitor.identified())
         nodes = Informer(client, NODES, field_selector=f"metadata.name={settings.node_name}")
-        self._config = SharingConfigWatch(settings, nodes, self._events.config_problem)
+        self._config = SharingConfigWatch(settings, nodes, self._events.config_problem, self._events.config_in_part)
         self._monitor = DeviceMonitor(
             settings,
             driver,
@@ -125,6 +125,7 @@ class Agent:
             config=self._config.config,
             on_misfit=self._events.config_problem,
             on_empty_mig=self._events.empty_mig,
+            on_notes=self._events.config_in_part,
             memory=HealthMemory.of(settings),
         )
         self._files = NodeFiles(settings, self._monitor)
@@ -351,11 +352,17 @@ class Agent:
             streams=connection.streams,
             disputes=self._disputes.told.value,
             lists_amounts=self._publisher.lists_amounts,
-            config_rejected=bool(self._config.problem or self._monitor.configured.misfit),
+            config_rejected=self._is_config_rejected(),
             measured=self._monitoring.measured,
             pools=self._sriov.counts() if self._sriov is not None else {},
             degraded={uuid: health.reason for uuid, health in self._monitor.health.items() if health.takes_pods},
         )
+
+    def _is_config_rejected(self) -> bool:
+        """Be it in part."""
+        configured = self._monitor.configured
+        whole = self._config.problem or configured.misfit
+        return bool(whole or configured.problems or configured.sharing.problems)
 
     def _problems(self) -> tuple[str, ...]:
         published = (self._publisher.problem, self._publisher.untried)

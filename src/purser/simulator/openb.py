@@ -2,7 +2,8 @@
 
 Nodes: ``sn, cpu_milli, memory_mib, gpu, model``. Pods: ``name, cpu_milli, memory_mib, num_gpu, gpu_milli`` and, where
 there are such, ``gpu_spec`` (models joined by ``|``), ``creation_time``, ``scheduled_time`` and ``deletion_time`` in
-seconds. Other columns are not read. A line is a row: quoted fields may not span lines.
+seconds. Other columns are not read. A line is a row: quoted fields may not span lines. Blank lines are passed over, and
+``1.0`` is 1: pandas writes whole numbers so in a column where any row has none.
 """
 
 import re
@@ -30,8 +31,23 @@ MOST_GPUS = 128
 _FIELD = re.compile(r'"((?:[^"]|"")*)"(?=,|$)|([^",]*)(?=,|$)')
 WHOLE = re.compile(r"[0-9]{1,15}")
 """A whole number, 0 or more."""
-SECONDS = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
-"""A time, 0 or more."""
+_NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{0,20})?([eE][+-]?[0-9]{1,2})?")
+"""A number, 0 or more, with as many digits as a program writes of one."""
+_MAX_NUMBER = 1e15
+
+
+def whole_number(text: str) -> int | None:
+    """A whole number as people and programs write it: ``1``, ``1.0``, ``1e+06``; None: it is none, or below 0."""
+    if WHOLE.fullmatch(text):
+        return int(text)
+    number = any_number(text)
+    return int(number) if number is not None and number.is_integer() else None
+
+
+def any_number(text: str) -> float | None:
+    """A number of 0 or more, such as a time; None: it is none, or none that anybody means."""
+    number = float(text) if _NUMBER.fullmatch(text) else None
+    return number if number is not None and number < _MAX_NUMBER else None
 
 
 def read_lists(nodes: Path, pods: Path) -> Workload:
@@ -133,20 +149,21 @@ class _Row(msgspec.Struct):
     def whole(self, column: str, most: int = MAX_AMOUNT) -> int:
         """A whole number, 0 where it is none."""
         text = self.text(column)
-        if not WHOLE.fullmatch(text) or int(text) > most:
+        number = whole_number(text)
+        if number is None or number > most:
             self.wrong(column, f"is {text!r}: give a whole number from 0 to {most}")
             return 0
-        return int(text)
+        return number
 
     def seconds(self, column: str) -> float | None:
         """A time, None where there is none."""
         text = self.text(column)
         if not text:
             return None
-        if not SECONDS.fullmatch(text):
+        found = any_number(text)
+        if found is None:
             self.wrong(column, f"is {text!r}: give seconds, 0 or more, or nothing")
-            return None
-        return float(text)
+        return found
 
 
 def _rows(path: Path, required: Sequence[str], problems: FileProblems) -> Iterator[_Row]:
@@ -161,11 +178,11 @@ def _rows(path: Path, required: Sequence[str], problems: FileProblems) -> Iterat
             problems.add(1, 1, f"column {name} is {'missing' if name not in columns else 'there twice'}")
     problems.raise_if_any()
     for number, line in enumerate(lines[1:], start=2):
+        if not line.strip():
+            continue
         fields = _split(line)
         if fields is None:
             problems.add(number, line.index('"') + 1, "a quote is out of place")
-        elif not line.strip():
-            problems.add(number, 1, "is empty")
         elif len(fields) != len(columns):
             extra = fields[len(columns)][1] if len(fields) > len(columns) else len(line) + 1
             problems.add(number, extra, f"has {len(fields)} fields where there are {len(columns)} columns")

@@ -33,7 +33,7 @@ from purser.core.names import GPU_RESOURCE
 from purser.core.placement.shape import PodShape
 from purser.core.vendors.catalogue import BY_RESOURCE, FAMILIES
 from purser.simulator.files import read_text
-from purser.simulator.openb import MAX_AMOUNT, MOST_GPUS, SECONDS, WHOLE
+from purser.simulator.openb import MAX_AMOUNT, MOST_GPUS, any_number, whole_number
 from purser.simulator.problems import FileProblems, InputError, Problem
 from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, Workload, mig_kinds
 
@@ -135,18 +135,19 @@ class _Entry:
         text = self.text(field)
         if not text:
             return default
-        if not WHOLE.fullmatch(text) or not least <= int(text) <= most:
+        number = whole_number(text)
+        if number is None or not least <= number <= most:
             self.wrong(self.values[field], f"{field} is {text!r}: give a whole number from {least} to {most}")
             return default
-        return int(text)
+        return number
 
     def seconds(self, field: str) -> float | None:
         """A time, None where it is not there."""
         text = self.text(field)
-        if text and not SECONDS.fullmatch(text):
+        found = any_number(text)
+        if text and found is None:
             self.wrong(self.values[field], f"{field} is {text!r}: give seconds, 0 or more")
-            return None
-        return float(text) if text else None
+        return found
 
     def quantity(self, field: str, default: int, read: Callable[[str], int]) -> int:
         """A Kubernetes quantity, in the unit that it is read in."""

@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from tests.reported_files import reported
 from tests.unit.agent.conftest import shared_folder, shared_kubelet
+from tests.unit.agent.sriov.sysfs_tree import HostTree
 from tests.unit.cli.typed import beside
 
 from purser.agent.checking import CheckState, check_node
 from purser.agent.checking.mig import wants_on_demand
 from purser.agent.nvml import NullDriver
-from purser.agent.settings import AgentSettings, DevicePluginFlags, SharingSettings
+from purser.agent.settings import AgentSettings, DevicePluginFlags, SharingSettings, SriovSettings
 from purser.core.sharing import MigStrategy
 from purser.lab.driver import SimulatedDriver
 from purser.lab.driver.node_mig import create_mig, set_mig
@@ -216,6 +218,71 @@ async def test_the_device_plugins_file_is_read_as_by_the_agent(host, folder):
     assert "device plugin's file" not in await host.check()
 
 
+async def rows_of(host, **sharing):
+    """What the check says of the device plugin's file."""
+    settings = AgentSettings(**{**host.settings, "sharing": SharingSettings(**sharing)})
+    found = await check_node(settings, lambda: host.opened)
+    return [each for each in found if each.check == "device plugin's file"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("sharing: {timeSlicing: {resources: [{name: gpu, replicas: 1}]}}", ["resources[0].replicas is 1", "no entry"]),
+        ("flags: {failOnInitError: false, color: red}", ["flags.color is not known", "flags.failOnInitError has no"]),
+        ("sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, devices: [9]}]}}", ["devices is", "device 9,"]),
+        ("sharing: {mps: {resources: [{name: gpu, replicas: 60}]}}", ["MPS on GPU 0 has 48", *["MPS on GPU"] * 3]),
+        ('{"nodeconfig": [{"name": "n", "devicesplitcount": 4}]}', ["devicesplitcount has no effect"]),
+        ('{"nodeconfig": [{"name": "n", "filterdevices": {"index": [5]}}]}', ["keeps GPUs from", "no such GPU"]),
+    ],
+)
+async def test_every_note_on_the_file_is_shown(host, folder, text, says):
+    file = folder / "noted.yaml"
+    file.write_text(text)
+    rows = [row for row in await rows_of(host, file=file) if row.state is not OK]
+    assert [row.state for row in rows] == [WARNING] * len(says)
+    assert all(str(file) in row.found and row.advice for row in rows)
+    for each in says:
+        assert any(each in row.found for row in rows), each
+
+
+async def test_files_as_users_have_them(host, folder):
+    """A number above the limit is told with the limit; devices of other nodes and filtered ones are told by name."""
+    for name, says in (
+        ("replicas-1001.yaml", "write a number up to 1000"),
+        ("fleet.yaml", "replicates device 4, which the node does not have"),
+        ("one-card.yaml", "is followed here, which NVIDIA's plugin reads and ignores"),
+        ("filterdevices.json", "filterdevices keeps GPUs from pods: index 3"),
+    ):
+        file = folder / name
+        file.write_text(reported(name).read_text().replace("t4-4-0", "n"))
+        rows = await rows_of(host, file=file)
+        assert any(says in row.found for row in rows), rows
+
+
+async def test_every_note_on_the_sriov_file_is_shown(host, folder):
+    HostTree(host.root).pf("0000:18:00.0", "ens1f0", 2)
+    file = folder / "sriov.json"
+    pools = [
+        {"resourceName": "odd", "selectors": {"pfName": ["x"]}},
+        {"resourceName": "a.b", "selectors": {"vendors": ["1"]}, "colour": 1},
+        {"resourceName": "net", "selectors": {"pfNames": ["ens1f0", "ens1f0#0"]}},
+    ]
+    file.write_text(json.dumps({"resourceList": pools, "more": 1}))
+    settings = AgentSettings(**{**host.settings, "sriov": SriovSettings(config=file)})
+    rows = [each for each in await check_node(settings, lambda: host.opened) if each.check == "SR-IOV pools"]
+    for says in (
+        "resourceList[0].selectors: pfName is no condition: write pfNames",
+        "resourceList[1]: kubelet takes no resource intel.com/a.b",
+        "resourceList[1].colour is not known",
+        "more is not known",
+        "ens1f0#0 counts for nothing",
+    ):
+        (row,) = (each for each in rows if says in each.found)
+        assert (row.state, row.found.startswith(f"{file}: "), bool(row.advice)) == (WARNING, True, True)
+    assert [row.found for row in rows if row.state is OK] == ["intel.com/net has 2 devices: 0000:18:02.0, 0000:18:02.1"]
+
+
 async def test_a_gpu_in_mig_mode_without_mig_devices_is_reported(folder):
     driver = SimulatedDriver.create(folder / "mig", "m", "a100-pcie-4")
     set_mig(driver.folder, 1, enabled=True)
@@ -226,6 +293,11 @@ async def test_a_gpu_in_mig_mode_without_mig_devices_is_reported(folder):
     assert [found[f"GPU {at}"].state for at in range(4)] == [OK, WARNING, OK, OK]
     assert found["GPU 1"].found.endswith(": MIG is on, and there is no MIG device")
     assert "mig.config" in found["GPU 1"].advice
+    create_mig(driver.folder, 1, "3g.20gb", slices=1)
+    file = folder / "mixed.yaml"
+    file.write_text("{version: v1, flags: {migStrategy: mixed}}")
+    (row,) = [each for each in await rows_of(host, file=file) if each.state is not OK]
+    assert "MIG device 1:0 is 1c.3g.20gb, a part of a GPU instance" in row.found
     on_demand = SharingSettings(flags=DevicePluginFlags(mig_strategy=MigStrategy.ON_DEMAND))
     assert (await host.check(sharing=on_demand))["GPU 1"].state is OK
     type(host.opened).close(host.opened)

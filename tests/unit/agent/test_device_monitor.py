@@ -452,6 +452,9 @@ async def test_gpus_that_a_configuration_does_not_fit_go_by_the_one_before():
         first = monitor.configured.misfit
         driver.migs_scanned[B], driver.migs[B] = (), frozenset()
         await eventually(lambda: monitor.configured.misfit != first)
+        second = monitor.configured.misfit
         driver.migs_scanned[B], driver.migs[B] = ("MIG-2",), frozenset({"MIG-2"})
         await eventually(lambda: {each.resource for each in monitor.inventory.value.devices} == {"nvidia.com/gpu"})
-    assert told == [first, ""], "once, however the GPUs are changed until they fit"
+    assert told == [first, second, ""], "each cause, until they fit"
+    assert first == "No file was good before, so the agent's options hold: " + first.partition(": ")[2]
+    assert ["whole" in each or "disabled on GPU 1" in each for each in told] == [True, False, False]

@@ -227,7 +227,7 @@ def test_gpus_for_mps_have_as_many_slots_as_it_has_clients_and_gpus_it_cannot_li
     ],
 )
 def test_equal_parts_are_held_as_the_plugins_file_says(way, wanted, mode, word):
-    file, _ = plugin_file(
+    file, *_ = plugin_file(
         {"version": "v1", "sharing": {way: {"resources": [{"name": "nvidia.com/gpu", "replicas": 4}]}}}
     )
     settings = AgentSettings(node_name="n", enforcement=EnforcedBy(wanted))

@@ -4,6 +4,7 @@ import json
 
 import msgspec
 import pytest
+from tests.reported_files import reported
 from tests.unit.agent.builders import NODE, part
 from tests.unit.agent.conftest import eventually
 from tests.unit.agent.emulated_kubelet import Rejected
@@ -19,6 +20,9 @@ pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module")]
 def sliced(replicas, **more):
     entry = {"name": "nvidia.com/gpu", "replicas": replicas, **more}
     return {"version": "v1", "sharing": {"timeSlicing": {"renameByDefault": True, "resources": [entry]}}}
+
+
+IN_PART = "DevicePluginConfigInPart"
 
 
 class Folder:
@@ -82,7 +86,90 @@ async def test_the_last_good_file_holds_over_a_restart(world, kubelet, configs):
     configs.write(default="{")
     async with world.agent(**settings):
         await eventually(lambda: counts(kubelet) == {"gpu.shared": 8})
-        await eventually(lambda: told(world))
+        (message,) = await eventually(lambda: told(world))
+        assert message.startswith("The last good configuration holds, file default: ")
+        configs.write(default="3")
+        await eventually(lambda: told(world, 2))
+        assert "is no object" in (await told(world))[1], "the event is of the cause that there is now"
+
+
+async def test_a_flag_with_a_mistake_stays_as_it_was_over_a_restart_as_well(world, kubelet, configs):
+    good = {"version": "v1", "flags": {"gdsEnabled": True, "plugin": {"deviceListStrategy": "cdi-cri"}}, **sliced(2)}
+    configs.write(default=good)
+    settings = {"sharing": SharingSettings(folder=configs.path)}
+    says = "flags.plugin.deviceListStrategy: what the last good file says holds, cdi-cri"
+    async with world.agent(**settings):
+        await eventually(lambda: counts(kubelet) == {"gpu.shared": 8})
+        typo = {**sliced(3), "flags": {"plugin": {"deviceListStrategy": "cdi"}}}
+        configs.write(default=typo)
+        await eventually(lambda: counts(kubelet) == {"gpu.shared": 12})
+        await eventually(lambda: told(world, 1, IN_PART, says))
+        await eventually(lambda: told(world, 1, IN_PART, "flags.plugin.deviceListStrategy is cdi: give envvar or"))
+    configs.write(default={**typo, **sliced(4)})
+    async with world.agent(**settings) as agent:
+        await eventually(lambda: counts(kubelet) == {"gpu.shared": 16})
+        await eventually(agent.ready)
+        stored = json.loads((world.settings["state_dir"] / "device-plugin-config.json").read_text())
+        assert json.loads(stored["good"]) == good
+        configs.write(default=sliced(2))
+        await eventually(lambda: accepted(agent))
+
+
+async def test_where_no_file_was_good_that_is_said(world, kubelet, configs):
+    configs.write(default="{")
+    async with world.agent(sharing=SharingSettings(folder=configs.path), mode=DeviceMode.WHOLE):
+        await eventually(lambda: counts(kubelet) == {"gpu": 4})
+        (message,) = await eventually(lambda: told(world))
+        assert message.startswith("No file was good before, so the agent's options hold: ")
+
+
+async def test_of_a_file_for_a_fleet_the_devices_that_the_node_has_are_served(world, kubelet, configs):
+    """And each other is told, in the log, by an event and by the metric, until the file is corrected."""
+    configs.write(default=reported("fleet.yaml").read_text())
+    async with world.agent(sharing=SharingSettings(folder=configs.path), mode=DeviceMode.WHOLE) as agent:
+        await eventually(lambda: counts(kubelet) == {"gpu-0": 8, "gpu": 3})
+        await eventually(lambda: told(world, 1, IN_PART, "resources[1] replicates device 4, which the node does not"))
+        assert await agent.metric("purser_agent_config_rejected") == 1
+        configs.write(default=sliced(2, devices=[1, 7]))
+        await eventually(lambda: counts(kubelet) == {"gpu.shared": 2, "gpu": 3})
+        await eventually(lambda: told(world, 1, IN_PART, "resources[0] replicates device 7"))
+        configs.write(default=sliced(2, devices=[1, 9]))
+        await eventually(lambda: told(world, 1, IN_PART, "resources[0] replicates device 9"))
+        configs.write(default=sliced(2, devices=[1]))
+        await eventually(lambda: accepted(agent))
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        ({"name": "nvidia.com/gpu", "replicas": 1, "devices": [0]}, "resources[0].replicas is 1: write"),
+        ({"name": "nvidia.com/gpu", "replicas": "two"}, "resources[0].replicas is two: write"),
+        ({"replicas": 2}, "resources[0] lacks name: write"),
+    ],
+)
+async def test_a_bad_entry_costs_itself_alone(world, kubelet, configs, bad, says):
+    good = {"name": "nvidia.com/gpu", "replicas": 3, "devices": [1, 2]}
+    sharing = {"renameByDefault": True, "resources": [bad, good]}
+    configs.write(default={"version": "v1", "flags": {"gdsEnabled": "x"}, "sharing": {"timeSlicing": sharing}})
+    async with world.agent(sharing=SharingSettings(folder=configs.path), mode=DeviceMode.WHOLE) as agent:
+        await eventually(lambda: counts(kubelet) == {"gpu.shared": 6, "gpu": 2})
+        await eventually(lambda: told(world, 1, IN_PART, says))
+        await eventually(lambda: told(world, 1, IN_PART, "default: the device plugin's file: flags.gdsEnabled is x"))
+        assert await agent.metric("purser_agent_config_rejected") == 1
+        assert await told(world) == []
+
+
+async def test_a_gpu_that_hamis_file_filters_is_not_handed_out(world, kubelet, configs):
+    text = reported("filterdevices.json").read_text().replace("t4-4-0", NODE)
+    configs.write(default=text)
+    async with world.agent(sharing=SharingSettings(folder=configs.path), mode=DeviceMode.WHOLE) as agent:
+        await eventually(lambda: sorted(kubelet.lists_of.get("nvidia.com/gpu", ())) == sorted(world.uuids[:3]))
+        await eventually(lambda: told(world, 1, IN_PART, "filterdevices keeps GPUs from pods: index 3"))
+        assert await agent.metric("purser_agent_config_rejected") == 0
+        configs.write(default=text.replace("[3]", "[2, 8]"))
+        await eventually(lambda: world.uuids[3] in kubelet.lists_of["nvidia.com/gpu"])
+        assert world.uuids[2] not in kubelet.lists_of["nvidia.com/gpu"]
+        await eventually(lambda: told(world, 1, IN_PART, "filterdevices names index 8, and the node has no such GPU"))
 
 
 async def test_one_container_gets_several_replicas_unless_the_file_says_otherwise(world, kubelet, configs):
@@ -115,5 +202,10 @@ async def one_each(world):
     return all(device.one_each for device in (await inventory(world)).devices)
 
 
-async def told(world):
-    return [reason for reason, _ in await world.events(NODE) if reason == "DevicePluginConfigNotUsable"]
+async def told(world, least=0, of="DevicePluginConfigNotUsable", says=""):
+    found = [message for reason, message in await world.events(NODE) if reason == of and says in message]
+    return found if len(found) >= least else None
+
+
+async def accepted(agent):
+    return await agent.metric("purser_agent_config_rejected") == 0

@@ -4,6 +4,7 @@ import gzip
 from pathlib import Path
 
 import pytest
+from tests.reported_files import reported
 
 from purser.core.placement.shape import PodShape
 from purser.simulator.openb import read_lists, read_nodes, read_pods
@@ -37,6 +38,26 @@ def test_pods_are_read_as_they_stand(tmp_path: Path) -> None:
     assert (second.name, second.shape, second.lasts_s) == ("b,c", PodShape(1000, 1), 2)
 
 
+def test_lists_as_pandas_writes_them(tmp_path: Path) -> None:
+    """A column with an empty field anywhere is one of floats."""
+    nodes, pods = tmp_path / "nodes.csv", tmp_path / "pods.csv"
+    nodes.write_text(",sn,cpu_milli,memory_mib,gpu,model\n0,a,96000.0,393216.0,8.0,G2\n1,b,8e+03,1024.0,0.0,\n\n \n")
+    first, second = read_nodes(nodes)
+    assert (len(first.gpus), first.cpu_free_milli, second.cpu_free_milli) == (8, 96000, 8000)
+    pods.write_text(
+        PODS + "a,4000.0,1024.0,1.0,500.0,,LS,100.0,5000.12345678901234,120.\r\n\r\nb,1,1,0.0,0.0,,,,,\r\n\r\n"
+    )
+    one, two = read_pods(pods)
+    assert one.shape == PodShape(4000, 1024, 1, 500)
+    assert (one.arrives_s, two.shape, two.lasts_s) == (100.0, PodShape(1, 1), None)
+    assert one.lasts_s == pytest.approx(4880.123456789)
+
+
+def test_lists_as_users_have_them() -> None:
+    found = read_lists(reported("nodes.csv"), reported("floats.csv"))
+    assert [(pod.name, pod.shape.gpu_count, pod.lasts_s) for pod in found.pods] == [("pod-1", 1, 4880.0)]
+
+
 def test_columns_may_stand_in_any_order_and_times_may_be_missing(tmp_path: Path) -> None:
     path = tmp_path / "pods.csv.gz"
     path.write_bytes(gzip.compress(b"\xef\xbb\xbfgpu_milli,name,num_gpu,cpu_milli,memory_mib\r\n1000,a,2,1,1\r\n"))
@@ -62,7 +83,12 @@ def test_columns_may_stand_in_any_order_and_times_may_be_missing(tmp_path: Path)
         ("a,1,1,1,500,,LS,,,,7", ":2:20: has 11 fields where there are 10 columns"),
         ('a,1,1,1,500,"T4,LS,,,', ":2:13: a quote is out of place"),
         ('"a",1x,1,1,500,,LS,,,', ":2:5: cpu_milli is '1x'"),
-        ("   ", ":2:1: is empty"),
+        ("a,1,1,1.0,500.5,,LS,,,", ":2:11: gpu_milli is '500.5': give a whole number"),
+        ("a,1,1,1e-1,500,,LS,,,", ":2:7: num_gpu is '1e-1': give a whole number"),
+        ("a,1e99,1,1,500,,LS,,,", ":2:3: cpu_milli is '1e99': give a whole number"),
+        ("a,nan,1,1,500,,LS,,,", ":2:3: cpu_milli is 'nan': give a whole number"),
+        ("a,1,1,1,500,,LS,1e98,,", ":2:17: creation_time is '1e98': give seconds"),
+        ("\n,1,1,500,,LS,,,", ":3:16: has 9 fields where there are 10 columns"),
         ("a,99999999999999999999,1,1,500,,LS,,,", ":2:3: cpu_milli is '99999999999999999999'"),
     ],
 )

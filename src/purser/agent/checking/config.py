@@ -1,26 +1,50 @@
 """The configuration file of NVIDIA's device plugin, where the agent is given one or a folder with several."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from purser.agent.checking.results import CheckResult, CheckState
+from purser.agent.enforcement import Holders
+from purser.agent.inventory import InventoryBasis, make_inventory
+from purser.agent.nvml.driver import DriverInfo, Gpu
 from purser.agent.settings import AgentSettings
-from purser.agent.sharing import config_of
+from purser.agent.sharing import SharingConfig, config_of
 from purser.agent.sharing.configuration import config_names, config_text
 from purser.core.sharing import PluginSettings, SharingError, chosen_config
 
 _WHAT = "device plugin's file"
-_CORRECT = "Correct it: until then the agent goes by the last valid one, or else by its options."
+_CORRECT = "Correct it: until then the agent goes by the last valid one, or where there was none by its options."
+_CORRECT_ENTRY = "Correct the entry: all else in the file is followed."
+_IF_NOT_MEANT = "Correct the file if that is not meant."
 
 
 def check_config(settings: AgentSettings) -> Iterator[CheckResult]:
-    """What `purser agent run` would say of it. Of a folder every file counts: the node's label, which says which one
-    holds, is not read. Blocks."""
+    """What `purser agent run` would say of it, each note in a row. Of a folder every file counts: the node's label,
+    which says which one holds, is not read. Blocks."""
     sharing = settings.sharing
     if sharing.folder is not None:
-        yield _result(str(sharing.folder), list(_problems_in(settings, sharing.folder)))
+        results = list(_of_folder(settings, sharing.folder))
+        yield from results or [_valid(sharing.folder)]
     elif sharing.file is not None:
-        yield _result(str(sharing.file), list(_problems(settings, sharing.file)))
+        yield from list(_of_file(settings, sharing.file, str(sharing.file))) or [_valid(sharing.file)]
+
+
+def check_config_on(settings: AgentSettings, gpus: Iterable[Gpu]) -> Iterator[CheckResult]:
+    """What of the file does not go with these GPUs; of a folder what the file does that is the default. Blocks."""
+    path = _file_of_all(settings)
+    try:
+        config = config_of(settings.sharing) if path is None else _read(settings, path)
+    except SharingError:  # reported by the check of it
+        return
+    called = "the agent's options" if path is None else str(path)
+    problems: list[str] = []
+    try:
+        basis = InventoryBasis(config, DriverInfo(), tuple(gpus))
+        make_inventory(settings, basis, {}, Holders(), "", None, problems)
+    except SharingError as error:
+        yield CheckResult(_WHAT, CheckState.WARNING, f"{called}: {error}", _CORRECT)
+    for problem in problems:
+        yield CheckResult(_WHAT, CheckState.WARNING, f"{called}: {problem}", _CORRECT_ENTRY)
 
 
 def held_settings(settings: AgentSettings) -> PluginSettings:
@@ -28,33 +52,53 @@ def held_settings(settings: AgentSettings) -> PluginSettings:
     file = settings.sharing.file
     if file is not None and settings.sharing.folder is None:
         try:
-            return config_of(settings.sharing, file.name, config_text(file), settings.node_name).settings
+            return _read(settings, file).settings
         except SharingError:  # reported by the check of it
             pass
     return config_of(settings.sharing).settings
 
 
-def _result(path: str, problems: list[str]) -> CheckResult:
-    if problems:
-        return CheckResult(_WHAT, CheckState.WARNING, f"{path}: {'; '.join(problems)}", _CORRECT)
+def _valid(path: Path) -> CheckResult:
     return CheckResult(_WHAT, CheckState.OK, f"{path} is valid")
 
 
-def _problems_in(settings: AgentSettings, folder: Path) -> Iterator[str]:
+def _of_folder(settings: AgentSettings, folder: Path) -> Iterator[CheckResult]:
     sharing = settings.sharing
     try:
         names = config_names(folder)
         if sharing.default:
             chosen_config("", names, default=sharing.default)
     except SharingError as error:
-        yield str(error)
+        yield CheckResult(_WHAT, CheckState.WARNING, f"{folder}: {error}", _CORRECT)
         return
     for name in sorted(name for name in names if not name.startswith("..")):  # a ConfigMap's volume has such links
-        yield from (f"{name}: {problem}" for problem in _problems(settings, folder / name))
+        yield from _of_file(settings, folder / name, f"{folder}: {name}")
 
 
-def _problems(settings: AgentSettings, file: Path) -> Iterator[str]:
+def _of_file(settings: AgentSettings, file: Path, called: str) -> Iterator[CheckResult]:
     try:
-        config_of(settings.sharing, file.name, config_text(file), settings.node_name)
+        config = _read(settings, file)
     except SharingError as error:
-        yield str(error)
+        yield CheckResult(_WHAT, CheckState.WARNING, f"{called}: {error}", _CORRECT)
+        return
+    for problem in config.problems:
+        yield CheckResult(_WHAT, CheckState.WARNING, f"{called}: {problem}", _CORRECT_ENTRY)
+    for note in config.notes:
+        yield CheckResult(_WHAT, CheckState.WARNING, f"{called}: {note}", _IF_NOT_MEANT)
+
+
+def _read(settings: AgentSettings, file: Path) -> SharingConfig:
+    return config_of(settings.sharing, file.name, config_text(file), settings.node_name)
+
+
+def _file_of_all(settings: AgentSettings) -> Path | None:
+    """The file of nodes without a label; None: there is none, or the label decides."""
+    sharing = settings.sharing
+    if sharing.folder is None:
+        return sharing.file
+    try:
+        names = config_names(sharing.folder)
+        name = chosen_config("", names, default=sharing.default, fallbacks=sharing.fallbacks)
+    except SharingError:  # reported by the check of the folder
+        return None
+    return sharing.folder / name if name else None

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from purser.agent.checking.config import check_config_on
 from purser.agent.checking.mig import check_on_demand, problems_of_instances, wants_on_demand
 from purser.agent.checking.results import CheckResult, CheckState
 from purser.agent.files import read_start
@@ -43,8 +44,8 @@ async def check_driver(settings: AgentSettings, find_driver: Callable[[], Driver
     if info.absent is not None:
         return (_of_module(settings, module), library)
     on_demand = check_on_demand(settings, gpus, unread) if cuts else ()
-    files = _of_device_files(settings, gpus)
-    return (_of_module(settings, module), library, *_of_gpus(gpus, cuts), *on_demand, files)
+    found = (*_of_gpus(gpus, cuts), *on_demand, *check_config_on(settings, gpus))
+    return (_of_module(settings, module), library, *found, _of_device_files(settings, gpus))
 
 
 def _ask(find_driver: Callable[[], Driver], on_demand: bool) -> tuple[DriverInfo, tuple[Gpu, ...], Mapping[str, str]]:

@@ -23,13 +23,15 @@ def check_sriov(settings: AgentSettings) -> Iterator[CheckResult]:
     try:
         config = sriov_config(sriov_text(path, settings.node_name), settings.sriov.resource_prefix)
     except SriovConfigError as error:
-        advice = "Correct it: until then the agent goes by the last valid one."
+        advice = "Correct it: until then the agent goes by the last valid one; where there was none it has no pools."
         yield CheckResult(_WHAT, CheckState.WARNING, f"{path}: {error}", advice)
         return
     for problem in config.problems:
-        yield CheckResult(_WHAT, CheckState.WARNING, problem, "Correct the pool in the file.")
-    if notes := (*config.notes, *selector_problems(config)):
-        yield CheckResult(_WHAT, CheckState.WARNING, "; ".join(notes), "Correct the file if that is not meant.")
+        advice = "Correct the pool in the file: the others are served."
+        yield CheckResult(_WHAT, CheckState.WARNING, f"{path}: {problem}", advice)
+    for note in (*config.notes, *selector_problems(config)):
+        advice = "Correct the file if that is not meant."
+        yield CheckResult(_WHAT, CheckState.WARNING, f"{path}: {note}", advice)
     try:
         found = read_node(sriov_tree(settings), config, DdpPackages(settings.host_root))
     except RoutesError as error:

@@ -1,5 +1,6 @@
 """The worker's seam to GPUs that can be cut into MIG devices."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
@@ -29,11 +30,26 @@ class MigGpu(msgspec.Struct, frozen=True, kw_only=True):
     layout: Layout = Layout(False)
 
 
+class Offered(msgspec.Struct, frozen=True):
+    """A profile that a GPU offers."""
+
+    most: int
+    """How many fit at most, if there is nothing else."""
+    slices: int = 0
+    """Compute slices of each; 0: not known."""
+    memory_mib: int = 0
+    """Memory of each; 0: not known."""
+
+
 class MigHardware(Protocol):
     """The node's GPUs. All calls block. Every method raises `HardwareError`."""
 
     def gpus(self) -> tuple[MigGpu, ...]:
         """Every GPU, by index."""
+        ...
+
+    def offers(self, index: int) -> Mapping[str, Offered]:
+        """The profiles that a GPU offers by name, in MIG mode or not. Empty: the driver does not say."""
         ...
 
     def set_mode(self, index: int, enabled: bool) -> None:
@@ -57,6 +73,10 @@ class NoHardware:
 
     def gpus(self) -> tuple[MigGpu, ...]:
         """See `MigHardware.gpus`."""
+        raise HardwareError(self._reason)
+
+    def offers(self, index: int) -> Mapping[str, Offered]:
+        """See `MigHardware.offers`."""
         raise HardwareError(self._reason)
 
     def set_mode(self, index: int, enabled: bool) -> None:

@@ -1,13 +1,16 @@
 """Layouts by name, from a file in the form of NVIDIA's mig-parted, and what one of them means for a node's GPUs."""
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Literal
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from purser.agent.mig.hardware import Layout, MigGpu
+from purser.agent.mig.hardware import Layout, MigGpu, Offered
 from purser.agent.nvml.migs import MAX_MIG_DEVICES
-from purser.core.decoding import UnreadableError, converted
+from purser.core.decoding import UnreadableError, brief
+from purser.core.salvaging import salvaged, shown
 from purser.yaml_reading import read_yaml
 
 MAX_LAYOUTS_BYTES = 1 << 20
@@ -43,45 +46,162 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         devices = sorted(name for name, count in self.mig_devices.items() for _ in range(count))
         return Layout(self.mig_enabled, tuple(devices) if self.mig_enabled else ())
 
+    @property
+    def asks_for(self) -> dict[str, int]:
+        """The profiles of its MIG devices, and how many of each."""
+        return {name: count for name, count in self.mig_devices.items() if count} if self.mig_enabled else {}
 
-class _File(msgspec.Struct, frozen=True, rename="kebab"):
-    version: Literal["v1"]
-    mig_configs: dict[str, tuple[Entry, ...]]
+
+Layouts = Mapping[str, tuple[Entry, ...] | LayoutError]
+"""By name the entries of a layout, or why it cannot be used."""
+
+Offers = Mapping[int, Mapping[str, Offered]]
+"""By GPU, the profiles that it offers. A GPU that is not there, or that has none: its driver does not say."""
 
 
-def read_layouts(text: str) -> dict[str, tuple[Entry, ...]]:
-    """The layouts of a file by name. Raises `LayoutError`."""
+def read_layouts(text: str, file: str = "the layouts") -> dict[str, tuple[Entry, ...] | LayoutError]:
+    """The layouts of a file by name; a layout with a mistake costs itself alone. ``file``: what errors call it. Raises
+    `LayoutError` where there are none at all."""
     try:
-        return converted(read_yaml(text, "the layouts", max_bytes=MAX_LAYOUTS_BYTES), _File, "the layouts").mig_configs
+        found = read_yaml(text, file, max_bytes=MAX_LAYOUTS_BYTES, by_entry=True)
     except UnreadableError as error:
         raise LayoutError(str(error)) from error
+    if not isinstance(found, dict) or found.get("version") != "v1":
+        raise LayoutError(f"{file} have no version that is known: write version: v1")
+    named = found.get("mig-configs")
+    if not isinstance(named, dict):
+        raise LayoutError(f"{file} have no mig-configs: write an object with layouts by name")
+    return {str(name): _layout(each, f"{file}: mig-configs.{brief(name, 60)}") for name, each in named.items()}
 
 
-def wanted(layouts: Mapping[str, Iterable[Entry]], name: str, gpus: Iterable[MigGpu]) -> dict[int, Layout]:
-    """What each GPU is to be, by index. Of several entries that concern a GPU the last counts; a GPU that none
-    concerns is left alone, and so is one that is to have no MIG and knows none.
+def _layout(entries: Any, where: str) -> tuple[Entry, ...] | LayoutError:
+    if not isinstance(entries, list) or not entries:
+        return LayoutError(f"{where} is {shown(entries)}: write a list of objects")
+    mistakes: list[str] = []
+    found = [_entry(each, f"{where}[{place}]", mistakes) for place, each in enumerate(entries)]
+    return LayoutError("; ".join(mistakes)) if mistakes else tuple(filter(None, found))
 
-    Raises `LayoutError` for a name that is not there, and for one that means nothing for these GPUs.
+
+def _entry(value: Any, where: str, mistakes: list[str]) -> Entry | None:
+    """None: it has a mistake."""
+    found: list[str] = []
+    try:
+        entry = salvaged(value, Entry, where, found, advice=_ADVICE)
+    except UnreadableError as error:
+        entry, found = None, [str(error)]
+    if isinstance(value, dict):
+        counts = list(_of_devices(value.get("mig-devices"), where))
+        found = [*(each for each in found if not (counts and ": mig-devices is " in each)), *counts]
+        found += (_misspelt(key, where) for key in value if key not in _KEYS)
+    mistakes += (each.removesuffix(". It is left out").removesuffix(". The entry is left out") for each in found)
+    return None if found else entry
+
+
+def _of_devices(devices: Any, where: str) -> Iterator[str]:
+    """What is wrong with single profiles."""
+    for name, count in devices.items() if isinstance(devices, dict) else ():
+        here = f"{where}: mig-devices.{brief(name, 40)}"
+        if not isinstance(name, str) or not _PROFILE.fullmatch(name):
+            yield f"{here} is no profile: write one such as 1g.10gb or 1g.10gb+me"
+        elif isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_MIG_DEVICES:
+            yield f"{here} is {shown(count)}: write a whole number from 0 to {MAX_MIG_DEVICES}"
+
+
+def _misspelt(key: Any, where: str) -> str:
+    """A key that counted for nothing would make another layout of it: mig-parted refuses it as well."""
+    write = next(iter(difflib.get_close_matches(str(key), _KEYS, 1)), "") or f"one of {', '.join(_KEYS)}"
+    return f"{where}: {brief(key, 40)} is not known: write {write}"
+
+
+_KEYS = tuple(field.encode_name for field in msgspec.structs.fields(Entry))
+_PROFILE = re.compile(r"([0-9]+c\.)?[0-9]+g\.[0-9]+gb([-+.][a-z.]+)*", re.ASCII)
+_ADVICE = {
+    (Entry, "devices"): "all, or a list of the indexes of GPUs",
+    (Entry, "mig-enabled"): "true or false",
+    (Entry, "mig-devices"): "profiles with their numbers: {1g.5gb: 7}",
+    (Entry, "device-filter"): "a PCI id such as 0x20B010DE, or a list of them",
+}
+
+
+def wanted(layouts: Layouts, name: str, gpus: Iterable[MigGpu], offers: Offers | None = None) -> dict[int, Layout]:
+    """What each GPU is to be, by index. Of several entries that concern a GPU the last counts, of those with a
+    ``device-filter`` whose profiles the GPU offers, where there is one: names of profiles differ with the memory that a
+    board's maker leaves free. A GPU that none concerns is left alone, and so is one that is to have no MIG and knows
+    none.
+
+    Raises `LayoutError` for a name that is not there, and for a layout that means nothing for these GPUs or that the
+    profiles which they offer contradict.
     """
-    there = list(gpus)
+    there, offers = list(gpus), offers or {}
     if name not in layouts:
-        raise LayoutError(f"there is no layout {name}: {_others(layouts, there)}")
-    entries = list(layouts[name])
-    found = {gpu.index: entry.layout for gpu in there for entry in entries if entry.concerns(gpu)}
-    if not found:
+        raise LayoutError(f"there is no layout {name}: {_others(layouts, there, offers)}")
+    entries = layouts[name]
+    if isinstance(entries, LayoutError):
+        raise LayoutError(str(entries))
+    chosen = {gpu.index: entry for gpu in there if (entry := _chosen(entries, gpu, offers)) is not None}
+    if not chosen:
         kinds = ", ".join(sorted({gpu.device_id for gpu in there})) or "none"
-        told = f"layout {name} says nothing about the GPUs of this node ({kinds})"
-        raise LayoutError(f"{told}: {_others(layouts, there)}")
+        told = f"it says nothing about the GPUs of this node ({kinds})"
+        raise LayoutError(f"{told}: {_others(layouts, there, offers)}")
     for gpu in there:
-        if not gpu.capable and found.get(gpu.index, Layout(False)).enabled:
-            raise LayoutError(f"layout {name} wants MIG on GPU {gpu.index} ({gpu.device_id}), which knows none")
-    return {gpu.index: found[gpu.index] for gpu in there if gpu.index in found and gpu.capable}
+        entry = chosen.get(gpu.index)
+        if entry is None:
+            continue
+        if not gpu.capable and entry.layout.enabled:
+            raise LayoutError(
+                f"it wants MIG on GPU {gpu.index} ({gpu.device_id}), which knows none: "
+                "write an entry that leaves that GPU out, by devices or device-filter"
+            )
+        if contradiction := _contradiction(entry, offers.get(gpu.index, {})):
+            raise LayoutError(f"GPU {gpu.index} {contradiction}: {_others(layouts, there, offers)}")
+    return {gpu.index: chosen[gpu.index].layout for gpu in there if gpu.index in chosen and gpu.capable}
 
 
-def _others(layouts: Mapping[str, Iterable[Entry]], gpus: Iterable[MigGpu]) -> str:
+def _chosen(entries: Iterable[Entry], gpu: MigGpu, offers: Offers) -> Entry | None:
+    """The entry by which a GPU goes; None: none concerns it."""
+    concerned = [entry for entry in entries if entry.concerns(gpu)]
+    fitting = [entry for entry in concerned if not _contradiction(entry, offers.get(gpu.index, {}))]
+    if concerned and concerned[-1].device_filter and any(entry.device_filter for entry in fitting):
+        return next(entry for entry in reversed(fitting) if entry.device_filter)
+    return concerned[-1] if concerned else None
+
+
+_ROUNDED = 1.05
+"""How much more the memory of small instances may be told to be in all than that of the largest."""
+
+
+def _contradiction(entry: Entry, offered: Mapping[str, Offered]) -> str:
+    """Why a GPU that offers these profiles cannot be what an entry says; empty: nothing is known against it. Where all
+    that is asked for lies, only the driver finds out: what has room by its sums may still not fit."""
+    asked = entry.asks_for
+    if not offered or not asked:
+        return ""
+    if unknown := sorted(asked.keys() - offered.keys()):
+        return f"offers no {', '.join(unknown)}: it offers {', '.join(sorted(offered))}"
+    over = next((name for name, count in sorted(asked.items()) if count > offered[name].most), "")
+    if over:
+        return f"has room for {offered[over].most} of {over}, not for {asked[over]}"
+    for size, unit, spare in (("slices", "compute slices", 1.0), ("memory_mib", "MiB", _ROUNDED)):
+        has = max(getattr(each, size) for each in offered.values())
+        takes = sum(count * getattr(offered[name], size) for name, count in asked.items())
+        if takes > has * spare > 0:
+            told = ", ".join(f"{count} of {name}" for name, count in sorted(asked.items()))
+            return f"has {has} {unit}, and {told} take {takes}"
+    return ""
+
+
+def _others(layouts: Layouts, gpus: Iterable[MigGpu], offers: Offers) -> str:
     """What to write instead, in a sentence's end."""
-    there = list(gpus)
-    names = [name for name, entries in sorted(layouts.items()) if any(e.concerns(c) for e in entries for c in there)]
+    there = [gpu for gpu in gpus if gpu.capable]
+
+    def means_something(entries: tuple[Entry, ...]) -> bool:
+        found = [(gpu, _chosen(entries, gpu, offers)) for gpu in there]
+        chosen = [(gpu, entry) for gpu, entry in found if entry is not None]
+        return bool(chosen) and not any(_contradiction(entry, offers.get(gpu.index, {})) for gpu, entry in chosen)
+
+    names = [
+        name for name, each in sorted(layouts.items()) if not isinstance(each, LayoutError) and means_something(each)
+    ]
     more = f" (and {len(names) - MAX_NAMES} more)" if len(names) > MAX_NAMES else ""
     told = f"write one of {', '.join(names[:MAX_NAMES])}{more}"
     return told if names else "the file has none for the GPUs of this node"

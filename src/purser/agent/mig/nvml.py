@@ -2,14 +2,14 @@
 
 import ctypes
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, permutations
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from purser.agent.mig.hardware import HardwareError, Layout, MigGpu, MigHardware, NoHardware
+from purser.agent.mig.hardware import HardwareError, Layout, MigGpu, MigHardware, NoHardware, Offered
 from purser.agent.nvml.calls import Nvml, load_nvml
 from purser.agent.nvml.driver import DriverError
 from purser.agent.nvml.library import LIBRARY, find_library
@@ -48,6 +48,8 @@ class GpuInstanceProfile(msgspec.Struct, frozen=True):
     slices: int
     most: int
     """How many fit at most."""
+    memory_mib: int = 0
+    """Of a GPU instance."""
 
 
 class NvmlHardware:
@@ -62,6 +64,11 @@ class NvmlHardware:
         """See `MigHardware.gpus`."""
         count = self._ask("counting GPUs", self._nvml.nvmlDeviceGetCount)
         return tuple(self._gpu(index) for index in range(count))
+
+    def offers(self, index: int) -> Mapping[str, Offered]:
+        """See `MigHardware.offers`. A driver of R580 says so of an H200 with MIG off as well."""
+        found = self._profiles(self._device(index))
+        return {each.name: Offered(each.most, each.slices, each.memory_mib) for each in found}
 
     def set_mode(self, index: int, enabled: bool) -> None:
         """See `MigHardware.set_mode`."""
@@ -134,7 +141,8 @@ class NvmlHardware:
             told = str(getattr(info, "name", "")).removeprefix("MIG ").strip()
             suffix = SUFFIXES.get(_profile_word(self._nvml, number), "")
             name = told or profile_name(info.sliceCount, info.memorySizeMB, total_bytes, suffix)
-            return GpuInstanceProfile(name, int(info.id), int(info.sliceCount), int(info.instanceCount))
+            sizes = int(info.sliceCount), int(info.instanceCount), int(info.memorySizeMB)
+            return GpuInstanceProfile(name, int(info.id), *sizes)
         return None
 
     def _instances(self, index: int, device: Any) -> Iterator[tuple[str, Any]]:

@@ -2,14 +2,14 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import structlog
 
 from purser.agent.mig.applying import WithdrawnError, bring, differences
-from purser.agent.mig.hardware import HardwareError, MigHardware
-from purser.agent.mig.layouts import LayoutError, read_layouts, wanted
+from purser.agent.mig.hardware import HardwareError, MigGpu, MigHardware, Offered
+from purser.agent.mig.layouts import LayoutError, Layouts, read_layouts, wanted
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
 from purser.core.node.annotations import encode
 from purser.core.node.mig_messages import MigRequest, MigResult, decode_request, decode_result
@@ -56,9 +56,9 @@ def answer(
     try:
         hardware = open_hardware()
         try:
-            named = read_layouts(layouts.read_text(encoding="utf-8"))
+            named = _read(layouts)
             gpus = hardware.gpus()
-            target = wanted(named, request.profile, gpus)
+            target = wanted(named, request.profile, gpus, {gpu.index: _offers(hardware, gpu) for gpu in gpus})
             if request.check_only:
                 return MigResult(request.profile, request.attempt, differs=bool(differences(gpus, target)))
             bring(hardware, target, is_wanted)
@@ -70,6 +70,27 @@ def answer(
     except (OSError, UnicodeDecodeError) as error:
         return MigResult(request.profile, request.attempt, f"the layouts in {layouts} cannot be read: {error}")
     return MigResult(request.profile, request.attempt)
+
+
+def _read(path: Path) -> Layouts:
+    """The file's layouts; those with a mistake are in the log, whichever is asked for. Raises `LayoutError`, OSError
+    and UnicodeDecodeError."""
+    found = read_layouts(path.read_text(encoding="utf-8"), f"the layouts in {path}")
+    for name, each in found.items():
+        if isinstance(each, LayoutError):
+            log.warning("A MIG layout has a mistake and cannot be used", profile=name, error=str(each))
+    return found
+
+
+def _offers(hardware: MigHardware, gpu: MigGpu) -> Mapping[str, Offered]:
+    """What the board itself says decides before anybody has to leave it; nothing where it does not answer."""
+    if not gpu.capable:
+        return {}
+    try:
+        return hardware.offers(gpu.index)
+    except HardwareError as error:
+        log.warning("The driver does not say which MIG profiles a GPU offers", gpu=gpu.index, error=str(error))
+        return {}
 
 
 class Worker:

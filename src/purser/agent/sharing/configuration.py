@@ -1,7 +1,7 @@
 """The node's sharing configuration: reloaded whenever a file or the node's label changes, without a restart.
 
-An unreadable or invalid file is reported, and the last valid one stays in use; it is kept on disk for restarts and for
-times when the API server cannot be reached.
+A file of which nothing can be read is reported, and the last valid one stays in use; it is kept on disk for restarts
+and for times when the API server cannot be reached. An entry with a mistake is reported and costs itself alone.
 """
 
 import asyncio
@@ -22,10 +22,14 @@ from purser.core.sharing import (
     CONFIG_LABEL,
     PluginFile,
     PluginSettings,
+    ReadFile,
+    SetAside,
     SharingError,
     chosen_config,
+    followable,
     plugin_settings,
     unlike_upstream,
+    with_last_flags,
     without_effect,
 )
 from purser.kube.informer import Informer
@@ -48,6 +52,23 @@ class SharingConfig(msgspec.Struct, frozen=True):
     settings: PluginSettings = PluginSettings()
     notes: tuple[str, ...] = ()
     """What was passed over in the file, what Purser makes of it unlike NVIDIA's plugin, and what has no effect."""
+    problems: tuple[str, ...] = ()
+    """Entries of the file that are left out, or are followed in part."""
+    set_aside: SetAside = SetAside()
+    """GPUs that pods are not to get."""
+    good: str = ""
+    """Of a file with problems, the text of the last one of its name that had none; empty: there was none."""
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """All that is to be said of it, with the name of the file."""
+        return tuple(f"{self.name}: {each}" for each in (*self.problems, *self.notes))
+
+    def after(self) -> str:
+        """What holds, where this does because another could not be used."""
+        if self.text:
+            return f"The last good configuration holds, file {self.name}"
+        return "No file was good before, so the agent's options hold"
 
 
 class StoredConfig(msgspec.Struct, frozen=True):
@@ -55,16 +76,39 @@ class StoredConfig(msgspec.Struct, frozen=True):
 
     name: str
     text: str
+    good: str = ""
+    """See `SharingConfig.good`."""
 
 
-_stored = JsonReader(StoredConfig, "the stored configuration", max_bytes=8 * MAX_PLUGIN_FILE_BYTES)
+_MAX_STORED_BYTES = 16 * MAX_PLUGIN_FILE_BYTES
+_stored = JsonReader(StoredConfig, "the stored configuration", max_bytes=_MAX_STORED_BYTES)
 
 
-def config_of(settings: SharingSettings, name: str = "", text: str = "", node: str = "") -> SharingConfig:
-    """What holds on a node by options, variables and this file. Raises `SharingError`."""
-    file, passed_over = read_plugin_file(text, node) if text else (PluginFile(), ())
-    held = plugin_settings(file, settings.flags.given(), settings.variables)
-    return SharingConfig(name, text, file, held, (*passed_over, *unlike_upstream(file), *without_effect(file)))
+def config_of(
+    settings: SharingSettings, name: str = "", text: str = "", node: str = "", last: SharingConfig | None = None
+) -> SharingConfig:
+    """What holds on a node by options, variables and this file. ``last``: what held before; of the same file, its flags
+    hold on where this one's have mistakes. Raises `SharingError`."""
+    read = read_plugin_file(text, node) if text else ReadFile(PluginFile())
+    options = settings.flags.given()
+    file, left_out = followable(read.file, options, settings.variables)
+    held: tuple[str, ...] = ()
+    last = last if last is not None and last.name == name and last.text else None
+    if last is not None:
+        kept, held = with_last_flags(file, (*read.problems, *left_out), last.file)
+        file, conflicts = followable(kept, options, settings.variables)
+        left_out = (*left_out, *conflicts)
+    problems = (*read.problems, *left_out, *held)
+    return SharingConfig(
+        name,
+        text,
+        file,
+        plugin_settings(file, options, settings.variables),
+        notes=(*read.notes, *unlike_upstream(file), *without_effect(file)),
+        problems=problems,
+        set_aside=read.set_aside,
+        good=(last.good if last.problems else last.text) if problems and last is not None else "",
+    )
 
 
 class SharingConfigWatch:
@@ -75,12 +119,15 @@ class SharingConfigWatch:
         settings: AgentSettings,
         nodes: Informer[Node],
         on_problem: Callable[[str], None] = lambda problem: None,
+        on_notes: Callable[[tuple[str, ...]], None] = lambda notes: None,
     ) -> None:
-        """``on_problem`` is called with the problem, and with an empty text once it is solved."""
+        """``on_problem`` is called with the problem and what holds instead, and with an empty text once it is solved;
+        ``on_notes`` with what is to be said of a configuration that holds from now on."""
         self._settings = settings
         self._sharing = settings.sharing
         self._nodes = nodes
         self._on_problem = on_problem
+        self._on_notes = on_notes
         self._look = asyncio.Event()
         self._label_known = False
         nodes.add_handler(on_add=self._on_node, on_update=lambda _, node: self._on_node(node))
@@ -112,21 +159,22 @@ class SharingConfigWatch:
         try:
             said = self._chosen()
             if said != self._said:
-                node = self._settings.node_name
-                self._made = await in_thread(lambda: _made(self._sharing, *said, node), "purser-config")
+                node, last = self._settings.node_name, self.config.value or self._remembered()
+                self._made = await in_thread(lambda: _made(self._sharing, *said, node, last), "purser-config")
                 self._said = said
             if isinstance(self._made, str):
                 raise SharingError(self._made)
             config = self._made
             self._tell("")
         except SharingError as error:
-            self._tell(str(error))
             config = self.config.value or self._remembered() or config_of(self._sharing)
+            self._tell(f"{config.after()}: {error}")
         before = self.config.value
         if self.config.set(config) and config != before:
             log.info("Using a configuration of the device plugin", file=config.name or "none")
-            for note in config.notes:
+            for note in config.told:
                 log.warning("The device plugin's configuration is not followed to the letter", note=note)
+            self._on_notes(config.told)
             self._remember(config)
 
     def _chosen(self) -> tuple[str, str]:
@@ -145,7 +193,7 @@ class SharingConfigWatch:
         if problem != self.problem:
             self.problem = problem
             if problem:
-                log.error("The device plugin's configuration is invalid, keeping the last valid one", error=problem)
+                log.error("The device plugin's configuration is not usable", error=problem)
             self._on_problem(problem)
 
     async def _wait_for_label(self) -> None:
@@ -164,8 +212,10 @@ class SharingConfigWatch:
 
     def _remembered(self) -> SharingConfig | None:
         try:
-            stored = _stored.read(read_start(self._settings.plugin_config, 8 * MAX_PLUGIN_FILE_BYTES + 1))
-            return config_of(self._sharing, stored.name, stored.text, self._settings.node_name)
+            stored = _stored.read(read_start(self._settings.plugin_config, _MAX_STORED_BYTES + 1))
+            node = self._settings.node_name
+            good = config_of(self._sharing, stored.name, stored.good, node) if stored.good else None
+            return config_of(self._sharing, stored.name, stored.text, node, good)
         except FileNotFoundError:
             return None
         except (OSError, UnreadableError, SharingError) as error:
@@ -176,14 +226,14 @@ class SharingConfigWatch:
         path = self._settings.plugin_config
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, msgspec.json.encode(StoredConfig(config.name, config.text)))
+            replace_file(path, msgspec.json.encode(StoredConfig(config.name, config.text, config.good)))
         except OSError as error:
             log.warning("Cannot store the configuration", path=str(path), error=str(error))
 
 
-def _made(sharing: SharingSettings, name: str, text: str, node: str) -> SharingConfig | str:
+def _made(sharing: SharingSettings, name: str, text: str, node: str, last: SharingConfig | None) -> SharingConfig | str:
     try:
-        return config_of(sharing, name, text, node)
+        return config_of(sharing, name, text, node, last)
     except SharingError as error:
         return str(error)
 

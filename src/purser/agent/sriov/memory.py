@@ -29,6 +29,7 @@ class SeenDevice(msgspec.Struct, frozen=True, omit_defaults=True):
     link_type: str = ""
     p_key: str = ""
     rdma: tuple[RdmaDevice, ...] = ()
+    pf_aliases: tuple[str, ...] = ()
 
 
 Seen = Mapping[str, SeenDevice]
@@ -54,7 +55,14 @@ def seen_of(node: NodeDevices) -> dict[str, SeenDevice]:
     """What there is to keep of completed devices: those that are gone are forgotten."""
     return {
         each.id: SeenDevice(
-            each.vendor, each.device, each.pf_address, each.pf_name, each.link_type, each.p_key, each.rdma
+            each.vendor,
+            each.device,
+            each.pf_address,
+            each.pf_name,
+            each.link_type,
+            each.p_key,
+            each.rdma,
+            each.pf_aliases,
         )
         for each in node.devices
     }
@@ -63,9 +71,9 @@ def seen_of(node: NodeDevices) -> dict[str, SeenDevice]:
 def _completed(device: SriovDevice, seen: SeenDevice, is_held: bool) -> SriovDevice:
     if (device.vendor, device.device, device.pf_address) != (seen.vendor, seen.device, seen.pf_address):
         return device  # another card in this slot
-    known = msgspec.structs.replace(
-        device, pf_name=device.pf_name or seen.pf_name, link_type=device.link_type or seen.link_type
-    )
+    known = msgspec.structs.replace(device, link_type=device.link_type or seen.link_type)
+    if not device.pf_name:
+        known = msgspec.structs.replace(known, pf_name=seen.pf_name, pf_aliases=seen.pf_aliases)
     if not is_held:
         return known
     return msgspec.structs.replace(known, p_key=device.p_key or seen.p_key, rdma=device.rdma or seen.rdma)

@@ -26,8 +26,11 @@ _VDPA_TYPES = {"vhost_vdpa": "vhost", "virtio_vdpa": "virtio"}
 """By driver."""
 _AUXILIARY = re.compile(r"[\w-]+\.([\w-]+)\.[0-9]+", re.ASCII)
 """Name of an auxiliary device, with its type."""
-_REPRESENTOR = re.compile(r"(c\d+)?pf\d+((vf|sf)\d+)?", re.ASCII)
-"""Port name of an interface that stands for a function, not for the PF's own port."""
+_REPRESENTOR = re.compile(r"(c\d+)?pf\d+((vf|sf)\d+)?|\d+", re.ASCII)
+"""Port name of an interface that stands for a function, not for the PF's own port; older kernels write the number of
+the VF alone."""
+_PORT = re.compile(r"p\d+(s\d+)?", re.ASCII)
+"""Port name of the PF's own port."""
 _UPLINK = "has the node's default route"
 _MAX_ATTRIBUTE_BYTES = 4096
 _MAX_LOWER = 4
@@ -55,6 +58,16 @@ def read_devices(tree: SriovTree) -> NodeDevices:
     return _Reader(tree).devices()
 
 
+class _Pf(msgspec.Struct, frozen=True):
+    names: tuple[str, ...]
+    """Interfaces, the likeliest first; none where the host sees none."""
+    no_link: bool
+
+    @property
+    def name(self) -> str:
+        return self.names[0] if self.names else ""
+
+
 class _Reader:
     """One look at a node."""
 
@@ -64,7 +77,7 @@ class _Reader:
         self._rdma_files = _rdma_files(tree)
         self._uplinks = _uplinks(tree)
         self._vdpa = _vdpa_devices(tree)
-        self._pfs: dict[str, tuple[str, bool]] = {}
+        self._pfs: dict[str, _Pf] = {}
         self._indexes: dict[str, Mapping[str, int]] = {}
 
     def devices(self) -> NodeDevices:
@@ -82,8 +95,8 @@ class _Reader:
         driver = _target(path / "driver")
         interfaces = tuple(each.name for each in _listed(path / "net"))
         pf_address = _target(path / "physfn")
-        pf_name, no_link = self._pf(pf_address) if pf_address else ("", self._has_no_link(interfaces))
-        link_type = self._link_type(interfaces[0] if interfaces else pf_name)
+        pf = self._pf(pf_address) if pf_address else _Pf(interfaces[:1], self._has_no_link(interfaces))
+        link_type = self._link_type(interfaces[0] if interfaces else pf.name)
         group, group_on_host = _vfio_group(path) if driver == VFIO_DRIVER else ("", "")
         uio = _listed(path / "uio") if driver in UIO_DRIVERS else []
         rdma = self._rdma(path)
@@ -96,7 +109,8 @@ class _Reader:
             driver=driver,
             numa_node=_numa_node(path),
             pf_address=pf_address,
-            pf_name=pf_name,
+            pf_name=pf.name,
+            pf_aliases=pf.names[1:],
             index=self._indexes_of(pf_address).get(address, NO_INDEX) if pf_address else NO_INDEX,
             interfaces=interfaces,
             link_type=link_type,
@@ -108,7 +122,7 @@ class _Reader:
             vfio_group_on_host=group_on_host,
             uio=f"/dev/{uio[0].name}" if uio else "",
             in_use=self._in_use(path, kind, driver, interfaces),
-            no_link=no_link,
+            no_link=pf.no_link,
             switches=pcie_switches(path),
         )
 
@@ -132,33 +146,42 @@ class _Reader:
                 continue
             interfaces = tuple(each.name for each in _listed(path / "net"))
             pf_address = parent.pf_address or parent.address
-            pf_name, no_link = self._pf(pf_address)
+            pf = self._pf(pf_address)
             rdma = self._rdma(path)
             yield msgspec.structs.replace(
                 parent,
                 id=link.name,
                 type=SriovDeviceType.AUX_NET_DEVICE,
                 pf_address=pf_address,
-                pf_name=pf_name,
+                pf_name=pf.name,
+                pf_aliases=pf.names[1:],
                 index=_number(path / "sfnum", NO_INDEX),
                 interfaces=interfaces,
-                link_type=self._link_type(interfaces[0] if interfaces else pf_name),
+                link_type=self._link_type(interfaces[0] if interfaces else pf.name),
                 aux_type=name[1],
                 rdma=rdma,
                 p_key="",
                 vdpa=None,
                 in_use=_UPLINK if self._uplinks.intersection(interfaces) else "",
-                no_link=no_link,
+                no_link=pf.no_link,
             )
 
-    def _pf(self, address: str) -> tuple[str, bool]:
-        """A PF's interface, empty where the host sees none, and whether that is up without a link."""
+    def _pf(self, address: str) -> "_Pf":
+        """A PF's own interfaces, and whether they are up without a link."""
         if address not in self._pfs:
             interfaces = [each.name for each in _listed(self._pci / address / "net")]
-            ports = [name for name in interfaces if not _REPRESENTOR.fullmatch(self._of(name, "phys_port_name"))]
+            names = {name: self._of(name, "phys_port_name") for name in interfaces}
+            ports = [name for name in interfaces if not _REPRESENTOR.fullmatch(names[name])]
+            # Where representors have no port names, nothing else tells them from the port for certain.
+            ports.sort(key=lambda name: (not _PORT.fullmatch(names[name]), self._is_random(name)))
+            sure = [name for name in ports if _PORT.fullmatch(names[name])]
             # Of a function with two ports none can be said to be the VF's: it has a link if any of them has one.
-            self._pfs[address] = (ports[0] if ports else "", self._has_no_link(tuple(ports)))
+            self._pfs[address] = _Pf(tuple(sure or ports), self._has_no_link(tuple(ports)))
         return self._pfs[address]
+
+    def _is_random(self, interface: str) -> bool:
+        """Whether the kernel made up its hardware address, as it does for representors."""
+        return self._of(interface, "addr_assign_type") == "1"
 
     def _has_no_link(self, interfaces: tuple[str, ...]) -> bool:
         """Whether all are up without a link: the carrier of an interface that is down cannot be read."""

@@ -88,6 +88,7 @@ class SriovPlugins:
         self._node = NodeDevices()
         self._pools: dict[str, SriovPool] = {}
         self._said: dict[str, str] = {}
+        self._noted: tuple[str, ...] = ()
         self.devices: Latest[tuple[Advertised, ...]] = Latest(())
         """What kubelet learns."""
         self.registration = PluginRegistrations(settings, self.devices, self._make_plugin, metrics, failures)
@@ -164,15 +165,20 @@ class SriovPlugins:
             if text != self._text:
                 config = sriov_config(text, self._settings.sriov.resource_prefix)
                 self._text, self._config = text, config
-                for note in (*config.notes, *selector_problems(config)):
-                    log.warning("The SR-IOV configuration is not followed to the letter", note=note)
-            if self._config is not None:
-                problem = "; ".join(self._config.problems)
+                self._note((*config.problems, *config.notes, *selector_problems(config)))
         except SriovConfigError as error:
             kept = "The last valid one holds" if self._config else "The node has no pools"
             problem = f"{kept}: {error}"
         self._say("", AgentReason.SRIOV_CONFIG, problem)
         return self._config
+
+    def _note(self, notes: tuple[str, ...]) -> None:
+        """What of the file is not followed, each sentence by itself: an event has no room for all of them."""
+        before, self._noted = self._noted, notes
+        for note in notes:
+            if note not in before:
+                log.warning("The SR-IOV configuration is not followed to the letter", note=note)
+                self._tell(AgentReason.SRIOV_CONFIG, note)
 
     async def _ask_kubelet(self) -> bool:
         """Whether it says what containers hold."""

@@ -18,11 +18,13 @@ from purser.core.sharing.advertised import (
     without_effect,
 )
 from purser.core.sharing.chosen import CONFIG_LABEL, ConfigFallback, chosen_config
-from purser.core.sharing.file import PluginFile, SharingError, plugin_file
+from purser.core.sharing.file import PluginFile, ReadFile, SetAside, SharingError, plugin_file
 from purser.core.sharing.settings import (
     PLUGIN_VARIABLES,
     PluginSettings,
+    followable,
     plugin_settings,
+    with_last_flags,
 )
 from purser.core.sharing.words import MigStrategy, SharingStrategy
 
@@ -34,15 +36,19 @@ __all__ = [
     "MigStrategy",
     "PluginFile",
     "PluginSettings",
+    "ReadFile",
+    "SetAside",
     "SharingError",
     "SharingStrategy",
     "active",
     "advertised",
     "chosen_config",
+    "followable",
     "is_one_each",
     "mps_clients",
     "plugin_file",
     "plugin_settings",
     "unlike_upstream",
+    "with_last_flags",
     "without_effect",
 ]

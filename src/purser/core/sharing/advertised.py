@@ -7,7 +7,7 @@ twice; and MIG devices stand in the order of their indexes, where upstream takes
 GPU's (`purser.core.device.resources`) are ignored, as upstream does with all of them.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -30,6 +30,9 @@ from purser.core.sharing.words import MigStrategy, SharingStrategy
 MPS_CLIENTS, MPS_CLIENTS_SINCE_CUDA_13_1 = 48, 60
 """Of one MPS server, from compute capability 7.0 on (NVIDIA's MPS documentation)."""
 MPS_CLIENTS_BEFORE_VOLTA = 16
+MAX_MISSING = 16
+"""Devices that a sentence names."""
+
 VOLTA = (7, 0)
 """NVIDIA's plugin takes 7.5 for it, and gives a V100 16 clients."""
 
@@ -66,25 +69,49 @@ def is_one_each(sharing: Sharing) -> bool:
     return said if said is not None else strategy is SharingStrategy.MPS
 
 
-def advertised(gpus: Iterable[NodeGpu], file: PluginFile, strategy: MigStrategy) -> tuple[AdvertisedDevice, ...]:
+def advertised(
+    gpus: Iterable[NodeGpu], file: PluginFile, strategy: MigStrategy, problems: list[str] | None = None
+) -> tuple[AdvertisedDevice, ...]:
     """All devices of a node, GPUs by index, each GPU's MIG devices by theirs.
 
-    Raises `SharingError` where the file and these devices do not go together; it names both.
+    What the file says of devices that the node does not have, or that cannot be on one, costs nothing else: a sentence
+    for each goes to ``problems``. Raises `SharingError` where the MIG strategy and these GPUs do not go together.
     """
-    found = _named(sorted(gpus, key=lambda gpu: gpu.index), file, strategy)
+    problems = [] if problems is None else problems
+    found = _named(sorted(gpus, key=lambda gpu: gpu.index), file, strategy, problems)
     way, replicas = active(file.sharing)
     if replicas is None:
         return found
     replicated: dict[str, ReplicatedResource] = {}
-    for at, entry in enumerate(replicas.resources):
-        where = f"{FILE}: sharing.{'mps' if way is SharingStrategy.MPS else 'timeSlicing'}.resources[{at}]"
+    for entry in replicas.resources:
+        where = f"{FILE}: sharing.{'mps' if way is SharingStrategy.MPS else 'timeSlicing'}.resources[{entry.place}]"
         there = [each for each in found if each.resource == entry.name and not each.mig_kind]
-        for device in _chosen(entry, there, where):
-            if device.uuid in replicated:
-                raise SharingError(f"{where} replicates device {device.index}, which another entry does already")
-            _check_mps(way, entry, device, where)
-            replicated[device.uuid] = entry
+        for device in _chosen(entry, there, where, problems):
+            trouble = _trouble(way, entry, device, replicated)
+            if trouble:
+                problems.append(f"{where} {trouble}")
+            else:
+                replicated[device.uuid] = entry
     return tuple(_replicated(each, way, replicas, replicated.get(each.uuid)) for each in found)
+
+
+def _trouble(
+    way: SharingStrategy, entry: ReplicatedResource, device: AdvertisedDevice, replicated: Mapping[str, object]
+) -> str:
+    """Why this device does not become replicas by this entry; empty: it does."""
+    if device.uuid in replicated:
+        return f"replicates device {device.index}, which an entry before it does already: write each device once"
+    if way is not SharingStrategy.MPS:
+        return ""
+    if device.parent or device.mig_kind:
+        return f"shares MIG device {device.index}, and MPS shares whole GPUs: write sharing.timeSlicing"
+    most = mps_clients(device.compute_capability)
+    if entry.replicas > most:
+        return (
+            f"makes {entry.replicas} replicas, and MPS on GPU {device.index} has {most} clients: write a number up to "
+            f"that. The GPU is not divided"
+        )
+    return ""
 
 
 def _replicated(
@@ -144,10 +171,13 @@ def without_effect(file: PluginFile) -> tuple[str, ...]:
     return tuple(f"{FILE}: flags.{key} has no effect: {instead}" for key, instead in found)
 
 
-def _named(gpus: Sequence[NodeGpu], file: PluginFile, strategy: MigStrategy) -> tuple[AdvertisedDevice, ...]:
+def _named(
+    gpus: Sequence[NodeGpu], file: PluginFile, strategy: MigStrategy, problems: list[str]
+) -> tuple[AdvertisedDevice, ...]:
     """Each device by its resource, none replicated."""
+    odd = _odd_parts(gpus) if strategy is MigStrategy.SINGLE else frozenset()
     if strategy is not MigStrategy.NONE:
-        _check_mig(gpus, strategy)
+        _check_mig(gpus, strategy, odd)
     found = []
     for gpu in gpus:
         if strategy is MigStrategy.NONE or not gpu.mig_enabled:
@@ -163,15 +193,34 @@ def _named(gpus: Sequence[NodeGpu], file: PluginFile, strategy: MigStrategy) -> 
             found.append(AdvertisedDevice(resource, gpu.uuid, str(gpu.index), gpu.memory_mib, mig_kind=gpu.mig_kind))
             continue
         for at, mig in enumerate(gpu.migs):
-            resource = _first(file.resources.mig, mig.profile) or _mig_resource(mig, strategy, f"{gpu.index}:{at}")
+            resource = _first(file.resources.mig, mig.profile)
+            if not resource and mig.profile not in odd:
+                resource = _mig_resource(mig, strategy)
+            if not resource:
+                problems.append(_without_resource(mig, f"{gpu.index}:{at}"))
+                continue
             found.append(AdvertisedDevice(resource, mig.uuid, f"{gpu.index}:{at}", mig.memory_mib, parent=gpu.uuid))
-    if file.sharing.mps is not None and any(each.parent or each.mig_kind for each in found):
-        raise SharingError(f"{FILE}: sharing.mps shares whole GPUs, and this node has MIG devices")
     return tuple(found)
 
 
-def _check_mig(gpus: Sequence[NodeGpu], strategy: MigStrategy) -> None:
-    """Raises `SharingError` with all that is wrong: whoever corrects one thing at a time sees no other each time."""
+def _without_resource(mig: NodeMigDevice, index: str) -> str:
+    write = 'write one in resources.mig ({pattern: "' + mig.profile + '", name: nvidia.com/mig-NAME})'
+    return (
+        f"MIG device {index} is {mig.profile}, a part of a GPU instance: no resource is for it, and it is left out. "
+        f"Make a compute instance that fills the GPU instance, or {write}"
+    )
+
+
+def _odd_parts(gpus: Iterable[NodeGpu]) -> frozenset[str]:
+    """Profiles of parts of GPU instances, where there are whole ones that are all alike: these are what counts."""
+    profiles = {mig.profile for gpu in gpus if gpu.mig_enabled for mig in gpu.migs}
+    parts = frozenset(profile for profile in profiles if "c." in profile)
+    return parts if len(profiles - parts) == 1 else frozenset()
+
+
+def _check_mig(gpus: Sequence[NodeGpu], strategy: MigStrategy, odd: frozenset[str]) -> None:
+    """``odd``: profiles that do not count. Raises `SharingError` with all that is wrong: whoever corrects one thing at
+    a time sees no other each time."""
     cut = [gpu for gpu in gpus if gpu.mig_enabled]
     if strategy is not MigStrategy.SINGLE or not cut:
         return
@@ -180,7 +229,7 @@ def _check_mig(gpus: Sequence[NodeGpu], strategy: MigStrategy) -> None:
         causes.append(f"MIG is enabled on {_gpus(cut)} and disabled on {_gpus(whole)}")
     if empty := [gpu for gpu in cut if not gpu.migs]:
         causes.append(f"no MIG device is on {_gpus(empty)}")
-    profiles = sorted({mig.profile for gpu in cut for mig in gpu.migs})
+    profiles = sorted({mig.profile for gpu in cut for mig in gpu.migs} - odd)
     if len(profiles) > 1:
         causes.append(f"MIG devices are of different profiles: {', '.join(profiles)}")
     if causes:
@@ -196,32 +245,34 @@ def _first(rules: Iterable[Named], text: str) -> str:
     return next((rule.name for rule in rules if rule.matches(text) and is_gpu_resource(rule.name)), "")
 
 
-def _mig_resource(mig: NodeMigDevice, strategy: MigStrategy, index: str) -> str:
+def _mig_resource(mig: NodeMigDevice, strategy: MigStrategy) -> str:
+    """Empty: none is for it."""
     if strategy is MigStrategy.SINGLE:
         return f"{PREFIX}gpu"
-    if "c." in mig.profile:
-        raise SharingError(f"MIG device {index} is {mig.profile}, a part of a GPU instance: no resource is for it")
-    return mig_resource(mig.profile)
+    return "" if "c." in mig.profile else mig_resource(mig.profile)
 
 
-def _chosen(entry: ReplicatedResource, there: Sequence[AdvertisedDevice], where: str) -> Iterable[AdvertisedDevice]:
+def _chosen(
+    entry: ReplicatedResource, there: Sequence[AdvertisedDevice], where: str, problems: list[str]
+) -> Iterable[AdvertisedDevice]:
     """Of the devices of its resource those that an entry replicates. None of the resource: none."""
     if not there or entry.devices == "all":
         return there
     if isinstance(entry.devices, int):
         if entry.devices > len(there):
-            raise SharingError(f"{where} replicates {entry.devices} devices, and the node has {len(there)}")
+            problems.append(
+                f"{where} replicates {entry.devices} devices, and the node has {len(there)} of {entry.name}, which are "
+                f"replicated: write up to {len(there)}, or all"
+            )
         return there[: entry.devices]
     by_name = {**{each.uuid: each for each in there}, **{each.index: each for each in there}}
-    if missing := next((ref for ref in entry.refs if ref not in by_name), None):
-        raise SharingError(f"{where} replicates device {missing}, which the node does not have as {entry.name}")
-    return {by_name[ref].uuid: by_name[ref] for ref in entry.refs}.values()
-
-
-def _check_mps(way: SharingStrategy, entry: ReplicatedResource, device: AdvertisedDevice, where: str) -> None:
-    most = mps_clients(device.compute_capability)
-    if way is SharingStrategy.MPS and entry.replicas > most:
-        raise SharingError(f"{where} makes {entry.replicas} replicas, and MPS on GPU {device.index} has {most} clients")
+    if missing := [ref for ref in dict.fromkeys(entry.refs) if ref not in by_name]:
+        device = f"device{'s' * (len(missing) > 1)} {', '.join(missing[:MAX_MISSING])}"
+        problems.append(
+            f"{where} replicates {device}, which the node does not have as {entry.name}: write indexes or uuids of "
+            f"devices that it has ({', '.join(each.index for each in there[:MAX_MISSING])})"
+        )
+    return {by_name[ref].uuid: by_name[ref] for ref in entry.refs if ref in by_name}.values()
 
 
 def mps_clients(compute_capability: tuple[int, int] | None, cuda_version: tuple[int, int] = (0, 0)) -> int:

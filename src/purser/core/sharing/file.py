@@ -2,21 +2,27 @@
 
 Source: api/config/v1 of k8s-device-plugin. A key that it does not know is passed over, a key of the upper levels may be
 written in any case, and null there means that nothing is said; within a way of sharing and in patterns null is an
-error. Of three thousand files with mistakes in them all but twenty were taken or refused as by that package; it alone
-refuses a ``sleepInterval`` that is no duration and ``timeSlicing: null``, and takes a null in a list for 0.
+error. Of three thousand files with mistakes in them a mistake was found in all but twenty of those that the package
+refuses; it alone refuses a ``sleepInterval`` that is no duration and ``timeSlicing: null``, and takes a null in a list
+for 0.
+
+Where that package refuses the whole file, a mistake here costs the entry in which it stands: a resource of a way of
+sharing, a pattern, a flag. Only of a text that is no object, or of another version, nothing is taken.
 """
 
 import re
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec.inspect import type_info
 
-from purser.core.decoding import UnreadableError, brief, converted
+from purser.core.decoding import UnreadableError, brief
 from purser.core.device.ids import MAX_SLOTS
 from purser.core.device.resources import SHARED_SUFFIX
 from purser.core.go_json import tidied
 from purser.core.kubernetes.naming import is_subdomain
+from purser.core.salvaging import capped, mistake, salvaged
 
 FILE = "the device plugin's file"
 """What errors call it."""
@@ -27,6 +33,7 @@ MAX_RESOURCE_NAME = 63
 MAX_NOTES = 20
 """Unknown keys that are named at most."""
 
+_A_DEVICE = "an index (0, of a MIG device 0:1) or a uuid"
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _DEVICE = re.compile(rf"[0-9]+|[0-9]+:[0-9]+|(?:GPU|MIG)-{_UUID}|MIG-GPU-{_UUID}/[0-9]+/[0-9]+", re.ASCII | re.I)
 
@@ -42,9 +49,10 @@ def resource_name(written: str) -> str:
     """
     name = written if written.startswith(PREFIX) else PREFIX + written
     if len(name) > MAX_RESOURCE_NAME:
-        raise ValueError(f"resource {brief(name)} has more than {MAX_RESOURCE_NAME} characters")
+        most = f"{MAX_RESOURCE_NAME} characters: write a shorter name"
+        raise ValueError(f"resource {brief(name, 80)} has more than {most}")
     if not is_subdomain(name.removeprefix(PREFIX)):
-        raise ValueError(f"resource {brief(name)} is not a lowercase name of letters, digits, dashes and dots")
+        raise ValueError(f"resource {brief(name, 80)} is no name: write lowercase letters, digits, dashes and dots")
     return name
 
 
@@ -89,11 +97,14 @@ class ReplicatedResource(msgspec.Struct, frozen=True):
     """``resources[]`` of a way of sharing: each of the chosen devices becomes so many replicas."""
 
     name: str
-    replicas: Annotated[int, msgspec.Meta(ge=2, le=MAX_SLOTS)]
+    replicas: Annotated[int, msgspec.Meta(ge=2)]
+    """At most `MAX_SLOTS` in a file that was read: of more there are so many."""
     rename: str = ""
     """What replicas are advertised as; empty: as ``renameByDefault`` says."""
     devices: Literal["all"] | Annotated[int, msgspec.Meta(ge=1)] | _Refs = "all"
     """All of the resource, the first so many, or those named by index (``0``, ``0:1`` for MIG) or uuid."""
+    place: int = msgspec.field(default=0, name="(place)")
+    """In the list of the file, of which entries may have been left out. Set by whoever reads the file."""
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "name", resource_name(self.name))
@@ -101,7 +112,7 @@ class ReplicatedResource(msgspec.Struct, frozen=True):
             msgspec.structs.force_setattr(self, "rename", resource_name(self.rename))
         for each in self.refs:
             if not _DEVICE.fullmatch(each):
-                raise ValueError(f"device {brief(each)} is no index, no index of a MIG device, and no uuid")
+                raise ValueError(f"device {brief(each, 80)} is none: write {_A_DEVICE}")
 
     @property
     def refs(self) -> tuple[str, ...]:
@@ -112,7 +123,8 @@ class ReplicatedResource(msgspec.Struct, frozen=True):
 class Replicas(msgspec.Struct, frozen=True, rename="camel"):
     """``sharing.timeSlicing``, ``sharing.mps``."""
 
-    resources: Annotated[tuple[ReplicatedResource, ...], msgspec.Meta(min_length=1)]
+    resources: tuple[ReplicatedResource, ...] = ()
+    """None where all that the file has were left out."""
     rename_by_default: bool | None = None
     fail_requests_greater_than_one: bool | None = None
 
@@ -190,23 +202,139 @@ class PluginFile(msgspec.Struct, frozen=True):
     imex: ImexFlags = ImexFlags()
 
 
-def plugin_file(value: Any) -> tuple[PluginFile, tuple[str, ...]]:
-    """The file, decoded from parsed YAML (None for an empty file); and a sentence for each key that was ignored, so
-    that a typo can be reported.
+class SetAside(msgspec.Struct, frozen=True):
+    """GPUs of a node that are not to be handed out, as HAMi's file names them."""
 
-    Raises `SharingError`, and nothing else.
+    uuids: frozenset[str] = frozenset()
+    indexes: frozenset[int] = frozenset()
+    said_by: str = ""
+    """Where."""
+
+    def names(self, uuid: str, index: int) -> bool:
+        """Whether this GPU is one of them."""
+        return uuid in self.uuids or index in self.indexes
+
+    def missing(self, gpus: Iterable[tuple[str, int]]) -> tuple[str, ...]:
+        """A sentence for each that is none of these GPUs, by uuid and index."""
+        there = list(gpus)
+        uuids, indexes = {uuid for uuid, _ in there}, {index for _, index in there}
+        unknown = [*sorted(self.uuids - uuids), *(f"index {each}" for each in sorted(self.indexes - indexes))]
+        has = ", ".join(map(str, sorted(indexes))) or "none"
+        return tuple(
+            f"{self.said_by} names {brief(each, MAX_RESOURCE_NAME)}, and the node has no such GPU: write a uuid, or "
+            f"one of the indexes {has}"
+            for each in unknown[:MAX_NOTES]
+        )
+
+
+class ReadFile(NamedTuple):
+    """A file as it was read."""
+
+    file: PluginFile
+    notes: tuple[str, ...] = ()
+    """What was passed over, a sentence each: keys that are not known."""
+    problems: tuple[str, ...] = ()
+    """Entries that are left out, or are followed in part, a sentence each."""
+    set_aside: SetAside = SetAside()
+    """GPUs that pods are not to get."""
+
+
+def plugin_file(value: Any) -> ReadFile:
+    """The file, decoded from parsed YAML (None for an empty file), with what of it is not followed.
+
+    Raises `SharingError`, and nothing else, where nothing of it can be read.
     """
     unknown: list[str] = []
+    problems: list[str] = []
     try:
         tidy = tidied({} if value is None else value, _SHAPE, unknown, exact=_MAPS, is_yaml=True)
-        found = converted(tidy, PluginFile, FILE)
+        _check_version(tidy)
+        entries = ReplicatedResource, Named
+        found = salvaged(_in_places(tidy, problems), PluginFile, FILE, problems, whole=entries, advice=_ADVICE)
     except UnreadableError as error:
         raise SharingError(str(error)) from error
-    if found.version not in ("", "v1"):
-        raise SharingError(f"{FILE}: version is {brief(found.version)}; only v1 is known")
-    notes = tuple(f"{FILE}: {where} is not known, and passed over" for where in unknown[:MAX_NOTES])
-    return msgspec.structs.replace(found, version="v1"), notes
+    problems += _without_entries(found.sharing)
+    notes = capped([f"{FILE}: {where} is not known, and passed over" for where in unknown], MAX_NOTES, FILE)
+    return ReadFile(msgspec.structs.replace(found, version="v1"), notes, capped(problems, MAX_PROBLEMS, FILE))
 
+
+def _check_version(tidy: Any) -> None:
+    """What another version means by any of its keys is not known."""
+    if not isinstance(tidy, dict):
+        raise SharingError(f"{FILE} is no object: write keys and values, version: v1 first")
+    if (version := tidy.get("version", "v1")) not in ("", "v1"):
+        raise SharingError(f"{FILE}: version is {brief(version)}: write v1, no other is known")
+
+
+def _in_places(tidy: Any, problems: list[str]) -> Any:
+    """The file with each resource's place in it, within Purser's limit, and without devices that can be none."""
+    sharing = tidy.get("sharing")
+    if not isinstance(sharing, dict):
+        return tidy
+    return {**tidy, "sharing": {way: _of_way(said, way, problems) for way, said in sharing.items()}}
+
+
+def _of_way(said: Any, way: str, problems: list[str]) -> Any:
+    entries = said.get("resources") if isinstance(said, dict) else None
+    if not isinstance(entries, list):
+        return said
+    kept: list[Any] = []
+    for place, entry in enumerate(entries):
+        at = f"sharing.{way}.resources[{place}]"
+        if isinstance(entry, dict):
+            kept.append({**_bounded(entry, at, problems), **_listed(entry, at, problems), "(place)": place})
+        else:
+            kept.append(entry)
+    return {**said, "resources": kept}
+
+
+def _bounded(entry: dict[str, Any], at: str, problems: list[str]) -> dict[str, Any]:
+    """The entry with no more replicas than there can be."""
+    replicas = entry.get("replicas")
+    if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas <= MAX_SLOTS:
+        return entry
+    most = f"write a number up to {MAX_SLOTS}, the most that Purser lists of a device. It lists {MAX_SLOTS}"
+    problems.append(f"{FILE}: {at}.replicas is {brief(replicas, 24)}: {most}")
+    return {**entry, "replicas": MAX_SLOTS}
+
+
+def _listed(entry: dict[str, Any], at: str, problems: list[str]) -> dict[str, Any]:
+    """The devices that can be some; of a list at least one has to be, lest the entry be of all devices."""
+    refs = entry.get("devices")
+    good = [ref for ref in refs if _is_device(ref)] if isinstance(refs, list) else []
+    if not good or not isinstance(refs, list):
+        return {}
+    bad = ((place, ref) for place, ref in enumerate(refs) if not _is_device(ref))
+    problems += (mistake(FILE, f"{at}.devices[{place}]", ref, _A_DEVICE) for place, ref in bad)
+    return {"devices": good}
+
+
+def _is_device(ref: Any) -> bool:
+    if isinstance(ref, str):
+        return _DEVICE.fullmatch(ref) is not None
+    return isinstance(ref, int) and not isinstance(ref, bool) and ref >= 0
+
+
+def _without_entries(sharing: Sharing) -> Iterator[str]:
+    for way, said in (("timeSlicing", sharing.time_slicing), ("mps", sharing.mps)):
+        if said is not None and not said.resources:
+            write = _ADVICE[Replicas, "resources"]
+            yield f"{FILE}: sharing.{way}.resources has no entry to go by: write {write}. No device is divided"
+
+
+MAX_PROBLEMS = 50
+"""Entries that are named at most: an event each."""
+
+_A_NAME = "a name such as nvidia.com/gpu"
+_ADVICE = {
+    (ReplicatedResource, "name"): _A_NAME,
+    (ReplicatedResource, "rename"): "a name such as nvidia.com/gpu.small",
+    (ReplicatedResource, "replicas"): f"a whole number from 2 to {MAX_SLOTS}",
+    (ReplicatedResource, "devices"): f"all, a number of devices, or a list, each {_A_DEVICE}",
+    (Replicas, "resources"): "a list with an object for each resource: {name: nvidia.com/gpu, replicas: 2}",
+    (Named, "pattern"): "a model or a MIG profile, * for any characters",
+    (Named, "name"): _A_NAME,
+}
 
 _MAPS = (Replicas, ReplicatedResource, Named)
 """What upstream decodes key by key: the names of keys are exact, and null is a value, not the lack of one."""

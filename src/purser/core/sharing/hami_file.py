@@ -1,14 +1,19 @@
 """HAMi's file of nodes (``nodeconfig``), read for one node as if NVIDIA's device plugin's file said the same.
 
-Source: the ConfigMap ``hami-device-plugin`` of HAMi v2.10, key ``config.json``: a list of nodes by exact name.
+Source: the ConfigMap ``hami-device-plugin`` of HAMi v2.10, key ``config.json``: a list of nodes by exact name, whose
+keys may be written in any case. HAMi ends on a mistake; here it costs the field in which it stands.
 """
 
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec.inspect import type_info
 
-from purser.core.decoding import UnreadableError, converted
-from purser.core.sharing.file import Flags, PluginFile, SharingError
+from purser.core.decoding import UnreadableError, brief
+from purser.core.go_json import tidied
+from purser.core.salvaging import capped, mistake, salvaged
+from purser.core.sharing.file import MAX_NOTES, MAX_PROBLEMS, Flags, PluginFile, ReadFile, SetAside, SharingError
 from purser.core.sharing.words import MigStrategy
 
 NODES = "nodeconfig"
@@ -17,13 +22,16 @@ NODES = "nodeconfig"
 _FILE = f"HAMi's {NODES}"
 
 
+_Index = Annotated[int, msgspec.Meta(ge=0)]
+
+
 class _Filter(msgspec.Struct, frozen=True):
     uuid: tuple[str, ...] | None = None
-    index: tuple[int, ...] | None = None
+    index: tuple[_Index, ...] | None = None
 
 
 class _Node(msgspec.Struct, frozen=True):
-    name: str
+    name: str = ""
     operatingmode: Literal["", "hami-core", "mig", "mps"] = ""
     migstrategy: Literal["", "none", "single", "mixed"] = ""
     devicesplitcount: int | None = None
@@ -34,8 +42,12 @@ class _Node(msgspec.Struct, frozen=True):
     filterdevices: _Filter | None = None
 
 
-class _File(msgspec.Struct, frozen=True):
-    nodeconfig: tuple[dict[str, Any], ...] = ()
+_NODE = type_info(_Node)
+MAX_NAMED = 16
+"""GPUs that a sentence names."""
+
+_MEAN_NOTHING_HERE = {"enablegetpreferredallocation", "preconfigureddevicetype"}
+"""Keys that HAMi knows, and of which nothing that a pod gets depends."""
 
 
 def is_hami_file(value: Any) -> bool:
@@ -43,26 +55,72 @@ def is_hami_file(value: Any) -> bool:
     return isinstance(value, dict) and NODES in value
 
 
-def hami_file(value: Any, node: str) -> tuple[PluginFile, tuple[str, ...]]:
-    """What the file says of a node, and a sentence for each thing that it says without effect.
+def hami_file(value: Any, node: str) -> ReadFile:
+    """What the file says of a node, with what of it has no effect.
 
-    A node that is not in it has HAMi's defaults; entries of other nodes are not looked at. Raises `SharingError`.
+    A node that is not in it has HAMi's defaults; entries of other nodes are not looked at. Raises `SharingError` where
+    the file is no list of nodes.
     """
+    entries = value[NODES]
+    if not isinstance(entries, list | None):
+        raise SharingError(f"{_FILE} is no list: write a list with an object for each node")
+    problems = list(_nameless(entries or ()))
+    entry = next((each for each in entries or () if isinstance(each, dict) and _name(each) == node), None)
+    if entry is None:
+        return ReadFile(PluginFile(), (), capped(problems, MAX_PROBLEMS, _FILE))
+    where, unknown = f"{_FILE}, node {node}", list[str]()
+    tidy = _with_readable_filter(tidied(entry, _NODE, unknown), where, problems)
     try:
-        entries = converted(value, _File, _FILE).nodeconfig
-        entry = next((each for each in entries if each.get("name") == node), None)
-        if entry is None:
-            return PluginFile(), ()
-        said = {key: each for key, each in entry.items() if each is not None}
-        found = converted(said, _Node, f"{_FILE}, node {node}")
-    except UnreadableError as error:
+        found = salvaged(tidy, _Node, where, problems)
+    except UnreadableError as error:  # pragma: no cover (an object is always read, be it without any field)
         raise SharingError(str(error)) from error
+    odd = (key for key in unknown if key.lower() not in _MEAN_NOTHING_HERE)
+    notes = (*_notes(found, where), *(f"{where}: {key} is not known, and passed over" for key in odd))
     on_demand = MigStrategy.ON_DEMAND if found.operatingmode == "mig" else None
-    return PluginFile(flags=Flags(mig_strategy=on_demand or found.migstrategy or None)), _notes(found)
+    file = PluginFile(flags=Flags(mig_strategy=on_demand or found.migstrategy or None))
+    told = capped(notes, MAX_NOTES, where), capped(problems, MAX_PROBLEMS, _FILE)
+    return ReadFile(file, *told, _set_aside(found, where))
 
 
-def _notes(node: _Node) -> tuple[str, ...]:
-    filtered = node.filterdevices is not None and bool(node.filterdevices.uuid or node.filterdevices.index)
+def _nameless(entries: Iterable[Any]) -> Iterator[str]:
+    """Entries that may be meant for any node, a sentence each."""
+    for place, each in enumerate(entries):
+        at = f"{NODES}[{place}]"
+        if not isinstance(each, dict):
+            yield mistake(_FILE, at, each, "an object with a name")
+        elif not isinstance(name := _name(each), str):
+            yield mistake(_FILE, f"{at}.name", name, "the name of a node", "The entry is of no node")
+
+
+def _name(entry: dict[Any, Any]) -> Any:
+    return next((each for key, each in entry.items() if isinstance(key, str) and key.lower() == "name"), None)
+
+
+def _with_readable_filter(tidy: dict[str, Any], where: str, problems: list[str]) -> dict[str, Any]:
+    """Without what of ``filterdevices`` can name no GPU: the others that it names are not to be handed out."""
+    said = tidy.get("filterdevices")
+    if not isinstance(said, dict):
+        return tidy
+    kept = dict(said)
+    for key, kind, write in (("uuid", str, "a GPU's uuid"), ("index", int, "a GPU's index, a whole number from 0")):
+        if isinstance(refs := said.get(key), list):
+            good = [ref for ref in refs if _can_name(ref, kind)]
+            bad = ((place, ref) for place, ref in enumerate(refs) if not _can_name(ref, kind))
+            problems += (mistake(where, f"filterdevices.{key}[{place}]", ref, write) for place, ref in bad)
+            kept[key] = good
+    return {**tidy, "filterdevices": kept}
+
+
+def _can_name(ref: Any, kind: type) -> bool:
+    return isinstance(ref, kind) and not isinstance(ref, bool) and (not isinstance(ref, int) or ref >= 0)
+
+
+def _set_aside(node: _Node, where: str) -> SetAside:
+    said = node.filterdevices or _Filter()
+    return SetAside(frozenset(said.uuid or ()), frozenset(said.index or ()), f"{where}: filterdevices")
+
+
+def _notes(node: _Node, where: str) -> Iterator[str]:
     overbooked = "pods are granted no more of a GPU than there is"
     said = (
         ("operatingmode mps", node.operatingmode == "mps", "agent.enforcement of the chart starts MPS daemons"),
@@ -75,6 +133,9 @@ def _notes(node: _Node) -> tuple[str, ...]:
         ("devicecorescaling", node.devicecorescaling not in (None, 0, 1), overbooked),
         ("preconfigureddevicememory", bool(node.preconfigureddevicememory), "a GPU has the memory that NVML reports"),
         ("libcudaloglevel", node.libcudaloglevel is not None, "a container's variable LIBCUDA_LOG_LEVEL counts"),
-        ("filterdevices", filtered, "cordon these GPUs (purser cordon gpu)"),
     )
-    return tuple(f"{_FILE}: {key} has no effect: {instead}" for key, is_said, instead in said if is_said)
+    yield from (f"{where}: {key} has no effect: {instead}" for key, is_said, instead in said if is_said)
+    filtered = node.filterdevices or _Filter()
+    named = [*(f"index {each}" for each in filtered.index or ()), *(filtered.uuid or ())]
+    if named:
+        yield f"{where}: filterdevices keeps GPUs from pods: {', '.join(brief(each, 60) for each in named[:MAX_NAMED])}"

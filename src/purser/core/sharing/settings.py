@@ -5,7 +5,7 @@ it does there.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
@@ -13,6 +13,7 @@ import msgspec
 
 from purser.core.decoding import UnreadableError, brief, converted
 from purser.core.kubernetes.booleans import parse_bool
+from purser.core.salvaging import shown
 from purser.core.sharing.file import FILE, PluginFile, SharingError
 from purser.core.sharing.words import MigStrategy
 
@@ -114,17 +115,78 @@ def plugin_settings(
     Raises `SharingError`, which names the option, the variable or the place in the file.
     """
     found = PluginSettings(**dict(_said(file, options or {}, environment or {})))
-    if found.imex_channels not in ((), (0,)):
-        raise SharingError(f"imex.channelIDs are {list(found.imex_channels)}: there can be none, or 0 alone")
-    if file.sharing.mps is not None and found.mig_strategy in (MigStrategy.MIXED, MigStrategy.ON_DEMAND):
-        raise SharingError(
-            f"{FILE}: sharing.mps goes with the MIG strategies none and single, not with {found.mig_strategy}"
-        )
-    if found.device_ids == "index" and found.mig_strategy is MigStrategy.ON_DEMAND:
-        raise SharingError(
-            "deviceIDStrategy index does not go with the MIG strategy on-demand: indexes of MIG devices move"
-        )
+    for _, conflict in _conflicts(file, found):
+        raise SharingError(conflict)
     return msgspec.structs.replace(found, dev_root=found.dev_root or found.driver_root)
+
+
+def followable(
+    file: PluginFile, options: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None
+) -> tuple[PluginFile, tuple[str, ...]]:
+    """The file without what `plugin_settings` would refuse because of it, and a sentence for each thing left out.
+
+    Raises `SharingError` where options and variables alone are refused.
+    """
+    problems = []
+    for flag in _FLAGS:
+        try:
+            dict(_said(_only(file, flag.at), {}, {}))
+        except SharingError as error:
+            problems.append(f"{error}. It is left out")
+            file = _without(file, flag.at)
+    plugin_settings(PluginFile(), options, environment)
+    found = PluginSettings(**dict(_said(file, options or {}, environment or {})))
+    for at, conflict in _conflicts(file, found):
+        problems.append(f"{conflict}. {at} is left out")
+        file = _without(file, at)
+    return file, tuple(problems)
+
+
+def with_last_flags(file: PluginFile, problems: Iterable[str], last: PluginFile) -> tuple[PluginFile, tuple[str, ...]]:
+    """The file with the flags that the last good one has, in place of those with mistakes: a typo is not to take a
+    node's MIG devices away. And a sentence for each. ``problems``: of the file, as it was read."""
+    told = [each.removeprefix(f"{FILE}: ") for each in problems]
+    notes = []
+    for at in (flag.at for flag in _FLAGS):
+        sections = (at.rsplit(".", depth)[0] for depth in range(at.count(".") + 1))
+        is_mistaken = any(each.startswith(f"{section} is ") for section in sections for each in told)
+        if is_mistaken and _in(file, at) is None and (before := _in(last, at)) is not None:
+            file = _with(file, at, before)
+            told_before = ", ".join(map(str, before)) if isinstance(before, tuple) else shown(before)
+            notes.append(f"{FILE}: {at}: what the last good file says holds, {told_before}")
+    return file, tuple(notes)
+
+
+def _conflicts(file: PluginFile, found: PluginSettings) -> Iterator[tuple[str, str]]:
+    """What does not go together: which part of the file is the later word, and a sentence."""
+    if found.imex_channels not in ((), (0,)):
+        at = "imex.channelIDs"
+        yield at, f"{FILE}: {at} are {list(found.imex_channels)}: write none, or 0 alone"
+    if file.sharing.mps is not None and found.mig_strategy in (MigStrategy.MIXED, MigStrategy.ON_DEMAND):
+        goes = f"goes with the MIG strategies none and single, not with {found.mig_strategy}"
+        yield "sharing.mps", f"{FILE}: sharing.mps {goes}: write sharing.timeSlicing, or another flags.migStrategy"
+    if found.device_ids == "index" and found.mig_strategy is MigStrategy.ON_DEMAND:
+        at = "flags.plugin.deviceIDStrategy"
+        goes = "deviceIDStrategy index does not go with the MIG strategy on-demand: indexes of MIG devices move"
+        yield at, f"{FILE}: {goes}. Write uuid"
+
+
+def _only(file: PluginFile, at: str) -> PluginFile:
+    """A file that says nothing else."""
+    only: PluginFile = _with(PluginFile(), at, _in(file, at))
+    return only
+
+
+def _without(file: PluginFile, at: str) -> PluginFile:
+    kept: PluginFile = _with(file, at, None)
+    return kept
+
+
+def _with(value: Any, at: str, said: Any) -> Any:
+    """A copy that says this at a place in the file."""
+    key, _, rest = at.partition(".")
+    (name,) = (field.name for field in msgspec.structs.fields(value) if field.encode_name == key)
+    return msgspec.structs.replace(value, **{name: _with(getattr(value, name), rest, said) if rest else said})
 
 
 def _said(file: PluginFile, options: Mapping[str, str], environment: Mapping[str, str]) -> Iterator[tuple[str, Any]]:

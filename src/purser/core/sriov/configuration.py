@@ -1,12 +1,13 @@
 """The configuration file of the SR-IOV network device plugin (``config.json``), read as that plugin reads it.
 
 Source: pkg/types, pkg/factory and cmd/sriovdp of sriov-network-device-plugin. Keys may be written in any case, and keys
-that it does not know are passed over. A pool with a mistake is left out, as `SriovConfig.problems` says; that plugin
-ends, unless it is in selectors. Its devices are left out with it: a typo must not make them a later pool's. Only what a
-selector means that cannot be read itself nobody knows: that is left to later pools, as there.
+that it does not know are passed over, but for those of selectors: a misspelt condition that counts for nothing would
+give a pool every device of the node. A pool with a mistake is left out, as `SriovConfig.problems` says; that plugin
+ends, unless it is in selectors. What its selectors mean is left out with it: a typo must not make these devices a later
+pool's. Where nobody knows what they mean, because they cannot be read, or of which type of device, later pools have it.
 """
 
-import contextlib
+import difflib
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
@@ -18,6 +19,7 @@ from purser.core.decoding import JsonReader, UnreadableError, brief, converted
 from purser.core.dialects import is_gpu_word
 from purser.core.go_json import tidied
 from purser.core.kubelet.devicemanager.registration import is_extended_resource
+from purser.core.salvaging import capped, mistake, salvaged, shown
 from purser.core.sriov.names import DEFAULT_PREFIX
 from purser.core.vendors.catalogue import BY_WORD
 
@@ -101,8 +103,6 @@ class SriovPoolConfig(msgspec.Struct, frozen=True, kw_only=True):
     """By PCI address, or ``*`` for all: what a container's environment says of its device."""
     is_refused: bool = False
     """Whether it is not served. What its selectors mean is no other pool's."""
-    is_of_any_type: bool = False
-    """Of a refused pool whether nobody knows its ``deviceType``: what it means may be of each."""
 
     @property
     def resource(self) -> str:
@@ -150,27 +150,36 @@ def sriov_config(text: str | bytes, default_prefix: str = DEFAULT_PREFIX) -> Sri
         file = converted(tidied(_json.read(text), _FILE_SHAPE, unknown), _File, FILE)
     except UnreadableError as error:
         raise SriovConfigError(str(error)) from error
-    if len(file.resource_list) > MAX_POOLS:
-        raise SriovConfigError(f"{FILE} has {len(file.resource_list)} entries in resourceList, more than {MAX_POOLS}")
     notes = [f"{FILE}: {where} is not known, and passed over" for where in unknown]
     problems: list[str] = []
     pools = tuple(_pools(file, default_prefix, notes, problems))
-    if (found := sum(len(pool.selectors) for pool in pools)) > MAX_SELECTORS:
-        raise SriovConfigError(f"{FILE} has {found} selectors, more than {MAX_SELECTORS}")
-    return SriovConfig(pools, tuple(notes[:MAX_NOTES]), tuple(problems[:MAX_NOTES]))
+    return SriovConfig(pools, capped(notes, MAX_NOTES, FILE), capped(problems, MAX_NOTES, FILE))
 
 
 def _pools(file: _File, default_prefix: str, notes: list[str], problems: list[str]) -> Iterator[SriovPoolConfig]:
     """Pools of which at least one selector can be read."""
     seen: set[str] = set()
-    for place, raw in enumerate(file.resource_list):
+    room = MAX_SELECTORS
+    if beyond := file.resource_list[MAX_POOLS:]:
+        problems.append(
+            f"{FILE}: resourceList[{MAX_POOLS}] and {len(beyond) - 1} behind it are left out: write {MAX_POOLS} "
+            "entries at most"
+        )
+    for place, raw in enumerate(file.resource_list[:MAX_POOLS]):
         where = f"{FILE}: resourceList[{place}]"
         unknown: list[str] = []
         mistakes: list[str] = []
+        if not isinstance(raw, dict):
+            problems.append(mistake(FILE, f"resourceList[{place}]", raw, "an object"))
+            continue
         entry = _entry(tidied(raw, _ENTRY_SHAPE, unknown), where, mistakes)
         notes += (f"{where}.{each} is not known, and passed over" for each in unknown)
         device_type = _device_type(entry, where, mistakes)
         selectors = _selectors(entry, device_type, where, notes, mistakes)
+        if len(selectors) > room:
+            mistakes.append(f"{where}.selectors: write {MAX_SELECTORS} at most of all pools together, {room} are left")
+            selectors = ()
+        room -= len(selectors)
         pool = SriovPoolConfig(
             prefix=entry.resource_prefix or default_prefix,
             name=entry.resource_name,
@@ -178,48 +187,42 @@ def _pools(file: _File, default_prefix: str, notes: list[str], problems: list[st
             selectors=selectors,
             exclude_topology=entry.exclude_topology,
             additional_info=entry.additional_info,
-            is_of_any_type=device_type is None,
         )
         mistakes += (f"{where}: {each}" for each in _problems(pool, seen))
         if mistakes:
-            with_it = ", and what its selectors mean with it" if selectors else ""
-            problems.append(f"{mistakes[0]}. The pool is left out{with_it}")
-            pool = msgspec.structs.replace(pool, is_refused=True, selectors=tuple(map(_without_mistakes, selectors)))
-        if selectors:
+            known = tuple(each for each in selectors if device_type is not None and _is_clear(each, device_type))
+            with_it = ", and what its selectors mean with it" if known else ""
+            problems += (f"{each}. The pool is left out{with_it}" for each in mistakes)
+            pool = msgspec.structs.replace(pool, is_refused=True, selectors=known)
+        else:
             seen.add(pool.resource)
+        if pool.selectors:
             yield pool
 
 
-_NO_TEXT = "no text"
-"""Stands for a ``deviceType`` that is none."""
-
-
-def _entry(tidy: Any, where: str, mistakes: list[str]) -> _Entry:
+def _entry(tidy: dict[str, Any], where: str, mistakes: list[str]) -> _Entry:
     """With what of it can be read."""
-    try:
-        return converted(tidy, _Entry, where)
-    except UnreadableError as error:
-        mistakes.append(str(error))
-    readable = {}
-    for key, value in tidy.items() if isinstance(tidy, dict) else ():
-        with contextlib.suppress(UnreadableError):
-            converted({key: value}, _Entry, where)
-            readable[key] = value
-    entry = converted(readable, _Entry, where)
-    has_type = not isinstance(tidy, dict) or "deviceType" not in tidy or "deviceType" in readable
-    return entry if has_type else msgspec.structs.replace(entry, device_type=_NO_TEXT)
+    found: list[str] = []
+    entry = salvaged(tidy, _Entry, where, found)
+    mistakes += (each.removesuffix(". It is left out") for each in found)
+    has_type = isinstance(tidy.get("deviceType", ""), str)
+    return entry if has_type else msgspec.structs.replace(entry, device_type=_UNREADABLE)
+
+
+_UNREADABLE = "unreadable"
+"""Stands for a ``deviceType`` that is no text."""
 
 
 def _device_type(entry: _Entry, where: str, mistakes: list[str]) -> SriovDeviceType | None:
     """None: it is none of these."""
     if entry.device_type == "":
         return SriovDeviceType.NET_DEVICE
-    try:
+    if entry.device_type in tuple(SriovDeviceType):
         return SriovDeviceType(entry.device_type)
-    except ValueError:
+    if entry.device_type != _UNREADABLE:
         words = ", ".join(SriovDeviceType)
-        mistakes.append(f"{where}: deviceType is {brief(entry.device_type, 40)}; known are {words}")
-        return None
+        mistakes.append(f"{where}: deviceType is {brief(entry.device_type, 40)}: write one of {words}")
+    return next((each for each in SriovDeviceType if each.lower() == entry.device_type.lower()), None)
 
 
 def _selectors(
@@ -229,22 +232,48 @@ def _selectors(
     at = f"{where}.selectors"
     objects = [entry.selectors] if isinstance(entry.selectors, dict) else entry.selectors
     if not isinstance(objects, list) or not objects:
-        mistakes.append(f"{at} must be an object, or a list with at least one")
+        mistakes.append(f"{at} is {shown(entry.selectors)}: write an object, or a list with at least one")
         return ()
     found = []
-    for each in objects:
+    for place, each in enumerate(objects):
+        here = f"{at}[{place}]" if isinstance(entry.selectors, list) else at
         unknown: list[str] = []
+        odd: list[str] = []
         tidy = tidied(each, _SELECTOR_SHAPE, unknown)
+        odd += (_misspelt(here, key) for key in unknown if key.lower() != "selectorobj")
         if isinstance(tidy, dict) and device_type is not None:
             unused = sorted(tidy.keys() - _FIELDS[device_type])
-            notes += (f"{at}: {key} counts for nothing with deviceType {device_type}" for key in unused)
-            tidy = {key: value for key, value in tidy.items() if key not in unused}
-        notes += (f"{at}: {key} is not known, and passed over" for key in unknown if key.lower() != "selectorobj")
-        try:
-            found.append(converted(tidy, SriovSelector, at))
-        except UnreadableError as error:
-            mistakes.append(str(error))
+            notes += (f"{here}: {key} counts for nothing with deviceType {device_type}" for key in unused)
+            kept = {key: value for key, value in tidy.items() if key not in unused}
+            if unused and not kept:
+                write = ", ".join(sorted(_FIELDS[device_type]))
+                odd.append(f"{here} has no condition that counts with deviceType {device_type}: write some of {write}")
+            tidy = kept
+        selector = _selector(tidy, here, odd)
+        mistakes += odd
+        if selector is not None and not odd:
+            found.append(selector)
     return tuple(found)
+
+
+def _selector(tidy: Any, here: str, odd: list[str]) -> SriovSelector | None:
+    """None: it is no object. A condition that cannot be read goes to ``odd``."""
+    found: list[str] = []
+    try:
+        return salvaged(tidy, SriovSelector, here, found)
+    except UnreadableError as error:
+        found = [str(error)]
+        return None
+    finally:
+        odd += (each.removesuffix(". It is left out") for each in found)
+
+
+def _misspelt(here: str, key: str) -> str:
+    """The sentence for a condition that is none."""
+    known = sorted(field.encode_name for field in msgspec.structs.fields(SriovSelector))
+    close = difflib.get_close_matches(key.lower(), [each.lower() for each in known], 1)
+    write = next((each for each in known if each.lower() in close), "") or f"one of {', '.join(known)}"
+    return f"{here}: {brief(key, 40)} is no condition: write {write}"
 
 
 def _problems(pool: SriovPoolConfig, seen: set[str]) -> Iterator[str]:
@@ -253,32 +282,32 @@ def _problems(pool: SriovPoolConfig, seen: set[str]) -> Iterator[str]:
     if "." in pool.name or not is_extended_resource(pool.resource):
         yield (
             f"kubelet takes no resource {resource}: resourceName must be letters, digits, - and _, 63 at the most, "
-            "with a letter or digit at both ends, and the prefix a domain name"
+            "with a letter or digit at both ends, and the prefix a domain name: write such names"
         )
     if is_gpu_word(pool.resource):
-        yield f"{resource} is a resource of GPUs: give the pool another prefix or name"
+        yield f"{resource} is a resource of GPUs: write another prefix or name"
     if (family := BY_WORD.get(pool.resource)) is not None:
-        yield f"{resource} is a resource of {family.name}: give the pool another prefix or name"
+        yield f"{resource} is a resource of {family.name}: write another prefix or name"
     if _is_kubernetes_own(pool.prefix):
-        yield f"{resource} has a prefix that is Kubernetes' own: give the pool another one"
+        yield f"{resource} has a prefix that is Kubernetes' own: write another one"
     if pool.resource in seen:
-        yield f"{resource} is there twice: put the selectors of both in one list"
+        yield f"{resource} is there twice: write the selectors of both in one list"
     for each in pool.selectors:
         if each.is_rdma and each.vdpa_type:
-            yield f"{resource}: isRdma and vdpaType exclude each other in one selector: make a list of two"
+            yield f"{resource}: isRdma and vdpaType exclude each other in one selector: write a list of two"
         if each.vdpa_type and each.vdpa_type not in VDPA_TYPES:
-            yield f"{resource}: vdpaType is {brief(each.vdpa_type, 40)}; known are {', '.join(VDPA_TYPES)}"
+            yield f"{resource}: vdpaType is {brief(each.vdpa_type, 40)}: write one of {', '.join(VDPA_TYPES)}"
         if pool.device_type is SriovDeviceType.AUX_NET_DEVICE:
             yield from _aux_problems(resource, each)
 
 
-def _without_mistakes(selector: SriovSelector) -> SriovSelector:
-    """Without conditions by which it would mean no device at all: what is left says what it was meant for."""
-    if selector.vdpa_type and (selector.is_rdma or selector.vdpa_type not in VDPA_TYPES):
-        selector = msgspec.structs.replace(selector, vdpa_type="", is_rdma=False)
-    if not set(selector.aux_types) <= set(AUX_TYPES):
-        selector = msgspec.structs.replace(selector, aux_types=())
-    return selector
+def _is_clear(selector: SriovSelector, device_type: SriovDeviceType) -> bool:
+    """Whether it can be known which devices a selector means: not with a condition that no device can meet."""
+    is_aux = device_type is SriovDeviceType.AUX_NET_DEVICE
+    return not (
+        (selector.vdpa_type and (selector.is_rdma or selector.vdpa_type not in VDPA_TYPES))
+        or (is_aux and (not selector.aux_types or not set(selector.aux_types) <= set(AUX_TYPES)))
+    )
 
 
 def _is_kubernetes_own(prefix: str) -> bool:
@@ -288,7 +317,7 @@ def _is_kubernetes_own(prefix: str) -> bool:
 
 def _aux_problems(resource: str, selector: SriovSelector) -> Iterator[str]:
     if not selector.aux_types:
-        yield f"{resource}: deviceType auxNetDevice needs auxTypes in each selector; known are {', '.join(AUX_TYPES)}"
+        yield f"{resource}: deviceType auxNetDevice needs auxTypes in each selector: write {', '.join(AUX_TYPES)}"
     for each in selector.aux_types:
         if each not in AUX_TYPES:
-            yield f"{resource}: auxTypes has {brief(each, 40)}; known are {', '.join(AUX_TYPES)}"
+            yield f"{resource}: auxTypes has {brief(each, 40)}: write {', '.join(AUX_TYPES)}"

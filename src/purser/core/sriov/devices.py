@@ -47,7 +47,10 @@ class SriovDevice(msgspec.Struct, frozen=True, kw_only=True):
     pf_address: str = ""
     """PCI address of the PF. Empty: it is no VF and no subfunction."""
     pf_name: str = ""
-    """Network interface of the PF. Empty: none can be seen on the host."""
+    """Network interface of the PF; of a function that has none, as in a virtual machine, its own. Empty: none can be
+    seen on the host."""
+    pf_aliases: tuple[str, ...] = ()
+    """More interfaces of the PF's function, any of which may be its port: see `pf_name`."""
     index: int = NO_INDEX
     """Of a VF or subfunction, within its PF."""
     interfaces: tuple[str, ...] = ()

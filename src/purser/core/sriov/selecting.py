@@ -10,7 +10,7 @@ import msgspec
 
 from purser.core.decoding import brief
 from purser.core.sriov.configuration import SriovPoolConfig, SriovSelector
-from purser.core.sriov.devices import SriovDevice
+from purser.core.sriov.devices import NO_INDEX, SriovDevice
 
 _VALUES_SHOWN = 6
 """Values that a message names at most."""
@@ -89,8 +89,8 @@ class SelectorFilter:
         yield from _among("pciAddresses", one.pci_addresses, lambda device: device.address)
         yield from _among("acpiIndexes", one.acpi_indexes, lambda device: device.acpi_index)
         yield from _among("auxTypes", one.aux_types, lambda device: device.aux_type)
-        yield from self._in_ranges("pfNames", one.pf_names, lambda device: device.pf_name)
-        yield from self._in_ranges("rootDevices", one.root_devices, lambda device: device.pf_address)
+        yield from self._in_ranges("pfNames", one.pf_names, _pf_names)
+        yield from self._in_ranges("rootDevices", one.root_devices, lambda device: (_pf_address(device),))
         yield from _among("linkTypes", one.link_types, lambda device: device.link_type)
         yield from _among("ddpProfiles", one.ddp_profiles, lambda device: device.ddp_profile)
         yield from _among("pKeys", one.p_keys, lambda device: device.p_key)
@@ -99,7 +99,9 @@ class SelectorFilter:
         if one.vdpa_type:
             yield _Condition("vdpaType", lambda device: _vdpa_type(device) == one.vdpa_type, _vdpa_type)
 
-    def _in_ranges(self, name: str, texts: Sequence[str], pf_of: Callable[[SriovDevice], str]) -> Iterator[_Condition]:
+    def _in_ranges(
+        self, name: str, texts: Sequence[str], pfs_of: Callable[[SriovDevice], tuple[str, ...]]
+    ) -> Iterator[_Condition]:
         if not texts:
             return
         by_pf: dict[str, FunctionRange] = {}
@@ -112,11 +114,23 @@ class SelectorFilter:
             by_pf.setdefault(found.pf, found)
 
         def holds(device: SriovDevice) -> bool:
-            pf = pf_of(device)
-            found = by_pf.get(pf.lower()) if pf else None
-            return found is not None and found.has(device.index)
+            found = (by_pf[pf.lower()] for pf in pfs_of(device) if pf.lower() in by_pf)
+            return any(each.has(device.index) for each in found)
 
-        yield _Condition(name, holds, lambda device: f"{pf_of(device)}#{device.index}" if pf_of(device) else "")
+        def told(device: SriovDevice) -> str:
+            number = "" if device.index == NO_INDEX else f"#{device.index}"
+            return " or ".join(f"{pf}{number}" for pf in pfs_of(device))
+
+        yield _Condition(name, holds, told)
+
+
+def _pf_names(device: SriovDevice) -> tuple[str, ...]:
+    return tuple(filter(None, (device.pf_name, *device.pf_aliases)))
+
+
+def _pf_address(device: SriovDevice) -> str:
+    """A function without a PF is its own, as upstream's ``GetPfAddr`` has it."""
+    return device.pf_address or device.address
 
 
 def _among(name: str, wanted: Sequence[str], of: Callable[[SriovDevice], str]) -> Iterator[_Condition]:
@@ -131,4 +145,4 @@ def _vdpa_type(device: SriovDevice) -> str:
 
 def candidates(pool: SriovPoolConfig, devices: Sequence[SriovDevice]) -> list[SriovDevice]:
     """Devices of a pool's type that pods may have at all."""
-    return [each for each in devices if (pool.is_of_any_type or each.type is pool.device_type) and not each.in_use]
+    return [each for each in devices if each.type is pool.device_type and not each.in_use]

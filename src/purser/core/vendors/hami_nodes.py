@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from purser.core.decoding import JsonReader
-from purser.core.device.ids import MAX_NODE_DEVICES, MAX_SLOTS
+from purser.core.device.ids import MAX_NODE_DEVICES
 from purser.core.kubelet.masks import MAX_NUMA_NODE
 from purser.core.kubernetes.quantities import QuantityError, QuantityLike, quantity_ceil
 from purser.core.model import Device, DeviceMode, Enforcement, NodeInventory
@@ -27,6 +27,8 @@ from purser.core.vendors.register_texts import (
     RegisteredDevice,
     RegisterError,
     check_names,
+    read_each,
+    slots_of,
 )
 
 REGISTER_ANNOTATION = "hami.io/node-nvidia-register"
@@ -59,9 +61,11 @@ _gpus: JsonReader[list[RegisteredGpu]] = JsonReader(
 )
 
 
-def read_gpus(text: str) -> list[RegisteredGpu]:
-    """The GPUs in a register annotation. Raises `UnreadableError` and `RegisterError`."""
-    gpus = _gpus.read(text)
+def read_gpus(text: str, problems: list[str] | None = None) -> list[RegisteredGpu]:
+    """The GPUs in a register annotation. One that cannot be read is left out, and ``problems`` takes a sentence for it.
+    Raises `UnreadableError` and `RegisterError`."""
+    odd = [] if problems is None else problems
+    gpus = read_each(text, "the registration", _gpus, RegisteredGpu, odd)
     if len(gpus) > MAX_NODE_DEVICES:
         raise RegisterError(f"{len(gpus)} GPUs are registered: {MAX_NODE_DEVICES} are the most")
     return gpus
@@ -72,28 +76,34 @@ def is_plugins(gpus: list[RegisteredGpu]) -> bool:
     return not any(gpu.custominfo.items() >= _MARK.items() for gpu in gpus)
 
 
-def devices(gpus: list[RegisteredGpu], allocatable: Mapping[str, QuantityLike]) -> tuple[Device, ...]:
+def devices(
+    gpus: list[RegisteredGpu], allocatable: Mapping[str, QuantityLike], problems: list[str] | None = None
+) -> tuple[Device, ...]:
     """The GPUs of a node that HAMi's plugin serves. Those in its MIG mode are left out: HAMi cuts them itself.
 
-    Memory and compute are those that HAMi's settings make of them (``deviceMemoryScaling``). Raises `RegisterError`.
+    Memory and compute are those that HAMi's settings make of them (``deviceMemoryScaling``). A GPU that makes no sense
+    is left out, and ``problems`` takes a sentence for each. Raises `RegisterError` where that is so of all together.
     """
+    problems = [] if problems is None else problems
     is_listed = _is_listed(allocatable)
-    found = tuple(_device(gpu, is_listed) for gpu in gpus if gpu.mode != _MIG)
+    found = []
+    for gpu in gpus:
+        try:
+            if gpu.mode != _MIG:
+                found.append(_device(gpu, is_listed, problems))
+        except RegisterError as error:
+            problems.append(f"{error}. The GPU is left out")
     if len({device.uuid for device in found}) < len(found):
         raise RegisterError("one GPU is registered twice")
-    return found
+    return tuple(found)
 
 
-def _device(gpu: RegisteredGpu, is_listed: bool) -> Device:
+def _device(gpu: RegisteredGpu, is_listed: bool, problems: list[str]) -> Device:
     check_names(gpu)
     mode = _MODES.get(gpu.mode)
     if mode is None:
         raise RegisterError(f"GPU {gpu.id[:64]!r} has mode {gpu.mode[:20]!r}")
-    if (
-        not 0 <= gpu.count <= MAX_SLOTS
-        or not 0 <= gpu.devmem <= _HAMI_MAX_INT32
-        or not 0 <= gpu.devcore <= _HAMI_MAX_INT32
-    ):
+    if gpu.count < 0 or not 0 <= gpu.devmem <= _HAMI_MAX_INT32 or not 0 <= gpu.devcore <= _HAMI_MAX_INT32:
         raise RegisterError(
             f"GPU {gpu.id[:64]!r} has {gpu.count} slots, {gpu.devmem} MiB and {gpu.devcore} percent of compute"
         )
@@ -106,7 +116,7 @@ def _device(gpu: RegisteredGpu, is_listed: bool) -> Device:
         model=gpu.type.removeprefix(_PREFIX),
         memory_mib=gpu.devmem,
         cores_percent=gpu.devcore,
-        slots=gpu.count,
+        slots=slots_of(gpu, problems),
         numa_nodes=(gpu.numa,),
         mode=mode,
         healthy=healthy,

@@ -2,11 +2,12 @@
 fields have names of the vendor's own."""
 
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from purser.core.decoding import JsonReader, converted
+from purser.core.decoding import JsonReader, UnreadableError, converted
+from purser.core.device.ids import MAX_SLOTS
 from purser.core.device.slicing import SliceProfile, Slicing
 from purser.core.vendors.family import Encoding, Register
 
@@ -35,13 +36,39 @@ class RegisteredDevice(msgspec.Struct, frozen=True):
     slicing: Slicing | None = None
 
 
-def read_register(register: Register, text: str, node: str = "") -> list[RegisteredDevice]:
-    """The devices in a register annotation. Raises `UnreadableError` and `RegisterError`."""
+def read_register(
+    register: Register, text: str, node: str = "", odd: list[str] | None = None
+) -> list[RegisteredDevice]:
+    """The devices in a register annotation. One that cannot be read is left out, and ``odd`` takes a sentence for it.
+    Raises `UnreadableError` and `RegisterError` where that is so of the text as a whole."""
+    odd = [] if odd is None else odd
     if register.encoding is Encoding.PROFILES:
         return _of_slices(text, register.id, node)
     if register.encoding is Encoding.COLONS:
-        return _of_colons(text)
-    return _renamed(register, text) if register.fields else _json.read(text)
+        return _of_colons(text, odd)
+    if register.fields:
+        return _renamed(register, text, odd)
+    return read_each(text, _NAME, _json, RegisteredDevice, odd)
+
+
+Device = TypeVar("Device")
+
+
+def read_each(
+    text: str, name: str, reader: JsonReader[list[Device]], kind: type[Device], odd: list[str]
+) -> list[Device]:
+    """A list of devices in JSON. Where one cannot be read the others are read one by one. Raises `UnreadableError`."""
+    try:
+        return reader.read(text)
+    except UnreadableError:
+        items = _items.read(text)
+    found = []
+    for place, each in enumerate(items):
+        try:
+            found.append(converted(each, kind, f"{name}, device {place}"))
+        except UnreadableError as error:
+            odd.append(f"{error}. The device is left out")
+    return found
 
 
 def check_names(registered: RegisteredDevice) -> None:
@@ -54,16 +81,30 @@ def check_names(registered: RegisteredDevice) -> None:
         )
 
 
+def slots_of(registered: RegisteredDevice, problems: list[str]) -> int:
+    """How many may share the device: Purser lists `MAX_SLOTS` at most, and then says so in ``problems``."""
+    if registered.count > MAX_SLOTS:
+        most = f"{MAX_SLOTS} are the most that Purser shares a device among, and so many count"
+        problems.append(f"device {registered.id!r} has {registered.count} slots: {most}. Register up to {MAX_SLOTS}")
+    return min(registered.count, MAX_SLOTS)
+
+
 _NAME = "the registration"
 _json: JsonReader[list[RegisteredDevice]] = JsonReader(list[RegisteredDevice], _NAME, max_bytes=MAX_REGISTER_BYTES)
-_objects: JsonReader[list[dict[str, Any]]] = JsonReader(list[dict[str, Any]], _NAME, max_bytes=MAX_REGISTER_BYTES)
+_items: JsonReader[list[Any]] = JsonReader(list[Any], _NAME, max_bytes=MAX_REGISTER_BYTES)
 
 
-def _of_colons(text: str) -> list[RegisteredDevice]:
+def _of_colons(text: str, odd: list[str]) -> list[RegisteredDevice]:
     """``id,slots,MiB,cores,model,NUMA node,healthy:``, and in newer plugins ``,index,mode`` before the colon."""
     if len(text) > MAX_REGISTER_BYTES:
         raise RegisterError(f"the registration has {len(text)} bytes, more than {MAX_REGISTER_BYTES}")
-    return [_of_fields(part, place) for place, part in enumerate(filter(None, text.split(":")))]
+    found = []
+    for place, part in enumerate(filter(None, text.split(":"))):
+        try:
+            found.append(_of_fields(part, place))
+        except RegisterError as error:
+            odd.append(f"{error}. The device is left out")
+    return found
 
 
 def _of_fields(text: str, place: int) -> RegisteredDevice:
@@ -84,12 +125,17 @@ def _number(field: str, device: str) -> int:
     return int(field)
 
 
-def _renamed(register: Register, text: str) -> list[RegisteredDevice]:
+def _renamed(register: Register, text: str, odd: list[str]) -> list[RegisteredDevice]:
     """Where no field is the index, it is the place in the list."""
     found = []
-    for place, each in enumerate(_objects.read(text)):
-        named = {ours: each[theirs] for ours, theirs in register.fields.items() if theirs in each}
-        found.append(converted({"index": place, **named}, RegisteredDevice, _NAME))
+    for place, each in enumerate(_items.read(text)):
+        where = f"{_NAME}, device {place}"
+        try:
+            one = converted(each, dict[str, Any], where)
+            named = {ours: one[theirs] for ours, theirs in register.fields.items() if theirs in one}
+            found.append(converted({"index": place, **named}, RegisteredDevice, where))
+        except UnreadableError as error:
+            odd.append(f"{error}. The device is left out")
     return found
 
 

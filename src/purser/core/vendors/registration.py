@@ -11,12 +11,15 @@ from types import MappingProxyType
 import msgspec
 
 from purser.core.decoding import UnreadableError, brief
-from purser.core.device.ids import MAX_NODE_DEVICES, MAX_SLOTS
+from purser.core.device.ids import MAX_NODE_DEVICES
 from purser.core.kubelet.masks import MAX_NUMA_NODE
 from purser.core.kubernetes.quantities import QuantityError, QuantityLike, quantity_ceil
 from purser.core.model import WHOLE_PERCENT, Device, DeviceMode, Enforcement
 from purser.core.vendors.family import CapacityDevices, CountedBy, DeviceFamily
-from purser.core.vendors.register_texts import RegisteredDevice, RegisterError, check_names, read_register
+from purser.core.vendors.register_texts import RegisteredDevice, RegisterError, check_names, read_register, slots_of
+
+MAX_PROBLEMS = 8
+"""Of one family's devices: an event each."""
 
 _MAX_AMOUNT = 1 << 30
 _GONE = "no device plugin lists it to kubelet"
@@ -29,7 +32,7 @@ class VendorDevices(msgspec.Struct, frozen=True):
 
     devices: tuple[Device, ...] = ()
     problems: tuple[str, ...] = ()
-    """Of families that could not be read, and are left out."""
+    """Of families and devices that could not be read, and are left out."""
 
 
 def vendor_devices(
@@ -41,22 +44,23 @@ def vendor_devices(
     own: Collection[str] = (),
     labels: Mapping[str, str] = MappingProxyType({}),
 ) -> VendorDevices:
-    """The devices of these families on a node beside its ``own``, by uuid. A registration that cannot be read, or does
-    not go with what was read before it, costs its family alone."""
+    """The devices of these families on a node beside its ``own``, by uuid. A device that makes no sense costs itself
+    alone; a registration that cannot be read, or does not go with what was read before it, its family."""
     found: list[Device] = []
     problems: list[str] = []
     known = set(own)
     for family in families:
+        odd: list[str] = []
         try:
-            devices = _with_words(
-                family, labels, annotations, _devices(family, node, annotations, capacity, allocatable)
-            )
+            read = _devices(family, node, annotations, capacity, allocatable, odd)
+            devices = _with_words(family, labels, annotations, read)
             uuids = _uuids(devices, known)
         except (RegisterError, UnreadableError) as error:
-            problems.append(brief(f"{family.name}: {error}"))
+            odd = [str(error)]
         else:
             found += devices
             known |= uuids
+        problems += (brief(f"{family.name}: {each}") for each in odd[:MAX_PROBLEMS])
     return VendorDevices(tuple(found), tuple(problems))
 
 
@@ -86,18 +90,30 @@ def _uuids(devices: list[Device], known: Collection[str]) -> set[str]:
 
 
 def _devices(
-    family: DeviceFamily, node: str, annotations: Mapping[str, str], capacity: Amounts, allocatable: Amounts
+    family: DeviceFamily,
+    node: str,
+    annotations: Mapping[str, str],
+    capacity: Amounts,
+    allocatable: Amounts,
+    odd: list[str],
 ) -> list[Device]:
+    """``odd`` takes what is wrong with single devices."""
     if family.capacity is not None:
         return list(_counted(family, family.capacity, node, capacity, allocatable))
     text = annotations.get(family.register.annotation) if family.register is not None else None
     if text is None or family.register is None:
         return []
-    registered = read_register(family.register, text, node)
+    registered = read_register(family.register, text, node, odd)
     if len(registered) > MAX_NODE_DEVICES:
         raise RegisterError(f"{len(registered)} devices are registered: {MAX_NODE_DEVICES} are the most of a node")
     is_listed = _amount(allocatable, family.resource) > 0
-    return [_device(family, each, is_listed) for each in registered]
+    found = []
+    for each in registered:
+        try:
+            found.append(_device(family, each, is_listed, odd))
+        except RegisterError as error:
+            odd.append(f"{error}. The device is left out")
+    return found
 
 
 def _counted(
@@ -118,7 +134,7 @@ def _counted(
         uuid = capacity.id.format(node=node, index=index)
         of_each = each if numbered is None else numbered.per_device
         device = RegisteredDevice(uuid, index, capacity.slots, memory_mib, of_each, family.word, -1, True)
-        found = _device(family, device, index < healthy)
+        found = _device(family, device, index < healthy, [])
         if numbered is not None and has_numbers:
             found = msgspec.structs.replace(found, cores=numbered.per_device)
         elif numbered is not None:
@@ -126,9 +142,9 @@ def _counted(
         yield found
 
 
-def _device(family: DeviceFamily, registered: RegisteredDevice, is_listed: bool) -> Device:
+def _device(family: DeviceFamily, registered: RegisteredDevice, is_listed: bool, odd: list[str]) -> Device:
     check_names(registered)
-    if not 0 <= registered.count <= MAX_SLOTS or not 0 <= registered.devmem <= _MAX_AMOUNT:
+    if registered.count < 0 or not 0 <= registered.devmem <= _MAX_AMOUNT:
         raise RegisterError(f"device {registered.id!r} has {registered.count} slots and {registered.devmem} MiB")
     if registered.numa > MAX_NUMA_NODE or not 0 <= registered.index <= _MAX_AMOUNT:
         raise RegisterError(f"device {registered.id!r} is number {registered.index} on NUMA node {registered.numa}")
@@ -141,7 +157,7 @@ def _device(family: DeviceFamily, registered: RegisteredDevice, is_listed: bool)
         model=registered.type or family.name,
         memory_mib=registered.devmem,
         cores_percent=min(max(percent, 0), _MAX_AMOUNT),
-        slots=registered.count,
+        slots=slots_of(registered, odd),
         numa_nodes=(registered.numa,) if registered.numa >= 0 else (),
         healthy=healthy,
         unhealthy_reason="" if healthy else _GONE if registered.health else "its device plugin says so",

@@ -117,8 +117,8 @@ class PythonMig:
     # GPU instances
 
     def nvmlDeviceGetGpuInstanceProfileInfo(self, handle: Any, number: int, version: int = 2) -> Any:
-        """As in NVML."""
-        gpu, _ = self._enabled(handle, "nvmlDeviceGetGpuInstanceProfileInfo")
+        """As in NVML; with MIG off as well."""
+        gpu = self._capable(handle, "nvmlDeviceGetGpuInstanceProfileInfo")
         if number >= _GPU_PROFILES:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         return _info_of(profile_by_number(gpu, number), version)

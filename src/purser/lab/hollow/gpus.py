@@ -1,8 +1,10 @@
 """A hollow node's GPUs as a MIG worker sees them; the worker's own code does the rest."""
 
+from collections.abc import Mapping
+
 import msgspec
 
-from purser.agent.mig.hardware import HardwareError, Layout, MigGpu
+from purser.agent.mig.hardware import HardwareError, Layout, MigGpu, Offered
 
 
 class HollowGpus:
@@ -17,6 +19,10 @@ class HollowGpus:
     def gpus(self) -> tuple[MigGpu, ...]:
         """Every GPU."""
         return tuple(self._gpus.values())
+
+    def offers(self, index: int) -> Mapping[str, Offered]:
+        """Nothing is known of it: a hollow GPU takes every profile."""
+        return {}
 
     def set_mode(self, index: int, enabled: bool) -> None:
         """Switch MIG mode."""

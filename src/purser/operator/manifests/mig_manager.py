@@ -90,21 +90,29 @@ FAMILIES = (
         {"1g.24gb": 2, "2g.47gb": 1, "3g.95gb": 1},
     ),
     Family(
+        "GB200",  # with 186 GB, as newer drivers have it
+        {"1g.23gb": 7, "1g.23gb+me": 1, "1g.47gb": 4, "2g.47gb": 3, "3g.93gb": 2, "4g.93gb": 1, "7g.186gb": 1},
+        {"1g.23gb": 2, "2g.47gb": 1, "3g.93gb": 1},
+    ),
+    Family(
         "RTX PRO 6000 Blackwell",
         {
             "1g.24gb": 4,
             "1g.24gb+gfx": 4,
             "1g.24gb-me": 4,
+            "1g.24gb+me.all": 1,
             "2g.48gb": 2,
             "2g.48gb+gfx": 2,
             "2g.48gb-me": 2,
+            "2g.48gb+me.all": 1,
             "4g.96gb": 1,
             "4g.96gb+gfx": 1,
         },
         {"1g.24gb": 2, "2g.48gb": 1},
     ),
 )
-"""Not of all that can MIG: names of profiles end with memory sizes that are not known for all."""
+"""Not of all that can MIG: names of profiles end with memory sizes that are not known for all. A family may be there
+twice, with other sizes: the MIG manager takes the entry whose profiles the GPU's driver offers."""
 
 Entry = dict[str, Any]
 

@@ -320,15 +320,16 @@ class ClusterCache:
     def _inventory(self, node: Node) -> tuple[NodeInventory | None, bool]:
         """What of a node's devices makes sense, the rest is reported; and whether HAMi's device plugin serves it."""
         name, own, is_hamis = node.metadata.name, None, False
+        odd: list[str] = []
         try:
-            own, is_hamis = own_inventory(node), hami_inventory(node) is not None
+            own, is_hamis = own_inventory(node, odd), hami_inventory(node) is not None
         except InventoryError as error:
             log.warning("A node's inventory is invalid and ignored", node=name, error=str(error))
             self._tell_of_node(name, f"The node's inventory is invalid and ignored: {error}")
         others = others_devices(node, own, self._families)
-        for problem in others.problems:
-            log.warning("A device registration is invalid and ignored", node=name, error=problem)
-            self._tell_of_node(name, f"A device registration is invalid and ignored: {problem}")
+        for problem in (*odd, *others.problems):
+            log.warning("A device registration is not followed to the letter", node=name, error=problem)
+            self._tell_of_node(name, f"A device registration is not followed to the letter: {problem}")
         return joined_inventory(node, own, others), is_hamis
 
     def remove_node(self, node: Node) -> None:

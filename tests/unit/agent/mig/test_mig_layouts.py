@@ -4,6 +4,7 @@ import pytest
 from tests.unit.agent.mig.fake_gpus import A100
 
 from purser.agent.mig import Layout, LayoutError, MigGpu
+from purser.agent.mig.hardware import Offered
 from purser.agent.mig.layouts import MAX_LAYOUTS_BYTES, read_layouts, wanted
 
 TEXT = """
@@ -77,13 +78,96 @@ def test_gpus_without_mig_may_be_without() -> None:
         "[]",
         "{",
         "version: v2\nmig-configs: {}",
-        "version: v1\nmig-configs: {a: [{devices: some, mig-enabled: true}]}",
-        "version: v1\nmig-configs: {a: [{devices: [-1], mig-enabled: true}]}",
-        "version: v1\nmig-configs: {a: [{devices: all, mig-enabled: true, mig-devices: {1g.5gb: 1000000000}}]}",
+        "version: v1\nmig-configs: []",
+        "mig-configs: {a: [{devices: all, mig-enabled: true}]}",
         "x" * (MAX_LAYOUTS_BYTES + 1),
     ],
-    ids=["empty", "a list", "no YAML", "another version", "devices", "a negative index", "too many", "too long"],
+    ids=["empty", "a list", "no YAML", "another version", "no layouts", "no version", "too long"],
 )
 def test_a_file_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(LayoutError, match="the layouts"):
         read_layouts(text)
+
+
+GOOD = "[{devices: all, mig-enabled: true, mig-devices: {1g.5gb: 7}}]"
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        ("[{devices: some, mig-enabled: true}]", "[0]: devices is some: write all, or a list of the indexes"),
+        ("[{devices: [-1], mig-enabled: true}]", "[0]: devices is a list: write all, or a list of the indexes"),
+        (
+            "[{devices: all, mig-enabled: true, mig-devices: {2g.10gb: 1, 1g.5gb: 1000000000}}]",
+            "[0]: mig-devices.1g.5gb is 1000000000: write a whole number from 0 to 64",
+        ),
+        (f"[*x, {GOOD[1:-1]}]".replace("*x", "{devices: all}"), "[0]: it lacks mig-enabled: write true or false"),
+        ("[{devices: all, mig-enabled: yes, mig-device: {1g.5gb: 7}}]", "mig-device is not known: write mig-devices"),
+        ("[{devices: all, mig-enabled: true, mig-devices: {1g.tengb: 7}}]", "1g.tengb is no profile: write one such"),
+        ("[{devices: all, mig-enabled: true, mig-devices: [1g.5gb]}]", "mig-devices is a list: write profiles with"),
+        ("[{devices: all, mig-enabled: 'true'}]", 'mig-enabled is the text "true": write true or false'),
+        ("[3]", "[0]: it is 3: write an object"),
+        ("3", " is 3: write a list of objects"),
+        ("[]", " is a list with nothing in it: write a list of objects"),
+    ],
+)
+def test_a_bad_layout_costs_itself_alone(bad: str, says: str) -> None:
+    """And is named, with the file, where it is asked for."""
+    text = f"version: v1\nmig-configs:\n  bad: {bad}\n  good: {GOOD}\n"
+    layouts = read_layouts(text, "the layouts in /etc/config.yaml")
+    assert wanted(layouts, "good", gpus(A100)) == {0: Layout(True, ("1g.5gb",) * 7)}
+    with pytest.raises(LayoutError) as refused:
+        wanted(layouts, "bad", gpus(A100))
+    assert str(refused.value).startswith("the layouts in /etc/config.yaml: mig-configs.bad")
+    assert says in str(refused.value)
+    with pytest.raises(LayoutError, match=r"there is no layout on: write one of good$"):
+        wanted(layouts, "on", gpus(A100))
+
+
+@pytest.mark.parametrize(
+    ("name", "offered", "says"),
+    [
+        ("mixed", {"1g.5gb": 7, "2g.10gb": 3}, "GPU 1 offers no 3g.20gb: it offers 1g.5gb, 2g.10gb: write one of"),
+        ("of-one-kind", {"1g.6gb": 4}, "GPU 0 offers no 1g.5gb: it offers 1g.6gb: write one of none"),
+        ("mixed", {"1g.5gb": 6, "2g.10gb": 3, "3g.20gb": 2}, "GPU 0 has room for 6 of 1g.5gb, not for 7: write"),
+    ],
+)
+def test_what_the_profiles_of_the_gpu_contradict_is_refused(name: str, offered: dict[str, int], says: str) -> None:
+    with pytest.raises(LayoutError) as refused:
+        most = {profile: Offered(count) for profile, count in offered.items()}
+        wanted(read_layouts(TEXT), name, gpus(A100, A100), dict.fromkeys((0, 1), most))
+    assert str(refused.value).startswith(says)
+    assert wanted(read_layouts(TEXT), name, gpus(A100, A100), {0: {}}), "a driver that does not say contradicts nothing"
+
+
+A100_OFFERS = {
+    "1g.5gb": Offered(7, 1, 4864),
+    "1g.10gb": Offered(4, 1, 9856),
+    "2g.10gb": Offered(3, 2, 9856),
+    "3g.20gb": Offered(2, 3, 19968),
+    "4g.20gb": Offered(1, 4, 19968),
+    "7g.40gb": Offered(1, 7, 40192),
+}
+
+
+@pytest.mark.parametrize(
+    ("devices", "says"),
+    [
+        ("1g.5gb: 7", ""),
+        ("1g.10gb: 4", ""),
+        ("3g.20gb: 1, 4g.20gb: 1", ""),
+        ("1g.5gb: 2, 2g.10gb: 1, 3g.20gb: 1", ""),
+        ("1g.5gb: 5, 3g.20gb: 1", "has 7 compute slices, and 5 of 1g.5gb, 1 of 3g.20gb take 8"),
+        ("1g.5gb: 3, 1g.10gb: 4", "has 40192 MiB, and 4 of 1g.10gb, 3 of 1g.5gb take 54016"),
+        ("7g.40gb: 1, 1g.5gb: 1", "has 7 compute slices"),
+    ],
+)
+def test_more_than_the_gpu_has_in_all_is_refused(devices: str, says: str) -> None:
+    entry = f"{{devices: all, mig-enabled: true, mig-devices: {{{devices}}}}}"
+    layouts = read_layouts(f"version: v1\nmig-configs: {{a: [{entry}]}}")
+    if not says:
+        assert wanted(layouts, "a", gpus(A100), {0: A100_OFFERS})
+        return
+    with pytest.raises(LayoutError) as refused:
+        wanted(layouts, "a", gpus(A100), {0: A100_OFFERS})
+    assert says in str(refused.value)

@@ -7,6 +7,7 @@ from tests.unit.agent.mig.fake_gpus import A100, FakeNvml
 
 from purser.agent.mig import HardwareError, Layout, MigGpu, NoHardware
 from purser.agent.mig.applying import bring
+from purser.agent.mig.hardware import Offered
 from purser.agent.mig.nvml import NvmlHardware, open_mig, profile_name
 
 
@@ -55,6 +56,18 @@ def test_a_profile_that_the_gpu_does_not_offer_is_named(hardware: NvmlHardware) 
     hardware.set_mode(0, True)
     with pytest.raises(HardwareError, match=r"GPU 0 offers no 1g.10gb: it offers 1g.5gb, 1g.5gb\+me, 2g.10gb, 3g.20gb"):
         hardware.set_devices(0, ("1g.10gb",))
+
+
+def test_a_gpu_offers_its_profiles_in_mig_mode_or_not(hardware: NvmlHardware) -> None:
+    offered = {
+        "1g.5gb": Offered(7, 1, 4864),
+        "2g.10gb": Offered(3, 2, 9856),
+        "3g.20gb": Offered(2, 3, 19968),
+        "1g.5gb+me": Offered(1, 1, 4864),
+    }
+    assert hardware.offers(0) == offered
+    hardware.set_mode(0, True)
+    assert hardware.offers(0) == offered
 
 
 def test_drivers_without_profile_names_are_helped_out() -> None:

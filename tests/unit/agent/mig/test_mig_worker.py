@@ -11,7 +11,8 @@ from tests.unit.agent.mig.fake_gpus import Gpus
 from tests.unit.kube.servers import HastyClock
 from tests.unit.operator.embedded import Embedded, create_node, embedded, eventually, node, running
 
-from purser.agent.mig import Layout, NoHardware, run
+from purser.agent.mig import HardwareError, Layout, NoHardware, run
+from purser.agent.mig.hardware import Offered
 from purser.agent.mig.worker import Worker, answer
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
 from purser.core.node.annotations import encode
@@ -69,6 +70,31 @@ async def test_it_compares_applies_and_answers_each_request_once(tmp_path: Path,
             assert await answered(cluster.client, "5") == MigResult("all-1g.5gb", "5")
         assert len(cluster.writes) == 5
         assert gpus.closed == 5
+
+
+def test_what_the_board_contradicts_is_found_when_layouts_are_compared(layouts: Path) -> None:
+    """Before anybody has to leave the node."""
+    gpus = Gpus(OFF, device_id="0x294110DE")
+    gpus.offered = {"1g.23gb": Offered(7), "2g.47gb": Offered(3), "3g.93gb": Offered(2)}
+    told = answer(MigRequest("all-1g.24gb", "1", check_only=True), layouts, lambda: gpus).error
+    assert told.startswith("GPU 0 offers no 1g.24gb: it offers 1g.23gb, 2g.47gb, 3g.93gb: write one of all-1g.23gb,")
+    assert answer(MigRequest("all-1g.23gb", "2", check_only=True), layouts, lambda: gpus).differs
+    assert gpus.calls == []
+
+
+def test_a_driver_that_does_not_say_what_it_offers_contradicts_nothing(layouts: Path) -> None:
+    class Silent(Gpus):
+        def offers(self, index: int) -> dict[str, Offered]:
+            raise HardwareError("it does not say")
+
+    assert answer(MigRequest("all-1g.5gb", "1", check_only=True), layouts, lambda: Silent(OFF)).differs
+
+
+def test_a_layout_with_a_mistake_costs_itself_alone(layouts: Path) -> None:
+    layouts.write_text(f"{default_layouts()}  mine: [{{devices: all, mig-enabled: true, mig-device: {{}}}}]\n")
+    assert answer(MigRequest("all-1g.5gb", "1", check_only=True), layouts, lambda: Gpus(OFF)).differs
+    told = answer(MigRequest("mine", "2", check_only=True), layouts, lambda: Gpus(OFF)).error
+    assert told == f"the layouts in {layouts}: mig-configs.mine[0]: mig-device is not known: write mig-devices"
 
 
 async def test_a_request_that_stands_when_it_starts_is_taken_up(tmp_path: Path, layouts: Path) -> None:

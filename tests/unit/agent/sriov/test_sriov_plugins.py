@@ -181,6 +181,18 @@ async def test_a_file_that_cannot_be_read_leaves_the_pools_as_they_are(agent):
         assert "The pool is left out" in await agent.until_told(AgentReason.SRIOV_CONFIG, "intel.com/a.b")
 
 
+async def test_whatever_in_the_file_is_not_followed_is_told_once(agent):
+    node, odd = agent.node, {"resourceName": "odd", "selectors": {"pfName": ["ens1f0"]}}
+    agent.configure([odd, {"resourceName": "b", "selectors": {}, "deviceType": "vfio"}, *POOLS])
+    async with agent.running():
+        await node.until_capacity(4, resource=NET)
+        for says in ("resourceList[0].selectors: pfName is no condition: write pfNames", "deviceType is vfio: write"):
+            assert await agent.until_told(AgentReason.SRIOV_CONFIG, says)
+        agent.configure([odd, {"resourceName": "late", "selectors": {"pfNames": ["ens1f0#x"]}}, *POOLS])
+        assert await agent.until_told(AgentReason.SRIOV_CONFIG, "pfNames: ens1f0#x is none of PF, PF#1")
+        assert len([1 for _, message in agent.told if "pfName is no condition" in message]) == 1
+
+
 def _pool_of(pf_name):
     return {**POOLS[0], "selectors": {"pfNames": [pf_name]}}
 

@@ -1,11 +1,14 @@
 """What is read of trees in the shape of real ones."""
 
 import pytest
+from tests.reported_files import reported
 from tests.unit.agent.sriov.sysfs_tree import INFINIBAND, HostTree
 
 from purser.agent.sriov.memory import read_seen, seen_of, with_seen, write_seen
 from purser.agent.sriov.sysfs import RoutesError, SriovTree, read_devices
+from purser.core.sriov.configuration import sriov_config
 from purser.core.sriov.devices import RdmaDevice, VdpaDevice
+from purser.core.sriov.pools import make_pools
 
 
 @pytest.fixture
@@ -48,6 +51,61 @@ def test_a_mellanox_pf_in_switchdev_mode_with_rdma_and_subfunctions(host):
     sf = found["mlx5_core.sf.4"]
     assert (sf.aux_type, sf.index, sf.address, sf.pf_address) == ("sf", 88, "0000:81:00.0", "0000:81:00.0")
     assert (sf.pf_name, sf.link_type, sf.in_use) == ("enp129s0f0np0", "ether", "")
+
+
+def _pools_of(host, name):
+    made = make_pools(sriov_config(reported(name).read_text()), _read(host), {})
+    return {pool.config.name: [each.device.id for each in pool.members] for pool in made}
+
+
+@pytest.mark.parametrize(
+    "ports",
+    [
+        {"ens3f0_0": "", "eth7": "", "ens3f0np0": ""},
+        {"ens3f0_0": "pf0vf0", "ens3f0np0": ""},
+        {"ens3f0_0": "0", "ens3f0_1": "1", "ens3f0np0": ""},
+        {"ens3f0_0": "", "ens3f0np0": "p0"},
+        {"ens3f0_0": "c1pf0vf0", "ens3f0np0": "p0"},
+    ],
+    ids=["no port names", "the representor's alone", "numbers alone", "the port's alone", "both"],
+)
+def test_an_uplink_beside_representors(host, ports):
+    pf = host.pf(
+        "0000:3b:00.0", "", 4, vendor="15b3", device="101d", driver="mlx5_core", vf_driver="mlx5_core", vf_device="101e"
+    )
+    for name, port in ports.items():
+        host.interface(name, pf, port=port)
+    assert _pools_of(host, "no-port-names.json") == {"uplink-vf": [host.vf_address("0000:3b:00.0", n) for n in (0, 1)]}
+
+
+def test_representors_have_made_up_addresses(host):
+    pf = host.pf("0000:3b:00.0", "", 1, vendor="15b3", driver="mlx5_core", vf_driver="mlx5_core")
+    for name, made_up in (("a_rep", "1"), ("uplink", "0")):
+        host.interface(name, pf)
+        (host.sys / "class/net" / name / "addr_assign_type").write_text(made_up)
+    (vf,) = (each for each in _read(host).devices if each.pf_address)
+    assert (vf.pf_name, vf.pf_aliases) == ("uplink", ("a_rep",))
+    seen = seen_of(_read(host))
+    for name in ("a_rep", "uplink"):
+        (host.sys / "class/net" / name / "addr_assign_type").unlink()
+        host.move(name)
+    (vf,) = (each for each in with_seen(_read(host), seen, ()).devices if each.pf_address)
+    assert (vf.pf_name, vf.pf_aliases) == ("uplink", ("a_rep",))
+
+
+def test_in_a_virtual_machine_a_vf_is_its_own_pf(host):
+    """It has no PF there: its own interface and address stand for that, as in the SR-IOV network device plugin."""
+    for place, name in (("05", "eth2"), ("06", "eth3"), ("07", "eth4")):
+        host.interface(name, host.function(f"0000:00:{place}.0", device="154c", driver="iavf"))
+    assert _pools_of(host, "own-interface.json") == {
+        "own_name": ["0000:00:06.0"],
+        "root": ["0000:00:05.0"],
+        "vhost": ["0000:00:07.0"],
+    }
+    seen = seen_of(_read(host))
+    host.move("eth3")
+    found = {each.id: each.pf_name for each in with_seen(_read(host), seen, ["0000:00:06.0"]).devices}
+    assert found["0000:00:06.0"] == "eth3", "while a pod has it"
 
 
 def test_infiniband(host):

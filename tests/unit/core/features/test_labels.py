@@ -148,14 +148,14 @@ ENTRY = {"name": "nvidia.com/gpu", "replicas": 4}
     ],
 )
 def test_sharing_by_the_device_plugins_file(way: str, said: dict[str, Any], told: dict[str, Replicated] | None) -> None:
-    file, _ = plugin_file({"version": "v1", "sharing": {way: said}})
+    file, *_ = plugin_file({"version": "v1", "sharing": {way: said}})
     sharing = sharing_of(file)
     assert sharing.strategy is (SharingStrategy.MPS if way == "mps" else SharingStrategy.TIME_SLICING)
     assert sharing.resources == (told or {"nvidia.com/gpu": Replicated(4)})
 
 
 def test_a_file_that_shares_nothing() -> None:
-    file, _ = plugin_file({"version": "v1"})
+    file, *_ = plugin_file({"version": "v1"})
     assert sharing_of(file).strategy is SharingStrategy.NONE
 
 

@@ -1,5 +1,6 @@
 """Which kubelet resources a node's GPUs become, by the rules of k8s-device-plugin's internal/rm."""
 
+import re
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from purser.core.sharing import (
 
 NONE, SINGLE, MIXED = MigStrategy.NONE, MigStrategy.SINGLE, MigStrategy.MIXED
 A100 = "NVIDIA A100-SXM4-40GB"
+NOWHERE = "GPU-4cf8db2d-06c0-7d70-1a51-000000000000"
 SECOND = "GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c161"
 
 
@@ -84,6 +86,7 @@ PART = {"resources": {"mig": [{"pattern": "1c.*", "name": "mig-part"}]}}
         ([gpu(0, "1g.5gb", "1g.5gb")], shared({**TWO, "devices": ["0:1"]}), SINGLE, "gpu=0:0*1 gpu=0:1*2"),
         ([gpu(0), gpu(1, model="NVIDIA T4")], T4, NONE, "gpu=0*1 gpu-t4=1*1"),
         ([gpu(0, "1c.2g.10gb")], PART, MIXED, "mig-part=0:0*1"),
+        ([gpu(0, "1c.2g.10gb", "1c.2g.10gb")], None, SINGLE, "gpu=0:0*1 gpu=0:1*1"),
         ([gpu(0), gpu(1)], BOTH_WAYS, NONE, "gpu=0*3 gpu=1*3"),
     ],
 )
@@ -92,29 +95,90 @@ def test_resources(gpus: list[NodeGpu], file: Any, strategy: MigStrategy, resour
 
 
 @pytest.mark.parametrize(
-    ("gpus", "file", "strategy", "complaint"),
+    ("gpus", "complaint"),
     [
-        ([gpu(0)], shared({**TWO, "devices": 2}), NONE, r"timeSlicing\.resources\[0\] replicates 2 devices.*has 1"),
-        ([gpu(0)], shared({**TWO, "devices": ["0:1"]}), NONE, "device 0:1"),
-        ([gpu(0)], shared(TWO, {"name": "gpu", "replicas": 3}), NONE, r"resources\[1\] replicates device 0"),
-        ([gpu(0), gpu(1, "1g.5gb")], None, SINGLE, "single: MIG is enabled on GPU 1 and disabled on GPU 0$"),
-        ([gpu(0, mig=True)], None, SINGLE, "single: no MIG device is on GPU 0$"),
+        ([gpu(0), gpu(1, "1g.5gb")], "single: MIG is enabled on GPU 1 and disabled on GPU 0$"),
+        ([gpu(0, mig=True)], "single: no MIG device is on GPU 0$"),
         (
             [gpu(0), gpu(1, mig=True), gpu(2, mig=True), gpu(3, "1g.5gb", "2g.10gb")],
-            None,
-            SINGLE,
             "enabled on GPUs 1, 2, 3 and disabled on GPU 0; no MIG device is on GPUs 1, 2; .*: 1g.5gb, 2g.10gb$",
         ),
-        ([gpu(0, "1g.5gb"), gpu(1, "2g.10gb")], None, SINGLE, "1g.5gb, 2g.10gb"),
-        ([gpu(0, "1c.2g.10gb")], None, MIXED, "1c.2g.10gb, a part"),
-        ([gpu(0, "1g.5gb")], shared(TWO, way="mps"), SINGLE, "mps shares whole GPUs"),
-        ([gpu(0)], shared({"name": "gpu", "replicas": 49}, way="mps"), NONE, "49 replicas, and MPS on GPU 0 has 48"),
-        ([gpu(0, cc=(6, 1))], shared({"name": "gpu", "replicas": 17}, way="mps"), NONE, "17 replicas.* 16 clients"),
+        ([gpu(0, "1g.5gb"), gpu(1, "2g.10gb")], "1g.5gb, 2g.10gb"),
     ],
 )
-def test_what_does_not_go_together(gpus: list[NodeGpu], file: Any, strategy: MigStrategy, complaint: str) -> None:
+def test_gpus_that_do_not_go_with_the_strategy_single(gpus: list[NodeGpu], complaint: str) -> None:
     with pytest.raises(SharingError, match=complaint):
-        told(gpus, file, strategy)
+        told(gpus, None, SINGLE)
+
+
+def fleet(*indexes: int) -> dict[str, Any]:
+    """A file for many nodes: a resource for each GPU."""
+    return shared(*({"name": "gpu", "rename": f"gpu-{at}", "devices": [str(at)], "replicas": 8} for at in indexes))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "file", "strategy", "resources", "problem"),
+    [
+        ([gpu(0)], shared({**TWO, "devices": 2}), NONE, "gpu=0*2", r"timeSlicing\.resources\[0\].* 2 devices.*has 1"),
+        ([gpu(0)], shared({**TWO, "devices": ["0:1"]}), NONE, "gpu=0*1", "device 0:1, which the node does not have"),
+        ([gpu(0), gpu(1)], shared({**TWO, "devices": [1, 7, 9]}), NONE, "gpu=0*1 gpu=1*2", "devices 7, 9, .*: write"),
+        ([gpu(0), gpu(1)], shared({**TWO, "devices": [NOWHERE, 0]}), NONE, "gpu=0*2 gpu=1*1", f"device {NOWHERE}"),
+        ([gpu(0), gpu(1)], fleet(0, 4), NONE, "gpu-0=0*8 gpu=1*1", r"resources\[1\] replicates device 4"),
+        ([gpu(0)], shared(TWO, {"name": "gpu", "replicas": 3}), NONE, "gpu=0*2", r"resources\[1\] replicates device 0"),
+        (
+            [gpu(0, "1c.2g.10gb"), gpu(1, "3g.20gb"), gpu(2)],
+            None,
+            MIXED,
+            "mig-3g.20gb=1:0*1 gpu=2*1",
+            "MIG device 0:0 is 1c.2g.10gb, a part of a GPU instance.*write one in resources.mig",
+        ),
+        (
+            [gpu(0, "1g.5gb", "1c.3g.20gb", "1g.5gb")],
+            SMALL_MIG,
+            MIXED,
+            "mig-1g.5gb.shared=0:0*4 mig-1g.5gb.shared=0:2*4",
+            "MIG device 0:1 is 1c.3g.20gb",
+        ),
+        (
+            [gpu(0, "1c.3g.20gb"), gpu(1, "3g.20gb", "3g.20gb")],
+            None,
+            SINGLE,
+            "gpu=1:0*1 gpu=1:1*1",
+            "MIG device 0:0 is 1c.3g.20gb",
+        ),
+        ([gpu(0, "1g.5gb")], shared(TWO, way="mps"), SINGLE, "gpu=0:0*1", "MPS shares whole GPUs: write sharing.time"),
+        (
+            [gpu(0), gpu(1, cc=(9, 0))],
+            shared({"name": "gpu", "replicas": 49, "devices": [0]}, {**TWO, "devices": [1]}, way="mps"),
+            NONE,
+            "gpu=0*1 gpu=1*2",
+            r"mps\.resources\[0\] makes 49 replicas, and MPS on GPU 0 has 48 clients: write",
+        ),
+        (
+            [gpu(0, cc=(6, 1)), gpu(1)],
+            shared({"name": "gpu", "replicas": 17}, way="mps"),
+            NONE,
+            "gpu=0*1 gpu=1*17",
+            "17 replicas.* 16 clients",
+        ),
+    ],
+)
+def test_what_devices_are_not_costs_nothing_else(
+    gpus: list[NodeGpu], file: Any, strategy: MigStrategy, resources: str, problem: str
+) -> None:
+    problems: list[str] = []
+    found = advertised(gpus, plugin_file(file)[0], strategy, problems)
+    assert [f"{each.resource[11:]}={each.index}*{each.replicas}" for each in found] == resources.split()
+    assert len(problems) == 1
+    assert re.search(problem, problems[0]), problems
+
+
+def test_entries_are_named_by_their_place_in_the_file_though_one_before_them_is_left_out() -> None:
+    problems: list[str] = []
+    file = shared({"name": "gpu", "replicas": 1}, {**TWO, "devices": [0]}, {**TWO, "devices": [6]})
+    advertised([gpu(0)], plugin_file(file)[0], NONE, problems)
+    (problem,) = problems
+    assert "timeSlicing.resources[2] replicates device 6" in problem
 
 
 def test_how_devices_are_shared_and_of_which_gpu_they_are() -> None:

@@ -6,10 +6,13 @@ import pytest
 
 from purser.agent.sharing.reading import MAX_PLUGIN_FILE_BYTES, read_plugin_file
 from purser.core.sharing import SharingError
-from purser.core.sharing.file import PluginFile, Replicas, ReplicatedResource, plugin_file
+from purser.core.sharing.file import PluginFile, ReadFile, Replicas, ReplicatedResource, plugin_file
 
 GPU = "GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c"
 MIG = "MIG-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c"
+
+
+TWO = {"name": "nvidia.com/gpu", "replicas": 2}
 
 
 def file(value: Any) -> PluginFile:
@@ -20,6 +23,19 @@ def replicas(value: Any) -> Replicas:
     found = file({"sharing": {"timeSlicing": value}}).sharing.time_slicing
     assert found is not None
     return found
+
+
+def assert_costs_itself_alone(entry: Any) -> None:
+    """The entry beside it is followed, and one sentence says which is not, and what to write."""
+    good = {"name": "nvidia.com/gpu", "replicas": 5}
+    read = plugin_file({"sharing": {"timeSlicing": {"resources": [entry, good]}}, "flags": {"migStrategy": "single"}})
+    assert read.file.sharing.time_slicing == Replicas((ReplicatedResource("nvidia.com/gpu", 5, place=1),))
+    assert read.file.flags.mig_strategy == "single"
+    assert read.problems
+    for problem in read.problems:
+        assert problem.startswith("the device plugin's file: sharing.timeSlicing.resources[0]")
+        assert ": write " in problem
+        assert problem.endswith(" is left out")
 
 
 def replicated(**value: Any) -> ReplicatedResource:
@@ -56,8 +72,7 @@ def replicated(**value: Any) -> ReplicatedResource:
 )
 def test_devices(devices: Any, found: Any) -> None:
     if found is None:
-        with pytest.raises(SharingError, match=r"sharing\.timeSlicing\.resources\[0\]"):
-            replicated(name="gpu", replicas=2, devices=devices)
+        assert_costs_itself_alone({"name": "gpu", "replicas": 2, "devices": devices})
     else:
         entry = replicated(name="gpu", replicas=2, devices=devices)
         assert (entry.refs or entry.devices) == found
@@ -73,7 +88,8 @@ def test_devices(devices: Any, found: Any) -> None:
         {"name": "valid", "replicas": 0},
         {"name": "valid", "replicas": 1},
         {"name": "valid", "replicas": "2"},
-        {"name": "valid", "replicas": 10**9},
+        {"name": "valid", "replicas": 2.5},
+        "valid",
         {"name": "$invalid$", "replicas": 2},
         {"name": "valid", "replicas": 2, "rename": "$invalid$"},
         {"name": "Upper", "replicas": 2},
@@ -85,14 +101,72 @@ def test_devices(devices: Any, found: Any) -> None:
     ],
 )
 def test_no_replicas_of_a_malformed_resource(entry: Any) -> None:
-    with pytest.raises(SharingError, match=r"sharing\.timeSlicing\.resources\[0\]"):
-        replicas({"resources": [entry]})
+    assert_costs_itself_alone(entry)
 
 
-@pytest.mark.parametrize("value", [{}, {"resources": []}, {"resources": None}, []])
+@pytest.mark.parametrize("value", [{}, {"resources": []}, {"resources": None}, [], {"resources": [3]}])
 def test_a_way_of_sharing_shares_something(value: Any) -> None:
-    with pytest.raises(SharingError, match=r"sharing\.timeSlicing"):
-        replicas(value)
+    read = plugin_file({"sharing": {"timeSlicing": value}, "flags": {"migStrategy": "single"}})
+    assert read.file.flags.mig_strategy == "single"
+    assert all("the device plugin's file: sharing.timeSlicing" in each and "write" in each for each in read.problems)
+    assert read.problems
+
+
+@pytest.mark.parametrize("replicas", [1001, 4000, 10**9, 1e6])
+@pytest.mark.parametrize("way", ["timeSlicing", "mps"])
+def test_more_replicas_than_purser_lists_are_as_many_as_it_lists(way: str, replicas: float) -> None:
+    entries = [{"name": "gpu", "replicas": 1000}, {"name": "mig-1g.5gb", "replicas": replicas}]
+    read = plugin_file({"sharing": {way: {"resources": entries}}})
+    shared = read.file.sharing.mps if way == "mps" else read.file.sharing.time_slicing
+    assert shared is not None
+    assert [each.replicas for each in shared.resources] == [1000, 1000]
+    (problem,) = read.problems
+    assert f"file: sharing.{way}.resources[1].replicas is {int(replicas)}: write a number up to 1000" in problem
+
+
+@pytest.mark.parametrize("bad", ["GPU-typo", None, -1, 1.5, True, {}])
+def test_of_a_list_of_devices_those_that_can_be_some_count(bad: Any) -> None:
+    read = plugin_file({"sharing": {"mps": {"resources": [{"name": "gpu", "replicas": 2, "devices": [0, bad, "1"]}]}}})
+    assert read.file.sharing.mps is not None
+    assert read.file.sharing.mps.resources[0].refs == ("0", "1")
+    (problem,) = read.problems
+    assert "sharing.mps.resources[0].devices[1] is " in problem
+    assert "write an index" in problem
+
+
+@pytest.mark.parametrize("bad", [{"name": "x"}, {"pattern": "*"}, {"pattern": 3, "name": "x"}, None, "*", []])
+@pytest.mark.parametrize("kind", ["gpus", "mig"])
+def test_a_bad_pattern_costs_itself_alone(kind: str, bad: Any) -> None:
+    good = {"pattern": "*", "name": "gpu-x"}
+    read = plugin_file({"resources": {kind: [bad, good]}, "sharing": {"mps": {"resources": [TWO]}}})
+    assert [each.name for each in getattr(read.file.resources, kind)] == ["nvidia.com/gpu-x"]
+    assert read.file.sharing.mps is not None
+    (problem,) = read.problems
+    assert problem.startswith(f"the device plugin's file: resources.{kind}[0]")
+    assert "write " in problem
+
+
+@pytest.mark.parametrize(
+    ("said", "where"),
+    [
+        ({"flags": {"failOnInitError": "true", "gdsEnabled": True}}, "flags.failOnInitError"),
+        ({"flags": {"plugin": {"deviceListStrategy": 3}, "gdsEnabled": True}}, "flags.plugin.deviceListStrategy"),
+        ({"flags": {"plugin": [], "gdsEnabled": True}}, "flags.plugin"),
+        ({"flags": {"gfd": {"oneshot": 1}, "gdsEnabled": True}}, "flags.gfd.oneshot"),
+        ({"imex": {"channelIDs": ["0"]}, "flags": {"gdsEnabled": True}}, "imex.channelIDs"),
+        ({"imex": 0, "flags": {"gdsEnabled": True}}, "imex"),
+        ({"resources": [], "flags": {"gdsEnabled": True}}, "resources"),
+        ({"resources": {"gpus": {}}, "flags": {"gdsEnabled": True}}, "resources.gpus"),
+        ({"sharing": "mps", "flags": {"gdsEnabled": True}}, "sharing"),
+    ],
+)
+def test_a_bad_flag_costs_itself_alone(said: dict[str, Any], where: str) -> None:
+    read = plugin_file({"sharing": {"timeSlicing": {"resources": [TWO]}}, **said})
+    assert "sharing" in said or read.file.sharing.time_slicing is not None
+    assert read.file.flags.gds_enabled is True
+    (problem,) = read.problems
+    assert problem.startswith(f"the device plugin's file: {where} is ")
+    assert ": write " in problem
 
 
 def test_names_stand_under_nvidias_domain() -> None:
@@ -163,7 +237,7 @@ def test_keys_as_go_reads_them() -> None:
     imex: {channelIds: [0]}
     more: {}
     """
-    found, notes = read_plugin_file(text)
+    found, notes, *_ = read_plugin_file(text)
     assert found.flags.mig_strategy == "single"
     assert found.flags.gfd.sleep_interval == 5
     assert found.flags.gfd.oneshot is True
@@ -180,19 +254,15 @@ def test_keys_as_go_reads_them() -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", "version: ''", "version: v1", "flags: {}", '{"version": "v1"}'])
 def test_a_file_that_says_nothing(text: str) -> None:
-    assert read_plugin_file(text) == (PluginFile(), ())
+    assert read_plugin_file(text) == ReadFile(PluginFile())
 
 
 @pytest.mark.parametrize(
     ("text", "where"),
     [
         ("version: v2", "version is v2"),
-        ("version: 2", r"\$\.version"),
+        ("version: 2", "version is 2: write v1"),
         ("[]", "object"),
-        ("flags: {failOnInitError: 'true'}", r"\$\.flags\.failOnInitError"),
-        ("flags: {plugin: {deviceListStrategy: 3}}", r"\$\.flags\.plugin\.deviceListStrategy"),
-        ("resources: {gpus: [{name: gpu}]}", r"\$\.resources\.gpus\[0\]"),
-        ("resources: {mig: [{pattern: '*'}]}", r"\$\.resources\.mig\[0\]"),
         ("sharing:\n  timeSlicing: [", "line 3"),
         ("a: " + "[" * 200, "nests deeper"),
         ("# " + "a" * MAX_PLUGIN_FILE_BYTES, "bytes"),

@@ -8,9 +8,13 @@ from purser.core.sharing import (
     MigStrategy,
     PluginSettings,
     SharingError,
+    followable,
     plugin_file,
     plugin_settings,
+    with_last_flags,
 )
+
+TWO = {"name": "gpu", "replicas": 2}
 
 
 def settings(file: Any, options: dict[str, str] | None = None, environment: dict[str, str] | None = None) -> Any:
@@ -67,3 +71,61 @@ def test_errors_name_the_source_of_a_setting(
 ) -> None:
     with pytest.raises(SharingError, match=where):
         settings(file, options, environment)
+
+
+@pytest.mark.parametrize(
+    ("said", "options", "where", "write"),
+    [
+        ({"flags": {"migStrategy": "half"}}, {}, "flags.migStrategy is half", "give none or single"),
+        ({"flags": {"plugin": {"deviceListStrategy": "env"}}}, {}, "flags.plugin.deviceListStrategy", "give envvar"),
+        ({"flags": {"plugin": {"deviceIDStrategy": "name"}}}, {}, "flags.plugin.deviceIDStrategy", "give uuid"),
+        ({"flags": {"deviceDiscoveryStrategy": "x"}}, {}, "flags.deviceDiscoveryStrategy", "give auto"),
+        ({"imex": {"channelIDs": [1]}}, {}, "imex.channelIDs", "write none, or 0 alone"),
+        ({"sharing": {"mps": {"resources": [TWO]}}}, {"mig-strategy": "mixed"}, "sharing.mps", "write"),
+        (
+            {"flags": {"plugin": {"deviceIDStrategy": "index"}}},
+            {"mig-strategy": "on-demand"},
+            "deviceIDStrategy index",
+            "Write uuid",
+        ),
+    ],
+)
+def test_a_bad_value_of_the_file_costs_itself_alone(
+    said: dict[str, Any], options: dict[str, str], where: str, write: str
+) -> None:
+    flags = {**said.get("flags", {}), "gdsEnabled": True}
+    file, problems = followable(plugin_file({**said, "flags": flags})[0], options)
+    found = plugin_settings(file, options)
+    assert (found.gds, found.device_lists, found.device_ids) == (True, ("envvar",), "uuid")
+    (problem,) = problems
+    assert where in problem
+    assert write in problem
+    assert problem.endswith("is left out")
+
+
+def test_what_options_say_is_refused_whatever_the_file_says() -> None:
+    with pytest.raises(SharingError, match="option --mig-strategy"):
+        followable(plugin_file({"flags": {"migStrategy": "mixed"}})[0], {"mig-strategy": "half"})
+
+
+@pytest.mark.parametrize(
+    ("bad", "at", "kept"),
+    [
+        ({"flags": {"migStrategy": "mixd"}}, "flags.migStrategy", "mixed"),
+        ({"flags": {"migStrategy": 3}}, "flags.migStrategy", "mixed"),
+        ({"flags": 3}, "flags.migStrategy", "mixed"),
+        ({"flags": {"plugin": []}}, "flags.plugin.deviceIDStrategy", "index"),
+        ({"imex": {"channelIDs": ["x"]}}, "imex.channelIDs", "0"),
+    ],
+)
+def test_flags_with_mistakes_stay_as_the_last_good_file_has_them(bad: dict[str, Any], at: str, kept: str) -> None:
+    flags = {"migStrategy": "mixed", "gdsEnabled": True, "plugin": {"deviceIDStrategy": "index"}}
+    good = plugin_file({"flags": flags, "imex": {"channelIDs": [0]}}).file
+    read = plugin_file(bad)
+    file, problems = followable(read.file)
+    found, notes = with_last_flags(file, (*read.problems, *problems), good)
+    assert f"the device plugin's file: {at}: what the last good file says holds, {kept}" in notes
+    assert (found.flags.gds_enabled is None) is (bad.get("flags") != 3), (
+        "what the file does not say is not the last one's"
+    )
+    assert with_last_flags(plugin_file({}).file, (), good) == (plugin_file({}).file, ())

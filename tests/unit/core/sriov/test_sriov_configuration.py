@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from tests.reported_files import reported
 from tests.unit.core.sriov.sriov_builders import ACCELERATOR, AUX, config, entry, ids, node, vf
 
 from purser.core.sriov.configuration import (
@@ -59,23 +60,46 @@ LEFT_OUT = {
     "a word for parts of GPUs": ([entry("vgpu-memory", resourcePrefix="volcano.sh")], "is a resource of GPUs"),
     "another vendor's devices": ([entry("vmlu", resourcePrefix="cambricon.com")], "is a resource of "),
     "Kubernetes' own": ([entry("net", resourcePrefix="networking.k8s.io")], "a prefix that is Kubernetes' own"),
-    "a device type": ([entry(deviceType="gpu")], "deviceType is gpu; known are netDevice, accelerator, auxNetDevice"),
+    "a device type": (
+        [entry(deviceType="gpu")],
+        "deviceType is gpu: write one of netDevice, accelerator, auxNetDevice",
+    ),
     "RDMA and vDPA in one selector": ([entry(selectors={"isRdma": True, "vdpaType": "vhost"})], "exclude each other"),
     "the same in the second": (
         [entry(selectors=[{"isRdma": True}, {"isRdma": True, "vdpaType": "vhost"}])],
         "exclude each other",
     ),
-    "a vDPA type": ([entry(selectors={"vdpaType": "block"})], "vdpaType is block; known are vhost, virtio"),
+    "a vDPA type": ([entry(selectors={"vdpaType": "block"})], "vdpaType is block: write one of vhost, virtio"),
     "no auxiliary type": ([entry(deviceType="auxNetDevice")], "needs auxTypes in each selector"),
     "an auxiliary type": ([entry(deviceType="auxNetDevice", selectors={"auxTypes": ["eth"]})], "auxTypes has eth"),
-    "a device type in another case": ([entry(deviceType="netdevice")], "deviceType is netdevice; known are netDevice"),
-    "a device type that is no text": ([entry(deviceType=["netDevice"])], "cannot be read"),
-    "a wrong type": ([entry(excludeTopology="yes")], "cannot be read"),
-    "a name that is none": ([entry(3)], "cannot be read"),
-    "wrong additional information": ([entry(additionalInfo={"*": {"token": 1}})], "cannot be read"),
-    "one of two selectors": ([entry(selectors=[{}, {"vendors": 8086}])], "cannot be read"),
+    "a device type in another case": (
+        [entry(deviceType="netdevice")],
+        "deviceType is netdevice: write one of",
+    ),
+    "a device type that is no text": ([entry(deviceType=["netDevice"])], "deviceType is a list: write a text"),
+    "a wrong type": ([entry(excludeTopology="yes")], 'excludeTopology is the text "yes": write true or false'),
+    "a name that is none": ([entry(3)], "resourceName is 3: write a text"),
+    "wrong additional information": (
+        [entry(additionalInfo={"*": {"token": 1}})],
+        "additionalInfo is an object: write an object of objects",
+    ),
+    "one of two selectors": (
+        [entry(selectors=[{}, {"vendors": 8086}])],
+        r"selectors\[1\]: vendors is 8086: write a list, each a text",
+    ),
     "what has no name": ([{"selectors": [{}]}], "kubelet takes no resource"),
 }
+
+
+MEANS_NOTHING = {
+    "a device type",
+    "a device type that is no text",
+    "RDMA and vDPA in one selector",
+    "a vDPA type",
+    "no auxiliary type",
+    "an auxiliary type",
+}
+"""Of these nobody knows which devices they mean: they void no other pool."""
 
 
 @pytest.mark.parametrize("what", LEFT_OUT)
@@ -84,13 +108,18 @@ def test_what_cannot_be_costs_its_pool_alone(what):
     found = config(*entries, entry("beside"), entry("sfs", {"auxTypes": ["sf"]}, deviceType="auxNetDevice"))
     served = [pool.name for pool in found.pools if not pool.is_refused]
     assert served == [*(each["resourceName"] for each in entries[:-1]), "beside", "sfs"]
-    [problem] = found.problems
+    problem = found.problems[0]
     assert re.search(message, problem)
-    assert problem.endswith("The pool is left out, and what its selectors mean with it")
+    assert problem.startswith("the SR-IOV configuration: resourceList[")
+    assert ": write " in problem
+    known = what not in MEANS_NOTHING
+    assert problem.endswith(f"The pool is left out{', and what its selectors mean with it' * known}")
     of_type = "sfs" if "auxiliary" in what else "beside"
     devices = vf(0), vf(1), vf(2, type=AUX, aux_type="sf")
     given = {pool.config.name: ids(pool) for pool in make_pools(found, node(*devices), {})}
-    assert given[of_type] == [], "a later pool has what the broken one means"
+    assert bool(given[of_type]) is (not known or what == "the same in the second"), (
+        "a later pool has only what nobody knows the broken one to mean"
+    )
 
 
 def test_a_file_that_is_all_mistakes_is_read_at_once_and_names_some_of_them():
@@ -99,20 +128,20 @@ def test_a_file_that_is_all_mistakes_is_read_at_once_and_names_some_of_them():
     found = config(*bad)
     assert (len(found.pools), len(found.problems)) == (MAX_POOLS, MAX_NOTES)
     assert not make_pools(found, node(*(vf(n) for n in range(64))), {})
+    assert found.problems[-1].endswith("237 more are not shown: correct these first")
     assert len(config(3, None, "x" * 9000, [], entry("last")).problems) == 4
 
 
-@pytest.mark.parametrize(
-    ("entries", "message"),
-    [
-        ([entry(f"p{n}") for n in range(MAX_POOLS + 1)], "has 257 entries in resourceList"),
-        ([entry(selectors=[{}] * 2000)], "has 2000 selectors, more than 1024"),
-    ],
-    ids=["too many pools", "too many selectors"],
-)
-def test_too_much_refuses_the_file(entries, message):
-    with pytest.raises(SriovConfigError, match=message):
-        config(*entries)
+def test_of_too_much_the_first_is_served():
+    found = config(*(entry(f"p{n}") for n in range(MAX_POOLS + 3)))
+    assert len(found.pools) == MAX_POOLS
+    assert found.problems == (
+        "the SR-IOV configuration: resourceList[256] and 2 behind it are left out: write 256 entries at most",
+    )
+    found = config(entry("a"), entry("b", selectors=[{}] * 2000), entry("c"))
+    assert [pool.name for pool in found.pools] == ["a", "c"]
+    (problem,) = found.problems
+    assert "resourceList[1].selectors: write 1024 at most of all pools together, 1023 are left. The pool is" in problem
 
 
 def test_rdma_and_vdpa_may_stand_in_separate_selectors():
@@ -137,26 +166,59 @@ def test_the_selectors_of_a_pool_with_a_mistake_say_what_no_later_pool_has(mista
     assert [ids(pool) for pool in make_pools(found, node(vf(0), vf(1), vf(2), card), {})] == [[vf(2).id], [card.id]]
 
 
-def test_a_pool_of_a_device_type_that_nobody_knows_may_mean_devices_of_each():
+def test_a_pool_of_a_device_type_that_nobody_knows_takes_no_devices_from_others():
     found = config(
         entry("a", {"vendors": ["8086"]}, deviceType="x"), entry("net"), entry("c", deviceType="accelerator")
     )
-    mine = vf(0), vf(1, type=ACCELERATOR)
-    others = vf(2, vendor="15b3"), vf(3, vendor="1dd8", type=ACCELERATOR)
-    assert [ids(pool) for pool in make_pools(found, node(*mine, *others), {})] == [[each.id] for each in others]
+    net, card = vf(0), vf(1, type=ACCELERATOR)
+    assert [ids(pool) for pool in make_pools(found, node(net, card), {})] == [[net.id], [card.id]]
 
 
-def test_a_pool_that_is_named_as_a_broken_one_does_not_get_its_devices():
+def test_an_entry_in_an_older_form_costs_itself_alone():
+    """As a user's file has it: the pool that is valid is served."""
+    found = sriov_config(reported("old-entry-voids-file.json").read_text())
+    assert [(pool.resource, ids(pool)) for pool in make_pools(found, node(vf(0), vf(1)), {})] == [
+        ("intel.com/kernel", [vf(0).id, vf(1).id])
+    ]
+    assert [each.partition(": write")[0] for each in found.problems] == [
+        "the SR-IOV configuration: resourceList[0]: deviceType is vfio",
+        "the SR-IOV configuration: resourceList[0].selectors is null",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("selectors", "write"),
+    [
+        ({"pfName": ["ens9"]}, "selectors: pfName is no condition: write pfNames"),
+        ({"vendors": ["8086"], "rootDevice": ["0000:09:00.0"]}, "rootDevice is no condition: write rootDevices"),
+        ([{"pfNames": ["ens1f0#0"]}, {"vendor": ["15b3"]}], "selectors[1]: vendor is no condition: write vendors"),
+        ({"colour": "red"}, "colour is no condition: write one of acpiIndexes, auxTypes"),
+        ({"auxTypes": ["sf"]}, "no condition that counts with deviceType netDevice: write some of acpiIndexes"),
+    ],
+)
+def test_a_misspelt_condition_takes_no_device_of_the_node(selectors, write):
+    """With what can be read of it alone, it would mean all of them, or more than was meant."""
+    found = config(entry("odd", selectors), entry("rest", {"vendors": ["8086"]}))
+    pools = {pool.config.name: ids(pool) for pool in make_pools(found, node(vf(0), vf(1)), {})}
+    assert "odd" not in pools
+    assert vf(1).id in pools["rest"]
+    (problem,) = found.problems
+    assert write in problem
+
+
+def test_a_pool_that_is_named_as_a_broken_one_is_served():
     found = config(entry("a", {"pfNames": ["ens1f0#0"]}, excludeTopology=3), entry("a"), entry("b"))
-    assert [(pool.config.name, ids(pool)) for pool in make_pools(found, node(vf(0)), {})] == [("b", [])]
+    assert [(pool.config.name, ids(pool)) for pool in make_pools(found, node(vf(0)), {})] == [
+        ("a", [vf(0).id]),
+        ("b", []),
+    ]
 
 
 def test_selectors_of_another_device_type_count_for_nothing_and_are_named():
-    found = config(entry(deviceType="accelerator", selectors={"vendors": ["8086"], "pfNames": ["x"], "pfname": "y"}))
+    found = config(entry(deviceType="accelerator", selectors={"vendors": ["8086"], "pfNames": ["x"]}))
     assert found.pools[0].selectors[0].pf_names == ()
     assert [note.partition("selectors: ")[2] for note in found.notes] == [
         "pfNames counts for nothing with deviceType accelerator",
-        "pfname is not known, and passed over",
     ]
 
 

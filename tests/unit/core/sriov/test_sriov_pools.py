@@ -41,6 +41,16 @@ TABLE = [
         [_by_pf("eth0"), _by_pf(""), *(_by_pf("ens2f1", index) for index in (1, 2, 6))],
     ),
     (
+        {"pf_names": ("ens3f0np0#0-1",)},
+        [vf(1, "eth0", pf_aliases=("ens3f0np0", "eth1")), vf(0, "ens3f0np0")],
+        [vf(2, "eth0", pf_aliases=("ens3f0np0",)), vf(1, "eth0", pf_aliases=("eth1",))],
+    ),
+    (
+        {"root_devices": ("0000:03:02.5",)},
+        [vf(5, "", pf_address="")],
+        [vf(4, "", pf_address=""), vf(5)],
+    ),
+    (
         {"root_devices": ROOTS},
         [
             _by_pf("", 9, "0000:86:00.0"),
@@ -195,7 +205,11 @@ _MISTAKES = (
     {"resourceName": "p0"},
 )
 _UNREADABLE = {"vendors": 8086}
-_WITHOUT_EFFECT = {ACCELERATOR: {"pfNames", "rootDevices", "linkTypes"}, AUX: {"pciAddresses"}}
+_WITHOUT_EFFECT = {
+    NET: {"auxTypes"},
+    ACCELERATOR: {"pfNames", "rootDevices", "linkTypes", "auxTypes"},
+    AUX: {"pciAddresses"},
+}
 
 
 def _random_entries(rng):
@@ -212,20 +226,31 @@ def _random_entries(rng):
         if is_unreadable:
             selectors.insert(rng.randrange(len(selectors) + 1), _UNREADABLE)
         found |= mistake
+        is_unreadable |= any(_is_emptied(each, _kind_of(found)) for each in selectors)
         is_broken = is_unreadable or (mistake.keys() != {"resourceName"} and bool(mistake))
-        yield found, is_broken or found["resourceName"] in {"a.b", 7, *names}
-        names.add(found["resourceName"])
+        is_broken |= found["resourceName"] in {"a.b", 7, *names}
+        yield found, is_broken
+        if not is_broken:
+            names.add(found["resourceName"])
+
+
+def _kind_of(given):
+    """As the file may have been meant: in any case. None: nobody knows."""
+    return next((each for each in SriovDeviceType if each.lower() == str(given["deviceType"]).lower()), None)
+
+
+def _is_emptied(selector, kind):
+    """Whether none of the conditions counts with the type."""
+    return bool(selector) and set(selector) <= _WITHOUT_EFFECT.get(kind, set())
 
 
 def _means(given, device):
     """Whether an entry of the file means a device, be it broken: by each selector that can be read."""
-    kinds = [each for each in SriovDeviceType if each == given["deviceType"]]
-    unused = _WITHOUT_EFFECT.get(kinds[0], set()) if kinds else set()
-    readable = [each for each in given["selectors"] if each != _UNREADABLE]
+    kind = _kind_of(given)
+    unused = _WITHOUT_EFFECT.get(kind, set())
+    readable = [each for each in given["selectors"] if each != _UNREADABLE and not _is_emptied(each, kind)]
     selectors = [{_snake(key): tuple(value) for key, value in each.items() if key not in unused} for each in readable]
-    return (not kinds or device.type in kinds) and any(
-        SelectorFilter(SriovSelector(**each)).selects(device) for each in selectors
-    )
+    return device.type is kind and any(SelectorFilter(SriovSelector(**each)).selects(device) for each in selectors)
 
 
 def _snake(key):
@@ -261,7 +286,8 @@ def test_every_device_is_of_the_first_pool_that_means_it_and_of_none_where_that_
     for _ in range(200):
         entries = list(_random_entries(rng))
         found = config(*(each for each, _ in entries))
-        assert len(found.problems) == sum(is_broken for _, is_broken in entries)
+        told = {problem.partition("]")[0].partition("[")[2] for problem in found.problems}
+        assert told == {str(place) for place, (_, is_broken) in enumerate(entries) if is_broken}
         machine = _random_node(rng)
         names = [device.id for device in machine.devices]
         held = {
@@ -278,7 +304,11 @@ def test_every_device_is_of_the_first_pool_that_means_it_and_of_none_where_that_
         for device in machine.devices:
             if device.id not in held:
                 first = next((each for each in entries if _means(each[0], device)), None)
-                owner = None if device.in_use or first is None or first[1] else first[0]["resourceName"]
+                if first is not None and first[1]:  # a later one of the same name has what the broken one means
+                    name = first[0]["resourceName"]
+                    same = (each for each in entries if not each[1] and each[0]["resourceName"] == name)
+                    first = next((each for each in same if _means(each[0], device)), None)
+                owner = None if device.in_use or first is None else first[0]["resourceName"]
                 assert owners.get(device.id) == owner, (entries, device)
 
 

@@ -1,5 +1,7 @@
 """Nodes as other vendors' device plugins describe them, from registration to grant."""
 
+import json
+
 import pytest
 
 from purser.core.dialects import parse
@@ -126,7 +128,7 @@ def test_what_does_not_go_with_other_devices_costs_its_family_alone(text, own, s
 
 @pytest.mark.parametrize(
     "text",
-    ["DCU-a,4,1:", "DCU-a,x,32768,100,Z,0,true:", "DCU-a,4,-1,100,Z,0,true:", "DCU-a,4000,1,100,Z,0,true:",
+    ["DCU-a,4,1:", "DCU-a,x,32768,100,Z,0,true:", "DCU-a,4,-1,100,Z,0,true:", "DCU-a,-4,1,100,Z,0,true:",
      ",4,1,1,Z,0,true:", "DCU-a,4,1,100,Z,99999,true:", "x" * 300_000, "a,4,1,100,Z,0,true:" * 300,
      "a;b,4,1,100,Z,0,true:", f"DCU-a,4,1,100,{'Z' * 65},0,true:", "DCU-a,4,1,100,\x1b,0,true:"],
 )  # fmt: skip
@@ -136,6 +138,39 @@ def test_a_registration_that_makes_no_sense_costs_its_family_alone(text):
     assert [each.uuid for each in found.devices] == ["A1", "A2"]
     (problem,) = found.problems
     assert problem.startswith("Hygon DCU: ") and len(problem) <= 240
+
+
+GOOD = "DCU-b,4,32768,100,Z,1,true:"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["DCU-a,-4,1,100,Z,0,true:", "DCU-a,4,-1,100,Z,0,true:", ",4,1,1,Z,0,true:", "DCU-a,4,1,100,Z,99999,true:",
+     f"DCU-a,4,1,100,{'Z' * 65},0,true:", "DCU-a,4,1,100,\x1b,0,true:", "DCU-a,4,1:", "DCU-a,x,1,100,Z,0,true:"],
+)  # fmt: skip
+def test_a_device_that_makes_no_sense_costs_itself_alone(bad):
+    found = read({"hami.io/node-dcu-register": bad + GOOD}, {"hygon.com/dcunum": 8})
+    assert [each.uuid for each in found.devices] == ["DCU-b"]
+    (problem,) = found.problems
+    assert problem.startswith("Hygon DCU: ") and problem.endswith(". The device is left out")
+
+
+@pytest.mark.parametrize("bad", [3, None, [], {"id": 1}, {"id": "A0", "count": "16"}, {"id": "A0", "health": 1}])
+def test_an_object_that_cannot_be_read_costs_itself_alone(bad):
+    text = json.dumps([bad, *json.loads(NPUS)])
+    found = read({"hami.io/node-register-Ascend910A": text}, {"huawei.com/Ascend910A": 32})
+    assert [each.uuid for each in found.devices] == ["A1", "A2"]
+    (problem,) = found.problems
+    assert problem.startswith("Ascend 910A: the registration, device 0 cannot be read")
+
+
+def test_a_device_with_more_slots_than_purser_lists_has_as_many_as_it_lists():
+    found = read({"hami.io/node-dcu-register": GOOD.replace(",4,", ",1001,", 1)}, {"hygon.com/dcunum": 8})
+    assert [each.slots for each in found.devices] == [1000]
+    assert found.problems == (
+        "Hygon DCU: device 'DCU-b' has 1001 slots: 1000 are the most that Purser shares a device among, and so many "
+        "count. Register up to 1000",
+    )
 
 
 def place_in(family_limits, devices, usage=None):

@@ -136,6 +136,15 @@ def device_of(nvml: Any, id_: int, index: int, device: Any) -> dict[tuple[object
     return {(id_, index, call): told(nvml, f"nvmlDeviceGet{call}", device) for call in calls}
 
 
+def test_profiles_are_told_with_mig_off_as_well(cut: Cut) -> None:
+    """As a driver of R580 does of an H200; what is made of them needs MIG."""
+    call, off = "nvmlDeviceGetGpuInstanceProfileInfo", cut.nvml.nvmlDeviceGetHandleByIndex(1)
+    for number in range(cut.nvml.NVML_GPU_INSTANCE_PROFILE_COUNT + 1):
+        for version in (1, 2):
+            assert told(cut.nvml, call, off, number, version) == told(cut.nvml, call, cut.gpu, number, version)
+    assert isinstance(told(cut.nvml, "nvmlDeviceCreateGpuInstance", off, 19), str)
+
+
 @needs_compiler
 @pytest.mark.parametrize("model", some(list(MODELS), every=4))
 def test_the_library_and_its_stand_in_offer_the_same(

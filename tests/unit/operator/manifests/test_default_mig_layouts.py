@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from purser.agent.mig.hardware import Layout, MigGpu
+from purser.agent.mig.hardware import Layout, MigGpu, Offered
 from purser.agent.mig.layouts import LayoutError, read_layouts, wanted
 from purser.core.device.pci import MIG_FAMILIES
 from purser.operator.manifests.mig_manager import FAMILIES, Family, default_layouts, layouts
@@ -27,9 +27,13 @@ def test_layouts_fit_every_gpu_of_their_family(family: Family) -> None:
     for device in family.devices:
         assert wanted(LAYOUTS, "all-disabled", [gpu(device)]) == {0: Layout(False)}
         assert wanted(LAYOUTS, "all-enabled", [gpu(device)]) == {0: Layout(True)}
+        offers = {0: {profile: Offered(count) for profile, count in family.profiles.items()}}
+        balanced = wanted(LAYOUTS, "all-balanced", [gpu(device)], offers)[0].devices
+        assert balanced == tuple(sorted(name for name, count in family.balanced.items() for _ in range(count)))
         assert sum(family.balanced.values()) == len(wanted(LAYOUTS, "all-balanced", [gpu(device)])[0].devices)
         for profile, count in family.profiles.items():
             name = f"all-{profile.replace('+', '.')}"
+            assert wanted(LAYOUTS, name, [gpu(device)], offers) == {0: Layout(True, (profile,) * count)}
             assert wanted(LAYOUTS, name, [gpu(device)]) == {0: Layout(True, (profile,) * count)}
 
 
@@ -37,7 +41,8 @@ def test_layouts_fit_every_gpu_of_their_family(family: Family) -> None:
 def test_a_layout_of_other_gpus_is_refused_before_anything_is_touched_and_with_names_of_those_that_fit(
     family: Family,
 ) -> None:
-    own = {f"all-{profile.replace('+', '.')}" for profile in family.profiles}
+    same = [each for each in FAMILIES if each.devices == family.devices]
+    own = {f"all-{profile.replace('+', '.')}" for each in same for profile in each.profiles}
     fitting = ", ".join(sorted({"all-balanced", "all-disabled", "all-enabled", *own}))
     for device in family.devices:
         for name in {*LAYOUTS} - own - {"all-disabled", "all-enabled", "all-balanced"} | {"all-nonsense"}:
@@ -48,6 +53,26 @@ def test_a_layout_of_other_gpus_is_refused_before_anything_is_touched_and_with_n
 
 def test_names_are_those_of_mig_parted() -> None:
     assert {"all-disabled", "all-enabled", "all-balanced", "all-1g.5gb", "all-1g.10gb.me"} <= LAYOUTS.keys()
+    assert {"all-1g.24gb.me.all", "all-2g.48gb.me.all", "all-1g.24gb-me", "all-1g.24gb.gfx"} <= LAYOUTS.keys()
+
+
+@pytest.mark.parametrize(
+    ("offered", "name", "devices"),
+    [
+        ({"1g.23gb": 7, "2g.47gb": 3, "3g.93gb": 2}, "all-1g.23gb", ("1g.23gb",) * 7),
+        ({"1g.23gb": 7, "2g.47gb": 3, "3g.93gb": 2}, "all-balanced", ("1g.23gb", "1g.23gb", "2g.47gb", "3g.93gb")),
+        ({"1g.24gb": 7, "2g.47gb": 3, "3g.95gb": 2}, "all-balanced", ("1g.24gb", "1g.24gb", "2g.47gb", "3g.95gb")),
+    ],
+)
+def test_the_profiles_of_a_gb200_decide(offered: dict[str, int], name: str, devices: tuple[str, ...]) -> None:
+    offers = {0: {profile: Offered(count) for profile, count in offered.items()}}
+    assert wanted(LAYOUTS, name, [gpu("2941")], offers) == {0: Layout(True, devices)}
+    with pytest.raises(
+        LayoutError, match=r"GPU 0 offers no 7g.189gb: it offers 1g.*: write one of all-1g.2"
+    ) as refused:
+        wanted(LAYOUTS, "all-7g.189gb", [gpu("2941")], offers)
+    assert name in str(refused.value)
+    assert "7g.189gb" not in str(refused.value).partition("write one of")[2]
 
 
 @pytest.mark.parametrize("device", [device for devices in MIG_FAMILIES.values() for device in devices])

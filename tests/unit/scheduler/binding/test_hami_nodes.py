@@ -3,6 +3,7 @@
 import asyncio
 
 import msgspec
+from structlog.testing import capture_logs
 from tests.unit.scheduler.extender_world import eventually, replica, server
 
 from purser.core.device.resources import GPU_RESOURCE
@@ -207,7 +208,8 @@ async def test_gpus_of_hamis_mig_mode_and_what_makes_no_sense_take_no_pods():
             body = {"metadata": {"name": name, "annotations": {REGISTER_ANNOTATION: text}}}
             await world.client.create(NODES, body)
             await eventually(lambda name=name: world.cache.node(name) is not None)
-            assert world.cache.fleet.node(name) is None
+            found = world.cache.fleet.node(name)
+            assert found is None or not found.devices
 
 
 async def test_the_scheduler_lists_the_amounts_that_hamis_plugin_does_not():
@@ -233,3 +235,24 @@ def test_the_record_of_older_schedulers_leaves_init_containers_out():
         assert node_annotations(pod, recorded_grant(pod), 0, is_plugins=False)["hami.io/vgpu-devices-allocated"] == (
             ";GPU-a,NVIDIA,5,6:;;"
         )
+
+
+async def test_a_gpu_that_makes_no_sense_costs_itself_alone_and_is_told():
+    """And of more slots than Purser lists there are as many as it lists."""
+    gpus = msgspec.json.decode(registered(*UUIDS, "GPU-of-elsewhere"))
+    gpus[0]["count"] = 1001
+    gpus[1]["mode"] = "of-tomorrow"
+    gpus[2]["devmem"] = -1
+    gpus.append({**gpus[2], "count": "ten"})
+    async with server() as api, replica(api) as world:
+        with capture_logs() as logs:
+            await add_node(world, text=msgspec.json.encode(gpus).decode())
+        slots = {each.device.uuid: each.device.slots for each in world.cache.fleet.node("h1").devices}
+        assert slots == {UUIDS[0]: 1000}
+        told = {each["error"] for each in logs if each.get("node") == "h1"}
+        assert len(told) == 4
+        assert [each for each in told if "device 3 cannot be read: Expected `int`" in each]
+        assert all(each.startswith(f"annotation {REGISTER_ANNOTATION}: ") for each in told)
+        assert [each for each in told if "has 1001 slots: 1000 are the most" in each]
+        assert [each for each in told if "has mode 'of-tomorrow'. The GPU is left out" in each]
+        assert [each for each in told if "'GPU-of-elsewhere' has 10 slots, -1 MiB" in each]

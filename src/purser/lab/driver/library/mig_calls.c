@@ -97,8 +97,9 @@ static Result fill_v2(const InstanceProfile *profile, ProfileInfoV2 *info) {
     return SUCCESS;
 }
 
+/* With MIG off as well: a driver of R580 says so of an H200. */
 EXPORT Result nvmlDeviceGetGpuInstanceProfileInfo(nvmlDevice_t device, unsigned number, ProfileInfo *info) {
-    ENTER_ENABLED(device);
+    ENTER_DEVICE(device, HAS_MIG);
     if (number >= GPU_PROFILES) return leave(INVALID_ARGUMENT);
     const InstanceProfile *profile = profile_by_number(gpu, number);
     if (!profile) return leave(NOT_SUPPORTED);
@@ -109,7 +110,7 @@ EXPORT Result nvmlDeviceGetGpuInstanceProfileInfo(nvmlDevice_t device, unsigned 
 }
 
 EXPORT Result nvmlDeviceGetGpuInstanceProfileInfoV(nvmlDevice_t device, unsigned number, ProfileInfoV2 *info) {
-    ENTER_ENABLED(device);
+    ENTER_DEVICE(device, HAS_MIG);
     if (number >= GPU_PROFILES) return leave(INVALID_ARGUMENT);
     const InstanceProfile *profile = profile_by_number(gpu, number);
     return leave(profile ? fill_v2(profile, info) : NOT_SUPPORTED);
