@@ -65,6 +65,7 @@ __all__ = [
     "test_sixteen_half_gpu_pods_at_once_are_two_on_every_gpu",
     "test_three_shares_pack_or_spread_and_all_books_agree",
     "test_while_nothing_of_the_scheduler_is_there_owners_gpu_pods_wait_and_afterwards_they_run",
+    "test_while_the_agent_is_away_new_pods_wait_and_afterwards_they_run",
 ]
 
 REPLICA_SETS = untyped("apps", "v1", "replicasets", "ReplicaSet")
@@ -400,6 +401,28 @@ async def test_while_nothing_of_the_scheduler_is_there_owners_gpu_pods_wait_and_
     await check_books(cluster)
     for place, (kind, _) in enumerate(wanted):
         await cluster.client.delete(OWNERS[kind], f"{kind.lower()}-{place}", cluster.namespace)
+
+
+@pytest.mark.oldest
+async def test_while_the_agent_is_away_new_pods_wait_and_afterwards_they_run(cluster: Cluster):
+    await create(cluster, pod(cluster, "before", share()))
+    await running(cluster, ["before"])
+    await cluster.kill_agent(cluster.gpu_node)
+
+    await offers(cluster, 0)
+    await create(cluster, pod(cluster, "plain", None))
+    await cluster.client.create(OWNERS["Deployment"], owner(cluster, "Deployment", "d", share()), cluster.namespace)
+    await running(cluster, ["before", "plain"])
+
+    async def owned() -> Raw | None:
+        return next((each for each in await pods(cluster) if each["metadata"]["name"].startswith("d-")), None)
+
+    first = await eventually(cluster, "the Deployment has a pod", owned)
+    await event(cluster, first["metadata"]["name"], "FailedScheduling", GPU)
+    await cluster.start_agent(cluster.gpu_node)
+    await running(cluster, ["before", first["metadata"]["name"]])
+    await cluster.client.delete(OWNERS["Deployment"], "d", cluster.namespace)
+    await check_books(cluster)
 
 
 # --- 9

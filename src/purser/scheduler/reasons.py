@@ -27,7 +27,7 @@ class SchedulerReason(ExplainedReason):
     MISSED_WEBHOOK = (
         "MissedWebhook",
         "Pod",
-        "The pod was created while the webhook could not be reached, so the default scheduler cannot place it.",
+        "The pod was created while the webhook could not be reached: the default scheduler gives it no GPU.",
         "Create the pod again; pods of controllers are deleted and recreated without you.",
     )
     OTHER_SCHEDULER = (

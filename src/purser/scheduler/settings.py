@@ -157,13 +157,14 @@ class WebhookSettings:
     failure_policy: Annotated[
         str,
         Option(
-            "While no replica answers, Ignore: pods are admitted, and GPU pods wait; Fail: all pods are refused, those without GPUs too.",
+            "While no replica answers, Ignore: pods are admitted, and GPU pods wait; Fail: all pods are refused, those "
+            "without GPUs too.",
             name="webhook-failure-policy",
             value="webhook.failurePolicy",
             words=("Ignore", "Fail"),
         ),
     ] = "Ignore"
-    """``Ignore`` keeps a cluster without Purser usable: a GPU pod that slips through waits. ``Fail`` refuses all pods."""
+    """``Ignore`` keeps a cluster without Purser usable: a GPU pod that slips through waits. ``Fail`` refuses all."""
     timeout_seconds: int = 5
     scheduler_user: Annotated[
         str,

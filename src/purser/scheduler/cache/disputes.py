@@ -10,7 +10,9 @@ Three things close a GPU to new grants, each until the records agree again:
 - kubelet rejected a pod that was granted it, because of that GPU or for lack of GPUs: other causes of rejection close
   nothing, or the pod's author could close any GPU. The agent's next report on that pod opens it, or takes over. Without
   one, it opens after a pause, which is longer each time it had been open in between: pods that are rejected while it is
-  closed were granted it before, as when a kubelet starts without its plugin and rejects all waiting pods.
+  closed were granted it before, as when a kubelet starts without its plugin and rejects all waiting pods. Where kubelet
+  says that it reached no agent, all GPUs of the node are closed: until it has told the API server, up to ten seconds
+  later, a controller's pods would be bound to one GPU after another.
 """
 
 from collections.abc import Callable
@@ -37,6 +39,9 @@ INITIAL_GPU_CLOSURE_S = 5.0
 MAX_GPU_CLOSURE_S = 60.0
 
 _MAX_REMEMBERED_PODS_PER_NODE = 512
+
+_NO_AGENT = ("has been stopped", "unregistered device", "no healthy devices present", "code = Unavailable")
+"""In kubelet's message where it did not reach the agent (``pkg/kubelet/cm/devicemanager`` of 1.20 to 1.36, gRPC)."""
 
 
 @dataclass(slots=True)
@@ -130,6 +135,8 @@ class DisputeBook:
         uuids = grant.uuids
         if not any(resource in message for resource in (GPU_RESOURCE, MIG_PREFIX)):
             uuids = frozenset(uuid for uuid in uuids if f"device {uuid} " in message)
+        elif any(said in message for said in _NO_AGENT) and (node := self._fleet.node(grant.node)) is not None:
+            uuids |= {each.device.uuid for each in node.devices}
         if not uuids or grant.pod_uid in self._spoken_of.get(grant.node, ()):
             return
         now, breakers = self._clock.monotonic(), self._breakers.setdefault(grant.node, {})
