@@ -41,6 +41,8 @@ log = structlog.get_logger("purser.scheduler")
 CONTROLLER_NOTICE_TIMEOUT_S = 15.0
 """For how long such a pod is left alone: its controller must have heard of it. After a restart of the API server that
 may take ten seconds, and for a pod that is gone by then a controller waits five minutes before it makes another."""
+AGENT_REPORT_PERIOD_S = 5.0
+"""Between two looks whether its node's agent has reported a bound pod that has not started."""
 _FIRST_REST_S = 60.0
 _LONGEST_REST_S = 3600.0
 
@@ -170,7 +172,7 @@ class MissedPods:
             return
         if not (self._is_stray(pod) or self._message(pod)):
             if self._may_turn_out_withheld(pod):  # its agent may not have reported it yet
-                self._queue.add_after(key, CONTROLLER_NOTICE_TIMEOUT_S)
+                self._queue.add_after(key, AGENT_REPORT_PERIOD_S)
             return
         if not self._is_active():
             self._queue.add_after(key, INACTIVE_RECHECK_PERIOD_S)

@@ -8,6 +8,7 @@ from unittest.mock import MagicMock, patch
 
 import pytest
 
+from purser.core.names import GRANT_ANNOTATION
 from purser.core.vendors.catalogue import families_of
 from purser.kube import Client, ClusterConfig, EventRecorder, Informer, NotFoundError, untyped
 from purser.kube.resources import EVENTS, NAMESPACES, PODS
@@ -34,10 +35,15 @@ class World:
         return self.active
 
     async def pod(self, name: str, limits: dict[str, str] | None = None, *, owned: bool = False, **fields) -> None:
-        labels = fields.pop("labels", {})
+        labels, annotations = fields.pop("labels", {}), fields.pop("annotations", {})
         namespace = fields.pop("namespace", "default")
         body = {
-            "metadata": {"name": name, "labels": labels, "ownerReferences": [self.owner] if owned else []},
+            "metadata": {
+                "name": name,
+                "labels": labels,
+                "annotations": annotations,
+                "ownerReferences": [self.owner] if owned else [],
+            },
             "spec": {
                 "containers": [{"name": "main", "image": "busybox", "resources": {"limits": limits or {}}}],
                 **fields,
@@ -105,6 +111,7 @@ async def looking(world: World, patience_s: float, adopted: tuple[str, ...] = ()
         with (
             patch.object(missed_pods_module, "CONTROLLER_NOTICE_TIMEOUT_S", patience_s),
             patch.object(cache, "offers", lambda resource: resource == "gpu.intel.com/shared"),
+            patch.object(cache.disputes, "is_reported", lambda node, _: node == "pursers"),
         ):
             found = MissedPods(world.client, cache, pods, namespaces, events, world.is_active, adopted)
             tasks.append(asyncio.create_task(found.run()))
@@ -131,6 +138,30 @@ async def test_a_missed_pod_is_left_alone_until_its_controller_must_have_heard_o
         assert not await gone()
     async with looking(world, patience_s=0.3):
         await eventually(gone)
+
+
+async def test_a_missed_pod_that_was_bound_is_deleted_where_the_agent_withholds_it(
+    world: World, missed_pods: None
+) -> None:
+    """One on a node of another plugin's may have its GPUs there, and wait for its image."""
+    for node in ("others", "pursers"):
+        await world.pod(f"owned-{node}", SHARE, owned=True, nodeName=node)
+        await world.pod(f"granted-{node}", SHARE, owned=True, nodeName=node, annotations={GRANT_ANNOTATION: "{}"})
+        await world.pod(f"own-scheduler-{node}", SHARE, owned=True, nodeName=node, schedulerName="purser-scheduler")
+        await world.pod(f"bare-{node}", SHARE, nodeName=node)
+
+    async def deleted() -> set[str]:
+        """kubelet, which is not there, would end them."""
+        return {
+            p.metadata.name for p in (await world.client.list(PODS, "default")).items if p.metadata.deletion_timestamp
+        }
+
+    await eventually(deleted)
+    await eventually(lambda: world.told("bare-pursers"))
+    await world.pod("last", SHARE)
+    await eventually(lambda: world.told("last"))
+    assert await deleted() == {"owned-pursers"}
+    assert not await world.told("bare-others")
 
 
 async def test_a_missed_pod_with_a_controller_is_deleted_and_recreated(world: World, missed_pods: None) -> None:
