@@ -112,6 +112,7 @@ async def test_a_share_on_a_node_with_hami_core_gets_its_library_and_a_folder(wo
         ]
         cache = library / "containers" / f"{grant.pod_uid}_main"
         assert cache.stat().st_mode & 0o777 == 0o777
+        kubelet.remove("default/p")
         await world.set_phase("p", "Succeeded")
         await eventually(lambda: not cache.exists())
         await world.pod("required", part("main", a), required=True)
