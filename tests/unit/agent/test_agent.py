@@ -58,10 +58,8 @@ async def test_a_new_key_of_the_scheduler_is_learned_while_running(world, kubele
     async with world.agent(resolve_timeout_s=10) as agent:
         await eventually(agent.ready)
         await world.pod("p", part("main", world.uuids[0]), key=new)
-        admitting = asyncio.create_task(kubelet.admit("default/p", [("main", 1)]))
-        await eventually(lambda: kubelet.lists > 2)
         await world.publish_keys(world.key, new)
-        await admitting
+        await kubelet.admit("default/p", [("main", 1)])
 
 
 async def test_a_rejected_pod_that_kubelet_still_lists_is_passed_over_once_it_has_failed(world, kubelet):
