@@ -77,6 +77,8 @@ NAMED = {
     "from a secret": env("NVIDIA_VISIBLE_DEVICES", FROM_A_SECRET),
     "from a secret, with a value that hides": env("NVIDIA_VISIBLE_DEVICES", {"value": "void", **FROM_A_SECRET}),
     "rights over MIG": env("NVIDIA_MIG_CONFIG_DEVICES", "all"),
+    "channels to other nodes": env("NVIDIA_IMEX_CHANNELS", "0"),
+    "the switches between all GPUs": env("NVIDIA_NVSWITCH", "enabled"),
     "the second of two of one name": {
         "env": [
             {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"},
@@ -157,6 +159,9 @@ WIDENED_SHARES = {
             "CUDA_REDIRECT",
             "LD_AUDIT",
             "LD_PRELOAD",
+            "NVIDIA_GDRCOPY",
+            "NVIDIA_GDS",
+            "NVIDIA_MOFED",
             "PURSER_GPU_ENFORCEMENT",
             "PURSER_GPU_ANYTHING",
         )
@@ -227,6 +232,11 @@ def test_a_pod_that_came_past_the_webhook_is_not_placed(said):
     objection = first_objection(PodReading(spec_of(asking(SHARE, **said))), PLACEMENT_RULES)
     assert objection is not None
     assert not objection.allowed
+
+
+@pytest.mark.parametrize("name", ["NVIDIA_GDRCOPY", "NVIDIA_GDS", "NVIDIA_MOFED"])
+def test_whole_gpus_may_have_what_is_beside_them(name):
+    assert refused_by_both(asking(WHOLE, **env(name, "enabled"))) == ""
 
 
 HONEST = {
