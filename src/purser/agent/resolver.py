@@ -18,6 +18,7 @@ from purser.agent.book import Book
 from purser.agent.podresources import KubeletBooks
 from purser.agent.pods import UNADOPTED, UNGRANTED, LivePods, NodePods
 from purser.agent.refusals import AllocationRefused, RefusalReason
+from purser.core.model import Grant
 from purser.kube.clock import Clock
 from purser.kube.errors import KubeError
 from purser.kube.objects import Pod
@@ -118,10 +119,25 @@ class Resolver:
     def _resolve(
         self, ask: PreferredAllocationCall | AllocateCall, listing: Iterable[ListedPod], view: LivePods
     ) -> Resolution:
-        """Pods that were refused before count only when there is no other candidate."""
-        fresh = {key: grant for key, grant in view.grants.items() if grant.pod_uid not in self._refused}
-        resolution = resolve(ask, listing, fresh, self._book.served)
-        return resolution if resolution.fitting else resolve(ask, listing, view.grants, self._book.served)
+        """Pods that were refused before count only when there is no other candidate; so do those that run with what
+        they were given: a kubelet that lost its record of devices lists them without any, and old ones ask again."""
+        served = self._book.served
+        fresh = {
+            key: grant
+            for key, grant in view.grants.items()
+            if grant.pod_uid not in self._refused and not self._runs(key, grant, served.get(grant.pod_uid, frozenset()))
+        }
+        resolution = resolve(ask, listing, fresh, served)
+        return resolution if resolution.fitting else resolve(ask, listing, view.grants, served)
+
+    def _runs(self, key: str, grant: Grant, served: frozenset[str]) -> bool:
+        pod = self._pods.get(key)
+        return (
+            pod is not None
+            and pod.metadata.uid == grant.pod_uid
+            and pod.status.phase == "Running"
+            and served.issuperset(part.container for part in grant.containers)
+        )
 
     def _doubtful(self, resolution: Resolution, listing: Iterable[ListedPod], view: LivePods) -> set[str]:
         """The pods whose state in the API decides: those whose turn it may be, also where the same is granted to each

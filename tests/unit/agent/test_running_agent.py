@@ -189,6 +189,26 @@ async def test_devices_of_a_pod_from_before_purser_are_not_given_out(world, kube
         await kubelet.admit("default/p", [("main", 1)])
 
 
+async def test_pods_that_run_are_in_nobodys_way_once_kubelet_has_lost_its_record_of_devices(world, kubelet, agent):
+    a, b, _, _ = world.uuids
+    for name in ("p", "q"):
+        await world.pod(name, part("main", a))
+        await kubelet.admit(f"default/{name}", [("main", 1)])
+        await world.set_phase(name, "Running")
+        kubelet.pods[f"default/{name}"] = {"main": []}
+        kubelet.held[f"default/{name}"] = set()
+    for name, uuid in (("alike", a), ("elsewhere", b)):
+        await world.pod(name, part("main", uuid))
+        await kubelet.admit(f"default/{name}", [("main", 1)])
+        assert uuids_of(kubelet.pods[f"default/{name}"]["main"]) == [uuid]
+    await world.pod("too-large", part("main", a, memory_mib=14_000))
+    with pytest.raises(Rejected, match="another pod was given that first"):
+        await kubelet.admit("default/too-large", [("main", 1)])
+    kubelet.remove("default/too-large")
+    await kubelet.admit("default/p", [("main", 1)])  # old ones ask for running pods again
+    assert uuids_of(kubelet.pods["default/p"]["main"]) == [a]
+
+
 async def test_kubelet_restarts_are_noticed_and_running_pods_keep_their_devices(world, kubelet, agent):
     a, _, _, _ = world.uuids
     await world.pod("p", part("main", a, memory_mib=9000))
