@@ -7,12 +7,13 @@ import pytest
 from purser.adapters.pods import pod_spec
 from purser.core.dialects import parse
 from purser.core.model import Enforcement
+from purser.core.names import GRANT_ANNOTATION
 from purser.kube.codec import codec_of
 from purser.kube.resources import PODS
 from purser.scheduler.pod_reading import PodReading
 from purser.scheduler.webhook.device_rules import DeviceRules
 from purser.scheduler.webhook.mutation import Mutation
-from purser.scheduler.webhook.review import decode_review
+from purser.scheduler.webhook.review import DecisionReason, decode_review
 from purser.scheduler.webhook.rules import PLACEMENT_RULES, first_objection
 from purser.scheduler.webhook.validation import Validation
 from tests.unit.scheduler.reviews import container, pod, review
@@ -132,6 +133,13 @@ def test_another_scheduler_or_a_label_of_its_own_lets_no_pod_name_devices(said):
     labelled = asking(PLAIN, **said)
     labelled["metadata"]["labels"] = {"hami.io/webhook": "ignore"}
     assert not decide(Validation(), labelled).allowed
+
+
+@pytest.mark.parametrize("label", ["hami.io/webhook", "purser.dev/webhook"])
+def test_a_label_of_its_own_lets_no_pod_bring_a_grant(label):
+    labelled = asking(SHARE, annotations={GRANT_ANNOTATION: "x"})
+    labelled["metadata"]["labels"] = {label: "ignore"}
+    assert decide(Validation(), labelled).why is DecisionReason.FORGED_GRANT
 
 
 @pytest.mark.parametrize("said", NAMED.values(), ids=NAMED.keys())
