@@ -7,12 +7,13 @@ import pytest
 from purser.adapters.pods import pod_spec
 from purser.core.dialects import parse
 from purser.core.model import Enforcement
+from purser.core.names import GRANT_ANNOTATION
 from purser.kube.codec import codec_of
 from purser.kube.resources import PODS
 from purser.scheduler.pod_reading import PodReading
 from purser.scheduler.webhook.device_rules import DeviceRules
 from purser.scheduler.webhook.mutation import Mutation
-from purser.scheduler.webhook.review import decode_review
+from purser.scheduler.webhook.review import DecisionReason, decode_review
 from purser.scheduler.webhook.rules import PLACEMENT_RULES, first_objection
 from purser.scheduler.webhook.validation import Validation
 from tests.unit.scheduler.reviews import container, pod, review
@@ -77,6 +78,8 @@ NAMED = {
     "from a secret": env("NVIDIA_VISIBLE_DEVICES", FROM_A_SECRET),
     "from a secret, with a value that hides": env("NVIDIA_VISIBLE_DEVICES", {"value": "void", **FROM_A_SECRET}),
     "rights over MIG": env("NVIDIA_MIG_CONFIG_DEVICES", "all"),
+    "channels to other nodes": env("NVIDIA_IMEX_CHANNELS", "0"),
+    "the switches between all GPUs": env("NVIDIA_NVSWITCH", "enabled"),
     "the second of two of one name": {
         "env": [
             {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"},
@@ -132,6 +135,13 @@ def test_another_scheduler_or_a_label_of_its_own_lets_no_pod_name_devices(said):
     assert not decide(Validation(), labelled).allowed
 
 
+@pytest.mark.parametrize("label", ["hami.io/webhook", "purser.dev/webhook"])
+def test_a_label_of_its_own_lets_no_pod_bring_a_grant(label):
+    labelled = asking(SHARE, annotations={GRANT_ANNOTATION: "x"})
+    labelled["metadata"]["labels"] = {label: "ignore"}
+    assert decide(Validation(), labelled).why is DecisionReason.FORGED_GRANT
+
+
 @pytest.mark.parametrize("said", NAMED.values(), ids=NAMED.keys())
 def test_namespaces_that_the_administrator_names_may_name_devices(said):
     obj = asking(PLAIN, **said)
@@ -157,6 +167,9 @@ WIDENED_SHARES = {
             "CUDA_REDIRECT",
             "LD_AUDIT",
             "LD_PRELOAD",
+            "NVIDIA_GDRCOPY",
+            "NVIDIA_GDS",
+            "NVIDIA_MOFED",
             "PURSER_GPU_ENFORCEMENT",
             "PURSER_GPU_ANYTHING",
         )
@@ -227,6 +240,11 @@ def test_a_pod_that_came_past_the_webhook_is_not_placed(said):
     objection = first_objection(PodReading(spec_of(asking(SHARE, **said))), PLACEMENT_RULES)
     assert objection is not None
     assert not objection.allowed
+
+
+@pytest.mark.parametrize("name", ["NVIDIA_GDRCOPY", "NVIDIA_GDS", "NVIDIA_MOFED"])
+def test_whole_gpus_may_have_what_is_beside_them(name):
+    assert refused_by_both(asking(WHOLE, **env(name, "enabled"))) == ""
 
 
 HONEST = {

@@ -16,6 +16,7 @@ from purser.agent.advice import advice
 from purser.agent.allocation import NO_DEVICES, AllocationFacts, ContainerAllocation, answer, cache_dir
 from purser.agent.book import Book, BookedContainer
 from purser.agent.disputes import gpus_of_pod
+from purser.agent.holding import still_listed, unbooked
 from purser.agent.hostfiles import make_shared_dir, remove_dir
 from purser.agent.instances import InstanceError, InstanceGiver
 from purser.agent.podresources import KubeletBooks
@@ -202,6 +203,7 @@ class Arbiter:
         self._check_instances(found, node)
         ended = self._still_holding(found)
         self._check_strangers(found, {key for key, grant in ended.items() if grant is None})
+        self._check_unknown(found, ended)
         enforcement = node.enforcement_of(part, facts.hold)
         if grant.enforcement_required and enforcement.is_advisory:
             raise self._refused(
@@ -248,7 +250,7 @@ class Arbiter:
         """
         grant, container = found.turn.grant, found.turn.part.container
         self._adopt(found, {**found.view.grants, **ended})
-        holding = {each.pod_uid for each in ended.values()} | self._listed(found)
+        holding = {each.pod_uid for each in ended.values()} | still_listed(self._book.pods, found.listing)
         try:
             self._book.allocate(grant, container, given)
         except LedgerError:
@@ -256,17 +258,6 @@ class Arbiter:
             if not await self.release_ended(uid for uid in rivals if uid not in holding):
                 raise
             self._book.allocate(grant, container, given)
-
-    def _listed(self, found: ResolvedCall) -> set[str]:
-        """The pods of the book that kubelet lists with the devices that the book has, by uid."""
-        given = {pod.key: set(pod.containers.values()) for pod in found.listing}
-        others = _others_devices(found)
-        return {
-            uid
-            for uid, pod in self._book.pods.items()
-            if (now := found.view.grants.get(pod.grant.key)) is None or now.pod_uid == uid or pod.grant.key in others
-            if any(each.ids in given.get(pod.grant.key, ()) for each in pod.containers.values())
-        }
 
     def _overcommitted(self, found: ResolvedCall, error: LedgerError) -> AllocationRefused:
         """Why the book has no room: with the GPUs that other pods hold, all of the grant's where none does."""
@@ -326,7 +317,9 @@ class Arbiter:
 
         kubelet takes devices back before it asks a plugin for others, and a status has more writers than kubelet.
         """
-        held = {each.key: {id_ for ids in each.containers.values() for id_ in ids} for each in found.listing}
+        held: dict[str, set[str]] = {}
+        for each in found.listing:  # a namesake may be listed beside it
+            held.setdefault(each.key, set()).update(id_ for ids in each.containers.values() for id_ in ids)
         ended: dict[str, Grant | None] = {}
         others = _others_devices(found)
         for key, ids in held.items():
@@ -350,6 +343,27 @@ class Arbiter:
                 RefusalReason.STRANGER,
                 found,
                 f"pod {key} holds device {uuid} without a grant from Purser: delete it, or wait until it ends",
+                (uuid,),
+                (key,),
+            )
+
+    def _check_unknown(self, found: ResolvedCall, ended: Mapping[str, Grant | None]) -> None:
+        """kubelet's list counts also for pods that neither the API server nor the book has: their objects vanished, and
+        the agent's state did, too, or they had the names of pods that are there now."""
+        grants, others = found.view.grants, _others_devices(found)
+        unknown = {
+            key: frozenset(map(uuid_of, ids))
+            for key, ids in unbooked(self._book.pods, found.listing).items()
+            if key not in ended and (key not in found.view.live or key in others)
+        }
+        held = stranger_on(found.turn.part.uuids, unknown)
+        if held is not None:
+            key, uuid = held
+            gone = "another pod has its name" if key in grants else "the API server does not have it"
+            raise self._refused(
+                RefusalReason.STRANGER,
+                found,
+                f"kubelet lists device {uuid} for pod {key}, and {gone}: wait until kubelet has ended it",
                 (uuid,),
                 (key,),
             )

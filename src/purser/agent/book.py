@@ -170,13 +170,25 @@ class Book:
         return self._pods.pop(pod_uid, None)
 
     def adopt_listing(self, listing: Iterable[ListedPod], grants: Mapping[str, Grant]) -> int:
-        """Take over what kubelet lists of pods with these grants (by pod key); how many containers were news."""
+        """Take over what kubelet lists of pods with these grants (by pod key); how many containers were news.
+
+        kubelet names pods without their uids: what a pod in the book has is not its namesake's.
+        """
         return sum(
             self.reassign(grants[pod.key], container, ids, pod.resources.get(container, GPU_RESOURCE))
             for pod in listing
             if pod.key in grants
             for container, ids in pod.containers.items()
-            if ids
+            if ids and not self._is_namesakes(grants[pod.key], ids)
+        )
+
+    def _is_namesakes(self, grant: Grant, ids: Iterable[str]) -> bool:
+        """Whether the book has these ids for another pod of the same name."""
+        wanted = frozenset(ids)
+        return any(
+            uid != grant.pod_uid and pod.grant.key == grant.key and not wanted.isdisjoint(each.ids)
+            for uid, pod in self._pods.items()
+            for each in pod.containers.values()
         )
 
     @property

@@ -126,6 +126,8 @@ class DisputeWatch:
         self._told_of: frozenset[str] = frozenset()
         self._ended: dict[str, float] = {}
         """By uid of a pod that was ever said to have ended: monotonic seconds from which on it should hold nothing."""
+        self._vanished: dict[str, float] = {}
+        """The same by key, of pods that kubelet listed with GPUs at the last look, and the API server did not have."""
         self.told: Latest[NodeDisputes | None] = Latest(None)
         """What is to be published."""
         pods.pods.add_handler(on_add=self._on_pod, on_update=lambda _, new: self._on_pod(new), on_delete=self._on_gone)
@@ -224,18 +226,31 @@ class DisputeWatch:
         that really have.
         """
         now, store, found = self._clock.monotonic(), self._pods.pods.store, []
-        for listed in listing:
+        holders = [(each, uuids) for each in listing if (uuids := gpus_of_pod(each, store.get(each.key)))]
+        self._see_vanished(now, (each.key for each, _ in holders if store.get(each.key) is None))
+        for listed, uuids in holders:
             pod = store.get(listed.key)
-            if pod is None or not is_terminal(pod) or now < self._ended.get(pod.metadata.uid, now):
+            if pod is None:
+                due, uid = self._vanished[listed.key], self._booked_uid(listed.key)
+            elif is_terminal(pod):
+                due, uid = self._ended.get(pod.metadata.uid, now), pod.metadata.uid
+            else:
                 continue
-            meta = pod.metadata
-            if uuids := gpus_of_pod(listed, pod):
-                found.append(HeldPod(meta.namespace, meta.name, meta.uid, HeldReason.ENDED, uuids=tuple(sorted(uuids))))
+            if now >= due:
+                found.append(HeldPod(listed.namespace, listed.name, uid, HeldReason.ENDED, uuids=tuple(sorted(uuids))))
         return found
+
+    def _see_vanished(self, now: float, keys: Iterable[str]) -> None:
+        """What vanished before the first look may have been reported by the previous agent: that is not taken back."""
+        patience_s = 0.0 if self.told.value is None else TEARDOWN_TIMEOUT_S
+        self._vanished = {key: self._vanished.get(key, now + patience_s) for key in keys}
+
+    def _booked_uid(self, key: str) -> str:
+        return next((uid for uid, pod in self._book.pods.items() if pod.grant.key == key), "")
 
     def _on_gone(self, pod: Pod) -> None:
         self._ended.pop(pod.metadata.uid, None)
-        if pod.metadata.uid in self._told_of:
+        if pod.metadata.uid in self._told_of or devices_asked(pod):  # kubelet may list it still
             self._look.set()
 
     def _on_pod(self, pod: Pod) -> None:
@@ -244,7 +259,8 @@ class DisputeWatch:
             patience_s = 0.0 if self.told.value is None else TEARDOWN_TIMEOUT_S
             self._ended[pod.metadata.uid] = self._clock.monotonic() + patience_s
             self._look.set()
-        if pod.metadata.uid in self._told_of or (has_started(pod) and self._pods.is_odd(pod)):
+        vanished = f"{pod.metadata.namespace}/{pod.metadata.name}" in self._vanished
+        if vanished or pod.metadata.uid in self._told_of or (has_started(pod) and self._pods.is_odd(pod)):
             self._look.set()
 
     def _forget_settled(self) -> None:
@@ -259,7 +275,7 @@ class DisputeWatch:
     def _pause(self) -> float:
         now = self._clock.monotonic()
         resting = [each.until - now for each in self._refusals.values() if each.until > now]
-        ending = [due - now for due in self._ended.values() if due > now]
+        ending = [due - now for due in (*self._ended.values(), *self._vanished.values()) if due > now]
         told = self.told.value
         if told is not None and any(each.why is HeldReason.ENDED for each in told.held):
             ending.append(TEARDOWN_TIMEOUT_S)  # kubelet gives no notice when it releases devices

@@ -1,13 +1,17 @@
-"""Takes pods off the book when they end, and rebuilds the book after a restart."""
+"""Takes pods off the book when they end, and rebuilds the book after a restart.
+
+That a pod has ended is the API server's word; what kubelet lists for it stays in the book until kubelet lets go.
+"""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import structlog
 
 from purser.adapters.pods import ref_of_grant
 from purser.agent.arbiter import Arbiter
 from purser.agent.book import Book
+from purser.agent.holding import still_listed
 from purser.agent.podresources import KubeletBooks, KubeletError
 from purser.agent.pods import NodePods
 from purser.kube.objects import Pod
@@ -18,6 +22,9 @@ log = structlog.get_logger("purser.agent")
 
 ENDED_PODS_CHECK_PERIOD_S = 60.0
 """Between two looks for pods in the book that are over: they came and went while the informer was cut off, say."""
+
+LET_GO_CHECK_PERIOD_S = 1.0
+"""Between two looks whether kubelet lets go of what pods hold that are over: it gives no notice."""
 
 
 class Janitor:
@@ -38,6 +45,8 @@ class Janitor:
         self._on_released = on_released
         self._failures = pods.pods.failures
         self._ended: asyncio.Queue[Pod] = asyncio.Queue()
+        self._lingers = asyncio.Event()
+        """Pods are over, and kubelet had not let go of their devices at the last look."""
         pods.pods.add_handler(
             on_add=self._look,
             on_update=lambda _, new: self._look(new),
@@ -50,12 +59,30 @@ class Janitor:
             tasks.create_task(self._failures.keep_going("learning", self._learn))
             tasks.create_task(self._release_forever())
             tasks.create_task(self._failures.keep_going("sweeping", self._sweep_forever))
+            tasks.create_task(self._failures.keep_going("letting go", self._let_go_forever))
 
     async def sweep(self) -> None:
-        """Release pods that are in the book and over: the API server has none of them, or they have ended, be it that
-        kubelet listed their devices for longer."""
+        """Release pods that are in the book and over: the API server has none of them, or they have ended, and kubelet
+        lists nothing for them any more."""
         pods = {uid: self._pods.pods.store.by_uid(uid) for uid in self._book.pods}
-        await self._arbiter.release_ended([uid for uid, pod in pods.items() if pod is None or is_terminal(pod)])
+        over = [uid for uid, pod in pods.items() if pod is None or is_terminal(pod)]
+        await self._arbiter.release_ended(await self._let_go(over))
+
+    async def _let_go(self, uids: Iterable[str]) -> list[str]:
+        """Those of some pods for which kubelet lists nothing that the book has; where it does not answer, those that
+        are not in the book."""
+        over = tuple(uids)
+        booked = self._book.pods.keys() & over
+        if not booked:
+            return list(over)
+        try:
+            held = booked & still_listed(self._book.pods, await self._kubelet.list())
+        except KubeletError as error:
+            log.warning("Cannot ask kubelet whether pods that are over hold devices", error=str(error))
+            held = booked
+        if held:
+            self._lingers.set()
+        return [uid for uid in over if uid not in held]
 
     async def _learn(self) -> None:
         """Complete the book with what kubelet lists; each Allocate does so too, this is for metrics until then."""
@@ -79,8 +106,17 @@ class Janitor:
         while True:
             pod = await self._ended.get()
             with self._failures.guard(PODS, pod):
-                await self._arbiter.release(pod.metadata.uid)
-                self._on_released()
+                for uid in await self._let_go((pod.metadata.uid,)):
+                    await self._arbiter.release(uid)
+                    self._on_released()
+
+    async def _let_go_forever(self) -> None:
+        while True:
+            await self._lingers.wait()
+            await asyncio.sleep(LET_GO_CHECK_PERIOD_S)
+            self._lingers.clear()
+            await self.sweep()
+            self._on_released()
 
     async def _sweep_forever(self) -> None:
         while True:

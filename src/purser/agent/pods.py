@@ -21,13 +21,20 @@ from purser.core.dialects.policies import node_policy_word
 from purser.core.grant import signing
 from purser.core.grant.enforcement import spec_hold
 from purser.core.model import Grant
-from purser.core.names import AWAITED, AWAITS_GRANT_ANNOTATION, GRANT_KEY_CONFIGMAP, GRANT_KEY_CONFIGMAP_FIELD
+from purser.core.names import (
+    AWAITED,
+    AWAITS_GRANT_ANNOTATION,
+    GRANT_KEY_CONFIGMAP,
+    GRANT_KEY_CONFIGMAP_FIELD,
+    GRANT_SIGNATURE_ANNOTATION,
+)
 from purser.kube.client import Client
 from purser.kube.errors import ApiUnavailableError, DecodeError, KubeError, NotFoundError
 from purser.kube.informer import Informer
 from purser.kube.objects import ConfigMap, Pod
 from purser.kube.pods import is_terminal
 from purser.kube.resources import CONFIG_MAPS, PODS, key_of
+from purser.recent import Recent
 
 log = structlog.get_logger("purser.agent")
 
@@ -42,6 +49,9 @@ FAILED = "the agent failed on it: see its log"
 
 POD_FETCH_TIMEOUT_S = 3.0
 """How long the API server may take over some pods: kubelet admits nothing else meanwhile."""
+
+_MAX_UNKNOWN_SIGNATURES = 512
+"""More pods than a node runs."""
 
 
 class LivePods(msgspec.Struct, frozen=True):
@@ -90,6 +100,9 @@ class NodePods:
         """The grant for which a pod was given devices, where that is known: it was verified then."""
         self._fetched: dict[str, Pod | None] = {}
         """By the last `fetch`."""
+        self._knows_hami = True
+        self._unknown_to_all: Recent[str, str] = Recent(_MAX_UNKNOWN_SIGNATURES)
+        """The signature of a pod, by uid, for which the keys were listed again, and of which none had made it."""
         self.key_maps.add_handler(
             on_add=self._take_keys,
             on_update=lambda _, new: self._take_keys(new),
@@ -155,19 +168,33 @@ class NodePods:
             raise ApiUnavailableError(
                 f"no answer about pods {', '.join(wanted)} within {POD_FETCH_TIMEOUT_S:g} s"
             ) from error
-        if any(pod is not None and self._is_by_unknown_key(pod) for pod in self._fetched.values()):
-            await self._renew_keys()
+        unknown = [pod for pod in self._fetched.values() if pod is not None and self._is_by_unknown_key(pod)]
+        is_new = any(self._unknown_to_all.get(pod.metadata.uid) != _signature(pod) for pod in unknown)
+        if is_new and await self._renew_keys():
+            for pod in unknown:
+                self._unknown_to_all.put(pod.metadata.uid, _signature(pod))
         return self._fetched
+
+    def set_hami(self, *, is_there: bool) -> None:
+        """Whether the node has a registration of HAMi's: only then do HAMi's records on pods count. Until that is known
+        they do."""
+        if is_there != self._knows_hami:
+            self._knows_hami = is_there
+            self._verified.clear()
 
     def _is_by_unknown_key(self, pod: Pod) -> bool:
         problem = self._grant_of(pod) if self._is_live(pod) else None
         return isinstance(problem, str) and problem.startswith(signing.UNKNOWN_KEY)
 
-    async def _renew_keys(self) -> None:
-        """The watch of the keys may lag as that of the pods may, and a refusal is for good."""
-        with suppress(TimeoutError, KubeError):
+    async def _renew_keys(self) -> bool:
+        """The watch of the keys may lag as that of the pods may, and a refusal is for good. Whether that succeeded."""
+        try:
             async with asyncio.timeout(POD_FETCH_TIMEOUT_S):
                 await self.key_maps.relist()
+        except (TimeoutError, KubeError) as error:
+            log.warning("Cannot list the scheduler's keys again", error=str(error))
+            return False
+        return True
 
     async def _fetch(self, key: str) -> Pod | None:
         namespace, _, name = key.partition("/")
@@ -201,7 +228,7 @@ class NodePods:
             return None
         if grant is None:
             annotations = pod.metadata.annotations
-            is_hamis = annotations.get(hami.VGPU_NODE) == self._node
+            is_hamis = self._knows_hami and annotations.get(hami.VGPU_NODE) == self._node
             waits = is_hamis and annotations.get(hami.BIND_PHASE) == hami.ALLOCATING
             return UNADOPTED if waits or annotations.get(AWAITS_GRANT_ANNOTATION) == AWAITED else UNGRANTED
         granted = {part.container: len(part.shares) for part in grant.containers}
@@ -211,9 +238,15 @@ class NodePods:
 
     def _forget(self, pod: Pod) -> None:
         self._verified.pop(pod.metadata.uid, None)
+        self._unknown_to_all.forget(pod.metadata.uid)
 
     def _take_keys(self, config_map: ConfigMap) -> None:
         self._keys, problems = signing.parse_public_keys(config_map.data.get(GRANT_KEY_CONFIGMAP_FIELD, ""))
         self._verified.clear()
+        self._unknown_to_all.clear()
         for problem in problems:
             log.error("A key in the ConfigMap is invalid", config_map=key_of(config_map), problem=problem)
+
+
+def _signature(pod: Pod) -> str:
+    return pod.metadata.annotations.get(GRANT_SIGNATURE_ANNOTATION, "")

@@ -1,9 +1,12 @@
 """Finds out whose call it is, with kubelet's list and the API server at hand.
 
 A refusal ends the pod, so what may only be a moment's disagreement between the two (a pod that kubelet rejected and the
-API server still calls pending, a pod that the informer has not seen yet) is asked again for a while first.
+API server still calls pending, a pod that another scheduler placed) is asked again for a while first. Node and grant
+come in one write: a grant that does not count in a fresh read never will. kubelet admits nothing else meanwhile, so
+that all waiting together is bounded.
 """
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -16,6 +19,7 @@ from purser.agent.book import Book
 from purser.agent.podresources import KubeletBooks
 from purser.agent.pods import UNADOPTED, UNGRANTED, LivePods, NodePods
 from purser.agent.refusals import AllocationRefused, RefusalReason
+from purser.core.model import Grant
 from purser.core.names import AWAITS_GRANT_ANNOTATION, NOT_GRANTED
 from purser.kube.clock import Clock
 from purser.kube.errors import KubeError
@@ -25,6 +29,26 @@ log = structlog.get_logger("purser.agent")
 
 STATUS_POLL_PERIOD_S = 0.05
 """Between two looks; kubelet's status updates reach the API server in tens of milliseconds."""
+
+WAITS_PER_MINUTE = 5
+"""How many calls may wait as long as one may, before others are refused at once."""
+
+
+class WaitingBudget:
+    """How long calls may wait together, within any minute. Times are monotonic seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._spent: deque[tuple[float, float]] = deque()
+
+    def spend(self, seconds: float, now: float) -> bool:
+        """Wait so long from now on; False: too much was spent."""
+        while self._spent and self._spent[0][0] <= now - 60.0:
+            self._spent.popleft()
+        if sum(each for _, each in self._spent) + seconds > self._seconds:
+            return False
+        self._spent.append((now, seconds))
+        return True
 
 
 class ResolvedCall(msgspec.Struct, frozen=True):
@@ -50,6 +74,7 @@ class Resolver:
         self._book = book
         self._clock = clock
         self._timeout_s = timeout_s
+        self._budget = WaitingBudget(WAITS_PER_MINUTE * timeout_s)
         self._refused: set[str] = set()
 
     async def find(self, ask: PreferredAllocationCall | AllocateCall) -> ResolvedCall:
@@ -60,7 +85,8 @@ class Resolver:
             if isinstance(found, ResolvedCall):
                 return found
             refusal, is_final = found
-            if is_final or self._clock.monotonic() >= deadline:
+            now = self._clock.monotonic()
+            if is_final or now >= deadline or not self._budget.spend(STATUS_POLL_PERIOD_S, now):
                 raise refusal
             await self._clock.sleep(STATUS_POLL_PERIOD_S)
 
@@ -89,17 +115,31 @@ class Resolver:
         turn = resolution.turn
         pod = fetched.get(turn.key) if turn else None
         if turn is None or pod is None:
-            gone = _gone(listing, fetched, view) if confirmed else ()
-            return self._refusal(ask, resolution, listing, view, gone, fetched)
+            return self._refusal(ask, resolution, listing, view, fetched, confirmed=confirmed)
         return ResolvedCall(turn, pod, listing, view)
 
     def _resolve(
         self, ask: PreferredAllocationCall | AllocateCall, listing: Iterable[ListedPod], view: LivePods
     ) -> Resolution:
-        """Pods that were refused before count only when there is no other candidate."""
-        fresh = {key: grant for key, grant in view.grants.items() if grant.pod_uid not in self._refused}
-        resolution = resolve(ask, listing, fresh, self._book.served)
-        return resolution if resolution.fitting else resolve(ask, listing, view.grants, self._book.served)
+        """Pods that were refused before count only when there is no other candidate; so do those that run with what
+        they were given: a kubelet that lost its record of devices lists them without any, and old ones ask again."""
+        served = self._book.served
+        fresh = {
+            key: grant
+            for key, grant in view.grants.items()
+            if grant.pod_uid not in self._refused and not self._runs(key, grant, served.get(grant.pod_uid, frozenset()))
+        }
+        resolution = resolve(ask, listing, fresh, served)
+        return resolution if resolution.fitting else resolve(ask, listing, view.grants, served)
+
+    def _runs(self, key: str, grant: Grant, served: frozenset[str]) -> bool:
+        pod = self._pods.get(key)
+        return (
+            pod is not None
+            and pod.metadata.uid == grant.pod_uid
+            and pod.status.phase == "Running"
+            and served.issuperset(part.container for part in grant.containers)
+        )
 
     def _doubtful(self, resolution: Resolution, listing: Iterable[ListedPod], view: LivePods) -> set[str]:
         """The pods whose state in the API decides: those whose turn it may be, also where the same is granted to each
@@ -128,14 +168,17 @@ class Resolver:
         resolution: Resolution,
         listing: Iterable[ListedPod],
         view: LivePods,
-        gone: tuple[str, ...],
         fetched: Mapping[str, Pod | None],
+        *,
+        confirmed: bool,
     ) -> tuple[AllocationRefused, bool]:
         """Why this is refused, and whether a second look could not change it.
 
-        Where all waiting pods are ``gone`` according to the API server, kubelet asks for one of those: it was deleted
-        between its Binding and its admission. Pods behind it do not have to wait for it.
+        Where all waiting pods are gone according to the API server, kubelet asks for one of those: it was deleted
+        between its Binding and its admission. Pods behind it do not have to wait for it. ``confirmed``: the API server
+        was asked about all that matter.
         """
+        gone = _gone(listing, fetched, view) if confirmed else ()
         problems = {
             pod.key: view.problems[pod.key]
             for pod in listing
@@ -151,9 +194,10 @@ class Resolver:
         carries_grant = problems.get(first, UNGRANTED) not in (UNGRANTED, UNADOPTED)
         pod = fetched.get(first) or self._pods.get(first)
         told, is_ungranted = advice(pod, carries_grant=carries_grant), UNGRANTED in problems.values()
+        settled = bool(confirmed and problems and UNADOPTED not in problems.values())
         # A scheduler that placed it where Purser has nothing for it has to place the next one elsewhere.
         may_wait = is_ungranted and not (pod and pod.metadata.annotations.get(AWAITS_GRANT_ANNOTATION) == NOT_GRANTED)
-        return _no_grant(ask, problems, told, may_wait=may_wait), is_ungranted
+        return _no_grant(ask, problems, told, may_wait=may_wait), settled or is_ungranted
 
 
 def _ambiguous(ask: PreferredAllocationCall | AllocateCall, turns: tuple[ContainerTurn, ...]) -> AllocationRefused:

@@ -50,6 +50,7 @@ from purser.agent.settings import AgentSettings
 from purser.agent.sharing import SharingConfigWatch
 from purser.core.model import DeviceMode, Grant
 from purser.core.node.cordons import cordoned_gpus
+from purser.core.vendors.hami_nodes import REGISTER_ANNOTATION
 from purser.kube.client import Client
 from purser.kube.clock import SystemClock
 from purser.kube.events import EventRecorder
@@ -378,6 +379,7 @@ class Agent:
     def _on_node(self, node: Node) -> None:
         self._facts.set_version(node.status.node_info.kubelet_version)
         self._cordoned.set(cordoned_gpus(node.metadata.annotations))
+        self._pods.set_hami(is_there=REGISTER_ANNOTATION in node.metadata.annotations)
 
     def _granted_before(self, pod: Pod) -> Grant | None:
         booked = self._book.pods.get(pod.metadata.uid)

@@ -170,7 +170,13 @@ async def _make_parts(
     settings: SchedulerSettings, client: Client, metrics: SchedulerMetrics, events: EventRecorder, host: str
 ) -> _Parts:
     keys = await insist(lambda: load_or_create_keys(client, settings.namespace), "The signing key cannot be read")
-    cache = ClusterCache(keys, metrics, scheduler_name=settings.scheduler_name, families=families_of(settings.vendors))
+    cache = ClusterCache(
+        keys,
+        metrics,
+        scheduler_name=settings.scheduler_name,
+        families=families_of(settings.vendors),
+        units_mib=dict(settings.memory_units),
+    )
     pods, nodes, quotas = Informer(client, PODS), Informer(client, NODES), Informer(client, RESOURCE_QUOTAS)
     namespaces = Informer(client, NAMESPACES)
     cache.attach(pods, nodes, quotas, namespaces)

@@ -34,6 +34,7 @@ class Kubelet(api_pb2_grpc.RegistrationServicer, resources_grpc.PodResourcesList
         self.resource_of = {}  # "ns/name" -> what it asks for
         self.pods = {}  # "ns/name" -> {container: ids}; only app containers
         self.held = {}  # "ns/name" -> ids, of init containers too
+        self.namesakes = []  # ("ns/name", containers) of pods whose names others have
         self.lists = 0
         self._tasks = set()
         self._admitting = asyncio.Lock()
@@ -109,7 +110,7 @@ class Kubelet(api_pb2_grpc.RegistrationServicer, resources_grpc.PodResourcesList
                         for name, ids in containers.items()
                     ],
                 )
-                for key, containers in self.pods.items()
+                for key, containers in (*self.namesakes, *self.pods.items())
             ]
         )
 

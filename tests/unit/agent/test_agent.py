@@ -58,10 +58,8 @@ async def test_a_new_key_of_the_scheduler_is_learned_while_running(world, kubele
     async with world.agent(resolve_timeout_s=10) as agent:
         await eventually(agent.ready)
         await world.pod("p", part("main", world.uuids[0]), key=new)
-        admitting = asyncio.create_task(kubelet.admit("default/p", [("main", 1)]))
-        await eventually(lambda: kubelet.lists > 2)
         await world.publish_keys(world.key, new)
-        await admitting
+        await kubelet.admit("default/p", [("main", 1)])
 
 
 async def test_a_rejected_pod_that_kubelet_still_lists_is_passed_over_once_it_has_failed(world, kubelet):
@@ -112,6 +110,7 @@ async def test_a_share_on_a_node_with_hami_core_gets_its_library_and_a_folder(wo
         ]
         cache = library / "containers" / f"{grant.pod_uid}_main"
         assert cache.stat().st_mode & 0o777 == 0o777
+        kubelet.remove("default/p")
         await world.set_phase("p", "Succeeded")
         await eventually(lambda: not cache.exists())
         await world.pod("required", part("main", a), required=True)

@@ -41,6 +41,7 @@ def found(book, *listing):
 def test_a_corrupted_book_is_found(book):
     assert found(book, listed("p", main=(slot(A, 0),)), listed("stranger", main=(slot(B, 0),))) == set()
     assert found(book, listed("q", main=(slot(A, 3),))) == {("kubelet-ids", "ns/q main")}
+    assert found(book, listed("q", main=())) == {("kubelet-ids", "ns/q main")}, "kubelet lost its record"
     book._pods["uid-q"] = book._pods["uid-p"]
     assert found(book) == {("book-grants", "uid-q"), ("ids-given-once", slot(A, 0))}
     book._ledger._usage[NODE] = {}

@@ -157,7 +157,6 @@ async def test_a_replaced_pod_holds_its_gpu_until_kubelet_hears_of_its_end(world
     await world.delete_pod("p")
     await world.pod("p", part("main", b, memory_mib=9000))
     await world.pod("q", part("main", a, memory_mib=9000))
-    await eventually(lambda: _is_zero(agent, a))  # it has heard of that
     with pytest.raises(Rejected, match=r"18000 of \d+ MiB would be taken"):
         await kubelet.admit("default/q", [("main", 1)])
     kubelet.remove("default/q")
@@ -198,6 +197,26 @@ async def test_devices_of_a_pod_from_before_purser_are_not_given_out(world, kube
     await world.pod("p", part("main", a))
     with pytest.raises(Rejected, match=r"pod default/old holds device .* without a grant"):
         await kubelet.admit("default/p", [("main", 1)])
+
+
+async def test_pods_that_run_are_in_nobodys_way_once_kubelet_has_lost_its_record_of_devices(world, kubelet, agent):
+    a, b, _, _ = world.uuids
+    for name in ("p", "q"):
+        await world.pod(name, part("main", a))
+        await kubelet.admit(f"default/{name}", [("main", 1)])
+        await world.set_phase(name, "Running")
+        kubelet.pods[f"default/{name}"] = {"main": []}
+        kubelet.held[f"default/{name}"] = set()
+    for name, uuid in (("alike", a), ("elsewhere", b)):
+        await world.pod(name, part("main", uuid))
+        await kubelet.admit(f"default/{name}", [("main", 1)])
+        assert uuids_of(kubelet.pods[f"default/{name}"]["main"]) == [uuid]
+    await world.pod("too-large", part("main", a, memory_mib=14_000))
+    with pytest.raises(Rejected, match="another pod was given that first"):
+        await kubelet.admit("default/too-large", [("main", 1)])
+    kubelet.remove("default/too-large")
+    await kubelet.admit("default/p", [("main", 1)])  # old ones ask for running pods again
+    assert uuids_of(kubelet.pods["default/p"]["main"]) == [a]
 
 
 async def test_kubelet_restarts_are_noticed_and_running_pods_keep_their_devices(world, kubelet, agent):
@@ -277,6 +296,7 @@ async def test_what_a_pod_holds_of_a_gpu_that_is_gone_stays_listed_until_it_lets
     agent.reload.set()
     await eventually(lambda: len(kubelet.devices) == 13)
     assert kubelet.devices[held].health == "Unhealthy"
+    kubelet.remove("default/p")
     await world.delete_pod("p")
     await eventually(lambda: len(kubelet.devices) == 12)
     world.driver.restore_gpu(gone)

@@ -66,6 +66,7 @@ async def test_a_node_goes_by_the_file_that_its_label_names_and_follows_both(wor
         # What is held under the name of before stays listed, as unhealthy, until it is let go.
         await eventually(lambda: counts(kubelet) == {"gpu": 1, "gpu.shared": 12})
         assert kubelet.lists_of["nvidia.com/gpu"][b].health == "Unhealthy"
+        kubelet.remove("default/whole")
         await world.delete_pod("whole")
         await eventually(lambda: counts(kubelet) == {"gpu.shared": 12})
         await world.client.patch_merge(NODES, NODE, {"metadata": {"labels": {CONFIG_LABEL: "bad"}}})

@@ -54,7 +54,7 @@ class HeldReason(ExplainedReason):
     ENDED = (
         "ended",
         "Pod",
-        "The pod's status says that it has ended, and kubelet still lists devices for it.",
+        "The pod has ended or is gone as the API server has it, and kubelet still lists devices for it.",
         "Wait a moment; if it lasts, look at the containers on the node.",
     )
 
@@ -157,7 +157,7 @@ def closed_gpus(told: NodeDisputes, is_live: Callable[[str], bool]) -> dict[str,
     for held in told.held:
         if held.why is HeldReason.ENDED:
             closed |= dict.fromkeys(
-                held.uuids, f"{_who(held)} still holds it, though its status says that it has ended"
+                held.uuids, f"{_who(held)} still holds it, though the API server has it as ended or gone"
             )
         elif is_live(held.uid):
             closed |= dict.fromkeys(held.uuids, f"{_who(held)} holds it without a grant")
@@ -177,7 +177,7 @@ def _holding(held: HeldPod) -> str:
         HeldReason.GRANT_MISSING: "its grant annotation was removed",
         HeldReason.GRANT_UNTRUSTED: "its grant annotation is invalid",
         HeldReason.STRANGER: "it has no grant of Purser's",
-        HeldReason.ENDED: "its status says that it has ended",
+        HeldReason.ENDED: "the API server has it as ended or gone",
     }
     return f"pod {held.key} holds {_gpus(held.gpus)}, {words[held.why]}"
 

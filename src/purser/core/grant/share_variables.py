@@ -45,8 +45,27 @@ class Names(msgspec.Struct, frozen=True):
         return list(dict.fromkeys(name for name in names if self.has(name)))
 
 
-DEVICES = Names(frozenset({VISIBLE_DEVICES, "NVIDIA_MIG_CONFIG_DEVICES", "NVIDIA_MIG_MONITOR_DEVICES"}))
-"""NVIDIA's container toolkit adds devices, or rights over them, that these name."""
+DEVICES = Names(
+    frozenset(
+        {
+            VISIBLE_DEVICES,
+            "NVIDIA_IMEX_CHANNELS",
+            "NVIDIA_MIG_CONFIG_DEVICES",
+            "NVIDIA_MIG_MONITOR_DEVICES",
+            "NVIDIA_NVSWITCH",
+        }
+    )
+)
+"""NVIDIA's container toolkit adds devices, or rights over them, that these name; NVSwitches are shared by all GPUs of a
+node, IMEX channels by those of many.
+
+Of nvidia-container-toolkit 1.20.0, ``internal/config/image/envvars.go`` and ``internal/modifier/cdi.go``. What its
+``swarm-resource`` names beside them is the administrator's.
+"""
+
+BESIDE_GPUS = Names(frozenset({"NVIDIA_GDRCOPY", "NVIDIA_GDS", "NVIDIA_MOFED"}))
+"""For these the same version adds devices that reach the memory of any GPU of the node past the driver's limits, to
+containers that have one: GDRCopy's, GPUDirect Storage's, and those of InfiniBand."""
 
 LIMITS = Names(
     frozenset(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from purser.core.grant.enforcement import control_is_disabled
-from purser.core.grant.share_variables import DEVICES, LIMITS, LOADER, MPS, VISIBLE_DEVICES, Names
+from purser.core.grant.share_variables import BESIDE_GPUS, DEVICES, LIMITS, LOADER, MPS, VISIBLE_DEVICES, Names
 from purser.core.pod.manifest import ContainerEnvVar, ContainerSpec, PodManifest, VolumeMount
 
 _HIDING = ("", "void", "none")
@@ -151,7 +151,7 @@ def _unasked_by_containers(pod: PodManifest) -> Iterator[Finding]:
         names = (each.name for each in container.env if DEVICES.has(each.name) and not _hides(each))
         for name in dict.fromkeys(names):
             yield Finding(
-                f'container "{container.name}" sets {name}, which names GPUs that were not granted',
+                f'container "{container.name}" sets {name}, which names devices that were not granted',
                 f"remove it and {_ASK}",
             )
         for path in _targets(container):
@@ -205,6 +205,11 @@ def _of_container(container: ContainerSpec, is_share: bool, by_library: bool) ->
         )
         if by_library:
             yield from _variables(container, LOADER, "which loads libraries before HAMi-core's", instead)
+    if is_share:
+        instead = "remove it, or ask for whole GPUs (nvidia.com/gpu alone)"
+        yield from _variables(
+            container, BESIDE_GPUS, "for which NVIDIA's container toolkit adds devices of the whole node", instead
+        )
     if is_share and (strong := _strong(container)):
         yield Finding(
             f'container "{container.name}" asks for a share of a GPU and for the capability {strong}, '

@@ -84,8 +84,10 @@ class ClusterCache:
         *,
         scheduler_name: str = SCHEDULER_NAME,
         families: Sequence[DeviceFamily] = (),
+        units_mib: Mapping[str, int] | None = None,
     ) -> None:
         """``families``: of other vendors, whose devices Purser serves; what nodes register of others does not count.
+        ``units_mib``: see `Readings`.
 
         ``keys`` None: grants count as annotations state them, which is for showing and not for deciding.
         """
@@ -96,7 +98,7 @@ class ClusterCache:
         self.clock = clock or SystemClock()
         """Of all that is decided from here."""
         self.readings = Readings(
-            scheduler_name, self.enforcement_of_namespace, frozenset(family.name for family in families)
+            scheduler_name, self.enforcement_of_namespace, frozenset(family.name for family in families), units_mib
         )
         """What pods were found to ask for."""
         self.arrivals = Arrivals(self.readings, scheduler_name)

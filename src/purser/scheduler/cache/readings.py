@@ -1,6 +1,6 @@
 """What pods ask for, read once: kube-scheduler asks about a pod three times before it is bound, in equal words."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 import msgspec
@@ -10,7 +10,7 @@ from purser.core.names import SCHEDULER_NAME
 from purser.kube.objects import Pod
 from purser.recent import Recent
 from purser.scheduler.pod_reading import PodReading
-from purser.scheduler.webhook import PLACEMENT_RULES, first_objection
+from purser.scheduler.webhook import PLACEMENT_RULES, first_objection, in_other_units
 
 MAX_READINGS = 2048
 """Pods whose reading is kept: as many as wait in a large burst; a few kB each."""
@@ -19,15 +19,24 @@ MAX_READINGS = 2048
 class AskedPod(PodReading):
     """A pod that is asked about."""
 
-    def __init__(self, pod: Pod, enforcement_of_namespace: str = "", families: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        pod: Pod,
+        enforcement_of_namespace: str = "",
+        families: frozenset[str] = frozenset(),
+        units_mib: Mapping[str, int] | None = None,
+    ) -> None:
         spec = msgspec.structs.replace(pod_spec(pod), families=families)
         super().__init__(msgspec.structs.replace(spec, enforcement_of_namespace=enforcement_of_namespace))
         self.pod = pod
+        self._units_mib = units_mib
 
     @cached_property
     def objection(self) -> str:
         """Why it is placed nowhere, in a sentence; empty where nothing is in the way."""
         decision = first_objection(self, PLACEMENT_RULES)
+        if decision is None and self._units_mib is not None:
+            decision = in_other_units(self, self._units_mib)
         return decision.message if decision else ""
 
     def is_of(self, pod: Pod) -> bool:
@@ -50,8 +59,11 @@ class Readings:
         scheduler_name: str = SCHEDULER_NAME,
         enforcement_of_namespace: Callable[[str], str] = lambda namespace: "",
         families: frozenset[str] = frozenset(),
+        units_mib: Mapping[str, int] | None = None,
     ) -> None:
-        """``families``: of other vendors, by name, whose devices Purser serves."""
+        """``families``: of other vendors, by name, whose devices Purser serves. ``units_mib``: the cluster's, by
+        resource; None: not known, and what pods say of theirs is taken."""
+        self._units_mib = units_mib
         self._families = families
         self._scheduler_name = scheduler_name
         self._enforcement_of_namespace = enforcement_of_namespace
@@ -67,7 +79,7 @@ class Readings:
         of_namespace = self._enforcement_of_namespace(pod.metadata.namespace)
         if known is not None and known.spec.enforcement_of_namespace == of_namespace and known.is_of(pod):
             return known
-        read, spec = AskedPod(pod, of_namespace, self._families), pod.spec
+        read, spec = AskedPod(pod, of_namespace, self._families, self._units_mib), pod.spec
         waits_here = spec.scheduler_name == self._scheduler_name and not spec.node_name
         return self._known.put(pod.metadata.uid, read) if waits_here else read
 

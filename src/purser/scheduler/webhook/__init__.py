@@ -18,7 +18,7 @@ from purser.scheduler.webhook.mutation import Mutation
 from purser.scheduler.webhook.node_writes import NodeWrites
 from purser.scheduler.webhook.registration import WebhookRegistration, own_user
 from purser.scheduler.webhook.review import ReviewError, decode_review, encode_review
-from purser.scheduler.webhook.rules import PLACEMENT_RULES, first_objection
+from purser.scheduler.webhook.rules import PLACEMENT_RULES, first_objection, in_other_units
 from purser.scheduler.webhook.validation import Validation
 from purser.scheduler.webhook.workload_warnings import WorkloadWarnings
 
@@ -34,6 +34,7 @@ __all__ = [
     "decode_review",
     "encode_review",
     "first_objection",
+    "in_other_units",
     "mutating_configuration",
     "own_user",
     "validating_configuration",

@@ -1,13 +1,19 @@
 """What both webhooks ask of a pod that wants devices: one rule, one function, each a decision or None."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
 from purser.adapters.pods import pod_spec
 from purser.core.dialects import DialectError, kai, record_annotations, vendor_families, vendor_records
-from purser.core.names import IGNORE_WEBHOOK, PROTECTED_POD_ANNOTATIONS, ignoring_label
+from purser.core.names import (
+    IGNORE_WEBHOOK,
+    MEMORY_UNITS_ANNOTATION,
+    PROTECTED_POD_ANNOTATIONS,
+    ignoring_label,
+)
 from purser.core.pod.manifest import PodManifest
+from purser.core.pod.units import units_text
 from purser.kube.codec import codec_of
 from purser.kube.errors import DecodeError
 from purser.kube.objects import DEFAULT_SCHEDULER, MIRROR_POD_ANNOTATION
@@ -174,6 +180,21 @@ def room_for_grant(pod: PodReading) -> Decision | None:
         DecisionReason.NO_ROOM_FOR_GRANT,
         f"the pod's annotations have {size} bytes, and a pod that asks for GPUs may have {MAX_ANNOTATION_BYTES} of the "
         f"262144 that Kubernetes allows: the rest is for its grant. Keep the data in a ConfigMap instead",
+    )
+
+
+def in_other_units(pod: PodReading, units_mib: Mapping[str, int]) -> Decision | None:
+    """Checked before a pod is placed: users may write the annotation while the webhook is away, and through
+    ``pods/status``. ``units_mib``: the cluster's, by resource."""
+    wanted = units_text(pod.spec.containers, units_mib)
+    if pod.spec.annotations.get(MEMORY_UNITS_ANNOTATION, "") == wanted:
+        return None
+    says = f'annotation {MEMORY_UNITS_ANNOTATION}: "{wanted}"' if wanted else f"no annotation {MEMORY_UNITS_ANNOTATION}"
+    return Decision(
+        False,
+        DecisionReason.NOT_MUTATED,
+        f"the pod counts GPU memory in other units than the cluster, whose pods of these resources have {says}: create "
+        f"it again while Purser's webhook can be reached",
     )
 
 

@@ -102,8 +102,8 @@ class Validation:
         if request.operation == "UPDATE":
             return self._review_change(request, pod)
         reading = self._devices.reading(pod)
-        if ignores_webhook(pod):  # asked about all the same, but for the devices that it names alone
-            rules = (no_forged_vendor_record, self._devices.of_any)
+        if ignores_webhook(pod):  # asked about all the same, but for grants and the devices that it names alone
+            rules = (no_forged_grant, no_forged_vendor_record, self._devices.of_any)
             return first_objection(reading, rules) or Decision(True, DecisionReason.WEBHOOK_IGNORED)
         return self._review_new(reading)
 

@@ -63,6 +63,7 @@ async def test_from_the_daemon_to_the_pods_event(world, kubelet, folder, monkeyp
         (programs / "fail").unlink()
         await eventually(lambda: is_now(a, "mps"))
         for name in ("p", "other", "required"):
+            kubelet.remove(f"default/{name}")
             await world.delete_pod(name)
         await eventually(lambda: _is_free(agent))
     for uuid in world.uuids:

@@ -55,3 +55,28 @@ def test_what_nobody_will_ask_about_is_read_and_not_kept(said: dict[str, str]):
     there = replace(pod, spec=replace(pod.spec, **said))
     assert readings.of(there).asks_for_devices
     assert "u" not in readings
+
+
+WORD, SAYS = "volcano.sh/gpu-memory", "purser.dev/memory-units"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "said", "placed"),
+    [
+        ({}, None, True),
+        ({}, f"{WORD}=1024", False),
+        ({}, "nonsense", False),
+        ({WORD: 10}, f"{WORD}=10", True),
+        ({WORD: 10}, f"{WORD}=1024", False),
+        ({WORD: 10}, None, False),
+        (None, f"{WORD}=1024", True),
+    ],
+)
+def test_a_pod_counts_in_the_clusters_units_whatever_it_says(cluster, said, placed):
+    """``None``: a command that does not know them shows what is there."""
+    container = Container(name="c", resources=ResourceRequirements(limits={WORD: "1", "nvidia.com/gpu": "1"}))
+    metadata = ObjectMeta(name="p", namespace="default", uid="u", annotations={SAYS: said} if said else {})
+    pod = Pod(metadata, PodSpec(containers=(container,), scheduler_name=SCHEDULER_NAME))
+    objection = Readings(units_mib=cluster).of(pod).objection
+    assert (objection == "") is placed, objection
+    assert placed or SAYS in objection
