@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from purser.adapters.nodes import InventoryError, inventory_of
-from purser.adapters.pods import devices_asked, grant_state
+from purser.adapters.pods import devices_asked, families_asked, grant_state
 from purser.core.dialects.gpushare import GPU_COUNT, GPU_MEM
 from purser.core.fleet import Fleet
 from purser.core.grant import signing
@@ -22,6 +22,8 @@ from purser.kube.client import Client
 from purser.kube.objects import Node, Pod
 from purser.kube.pods import has_started, is_terminal
 from purser.kube.resources import NODES, PODS
+
+_FAMILY_WORDS = {word: family.resource for family in FAMILIES for word in family.resources}
 
 
 async def read_fleet(client: Client) -> tuple[Fleet, tuple[str, ...]]:
@@ -127,8 +129,11 @@ def _pods_of(pods: Iterable[Pod], told: Mapping[str, NodeDisputes]) -> list[tupl
 
 
 def _pod_book(pod: Pod, told: NodeDisputes | None) -> PodBook:
-    """A signature is for the node's agent to judge: where it does not trust a grant, it says so."""
+    """A signature is for the node's agent to judge: where it does not trust a grant, it says so. A pod that asks for
+    nothing is given nothing, whatever its annotations say."""
     grant, problem, meta = None, "", pod.metadata
+    if not devices_asked(pod) and not families_asked(pod, _FAMILY_WORDS):
+        return PodBook(meta.namespace, meta.name, meta.uid, asks=False, started=has_started(pod))
     try:
         grant = signing.read(meta.annotations)
         if grant is not None and (grant.pod_uid, grant.node) != (meta.uid, pod.spec.node_name):

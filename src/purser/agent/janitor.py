@@ -37,12 +37,15 @@ class Janitor:
         arbiter: Arbiter,
         kubelet: KubeletBooks,
         on_released: Callable[[], None] = lambda: None,
+        on_learned: Callable[[], None] = lambda: None,
     ) -> None:
+        """``on_learned``: called when what kubelet lists is in the book."""
         self._pods = pods
         self._book = book
         self._arbiter = arbiter
         self._kubelet = kubelet
         self._on_released = on_released
+        self._on_learned = on_learned
         self._failures = pods.pods.failures
         self._ended: asyncio.Queue[Pod] = asyncio.Queue()
         self._lingers = asyncio.Event()
@@ -98,6 +101,7 @@ class Janitor:
                     news += self._book.adopt_listing((listed,), grants)
         if news:
             await self._book.save()
+        self._on_learned()
         log.info("Completed the checkpoint from kubelet's list", pods=len(self._book.pods), learned_from_kubelet=news)
         for violation in self._book.violations():
             log.error("A GPU is overcommitted", uuid=violation.uuid, problem=violation.problem)

@@ -204,7 +204,9 @@ class Agent:
             self._instances,
             self._events.enforcement_changed,
         )
-        self._janitor = Janitor(self._pods, self._book, self._arbiter, kubelet, self._advertise)
+        self._janitor = Janitor(
+            self._pods, self._book, self._arbiter, kubelet, self._advertise, self._keeper.look_again
+        )
         self._invariants = BookInvariantWatch(self._book, kubelet, self._metrics, SystemClock())
         auditor = Auditor(
             recorder,

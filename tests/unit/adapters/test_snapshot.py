@@ -29,3 +29,13 @@ def test_a_pod_that_asked_kubelet_for_a_gpu_does() -> None:
 def test_whoever_adds_an_annotation_to_a_pod_that_runs_does_not(scheduler: str) -> None:
     """Such a pod has asked kubelet for nothing, and holds nothing: its author could close any GPU otherwise."""
     assert not closed_by(pod("p", {}, on="n", annotations={"gpu-fraction": "0.5"}, schedulerName=scheduler))
+
+
+def test_a_grant_on_a_pod_that_asks_for_nothing_holds_nothing() -> None:
+    """Anybody can write one, and no agent is ever asked about such a pod."""
+    (device,) = gpus("n", 1)
+    for limits, held in (({}, 0), ({"nvidia.com/gpu": "1"}, 1000)):
+        body = pod("p", limits, on="n", share={device.uuid: 1000})
+        fleet, problems = fleet_of([LISTED], [codec_of(PODS).object(json.dumps(body).encode())])
+        assert not problems
+        assert sum(each.memory_mib for each in fleet.ledger.usage("n").values()) == held

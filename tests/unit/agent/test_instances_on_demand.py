@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 
 import msgspec
 import pytest
@@ -301,6 +302,22 @@ async def test_after_a_restart_instances_are_known_by_their_record(world, kubele
         await eventually(lambda: cut_of(world) == [(2, 1)])
         await asyncio.sleep(0)
         await eventually(lambda: _started_again(world, kubelet))
+
+
+async def test_without_the_agents_state_instances_of_pods_that_run_are_its_own(world, kubelet):
+    a, *_ = world.uuids
+    async with on_demand(world) as agent:
+        await eventually(agent.ready)
+        await world.pod("runs", of(a, AT_4), resource=HALF)
+        await kubelet.admit("default/runs", [("main", 1)], resource=HALF)
+    shutil.rmtree(world.settings["state_dir"])
+    async with on_demand(world) as agent:
+        await eventually(agent.ready)
+        await eventually(lambda: _held(world, a))  # nothing is in the way that no grant names
+        assert cut_of(world) == [(4, 1)]
+        kubelet.remove("default/runs")
+        await world.set_phase("runs", "Succeeded")
+        await eventually(lambda: cut_of(world) == [])
 
 
 async def _started_again(world, kubelet):

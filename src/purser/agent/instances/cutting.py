@@ -30,9 +30,11 @@ class GpuCut(msgspec.Struct, frozen=True):
 
 class GpuCutter:
     """One GPU. ``granted`` is always what pods that were given their devices were granted: where the file is lost, that
-    is the agent's own."""
+    is the agent's own. Before the book has learned from kubelet (``has_learned``) that is not all of it, and no file
+    is made that says there is nothing."""
 
-    def __init__(self, driver: Driver, state_dir: Path, uuid: str, kind: MigKind) -> None:
+    def __init__(self, driver: Driver, state_dir: Path, uuid: str, kind: MigKind, *, has_learned: bool = True) -> None:
+        self._has_learned = has_learned
         self._driver = driver
         self._uuid = uuid
         self._kind = kind
@@ -103,7 +105,7 @@ class GpuCutter:
         return there, owned, contents
 
     def _write(self, devices: dict[MigPlacement, str], before: Mapping[MigPlacement, str] | None) -> None:
-        if devices != before:
+        if devices != before and (devices or before is not None or self._has_learned):
             write_record(self._path, self._uuid, devices)
 
     def _create(self, placement: MigPlacement, owned: dict[MigPlacement, str]) -> None:

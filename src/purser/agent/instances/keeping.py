@@ -111,6 +111,7 @@ class InstanceKeeper:
         self._gpus: dict[str, _State] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
+        self._has_learned = False
 
     # What is known
 
@@ -182,6 +183,13 @@ class InstanceKeeper:
         if self._gpus:
             self._changed.set()
 
+    def look_again(self) -> None:
+        """The book has learned from kubelet what pods hold: without a record, instances of theirs are the agent's."""
+        self._has_learned = True
+        for state in self._gpus.values():
+            state.is_stale = True
+            state.look.set()
+
     # What is done by itself
 
     async def run(self) -> None:
@@ -246,7 +254,8 @@ class InstanceKeeper:
         async with state.turn:
             if state.pending is not None:
                 raise InstanceError(NO_ANSWER)
-            work, cutter = prepare(), GpuCutter(self._driver(), self._state_dir, uuid, state.kind)
+            cutter = GpuCutter(self._driver(), self._state_dir, uuid, state.kind, has_learned=self._has_learned)
+            work = prepare()
             state.pending = future = in_thread(lambda: work(cutter), f"purser-mig-{uuid[-4:]}")
             future.add_done_callback(partial(self._answered, uuid, state))
             done, _ = await asyncio.wait({future}, timeout=NVML_TIMEOUT_S)
