@@ -35,6 +35,7 @@ from purser.operator.observing import observer as observer_module
 from purser.scheduler import run as scheduler_run
 from purser.scheduler.extender import extender as extender_module
 from purser.scheduler.extender.extender import KubeExtender
+from tests.security.odd import Odd, forever
 from tests.unit.kube.servers import client_of, eventually, listing, pod, running
 from tests.unit.kube.test_informer import Script, informer_of
 from tests.unit.scheduler.extender_world import replica, server
@@ -89,24 +90,6 @@ async def test_a_loop_that_fails_restarts_ever_later_and_ends_when_it_is_cancell
 
 
 # --- every loop
-
-
-class Odd:
-    """Fails, unexpectedly, once; after that it goes well, and waits."""
-
-    def __init__(self):
-        self.has_failed = self.went_well = False
-
-    async def __call__(self, *_):
-        if not self.has_failed:
-            self.has_failed = True
-            raise ZeroDivisionError
-        self.went_well = True
-        await asyncio.Event().wait()
-
-
-async def forever(*_):
-    await asyncio.Event().wait()
 
 
 class Nothing:

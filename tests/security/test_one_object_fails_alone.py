@@ -45,6 +45,7 @@ from purser.scheduler.cache import topologies as topologies_module
 from purser.scheduler.missed_pods import MissedPods
 from purser.scheduler.settings import UrlTarget, WebhookSettings
 from purser.scheduler.webhook.registration import WebhookRegistration as Webhooks
+from tests.security.odd import Odd, forever
 from tests.unit.agent.builders import A, B
 from tests.unit.agent.test_device_monitor import Driver, healthy, monitoring
 from tests.unit.kube.servers import client_of, eventually, line, listing, pod, running
@@ -106,24 +107,6 @@ class ManualTime:
 def quick(monkeypatch):
     """What failed is restarted at once."""
     monkeypatch.setattr(failures_module, "RESTART_S", 0.001)
-
-
-class Odd:
-    """Fails, unexpectedly, once; after that it goes well, and waits."""
-
-    def __init__(self):
-        self.has_failed = self.went_well = False
-
-    async def __call__(self, *_):
-        if not self.has_failed:
-            self.has_failed = True
-            raise ZeroDivisionError
-        self.went_well = True
-        await forever()
-
-
-async def forever(*_):
-    await asyncio.Event().wait()
 
 
 async def test_an_object_that_cannot_be_read_stays_as_it_was_known_and_is_reported_once():

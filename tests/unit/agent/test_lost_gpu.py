@@ -14,8 +14,8 @@ from purser.lab.driver import SimulatedDriver
 
 pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module")]
 
-PODS_OF_NODE = 500 if IS_LONG else 20
-XIDS, AT_ONCE = 600 if IS_LONG else 120, 20
+PODS_OF_NODE = 100 if IS_LONG else 20
+XIDS, AT_ONCE = 300 if IS_LONG else 120, 20
 """More than the simulated driver keeps; and before the agent has heard of all of them."""
 
 
@@ -24,7 +24,7 @@ def driver(folder):
     return SimulatedDriver.create(folder / "driver", NODE, "a100-40gb-8")
 
 
-@pytest.mark.timeout(900)  # five hundred pods in the gate
+@pytest.mark.timeout(900)  # a hundred pods in the gate
 async def test_a_lost_gpu_costs_at_most_one_admission_two_writes_and_one_event(world, kubelet, api):
     lost, last, rejected = world.uuids[3], world.uuids[7], []
     turns, heard, opened = itertools.cycle(world.uuids), [], world.driver.open()

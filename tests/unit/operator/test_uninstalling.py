@@ -247,7 +247,7 @@ async def test_what_does_not_go_in_time_is_named(installed):
         await installed.ready()
     await installed.client.patch_merge(CLUSTER_POLICIES, "policy", {"metadata": {"finalizers": ["foreign.io/keep"]}})
     with pytest.raises(UninstallError, match="ClusterPolicy policy"):
-        await remove(installed, timeout_s=5.0)
+        await remove(installed, timeout_s=2.0)
 
 
 @pytest.mark.gate
