@@ -51,6 +51,7 @@ async def test_a_grant_that_does_not_count_in_a_fresh_read_is_refused_at_once(wo
         try:
             with pytest.raises(Rejected, match="has no grant of Purser's"):
                 await kubelet.admit("default/p", [("main", 1)])
+                await kubelet.pre_start(kubelet.pods["default/p"]["main"])  # what has no grant at all is admitted
         finally:
             api.intercept(None)
         assert len(asked) <= 4, asked

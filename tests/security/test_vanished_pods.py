@@ -1,6 +1,5 @@
 """Pods' objects vanish while their containers run on: etcd was restored from a backup. What kubelet lists is held."""
 
-import asyncio
 import json
 import shutil
 
@@ -104,7 +103,7 @@ async def test_the_agent_reports_it_to_the_scheduler(world, kubelet, monkeypatch
     monkeypatch.setattr(disputes, "TEARDOWN_TIMEOUT_S", 600.0)
     async with world.agent() as agent:
         await eventually(agent.ready)
-        await asyncio.sleep(0.2)
+        await world.published_again()
         assert await world.disputes() == found  # the next agent does not take it back
         kubelet.remove("default/holder")
         await world.pod("other", counts={"main": 1})
