@@ -188,6 +188,31 @@ def test_reported_zeros_are_as_absent(name):
         assert patched(obj, response)["spec"]["containers"][0]["resources"]["limits"][GPU] == "1"
 
 
+class NoResources(UnknownFleet):
+    """Nodes that list nothing."""
+
+    def offers(self, resource):
+        return False
+
+
+@pytest.mark.parametrize("word", ["nvidia.com/vgpu", "nvidia.com/gpus", "nividia.com/gpu"])
+def test_no_gpu_is_added_beside_another_word_for_it(word):
+    obj = pod(container("a", limits={word: "1", MEM: "3000"}), container("b", limits={MEM: "100"}))
+    response = ask(Mutation(fleet=NoResources()), obj)
+    assert [each["resources"]["limits"] for each in patched(obj, response)["spec"]["containers"]] == [
+        {word: "1", MEM: "3000"},
+        {MEM: "100", GPU: "1"},
+    ]
+    assert any(f"no node offers {word}, so the pod waits: did you mean {GPU}?" in each for each in response["warnings"])
+
+
+def test_a_reported_pod_with_a_renamed_word_is_told_so():
+    obj = yaml.safe_load(reported("vgpu.yaml").read_text())
+    response = ask(Mutation(fleet=NoResources()), obj)
+    assert GPU not in patched(obj, response)["spec"]["containers"][0]["resources"]["limits"]
+    assert any(f"did you mean {GPU}?" in each for each in response["warnings"])
+
+
 def test_a_mutated_pod_is_not_patched_again():
     obj = pod(container("a", limits={MEM: "1024"}), container("b", limits={VNUM: 2}))
     result = patched(obj, mutate(obj))
