@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import yaml
 
 from purser.adapters.pods import pod_spec
 from purser.core.dialects import parse
@@ -16,6 +17,7 @@ from purser.scheduler.webhook.mutation import Mutation
 from purser.scheduler.webhook.review import DecisionReason, decode_review
 from purser.scheduler.webhook.rules import PLACEMENT_RULES, first_objection
 from purser.scheduler.webhook.validation import Validation
+from tests.reported_files import reported
 from tests.unit.scheduler.reviews import container, pod, review
 
 GPU, MEM, CORES = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores"
@@ -67,6 +69,32 @@ def spec_of(obj):
     return pod_spec(codec_of(PODS).object(json.dumps(obj).encode()))
 
 
+INJECTED = (
+    "- path: /dev/nvidia0\n",
+    "- path: /dev/dmabuf_import_helper\n- path: /dev/nvidiactl\n",
+    "- source: /dev/nvidia-caps/nvidia-cap1\n  destination: /x\n  type: bind\n",
+    "- {path: //dev/./nvidia-uvm}",
+    '[{"path": "/dev/dri/renderD128"}]',
+    r'[{"path": "/dev/nvid\u0069a0"}]',
+    r'[{"path": "\/dev\/nvidia0"}]',
+    "- path: !!binary L2Rldi9udmlkaWEw",
+    "/dev/nvidia1:/dev/x:rwm,/dev/null",
+    "/dev/char/195:0",
+    "- source: /run/nvidia/driver/dev/nvidia0",
+    "- source: /proc/1/root/dev/nvidia0",
+    "- source: /dev\n  destination: /x",
+    "- source: /\n  destination: /x",
+    "- path: /dev/dri",
+    "- path: !!str &a '/dev' # all",
+    "/dev:/x:rwm",
+    "- source: /var/run/nvidia",
+    "nvidia.com/gpu=all",
+    "vendor.example/nic=1,nvidia.com/gpu=0",
+    "- k8s.gpu.nvidia.com/claim=a-b",
+    '["management.nvidia.com/gpu=GPU-1"]',
+)
+"""By what injectors of devices and of mounts are told."""
+
 NAMED = {
     "all by name": env("NVIDIA_VISIBLE_DEVICES", "all"),
     "a uuid": env("NVIDIA_VISIBLE_DEVICES", "GPU-1"),
@@ -113,6 +141,10 @@ NAMED = {
     },
     "an annotation of the device injector": {"annotations": {"devices.nri.io/container.main": "- path: /dev/nvidia0"}},
     "an annotation of CRI-O": {"annotations": {"io.kubernetes.cri-o.Devices": "/dev/nvidia0"}},
+    **{
+        f"an annotation of an unknown injector: {value}": {"annotations": {"x.example/main": value}}
+        for value in INJECTED
+    },
 }
 
 
@@ -205,6 +237,10 @@ WIDENED_GPUS = {
     "the node through a process": {"host_path": root_of(1)},
     "the node's processes": {"host_path": "/proc"},
     "an open file of a process of the node": {"host_path": "/proc/1/fd/3"},
+    "a process of the node": {"host_path": "/proc/self"},
+    "a thread of the node": {"host_path": "/proc/1/task/7"},
+    "the driver's own folder": {"host_path": "/proc/driver/nvidia"},
+    "the folder of drivers": {"host_path": "/proc/driver"},
     "the node's device files by number": {"host_path": "/dev/char"},
     "the device plugins' sockets": {"host_path": "/var/lib/kubelet/device-plugins"},
     "kubelet's folder": {"host_path": "/var/lib/kubelet/"},
@@ -247,6 +283,31 @@ def test_whole_gpus_may_have_what_is_beside_them(name):
     assert refused_by_both(asking(WHOLE, **env(name, "enabled"))) == ""
 
 
+HARMLESS = (
+    "- path: /dev/dmabuf_import_helper\n",
+    "- path: /dev/dma_heap/system\n",
+    "- path: /dev/infiniband/uverbs0\n",
+    "/",
+    "/metrics",
+    "http://x.example/dev",
+    "nvidia.com/gpu.product=NVIDIA-A100",
+    "run with 1/2 of the device / GPU, see /developers/nvidia",
+    "/data/dev/nvidia0",
+    '{"path": "/"}',
+)
+HARMLESS_PATHS = (
+    "/processed",
+    "/run/purser-data",
+    "/run/nvidia-logs",
+    "/usr/local/vgpu-models",
+    "/tmp/nvidia-mps-results",
+    "/var/lib/purser2",
+    "/etc/cdi.d",
+    "/dev/charts",
+)
+"""Names that begin like those of others."""
+HARMLESS_PROC = ("/proc/sys", "/proc/sys/net/ipv4", "/proc/meminfo", "/proc/net/dev", "/proc/selfish", "/proc/12a")
+
 HONEST = {
     "hiding all devices": env("NVIDIA_VISIBLE_DEVICES", "void"),
     "hiding all devices, spaced": env("NVIDIA_VISIBLE_DEVICES", " none "),
@@ -266,7 +327,16 @@ HONEST = {
     "a folder of the node": {"host_path": "/data"},
     "a path that begins alike": {"host_path": "/dev/infiniband"},
     "shared memory of the node": {"hostIPC": True},
-    "other annotations": {"annotations": {"cdi.example/gpu": "nvidia.com/gpu=all", "note": "nvidia"}},
+    "other annotations": {"annotations": {"cdi.example/gpu": "vendor.example/gpu=all", "note": "nvidia"}},
+    **{f"an annotation: {value}": {"annotations": {"x.example/main": value}} for value in HARMLESS},
+    "what kubectl applied": {
+        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": '{"hostPath":{"path":"/dev/nvidia0"}}'}
+    },
+    "dma-buf by an injector that Purser knows": {
+        "annotations": {"devices.nri.io/container.main": "- path: /dev/dmabuf_import_helper\n- path: /dev/udmabuf\n"}
+    },
+    **{f"a folder of the node: {path}": {"host_path": path} for path in (*HARMLESS_PATHS, *HARMLESS_PROC)},
+    **{f"a mount at {path}": mount(path) for path in HARMLESS_PATHS},
     "a capability": {"securityContext": {"capabilities": {"add": ["IPC_LOCK"], "drop": ["ALL"]}}},
 }
 
@@ -412,3 +482,36 @@ def test_a_share_is_warned_about_where_its_limits_are_advisory(limits, spec, the
     assert decision.allowed
     assert all(len(warning) <= 256 for warning in decision.warnings)  # the API server cuts longer ones
     assert [says in warning for warning in decision.warnings] == ([True] if says else [])
+
+
+@pytest.mark.parametrize(
+    ("trusted", "named"), [(("kube-system", "monitoring"), "kube-system, monitoring"), ((), "none yet")]
+)
+@pytest.mark.parametrize(
+    "obj",
+    [
+        asking(WHOLE, host_path="/proc"),
+        asking(PLAIN, host_path="/dev/nvidia0"),
+        asking(PLAIN, annotations={"x.example/main": "- path: /dev/nvidia0"}),
+    ],
+    ids=["the node's processes", "a device file", "an annotation"],
+)
+def test_a_refusal_names_the_namespaces_that_are_trusted(obj, trusted, named):
+    message = refused_by_both(obj, trusted=trusted)
+    assert "trusted namespaces" in message
+    assert named in message
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("gke-annotation.yaml", "devices.gke.io"), ("sibling-mounts.nri.io.yaml", "mounts.nri.io")]
+)
+def test_reported_annotations_are_refused(name, key):
+    read = yaml.safe_load(reported(name).read_text())
+    pods = [obj for step in read["steps"] for obj in step["refused"]["apply"]]
+    assert pods
+    for obj in pods:
+        assert key in refused_by_both(obj)
+
+
+def test_the_reported_folder_of_the_node_is_no_device():
+    assert refused_by_both(yaml.safe_load(reported("proc-sys.yaml").read_text())) == ""

@@ -118,6 +118,8 @@ def _device(
 ) -> Device:
     """One that is not divided."""
     mode = DeviceMode.MIG if each.parent else settings.mode
+    if mode is DeviceMode.SHARED and not each.memory_mib:  # nobody knows how much a share would be
+        mode = DeviceMode.WHOLE
     slots = settings.slots if mode is DeviceMode.SHARED else 1
     if settings.enforcement is EnforcedBy.MPS and slots > 1 and not mps_obstacle(gpu, info.cuda_version):
         mode, slots = DeviceMode.MPS, min(slots, most_clients(gpu, info.cuda_version))

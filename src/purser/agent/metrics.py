@@ -195,7 +195,11 @@ def _devices(devices: Iterable[Device], degraded: Mapping[str, str]) -> Iterator
     yield by_uuid(
         "purser_device_slots", "How many containers may share a device.", ((d.uuid, d.slots) for d in devices)
     )
-    yield by_uuid("purser_device_memory_bytes", "Memory of a device.", ((d.uuid, d.memory_mib * MIB) for d in devices))
+    yield by_uuid(
+        "purser_device_memory_bytes",
+        "Memory of a device.",
+        ((d.uuid, d.memory_mib * MIB) for d in devices if d.memory_mib),
+    )
 
 
 def _usage(devices: Iterable[Device], usages: dict[str, Usage]) -> Iterator[Metric]:

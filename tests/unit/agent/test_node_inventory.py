@@ -58,6 +58,15 @@ def test_the_list_of_all_slots_of_a_large_node_fits_into_a_message_of_kubelets()
     assert told.ByteSize() < 4 << 20
 
 
+@pytest.mark.parametrize(
+    "settings", [{"slots": 10}, {"slots": 1}, {"slots": 10, "enforcement": EnforcedBy.MPS}], ids=str
+)
+def test_a_gpu_of_unknown_memory_is_one_healthy_gpu(settings):
+    known, unknown = inventory(gpu(0, A), gpu(1, B, memory_mib=0), **settings).devices
+    assert (unknown.healthy, unknown.slots, unknown.mode, unknown.memory_mib) == (True, 1, DeviceMode.WHOLE, 0)
+    assert known.slots == settings["slots"]
+
+
 def test_a_driver_report_becomes_an_inventory():
     link = Link(peer=B, pcie=None, nvlinks=4)
     assert inventory(gpu(1, B), gpu(0, A, links=(link,)), slots=4) == NodeInventory(

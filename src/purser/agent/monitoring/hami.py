@@ -72,7 +72,8 @@ def _of_devices(node: HamiNode) -> Iterator[_Fact]:
             "memory": str(device.memory_mib),
         }
         used = node.usage.get(device.uuid, UNUSED)
-        yield told, HamiFact.MEMORY_LIMIT, float(device.memory_mib * MIB)
+        if device.memory_mib:
+            yield told, HamiFact.MEMORY_LIMIT, float(device.memory_mib * MIB)
         yield told, HamiFact.CORE_LIMIT, _WHOLE
         yield told, HamiFact.MEMORY_ALLOCATED, float(used.memory_mib * MIB)
         yield told, HamiFact.OVERVIEW, float(used.memory_mib * MIB)

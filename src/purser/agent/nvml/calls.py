@@ -89,6 +89,10 @@ class DeviceCalls:
         """A call without whose answer the device cannot be used: any failure is the device's fault."""
         return self._call(convert, call, arguments, lambda _: True)
 
+    def probe(self, convert: Callable[[Any], T], call: str, *arguments: Any) -> T | None:
+        """A call that a device may not support; where it does, it is a sign of life: any other failure is its fault."""
+        return self._call(convert, call, arguments, lambda code: code != self._nvml.NVML_ERROR_NOT_SUPPORTED)
+
     def ask(self, convert: Callable[[Any], T], call: str, *arguments: Any) -> T | None:
         """A call whose answer a healthy device may lack: only a failure of the device itself is its fault."""
         return self._call(convert, call, arguments, self._is_of_device)

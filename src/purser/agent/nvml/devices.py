@@ -72,7 +72,8 @@ FABRIC_CALLS = (
 def describe(calls: DeviceCalls, nvml: Nvml, handle: Any, index: int, sysfs_root: Path) -> Gpu:
     """The static facts of a device, without links; what it lacks is in ``calls.fault``."""
     bus_id, pci_device = calls.need(_pci_identity, "nvmlDeviceGetPciInfo", handle) or ("", "")
-    memory_mib = calls.need(total_mib, "nvmlDeviceGetMemoryInfo", handle) or 0
+    # GPUs that share the machine's memory (GB10, Jetson Thor) support no such question: theirs is not known, 0.
+    memory_mib = calls.probe(total_mib, "nvmlDeviceGetMemoryInfo", handle) or 0
     mig = calls.ask(_mig_mode, "nvmlDeviceGetMigMode", handle)
     return Gpu(
         index=index,
@@ -94,7 +95,7 @@ def describe(calls: DeviceCalls, nvml: Nvml, handle: Any, index: int, sysfs_root
 
 def take_reading(calls: DeviceCalls, nvml: Nvml, handle: Any, uuid: str) -> DeviceReading:
     """Probe a device. Of most calls it only matters whether they fail: `telemetry` has what they say."""
-    calls.need(as_is, "nvmlDeviceGetMemoryInfo", handle)
+    calls.probe(as_is, "nvmlDeviceGetMemoryInfo", handle)
     calls.ask(as_is, "nvmlDeviceGetUtilizationRates", handle)
     calls.ask(as_is, "nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU)
     calls.ask(as_is, "nvmlDeviceGetPowerUsage", handle)

@@ -25,6 +25,7 @@ from purser.core.dialects.errors import DialectError, Problems
 from purser.core.dialects.init_containers import check_alike, check_init_containers
 from purser.core.dialects.init_resources import restored
 from purser.core.dialects.policies import read_gpu_nic, read_gpu_policy, read_node_policy, read_weights
+from purser.core.dialects.quantities import is_zero
 from purser.core.dialects.selectors import Selectors, read_selectors
 from purser.core.dialects.vendor import VendorDialect
 from purser.core.grant.enforcement import spec_hold
@@ -368,7 +369,12 @@ def _defaults(pod: PodManifest, container: ContainerSpec) -> dict[str, str]:
         wanted = {**dialect.limits(pod, container), **wanted}
     else:
         wanted |= dialect.limits(pod, container)
-    return {name: value for name, value in wanted.items() if name not in container.limits} | instead
+    return {name: value for name, value in wanted.items() if _is_missing(name, value, container.limits)} | instead
+
+
+def _is_missing(name: str, value: str, limits: Mapping[str, str]) -> bool:
+    """A zero, such as a LimitRange's default, is as absent."""
+    return name not in limits or (is_zero(limits[name]) and not is_zero(value))
 
 
 def _only_requested(resources: tuple[str, ...], requests: Mapping[str, str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Protocol
 import msgspec
 
 from purser.core.dialects.errors import Problems
-from purser.core.dialects.quantities import NotWholeError, whole_number
+from purser.core.dialects.quantities import is_zero
 from purser.core.dialects.selectors import Selectors
 from purser.core.ledger import Usage
 from purser.core.model import ContainerGrant, Device, DeviceRequest, Grant, NodeInventory
@@ -78,9 +78,4 @@ class Dialect(Protocol):
 def asks_for(container: ContainerSpec, resource: str) -> bool:
     """Whether a container names a resource with anything but zero, sense or nonsense."""
     text = container.quantity(resource)
-    if text is None:
-        return False
-    try:
-        return whole_number(text) != 0
-    except NotWholeError:
-        return True
+    return text is not None and not is_zero(text)

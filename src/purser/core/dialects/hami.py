@@ -89,13 +89,15 @@ ALLOCATING = "allocating"
 SUCCESS, FAILED = "success", "failed"
 """Of the same, by whoever serves the node."""
 
-_SHARES = (GPUMEM, GPUMEM_PERCENTAGE, GPUCORES)
+_MEMORY = (GPUMEM, GPUMEM_PERCENTAGE)
+_SHARES = (*_MEMORY, GPUCORES)
 _NANOSECONDS = 1_000_000_000
 
 
 def claims(pod: PodManifest, container: ContainerSpec) -> bool:
-    """Whether the container names a share, and not zero of everything."""
-    named = any(container.quantity(resource) is not None for resource in _SHARES)
+    """Whether the container names a share, and not zero of everything. A zero of memory is no share; one of compute
+    says that others may compute beside it."""
+    named = container.quantity(GPUCORES) is not None or any(asks_for(container, each) for each in _MEMORY)
     return named and any(asks_for(container, resource) for resource in (GPU_RESOURCE, *_SHARES))
 
 
@@ -135,9 +137,7 @@ def _count(container: ContainerSpec, problems: Problems) -> int:
 
 
 def _percent(container: ContainerSpec, problems: Problems) -> int | None:
-    """Zero is no share; only beside ``gpumem``, which wins, it means what it means to HAMi: not set."""
-    lowest = 1 if container.quantity(GPUMEM) is None else 0
-    return amount(container, GPUMEM_PERCENTAGE, lowest, 100, "percent of one GPU's memory", problems)
+    return amount(container, GPUMEM_PERCENTAGE, 1, 100, "percent of one GPU's memory", problems)
 
 
 def _effective_percent(memory: int | None, percent: int | None) -> int | None:
@@ -164,7 +164,8 @@ def task_priority(container: ContainerSpec) -> int | None:
 
 def limits(pod: PodManifest, container: ContainerSpec) -> dict[str, str]:
     """GPUs as written, else one (HAMi's ``defaultGPUNum``)."""
-    return {GPU_RESOURCE: container.quantity(GPU_RESOURCE) or "1"}
+    count = container.quantity(GPU_RESOURCE) if asks_for(container, GPU_RESOURCE) else None
+    return {GPU_RESOURCE: count or "1"}
 
 
 def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory, at_ns: int) -> dict[str, str]:

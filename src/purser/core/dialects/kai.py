@@ -20,7 +20,7 @@ import msgspec
 
 from purser.core.device.resources import is_gpu_resource
 from purser.core.dialects import gpushare, hami, nvidia, volcano, volcano_vgpu
-from purser.core.dialects.dialect import MAX_DEVICES_ASKED, Word
+from purser.core.dialects.dialect import MAX_DEVICES_ASKED, Word, asks_for
 from purser.core.dialects.errors import Problems
 from purser.core.dialects.quantities import MAX_DEVICE_MEMORY_MIB, NotWholeError, whole_number
 from purser.core.dialects.selectors import Selectors
@@ -115,12 +115,12 @@ def _is_meant(pod: PodManifest, container: ContainerSpec) -> bool:
 
 
 def _asked(container: ContainerSpec) -> dict[str, int | None]:
-    """The devices and amounts that a container names, zeros too, as KAI looks at it; None: no whole number, or one of
-    more names than anybody writes."""
+    """The devices and amounts that a container names, without zeros, which a LimitRange gives to all; None: no whole
+    number, or one of more names than anybody writes."""
     named = [word for word in {**container.limits, **container.requests} if word in _IN_LIMITS or is_gpu_resource(word)]
     if len(named) > nvidia.MAX_NAMED:
         return dict.fromkeys(named)
-    return {word: _whole(container.quantity(word) or "") for word in named}
+    return {word: _whole(container.quantity(word) or "") for word in named if asks_for(container, word)}
 
 
 def _whole(text: str) -> int | None:

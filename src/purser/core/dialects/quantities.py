@@ -37,11 +37,24 @@ def whole_number(text: str) -> int:
     return whole
 
 
+def is_zero(text: str) -> bool:
+    """Whether a quantity is none of its resource, however that is written."""
+    try:
+        return whole_number(text) == 0
+    except NotWholeError as error:
+        return error.in_bytes == 0
+
+
 def amount(container: ContainerSpec, resource: str, low: int, high: int, unit: str, problems: Problems) -> int | None:
-    """A container's whole number of a resource; None where it names none, or a bad one, which is noted."""
+    """A container's whole number of a resource; None where it names none, or a bad one, which is noted.
+
+    A zero that is no answer (``low`` is more) is as absent: what a LimitRange's defaults say of all containers.
+    """
     text = container.quantity(resource)
     if text is None:
         return None
+    if is_zero(text):
+        return None if low > 0 else 0
     try:
         value = whole_number(text)
     except NotWholeError:
@@ -62,7 +75,7 @@ def memory_mib(container: ContainerSpec, resource: str, problems: Problems, unit
         units = amount(container, resource, 1, MAX_DEVICE_MEMORY_MIB // unit_mib, f"units of {unit_mib} MiB", problems)
         return None if units is None else units * unit_mib
     text = container.quantity(resource)
-    if text is None:
+    if text is None or is_zero(text):
         return None
     try:
         value = whole_number(text)
@@ -100,7 +113,7 @@ def check_device_count(container: ContainerSpec, count: int, system: str, proble
     """``nvidia.com/gpu`` is what the webhook adds for kubelet: it may be there, with the same number."""
     text = container.quantity(GPU_RESOURCE)
     try:
-        agrees = text is None or whole_number(text) == count
+        agrees = text is None or is_zero(text) or whole_number(text) == count
     except NotWholeError:
         agrees = False
     if not agrees:

@@ -10,6 +10,7 @@ from itertools import chain, islice
 
 from purser.core.device.resources import MIG_PREFIX
 from purser.core.dialects import kai
+from purser.core.dialects.misspelt import meant
 from purser.core.pod.manifest import PodManifest
 from purser.core.vendors.catalogue import BY_WORD
 
@@ -100,6 +101,8 @@ def _hints(
         family = BY_WORD.get(name)
         if family is not None:
             hint = _REGISTERED if family.name in pod.families else _UNNAMED.format(family.name)
+        if not hint and (word := meant(name)):
+            hint = f"did you mean {word}?"
         if hint and not any(map(is_offered, (name,) if family is None else family.resources)):
             if name.startswith(MIG_PREFIX) and (listed := mig_resources()):
                 hint = f"ask for one that nodes list: {', '.join(listed[:_MAX_LISTED])}"

@@ -17,6 +17,7 @@ from purser.core.fleet import DeviceState, Fleet, rule
 from purser.core.grant.quota import Demand, QuotaLimits, request_demand
 from purser.core.mig.on_demand import asked_profile, named
 from purser.core.model import DeviceRequest, Enforcement, PodRequest
+from purser.core.names import GPU_RESOURCE
 from purser.core.placement.reasons import OTHER_INSTANCES, Reason, Refusal, tally
 
 _EXAMPLES = 32
@@ -225,6 +226,8 @@ def _other_type(found: _Tally, asked: DeviceRequest) -> str:
         wants.insert(0, asked.resource)
     elif any(state.device.mig_kind and asked_profile(state.device, asked) is None for state in found.examples):
         wants.append("a GPU instance larger than there are")
+    elif asked.resource == GPU_RESOURCE and any(not state.device.memory_mib for state in found.examples):
+        wants.append("an amount of memory, and the driver does not report how much these have: ask for whole GPUs")
     elif asked.soft_split and any(not state.device.soft_split for state in found.examples):
         wants.append("a node that has the library for the soft split")
     elif asked.slices is not None:

@@ -90,6 +90,7 @@ class PodShape(msgspec.Struct, frozen=True, omit_defaults=True):
         fits = (
             (self.profile(model) is not None if model.mig_kind else model.resource == self.resource)
             and (model.replicas == 1 or (self.is_plain and not (model.one_each and self.gpu_count > 1)))
+            and (model.memory_mib > 0 or model.resource != GPU_RESOURCE or self.is_plain)
             and (not (self.models or self.models_denied) or self.takes_model(model.name))
             and (not self.modes or model.mode in self.modes)
         )

@@ -4,9 +4,12 @@ Pure, and linear in the pod's size. The webhook checks new and changed pods, the
 What an image contains cannot be seen here; docs/pods.md explains what that means.
 """
 
+import base64
 import posixpath
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 
 import msgspec
 
@@ -20,28 +23,65 @@ _HIDING = ("", "void", "none")
 _DEVICE_MOUNTS = "/run/nvidia-container-devices"
 """NVIDIA's container toolkit takes what a mount's path has behind this, slash or not, for a device."""
 
-_DEVICE_FILES = ("/dev/nvidia", "/dev/char/195:", "/run/nvidia/driver/dev")
-"""How the paths of NVIDIA's device files on a node begin; 195 is the driver's number."""
+_DEVICE_FILES = re.compile(r"(/run/nvidia/driver)?/dev/(nvidia|char/195:)|/run/nvidia/driver/dev(/|$)")
+"""The paths of NVIDIA's device files on a node; 195 is the driver's number."""
 
-_CDI_ANNOTATIONS = re.compile(
-    r"(cdi\.k8s\.io|.*\.cdi\.k8s\.io|cdi-devices\.(nri\.io|noderesource\.dev)|devices\.(nri\.io|noderesource\.dev))/"
+_FOLDERS_OF_DEVICE_FILES = ("/dev/char", "/run/nvidia/driver/dev")
+"""Those that hold them."""
+
+_INJECTORS = re.compile(
+    r"(cdi\.k8s\.io|.*\.cdi\.k8s\.io|cdi-devices\.(nri\.io|noderesource\.dev)"
+    r"|(devices|mounts)\.(nri\.io|noderesource\.dev))/"
     r"|io\.kubernetes\.cri-o\.Devices$",
     re.IGNORECASE,
 )
-"""By which container runtimes and their plugins take requests for devices."""
+"""By which container runtimes and their plugins take requests for devices: CDI, CRI-O, the plugins of NRI."""
 
 _NVIDIA = re.compile(r"nvidia|/dev/char/195:", re.IGNORECASE)
+
+_NO_REQUESTS = frozenset({"kubectl.kubernetes.io/last-applied-configuration"})
+"""What kubectl records of a whole pod: no runtime reads it, and the pod itself is looked at."""
+
+_CDI_NAME = re.compile(r"(?<![\w.-])([\w-]+\.)*nvidia\.com/(gpu|pgpu|vgpu|mig|device|claim)=[\w\"'*]", re.IGNORECASE)
+"""A GPU by the Container Device Interface: ``nvidia.com/gpu=all``, ``k8s.gpu.nvidia.com/claim=...`` of NVIDIA's DRA."""
+
+_ANNOTATED_FILES = re.compile(_DEVICE_FILES.pattern + r"|/dev/dri/")
+"""Device files of GPUs that no annotation names."""
+
+_ANNOTATED_FOLDERS = frozenset(
+    {"/dev", "/dev/char", "/dev/dri", "/run", "/run/nvidia", "/run/nvidia/driver", "/run/nvidia/driver/dev"}
+)
+"""And the folders above them, but the root: that is what many an annotation says of a web server."""
+
+_PATH_IN_TEXT = re.compile(r"/[^\s,;:=\"'`\[\]{}()<>|]*")
+_PATH_OF_CHAR = re.compile(r"/[^\s,;=\"'`\[\]{}()<>|]*")
+_BETWEEN_VALUES = re.compile(r"[,;:={}\[\]\r\n]")
+_BEFORE_SCALAR = re.compile(r"(?:[!&][^\s]*\s+)+")
+"""Tags and anchors of YAML."""
+_ROOT_AS_SOURCE = re.compile(
+    r"[\"']?(?:source|src|host_?path|device|path)[\"']?\s*:\s*[\"']?(/[^\s,;:\"'\[\]{}]*)[\"']?", re.IGNORECASE
+)
+
+_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(\r?\n[ \t]*)|([/\"\\]))")
+"""Of quoted strings of YAML 1.2, chapter 5.7, and of JSON."""
+_BASE64 = re.compile(r"[A-Za-z0-9+/]{8,}={0,2}")
+
+_DMA_BUF = re.compile(r"/dev/(dmabuf_import_helper|udmabuf|dma_heap(/.*)?)")
+"""What programs that send GPU memory by network need beside GPUs: they hold no GPU."""
 
 _OUT_OF_PROC = re.compile(r"(/proc/[^/]+(/task/[^/]+)?/(root|cwd)(?=/|$))+")
 """Ways back to a root of the node; of its first process, to the node's own."""
 
+_LEADS_OUT_OF_PROC = re.compile(r"/proc(/(\d+|self|thread-self|driver)(/|$)|$)")
+"""What of /proc leads to devices: processes, by their roots and open files, and the driver's own folder."""
+
 _NODE_PATHS = (
-    "/dev/nvidia",
     "/dev/char",
     "/etc/cdi",
-    "/proc",
     "/run/cdi",
     "/run/nvidia",
+    "/run/nvidia-fabricmanager",
+    "/run/nvidia-persistenced",
     "/run/purser",
     "/dev/shm/purser-mps",
     "/tmp/nvidia-mps",
@@ -50,12 +90,12 @@ _NODE_PATHS = (
     "/var/lib/kubelet/device-plugins",
     "/var/lib/purser",
 )
-"""Of the node: a pod with one could take devices, or change what others were given. Compared as beginnings."""
+"""Of the node: a pod with one could take devices, or change what others were given."""
 
 _NODE_PATHS_ABOVE = ("/", "/dev", "/run", "/usr", "/usr/local", "/var", "/var/lib", "/var/lib/kubelet")
 """And the folders that hold these. Not /tmp and /etc, which pods often have and where these are seldom."""
 
-_MOUNTS_OF_DEVICES = ("/dev/nvidia", "/run/nvidia")
+_MOUNTS_OF_DEVICES = ("/run/nvidia", "/run/nvidia-fabricmanager", "/run/nvidia-persistenced")
 _MOUNTS_OF_LIBRARY = ("/etc/ld.so.preload", "/overrideEnv", "/tmp/nvidia-mps", "/tmp/vgpulock", "/usr/local/vgpu")
 _MOUNTS_ABOVE_LIBRARY = ("/", "/etc", "/usr", "/usr/local")
 
@@ -104,6 +144,11 @@ def widening(pod: PodManifest, parts: Mapping[str, bool], *, by_library: bool = 
     return tuple(found)
 
 
+def exposes_node(pod: PodManifest) -> bool:
+    """Whether a hostPath of the pod leads to the node's devices or to Purser's records."""
+    return any(True for _ in _node_paths(pod))
+
+
 def sentence(findings: Iterable[Finding]) -> str:
     """The findings in a message; of very many the first."""
     found = list(dict.fromkeys(map(str, findings)))
@@ -116,14 +161,69 @@ def sentence(findings: Iterable[Finding]) -> str:
 
 def _unasked_by_annotations(annotations: Mapping[str, str]) -> Iterator[Finding]:
     for key, value in annotations.items():
-        if _CDI_ANNOTATIONS.match(key) and (_NVIDIA.search(value) or _NVIDIA.search(key)):
+        by_injector = _INJECTORS.match(key) and (_NVIDIA.search(value) or _NVIDIA.search(key))
+        if by_injector or (key not in _NO_REQUESTS and names_gpus(value)):
             yield Finding(f'annotation "{_short(key)}" names NVIDIA devices itself', f"remove it and {_ASK}")
+
+
+def names_gpus(value: str) -> bool:
+    """Whether an annotation's value names a GPU's device file, a folder above, or a GPU by CDI.
+
+    Injectors of devices have keys of their own, and new ones come: what they must say is the same. Strings may be
+    escaped, as YAML and JSON allow, or written as YAML's binary.
+    """
+    return any(_names_gpus(text) for text in _readings(value))
+
+
+def _readings(value: str) -> Iterator[str]:
+    yield value
+    plain = _ESCAPE.sub(_unescaped, value) if "\\" in value else value
+    if plain != value:
+        yield plain
+    if "binary" in plain:
+        yield from filter(None, map(_from_base64, _BASE64.findall(plain)))
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    if number := found[1] or found[2] or found[3]:
+        code = int(number, 16)
+        return chr(code) if code <= sys.maxunicode else ""
+    return found[5] or ""
+
+
+def _from_base64(text: str) -> str:
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except ValueError:  # no base64, or no text: no path either
+        return ""
+
+
+def _names_gpus(text: str) -> bool:
+    if _CDI_NAME.search(text):
+        return True
+    if "/" not in text:
+        return False
+    paths = chain(_PATH_IN_TEXT.findall(text), _PATH_OF_CHAR.findall(text) if "195:" in text else ())
+    if any(_ANNOTATED_FILES.match(_plain(path)) for path in paths):
+        return True
+    if any(_plain(path) in _ANNOTATED_FOLDERS for path in _whole_paths(text)):
+        return True
+    sources = _ROOT_AS_SOURCE.findall(text) if "source" in text.lower() or "host" in text.lower() else ()
+    return any(_plain(path) == "/" for path in sources)
+
+
+def _whole_paths(text: str) -> Iterator[str]:
+    """The paths that are all of a value, of a list's entry, or of a part between colons; in time linear in the text."""
+    for piece in _BETWEEN_VALUES.split(text):
+        scalar = _BEFORE_SCALAR.sub("", piece.partition(" #")[0].strip(" \t-"), count=1).strip(" \t\"'")
+        if scalar.startswith("/"):
+            yield scalar
 
 
 def _unasked_by_volumes(pod: PodManifest) -> Iterator[Finding]:
     hosts = {volume.name: volume.host_path.path for volume in pod.volumes if volume.host_path}
     for name, path in hosts.items():
-        if _plain(path).startswith(_DEVICE_FILES):
+        if _DEVICE_FILES.match(_plain(path)):
             yield Finding(f'volume "{_short(name)}" is the host path {_short(path)}', f"remove it and {_ASK}")
     for container in (*pod.containers, *pod.ephemeral):
         for mount in container.mounts:
@@ -140,9 +240,15 @@ def _reaches_device_files(host_path: str, mount: VolumeMount) -> bool:
         return False
     known, unknown, _ = (mount.sub_path or mount.sub_path_expr).partition("$(")
     path = _plain(f"{host_path}/{known}")
-    if path.startswith(_DEVICE_FILES):
+    if _DEVICE_FILES.match(path):
         return True
-    leads_on = path.startswith("/proc") or any(device.startswith(path.rstrip("/")) for device in _DEVICE_FILES)
+    begun = path.rstrip("/")
+    leads_on = (
+        _LEADS_OUT_OF_PROC.match(path) is not None
+        or "/proc".startswith(begun)
+        or any(f"{folder}/nvidia".startswith(begun) for folder in ("/dev", *_FOLDERS_OF_DEVICE_FILES))
+        or "/dev/char/195:".startswith(begun)
+    )
     return bool(unknown) and leads_on
 
 
@@ -171,12 +277,18 @@ def _hides(variable: ContainerEnvVar) -> bool:
 
 
 def _annotations(annotations: Mapping[str, str]) -> Iterator[Finding]:
-    for key in annotations:
-        if _CDI_ANNOTATIONS.match(key):
+    for key, value in annotations.items():
+        if _INJECTORS.match(key) and not _is_for_dma_buf(value):
             yield Finding(
                 f'the pod asks for GPUs and annotation "{_short(key)}" for devices beside them',
                 "remove it: Purser's agent names the devices that are granted",
             )
+
+
+def _is_for_dma_buf(value: str) -> bool:
+    """Whether all that it names is what programs need to send memory by network."""
+    paths = _PATH_IN_TEXT.findall(value)
+    return bool(paths) and "=" not in value and "\\" not in value and all(map(_DMA_BUF.fullmatch, map(_plain, paths)))
 
 
 def _node_paths(pod: PodManifest) -> Iterator[Finding]:
@@ -185,12 +297,21 @@ def _node_paths(pod: PodManifest) -> Iterator[Finding]:
             continue
         path = volume.host_path.path
         plain = _plain(path)
-        if plain.startswith(_NODE_PATHS) or plain in _NODE_PATHS_ABOVE or _climbs(path):
+        if _exposes_node(plain) or _climbs(path):
             yield Finding(
                 f'the pod asks for GPUs and volume "{_short(volume.name)}" is the host path {_short(path)}, '
                 f"which exposes the node's devices or Purser's records to it",
                 "mount a narrower path, or none",
             )
+
+
+def _exposes_node(plain: str) -> bool:
+    return (
+        _is_within(plain, _NODE_PATHS)
+        or plain in _NODE_PATHS_ABOVE
+        or _DEVICE_FILES.match(plain) is not None
+        or _LEADS_OUT_OF_PROC.match(plain) is not None
+    )
 
 
 def _of_container(container: ContainerSpec, is_share: bool, by_library: bool) -> Iterator[Finding]:
@@ -219,9 +340,10 @@ def _of_container(container: ContainerSpec, is_share: bool, by_library: bool) ->
     for path in _targets(container):
         plain = _plain(path)
         if (
-            plain.startswith(_MOUNTS_OF_DEVICES)
+            _DEVICE_FILES.match(plain)
+            or _is_within(plain, _MOUNTS_OF_DEVICES)
             or _climbs(path)
-            or (limited and (plain.startswith(_MOUNTS_OF_LIBRARY) or plain in _MOUNTS_ABOVE_LIBRARY))
+            or (limited and (_is_within(plain, _MOUNTS_OF_LIBRARY) or plain in _MOUNTS_ABOVE_LIBRARY))
         ):
             yield Finding(
                 f'container "{container.name}" asks for GPUs and mounts {_short(path)}, '
@@ -265,6 +387,11 @@ def _plain(path: str) -> str:
     if climbed := _OUT_OF_PROC.match(path):
         path = path[climbed.end() :] or "/"
     return path.removeprefix("/var") if path == "/var/run" or path.startswith("/var/run/") else path
+
+
+def _is_within(plain: str, folders: Iterable[str]) -> bool:
+    """Whether it is one of these or below, part by part: ``/run/purser-data`` is not below ``/run/purser``."""
+    return any(plain == folder or plain.startswith(f"{folder}/") for folder in folders)
 
 
 def _climbs(path: str) -> bool:

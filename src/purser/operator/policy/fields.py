@@ -1,5 +1,6 @@
 """What sections of a ClusterPolicy have in common."""
 
+import re
 from typing import Annotated, Literal
 
 import msgspec
@@ -209,7 +210,8 @@ DEFAULTS: dict[str, Parts] = {
 
 
 def reference(default: Parts, image: Image, *, suffix: str = "") -> str:
-    """The image of a container. ``suffix`` (a driver's OS) is appended to a tag, never to a digest.
+    """The image of a container. ``suffix`` (a driver's OS and kernel) is appended to a tag, never to a digest; nodes
+    report it, and `tag_part` says what a tag can hold of it.
 
     A whole reference in `image.image` is taken as it is, where no other part is given; a registry and path in it
     count as the repository. Parts that are left out come from ``default``; empty ones of that stay away.
@@ -222,7 +224,17 @@ def reference(default: Parts, image: Image, *, suffix: str = "") -> str:
     name = f"{repository}/{base}" if repository else base
     if version.startswith("sha256:"):
         return f"{name}@{version}"
-    return f"{name}:{version}{suffix}" if version else name
+    return f"{name}:{version}{tag_part(suffix)}" if version else name
+
+
+def tag_part(text: str) -> str:
+    """What nodes report, as a part of an image's tag: ``_`` for every character that no tag has, such as the plus sign
+    of ``5.14.0-570.el9_6.aarch64+64k``.
+
+    Tags are of the distribution's reference grammar. NVIDIA's operator reads the kernel of node-feature-discovery's
+    label, which has the same ``_``, so that the images in its registry are tagged so.
+    """
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", text)
 
 
 def split(whole: str) -> Parts:

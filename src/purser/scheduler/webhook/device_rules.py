@@ -18,6 +18,9 @@ from purser.scheduler.webhook.review import Decision, DecisionReason
 _MOST_WARNED = 3
 """Containers per pod: the API server cuts the warnings of one answer after 4096 bytes."""
 
+_MOST_NAMED = 8
+"""Trusted namespaces that a message names."""
+
 _HOLDS = {
     LibraryHold.OFF: "sets CUDA_DISABLE_CONTROL: nothing enforces its share of a GPU (enforcement: none)",
     LibraryHold.MEMORY: "switches off its compute limit, which HAMi-core would enforce (GPU_CORE_UTILIZATION_POLICY)",
@@ -78,7 +81,17 @@ class DeviceRules:
 
     def of_any(self, pod: PodReading) -> Decision | None:
         """Asked of every pod."""
-        return None if self.trusts(pod) else names_no_devices(pod)
+        return None if self.trusts(pod) else self._with_way_out(names_no_devices(pod))
+
+    def _with_way_out(self, decision: Decision | None) -> Decision | None:
+        """A refusal that says where pods may do so."""
+        if decision is None or decision.allowed:
+            return decision
+        names = sorted(self._trusted)
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        where = f": {', '.join(names[:_MOST_NAMED])}{more}" if names else ", of which there are none yet"
+        way_out = f"only pods of trusted namespaces (value webhook.deviceNamespaces{where}) name devices or see them"
+        return msgspec.structs.replace(decision, message=f"{decision.message}; {way_out} without asking for GPUs")
 
     def trusts(self, pod: PodReading) -> bool:
         """Whether the administrator trusts who makes pods in the pod's namespace."""
@@ -87,7 +100,8 @@ class DeviceRules:
     def of_gpu_pod(self, pod: PodReading) -> Decision | None:
         """Asked of a pod that the dialects can read."""
         there = self._enforcements()
-        return keeps_to_its_share(pod, by_library=not there or Enforcement.HAMI_CORE in there)
+        refused = keeps_to_its_share(pod, by_library=not there or Enforcement.HAMI_CORE in there)
+        return self._with_way_out(refused) if device_access.exposes_node(pod.spec) else refused
 
     def of_change(self, before: PodReading, after: PodReading) -> Decision | None:
         """What a pod may not come to say; what it has said all along is not held against a change of something else."""

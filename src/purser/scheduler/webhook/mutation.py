@@ -9,8 +9,9 @@ from typing import Protocol
 import msgspec
 
 from purser.core.dialects import added_env, defaults, kai
+from purser.core.dialects.misspelt import names_gpu_otherwise
 from purser.core.dialects.unserved import unserved_words
-from purser.core.names import AWAITED, AWAITS_GRANT_ANNOTATION, MEMORY_UNITS_ANNOTATION, SCHEDULER_NAME
+from purser.core.names import AWAITED, AWAITS_GRANT_ANNOTATION, GPU_RESOURCE, MEMORY_UNITS_ANNOTATION, SCHEDULER_NAME
 from purser.core.placement.offers import FleetOffers
 from purser.core.pod.manifest import PodManifest
 from purser.scheduler.pod_reading import PodReading
@@ -30,6 +31,17 @@ from purser.scheduler.webhook.rules import (
     placed_names,
     pod_of,
 )
+
+
+def _added_limits(pod: PodManifest) -> dict[str, dict[str, str]]:
+    """By container: `defaults`, without the GPU of those that name it by another word. They wait for that word, and
+    would hold a device beside it that nobody asked for."""
+    otherwise = {container.name for container in pod.containers if names_gpu_otherwise(container)}
+    added = {
+        name: {word: amount for word, amount in limits.items() if word != GPU_RESOURCE or name not in otherwise}
+        for name, limits in defaults(pod).items()
+    }
+    return {name: limits for name, limits in added.items() if limits}
 
 
 class FleetFacts(Protocol):
@@ -127,7 +139,7 @@ class Mutation:
             *self._scheduler_patch(pod.spec),
             *annotation_patches(content, written),
             *node_patches(content),
-            *limit_patches(content, defaults(pod.spec)),
+            *limit_patches(content, _added_limits(pod.spec)),
             *env_patches(content, added_env(pod.spec)),
         )
         return Decision(True, DecisionReason.ADMITTED, patch=patch, warnings=self._warnings(pod))

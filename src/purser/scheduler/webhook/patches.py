@@ -90,14 +90,17 @@ def _add_limits(path: str, container: Mapping[str, Any], limits: Limits) -> list
     resources = container.get("resources")
     if resources is None:
         return [{"op": "add", "path": f"{path}/resources", "value": {"limits": limits}}]
-    if resources.get("limits") is None:
-        return [{"op": "add", "path": f"{path}/resources/limits", "value": limits}]
     requests = _as_dict(resources.get("requests"))
-    return [
-        {"op": "add", "path": f"{path}/resources/{part}/{_pointer(resource)}", "value": value}
-        for resource, value in limits.items()
-        for part in ("limits", *(["requests"] if requests.get(resource, value) != value else []))
-    ]
+    differing = {name: value for name, value in limits.items() if requests.get(name, value) != value}
+    if resources.get("limits") is None:
+        added: list[Operation] = [{"op": "add", "path": f"{path}/resources/limits", "value": limits}]
+    else:
+        added = [_quantity(path, "limits", *each) for each in limits.items()]
+    return [*added, *(_quantity(path, "requests", *each) for each in differing.items())]
+
+
+def _quantity(path: str, part: str, resource: str, value: str) -> Operation:
+    return {"op": "add", "path": f"{path}/resources/{part}/{_pointer(resource)}", "value": value}
 
 
 def _pointer(key: str) -> str:

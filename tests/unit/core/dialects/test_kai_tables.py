@@ -71,6 +71,11 @@ def test_what_kai_admits_becomes_a_request(spec: PodManifest, wanted: DeviceRequ
     assert request_of(spec) == wanted
 
 
+def test_a_zero_that_kai_would_refuse_is_as_absent() -> None:
+    """A LimitRange gives it to every container."""
+    assert request_of(kais(container(gpu=0, mem=0), fraction="0.5")) == request_of(kais(fraction="0.5"))
+
+
 def test_several_containers_with_whole_gpus_are_as_everywhere() -> None:
     parsed = parse(kais(container("a", gpu=1), container("b", gpu=2)))
     assert parsed is not None
@@ -88,7 +93,6 @@ BESIDE = "and the pod by annotation for a share of a GPU: write one of the two"
         (kais(container(gpu=1), mps="true"), "annotation mps goes with gpu-fraction or gpu-memory alone"),
         (kais(container(gpu="2m"), fraction="0.5"), BESIDE),
         (kais(container(gpu=1), fraction="0.5"), BESIDE),
-        (kais(container(gpu=0), fraction="0.5"), BESIDE),
         (kais(container(gpu="1m"), memory="1"), BESIDE),
         (kais(container(), container("sneaky", gpu="1m"), memory="1"), 'container "sneaky" asks for nvidia.com/gpu'),
         (kais(container("load", INIT, gpu=1), container(), memory="1"), 'container "load" asks for nvidia.com/gpu'),

@@ -83,11 +83,10 @@ def test_a_container_without_any_device_makes_no_request(limits):
         ({"mem": "much"}, "is not a plain number of MiB: write MiB without a suffix, such as 16384"),
         ({"mem": "1e99"}, "is more MiB than any device has"),
         ({"mem": "1e999999999"}, "is not a plain number of MiB"),
-        ({"mem": 0, "gpu": 1}, 'nvidia.com/gpumem "0" is no memory: write 1 or more MiB, or leave it out'),
         ({"mem": -5}, "is no memory"),
-        ({"percent": 0, "gpu": 1}, 'nvidia.com/gpumem-percentage "0" is out of range'),
+        ({"percent": -1}, 'nvidia.com/gpumem-percentage "-1" is out of range'),
         ({"percent": 101}, "write percent of one GPU's memory, 1 to 100"),
-        ({"percent": 101, "mem": 100}, "write percent of one GPU's memory, 0 to 100"),
+        ({"percent": 101, "mem": 100}, "write percent of one GPU's memory, 1 to 100"),
         ({"percent": "12.5"}, "is not a whole number"),
         ({"percent": 2**32 + 50}, "is out of range"),
         ({"cores": 101}, 'nvidia.com/gpucores "101" is out of range: write percent of one GPU, 0 to 100'),
@@ -101,7 +100,6 @@ def test_a_container_without_any_device_makes_no_request(limits):
             "a MIG device has its own memory and compute, so ask for nvidia.com/mig-1g.5gb alone",
         ),
         ({"shared": 1, "mem": 100}, "mixes nvidia.com/gpu.shared and nvidia.com/gpumem"),
-        ({"gpu": 0, "mem": 4096}, 'nvidia.com/gpu "0" is out of range'),
         ({"gpu": 1, "mem": 10, "priority": 2}, "write 0 (high) or 1 (low), 0 to 1"),
         ({"vmem": "8Gi"}, 'volcano.sh/gpu-memory "8Gi" is not a plain number of MiB: write 8192'),
         ({"vmem": 8, "vnum": 1}, "asks for both volcano.sh/gpu-memory and volcano.sh/gpu-number"),
@@ -129,7 +127,7 @@ def test_a_limit_without_sense_is_refused_with_the_number_to_write(limits, says)
 
 
 def test_all_problems_of_a_pod_are_reported_at_once():
-    problems = problems_of(container("a", mem="1Gi", cores=200), container("b", percent=0, gpu=1), numa="maybe")
+    problems = problems_of(container("a", mem="1Gi", cores=200), container("b", percent=-1, gpu=1), numa="maybe")
     assert len(problems) == 4
 
 
@@ -329,6 +327,53 @@ def test_defaults_are_what_kubelet_and_the_api_server_need(limits, requests, add
 def test_a_zero_in_other_words_stays_no_mixture_once_the_webhook_has_added_the_gpu():
     before, after = (pod(container(cores=0, vmem=1, **added)) for added in ({}, {"gpu": 1}))
     assert dialects.parse(after) == dialects.parse(before)
+
+
+ONE_WORD = (
+    {"gpu": 2},
+    {"mem": 4096},
+    {"percent": 50},
+    {"cores": 30},
+    {"vmem": 8000},
+    {"vnum": 3},
+    {"vgpu": 2},
+    {"vgpumem": 3000},
+    {"vgpu": 1, "vgpumem": 3000},
+    {"vgpupercent": 50},
+    {"vgpucores": 50},
+    {"gpumem": 3},
+    {"shared": 2},
+    {"mig": 1},
+)
+ZEROS = (
+    "gpu",
+    "mem",
+    "percent",
+    "vmem",
+    "vnum",
+    "vgpu",
+    "vgpumem",
+    "vgpupercent",
+    "vgpucores",
+    "gpumem",
+    "gpucount",
+    "mig",
+)
+"""All but compute in HAMi's words, where a zero says that others may compute beside, and the rank."""
+
+
+@pytest.mark.parametrize("zero", ["0", "0k", "0Gi", "-0"])
+@pytest.mark.parametrize("limits", ONE_WORD, ids=str)
+def test_zeros_of_other_words_are_as_absent(limits, zero):
+    beside = {word: zero for word in ZEROS if word not in limits}
+    plain, with_zeros = pod(container(**limits)), pod(container(requests=beside, **limits, **beside))
+    assert msgspec.structs.replace(parse(with_zeros), kubelet_pod=None) == msgspec.structs.replace(
+        parse(plain), kubelet_pod=None
+    )
+    wanted = {**spell(limits), **dialects.defaults(plain).get("train", {})}
+    added = dialects.defaults(with_zeros).get("train", {})
+    zeros = spell(beside)
+    assert {name: text for name, text in {**zeros, **spell(limits), **added}.items() if text != zero} == wanted
 
 
 def test_a_task_priority_is_read_for_the_agent():

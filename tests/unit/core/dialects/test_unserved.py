@@ -35,6 +35,37 @@ def test_a_word_that_nobody_serves_gets_a_hint_what_to_write(resource: str, word
     assert words in hint
 
 
+@pytest.mark.parametrize(
+    ("resource", "word"),
+    [
+        ("nvidia.com/gpumen", "nvidia.com/gpumem"),
+        ("nvidia.com/gpucore", "nvidia.com/gpucores"),
+        ("nvidia.com/gpus", "nvidia.com/gpu"),
+        ("nvidia.com/GPU", "nvidia.com/gpu"),
+        ("nvidia.com/gpumem-percent", "nvidia.com/gpumem-percentage"),
+        ("nvidia.com/vgpu", "nvidia.com/gpu"),
+        ("nvidia.com/vgpumem", "nvidia.com/gpumem"),
+        ("nvidia.com/vgpucores", "nvidia.com/gpucores"),
+        ("nividia.com/gpu", "nvidia.com/gpu"),
+        ("volcano.sh/vgpu-num", "volcano.sh/vgpu-number"),
+        ("volcano.sh/gpu-memroy", "volcano.sh/gpu-memory"),
+        ("aliyun.com/gpu-men", "aliyun.com/gpu-mem"),
+    ],
+)
+def test_a_word_that_looks_like_one_is_answered_with_the_one_that_was_meant(resource: str, word: str) -> None:
+    (hint,) = unserved_words(pod(resource), nowhere, nowhere)
+    assert f"no node offers {resource}, so the pod waits: did you mean {word}?" == hint
+    assert unserved_words(pod(resource), resource.__eq__, nowhere) == ()
+
+
+@pytest.mark.parametrize(
+    "resource",
+    ["example.com/gpu", "nvidia.com/rdma", "nvidia.com/gds", "smarter-devices/fuse", "cpu", "x/" + "g" * 300],
+)
+def test_words_that_look_like_none_are_left_alone(resource: str) -> None:
+    assert unserved_words(pod(resource), nowhere, nowhere) == ()
+
+
 def test_a_resource_that_a_node_offers_belongs_to_another_plugin() -> None:
     assert unserved_words(pod("nvidia.com/mig-3g.20gb"), lambda name: name.startswith("nvidia.com/"), nowhere) == ()
 

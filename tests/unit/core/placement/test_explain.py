@@ -217,3 +217,24 @@ def test_every_reason_has_words() -> None:
     said = [wordings(reason) for reason in Reason]
     assert all(said)
     assert ["are in use, and policy mutex wants idle GPUs" in each for each in said].count(True) == 1
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        DeviceRequest(1, memory_mib=100),
+        DeviceRequest(1, memory_percent=50),
+        DeviceRequest(1, memory_percent=100, cores_percent=30),
+        DeviceRequest(1, memory_percent=1, cores_percent=100),
+    ],
+    ids=str,
+)
+def test_amounts_of_gpus_of_unknown_memory_are_refused_with_that_reason(asked: DeviceRequest) -> None:
+    state = fleet(cards(1, "NVIDIA GB10", 0, slots=1, mode=DeviceMode.WHOLE))
+    assert "an amount of memory, and the driver does not report how much these have" in why(state, asked)
+
+
+def test_gpus_of_unknown_memory_are_found_whole() -> None:
+    whole = DeviceRequest(1, memory_percent=100, cores_percent=100)
+    state = fleet(cards(1, "NVIDIA GB10", 0, slots=1, mode=DeviceMode.WHOLE))
+    assert Evaluator(state).evaluate(pod(whole), ("n0",)).fits

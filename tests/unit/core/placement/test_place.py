@@ -296,3 +296,10 @@ def test_equal_parts_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert isinstance(found, Placement)
     assert sorted(uuid for each in devices_of(found) for uuid in each) == ["d0"] * 20 + ["d1"] * 20
     assert len(looks) <= 40 * 4, "free and taken, of two devices"
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_gpus_of_unknown_memory_are_given_whole(count: int) -> None:
+    whole = DeviceRequest(count, memory_percent=100, cores_percent=100)
+    (given,) = devices_of(place(node(*cards(0, 0, slots=1)), pod((APP, whole))))
+    assert len(set(given)) == count

@@ -268,7 +268,7 @@ def test_a_gpu_that_was_lost_from_the_start_has_no_uuid_until_it_is_back(
             ("nvmlDeviceGetUUID", UNKNOWN, FaultKind.UNKNOWN),
             ("nvmlDeviceGetName", NO_PERMISSION, FaultKind.NO_PERMISSION),
             ("nvmlDeviceGetHandleByIndex", NO_PERMISSION, FaultKind.NO_PERMISSION),
-            ("nvmlDeviceGetMemoryInfo", NOT_SUPPORTED, FaultKind.NOT_SUPPORTED),
+            ("nvmlDeviceGetMemoryInfo", NO_PERMISSION, FaultKind.NO_PERMISSION),
             ("nvmlDeviceGetPciInfo", FUNCTION_NOT_FOUND, FaultKind.NOT_SUPPORTED),
             ("*", 12345, FaultKind.UNKNOWN),
             ("*", RESET_REQUIRED, FaultKind.RESET_REQUIRED),
@@ -289,6 +289,16 @@ def test_a_needed_call_that_fails_costs_that_device_only(
     assert [gpu for gpu in after if gpu.fault is None] == [gpu for gpu in before if gpu.index != 5]
     node.clear_failures(5)
     assert driver.scan() == before
+
+
+def test_a_gpu_whose_memory_is_no_question_is_healthy_and_its_memory_unknown(
+    node: SimulatedDriver, driver: Driver
+) -> None:
+    """GB10 and Jetson Thor share the machine's memory."""
+    node.fail_call(5, "nvmlDeviceGetMemoryInfo", NOT_SUPPORTED)
+    gpu = driver.scan()[5]
+    assert (gpu.fault, gpu.memory_mib, gpu.uuid) == (None, 0, node.uuids[5])
+    assert driver.read(node.uuids[5]).fault is None
 
 
 def test_a_uuid_that_cannot_be_read_is_remembered_by_the_pci_address(node: SimulatedDriver, driver: Driver) -> None:

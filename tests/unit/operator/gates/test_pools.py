@@ -12,6 +12,7 @@ from purser.core.names import NODE_FACTS_ANNOTATION
 from purser.core.node.annotations import encode
 from purser.core.node.facts import NodeFacts, PciGpu
 from purser.operator.gates.assignment import labelled_pool, pool_of, requirement_obstacle, waits_for
+from purser.operator.manifests.driver import image_of
 from purser.operator.model import NodeView, Pool
 from purser.operator.policy.driver import DriverProfile, DriverRequirement, DriverSpec
 from purser.operator.policy.sections import Discovery
@@ -44,6 +45,35 @@ def test_equal_nodes_share_a_pool_and_any_difference_parts_them() -> None:
         )
     }
     assert len(names) == 5
+
+
+TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+"""Of the distribution's reference grammar."""
+
+
+@pytest.mark.parametrize(
+    ("os", "kernel", "tag"),
+    [
+        (
+            "Red Hat Enterprise Linux 9.6 (Plow)",
+            "5.14.0-570.19.1.el9_6.aarch64+64k",
+            "570-5.14.0-570.19.1.el9_6.aarch64_64k-rhel9",
+        ),
+        ("Rocky Linux 9.5 (Blue Onyx)", "5.14.0-503.el9.x86_64+rt", "570-5.14.0-503.el9.x86_64_rt-rocky9"),
+        ("Debian GNU/Linux 12", "6.1.0~bpo+1-amd64", "570-6.1.0_bpo_1-amd64-debian12"),
+        ("Ubuntu 24.04 LTS", "6.8.0-1018-nvidia-64k", "570-6.8.0-1018-nvidia-64k-ubuntu24.04"),
+    ],
+)
+def test_the_tag_of_a_precompiled_driver_has_what_tags_can_hold(os: str, kernel: str, tag: str) -> None:
+    driver = DriverSpec(version="570", use_precompiled=True)
+    assert image_of(driver, pool(node(os, kernel), driver)).rpartition(":")[2] == tag
+
+
+@given(any_text(max_size=40), any_text(max_size=20), any_text(max_size=20))
+def test_whatever_a_node_reports_makes_a_valid_tag(kernel: str, os_id: str, version: str) -> None:
+    driver = DriverSpec(version="570", use_precompiled=True)
+    of = Pool(name="p", os_id=os_id, os_version=version, kernel=kernel, profile="", version="570", runtime="containerd")
+    assert TAG.fullmatch(image_of(driver, of).rpartition(":")[2])
 
 
 def test_minor_versions_of_an_enterprise_linux_share_a_pool() -> None:

@@ -2,6 +2,8 @@ import json
 
 import msgspec
 import pytest
+import yaml
+from tests.reported_files import reported
 from tests.unit.scheduler.reviews import container, patched, pod, review
 
 from purser.adapters.pods import pod_spec
@@ -162,6 +164,55 @@ def test_other_fields_of_resources_are_kept():
     }
 
 
+@pytest.mark.parametrize("limits", [{MEM: "100"}, {VMEM: "100"}, {"aliyun.com/gpu-mem": "4"}, {}], ids=str)
+@pytest.mark.parametrize("zeros", ["limits", "requests", "both"])
+def test_the_gpu_replaces_a_zero_of_a_limit_range(limits, zeros):
+    given = {**limits, **({GPU: "0"} if zeros != "requests" else {})}
+    asked = {GPU: "0"} if zeros != "limits" else {}
+    obj = pod(container(limits=given, requests=asked))
+    response = mutate(obj)
+    assert response["allowed"]
+    resources = patched(obj, response)["spec"]["containers"][0]["resources"] if "patch" in response else {}
+    assert resources.get("limits", {}).get(GPU) == ("1" if limits else None)
+    assert not limits or resources.get("requests", {}).get(GPU, "1") == "1"
+
+
+@pytest.mark.parametrize("name", ["zero-beside-gpushare.yaml", "limitrange-zero.yaml"])
+def test_reported_zeros_are_as_absent(name):
+    objects = list(yaml.safe_load_all(reported(name).read_text()))
+    for obj in (each for each in objects if each["kind"] == "Pod"):
+        limits = obj["spec"]["containers"][0]["resources"]["limits"]
+        limits.setdefault(GPU, "0")
+        response = mutate(obj)
+        assert response["allowed"]
+        assert patched(obj, response)["spec"]["containers"][0]["resources"]["limits"][GPU] == "1"
+
+
+class NoResources(UnknownFleet):
+    """Nodes that list nothing."""
+
+    def offers(self, resource):
+        return False
+
+
+@pytest.mark.parametrize("word", ["nvidia.com/vgpu", "nvidia.com/gpus", "nividia.com/gpu"])
+def test_no_gpu_is_added_beside_another_word_for_it(word):
+    obj = pod(container("a", limits={word: "1", MEM: "3000"}), container("b", limits={MEM: "100"}))
+    response = ask(Mutation(fleet=NoResources()), obj)
+    assert [each["resources"]["limits"] for each in patched(obj, response)["spec"]["containers"]] == [
+        {word: "1", MEM: "3000"},
+        {MEM: "100", GPU: "1"},
+    ]
+    assert any(f"no node offers {word}, so the pod waits: did you mean {GPU}?" in each for each in response["warnings"])
+
+
+def test_a_reported_pod_with_a_renamed_word_is_told_so():
+    obj = yaml.safe_load(reported("vgpu.yaml").read_text())
+    response = ask(Mutation(fleet=NoResources()), obj)
+    assert GPU not in patched(obj, response)["spec"]["containers"][0]["resources"]["limits"]
+    assert any(f"did you mean {GPU}?" in each for each in response["warnings"])
+
+
 def test_a_mutated_pod_is_not_patched_again():
     obj = pod(container("a", limits={MEM: "1024"}), container("b", limits={VNUM: 2}))
     result = patched(obj, mutate(obj))
@@ -182,7 +233,7 @@ def test_a_pod_for_another_scheduler_is_left_alone_with_a_warning():
     ("obj", "says"),
     [
         (pod(container(limits={MEM: "16Gi"})), "write 16384"),
-        (pod(container("a", limits={GPU: 1, MEM: 0}), container("b", limits={GPU: -1})), "; "),
+        (pod(container("a", limits={GPU: 1, MEM: -1}), container("b", limits={GPU: -1})), "; "),
         (pod(container(limits={MEM: 100}, privileged=True)), 'container "train" is privileged and asks for a share'),
         (pod(container(limits={GPU: 1}), nodeName="n1"), 'sets spec.nodeName "n1"'),
         (
