@@ -277,7 +277,6 @@ async def test_a_card_that_dies_takes_only_its_own_slots_and_gives_them_back_whe
         (share(), {"container_fields": {"securityContext": {"privileged": True}}}, ["privileged", '"main"']),
         (share(), {"nodeName": "somewhere"}, ["nodeName", "node selector"]),
         (share(memory="16Gi"), {}, [GPUMEM, "16Gi", '"main"']),
-        ({GPU: "1", GPUMEM_PERCENTAGE: "0"}, {}, [GPUMEM_PERCENTAGE, '"main"']),
         ({GPU: "1", GPUMEM_PERCENTAGE: "101"}, {}, [GPUMEM_PERCENTAGE, "101", '"main"']),
         (share(cores=101), {}, [GPUCORES, "101", '"main"']),
         (
@@ -286,7 +285,7 @@ async def test_a_card_that_dies_takes_only_its_own_slots_and_gives_them_back_whe
             [GRANT_ANNOTATION, "Remove"],
         ),
     ],
-    ids=["privileged", "node name", "quantity", "percentage 0", "percentage 101", "cores 101", "forged grant"],
+    ids=["privileged", "node name", "quantity", "percentage 101", "cores 101", "forged grant"],
 )
 async def test_refusals_say_what_to_change(cluster: Cluster, limits, pod_fields, parts):
     with pytest.raises(ApiError) as caught:
