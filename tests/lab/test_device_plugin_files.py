@@ -195,12 +195,14 @@ async def test_replicas_are_full_over_restarts_and_who_slips_past_the_scheduler_
         await shared.run({SHARED: "1"}, "also-slipped", nodeName=SLICED)
     finally:
         await shared.start_webhook()
-    for name in ("slipped", "also-slipped"):
 
-        async def refused(name=name):
-            return (await pod_named(shared, name))["status"].get("phase") == "Failed"
+    async def failed():
+        return (await pod_named(shared, "slipped"))["status"].get("phase") == "Failed"
 
-        await eventually(shared, f"kubelet refuses {name}", refused)
+    await eventually(shared, "kubelet has no id for the first", failed)
+    await event(shared, "also-slipped", "NoGrant", "grant")
+    assert (await pod_named(shared, "also-slipped"))["status"]["phase"] == "Pending"
+    await delete(shared, "also-slipped")
     await shared.check_books()
 
 
