@@ -81,7 +81,7 @@ INJECTED = (
     "/dev/nvidia1:/dev/x:rwm,/dev/null",
     "/dev/char/195:0",
     "- source: /run/nvidia/driver/dev/nvidia0",
-    "- source: /proc/1/root/dev/nvidia0",
+    "- source: /proc/1/cwd/dev/nvidia0",
     "- source: /dev\n  destination: /x",
     "- source: /\n  destination: /x",
     "- path: /dev/dri",

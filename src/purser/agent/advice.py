@@ -10,7 +10,8 @@ from purser.core.names import (
 )
 from purser.kube.objects import DEFAULT_SCHEDULER, MIRROR_POD_ANNOTATION, POD_SOURCE_ANNOTATION, Pod
 
-_DEFAULT_SCHEDULERS = ("", DEFAULT_SCHEDULER, SCHEDULER_NAME)
+DEFAULT_SCHEDULERS = ("", DEFAULT_SCHEDULER, SCHEDULER_NAME)
+"""Of pods whose authors leave it to Purser."""
 
 NOT_SCHEDULED = (
     f"The pod was not scheduled by {SCHEDULER_NAME}: delete it and create it again while Purser's webhook is reachable,"
@@ -50,7 +51,7 @@ def advice(pod: Pod | None, *, carries_grant: bool = False) -> str:
             f"{pod.spec.scheduler_name[:63]} placed it where Purser found no GPU for it, its event NotGranted says why:"
             " delete it, for its controller to create another"
         )
-    if pod.spec.scheduler_name not in _DEFAULT_SCHEDULERS:
+    if pod.spec.scheduler_name not in DEFAULT_SCHEDULERS:
         return (
             f'Its schedulerName is "{pod.spec.scheduler_name[:63]}", so Purser gave it no GPU:'
             " recreate it without schedulerName"

@@ -113,9 +113,8 @@ class Arbiter:
 
     async def check_start(self, ids: tuple[str, ...]) -> None:
         """Compare kubelet's books with the grant once more. Raises `AllocationRefused`, `KubeletError`."""
-        if (
-            withheld := self._withheld.get(frozenset(ids))
-        ) is not None:  # whatever was granted since: it was given no device
+        withheld = self._withheld.get(frozenset(ids))
+        if withheld is not None:  # whatever was granted since: it was given no device
             raise withheld
         owner = owner_of(ids, await self._kubelet.list())
         if owner is None:  # an init container, which kubelet does not list

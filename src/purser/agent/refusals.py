@@ -13,9 +13,8 @@ class RefusalReason(ExplainedReason):
     NO_GRANT = (
         "NoGrant",
         "Pod",
-        "The pod has no grant that counts, or it did not arrive within three seconds. A pod without any grant stays "
-        "Pending, with CreateContainerConfigError: it missed the webhook, and a controller's is recreated once the "
-        "scheduler is back.",
+        "The pod has no grant that counts, or it did not arrive within three seconds. A pod that missed the webhook "
+        "stays Pending, with CreateContainerConfigError, and a controller's is recreated once the scheduler is back.",
         "Do what the message says: as a rule, create the pod again while the webhook can be reached.",
     )
     GONE = "PodGone", "Pod", "The pod was deleted before kubelet took it."

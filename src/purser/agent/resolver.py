@@ -14,13 +14,13 @@ import structlog
 
 from purser.adapters.pods import devices_asked
 from purser.agent.admission import AllocateCall, ContainerTurn, ListedPod, PreferredAllocationCall, Resolution, resolve
-from purser.agent.advice import advice
+from purser.agent.advice import DEFAULT_SCHEDULERS, advice
 from purser.agent.book import Book
 from purser.agent.podresources import KubeletBooks
 from purser.agent.pods import UNADOPTED, UNGRANTED, LivePods, NodePods
 from purser.agent.refusals import AllocationRefused, RefusalReason
 from purser.core.model import Grant
-from purser.core.names import AWAITS_GRANT_ANNOTATION, NOT_GRANTED
+from purser.core.names import AWAITS_GRANT_ANNOTATION, NOT_GRANTED, ignoring_label
 from purser.kube.clock import Clock
 from purser.kube.errors import KubeError
 from purser.kube.objects import Pod
@@ -195,8 +195,7 @@ class Resolver:
         pod = fetched.get(first) or self._pods.get(first)
         told, is_ungranted = advice(pod, carries_grant=carries_grant), UNGRANTED in problems.values()
         settled = bool(confirmed and problems and UNADOPTED not in problems.values())
-        # A scheduler that placed it where Purser has nothing for it has to place the next one elsewhere.
-        may_wait = is_ungranted and not (pod and pod.metadata.annotations.get(AWAITS_GRANT_ANNOTATION) == NOT_GRANTED)
+        may_wait = is_ungranted and pod is not None and _missed_webhook(pod)
         return _no_grant(ask, problems, told, may_wait=may_wait), settled or is_ungranted
 
 
@@ -233,6 +232,18 @@ def _without_grant(key: str, problem: str) -> str:
     if problem == UNADOPTED:
         return f"Pod {key} has no grant of Purser's: {problem}"
     return f"Pod {key} has no grant of Purser's that counts: {problem}"
+
+
+def _missed_webhook(pod: Pod) -> bool:
+    """Whether a pod without a grant would have one, had the webhook been asked.
+
+    Others are refused for good. Who labels pods to keep the webhook away, or names another scheduler, would else hold
+    what kubelet lists for a pod that waits. A scheduler that placed a pod where Purser has nothing for it has to place
+    the next one elsewhere.
+    """
+    is_refused = pod.metadata.annotations.get(AWAITS_GRANT_ANNOTATION) == NOT_GRANTED
+    is_pursers = pod.spec.scheduler_name in DEFAULT_SCHEDULERS
+    return is_pursers and not is_refused and not ignoring_label(pod.metadata.labels)
 
 
 def _awaits_devices(listed: ListedPod, pod: Pod | None) -> bool:

@@ -241,6 +241,8 @@ class World:
         plain=(),
         resource="nvidia.com/gpu",
         required=False,
+        labels=None,
+        scheduler="default-scheduler",
         **container,
     ):
         """Create a pod with this grant and bind it here; ``counts`` differ from the grant's where given."""
@@ -252,8 +254,9 @@ class World:
             return {"name": name, "image": "x", "resources": {"limits": limits}, **container}
 
         body = {
-            "metadata": {"name": name, "annotations": annotations or {}},
+            "metadata": {"name": name, "labels": labels or {}, "annotations": annotations or {}},
             "spec": {
+                "schedulerName": scheduler,
                 "initContainers": [spec(name) for name in init],
                 "containers": [spec(name) for name in (*(n for n in counts if n not in init), *plain)],
             },

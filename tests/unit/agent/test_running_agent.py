@@ -114,6 +114,16 @@ async def test_a_pod_without_a_grant_is_admitted_without_devices_and_does_not_st
     await kubelet.pre_start(kubelet.pods["default/granted"]["main"])
 
 
+@pytest.mark.parametrize(
+    "how", [{"labels": {"purser.dev/webhook": "ignore"}}, {"labels": {"hami.io/webhook": "ignore"}}, {"scheduler": "x"}]
+)
+async def test_who_keeps_away_from_purser_holds_nothing_of_kubelets(world, kubelet, agent, how):
+    """What kubelet lists for a pod that waits is kept from others, so that only those who missed the webhook may."""
+    await world.pod("p", counts={"main": 1}, **how)
+    with pytest.raises(Rejected, match="has no grant of Purser's"):
+        await kubelet.admit("default/p", [("main", 1)])
+
+
 async def test_a_forged_grant_does_not_count(world, kubelet, agent):
     await world.pod("p", part("main", world.uuids[0]), key=Ed25519PrivateKey.generate())
     with pytest.raises(Rejected, match="signature is by none of the scheduler's keys"):
