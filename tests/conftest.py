@@ -25,6 +25,8 @@ if not tiers.IS_LONG:  # numba compiles for ten seconds, and each worker by itse
     os.environ.setdefault("NUMBA_DISABLE_JIT", "1")  # what it would compile runs as Python in tests of its kernels
     # aiohttp reads all of the system's authorities as it is imported, in each process; nothing here needs one.
     os.environ.setdefault("SSL_CERT_FILE", os.devnull)
+# Before the first import of grpc: what a test starts needs no gRPC between fork and exec.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 if named_kernels := os.environ.get(kernels.VARIABLE):  # else numba is imported by those tests alone that need it
     kernels.use(named_kernels)
 

@@ -420,8 +420,8 @@ async def test_while_the_agent_is_away_new_pods_wait_and_afterwards_they_run(clu
     await event(cluster, first["metadata"]["name"], "FailedScheduling", GPU)
     await cluster.start_agent(cluster.gpu_node)
     await running(cluster, ["before", first["metadata"]["name"]])
-    await cluster.client.delete(OWNERS["Deployment"], "d", cluster.namespace)
     await check_books(cluster)
+    await cluster.client.delete(OWNERS["Deployment"], "d", cluster.namespace)
 
 
 # --- 9

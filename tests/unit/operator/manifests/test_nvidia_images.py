@@ -216,7 +216,7 @@ def test_the_driver_is_ready_once_its_daemons_are_and_says_so_to_those_who_wait(
         failed = seat.run(probe, programs)
         assert (failed.returncode, why in failed.stdout) == (1, True), failed
         assert node.read(READY) is None
-        seat.run(["sh", "-c", TELLS_READY])
+        assert seat.run(["sh", "-c", TELLS_READY]).returncode == 0
     waits = ["sh", "-c", f"[ -f {READY} ]"]
     assert peermem.run(waits).returncode == 1
     assert seat.run(probe, SMI).returncode == 0
