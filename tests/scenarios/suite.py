@@ -364,6 +364,7 @@ def _waits_for_its_grant(found: Raw) -> bool:
     return found["status"]["phase"] == "Pending" and any("has no grant of Purser's" in each for each in messages)
 
 
+@pytest.mark.gate
 @pytest.mark.oldest
 async def test_while_nothing_of_the_scheduler_is_there_owners_gpu_pods_wait_and_afterwards_they_run(cluster: Cluster):
     """They are bound by the default scheduler, for nobody gave them another. None fails, and none is made twice."""

@@ -11,7 +11,7 @@ Functions are pure and raise `MigRefusedError` with NVML's code.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 
 import msgspec
 import pynvml
@@ -71,6 +71,7 @@ class MigState(msgspec.Struct, frozen=True):
         return [(one, two) for one in sorted(self.instances) for two in sorted(self.instances[one].compute)]
 
 
+@lru_cache(maxsize=64)  # a driver in Python reads the file at every call, and it seldom changes
 def read_mig(text: str, gpus: int) -> tuple[MigState, ...]:
     """MIG on each of the first ``gpus`` GPUs, as the text of ``node.mig`` says; lines on others are passed over."""
     found = [MigState()] * gpus

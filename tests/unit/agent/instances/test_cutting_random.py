@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.tiers import IS_LONG
+from tests.tiers import IS_LONG, TIER, Tier
 
 from purser.agent.instances import cutting
 from purser.agent.instances.cutting import GpuCutter
@@ -20,7 +20,7 @@ from purser.lab.driver.node_mig import create_mig, destroy_mig, mig_states, set_
 from purser.lab.driver.parts import ProcessLoad
 
 KIND = MIG_KINDS["A100-40GB"]
-STEPS = 10_000 if IS_LONG else 100
+STEPS = {Tier.FAST: 100, Tier.GATE: 3_000, Tier.SOAK: 10_000}[TIER]
 
 
 class Killed(BaseException):
@@ -161,7 +161,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     world.driver.close()
 
 
-@pytest.mark.timeout(900)  # ten thousand steps in the gate, each with calls of the driver and files
+@pytest.mark.timeout(900)  # thousands of steps, each with calls of the driver and files
 def test_nothing_overlaps_and_nothing_leaks_whenever_the_agent_dies(world: World) -> None:
     acts = [world.allocate] * 4 + [world.end] * 3 + [world.sweep] * 2
     acts += [world.start_process, world.end_process, world.end_process, world.administrate]
