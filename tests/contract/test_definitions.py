@@ -1,6 +1,8 @@
 """CustomResourceDefinitions: from a schema to a served resource."""
 
+import secrets
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -42,24 +44,42 @@ SCHEMA = {
 }
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def things(api: Api, ns: str, unique: str) -> AsyncIterator[str]:
-    """Path of a namespaced custom resource with a status subresource."""
-    group = f"{unique}.contract.dev"
+@asynccontextmanager
+async def served_group(api: Api, group: str) -> AsyncIterator[str]:
+    """A group with a namespaced resource `things`, which has a status subresource."""
     columns = [
         {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
         {"name": "Mode", "type": "string", "jsonPath": ".spec.mode", "priority": 1},
     ]
     body = definition("things", group, SCHEMA, subresources={"status": {}}, additionalPrinterColumns=columns)
     (await api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body)).ok()
-    path = ns.replace("/api/v1", f"/apis/{group}/v1") + "/things"
 
     async def served() -> bool:
-        return (await api.get(path)).status == 200
+        return (await api.get(f"/apis/{group}/v1/things")).status == 200
 
     await until("the resource is served", served)
-    yield path
+    yield group
     await api.delete(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.{group}")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def group(api: Api) -> AsyncIterator[str]:
+    """One for all tests that leave its definition alone: a real server takes two seconds to serve each."""
+    async with served_group(api, f"t{secrets.token_hex(4)}.contract.dev") as group:
+        yield group
+
+
+@pytest.fixture
+def things(ns: str, group: str) -> str:
+    """Path of the shared resource in the test's namespace."""
+    return ns.replace("/api/v1", f"/apis/{group}/v1") + "/things"
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def own_things(api: Api, ns: str, unique: str) -> AsyncIterator[str]:
+    """Path of a resource in the test's namespace whose definition is the test's own."""
+    async with served_group(api, f"{unique}.contract.dev") as group:
+        yield ns.replace("/api/v1", f"/apis/{group}/v1") + "/things"
 
 
 def thing(things: str, spec: Any, name: str = "a", **more: Any) -> dict[str, Any]:
@@ -192,15 +212,15 @@ async def test_custom_objects_are_watched_and_selected(api: Api, things: str) ->
     assert (body["kind"], body["items"][0]["kind"]) == ("ThingsList", "Things")
 
 
-async def test_a_schema_change_is_in_force_at_once(api: Api, things: str) -> None:
-    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.{things.split('/')[2]}"
+async def test_a_schema_change_is_in_force_at_once(api: Api, own_things: str) -> None:
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.{own_things.split('/')[2]}"
     live = (await api.get(path)).body
     spec = live["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     spec["extra"] = {"type": "string", "default": "new"}
     (await api.put(path, live)).ok()
 
     async def defaulted() -> bool:
-        answer = await api.post(things, thing(things, {"size": 3}), dryRun="All")
+        answer = await api.post(own_things, thing(own_things, {"size": 3}), dryRun="All")
         if answer.status == 503:  # a real server's, which came while it replaced the resource's storage
             return False
         return answer.ok().body["spec"].get("extra") == "new"
@@ -208,21 +228,21 @@ async def test_a_schema_change_is_in_force_at_once(api: Api, things: str) -> Non
     await until("the new default is filled in", defaulted)
 
 
-async def test_deleting_the_definition_deletes_its_objects(api: Api, things: str) -> None:
-    body = thing(things, {"size": 3})
+async def test_deleting_the_definition_deletes_its_objects(api: Api, own_things: str) -> None:
+    body = thing(own_things, {"size": 3})
     body["metadata"]["finalizers"] = ["contract.dev/hold"]
-    version = (await api.post(things, body)).ok().version
-    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.{things.split('/')[2]}"
+    version = (await api.post(own_things, body)).ok().version
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.{own_things.split('/')[2]}"
     (await api.delete(path)).ok()
-    async with api.watch(things, resourceVersion=version) as watch:
+    async with api.watch(own_things, resourceVersion=version) as watch:
         marked = await watch.next()
         assert marked["object"]["metadata"]["deletionTimestamp"]
         assert (await api.get(path)).status == 200
-        (await api.patch(f"{things}/a", {"metadata": {"finalizers": None}})).ok()
+        (await api.patch(f"{own_things}/a", {"metadata": {"finalizers": None}})).ok()
         assert (await watch.next())["type"] == "DELETED"
 
     async def gone() -> bool:
-        return (await api.get(path)).status == 404 and (await api.get(things)).status == 404
+        return (await api.get(path)).status == 404 and (await api.get(own_things)).status == 404
 
     await until("definition and resource are gone", gone)
 

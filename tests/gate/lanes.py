@@ -49,7 +49,7 @@ STATIC = Lane(
     at_once=2,
 )
 UNIT = Lane("unit", (_pytest("--lane=unit", "-n2", *BY_FILE, timeout_s=1200),))
-LAB = Lane("lab", (_pytest("--lane=lab", "-n3", *BY_FILE, *IN_ORDER, timeout_s=1800),), second_try=True)
+LAB = Lane("lab", (_pytest("--lane=lab", "-n4", *BY_FILE, *IN_ORDER, timeout_s=1800),), second_try=True)
 NUMPY = _pytest("tests/unit/core/placement", "-n2", timeout_s=600, PURSER_KERNELS="numpy")
 """Placement as it decides where numba is not installed."""
 
