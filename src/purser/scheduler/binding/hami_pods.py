@@ -1,8 +1,11 @@
 """Pods that HAMi's scheduler placed on nodes of Purser's agents: they are given a grant, so that the agents serve them.
 
 HAMi's scheduler knows such a node by the registration that its agent keeps up to date
-(`purser.core.vendors.hami_nodes`). It writes the devices on the pod, locks the node and binds; from then on it waits
-for what HAMi's device plugin would do: report success, and unlock the node.
+(`purser.core.vendors.hami_nodes`). It writes the devices on the pod, locks the node for the pod and binds; from then on
+it waits for what HAMi's device plugin would do: report success, and unlock the node.
+
+The lock is what shows that HAMi's scheduler placed the pod: who may create pods may write all the rest, and the node's
+name, but not the node.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,6 +19,7 @@ from purser.core.model import Grant, PodRequest
 from purser.core.names import GRANT_ANNOTATION
 from purser.core.pod.manifest import PodManifest
 from purser.core.vendors.hami_nodes import PLUGIN_LOCK, REGISTER_ANNOTATION
+from purser.core.vendors.locks import LockHolder, read_lock
 from purser.kube import Client, Informer
 from purser.kube.objects import Node, Pod
 from purser.kube.pods import has_started, is_terminal
@@ -50,9 +54,10 @@ class HamiPods(LateGrants):
         await super().run()
 
     def _node_changed(self, old: Node, node: Node) -> None:
-        """An agent may have taken the node over while a pod was on its way there."""
-        before, now = (each.metadata.annotations.get(REGISTER_ANNOTATION) for each in (old, node))
-        if now is not None and now != before:
+        """An agent may have taken the node over while a pod was on its way there; and the pod may be seen before the
+        lock that was taken for it."""
+        before, now = (_of_hami(each) for each in (old, node))
+        if now != before and all(now):
             for pod in list(self._pods.store.values()):
                 if pod.spec.node_name == node.metadata.name:
                     self._put(pod)
@@ -67,7 +72,14 @@ class HamiPods(LateGrants):
             and not (has_started(pod) or is_terminal(pod))
             and self._cache.is_known_to_hami(node)
             and not self._cache.is_served_by_hami(node)
+            and self._is_locked_for(node, pod)
         )
+
+    def _is_locked_for(self, name: str, pod: Pod) -> bool:
+        node = self._cache.node(name)
+        lock = None if node is None else node.metadata.annotations.get(PLUGIN_LOCK.annotation)
+        held = read_lock(PLUGIN_LOCK, lock, self._cache.clock.now().timestamp())
+        return held is not None and held.holder == LockHolder(pod.metadata.namespace, pod.metadata.name)
 
     def _reserve(self, spec: PodManifest, request: PodRequest, node: NodeState) -> Grant:
         recorded = hami.recorded_grant(spec)
@@ -81,3 +93,9 @@ class HamiPods(LateGrants):
 
     async def _done(self, pod: Pod, grant: Grant | None, why: str) -> None:
         await self._locks.give_back(pod.spec.node_name, PLUGIN_LOCK, pod)
+
+
+def _of_hami(node: Node) -> tuple[str, str]:
+    """Its registration and its lock; empty where there is none."""
+    annotations = node.metadata.annotations
+    return annotations.get(REGISTER_ANNOTATION, ""), annotations.get(PLUGIN_LOCK.annotation, "")

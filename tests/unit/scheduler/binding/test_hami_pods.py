@@ -42,11 +42,15 @@ async def annotate(world, pod, annotations):
     await world.client.patch_merge(PODS, pod.metadata.name, {"metadata": {"annotations": annotations}}, "default")
 
 
+async def lock(world, name):
+    held = {LOCK: f"{world.clock.now():%Y-%m-%dT%H:%M:%SZ},default,{name}"}
+    await world.client.patch_merge(NODES, "n", {"metadata": {"annotations": held}})
+
+
 async def bound(world, pod):
     """As HAMi's scheduler binds; returns the phase that follows."""
     name = pod.metadata.name
-    lock = {"metadata": {"annotations": {LOCK: f"{world.clock.now():%Y-%m-%dT%H:%M:%SZ},default,{name}"}}}
-    await world.client.patch_merge(NODES, "n", lock)
+    await lock(world, name)
     await annotate(world, pod, {"hami.io/bind-phase": "allocating", "hami.io/bind-time": "1"})
     await world.client.bind("default", name, pod.metadata.uid, "n", {})
     phases = []
@@ -109,3 +113,26 @@ async def test_rules_and_quotas_of_pods_that_purser_places_hold_for_these_as_wel
         await eventually(lambda: world.cache.quota_limits("default").memory_mib == 1500)
         phases = [await bound(world, await reserved(world, name, "n-0,NVIDIA,1000,0:;")) for name in ("q", "r")]
         assert phases == ["success", "failed"]
+
+
+async def test_a_pod_that_only_says_that_hamis_scheduler_bound_it_gets_nothing():
+    """Its author writes all that HAMi's scheduler would, on the pod; the node's lock is for another pod, or absent."""
+    async with server() as api, replica(api) as world, seeing(world):
+        said = {"hami.io/vgpu-node": "n", "hami.io/vgpu-devices-allocated": "n-1,NVIDIA,1000,0:;"}
+        said |= {"hami.io/bind-phase": "allocating", "hami.io/bind-time": "1"}
+        forged = await world.add_pod(
+            "forged", 1000, annotations=said, spec={"schedulerName": "hami-scheduler", "nodeName": "n"}
+        )
+        assert await bound(world, await reserved(world, "theirs", "n-0,NVIDIA,1000,0:;")) == "success"
+        assert await world.grant_on(forged) is None
+        assert (await world.stored(forged)).metadata.annotations["hami.io/bind-phase"] == "allocating"
+
+
+async def test_the_lock_may_be_seen_after_the_pod():
+    async with server() as api, replica(api) as world, seeing(world):
+        pod = await reserved(world, "p", "n-0,NVIDIA,1000,0:;")
+        await annotate(world, pod, {"hami.io/bind-phase": "allocating"})
+        await world.client.bind("default", "p", pod.metadata.uid, "n", {})
+        await eventually(lambda: world.cache.pod_by_uid(pod.metadata.uid).spec.node_name == "n")
+        await lock(world, "p")
+        await eventually(lambda: world.state_of(pod) is GrantState.BOUND)
