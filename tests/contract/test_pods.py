@@ -174,6 +174,29 @@ async def test_image_deadline_labels_and_more_tolerations_can_change(api: Api, n
     assert any(field.startswith("spec.tolerations") for _, field in answer.causes)
 
 
+async def test_gates_can_only_be_removed_and_until_then_the_selector_can_become_narrower(api: Api, ns: str) -> None:
+    if api.minor < 27:
+        pytest.skip("gates came in 1.26, and changes of a gated pod's selector in 1.27")
+    gates = [{"name": "contract.dev/a"}, {"name": "contract.dev/b"}]
+    body = (await api.post(f"{ns}/pods", pod("a", schedulingGates=gates, nodeSelector={"x": "1"}))).ok().body
+    (condition,) = body["status"]["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("PodScheduled", "False", "SchedulingGated")
+    answer = await api.post(f"{ns}/pods/a/binding", binding("a", "n1"))
+    assert answer.status == 409 and "pod a has non-empty .spec.schedulingGates" in answer.message
+    more = [*gates, {"name": "contract.dev/c"}]
+    answer = await api.patch(f"{ns}/pods/a", {"spec": {"schedulingGates": more}})
+    assert answer.causes == {("FieldValueForbidden", "spec.schedulingGates[2].name")}
+    answer = await api.patch(f"{ns}/pods/a", {"spec": {"nodeSelector": {"x": "2"}}})
+    assert answer.causes == {("FieldValueInvalid", "spec.nodeSelector")}
+    (await api.patch(f"{ns}/pods/a", {"spec": {"nodeSelector": {"y": "1"}, "schedulingGates": gates[1:]}})).ok()
+    body = (await api.patch(f"{ns}/pods/a", {"spec": {"schedulingGates": None}})).ok().body
+    assert "schedulingGates" not in body["spec"] and body["spec"]["nodeSelector"] == {"x": "1", "y": "1"}
+    answer = await api.patch(f"{ns}/pods/a", {"spec": {"nodeSelector": {"z": "1"}}})
+    assert answer.causes == {("FieldValueForbidden", "spec")}
+    answer = await api.patch(f"{ns}/pods/a", {"spec": {"schedulingGates": gates}})
+    assert ("FieldValueForbidden", "spec.schedulingGates[0].name") in answer.causes
+
+
 async def test_a_binding_sets_node_annotations_and_condition_in_one_write(api: Api, ns: str) -> None:
     version = (await api.get(f"{ns}/pods")).version
     created = (await api.post(f"{ns}/pods", pod("a"))).body

@@ -27,6 +27,7 @@ def pod_spec(pod: Pod) -> PodManifest:
         node_selector=pod.spec.node_selector,
         scheduler_name=pod.spec.scheduler_name,
         overhead=_quantities(pod.spec.overhead),
+        requests=_quantities({**pod.spec.resources.limits, **pod.spec.resources.requests}),
         ephemeral=tuple(container_spec(container, ContainerKind.APP) for container in pod.spec.ephemeral_containers),
         volumes=pod.spec.volumes,
         host_pid=pod.spec.host_pid,

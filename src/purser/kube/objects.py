@@ -60,7 +60,7 @@ class ObjectMeta(Slim, frozen=True, gc=False):
 
 
 class ResourceRequirements(Slim, frozen=True, gc=False):
-    """What a container asks for and is limited to."""
+    """What a container, or a pod as a whole, asks for and is limited to."""
 
     limits: dict[str, QuantityLike] = {}
     requests: dict[str, QuantityLike] = {}
@@ -115,6 +115,8 @@ class PodSpec(Slim, frozen=True, gc=False):
     host_pid: bool = msgspec.field(default=False, name="hostPID")
     overhead: dict[str, QuantityLike] = {}
     """What its RuntimeClass adds to what its containers ask for."""
+    resources: ResourceRequirements = ResourceRequirements()
+    """What it asks for as a whole, instead of its containers (Kubernetes 1.34)."""
 
 
 class PodStatus(Slim, frozen=True, gc=False):

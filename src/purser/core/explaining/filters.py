@@ -110,7 +110,8 @@ def requested_amounts(spec: PodManifest) -> dict[str, int]:
     at any time, and its overhead; the limit where there is no request. Raises
     `purser.core.kubernetes.quantities.QuantityError`."""
     asked = ((each.kind, amounts_of({**each.limits, **each.requests})) for each in spec.containers)
-    return {PODS: 1, **_sum(largest(asked, {}, _sum, _larger), amounts_of(spec.overhead))}
+    of_containers: dict[str, int] = largest(asked, {}, _sum, _larger)
+    return {PODS: 1, **_sum(of_containers | amounts_of(spec.requests), amounts_of(spec.overhead))}
 
 
 def amounts_of(quantities: Mapping[str, QuantityLike]) -> dict[str, int]:

@@ -105,6 +105,8 @@ class PodManifest(msgspec.Struct, frozen=True):
     scheduler_name: str = ""
     overhead: Mapping[str, str] = {}
     """What its RuntimeClass adds to what its containers ask for."""
+    requests: Mapping[str, str] = {}
+    """What it asks for as a whole: of each resource here, this counts instead of what its containers ask for."""
     ephemeral: tuple[ContainerSpec, ...] = ()
     """Debugging containers, which ask for nothing and come later."""
     volumes: tuple[PodVolume, ...] = ()

@@ -34,11 +34,17 @@ def pod_resources(spec: PodManifest) -> EffectiveRequests:
     """The most that a pod asks for at any time, and its overhead.
 
     What counts is the request, which is the limit where only that is given. CPU is rounded up to thousandths; memory to
-    bytes, and then down to MiB, container by container. A pod's own ``resources`` (Kubernetes 1.34) and resizes under
-    way are not looked at. Raises `purser.core.kubernetes.quantities.QuantityError`.
+    bytes, and then down to MiB, container by container. Resizes under way are not looked at. Raises
+    `purser.core.kubernetes.quantities.QuantityError`.
     """
     asked = ((each.kind, _read({**each.limits, **each.requests})) for each in spec.containers)
-    return largest(asked, EffectiveRequests(), add, EffectiveRequests.peak) + _read(spec.overhead)
+    of_containers = largest(asked, EffectiveRequests(), add, EffectiveRequests.peak)
+    whole = _read(spec.requests)
+    together = EffectiveRequests(
+        whole.cpu_milli if "cpu" in spec.requests else of_containers.cpu_milli,
+        whole.memory_mib if "memory" in spec.requests else of_containers.memory_mib,
+    )
+    return together + _read(spec.overhead)
 
 
 def _read(amounts: Mapping[str, str]) -> EffectiveRequests:

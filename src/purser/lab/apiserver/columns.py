@@ -102,6 +102,8 @@ def _pod_ready(pod: Obj) -> str:
 
 def _pod_status(pod: Obj) -> str:
     reason = get_path(pod, "status.reason") or get_path(pod, "status.phase") or "Unknown"
+    if any(each.get("reason") == "SchedulingGated" for each in get_path(pod, "status.conditions") or ()):
+        reason = "SchedulingGated"
     initializing = _init_status(pod)
     reason = initializing or _container_reason(pod) or reason
     if pod["metadata"].get("deletionTimestamp"):

@@ -205,12 +205,29 @@ def check_update(new: Obj, old: Obj) -> Iterator[Cause]:
     added, kept = new.get("tolerations") or [], old.get("tolerations") or []
     if any(toleration not in added for toleration in kept):
         yield forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds")
-    if _fixed(new) != _fixed(old):
+    gates = {gate.get("name") for gate in old.get("schedulingGates") or ()}
+    for index, gate in enumerate(new.get("schedulingGates") or ()):
+        if (name := gate.get("name")) not in gates:
+            why = f"only deletion is allowed, but found new scheduling gate '{name}'"
+            yield forbidden(f"spec.schedulingGates[{index}].name", why)
+    if gates:
+        yield from _check_selector(new.get("nodeSelector") or {}, old.get("nodeSelector") or {})
+    free = ("nodeSelector",) if gates else ()
+    if _fixed(new, *free) != _fixed(old, *free):
         yield forbidden("spec", _IMMUTABLE)
 
 
-def _fixed(spec: Obj) -> Obj:
-    fixed = {key: value for key, value in spec.items() if key not in ("tolerations", "activeDeadlineSeconds")}
+def _check_selector(new: Obj, old: Obj) -> Iterator[Cause]:
+    """As long as a pod is gated, its selector may become narrower. Its node affinity may, too, but not here."""
+    if not old.items() <= new.items():
+        why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+        yield invalid("spec.nodeSelector", new, why)
+
+
+def _fixed(spec: Obj, *others: str) -> Obj:
+    """What may not change; ``others``: what may beside what always may."""
+    free = ("tolerations", "activeDeadlineSeconds", "schedulingGates", *others)
+    fixed = {key: value for key, value in spec.items() if key not in free}
     for kind in ("initContainers", "containers"):
         if kind in fixed:
             fixed[kind] = [{k: v for k, v in container.items() if k != "image"} for container in fixed[kind]]
@@ -246,6 +263,16 @@ def _guaranteed(resources: Obj) -> bool:
     )
 
 
+def new_status(spec: Obj, time: str) -> Obj:
+    """Of a pod that is created at this time."""
+    status: Obj = {"phase": "Pending", "qosClass": qos_class(spec)}
+    if spec.get("schedulingGates"):
+        why = {"reason": "SchedulingGated", "message": "Scheduling is blocked due to non-empty scheduling gates"}
+        gated = {"type": "PodScheduled", "status": "False", "lastProbeTime": None, "lastTransitionTime": time, **why}
+        status["conditions"] = [gated]
+    return status
+
+
 def bound(pod: Obj, binding: Obj, time: str) -> Obj:
     """The pod after its binding: node, annotations and the PodScheduled condition in one step."""
     metadata, status = dict(pod["metadata"]), dict(pod["status"])
@@ -270,6 +297,8 @@ def check_binding(pod: Obj, binding: Obj) -> str:
         return f"pod {name} is being deleted, cannot be assigned to a host"
     if node := pod["spec"].get("nodeName"):
         return f'pod {name} is already assigned to node "{node}"'
+    if pod["spec"].get("schedulingGates"):
+        return f"pod {name} has non-empty .spec.schedulingGates"
     return ""
 
 

@@ -47,7 +47,7 @@ def prepare_create(resource: ServedResource, obj: Obj) -> None:
     if has_status(resource) and resource.storage not in _KEEPS_STATUS_ON_CREATE:
         obj.pop("status", None)
     if resource.storage == "pods":
-        obj["status"] = {"phase": "Pending", "qosClass": pods.qos_class(obj["spec"])}
+        obj["status"] = pods.new_status(obj["spec"], obj["metadata"]["creationTimestamp"])
     elif resource.storage == "namespaces":
         obj["spec"] = {"finalizers": ["kubernetes"]}
         obj["status"] = {"phase": "Active"}

@@ -2,11 +2,16 @@
 
 import msgspec
 import pytest
+import yaml
+from tests.reported_files import reported
 
+from purser.adapters.pods import pod_spec
 from purser.core.dialects import parse
-from purser.core.kubernetes.quantities import QuantityError
+from purser.core.explaining.filters import requested_amounts
+from purser.core.kubernetes.quantities import QuantityError, QuantityLike
 from purser.core.pod.manifest import ContainerKind, ContainerSpec, PodManifest
 from purser.core.pod.requests import EffectiveRequests, pod_resources
+from purser.kube.objects import Container, Pod, PodSpec, ResourceRequirements
 
 INIT, SIDECAR, APP = ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP
 
@@ -49,6 +54,32 @@ def test_a_request_counts_before_a_limit_and_a_limit_where_there_is_no_request()
     limits = {"cpu": "4", "memory": "4Gi"}
     assert pod_resources(pod(container(APP, limits=limits, requests={"cpu": "1"}))) == EffectiveRequests(1000, 4096)
     assert pod_resources(pod(container(APP, limits=limits, requests={"memory": "0"}))) == EffectiveRequests(4000, 0)
+
+
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        ({"requests": {"cpu": "8", "memory": "9Gi"}}, {"cpu": 8250, "memory": 9 << 30}),
+        ({"limits": {"cpu": "8"}, "requests": {"memory": "9Gi"}}, {"cpu": 8250, "memory": 9 << 30}),
+        ({"limits": {"cpu": "8"}, "requests": {"cpu": "6"}}, {"cpu": 6250, "memory": 1 << 30}),
+        ({"requests": {"hugepages-2Mi": "4Mi"}}, {"cpu": 4250, "memory": 1 << 30, "hugepages-2Mi": 4 << 20}),
+    ],
+)
+def test_what_a_pod_asks_for_as_a_whole_counts_instead(
+    resources: dict[str, dict[str, str]], expected: dict[str, int]
+) -> None:
+    """Kubernetes 1.34; resource by resource, and the runtime class's is added."""
+    containers = (Container("c", resources=ResourceRequirements(requests={"cpu": "4", "memory": "1Gi"})),)
+    overhead: dict[str, QuantityLike] = {"cpu": "250m"}
+    asked = ResourceRequirements(dict(resources.get("limits", {})), dict(resources.get("requests", {})))
+    found = pod_spec(Pod(spec=PodSpec(containers=containers, overhead=overhead, resources=asked)))
+    assert pod_resources(found) == EffectiveRequests(expected["cpu"], expected["memory"] >> 20)
+    assert requested_amounts(found) == {"pods": 1, **expected}
+
+
+def test_a_reported_pod_whose_container_names_no_cpu() -> None:
+    body = yaml.safe_load(reported("pod-level-cpu.yaml").read_text())
+    assert pod_resources(pod_spec(msgspec.convert(body, Pod, strict=False))) == EffectiveRequests(64_000, 64 << 10)
 
 
 def test_what_the_runtime_class_adds_is_added_to_the_peak() -> None:
