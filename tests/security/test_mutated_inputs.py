@@ -722,7 +722,7 @@ def entries(folder: Path) -> dict[str, Entry]:
         ),
         "preempt": (
             decode_preemption,
-            [as_json({"Pod": POD, "NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "u"}]}}})],
+            [as_json({"Pod": BOUND, "NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "u"}]}}})],
             (WireError,),
         ),
     }

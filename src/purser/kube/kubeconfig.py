@@ -9,7 +9,7 @@ import msgspec
 
 from purser.core.decoding import UnreadableError, converted
 from purser.kube.errors import ConfigError
-from purser.yaml_reading import read_yaml
+from purser.yaml_reading import MAX_YAML_BYTES, read_yaml
 
 N = TypeVar("N", bound="_Named")
 
@@ -142,7 +142,8 @@ def _names(files: list[tuple[Path, _File]]) -> str:
 
 def _read(path: Path) -> _File:
     try:
-        document = read_yaml(path.read_bytes(), f"kubeconfig {path}")
+        with path.open("rb") as file:  # it may be a pipe
+            document = read_yaml(file.read(MAX_YAML_BYTES + 1), f"kubeconfig {path}")
         return converted(document or {}, _File, f"kubeconfig {path}")
     except OSError as error:
         raise ConfigError(f"cannot read kubeconfig {path}: {error.strerror}") from error

@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,8 +21,13 @@ CREDENTIAL_REREAD_PERIOD_S = 60.0
 client-go reads token files again after a minute, too.
 """
 
+MAX_CREDENTIAL_BYTES = 1024 * 1024
+"""Of a file with a token, certificate or key, and of what a plugin prints."""
+
 _PLUGIN_TIMEOUT_S = 60.0
 _EXPIRES_EARLY = timedelta(seconds=30)
+_NEVER = datetime.min.replace(tzinfo=UTC)
+"""Go's zero time, which plugins print where they set none; client-go takes it for none, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +65,13 @@ class Source:
         if self.path is None:
             return self.data
         try:
-            return self.path.read_bytes()
+            with self.path.open("rb") as file:
+                data = file.read(MAX_CREDENTIAL_BYTES + 1)
         except OSError as error:
             raise ConfigError(f"{self.where}: cannot read {self.path}: {error.strerror}") from error
+        if len(data) > MAX_CREDENTIAL_BYTES:
+            raise ConfigError(f"{self.where}: {self.path} is larger than {MAX_CREDENTIAL_BYTES} bytes")
+        return data
 
 
 NOTHING = Source("nowhere")
@@ -112,7 +121,7 @@ class _ExecCredential(msgspec.Struct):
     status: _CredentialStatus
 
 
-_credentials = JsonReader(_ExecCredential, "its output", max_bytes=1024 * 1024)
+_credentials = JsonReader(_ExecCredential, "its output", max_bytes=MAX_CREDENTIAL_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +161,7 @@ class PluginLogin:
             return self._current
 
     def _is_expired(self) -> bool:
-        return self._expires is not None and self._clock.now() >= self._expires - _EXPIRES_EARLY
+        return self._expires is not None and self._clock.now() + _EXPIRES_EARLY >= self._expires
 
 
 def parse_exec_credential(where: str, output: bytes) -> _CredentialStatus:
@@ -165,6 +174,8 @@ def parse_exec_credential(where: str, output: bytes) -> _CredentialStatus:
         raise ConfigError(f"{where}: the plugin gave neither status.token nor status.clientCertificateData")
     if status.expiration_timestamp is not None and status.expiration_timestamp.tzinfo is None:
         raise ConfigError(f"{where}: the plugin's status.expirationTimestamp has no time zone")
+    if status.expiration_timestamp == _NEVER:
+        status.expiration_timestamp = None
     return status
 
 
@@ -189,14 +200,29 @@ async def run_plugin(command: PluginCommand) -> bytes:
 async def _output_of(process: asyncio.subprocess.Process, command: PluginCommand) -> bytes:
     try:
         async with asyncio.timeout(_PLUGIN_TIMEOUT_S):
-            output, complaints = await process.communicate()
+            streams = process.stdout, process.stderr
+            output, complaints = await asyncio.gather(*(_start_of(each, process) for each in streams))
+            await process.wait()
     except TimeoutError:
         raise ConfigError(f"{command.where}: {command.argv[0]!r} ran longer than {_PLUGIN_TIMEOUT_S:g} s") from None
     finally:
         if process.returncode is None:
             process.kill()
-            await process.wait()
+    if len(output) > MAX_CREDENTIAL_BYTES:
+        raise ConfigError(f"{command.where}: {command.argv[0]!r} printed more than {MAX_CREDENTIAL_BYTES} bytes")
     if process.returncode:
         tail = complaints.decode(errors="replace").strip()[-500:]
         raise ConfigError(f"{command.where}: {command.argv[0]!r} ended with status {process.returncode}: {tail}")
     return output
+
+
+async def _start_of(stream: asyncio.StreamReader | None, process: asyncio.subprocess.Process) -> bytes:
+    """All that is printed, or the start of it, more than is read of any plugin, which is then killed. The rest is read
+    as well: until its pipes are empty, a process is not known to have ended."""
+    found = bytearray()
+    while stream and (more := await stream.read(64 * 1024)):
+        if len(found) <= MAX_CREDENTIAL_BYTES:
+            found += more
+        elif process.returncode is None:
+            process.kill()
+    return bytes(found)

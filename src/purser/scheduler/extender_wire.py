@@ -71,7 +71,10 @@ def decode_preemption(body: bytes) -> ExtenderPreemptionArgs:
         raise WireError(
             "NodeNameToMetaVictims is missing: set nodeCacheCapable to true in kube-scheduler's extender configuration"
         )
-    return ExtenderPreemptionArgs(_pod(args.pod), args.node_name_to_meta_victims)
+    pod = _pod(args.pod)
+    if not (pod.metadata.namespace and pod.metadata.name):
+        raise WireError("Pod's metadata must have namespace and name")
+    return ExtenderPreemptionArgs(pod, args.node_name_to_meta_victims)
 
 
 def _decode(reader: JsonReader[T], body: bytes) -> T:

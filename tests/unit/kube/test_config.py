@@ -226,6 +226,19 @@ async def test_an_exec_plugin_runs_once_until_its_login_expires_or_is_rejected(t
     assert (await login.login()).token == "me-3"
 
 
+async def test_a_login_that_expires_at_gos_zero_time_never_does(tmp_path):
+    script = COUNTING.format(runs=str(tmp_path / "runs"), expires="0001-01-01T00:00:00Z")
+    login = plugin(tmp_path, script, env=[{"name": "WHO", "value": "me"}])
+    assert [(await login.login()).token for _ in range(2)] == ["me-1", "me-1"]
+
+
+async def test_files_without_an_end_are_named(tmp_path):
+    with pytest.raises(ConfigError, match="kubeconfig /dev/zero has 4194305 bytes, more than 4194304"):
+        from_kubeconfig([Path("/dev/zero")], None)
+    with pytest.raises(ConfigError, match="test: /dev/zero is larger than 1048576 bytes"):
+        await StoredLogin(Source("test", path=Path("/dev/zero"))).login()
+
+
 async def test_an_exec_plugin_gets_the_cluster_where_it_asks_for_it(tmp_path):
     script = (
         "import json, os\n"
@@ -241,6 +254,7 @@ async def test_an_exec_plugin_gets_the_cluster_where_it_asks_for_it(tmp_path):
         ("import sys; sys.exit('no session')", "ended with status 1: no session"),
         ("print('hello')", "printed no ExecCredential"),
         ("print('{\"status\": {}}')", "neither status.token nor status.clientCertificateData"),
+        ("while True: print('x' * 4096)", "printed more than 1048576 bytes"),
     ],
 )
 async def test_an_exec_plugin_that_fails_is_named_with_its_reason(tmp_path, script, says):

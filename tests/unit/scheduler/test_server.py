@@ -175,6 +175,7 @@ async def test_the_names_of_very_many_nodes_are_taken(served):
         ("filter", {"Pod": {"spec": []}, "NodeNames": []}, "Pod cannot be read"),
         ("bind", {"PodName": "p"}, "must all be there"),
         ("preempt", {"Pod": POD, "NodeNameToVictims": {}}, "nodeCacheCapable"),
+        ("preempt", {"Pod": {"metadata": {"name": "p"}}, "NodeNameToMetaVictims": {}}, "must have namespace and name"),
     ],
     ids=str,
 )

@@ -204,6 +204,9 @@ class Decision(msgspec.Struct, frozen=True):
         return "patched" if self.patch else "allowed"
 
 
+_MOST_OF_A_WARNING = 4096
+"""Characters, as many as the API server passes on of all warnings of a request together."""
+
 _reviews = JsonReader(_Review, "the AdmissionReview", max_bytes=WEBHOOK_BODIES.each)
 _objects: JsonReader[Any] = JsonReader(Any, "the object in the AdmissionReview", max_bytes=WEBHOOK_BODIES.each)
 
@@ -240,5 +243,6 @@ def encode_review(request: AdmissionRequest, decision: Decision) -> bytes:
         response["patchType"] = "JSONPatch"
         response["patch"] = msgspec.json.encode(decision.patch)  # bytes: encoded as base64, as the API has it
     if decision.warnings:
-        response["warnings"] = decision.warnings
+        # They quote the object's author, and the API server drops those with control characters.
+        response["warnings"] = [brief(each, _MOST_OF_A_WARNING) for each in decision.warnings]
     return msgspec.json.encode({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})

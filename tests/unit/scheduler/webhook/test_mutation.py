@@ -227,6 +227,8 @@ def test_a_pod_for_another_scheduler_is_left_alone_with_a_warning():
     (warning,) = response["warnings"]
     assert 'schedulerName is "volcano"' in warning
     assert len(warning) <= 256  # the API server cuts longer ones
+    (warning,) = mutate(pod(container(limits={MEM: "16Gi"}), schedulerName="a\n\x1b[31mb"))["warnings"]
+    assert warning.isprintable(), "the API server drops others"
 
 
 @pytest.mark.parametrize(
