@@ -3,7 +3,8 @@ what is wrong with it. What types cannot say is checked here; the CRD has the sa
 them."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -68,8 +69,7 @@ def _plugin(spec: ClusterPolicySpec) -> Iterator[str]:
 
 
 def _driver(driver: DriverSpec) -> Iterator[str]:
-    names = [profile.name for profile in driver.profiles]
-    for name in sorted({name for name in names if names.count(name) > 1}):
+    for name in _repeated(profile.name for profile in driver.profiles):
         yield f"spec.driver.profiles: {name} is there twice: give each profile a name of its own"
     for place, profile in enumerate(driver.profiles):
         if not profile.node_selector:
@@ -84,6 +84,10 @@ def _driver(driver: DriverSpec) -> Iterator[str]:
             if not re.fullmatch(DRIVER_VERSION, version):
                 why = "is no driver version: write one such as 570.86.10"
                 yield f"spec.driver.requirements[{place}]: {version!r} {why}"
+
+
+def _repeated(names: Iterable[str]) -> list[str]:
+    return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
 def _selector(section: str, selector: Mapping[str, str]) -> Iterator[str]:
@@ -117,8 +121,7 @@ def _variables(section: msgspec.Struct, path: str) -> Iterator[str]:
         if isinstance(value, msgspec.Struct):
             yield from _variables(value, where)
         elif isinstance(value, tuple) and value and isinstance(value[0], EnvVar):
-            names = [each.name for each in value]
-            for name in sorted({name for name in names if names.count(name) > 1}):
+            for name in _repeated(each.name for each in value):
                 yield f"{where}: {name} is there twice: give each variable once"
         elif isinstance(value, tuple):
             for place, each in enumerate(value):
