@@ -1,6 +1,7 @@
 """How commands print: tables for people, JSON and YAML for scripts, errors in one line with an exit code."""
 
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -85,14 +86,23 @@ def table_lines(rows: Sequence[Row], columns: Sequence[Column[Row]], output: Out
 
 
 def dump(value: Any, form: DocumentFormat) -> None:
-    """Print a plain value as JSON or YAML. What is no UTF-8, as a file's name may be, is ``?`` for each byte."""
-    text = json.dumps(value, indent=2, ensure_ascii=False).encode(errors="replace").decode()
+    """Print a plain value as JSON or YAML. What is no UTF-8, as a file's name may be, is ``?`` for each byte; a number
+    that JSON does not have, such as infinity, is null."""
+    text = json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False).encode(errors="replace").decode()
     if form is DocumentFormat.YAML:
         from purser.yaml_text import yaml_text
 
         print(yaml_text(json.loads(text)), end="")
     else:
         print(text)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    return [*map(_finite, value)] if isinstance(value, (list, tuple)) else value
 
 
 def fail(message: str, code: int = FAILED) -> NoReturn:

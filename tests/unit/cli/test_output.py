@@ -55,6 +55,11 @@ def test_what_is_no_utf_8_is_shown_all_the_same(
     assert load(capsys.readouterr().out) == {"file": "/etc/cdi/?.json"}  # type: ignore[operator]
 
 
+def test_numbers_that_json_does_not_have_are_null(capsys: pytest.CaptureFixture[str]) -> None:
+    dump({"a": [float("inf"), (float("nan"), 1.5)]}, DocumentFormat.JSON)
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {"a": [None, [None, 1.5]]}
+
+
 def test_an_empty_list_is_a_document_too(capsys: pytest.CaptureFixture[str]) -> None:
     show([], COLUMNS, Output.JSON, empty="none", document=document)
     assert json.loads(capsys.readouterr().out) == []
