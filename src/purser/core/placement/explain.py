@@ -232,8 +232,10 @@ def _other_type(found: _Tally, asked: DeviceRequest) -> str:
         wants.append("a node that has the library for the soft split")
     elif asked.slices is not None:
         wants.append("a profile that the node's list has not")
+    elif asked.count > 1 and any(state.device.one_each for state in found.examples):
+        wants.append(f"{asked.count} replicas, and the node's file sets failRequestsGreaterThanOne: ask for 1")
     elif any(state.device.replicas > 1 for state in found.examples):
-        wants.append("amounts or several, and they are handed out in parts")
+        wants.append("an amount of memory or compute, and these are handed out in equal parts: ask for none")
     if asked.modes_allowed:
         wants.append(f"mode {mode_words(asked.modes_allowed)}")
         modes = mode_words(state.device.mode for state in found.examples)

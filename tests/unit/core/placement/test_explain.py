@@ -238,3 +238,16 @@ def test_gpus_of_unknown_memory_are_found_whole() -> None:
     whole = DeviceRequest(1, memory_percent=100, cores_percent=100)
     state = fleet(cards(1, "NVIDIA GB10", 0, slots=1, mode=DeviceMode.WHOLE))
     assert Evaluator(state).evaluate(pod(whole), ("n0",)).fits
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (DeviceRequest(2, cores_percent=100), "wants: 2 replicas, and the node's file sets failRequestsGreaterThanOne"),
+        (DeviceRequest(1, memory_mib=100), "wants: an amount of memory or compute, and these are handed out in equal"),
+    ],
+    ids=str,
+)
+def test_why_replicas_do_not_do_is_named(asked: DeviceRequest, says: str) -> None:
+    state = fleet(cards(1, "T4", 16_384, slots=4, replicas=4, one_each=True, mode=DeviceMode.TIME_SLICING))
+    assert says in why(state, asked)
