@@ -96,6 +96,8 @@ def clauses(
     """The reasons of these refusals, the largest obstacle first."""
     by_reason = _tally(refusals.values(), idle_only)
     _find_examples(by_reason, refusals, fleet)
+    if mismatch := by_reason.get(Reason.UUID_MISMATCH):
+        mismatch.detail = _nowhere(request, fleet)
     tallies = sorted(by_reason.values(), key=lambda found: (-found.nodes, -found.devices, found.reason))
     devices = {container.name: container.devices for container in request.containers}
     return [
@@ -162,6 +164,14 @@ def _tally(refusals: Iterable[Refusal], idle_only: bool) -> dict[Reason, _Tally]
         for reason, devices in refusal.counts:
             tallies.setdefault(reason, _Tally(reason, idle_only=idle_only)).add(refusal, devices, nodes)
     return tallies
+
+
+def _nowhere(request: PodRequest, fleet: Fleet) -> str:
+    """What the pod names, and no node has."""
+    named = {uuid for each in request.containers for uuid in each.devices.uuids_allowed}
+    nodes = filter(None, map(fleet.node, fleet.names()))
+    missing = sorted(named.difference(state.device.uuid for node in nodes for state in node.devices))
+    return f"no node has {_listed(missing, ' or ')}" if missing else ""
 
 
 def _find_examples(by_reason: Mapping[Reason, _Tally], refusals: Mapping[str, Refusal], fleet: Fleet) -> None:
@@ -332,7 +342,9 @@ _OF_DEVICES: dict[Reason, Callable[[_Tally, DeviceRequest], str]] = {
     Reason.CORDONED: lambda t, _: f"{_is(t)} cordoned",
     Reason.DISPUTED: lambda t, _: f"{_is(t)} disputed{f' ({t.detail})' if t.detail else ''}",
     Reason.TYPE_MISMATCH: _other_type,
-    Reason.UUID_MISMATCH: lambda t, _: f"{_is(t)} excluded by the UUIDs that the pod names",
+    Reason.UUID_MISMATCH: lambda t, _: (
+        f"{_is(t)} excluded by the UUIDs that the pod names{f' ({t.detail})' if t.detail else ''}"
+    ),
     Reason.NUMA_NOT_FIT: lambda t, _: f"{_is(t)} available, but {t.count_needed} are needed on one NUMA node",
     Reason.NOT_LINKED: lambda t, _: f"{_is(t)} available, but {t.count_needed} that are linked are needed on one node",
     Reason.NOT_ENFORCED: _not_enforced,

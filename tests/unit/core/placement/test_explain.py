@@ -251,3 +251,11 @@ def test_gpus_of_unknown_memory_are_found_whole() -> None:
 def test_why_replicas_do_not_do_is_named(asked: DeviceRequest, says: str) -> None:
     state = fleet(cards(1, "T4", 16_384, slots=4, replicas=4, one_each=True, mode=DeviceMode.TIME_SLICING))
     assert says in why(state, asked)
+
+
+def test_uuids_that_no_node_has_are_named() -> None:
+    state = fleet(cards(2), cards(1))
+    both = why(state, DeviceRequest(1, memory_mib=100, uuids_allowed=("GPU-gone", "n9-0")))
+    assert both.endswith("excluded by the UUIDs that the pod names (no node has GPU-gone or n9-0)")
+    there = why(state, DeviceRequest(1, memory_mib=100_000, uuids_allowed=("n0-0",)))
+    assert "no node has" not in there and "excluded by the UUIDs that the pod names" in there
