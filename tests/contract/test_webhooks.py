@@ -135,7 +135,7 @@ async def test_a_refusal_can_choose_its_code(api: Api, ns: str, hook: Hook, regi
 
 async def test_warnings_are_passed_on(api: Api, ns: str, hook: Hook, register: Register) -> None:
     await register()
-    hook.decide = lambda request: {"allowed": True, "warnings": ["mind the gap"]}
+    hook.decide = lambda request: {"allowed": True, "warnings": ["mind the gap", "two\nlines", "\x7f", ""]}
     answer = (await api.post(f"{ns}/configmaps", config_map("a"))).ok()
     assert answer.headers.getall("Warning") == ['299 - "mind the gap"']
 

@@ -1,6 +1,7 @@
 """The HTTP side: authentication, reading a request into a call, writing the answer."""
 
 import asyncio
+import unicodedata
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -226,8 +227,9 @@ def _json(body: Obj) -> web.Response:
 def _raw(body: bytes, code: int = 200, warnings: list[str] | None = None) -> web.Response:
     response = web.Response(body=body, status=code, content_type=JSON)
     for warning in dict.fromkeys(warnings or ()):
-        text = warning.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ").replace("\r", " ")
-        response.headers.add("Warning", f'299 - "{text}"')
+        text = warning.replace("\\", "\\\\").replace('"', '\\"')
+        if text and not any(unicodedata.category(letter) == "Cc" for letter in text):  # as the real one drops them
+            response.headers.add("Warning", f'299 - "{text}"')
     return response
 
 
