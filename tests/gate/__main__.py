@@ -1,6 +1,7 @@
 """`python -m tests.gate [LANE ...]`: runs lanes, all of them unless some are named, and prints one table at the end."""
 
 import argparse
+import shlex
 import json
 import shutil
 import subprocess
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     lanes = [lane for lane in every if not options.lanes or lane.name in options.lanes]
     reports = options.reports or RESULTS
     tier, left_out = ("fast", ["-m", "not gate"]) if options.fast else ("gate", [])
-    runner = Runner(REPOSITORY, reports / tier, {"PURSER_TIER": tier}, [*left_out, *options.pytest.split()])
+    runner = Runner(REPOSITORY, reports / tier, {"PURSER_TIER": tier}, [*left_out, *shlex.split(options.pytest)])
     return _run(runner, lanes)
 
 
