@@ -1,8 +1,8 @@
 """`python -m tests.gate [LANE ...]`: runs lanes, all of them unless some are named, and prints one table at the end."""
 
 import argparse
-import shlex
 import json
+import shlex
 import shutil
 import subprocess
 import sys
