@@ -3,12 +3,13 @@
 ``None`` in an optional field means that this driver or this GPU does not report the value; it never means zero.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Protocol
 
 import msgspec
 
+from purser.core.device.counting import is_for_pods
 from purser.core.device.gpus import FabricIds, NodeGpu, NodeMigDevice
 from purser.core.health.signs import DeviceFault, NvLinks, RecoveryAction, RemappedRows, Slowdown
 from purser.core.mig import kind_of_device
@@ -151,6 +152,15 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
             pci_class=pci_class,
             fabric=self.fabric,
         )
+
+
+def for_pods(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
+    """The GPUs that pods may get, with their links to one another alone; see `purser.core.device.counting`."""
+    listed = [gpu for gpu in gpus if is_for_pods(gpu.name)]
+    known = {gpu.uuid for gpu in listed}
+    return tuple(
+        msgspec.structs.replace(gpu, links=tuple(link for link in gpu.links if link.peer in known)) for gpu in listed
+    )
 
 
 class Ecc(msgspec.Struct, frozen=True):

@@ -34,6 +34,7 @@ def test_the_shipped_profiles_are_those_the_documentation_names() -> None:
         "a100-pcie-4",
         "b200-8",
         "dgx-a100-nics",
+        "dgx-station-a100",
         "dgx1-v100",
         "gb200-nvl4",
         "h100-8",
