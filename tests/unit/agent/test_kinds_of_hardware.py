@@ -12,6 +12,7 @@ from purser.agent.latest import Latest
 from purser.agent.settings import AgentSettings, DevicePluginFlags, SharingSettings
 from purser.agent.sharing import SharingConfig, config_of
 from purser.core.features import labels_of
+from purser.core.model import NodeInventory
 from purser.core.sharing import MigStrategy
 from purser.lab.driver import DriverKind, SimulatedDriver
 from purser.lab.driver.node_mig import create_mig, set_mig
@@ -42,10 +43,14 @@ class Node:
         await self.monitor.probe()
         return self
 
-    def devices(self) -> list[tuple[str, int, int]]:
-        """Resource, index of the GPU, and slots of each."""
+    def inventory(self) -> NodeInventory:
         inventory = self.monitor.inventory.value
         assert inventory is not None
+        return inventory
+
+    def devices(self) -> list[tuple[str, int, int]]:
+        """Resource, index of the GPU, and slots of each."""
+        inventory = self.inventory()
         assert [each.unhealthy_reason for each in inventory.devices if not each.healthy] == []
         return [(each.resource.removeprefix("nvidia.com/"), each.index, each.slots) for each in inventory.devices]
 

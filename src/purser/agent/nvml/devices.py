@@ -71,14 +71,14 @@ FABRIC_CALLS = (
 
 def describe(calls: DeviceCalls, nvml: Nvml, handle: Any, index: int, sysfs_root: Path) -> Gpu:
     """The static facts of a device, without links; what it lacks is in ``calls.fault``."""
-    bus_id, pci_device = calls.need(_pci_identity, "nvmlDeviceGetPciInfo", handle) or ("", "")
+    bus_id, pci_device = calls.ask(_pci_identity, "nvmlDeviceGetPciInfo", handle) or ("", "")
     # GPUs that share the machine's memory (GB10, Jetson Thor) support no such question: theirs is not known, 0.
-    memory_mib = calls.probe(total_mib, "nvmlDeviceGetMemoryInfo", handle) or 0
+    memory_mib = calls.ask(total_mib, "nvmlDeviceGetMemoryInfo", handle) or 0
     mig = calls.ask(_mig_mode, "nvmlDeviceGetMigMode", handle)
     return Gpu(
         index=index,
-        uuid=calls.need(str, "nvmlDeviceGetUUID", handle),
-        name=calls.need(str, "nvmlDeviceGetName", handle) or "",
+        uuid=calls.ask(str, "nvmlDeviceGetUUID", handle),
+        name=calls.ask(str, "nvmlDeviceGetName", handle) or "",
         minor=calls.ask(int, "nvmlDeviceGetMinorNumber", handle),
         memory_mib=memory_mib,
         pci_bus_id=bus_id,
@@ -95,11 +95,10 @@ def describe(calls: DeviceCalls, nvml: Nvml, handle: Any, index: int, sysfs_root
 
 def take_reading(calls: DeviceCalls, nvml: Nvml, handle: Any, uuid: str) -> DeviceReading:
     """Probe a device. Of most calls it only matters whether they fail: `telemetry` has what they say."""
-    calls.probe(as_is, "nvmlDeviceGetMemoryInfo", handle)
+    calls.ask(as_is, "nvmlDeviceGetMemoryInfo", handle)
     calls.ask(as_is, "nvmlDeviceGetUtilizationRates", handle)
     calls.ask(as_is, "nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU)
     calls.ask(as_is, "nvmlDeviceGetPowerUsage", handle)
-    calls.ask(as_is, "nvmlDeviceGetComputeRunningProcesses_v3", handle)
     reading = DeviceReading(
         uuid=uuid,
         ecc=_ecc(calls, nvml, handle),

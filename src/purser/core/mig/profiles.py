@@ -41,7 +41,10 @@ SUFFIXES = {
 
 
 def profile_name(slices: int, memory_mib: int, total_bytes: int, suffix: str = "") -> str:
-    """``3g.20gb``: the share of the GPU's memory in eighths, rounded up, of its gigabytes (the rule of go-nvlib)."""
+    """``3g.20gb``: the share of the GPU's memory in eighths, rounded up, of its gigabytes (the rule of go-nvlib).
+    Where the GPU's is not known, 0, the instance's own gigabytes, rounded up."""
+    if not total_bytes:
+        return f"{slices}g.{-(-memory_mib // 1024)}gb{suffix}"
     share = math.ceil(memory_mib * (1 << 20) / total_bytes * 8) / 8
     gigabytes = math.floor(share * -(-total_bytes // (1 << 30)) + 0.5)  # half of 141 GB is 71, and not 70 as it is even
     return f"{slices}g.{gigabytes}gb{suffix}"

@@ -269,7 +269,7 @@ def test_a_gpu_that_was_lost_from_the_start_has_no_uuid_until_it_is_back(
             ("nvmlDeviceGetName", NO_PERMISSION, FaultKind.NO_PERMISSION),
             ("nvmlDeviceGetHandleByIndex", NO_PERMISSION, FaultKind.NO_PERMISSION),
             ("nvmlDeviceGetMemoryInfo", NO_PERMISSION, FaultKind.NO_PERMISSION),
-            ("nvmlDeviceGetPciInfo", FUNCTION_NOT_FOUND, FaultKind.NOT_SUPPORTED),
+            ("nvmlDeviceGetUUID", FUNCTION_NOT_FOUND, FaultKind.NOT_SUPPORTED),
             ("*", 12345, FaultKind.UNKNOWN),
             ("*", RESET_REQUIRED, FaultKind.RESET_REQUIRED),
         ],
@@ -299,6 +299,7 @@ def test_a_gpu_whose_memory_is_no_question_is_healthy_and_its_memory_unknown(
     gpu = driver.scan()[5]
     assert (gpu.fault, gpu.memory_mib, gpu.uuid) == (None, 0, node.uuids[5])
     assert driver.read(node.uuids[5]).fault is None
+    assert driver.answering() == tuple(node.uuids)
 
 
 def test_a_uuid_that_cannot_be_read_is_remembered_by_the_pci_address(node: SimulatedDriver, driver: Driver) -> None:
