@@ -244,8 +244,14 @@ class DeviceMonitor:
     async def _probe(self, uuid: str) -> DeviceReading:
         """Judged at once: how long a GPU answers well is not for one that hangs to say."""
         reading = await self._reader.read(self._driver, uuid)
-        self._take_probe(uuid, signs_of(reading))
+        self._take_probe(uuid, signs_of(reading, self._neighbours(uuid)))
         return reading
+
+    def _neighbours(self, uuid: str) -> list[DeviceReading]:
+        """The last readings of the other GPUs of the same model."""
+        model = self.identified()[uuid].name if uuid in self.identified() else ""
+        alike = (other for other, gpu in self.identified().items() if gpu.name == model and other != uuid)
+        return [self.readings[other] for other in alike if other in self.readings]
 
     def _on_unexpected(self, error: Exception) -> None:
         self._failures.failed(NODES, node_ref(self._settings.node_name), error)

@@ -362,7 +362,7 @@ def fabric(
 
     if cluster is None:
         done = "has joined no NVLink domain"
-        change(kubeconfig, node, gpu, done, lambda driver, one: driver.set_fabric(one, Fabric(joined=False)))
+        change(kubeconfig, node, gpu, done, lambda driver, one: driver.set_fabric(one, Fabric(state=1)))
         return
     try:
         joined = Fabric(cluster=UUID(cluster), clique=clique)

@@ -19,6 +19,7 @@ from purser.agent.settings import AgentSettings, DevicePluginFlags, SharingSetti
 from purser.agent.sharing import config_of
 from purser.core.device.gpus import FabricIds, NodeMigDevice
 from purser.core.health.catalogue import XIDS
+from purser.core.health.fabric import FabricRegistration, FabricState
 from purser.core.health.messages import HealthCondition, News
 from purser.core.health.policy import XidPolicy
 from purser.core.health.signs import DeviceFault, FaultKind, RemappedRows
@@ -92,7 +93,10 @@ class Driver(NullDriver):
         if uuid in self.hanging:
             self.hanging[uuid].wait()
         migs, rows = self.migs.get(uuid), self.rows.get(uuid)
-        return DeviceReading(uuid=uuid, fault=self.faults.get(uuid), remapped_rows=rows, migs=migs, fabric=self.fabric)
+        registration = FabricRegistration(FabricState.COMPLETED, self.fabric)
+        return DeviceReading(
+            uuid=uuid, fault=self.faults.get(uuid), remapped_rows=rows, migs=migs, registration=registration
+        )
 
     def wait_event(self, timeout_ms):
         if self.events:

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from tests.unit.kube.servers import ManualClock
 
 from purser.agent.features.collecting import collect_facts
 from purser.agent.health import DeviceMonitor
@@ -12,10 +14,13 @@ from purser.agent.latest import Latest
 from purser.agent.settings import AgentSettings, DevicePluginFlags, SharingSettings
 from purser.agent.sharing import SharingConfig, config_of
 from purser.core.features import labels_of
+from purser.core.health.machine import LASTING_S
 from purser.core.model import NodeInventory
 from purser.core.sharing import MigStrategy
-from purser.lab.driver import DriverKind, SimulatedDriver
+from purser.lab.driver import DriverKind, SimulatedDriver, profiles
 from purser.lab.driver.node_mig import create_mig, set_mig
+from purser.lab.driver.parts import Fabric
+from purser.lab.driver.profiles import NodeProfile
 
 STATION = (0, 1, 2, 4)
 """The A100s of a DGX Station: 3 is its display card."""
@@ -24,17 +29,21 @@ STATION = (0, 1, 2, 4)
 class Node:
     """A monitor that looked once at a simulated node."""
 
-    def __init__(self, folder: Path, profile: str, prepare: Callable[[SimulatedDriver], object], **flags: Any) -> None:
+    def __init__(
+        self, folder: Path, profile: str | NodeProfile, prepare: Callable[[SimulatedDriver], object], **flags: Any
+    ) -> None:
         self.simulated = SimulatedDriver.create(folder, "n", profile, kind=DriverKind.PYTHON)
         prepare(self.simulated)
         self.settings = AgentSettings(
             node_name="n", slots=2, sharing=SharingSettings(flags=DevicePluginFlags(**flags)), sysfs_root=folder / "sys"
         )
         self.news: list[str] = []
+        self.clock = ManualClock()
         self.monitor = DeviceMonitor(
             self.settings,
             self.simulated.open(),
             on_news=lambda uuid, news: self.news.append(news.words),
+            clock=self.clock,
             config=Latest[SharingConfig | None](config_of(self.settings.sharing)),
         )
 
@@ -42,6 +51,14 @@ class Node:
         await self.monitor.scan()
         await self.monitor.probe()
         return self
+
+    async def probed_for(self, seconds: float) -> list[str]:
+        """What was reported meanwhile."""
+        await self.monitor.probe()
+        self.clock.advance(seconds)
+        self.news.clear()
+        await self.monitor.probe()
+        return self.news
 
     def inventory(self) -> NodeInventory:
         inventory = self.monitor.inventory.value
@@ -88,3 +105,48 @@ async def test_a_card_for_the_monitor_counts_in_no_mig_strategy(tmp_path: Path, 
     resource = "gpu" if strategy is MigStrategy.SINGLE else "mig-1g.10gb"
     assert node.devices() == [(resource, index, 1) for index in STATION for _ in range(7)]
     assert node.monitor.configured.misfit == ""
+
+
+@pytest.mark.parametrize(
+    ("profile", "fabric", "why", "state"),
+    [
+        ("gb200-nvl4", Fabric(state=0), "its driver supports none for it", "not-supported"),
+        ("gb200-nvl4", Fabric(state=1), "its registration has not started", "not-started"),
+        ("gb200-nvl4", Fabric(state=2), "its registration is in progress", "in-progress"),
+        ("gb200-nvl4", Fabric(status=999), "its registration failed (Unknown Error)", "failed"),
+        ("gb200-nvl4", Fabric(), "it is registered without a cluster", "completed"),
+        ("h100-8", Fabric(state=2), "its registration is in progress", "in-progress"),
+        ("h100-8", Fabric(), "", "completed"),
+    ],
+)
+async def test_a_gpu_that_its_neighbours_nvlink_domain_lacks_is_degraded(
+    tmp_path: Path, profile: str, fabric: Fabric, why: str, state: str
+) -> None:
+    node = await Node(tmp_path, profile, lambda simulated: simulated.set_fabric(2, fabric)).looked_at()
+    assert await node.probed_for(LASTING_S - 1) == [], "after a boot they join one after another"
+    told = await node.probed_for(1)
+    assert len(told) == bool(why)
+    assert all(f"is degraded: in no NVLink domain while GPUs beside it are: {why}. Programs" in each for each in told)
+    assert all(each.healthy for each in node.inventory().devices)
+    registration = node.monitor.readings[node.simulated.uuids[2]].registration
+    assert registration is not None
+    assert registration.state == state
+    if why:
+        node.simulated.set_fabric(2, Fabric(status=3))
+        await node.monitor.probe()
+        assert "its registration failed (Not Supported)" in told[-1], "the event is renewed"
+
+
+@pytest.mark.parametrize("other", ["in MIG mode", "of another model"])
+async def test_a_gpu_of_another_kind_is_in_no_domain_of_its_neighbours(tmp_path: Path, other: str) -> None:
+    def prepare(node: SimulatedDriver) -> None:
+        set_mig(node.folder, 2, enabled=other == "in MIG mode")
+        node.set_fabric(2, Fabric(state=2))
+
+    profile = profiles.load("h100-8")
+    if other == "of another model":
+        gpus = list(profile.gpus)
+        gpus[2] = msgspec.structs.replace(gpus[2], model="h200-sxm5-141gb")
+        profile = msgspec.structs.replace(profile, gpus=tuple(gpus))
+    node = await Node(tmp_path, profile, prepare, mig_strategy=MigStrategy.MIXED).looked_at()
+    assert await node.probed_for(LASTING_S) == []

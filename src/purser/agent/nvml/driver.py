@@ -11,6 +11,7 @@ import msgspec
 
 from purser.core.device.counting import is_for_pods
 from purser.core.device.gpus import FabricIds, NodeGpu, NodeMigDevice
+from purser.core.health.fabric import FabricRegistration
 from purser.core.health.signs import DeviceFault, NvLinks, RecoveryAction, RemappedRows, Slowdown
 from purser.core.mig import kind_of_device
 from purser.core.model import Link
@@ -185,8 +186,13 @@ class DeviceReading(msgspec.Struct, frozen=True, kw_only=True):
     slowdowns: frozenset[Slowdown] = frozenset()
     migs: frozenset[str] | None = None
     """uuids of its MIG devices; None: it is not in MIG mode."""
-    fabric: FabricIds | None = None
-    """The NVLink domain that it has joined."""
+    registration: FabricRegistration | None = None
+    """With its NVLink domain; None: the driver does not report it."""
+
+    @property
+    def fabric(self) -> FabricIds | None:
+        """The NVLink domain that it has joined."""
+        return None if self.registration is None else self.registration.ids
 
 
 class GpuProcess(msgspec.Struct, frozen=True):

@@ -112,8 +112,8 @@ class Fabric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     cluster: UUID = UUID(int=0)
     clique: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)] = 0
-    joined: bool = True
-    """Its registration is complete; else it has not begun."""
+    state: Annotated[int, msgspec.Meta(ge=0, le=3)] = 3
+    """NVML_GPU_FABRIC_STATE_*: of those from 0 on not supported, not started, in progress and completed."""
     status: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)] = 0
     """NVML's code of what went wrong with it."""
 
@@ -121,7 +121,7 @@ class Fabric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     def numbers(self) -> tuple[int, int, int, int, int]:
         """State (NVML_GPU_FABRIC_STATE_*), status, clique, and each half of the cluster's UUID."""
         high, low = divmod(self.cluster.int, 1 << 64)
-        return (3 if self.joined else 1), self.status, self.clique, high, low
+        return self.state, self.status, self.clique, high, low
 
 
 class GpuLoad(msgspec.Struct, frozen=True, kw_only=True):

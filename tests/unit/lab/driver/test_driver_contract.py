@@ -18,6 +18,7 @@ from purser.agent.nvml import (
 from purser.agent.nvml.devices import FABRIC_CALLS
 from purser.agent.nvml.driver import Ecc
 from purser.core.device.gpus import FabricIds
+from purser.core.health.fabric import FabricState
 from purser.core.health.signs import FaultKind, NvLinks, RecoveryAction, RemappedRows, Slowdown
 from purser.core.model import Link, PcieLevel
 from purser.lab.driver import DriverKind, SimulatedDriver, profiles
@@ -113,12 +114,15 @@ def test_a_link_that_is_down_at_one_end_is_counted_at_neither(
 
 
 CLUSTER = UUID("7b968a6d-c8aa-45e1-9e07-e1e51be99c31")
+STATE = FabricState
 FABRICS = [
-    (Fabric(cluster=CLUSTER, clique=0xFFFFFFFE), FabricIds(str(CLUSTER), 0xFFFFFFFE)),
-    (Fabric(cluster=UUID(int=1 << 127)), FabricIds("80000000-0000-0000-0000-000000000000", 0)),
-    (Fabric(clique=1), None),
-    (Fabric(cluster=CLUSTER, joined=False), None),
-    (Fabric(cluster=CLUSTER, status=UNKNOWN), None),
+    (Fabric(cluster=CLUSTER, clique=0xFFFFFFFE), STATE.COMPLETED, FabricIds(str(CLUSTER), 0xFFFFFFFE)),
+    (Fabric(cluster=UUID(int=1 << 127)), STATE.COMPLETED, FabricIds("80000000-0000-0000-0000-000000000000", 0)),
+    (Fabric(clique=1), STATE.COMPLETED, None),
+    (Fabric(cluster=CLUSTER, state=0), STATE.NOT_SUPPORTED, None),
+    (Fabric(cluster=CLUSTER, state=1), STATE.NOT_STARTED, None),
+    (Fabric(cluster=CLUSTER, state=2), STATE.IN_PROGRESS, None),
+    (Fabric(cluster=CLUSTER, status=UNKNOWN), STATE.FAILED, None),
 ]
 
 
@@ -131,15 +135,19 @@ def test_the_nvlink_domain_that_a_gpu_has_joined(create: Create, opened: Open, k
     for failing in (older, newer):
         node.clear_failures(0)
         node.fail_call(0, failing, FUNCTION_NOT_FOUND)
-        for reported, joined in FABRICS:
+        for reported, state, joined in FABRICS:
             node.set_fabric(0, reported)
             [gpu, other, *_] = driver.scan()
-            assert (gpu.fabric, driver.read(node.uuids[0]).fabric) == (joined, joined), reported
+            registration = driver.read(node.uuids[0]).registration
+            assert (gpu.fabric, registration and registration.ids) == (joined, joined), reported
+            assert registration is not None, reported
+            assert (registration.state, bool(registration.error)) == (state, state is STATE.FAILED), reported
             assert {other.fabric} == domains
             assert gpu.as_node_gpu().fabric == joined
     node.fail_call(0, older, UNKNOWN)
     [gpu, *_] = driver.scan()
-    assert (gpu.fabric, gpu.fault, driver.read(node.uuids[0]).fault) == (None, None, None)
+    reading = driver.read(node.uuids[0])
+    assert (gpu.fabric, gpu.fault, reading.fault, reading.registration) == (None, None, None, None)
 
 
 def test_gpus_without_a_fabric_manager_have_joined_nothing(driver: Driver) -> None:
