@@ -150,3 +150,67 @@ async def test_a_gpu_of_another_kind_is_in_no_domain_of_its_neighbours(tmp_path:
         profile = msgspec.structs.replace(profile, gpus=tuple(gpus))
     node = await Node(tmp_path, profile, prepare, mig_strategy=MigStrategy.MIXED).looked_at()
     assert await node.probed_for(LASTING_S) == []
+
+
+def whole(count: int, slots: int = 2) -> list[tuple[str, int, int]]:
+    return [("gpu", index, slots) for index in range(count)]
+
+
+def labelled(
+    product: str, count: int, memory_mib: int | None, family: str, *, can_mig: bool = False
+) -> dict[str, str | None]:
+    return {
+        "gpu.product": product,
+        "gpu.count": str(count),
+        "gpu.memory": None if memory_mib is None else str(memory_mib),
+        "gpu.family": family,
+        "mig.capable": str(can_mig).lower(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("profile", "devices", "labels"),
+    [
+        ("dgx-spark", whole(1, slots=1), labelled("NVIDIA-GB10", 1, None, "blackwell")),
+        ("jetson-thor", whole(1, slots=1), labelled("NVIDIA-Thor", 1, None, "undefined")),
+        ("wsl", whole(1), labelled("NVIDIA-GeForce-RTX-4090", 1, 24564, "ada-lovelace")),
+        ("gb200-nvl4", whole(4), labelled("NVIDIA-GB200", 4, 189471, "blackwell", can_mig=True)),
+        ("gb200-189gb-4", whole(4), labelled("NVIDIA-GB200", 4, 193208, "blackwell", can_mig=True)),
+        ("gh200-144gb", whole(1), labelled("NVIDIA-GH200-144G-HBM3e", 1, 147212, "hopper", can_mig=True)),
+        (
+            "rtx-pro-6000-8",
+            whole(8),
+            labelled("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", 8, 97887, "blackwell", can_mig=True),
+        ),
+    ],
+)
+async def test_what_hardware_lacks_is_no_fault(
+    tmp_path: Path, profile: str, devices: list[tuple[str, int, int]], labels: dict[str, str | None]
+) -> None:
+    node = await Node(tmp_path, profile, lambda _: None).looked_at()
+    assert node.devices() == devices
+    assert {key: node.labels().get(key) for key in labels} == labels
+    assert await node.probed_for(LASTING_S) == []
+    assert (node.monitor.condition.value, node.monitor.trouble) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("profile", "cut_into", "resources"),
+    [
+        ("gb200-nvl4", ["3g.93gb", "2g.47gb", "1g.23gb+me", "1g.23gb"], "1g.23gb 1g.23gb.me 2g.47gb 3g.93gb"),
+        ("gb200-189gb-4", ["1g.24gb", "1g.47gb", "4g.95gb"], "1g.24gb 1g.47gb 4g.95gb"),
+        ("gh200-144gb", ["1g.18gb", "2g.36gb", "3g.72gb"], "1g.18gb 2g.36gb 3g.72gb"),
+        ("rtx-pro-6000-8", ["1g.24gb", "1g.24gb+me", "2g.48gb"], "1g.24gb 1g.24gb.me 2g.48gb"),
+    ],
+)
+async def test_instances_have_the_names_that_the_board_has_for_them(
+    tmp_path: Path, profile: str, cut_into: list[str], resources: str
+) -> None:
+    def prepare(node: SimulatedDriver) -> None:
+        set_mig(node.folder, 0, enabled=True)
+        for name in cut_into:
+            create_mig(node.folder, 0, name)
+
+    node = await Node(tmp_path, profile, prepare, mig_strategy=MigStrategy.MIXED).looked_at()
+    found = sorted(resource for resource, index, _ in node.devices() if index == 0)
+    assert found == [f"mig-{each}" for each in resources.split()]
