@@ -24,6 +24,7 @@ _INSTALL = "Install NVIDIA's driver on the node, or have the operator do so (spe
 _NAME = "Name the place of the driver's libraries: --driver-root, in the chart agent.driverRoot."
 _LOAD = "Load it (modprobe nvidia), and read dmesg where that fails."
 _CUT = "Create MIG devices (label nvidia.com/mig.config of the node, or nvidia-smi mig), or disable MIG."
+_NO_XIDS = "Its health is known by probes alone. Update a driver before R450; others lack this on Jetson and below WSL."
 _UNCOUNTED = "it drives the machine's display and is not handed to pods; NVIDIA's device plugin does not list it either"
 _REBOOT = "Reboot the node, or unload the module (modprobe -r) while nothing uses it: the old one is still loaded."
 
@@ -122,7 +123,7 @@ def _of_gpus(gpus: tuple[Gpu, ...], on_demand: bool) -> Iterator[CheckResult]:
             )
         elif not gpu.watches_xids:
             said = f"{who}: the driver does not report its Xid errors"
-            yield CheckResult(what, CheckState.WARNING, said, "Its health is known by probes alone: update the driver.")
+            yield CheckResult(what, CheckState.WARNING, said, _NO_XIDS)
         elif gpu.is_cut and not gpu.migs and not on_demand:
             yield CheckResult(what, CheckState.WARNING, f"{who}: MIG is on, and there is no MIG device", _CUT)
         else:

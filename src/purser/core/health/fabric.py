@@ -9,7 +9,8 @@ from purser.core.device.gpus import FabricIds
 
 
 class FabricState(StrEnum):
-    """How far a GPU's registration with the fabric manager is: nvmlGpuFabricState_t, and what went wrong with it."""
+    """How far a GPU's registration with the fabric manager is: nvmlGpuFabricState_t by its numbers from 0 on, and what
+    went wrong with it."""
 
     NOT_SUPPORTED = "not-supported"
     NOT_STARTED = "not-started"
