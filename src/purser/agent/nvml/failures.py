@@ -57,15 +57,24 @@ CALL_FAILURES: Mapping[str, CallFailure] = {
         ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetTemperature", "nvmlDeviceGetPowerUsage"),
     ),
     **_all(
+        Meaning.WHERE_SUPPORTED,
+        "one in MIG mode that seemed whole would be given away beside its MIG devices (so go-nvlib takes it)",
+        ("nvmlDeviceGetMigMode",),
+    ),
+    **_all(
         Meaning.SIGN_OF_LIFE,
-        "what of the GPU is handed out: one in MIG mode that seemed whole would be given away beside its MIG devices",
-        ("nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex"),
+        "what of a GPU in MIG mode is handed out; of most indexes there is no MIG device",
+        ("nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex"),
+    ),
+    **_all(
+        Meaning.SIGN_OF_LIFE,
+        "containers count their GPUs by their addresses, and limits of shares go by that; a GPU on no bus has none",
+        ("nvmlDeviceGetPciInfo",),
     ),
     **_all(
         Meaning.PROPERTY,
         "what the GPU is and where it sits: it serves pods all the same",
         (
-            "nvmlDeviceGetPciInfo",
             "nvmlDeviceGetMinorNumber",
             "nvmlDeviceGetCudaComputeCapability",
             "nvmlDeviceGetArchitecture",
