@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.reported_files import reported
 from tests.unit.kube.servers import ManualClock
 
 from purser.agent.features.collecting import collect_facts
@@ -21,6 +22,8 @@ from purser.lab.driver import DriverKind, SimulatedDriver, profiles
 from purser.lab.driver.node_mig import create_mig, set_mig
 from purser.lab.driver.parts import Fabric
 from purser.lab.driver.profiles import NodeProfile
+
+NOT_SUPPORTED = 3
 
 STATION = (0, 1, 2, 4)
 """The A100s of a DGX Station: 3 is its display card."""
@@ -214,3 +217,21 @@ async def test_instances_have_the_names_that_the_board_has_for_them(
     node = await Node(tmp_path, profile, prepare, mig_strategy=MigStrategy.MIXED).looked_at()
     found = sorted(resource for resource, index, _ in node.devices() if index == 0)
     assert found == [f"mig-{each}" for each in resources.split()]
+
+
+@pytest.mark.parametrize(
+    ("name", "lacks", "devices"),
+    [
+        ("gb10-memory-not-supported.yaml", ["nvmlDeviceGetMemoryInfo"], whole(1, slots=1)),
+        ("dgx-station-node.yaml", [], [("gpu", index, 2) for index in STATION]),
+    ],
+)
+async def test_nodes_that_users_reported(
+    tmp_path: Path, name: str, lacks: list[str], devices: list[tuple[str, int, int]]
+) -> None:
+    def prepare(node: SimulatedDriver) -> None:
+        for call in lacks:
+            node.fail_call(0, call, NOT_SUPPORTED)
+
+    node = await Node(tmp_path, profiles.load(reported(name)), prepare).looked_at()
+    assert node.devices() == devices
