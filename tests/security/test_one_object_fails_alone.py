@@ -292,7 +292,7 @@ async def test_a_gpu_that_the_driver_fails_on_is_unhealthy_and_no_other(monkeypa
 def test_a_gpu_that_answers_with_rubbish_has_a_fault():
     nvml = SimpleNamespace(NVMLError=OSError, nvmlDeviceGetName=lambda handle: None)
     calls = DeviceCalls(nvml)
-    assert calls.need(lambda answer: answer.decode(), "nvmlDeviceGetName", 0) is None
+    assert calls.ask(lambda answer: answer.decode(), "nvmlDeviceGetName", 0) is None
     assert calls.fault.kind is FaultKind.UNKNOWN
 
 

@@ -28,6 +28,7 @@ from purser.agent.nvml.driver import (
     DriverInfo,
     Gpu,
     XidEvent,
+    for_pods,
 )
 from purser.agent.probing import DeviceReader, signs_of
 from purser.agent.settings import AgentSettings
@@ -109,6 +110,9 @@ class DeviceMonitor:
         """How the GPUs are, for people; None where all are healthy."""
         self.info = DriverInfo(absent="not looked yet")
         self.gpus: tuple[Gpu, ...] = ()
+        """Those for pods."""
+        self._uncounted: frozenset[str] = frozenset()
+        """uuids of devices that the driver lists beside them."""
         self.health: dict[str, GpuHealth] = {}
         self.readings: dict[str, DeviceReading] = {}
         self.last_xids: dict[str, int] = {}
@@ -167,7 +171,10 @@ class DeviceMonitor:
         if not done:
             raise DriverError(f"no answer within {SCAN_TIMEOUT_S:g} s")
         self._scanning = None
-        return future.result()
+        listed = future.result()
+        gpus = for_pods(listed)
+        self._uncounted = frozenset(gpu.uuid for gpu in listed if gpu.uuid) - {gpu.uuid for gpu in gpus}
+        return gpus
 
     def cut(self, uuid: str, migs: tuple[NodeMigDevice, ...] | None) -> None:
         """The agent has looked at a GPU's instances, or made or removed some: these are its MIG devices now. None: it
@@ -237,8 +244,14 @@ class DeviceMonitor:
     async def _probe(self, uuid: str) -> DeviceReading:
         """Judged at once: how long a GPU answers well is not for one that hangs to say."""
         reading = await self._reader.read(self._driver, uuid)
-        self._take_probe(uuid, signs_of(reading))
+        self._take_probe(uuid, signs_of(reading, self._neighbours(uuid)))
         return reading
+
+    def _neighbours(self, uuid: str) -> list[DeviceReading]:
+        """The last readings of the other GPUs of the same model."""
+        model = self.identified()[uuid].name if uuid in self.identified() else ""
+        alike = (other for other, gpu in self.identified().items() if gpu.name == model and other != uuid)
+        return [self.readings[other] for other in alike if other in self.readings]
 
     def _on_unexpected(self, error: Exception) -> None:
         self._failures.failed(NODES, node_ref(self._settings.node_name), error)
@@ -323,6 +336,8 @@ class DeviceMonitor:
     def _take_event(self, event: XidEvent) -> None:
         """An event without a GPU marks none: the probe that follows finds the one that is broken."""
         policy = self._settings.xid_policy
+        if event.uuid in self._uncounted:
+            return
         if event.uuid is not None:
             self.last_xids[event.uuid] = event.xid
             self._set_health(event.uuid, after_xid(self._health_of(event.uuid), event.xid, policy))
@@ -386,7 +401,8 @@ class DeviceMonitor:
         except DriverError as error:
             log.warning("Cannot look for GPUs that do not answer", error=str(error))
             return False
-        return len(seen) != len(self.gpus) or any(uuid and uuid not in answer for uuid in seen)
+        listed = len(self.gpus) + len(self._uncounted)
+        return len(seen) != listed or any(uuid and uuid not in answer | self._uncounted for uuid in seen)
 
     async def _reload_forever(self, reload: asyncio.Event) -> None:
         """Also people's word that GPUs were reset: a driver before R570 may show nothing of it."""

@@ -15,6 +15,7 @@ from purser.agent.monitoring import Measurements, by_uuid, families
 from purser.agent.nvml.driver import DeviceReading
 from purser.core.consistency import Invariant
 from purser.core.grant.disputes import NodeDisputes
+from purser.core.health.fabric import FabricState
 from purser.core.kubernetes.quantities import MIB
 from purser.core.ledger import UNUSED, Usage
 from purser.core.model import Device, NodeInventory
@@ -136,6 +137,7 @@ class _NodeCollector(Collector):
         yield from _devices(devices, snapshot.degraded)
         yield from _usage(devices, snapshot.usage)
         yield _uncorrected(snapshot.readings)
+        yield _domains(snapshot.readings)
         yield from families(snapshot.measured)
         yield from _grants(snapshot.pods, snapshot.policies)
         yield _pools(snapshot.pools)
@@ -226,6 +228,20 @@ def _uncorrected(readings: dict[str, DeviceReading]) -> CounterMetricFamily:
     for uuid, reading in sorted(readings.items()):
         if reading.ecc is not None and reading.ecc.uncorrected is not None:
             family.add_metric([uuid], reading.ecc.uncorrected)
+    return family
+
+
+def _domains(readings: dict[str, DeviceReading]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "purser_device_in_nvlink_domain",
+        "1 while a GPU is registered with its fabric manager; state: how far that is; domain: the one of several "
+        "machines that it has joined (cluster's UUID, dot, clique).",
+        labels=["uuid", "state", "domain"],
+    )
+    for uuid, reading in sorted(readings.items()):
+        if (told := reading.registration) is not None:
+            domain = "" if told.ids is None else f"{told.ids.cluster_uuid}.{told.ids.clique}"
+            family.add_metric([uuid, told.state.value, domain], int(told.state is FabricState.COMPLETED))
     return family
 
 

@@ -35,14 +35,17 @@ def smi_command(host_root: Path, place: DriverPlace) -> list[str]:
     return [str(host_root), "env", preload, str(Path(place.root) / found)]
 
 
-def reset_gpu(host_root: Path, place: DriverPlace | None, pci_bus_id: str) -> None:
+def reset_gpu(host_root: Path, place: DriverPlace | None, gpu: str) -> None:
     """Reset a GPU: NVML has no call for it. nvidia-smi refuses where any process has the GPU open. Blocks for seconds.
 
-    By PCI address: looking a uuid up asks every GPU, and fails for one that is lost. Raises `ResetError`.
+    ``gpu``: its PCI address, or its uuid where it has none: looking a uuid up asks every GPU, and fails for one that is
+    lost. Raises `ResetError`.
     """
     if place is None:
         raise ResetError("the driver is not found")
-    command = [*CHROOT, *smi_command(host_root, place), "--gpu-reset", "-i", pci_bus_id]
+    if not gpu:  # nvidia-smi might take it for all of them
+        raise ResetError("neither its PCI address nor its uuid is known")
+    command = [*CHROOT, *smi_command(host_root, place), "--gpu-reset", "-i", gpu]
     try:
         subprocess.run(command, check=True, capture_output=True, timeout=RESET_TIMEOUT_S)
     except (OSError, subprocess.SubprocessError) as error:

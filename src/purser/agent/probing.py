@@ -1,11 +1,12 @@
 """Readings of GPUs, each on a thread of its own: one that hangs holds up no other."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from purser.agent.nvml.driver import DeviceReading, Driver
 from purser.agent.threads import in_thread
 from purser.core.decoding import brief
+from purser.core.health.fabric import missing_domain
 from purser.core.health.signs import DeviceFault, FaultKind, Signs
 
 
@@ -34,8 +35,11 @@ class DeviceReader:
             return DeviceReading(uuid=uuid, fault=DeviceFault(FaultKind.UNKNOWN, "read", brief(repr(error))))
 
 
-def signs_of(reading: DeviceReading) -> Signs:
-    """What a reading says of its GPU's health."""
+def signs_of(reading: DeviceReading, neighbours: Iterable[DeviceReading] = ()) -> Signs:
+    """What a reading says of its GPU's health. ``neighbours``: of the other GPUs of its model."""
+    # NVLink is not used in MIG mode.
+    registrations = [each.registration for each in neighbours if each.registration is not None]
+    domain = missing_domain(reading.registration, registrations) if reading.migs is None else ""
     return Signs(
         fault=reading.fault,
         recovery_action=reading.recovery_action,
@@ -44,4 +48,5 @@ def signs_of(reading: DeviceReading) -> Signs:
         remapped_rows=reading.remapped_rows,
         nvlinks=reading.nvlinks,
         slowdowns=reading.slowdowns,
+        missing_domain=domain,
     )

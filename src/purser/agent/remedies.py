@@ -234,7 +234,7 @@ class RemedyWorker:
     def _by_nvidia_smi(self, gpu: Gpu) -> None:
         settings = self._settings
         place = read_place(settings.driver_root_file) or find_place(settings.driver_roots, settings.host_root)
-        reset_gpu(settings.host_root, place, gpu.pci_bus_id)
+        reset_gpu(settings.host_root, place, gpu.pci_bus_id or gpu.uuid or "")
 
     def _tell(self, reason: AgentReason, message: str, kind: str) -> None:
         self._recorder.event(node_ref(self._settings.node_name), reason, message, type=kind)

@@ -189,7 +189,7 @@ def _gpu_columns() -> "list[Column[GpuRow]]":
         Column("HEALTH", lambda row: _health(row[1])),
         Column("PODS", lambda row: row[1].usage.pods),
         Column("SLOTS", lambda row: f"{row[1].usage.slots}/{row[1].device.slots}"),
-        Column("MEMORY MiB", lambda row: f"{row[1].usage.memory_mib}/{row[1].device.memory_mib}"),
+        Column("MEMORY MiB", lambda row: _memory(row[1].usage.memory_mib, row[1].device.memory_mib)),
         Column("CORES %", lambda row: f"{row[1].usage.cores_percent}/{row[1].device.cores_percent}"),
         Column("INSTANCES", lambda row: _instances(row[1]), wide=True),
         Column("RESOURCE", lambda row: row[1].device.resource, wide=True),
@@ -293,12 +293,22 @@ def _node_columns() -> "list[Column[NodeState]]":
         Column("HEALTHY", lambda node: sum(state.device.healthy for state in node.devices)),
         Column("MODEL", lambda node: sorted({state.device.model for state in node.devices})),
         Column("SLOTS", lambda node: _of(node, lambda s: s.usage.slots, lambda s: s.device.slots)),
-        Column("MEMORY MiB", lambda node: _of(node, lambda s: s.usage.memory_mib, lambda s: s.device.memory_mib)),
+        Column("MEMORY MiB", _memory_of),
         Column("CORES %", lambda node: _of(node, lambda s: s.usage.cores_percent, lambda s: s.device.cores_percent)),
         Column("ENFORCES", lambda node: sorted({str(state.device.enforcement) for state in node.devices})),
         Column("DRIVER", lambda node: node.inventory.driver_version, wide=True),
         Column("AGENT", lambda node: node.inventory.agent_version, wide=True),
     ]
+
+
+def _memory_of(node: "NodeState") -> str | None:
+    held, total = (state.usage.memory_mib for state in node.devices), (s.device.memory_mib for s in node.devices)
+    return _memory(sum(held), sum(total))
+
+
+def _memory(held: int, total: int) -> str | None:
+    """None: it is not known, of GPUs that use the machine's."""
+    return f"{held}/{total}" if total else None
 
 
 def _of(node: "NodeState", used: "Callable[[DeviceState], int]", total: "Callable[[DeviceState], int]") -> str:

@@ -343,9 +343,9 @@ def nvlink(
 @app.command(
     "fabric",
     help=_help(
-        "A GPU joins an NVLink domain, or its registration with the fabric manager has not begun.",
+        "A GPU joins an NVLink domain, or its registration with the fabric manager goes no further than --state says.",
         "fabric gb200-nvl4-0 2 --cluster 7c5f1a30-4b0e-4f8a-9d52-6e1b0c8a2f47 --clique 7",
-        "fabric gb200-nvl4-0 2",
+        "fabric gb200-nvl4-0 2 --state failed",
     ),
 )
 def fabric(
@@ -353,16 +353,19 @@ def fabric(
     gpu: GpuName,
     cluster: Annotated[str | None, typer.Option(metavar="UUID", help="The domain; without it: none.")] = None,
     clique: Annotated[int, typer.Option(min=0, max=MOST, help="The clique in it.")] = 0,
+    state: Annotated[str, typer.Option(metavar="STATE", help="Without a domain: how far it is.")] = "not-started",
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Join it."""
     from uuid import UUID
 
+    from purser.core.health.fabric import FabricState
     from purser.lab.driver.parts import Fabric
 
     if cluster is None:
-        done = "has joined no NVLink domain"
-        change(kubeconfig, node, gpu, done, lambda driver, one: driver.set_fabric(one, Fabric(joined=False)))
+        told = Fabric.so_far(one_of(FabricState, "--state", state))
+        done = f"has joined no NVLink domain of several machines: {state}"
+        change(kubeconfig, node, gpu, done, lambda driver, one: driver.set_fabric(one, told))
         return
     try:
         joined = Fabric(cluster=UUID(cluster), clique=clique)

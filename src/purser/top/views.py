@@ -98,6 +98,10 @@ def _memory(node: StateNode) -> tuple[int, int]:
     return _sum(node, lambda g: g.memory_held_mib), _sum(node, lambda g: g.memory_mib)
 
 
+def _of_memory(held: int, total: int) -> str:
+    return f"{held}/{total}" if total else "-"  # a GPU that uses the machine's memory does not report it
+
+
 def _cores(node: StateNode) -> tuple[int, int]:
     return _sum(node, lambda g: g.cores_held_percent), _sum(node, lambda g: g.cores_percent)
 
@@ -131,7 +135,7 @@ def node_columns() -> list[TopColumn[StateNode]]:
         TopColumn("STATUS", _node_status, lambda n: (-n.cordoned, -_closed(n))),
         TopColumn("SHARES", lambda n: _sum(n, _slots_held), lambda n: -_sum(n, _slots_held), right=True),
         TopColumn("MEMORY", lambda n: bar(*_memory(n)), lambda n: _ratio(*_memory(n))),
-        TopColumn("MIB", lambda n: "{}/{}".format(*_memory(n)), lambda n: -_memory(n)[0], right=True, wide=True),
+        TopColumn("MIB", lambda n: _of_memory(*_memory(n)), lambda n: -_memory(n)[0], right=True, wide=True),
         TopColumn("CORES", lambda n: bar(*_cores(n)), lambda n: _ratio(*_cores(n))),
         TopColumn("MODEL", _models),
         TopColumn("DRIVER", lambda n: n.driver_version, wide=True),
@@ -153,7 +157,7 @@ def gpu_columns() -> list[TopColumn[GpuRow]]:
         ),
         TopColumn(
             "MIB",
-            lambda r: f"{r[1].memory_held_mib}/{r[1].memory_mib}",
+            lambda r: _of_memory(r[1].memory_held_mib, r[1].memory_mib),
             lambda r: -r[1].memory_held_mib,
             right=True,
         ),

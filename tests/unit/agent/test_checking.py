@@ -116,6 +116,17 @@ async def test_an_agent_in_a_pid_namespace_of_its_own_is_reported(host):
     assert "hostPID: true" in found.advice
 
 
+async def test_devices_that_are_none_for_pods_are_named_and_unknown_memory_is_not_zero(host, folder):
+    station = SimulatedDriver.create(folder / "station", "n", "dgx-station-a100")
+    station.fail_call(4, "nvmlDeviceGetMemoryInfo", 3)
+    found = await host.check(station.open)
+    assert [found[f"GPU {index}"].state for index in range(5)] == [OK] * 5
+    assert "is not handed to pods" in found["GPU 3"].found
+    assert "/dev/nvidia4" in found["device files"].found
+    assert "/dev/nvidia3" not in found["device files"].found
+    assert ("81920 MiB" in found["GPU 2"].found, "memory unknown" in found["GPU 4"].found) == (True, True)
+
+
 REMOVED = [
     ("proc/self/status", "processes", WARNING, "proc/self/status: No such file or directory"),
     ("proc/driver/nvidia/version", "kernel module", FAILED, "nvidia is not loaded"),

@@ -19,6 +19,7 @@ from purser.agent.settings import AgentSettings, DevicePluginFlags, SharingSetti
 from purser.agent.sharing import config_of
 from purser.core.device.gpus import FabricIds, NodeMigDevice
 from purser.core.health.catalogue import XIDS
+from purser.core.health.fabric import FabricRegistration, FabricState
 from purser.core.health.messages import HealthCondition, News
 from purser.core.health.policy import XidPolicy
 from purser.core.health.signs import DeviceFault, FaultKind, RemappedRows
@@ -92,7 +93,10 @@ class Driver(NullDriver):
         if uuid in self.hanging:
             self.hanging[uuid].wait()
         migs, rows = self.migs.get(uuid), self.rows.get(uuid)
-        return DeviceReading(uuid=uuid, fault=self.faults.get(uuid), remapped_rows=rows, migs=migs, fabric=self.fabric)
+        registration = FabricRegistration(FabricState.COMPLETED, self.fabric)
+        return DeviceReading(
+            uuid=uuid, fault=self.faults.get(uuid), remapped_rows=rows, migs=migs, registration=registration
+        )
 
     def wait_event(self, timeout_ms):
         if self.events:
@@ -197,6 +201,31 @@ async def test_a_gpu_that_was_lost_before_the_agent_started_is_looked_for_until_
 
 
 LOST = DeviceFault(FaultKind.LOST, "nvmlDeviceGetMemoryInfo", "GPU is lost")
+
+
+class Station(Driver):
+    """The same two, and a card that drives the monitor."""
+
+    DISPLAY = "GPU-d0000000-0000-0000-0000-000000000000"
+
+    def scan(self):
+        return (*super().scan(), Gpu(index=2, uuid=self.DISPLAY, name="NVIDIA DGX Display", memory_mib=3911))
+
+    def answering(self):
+        return (*super().answering(), self.DISPLAY)
+
+
+async def test_a_card_for_the_monitor_is_neither_judged_nor_looked_for():
+    driver, told = Station(), []
+    callbacks = {
+        "on_news": lambda uuid, news: told.append(uuid),
+        "on_program_error": lambda uuid, xid: told.append(uuid),
+    }
+    async with monitoring(driver, callbacks, reopen_interval_s=0.01) as monitor:
+        driver.events += [XidEvent(uuid=driver.DISPLAY, xid=79), XidEvent(uuid=driver.DISPLAY, xid=31)]
+        driver.faults[A] = LOST
+        await eventually(lambda: driver.looks > 3 and healthy(monitor) == {B} and not driver.events)
+        assert (monitor.health.keys(), driver.reopened, told) == ({A, B}, 0, [A])
 
 
 async def test_a_lost_gpu_does_not_have_the_driver_closed_in_which_xids_of_the_others_are_missed():
@@ -457,4 +486,4 @@ async def test_gpus_that_a_configuration_does_not_fit_go_by_the_one_before():
         await eventually(lambda: {each.resource for each in monitor.inventory.value.devices} == {"nvidia.com/gpu"})
     assert told == [first, second, ""], "each cause, until they fit"
     assert first == "No file was good before, so the agent's options hold: " + first.partition(": ")[2]
-    assert ["whole" in each or "disabled on GPU 1" in each for each in told] == [True, False, False]
+    assert ["GPU 1 cannot be cut (T4)" in each for each in told] == [True, False, False]

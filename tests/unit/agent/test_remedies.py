@@ -7,6 +7,8 @@ import pytest
 from tests.unit.agent.builders import NODE, part
 from tests.unit.agent.conftest import eventually
 
+from purser.agent.driver_roots import DriverPlace
+from purser.agent.nvidia_smi import ResetError, reset_gpu
 from purser.agent.reasons import AgentReason
 from purser.agent.remedies import change_of
 from purser.core.health.remedy import AllowedRemedies, Remedies
@@ -24,6 +26,14 @@ OWN, OTHER = Taint(UNHEALTHY_TAINT, "", "NoSchedule"), Taint("a", "b", "NoExecut
 def node(*taints, cordoned=False, marked=False):
     marks = {HEALTH_CORDON_ANNOTATION: "needs-reboot"} if marked else {}
     return Node(ObjectMeta(name="n", annotations=marks), NodeSpec(cordoned, taints))
+
+
+def test_a_gpu_that_cannot_be_named_is_not_reset(monkeypatch):
+    """nvidia-smi could take no name for all GPUs."""
+    monkeypatch.setattr("purser.agent.nvidia_smi.subprocess.run", lambda *_, **__: pytest.fail("it is run"))
+    place = DriverPlace(on_host=True, root="/", dev_root="/")
+    with pytest.raises(ResetError, match="neither its PCI address nor its uuid is known"):
+        reset_gpu(Path("/"), place, "")
 
 
 @pytest.mark.parametrize(

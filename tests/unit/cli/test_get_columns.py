@@ -2,13 +2,16 @@
 
 import json
 
+import msgspec
 from tests.unit.core.placement.test_instances import gpu
+from tests.unit.top import states as top_states
 
 from purser.cli.get import _gpu_columns, _gpu_document, _grant_columns, _grant_document, _node_columns
 from purser.cli.output import Output, show
 from purser.core.fleet import Fleet
 from purser.core.mig import MigPlacement
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Enforcement, Grant, NodeInventory
+from purser.top.views import gpu_columns, node_columns
 
 HELD = MigPlacement("1g.5gb", 2)
 MIXED = Device("MIG-1", 7, "A100", 4864, resource="nvidia.com/mig-1g.5gb", parent="GPU-9")
@@ -65,3 +68,15 @@ def test_wide_tables_have_the_instances_and_documents_their_places(capsys):
     assert (document["mig_kind"], document["mig_held"]) == ("A100-40GB", [["1g.5gb", 2]])
     assert document["held"]["instances"] == [["1g.5gb", 6]]
     assert _grant_document((grant, grant.containers[0], "x"))["shares"][0]["mig"] == ["1g.5gb", 6]
+
+
+def test_memory_that_is_not_known_is_not_shown_as_none_at_all():
+    """Of a GPU that uses the machine's; `purser top` has the same."""
+    fleet = Fleet()
+    fleet.set_inventory(NodeInventory("n", (Device("GPU-0", 0, "NVIDIA GB10", 0),)))
+    node = fleet.node("n")
+    assert cells(_gpu_columns(), (node, node.devices[0]))["MEMORY MiB"] is None
+    assert cells(_node_columns(), node)["MEMORY MiB"] is None
+    told = top_states.node("n", msgspec.structs.replace(top_states.gpu(), memory_mib=0))
+    for columns, row in ((gpu_columns(), (told, told.gpus[0])), (node_columns(), told)):
+        assert {column.head: column.read(row) for column in columns}["MIB"] == "-"

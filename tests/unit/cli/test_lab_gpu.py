@@ -90,9 +90,11 @@ def test_errors_and_limits_are_counted(lab: FolderLab) -> None:
     lab.done("retire", "t4-0", 0, "0x1000")
     assert "joined clique 7 of 0" in lab.done("fabric", "a100-0", 0, "--cluster", f"{1:032x}", "--clique", 7)
     lab.done("fabric", "a100-0", 1)
-    assert [each.fabric and each.fabric.numbers for each in lab.a100.state.gpus[:3]] == [
+    lab.done("fabric", "a100-0", 2, "--state", "failed")
+    assert [each.fabric and each.fabric.numbers for each in lab.a100.state.gpus[:4]] == [
         (3, 0, 7, 0, 1),
         (1, 0, 0, 0, 0),
+        (3, 999, 0, 0, 0),
         None,
     ]
     gpu = lab.a100.state.gpus[0]

@@ -11,10 +11,11 @@ from purser.agent.checking.mig import check_on_demand, problems_of_instances, wa
 from purser.agent.checking.results import CheckResult, CheckState
 from purser.agent.files import read_start
 from purser.agent.inventory import on_host
-from purser.agent.nvml.driver import Driver, DriverError, DriverInfo, Gpu
+from purser.agent.nvml.driver import Driver, DriverError, DriverInfo, Gpu, for_pods
 from purser.agent.settings import AgentSettings
 from purser.agent.sysfs import NVIDIA_VENDOR
 from purser.agent.threads import in_thread
+from purser.core.device.counting import is_for_pods
 
 _MODULE_FILE = Path("/proc/driver/nvidia/version")
 _MODULE_VERSION = re.compile(r"Module\D*?\s(\d+(?:\.\d+)+)\s")
@@ -23,6 +24,8 @@ _INSTALL = "Install NVIDIA's driver on the node, or have the operator do so (spe
 _NAME = "Name the place of the driver's libraries: --driver-root, in the chart agent.driverRoot."
 _LOAD = "Load it (modprobe nvidia), and read dmesg where that fails."
 _CUT = "Create MIG devices (label nvidia.com/mig.config of the node, or nvidia-smi mig), or disable MIG."
+_NO_XIDS = "Its health is known by probes alone. Update a driver before R450; others lack this on Jetson and below WSL."
+_UNCOUNTED = "it drives the machine's display and is not handed to pods; NVIDIA's device plugin does not list it either"
 _REBOOT = "Reboot the node, or unload the module (modprobe -r) while nothing uses it: the old one is still loaded."
 
 
@@ -33,7 +36,7 @@ async def check_driver(settings: AgentSettings, find_driver: Callable[[], Driver
     reading = in_thread(lambda: _ask(find_driver, cuts), "check driver")
     try:
         async with asyncio.timeout(settings.probe_timeout_s):
-            info, gpus, unread = await reading
+            info, listed, unread = await reading
     except TimeoutError:
         said = f"the driver has not answered within {settings.probe_timeout_s:g} s"
         advice = "Read dmesg for Xid errors: a GPU that hangs takes a reset or a reboot of the node."
@@ -43,13 +46,14 @@ async def check_driver(settings: AgentSettings, find_driver: Callable[[], Driver
     library = _of_library(info, module)
     if info.absent is not None:
         return (_of_module(settings, module), library)
+    gpus = for_pods(listed)
     on_demand = check_on_demand(settings, gpus, unread) if cuts else ()
-    found = (*_of_gpus(gpus, cuts), *on_demand, *check_config_on(settings, gpus))
+    found = (*_of_gpus(listed, cuts), *on_demand, *check_config_on(settings, gpus))
     return (_of_module(settings, module), library, *found, _of_device_files(settings, gpus))
 
 
 def _ask(find_driver: Callable[[], Driver], on_demand: bool) -> tuple[DriverInfo, tuple[Gpu, ...], Mapping[str, str]]:
-    """What there is, and of which GPUs the GPU instances cannot be read."""
+    """What the driver lists, and of which GPUs the GPU instances cannot be read."""
     driver = find_driver()
     try:
         gpus = driver.scan()
@@ -101,12 +105,14 @@ def _of_library(info: DriverInfo, module: str | None) -> CheckResult:
 
 
 def _of_gpus(gpus: tuple[Gpu, ...], on_demand: bool) -> Iterator[CheckResult]:
-    if not gpus:
+    if not for_pods(gpus):
         yield CheckResult("GPUs", CheckState.FAILED, "the driver lists none", "Read dmesg for messages of NVRM.")
     for gpu in gpus:
         what = f"GPU {gpu.index}"
         who = f"{gpu.name or 'unknown'} {gpu.uuid or ''}".strip()
-        if gpu.fault is not None:
+        if not is_for_pods(gpu.name):
+            yield CheckResult(what, CheckState.OK, f"{who}: {_UNCOUNTED}")
+        elif gpu.fault is not None:
             yield CheckResult(
                 what, CheckState.FAILED, f"{who}: {gpu.fault}", "Read dmesg for its Xid errors, and reset it."
             )
@@ -117,11 +123,15 @@ def _of_gpus(gpus: tuple[Gpu, ...], on_demand: bool) -> Iterator[CheckResult]:
             )
         elif not gpu.watches_xids:
             said = f"{who}: the driver does not report its Xid errors"
-            yield CheckResult(what, CheckState.WARNING, said, "Its health is known by probes alone: update the driver.")
+            yield CheckResult(what, CheckState.WARNING, said, _NO_XIDS)
         elif gpu.is_cut and not gpu.migs and not on_demand:
             yield CheckResult(what, CheckState.WARNING, f"{who}: MIG is on, and there is no MIG device", _CUT)
         else:
-            yield CheckResult(what, CheckState.OK, f"{who}, {gpu.memory_mib} MiB, MIG {_mig(gpu)}")
+            yield CheckResult(what, CheckState.OK, f"{who}, {_memory(gpu)}, MIG {_mig(gpu)}")
+
+
+def _memory(gpu: Gpu) -> str:
+    return f"{gpu.memory_mib} MiB" if gpu.memory_mib else "memory unknown"
 
 
 def _mig(gpu: Gpu) -> str:

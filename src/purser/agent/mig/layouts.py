@@ -34,11 +34,16 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     device_filter: str | tuple[str, ...] = ()
     """GPUs by PCI id, such as ``0x20B010DE``; empty: any."""
 
+    @property
+    def is_of_all(self) -> bool:
+        """Whether it means all GPUs of the node, or all of some kinds: of these it concerns those that can be cut."""
+        return self.devices == "all"
+
     def concerns(self, gpu: MigGpu) -> bool:
         """Whether it speaks of this GPU."""
         only = (self.device_filter,) if isinstance(self.device_filter, str) else self.device_filter
         named = {each.upper() for each in only}
-        return (not named or gpu.device_id.upper() in named) and (self.devices == "all" or gpu.index in self.devices)
+        return (not named or gpu.device_id.upper() in named) and (self.is_of_all or gpu.index in self.devices)
 
     @property
     def layout(self) -> Layout:
@@ -126,11 +131,12 @@ _ADVICE = {
 def wanted(layouts: Layouts, name: str, gpus: Iterable[MigGpu], offers: Offers | None = None) -> dict[int, Layout]:
     """What each GPU is to be, by index. Of several entries that concern a GPU the last counts, of those with a
     ``device-filter`` whose profiles the GPU offers, where there is one: names of profiles differ with the memory that a
-    board's maker leaves free. A GPU that none concerns is left alone, and so is one that is to have no MIG and knows
-    none.
+    board's maker leaves free. A GPU that none concerns is left alone, and so is one that knows no MIG, where it is to
+    have none or its entry is for ``all`` (as mig-parted does, ``cmd/nvidia-mig-parted/apply`` at bd7160f4).
 
     Raises `LayoutError` for a name that is not there, and for a layout that means nothing for these GPUs or that the
-    profiles which they offer contradict.
+    profiles which they offer contradict. Unlike in mig-parted, a layout that wants MIG is a mistake where no GPU that
+    it concerns can be cut: it would change nothing, and be told to be applied.
     """
     there, offers = list(gpus), offers or {}
     if name not in layouts:
@@ -143,11 +149,12 @@ def wanted(layouts: Layouts, name: str, gpus: Iterable[MigGpu], offers: Offers |
         kinds = ", ".join(sorted({gpu.device_id for gpu in there})) or "none"
         told = f"it says nothing about the GPUs of this node ({kinds})"
         raise LayoutError(f"{told}: {_others(layouts, there, offers)}")
+    any_can = any(gpu.capable for gpu in there if gpu.index in chosen)
     for gpu in there:
         entry = chosen.get(gpu.index)
         if entry is None:
             continue
-        if not gpu.capable and entry.layout.enabled:
+        if not gpu.capable and entry.layout.enabled and not (entry.is_of_all and any_can):
             raise LayoutError(
                 f"it wants MIG on GPU {gpu.index} ({gpu.device_id}), which knows none: "
                 "write an entry that leaves that GPU out, by devices or device-filter"

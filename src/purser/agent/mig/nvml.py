@@ -127,9 +127,18 @@ class NvmlHardware:
         return self._ask(f"asking for GPU {index}", self._nvml.nvmlDeviceGetHandleByIndex, index)
 
     def _profiles(self, device: Any) -> list[GpuInstanceProfile]:
-        total = int(self._ask("asking for memory", self._nvml.nvmlDeviceGetMemoryInfo, device).total)
+        total = self._total_bytes(device)
         count = int(self._nvml.NVML_GPU_INSTANCE_PROFILE_COUNT)
         return [each for number in range(count) if (each := self._profile(device, number, total)) is not None]
+
+    def _total_bytes(self, device: Any) -> int:
+        """0: the GPU uses the machine's memory."""
+        try:
+            return int(self._nvml.nvmlDeviceGetMemoryInfo(device).total)
+        except self._nvml.NVMLError as error:
+            if error.value == self._nvml.NVML_ERROR_NOT_SUPPORTED:
+                return 0
+            raise HardwareError(f"asking for memory: {error}") from error
 
     def _profile(self, device: Any, number: int, total_bytes: int) -> GpuInstanceProfile | None:
         """One of NVML's profiles; None where this GPU does not offer it."""

@@ -50,7 +50,7 @@ def render(node: HamiNode, metrics: Iterable[HamiMetric]) -> str:
 
 def _samples(metric: HamiMetric, facts: Iterable[tuple[_Told, float]]) -> Iterator[Sample]:
     for told, value in facts:
-        yield {**{label: told[what] for what, label in metric.labels.items()}, **ZONE}, value
+        yield {**{label: told[what] for what, label in metric.labels.items() if what in told}, **ZONE}, value
 
 
 def _of_gpus(node: HamiNode) -> Iterator[_Fact]:
@@ -69,16 +69,15 @@ def _of_devices(node: HamiNode) -> Iterator[_Fact]:
         told = {
             **_gpu_labels(node, device.index, device.uuid, device.model),
             "cores": str(int(_WHOLE)),
-            "memory": str(device.memory_mib),
         }
         used = node.usage.get(device.uuid, UNUSED)
-        if device.memory_mib:
+        if device.memory_mib:  # where it is not known, nor is what pods hold of it
+            told["memory"] = str(device.memory_mib)
             yield told, HamiFact.MEMORY_LIMIT, float(device.memory_mib * MIB)
-        yield told, HamiFact.CORE_LIMIT, _WHOLE
-        yield told, HamiFact.MEMORY_ALLOCATED, float(used.memory_mib * MIB)
-        yield told, HamiFact.OVERVIEW, float(used.memory_mib * MIB)
-        if device.memory_mib:
+            yield told, HamiFact.MEMORY_ALLOCATED, float(used.memory_mib * MIB)
             yield told, HamiFact.MEMORY_ALLOCATED_RATIO, used.memory_mib / device.memory_mib
+        yield told, HamiFact.CORE_LIMIT, _WHOLE
+        yield told, HamiFact.OVERVIEW, float(used.memory_mib * MIB)
         yield told, HamiFact.CORE_ALLOCATED, float(used.cores_percent)
         yield told, HamiFact.SHARED_COUNT, float(used.slots)
 

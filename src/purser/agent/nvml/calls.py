@@ -11,6 +11,7 @@ from types import CellType, FunctionType, ModuleType
 from typing import Any, TypeAlias, TypeVar
 
 from purser.agent.nvml.driver import DriverError
+from purser.agent.nvml.failures import CALL_FAILURES, TOLD_APART, Meaning, is_fault
 from purser.core.health.signs import DeviceFault, FaultKind
 
 T = TypeVar("T")
@@ -85,21 +86,15 @@ class DeviceCalls:
         """Whether a call found the device lost: no other call on it is made."""
         return self.fault is not None and self.fault.kind is FaultKind.LOST
 
-    def need(self, convert: Callable[[Any], T], call: str, *arguments: Any) -> T | None:
-        """A call without whose answer the device cannot be used: any failure is the device's fault."""
-        return self._call(convert, call, arguments, lambda _: True)
-
-    def probe(self, convert: Callable[[Any], T], call: str, *arguments: Any) -> T | None:
-        """A call that a device may not support; where it does, it is a sign of life: any other failure is its fault."""
-        return self._call(convert, call, arguments, lambda code: code != self._nvml.NVML_ERROR_NOT_SUPPORTED)
-
     def ask(self, convert: Callable[[Any], T], call: str, *arguments: Any) -> T | None:
-        """A call whose answer a healthy device may lack: only a failure of the device itself is its fault."""
-        return self._call(convert, call, arguments, self._is_of_device)
+        """The answer to a call; None where it fails. `CALL_FAILURES` says whether that is the device's fault."""
+        return self._call(convert, call, arguments, CALL_FAILURES[call].meaning)
 
-    def _call(
-        self, convert: Callable[[Any], T], call: str, arguments: tuple[Any, ...], matters: Callable[[int], bool]
-    ) -> T | None:
+    def ask_part(self, convert: Callable[[Any], T], call: str, *arguments: Any) -> T | None:
+        """The same of a MIG device, which may be gone by now: all of it is a property of the GPU."""
+        return self._call(convert, call, arguments, Meaning.PROPERTY)
+
+    def _call(self, convert: Callable[[Any], T], call: str, arguments: tuple[Any, ...], meaning: Meaning) -> T | None:
         # One lost GPU is asked once: later calls on it would only repeat the error, some of them slowly.
         if self.is_lost:
             return None
@@ -109,23 +104,17 @@ class DeviceCalls:
         try:
             return convert(function(*arguments))
         except self._nvml.NVMLError as error:
-            if self.fault is None and matters(error.value):
+            if self.fault is None and is_fault(meaning, _error_name(self._nvml, error)):
                 self.fault = fault_of(self._nvml, call, error)
         except Exception as error:  # a failing GPU has been seen to answer with rubbish
-            if self.fault is None:
+            if self.fault is None and is_fault(meaning, ""):
                 self.fault = DeviceFault(FaultKind.UNKNOWN, call, f"unreadable answer: {error}")
         return None
 
-    def _is_of_device(self, code: int) -> bool:
-        nvml = self._nvml
-        return code not in (
-            nvml.NVML_ERROR_NOT_SUPPORTED,
-            nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-            nvml.NVML_ERROR_NO_PERMISSION,
-            nvml.NVML_ERROR_NOT_FOUND,
-            nvml.NVML_ERROR_INVALID_ARGUMENT,
-            nvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
-        )
+
+def _error_name(nvml: Nvml, error: Any) -> str:
+    """Of those that `is_fault` tells apart: NVML's constant; empty: another."""
+    return next((name for name in TOLD_APART if getattr(nvml, name, None) == error.value), "")
 
 
 def fault_of(nvml: Nvml, call: str, error: Any) -> DeviceFault:

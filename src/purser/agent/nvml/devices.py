@@ -17,6 +17,7 @@ from purser.agent.nvml.driver import (
 )
 from purser.agent.nvml.migs import mig_devices, mig_uuids, total_mib
 from purser.core.device.gpus import FabricIds
+from purser.core.health.fabric import FabricRegistration, FabricState
 from purser.core.health.signs import NvLinks, RecoveryAction, RemappedRows, Slowdown
 
 ARCHITECTURES = {
@@ -68,17 +69,25 @@ FABRIC_CALLS = (
 )
 """The newer one first."""
 
+FABRIC_STATES = {
+    0: FabricState.NOT_SUPPORTED,
+    1: FabricState.NOT_STARTED,
+    2: FabricState.IN_PROGRESS,
+    3: FabricState.COMPLETED,
+}
+"""nvmlGpuFabricState_t."""
+
 
 def describe(calls: DeviceCalls, nvml: Nvml, handle: Any, index: int, sysfs_root: Path) -> Gpu:
     """The static facts of a device, without links; what it lacks is in ``calls.fault``."""
-    bus_id, pci_device = calls.need(_pci_identity, "nvmlDeviceGetPciInfo", handle) or ("", "")
+    bus_id, pci_device = calls.ask(_pci_identity, "nvmlDeviceGetPciInfo", handle) or ("", "")
     # GPUs that share the machine's memory (GB10, Jetson Thor) support no such question: theirs is not known, 0.
-    memory_mib = calls.probe(total_mib, "nvmlDeviceGetMemoryInfo", handle) or 0
+    memory_mib = calls.ask(total_mib, "nvmlDeviceGetMemoryInfo", handle) or 0
     mig = calls.ask(_mig_mode, "nvmlDeviceGetMigMode", handle)
     return Gpu(
         index=index,
-        uuid=calls.need(str, "nvmlDeviceGetUUID", handle),
-        name=calls.need(str, "nvmlDeviceGetName", handle) or "",
+        uuid=calls.ask(str, "nvmlDeviceGetUUID", handle),
+        name=calls.ask(str, "nvmlDeviceGetName", handle) or "",
         minor=calls.ask(int, "nvmlDeviceGetMinorNumber", handle),
         memory_mib=memory_mib,
         pci_bus_id=bus_id,
@@ -89,17 +98,16 @@ def describe(calls: DeviceCalls, nvml: Nvml, handle: Any, index: int, sysfs_root
         brand=calls.ask(_brand, "nvmlDeviceGetBrand", handle) or "",
         mig=mig,
         migs=mig_devices(calls, handle, memory_mib) if mig is not None and mig.enabled else (),
-        fabric=None if calls.is_lost else _fabric(DeviceCalls(nvml), nvml, handle),
+        fabric=None if calls.is_lost else _ids(_registration(DeviceCalls(nvml), nvml, handle)),
     )
 
 
 def take_reading(calls: DeviceCalls, nvml: Nvml, handle: Any, uuid: str) -> DeviceReading:
     """Probe a device. Of most calls it only matters whether they fail: `telemetry` has what they say."""
-    calls.probe(as_is, "nvmlDeviceGetMemoryInfo", handle)
+    calls.ask(as_is, "nvmlDeviceGetMemoryInfo", handle)
     calls.ask(as_is, "nvmlDeviceGetUtilizationRates", handle)
     calls.ask(as_is, "nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU)
     calls.ask(as_is, "nvmlDeviceGetPowerUsage", handle)
-    calls.ask(as_is, "nvmlDeviceGetComputeRunningProcesses_v3", handle)
     reading = DeviceReading(
         uuid=uuid,
         ecc=_ecc(calls, nvml, handle),
@@ -118,24 +126,33 @@ def take_reading(calls: DeviceCalls, nvml: Nvml, handle: Any, uuid: str) -> Devi
         nvlinks=None if is_cut else _nvlinks(beside, nvml, handle),  # there are none in MIG mode
         slowdowns=_slowdowns(beside, handle),
         migs=frozenset(mig_uuids(beside, handle)) if is_cut else None,
-        fabric=_fabric(beside, nvml, handle),
+        registration=_registration(beside, nvml, handle),
     )
 
 
-def _fabric(calls: DeviceCalls, nvml: Nvml, handle: Any) -> FabricIds | None:
-    """Which NVLink domain the GPU has joined, by the rules of NVIDIA's GPU feature discovery: its registration is
-    complete and without an error, and the cluster has a UUID. GPUs of a machine that is a domain of its own have none.
+def _registration(calls: DeviceCalls, nvml: Nvml, handle: Any) -> FabricRegistration | None:
+    """With the NVLink domain that the GPU has joined by the rules of NVIDIA's GPU feature discovery: its registration
+    is complete and without an error, and the cluster has a UUID. GPUs of a machine that is a domain of its own have
+    none. None: the driver knows no such registration of this GPU.
     """
     for call, struct in FABRIC_CALLS:
         info = getattr(nvml, struct)()
         if calls.ask(as_is, call, handle, byref(info)) is None:
             continue
+        state = FABRIC_STATES.get(info.state & 0xFF)  # a byte in nvml.h, an int in the binding
+        if state is not FabricState.COMPLETED:
+            return None if state is None else FabricRegistration(state)
+        if info.status != nvml.NVML_SUCCESS:
+            return FabricRegistration(FabricState.FAILED, error=str(nvml.NVMLError(info.status)))
         cluster = bytes(info.clusterUuid)
-        state = info.state & 0xFF  # a byte in nvml.h, an int in the binding
-        if state != nvml.NVML_GPU_FABRIC_STATE_COMPLETED or info.status != nvml.NVML_SUCCESS or not any(cluster):
-            return None
-        return FabricIds(str(UUID(bytes=cluster)), int(info.cliqueId))
+        return FabricRegistration(
+            state, FabricIds(str(UUID(bytes=cluster)), int(info.cliqueId)) if any(cluster) else None
+        )
     return None
+
+
+def _ids(registration: FabricRegistration | None) -> FabricIds | None:
+    return None if registration is None else registration.ids
 
 
 def _nvlinks(calls: DeviceCalls, nvml: Nvml, handle: Any) -> NvLinks | None:

@@ -3,13 +3,15 @@
 ``None`` in an optional field means that this driver or this GPU does not report the value; it never means zero.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Protocol
 
 import msgspec
 
+from purser.core.device.counting import is_for_pods
 from purser.core.device.gpus import FabricIds, NodeGpu, NodeMigDevice
+from purser.core.health.fabric import FabricRegistration
 from purser.core.health.signs import DeviceFault, NvLinks, RecoveryAction, RemappedRows, Slowdown
 from purser.core.mig import kind_of_device
 from purser.core.model import Link
@@ -153,6 +155,15 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+def for_pods(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
+    """The GPUs that pods may get, with their links to one another alone; see `purser.core.device.counting`."""
+    listed = [gpu for gpu in gpus if is_for_pods(gpu.name)]
+    known = {gpu.uuid for gpu in listed}
+    return tuple(
+        msgspec.structs.replace(gpu, links=tuple(link for link in gpu.links if link.peer in known)) for gpu in listed
+    )
+
+
 class Ecc(msgspec.Struct, frozen=True):
     """Memory error correction: its mode and the errors since the driver was loaded."""
 
@@ -175,8 +186,13 @@ class DeviceReading(msgspec.Struct, frozen=True, kw_only=True):
     slowdowns: frozenset[Slowdown] = frozenset()
     migs: frozenset[str] | None = None
     """uuids of its MIG devices; None: it is not in MIG mode."""
-    fabric: FabricIds | None = None
-    """The NVLink domain that it has joined."""
+    registration: FabricRegistration | None = None
+    """With its NVLink domain; None: the driver does not report it."""
+
+    @property
+    def fabric(self) -> FabricIds | None:
+        """The NVLink domain that it has joined."""
+        return None if self.registration is None else self.registration.ids
 
 
 class GpuProcess(msgspec.Struct, frozen=True):

@@ -13,6 +13,10 @@ MEMORY_BYTES = 24
 """Of nvmlMemory_t: total, free and used."""
 
 
+NOT_SUPPORTED = 3
+"""Of GPUs that use the machine's memory."""
+
+
 def main(library: str) -> None:
     """Raises OSError where the devices cannot be listed."""
     nvml = ctypes.CDLL(library)
@@ -29,7 +33,7 @@ def _uuid(nvml: ctypes.CDLL, index: int) -> str:
     is_lost = (
         nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle))
         or nvml.nvmlDeviceGetUUID(handle, uuid, UUID_BYTES)
-        or nvml.nvmlDeviceGetMemoryInfo(handle, memory)
+        or nvml.nvmlDeviceGetMemoryInfo(handle, memory) not in (0, NOT_SUPPORTED)
     )
     return "" if is_lost else uuid.value.decode(errors="replace")
 

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 
 from purser.agent.nvml.calls import DeviceCalls, Nvml
 from purser.agent.nvml.driver import GpuInstance, MigCallError, MigContents, MigTrouble
-from purser.agent.nvml.migs import mig_devices
-from purser.core.kubernetes.quantities import MIB
+from purser.agent.nvml.migs import mig_devices, total_mib
 
 T = TypeVar("T")
 
@@ -38,8 +37,9 @@ def mig_contents(nvml: Nvml, gpu: Any) -> MigContents:
     """What a GPU is cut into. Raises `MigCallError`, also where it is not in MIG mode."""
     what = "reading its GPU instances"
     found = {each.id: each for each in _instances(nvml, gpu, what)}
-    total = int(_ask(nvml, what, nvml.nvmlDeviceGetMemoryInfo, gpu).total)
-    devices = mig_devices(DeviceCalls(nvml), gpu, total // MIB) if found else ()
+    calls = DeviceCalls(nvml)
+    memory_mib = calls.ask(total_mib, "nvmlDeviceGetMemoryInfo", gpu) or 0
+    devices = mig_devices(calls, gpu, memory_mib) if found else ()
     return MigContents(tuple(found[number] for number in sorted(found)), devices)
 
 

@@ -283,7 +283,7 @@ class LibraryDriver:
 
     def _look(self, index: int, calls: DeviceCalls) -> Gpu:
         """The facts of a device; its handle is kept, its Xids are watched from now on."""
-        handle = calls.need(as_is, "nvmlDeviceGetHandleByIndex", index)
+        handle = calls.ask(as_is, "nvmlDeviceGetHandleByIndex", index)
         if handle is None:
             return Gpu(index=index, fault=calls.fault)
         gpu = describe(calls, self._nvml, handle, index, self._sysfs_root)
@@ -305,9 +305,14 @@ class LibraryDriver:
         return True
 
     def _identify(self, seen: list[Gpu]) -> list[Gpu]:
-        """Give devices without a readable identity the identity and facts of earlier scans."""
+        """Give devices without a readable identity the identity and facts of earlier scans, and others those facts that
+        were read before and not now."""
         named = {gpu.uuid for gpu in seen if gpu.uuid is not None}
-        return [self._recall(gpu, named) if gpu.fault is not None else gpu for gpu in seen]
+        before = {gpu.uuid: gpu for gpu in self._gpus}
+        return [
+            self._recall(gpu, named) if gpu.fault is not None else _with_known(gpu, before.get(gpu.uuid, gpu))
+            for gpu in seen
+        ]
 
     def _recall(self, gpu: Gpu, named: set[str]) -> Gpu:
         if gpu.uuid is not None:
@@ -337,6 +342,15 @@ class LibraryDriver:
             )
             for gpu, each in zip(gpus, calls, strict=True)
         )
+
+
+_LASTING = ("minor", "pci_bus_id", "pci_device", "numa_node", "compute_capability", "architecture", "brand")
+"""What stays the same as long as the driver runs."""
+
+
+def _with_known(gpu: Gpu, before: Gpu) -> Gpu:
+    known = {name: getattr(before, name) for name in _LASTING if getattr(gpu, name) in ("", None)}
+    return msgspec.structs.replace(gpu, **known)
 
 
 def _ordered(links: dict[str, Link], gpus: list[Gpu]) -> tuple[Link, ...]:

@@ -1,8 +1,8 @@
 """A GPU's health as a value that Xids and probes change. Pure: no clock, no driver. Times are monotonic seconds.
 
 What is wrong with a GPU is a set of causes, at most one for each `Sign`; the most severe one is its state. A cause is
-added at once, except for slow-downs, which count when they last. Unlike in NVIDIA's device plugin, where one transient
-error costs the GPU until the plugin restarts, a cause is removed:
+added at once, except for slow-downs and missing NVLink domains, which count when they last. Unlike in NVIDIA's device
+plugin, where one transient error costs the GPU until the plugin restarts, a cause is removed:
 
 - once probes have shown neither it nor anything else that keeps pods off for a while (``quiet_s``), so that a flapping
   GPU stays unavailable, however often it is probed meanwhile; and
@@ -21,12 +21,14 @@ from enum import StrEnum
 import msgspec
 
 from purser.core.health.catalogue import action_of, describe
+from purser.core.health.fabric import FABRIC_ADVICE
 from purser.core.health.policy import XidPolicy
 from purser.core.health.signs import NvLinks, RecoveryAction, Signs
 from purser.core.health.state import ADVICE, HealthState, after_fault, after_recovery_action
 
 LASTING_S = 60.0
-"""How long probes have to show a slow-down until it counts: short ones keep a GPU under full load within its limits."""
+"""How long probes have to show a slow-down until it counts: short ones keep a GPU under full load within its limits. A
+GPU that its neighbours' NVLink domain lacks has the same time: after a boot they join one after another."""
 
 SAY_RESET = "The driver does not report resets: after one, run pkill -HUP -f 'purser agent run' on the node"
 """For drivers before R570."""
@@ -51,6 +53,7 @@ class Sign(StrEnum):
     REMAPPED_ROWS = "remapped-rows"
     SPARE_ROWS = "spare-rows"
     NVLINK = "nvlink"
+    FABRIC = "fabric"
     CLOCKS = "clocks"
 
 
@@ -84,6 +87,8 @@ class Seen(msgspec.Struct, frozen=True):
     nvlink_errors: int | None = None
     slow_since: float | None = None
     """The first probe of those in a row that showed a slow-down; None: the last one did not."""
+    alone_since: float | None = None
+    """The same of probes that showed it out of its neighbours' NVLink domain."""
 
 
 class GpuHealth(msgspec.Struct, frozen=True):
@@ -184,6 +189,8 @@ def _graver(before: HealthCause, now: HealthCause) -> HealthCause:
     """The reason of a sign that persists: it is not reported again until it becomes worse."""
     if now.state.gravity > before.state.gravity:
         return now
+    if now.sign is Sign.FABRIC and now.words != before.words:  # a registration that goes on, or fails
+        return now
     return msgspec.structs.replace(before, quiet_since=None)
 
 
@@ -207,6 +214,7 @@ def _look(before: Seen, signs: Signs, now: float) -> Seen:
     """What is known after a probe. A counter that was not read stays as it was."""
     rows, links = signs.remapped_rows, signs.nvlinks
     slow_since = now if before.slow_since is None else before.slow_since
+    alone_since = now if before.alone_since is None else before.alone_since
     return Seen(
         ecc_uncorrected=before.ecc_uncorrected if signs.ecc_uncorrected is None else signs.ecc_uncorrected,
         remaps_rows=before.remaps_rows or rows is not None,
@@ -215,6 +223,7 @@ def _look(before: Seen, signs: Signs, now: float) -> Seen:
         nvlinks_up=before.nvlinks_up if links is None else before.nvlinks_up | links.up,
         nvlink_errors=before.nvlink_errors if links is None or links.errors is None else links.errors,
         slow_since=slow_since if signs.slowdowns else None,
+        alone_since=alone_since if signs.missing_domain else None,
     )
 
 
@@ -231,6 +240,8 @@ def _causes(before: Seen, seen: Seen, signs: Signs, policy: XidPolicy, now: floa
     yield from _of_memory(before, seen, signs, policy)
     if signs.nvlinks is not None:
         yield from _of_nvlinks(before, seen, signs.nvlinks)
+    if seen.alone_since is not None and now >= seen.alone_since + LASTING_S:
+        yield HealthCause(Sign.FABRIC, HealthState.DEGRADED, signs.missing_domain, FABRIC_ADVICE)
     if seen.slow_since is not None and now >= seen.slow_since + LASTING_S:
         words = " and ".join(sorted(signs.slowdowns))
         yield HealthCause(Sign.CLOCKS, HealthState.DEGRADED, words, "Check the node's cooling and power supply")

@@ -96,3 +96,5 @@ class Signs(msgspec.Struct, frozen=True, kw_only=True):
     remapped_rows: RemappedRows | None = None
     nvlinks: NvLinks | None = None
     slowdowns: frozenset[Slowdown] = frozenset()
+    missing_domain: str = ""
+    """Why it is in no NVLink domain although its neighbours are."""

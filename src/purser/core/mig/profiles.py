@@ -41,7 +41,10 @@ SUFFIXES = {
 
 
 def profile_name(slices: int, memory_mib: int, total_bytes: int, suffix: str = "") -> str:
-    """``3g.20gb``: the share of the GPU's memory in eighths, rounded up, of its gigabytes (the rule of go-nvlib)."""
+    """``3g.20gb``: the share of the GPU's memory in eighths, rounded up, of its gigabytes (the rule of go-nvlib).
+    Where the GPU's is not known, 0, the instance's own gigabytes, rounded up."""
+    if not total_bytes:
+        return f"{slices}g.{-(-memory_mib // 1024)}gb{suffix}"
     share = math.ceil(memory_mib * (1 << 20) / total_bytes * 8) / 8
     gigabytes = math.floor(share * -(-total_bytes // (1 << 30)) + 0.5)  # half of 141 GB is 71, and not 70 as it is even
     return f"{slices}g.{gigabytes}gb{suffix}"
@@ -107,15 +110,15 @@ class MigKind(msgspec.Struct, frozen=True):
         return ((1 << profile.memory_slices) - 1) << start | profile.takes_media << self.slices
 
 
-def _seven(
+def seven_slices(
     name: str,
-    gigabytes: tuple[int, int, int, int],
-    memory_mib: tuple[int, int, int, int],
+    gigabytes: tuple[int, ...],
+    memory_mib: tuple[int, ...],
     processors: tuple[int, ...],
-    devices: tuple[str, ...],
+    devices: tuple[str, ...] = (),
 ) -> MigKind:
-    """Seven compute and eight memory slices, as all but the small ones. Gigabytes and memory of one, two, four and all
-    memory slices; multiprocessors of each profile."""
+    """GPUs of seven compute and eight memory slices, as all but the small ones are. Gigabytes and memory of one, two,
+    four and all memory slices; multiprocessors of each of the seven profiles. Raises ValueError for other numbers."""
     one, two, four, eight = zip(gigabytes, memory_mib, strict=True)
     shapes = (
         (f"1g.{one[0]}gb", 0, 1, 1, tuple(range(7)), one[1]),
@@ -146,49 +149,49 @@ _KINDS = (
         ),
         MIG_FAMILIES["A30"],
     ),
-    _seven(
+    seven_slices(
         "A100-40GB",
         (5, 10, 20, 40),
         (4864, 9856, 19968, 40192),
         (14, 14, 14, 28, 42, 56, 98),
         MIG_FAMILIES["A100, A800: 40 GB"],
     ),
-    _seven(
+    seven_slices(
         "A100-80GB",
         (10, 20, 40, 80),
         (9856, 19968, 40192, 80384),
         (14, 14, 14, 28, 42, 56, 98),
         ("20b2", "20b5", "20f3", "20f5"),
     ),
-    _seven(
+    seven_slices(
         "H100-80GB",
         (10, 20, 40, 80),
         (9984, 20096, 40448, 81152),
         (16, 16, 26, 32, 60, 64, 132),
         ("2322", "2324", "2330", "2331"),
     ),
-    _seven(
+    seven_slices(
         "H100-94GB",
         (12, 24, 47, 94),
         (11776, 23552, 47488, 95360),
         (16, 16, 26, 32, 60, 64, 132),
         MIG_FAMILIES["H100, H800: 94 GB"],
     ),
-    _seven(
+    seven_slices(
         "H100-96GB",
         (12, 24, 48, 96),
         (12032, 24064, 48512, 97408),
         (16, 16, 26, 32, 60, 64, 132),
         ("233d", "2342"),
     ),
-    _seven(
+    seven_slices(
         "H200",
         (18, 35, 71, 141),
         (16384, 35712, 71424, 143360),
         (16, 16, 26, 32, 60, 64, 132),
         MIG_FAMILIES["H200, H20: 141 GB"],
     ),
-    _seven(
+    seven_slices(
         "B200",
         (23, 45, 90, 180),
         (20992, 45056, 91136, 182272),

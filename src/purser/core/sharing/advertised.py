@@ -220,13 +220,24 @@ def _odd_parts(gpus: Iterable[NodeGpu]) -> frozenset[str]:
 
 def _check_mig(gpus: Sequence[NodeGpu], strategy: MigStrategy, odd: frozenset[str]) -> None:
     """``odd``: profiles that do not count. Raises `SharingError` with all that is wrong: whoever corrects one thing at
-    a time sees no other each time."""
+    a time sees no other each time.
+
+    A GPU that cannot be cut, such as a T4 beside A100s, counts as one in which MIG is off: with ``single`` all devices
+    of the node would have one name, and mean different things. k8s-device-plugin (``internal/rm/device_map.go``, at
+    1b826acc) and GPU feature discovery (``internal/lm/mig-strategy.go``: product ``-MIG-INVALID``) refuse such a node
+    as well. With ``mixed`` it is nvidia.com/gpu beside the MIG devices.
+    """
     cut = [gpu for gpu in gpus if gpu.mig_enabled]
     if strategy is not MigStrategy.SINGLE or not cut:
         return
     causes = []
-    if whole := [gpu for gpu in gpus if not gpu.mig_enabled]:
+    if whole := [gpu for gpu in gpus if not gpu.mig_enabled and gpu.can_mig]:
         causes.append(f"MIG is enabled on {_gpus(cut)} and disabled on {_gpus(whole)}")
+    if other := [gpu for gpu in gpus if not gpu.mig_enabled and not gpu.can_mig]:
+        causes.append(
+            f"MIG is enabled on {_gpus(cut)} and {_gpus(other)} cannot be cut ({_models(other)}): "
+            f"write migStrategy: mixed on such a node"
+        )
     if empty := [gpu for gpu in cut if not gpu.migs]:
         causes.append(f"no MIG device is on {_gpus(empty)}")
     profiles = sorted({mig.profile for gpu in cut for mig in gpu.migs} - odd)
@@ -239,6 +250,10 @@ def _check_mig(gpus: Sequence[NodeGpu], strategy: MigStrategy, odd: frozenset[st
 def _gpus(gpus: Sequence[NodeGpu]) -> str:
     """As ``GPU 0`` or ``GPUs 0, 3``."""
     return f"GPU{'s' * (len(gpus) > 1)} {', '.join(str(gpu.index) for gpu in gpus)}"
+
+
+def _models(gpus: Iterable[NodeGpu]) -> str:
+    return ", ".join(sorted({gpu.model for gpu in gpus}))
 
 
 def _first(rules: Iterable[Named], text: str) -> str:

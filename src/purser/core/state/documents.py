@@ -48,6 +48,7 @@ class StateGpu(msgspec.Struct, frozen=True, gc=False):
     """How many containers may hold a share at once."""
     slots_held: int
     memory_mib: int
+    """0: not known, of GPUs that use the machine's memory."""
     memory_held_mib: int
     cores_percent: int
     cores_held_percent: int

@@ -8,7 +8,8 @@ import msgspec
 
 from purser.core.mig import MigKind, MigProfile, kind_of_device
 from purser.core.mig.choice import room_table
-from purser.lab.driver.profiles import GpuModel
+from purser.core.mig.profiles import seven_slices
+from purser.lab.driver.profiles import GpuModel, MigShape
 
 _IDS = {
     8: {0: 19, 7: 20, 9: 15, 1: 14, 2: 9, 3: 5, 4: 0},
@@ -73,7 +74,33 @@ class InstanceProfile(msgspec.Struct, frozen=True):
 
 def mig_kind(model: GpuModel) -> MigKind | None:
     """The MIG profiles of a model; None: it has none, or they are unknown."""
+    if model.mig is not None:
+        return _kind(model.name, model.mig)
     return kind_of_device(f"{model.pci_device_id >> 16:04x}") if model.mig_devices else None
+
+
+def _kind(name: str, shape: MigShape) -> MigKind:
+    """Raises ValueError where the shape's numbers are not of one GPU."""
+    if len(shape.gigabytes) == 4:
+        return seven_slices(name, shape.gigabytes, shape.memory_mib, shape.multiprocessors)
+    sizes = zip((0, 7, 1, 3), (1, 1, 2, 4), (0, 0, 1, 2), shape.multiprocessors, strict=True)
+    return MigKind(
+        name,
+        4,
+        tuple(
+            MigProfile(
+                f"{slices}g.{shape.gigabytes[place]}gb{'+me' if number == 7 else ''}",
+                number,
+                slices,
+                slices,
+                tuple(range(0, 4, slices)),
+                shape.memory_mib[place],
+                processors,
+                takes_media=number == 7,
+            )
+            for number, slices, place, processors in sizes
+        ),
+    )
 
 
 def instance_profiles(model: GpuModel) -> tuple[InstanceProfile, ...]:

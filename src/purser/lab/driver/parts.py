@@ -6,6 +6,8 @@ from uuid import UUID
 
 import msgspec
 
+from purser.core.health.fabric import FabricState
+
 
 class ClocksLimit(StrEnum):
     """Why a GPU runs at lower clocks than it could."""
@@ -107,21 +109,32 @@ class NvLinkState(msgspec.Struct, frozen=True):
     errors: tuple[int, ...] = (0,) * len(NVLINK_ERRORS)
 
 
+_UNKNOWN_ERROR = 999
+"""NVML_ERROR_UNKNOWN."""
+
+
 class Fabric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a GPU reports of its NVLink domain; by default that of a machine which is a domain of its own."""
 
     cluster: UUID = UUID(int=0)
     clique: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)] = 0
-    joined: bool = True
-    """Its registration is complete; else it has not begun."""
+    state: Annotated[int, msgspec.Meta(ge=0, le=3)] = 3
+    """NVML_GPU_FABRIC_STATE_*: of those from 0 on not supported, not started, in progress and completed."""
     status: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)] = 0
     """NVML's code of what went wrong with it."""
+
+    @classmethod
+    def so_far(cls, state: FabricState) -> "Fabric":
+        """Of a registration that goes no further than this, without a domain of several machines."""
+        if state is FabricState.FAILED:
+            return cls(status=_UNKNOWN_ERROR)
+        return cls(state=list(FabricState).index(state))
 
     @property
     def numbers(self) -> tuple[int, int, int, int, int]:
         """State (NVML_GPU_FABRIC_STATE_*), status, clique, and each half of the cluster's UUID."""
         high, low = divmod(self.cluster.int, 1 << 64)
-        return (3 if self.joined else 1), self.status, self.clique, high, low
+        return self.state, self.status, self.clique, high, low
 
 
 class GpuLoad(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,6 +27,7 @@ FOLDER = Path(__file__).parent / "profiles"
 _MODELS_FILE = FOLDER / "models.yaml"
 
 MAX_GPUS = 32
+MAX_LACKS = 16
 MAX_NVLINKS = 36
 """What the simulated library has room for, and NVML's own limit of links."""
 
@@ -38,6 +39,22 @@ Natural = Annotated[int, msgspec.Meta(ge=0)]
 
 class ProfileError(ValueError):
     """A profile that cannot be used; the message names file, field and fix."""
+
+
+class MigShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The sizes of a model's MIG instances: of one, two, four and all of its eight memory slices, or of one, two and
+    all of four."""
+
+    gigabytes: Annotated[tuple[Positive, ...], msgspec.Meta(min_length=3, max_length=4)]
+    """As they are in the names of profiles."""
+    memory_mib: Annotated[tuple[Positive, ...], msgspec.Meta(min_length=3, max_length=4)]
+    multiprocessors: Annotated[tuple[Positive, ...], msgspec.Meta(min_length=4, max_length=7)]
+    """Of each profile: 1g, 1g+me, 1g of two slices, 2g, 3g, 4g, 7g; of four slices 1g, 1g+me, 2g, 4g."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for numbers that do not belong together."""
+        if (len(self.gigabytes), len(self.memory_mib), len(self.multiprocessors)) not in ((4, 4, 7), (3, 3, 4)):
+            raise ValueError("write 4 gigabytes, 4 memory_mib and 7 multiprocessors, or 3, 3 and 4")
 
 
 class GpuModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -66,6 +83,10 @@ class GpuModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     memory_mhz: Positive = 1215
     nvlink_mbps: Positive = 25781
     """Of one NVLink, in MB/s."""
+    lacks: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_LACKS)] = ()
+    """Calls of NVML that it does not support."""
+    mig: MigShape | None = None
+    """How it is cut, of a model that the agent's own catalogue of MIG profiles does not have."""
 
 
 class ProfileGpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

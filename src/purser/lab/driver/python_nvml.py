@@ -457,7 +457,7 @@ class PythonNvml:
         gpu = self._answering(lambda state: any(_names(each, call) for each in state.gpus[slot].hanging)).gpus[slot]
         if gpu.lost or not gpu.present:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
-        for failure in gpu.failures:
+        for failure in gpu.failing:
             if _names(failure.call, call):
                 raise pynvml.NVMLError(failure.code)
         return gpu

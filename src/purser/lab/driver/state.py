@@ -62,6 +62,9 @@ _NS = 1_000_000_000
 _ANY_POLICY = 10
 """NVML_PERF_POLICY_TOTAL_APP_CLOCKS: the time under any of the others."""
 
+NOT_SUPPORTED = 3
+"""NVML_ERROR_NOT_SUPPORTED."""
+
 NVLINK_TO_GPU = 0
 NVLINK_TO_SWITCH = 2
 
@@ -101,6 +104,11 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
     failures: tuple[CallFailure, ...] = ()
     hanging: tuple[str, ...] = ()
     """NVML's names of calls that do not return, with or without their version; ``*`` for any."""
+
+    @property
+    def failing(self) -> tuple[CallFailure, ...]:
+        """With the calls that its model does not support."""
+        return (*self.failures, *(CallFailure(call, NOT_SUPPORTED) for call in self.model.lacks))
 
     @property
     def total_used_mib(self) -> int:

@@ -91,7 +91,7 @@ def _gpu_lines(gpu: GpuState) -> Iterator[str]:
     for number, link in enumerate(gpu.nvlinks):
         yield f"nvlink {number} {int(link.active)} {link.remote_type} {_address(link.remote)}"
     yield from map(_process_line, gpu.processes)
-    yield from (f"fail {failure.call} {failure.code}" for failure in gpu.failures)
+    yield from (f"fail {failure.call} {failure.code}" for failure in gpu.failing)
     yield from (f"hang {call}" for call in gpu.hanging)
 
 

@@ -71,6 +71,32 @@ def test_gpus_without_mig_may_be_without() -> None:
         meant("of-many", A100, capable=False)
 
 
+DISPLAY = MigGpu(index=1, device_id="0x1FB010DE", capable=False)
+
+
+@pytest.mark.parametrize(
+    ("entries", "says"),
+    [
+        ("{devices: all, mig-enabled: true, mig-devices: {1g.5gb: 7}}", ""),
+        ("{devices: all, mig-enabled: true}, {devices: [1], mig-enabled: false}", ""),
+        (
+            "{devices: all, mig-enabled: true}, {devices: [1], mig-enabled: true}",
+            "wants MIG on GPU 1 .*, which knows none",
+        ),
+        ('{devices: all, device-filter: "0x1fb010de", mig-enabled: true}', "wants MIG on GPU 1 .*, which knows none"),
+    ],
+    ids=["all", "off by its index", "on by its index", "of its kind alone"],
+)
+def test_a_gpu_that_cannot_be_cut_is_passed_over_by_what_is_for_all(entries: str, says: str) -> None:
+    layouts = read_layouts(f"{{version: v1, mig-configs: {{l: [{entries}]}}}}")
+    there = [*gpus(A100), DISPLAY]
+    if says:
+        with pytest.raises(LayoutError, match=says):
+            wanted(layouts, "l", there)
+    else:
+        assert wanted(layouts, "l", there).keys() == {0}
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -86,6 +86,7 @@ def test_drivers_without_profile_names_are_helped_out() -> None:
         (2, 19968, 81920, "2g.20gb"),
         (1, 5952, 24576, "1g.6gb"),
         (4, 24125, 24576, "4g.24gb"),
+        (1, 9728, 0, "1g.10gb"),
     ],
 )
 def test_names_follow_from_slices_and_memory(slices: int, memory_mib: int, total_mib: int, name: str) -> None:

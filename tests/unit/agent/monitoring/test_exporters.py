@@ -1,6 +1,7 @@
 """The same GPUs in the words of DCGM exporter and of HAMi."""
 
 import re
+from typing import Any
 
 import pytest
 from tests.unit.agent.builders import A, B, device, grant, part
@@ -164,6 +165,16 @@ def test_gpus_and_shares_are_reported_by_hamis_names_and_in_its_units() -> None:
         f"{{{share.format(1, A)}}} {600 * MIB}",
     ]
     assert lines(text, "hami_container_device_utilization_ratio")[1].endswith(" 12")
+
+
+def test_memory_that_is_not_known_is_no_number() -> None:
+    """Of a GPU that uses the machine's."""
+    nothing: dict[str, Any] = {"usage": {}, "pods": (), "telemetry": {}, "accounts": {}}
+    node = HamiNode(node="node-1", gpus=(T4,), devices=(device(A, memory_mib=0),), **nothing)
+    text = render_hami(node, (*METRICS, *OLD_METRICS))
+    assert "memory_limit" not in text
+    assert lines(text, "hami_gpu_memory_allocated_bytes") == []
+    assert len(lines(text, "hami_node_gpu_overview")) == 1
 
 
 @pytest.mark.parametrize(

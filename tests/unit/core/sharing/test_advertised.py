@@ -25,6 +25,7 @@ SECOND = "GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c161"
 
 
 def gpu(index: int, *profiles: str, mig: bool = False, model: str = A100, cc: tuple[int, int] = (8, 0)) -> NodeGpu:
+    """One that cannot be cut has another model."""
     migs = tuple(NodeMigDevice(uuid=f"m{index}{at}", profile=each, memory_mib=4864) for at, each in enumerate(profiles))
     uuid = SECOND if index == 1 else f"g{index}"
     return NodeGpu(
@@ -33,6 +34,7 @@ def gpu(index: int, *profiles: str, mig: bool = False, model: str = A100, cc: tu
         model=model,
         memory_mib=40960,
         compute_capability=cc,
+        can_mig=model == A100,
         mig_enabled=mig or bool(profiles),
         migs=migs,
     )
@@ -104,6 +106,10 @@ def test_resources(gpus: list[NodeGpu], file: Any, strategy: MigStrategy, resour
             "enabled on GPUs 1, 2, 3 and disabled on GPU 0; no MIG device is on GPUs 1, 2; .*: 1g.5gb, 2g.10gb$",
         ),
         ([gpu(0, "1g.5gb"), gpu(1, "2g.10gb")], "1g.5gb, 2g.10gb"),
+        (
+            [gpu(0, "1g.5gb"), gpu(1, "1g.5gb"), gpu(2, model="Tesla T4")],
+            r"enabled on GPUs 0, 1 and GPU 2 cannot be cut \(Tesla T4\): write migStrategy: mixed",
+        ),
     ],
 )
 def test_gpus_that_do_not_go_with_the_strategy_single(gpus: list[NodeGpu], complaint: str) -> None:

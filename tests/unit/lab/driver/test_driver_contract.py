@@ -18,6 +18,7 @@ from purser.agent.nvml import (
 from purser.agent.nvml.devices import FABRIC_CALLS
 from purser.agent.nvml.driver import Ecc
 from purser.core.device.gpus import FabricIds
+from purser.core.health.fabric import FabricState
 from purser.core.health.signs import FaultKind, NvLinks, RecoveryAction, RemappedRows, Slowdown
 from purser.core.model import Link, PcieLevel
 from purser.lab.driver import DriverKind, SimulatedDriver, profiles
@@ -62,12 +63,14 @@ def test_every_fact_of_a_profile_is_read_back(create: Create, opened: Open, kind
     for index, (gpu, slot) in enumerate(zip(gpus, profile.gpus, strict=True)):
         model = profile.model_of(slot)
         assert gpu.fault is None
-        assert (gpu.index, gpu.minor, gpu.pci_bus_id) == (index, index, slot.pci)
-        assert (gpu.name, gpu.memory_mib) == (model.name, model.memory_mib)
+        lacks = {each.removeprefix("nvmlDeviceGet") for each in model.lacks}
+        minor, memory_mib = None if "MinorNumber" in lacks else index, 0 if "MemoryInfo" in lacks else model.memory_mib
+        assert (gpu.index, gpu.minor, gpu.pci_bus_id) == (index, minor, slot.pci)
+        assert (gpu.name, gpu.memory_mib) == (model.name, memory_mib)
         assert (gpu.compute_capability, gpu.architecture) == (model.compute_capability, model.architecture)
         assert (gpu.brand, gpu.numa_node) == (model.brand, slot.numa_node)
         assert gpu.mig == (MigMode(enabled=False, pending=False) if model.mig_devices else None)
-        assert gpu.watches_xids
+        assert gpu.watches_xids == ("SupportedEventTypes" not in lacks)
         assert [link.peer for link in gpu.links] == [uuid for uuid in node.uuids if uuid != gpu.uuid]
         expected = [profile.level_between(index, other) for other in range(len(gpus)) if other != index]
         assert [link.pcie for link in gpu.links] == expected
@@ -113,12 +116,15 @@ def test_a_link_that_is_down_at_one_end_is_counted_at_neither(
 
 
 CLUSTER = UUID("7b968a6d-c8aa-45e1-9e07-e1e51be99c31")
+STATE = FabricState
 FABRICS = [
-    (Fabric(cluster=CLUSTER, clique=0xFFFFFFFE), FabricIds(str(CLUSTER), 0xFFFFFFFE)),
-    (Fabric(cluster=UUID(int=1 << 127)), FabricIds("80000000-0000-0000-0000-000000000000", 0)),
-    (Fabric(clique=1), None),
-    (Fabric(cluster=CLUSTER, joined=False), None),
-    (Fabric(cluster=CLUSTER, status=UNKNOWN), None),
+    (Fabric(cluster=CLUSTER, clique=0xFFFFFFFE), STATE.COMPLETED, FabricIds(str(CLUSTER), 0xFFFFFFFE)),
+    (Fabric(cluster=UUID(int=1 << 127)), STATE.COMPLETED, FabricIds("80000000-0000-0000-0000-000000000000", 0)),
+    (Fabric(clique=1), STATE.COMPLETED, None),
+    (Fabric(cluster=CLUSTER, state=0), STATE.NOT_SUPPORTED, None),
+    (Fabric(cluster=CLUSTER, state=1), STATE.NOT_STARTED, None),
+    (Fabric(cluster=CLUSTER, state=2), STATE.IN_PROGRESS, None),
+    (Fabric(cluster=CLUSTER, status=UNKNOWN), STATE.FAILED, None),
 ]
 
 
@@ -131,15 +137,19 @@ def test_the_nvlink_domain_that_a_gpu_has_joined(create: Create, opened: Open, k
     for failing in (older, newer):
         node.clear_failures(0)
         node.fail_call(0, failing, FUNCTION_NOT_FOUND)
-        for reported, joined in FABRICS:
+        for reported, state, joined in FABRICS:
             node.set_fabric(0, reported)
             [gpu, other, *_] = driver.scan()
-            assert (gpu.fabric, driver.read(node.uuids[0]).fabric) == (joined, joined), reported
+            registration = driver.read(node.uuids[0]).registration
+            assert (gpu.fabric, registration and registration.ids) == (joined, joined), reported
+            assert registration is not None, reported
+            assert (registration.state, bool(registration.error)) == (state, state is STATE.FAILED), reported
             assert {other.fabric} == domains
             assert gpu.as_node_gpu().fabric == joined
     node.fail_call(0, older, UNKNOWN)
     [gpu, *_] = driver.scan()
-    assert (gpu.fabric, gpu.fault, driver.read(node.uuids[0]).fault) == (None, None, None)
+    reading = driver.read(node.uuids[0])
+    assert (gpu.fabric, gpu.fault, reading.fault, reading.registration) == (None, None, None, None)
 
 
 def test_gpus_without_a_fabric_manager_have_joined_nothing(driver: Driver) -> None:
@@ -269,7 +279,7 @@ def test_a_gpu_that_was_lost_from_the_start_has_no_uuid_until_it_is_back(
             ("nvmlDeviceGetName", NO_PERMISSION, FaultKind.NO_PERMISSION),
             ("nvmlDeviceGetHandleByIndex", NO_PERMISSION, FaultKind.NO_PERMISSION),
             ("nvmlDeviceGetMemoryInfo", NO_PERMISSION, FaultKind.NO_PERMISSION),
-            ("nvmlDeviceGetPciInfo", FUNCTION_NOT_FOUND, FaultKind.NOT_SUPPORTED),
+            ("nvmlDeviceGetUUID", FUNCTION_NOT_FOUND, FaultKind.NOT_SUPPORTED),
             ("*", 12345, FaultKind.UNKNOWN),
             ("*", RESET_REQUIRED, FaultKind.RESET_REQUIRED),
         ],
@@ -299,6 +309,7 @@ def test_a_gpu_whose_memory_is_no_question_is_healthy_and_its_memory_unknown(
     gpu = driver.scan()[5]
     assert (gpu.fault, gpu.memory_mib, gpu.uuid) == (None, 0, node.uuids[5])
     assert driver.read(node.uuids[5]).fault is None
+    assert driver.answering() == tuple(node.uuids)
 
 
 def test_a_uuid_that_cannot_be_read_is_remembered_by_the_pci_address(node: SimulatedDriver, driver: Driver) -> None:

@@ -34,14 +34,21 @@ def test_the_shipped_profiles_are_those_the_documentation_names() -> None:
         "a100-pcie-4",
         "b200-8",
         "dgx-a100-nics",
+        "dgx-spark",
+        "dgx-station-a100",
         "dgx1-v100",
+        "gb200-189gb-4",
         "gb200-nvl4",
+        "gh200-144gb",
         "h100-8",
         "h200-8",
         "hgx-h100-nics",
+        "jetson-thor",
         "mixed-4",
         "p5.48xlarge",
+        "rtx-pro-6000-8",
         "t4-4",
+        "wsl",
     )
 
 

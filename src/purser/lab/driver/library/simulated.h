@@ -24,8 +24,8 @@
 #define EXPORT __attribute__((visibility("default")))
 
 enum { MAX_GPUS = 32, MAX_LINKS = 36, MAX_PROCESSES = 256, MAX_FAILURES = 16, MAX_EVENTS = 256, MAX_READINGS = 512,
-       MAX_ZEROS = 32, MAX_PAGES = 64, POLL_MS = 20, MAX_PROFILES = 12, MAX_INSTANCES = 16, MAX_COMPUTE = 8, MAX_SLICES = 8,
-       SAMPLE_US = 1000000 / 6, MAX_SAMPLES = 120 };
+       MAX_LACKS = 16, MAX_ZEROS = 32, MAX_PAGES = 64, POLL_MS = 20, MAX_PROFILES = 12, MAX_INSTANCES = 16, MAX_COMPUTE = 8,
+       MAX_SLICES = 8, SAMPLE_US = 1000000 / 6, MAX_SAMPLES = 120 };
 
 typedef enum {
     SUCCESS = 0,
@@ -96,7 +96,7 @@ typedef struct {
     unsigned link_count;
     Process processes[MAX_PROCESSES];
     unsigned process_count;
-    Failure failures[MAX_FAILURES];
+    Failure failures[MAX_FAILURES + MAX_LACKS];
     unsigned failure_count;
     char hanging[MAX_FAILURES][64]; /* calls that do not return */
     unsigned hanging_count;

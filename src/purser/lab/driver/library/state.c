@@ -112,7 +112,7 @@ static bool parse_gpu_line(Gpu *gpu, const char *key, const char *value) {
                       &process->gpu_instance, &process->compute_instance) == 10;
     }
     if (!strcmp(key, "fail")) {
-        if (gpu->failure_count == MAX_FAILURES) return false;
+        if (gpu->failure_count == MAX_FAILURES + MAX_LACKS) return false;
         Failure *failure = &gpu->failures[gpu->failure_count++];
         return sscanf(value, "%63s %u", failure->call, &failure->code) == 2;
     }

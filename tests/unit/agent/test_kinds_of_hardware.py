@@ -1,0 +1,237 @@
+"""What the agent makes of the hardware of each simulated node: devices, labels, and no fault."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.reported_files import reported
+from tests.unit.kube.servers import ManualClock
+
+from purser.agent.features.collecting import collect_facts
+from purser.agent.health import DeviceMonitor
+from purser.agent.latest import Latest
+from purser.agent.settings import AgentSettings, DevicePluginFlags, SharingSettings
+from purser.agent.sharing import SharingConfig, config_of
+from purser.core.features import labels_of
+from purser.core.health.machine import LASTING_S
+from purser.core.model import NodeInventory
+from purser.core.sharing import MigStrategy
+from purser.lab.driver import DriverKind, SimulatedDriver, profiles
+from purser.lab.driver.node_mig import create_mig, set_mig
+from purser.lab.driver.parts import Fabric
+from purser.lab.driver.profiles import NodeProfile
+
+NOT_SUPPORTED = 3
+
+STATION = (0, 1, 2, 4)
+"""The A100s of a DGX Station: 3 is its display card."""
+
+
+class Node:
+    """A monitor that looked once at a simulated node."""
+
+    def __init__(
+        self, folder: Path, profile: str | NodeProfile, prepare: Callable[[SimulatedDriver], object], **flags: Any
+    ) -> None:
+        self.simulated = SimulatedDriver.create(folder, "n", profile, kind=DriverKind.PYTHON)
+        prepare(self.simulated)
+        self.settings = AgentSettings(
+            node_name="n", slots=2, sharing=SharingSettings(flags=DevicePluginFlags(**flags)), sysfs_root=folder / "sys"
+        )
+        self.news: list[str] = []
+        self.clock = ManualClock()
+        self.monitor = DeviceMonitor(
+            self.settings,
+            self.simulated.open(),
+            on_news=lambda uuid, news: self.news.append(news.words),
+            clock=self.clock,
+            config=Latest[SharingConfig | None](config_of(self.settings.sharing)),
+        )
+
+    async def looked_at(self) -> "Node":
+        await self.monitor.scan()
+        await self.monitor.probe()
+        return self
+
+    async def probed_for(self, seconds: float) -> list[str]:
+        """What was reported meanwhile."""
+        await self.monitor.probe()
+        self.clock.advance(seconds)
+        self.news.clear()
+        await self.monitor.probe()
+        return self.news
+
+    def inventory(self) -> NodeInventory:
+        inventory = self.monitor.inventory.value
+        assert inventory is not None
+        return inventory
+
+    def devices(self) -> list[tuple[str, int, int]]:
+        """Resource, index of the GPU, and slots of each."""
+        inventory = self.inventory()
+        assert [each.unhealthy_reason for each in inventory.devices if not each.healthy] == []
+        return [(each.resource.removeprefix("nvidia.com/"), each.index, each.slots) for each in inventory.devices]
+
+    def labels(self) -> dict[str, str]:
+        """Those that depend on the GPUs."""
+        basis = self.monitor.configured.basis.value
+        assert basis is not None
+        facts = collect_facts(basis.gpus, basis.info, self.settings.sysfs_root, None, None)
+        labels, troubles = labels_of(facts)
+        assert troubles == ()
+        return {key.removeprefix("nvidia.com/"): value for key, value in labels.items()}
+
+
+async def test_a_card_for_the_monitor_is_no_gpu(tmp_path: Path) -> None:
+    """Nor does NVIDIA's stack count it: see `purser.core.device.counting`."""
+    node = await Node(tmp_path, "dgx-station-a100", lambda _: None).looked_at()
+    assert node.devices() == [("gpu", index, 2) for index in STATION]
+    labels = node.labels()
+    assert (labels["gpu.count"], labels["gpu.product"]) == ("4", "NVIDIA-A100-SXM4-80GB")
+    assert [key for key in labels if "isplay" in key] == []
+    known = {gpu.uuid for gpu in node.monitor.gpus}
+    assert {link.peer for gpu in node.monitor.gpus for link in gpu.links} == known
+
+
+def cut(node: SimulatedDriver) -> None:
+    for index in STATION:
+        set_mig(node.folder, index, enabled=True)
+        for _ in range(7):
+            create_mig(node.folder, index, "1g.10gb")
+
+
+@pytest.mark.parametrize("strategy", [MigStrategy.SINGLE, MigStrategy.MIXED])
+async def test_a_card_for_the_monitor_counts_in_no_mig_strategy(tmp_path: Path, strategy: MigStrategy) -> None:
+    node = await Node(tmp_path, "dgx-station-a100", cut, mig_strategy=strategy).looked_at()
+    resource = "gpu" if strategy is MigStrategy.SINGLE else "mig-1g.10gb"
+    assert node.devices() == [(resource, index, 1) for index in STATION for _ in range(7)]
+    assert node.monitor.configured.misfit == ""
+
+
+@pytest.mark.parametrize(
+    ("profile", "fabric", "why", "state"),
+    [
+        ("gb200-nvl4", Fabric(state=0), "its driver supports none for it", "not-supported"),
+        ("gb200-nvl4", Fabric(state=1), "its registration has not started", "not-started"),
+        ("gb200-nvl4", Fabric(state=2), "its registration is in progress", "in-progress"),
+        ("gb200-nvl4", Fabric(status=999), "its registration failed (Unknown Error)", "failed"),
+        ("gb200-nvl4", Fabric(), "it is registered without a cluster", "completed"),
+        ("h100-8", Fabric(state=2), "its registration is in progress", "in-progress"),
+        ("h100-8", Fabric(), "", "completed"),
+    ],
+)
+async def test_a_gpu_that_its_neighbours_nvlink_domain_lacks_is_degraded(
+    tmp_path: Path, profile: str, fabric: Fabric, why: str, state: str
+) -> None:
+    node = await Node(tmp_path, profile, lambda simulated: simulated.set_fabric(2, fabric)).looked_at()
+    assert await node.probed_for(LASTING_S - 1) == [], "after a boot they join one after another"
+    told = await node.probed_for(1)
+    assert len(told) == bool(why)
+    assert all(f"is degraded: in no NVLink domain while GPUs beside it are: {why}. Programs" in each for each in told)
+    assert all(each.healthy for each in node.inventory().devices)
+    registration = node.monitor.readings[node.simulated.uuids[2]].registration
+    assert registration is not None
+    assert registration.state == state
+    if why:
+        node.simulated.set_fabric(2, Fabric(status=3))
+        await node.monitor.probe()
+        assert "its registration failed (Not Supported)" in told[-1], "the event is renewed"
+
+
+@pytest.mark.parametrize("other", ["in MIG mode", "of another model"])
+async def test_a_gpu_of_another_kind_is_in_no_domain_of_its_neighbours(tmp_path: Path, other: str) -> None:
+    def prepare(node: SimulatedDriver) -> None:
+        set_mig(node.folder, 2, enabled=other == "in MIG mode")
+        node.set_fabric(2, Fabric(state=2))
+
+    profile = profiles.load("h100-8")
+    if other == "of another model":
+        gpus = list(profile.gpus)
+        gpus[2] = msgspec.structs.replace(gpus[2], model="h200-sxm5-141gb")
+        profile = msgspec.structs.replace(profile, gpus=tuple(gpus))
+    node = await Node(tmp_path, profile, prepare, mig_strategy=MigStrategy.MIXED).looked_at()
+    assert await node.probed_for(LASTING_S) == []
+
+
+def whole(count: int, slots: int = 2) -> list[tuple[str, int, int]]:
+    return [("gpu", index, slots) for index in range(count)]
+
+
+def labelled(
+    product: str, count: int, memory_mib: int | None, family: str, *, can_mig: bool = False
+) -> dict[str, str | None]:
+    return {
+        "gpu.product": product,
+        "gpu.count": str(count),
+        "gpu.memory": None if memory_mib is None else str(memory_mib),
+        "gpu.family": family,
+        "mig.capable": str(can_mig).lower(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("profile", "devices", "labels"),
+    [
+        ("dgx-spark", whole(1, slots=1), labelled("NVIDIA-GB10", 1, None, "blackwell")),
+        ("jetson-thor", whole(1, slots=1), labelled("NVIDIA-Thor", 1, None, "undefined")),
+        ("wsl", whole(1), labelled("NVIDIA-GeForce-RTX-4090", 1, 24564, "ada-lovelace")),
+        ("gb200-nvl4", whole(4), labelled("NVIDIA-GB200", 4, 189471, "blackwell", can_mig=True)),
+        ("gb200-189gb-4", whole(4), labelled("NVIDIA-GB200", 4, 193208, "blackwell", can_mig=True)),
+        ("gh200-144gb", whole(1), labelled("NVIDIA-GH200-144G-HBM3e", 1, 147212, "hopper", can_mig=True)),
+        (
+            "rtx-pro-6000-8",
+            whole(8),
+            labelled("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", 8, 97887, "blackwell", can_mig=True),
+        ),
+    ],
+)
+async def test_what_hardware_lacks_is_no_fault(
+    tmp_path: Path, profile: str, devices: list[tuple[str, int, int]], labels: dict[str, str | None]
+) -> None:
+    node = await Node(tmp_path, profile, lambda _: None).looked_at()
+    assert node.devices() == devices
+    assert {key: node.labels().get(key) for key in labels} == labels
+    assert await node.probed_for(LASTING_S) == []
+    assert (node.monitor.condition.value, node.monitor.trouble) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("profile", "cut_into", "resources"),
+    [
+        ("gb200-nvl4", ["3g.93gb", "2g.47gb", "1g.23gb+me", "1g.23gb"], "1g.23gb 1g.23gb.me 2g.47gb 3g.93gb"),
+        ("gb200-189gb-4", ["1g.24gb", "1g.47gb", "4g.95gb"], "1g.24gb 1g.47gb 4g.95gb"),
+        ("gh200-144gb", ["1g.18gb", "2g.36gb", "3g.72gb"], "1g.18gb 2g.36gb 3g.72gb"),
+        ("rtx-pro-6000-8", ["1g.24gb", "1g.24gb+me", "2g.48gb"], "1g.24gb 1g.24gb.me 2g.48gb"),
+    ],
+)
+async def test_instances_have_the_names_that_the_board_has_for_them(
+    tmp_path: Path, profile: str, cut_into: list[str], resources: str
+) -> None:
+    def prepare(node: SimulatedDriver) -> None:
+        set_mig(node.folder, 0, enabled=True)
+        for name in cut_into:
+            create_mig(node.folder, 0, name)
+
+    node = await Node(tmp_path, profile, prepare, mig_strategy=MigStrategy.MIXED).looked_at()
+    found = sorted(resource for resource, index, _ in node.devices() if index == 0)
+    assert found == [f"mig-{each}" for each in resources.split()]
+
+
+@pytest.mark.parametrize(
+    ("name", "lacks", "devices"),
+    [
+        ("gb10-memory-not-supported.yaml", ["nvmlDeviceGetMemoryInfo"], whole(1, slots=1)),
+        ("dgx-station-node.yaml", [], [("gpu", index, 2) for index in STATION]),
+    ],
+)
+async def test_nodes_that_users_reported(
+    tmp_path: Path, name: str, lacks: list[str], devices: list[tuple[str, int, int]]
+) -> None:
+    def prepare(node: SimulatedDriver) -> None:
+        for call in lacks:
+            node.fail_call(0, call, NOT_SUPPORTED)
+
+    node = await Node(tmp_path, profiles.load(reported(name)), prepare).looked_at()
+    assert node.devices() == devices
