@@ -120,7 +120,7 @@ class OperatorReason(ExplainedReason):
     WORKLOAD_UNKNOWN = (
         "WorkloadUnknown",
         "Node",
-        "The node's label nvidia.com/gpu.workload.config has an unknown value; sandboxWorkloads.defaultWorkload counts.",
+        "The node's label nvidia.com/gpu.workload.config has an unknown value: sandboxWorkloads.defaultWorkload holds.",
         "Set the label to container, vm-passthrough or vm-vgpu, or remove it.",
     )
 
