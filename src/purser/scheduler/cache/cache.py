@@ -510,7 +510,8 @@ class ClusterCache:
 def _device_texts(node: Node, families: Iterable[DeviceFamily]) -> tuple[str, ...]:
     """All that says which devices a node has for pods; of its amounts those of other plugins."""
     annotations, status = node.metadata.annotations, node.status
-    named = {GPU_RESOURCE} if hami_nodes.REGISTER_ANNOTATION in annotations else set()
+    registered = hami_nodes.REGISTER_ANNOTATION in annotations
+    named = {GPU_RESOURCE, hami_nodes.renamed_resource(status.allocatable)} if registered else set()
     named.update(resource for family in families for resource in family.resources)
     registers = (name for family in families for name in family.node_annotations)
     listed = (

@@ -157,6 +157,19 @@ async def test_a_record_that_does_not_count_is_told_on_the_pod_and_on_its_node(t
         assert "Until the pod ends its node's GPUs take no new pods" in told["RecordNotCounted"]
 
 
+async def test_a_node_whose_resources_hamis_chart_renamed_is_told_which_setting_to_write():
+    async with server() as api, replica(api) as world:
+        world.nodes.failures.report_to(CollectorRegistry(), world.events)
+        annotations = {REGISTER_ANNOTATION: registered(*UUIDS)}
+        status = {each: {"nvidia.com/vgpu": "20", "cpu": "8"} for each in ("capacity", "allocatable")}
+        await world.client.create(NODES, {"metadata": {"name": "h1", "annotations": annotations}})
+        await world.client.patch_merge(NODES, "h1", {"status": status}, subresource="status")
+        told = "lists nvidia.com/vgpu instead of nvidia.com/gpu"
+        await eventually(lambda: "nvidia.com/vgpu" in world.cache.node("h1").status.allocatable)
+        (said,) = [each for each in await world.event_messages() if told in each]
+        assert "set resourceName of HAMi's chart to nvidia.com/gpu" in said
+
+
 async def events(world):
     return (await world.client.list(EVENTS.raw(), "default")).items
 
