@@ -73,7 +73,8 @@ _REASONS = Reasons(
         "driver.useNvidiaDriverCRD": NOT_GIVEN,
         **{f"driver.{name}": why for name, why in NOT_TAKEN.items()},
         "psp": "Kubernetes removed PodSecurityPolicy",
-        "psa": "label the namespace yourself: pod-security.kubernetes.io/enforce=privileged",
+        "psa": "Pod Security admission may refuse operands' pods; write instead: kubectl label namespace purser-system"
+        " pod-security.kubernetes.io/enforce=privileged",
         "cdi.default": "cdi.enabled decides which runtime containers get",
         "cdi.nriPluginEnabled": "the NRI plugin is not supported: the toolkit configures each node's runtime instead",
         "dcgm.hostPort": "NVIDIA's operator ignores it too",

@@ -23,8 +23,16 @@ _YOUR_OWN = f"as a DaemonSet of your own with nodeSelector {WORKLOAD_LABEL}"
 class _Absent(msgspec.Struct, frozen=True):
     place: str
     is_on: Callable[[Raw], bool]
-    instead: str
-    """What to write, or to do."""
+    lacks: str
+    """What is not there any more, in one sentence."""
+    instead: str = ""
+    """What to write, or to do; empty: nothing."""
+
+    @property
+    def why(self) -> str:
+        """The line on it where it is on."""
+        instead = f"; write instead: {self.instead}" if self.instead else ""
+        return f"ENABLED, and not supported: {self.lacks}{instead}"
 
 
 def _switch(given: Raw, section: str) -> bool:
@@ -47,41 +55,53 @@ def _never(_: Raw) -> bool:
     return False
 
 
+_NOT_VALIDATED = "no operand runs on nodes of virtual machines, and nothing is validated there"
 _SECTIONS = (
     _Absent(
         _SANDBOX,
         _sandbox,
-        f"label every node of virtual machines {WORKLOAD_LABEL}=vm-passthrough or vm-vgpu, which keeps all operands of"
-        " Purser's away, and run there yourself what virtual machines need",
+        "Purser has no operands for virtual machines, and keeps all others away from nodes whose label"
+        f" {WORKLOAD_LABEL} is vm-passthrough or vm-vgpu, by defaultWorkload as well",
+        "DaemonSets of your own for what virtual machines need there, before NVIDIA's operator is removed",
     ),
     _Absent(
         "vfioManager",
         _with_sandbox("vfioManager"),
-        f"bind the GPUs of these nodes to vfio-pci (vfio-pci.ids on the kernel's command line), or run it {_YOUR_OWN}",
+        "nothing binds GPUs to vfio-pci",
+        f"vfio-pci.ids on the kernel's command line of these nodes, or it {_YOUR_OWN}",
     ),
     _Absent(
         "sandboxDevicePlugin",
         _with_sandbox("sandboxDevicePlugin", "kubevirt"),
-        f"run kubevirt-gpu-device-plugin {_YOUR_OWN}",
+        "kubelet lists no GPUs for virtual machines",
+        f"kubevirt-gpu-device-plugin {_YOUR_OWN}",
     ),
-    _Absent("validator.vfioPCI", _sandbox, "nothing: no operand runs there that could be validated"),
+    _Absent("validator.vfioPCI", _sandbox, _NOT_VALIDATED),
     _Absent(
         "vgpuManager",
         _with_sandbox("vgpuManager"),
-        f"install the vGPU host driver on these nodes, or run it {_YOUR_OWN}",
+        "no vGPU host driver is installed",
+        f"the driver on these nodes themselves, or it {_YOUR_OWN}",
     ),
-    _Absent("vgpuDeviceManager", _with_sandbox("vgpuDeviceManager"), f"run it {_YOUR_OWN}, for vGPU devices"),
-    _Absent("validator.vgpuManager", _sandbox, "nothing: no operand runs there that could be validated"),
-    _Absent("validator.vgpuDevices", _sandbox, "nothing: no operand runs there that could be validated"),
+    _Absent(
+        "vgpuDeviceManager",
+        _with_sandbox("vgpuDeviceManager"),
+        "no vGPU devices are made",
+        f"vgpu-device-manager {_YOUR_OWN}",
+    ),
+    _Absent("validator.vgpuManager", _sandbox, _NOT_VALIDATED),
+    _Absent("validator.vgpuDevices", _sandbox, _NOT_VALIDATED),
     _Absent(
         "kataSandboxDevicePlugin",
         _with_sandbox("kataSandboxDevicePlugin", "kata"),
-        f"run its device plugin {_YOUR_OWN}",
+        "kubelet lists no GPUs for Kata containers",
+        f"its device plugin {_YOUR_OWN}",
     ),
     _Absent(
         "ccManager",
         _with_sandbox("ccManager", "kata"),
-        f"set the GPUs' confidential computing mode on these nodes, or run it {_YOUR_OWN}",
+        "nothing sets the GPUs' confidential computing mode",
+        f"the mode on these nodes themselves, or it {_YOUR_OWN}",
     ),
     _Absent("kataManager", _never, ""),  # NVIDIA's operator does nothing with it any more
 )
@@ -95,8 +115,7 @@ def without_absent(given: Raw, lost: Losses) -> Raw:
         if not isinstance(section, dict):
             continue  # of another type, or absent: it is reported like any unknown field
         if each.is_on(given) and says_something(section):
-            why = f"ENABLED, and not supported: nodes of virtual machines get none; write instead: {each.instead}"
-            lost.lose_whole(each.place, why, Rank.NOTHING)
+            lost.lose_whole(each.place, each.why, Rank.NOTHING)
         elif says_something(section):
             off.append(f"{lost.prefix}.{each.place}")
         rest = _without(rest, each.place)
