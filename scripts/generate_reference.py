@@ -512,6 +512,14 @@ NAMES: dict[str, tuple[Name, ...]] = {
     "Labels of nodes": (
         (operator_names.DEPLOY_OPERANDS_LABEL, "Node", PEOPLE, OPERATOR, "`false` takes all operands away."),
         (
+            operator_names.WORKLOAD_LABEL,
+            "Node",
+            PEOPLE,
+            f"{OPERATOR}, DaemonSets",
+            "NVIDIA's name: `vm-passthrough` and `vm-vgpu` give the GPUs to virtual machines: no operand and no agent"
+            " runs there; `container` is the default.",
+        ),
+        (
             f"{operator_names.DEPLOY_PREFIX}<operand>",
             "Node",
             "operator, people",

@@ -1,8 +1,8 @@
 """A page of the documentation, followed in a lab: kubectl, Helm and `purser` are the real ones.
 
 What a pod's image would do is done by the lab's own parts: an agent runs on a node while a pod of the chart's DaemonSet
-does, HAMi's device plugin while one of its DaemonSet does, and Jobs of the chart are carried out. Purser's scheduler is
-the lab's, also before it is installed and after; its webhooks stay the lab's.
+does, HAMi's and NVIDIA's device plugins while a pod of theirs does, and Jobs of the chart are carried out. Purser's
+scheduler is the lab's, also before it is installed and after; its webhooks stay the lab's.
 """
 
 import asyncio
@@ -30,6 +30,7 @@ from purser.operator.chart_hooks import clean_up, nodes_to_strip, strip
 from tests import waiting
 from tests.contract.client import until
 from tests.lab.hami import REGISTER, HamiPlugin
+from tests.lab.nvidia import NvidiaPlugin
 
 ROOT = Path(__file__).parents[2]
 JOBS = untyped("batch", "v1", "jobs", "Job")
@@ -47,6 +48,8 @@ HOSTS = ("lsmod", "sudo")
 AGENTS = {"app.kubernetes.io/component": "agent"}
 _SELECTOR = ",".join(f"{key}={value}" for key, value in AGENTS.items())
 HAMIS = {"app.kubernetes.io/component": "hami-device-plugin"}
+NVIDIAS = {"app": "nvidia-device-plugin-daemonset"}
+"""Of the plugin that NVIDIA's operator installs."""
 
 
 EVENTS_S = 0.5
@@ -95,7 +98,11 @@ class Shell:
             name: HamiPlugin(node, node_folders(lab.folder, place).kubelet, lab.client)
             for place, (name, node) in enumerate(lab.nodes.items())
         }
-        self._serving: set[str] = set()
+        self.nvidias = {
+            name: NvidiaPlugin(node, node_folders(lab.folder, place).kubelet)
+            for place, (name, node) in enumerate(lab.nodes.items())
+        }
+        self._serving: set[tuple[str, str]] = set()
         self._following: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -111,7 +118,7 @@ class Shell:
     async def stop(self) -> None:
         if self._following is not None:
             self._following.cancel()
-        await asyncio.gather(*(plugin.stop() for plugin in self.plugins.values()))
+        await asyncio.gather(*(each.stop() for each in (*self.plugins.values(), *self.nvidias.values())))
 
     async def run(
         self, page: Page, heading: str, place: int = 0, *, after: Mapping[str, str] | None = None, **words: str
@@ -171,7 +178,7 @@ class Shell:
 
     async def _is_served(self) -> bool:
         """What readiness of the DaemonSets' pods would say: the lab's kubelets take every container for ready."""
-        agents, hamis = await self._who()
+        agents, hamis, _ = await self._who()
         for node in (await self.client.list(NODES)).items:
             name, inventory = node.metadata.name, inventory_of(node)
             healthy = inventory is not None and all(device.healthy for device in inventory.devices)
@@ -263,28 +270,31 @@ class Shell:
                     await self._finish(job)
             await asyncio.sleep(0.1)
 
-    async def _who(self) -> tuple[set[str], set[str]]:
-        """The nodes on which agents, and HAMi's plugins, have a pod."""
+    async def _who(self) -> tuple[set[str], set[str], set[str]]:
+        """The nodes on which agents, HAMi's plugins and NVIDIA's have a pod."""
         pods = [pod for pod in (await self.client.list(PODS)).items if not pod.metadata.deletion_timestamp]
-        agents, hamis = (
+        agents, hamis, nvidias = (
             {pod.spec.node_name for pod in pods if pod.metadata.labels.items() >= wanted.items()}
-            for wanted in (AGENTS, HAMIS)
+            for wanted in (AGENTS, HAMIS, NVIDIAS)
         )
-        return agents, hamis
+        return agents, hamis, nvidias
 
     async def _serve(self) -> None:
-        agents, hamis = await self._who()
+        agents, hamis, nvidias = await self._who()
+        others = (("hami", hamis, self.plugins), ("nvidia", nvidias, self.nvidias))
         for name, node in self.lab.nodes.items():
-            if name not in hamis and name in self._serving:
-                self._serving.discard(name)
-                await self.plugins[name].stop()
+            for whose, there, plugins in others:
+                if name not in there and (whose, name) in self._serving:
+                    self._serving.discard((whose, name))
+                    await plugins[name].stop()
             if name not in agents and node.agent.is_running:
                 await node.agent.stop()
             elif name in agents:
                 node.agent.start()
-            if name in hamis and name not in self._serving:
-                self._serving.add(name)
-                await self.plugins[name].start()
+            for whose, there, plugins in others:
+                if name in there and (whose, name) not in self._serving:
+                    self._serving.add((whose, name))
+                    await plugins[name].start()
 
     async def _finish(self, job: dict[str, Any]) -> None:
         if job["metadata"]["name"] == "purser-clean-up":

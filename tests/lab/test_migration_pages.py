@@ -8,15 +8,15 @@ import pytest_asyncio
 import yaml
 
 from purser.core.names import GRANT_ANNOTATION, SCHEDULER_NAME
+from purser.kube.resources import EVENTS, PODS
 from purser.kube.resources import NODES as NODES_OF_CLUSTER
-from purser.kube.resources import PODS
 from purser.lab.cluster import Lab
 from purser.lab.folders import node_folders
 from purser.lab.hollow import HollowNodes
 from purser.lab.settings import LabSettings, node_choices
 from tests import waiting
 from tests.contract.client import until
-from tests.lab.pages import Page, Shell, definition_of
+from tests.lab.pages import NVIDIAS, Page, Shell, definition_of
 from tests.unit.agent.sriov.sysfs_tree import HostTree
 
 pytestmark = [
@@ -265,6 +265,68 @@ async def test_from_hami_and_back(shell, tmp_path):
     await check_end(shell, page)
     phases = {pod.metadata.name: pod.status.phase for pod in (await shell.client.list(PODS, "default")).items}
     assert set(phases.values()) == {"Running"}
+
+
+async def test_from_nvidias_operator_node_by_node_with_pods_running(shell, tmp_path):
+    """NVIDIA's operator keeps the label as people write it; what its plugin served goes on, and nobody gets its GPU."""
+    page, plugin = Page("migrating/beside-gpu-operator.md"), "nvidia.com/gpu.deploy.device-plugin"
+    await shell.type(f"kubectl label nodes {' '.join(NODES)} {plugin}=true")
+    await shell.install(chart(tmp_path, "gpu-operator", NVIDIAS, nodeSelector={plugin: "true"}))
+    first, second = NODES
+    old = [await of_plugin(shell, f"old-{node}", node) for node in NODES]
+    await shell.run(page, "1. Take NVIDIA's plugin off the first node", NODE=first)
+    await until("the plugin has left", lambda: equals(plugins_on(shell, NVIDIAS), [second]))
+    assert first in await shell.run(page, "2. Install Purser there", NODE=first)
+    new = [await runs(shell, f"new-{number}", {"nvidia.com/gpu": 1}) for number in range(3)]
+    assert [pod.spec.node_name for pod in new] == [first] * 3
+    waiting_pod = await shell.client.create(PODS, pod_of("fourth", {"nvidia.com/gpu": 1}), "default")
+    await until("it is said why", lambda: is_disputed(shell, "fourth", f"default/old-{first}"))
+    await shell.run(page, "3. Move the other nodes", NODE=second)
+    assert (await is_running(shell, waiting_pod.metadata.name)).spec.node_name == second
+    held = [await uuids_of(shell, pod.metadata.name, pod.spec.node_name) for pod in (*old, *new)]
+    assert len(set(held)) == len(held)
+    pods = {each["metadata"]["uid"]: each["status"] for each in (await shell.client.list(PODS.raw(), "default")).items}
+    assert {each["phase"] for each in pods.values()} == {"Running"}
+    for pod in (*old, *new):
+        assert [each["restartCount"] for each in pods[pod.metadata.uid]["containerStatuses"]] == [0]
+    for node in NODES:
+        await shell.run(page, "Go back", 0, NODE=node)
+    await until("the plugin is back", lambda: equals(plugins_on(shell, NVIDIAS), NODES))
+    await of_plugin(shell, "last", second)
+    await shell.run(page, "Replace the operator, too")
+    await shell.run(page, "Go back", 1)
+    await check_end(shell, page)
+
+
+def pod_of(name, limits, labels=None, **fields):
+    main = {"name": "main", "image": "busybox", "resources": {"limits": limits}}
+    return {"metadata": {"name": name, "labels": labels or {}}, "spec": {"containers": [main], **fields}}
+
+
+async def of_plugin(shell, name, node):
+    """A pod that somebody else than Purser's scheduler binds."""
+
+    async def listed():
+        amounts = (await shell.client.get(NODES_OF_CLUSTER, node)).status.allocatable
+        return int(amounts.get("nvidia.com/gpu", 0)) == 4
+
+    await until("the plugin serves the node", listed)
+    body = pod_of(name, {"nvidia.com/gpu": 1}, {"purser.dev/webhook": "ignore"}, nodeName=node)
+    await shell.client.create(PODS, body, "default")
+    return await is_running(shell, name)
+
+
+async def is_disputed(shell, pod, holder):
+    """Whether the scheduler says that a pod waits for what this other one holds."""
+    events = (await shell.client.list(EVENTS.raw(), "default")).items
+    about = [each["message"] for each in events if each["involvedObject"]["name"] == pod]
+    return any("disputed" in each and holder in each for each in about)
+
+
+async def uuids_of(shell, name, node):
+    listed = await shell.lab.nodes[node].pod_resources()
+    (ids,) = [each["nvidia.com/gpu"] for (_, pod, _), each in listed.items() if pod == name]
+    return tuple(each.partition("::")[0] for each in ids)
 
 
 @pytest.mark.parametrize("shell", ["with the operator"], indirect=True)

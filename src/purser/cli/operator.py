@@ -121,12 +121,15 @@ def import_(
 ) -> None:
     """Convert NVIDIA's ClusterPolicy and NVIDIADrivers to a purser.dev ClusterPolicy; losses go to standard error.
 
+    What matters most comes first: something runs elsewhere, nodes get nothing, a feature is off, a setting is unknown.
+
     Exit code: 0 it is printed, whatever is lost; 1 there is no such ClusterPolicy, or it is malformed; 2 wrong usage,
     or a file that cannot be read.
 
     Example: purser operator import gpu-operator-policy.yaml > policy.yaml
     """
     import sys
+    from itertools import groupby
 
     from purser.operator.observing.kinds import nvidia_objects
     from purser.operator.policy.importing import import_policy
@@ -137,8 +140,10 @@ def import_(
     except ValueError as error:
         fail(str(error))
     dump(imported.policy, DocumentFormat.YAML)
-    for lost in imported.lost:
-        print(f"purser: not imported: {lost}", file=sys.stderr)
+    for rank, lines in groupby(imported.losses, lambda each: each.rank):
+        print(f"purser: not imported, {rank.headline}:", file=sys.stderr)
+        for line in lines:
+            print(f"purser: not imported: {line.text}", file=sys.stderr)
     for idle in imported.idle:
         print(f"purser: imported, without effect: {idle}", file=sys.stderr)
 

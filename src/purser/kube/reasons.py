@@ -18,6 +18,12 @@ class FailureReason(ExplainedReason):
         "The grant on the pod was not written by the scheduler, or was changed; it gives the pod nothing.",
         "Create the pod again.",
     )
+    RECORD_NOT_COUNTED = (
+        "RecordNotCounted",
+        "Pod",
+        "What HAMi's scheduler recorded on the pod cannot be read, or cannot be: its node's GPUs take no new pods.",
+        "Delete the pod, so that it is placed anew, or correct the annotation that the message names.",
+    )
     FAILED = (
         "HandlingFailed",
         "any object",

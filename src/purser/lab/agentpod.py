@@ -19,6 +19,12 @@ from purser.options import OptionField, Variables, settings_from, settings_of
 _VARIABLE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 
 
+def is_agents(pod: Raw) -> bool:
+    """Whether a pod of the device plugin is Purser's agent, which the lab runs; NVIDIA's plugin it does not have."""
+    labels = pod["metadata"].get("labels") or {}
+    return bool(labels.get("app.kubernetes.io/component") == "agent")
+
+
 def settings_of_pod(pod: Raw, node: str, at: AgentSettings) -> AgentSettings:
     """What the pod's arguments and environment say, with the places, ports and intervals of ``at``.
 

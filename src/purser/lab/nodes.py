@@ -17,7 +17,7 @@ from purser.core.kubelet.errors import KubeletStartError
 from purser.core.names import GPU_RESOURCE
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
-from purser.lab.agentpod import mount_config_map, settings_of_pod
+from purser.lab.agentpod import is_agents, mount_config_map, settings_of_pod
 from purser.lab.components import Component
 from purser.lab.driver import SimulatedDriver
 from purser.lab.driver.sysfs_machine import write_machine
@@ -97,6 +97,7 @@ class EmulatedNode:
         """What really runs in the operator's pods."""
         self._agent_pod: Raw | None = None
         """The operator's, whose options the agent has; None: it has the lab's."""
+        self._told_missing_plugin = False
 
     def start(self, *, with_agent: bool = True) -> None:
         """Start kubelet and agent; the agent not where a pod of the operator's device plugin is to bring it."""
@@ -184,9 +185,22 @@ class EmulatedNode:
 
     def _process_of(self, pod: Raw) -> Component | None:
         operand = (pod["metadata"].get("labels") or {}).get(OPERAND_LABEL, "")
+        if operand == Operand.DEVICE_PLUGIN and not is_agents(pod):
+            self._tell_missing_plugin()
+            return None
         if operand == Operand.DEVICE_PLUGIN:
             self._agent_pod = pod
         return self._operands.get(operand) if self._settings.operator else None
+
+    def _tell_missing_plugin(self) -> None:
+        """Once: it is asked when pods start and when they end."""
+        if not self._told_missing_plugin:
+            self._told_missing_plugin = True
+            log.warning(
+                "The lab has no device plugin of NVIDIA's, and the node lists no GPUs; with devicePlugin.flavor purser"
+                " the lab runs Purser's agent",
+                node=self.name,
+            )
 
     async def _run_discovery(self, stop: asyncio.Event) -> None:
         os_release = self._folders.host_root / "etc/os-release"

@@ -47,6 +47,9 @@ DEPLOY_PREFIX = "nvidia.com/gpu.deploy."
 DEPLOY_OPERANDS_LABEL = "nvidia.com/gpu.deploy.operands"
 """On a node, written by people: ``false`` takes all operands away."""
 
+WORKLOAD_LABEL = "nvidia.com/gpu.workload.config"
+"""On a node, written by people: whom its GPUs are for, one of `Workload` (operator/policy/fields.py)."""
+
 NFD_PREFIX = "feature.node.kubernetes.io/"
 NFD_GPU_LABELS = tuple(f"{NFD_PREFIX}pci-{which}.present" for which in ("10de", "0300_10de", "0302_10de"))
 """As node-feature-discovery is configured as a rule. Which fields they have is its administrator's choice (its

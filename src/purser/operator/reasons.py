@@ -9,7 +9,7 @@ class OperatorReason(ExplainedReason):
 
     # --- conditions of a ClusterPolicy
 
-    NO_GPU_NODES = "NoGpuNodes", "ClusterPolicy", "Ready: the cluster has no GPU nodes."
+    NO_GPU_NODES = "NoGpuNodes", "ClusterPolicy", "Ready: the cluster has no GPU nodes, or none for containers."
     OPERANDS_READY = "OperandsReady", "ClusterPolicy", "Ready: all GPU nodes have all operands."
     OPERANDS_NOT_READY = (
         "OperandsNotReady",
@@ -115,6 +115,13 @@ class OperatorReason(ExplainedReason):
         "Node",
         "The node's label asks for a MIG layout, and its GPUs do not support MIG, or it is unknown whether they do.",
         "Remove the label nvidia.com/mig.config, or set nvidia.com/mig.capable=true where they do.",
+    )
+
+    WORKLOAD_UNKNOWN = (
+        "WorkloadUnknown",
+        "Node",
+        "The node's label nvidia.com/gpu.workload.config has an unknown value: sandboxWorkloads.defaultWorkload holds.",
+        "Set the label to container, vm-passthrough or vm-vgpu, or remove it.",
     )
 
     # --- operands on nodes

@@ -139,7 +139,7 @@ async def _serve(
             await _start_parts(parts, client, spawn)
             spawn(DoubleGrants(client, parts.cache, events, metrics, parts.may_bind).run())
             spawn(HamiAmounts(client, parts.nodes, parts.may_bind, dict(settings.memory_units)).run())
-            spawn(HamiPods(client, parts.cache, parts.keys, parts.pods, parts.nodes, parts.may_bind).run())
+            spawn(HamiPods(client, parts.cache, parts.keys, parts.pods, parts.nodes, events, parts.may_bind).run())
             if served := settings.served_scheduler_names:
                 late = (client, parts.cache, parts.keys, parts.pods, events, parts.may_bind, served, settings.policy)
                 spawn(ServedPods(*late).run())

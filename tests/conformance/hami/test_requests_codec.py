@@ -40,7 +40,7 @@ def test_empty_text_is_one_empty_container():
     assert decode_pod_devices("") == ((),)
 
 
-@pytest.mark.parametrize("text", ["uuid,type,100:;", "uuid,type,x,30:;", "uuid,type,1000,30,7:;", "uuid,t,¹,2:;"])
+@pytest.mark.parametrize("text", ["uuid,type,100:;", "uuid,type,x,30:;", "uuid,t,¹,2:;"])
 def test_pod_devices_that_are_none(text):
     with pytest.raises(CodecError):
         decode_pod_devices(text)

@@ -20,6 +20,7 @@ from purser.core.names import NODE_FACTS_ANNOTATION
 from purser.kube import NotFoundError, untyped
 from purser.kube.resources import NODES
 from purser.lab.ports import free_ports
+from purser.operator.names import WORKLOAD_LABEL
 from purser.operator.observing.kinds import DEFINITIONS, nvidia_objects
 from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.policy.importing import import_policy
@@ -131,6 +132,8 @@ def test_a_policy_of_the_gpu_operator_is_imported_and_what_is_lost_reported(tmp_
     assert policy["apiVersion"] == "purser.dev/v1alpha1"
     assert policy["spec"]["driver"]["version"] == "570.86.10"
     assert "not imported: spec.sandboxWorkloads" in err
+    headlines = [line for line in err.splitlines() if line.startswith("purser: not imported, ")]
+    assert headlines[0].endswith("nodes get nothing of these:")
     assert refusals(policy["spec"]) == []
 
 
@@ -173,7 +176,12 @@ async def test_the_policy_of_nvidias_operator_is_read_from_the_cluster(cluster):
 
         await eventually(served_now, 10)
         await cluster.client.create(theirs, with_drivers() if kind == "ClusterPolicy" else DRIVER)
-    imported = import_policy(await nvidia_objects(cluster.client))
+    ignored = {"metadata": {"name": "vm", "labels": {WORKLOAD_LABEL: "vm-vgpu"}}}
+    await cluster.client.create(NODES.raw(), ignored)
+    await cluster.client.create(NODES.raw(), {"metadata": {"name": "other"}})
+    objects = await nvidia_objects(cluster.client)
+    assert [each["metadata"]["name"] for each in objects if each["kind"] == "Node"] == ["vm"]
+    imported = import_policy(objects)
     assert [each["name"] for each in imported.policy["spec"]["driver"]["profiles"]] == ["h100"]
 
 

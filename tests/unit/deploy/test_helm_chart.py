@@ -23,6 +23,8 @@ from purser.core.health.state import HealthState
 from purser.core.model import GpuPolicy, NodePolicy
 from purser.core.names import GRANT_KEY_CONFIGMAP, GRANT_KEY_SECRET, KUBE_SCHEDULER_LEASE, TLS_SECRET
 from purser.core.policy.words import gpu_policies, node_policies
+from purser.operator.gates.facts import CONTAINER, WORKLOADS
+from purser.operator.names import WORKLOAD_LABEL
 from purser.options import settings_from
 
 from .commands import assert_parses
@@ -436,10 +438,18 @@ def test_what_yaml_would_take_for_something_else_arrives_as_it_was_given() -> No
         assert find(operator, kind, name)["spec"]["template"]["spec"]["priorityClassName"] == "0"
 
 
-def test_an_affinity_of_ones_own_replaces_the_charts() -> None:
+@pytest.mark.parametrize(("part", "kind"), [("scheduler", "Deployment"), ("agent", "DaemonSet")])
+def test_an_affinity_of_ones_own_replaces_the_charts(part: str, kind: str) -> None:
     affinity = {"nodeAffinity": {}}
-    spec = find(render({"scheduler": {"affinity": affinity}}), "Deployment", "purser-scheduler")["spec"]
+    spec = find(render({part: {"affinity": affinity}}), kind, f"purser-{part}")["spec"]
     assert spec["template"]["spec"]["affinity"] == affinity
+
+
+def test_an_agent_stays_away_from_nodes_whose_gpus_are_for_virtual_machines() -> None:
+    spec = find(render({}), "DaemonSet", "purser-agent")["spec"]["template"]["spec"]
+    [term] = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    virtual = [each for each in WORKLOADS if each != CONTAINER]
+    assert term["matchExpressions"] == [{"key": WORKLOAD_LABEL, "operator": "NotIn", "values": virtual}]
 
 
 @pytest.mark.parametrize("operator", [False, True])

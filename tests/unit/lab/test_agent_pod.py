@@ -9,7 +9,7 @@ from purser.agent.enforcement import EnforcedBy
 from purser.agent.settings import AgentSettings, FeatureOutlet
 from purser.core.names import DEFAULT_NAMESPACE
 from purser.core.sharing import MigStrategy
-from purser.lab.agentpod import given_by, settings_of_pod
+from purser.lab.agentpod import given_by, is_agents, settings_of_pod
 
 AT = AgentSettings(
     node_name="n1",
@@ -24,7 +24,8 @@ AT = AgentSettings(
 def pod(**section):
     spec = {"devicePlugin": section, "gfd": {"enabled": False}, "mig": {"strategy": "mixed"}}
     made = daemon_set(f"purser-device-plugin-{KINDS[0].label}", spec)
-    metadata = {"name": "p", "namespace": DEFAULT_NAMESPACE, "uid": "u"}
+    labels = made["spec"]["template"]["metadata"]["labels"]
+    metadata = {"name": "p", "namespace": DEFAULT_NAMESPACE, "uid": "u", "labels": labels}
     return {"metadata": metadata, "spec": made["spec"]["template"]["spec"]}
 
 
@@ -44,3 +45,9 @@ def test_what_the_policy_says_reaches_the_agent_at_the_labs_places():
 def test_an_option_that_the_agent_does_not_have_is_an_error():
     with pytest.raises(ValueError, match="--nonsense"):
         given_by(["--nonsense=1"], {})
+
+
+@pytest.mark.parametrize(("flavor", "runs"), [("purser", True), ("nvidia", False)])
+def test_the_lab_runs_the_agent_alone_and_no_plugin_of_nvidias(flavor, runs):
+    """Whose pod has other arguments, and would end at once, again and again."""
+    assert is_agents(pod(flavor=flavor, args=["--mig-strategy=single"])) is runs

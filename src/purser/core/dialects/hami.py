@@ -198,25 +198,38 @@ def record_texts(pod: PodManifest) -> tuple[str, ...]:
 
 
 def recorded_grant(pod: PodManifest) -> Grant | None:
-    """What HAMi's scheduler recorded on a pod, bound or not; None where it recorded nothing.
-
-    Containers are listed with those for initialisation first; schedulers before v2.9 list the others alone. Raises
-    `CodecError`.
-    """
+    """What HAMi's scheduler recorded on a pod, bound or not; None where it recorded nothing. Raises `CodecError`."""
     node, text = pod.annotations.get(VGPU_NODE, ""), pod.annotations.get(DEVICES_ALLOCATED, "")
     if not node or not text:
         return None
-    listed = decode_pod_devices(text)[:-1]
-    apps = [container for container in pod.containers if container.kind is ContainerKind.APP]
-    containers = pod.containers if len(listed) == len(pod.containers) else apps
-    if len(listed) != len(containers):
-        raise CodecError(f"{DEVICES_ALLOCATED} lists {len(listed)} containers, and the pod has {len(pod.containers)}")
+    listed = decode_pod_devices(text)
     parts = [
         ContainerGrant(container.name, container.kind, tuple(map(_share, held)), Enforcement.HAMI_CORE)
-        for container, held in zip(containers, listed, strict=True)
+        for container, held in zip(_listed(pod, listed), listed, strict=False)
         if held
     ]
     return Grant(pod.uid, pod.namespace, pod.name, node, tuple(parts)) if parts else None
+
+
+def _listed(pod: PodManifest, listed: Sequence[Sequence[ContainerDevice]]) -> Sequence[ContainerSpec]:
+    """The containers that a record lists, in its order: those for initialisation first; schedulers before v2.9 leave
+    them out. HAMi counts on a list that is longer or shorter than the pod's as well, so those who hold a device have to
+    ask for GPUs before the number of containers decides. Raises `CodecError` where neither does."""
+    apps = tuple(container for container in pod.containers if container.kind is ContainerKind.APP)
+    ended = len(listed) - (not listed[-1])
+    last = max((place for place, held in enumerate(listed, 1) if held), default=0)
+    fitting = [each for each in (pod.containers, apps) if last <= len(each)]
+    fitting.sort(key=lambda each: len(each) != ended)
+    for each in fitting:
+        if all(_asks_for_gpus(container) for container, held in zip(each, listed, strict=False) if held):
+            return each
+    if fitting and len(fitting[0]) == ended:
+        return fitting[0]
+    raise CodecError(f"{DEVICES_ALLOCATED} lists {ended} containers, and the pod has {len(pod.containers)}")
+
+
+def _asks_for_gpus(container: ContainerSpec) -> bool:
+    return any(asks_for(container, each) for each in (GPU_RESOURCE, *_SHARES))
 
 
 def _share(device: ContainerDevice) -> DeviceShare:

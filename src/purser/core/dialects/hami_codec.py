@@ -1,6 +1,7 @@
 """HAMi's annotations: the lists of devices, which Volcano writes of vGPUs, too, and of GPU instances on pods, in the
 encoding of HAMi v2.10 (``pkg/device/devices.go``, ``pkg/device/nvidia/mig_allocations.go``)."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -70,17 +71,23 @@ def decode_pod_devices(text: str) -> tuple[tuple[ContainerDevice, ...], ...]:
 
 
 def _decode_container(text: str) -> tuple[ContainerDevice, ...]:
-    return tuple(_decode_device(part) for part in text.split(":") if part)
+    """What has no comma is no device to HAMi."""
+    return tuple(_decode_device(part) for part in text.split(":") if "," in part)
 
 
 def _decode_device(text: str) -> ContainerDevice:
+    """Fields after the fourth are skipped."""
     fields = text.split(",")
-    if len(fields) != 4:
+    if len(fields) < 4:
         raise CodecError(f'device "{text[:100]}" has {len(fields)} fields, not uuid,type,memory,cores')
     return ContainerDevice(fields[0], fields[1], _integer(fields[2], text), _integer(fields[3], text))
 
 
+_INTEGER = re.compile(r"[+-]?[0-9]{1,32}", re.ASCII)
+_INT32 = range(-(2**31), 2**31)
+
+
 def _integer(field: str, text: str) -> int:
-    if not (field.removeprefix("-").isascii() and field.removeprefix("-").isdigit() and len(field) <= 11):
-        raise CodecError(f'device "{text[:100]}": "{field[:20]}" is no whole number')
+    if not _INTEGER.fullmatch(field) or int(field) not in _INT32:
+        raise CodecError(f'device "{text[:100]}": "{field[:20]}" is no whole number of 32 bits')
     return int(field)

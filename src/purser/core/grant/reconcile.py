@@ -31,6 +31,8 @@ class PodBook(msgspec.Struct, frozen=True):
     """By its annotations, where they count."""
     problem: str = ""
     """Why they do not; empty where they say nothing."""
+    record: str = ""
+    """Why what another scheduler recorded on it does not count, in one sentence; empty: there is no such record."""
     families: frozenset[str] = frozenset()
     """Of other vendors' devices, those for which it asks, by resource: no agent reports what it holds of them."""
 
@@ -153,11 +155,10 @@ def counts(pod: PodBook, word: HeldPod | None, node: str) -> Grant | str:
         return pod.grant
     if word is not None:
         return Grant(pod.uid, pod.namespace, pod.name, node, word.containers) if word.containers else ""
-    return (
-        f"pod {pod.key} runs without a grant, and its node's agent has not reported what it holds"
-        if in_doubt(pod)
-        else ""
-    )
+    if not in_doubt(pod):
+        return ""
+    why = f" ({pod.record})" if pod.record else ""
+    return f"pod {pod.key} runs without a grant, and its node's agent has not reported what it holds{why}"
 
 
 def closed_by(pod: PodBook, counted: Grant | str, devices: Mapping[str, Device]) -> dict[str, str]:

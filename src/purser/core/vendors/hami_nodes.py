@@ -86,6 +86,11 @@ def devices(
     """
     problems = [] if problems is None else problems
     is_listed = _is_listed(allocatable)
+    if gpus and not is_listed and (renamed := renamed_resource(allocatable)):
+        problems.append(
+            f"HAMi's device plugin lists {renamed} instead of {GPU_RESOURCE}, and the node's GPUs take no pods of"
+            f" Purser's: set resourceName of HAMi's chart to {GPU_RESOURCE}, and write that in pods"
+        )
     found = []
     for gpu in gpus:
         try:
@@ -123,6 +128,16 @@ def _device(gpu: RegisteredGpu, is_listed: bool, problems: list[str]) -> Device:
         unhealthy_reason="" if healthy else _GONE if gpu.health else "HAMi's device plugin says so",
         enforcement=Enforcement.MPS if mode is DeviceMode.MPS else Enforcement.HAMI_CORE,
     )
+
+
+_OTHER_WORDS = ("nvidia.com/mig-", "nvidia.com/gpumem", "nvidia.com/gpucores", "nvidia.com/priority")
+
+
+def renamed_resource(allocatable: Mapping[str, QuantityLike]) -> str:
+    """What HAMi's chart may have renamed ``nvidia.com/gpu`` to (``resourceName`` of its values); empty: nothing is
+    listed that looks so."""
+    names = (name for name in allocatable if name.startswith("nvidia.com/") and not name.startswith(_OTHER_WORDS))
+    return next((name[:80] for name in sorted(names) if name != GPU_RESOURCE), "")
 
 
 def _is_listed(allocatable: Mapping[str, QuantityLike]) -> bool:

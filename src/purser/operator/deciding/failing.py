@@ -4,19 +4,24 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from purser.core.wording import some
 from purser.kube.reasons import FailureReason
-from purser.operator.gates import can_gpus_mig, removal_blocker
+from purser.operator.gates import can_gpus_mig, removal_blocker, unknown_workload
 from purser.operator.mig import failure_of
 from purser.operator.model import IsolatedNode, NodeProgress, ObjectKey, RefusedWrite
-from purser.operator.names import MIG_CAPABLE_LABEL, MIG_CONFIG_LABEL
+from purser.operator.names import MIG_CAPABLE_LABEL, MIG_CONFIG_LABEL, WORKLOAD_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.spec import FailingNode
 from purser.operator.reasons import OperatorReason
 from purser.operator.upgrade import failure_of as upgrade_failure_of
 from purser.operator.upgrade import is_blocked_by_taint
 
-LAYOUT_REASONS = (OperatorReason.MIG_CHANGE_FAILED, OperatorReason.MIG_UNSUPPORTED)
-"""The node's GPUs do not have the requested MIG layout: they work, and the node may still be complete."""
+LABEL_REASONS = (
+    OperatorReason.MIG_CHANGE_FAILED,
+    OperatorReason.MIG_UNSUPPORTED,
+    OperatorReason.WORKLOAD_UNKNOWN,
+)
+"""The node is not as a label of it asks for: its GPUs work, and the node may still be complete."""
 
+_KNOWN_WORKLOADS = "set it to container, vm-passthrough or vm-vgpu"
 _UNCUT = ("", "all-disabled")
 """Layouts that every GPU has."""
 
@@ -36,6 +41,9 @@ def failing_nodes(
         found = next(_blockers(progress, refused), None)
         if found is None and not progress.excluded:
             found = next(_causes(progress, has_mig_manager, upgrades_drivers), None)
+        if found is None and (said := unknown_workload(progress.node)):
+            message = f"its label {WORKLOAD_LABEL} is {said}: taken for {progress.workload}; {_KNOWN_WORKLOADS}"
+            found = FailingNode(name=progress.node.name, reason=OperatorReason.WORKLOAD_UNKNOWN, message=message)
         if found is not None:
             yield found
 

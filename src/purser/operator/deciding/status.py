@@ -7,8 +7,8 @@ from typing import Literal
 from purser.core.kubernetes.times import spelled
 from purser.core.wording import natural, some
 from purser.kube.reasons import FailureReason
-from purser.operator.deciding.failing import LAYOUT_REASONS, failing_isolated, failing_nodes, sentence
-from purser.operator.gates import REASONS_WITHOUT_POD, has_nfd, is_unseen, removal_blocker
+from purser.operator.deciding.failing import LABEL_REASONS, failing_isolated, failing_nodes, sentence
+from purser.operator.gates import CONTAINER, REASONS_WITHOUT_POD, has_nfd, is_unseen, removal_blocker
 from purser.operator.model import EmitEvent, Gauge, NodeProgress, OperandOnNode, Pool, Reconciliation, Snapshot
 from purser.operator.names import DEPLOY, UPGRADE_SKIP_LABEL
 from purser.operator.order import Operand
@@ -115,7 +115,7 @@ def is_complete(progress: NodeProgress) -> bool:
 
 def _states(node_progress: Iterable[NodeProgress], failing: Iterable[FailingNode]) -> dict[str, NodeState]:
     """By node: the state that all reports on it are consistent with."""
-    names = {each.name for each in failing if each.reason not in LAYOUT_REASONS}
+    names = {each.name for each in failing if each.reason not in LABEL_REASONS}
     return {each.node.name: _node_state(each, each.node.name in names) for each in node_progress}
 
 
@@ -147,9 +147,11 @@ def _ready(
     progressing: Condition,
 ) -> Condition:
     wanted = counts.total - counts.excluded
+    virtual = _for_virtual_machines(node_progress)
     if not wanted:
-        return _condition(snapshot, policy, READY, True, OperatorReason.NO_GPU_NODES, "no GPU nodes")
-    message = f"{counts.ready} of {wanted} GPU nodes are ready"
+        message = f"no GPU nodes{virtual and f' for containers{virtual}'}"
+        return _condition(snapshot, policy, READY, True, OperatorReason.NO_GPU_NODES, message)
+    message = f"{counts.ready} of {wanted} GPU nodes are ready{virtual}"
     rolling = next((each for each in ROLLING if each == progressing.reason), None)
     if counts.ready == wanted and rolling is not None:
         return _condition(snapshot, policy, READY, False, rolling, f"{message}; {progressing.message}")
@@ -157,6 +159,12 @@ def _ready(
         return _condition(snapshot, policy, READY, True, OperatorReason.OPERANDS_READY, message)
     first = sentence(failing[0]) if failing else next(_unfinished(node_progress), "")
     return _condition(snapshot, policy, READY, False, OperatorReason.OPERANDS_NOT_READY, f"{message}; {first}")
+
+
+def _for_virtual_machines(node_progress: Iterable[NodeProgress]) -> str:
+    """The end of a sentence on GPU nodes; empty: there is no such node."""
+    names = [each.node.name for each in node_progress if each.workload != CONTAINER]
+    return f"; for virtual machines, without operands: {some(names, 'node', named=1)}" if names else ""
 
 
 def _unfinished(node_progress: Sequence[NodeProgress]) -> Iterator[str]:

@@ -26,7 +26,7 @@ Not here: the manifests, and what is done to a node whose driver or MIG layout c
 
 from purser.operator.gates.assignment import node_assignments, wanted_pools
 from purser.operator.gates.driver_removal import blocked_removals, driver_removals, removal_blocker
-from purser.operator.gates.facts import can_gpus_mig, has_nfd, nodes_about_to_lose_gpus
+from purser.operator.gates.facts import CONTAINER, can_gpus_mig, has_nfd, nodes_about_to_lose_gpus, unknown_workload
 from purser.operator.gates.labels import NO_POLICY, changes_pool, gate_patch, gone_patch, is_marked, removal_patch
 from purser.operator.gates.progress import (
     REASONS_WITHOUT_POD,
@@ -39,6 +39,7 @@ from purser.operator.gates.progress import (
 )
 
 __all__ = [
+    "CONTAINER",
     "NO_POLICY",
     "REASONS_WITHOUT_POD",
     "blocked_removals",
@@ -59,5 +60,6 @@ __all__ = [
     "removal_blocker",
     "removal_patch",
     "stale_validations",
+    "unknown_workload",
     "wanted_pools",
 ]

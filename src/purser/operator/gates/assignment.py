@@ -18,6 +18,7 @@ from purser.operator.gates.facts import (
     product_of,
     runtime_of,
     user_override,
+    workload_of,
 )
 from purser.operator.manifests import as_told_apart
 from purser.operator.model import (
@@ -179,7 +180,13 @@ def node_assignments(snapshot: Snapshot, spec: ClusterPolicySpec) -> tuple[NodeA
 
 def _assignment(node: NodeView, presence: Presence, spec: ClusterPolicySpec) -> NodeAssignment:
     runtime = as_told_apart(runtime_of(node), spec)
-    bare = NodeAssignment(node=node, presence=presence, runtime=runtime, excluded=is_excluded(node))
+    bare = NodeAssignment(
+        node=node,
+        presence=presence,
+        runtime=runtime,
+        workload=workload_of(node, spec),
+        excluded=is_excluded(node, spec),
+    )
     if presence.state == "gone" or bare.excluded or not spec.driver.enabled or user_override(node, Operand.DRIVER):
         return bare
     if waits := waits_for(node, spec):

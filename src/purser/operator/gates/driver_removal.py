@@ -1,5 +1,5 @@
-"""Removal of drivers from nodes: because the policy is deleted, no longer has a driver, or users removed all operands
-from a node.
+"""Removal of drivers from nodes: because the policy is deleted, no longer has a driver, users removed all operands from
+a node, or its GPUs are for virtual machines now.
 
 A driver is removed last, once no operand that needs it and no pod with a GPU is there. No pod is evicted for it: status
 names the pod that it waits for. The driver's own label, set by users, takes effect at once.
@@ -72,7 +72,7 @@ def _by_policy(snapshot: Snapshot, chosen: Chosen) -> Iterator[NodeView]:
         return
     spec = chosen.policy.spec
     for node in snapshot.nodes:
-        if not spec.driver.enabled or is_excluded(node):
+        if not spec.driver.enabled or is_excluded(node, spec):
             presence = presence_of(node, snapshot, spec.discovery.gone_after_seconds)
             if presence.state in ("present", "missing"):
                 yield node

@@ -3,6 +3,7 @@ guessed from another one."""
 
 import re
 from collections.abc import Iterator
+from typing import get_args
 
 from purser.core.device.pci import can_mig, model_can_mig, product_of_device
 from purser.core.kubernetes.times import parsed
@@ -21,9 +22,12 @@ from purser.operator.names import (
     NFD_OS_ID_LABEL,
     NFD_OS_VERSION_LABEL,
     NFD_PREFIX,
+    WORKLOAD_LABEL,
 )
 from purser.operator.order import Operand
 from purser.operator.policy.decoding import Chosen
+from purser.operator.policy.fields import Workload
+from purser.operator.policy.spec import ClusterPolicySpec
 
 
 def has_gpu(node: NodeView, now: float, gone_after: float) -> Presence:
@@ -204,9 +208,30 @@ def product_of(node: NodeView) -> str:
     return "".join(known) or _OF_SHARES.sub("", node.labels.get(GPU_PRODUCT_LABEL, ""))
 
 
-def is_excluded(node: NodeView) -> bool:
-    """Whether people want no operand on it."""
-    return node.labels.get(DEPLOY_OPERANDS_LABEL) == "false"
+def is_excluded(node: NodeView, spec: ClusterPolicySpec) -> bool:
+    """Whether people want no operand on it: by its label, or because virtual machines have its GPUs, from which a
+    driver would take them away."""
+    return node.labels.get(DEPLOY_OPERANDS_LABEL) == "false" or workload_of(node, spec) != CONTAINER
+
+
+CONTAINER: Workload = "container"
+
+
+def workload_of(node: NodeView, spec: ClusterPolicySpec) -> Workload:
+    """Whom its GPUs are for. The label counts whatever the policy says: NVIDIA's operator ignores it as long as
+    sandboxWorkloads is off, and gives the driver the GPUs of a node that people marked for virtual machines."""
+    given = node.labels.get(WORKLOAD_LABEL)
+    return next((each for each in WORKLOADS if each == given), spec.sandbox_workloads.default_workload)
+
+
+WORKLOADS: tuple[Workload, ...] = get_args(Workload)
+
+
+def unknown_workload(node: NodeView) -> str:
+    """What its label says that names no workload; empty: it names one, or is not there. Then the policy's default
+    counts, as with NVIDIA's operator."""
+    given = node.labels.get(WORKLOAD_LABEL, CONTAINER)
+    return "" if given in WORKLOADS else given or '""'
 
 
 def user_override(node: NodeView, operand: Operand) -> str:

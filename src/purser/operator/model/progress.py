@@ -7,6 +7,7 @@ import msgspec
 
 from purser.operator.model.snapshot import NodeView, OperandPod, Raw
 from purser.operator.order import Operand
+from purser.operator.policy.fields import Workload
 from purser.operator.policy.spec import ClusterPolicy
 from purser.operator.reasons import OperatorReason
 
@@ -161,6 +162,8 @@ class NodeAssignment(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeView
     presence: Presence
     runtime: RuntimeKind
+    workload: Workload = "container"
+    """Whom its GPUs are for."""
     excluded: bool = False
     """By people: it gets no operand."""
     pool: Pool | None = None

@@ -10,12 +10,13 @@ import structlog
 
 from purser.kube import Client, Clock, Informer, KubeError, NotFoundError, Raw, Resource, untyped
 from purser.kube.backoff import Backoff
+from purser.kube.errors import ForbiddenError
 from purser.kube.objects import Identified
 from purser.kube.racing import until
-from purser.kube.resources import NAMESPACES
+from purser.kube.resources import NAMESPACES, NODES
 from purser.operator.manifests import MONITORS, OWNED
 from purser.operator.model import ObjectKey
-from purser.operator.names import NFD_GROUP
+from purser.operator.names import NFD_GROUP, WORKLOAD_LABEL
 
 log = structlog.get_logger("purser.operator")
 
@@ -92,7 +93,8 @@ _KINDS = (("v1", "clusterpolicies", "ClusterPolicy"), ("v1alpha1", "nvidiadriver
 
 
 async def nvidia_objects(client: Client) -> list[dict[str, Any]]:
-    """Its ClusterPolicies and NVIDIADrivers, whole. Raises `KubeError`, also where there is no ClusterPolicy."""
+    """Its ClusterPolicies and NVIDIADrivers, and the nodes that say whom their GPUs are for; whole. Raises `KubeError`,
+    also where there is no ClusterPolicy."""
     found: list[dict[str, Any]] = []
     for version, plural, kind in _KINDS:
         resource = untyped("nvidia.com", version, plural, kind, namespaced=False)
@@ -103,7 +105,16 @@ async def nvidia_objects(client: Client) -> list[dict[str, Any]]:
         found.extend({**each, "apiVersion": resource.api_version, "kind": kind} for each in listed)
     if not any(each["kind"] == "ClusterPolicy" for each in found):
         raise KubeError("this cluster has no ClusterPolicy of nvidia.com/v1: name a file with one")
-    return found
+    return [*found, *await _labelled_nodes(client)]
+
+
+async def _labelled_nodes(client: Client) -> list[dict[str, Any]]:
+    """None for those who may not list nodes: the policy is imported all the same."""
+    try:
+        nodes = (await client.list(NODES.raw(), label_selector=WORKLOAD_LABEL)).items
+    except ForbiddenError:
+        return []
+    return [{**each, "apiVersion": "v1", "kind": "Node"} for each in nodes]
 
 
 # --- kinds that come and go

@@ -25,6 +25,11 @@ Quantity = Annotated[
 ]
 
 
+Workload = Literal["container", "vm-passthrough", "vm-vgpu"]
+"""Whom the GPUs of a node are for: containers, or virtual machines that get whole GPUs or vGPUs. The values of NVIDIA's
+GPU operator (v26.7, controllers/state_manager.go)."""
+
+
 class EnvVar(Section, frozen=True, kw_only=True):
     """An environment variable."""
 

@@ -14,6 +14,7 @@ from purser.operator.policy.fields import (
     Section,
     ServiceMonitor,
     Toleration,
+    Workload,
 )
 
 
@@ -289,6 +290,14 @@ class HostPaths(Section, frozen=True, kw_only=True):
     that is installed elsewhere, such as /home/kubernetes/bin/nvidia."""
     kubelet_root_dir: str = ""
     """kubelet's root folder; empty: detected per node (k0s and MicroK8s have their own), else /var/lib/kubelet."""
+
+
+class SandboxWorkloads(Section, frozen=True, kw_only=True):
+    """Nodes whose GPUs are for virtual machines. They get no operand."""
+
+    default_workload: Workload = "container"
+    """Whom the GPUs of a node are for that has no label nvidia.com/gpu.workload.config, or one with another value:
+    containers, or virtual machines (vm-passthrough, vm-vgpu)."""
 
 
 class Discovery(OperandSection, frozen=True, kw_only=True):

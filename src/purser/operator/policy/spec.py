@@ -23,6 +23,7 @@ from purser.operator.policy.sections import (
     MigSection,
     NodeStatusExporterSpec,
     OperatorSection,
+    SandboxWorkloads,
     ToolkitSpec,
     ValidatorSpec,
 )
@@ -98,7 +99,8 @@ class NodeCounts(Section, frozen=True, kw_only=True):
     failing: int = 0
     """Nodes that cannot become ready by themselves."""
     excluded: int = 0
-    """Nodes that their label nvidia.com/gpu.deploy.operands excludes."""
+    """Nodes that get no operand: their label nvidia.com/gpu.deploy.operands excludes them, or their GPUs are for
+    virtual machines."""
 
 
 class PoolStatus(Section, frozen=True, kw_only=True):
@@ -201,6 +203,8 @@ class ClusterPolicySpec(Section, frozen=True, kw_only=True):
     """GPUDirect Storage, beside the driver."""
     gdrcopy: Sidecar = Sidecar()
     """GDRCopy, beside the driver."""
+    sandbox_workloads: SandboxWorkloads = SandboxWorkloads()
+    """Nodes whose GPUs are for virtual machines."""
     cdi: Cdi = Cdi()
     """The Container Device Interface."""
     host_paths: HostPaths = HostPaths()

@@ -20,7 +20,7 @@ from purser.core.names import GRANT_ANNOTATION
 from purser.core.pod.manifest import PodManifest
 from purser.core.vendors.hami_nodes import PLUGIN_LOCK, REGISTER_ANNOTATION
 from purser.core.vendors.locks import LockHolder, read_lock
-from purser.kube import Client, Informer
+from purser.kube import Client, EventRecorder, Informer
 from purser.kube.objects import Node, Pod
 from purser.kube.pods import has_started, is_terminal
 from purser.scheduler.binding.late_grants import LateGrants
@@ -41,10 +41,11 @@ class HamiPods(LateGrants):
         keys: GrantKeys,
         pods: Informer[Pod],
         nodes: Informer[Node],
+        events: EventRecorder,
         is_active: Callable[[], bool],
     ) -> None:
         """``is_active``: whether this replica is the one that acts."""
-        super().__init__(client, cache, keys, pods, is_active)
+        super().__init__(client, cache, keys, pods, events, is_active)
         self._nodes = nodes
         self._locks = NodeLocks(client, cache)
 
@@ -91,7 +92,7 @@ class HamiPods(LateGrants):
         containers = len(pod.spec.init_containers) + len(pod.spec.containers)
         return {hami.BIND_PHASE: hami.SUCCESS, hami.DEVICES_TO_ALLOCATE: hami.no_devices(containers)}
 
-    async def _done(self, pod: Pod, grant: Grant | None, why: str) -> None:
+    async def _done(self, pod: Pod, grant: Grant | None) -> None:
         await self._locks.give_back(pod.spec.node_name, PLUGIN_LOCK, pod)
 
 

@@ -19,13 +19,14 @@ from purser.core.grant.signing import sign
 from purser.core.ledger import LedgerError
 from purser.core.model import Grant, PodRequest
 from purser.core.pod.manifest import PodManifest
-from purser.kube import Client, Informer, NotFoundError
+from purser.kube import Client, EventRecorder, Informer, NotFoundError, ref_of
 from purser.kube.objects import Pod
 from purser.kube.resources import PODS, key_of
 from purser.kube.workqueue import WorkQueue, run_workers
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.keys import GrantKeys
 from purser.scheduler.leadership_gate import INACTIVE_RECHECK_PERIOD_S
+from purser.scheduler.reasons import SchedulerReason
 
 _LATE_GRANT_WORKERS = 4
 
@@ -44,10 +45,12 @@ class LateGrants(ABC):
         cache: ClusterCache,
         keys: GrantKeys,
         pods: Informer[Pod],
+        events: EventRecorder,
         is_active: Callable[[], bool],
     ) -> None:
         """``is_active``: whether this replica is the one that acts."""
         self._client = client
+        self._events = events
         self._cache = cache
         self._keys = keys
         self._pods = pods
@@ -72,8 +75,8 @@ class LateGrants(ABC):
         """What the pod carries beside its grant."""
 
     @abstractmethod
-    async def _done(self, pod: Pod, grant: Grant | None, why: str) -> None:
-        """The pod carries its grant, or what says that it has none (``why``)."""
+    async def _done(self, pod: Pod, grant: Grant | None) -> None:
+        """The pod carries its grant, or what says that it has none."""
 
     def _put(self, pod: Pod) -> None:
         if self._waits(pod):
@@ -92,7 +95,11 @@ class LateGrants(ABC):
             await self._client.patch_merge(PODS, pod.metadata.name, patch, pod.metadata.namespace, subresource="status")
         except NotFoundError:
             return
-        await self._done(pod, grant, why)
+        await self._done(pod, grant)
+        if grant is None:
+            whose, node = pod.spec.scheduler_name[:63], pod.spec.node_name
+            said = f"{whose} placed the pod on node {node}, where it gets no GPU: {why}"
+            self._events.event(ref_of(PODS, pod), SchedulerReason.NOT_GRANTED, said, type="Warning")
 
     def _outcome(self, pod: Pod) -> tuple[Grant | None, Mapping[str, str], str]:
         """The grant, what the pod is to carry, and why there is none."""

@@ -51,8 +51,7 @@ class ServedPods(LateGrants):
         policy: PolicySettings,
     ) -> None:
         """``is_active``: whether this replica is the one that acts. ``served``: the names of these schedulers."""
-        super().__init__(client, cache, keys, pods, is_active)
-        self._events = events
+        super().__init__(client, cache, keys, pods, events, is_active)
         self._served = frozenset(served)
         self._policy = policy
         self._locks = NodeLocks(client, cache)
@@ -87,17 +86,13 @@ class ServedPods(LateGrants):
         record = grant_annotations(spec, request.systems, grant, node.inventory, at_ns)
         return {**record, VGPU_PHASE: hami.SUCCESS} if VGPU_PHASE in spec.annotations else record
 
-    async def _done(self, pod: Pod, grant: Grant | None, why: str) -> None:
+    async def _done(self, pod: Pod, grant: Grant | None) -> None:
         there = self._cache.node(pod.spec.node_name)
         for lock in VOLCANO_LOCKS:
             if there is not None and lock.annotation in there.metadata.annotations:
                 await self._locks.give_back(pod.spec.node_name, lock, pod)
-        about = ref_of(PODS, pod)
         if grant is not None:
             request = self._cache.readings.of(pod).request()
             asked = {} if request is None else asked_annotation(request, grant)
-            self._events.event(about, SchedulerReason.GRANTED, granted_sentence(self._cache, grant), annotations=asked)
-            return
-        whose, node = pod.spec.scheduler_name[:63], pod.spec.node_name
-        said = f"{whose} placed the pod on node {node}, where it gets no GPU: {why}"
-        self._events.event(about, SchedulerReason.NOT_GRANTED, said, type="Warning")
+            said = granted_sentence(self._cache, grant)
+            self._events.event(ref_of(PODS, pod), SchedulerReason.GRANTED, said, annotations=asked)

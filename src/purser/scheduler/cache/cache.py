@@ -367,7 +367,7 @@ class ClusterCache:
         """The pod has ended or is gone: what it held is free."""
         uid = pod.metadata.uid
         released = self.ledger.release(uid)
-        self._hami.forget(uid)
+        self._hami.remove_pod(uid)
         self.nominations.remove_pod(pod)
         self.kubelets.remove_pod(pod)
         self.free_resources.remove_pod(pod)
@@ -458,6 +458,9 @@ class ClusterCache:
             self._ungranted[uid] = node
             self._metrics.bind_failed(BindFailure.BOUND_WITHOUT_GRANT)
             log.warning("A pod that asks for devices was bound without a grant", pod=key_of(pod), node=node)
+        if self._pods is not None and (told := self._hami.problem_of(uid)):
+            sentence = f"{told[0].upper()}{told[1:]}. Until the pod ends its node's GPUs take no new pods"
+            self._pods.failures.malformed(PODS, pod, sentence, FailureReason.RECORD_NOT_COUNTED)
         return None
 
     def _dispute(self, pod: Pod, problem: str) -> bool:
@@ -465,7 +468,8 @@ class ClusterCache:
         meta, asks, families = pod.metadata, bool(devices_asked(pod)), families_asked(pod, self._family_words)
         if asks or families:
             started, whose = has_started(pod), (meta.namespace, meta.name, meta.uid)
-            book = PodBook(*whose, asks=asks, started=started, problem=problem, families=families)
+            record = self._hami.problem_of(meta.uid)
+            book = PodBook(*whose, asks, started, problem=problem, record=record, families=families)
             self.disputes.put_ungranted(pod.spec.node_name, book, grant_state(pod))
         else:
             self.ledger.release(meta.uid)
@@ -506,7 +510,8 @@ class ClusterCache:
 def _device_texts(node: Node, families: Iterable[DeviceFamily]) -> tuple[str, ...]:
     """All that says which devices a node has for pods; of its amounts those of other plugins."""
     annotations, status = node.metadata.annotations, node.status
-    named = {GPU_RESOURCE} if hami_nodes.REGISTER_ANNOTATION in annotations else set()
+    registered = hami_nodes.REGISTER_ANNOTATION in annotations
+    named = {GPU_RESOURCE, hami_nodes.renamed_resource(status.allocatable)} if registered else set()
     named.update(resource for family in families for resource in family.resources)
     registers = (name for family in families for name in family.node_annotations)
     listed = (

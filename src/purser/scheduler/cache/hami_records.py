@@ -21,6 +21,7 @@ from purser.core.fleet import Fleet
 from purser.core.grant.adopting import at_least_asked
 from purser.core.model import Grant
 from purser.core.vendors import hami_nodes
+from purser.core.wording import some
 from purser.kube import Clock, key_of
 from purser.kube.objects import Node, Pod
 from purser.kube.pods import has_started
@@ -49,6 +50,7 @@ class HamiRecords:
         self._known: set[str] = set()
         self._served: dict[str, frozenset[str]] = {}
         """With the uuids of all GPUs that HAMi's device plugin registered there."""
+        self._problems: dict[str, str] = {}
         self._reserved: dict[str, _Reserved] = {}
 
     def put_node(self, node: Node, *, is_served: bool) -> bool:
@@ -86,8 +88,18 @@ class HamiRecords:
             self._fleet.ledger.adopt(grant)
 
     def forget(self, uid: str) -> None:
-        """The pod is bound, or gone: what it holds is said elsewhere."""
+        """The pod is bound: what it holds is said elsewhere."""
         self._reserved.pop(uid, None)
+
+    def remove_pod(self, uid: str) -> None:
+        """The pod is gone."""
+        self.forget(uid)
+        self._problems.pop(uid, None)
+
+    def problem_of(self, uid: str) -> str:
+        """Why the record that `grant_of` found on a pod last does not count, in one sentence; empty: there was none, or
+        it counts."""
+        return self._problems.get(uid, "")
 
     def tick(self) -> None:
         """Free what was reserved too long ago. It stays known until its record changes."""
@@ -100,14 +112,20 @@ class HamiRecords:
         """What HAMi's scheduler gave a pod, or reserved for it, of a node that HAMi's device plugin serves; of a node
         of Purser's agent only as long as the pod waits for a grant of Purser's (`binding.HamiPods`)."""
         node = pod.spec.node_name or pod.metadata.annotations.get(hami.VGPU_NODE, "")
+        before = self._problems.pop(pod.metadata.uid, "")
         if not (devices_asked(pod) and self._counts_on(node, pod)):
             return None
         try:
             grant = hami.recorded_grant(pod_spec(pod))
+            problem = "" if grant is None else self._unlikely(pod, node, grant)
         except CodecError as error:
-            log.warning("HAMi's record of a pod is invalid", pod=key_of(pod), node=node, error=str(error))
+            grant, problem = None, str(error)
+        if problem:
+            self._problems[pod.metadata.uid] = f"what HAMi's scheduler recorded on the pod does not count: {problem}"
+            if self._problems[pod.metadata.uid] != before:
+                log.warning("HAMi's record of a pod does not count", pod=key_of(pod), node=node, error=problem)
             return None
-        if grant is None or grant.node != node or not self._is_likely(pod, grant):
+        if grant is None:
             return None
         state = self._fleet.node(node)
         with suppress(DialectError):
@@ -122,14 +140,21 @@ class HamiRecords:
         waits = not pod.spec.node_name or pod.metadata.annotations.get(hami.BIND_PHASE) == hami.ALLOCATING
         return node in self._known and waits and not has_started(pod)
 
-    def _is_likely(self, pod: Pod, grant: Grant) -> bool:
+    def _unlikely(self, pod: Pod, node: str, grant: Grant) -> str:
+        """Why a record is not one of HAMi's scheduler, as far as one can see; empty: it may be."""
+        if grant.node != node:
+            return f"{hami.VGPU_NODE} names node {grant.node[:64]}, and the pod is on {node}"
+        if unknown := sorted(grant.uuids - self._served.get(node, grant.uuids)):
+            named = some([each[:64] for each in unknown], "GPU")
+            return (
+                f"{hami.DEVICES_ALLOCATED} names {named}, which HAMi's device plugin has not registered on node {node}"
+            )
         asked = devices_asked(pod)
-        if unknown := grant.uuids - self._served.get(grant.node, grant.uuids):
-            log.warning("HAMi's record of a pod names unknown GPUs", pod=key_of(pod), gpus=sorted(unknown)[:8])
-        many = any(len(part.shares) > asked.get(part.container, 0) for part in grant.containers)
-        if many:
-            log.warning("HAMi's record of a pod has more GPUs than it asks for", pod=key_of(pod), node=grant.node)
-        return not (unknown or many)
+        greedy = next((part for part in grant.containers if len(part.shares) > asked.get(part.container, 0)), None)
+        if greedy is not None:
+            numbers = f"{len(greedy.shares)} GPUs, and it asks for {asked.get(greedy.container, 0)}"
+            return f"{hami.DEVICES_ALLOCATED} gives container {greedy.container} {numbers}"
+        return ""
 
     def _release(self, uid: str, grant: Grant) -> None:
         if self._fleet.ledger.grant(uid) == grant:

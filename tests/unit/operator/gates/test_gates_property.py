@@ -24,7 +24,13 @@ from tests.unit.operator.world import Died, World
 
 from purser.operator.gates.facts import user_override
 from purser.operator.model import Action, Delete, NodeWorkload, PatchNode, SetFinalizer, WriteStatus
-from purser.operator.names import GPU_PRESENT_LABEL, OPENED_BOOT_ANNOTATION, POOL_LABEL
+from purser.operator.names import (
+    DEPLOY_OPERANDS_LABEL,
+    GPU_PRESENT_LABEL,
+    OPENED_BOOT_ANNOTATION,
+    POOL_LABEL,
+    WORKLOAD_LABEL,
+)
 from purser.operator.order import Operand, dependents, prerequisites
 from purser.operator.policy.decoding import choose
 
@@ -144,10 +150,10 @@ class Fleet(RuleBasedStateMachine):
         if name in self.world.nodes:
             self.world.label(name, **{operand.deploy_label: value})
 
-    @rule(name=NAMES, value=st.sampled_from([None, "false"]))
-    def exclude(self, name: str, value: str | None) -> None:
+    @rule(name=NAMES, operands=st.sampled_from([None, "false"]), workload=st.sampled_from([None, "odd", "vm-vgpu"]))
+    def exclude(self, name: str, operands: str | None, workload: str | None) -> None:
         if name in self.world.nodes:
-            self.world.label(name, **{"nvidia.com/gpu.deploy.operands": value})
+            self.world.label(name, **{DEPLOY_OPERANDS_LABEL: operands, WORKLOAD_LABEL: workload})
 
     @rule(version=VERSIONS, off=st.sampled_from([None, "driver", "toolkit", "validator", "migManager", "dcgmExporter"]))
     def change_policy(self, version: str, off: str | None) -> None:
@@ -245,7 +251,8 @@ class Fleet(RuleBasedStateMachine):
             assert left == theirs or (self.met_a_rival and theirs <= left)
             assert not [key for key in (*node.labels, *node.annotations) if key.startswith("purser.dev")]
             return
-        if self.world.gpus[name] and node.labels.get("nvidia.com/gpu.deploy.operands") != "false":
+        is_excluded = node.labels.get(DEPLOY_OPERANDS_LABEL) == "false" or node.labels.get(WORKLOAD_LABEL) == "vm-vgpu"
+        if self.world.gpus[name] and not is_excluded:
             for operand in self.enabled():
                 if operand is Operand.MIG_MANAGER and "nvidia.com/mig.capable" not in node.labels:
                     continue

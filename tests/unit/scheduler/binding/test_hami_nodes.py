@@ -3,6 +3,8 @@
 import asyncio
 
 import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 from tests.unit.scheduler.extender_world import eventually, replica, server
 
@@ -10,7 +12,7 @@ from purser.core.device.resources import GPU_RESOURCE
 from purser.core.dialects.hami import node_annotations, recorded_grant
 from purser.core.pod.manifest import ContainerKind, ContainerSpec, PodManifest
 from purser.core.vendors.hami_nodes import REGISTER_ANNOTATION, registration
-from purser.kube.resources import NODES, PODS
+from purser.kube.resources import EVENTS, NODES, PODS
 from purser.scheduler.hami_amounts import HamiAmounts
 
 INIT, APP = ContainerKind.INIT, ContainerKind.APP
@@ -127,6 +129,49 @@ async def test_a_record_of_more_gpus_than_the_pod_asks_for_takes_none():
             await eventually(lambda binds=binds: world.memory_used("h1") == 2000 * binds)
             await world.client.delete(PODS, pod.metadata.name, "default", grace_period_seconds=0)
             await eventually(lambda: world.memory_used("h1") == 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (f"{UUIDS[0]},NVIDIA,8GB,0:;", '"8GB" is no whole number'),
+        (f"{UUIDS[0]},NVIDIA,8,0:{UUIDS[1]},NVIDIA,8,0:;", "gives container c 2 GPUs, and it asks for 1"),
+        ("GPU-x,NVIDIA,8000,0:;", "names GPU-x, which HAMi's device plugin has not registered on node h1"),
+    ],
+    ids=["unreadable", "greedy", "of another GPU"],
+)
+async def test_a_record_that_does_not_count_is_told_on_the_pod_and_on_its_node(text, why):
+    async with server() as api, replica(api) as world:
+        world.pods.failures.report_to(CollectorRegistry(), world.events)
+        await add_node(world)
+        pod = await world.add_pod("odd", spec={"schedulerName": "hami-scheduler"})
+        await patch(world, pod, **{"hami.io/vgpu-node": "h1", "hami.io/vgpu-devices-allocated": text})
+        await world.client.bind("default", "odd", pod.metadata.uid, "h1", {})
+        running = {"status": {"phase": "Running"}}
+        await world.client.patch_merge(PODS, "odd", running, "default", subresource="status")
+        await eventually(lambda: set(world.cache.disputes.closed("h1")) == {*UUIDS})
+        assert all(why in each for each in world.cache.disputes.closed("h1").values())
+        await world.events.drain()
+        told = {each["reason"]: each["message"] for each in await events(world)}
+        assert why in told["RecordNotCounted"]
+        assert "Until the pod ends its node's GPUs take no new pods" in told["RecordNotCounted"]
+
+
+async def test_a_node_whose_resources_hamis_chart_renamed_is_told_which_setting_to_write():
+    async with server() as api, replica(api) as world:
+        world.nodes.failures.report_to(CollectorRegistry(), world.events)
+        annotations = {REGISTER_ANNOTATION: registered(*UUIDS)}
+        status = {each: {"nvidia.com/vgpu": "20", "cpu": "8"} for each in ("capacity", "allocatable")}
+        await world.client.create(NODES, {"metadata": {"name": "h1", "annotations": annotations}})
+        await world.client.patch_merge(NODES, "h1", {"status": status}, subresource="status")
+        told = "lists nvidia.com/vgpu instead of nvidia.com/gpu"
+        await eventually(lambda: "nvidia.com/vgpu" in world.cache.node("h1").status.allocatable)
+        (said,) = [each for each in await world.event_messages() if told in each]
+        assert "set resourceName of HAMi's chart to nvidia.com/gpu" in said
+
+
+async def events(world):
+    return (await world.client.list(EVENTS.raw(), "default")).items
 
 
 async def test_a_pod_that_changes_its_record_frees_nothing_after_a_restart_either():

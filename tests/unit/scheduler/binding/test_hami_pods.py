@@ -23,7 +23,7 @@ async def seeing(world):
     text = registration(world.cache.fleet.node("n").inventory)
     await world.client.patch_merge(NODES, "n", {"metadata": {"annotations": {REGISTER_ANNOTATION: text}}})
     await eventually(lambda: world.cache.is_known_to_hami("n"))
-    seeing = HamiPods(world.client, world.cache, world.keys, world.pods, world.nodes, lambda: True)
+    seeing = HamiPods(world.client, world.cache, world.keys, world.pods, world.nodes, world.events, lambda: True)
     task = asyncio.create_task(seeing.run())
     yield
     task.cancel()
@@ -102,6 +102,8 @@ async def test_what_a_pod_cannot_have_fails(devices, memory):
         assert await bound(world, pod) == "failed"
         assert await world.grant_on(pod) is None
         assert world.state_of(pod) is None
+        told = "hami-scheduler placed the pod on node n, where it gets no GPU: "
+        assert [each for each in await world.event_messages() if each.startswith(told) and len(each) > len(told)]
 
 
 async def test_rules_and_quotas_of_pods_that_purser_places_hold_for_these_as_well():

@@ -4,19 +4,17 @@ counterpart.
 Nothing is dropped silently: every field that is set is in the new policy, or in the list with a reason. Where an absent
 field has different meanings, the new policy sets it explicitly. NVIDIADrivers become profiles.
 
-- Here: everything but drivers; ``drivers``: NVIDIADrivers; ``effects``: settings of the new policy without effect.
-- ``sections``: takes fields over one by one, and keeps the list.
-
-Sections that Purser does not have come first. Which of them are on follows from several switches: without
-`sandboxWorkloads.enabled` most others do nothing, whatever they say; they are on in a stock install. One that is on is
-reported first, all that are off in one line.
+- Here: the whole; ``drivers``: NVIDIADrivers; ``absent``: sections that Purser does not have, virtual machines first.
+- ``placing``: on which nodes single operands ran; ``elsewhere``: what Purser has at another place, or by itself.
+- ``effects``: settings of the new policy without effect.
+- ``sections``: takes fields over one by one, and keeps the list, by what each loss does (`Rank`), the worst first.
 
 Not here: where objects are read from (a file: the command; a cluster: ``observing``), and what becomes of labels on
 nodes (``gates``).
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -24,91 +22,22 @@ import msgspec
 from purser.operator.names import GROUP, KIND, VERSION
 from purser.operator.policy import ClusterPolicySpec, PolicyError, decode
 from purser.operator.policy.decoding import is_name, problems
+from purser.operator.policy.importing.absent import tell_ignored_labels, without_absent
 from purser.operator.policy.importing.drivers import NOT_GIVEN, with_drivers
 from purser.operator.policy.importing.effects import idle
+from purser.operator.policy.importing.elsewhere import with_mig_strategy, without_chart_labels
+from purser.operator.policy.importing.placing import without_placing
 from purser.operator.policy.importing.sections import (
     NOT_TAKEN,
+    Line,
     Losses,
     Rank,
     Raw,
     Reasons,
-    at,
     lines,
-    says_something,
     section,
     with_new_names,
 )
-
-_MACHINES = "virtual machines with GPUs are not supported"
-_VGPU = "vGPU hosts are not supported"
-_SECRET = "confidential computing is not supported"
-_KATA = "Kata is not supported"
-
-
-class _Absent(msgspec.Struct, frozen=True):
-    place: str
-    why: str
-    is_on: Callable[[Raw], bool]
-
-
-def _switch(given: Raw, section: str) -> bool:
-    return at(given, f"{section}.enabled") is True
-
-
-def _sandbox(given: Raw) -> bool:
-    return _switch(given, "sandboxWorkloads")
-
-
-def _with_sandbox(section: str, mode: str = "") -> Callable[[Raw], bool]:
-    def is_on(given: Raw) -> bool:
-        present = at(given, "sandboxWorkloads.mode") or "kubevirt"
-        return _sandbox(given) and _switch(given, section) and mode in ("", present)
-
-    return is_on
-
-
-def _never(_: Raw) -> bool:
-    return False
-
-
-_SECTIONS = (
-    _Absent("sandboxWorkloads", _MACHINES, _sandbox),
-    _Absent("vfioManager", _MACHINES, _with_sandbox("vfioManager")),
-    _Absent("sandboxDevicePlugin", _MACHINES, _with_sandbox("sandboxDevicePlugin", "kubevirt")),
-    _Absent("validator.vfioPCI", _MACHINES, _sandbox),
-    _Absent("vgpuManager", _VGPU, _with_sandbox("vgpuManager")),
-    _Absent("vgpuDeviceManager", _VGPU, _with_sandbox("vgpuDeviceManager")),
-    _Absent("validator.vgpuManager", _VGPU, _sandbox),
-    _Absent("validator.vgpuDevices", _VGPU, _sandbox),
-    _Absent("kataSandboxDevicePlugin", _KATA, _with_sandbox("kataSandboxDevicePlugin", "kata")),
-    _Absent("ccManager", _SECRET, _with_sandbox("ccManager", "kata")),
-    _Absent("kataManager", _KATA, _never),  # NVIDIA's operator does nothing with it any more
-)
-
-
-def without_absent(given: Raw, lost: Losses) -> Raw:
-    """The spec without these sections; each that is not empty is reported with its outcome."""
-    off, rest = [], given
-    for each in _SECTIONS:
-        section = at(given, each.place)
-        if not isinstance(section, dict):
-            continue  # of another type, or absent: it is reported like any unknown field
-        if each.is_on(given) and says_something(section):
-            lost.lose_whole(each.place, f"ENABLED, and not supported: {each.why}", Rank.FIRST)
-        elif says_something(section):
-            off.append(f"{lost.prefix}.{each.place}")
-        rest = _without(rest, each.place)
-    if off:
-        lost.note(", ".join(off), "disabled, and not supported", Rank.OFF)
-    return rest
-
-
-def _without(given: Raw, place: str) -> Raw:
-    name, _, rest = place.partition(".")
-    if not rest:
-        return {key: value for key, value in given.items() if key != name}
-    return {**given, name: _without(given[name], rest)}
-
 
 # --- the whole policy
 
@@ -121,10 +50,15 @@ class Imported(msgspec.Struct, frozen=True):
     """The new policy, and what people have to know of it, in lines: each names fields and the reason."""
 
     policy: Raw
-    lost: tuple[str, ...]
+    losses: tuple[Line, ...]
     """What of the old objects is not in it; what matters most first."""
     idle: tuple[str, ...]
     """What is in it, and does nothing as it stands."""
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """The lines of what is lost, in order."""
+        return tuple(each.text for each in self.losses)
 
 
 _OTHER_IMAGE = "Purser uses its own MIG worker instead of NVIDIA's MIG manager"
@@ -139,15 +73,23 @@ _REASONS = Reasons(
         "driver.useNvidiaDriverCRD": NOT_GIVEN,
         **{f"driver.{name}": why for name, why in NOT_TAKEN.items()},
         "psp": "Kubernetes removed PodSecurityPolicy",
-        "psa": "label the namespace yourself: pod-security.kubernetes.io/enforce=privileged",
+        "psa": "Pod Security admission may refuse operands' pods; write instead: kubectl label namespace purser-system"
+        " pod-security.kubernetes.io/enforce=privileged",
         "cdi.default": "cdi.enabled decides which runtime containers get",
         "cdi.nriPluginEnabled": "the NRI plugin is not supported: the toolkit configures each node's runtime instead",
         "dcgm.hostPort": "NVIDIA's operator ignores it too",
+        "gfd.migStrategy": "spec.mig.strategy counts for all operands",
         "migManager.gpuClientsConfig": "host services are not stopped: only pods are evicted",
     },
     other=dict.fromkeys(
         (f"migManager.{name}" for name in ("repository", "image", "version", "args", "env")), _OTHER_IMAGE
     ),
+    ranks={
+        "psa": Rank.NOTHING,
+        "cdi.nriPluginEnabled": Rank.FEATURE,
+        "migManager.gpuClientsConfig": Rank.FEATURE,
+        "operator.use_ocp_driver_toolkit": Rank.FEATURE,
+    },
 )
 
 
@@ -158,13 +100,18 @@ def import_policy(documents: Iterable[_Object]) -> Imported:
     there; its name is taken over. Raises `PolicyError` where there is none, or for an object that cannot be read.
     """
     lost = Losses("spec", [])
-    old, drivers = _told_apart(list(_each(documents)), lost)
-    given = without_absent(_renamed(_spec_of(old)), lost)
+    documents = list(_each(documents))
+    old, drivers = _told_apart([each for each in documents if not _is(each, "v1", "Node")], lost)
+    given = _renamed(_spec_of(old))
+    tell_ignored_labels([each for each in documents if _is(each, "v1", "Node")], given, lost)
+    given = without_placing(without_chart_labels(without_absent(given, lost), lost), lost)
+    given = with_mig_strategy(given)
     given = with_drivers(given, {_name(each): _spec_of(each) for each in drivers}, lost)
     spec = section(ClusterPolicySpec, given, "", _REASONS, lost)
     _say_what_was_meant(spec, lost)
     policy = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": {"name": _checked_name(old)}, "spec": spec}
-    return Imported(policy, lines(lost.losses), lines(idle(spec, decode(policy).spec)))
+    idling = tuple(each.text for each in lines(idle(spec, decode(policy).spec)))
+    return Imported(policy, lines(lost.losses), idling)
 
 
 # --- which objects
@@ -188,12 +135,12 @@ def _told_apart(objects: list[_Object], lost: Losses) -> tuple[_Object, list[_Ob
         raise PolicyError(f"found {said}: expected a ClusterPolicy of nvidia.com/v1")
     names = [_name(each) for each in drivers]
     for name in {name for name in names if names.count(name) > 1}:
-        lost.note(f"{DRIVER_KIND} {name}", "defined twice, the last one is used", Rank.FIRST)
+        lost.note(f"{DRIVER_KIND} {name}", "defined twice, the last one is used", Rank.RUNS)
     for each in policies[1:]:
         lost.note(f"{KIND} {_name(each)}", f"it had no effect: {_name(policies[0])} is older", Rank.OFF)
     for each in objects:
         if each not in policies and each not in drivers:
-            lost.note(_what(each), _NO_COUNTERPART.get(str(each.get("kind")), "no counterpart in Purser"), Rank.FIRST)
+            lost.note(_what(each), _NO_COUNTERPART.get(str(each.get("kind")), "no counterpart in Purser"), Rank.FEATURE)
     return policies[0], drivers
 
 
@@ -294,9 +241,9 @@ def _without_contradictions(spec: Raw, lost: Losses) -> None:
             item = at[name].pop(int(place[2]))
             where = f"{where}[{place[2]}]"
             named = f"profile {item['name']} is removed" if "name" in item else "removed"
-            lost.lose_whole(where, f"{named}: {found[0]}", Rank.FIRST)
+            lost.lose_whole(where, f"{named}: {found[0]}", Rank.RUNS)
             continue
         del at[name]
         why = found[0].replace(f"spec.{where} is ", "it is ", 1).removeprefix(f"spec.{where}: ")
-        rank = Rank.FIRST if name == "profiles" else Rank.SETTING
+        rank = Rank.RUNS if name == "profiles" else Rank.SETTING
         lost.lose_whole(where, f"removed: {why}", rank)

@@ -90,12 +90,12 @@ def _read(name: str, spec: Raw, lost: Losses) -> _Driver | None:
     own = Losses(f"NVIDIADriver {name}: spec", lost.losses)
     kind = spec.get("driverType") or "gpu"
     if kind not in ("gpu", "vgpu"):
-        own.lose_whole("driverType", "the whole driver is removed: vGPU hosts are not supported", Rank.FIRST)
+        own.lose_whole("driverType", "the whole driver is removed: vGPU hosts are not supported", Rank.NOTHING)
         return None
     try:
         nodes = msgspec.convert(spec.get("nodeSelector") or {}, dict[str, str])
     except msgspec.ValidationError as error:
-        own.lose_whole("nodeSelector", f"the whole driver is removed: {in_words(error)}", Rank.FIRST)
+        own.lose_whole("nodeSelector", f"the whole driver is removed: {in_words(error)}", Rank.NOTHING)
         return None
     rest = {key: value for key, value in spec.items() if key not in (*_NOT_HERE, *SIDECARS)}
     body = section(DriverSpec, with_new_names(rest), "", _REASONS, own)
@@ -121,7 +121,7 @@ def _divided(drivers: Collection[_Driver], lost: Losses) -> tuple[Raw, list[_Dri
     general = [each for each in drivers if not each.nodes]
     for each in general[1:]:
         why = f"{general[0].name} selects all nodes too, and is used"
-        lost.note(f"NVIDIADriver {each.name}", why, Rank.FIRST)
+        lost.note(f"NVIDIADriver {each.name}", why, Rank.RUNS)
     some = sorted((each for each in drivers if each.nodes), key=lambda each: (-len(each.nodes), each.name))
     if general:
         return general[0].body, some
@@ -129,7 +129,7 @@ def _divided(drivers: Collection[_Driver], lost: Losses) -> tuple[Raw, list[_Dri
         "nodes that no NVIDIADriver selects had no driver and now get this one:"
         " to prevent that, label them nvidia.com/gpu.deploy.driver=false"
     )
-    lost.note("spec.driver", why, Rank.FIRST)
+    lost.note("spec.driver", why, Rank.RUNS)
     return _common([each.body for each in some]), some
 
 
@@ -151,7 +151,7 @@ def _tell_other_upgrades(driver: _Driver, base: Raw, lost: Losses) -> None:
     if "upgradePolicy" in driver.body and not is_same:
         why = "spec.driver.upgradePolicy applies to all nodes, and differs"
         own = Losses(f"NVIDIADriver {driver.name}: spec", lost.losses)
-        own.lose_whole("upgradePolicy", why, Rank.FIRST)
+        own.lose_whole("upgradePolicy", why, Rank.FEATURE)
 
 
 def _not_as_others(base: Raw, common: Any) -> Raw:
@@ -173,7 +173,7 @@ def _tell_overlaps(drivers: Sequence[_Driver], lost: Losses) -> None:
     for place, each in enumerate(drivers):
         if before := [other.name for other in drivers[:place] if _overlap(other.nodes, each.nodes)]:
             why = f"if {', '.join(before)} selects the same node, that one is used; NVIDIA's operator would use neither"
-            lost.note(f"NVIDIADriver {each.name}", why, Rank.FIRST)
+            lost.note(f"NVIDIADriver {each.name}", why, Rank.RUNS)
 
 
 def _overlap(one: Mapping[str, str], other: Mapping[str, str]) -> bool:

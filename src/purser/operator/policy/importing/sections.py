@@ -9,20 +9,38 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from purser.core.wording import natural
+from purser.core.wording import NaturalKey, natural
 from purser.operator.policy.decoding import in_words
 from purser.operator.policy.fields import EnvVar
 
 
 class Rank(IntEnum):
-    """How much a loss matters."""
+    """What a loss does, the worst first."""
 
-    FIRST = 0
-    """Something that was at work is not any more, or the other way round."""
-    SETTING = 1
-    """One that Purser does not have, or has for all nodes alike."""
-    OFF = 2
-    """It was off."""
+    RUNS = 0
+    """Something runs where it did not, or another one than did."""
+    NOTHING = 1
+    """A node gets nothing of something that it had."""
+    FEATURE = 2
+    """A feature that was on is off."""
+    SETTING = 3
+    """A setting that Purser does not have, or has for all nodes alike."""
+    OFF = 4
+    """It had no effect, and has none."""
+
+    @property
+    def headline(self) -> str:
+        """What people read above the lines of this rank."""
+        return _HEADLINES[self]
+
+
+_HEADLINES = {
+    Rank.RUNS: "something runs where it did not, or otherwise than it did",
+    Rank.NOTHING: "nodes get nothing of these",
+    Rank.FEATURE: "these features are off",
+    Rank.SETTING: "Purser has no such settings",
+    Rank.OFF: "these had no effect",
+}
 
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,9 +59,9 @@ class Losses(msgspec.Struct, frozen=True):
     """Of every place: ``spec``, ``NVIDIADriver h100: spec``."""
     losses: list[Loss]
 
-    def lose(self, value: Any, where: str, why: str) -> None:
+    def lose(self, value: Any, where: str, why: str, rank: Rank = Rank.SETTING) -> None:
         """Every value that is set below ``where``."""
-        self.losses.extend(Loss(place=f"{self.prefix}.{each}", why=why) for each in leaves(value, where))
+        self.losses.extend(Loss(place=f"{self.prefix}.{each}", why=why, rank=rank) for each in leaves(value, where))
 
     def lose_whole(self, where: str, why: str, rank: Rank = Rank.SETTING) -> None:
         """All that is below ``where``, as one thing."""
@@ -81,16 +99,26 @@ def says_something(value: Any) -> bool:
     return value not in (None, False, "", [])
 
 
-def lines(losses: Iterable[Loss]) -> tuple[str, ...]:
-    """One line for the fields of one section that share a reason: ``spec.a.b, .c: why``."""
+class Line(msgspec.Struct, frozen=True, order=True):
+    """What people read of losses that share place and reason."""
+
+    rank: Rank
+    key: NaturalKey
+    """By which lines of a rank are sorted."""
+    text: str
+    """``spec.a.b, .c: why``"""
+
+
+def lines(losses: Iterable[Loss]) -> tuple[Line, ...]:
+    """One line for the fields of one section that share a reason."""
     found = {(each.rank, each.why, *_divided(each)) for each in losses}
     ordered = sorted(found, key=lambda each: (each[0], each[2], each[1], natural(each[3])))
     lines = []
     for (rank, section, why), fields in groupby(ordered, key=lambda each: (each[0], each[2], each[1])):
         first, *others = [name for *_, name in fields]
         names = ", .".join([f"{section}.{first}" if first else section, *others])
-        lines.append((rank, natural(names), f"{names}: {why}"))
-    return tuple(text for *_, text in sorted(lines))
+        lines.append(Line(rank, natural(names), f"{names}: {why}"))
+    return tuple(sorted(lines))
 
 
 def _divided(loss: Loss) -> tuple[str, str]:
@@ -117,6 +145,8 @@ class Reasons(msgspec.Struct, frozen=True, kw_only=True):
     """Of fields that Purser does not know. Those that are not here: `UNKNOWN`."""
     other: Mapping[str, str] = {}
     """Of fields that both know, but not for the same thing."""
+    ranks: Mapping[str, Rank] = {}
+    """Of fields whose loss is more than that of a setting."""
 
     def of(self, where: str, known: bool) -> str:
         """Why a field is not taken over; empty: it is."""
@@ -138,7 +168,7 @@ def section(kind: type[msgspec.Struct], given: Raw, path: str, reasons: Reasons,
         if name not in hints and reasons.is_met(where, value):
             continue
         if why := reasons.of(where, name in hints):
-            lost.lose(value, where, why)
+            lost.lose(value, where, why, reasons.ranks.get(where, Rank.SETTING))
             continue
         kept = _value(hints[name], value, where, reasons, lost)
         if kept is not None:
@@ -188,7 +218,7 @@ def _list(kind: type[msgspec.Struct], given: list[Any], where: str, reasons: Rea
     for place, each in enumerate(given):
         at = f"{where}[{place}]"
         if kind is EnvVar and _has_source(each):
-            lost.lose_whole(at, _SOURCE.format(each.get("name")))
+            lost.lose_whole(at, _SOURCE.format(each.get("name")), Rank.FEATURE)
             found = [other for other in found if other["name"] != each.get("name")]
             continue
         kept = section(kind, each, at, reasons, lost) if isinstance(each, dict) else None

@@ -3,8 +3,12 @@
 from typing import Any
 
 import pytest
+import yaml
+from tests.reported_files import reported
 
+from purser.operator.names import WORKLOAD_LABEL
 from purser.operator.policy.importing import import_policy
+from purser.operator.policy.importing.sections import Rank
 
 from .test_importing import MANAGER, nvidia
 
@@ -85,11 +89,12 @@ STOCK: dict[str, Any] = {
 """A ClusterPolicy as NVIDIA's chart makes it of its own values."""
 
 
-def test_a_stock_install_loses_three_things_and_what_is_off_takes_a_line_each_way() -> None:
+def test_a_stock_install_loses_four_things_and_what_is_off_takes_a_line_each_way() -> None:
     imported = import_policy([nvidia(STOCK)])
     assert [each.partition(":")[0] for each in imported.lost] == [
         "spec.migManager.image, .repository, .version",
         "spec.operator.defaultRuntime",
+        "spec.daemonsets.labels.helm.sh/chart, spec.daemonsets.labels.app.kubernetes.io/managed-by",
         "spec.sandboxWorkloads, spec.vfioManager, spec.sandboxDevicePlugin, spec.vgpuManager, spec.vgpuDeviceManager,"
         " spec.kataSandboxDevicePlugin, spec.ccManager, spec.kataManager",
     ]
@@ -112,6 +117,7 @@ def test_an_enabled_section_that_is_not_pursers_is_reported_first_and_once(mode:
     assert [each.partition(":")[0] for each in first] == [f"spec.{name}" for name in loud]
     assert all("ENABLED, and not supported" in each for each in first)
     assert not any("ENABLED" in each for each in lost[len(loud) :])
+    assert all(each.partition("; write instead: ")[2] for each in first)
 
 
 def test_the_same_reason_within_a_section_is_one_line_in_the_order_in_which_people_count() -> None:
@@ -139,6 +145,124 @@ def test_nodes_of_a_maintenance_operator_are_reported() -> None:
 
 def test_sections_of_an_odd_type_are_reported_as_fields_that_nobody_knows() -> None:
     assert import_policy([nvidia({"vfioManager": "on", "validator": "x", "sandboxWorkloads": [1]})]).lost == (
-        "spec.sandboxWorkloads, .vfioManager: Purser has no such setting",
+        "spec.sandboxWorkloads: this is a list, and has to be a section with fields",
         "spec.validator: this is a text, and has to be a section with fields",
+        "spec.vfioManager: Purser has no such setting",
     )
+
+
+def ranked(*objects: dict[str, Any]) -> list[tuple[Rank, str]]:
+    return [(each.rank, each.text.partition(":")[0]) for each in import_policy(objects).losses]
+
+
+def test_what_is_lost_is_sorted_by_what_it_does_the_worst_first() -> None:
+    spec = {
+        "toolkit": {"tolerations": [{"key": "team", "operator": "Exists"}], "holograms": 1},
+        "dcgm": {"affinity": {"nodeAffinity": {}}, "nodeSelector": {"team": "vision"}},
+        "cdi": {"nriPluginEnabled": True},
+        "vfioManager": {"enabled": False, "image": "x"},
+    }
+    assert ranked(nvidia(spec)) == [
+        (Rank.RUNS, "spec.dcgm.affinity"),
+        (Rank.RUNS, "spec.dcgm.nodeSelector"),
+        (Rank.NOTHING, "spec.toolkit.tolerations"),
+        (Rank.FEATURE, "spec.cdi.nriPluginEnabled"),
+        (Rank.SETTING, "spec.toolkit.holograms"),
+        (Rank.OFF, "spec.vfioManager"),
+    ]
+
+
+def test_where_an_operand_ran_is_written_with_labels_instead() -> None:
+    placed = {"nodeSelector": {"team": "vision", "gpu": "on"}}
+    [told] = import_policy([nvidia({"toolkit": placed})]).lost
+    assert told == (
+        "spec.toolkit.nodeSelector: container-toolkit runs on every GPU node, also where this kept it away"
+        "; write instead: kubectl label nodes -l 'team!=vision' nvidia.com/gpu.deploy.container-toolkit=false"
+        " && kubectl label nodes -l 'gpu!=on' nvidia.com/gpu.deploy.container-toolkit=false"
+    )
+    [told] = import_policy([nvidia({"daemonsets": placed})]).lost
+    assert "kubectl label nodes -l 'gpu!=on' nvidia.com/gpu.deploy.operands=false" in told
+
+
+def test_tolerations_of_one_operand_are_lost_only_where_not_all_have_them() -> None:
+    mine, all_have = {"key": "team", "operator": "Exists"}, {"key": "a", "operator": "Exists", "effect": "NoSchedule"}
+    spec = {"daemonsets": {"tolerations": [all_have]}, "toolkit": {"tolerations": [all_have, mine]}}
+    [told] = import_policy([nvidia(spec)]).lost
+    assert told == (
+        "spec.toolkit.tolerations: nodes with a taint that only container-toolkit tolerated do not get it"
+        '; write instead, for all operands: spec.daemonsets.tolerations: [{"key":"team","operator":"Exists"}]'
+    )
+    assert not import_policy([nvidia({**spec, "toolkit": {"tolerations": [all_have]}})]).lost
+    assert import_policy([nvidia({"driver": {"tolerations": [mine]}})]).policy["spec"]["driver"]["tolerations"] == [
+        mine
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "strategy"),
+    [
+        pytest.param({"gfd": {"migStrategy": "single"}}, "single", id="of feature discovery"),
+        pytest.param({"devicePlugin": {"args": ["-v", "--mig-strategy=mixed"]}}, "mixed", id="an argument"),
+        pytest.param({"devicePlugin": {"args": ["--mig-strategy", "mixed"]}}, "mixed", id="an argument of two words"),
+        pytest.param({"devicePlugin": {"env": [{"name": "MIG_STRATEGY", "value": "single"}]}}, "single", id="variable"),
+        pytest.param({"gfd": {"env": [{"name": "MIG_STRATEGY", "value": "single"}]}}, "single", id="its variable"),
+        pytest.param(
+            {"gfd": {"migStrategy": "single"}, "devicePlugin": {"args": ["--mig-strategy=mixed"]}},
+            "mixed",
+            id="what the plugin lists counts more",
+        ),
+        pytest.param({"mig": {}, "gfd": {"migStrategy": "odd"}}, "none", id="no word for one"),
+        pytest.param({"gfd": {"env": "MIG_STRATEGY"}, "devicePlugin": {"args": 1}}, "none", id="odd types"),
+    ],
+)
+def test_a_mig_strategy_that_stands_elsewhere_is_that_of_the_policy(spec: dict[str, Any], strategy: str) -> None:
+    assert import_policy([nvidia(spec)]).policy["spec"]["mig"]["strategy"] == strategy
+
+
+def test_a_strategy_beside_another_one_is_told() -> None:
+    imported = import_policy([nvidia({"mig": {"strategy": "mixed"}, "gfd": {"migStrategy": "single"}})])
+    assert imported.policy["spec"]["mig"]["strategy"] == "mixed"
+    assert imported.lost == ("spec.gfd.migStrategy: spec.mig.strategy counts for all operands",)
+
+
+def test_the_reported_policy_keeps_its_strategy_and_says_what_to_write_of_the_rest() -> None:
+    imported = import_policy([yaml.safe_load(reported("gfd-strategy.yaml").read_text())])
+    assert imported.policy["spec"]["mig"]["strategy"] == "single"
+    assert [each.rank for each in imported.losses] == [Rank.RUNS, Rank.NOTHING]
+    assert all("write instead" in each for each in imported.lost)
+
+
+def test_labels_of_nvidias_chart_are_not_those_of_pursers_objects() -> None:
+    own = {"team": "vision"}
+    for section in ("daemonsets", "operator"):
+        spec = {section: {"labels": {**STOCK["daemonsets"]["labels"], **own}}}
+        assert import_policy([nvidia(spec)]).policy["spec"][section]["labels"] == own
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "kept"),
+    [
+        ({"enabled": True, "defaultWorkload": "vm-passthrough"}, {"defaultWorkload": "vm-passthrough"}),
+        ({"enabled": True}, None),
+        ({"enabled": False, "defaultWorkload": "vm-vgpu"}, None),
+        ({"enabled": True, "defaultWorkload": "vm"}, None),
+    ],
+    ids=["on", "its default", "off", "an odd word"],
+)
+def test_the_default_workload_is_taken_over_where_it_counted(sandbox: dict[str, Any], kept: Any) -> None:
+    imported = import_policy([nvidia({"sandboxWorkloads": sandbox})])
+    assert imported.policy["spec"].get("sandboxWorkloads") == kept
+    assert bool([each for each in imported.losses if each.rank is Rank.NOTHING]) is sandbox["enabled"]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_nodes_whose_label_nvidias_operator_ignored_are_named(enabled: bool) -> None:
+    nodes = [
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{i}", "labels": {WORKLOAD_LABEL: word}}}
+        for i, word in enumerate(("vm-passthrough", "container", "vm-vgpu"))
+    ]
+    losses = import_policy([nvidia({"sandboxWorkloads": {"enabled": enabled}}), *nodes]).losses
+    told = [each for each in losses if each.text.startswith("nodes n0, n2: ")]
+    assert [each.rank for each in told] == ([] if enabled else [Rank.NOTHING])
+    assert all("kubectl label nodes n0 n2 nvidia.com/gpu.workload.config-" in each.text for each in told)
+    assert not any("no counterpart" in each.text for each in losses)

@@ -1,0 +1,152 @@
+"""Sections that Purser does not have: parts for virtual machines, vGPU hosts, Kata, confidential computing.
+
+Which of them are on follows from several switches: without `sandboxWorkloads.enabled` most others do nothing, whatever
+they say; they are on in a stock install. One that is on is reported with what to write instead, all that are off in one
+line. Of `sandboxWorkloads` the default workload is taken over: Purser keeps its operands away from such nodes.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, get_args
+
+import msgspec
+
+from purser.core.wording import natural, some
+from purser.operator.names import WORKLOAD_LABEL
+from purser.operator.policy.fields import Workload
+from purser.operator.policy.importing.sections import Losses, Rank, Raw, at, says_something
+
+_SANDBOX, _DEFAULT = "sandboxWorkloads", "defaultWorkload"
+_VIRTUAL = tuple(each for each in get_args(Workload) if each != "container")
+_YOUR_OWN = f"as a DaemonSet of your own with nodeSelector {WORKLOAD_LABEL}"
+
+
+class _Absent(msgspec.Struct, frozen=True):
+    place: str
+    is_on: Callable[[Raw], bool]
+    lacks: str
+    """What is not there any more, in one sentence."""
+    instead: str = ""
+    """What to write, or to do; empty: nothing."""
+
+    @property
+    def why(self) -> str:
+        """The line on it where it is on."""
+        instead = f"; write instead: {self.instead}" if self.instead else ""
+        return f"ENABLED, and not supported: {self.lacks}{instead}"
+
+
+def _switch(given: Raw, section: str) -> bool:
+    return at(given, f"{section}.enabled") is True
+
+
+def _sandbox(given: Raw) -> bool:
+    return _switch(given, _SANDBOX)
+
+
+def _with_sandbox(section: str, mode: str = "") -> Callable[[Raw], bool]:
+    def is_on(given: Raw) -> bool:
+        present = at(given, f"{_SANDBOX}.mode") or "kubevirt"
+        return _sandbox(given) and _switch(given, section) and mode in ("", present)
+
+    return is_on
+
+
+def _never(_: Raw) -> bool:
+    return False
+
+
+_NOT_VALIDATED = "no operand runs on nodes of virtual machines, and nothing is validated there"
+_SECTIONS = (
+    _Absent(
+        _SANDBOX,
+        _sandbox,
+        "Purser has no operands for virtual machines, and keeps all others away from nodes whose label"
+        f" {WORKLOAD_LABEL} is vm-passthrough or vm-vgpu, by defaultWorkload as well",
+        "DaemonSets of your own for what virtual machines need there, before NVIDIA's operator is removed",
+    ),
+    _Absent(
+        "vfioManager",
+        _with_sandbox("vfioManager"),
+        "nothing binds GPUs to vfio-pci",
+        f"vfio-pci.ids on the kernel's command line of these nodes, or it {_YOUR_OWN}",
+    ),
+    _Absent(
+        "sandboxDevicePlugin",
+        _with_sandbox("sandboxDevicePlugin", "kubevirt"),
+        "kubelet lists no GPUs for virtual machines",
+        f"kubevirt-gpu-device-plugin {_YOUR_OWN}",
+    ),
+    _Absent("validator.vfioPCI", _sandbox, _NOT_VALIDATED),
+    _Absent(
+        "vgpuManager",
+        _with_sandbox("vgpuManager"),
+        "no vGPU host driver is installed",
+        f"the driver on these nodes themselves, or it {_YOUR_OWN}",
+    ),
+    _Absent(
+        "vgpuDeviceManager",
+        _with_sandbox("vgpuDeviceManager"),
+        "no vGPU devices are made",
+        f"vgpu-device-manager {_YOUR_OWN}",
+    ),
+    _Absent("validator.vgpuManager", _sandbox, _NOT_VALIDATED),
+    _Absent("validator.vgpuDevices", _sandbox, _NOT_VALIDATED),
+    _Absent(
+        "kataSandboxDevicePlugin",
+        _with_sandbox("kataSandboxDevicePlugin", "kata"),
+        "kubelet lists no GPUs for Kata containers",
+        f"its device plugin {_YOUR_OWN}",
+    ),
+    _Absent(
+        "ccManager",
+        _with_sandbox("ccManager", "kata"),
+        "nothing sets the GPUs' confidential computing mode",
+        f"the mode on these nodes themselves, or it {_YOUR_OWN}",
+    ),
+    _Absent("kataManager", _never, ""),  # NVIDIA's operator does nothing with it any more
+)
+
+
+def without_absent(given: Raw, lost: Losses) -> Raw:
+    """The spec without these sections; each that is not empty is reported with its outcome."""
+    off, rest = [], given
+    for each in _SECTIONS:
+        section = at(given, each.place)
+        if not isinstance(section, dict):
+            continue  # of another type, or absent: it is reported like any unknown field
+        if each.is_on(given) and says_something(section):
+            lost.lose_whole(each.place, each.why, Rank.NOTHING)
+        elif says_something(section):
+            off.append(f"{lost.prefix}.{each.place}")
+        rest = _without(rest, each.place)
+    if off:
+        lost.note(", ".join(off), "disabled, and not supported", Rank.OFF)
+    workload = at(given, f"{_SANDBOX}.{_DEFAULT}")
+    return {**rest, _SANDBOX: {_DEFAULT: workload}} if _sandbox(given) and workload in _VIRTUAL else rest
+
+
+def _without(given: Raw, place: str) -> Raw:
+    name, _, rest = place.partition(".")
+    if not rest:
+        return {key: value for key, value in given.items() if key != name}
+    return {**given, name: _without(given[name], rest)}
+
+
+def tell_ignored_labels(nodes: Iterable[Mapping[str, Any]], given: Raw, lost: Losses) -> None:
+    """Names the nodes whose label gives their GPUs to virtual machines where NVIDIA's operator did not read it:
+    Purser's operands stay away from them."""
+    if _sandbox(given):
+        return
+    names = sorted((str(at(each, "metadata.name")) for each in nodes if _is_virtual(each)), key=natural)
+    if names:
+        why = (
+            f"their label {WORKLOAD_LABEL} gives their GPUs to virtual machines. NVIDIA's operator ignored it, because"
+            " sandboxWorkloads.enabled is not true, and ran its operands there; Purser's stay away; write instead,"
+            f" where containers have the GPUs: kubectl label nodes {' '.join(names)} {WORKLOAD_LABEL}-"
+        )
+        lost.note(f"nodes {some(names, 'node', named=10)}", why, Rank.NOTHING)
+
+
+def _is_virtual(node: Mapping[str, Any]) -> bool:
+    labels = at(node, "metadata.labels")
+    return isinstance(labels, dict) and labels.get(WORKLOAD_LABEL) in _VIRTUAL
