@@ -57,7 +57,7 @@ NUMPY = _pytest("tests/unit/core/placement", "-n2", timeout_s=600, PURSER_KERNEL
 def _cluster(name: str, *arguments: str, **environment: str) -> Lane:
     build = Run(("python", "-m", "tests.cluster.kubernetes.build"), tuple(environment.items()), timeout_s=2400)
     environment["PURSER_CLUSTER"] = "1"
-    tests = _pytest("tests/cluster", "-n2", *BY_FILE, *IN_ORDER, *arguments, timeout_s=2400, **environment)
+    tests = _pytest("tests/cluster", "-n3", *BY_FILE, *IN_ORDER, *arguments, timeout_s=2400, **environment)
     return Lane(name, (build, tests), second_try=True)
 
 
