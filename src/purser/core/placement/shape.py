@@ -16,7 +16,7 @@ from purser.core.fleet.free_resources import MANY
 from purser.core.fleet.rule import FleetColumns, GpuDemand
 from purser.core.mig import MIG_KINDS, MigProfile
 from purser.core.mig.choice import chooser
-from purser.core.mig.on_demand import asked_profile, instance_share, profile_for
+from purser.core.mig.on_demand import asked_profile, instance_share, may_have_instances, profile_for
 from purser.core.mig.profiles import MOST_MASKS
 from purser.core.model import (
     NVIDIA,
@@ -88,7 +88,7 @@ class PodShape(msgspec.Struct, frozen=True, omit_defaults=True):
     def obstacles(self, model: Model) -> int:
         """What stands between it and a model, as bits; see `purser.core.fleet.rule`."""
         fits = (
-            (self.profile(model) is not None if model.mig_kind else model.resource == self.resource)
+            (self._has_instances(model) if model.mig_kind else model.resource == self.resource)
             and (model.replicas == 1 or (self.is_plain and not (model.one_each and self.gpu_count > 1)))
             and (model.memory_mib > 0 or model.resource != GPU_RESOURCE or self.is_plain)
             and (not (self.models or self.models_denied) or self.takes_model(model.name))
@@ -97,6 +97,10 @@ class PodShape(msgspec.Struct, frozen=True, omit_defaults=True):
         is_shared = model.replicas > 1 or not self.is_alone or bool(model.mig_kind)
         is_unenforced = bool(self.held_by) and is_shared and model.enforcement not in self.held_by
         return (not fits) * rule.OTHER_MODEL | is_unenforced * rule.UNENFORCED
+
+    def _has_instances(self, model: Model) -> bool:
+        """Whether it gets any of a model that is cut on demand."""
+        return may_have_instances(self.resource, self.gpu_count, self.modes) and self.profile(model) is not None
 
     def profile(self, model: Model) -> MigProfile | None:
         """The profile that it gets of a model that is cut on demand; None: none will do."""

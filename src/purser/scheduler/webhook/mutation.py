@@ -11,6 +11,7 @@ import msgspec
 from purser.core.dialects import added_env, defaults, kai
 from purser.core.dialects.misspelt import names_gpu_otherwise
 from purser.core.dialects.unserved import unserved_words
+from purser.core.mig.several import asked_warnings
 from purser.core.names import AWAITED, AWAITS_GRANT_ANNOTATION, GPU_RESOURCE, MEMORY_UNITS_ANNOTATION, SCHEDULER_NAME
 from purser.core.placement.offers import FleetOffers
 from purser.core.pod.manifest import PodManifest
@@ -153,6 +154,7 @@ class Mutation:
         request, there = pod.request(), self._fleet.gpus()
         return (
             *(capacity_warnings(request, there) if request and there else ()),
+            *(asked_warnings(request) if request else ()),
             *kai.warnings(pod.spec),
             *self._devices.warnings(request),
             *self._unserved(pod.spec),
