@@ -63,7 +63,7 @@ def _too_many(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
     if there.profiles and not may_have_instances(asked.resource, asked.count, asked.modes_allowed):
         yield (
             f"a container requests {asked.count} GPUs, and the largest node has {most} that would do: of GPUs in MIG "
-            f"mode it gets one GPU instance, or several if it asks for MIG devices by name, such as {there.mig_resources[0]}"
+            f"mode it gets one GPU instance, or several if it asks for MIG devices by name: {there.mig_resources[0]}"
         )
         return
     noun = "GPUs" if asked.resource == GPU_RESOURCE else brief(asked.resource, 63)
