@@ -87,8 +87,11 @@ class Mutation:
         devices: DeviceRules | None = None,
         adopted: Collection[str] = (),
         served: Collection[str] = (),
+        managed: Collection[str] = (),
     ) -> None:
-        """``adopted``: schedulers whose pods are Purser's; ``served``: those whose pods only get their GPUs from it."""
+        """``adopted``: schedulers whose pods are Purser's; ``served``: those whose pods only get their GPUs from it;
+        ``managed``: see `unserved_words`."""
+        self._managed = managed
         self._scheduler_name = scheduler_name
         self._fleet = fleet or UnknownFleet()
         self._devices = devices or DeviceRules()
@@ -117,7 +120,14 @@ class Mutation:
 
     def _unserved(self, pod: PodManifest) -> tuple[str, ...]:
         is_placed = not is_served(pod, self._served)
-        return unserved_words(pod, self._fleet.offers, self._fleet.has_label, self._mig_resources, is_placed=is_placed)
+        return unserved_words(
+            pod,
+            self._fleet.offers,
+            self._fleet.has_label,
+            self._mig_resources,
+            is_placed=is_placed,
+            managed=self._managed,
+        )
 
     def _mig_resources(self) -> tuple[str, ...]:
         there = self._fleet.gpus()
