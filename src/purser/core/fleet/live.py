@@ -25,6 +25,8 @@ class LiveArrays:
         self.fleet = fleet
         self.arrays = FleetArrays()
         self._links: dict[str, tuple[NodeInventory, Topology | None]] = {}
+        self._both: dict[str, tuple[NodeInventory, bool]] = {}
+        """As ``has_both``, of the inventory that it was found of."""
         self._uuids: dict[str, tuple[str, ...]] = {}
         self._nodes_with: dict[str, set[str]] = defaultdict(set)
         self.is_looked_into: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.live), np.bool_)
@@ -87,6 +89,7 @@ class LiveArrays:
             if node is None:
                 self.arrays.remove_node(name)
                 self._links.pop(name, None)
+                self._both.pop(name, None)
             else:
                 self._put(node)
 
@@ -100,7 +103,7 @@ class LiveArrays:
         self.is_looked_into[row] = node.kubelet is not None
         self.has_pools[row] = bool(node.inventory.pools)
         self.has_alike[row] = any(state.usage.alike for state in node.devices)
-        self.has_both[row] = has_both_sorts(node)
+        self.has_both[row] = self._has_both(node)
         self._uuids[node.name] = tuple(state.device.uuid for state in node.devices)
         for uuid in self._uuids[node.name]:
             self._nodes_with[uuid].add(node.name)
@@ -117,6 +120,13 @@ class LiveArrays:
             links = links_of(node)
             self._links[node.name] = node.inventory, links
         return links
+
+    def _has_both(self, node: NodeState) -> bool:
+        inventory, both = self._both.get(node.name, (None, False))
+        if inventory is not node.inventory:
+            both = has_both_sorts(node)
+            self._both[node.name] = node.inventory, both
+        return both
 
     def _forget(self, name: str) -> None:
         for uuid in self._uuids.pop(name, ()):

@@ -18,7 +18,7 @@ from purser.core.consistency import InvariantViolation
 from purser.core.fleet import NOTHING_KEPT, Fleet, Kept, NodeState
 from purser.core.fleet.arrays import FleetArrays, Rows
 from purser.core.fleet.consistency import sweep
-from purser.core.fleet.live import LiveArrays, has_both_sorts
+from purser.core.fleet.live import LiveArrays
 from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits
 from purser.core.model import DeviceRequest, GpuNic, GpuPolicy, Grant, PodRequest
 from purser.core.placement.by_class import Verdict, VerdictCache, asked_shape
@@ -319,7 +319,7 @@ class Evaluator:
             and request.gpu_nic is None
             and all(state.device.replicas == 1 and not state.device.mig_kind for state in node.devices)
             and not any(state.usage.alike for state in node.devices)
-            and not has_both_sorts(node)
+            and not self._live.has_both[self._live.refresh().rows[node.name]]
         )
 
     def _place_from_arrays(self, node: NodeState, request: PodRequest, left: QuotaLimits) -> Placement | Refusal:

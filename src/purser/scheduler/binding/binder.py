@@ -318,9 +318,10 @@ def _pairs(grant: Grant, node: NodeState | None) -> str:
 
 def _several(grant: Grant, node: NodeState | None) -> str:
     """What CUDA shows of several MIG devices, where that is not all."""
-    inventory = None if node is None else node.inventory
-    devices = {device.uuid: device for device in inventory.devices} if inventory else {}
-    note = granted_note(grant, devices, inventory.driver_version if inventory else "")
+    mig = {d.uuid: d for d in node.inventory.devices if d.is_mig} if node is not None else {}
+    if node is None or not mig:
+        return ""
+    note = granted_note(grant, mig, node.inventory.driver_version)
     return f"; {note}" if note else ""
 
 
