@@ -172,9 +172,6 @@ async def test_names_by_a_file_are_known_to_kube_scheduler_and_one_that_is_not_i
     said = "resources[0] names device 0 nvidia.com/gpu-9, about which kube-scheduler does not ask Purser"
     await eventually(shared, "the entry is named", lambda: node_event(shared, "DevicePluginConfigInPart", said))
     await shared.offers(SLICED, {"nvidia.com/gpu-9": 0, GPU: 30})
-    await shared.run({"nvidia.com/gpu-9": "1"}, "asks")
-    await event(shared, "asks", "NotServed", "agents list it only if it is in scheduler.kubeScheduler.managedResources")
-    assert not (await pod_named(shared, "asks"))["spec"].get("nodeName")
 
 
 async def node_event(cluster, reason, part):
