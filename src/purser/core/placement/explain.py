@@ -20,6 +20,7 @@ from purser.core.mig.on_demand import asked_profile, kind_of, may_have_instances
 from purser.core.model import DeviceRequest, Enforcement, PodRequest
 from purser.core.names import GPU_RESOURCE
 from purser.core.placement.reasons import OTHER_INSTANCES, Reason, Refusal, tally
+from purser.core.placement.shape import takes_model
 
 _EXAMPLES = 32
 """Nodes that are looked into for each refusal, for the models that there are or what ails a GPU: enough for people."""
@@ -225,6 +226,8 @@ def _other_type(found: _Tally, asked: DeviceRequest) -> str:
     modes = ""
     profiles = [mig_resource(kind.profiles[0].name) for s in found.examples if (kind := kind_of(s.device)) is not None]
     if profiles and not may_have_instances(asked.resource, asked.count, asked.modes_allowed):
+        if all(takes_model(asked.models_allowed, asked.models_denied, model) for model in models):
+            wants.clear()  # the models are not in the way
         wants.append(
             f"{asked.count} whole GPUs for one container: of GPUs in MIG mode it gets one GPU instance, or several "
             f"where it asks for MIG devices by name, such as {profiles[0]}"

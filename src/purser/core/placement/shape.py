@@ -1,6 +1,6 @@
 """What a pod is to a policy: its size, not who it is. Pods of one shape share everything that is computed for them."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -72,9 +72,7 @@ class PodShape(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def takes_model(self, model: str) -> bool:
         """Whether the pod may run on this model."""
-        if any(names_model(word, model) for word in self.models_denied):
-            return False
-        return not self.models or any(names_model(word, model) for word in self.models)
+        return takes_model(self.models, self.models_denied, model)
 
     @property
     def is_plain(self) -> bool:
@@ -106,6 +104,13 @@ class PodShape(msgspec.Struct, frozen=True, omit_defaults=True):
         """The profile that it gets of a model that is cut on demand; None: none will do."""
         amounts = (self.gpu_memory_mib, self.gpu_memory_percent, self.gpu_cores_percent)
         return profile_for(model.mig_kind, self.resource, *amounts, self.mig_profiles)
+
+
+def takes_model(allowed: Collection[str], denied: Collection[str], model: str) -> bool:
+    """Whether words of selectors let a pod run on a model; none are ``allowed``: any are."""
+    if any(names_model(word, model) for word in denied):
+        return False
+    return not allowed or any(names_model(word, model) for word in allowed)
 
 
 def names_model(word: str, model: str) -> bool:

@@ -215,6 +215,16 @@ def test_a_refusal_names_the_cause_and_what_to_do(sorts: list[str], word: str, s
     assert said in explain(Evaluator(fleet).evaluate(request, ["n0"]).refusals, request, fleet)
 
 
+@pytest.mark.parametrize(("allowed", "named"), [(("A100",), False), (("H100",), True)])
+def test_models_are_named_only_where_they_are_in_the_way(allowed: tuple[str, ...], named: bool) -> None:
+    (inventory,) = nodes([["cut", "cut", "whole"]])
+    fleet = Fleet()
+    fleet.set_inventory(inventory)
+    request = pod("p", DeviceRequest(2, memory_percent=100, cores_percent=100, models_allowed=allowed))
+    said = explain(Evaluator(fleet).evaluate(request, ["n0"]).refusals, request, fleet)
+    assert ("a model with" in said) is named
+
+
 def test_the_ledger_refuses_a_grant_that_mixes() -> None:
     (inventory,) = nodes([["whole", "single", "cut"]])
     fleet = Fleet()
