@@ -12,6 +12,7 @@ from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from purser.core.device.resources import gpu_resource
 from purser.core.pod.units import read_unit
 
 REQUIRED = MISSING
@@ -215,6 +216,17 @@ MEMORY_UNITS = Option(
     value="memoryUnits",
     read=read_unit,
     repeated=True,
+)
+MANAGED_RESOURCES = Option(
+    "Further resources that nodes list GPUs under, which kube-scheduler is to ask Purser about: other names by the "
+    "device plugin's file (nvidia.com/gpu.<name>), MIG profiles of new GPUs. Agents list no others; the same for "
+    "agents and scheduler.",
+    name="managed-resource",
+    value="scheduler.kubeScheduler.managedResources",
+    read=gpu_resource,
+    pattern="^nvidia\\.com/(gpu[.-]|mig-)[-.a-z0-9]+$",
+    repeated=True,
+    skips_empty=True,
 )
 METRICS_ADDRESS = Option("Address of metrics and health.")
 AGENT_METRICS_PORT = 9440

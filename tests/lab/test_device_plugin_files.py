@@ -29,6 +29,7 @@ from tests.scenarios.pods import GPU, pod, share
 
 SLICED, CUT = "t4-4-0", "a100-40gb-8-0"
 SHARED, SMALL, LARGE = "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb", "nvidia.com/mig-3g.20gb"
+ONE = "nvidia.com/gpu-0"
 FILES = {
     "halves": "version: v1\n"
     "sharing:\n"
@@ -40,6 +41,8 @@ FILES = {
     "single": "version: v1\nflags: {migStrategy: single}\n"
     "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 3}]}}\n",
     "bad": "version: v2\n",
+    "one-card": "version: v1\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, rename: nvidia.com/gpu-0, "
+    'devices: ["0"], replicas: 8}]}}\n',
 }
 
 
@@ -152,6 +155,23 @@ async def test_pods_get_replicas_and_mig_devices_and_the_ledgers_agree(shared):
     await shared.go_by(SLICED, "bad")
     await eventually(shared, "the bad file is told", lambda: node_event(shared, "DevicePluginConfigNotUsable", "v2"))
     await shared.offers(SLICED, {SHARED: 0, GPU: 40})
+
+
+@pytest.mark.gate
+async def test_names_by_a_file_are_known_to_kube_scheduler_and_one_that_is_not_is_not_listed(shared, tmp_path):
+    await shared.go_by(SLICED, "one-card")
+    await shared.offers(SLICED, {ONE: 8, GPU: 30})
+    await shared.run({ONE: "1"}, "on-one")
+    (card,) = cards((await running(shared, ["on-one"]))["on-one"])
+    assert card == shared.nodes[SLICED].driver.uuids[0]
+    await delete(shared, "on-one")
+
+    # kube-scheduler was started with the names of the files that there were.
+    (tmp_path / "late").write_text(FILES["one-card"].replace("gpu-0", "gpu-9"))
+    await shared.go_by(SLICED, "late")
+    said = "resources[0] names device 0 nvidia.com/gpu-9, about which kube-scheduler does not ask Purser"
+    await eventually(shared, "the entry is named", lambda: node_event(shared, "DevicePluginConfigInPart", said))
+    await shared.offers(SLICED, {"nvidia.com/gpu-9": 0, GPU: 30})
 
 
 async def node_event(cluster, reason, part):

@@ -19,10 +19,11 @@ from purser.agent.mig.layouts import LayoutError, read_layouts, wanted
 from purser.agent.settings import SharingSettings
 from purser.agent.sharing import SharingConfig, config_of
 from purser.core.device.gpus import NodeGpu, NodeMigDevice
+from purser.core.mig.families import FAMILIES
 from purser.core.sharing import AdvertisedDevice, SharingError, advertised
 from purser.core.sriov.configuration import sriov_config
 from purser.core.sriov.pools import make_pools
-from purser.operator.manifests.mig_manager import FAMILIES, layouts
+from purser.operator.manifests.mig_manager import layouts
 from tests.reported_files import reported
 from tests.tiers import TIER, Tier
 from tests.unit.core.sriov.sriov_builders import ACCELERATOR, AUX, ids, node, vf

@@ -1,5 +1,7 @@
 """What to do about a pod that asks for devices and was admitted without a grant: it depends on how it came there."""
 
+from purser.core.device.resources import is_gpu_resource
+from purser.core.dialects.managed import MANAGED_VALUE, is_managed
 from purser.core.names import (
     AWAITS_GRANT_ANNOTATION,
     IGNORE_WEBHOOK,
@@ -25,6 +27,13 @@ PAST_THE_EXTENDER = (
     " nodeName"
 )
 """Where the pod names Purser's scheduler, which binds no pod without a grant."""
+
+UNASKED = (
+    "kube-scheduler bound it without asking Purser about {names}: add that to managedResources of Purser's extender in"
+    f" kube-scheduler's configuration (value {MANAGED_VALUE} of the chart), restart kube-scheduler, then delete the pod"
+    " and create it again"
+)
+"""Where it asks for names alone that an administrator added for agents, and that configuration may lack them."""
 
 GRANT_INVALID = "Delete it and create it again"
 """Where the pod carries a grant that does not count: a scheduler's was changed, or another pod's was copied."""
@@ -58,4 +67,9 @@ def advice(pod: Pod | None, *, carries_grant: bool = False) -> str:
         )
     if carries_grant:
         return GRANT_INVALID
-    return PAST_THE_EXTENDER if pod.spec.scheduler_name == SCHEDULER_NAME else NOT_SCHEDULED
+    if pod.spec.scheduler_name != SCHEDULER_NAME:
+        return NOT_SCHEDULED
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    names = {name for each in containers for name in each.resources.limits if is_gpu_resource(name)}
+    added = sorted(name for name in names if not is_managed(name))
+    return UNASKED.format(names=", ".join(added)) if added and len(added) == len(names) else PAST_THE_EXTENDER

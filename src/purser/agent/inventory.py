@@ -12,6 +12,7 @@ from purser.agent.nvml.driver import DriverInfo, Gpu
 from purser.agent.settings import AgentSettings
 from purser.agent.sharing import SharingConfig
 from purser.core.device.ids import id_order, told_numa_nodes
+from purser.core.dialects.managed import is_managed
 from purser.core.health.machine import GpuHealth
 from purser.core.mig import MIG_KINDS, MigPlacement
 from purser.core.mig.listing import ids_by_resource, most_instances
@@ -19,6 +20,7 @@ from purser.core.mig.profiles import compute_slices_of
 from purser.core.model import CutGpu, Device, DeviceMode, Enforcement, NodeInventory
 from purser.core.names import GPU_RESOURCE
 from purser.core.sharing import AdvertisedDevice, SharingStrategy, advertised, is_one_each
+from purser.core.sharing.managed import only_managed
 
 LIBRARY_FILE = "libvgpu.so"
 """HAMi-core's preload library, in `AgentSettings.hami_core_dir`."""
@@ -74,7 +76,12 @@ def make_inventory(
     by_uuid = _for_pods(basis)
     node_gpus = [gpu.as_node_gpu() for gpu in by_uuid.values()]
     problems += config.set_aside.missing((gpu.uuid, gpu.index) for gpu in basis.gpus if gpu.uuid)
-    found = advertised(node_gpus, config.file, config.settings.mig_strategy, problems)
+    found = only_managed(
+        advertised(node_gpus, config.file, config.settings.mig_strategy, problems),
+        config.file,
+        lambda name: is_managed(name, settings.managed_resources),
+        problems,
+    )
     devices = []
     for each in found:
         gpu = by_uuid[each.parent or each.uuid]

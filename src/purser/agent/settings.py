@@ -24,6 +24,7 @@ from purser.options import (
     DRIVER_ROOT_FILE,
     DRIVER_ROOTS,
     HOST_ROOT,
+    MANAGED_RESOURCES,
     MEMORY_UNITS,
     METRICS_ADDRESS,
     METRICS_PORT,
@@ -389,6 +390,8 @@ class AgentSettings:
     """None of them: who runs such an exporter, as the operator does, would have every GPU twice."""
 
     memory_units: Annotated[tuple[tuple[str, int], ...], MEMORY_UNITS] = ()
+
+    managed_resources: Annotated[tuple[str, ...], MANAGED_RESOURCES] = ()
 
     evict_over_users: Annotated[
         bool,

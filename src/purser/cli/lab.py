@@ -109,6 +109,14 @@ def lab(
             metavar="RESOURCE=MIB",
         ),
     ] = None,
+    managed_resource: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A further name that nodes list GPUs under, as value scheduler.kubeScheduler.managedResources of the "
+            "chart; those of --device-plugin-configs are known. May be repeated.",
+            metavar="RESOURCE",
+        ),
+    ] = None,
     operator: Annotated[
         bool, typer.Option("--operator", help="Run Purser's operator, too: a ClusterPolicy then brings the agents.")
     ] = False,
@@ -158,6 +166,7 @@ def lab(
                     "adopt-scheduler-name": adopt_scheduler_name,
                     "serve-scheduler-name": serve_scheduler_name,
                     "memory-unit": memory_unit,
+                    "managed-resource": managed_resource,
                 }
             ),
         )
@@ -177,6 +186,7 @@ def _as_the_scheduler_has_them(given: dict[str, list[str] | None]) -> dict[str, 
         "adopted_scheduler_names": read.adopted_scheduler_names,
         "served_scheduler_names": read.served_scheduler_names,
         "memory_units": read.memory_units,
+        "managed_resources": read.managed_resources,
     }
 
 

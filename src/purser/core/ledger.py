@@ -400,7 +400,8 @@ def overcommit(device: Device, usage: Usage) -> str:
 
 
 def _check_parts(grant: Grant, devices: Mapping[str, Device]) -> None:
-    """Refuse what no device's capacity can show: doubled devices, negative amounts, company when alone.
+    """Refuse what no device's capacity can show: doubled devices, negative amounts, company when alone, MIG devices
+    beside whole GPUs.
 
     Of a device that is divided into equal parts, or cut on demand, a container may have several.
     """
@@ -408,6 +409,10 @@ def _check_parts(grant: Grant, devices: Mapping[str, Device]) -> None:
         doubled = [uuid for uuid, count in Counter(part.uuids).items() if count > 1]
         if not all(uuid in devices and (devices[uuid].replicas > 1 or devices[uuid].mig_kind) for uuid in doubled):
             raise OvercommitError(f"container {part.container} holds one device twice")
+        if len({devices[uuid].is_mig for uuid in part.uuids if uuid in devices}) > 1:
+            raise OvercommitError(
+                f"container {part.container} holds whole GPUs and MIG devices: it is to have one sort"
+            )
         if any(share.memory_mib < 0 or share.cores_percent < 0 for share in part.shares):
             raise OvercommitError(f"container {part.container} holds a negative share")
     for phase in phases(grant.containers):

@@ -235,6 +235,11 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return min(self.compute_slices / self.gpu_compute_slices, 1.0) if self.gpu_compute_slices else 1.0
 
     @property
+    def is_mig(self) -> bool:
+        """Whether containers get MIG devices of it, or parts of one, and not the GPU."""
+        return bool(self.mig_kind or self.parent) or self.mode is DeviceMode.MIG
+
+    @property
     def replica_mib(self) -> int:
         """The memory of one part."""
         return self.memory_mib // self.replicas

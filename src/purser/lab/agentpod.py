@@ -48,6 +48,7 @@ def settings_of_pod(pod: Raw, node: str, at: AgentSettings) -> AgentSettings:
         state_dir=at.state_dir,
         host_root=at.host_root,
         sharing=replace(sharing, flags=flags),
+        managed_resources=(*said.managed_resources, *at.managed_resources),
         probe_interval_s=at.probe_interval_s,
         recovery_s=at.recovery_s,
         reopen_interval_s=at.reopen_interval_s,

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from purser.lab.controlplane.real import CONTROLLERS_USER, MASTERS, RealControlP
 from purser.lab.folders import node_folders
 from purser.lab.hollow import HollowFleet, HollowNodes, manifests
 from purser.lab.in_memory import folder_in_memory
+from purser.lab.managed import managed_names
 from purser.lab.nodes import AGENT_USER, EmulatedNode, kubelet_user
 from purser.lab.operatorpart import OPERATOR_USER, run_operator
 from purser.lab.ports import free_ports
@@ -69,7 +71,7 @@ class Lab:
     ``say`` is called with the steps of the start."""
 
     def __init__(self, settings: LabSettings, say: Callable[[str], None] = lambda _: None) -> None:
-        self.settings = settings
+        self.settings = replace(settings, managed_resources=managed_names(settings))
         self._say = say
         self.nodes: dict[str, EmulatedNode] = {}
         self._stack = AsyncExitStack()
@@ -270,7 +272,11 @@ class Lab:
             self._users(programs),
             (
                 SchedulerProcess(DEFAULT_SCHEDULER, _SCHEDULERS_USER, {}),
-                SchedulerProcess(KUBE_SCHEDULER, SCHEDULER_USER, profile.configuration(self._scheduler_at.extender)),
+                SchedulerProcess(
+                    KUBE_SCHEDULER,
+                    SCHEDULER_USER,
+                    profile.configuration(self._scheduler_at.extender, self.settings.managed_resources),
+                ),
             ),
             api_server=API_SERVER,
             controllers=CONTROLLERS,
@@ -300,7 +306,7 @@ class Lab:
 
     async def _run_kube_scheduler(self, stop: asyncio.Event) -> None:
         await self._scheduler_ready.wait()
-        extender = profile.extender(self._scheduler_at.extender)
+        extender = profile.extender(self._scheduler_at.extender, self.settings.managed_resources)
         # As in deploy/helm/purser: loopback, and the certificate is Purser's own and rotates.
         trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
@@ -336,6 +342,7 @@ class Lab:
             adopted_scheduler_names=self.settings.adopted_scheduler_names,
             served_scheduler_names=self.settings.served_scheduler_names,
             memory_units=self.settings.memory_units,
+            managed_resources=self.settings.managed_resources,
             vendors=FAMILY_NAMES,
             vendor_accounts=(ADMIN,),
             decision_log=DecisionLogSettings(self.settings.decision_log_folder),

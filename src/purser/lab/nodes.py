@@ -228,6 +228,7 @@ class EmulatedNode:
             host_root=self._folders.host_root,
             slots=self._settings.slots,
             memory_units=self._settings.memory_units,
+            managed_resources=self._settings.managed_resources,
             sharing=SharingSettings(folder=self._settings.device_plugin_configs),
             sriov=self.sriov,
             probe_interval_s=self._settings.probe_interval_s,

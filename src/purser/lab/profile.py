@@ -7,8 +7,8 @@ from purser.core.names import SCHEDULER_NAME
 from purser.lab.controllers.scheduling.extender import ExtenderSettings
 
 
-def extender(port: int) -> ExtenderSettings:
-    """Purser's extender on a port of the loopback address."""
+def extender(port: int, managed: tuple[str, ...] = ()) -> ExtenderSettings:
+    """Purser's extender on a port of the loopback address. ``managed``: names beside those that Purser knows."""
     return ExtenderSettings(
         url_prefix=f"https://127.0.0.1:{port}",
         filter_verb="filter",
@@ -17,14 +17,14 @@ def extender(port: int) -> ExtenderSettings:
         preempt_verb="preempt",
         timeout_s=10.0,
         # A pod that bypassed the webhook requests amounts alone: kube-scheduler must not place it by its own count.
-        managed_resources=managed_resources(),
+        managed_resources=(*managed_resources(), *managed),
         ignored_resources=tuple(each for found in ignored_resources().values() for each in found),
     )
 
 
-def configuration(port: int) -> dict[str, Any]:
+def configuration(port: int, managed: tuple[str, ...] = ()) -> dict[str, Any]:
     """The same as fields of KubeSchedulerConfiguration."""
-    settings = extender(port)
+    settings = extender(port, managed)
     entry = {
         "urlPrefix": settings.url_prefix,
         "filterVerb": settings.filter_verb,

@@ -61,6 +61,9 @@ class LabSettings:
     """Other schedulers' names that place their GPU pods themselves."""
     memory_units: tuple[tuple[str, int], ...] = ()
     """MiB of one of a resource for memory, where it is not the usual unit."""
+    managed_resources: tuple[str, ...] = ()
+    """Further names of GPUs that kube-scheduler asks Purser about, and agents may list. Those that the files below give
+    devices are among them without a word."""
     device_plugin_configs: Path | None = None
     """Folder with files of NVIDIA's device plugin; nodes name theirs by the label nvidia.com/device-plugin.config."""
     decision_log_folder: Path | None = None

@@ -9,13 +9,13 @@ Not here: the machines (``upgrade``, ``mig``), which import nothing of one anoth
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
 
 from purser.core.kubernetes.selectors import SelectorError, of_object, parse
-from purser.core.wording import counted, some
+from purser.core.wording import some
 from purser.operator.model import (
     Budget,
     DeletePod,
@@ -115,11 +115,12 @@ class EvictionRequest(msgspec.Struct, frozen=True):
     staying: tuple[str, ...] = ()
     """Why each pod that is not asked stays, in one sentence."""
 
-    def describe(self, others: int) -> str:
+    def describe(self, leaving: Sequence[NodeWorkload]) -> str:
         """What keeps a node waiting, in one sentence."""
         if self.staying:
             return some(self.staying, "pod", named=1)
-        return f"waiting for {counted(others, 'pod')} to terminate"
+        names = sorted(f"{pod.namespace}/{pod.name}" for pod in leaving)
+        return f"waiting for pod{'s' * (len(names) > 1)} {some(names, 'pod')} to terminate"
 
 
 def request_evictions(

@@ -80,9 +80,10 @@ class MissedPods:
         is_active: Callable[[], bool],
         adopted: Collection[str] = (),
         served: Collection[str] = (),
+        managed: Collection[str] = (),
     ) -> None:
         """``is_active``: whether this replica is the one that acts. ``adopted``: schedulers whose pods are Purser's.
-        ``served``: those who place theirs themselves, as they should."""
+        ``served``: those who place theirs themselves, as they should. ``managed``: see `unserved_words`."""
         self._client = client
         self._cache = cache
         self._pods = pods
@@ -91,6 +92,7 @@ class MissedPods:
         self._is_active = is_active
         self._changed_names = (DEFAULT_SCHEDULER, *adopted)
         self._served = frozenset(served)
+        self._managed = managed
         self._queue: WorkQueue[str] = WorkQueue(clock=cache.clock)
         self._seen_at: dict[str, float] = {}
         self._told: set[str] = set()
@@ -155,7 +157,7 @@ class MissedPods:
         there = self._cache.gpus()
         listed = there.mig_resources if there else ()
         spec = self._cache.readings.of(pod).spec
-        return unserved_words(spec, self._cache.offers, self._cache.has_label, lambda: listed)
+        return unserved_words(spec, self._cache.offers, self._cache.has_label, lambda: listed, managed=self._managed)
 
     def _waits(self, pod: Pod) -> bool:
         """A pod with scheduling gates waits for whoever set them."""

@@ -306,7 +306,7 @@ def _webhooks(settings: SchedulerSettings, cache: ClusterCache, user: str) -> tu
     )
     node_writes = NodeWrites(settings.namespace, cache.node_of_pod, writers)
     return (
-        Mutation(settings.scheduler_name, cache, devices, adopted, served),
+        Mutation(settings.scheduler_name, cache, devices, adopted, served, settings.managed_resources),
         Validation(
             settings.scheduler_name, lambda: user, node_writes, devices, adopted, settings.vendor_accounts, served
         ),
@@ -333,7 +333,17 @@ def _start_missed_pods(
     settings: SchedulerSettings, parts: _Parts, client: Client, events: EventRecorder, spawn: Spawn
 ) -> None:
     adopted, served = settings.adopted_scheduler_names, settings.served_scheduler_names
-    missed = MissedPods(client, parts.cache, parts.pods, parts.namespaces, events, parts.may_bind, adopted, served)
+    missed = MissedPods(
+        client,
+        parts.cache,
+        parts.pods,
+        parts.namespaces,
+        events,
+        parts.may_bind,
+        adopted,
+        served,
+        settings.managed_resources,
+    )
     spawn(missed.run())
 
 

@@ -17,7 +17,7 @@ from purser.core.policy.words import (
     node_policy_pattern,
 )
 from purser.core.vendors.catalogue import FAMILY_NAMES
-from purser.options import MEMORY_UNITS, METRICS_ADDRESS, METRICS_PORT, PORT_MAXIMUM, Group, Option
+from purser.options import MANAGED_RESOURCES, MEMORY_UNITS, METRICS_ADDRESS, METRICS_PORT, PORT_MAXIMUM, Group, Option
 
 DEVICE_NAMESPACES = ("kube-system",)
 """Only an administrator writes there."""
@@ -330,6 +330,7 @@ class SchedulerSettings:
         ),
     ] = ()
     memory_units: Annotated[tuple[tuple[str, int], ...], MEMORY_UNITS] = ()
+    managed_resources: Annotated[tuple[str, ...], MANAGED_RESOURCES] = ()
 
     vendors: Annotated[
         tuple[str, ...],

@@ -3,11 +3,12 @@
 import pytest
 
 from purser.agent.advice import GRANT_INVALID, NOT_SCHEDULED, PAST_THE_EXTENDER, advice
-from purser.kube.objects import ObjectMeta, Pod, PodSpec
+from purser.kube.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 
 
-def pod(scheduler: str = "default-scheduler", **metadata: dict[str, str]) -> Pod:
-    return Pod(metadata=ObjectMeta(name="p", **metadata), spec=PodSpec(scheduler_name=scheduler))
+def pod(scheduler: str = "default-scheduler", *asked: str, **metadata: dict[str, str]) -> Pod:
+    containers = tuple(Container(resources=ResourceRequirements(limits={name: "1"})) for name in asked)
+    return Pod(metadata=ObjectMeta(name="p", **metadata), spec=PodSpec(scheduler_name=scheduler, containers=containers))
 
 
 @pytest.mark.parametrize(
@@ -30,8 +31,15 @@ def test_otherwise_the_webhook_was_away(found: Pod | None) -> None:
     assert advice(found) == NOT_SCHEDULED
 
 
-def test_a_pod_of_pursers_scheduler_came_past_it() -> None:
-    assert advice(pod("purser-scheduler")) == PAST_THE_EXTENDER
+@pytest.mark.parametrize("asked", [(), ("nvidia.com/gpu",), ("nvidia.com/gpu-0", "nvidia.com/gpu")])
+def test_a_pod_of_pursers_scheduler_came_past_it(asked: tuple[str, ...]) -> None:
+    assert advice(pod("purser-scheduler", *asked)) == PAST_THE_EXTENDER
+
+
+def test_of_names_alone_that_kube_scheduler_may_not_know_it_is_said_to_name_them_there() -> None:
+    told = advice(pod("purser-scheduler", "nvidia.com/gpu-0", "cpu"))
+    assert "without asking Purser about nvidia.com/gpu-0: add that to managedResources of Purser's extender" in told
+    assert "names its node" not in told
 
 
 def test_a_grant_that_does_not_count_is_made_again() -> None:

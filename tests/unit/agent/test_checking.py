@@ -242,6 +242,10 @@ async def rows_of(host, **sharing):
         ("sharing: {timeSlicing: {resources: [{name: gpu, replicas: 1}]}}", ["resources[0].replicas is 1", "no entry"]),
         ("flags: {failOnInitError: false, color: red}", ["flags.color is not known", "flags.failOnInitError has no"]),
         ("sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, devices: [9]}]}}", ["devices is", "device 9,"]),
+        (
+            "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, rename: gpu-0}]}}",
+            ["rename is followed here", "resources[0] names devices 0, 1, 2, 3 nvidia.com/gpu-0, about which kube-sch"],
+        ),
         ("sharing: {mps: {resources: [{name: gpu, replicas: 60}]}}", ["MPS on GPU 0 has 48", *["MPS on GPU"] * 3]),
         ('{"nodeconfig": [{"name": "n", "devicesplitcount": 4}]}', ["devicesplitcount has no effect"]),
         ('{"nodeconfig": [{"name": "n", "filterdevices": {"index": [5]}}]}', ["keeps GPUs from", "no such GPU"]),

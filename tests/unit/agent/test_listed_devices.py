@@ -264,7 +264,10 @@ def expected(sharing, naming, by_index):
 def answered(sharing, flags):
     """By the agent's own functions, from the file to the answer."""
     settings = AgentSettings(
-        node_name="n", mode=sharing.mode, sharing=SharingSettings(flags=DevicePluginFlags(**flags))
+        node_name="n",
+        mode=sharing.mode,
+        sharing=SharingSettings(flags=DevicePluginFlags(**flags)),
+        managed_resources=(sharing.resource,),
     )
     config = config_of(settings.sharing, "file" if sharing.file else "", sharing.file)
     made = make_inventory(

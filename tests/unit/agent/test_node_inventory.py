@@ -265,3 +265,51 @@ def test_no_two_resources_share_a_socket_and_each_fits_where_sockets_are():
     sockets = [str(AgentSettings(node_name="n").plugin_socket(name)) for name in (*names, longest)]
     assert len(set(sockets)) == len(sockets)
     assert max(map(len, sockets)) < 108
+
+
+RENAMED = """\
+resources: {gpus: [{pattern: "*T4*", name: gpu.small}, {pattern: "*A100*", name: gpu}]}
+sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, rename: gpu-0, devices: ["0"]}]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("managed", "listed", "problems"),
+    [
+        ((), {2: "nvidia.com/gpu"}, 2),
+        (("nvidia.com/gpu-0",), {0: "nvidia.com/gpu-0", 2: "nvidia.com/gpu"}, 1),
+        (
+            ("nvidia.com/gpu-0", "nvidia.com/gpu.small"),
+            {0: "nvidia.com/gpu-0", 1: "nvidia.com/gpu.small", 2: "nvidia.com/gpu"},
+            0,
+        ),
+    ],
+)
+def test_a_name_about_which_nobody_asks_the_scheduler_is_not_listed(managed, listed, problems):
+    gpus = (gpu(0, A), gpu(1, B, name="Tesla T4"), gpu(2, "GPU-cccccccc-1111-2222-3333-444444444444"))
+    settings = AgentSettings(node_name="n", managed_resources=managed)
+    basis = InventoryBasis(config_of(settings.sharing, "f.yaml", RENAMED), INFO, gpus)
+    found: list[str] = []
+    made = make_inventory(settings, basis, {}, NO_HOLDERS, "1.0", None, found)
+    assert {each.index: each.resource for each in made.devices} == listed
+    assert len(found) == problems
+    for each in found:
+        assert "add it to the chart's value scheduler.kubeScheduler.managedResources, or write another name" in each
+        assert ("resources.gpus[0] names device 1 nvidia.com/gpu.small" in each) != (
+            "sharing.timeSlicing.resources[0] names device 0 nvidia.com/gpu-0" in each
+        )
+
+
+def test_a_mig_profile_that_nobody_knows_is_named_and_not_listed():
+    migs = (NodeMigDevice(uuid="m", profile="9g.1gb", memory_mib=1),)
+    cut = gpu(0, A, mig=MigMode(enabled=True, pending=True), migs=migs)
+    flags = DevicePluginFlags(mig_strategy=MigStrategy.MIXED)
+    for managed, count in (((), 0), (("nvidia.com/mig-9g.1gb",), 1)):
+        settings = AgentSettings(node_name="n", sharing=SharingSettings(flags=flags), managed_resources=managed)
+        found: list[str] = []
+        made = make_inventory(
+            settings, InventoryBasis(config_of(settings.sharing), INFO, (cut,)), {}, NO_HOLDERS, "1.0", None, found
+        )
+        assert len(made.devices) == count
+        said = "The MIG profile names device 0:0 nvidia.com/mig-9g.1gb, about which kube-scheduler does not ask Purser"
+        assert any(said in each for each in found) is not bool(count)

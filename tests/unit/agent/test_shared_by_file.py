@@ -127,7 +127,9 @@ async def test_where_no_file_was_good_that_is_said(world, kubelet, configs):
 async def test_of_a_file_for_a_fleet_the_devices_that_the_node_has_are_served(world, kubelet, configs):
     """And each other is told, in the log, by an event and by the metric, until the file is corrected."""
     configs.write(default=reported("fleet.yaml").read_text())
-    async with world.agent(sharing=SharingSettings(folder=configs.path), mode=DeviceMode.WHOLE) as agent:
+    managed = ("nvidia.com/gpu-0",)
+    sharing = SharingSettings(folder=configs.path)
+    async with world.agent(sharing=sharing, mode=DeviceMode.WHOLE, managed_resources=managed) as agent:
         await eventually(lambda: counts(kubelet) == {"gpu-0": 8, "gpu": 3})
         await eventually(lambda: told(world, 1, IN_PART, "resources[1] replicates device 4, which the node does not"))
         assert await agent.metric("purser_agent_config_rejected") == 1

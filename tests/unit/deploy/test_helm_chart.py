@@ -281,6 +281,20 @@ def test_the_extender_manages_the_resources_of_every_dialect_and_kube_scheduler_
     )
 
 
+def test_names_that_kube_scheduler_is_to_ask_about_are_said_to_whoever_lists_gpus_by_them() -> None:
+    """The same value, for kube-scheduler, agents, scheduler, and agents of the operator."""
+    name = "nvidia.com/gpu.small"
+    values = {"scheduler": {"kubeScheduler": {"managedResources": [name]}}}
+    documents = render(values)
+    for kind, of in (("DaemonSet", "purser-agent"), ("Deployment", "purser-scheduler")):
+        containers = find(documents, kind, of)["spec"]["template"]["spec"]["containers"]
+        args = next(each["args"] for each in containers if f"--managed-resource={name}" in each.get("args", ()))
+        assert args.count(f"--managed-resource={name}") == 1
+    operated = render({**values, "operator": {"enabled": True}, "clusterPolicy": {"create": True}})
+    policy = next(each for each in operated if each["kind"] == "ClusterPolicy")
+    assert policy["spec"]["devicePlugin"]["managedResources"] == [name]
+
+
 def test_the_agent_is_root_and_nothing_else_is() -> None:
     [agent] = find(render({}), "DaemonSet", "purser-agent")["spec"]["template"]["spec"]["containers"]
     assert agent["securityContext"]["runAsUser"] == 0

@@ -135,6 +135,10 @@ EXAMPLES = {
         pod("p", {"nvidia.com/mig-7g.40gb": "1"}),
     ),
     Reason.NOT_LINKED: (of_vendor("Kunlun XPU", "n", 6), xpus("used", 4, held=(1, 2, 3, 4)), xpus("p", 2)),
+    Reason.NOT_MIXED: (
+        node("n", (*gpus("n", 1), gpus("n", 2, mode=DeviceMode.MIG, parent="g")[1]), **GPU),
+        pod("p", {"nvidia.com/gpu": "2"}),
+    ),
     Reason.SHARES_DIFFER: (of_vendor("Kunlun vXPU", "n", 1), HOLDS_VXPU, pod("p", vxpu(49152))),
     Reason.TOO_FEW_GPUS: (PLAIN, USED, pod("p", gpu(16384, 2))),
     Reason.NO_DEVICES: (node("n", annotations=EMPTY, **GPU), pod("p", gpu())),

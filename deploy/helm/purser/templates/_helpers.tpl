@@ -123,7 +123,8 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{ include "purser.restrictedContainer" . }}
 {{- end }}
 
-{{/* How operands that run Purser's image get it: as the chart says it for its own pods. NVIDIA's device plugin is none of them. */}}
+{{/* How operands that run Purser's image get it: as the chart says it for its own pods. NVIDIA's device plugin is none of them. And which names of GPUs agents
+may list: those that kube-scheduler asks Purser about. */}}
 {{- define "purser.pulling" -}}
 {{- $secrets := list }}
 {{- range .Values.imagePullSecrets }}{{ $secrets = append $secrets .name }}{{ end }}
@@ -135,6 +136,9 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
   {{- with $secrets }}
   imagePullSecrets: {{- toYaml . | nindent 4 }}
   {{- end }}
+  {{- if eq $section "devicePlugin" }}{{- with $.Values.scheduler.kubeScheduler.managedResources }}
+  managedResources: {{- toYaml . | nindent 4 }}
+  {{- end }}{{- end }}
 {{- end }}
 {{- end }}
 

@@ -28,6 +28,8 @@ class MigGpu(msgspec.Struct, frozen=True, kw_only=True):
     capable: bool = True
     """It knows MIG."""
     layout: Layout = Layout(False)
+    uuids: tuple[str, ...] = ()
+    """Its own and those of its MIG devices; none: the driver does not say all of them."""
 
 
 class Offered(msgspec.Struct, frozen=True):

@@ -119,9 +119,27 @@ class NvmlHardware:
         except nvml.NVMLError as error:
             if error.value != nvml.NVML_ERROR_NOT_SUPPORTED:
                 raise HardwareError(f"asking GPU {index} for its MIG mode: {error}") from error
-            return MigGpu(index=index, device_id=_device_id(pci), capable=False)
+            return MigGpu(index=index, device_id=_device_id(pci), capable=False, uuids=self._uuids(device, False))
         names = sorted(name for name, _ in self._instances(index, device)) if current else []
-        return MigGpu(index=index, device_id=_device_id(pci), layout=Layout(bool(current), tuple(names)))
+        layout, uuids = Layout(bool(current), tuple(names)), self._uuids(device, bool(current))
+        return MigGpu(index=index, device_id=_device_id(pci), layout=layout, uuids=uuids)
+
+    def _uuids(self, device: Any, is_cut: bool) -> tuple[str, ...]:
+        """See `MigGpu.uuids`."""
+        nvml, found = self._nvml, []
+        try:
+            found.append(_text(nvml.nvmlDeviceGetUUID(device)))
+            for at in range(int(nvml.nvmlDeviceGetMaxMigDeviceCount(device)) if is_cut else 0):
+                try:
+                    mig = nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, at)
+                except nvml.NVMLError as error:
+                    if error.value == nvml.NVML_ERROR_NOT_FOUND:  # indexes have gaps
+                        continue
+                    raise
+                found.append(_text(nvml.nvmlDeviceGetUUID(mig)))
+        except nvml.NVMLError:
+            return ()
+        return tuple(found)
 
     def _device(self, index: int) -> Any:
         return self._ask(f"asking for GPU {index}", self._nvml.nvmlDeviceGetHandleByIndex, index)
@@ -221,6 +239,10 @@ def _orders(profiles: list[GpuInstanceProfile]) -> Iterator[tuple[GpuInstancePro
         if order not in seen and len(seen) < MAX_ORDERS:
             seen.add(order)
             yield order
+
+
+def _text(told: str | bytes) -> str:
+    return told.decode() if isinstance(told, bytes) else told
 
 
 def _device_id(pci: Any) -> str:

@@ -60,7 +60,10 @@ def answer(
             gpus = hardware.gpus()
             target = wanted(named, request.profile, gpus, {gpu.index: _offers(hardware, gpu) for gpu in gpus})
             if request.check_only:
-                return MigResult(request.profile, request.attempt, differs=bool(differences(gpus, target)))
+                changing = differences(gpus, target)
+                same = (gpu for gpu in gpus if changing and gpu.index not in changing)
+                untouched = tuple(uuid for gpu in same for uuid in gpu.uuids)
+                return MigResult(request.profile, request.attempt, differs=bool(changing), untouched=untouched)
             bring(hardware, target, is_wanted)
         finally:
             hardware.close()

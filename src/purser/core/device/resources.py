@@ -24,3 +24,10 @@ def is_gpu_resource(name: str) -> bool:
 def mig_resource(profile: str) -> str:
     """``nvidia.com/mig-1g.5gb`` of ``1g.5gb``; a plus is none of a resource's characters: ``mig-1g.5gb.me``."""
     return f"{MIG_PREFIX}{profile.replace('+', '.')}"
+
+
+def gpu_resource(text: str) -> str:
+    """The name of such a resource. Raises ValueError for another text."""
+    if not is_gpu_resource(text):
+        raise ValueError(f"{text[:80]!r} is no name of GPUs: write nvidia.com/gpu.NAME or nvidia.com/mig-NAME")
+    return text

@@ -5,11 +5,12 @@ Purser never serves some of them, others only on nodes whose devices are listed 
 the name, there is no hint.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain, islice
 
-from purser.core.device.resources import MIG_PREFIX
+from purser.core.device.resources import MIG_PREFIX, is_gpu_resource
 from purser.core.dialects import kai
+from purser.core.dialects.managed import MANAGED_VALUE, is_managed
 from purser.core.dialects.misspelt import meant
 from purser.core.pod.manifest import PodManifest
 from purser.core.vendors.catalogue import BY_WORD
@@ -71,13 +72,17 @@ def unserved_words(
     mig_resources: Callable[[], Sequence[str]] = lambda: (),
     *,
     is_placed: bool = True,
+    managed: Collection[str] = (),
 ) -> tuple[str, ...]:
     """A sentence for each word of the pod that Purser does not serve and no node has: ``is_offered`` is asked about
     resources, ``has_label`` about labels; ``mig_resources`` are those of MIG profiles that nodes list; ``is_placed``:
-    by Purser's scheduler, not by another whose pods Purser serves.
+    by Purser's scheduler, not by another whose pods Purser serves; ``managed``: names that an administrator added to
+    those that kube-scheduler asks Purser about.
     """
     # One by one: an answer may search all nodes for each name, and pods may have thousands of names.
-    found = chain(_hints(pod, is_offered, mig_resources), _ignored(pod, is_placed), _time_sliced(pod, has_label))
+    found = chain(
+        _hints(pod, is_offered, mig_resources, managed), _ignored(pod, is_placed), _time_sliced(pod, has_label)
+    )
     return tuple(islice(found, _MAX_HINTS))
 
 
@@ -91,7 +96,10 @@ def _time_sliced(pod: PodManifest, has_label: Callable[[str, str], bool]) -> Ite
 
 
 def _hints(
-    pod: PodManifest, is_offered: Callable[[str], bool], mig_resources: Callable[[], Sequence[str]]
+    pod: PodManifest,
+    is_offered: Callable[[str], bool],
+    mig_resources: Callable[[], Sequence[str]],
+    managed: Collection[str],
 ) -> Iterator[str]:
     asked = dict.fromkeys(
         name for container in pod.containers for name in (*container.limits, *container.requests) if "/" in name
@@ -106,6 +114,8 @@ def _hints(
         if hint and not any(map(is_offered, (name,) if family is None else family.resources)):
             if name.startswith(MIG_PREFIX) and (listed := mig_resources()):
                 hint = f"ask for one that nodes list: {', '.join(listed[:_MAX_LISTED])}"
+            elif is_gpu_resource(name) and not is_managed(name, managed):
+                hint = f"agents list it only if it is in {MANAGED_VALUE}; for a share ask for nvidia.com/gpu and gpumem"
             yield f"no node offers {name[:80]}, so the pod waits: {hint}"
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from purser.core.device.ids import MAX_SLOTS
+from purser.core.device.resources import MIG_PREFIX
 from purser.core.fleet.arrays import FleetArrays
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.fleet.fleet import DeviceState, Fleet, NodeState
@@ -24,6 +25,8 @@ class LiveArrays:
         self.fleet = fleet
         self.arrays = FleetArrays()
         self._links: dict[str, tuple[NodeInventory, Topology | None]] = {}
+        self._both: dict[str, tuple[NodeInventory, bool]] = {}
+        """As ``has_both``, of the inventory that it was found of."""
         self._uuids: dict[str, tuple[str, ...]] = {}
         self._nodes_with: dict[str, set[str]] = defaultdict(set)
         self.is_looked_into: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.live), np.bool_)
@@ -32,6 +35,8 @@ class LiveArrays:
         """By row, whether the node has SR-IOV pools."""
         self.has_alike: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.live), np.bool_)
         """By row, whether a device of the node has shares that only such as are alike may be beside."""
+        self.has_both: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.live), np.bool_)
+        """By row, whether the node has MIG devices and whole GPUs under one name: no container gets both."""
         self._asked: tuple[int, list[str], npt.NDArray[np.intp]] = (0, [], np.zeros(0, np.intp))
         self._as_of = 0
         self._ranks: Mapping[str, int] = {}
@@ -84,6 +89,7 @@ class LiveArrays:
             if node is None:
                 self.arrays.remove_node(name)
                 self._links.pop(name, None)
+                self._both.pop(name, None)
             else:
                 self._put(node)
 
@@ -93,9 +99,11 @@ class LiveArrays:
             self.is_looked_into = np.pad(self.is_looked_into, (0, missing))
             self.has_pools = np.pad(self.has_pools, (0, missing))
             self.has_alike = np.pad(self.has_alike, (0, missing))
+            self.has_both = np.pad(self.has_both, (0, missing))
         self.is_looked_into[row] = node.kubelet is not None
         self.has_pools[row] = bool(node.inventory.pools)
         self.has_alike[row] = any(state.usage.alike for state in node.devices)
+        self.has_both[row] = self._has_both(node)
         self._uuids[node.name] = tuple(state.device.uuid for state in node.devices)
         for uuid in self._uuids[node.name]:
             self._nodes_with[uuid].add(node.name)
@@ -112,6 +120,13 @@ class LiveArrays:
             links = links_of(node)
             self._links[node.name] = node.inventory, links
         return links
+
+    def _has_both(self, node: NodeState) -> bool:
+        inventory, both = self._both.get(node.name, (None, False))
+        if inventory is not node.inventory:
+            both = has_both_sorts(node)
+            self._both[node.name] = node.inventory, both
+        return both
 
     def _forget(self, name: str) -> None:
         for uuid in self._uuids.pop(name, ()):
@@ -150,6 +165,22 @@ def node_facts(
         kinds,
         links,
     )
+
+
+def has_mig_and_others(node: NodeState) -> bool:
+    """Whether some of a node's devices are MIG devices, and others are not."""
+    return len({state.device.is_mig for state in node.devices}) > 1
+
+
+def has_both_sorts(node: NodeState) -> bool:
+    """Whether MIG devices and whole GPUs of a node have one name. Of GPUs that are cut on demand that can be the name
+    of a profile: who asks for several by another name gets none of them."""
+    mig = [state.device for state in node.devices if state.device.is_mig]
+    if not mig:
+        return False
+    listed, some_are_cut = {d.resource for d in mig if not d.mig_kind}, any(d.mig_kind for d in mig)
+    others = (state.device.resource for state in node.devices if not state.device.is_mig)
+    return any(name in listed or (some_are_cut and name.startswith(MIG_PREFIX)) for name in others)
 
 
 def links_of(node: NodeState) -> Topology | None:

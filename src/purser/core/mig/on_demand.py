@@ -1,12 +1,12 @@
 """GPUs that are cut on demand, as the books have them: which profile a request gets, and what is taken of a GPU."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 
 from purser.core.device.resources import mig_resource
 from purser.core.mig.geometry import MigGeometryError, bits_of
 from purser.core.mig.profiles import MIG_KINDS, MigKind, MigProfile
-from purser.core.model import WHOLE_PERCENT, Device, DeviceRequest, DeviceShare, MigPlacement
+from purser.core.model import WHOLE_PERCENT, Device, DeviceMode, DeviceRequest, DeviceShare, MigPlacement
 from purser.core.names import GPU_RESOURCE
 
 
@@ -53,6 +53,17 @@ def asked_profile(device: Device, asked: DeviceRequest) -> MigProfile | None:
         return None
     amounts = (asked.memory_mib or 0, asked.memory_percent or 0, asked.cores_percent)
     return profile_for(device.mig_kind, asked.resource, *amounts, asked.mig_profiles)
+
+
+def may_have_instances(resource: str, count: int, modes: Collection[str]) -> bool:
+    """Whether a container may have GPU instances, of GPUs that are cut on demand: who asks for several GPUs wants them
+    to work together, and may have instances only by asking for MIG devices, by profile or by mode.
+
+    CUDA shows a process one MIG device and no GPU beside it with drivers before R570, and with later ones all; with
+    none of them can it pass data from one to the other but through the host (NVIDIA's MIG user guide, "CUDA Device
+    Enumeration", and its list of what MIG does not support).
+    """
+    return count <= 1 or resource != GPU_RESOURCE or set(modes) == {DeviceMode.MIG}
 
 
 def compute_percent(kind: MigKind, profile: MigProfile) -> int:

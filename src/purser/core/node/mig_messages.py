@@ -25,6 +25,9 @@ class MigResult(msgspec.Struct, frozen=True):
     """In one sentence; empty: it is applied."""
     differs: bool = False
     """Of a request that only checks: the node's GPUs have another layout."""
+    untouched: tuple[str, ...] = ()
+    """Of a request that only checks: the uuids of GPUs that have the layout already, and of their MIG devices. Workers
+    of older versions do not say."""
 
 
 _REQUESTS = NodeMessage(MigRequest, MIG_WANTED_ANNOTATION)

@@ -51,7 +51,26 @@ def choices(
     A bound container has all its devices on one NUMA node, and so have those before it. The NUMA nodes are tried in the
     order of preference of their best devices until one has enough: a set that exists is found. (HAMi instead walks the
     devices once and throws away what it collected whenever the NUMA node changes.) Whole groups are such a set.
+
+    Where a container wants several, all are MIG devices, or none is.
     """
+    for of_one_sort in _by_sort(steps, devices):
+        yield from _choices(of_one_sort, devices, pick)
+
+
+def _by_sort(steps: Sequence[ContainerStep], devices: Sequence[Device]) -> Iterator[Sequence[ContainerStep]]:
+    """The row with MIG devices alone and with others alone, the sort of the most preferred device first."""
+    order = steps[-1].order if steps else ()
+    sorts = dict.fromkeys(devices[place].is_mig for place in order)
+    if len(sorts) < 2 or max(step.count for step in steps) < 2:
+        yield steps
+        return
+    for is_mig in sorts:
+        inside = frozenset(place for place in order if devices[place].is_mig is is_mig)
+        yield [_within(step, inside) for step in steps]
+
+
+def _choices(steps: Sequence[ContainerStep], devices: Sequence[Device], pick: Pick) -> Iterator[list[tuple[int, ...]]]:
     last_bound = max((at for at, step in enumerate(steps) if step.numa_bind or step.groups is not None), default=-1)
     if last_bound < 0:
         if (chosen := _fill(steps, pick)) is not None:

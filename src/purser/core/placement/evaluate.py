@@ -249,8 +249,11 @@ class Evaluator:
                 looked_into = np.ones(len(still), np.bool_)
             elif question.request.gpu_nic is not None:
                 looked_into = looked_into | self._live.has_pools[question.rows]
-            # Nor do they show which shares a device takes none but alike ones of.
-            still = still & (looked_into | self._live.has_alike[question.rows])
+            # Nor do they show which shares a device takes none but alike ones of, and what is a MIG device.
+            looked_into = looked_into | self._live.has_alike[question.rows]
+            if question.request.containers[0].devices.count > 1:
+                looked_into = looked_into | self._live.has_both[question.rows]
+            still = still & looked_into
         places: list[int] = still.nonzero()[0].tolist()
         return places
 
@@ -316,6 +319,7 @@ class Evaluator:
             and request.gpu_nic is None
             and all(state.device.replicas == 1 and not state.device.mig_kind for state in node.devices)
             and not any(state.usage.alike for state in node.devices)
+            and not self._live.has_both[self._live.refresh().rows[node.name]]
         )
 
     def _place_from_arrays(self, node: NodeState, request: PodRequest, left: QuotaLimits) -> Placement | Refusal:

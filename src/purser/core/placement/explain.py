@@ -13,12 +13,14 @@ import msgspec
 
 from purser.core.decoding import brief
 from purser.core.device.modes import mode_words
+from purser.core.device.resources import mig_resource
 from purser.core.fleet import DeviceState, Fleet, rule
 from purser.core.grant.quota import Demand, QuotaLimits, request_demand
-from purser.core.mig.on_demand import asked_profile, named
+from purser.core.mig.on_demand import asked_profile, kind_of, may_have_instances, named
 from purser.core.model import DeviceRequest, Enforcement, PodRequest
 from purser.core.names import GPU_RESOURCE
 from purser.core.placement.reasons import OTHER_INSTANCES, Reason, Refusal, tally
+from purser.core.placement.shape import takes_model
 
 _EXAMPLES = 32
 """Nodes that are looked into for each refusal, for the models that there are or what ails a GPU: enough for people."""
@@ -232,6 +234,14 @@ def _other_type(found: _Tally, asked: DeviceRequest) -> str:
         if words
     ]
     modes = ""
+    profiles = [mig_resource(kind.profiles[0].name) for s in found.examples if (kind := kind_of(s.device)) is not None]
+    if profiles and not may_have_instances(asked.resource, asked.count, asked.modes_allowed):
+        if all(takes_model(asked.models_allowed, asked.models_denied, model) for model in models):
+            wants.clear()  # the models are not in the way
+        wants.append(
+            f"{asked.count} whole GPUs for one container: of GPUs in MIG mode it gets one GPU instance, or several "
+            f"where it asks for MIG devices by name, such as {profiles[0]}"
+        )
     if any(state.device.resource != asked.resource and not _is_served(state, asked) for state in found.examples):
         wants.insert(0, asked.resource)
     elif any(state.device.mig_kind and asked_profile(state.device, asked) is None for state in found.examples):
@@ -347,6 +357,10 @@ _OF_DEVICES: dict[Reason, Callable[[_Tally, DeviceRequest], str]] = {
     ),
     Reason.NUMA_NOT_FIT: lambda t, _: f"{_is(t)} available, but {t.count_needed} are needed on one NUMA node",
     Reason.NOT_LINKED: lambda t, _: f"{_is(t)} available, but {t.count_needed} that are linked are needed on one node",
+    Reason.NOT_MIXED: lambda t, _: (
+        f"{_is(t)} available, but {t.count_needed} whole GPUs or {t.count_needed} MIG devices are needed on one node: "
+        "no container gets both"
+    ),
     Reason.NOT_ENFORCED: _not_enforced,
     Reason.SLOTS_EXHAUSTED: lambda t, _: f"{_has(t)} no free slot",
     Reason.EXCLUSIVE_CONFLICT: _in_use,

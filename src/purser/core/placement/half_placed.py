@@ -78,7 +78,10 @@ class HalfPlacedPod:
         left: QuotaLimits,
         preference: Preference | None,
         pools: PodPools,
+        mig_first: bool | None = None,
     ) -> None:
+        """``mig_first``: whether containers that want one device have MIG devices before others, or after them, as far
+        as there are any; None: whichever they prefer."""
         self._candidates = Candidates(devices, request)
         self._request = request
         self._words = words
@@ -86,6 +89,7 @@ class HalfPlacedPod:
         self._left = left
         self._preference = preference
         self._pools = pools
+        self._mig_first = mig_first
         self.choice: list[Positions] = []
         self.instances: list[tuple[MigPlacement | None, ...]] = []
 
@@ -101,7 +105,8 @@ class HalfPlacedPod:
         if chosen is None:
             bound = any(container.devices.numa_bind for container in row)
             linked = any(container.devices.linked for container in row)
-            reason = Reason.NUMA_NOT_FIT if bound else Reason.NOT_LINKED if linked else Reason.TOO_FEW_GPUS
+            others = Reason.NOT_MIXED if self._has_both(nested[-1]) else Reason.TOO_FEW_GPUS
+            reason = Reason.NUMA_NOT_FIT if bound else Reason.NOT_LINKED if linked else others
             return self._refusal(nested[-1], nested[-1].obstacles, reason)
         return self._hold(nested, chosen)
 
@@ -173,10 +178,19 @@ class HalfPlacedPod:
         names = (found.container.name for found in nested)
         return self._pools.hold(list(zip(names, chosen, strict=True)), candidates.devices)
 
+    def _has_both(self, found: _Found) -> bool:
+        """Whether MIG devices and whole GPUs suit a container that wants several."""
+        sorts = {device.is_mig for device, suits in zip(self._candidates.devices, found.suits, strict=True) if suits}
+        return len(sorts) > 1 and found.container.devices.count > 1
+
     def _step(self, found: _Found) -> ContainerStep:
         asked = found.container.devices
         required, groups = self._candidates.places(asked.uuids_required), self._candidates.groups(asked)
-        return ContainerStep(asked.count, self._order(found), asked.numa_bind, required, groups)
+        order = self._order(found)
+        if self._mig_first is not None and asked.count == 1:
+            devices = self._candidates.devices
+            order = tuple(sorted(order, key=lambda place: devices[place].is_mig is not self._mig_first))
+        return ContainerStep(asked.count, order, asked.numa_bind, required, groups)
 
     def _order(self, found: _Found) -> Positions:
         if not self._candidates.has_cut:

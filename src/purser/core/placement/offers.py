@@ -11,7 +11,7 @@ from purser.core.device.resources import MIG_PREFIX, mig_resource
 from purser.core.fleet import NodeState
 from purser.core.mig import MigKind
 from purser.core.mig.choice import chooser
-from purser.core.mig.on_demand import asked_profile, kind_of, taken_mask
+from purser.core.mig.on_demand import asked_profile, kind_of, may_have_instances, taken_mask
 from purser.core.model import Device, DeviceMode, DeviceRequest, Enforcement, MigPlacement
 
 
@@ -33,6 +33,11 @@ class DeviceOffer(NamedTuple):
         return kind_of(self._device)
 
     @property
+    def is_mig(self) -> bool:
+        """Whether containers get MIG devices of it."""
+        return self._device.is_mig
+
+    @property
     def largest_mib(self) -> int:
         """The largest share that there is of one; 0: none."""
         if (kind := self.kind) is not None:
@@ -52,7 +57,7 @@ class DeviceOffer(NamedTuple):
         if not self.mig_kind:
             return self.replicas if self.resource == asked.resource else 0
         kind, profile = self.kind, asked_profile(self._device, asked)
-        if kind is None or profile is None:
+        if kind is None or profile is None or not may_have_instances(asked.resource, asked.count, asked.modes_allowed):
             return 0
         tables = chooser(kind)
         return int(tables.counts[taken_mask(self._device, ()), tables.column(profile.name)])
@@ -65,6 +70,7 @@ class DeviceOffer(NamedTuple):
             0,
             "",
             self.memory_mib,
+            mode=self.mode,
             replicas=self.replicas,
             resource=self.resource,
             mig_kind=self.mig_kind,
@@ -134,4 +140,7 @@ def offers_of(nodes: Iterable[NodeState]) -> FleetOffers | None:
 
 def _most_on(node: Sequence[DeviceOffer], asked: DeviceRequest) -> int:
     most = [(offer, count * offer.most_of(asked)) for offer, count in Counter(node).items()]
-    return max(sum(each for offer, each in most if not offer.one_each), *(min(each, 1) for _, each in most), 0)
+    of_sort = Counter[bool]()
+    for offer, each in most:
+        of_sort[offer.is_mig] += 0 if offer.one_each else each
+    return max(*of_sort.values(), *(min(each, 1) for _, each in most), 0)

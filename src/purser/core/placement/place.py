@@ -10,6 +10,7 @@ import msgspec
 
 from purser.core.fleet import NodeState
 from purser.core.fleet.kubelet_snapshot import Arrival, emptied, pools_granted
+from purser.core.fleet.live import has_mig_and_others
 from purser.core.grant.quota import UNLIMITED, QuotaLimits
 from purser.core.kubelet.pod import KubeletPod
 from purser.core.ledger import UNUSED
@@ -102,11 +103,27 @@ def _choose(
 ) -> DeviceAssignment | Refusal:
     if not node.devices:
         return Refusal(((Reason.NO_DEVICES, 1),), container=request.containers[0].name if request.containers else "")
+    found = _choose_of(node, request, policy, left, preference, None)
+    if isinstance(found, Refusal) and len(request.containers) > 1 and has_mig_and_others(node):
+        # What is left for a container that wants several depends on what those that want one have.
+        tries = (_choose_of(node, request, policy, left, preference, mig_first) for mig_first in (True, False))
+        return next((each for each in tries if not isinstance(each, Refusal)), found)
+    return found
+
+
+def _choose_of(
+    node: NodeState,
+    request: PodRequest,
+    policy: PolicySettings,
+    left: QuotaLimits,
+    preference: Preference | None,
+    mig_first: bool | None,
+) -> DeviceAssignment | Refusal:
     rows, words = tuple(_rows(request.containers)), policy.gpu_policy(request)
 
     def start(sparing: Sparing | None = None) -> tuple[HalfPlacedPod, PodPools]:
         pools = PodPools(node, request, sparing)
-        return HalfPlacedPod(node.devices, request, words, left, preference, pools), pools
+        return HalfPlacedPod(node.devices, request, words, left, preference, pools, mig_first), pools
 
     pod, pools = start()
     found = _in_turn(pod, pools, rows)

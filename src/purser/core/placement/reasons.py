@@ -31,8 +31,10 @@ class Reason(ExplainedReason):
     TYPE_MISMATCH = (
         "CardTypeMismatch",
         "GPU",
-        "The GPU's model or mode is none that the pod's annotations allow.",
-        "Allow more models, or add a node that has one of them.",
+        "The GPU's model or mode is none that the pod's annotations allow; or the GPU is in MIG mode, and the "
+        "container asks for several GPUs.",
+        "Allow more models, or add a node that has one of them; of GPUs in MIG mode ask for one per container, or for "
+        "MIG devices by name, such as nvidia.com/mig-1g.10gb.",
     )
     NUMA_NOT_FIT = (
         "NumaNotFit",
@@ -45,6 +47,14 @@ class Reason(ExplainedReason):
         "GPU",
         "Several devices of this family are given together only where they are linked, and no such set is free.",
         "Wait until pods there end, or ask for fewer devices.",
+    )
+    NOT_MIXED = (
+        "MigDevicesNotMixed",
+        "GPU",
+        "The node lists MIG devices and whole GPUs under one name, and has enough only with both, which no container "
+        "gets.",
+        "Ask for fewer, or have the administrator give the node's MIG devices a name of their own, as MIG strategy "
+        "mixed does.",
     )
     UUID_MISMATCH = (
         "CardUuidMismatch",

@@ -1,6 +1,6 @@
 """What a pod is to a policy: its size, not who it is. Pods of one shape share everything that is computed for them."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,7 +16,7 @@ from purser.core.fleet.free_resources import MANY
 from purser.core.fleet.rule import FleetColumns, GpuDemand
 from purser.core.mig import MIG_KINDS, MigProfile
 from purser.core.mig.choice import chooser
-from purser.core.mig.on_demand import asked_profile, instance_share, profile_for
+from purser.core.mig.on_demand import asked_profile, instance_share, may_have_instances, profile_for
 from purser.core.mig.profiles import MOST_MASKS
 from purser.core.model import (
     NVIDIA,
@@ -72,9 +72,7 @@ class PodShape(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def takes_model(self, model: str) -> bool:
         """Whether the pod may run on this model."""
-        if any(names_model(word, model) for word in self.models_denied):
-            return False
-        return not self.models or any(names_model(word, model) for word in self.models)
+        return takes_model(self.models, self.models_denied, model)
 
     @property
     def is_plain(self) -> bool:
@@ -88,7 +86,7 @@ class PodShape(msgspec.Struct, frozen=True, omit_defaults=True):
     def obstacles(self, model: Model) -> int:
         """What stands between it and a model, as bits; see `purser.core.fleet.rule`."""
         fits = (
-            (self.profile(model) is not None if model.mig_kind else model.resource == self.resource)
+            (self._has_instances(model) if model.mig_kind else model.resource == self.resource)
             and (model.replicas == 1 or (self.is_plain and not (model.one_each and self.gpu_count > 1)))
             and (model.memory_mib > 0 or model.resource != GPU_RESOURCE or self.is_plain)
             and (not (self.models or self.models_denied) or self.takes_model(model.name))
@@ -98,10 +96,21 @@ class PodShape(msgspec.Struct, frozen=True, omit_defaults=True):
         is_unenforced = bool(self.held_by) and is_shared and model.enforcement not in self.held_by
         return (not fits) * rule.OTHER_MODEL | is_unenforced * rule.UNENFORCED
 
+    def _has_instances(self, model: Model) -> bool:
+        """Whether it gets any of a model that is cut on demand."""
+        return may_have_instances(self.resource, self.gpu_count, self.modes) and self.profile(model) is not None
+
     def profile(self, model: Model) -> MigProfile | None:
         """The profile that it gets of a model that is cut on demand; None: none will do."""
         amounts = (self.gpu_memory_mib, self.gpu_memory_percent, self.gpu_cores_percent)
         return profile_for(model.mig_kind, self.resource, *amounts, self.mig_profiles)
+
+
+def takes_model(allowed: Collection[str], denied: Collection[str], model: str) -> bool:
+    """Whether words of selectors let a pod run on a model; none are ``allowed``: any are."""
+    if any(names_model(word, model) for word in denied):
+        return False
+    return not allowed or any(names_model(word, model) for word in allowed)
 
 
 def names_model(word: str, model: str) -> bool:

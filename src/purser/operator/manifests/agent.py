@@ -141,6 +141,7 @@ def _agent_arguments(wanted: RenderInputs, kind: RuntimeKind) -> list[str]:
         *([f"--nvidia-cdi-hook-path={cdi_hook(spec)}"] if uses_cdi(spec, kind) else []),
         f"--mig-strategy={spec.mig.strategy}",
         *_config_arguments(spec.device_plugin.config),
+        *(f"--managed-resource={name}" for name in spec.device_plugin.managed_resources),
         *_sriov_arguments(spec.device_plugin.sriov),
         *(["--gdrcopy-enabled"] if is_beside_some_driver(spec, "gdrcopy") else []),
         *(["--gds-enabled", "--mofed-enabled"] if is_beside_some_driver(spec, "gds") else []),

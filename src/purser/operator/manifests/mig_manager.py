@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-import msgspec
 import yaml
 
-from purser.core.device.pci import MIG_FAMILIES
+from purser.core.mig.families import FAMILIES, MigFamily
 from purser.operator.manifests.agent import driver_arguments
 from purser.operator.manifests.mounts import HOST
 from purser.operator.manifests.parts import (
@@ -26,93 +25,6 @@ from purser.operator.manifests.parts import (
 from purser.operator.model import Rendered, RenderInputs
 from purser.operator.order import Operand
 from purser.operator.policy.fields import reference, split
-
-
-class Family(msgspec.Struct, frozen=True):
-    """How GPUs of a family are cut."""
-
-    name: str
-    """In `MIG_FAMILIES`."""
-    profiles: dict[str, int]
-    """How many of each profile fill a GPU."""
-    balanced: dict[str, int]
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """PCI device ids of its GPUs, four hexadecimal digits."""
-        return MIG_FAMILIES[self.name]
-
-
-FAMILIES = (
-    Family(
-        "A100, A800: 40 GB",
-        {"1g.5gb": 7, "1g.5gb+me": 1, "1g.10gb": 4, "2g.10gb": 3, "3g.20gb": 2, "4g.20gb": 1, "7g.40gb": 1},
-        {"1g.5gb": 2, "2g.10gb": 1, "3g.20gb": 1},
-    ),
-    Family(
-        "A100, A800, H100, H800: 80 GB",
-        {"1g.10gb": 7, "1g.10gb+me": 1, "1g.20gb": 4, "2g.20gb": 3, "3g.40gb": 2, "4g.40gb": 1, "7g.80gb": 1},
-        {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1},
-    ),
-    Family(
-        "A30",
-        {"1g.6gb": 4, "1g.6gb+me": 1, "2g.12gb": 2, "2g.12gb+me": 1, "4g.24gb": 1},
-        {"1g.6gb": 2, "2g.12gb": 1},
-    ),
-    Family(
-        "H100, H800: 94 GB",
-        {"1g.12gb": 7, "1g.12gb+me": 1, "1g.24gb": 4, "2g.24gb": 3, "3g.47gb": 2, "4g.47gb": 1, "7g.94gb": 1},
-        {"1g.12gb": 2, "2g.24gb": 1, "3g.47gb": 1},
-    ),
-    Family(
-        "A100, H100, GH200, H20: 96 GB",
-        {"1g.12gb": 7, "1g.12gb+me": 1, "1g.24gb": 4, "2g.24gb": 3, "3g.48gb": 2, "4g.48gb": 1, "7g.96gb": 1},
-        {"1g.12gb": 2, "2g.24gb": 1, "3g.48gb": 1},
-    ),
-    Family(
-        "H200, H20: 141 GB",
-        {"1g.18gb": 7, "1g.18gb+me": 1, "1g.35gb": 4, "2g.35gb": 3, "3g.71gb": 2, "4g.71gb": 1, "7g.141gb": 1},
-        {"1g.18gb": 2, "2g.35gb": 1, "3g.71gb": 1},
-    ),
-    Family(
-        "GH200: 144 GB",
-        {"1g.18gb": 7, "1g.18gb+me": 1, "1g.36gb": 4, "2g.36gb": 3, "3g.72gb": 2, "4g.72gb": 1, "7g.144gb": 1},
-        {"1g.18gb": 2, "2g.36gb": 1, "3g.72gb": 1},
-    ),
-    Family(
-        "B200",
-        {"1g.23gb": 7, "1g.23gb+me": 1, "1g.45gb": 4, "2g.45gb": 3, "3g.90gb": 2, "4g.90gb": 1, "7g.180gb": 1},
-        {"1g.23gb": 2, "2g.45gb": 1, "3g.90gb": 1},
-    ),
-    Family(
-        "GB200",
-        {"1g.24gb": 7, "1g.47gb": 4, "2g.47gb": 3, "3g.95gb": 2, "4g.95gb": 1, "7g.189gb": 1},
-        {"1g.24gb": 2, "2g.47gb": 1, "3g.95gb": 1},
-    ),
-    Family(
-        "GB200",  # with 186 GB, as newer drivers have it
-        {"1g.23gb": 7, "1g.23gb+me": 1, "1g.47gb": 4, "2g.47gb": 3, "3g.93gb": 2, "4g.93gb": 1, "7g.186gb": 1},
-        {"1g.23gb": 2, "2g.47gb": 1, "3g.93gb": 1},
-    ),
-    Family(
-        "RTX PRO 6000 Blackwell",
-        {
-            "1g.24gb": 4,
-            "1g.24gb+gfx": 4,
-            "1g.24gb-me": 4,
-            "1g.24gb+me.all": 1,
-            "2g.48gb": 2,
-            "2g.48gb+gfx": 2,
-            "2g.48gb-me": 2,
-            "2g.48gb+me.all": 1,
-            "4g.96gb": 1,
-            "4g.96gb+gfx": 1,
-        },
-        {"1g.24gb": 2, "2g.48gb": 1},
-    ),
-)
-"""Not of all that can MIG: names of profiles end with memory sizes that are not known for all. A family may be there
-twice, with other sizes: the MIG manager takes the entry whose profiles the GPU's driver offers."""
 
 Entry = dict[str, Any]
 
@@ -132,7 +44,7 @@ def layouts() -> dict[str, list[Entry]]:
 def _filled_with(profile: str) -> Iterator[Entry]:
     """One entry per number that fills a GPU. Each names the GPUs that know the profile: on any other it is invalid,
     which is found before any pod has to leave."""
-    having: dict[int, list[Family]] = {}
+    having: dict[int, list[MigFamily]] = {}
     for family in FAMILIES:
         if profile in family.profiles:
             having.setdefault(family.profiles[profile], []).append(family)
@@ -140,7 +52,7 @@ def _filled_with(profile: str) -> Iterator[Entry]:
         yield _entry({profile: count}, *families)
 
 
-def _entry(devices: dict[str, int], *families: Family) -> Entry:
+def _entry(devices: dict[str, int], *families: MigFamily) -> Entry:
     """For GPUs of these families; none: for any GPU."""
     device_ids = [f"0x{device.upper()}10DE" for family in families for device in family.devices]
     only = {"device-filter": device_ids} if families else {}

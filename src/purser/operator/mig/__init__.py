@@ -4,7 +4,7 @@ The label ``nvidia.com/mig.config`` names the layout that a node is to have. A c
 its node, written in the same patch as what the step does, so that a change continues after a crash of any process::
 
     checking   the node's worker is asked whether the layout differs; nothing is touched
-    draining   cordoned, operands that hold GPUs paused; GPU pods leave by eviction
+    draining   cordoned, operands that hold GPUs paused; pods of GPUs that change leave by eviction
     applying   the worker is asked to apply the layout
     stopping   it took too long, or its manager was switched off: the request is withdrawn, and the node held until the
                manager's pod that may still be at it has gone

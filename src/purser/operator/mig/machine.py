@@ -211,7 +211,7 @@ def _check(progress: NodeProgress, fleet: MigFleet, change: MigChange, may_empty
             waits=fleet.no_room, events=(node_event(node, f"MIG layout {change.profile} waits: {fleet.no_room}"),)
         )
     annotations = following(change, "draining", fleet.now) | {MIG_WANTED_ANNOTATION: None} | claim(node, Cordoner.MIG)
-    why = f"MIG layout {change.profile}: cordoned, operands are paused, GPU pods leave"
+    why = f"MIG layout {change.profile}: cordoned, operands are paused, pods of GPUs that change leave"
     return to(
         patch(node, why, labels=state_label(PENDING), annotations=annotations, unschedulable=True),
         node_event(node, why),
@@ -229,7 +229,7 @@ def _drain(progress: NodeProgress, fleet: MigFleet, change: MigChange, ledger: D
         return abandon(progress, progress.untolerated)
     if not node.unschedulable:
         return to(patch(node, "cordoned for a MIG change", annotations=claim(node, Cordoner.MIG), unschedulable=True))
-    users = _users_of_gpus(progress, fleet, ledger)
+    users = _users_of_gpus(progress, fleet, change, ledger)
     if users is None:
         request = MigRequest(change.profile, change.apply_attempt)
         annotations = following(change, "applying", fleet.now) | {MIG_WANTED_ANNOTATION: encode(request)}
@@ -241,16 +241,23 @@ def _drain(progress: NodeProgress, fleet: MigFleet, change: MigChange, ledger: D
     return msgspec.structs.replace(users, until=ask_again(fleet.now, until))
 
 
-def _users_of_gpus(progress: NodeProgress, fleet: MigFleet, ledger: DisruptionLedger) -> NodeStep | None:
-    """What still holds GPUs: paused operands, and pods. None: nothing does."""
+def _users_of_gpus(
+    progress: NodeProgress, fleet: MigFleet, change: MigChange, ledger: DisruptionLedger
+) -> NodeStep | None:
+    """What still holds GPUs that are changed: paused operands, and pods. None: nothing does."""
     operands = sorted(pod.name for pod in progress.pods if pod.operand in GPU_CLIENTS)
     workloads = fleet.workloads.get(progress.node.name)
     if workloads is None:
         return NodeStep(waits=UNKNOWN_PODS)
-    pods = evictable_gpu_pods(workloads) if operands else gpu_pods(workloads)
+    result = result_of(progress.node, change.check_attempt)
+    untouched = frozenset(result.untouched) if result is not None else frozenset()
+    users = evictable_gpu_pods(workloads) if operands else gpu_pods(workloads)
+    pods = [pod for pod in users if not (pod.devices and pod.devices <= untouched)]
     leaving = request_evictions(pods, fleet.rules, ledger, "MIG change") if pods else EvictionRequest()
     if pods:
-        return NodeStep(evictions=leaving.evictions, waits=leaving.describe(len(pods)))
+        waits = leaving.describe(pods)
+        said = node_event(progress.node, f"MIG layout {change.profile} waits: {waits}")
+        return NodeStep(evictions=leaving.evictions, waits=waits, events=(said,))
     return NodeStep(waits=f"waiting for operand pod {operands[0]} to terminate") if operands else None
 
 

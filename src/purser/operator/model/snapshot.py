@@ -103,6 +103,8 @@ class NodeWorkload(msgspec.Struct, frozen=True, kw_only=True):
     """Its Ready condition is True: disruption budgets ask for it."""
     uses_gpu: bool = False
     """It asks for a resource that Purser's dialects know, or whose name begins as theirs do; or has any claim."""
+    devices: frozenset[str] | None = None
+    """The uuids of all that it holds, by its grant; None: that is not known, or it would not outlive the agent."""
     controller: str = ""
     """Kind of its controller; empty: it is not recreated."""
     empty_dir: bool = False

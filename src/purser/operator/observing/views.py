@@ -7,8 +7,10 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from purser.core.dialects import is_gpu_word
+from purser.core.grant.signing import GrantError, read
 from purser.core.kubernetes.times import parsed
-from purser.core.names import INVENTORY_ANNOTATION, KUBELET_ANNOTATION
+from purser.core.model import Enforcement
+from purser.core.names import GRANT_ANNOTATION, INVENTORY_ANNOTATION, KUBELET_ANNOTATION
 from purser.core.wording import natural
 from purser.kube import Raw, key_of
 from purser.kube.objects import Node, NodeCondition
@@ -17,6 +19,7 @@ from purser.kube.policy_group import DisruptionBudget
 from purser.operator.manifests import CONFIG_MAPS
 from purser.operator.model import AppliedObject, Budget, NodeView, NodeWorkload, ObjectKey, OperandPod, Snapshot
 from purser.operator.names import DRIVER_CONFIG_LABEL, FIELD_MANAGER, MANAGED_BY_LABEL, OPERAND_LABEL, TEMPLATE_LABEL
+from purser.operator.observing.workload_pods import WorkloadPod
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -118,7 +121,7 @@ def pod_view(pod: DetailedPod) -> OperandPod:
     )
 
 
-def workload_view(pod: PodSummary) -> NodeWorkload:
+def workload_view(pod: WorkloadPod) -> NodeWorkload:
     """What the operator reads of pods that are not operands.
 
     A pod with claims of dynamic resource allocation counts as one that uses a GPU, whatever they are for: what a claim
@@ -135,11 +138,26 @@ def workload_view(pod: PodSummary) -> NodeWorkload:
         phase=pod.status.phase,
         ready=_holds("Ready", pod.status.conditions),
         uses_gpu=bool(pod.spec.resource_claims) or any(_is_gpu(resource) for resource in _asked(pod)),
+        devices=None if pod.spec.resource_claims else _devices_held(metadata.annotations.grant),
         controller=next((owner.kind for owner in metadata.owner_references if owner.controller), ""),
         empty_dir=any(volume.empty_dir is not None for volume in pod.spec.volumes),
         mirror=metadata.annotations.config is not None,
         terminating=bool(metadata.deletion_timestamp),
     )
+
+
+_BY_MPS = (Enforcement.MPS, Enforcement.MPS_ADVISORY)
+
+
+def _devices_held(grant: str | None) -> frozenset[str] | None:
+    """See `NodeWorkload.devices`. Clients of MPS end with their daemons, which the agent runs."""
+    try:
+        found = None if grant is None else read({GRANT_ANNOTATION: grant})
+    except GrantError:
+        return None
+    if found is None or any(part.enforcement in _BY_MPS for part in found.containers):
+        return None
+    return found.uuids
 
 
 def budget_view(budget: DisruptionBudget, version: str) -> Budget | None:

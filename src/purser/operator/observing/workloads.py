@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection
 from typing import Never
 
 from purser.kube import Client, Informer, key_of
-from purser.kube.pod_details import POD_SUMMARIES, PodSummary
 from purser.kube.racing import until
 from purser.operator.model import NodeWorkload
 from purser.operator.names import OPERAND_LABEL
 from purser.operator.observing.views import workload_view
+from purser.operator.observing.workload_pods import WORKLOAD_PODS, WorkloadPod
 
 POD_LIST_TIMEOUT_S = 10.0
 """How long a round waits for a list of all pods: then it goes on, and another one comes when the list is there."""
@@ -31,7 +31,7 @@ class Workloads:
         the node's cordon may lack the pod that came just before it."""
         self._known: frozenset[str] = frozenset()
         """Of these they were listed."""
-        self._by_node: dict[str, dict[str, PodSummary]] = {}
+        self._by_node: dict[str, dict[str, WorkloadPod]] = {}
         self._change = asyncio.Condition()
         """Of what is wanted or known."""
 
@@ -56,7 +56,7 @@ class Workloads:
         return {node: self._of(node) for node in sorted(self._known)}
 
     async def _follow(self) -> Never:
-        informer = Informer(self._client, POD_SUMMARIES)
+        informer = Informer(self._client, WORKLOAD_PODS)
         informer.add_handler(self._put, lambda old, new: self._put(new, old), self._drop)
         async with asyncio.TaskGroup() as group:
             group.create_task(informer.run())
@@ -76,7 +76,7 @@ class Workloads:
         async with self._change:
             self._change.notify_all()
 
-    def _put(self, pod: PodSummary, old: PodSummary | None = None) -> None:
+    def _put(self, pod: WorkloadPod, old: WorkloadPod | None = None) -> None:
         node = pod.spec.node_name
         if not node or self._is_operand(pod):
             return
@@ -84,7 +84,7 @@ class Workloads:
         if node in self._wanted and (old is None or workload_view(old) != workload_view(pod)):
             self._on_change()
 
-    def _drop(self, pod: PodSummary) -> None:
+    def _drop(self, pod: WorkloadPod) -> None:
         there = self._by_node.get(pod.spec.node_name, {})
         if there.pop(key_of(pod), None) is not None and pod.spec.node_name in self._wanted:
             self._on_change()
@@ -93,5 +93,5 @@ class Workloads:
         found = (workload_view(pod) for pod in self._by_node.get(node, {}).values())
         return tuple(sorted(found, key=lambda each: (each.namespace, each.name)))
 
-    def _is_operand(self, pod: PodSummary) -> bool:
+    def _is_operand(self, pod: WorkloadPod) -> bool:
         return pod.metadata.namespace == self._namespace and OPERAND_LABEL in pod.metadata.labels

@@ -141,6 +141,10 @@ class DevicePluginSpec(OperandSection, frozen=True, kw_only=True):
     config: PluginConfig = PluginConfig()
     """Files of NVIDIA's device plugin, of which a node's label nvidia.com/device-plugin.config names one: how GPUs are
     shared and listed."""
+    managed_resources: tuple[str, ...] = ()
+    """Of Purser's agent: further names that nodes list GPUs under, by those files or as MIG profiles of new GPUs. Those
+    that kube-scheduler asks Purser about: as in value scheduler.kubeScheduler.managedResources of Purser's chart, whose
+    ClusterPolicy has them from there."""
     mps: Mps = Mps()
     """NVIDIA MPS."""
     sriov: Sriov = Sriov()

@@ -131,7 +131,7 @@ def _evict(
         return _emptied(progress, fleet)
     reason = "drain for a driver upgrade" if drains else "driver upgrade"
     leaving = request_evictions(left, Rules.of(section), ledger, reason)
-    waits, until = leaving.describe(len(left)), deadline(step_start(progress.node), section.timeout_seconds)
+    waits, until = leaving.describe(left), deadline(step_start(progress.node), section.timeout_seconds)
     if not is_over(until, fleet.now):
         return NodeStep(evictions=leaving.evictions, waits=waits, until=ask_again(fleet.now, until))
     if drains:

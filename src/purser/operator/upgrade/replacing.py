@@ -126,7 +126,7 @@ def _users_of_driver(progress: NodeProgress, fleet: UpgradeInputs, ledger: Disru
     if not left:
         return None
     leaving = request_evictions(left, fleet.rules, ledger, "driver upgrade")
-    return NodeStep(evictions=leaving.evictions, waits=leaving.describe(len(left)))
+    return NodeStep(evictions=leaving.evictions, waits=leaving.describe(left))
 
 
 def _await_driver(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedger) -> NodeStep:

@@ -13,6 +13,7 @@ from purser.adapters.pods import ref_of_grant
 from purser.core.dialects import DialectError, grant_annotations, hami
 from purser.core.fleet import NodeState
 from purser.core.grant.signing import GrantError, sign
+from purser.core.mig.several import granted_note
 from purser.core.model import Enforcement, Grant, GrantState, PodRequest
 from purser.core.placement.asked import asked_annotation
 from purser.core.sriov.pairs import pairs_of, pairs_sentence, switches_of
@@ -304,7 +305,7 @@ def granted_sentence(cache: ClusterCache, grant: Grant, why: str = "") -> str:
     gpus = [str(device.index) for device in devices] if node else sorted(held)
     what = "device" if any(device.resource in BY_RESOURCE for device in devices) else "GPU"
     said = f"Granted {what}{'s' if len(gpus) > 1 else ''} {', '.join(gpus)} of node {grant.node}"
-    return f"{said}{f': {why}' if why else ''}{_pairs(grant, node)}{_enforcement(grant)}"
+    return f"{said}{f': {why}' if why else ''}{_pairs(grant, node)}{_enforcement(grant)}{_several(grant, node)}"
 
 
 def _pairs(grant: Grant, node: NodeState | None) -> str:
@@ -313,6 +314,15 @@ def _pairs(grant: Grant, node: NodeState | None) -> str:
         return ""
     found = pairs_of(grant, switches_of(node.inventory.devices), node.inventory.pools)
     return f"; {pairs_sentence(found)}" if found else ""
+
+
+def _several(grant: Grant, node: NodeState | None) -> str:
+    """What CUDA shows of several MIG devices, where that is not all."""
+    mig = {d.uuid: d for d in node.inventory.devices if d.is_mig} if node is not None else {}
+    if node is None or not mig:
+        return ""
+    note = granted_note(grant, mig, node.inventory.driver_version)
+    return f"; {note}" if note else ""
 
 
 def _enforcement(grant: Grant) -> str:

@@ -8,6 +8,7 @@ from purser.core.decoding import brief
 from purser.core.device.modes import mode_words
 from purser.core.device.resources import is_gpu_resource
 from purser.core.dialects.selectors import MIG_PREFERENCE, VGPU_MODE
+from purser.core.mig.on_demand import may_have_instances
 from purser.core.model import DeviceMode, DeviceRequest, PodRequest
 from purser.core.names import GPU_RESOURCE
 from purser.core.placement.offers import FleetOffers
@@ -56,17 +57,24 @@ def _too_many(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
     most = there.most_of(asked)
     if asked.count <= most or not (most or asked.resource == GPU_RESOURCE):
         return
-    if not most and there.most_of(_any_amounts(asked)):
+    of_any_size = _most_of_any_size(asked, there)
+    if not most and of_any_size:
         return  # amounts or modes are in the way, and not the number
+    if there.profiles and not may_have_instances(asked.resource, asked.count, asked.modes_allowed):
+        yield (
+            f"a container requests {asked.count} GPUs, and the largest node has {most} that would do: of GPUs in MIG "
+            f"mode it gets one GPU instance, or several if it asks for MIG devices by name: {there.mig_resources[0]}"
+        )
+        return
     noun = "GPUs" if asked.resource == GPU_RESOURCE else brief(asked.resource, 63)
-    size = "" if there.most_of(_any_amounts(asked)) < asked.count else " of this size"
+    size = "" if of_any_size < asked.count else " of this size"
     yield _beyond(f"{asked.count} {noun}{size}", "node", str(most))
 
 
-def _any_amounts(asked: DeviceRequest) -> DeviceRequest:
-    return msgspec.structs.replace(
-        asked, memory_mib=1, memory_percent=None, cores_percent=0, modes_allowed=(), mig_profiles=()
-    )
+def _most_of_any_size(asked: DeviceRequest, there: FleetOffers) -> int:
+    """Of the container's mode, or of any."""
+    small = msgspec.structs.replace(asked, memory_mib=1, memory_percent=None, cores_percent=0, mig_profiles=())
+    return max(there.most_of(small), there.most_of(msgspec.structs.replace(small, modes_allowed=())))
 
 
 def _preference(asked: list[DeviceRequest], there: FleetOffers) -> Iterator[str]:

@@ -11,6 +11,7 @@ import msgspec
 from purser.core.dialects import added_env, defaults, kai
 from purser.core.dialects.misspelt import names_gpu_otherwise
 from purser.core.dialects.unserved import unserved_words
+from purser.core.mig.several import asked_warnings
 from purser.core.names import AWAITED, AWAITS_GRANT_ANNOTATION, GPU_RESOURCE, MEMORY_UNITS_ANNOTATION, SCHEDULER_NAME
 from purser.core.placement.offers import FleetOffers
 from purser.core.pod.manifest import PodManifest
@@ -86,8 +87,11 @@ class Mutation:
         devices: DeviceRules | None = None,
         adopted: Collection[str] = (),
         served: Collection[str] = (),
+        managed: Collection[str] = (),
     ) -> None:
-        """``adopted``: schedulers whose pods are Purser's; ``served``: those whose pods only get their GPUs from it."""
+        """``adopted``: schedulers whose pods are Purser's; ``served``: those whose pods only get their GPUs from it;
+        ``managed``: see `unserved_words`."""
+        self._managed = managed
         self._scheduler_name = scheduler_name
         self._fleet = fleet or UnknownFleet()
         self._devices = devices or DeviceRules()
@@ -116,7 +120,14 @@ class Mutation:
 
     def _unserved(self, pod: PodManifest) -> tuple[str, ...]:
         is_placed = not is_served(pod, self._served)
-        return unserved_words(pod, self._fleet.offers, self._fleet.has_label, self._mig_resources, is_placed=is_placed)
+        return unserved_words(
+            pod,
+            self._fleet.offers,
+            self._fleet.has_label,
+            self._mig_resources,
+            is_placed=is_placed,
+            managed=self._managed,
+        )
 
     def _mig_resources(self) -> tuple[str, ...]:
         there = self._fleet.gpus()
@@ -153,6 +164,7 @@ class Mutation:
         request, there = pod.request(), self._fleet.gpus()
         return (
             *(capacity_warnings(request, there) if request and there else ()),
+            *(asked_warnings(request) if request else ()),
             *kai.warnings(pod.spec),
             *self._devices.warnings(request),
             *self._unserved(pod.spec),

@@ -16,7 +16,10 @@ class Gpus:
     """A `MigHardware` in memory that may fail at any call."""
 
     def __init__(self, *layouts: Layout, device_id: str = A100) -> None:
-        self.now = [MigGpu(index=index, device_id=device_id, layout=layout) for index, layout in enumerate(layouts)]
+        self.now = [
+            MigGpu(index=index, device_id=device_id, layout=layout, uuids=(f"GPU-{index}",))
+            for index, layout in enumerate(layouts)
+        ]
         self.calls: list[str] = []
         self.fails: dict[str, int] = {}
         """By the beginning of a call: how often it fails."""
@@ -72,6 +75,7 @@ class FakeNvml:
 
     NVMLError = NvmlError
     NVML_SUCCESS, NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_INSUFFICIENT_RESOURCES, NVML_ERROR_IN_USE = 0, 3, 23, 19
+    NVML_ERROR_NOT_FOUND = 6
     NVML_GPU_INSTANCE_PROFILE_COUNT, NVML_COMPUTE_INSTANCE_PROFILE_COUNT = 4, 4
     NVML_GPU_INSTANCE_PROFILE_1_SLICE, NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV1 = 0, 3
     c_nvmlGpuInstance_t = c_nvmlComputeInstance_t = ctypes.c_void_p
@@ -90,6 +94,7 @@ class FakeNvml:
         """By handle: profile, slices, compute instances."""
         self.places: dict[int, range] = {}
         self.dies_after_instance = False
+        self.hides_uuids = False
         self.started = 0
         self._last = 100
 
@@ -104,6 +109,21 @@ class FakeNvml:
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
         return 1
+
+    def nvmlDeviceGetUUID(self, device: int) -> str:
+        if self.hides_uuids:
+            raise NvmlError(self.NVML_ERROR_NOT_SUPPORTED)
+        return "GPU-a" if device == 1 else f"MIG-{device}"
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, device: int) -> int:
+        return 7
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, device: int, index: int) -> int:
+        """With gaps, as where instances were removed."""
+        found = sorted(self.instances)
+        if index % 2 or index // 2 >= len(found):
+            raise NvmlError(self.NVML_ERROR_NOT_FOUND)
+        return found[index // 2]
 
     def nvmlDeviceGetPciInfo(self, device: int) -> Any:
         return SimpleNamespace(pciDeviceId=0x20B010DE)

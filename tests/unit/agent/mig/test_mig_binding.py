@@ -38,7 +38,9 @@ def hardware(node: SimulatedDriver) -> Iterator[MigHardware]:
 
 
 def test_layouts_follow_one_another(hardware: MigHardware) -> None:
-    assert hardware.gpus() == (MigGpu(index=0, device_id=A100),)
+    (found,) = hardware.gpus()
+    assert found == MigGpu(index=0, device_id=A100, uuids=found.uuids)
+    assert [each.partition("-")[0] for each in found.uuids] == ["GPU"]
     small, large, nothing, off = (
         Layout(True, ("1g.5gb",) * 7),
         Layout(True, ("3g.20gb",) * 2),

@@ -25,7 +25,7 @@ BALANCED = ("1g.5gb", "1g.5gb", "2g.10gb", "3g.20gb")
 
 
 def test_a_gpu_is_what_it_was_made(nvml: FakeNvml, hardware: NvmlHardware) -> None:
-    assert hardware.gpus() == (MigGpu(index=0, device_id=A100),)
+    assert hardware.gpus() == (MigGpu(index=0, device_id=A100, uuids=("GPU-a",)),)
     bring(hardware, {0: Layout(True, BALANCED)})
     assert hardware.gpus()[0].layout == Layout(True, BALANCED)
     assert all(computes for _, _, computes in nvml.instances.values())
@@ -34,6 +34,13 @@ def test_a_gpu_is_what_it_was_made(nvml: FakeNvml, hardware: NvmlHardware) -> No
     assert not nvml.instances
     hardware.close()
     assert nvml.started == 0
+
+
+def test_a_gpu_names_itself_and_its_mig_devices_or_nothing(nvml: FakeNvml, hardware: NvmlHardware) -> None:
+    bring(hardware, {0: Layout(True, ("1g.5gb",) * 2)})
+    assert hardware.gpus()[0].uuids == ("GPU-a", *(f"MIG-{handle}" for handle in sorted(nvml.instances)))
+    nvml.hides_uuids = True
+    assert hardware.gpus()[0].uuids == ()
 
 
 def test_another_order_is_tried_where_one_does_not_fit(hardware: NvmlHardware, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +142,9 @@ def test_a_half_made_instance_is_recreated(nvml: FakeNvml, hardware: NvmlHardwar
 
 
 def test_a_gpu_that_knows_no_mig_says_so() -> None:
-    assert NvmlHardware(FakeNvml(capable=False)).gpus() == (MigGpu(index=0, device_id=A100, capable=False),)
+    assert NvmlHardware(FakeNvml(capable=False)).gpus() == (
+        MigGpu(index=0, device_id=A100, capable=False, uuids=("GPU-a",)),
+    )
 
 
 def test_without_a_driver_every_call_says_why(tmp_path: Path) -> None:

@@ -50,6 +50,13 @@ def working(cluster: Embedded, client: Client, layouts: Path, gpus: Any) -> Any:
     return running(run("a", client, layouts, lambda: gpus, asyncio.Event()))
 
 
+def test_it_says_which_gpus_a_layout_leaves_as_they_are(layouts: Path) -> None:
+    """Of a layout that is there nothing is asked."""
+    for now, untouched in (((SMALL, OFF, SMALL), ("GPU-0", "GPU-2")), ((OFF, OFF), ()), ((SMALL, SMALL), ())):
+        result = answer(MigRequest("all-1g.5gb", "1", check_only=True), layouts, lambda now=now: Gpus(*now))
+        assert (result.differs, result.untouched) == (any(each == OFF for each in now), untouched)
+
+
 async def test_it_compares_applies_and_answers_each_request_once(tmp_path: Path, layouts: Path) -> None:
     gpus = Gpus(OFF, OFF)
     async with embedded(tmp_path) as cluster, Client(cluster.config) as client:

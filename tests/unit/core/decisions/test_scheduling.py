@@ -211,8 +211,10 @@ def test_files_that_an_earlier_version_began_are_followed_by_this_version_s() ->
     assert {*get_args(SchedulingRecord), SchedulingStart} == kinds
     scheduler = LoggedScheduler(PolicySettings())
     used_fleet(Random(3), scheduler, 30)
-    assert replayed(earlier) == (3 + 12 + 16 + 12, [])
-    assert replayed([*earlier, *scheduler.written()]) == (3 + 12 + 16 + 12 + scheduler.decisions, [])
+    decisions, differences = replayed(earlier)
+    assert decisions == 3 + 12 + 16 + 12
+    assert [each.decision for each in differences] == [2]  # by now two GPUs are not two instances of one
+    assert replayed([*earlier, *scheduler.written()]) == (decisions + scheduler.decisions, differences)
 
 
 def test_a_log_goes_on_in_the_next_version_s_format() -> None:

@@ -215,12 +215,15 @@ def test_other_versions_of_the_format() -> None:
 
 
 def test_a_file_that_an_earlier_version_wrote_is_read() -> None:
-    """Of format 1, byte for byte as that version left it; it holds the decisions that ``LOG`` holds."""
+    """Of format 1, byte for byte as that version left it, of the pods of ``LOG``. One decision is another by now: two
+    GPU instances for a pod that asks for two GPUs."""
     earlier = (Path(__file__).parent / "data" / "format-1.log").read_bytes()
     first = next(iter(Reader(io.BytesIO(earlier).read)))
     assert isinstance(first, SimulationStart)
     assert first.format == 1
-    assert replayed(earlier) == replayed(LOG) == (3, [])
+    decisions, (changed,) = replayed(earlier)
+    assert (decisions, changed.decision, changed.logged.gpus, changed.now.gpus) == (3, 2, (0, 0), ())
+    assert replayed(LOG)[1] == []
 
 
 def long_log(path: Path, decisions: int, seed: int) -> None:

@@ -36,6 +36,23 @@ def test_a_word_that_nobody_serves_gets_a_hint_what_to_write(resource: str, word
 
 
 @pytest.mark.parametrize(
+    ("resource", "managed", "words"),
+    [
+        ("nvidia.com/gpu-0", (), "agents list it only if it is in scheduler.kubeScheduler.managedResources"),
+        ("nvidia.com/gpu-0", ("nvidia.com/gpu-0",), "for a share of a GPU ask for nvidia.com/gpu"),
+        ("nvidia.com/mig-9g.1gb", (), "agents list it only if it is in scheduler.kubeScheduler.managedResources"),
+    ],
+)
+def test_of_a_name_that_nobody_may_list_it_is_said_where_it_is_to_be_added(
+    resource: str, managed: tuple[str, ...], words: str
+) -> None:
+    (hint,) = unserved_words(pod(resource), nowhere, nowhere, managed=managed)
+    assert words in hint
+    long = "nvidia.com/gpu-" + "n" * 90
+    assert all(len(each) <= 256 for each in unserved_words(pod(long), nowhere, nowhere))
+
+
+@pytest.mark.parametrize(
     ("resource", "word"),
     [
         ("nvidia.com/gpumen", "nvidia.com/gpumem"),

@@ -5,8 +5,8 @@ import pytest
 from purser.core.device.pci import MIG_FAMILIES
 from purser.core.mig import MIG_KINDS, MigKind, MigProfile, kind_of_device, profile_name
 from purser.core.mig.choice import room_table
+from purser.core.mig.families import FAMILIES
 from purser.core.mig.profiles import compute_slices_of
-from purser.operator.manifests.mig_manager import FAMILIES
 
 KINDS = list(MIG_KINDS.values())
 TOTAL_MIB = {

@@ -66,11 +66,13 @@ def asks(  # type: ignore[no-untyped-def]
     percent: int | None = None,
     cores: int = 0,
     liked=(),
+    by_mode=False,
 ):
     if memory is None and percent is None:
         percent, cores = 100, cores or 100
     amounts = {"memory_mib": memory, "memory_percent": percent, "cores_percent": cores}
-    return DeviceRequest(count, **amounts, resource=resource, mig_profiles=liked)
+    modes = (DeviceMode.MIG,) if by_mode else ()
+    return DeviceRequest(count, **amounts, resource=resource, mig_profiles=liked, modes_allowed=modes)
 
 
 def pod(uid: str, *parts: DeviceRequest, kinds: Sequence[ContainerKind] = ()) -> PodRequest:
@@ -86,7 +88,7 @@ ASKS = (
     asks(2),
     asks(memory=4000),
     asks(memory=9000),
-    asks(2, memory=9000, cores=25),
+    asks(2, memory=9000, cores=25, by_mode=True),
     asks(percent=50),
     asks(memory=4000, cores=50),
     asks(memory=30000),
@@ -115,7 +117,9 @@ class Model:
         """How many instances a container can have of a GPU."""
         kind = MIG_KINDS[self.devices[uuid].mig_kind]
         profile = wanted(kind, asked)
-        return 0 if profile is None else most(kind, profile, frozenset(self.taken[uuid]))
+        if profile is None or (asked.count > 1 and asked.resource == GPU and not asked.modes_allowed):
+            return 0
+        return most(kind, profile, frozenset(self.taken[uuid]))
 
     def add(self, grant: Grant) -> None:
         for uuid, placement in instances(grant):
@@ -287,8 +291,8 @@ NAMED = [asks(resource=f"nvidia.com/mig-{profile}") for profile in ("1g.5gb", "3
         ([(INIT, SMALL), (APP, HALF)], "3g 3g", 4),
         ([(INIT, HALF), (INIT, SMALL), (SIDECAR, SMALL), (APP, SMALL)], "3g 3g 3g 1g", 5),
         ([(INIT, asks(memory=8000)), (APP, asks(memory=4000, cores=40))], "3g 3g", 4),
-        ([(INIT, SMALL), (APP, asks(2, memory=9000, cores=20))], "2g 2g 2g", 4),
-        ([(INIT, HALF), (APP, asks(2, memory=4000))], "3g 1g 1g", 6),
+        ([(INIT, SMALL), (APP, asks(2, memory=9000, cores=20, by_mode=True))], "2g 2g 2g", 4),
+        ([(INIT, HALF), (APP, asks(2, memory=4000, by_mode=True))], "3g 1g 1g", 6),
         ([(INIT, NAMED[1]), (APP, NAMED[0])], "3g 1g", 5),
     ],
 )
@@ -314,7 +318,11 @@ def test_containers_after_init_containers_share_an_instance_that_is_large_enough
     [
         (1, [(INIT, SMALL), (APP, WHOLE)], "no place for 7g.40gb (GPU 0: 1g.5gb at 6)"),
         (1, [(INIT, WHOLE), (APP, SMALL)], "no place for 7g.40gb (GPU 0: 1g.5gb at 6)"),
-        (2, [(INIT, WHOLE), (APP, asks(2, memory=4000))], "no place for 1g.5gb beside what the pod's other containers"),
+        (
+            2,
+            [(INIT, WHOLE), (APP, asks(2, memory=4000, by_mode=True))],
+            "no place for 1g.5gb beside what the pod's other containers",
+        ),
         (1, [(INIT, NAMED[1]), (APP, NAMED[2])], "no place for 7g.40gb (GPU"),
         (2, [(INIT, NAMED[2]), (APP, NAMED[2]), (APP, NAMED[1]), (APP, NAMED[1])], "3g.20gb beside what the pod's"),
     ],

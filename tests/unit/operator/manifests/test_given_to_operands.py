@@ -106,3 +106,15 @@ def test_discovery_has_resources_of_its_own_unless_others_are_given() -> None:
     given = {"discovery": {"resources": {"limits": {"memory": "1Gi"}}}}
     [main] = daemon_set("purser-gpu-discovery", given)["spec"]["template"]["spec"]["containers"]
     assert main["resources"] == {"limits": {"memory": "1Gi"}}
+
+
+def test_agents_may_list_the_names_that_the_policy_adds() -> None:
+    names = ["nvidia.com/gpu-0", "nvidia.com/mig-9g.1gb"]
+    found = pods({"devicePlugin": {"managedResources": names}})
+    said = [
+        argument
+        for each in found.values()
+        for argument in each["containers"][0].get("args", ())
+        if argument.startswith("--managed-resource")
+    ]
+    assert sorted(set(said)) == [f"--managed-resource={name}" for name in names]

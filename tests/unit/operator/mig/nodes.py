@@ -57,6 +57,8 @@ class Node:
         self.capable = True
         self.taken_up_by = ""
         """Uid of the manager's pod that applies a layout and has not answered."""
+        self.untouched: tuple[str, ...] = ()
+        """Uuids of GPUs that no layout changes, as the worker says."""
         self.deleted: list[str] = []
         self.writes = 0
         self.violations: list[str] = []
@@ -177,7 +179,8 @@ class Node:
         elif request.profile not in LAYOUTS:
             answer = MigResult(request.profile, request.attempt, f"there is no layout {request.profile}")
         elif request.check_only:
-            answer = MigResult(request.profile, request.attempt, differs=request.profile != self.layout)
+            differs = request.profile != self.layout
+            answer = MigResult(request.profile, request.attempt, differs=differs, untouched=self.untouched)
         else:
             if self.workloads_on_gpus() or any(operand in self.pods for operand in GPU_CLIENTS):
                 self.violations.append("a layout was applied while GPUs were in use")
@@ -189,7 +192,8 @@ class Node:
         self.change(annotations=self.node.annotations | {MIG_RESULT_ANNOTATION: encode(answer)})
 
     def workloads_on_gpus(self) -> list[str]:
-        return [pod.name for pod in self.workloads if pod.uses_gpu]
+        kept = frozenset(self.untouched)
+        return [pod.name for pod in self.workloads if pod.uses_gpu and not (pod.devices and pod.devices <= kept)]
 
     def _pod(self, operand: Operand) -> OperandPod:
         uid = self.driver if operand is Operand.DRIVER else f"{operand}-{self.now}"

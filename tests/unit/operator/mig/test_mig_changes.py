@@ -117,6 +117,47 @@ def test_gpu_pods_leave_and_others_stay() -> None:
     assert_given_back(node)
 
 
+@pytest.mark.parametrize(
+    ("devices", "stays"),
+    [
+        ({"GPU-0"}, True),
+        ({"GPU-0", "MIG-of-2"}, True),
+        ({"GPU-1"}, False),
+        ({"GPU-0", "GPU-1"}, False),
+        (set(), False),
+        (None, False),
+    ],
+)
+def test_only_pods_of_gpus_that_change_leave(devices: set[str] | None, stays: bool) -> None:
+    """Whoever holds what is not known may hold any of them."""
+    node = Node("all-1g.10gb")
+    node.untouched = ("GPU-0", "GPU-2", "MIG-of-2")
+    node.run_pod("training", devices=None if devices is None else frozenset(devices), controller="")
+    node.run()
+    assert node.state == ("success" if stays else "failed")
+    assert [pod.name for pod in node.workloads] == ["training"]
+    assert_given_back(node)
+
+
+def test_a_worker_that_does_not_say_what_it_changes_has_the_node_to_itself() -> None:
+    node = Node("all-1g.10gb")
+    node.run_pod("training", devices=frozenset({"GPU-0"}))
+    node.run()
+    assert (node.state, node.workloads) == ("success", [])
+
+
+def test_the_event_names_whom_it_waits_for() -> None:
+    node = Node("all-1g.10gb")
+    node.run_pod("precious", controller="")
+    until(node, "draining")
+    (said,) = advance(node.fleet()).events
+    assert said.message.startswith("MIG layout all-1g.10gb waits: pod team/precious has no controller")
+    node.workloads = []
+    node.run_pod("leaving", terminating=True)
+    (said,) = advance(node.fleet()).events
+    assert said.message == "MIG layout all-1g.10gb waits: waiting for pod team/leaving to terminate"
+
+
 @pytest.mark.parametrize("changes", [{"controller": ""}, {"empty_dir": True}, {"mirror": True}])
 def test_a_pod_with_which_something_would_be_lost_is_waited_for_and_then_it_fails(changes: dict[str, object]) -> None:
     node = Node("all-1g.10gb")

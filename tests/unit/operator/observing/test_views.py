@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from purser.core.kubernetes.taints import Taint
-from purser.core.names import INVENTORY_ANNOTATION
+from purser.core.model import ContainerGrant, ContainerKind, DeviceShare, Enforcement, Grant
+from purser.core.names import GRANT_ANNOTATION, INVENTORY_ANNOTATION
 from purser.kube.objects import Node, ObjectMeta
-from purser.kube.pod_details import DetailedPod, PodSummary
+from purser.kube.pod_details import DetailedPod
 from purser.kube.policy_group import DisruptionBudget
 from purser.operator.model import NodeView, ObjectKey, OperandPod
 from purser.operator.names import (
@@ -21,6 +22,7 @@ from purser.operator.names import (
     TEMPLATE_LABEL,
 )
 from purser.operator.observing.views import ObservedState, budget_view, node_view, pod_view, snapshot_of, workload_view
+from purser.operator.observing.workload_pods import WorkloadPod
 
 
 def pod_of(**fields):
@@ -28,7 +30,7 @@ def pod_of(**fields):
 
 
 def other_pod(**fields):
-    return msgspec.convert({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, **fields}, PodSummary)
+    return msgspec.convert({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, **fields}, WorkloadPod)
 
 
 def status(*, waiting=None, terminated=None, last=None, restarts=0):
@@ -223,6 +225,24 @@ def test_a_workload_is_read_with_what_decides_whether_it_may_go():
     assert not view.ready
     plain = workload_view(other_pod(status={"conditions": [{"type": "Ready", "status": "True"}]}))
     assert (plain.mirror, plain.ready, plain.terminating, plain.uses_gpu) == (False, True, False, False)
+
+
+@pytest.mark.parametrize(
+    ("enforcements", "known"),
+    [((), False), (("whole-device",), True), (("mig", "hami-core"), True), (("mig", "mps"), False)],
+)
+def test_a_workload_says_which_devices_it_holds_if_it_outlives_the_agent_with_them(enforcements, known):
+    parts = tuple(
+        ContainerGrant(f"c{at}", ContainerKind.APP, (DeviceShare(f"GPU-{at}", 1, 1),), Enforcement(word))
+        for at, word in enumerate(enforcements)
+    )
+    grant = msgspec.json.encode(Grant("u", "n", "p", "node", parts)).decode()
+    annotations = {GRANT_ANNOTATION: grant} if parts else {}
+    view = workload_view(other_pod(metadata={"name": "p", "namespace": "n", "annotations": annotations}))
+    assert view.devices == (frozenset(f"GPU-{at}" for at in range(len(parts))) if known else None)
+    claims = {"resourceClaims": [{"name": "x"}]}
+    assert workload_view(other_pod(metadata={"annotations": annotations}, spec=claims)).devices is None
+    assert workload_view(other_pod(metadata={"annotations": {GRANT_ANNOTATION: "{"}})).devices is None
 
 
 @pytest.mark.parametrize(

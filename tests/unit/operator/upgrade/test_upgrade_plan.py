@@ -227,7 +227,7 @@ def test_pods_that_leave_a_node_under_way_are_named_and_it_is_counted_neither_as
         found = plan(cluster.fleet())
         (node,) = found.under_way
         assert (node.name, node.step, node.fails) == ("n00", State.PODS, "")
-        assert node.waits == "waiting for 1 pod to terminate"
+        assert node.waits == "waiting for pod team/w to terminate"
         assert [(pod.name, pod.how) for pod in node.pods] == [("w", "evicted")]
         assert (found.waiting, found.current) == ({}, 0)
 

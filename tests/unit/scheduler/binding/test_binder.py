@@ -1,18 +1,29 @@
 """Binding: atomic, repeatable, and honest about answers that were lost. Crashes cost nothing and give nothing away."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from tests.unit.scheduler.extender_world import eventually, replica, server
 
 from purser.adapters.pods import pod_spec
 from purser.core.dialects import parse
-from purser.core.fleet import FreeResources
+from purser.core.fleet import Fleet, FreeResources
 from purser.core.grant.signing import verify
-from purser.core.model import GrantState
+from purser.core.model import (
+    ContainerGrant,
+    ContainerKind,
+    Device,
+    DeviceMode,
+    DeviceShare,
+    Grant,
+    GrantState,
+    NodeInventory,
+)
 from purser.core.names import GRANT_ANNOTATION
 from purser.kube import ApiUnavailableError, Client, ServerError
 from purser.kube.resources import NODES, PODS
+from purser.scheduler.binding.binder import granted_sentence
 from purser.scheduler.binding.unsettled import LOST_BINDING_TIMEOUT_S
 from purser.scheduler.extender_api import ExtenderBindingArgs
 
@@ -328,3 +339,13 @@ async def test_the_gate_waits_for_an_api_server_and_says_so():
         error = await world.extender.bind(ExtenderBindingArgs("p", "default", pod.metadata.uid, "n1"))
         assert "still reads the cluster" in error.error
         await world.extender._gate.close()
+
+
+def test_the_event_says_what_an_old_driver_shows_of_several_mig_devices():
+    devices = tuple(Device(f"m{at}", at, "A100", 4864, mode=DeviceMode.MIG, parent="g") for at in range(2))
+    fleet = Fleet()
+    fleet.set_inventory(NodeInventory("n", devices, driver_version="535.161.08"))
+    shares = tuple(DeviceShare(device.uuid, 4864, 100) for device in devices)
+    grant = Grant("p", "ns", "p", "n", (ContainerGrant("main", ContainerKind.APP, shares),))
+    said = granted_sentence(SimpleNamespace(fleet=fleet), grant)
+    assert "; CUDA of driver 535.161.08 shows a process only the first MIG device of container main" in said
