@@ -135,7 +135,7 @@ async def test_pods_get_replicas_and_mig_devices_and_the_ledgers_agree(shared):
     }
     assert told["large"]["NVIDIA_VISIBLE_DEVICES"] == large
     assert "CUDA_DEVICE_MEMORY_LIMIT_0" not in told["half-0"]
-    await event(shared, "two", "FailedScheduling", "several")
+    await event(shared, "two", "FailedScheduling", "failRequestsGreaterThanOne")
 
     await shared.run({SMALL: "1"}, "small-2")
     await event(shared, "small-2", "FailedScheduling")
