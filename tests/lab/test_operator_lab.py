@@ -22,6 +22,12 @@ from purser.operator.uninstalling import uninstall
 from tests import waiting
 
 POLICIES = CLUSTER_POLICIES.raw()
+LAYOUTS = """
+version: v1
+mig-configs:
+  sevenths:
+  - {devices: all, mig-enabled: true, mig-devices: {1g.10gb: 7}}
+"""
 PAGE = Path(__file__).parents[2] / "docs/operator.md"
 
 
@@ -42,10 +48,13 @@ async def test_the_policy_of_the_operators_page_brings_nodes_their_agents_and_be
     assert screen.getvalue().index("clusterpolicies.purser.dev --watch") < screen.getvalue().index("get gpus")
     assert not lab.nodes["t4-4-0"].agent.is_running
     policy = next(block for block in yaml_blocks(PAGE) if block.get("kind") == "ClusterPolicy")
+    policy["spec"]["migManager"] = {**policy["spec"].get("migManager", {}), "config": {"name": "layouts"}}
+    metadata = {"name": "layouts", "namespace": DEFAULT_NAMESPACE}
+    await lab.client.create(CONFIG_MAPS, {"metadata": metadata, "data": {"config.yaml": LAYOUTS}})
     await lab.client.create(POLICIES, policy)
     await eventually(lambda: state(lab), "ready")
     await eventually(lambda: offered(lab), 40)
-    await lab.client.patch_merge(NODES, "h100-8-0", {"metadata": {"labels": {"nvidia.com/mig.config": "all-1g.10gb"}}})
+    await lab.client.patch_merge(NODES, "h100-8-0", {"metadata": {"labels": {"nvidia.com/mig.config": "sevenths"}}})
     await eventually(lambda: mig_state(lab), "success")
     assert [len(mig.devices) for mig in mig_states(lab.nodes["h100-8-0"].driver.folder)] == [7] * 8
     await agents_take_what_the_policy_says(lab)

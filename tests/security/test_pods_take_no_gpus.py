@@ -156,6 +156,22 @@ def test_naming_nvidias_devices_is_refused_with_what_to_ask_for_instead(said, li
     assert len(said) < 4096
 
 
+@pytest.mark.parametrize(
+    ("limits", "advised"),
+    [
+        (PLAIN, "remove it and ask for GPUs with nvidia.com/gpu"),
+        ({"huawei.com/Ascend910": "1"}, "remove it and ask for GPUs with nvidia.com/gpu"),
+        (SHARE, "remove it: the pod gets the GPUs that it asks for"),
+        ({"aliyun.com/gpu-mem": "4"}, "remove it: the pod gets the GPUs that it asks for"),
+        ({GPU: "1", MEM: "much"}, "remove it: the pod gets the GPUs that it asks for"),
+    ],
+    ids=["no GPUs", "another vendor's", "a share", "gpushare", "unreadable"],
+)
+def test_only_pods_without_gpus_are_told_how_to_ask_for_them(limits, advised):
+    named = asking(limits, annotations={"cdi.k8s.io/main": "nvidia.com/gpu=all"})
+    assert advised in decide(Validation(), named).message
+
+
 @pytest.mark.parametrize("said", NAMED.values(), ids=NAMED.keys())
 def test_another_scheduler_or_a_label_of_its_own_lets_no_pod_name_devices(said):
     other = asking({MEM: "1"}, **said)

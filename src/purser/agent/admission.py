@@ -15,6 +15,9 @@ pods that hold a grant on this node and lack devices in the list are the candida
   unlisted container was served, so it must be right about that). Then the first by uid is taken. Otherwise the call is
   ambiguous, and refused: kubelet's list still holds a pod that it rejected, whose update by the API server is about to
   arrive.
+- Two pods of one name may be listed: one that was deleted by force, and that kubelet is still ending, beside the one
+  that was created since. The former is no candidate, as far as it can be told apart: it lacks a container that the
+  grant has, or holds devices where the grant's pod was given none.
 - When no waiting container fits, init containers that were served before are tried once more: a kubelet that restarted
   between Allocate and its own checkpoint asks for them again.
 """
@@ -136,8 +139,8 @@ def resolve(
     ``grants`` are the verified grants of live pods on this node by pod key; ``served`` are the containers, by pod uid,
     that the agent's book says were allocated.
     """
-    pods = [(grants[pod.key], pod) for pod in listing if pod.key in grants]
     nothing: frozenset[str] = frozenset()
+    pods = _granted_pods(listing, grants, served)
     waiting = _turns(pods, lambda grant, pod: next_part(grant, pod.containers, served.get(grant.pod_uid, nothing)))
     fitting = tuple(turn for turn in waiting if ask.fits(turn.part))
     if not fitting:
@@ -145,6 +148,28 @@ def resolve(
         fitting = tuple(turn for turn in repeats if ask.fits(turn.part))
     exchangeable = len({ask.same(turn) for turn in fitting}) == 1
     return Resolution(fitting[0] if exchangeable else None, waiting, fitting)
+
+
+def _granted_pods(
+    listing: Iterable[ListedPod], grants: Mapping[str, Grant], served: Mapping[str, frozenset[str]]
+) -> list[tuple[Grant, ListedPod]]:
+    """The listed pods that are those of the grants, without others of their names."""
+    by_key: dict[str, list[ListedPod]] = {}
+    for pod in listing:
+        if pod.key in grants and _has_all_containers(pod, grants[pod.key]):
+            by_key.setdefault(pod.key, []).append(pod)
+    found = []
+    for key, pods in by_key.items():
+        given = served.get(grants[key].pod_uid, frozenset())
+        own = [pod for pod in pods if given.issuperset(name for name, ids in pod.containers.items() if ids)]
+        found += [(grants[key], pod) for pod in (own if len(pods) > 1 and own else pods)]
+    return found
+
+
+def _has_all_containers(pod: ListedPod, grant: Grant) -> bool:
+    """Whether kubelet lists all containers of the grant that it lists of any pod: of init containers it lists sidecars
+    at the most."""
+    return all(part.container in pod.containers for part in grant.containers if part.kind is ContainerKind.APP)
 
 
 def _turns(

@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 
 from purser.adapters.pods import ref_of_grant
-from purser.agent.admission import AllocateCall, PreferredAllocationCall, owner_of, stranger_on
+from purser.agent.admission import AllocateCall, ContainerTurn, PreferredAllocationCall, owner_of, stranger_on
 from purser.agent.advice import advice
 from purser.agent.allocation import NO_DEVICES, AllocationFacts, ContainerAllocation, answer, cache_dir
 from purser.agent.book import Book, BookedContainer
@@ -22,8 +22,9 @@ from purser.agent.instances import InstanceError, InstanceGiver
 from purser.agent.podresources import KubeletBooks
 from purser.agent.pods import NodePods, container_facts
 from purser.agent.refusals import AllocationRefused, RefusalReason
-from purser.agent.resolver import ResolvedCall, Resolver
+from purser.agent.resolver import NothingFits, ResolvedCall, Resolver
 from purser.agent.settings import AgentSettings
+from purser.agent.unavailable import why_unavailable
 from purser.core.device.answers import least_wanted_ids
 from purser.core.device.ids import uuid_of
 from purser.core.grant.disputes import RefusedPod
@@ -83,6 +84,8 @@ class Arbiter:
         async with self._turn:
             try:
                 found = await self._resolver.find(ask)
+            except NothingFits as refusal:
+                raise self._unavailable(ask, refusal) from refusal
             except AllocationRefused as refusal:
                 if refusal.may_wait:
                     return least_wanted_ids(ask.size, ask.available, ask.must_include)
@@ -205,9 +208,9 @@ class Arbiter:
         self._check_unknown(found, ended)
         enforcement = node.enforcement_of(part, facts.hold)
         if grant.enforcement_required and enforcement.is_advisory:
-            raise self._refused(
+            raise _refused(
                 RefusalReason.UNENFORCED,
-                found,
+                found.turn,
                 f"the pod requires enforcement, and nothing holds its share any more (enforcement: {enforcement}, when "
                 f"it was granted {part.enforcement}). Delete and recreate the pod",
             )
@@ -239,7 +242,7 @@ class Arbiter:
             wanted = ((each.uuid, each.mig) for each in part.shares if each.mig is not None)
             named = ", ".join(f"{where.profile} at {where.start} of {uuid}" for uuid, where in wanted)
             problem = f"GPU instance {named} is not to be had: {error}. Delete and recreate the pod"
-            raise self._refused(RefusalReason.INSTANCE, found, problem, part.uuids) from error
+            raise _refused(RefusalReason.INSTANCE, found.turn, problem, part.uuids) from error
 
     async def _enter(self, found: ResolvedCall, given: BookedContainer, ended: Mapping[str, Grant]) -> None:
         """Enter it in the book; ``ended`` are grants of pods that hold devices though they are said to have ended.
@@ -264,9 +267,9 @@ class Arbiter:
         others = (pod.grant for uid, pod in self._book.pods.items() if uid != grant.pod_uid)
         holding = [each for each in others if each.uuids & grant.uuids]
         contested = grant.uuids & frozenset[str]().union(*(each.uuids for each in holding))
-        return self._refused(
+        return _refused(
             RefusalReason.OVERCOMMIT,
-            found,
+            found.turn,
             f"{error}: another pod was given that first. Delete and recreate the pod",
             tuple(sorted(contested or grant.uuids)),
             tuple(sorted(each.key for each in holding)),
@@ -277,16 +280,16 @@ class Arbiter:
             device = node.devices.get(uuid)
             if device is not None and not device.healthy:
                 problem = f"device {uuid} is unhealthy: {device.unhealthy_reason}"
-                raise self._refused(RefusalReason.UNHEALTHY, found, problem, (uuid,))
+                raise _refused(RefusalReason.UNHEALTHY, found.turn, problem, (uuid,))
 
     def _check_replicas(self, found: ResolvedCall, node: AllocationFacts) -> None:
         """The scheduler grants no two either; the configuration may have changed since."""
         part = found.turn.part
         devices = [node.devices[uuid] for uuid in part.uuids if uuid in node.devices]
         if len(part.shares) > 1 and any(device.one_each for device in devices):
-            raise self._refused(
+            raise _refused(
                 RefusalReason.TOO_MANY_REPLICAS,
-                found,
+                found.turn,
                 f"maximum request size for shared resources is 1; found {len(part.shares)}: the node's configuration "
                 "sets failRequestsGreaterThanOne. Ask for one",
             )
@@ -308,7 +311,7 @@ class Arbiter:
                 said = f"there is no place on GPU {share.uuid} beside GPU instances that no grant names: {problem}"
             else:
                 continue
-            raise self._refused(RefusalReason.INSTANCE, found, f"{said}. Delete and recreate the pod", (share.uuid,))
+            raise _refused(RefusalReason.INSTANCE, found.turn, f"{said}. Delete and recreate the pod", (share.uuid,))
 
     def _still_holding(self, found: ResolvedCall) -> dict[str, Grant | None]:
         """The pods of which the API server says that they have ended or are gone, and kubelet that they hold devices,
@@ -338,9 +341,9 @@ class Arbiter:
         held = stranger_on(found.turn.part.uuids, holders)
         if held is not None:
             key, uuid = held
-            raise self._refused(
+            raise _refused(
                 RefusalReason.STRANGER,
-                found,
+                found.turn,
                 f"pod {key} holds device {uuid} without a grant from Purser: delete it, or wait until it ends",
                 (uuid,),
                 (key,),
@@ -359,9 +362,9 @@ class Arbiter:
         if held is not None:
             key, uuid = held
             gone = "another pod has its name" if key in grants else "the API server does not have it"
-            raise self._refused(
+            raise _refused(
                 RefusalReason.STRANGER,
-                found,
+                found.turn,
                 f"kubelet lists device {uuid} for pod {key}, and {gone}: wait until kubelet has ended it",
                 (uuid,),
                 (key,),
@@ -373,7 +376,7 @@ class Arbiter:
             await asyncio.to_thread(make_shared_dir, self._settings, Path(folder))
             await asyncio.to_thread(make_shared_dir, self._settings, self._settings.hami_lock_dir)
         except OSError as error:
-            raise self._refused(RefusalReason.HOST, found, f"cannot make a folder on the host: {error}") from error
+            raise _refused(RefusalReason.HOST, found.turn, f"cannot make a folder on the host: {error}") from error
 
     def _booked(self, ids: tuple[str, ...]) -> tuple[Grant, ContainerGrant]:
         """What a container was granted that the book says has these. Raises `AllocationRefused`."""
@@ -405,19 +408,29 @@ class Arbiter:
         booked = (pod.grant for pod in self._book.pods.values())
         return next((grant for grant in booked if grant.key == key), None)
 
-    def _refused(
-        self,
-        reason: RefusalReason,
-        found: ResolvedCall,
-        message: str,
-        uuids: tuple[str, ...] = (),
-        in_the_way: tuple[str, ...] = (),
-    ) -> AllocationRefused:
-        """With the GPUs of which the scheduler was wrong, and the pods that hold them."""
-        grant = found.turn.grant
-        dispute = RefusedPod(grant.namespace, grant.pod, grant.pod_uid, reason.value, uuids, in_the_way)
-        text = f"{found.key} container {found.turn.part.container}: {message}"
-        return AllocationRefused(reason, text, [found.key], dispute if uuids else None)
+    def _unavailable(self, ask: PreferredAllocationCall, refusal: NothingFits) -> AllocationRefused:
+        """A refusal that says why, where only one container waits and that is known."""
+        if len(refusal.turns) > 1:
+            return refusal
+        (turn,) = refusal.turns
+        found = why_unavailable(ask, turn, refusal.listing, self._node_facts().devices)
+        if found is None:
+            return refusal
+        return _refused(found.reason, turn, found.message, (found.uuid,), found.in_the_way)
+
+
+def _refused(
+    reason: RefusalReason,
+    turn: ContainerTurn,
+    message: str,
+    uuids: tuple[str, ...] = (),
+    in_the_way: tuple[str, ...] = (),
+) -> AllocationRefused:
+    """With the GPUs of which the scheduler was wrong, and the pods that hold them."""
+    grant = turn.grant
+    dispute = RefusedPod(grant.namespace, grant.pod, grant.pod_uid, reason.value, uuids, in_the_way)
+    text = f"{turn.key} container {turn.part.container}: {message}"
+    return AllocationRefused(reason, text, [turn.key], dispute if uuids else None)
 
 
 def _is_other(given: Enforcement, granted: Enforcement) -> bool:

@@ -222,6 +222,12 @@ class Book:
         """How far a container's grant is."""
         return self._ledger.state(pod_uid, container)
 
+    @property
+    def running(self) -> frozenset[str]:
+        """The uids of the pods that run: their init containers have ended."""
+        states = ((uid, self._ledger.state(uid, name)) for uid, pod in self._pods.items() for name in pod.containers)
+        return frozenset(uid for uid, state in states if state is GrantState.RUNNING)
+
     def violations(self) -> tuple[Violation, ...]:
         """What is overcommitted all the same, after a restart with books that contradict each other."""
         return self._ledger.violations(self._node)

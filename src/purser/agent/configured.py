@@ -70,7 +70,8 @@ class ConfiguredInventory:
             try:
                 problems.clear()
                 basis = InventoryBasis(each, info, gpus, scan)
-                made = make_inventory(self._settings, basis, health, holders, __version__, held, problems)
+                why = "" if wanted.settings.mig_strategy is MigStrategy.NONE else misfit
+                made = make_inventory(self._settings, basis, health, holders, __version__, held, problems, why)
                 break
             except SharingError as error:
                 misfit = misfit or str(error)

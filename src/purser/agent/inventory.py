@@ -64,10 +64,12 @@ def make_inventory(
     agent_version: str,
     held: Mapping[str, HeldInstances] | None = None,
     problems: list[str] | None = None,
+    misfit: str = "",
 ) -> NodeInventory:
     """The node's inventory. GPUs that were never readable have no identity and are left out (see `unreadable`), and so
     are those that the configuration keeps from pods. ``held``: by uuid, of GPUs that are cut on demand. ``problems``:
-    takes a sentence for each thing that the configuration says and these GPUs are not.
+    takes a sentence for each thing that the configuration says and these GPUs are not. ``misfit``: why the node's own
+    configuration, which sets a MIG strategy, does not hold.
 
     Raises `SharingError` where the configuration and these GPUs do not go together at all.
     """
@@ -87,7 +89,7 @@ def make_inventory(
         gpu = by_uuid[each.parent or each.uuid]
         reason = _trouble(gpu, health)
         if not reason and gpu.is_cut and not (each.parent or each.mig_kind):
-            reason = MIG_REASON
+            reason = f"MIG mode is on, and the node's configuration is not usable: {misfit}" if misfit else MIG_REASON
         if each.mig_kind:
             devices.append(_cut_on_demand(gpu, each, reason, (held or {}).get(each.uuid, ())))
             continue

@@ -3,7 +3,7 @@
 One registry per agent, so that several can live in one process. Units are Prometheus' base units (bytes, ratio).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -18,7 +18,8 @@ from purser.core.grant.disputes import NodeDisputes
 from purser.core.health.fabric import FabricState
 from purser.core.kubernetes.quantities import MIB
 from purser.core.ledger import UNUSED, Usage
-from purser.core.model import Device, NodeInventory
+from purser.core.model import ContainerGrant, Device, DeviceShare, NodeInventory
+from purser.core.pod.phases import phases
 
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _GRANT_LABELS = ("namespace", "pod", "container", "uuid", "enforcement", "policy")
@@ -40,6 +41,8 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
     """The device plugin's configuration is not usable, and another one holds."""
     policies: Mapping[str, str] = {}
     """The node policy that a pod names, in a word, by its key; pods that name none may be missing."""
+    running: frozenset[str] = frozenset()
+    """Of the pods, the uids of those whose init containers have ended."""
     degraded: Mapping[str, str] = {}
     """What is wrong with GPUs that take pods all the same, by uuid."""
     measured: Measurements = Measurements()
@@ -139,7 +142,7 @@ class _NodeCollector(Collector):
         yield _uncorrected(snapshot.readings)
         yield _domains(snapshot.readings)
         yield from families(snapshot.measured)
-        yield from _grants(snapshot.pods, snapshot.policies)
+        yield from _grants(snapshot.pods, snapshot.policies, snapshot.running)
         yield _pools(snapshot.pools)
 
 
@@ -245,22 +248,43 @@ def _domains(readings: dict[str, DeviceReading]) -> GaugeMetricFamily:
     return family
 
 
-def _grants(pods: Iterable[BookedPod], policies: Mapping[str, str]) -> Iterator[Metric]:
+def _grants(pods: Iterable[BookedPod], policies: Mapping[str, str], running: Container[str]) -> Iterator[Metric]:
     memory = GaugeMetricFamily(
         "purser_grant_memory_bytes",
-        "Memory that a container holds; policy: the node policy that its pod names, empty: the scheduler's.",
+        "Memory that a container holds, each part of a GPU once: of an init container until its pod runs, where no "
+        "other container gets as much; policy: the node policy that its pod names, empty: the scheduler's.",
         labels=_GRANT_LABELS,
     )
     cores = GaugeMetricFamily(
         "purser_grant_cores_ratio", "Compute that a container holds; 0: not limited.", labels=_GRANT_LABELS
     )
     for pod in pods:
-        for name, given in pod.containers.items():
-            part = pod.grant.of(name)
-            for share in () if part is None else part.shares:
-                whose = (pod.grant.namespace, pod.grant.pod, name)
-                labels = [*whose, share.uuid, given.enforcement.value, policies.get(pod.grant.key, "")]
-                memory.add_metric(labels, share.memory_mib * MIB)
-                cores.add_metric(labels, share.cores_percent / 100)
+        for part, share in _held_at_once(pod, runs=pod.grant.pod_uid in running):
+            whose = (pod.grant.namespace, pod.grant.pod, part.container)
+            enforcement = pod.containers[part.container].enforcement.value
+            labels = [*whose, share.uuid, enforcement, policies.get(pod.grant.key, "")]
+            memory.add_metric(labels, share.memory_mib * MIB)
+            cores.add_metric(labels, share.cores_percent / 100)
     yield memory
     yield cores
+
+
+def _held_at_once(pod: BookedPod, *, runs: bool) -> Iterator[tuple[ContainerGrant, DeviceShare]]:
+    """What the pod's containers hold, so that sums are right: kubelet gives an app container the devices that an init
+    container had before it. Of each GPU that is what containers that run together hold most of."""
+    together = tuple(phases([part for part in pod.grant.containers if part.container in pod.containers]))
+    of_gpu: dict[str, list[tuple[ContainerGrant, DeviceShare]]] = {}
+    for parts in together[-1:] if runs else reversed(together):
+        held: dict[str, list[tuple[ContainerGrant, DeviceShare]]] = {}
+        for part in parts:
+            for share in part.shares:
+                held.setdefault(share.uuid, []).append((part, share))
+        for uuid, shares in held.items():
+            if uuid not in of_gpu or _memory_mib(shares) > _memory_mib(of_gpu[uuid]):
+                of_gpu[uuid] = shares
+    for shares in of_gpu.values():
+        yield from shares
+
+
+def _memory_mib(shares: Iterable[tuple[ContainerGrant, DeviceShare]]) -> int:
+    return sum(share.memory_mib for _, share in shares)

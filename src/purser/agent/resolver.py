@@ -8,6 +8,7 @@ that all waiting together is bounded.
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 import msgspec
 import structlog
@@ -34,6 +35,15 @@ WAITS_PER_MINUTE = 5
 """How many calls may wait as long as one may, before others are refused at once."""
 
 
+_MISMATCH_REMEDY = (
+    "Delete and create the pod again; if that repeats, kubelet's topology policy leaves the plugin no choice of"
+    " devices on this node"
+)
+
+Ask: TypeAlias = PreferredAllocationCall | AllocateCall
+"""What kubelet asks for devices."""
+
+
 class WaitingBudget:
     """How long calls may wait together, within any minute. Times are monotonic seconds."""
 
@@ -49,6 +59,18 @@ class WaitingBudget:
             return False
         self._spent.append((now, seconds))
         return True
+
+
+class NothingFits(AllocationRefused):
+    """kubelet's ids meet none of the grants of the containers that wait."""
+
+    def __init__(self, ask: Ask, turns: tuple[ContainerTurn, ...], listing: tuple[ListedPod, ...]) -> None:
+        found = f"kubelet asks for {ask}, which does not meet what was granted"
+        super().__init__(RefusalReason.MISMATCH, _of_turns(found, turns, _MISMATCH_REMEDY), _keys(turns))
+        self.turns = turns
+        """All that wait."""
+        self.listing = listing
+        """kubelet's list at that moment."""
 
 
 class ResolvedCall(msgspec.Struct, frozen=True):
@@ -77,7 +99,7 @@ class Resolver:
         self._budget = WaitingBudget(WAITS_PER_MINUTE * timeout_s)
         self._refused: set[str] = set()
 
-    async def find(self, ask: PreferredAllocationCall | AllocateCall) -> ResolvedCall:
+    async def find(self, ask: Ask) -> ResolvedCall:
         """Whose call this is. Raises `AllocationRefused` and `KubeletError`."""
         deadline = self._clock.monotonic() + self._timeout_s
         while True:
@@ -98,7 +120,7 @@ class Resolver:
         """The pod is gone."""
         self._refused.discard(pod_uid)
 
-    async def _look(self, ask: PreferredAllocationCall | AllocateCall) -> ResolvedCall | tuple[AllocationRefused, bool]:
+    async def _look(self, ask: Ask) -> ResolvedCall | tuple[AllocationRefused, bool]:
         """One look: kubelet's list once, then every pod that matters as the API server has it now."""
         listing = await self._kubelet.list()
         fetched: dict[str, Pod | None] = {}
@@ -118,9 +140,7 @@ class Resolver:
             return self._refusal(ask, resolution, listing, view, fetched, confirmed=confirmed)
         return ResolvedCall(turn, pod, listing, view)
 
-    def _resolve(
-        self, ask: PreferredAllocationCall | AllocateCall, listing: Iterable[ListedPod], view: LivePods
-    ) -> Resolution:
+    def _resolve(self, ask: Ask, listing: Iterable[ListedPod], view: LivePods) -> Resolution:
         """Pods that were refused before count only when there is no other candidate; so do those that run with what
         they were given: a kubelet that lost its record of devices lists them without any, and old ones ask again."""
         served = self._book.served
@@ -164,9 +184,9 @@ class Resolver:
 
     def _refusal(
         self,
-        ask: PreferredAllocationCall | AllocateCall,
+        ask: Ask,
         resolution: Resolution,
-        listing: Iterable[ListedPod],
+        listing: tuple[ListedPod, ...],
         view: LivePods,
         fetched: Mapping[str, Pod | None],
         *,
@@ -187,7 +207,7 @@ class Resolver:
         if resolution.fitting:
             return _ambiguous(ask, resolution.fitting), False
         if resolution.waiting:
-            return _mismatch(ask, resolution.waiting), len(resolution.waiting) == 1 and not problems
+            return NothingFits(ask, resolution.waiting, listing), len(resolution.waiting) == 1 and not problems
         if gone and not problems:
             return _is_gone(ask, gone), True
         first = next(iter(sorted(problems)), "")
@@ -199,27 +219,17 @@ class Resolver:
         return _no_grant(ask, problems, told, may_wait=may_wait), settled or is_ungranted
 
 
-def _ambiguous(ask: PreferredAllocationCall | AllocateCall, turns: tuple[ContainerTurn, ...]) -> AllocationRefused:
+def _ambiguous(ask: Ask, turns: tuple[ContainerTurn, ...]) -> AllocationRefused:
     found = f"kubelet asks for {ask}, and several containers with different grants wait for that"
-    return _of_turns(RefusalReason.AMBIGUOUS, found, turns, "Delete those of the pods that kubelet has rejected")
+    message = _of_turns(found, turns, "Delete those of the pods that kubelet has rejected")
+    return AllocationRefused(RefusalReason.AMBIGUOUS, message, _keys(turns))
 
 
-def _mismatch(ask: PreferredAllocationCall | AllocateCall, turns: tuple[ContainerTurn, ...]) -> AllocationRefused:
-    found = f"kubelet asks for {ask}, which does not meet what was granted"
-    remedy = (
-        "Delete and create the pod again; if that repeats, kubelet's topology policy leaves the plugin no choice of"
-        " devices on this node"
-    )
-    return _of_turns(RefusalReason.MISMATCH, found, turns, remedy)
+def _of_turns(found: str, turns: tuple[ContainerTurn, ...], remedy: str) -> str:
+    return f"{found}: {'; '.join(map(str, turns))}. {remedy}"
 
 
-def _of_turns(reason: RefusalReason, found: str, turns: tuple[ContainerTurn, ...], remedy: str) -> AllocationRefused:
-    return AllocationRefused(reason, f"{found}: {'; '.join(map(str, turns))}. {remedy}", _keys(turns))
-
-
-def _no_grant(
-    ask: PreferredAllocationCall | AllocateCall, problems: Mapping[str, str], what_to_do: str, *, may_wait: bool
-) -> AllocationRefused:
+def _no_grant(ask: Ask, problems: Mapping[str, str], what_to_do: str, *, may_wait: bool) -> AllocationRefused:
     why = "; ".join(_without_grant(key, problem) for key, problem in sorted(problems.items()))
     nobody = f"kubelet asks for {ask}, and no pod with a grant of Purser's waits for that"
     message = f"{why or nobody}. {what_to_do}"
@@ -261,7 +271,7 @@ def _gone(listing: Iterable[ListedPod], fetched: Mapping[str, Pod | None], view:
     return tuple(sorted(key for key in lacking if key in fetched and key not in view.live))
 
 
-def _is_gone(ask: PreferredAllocationCall | AllocateCall, gone: tuple[str, ...]) -> AllocationRefused:
+def _is_gone(ask: Ask, gone: tuple[str, ...]) -> AllocationRefused:
     who = ", ".join(gone)
     return AllocationRefused(
         RefusalReason.GONE, f"kubelet asks for {ask} for a pod that no longer exists on the API server: {who}"

@@ -350,6 +350,7 @@ class Agent:
             usage=dict(self._book.usage),
             pods=pods,
             policies={pod.grant.key: self._pods.node_policy(pod.grant.key) for pod in pods},
+            running=self._book.running,
             violations=len(self._book.violations()),
             registered=connection.registered,
             streams=connection.streams,

@@ -14,7 +14,7 @@ from purser.cli.output import FAILED, MISUSED, Column, Output, fail, show
 if TYPE_CHECKING:
     from purser.core.fleet import DeviceState, Fleet, NodeState
     from purser.core.grant.reconcile import BookDifference
-    from purser.core.model import ContainerGrant, DeviceShare, Grant
+    from purser.core.model import ContainerGrant, DeviceShare, Grant, GrantState
     from purser.kube import Client
 
     GpuRow = tuple[NodeState, DeviceState]
@@ -95,7 +95,7 @@ def grants(
     fleet = _read(kubeconfig, context)
     held = sorted(fleet.ledger.grants(), key=lambda grant: (grant.namespace, grant.pod, grant.pod_uid))
     rows = [
-        (grant, part, str(fleet.ledger.state(grant.pod_uid)))
+        (grant, part, _state(fleet.ledger.state(grant.pod_uid), part))
         for grant in held
         if namespace in (None, grant.namespace)
         for part in grant.containers
@@ -245,6 +245,14 @@ def _gpu_document(row: "GpuRow") -> dict[str, Any]:
     node, state = row
     closed = {"cordoned": state.cordoned, "disputed": state.disputed}
     return {"node": node.name, **_plain(state.device), **closed, "held": _plain(state.usage)}
+
+
+def _state(state: "GrantState | None", part: "ContainerGrant") -> str:
+    """How far a container is: the init containers of a pod that runs have ended."""
+    from purser.core.model import ContainerKind, GrantState
+
+    has_ended = state is GrantState.RUNNING and part.kind is ContainerKind.INIT
+    return "ended" if has_ended else str(state)
 
 
 def _grant_columns(fleet: "Fleet") -> "list[Column[GrantRow]]":

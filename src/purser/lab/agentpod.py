@@ -1,6 +1,7 @@
 """An agent's settings as the pod of the operator's DaemonSet gives them, at the lab's own places."""
 
 import argparse
+import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -85,9 +86,9 @@ def _type_of(field: OptionField) -> type:
     return Path if Path in (field.kind, *getattr(field.kind, "__args__", ())) else field.kind
 
 
-async def mount_config_map(client: Client, pod: Raw, folder: Path) -> None:
-    """Keep the files of the pod's volume of device plugin files in a folder, as kubelet does, until cancelled. Returns
-    at once where the pod has none."""
+async def mount_config_map(client: Client, pod: Raw, folder: Path, mounted: asyncio.Event | None = None) -> None:
+    """Keep the files of the pod's ConfigMap in a folder, as kubelet does, until cancelled. Returns at once where the
+    pod has none. ``mounted``: set once they are there."""
     volumes = (each["configMap"]["name"] for each in pod["spec"].get("volumes") or () if "configMap" in each)
     name = next(volumes, None)
     if name is None:
@@ -100,6 +101,8 @@ async def mount_config_map(client: Client, pod: Raw, folder: Path) -> None:
         for path in folder.iterdir():
             if path.name not in found.data:
                 path.unlink()
+        if mounted is not None:
+            mounted.set()
 
     where = {"namespace": pod["metadata"]["namespace"], "field_selector": f"metadata.name={name}"}
     informer = Informer(client, CONFIG_MAPS, **where)

@@ -13,10 +13,10 @@ from typing import Any
 
 import structlog
 
+from purser.core.device.resources import is_gpu_resource
 from purser.core.kubelet.report import ReportError, aligns, decode
 from purser.core.names import (
     DEFAULT_NAMESPACE,
-    GPU_RESOURCE,
     INVENTORY_ANNOTATION,
     KUBELET_ANNOTATION,
     SCHEDULER_NAME,
@@ -389,9 +389,10 @@ async def _ensure_namespace(client: Client, name: str) -> None:
 
 
 def _offers_devices(node: Node) -> bool:
+    """Under whichever names: the device plugin's file may rename every GPU."""
     allocatable, annotations = node.status.allocatable, node.metadata.annotations
     return (
-        int(allocatable.get(GPU_RESOURCE, 0)) > 0
+        any(is_gpu_resource(name) and int(amount) > 0 for name, amount in allocatable.items())
         and all(name in allocatable for name in AMOUNTS)
         and INVENTORY_ANNOTATION in annotations
         and _can_be_predicted(annotations.get(KUBELET_ANNOTATION))

@@ -29,7 +29,7 @@ from purser.lab.kubelet.node import NodeSettings
 from purser.lab.kubelet.pods import Raw
 from purser.lab.kubelet.runtime import ContainerRecord
 from purser.lab.settings import LabSettings, NodeChoice
-from purser.operator.manifests import GPU_DISCOVERY, default_layouts
+from purser.operator.manifests import GPU_DISCOVERY
 from purser.operator.names import OPERAND_LABEL
 from purser.operator.order import Operand
 
@@ -98,6 +98,8 @@ class EmulatedNode:
         self._agent_pod: Raw | None = None
         """The operator's, whose options the agent has; None: it has the lab's."""
         self._told_missing_plugin = False
+        self._mig_pod: Raw | None = None
+        """The operator's, whose layouts the MIG worker has."""
 
     def start(self, *, with_agent: bool = True) -> None:
         """Start kubelet and agent; the agent not where a pod of the operator's device plugin is to bring it."""
@@ -190,6 +192,8 @@ class EmulatedNode:
             return None
         if operand == Operand.DEVICE_PLUGIN:
             self._agent_pod = pod
+        elif operand == Operand.MIG_MANAGER:
+            self._mig_pod = pod
         return self._operands.get(operand) if self._settings.operator else None
 
     def _tell_missing_plugin(self) -> None:
@@ -211,11 +215,16 @@ class EmulatedNode:
             await discovery.run(settings, client, stop)
 
     async def _run_mig_worker(self, stop: asyncio.Event) -> None:
-        layouts = self._folders.agent / "mig.yaml"
-        layouts.parent.mkdir(parents=True, exist_ok=True)
-        layouts.write_text(default_layouts(), encoding="utf-8")
-        async with Client(self._credentials(AGENT_USER), field_manager="purser-mig-worker") as client:
-            await mig.run(self.name, client, layouts, self.driver.open_mig, stop)
+        """By the layouts of the policy's ConfigMap, which the operator makes where the policy names none."""
+        pod, folder, mounted = self._mig_pod, self._folders.agent / "mig", asyncio.Event()
+        assert pod is not None
+        kubelet = Client(self._credentials(kubelet_user(self.name)), field_manager="kubelet")
+        own = Client(self._credentials(AGENT_USER), field_manager="purser-mig-worker")
+        async with kubelet as mounting, own as client, asyncio.TaskGroup() as group:
+            mount = group.create_task(mount_config_map(mounting, pod, folder, mounted))
+            await mounted.wait()
+            await mig.run(self.name, client, folder / "config.yaml", self.driver.open_mig, stop)
+            mount.cancel()
 
     async def _run_agent(self, stop: asyncio.Event) -> None:
         settings = AgentSettings(

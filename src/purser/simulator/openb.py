@@ -2,8 +2,9 @@
 
 Nodes: ``sn, cpu_milli, memory_mib, gpu, model``. Pods: ``name, cpu_milli, memory_mib, num_gpu, gpu_milli`` and, where
 there are such, ``gpu_spec`` (models joined by ``|``), ``creation_time``, ``scheduled_time`` and ``deletion_time`` in
-seconds. Other columns are not read. A line is a row: quoted fields may not span lines. Blank lines are passed over, and
-``1.0`` is 1: pandas writes whole numbers so in a column where any row has none.
+seconds. Other columns are not read. A line is a row: quoted fields may not span lines. Semicolons or tabs may stand for
+commas, as the first line has them. Lines without any text are passed over. ``1.0`` is 1, and ``NaN`` is an empty field:
+pandas writes whole numbers so in a column where any row has none, and what is not there.
 """
 
 import re
@@ -28,7 +29,10 @@ MAX_AMOUNT = 1 << 40
 MOST_GPUS = 128
 """Of a node, or a pod."""
 
-_FIELD = re.compile(r'"((?:[^"]|"")*)"(?=,|$)|([^",]*)(?=,|$)')
+_DELIMITERS = ",;\t"
+_FIELD = {each: re.compile(rf'"((?:[^"]|"")*)"(?={each}|$)|([^"{each}]*)(?={each}|$)') for each in _DELIMITERS}
+_NOT_THERE = ("NaN", "nan", "NaT", "<NA>")
+"""How pandas and numpy write what is not there."""
 WHOLE = re.compile(r"[0-9]{1,15}")
 """A whole number, 0 or more."""
 _NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{0,20})?([eE][+-]?[0-9]{1,2})?")
@@ -94,7 +98,8 @@ def read_pods(path: Path) -> tuple[SimPod, ...]:
 def _shape(row: "_Row") -> PodShape:
     before = len(row.problems.found)
     cpu, memory = row.whole("cpu_milli"), row.whole("memory_mib")
-    gpus, milli = row.whole("num_gpu", MOST_GPUS), row.whole("gpu_milli", WHOLE_MILLI)
+    gpus = row.whole("num_gpu", MOST_GPUS)
+    milli = row.whole("gpu_milli", WHOLE_MILLI) if gpus or row.text("gpu_milli") else 0
     readable = len(row.problems.found) == before
     if readable and gpus and not milli:
         row.wrong("gpu_milli", f"is 0, but num_gpu is {gpus}: give 1 to {WHOLE_MILLI} thousandths of each GPU")
@@ -132,15 +137,21 @@ class _Row(msgspec.Struct):
         self.problems.add(self.line, self.fields[column][1], f"{column} {message}")
 
     def text(self, column: str, required: bool = False) -> str:
-        """A field without the blanks around it; empty where the file has no such column."""
-        text = self.fields[column][0].strip() if column in self.fields else ""
+        """A field without the blanks around it; empty where the file has no such column, or a word for nothing."""
+        text = self._raw(column)
+        text = "" if text in _NOT_THERE else text
         if required and not text:
             self.wrong(column, "is empty")
         return text
 
+    def _raw(self, column: str) -> str:
+        return self.fields[column][0].strip() if column in self.fields else ""
+
     def name(self, column: str, taken: set[str]) -> str:
         """A name that no other row has."""
-        name = self.text(column, required=True)
+        name = self._raw(column)
+        if not name:
+            self.wrong(column, "is empty")
         if name in taken:
             self.wrong(column, f"{name!r} is there twice")
         taken.add(name)
@@ -151,7 +162,7 @@ class _Row(msgspec.Struct):
         text = self.text(column)
         number = whole_number(text)
         if number is None or number > most:
-            self.wrong(column, f"is {text!r}: give a whole number from 0 to {most}")
+            self.wrong(column, f"is {self._raw(column)!r}: give a whole number from 0 to {most}")
             return 0
         return number
 
@@ -168,19 +179,21 @@ class _Row(msgspec.Struct):
 
 def _rows(path: Path, required: Sequence[str], problems: FileProblems) -> Iterator[_Row]:
     lines = read_text(path).splitlines()
-    head = _split(lines[0]) if lines else None
+    first = next((at for at, line in enumerate(lines) if line.strip()), 0)
+    delimiter = max(_DELIMITERS, key=lines[first].count) if lines else ","
+    head = _split(lines[first], delimiter) if lines else None
     if head is None:
-        problems.add(1, 1, f"has no line with the names of columns: begin with {','.join(required)}")
+        problems.add(first + 1, 1, f"has no line with the names of columns: begin with {','.join(required)}")
         raise InputError(problems.found)
     columns = [name.strip() for name, _ in head]
     for name in required:
         if columns.count(name) != 1:
-            problems.add(1, 1, f"column {name} is {'missing' if name not in columns else 'there twice'}")
+            problems.add(first + 1, 1, f"column {name} is {'missing' if name not in columns else 'there twice'}")
     problems.raise_if_any()
-    for number, line in enumerate(lines[1:], start=2):
-        if not line.strip():
+    for number, line in enumerate(lines[first + 1 :], start=first + 2):
+        if not line.replace(delimiter, "").strip():
             continue
-        fields = _split(line)
+        fields = _split(line, delimiter)
         if fields is None:
             problems.add(number, line.index('"') + 1, "a quote is out of place")
         elif len(fields) != len(columns):
@@ -190,17 +203,17 @@ def _rows(path: Path, required: Sequence[str], problems: FileProblems) -> Iterat
             yield _Row(number, dict(zip(columns, fields, strict=True)), problems)
 
 
-def _split(line: str) -> list[tuple[str, int]] | None:
+def _split(line: str, delimiter: str) -> list[tuple[str, int]] | None:
     """The fields with the columns they begin at; None where quotes make no sense."""
     fields: list[tuple[str, int]] = []
     at = 0
     if '"' not in line:
-        for text in line.split(","):
+        for text in line.split(delimiter):
             fields.append((text, at + 1))
             at += len(text) + 1
         return fields
     while True:
-        match = _FIELD.match(line, at)
+        match = _FIELD[delimiter].match(line, at)
         if match is None:
             return None
         quoted, plain = match.groups()

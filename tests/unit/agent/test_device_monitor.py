@@ -466,6 +466,27 @@ async def test_a_gpu_in_mig_mode_of_which_nothing_is_listed_is_reported_once():
     assert told == [f"GPU 0 ({A})"] * 2
 
 
+@pytest.mark.parametrize(
+    ("strategy", "says"),
+    [
+        (MigStrategy.NONE, "MIG mode is on: set the MIG strategy"),
+        (
+            MigStrategy.SINGLE,
+            "MIG mode is on, and the node's configuration is not usable: MIG strategy single: MIG is enabled on GPU 0 "
+            "and GPU 1 cannot be cut",
+        ),
+    ],
+)
+async def test_who_has_set_the_mig_strategy_is_not_told_to_set_it(strategy, says):
+    driver = Driver()
+    driver.migs_scanned[A], driver.migs[A] = ("MIG-1",), frozenset({"MIG-1"})
+    wanted = Latest(config_of(SharingSettings(flags=DevicePluginFlags(mig_strategy=strategy))))
+    async with monitoring(driver, reopen_interval_s=60, config=wanted) as monitor:
+        reasons = {each.uuid: each.unhealthy_reason for each in monitor.inventory.value.devices}
+    assert reasons[A].startswith(says)
+    assert reasons[B] == ""
+
+
 async def test_gpus_that_a_configuration_does_not_fit_go_by_the_one_before():
     def config(strategy):
         return config_of(SharingSettings(flags=DevicePluginFlags(mig_strategy=strategy)))

@@ -190,6 +190,17 @@ async def test_ids_that_kubelet_chose_off_the_grant_are_refused(world, kubelet, 
         await kubelet.admit("default/p", [("main", 1)], prefer=False)
 
 
+async def test_who_holds_all_ids_of_a_granted_gpu_is_named(world, kubelet, agent):
+    a, _, _, _ = world.uuids
+    await world.pod("old", *(part(f"c{place}", a) for place in range(4)))
+    await kubelet.admit("default/old", [(f"c{place}", 1) for place in range(4)])
+    await world.delete_pod("old")  # by force: kubelet is still ending it
+    await world.pod("p", part("main", a))
+    with pytest.raises(Rejected, match=f"no id of GPU {a} is free: pod default/old holds it"):
+        await kubelet.admit("default/p", [("main", 1)])
+    assert await eventually(lambda: _events_for(world, "p", "DeviceOvercommitted"))
+
+
 async def test_a_container_does_not_start_with_ids_that_are_not_its_grants(world, kubelet, agent):
     a, b, _, _ = world.uuids
     await world.pod("p", part("main", a))

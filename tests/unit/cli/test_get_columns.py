@@ -3,14 +3,24 @@
 import json
 
 import msgspec
+import pytest
 from tests.unit.core.placement.test_instances import gpu
 from tests.unit.top import states as top_states
 
-from purser.cli.get import _gpu_columns, _gpu_document, _grant_columns, _grant_document, _node_columns
+from purser.cli.get import _gpu_columns, _gpu_document, _grant_columns, _grant_document, _node_columns, _state
 from purser.cli.output import Output, show
 from purser.core.fleet import Fleet
 from purser.core.mig import MigPlacement
-from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Enforcement, Grant, NodeInventory
+from purser.core.model import (
+    ContainerGrant,
+    ContainerKind,
+    Device,
+    DeviceShare,
+    Enforcement,
+    Grant,
+    GrantState,
+    NodeInventory,
+)
 from purser.top.views import gpu_columns, node_columns
 
 HELD = MigPlacement("1g.5gb", 2)
@@ -54,6 +64,19 @@ def test_grants_name_the_instance_beside_the_gpu_also_of_one_that_is_gone():
     assert (found["MEMORY MiB"], found["CORES %"], found["ENFORCED BY"]) == (4864, [14, 100], "mig")
     fleet.remove_node("n")
     assert cells(_grant_columns(fleet), (grant, grant.containers[0], "x"))["GPUS"][0] == "GPU-1 (gone) (1g.5gb at 6)"
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "shown"),
+    [
+        (ContainerKind.INIT, GrantState.BOUND, "bound"),
+        (ContainerKind.INIT, GrantState.RUNNING, "ended"),
+        (ContainerKind.SIDECAR, GrantState.RUNNING, "running"),
+        (ContainerKind.APP, GrantState.RUNNING, "running"),
+    ],
+)
+def test_an_init_container_of_a_pod_that_runs_has_ended(kind, state, shown):
+    assert _state(state, ContainerGrant("c", kind, (), Enforcement.NONE)) == shown
 
 
 def test_wide_tables_have_the_instances_and_documents_their_places(capsys):

@@ -2,6 +2,10 @@
 
 import pytest
 
+from purser.core.names import INVENTORY_ANNOTATION, KUBELET_ANNOTATION
+from purser.core.node.amounts import AMOUNTS
+from purser.kube.objects import Node, NodeStatus, ObjectMeta
+from purser.lab.cluster import _offers_devices
 from purser.lab.settings import LabSettings, chosen_nodes, family_words
 
 
@@ -24,3 +28,20 @@ def test_without_words_there_are_the_usual_nodes_and_families_alone_have_none_be
 def test_what_makes_no_sense_is_refused(text):
     with pytest.raises(ValueError, match=r"write PROFILE|no profile"):
         chosen_nodes([text])
+
+
+@pytest.mark.parametrize(
+    ("listed", "is_ready"),
+    [
+        ({"nvidia.com/gpu": "4"}, True),
+        ({"nvidia.com/gpu": "0", "nvidia.com/gpu.card": "4"}, True),
+        ({"nvidia.com/mig-1g.5gb": "7"}, True),
+        ({"nvidia.com/gpu": "0"}, False),
+        ({"cpu": "4"}, False),
+    ],
+    ids=str,
+)
+def test_a_node_is_ready_under_whichever_names_its_gpus_are_listed(listed, is_ready):
+    annotations = {INVENTORY_ANNOTATION: "{}", KUBELET_ANNOTATION: "told by a later version"}
+    status = NodeStatus(allocatable={**dict.fromkeys(AMOUNTS, "0"), **listed})
+    assert _offers_devices(Node(metadata=ObjectMeta(annotations=annotations), status=status)) is is_ready

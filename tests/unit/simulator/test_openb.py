@@ -53,6 +53,30 @@ def test_lists_as_pandas_writes_them(tmp_path: Path) -> None:
     assert one.lasts_s == pytest.approx(4880.123456789)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n\nsn,cpu_milli,memory_mib,gpu,model\na,1000,1024,2,T4\nb,1,1,0,NaN\n,,,,\n",
+        "sn;cpu_milli;memory_mib;gpu;model\na;1000;1024;2;T4\n;;;;\nb;1;1;0;<NA>\n",
+        'sn\tcpu_milli\tmemory_mib\tgpu\tmodel\n"a"\t1000.0\t1024\t2.0\t"T4"\r\n\t\t\t\t\r\nb\t1\t1\t0\tnan\r\n',
+    ],
+    ids=["commas", "semicolons", "tabs"],
+)
+def test_lists_of_spreadsheets(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "nodes.csv"
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    found = [(node.name, node.cpu_free_milli, [gpu.model for gpu in node.gpus]) for node in read_nodes(path)]
+    assert found == [("a", 1000, ["T4", "T4"]), ("b", 1, [])]
+
+
+def test_what_is_not_there_is_empty_in_all_its_spellings(tmp_path: Path) -> None:
+    path = tmp_path / "pods.csv"
+    path.write_text(PODS + "nan,1,1,1,500,NaN,LS,NaT,NaN,nan\nb,1,1,0.0,NaN,<NA>,LS,3.0,NaN,\n")
+    first, second = read_pods(path)
+    assert (first.name, first.shape, first.arrives_s) == ("nan", PodShape(1, 1, 1, 500), None)
+    assert (second.shape, second.arrives_s, second.lasts_s) == (PodShape(1, 1), 3.0, None)
+
+
 def test_lists_as_users_have_them() -> None:
     found = read_lists(reported("nodes.csv"), reported("floats.csv"))
     assert [(pod.name, pod.shape.gpu_count, pod.lasts_s) for pod in found.pods] == [("pod-1", 1, 4880.0)]
@@ -69,6 +93,8 @@ def test_columns_may_stand_in_any_order_and_times_may_be_missing(tmp_path: Path)
     ("row", "says"),
     [
         ("a,x,1,1,500,,LS,,,", ":2:3: cpu_milli is 'x': give a whole number"),
+        ("a,1,1,NaN,500,,LS,,,", ":2:7: num_gpu is 'NaN': give a whole number"),
+        ("a,1,1,1,NaN,,LS,,,", ":2:9: gpu_milli is 'NaN': give a whole number"),
         ("a,1,-1,1,500,,LS,,,", ":2:5: memory_mib is '-1': give a whole number"),
         ("a,1,1,1.5,500,,LS,,,", ":2:7: num_gpu is '1.5': give a whole number"),
         ("a,1,1,1,1001,,LS,,,", ":2:9: gpu_milli is '1001': give a whole number from 0 to 1000"),

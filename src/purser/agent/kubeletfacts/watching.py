@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 
 import structlog
 from prometheus_client import CollectorRegistry, Gauge
@@ -23,9 +25,36 @@ log = structlog.get_logger("purser.agent")
 FILE_CHANGES_PAUSE_S = 0.2
 """After a change: an admission writes several files, and often more follow."""
 
+PATIENCE_S = 30.0
+"""For how long a part may be missing without a warning: kubelet writes its files one after the other when it starts,
+and the first checkpoint of devices once plugins have registered."""
+
 Seen = tuple[Signature, str, tuple[Advertised, ...]]
 
 PARTS = ("config", "machine", "devices", "cpus", "memory", "pod-resources", "version", "report")
+
+
+class Missing:
+    """Which parts are missing for so long that it is to be said. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+        self._told: dict[str, str] = {}
+
+    def look(self, problems: Mapping[str, str], now: float) -> tuple[dict[str, str], tuple[str, ...]]:
+        """What to warn of, by part; and the parts that were warned of and are there again. An unchanged problem is
+        told once."""
+        self._since = {part: self._since.get(part, now) for part in problems}
+        late = {part: why for part, why in problems.items() if now - self._since[part] >= PATIENCE_S}
+        news = {part: why for part, why in late.items() if self._told.get(part) != why}
+        back = tuple(part for part in self._told if part not in problems)
+        self._told = {part: why for part, why in {**self._told, **news}.items() if part in problems}
+        return news, back
+
+    def wait_s(self, now: float) -> float | None:
+        """In how many seconds a part may have been missing for too long; None: none will."""
+        waits = [PATIENCE_S - (now - since) for part, since in self._since.items() if part not in self._told]
+        return max(0.0, min(waits)) if waits else None
 
 
 class KubeletFacts:
@@ -50,6 +79,7 @@ class KubeletFacts:
         self._look = asyncio.Event()
         self._seen: Seen | None = None
         self._found: Found | None = None
+        self._missing = Missing()
         self._failed = Gauge(
             "purser_agent_kubelet_facts_missing",
             "1 for a part of kubelet's configuration or state that cannot be read: it is not predicted.",
@@ -90,7 +120,9 @@ class KubeletFacts:
 
     async def _read_forever(self) -> None:
         while True:
-            await self._look.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._missing.wait_s(monotonic()) if self._version else None):
+                    await self._look.wait()
             await asyncio.sleep(FILE_CHANGES_PAUSE_S)
             self._look.clear()
             if self._version:
@@ -138,15 +170,12 @@ class KubeletFacts:
             return {}, {"pod-resources": str(error)}
 
     def _tell(self, problems: Mapping[str, str]) -> None:
-        """Log new problems and count current ones: an unchanged problem is logged once."""
+        """Count current problems, and log those that last."""
         for part in PARTS:
             self._failed.labels(part).set(part in problems)
-            if part in problems and problems[part] != self.problems.get(part):
-                log.warning(
-                    "A part of kubelet's state cannot be read",
-                    part=part,
-                    error=problems[part],
-                )
-            elif part in self.problems and part not in problems:
-                log.info("A part of kubelet's state can be read again", part=part)
+        news, back = self._missing.look(problems, monotonic())
+        for part, error in news.items():
+            log.warning("A part of kubelet's state cannot be read", part=part, error=error)
+        for part in back:
+            log.info("A part of kubelet's state can be read again", part=part)
         self.problems = problems

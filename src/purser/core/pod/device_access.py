@@ -103,6 +103,7 @@ _STRONG_CAPABILITIES = frozenset({"ALL", "SYS_ADMIN"})
 """NVIDIA's container toolkit takes them for privileged, and they undo mounts."""
 
 _ASK = "ask for GPUs with nvidia.com/gpu in the limits"
+_ASKED = "the pod gets the GPUs that it asks for"
 _MOST_FINDINGS = 5
 _MAX_SHOWN_CHARACTERS = 100
 """Characters of what the pod's author wrote that a message repeats."""
@@ -118,9 +119,11 @@ class Finding(msgspec.Struct, frozen=True):
         return f"{self.cause}: {self.mend}"
 
 
-def unasked(pod: PodManifest) -> tuple[Finding, ...]:
-    """Where a pod names NVIDIA's devices itself, whether it asks for GPUs or not."""
-    return (*_unasked_by_annotations(pod.annotations), *_unasked_by_volumes(pod), *_unasked_by_containers(pod))
+def unasked(pod: PodManifest, *, asks: bool = False) -> tuple[Finding, ...]:
+    """Where a pod names NVIDIA's devices itself. ``asks``: it asks for GPUs as well, in whichever words."""
+    found = (*_unasked_by_annotations(pod.annotations), *_unasked_by_volumes(pod), *_unasked_by_containers(pod))
+    how = f": {_ASKED}" if asks else f" and {_ASK}"
+    return tuple(msgspec.structs.replace(each, mend=f"{each.mend}{how}") for each in found)
 
 
 def widening(pod: PodManifest, parts: Mapping[str, bool], *, by_library: bool = True) -> tuple[Finding, ...]:
@@ -163,7 +166,7 @@ def _unasked_by_annotations(annotations: Mapping[str, str]) -> Iterator[Finding]
     for key, value in annotations.items():
         by_injector = _INJECTORS.match(key) and (_NVIDIA.search(value) or _NVIDIA.search(key))
         if by_injector or (key not in _NO_REQUESTS and names_gpus(value)):
-            yield Finding(f'annotation "{_short(key)}" names NVIDIA devices itself', f"remove it and {_ASK}")
+            yield Finding(f'annotation "{_short(key)}" names NVIDIA devices itself', "remove it")
 
 
 def names_gpus(value: str) -> bool:
@@ -224,13 +227,13 @@ def _unasked_by_volumes(pod: PodManifest) -> Iterator[Finding]:
     hosts = {volume.name: volume.host_path.path for volume in pod.volumes if volume.host_path}
     for name, path in hosts.items():
         if _DEVICE_FILES.match(_plain(path)):
-            yield Finding(f'volume "{_short(name)}" is the host path {_short(path)}', f"remove it and {_ASK}")
+            yield Finding(f'volume "{_short(name)}" is the host path {_short(path)}', "remove it")
     for container in (*pod.containers, *pod.ephemeral):
         for mount in container.mounts:
             if mount.name in hosts and _reaches_device_files(hosts[mount.name], mount):
                 yield Finding(
                     f'container "{container.name}" mounts a device file of volume "{_short(mount.name)}"',
-                    f"remove that and {_ASK}",
+                    "remove that",
                 )
 
 
@@ -258,13 +261,13 @@ def _unasked_by_containers(pod: PodManifest) -> Iterator[Finding]:
         for name in dict.fromkeys(names):
             yield Finding(
                 f'container "{container.name}" sets {name}, which names devices that were not granted',
-                f"remove it and {_ASK}",
+                "remove it",
             )
         for path in _targets(container):
             if _plain(path).startswith(_DEVICE_MOUNTS):
                 yield Finding(
                     f'container "{container.name}" mounts {_short(path)}, which names GPUs that were not granted',
-                    f"remove that and {_ASK}",
+                    "remove that",
                 )
 
 

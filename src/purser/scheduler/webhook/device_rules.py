@@ -130,7 +130,7 @@ class DeviceRules:
 
 def names_no_devices(pod: PodReading) -> Decision | None:
     """GPUs are asked for, not taken."""
-    found = device_access.unasked(pod.spec)
+    found = device_access.unasked(pod.spec, asks=_asks(pod))
     return Decision(False, DecisionReason.DEVICES_UNASKED, device_access.sentence(found)) if found else None
 
 
@@ -168,7 +168,19 @@ def _findings(pod: PodReading) -> tuple[device_access.Finding, ...]:
         parts = _parts(pod)
     except DialectError:  # it came past the webhook
         parts = {}
-    return (*device_access.unasked(pod.spec), *(device_access.widening(pod.spec, parts) if parts else ()))
+    return (
+        *device_access.unasked(pod.spec, asks=_asks(pod)),
+        *(device_access.widening(pod.spec, parts) if parts else ()),
+    )
+
+
+def _asks(pod: PodReading) -> bool:
+    """Whether the pod asks for GPUs; so does one whose request cannot be read."""
+    try:
+        request = pod.request()
+    except DialectError:
+        return True
+    return request is not None and any(is_gpu_resource(part.devices.resource) for part in request.containers)
 
 
 def _parts(pod: PodReading) -> dict[str, bool]:

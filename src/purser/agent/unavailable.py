@@ -1,0 +1,55 @@
+"""Why kubelet offers no id of a GPU that a container was granted. Pure."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from purser.agent.admission import ContainerTurn, ListedPod, PreferredAllocationCall
+from purser.agent.refusals import RefusalReason
+from purser.core.device.ids import uuid_of
+from purser.core.model import Device
+
+MAX_HOLDERS_NAMED = 3
+"""Pods in a message: a GPU may be shared by a hundred."""
+
+
+class Unavailable(msgspec.Struct, frozen=True):
+    """Why a container cannot have a GPU."""
+
+    reason: RefusalReason
+    message: str
+    uuid: str
+    in_the_way: tuple[str, ...] = ()
+    """Keys of the pods that hold it."""
+
+
+def why_unavailable(
+    ask: PreferredAllocationCall, turn: ContainerTurn, listing: Iterable[ListedPod], devices: Mapping[str, Device]
+) -> Unavailable | None:
+    """The first granted GPU without a free id, and why kubelet has none; None: each has one, or nobody knows.
+
+    kubelet does not offer ids of unhealthy devices, nor those of pods that it has not ended yet, which may be gone from
+    the API server: the scheduler hears of both a moment later than kubelet.
+    """
+    offered = {uuid_of(each) for each in (*ask.available, *ask.must_include)}
+    pods = tuple(listing)
+    for uuid in dict.fromkeys(each for each in turn.part.uuids if each not in offered):
+        device = devices.get(uuid)
+        if device is not None and not device.healthy:
+            return Unavailable(RefusalReason.UNHEALTHY, f"device {uuid} is unhealthy: {device.unhealthy_reason}", uuid)
+        holders = sorted({pod.key for pod in pods if uuid in _held(pod)})
+        if holders:
+            message = f"no id of GPU {uuid} is free: {_named(holders)} it. Create the pod again once that has ended"
+            return Unavailable(RefusalReason.OVERCOMMIT, message, uuid, tuple(holders))
+    return None
+
+
+def _held(pod: ListedPod) -> frozenset[str]:
+    return frozenset(uuid_of(id_) for ids in pod.containers.values() for id_ in ids)
+
+
+def _named(holders: list[str]) -> str:
+    if len(holders) == 1:
+        return f"pod {holders[0]} holds"
+    more = f" and {len(holders) - MAX_HOLDERS_NAMED} more" if len(holders) > MAX_HOLDERS_NAMED else ""
+    return f"pods {', '.join(holders[:MAX_HOLDERS_NAMED])}{more} hold"

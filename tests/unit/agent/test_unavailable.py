@@ -1,0 +1,36 @@
+"""Why kubelet has no id of a GPU that was granted."""
+
+import pytest
+from tests.unit.agent.builders import A, B, device, grant, listed, part, slot, slots
+
+from purser.agent.admission import ContainerTurn, PreferredAllocationCall
+from purser.agent.refusals import RefusalReason
+from purser.agent.unavailable import why_unavailable
+
+SICK = device(A, healthy=False, unhealthy_reason="Xid 79")
+CROWD = [listed(f"old-{number}", main=[slot(A, number)]) for number in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("granted", "offered", "listing", "devices", "expected"),
+    [
+        ((A,), slots(A, B), CROWD, (SICK,), None),
+        ((A,), slots(B), [], (device(A),), None),
+        ((A,), slots(B), CROWD, (SICK,), (RefusalReason.UNHEALTHY, f"device {A} is unhealthy: Xid 79", ())),
+        ((B, A), slots(B), CROWD[:1], (), (RefusalReason.OVERCOMMIT, "pod ns/old-0 holds it", ("ns/old-0",))),
+        ((A,), slots(B), CROWD, (), (RefusalReason.OVERCOMMIT, "ns/old-1, ns/old-2 and 2 more hold it", None)),
+    ],
+    ids=["an id is free", "nobody knows", "unhealthy", "held by one", "held by many"],
+)
+def test_the_cause_is(granted, offered, listing, devices, expected):
+    turn = ContainerTurn(grant("p", part("main", *granted)), part("main", *granted))
+    ask = PreferredAllocationCall(len(granted), offered)
+    found = why_unavailable(ask, turn, listing, {each.uuid: each for each in devices})
+    if expected is None:
+        assert found is None
+        return
+    reason, words, holders = expected
+    assert found is not None
+    assert (found.reason, found.uuid) == (reason, A)
+    assert words in found.message
+    assert found.in_the_way == (tuple(pod.key for pod in listing) if holders is None else holders)
