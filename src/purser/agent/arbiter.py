@@ -22,7 +22,7 @@ from purser.agent.instances import InstanceError, InstanceGiver
 from purser.agent.podresources import KubeletBooks
 from purser.agent.pods import NodePods, container_facts
 from purser.agent.refusals import AllocationRefused, RefusalReason
-from purser.agent.resolver import NothingFits, ResolvedCall, Resolver
+from purser.agent.resolver import NoGrantFits, ResolvedCall, Resolver
 from purser.agent.settings import AgentSettings
 from purser.agent.unavailable import why_unavailable
 from purser.core.device.answers import least_wanted_ids
@@ -84,7 +84,7 @@ class Arbiter:
         async with self._turn:
             try:
                 found = await self._resolver.find(ask)
-            except NothingFits as refusal:
+            except NoGrantFits as refusal:
                 raise self._unavailable(ask, refusal) from refusal
             except AllocationRefused as refusal:
                 if refusal.may_wait:
@@ -408,7 +408,7 @@ class Arbiter:
         booked = (pod.grant for pod in self._book.pods.values())
         return next((grant for grant in booked if grant.key == key), None)
 
-    def _unavailable(self, ask: PreferredAllocationCall, refusal: NothingFits) -> AllocationRefused:
+    def _unavailable(self, ask: PreferredAllocationCall, refusal: NoGrantFits) -> AllocationRefused:
         """A refusal that says why, where only one container waits and that is known."""
         if len(refusal.turns) > 1:
             return refusal

@@ -61,7 +61,7 @@ class WaitingBudget:
         return True
 
 
-class NothingFits(AllocationRefused):
+class NoGrantFits(AllocationRefused):
     """kubelet's ids meet none of the grants of the containers that wait."""
 
     def __init__(self, ask: Ask, turns: tuple[ContainerTurn, ...], listing: tuple[ListedPod, ...]) -> None:
@@ -207,7 +207,7 @@ class Resolver:
         if resolution.fitting:
             return _ambiguous(ask, resolution.fitting), False
         if resolution.waiting:
-            return NothingFits(ask, resolution.waiting, listing), len(resolution.waiting) == 1 and not problems
+            return NoGrantFits(ask, resolution.waiting, listing), len(resolution.waiting) == 1 and not problems
         if gone and not problems:
             return _is_gone(ask, gone), True
         first = next(iter(sorted(problems)), "")

@@ -28,18 +28,18 @@ class Meaning(StrEnum):
     """The driver refuses as a whole, or will not do what it is asked to: whoever calls is told so."""
 
 
-class CallFailure(msgspec.Struct, frozen=True):
+class FailedCall(msgspec.Struct, frozen=True):
     """Of one call."""
 
     meaning: Meaning
     why: str
 
 
-def _all(meaning: Meaning, why: str, calls: Iterable[str]) -> dict[str, CallFailure]:
-    return dict.fromkeys(calls, CallFailure(meaning, why))
+def _all(meaning: Meaning, why: str, calls: Iterable[str]) -> dict[str, FailedCall]:
+    return dict.fromkeys(calls, FailedCall(meaning, why))
 
 
-CALL_FAILURES: Mapping[str, CallFailure] = {
+CALL_FAILURES: Mapping[str, FailedCall] = {
     **_all(
         Meaning.REQUIRED,
         "who the device is: grants are of a uuid, and models, quotas and what counts as a GPU go by the name",

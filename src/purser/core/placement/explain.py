@@ -254,8 +254,8 @@ def _other_type(found: _Tally, asked: DeviceRequest) -> str:
         wants.append("a profile that the node's list has not")
     elif asked.count > 1 and any(state.device.one_each for state in found.examples):
         wants.append(f"{asked.count} replicas, and the node's file sets failRequestsGreaterThanOne: ask for 1")
-    elif any(state.device.replicas > 1 for state in found.examples):
-        wants.append("an amount of memory or compute, and these are handed out in equal parts: ask for none")
+    elif not asked.is_plain and any(state.device.replicas > 1 for state in found.examples):
+        wants.append("an amount of memory or compute, and these are handed out in equal parts: leave the amount out")
     if asked.modes_allowed:
         wants.append(f"mode {mode_words(asked.modes_allowed)}")
         modes = mode_words(state.device.mode for state in found.examples)

@@ -143,4 +143,4 @@ def _most_on(node: Sequence[DeviceOffer], asked: DeviceRequest) -> int:
     of_sort = Counter[bool]()
     for offer, each in most:
         of_sort[offer.is_mig] += 0 if offer.one_each else each
-    return max(*of_sort.values(), *(min(each, 1) for _, each in most), 0)
+    return max((*of_sort.values(), *(min(each, 1) for _, each in most)), default=0)

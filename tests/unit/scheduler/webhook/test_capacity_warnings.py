@@ -48,6 +48,7 @@ CASES = [
 def test_what_no_gpu_can_give_is_reported_once(devices, limits, annotations, said):
     fleet = Fleet()
     fleet.set_inventory(NodeInventory("n", tuple(devices)))
+    fleet.set_inventory(NodeInventory("without-gpus"))
     request = parse(pod(container(**limits), **annotations))
     there = offers_of(fleet)
     warnings = capacity_warnings(request, there)
