@@ -10,13 +10,13 @@ from typing import Any
 
 import grpc
 
-from purser.agent.kubeletapi.channels import UNIX_SOCKET_OPTIONS
-from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
 from purser.kube import Client, ConflictError
 from purser.kube.objects import Node, Pod
 from purser.kube.resources import NODES, PODS
 from purser.lab.nodes import EmulatedNode
 from tests.contract.client import until
+from tests.lab.nvidia import NvidiaPlugin
 
 REGISTER, HANDSHAKE, LOCK = "hami.io/node-nvidia-register", "hami.io/node-handshake", "hami.io/mutex.lock"
 NODE, PHASE, BIND_TIME = "hami.io/vgpu-node", "hami.io/bind-phase", "hami.io/bind-time"
@@ -48,17 +48,19 @@ async def unlock(client: Client, node: str, pod: Pod) -> None:
         await client.patch_merge(NODES, node, {"metadata": {"annotations": {LOCK: None}}})
 
 
-class HamiPlugin(api_pb2_grpc.DevicePluginServicer):
+class HamiPlugin(NvidiaPlugin):
     """The device plugin of one node: it finds by the lock for whom kubelet asks, and heeds no ids."""
 
     def __init__(self, node: EmulatedNode, kubelet: Path, client: Client) -> None:
         """``kubelet``: the node's folder of kubelet."""
-        self._node = node
+        super().__init__(node, kubelet)
         self._client = client
-        self._folder = kubelet / "device-plugins"
-        self._server: grpc.aio.Server | None = None
         self._one_at_a_time = asyncio.Lock()
         self.failures: list[str] = []
+
+    @property
+    def ids(self) -> list[str]:
+        return [f"{uuid}-{slot}" for uuid in self._node.driver.uuids for slot in range(SLOTS)]
 
     async def start(self) -> None:
         gpus = [
@@ -74,32 +76,9 @@ class HamiPlugin(api_pb2_grpc.DevicePluginServicer):
             | {"mode": "hami-core"}
             for index, uuid in enumerate(self._node.driver.uuids)
         ]
-        socket = self._folder / "nvidia-gpu.sock"
-        socket.unlink(missing_ok=True)
-        self._server = grpc.aio.server()
-        api_pb2_grpc.add_DevicePluginServicer_to_server(self, self._server)
-        self._server.add_insecure_port(f"unix:{socket}")
-        await self._server.start()
-        async with grpc.aio.insecure_channel(
-            f"unix:{self._folder / 'kubelet.sock'}", options=UNIX_SOCKET_OPTIONS
-        ) as channel:
-            request = api_pb2.RegisterRequest(version="v1beta1", endpoint=socket.name, resource_name="nvidia.com/gpu")
-            await api_pb2_grpc.RegistrationStub(channel).Register(request)
+        await super().start()
         patch = {"metadata": {"annotations": {REGISTER: json.dumps(gpus)}}}
         await self._client.patch_merge(NODES, self._node.name, patch)
-
-    async def stop(self) -> None:
-        if self._server is not None:
-            await self._server.stop(None)
-            self._server = None
-
-    async def GetDevicePluginOptions(self, request: Any, context: Any) -> Any:
-        return api_pb2.DevicePluginOptions()
-
-    async def ListAndWatch(self, request: Any, context: Any) -> Any:
-        ids = [f"{uuid}-{slot}" for uuid in self._node.driver.uuids for slot in range(SLOTS)]
-        yield api_pb2.ListAndWatchResponse(devices=[api_pb2.Device(ID=each, health="Healthy") for each in ids])
-        await asyncio.get_running_loop().create_future()
 
     async def Allocate(self, request: Any, context: Any) -> Any:
         async with self._one_at_a_time:

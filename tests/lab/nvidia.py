@@ -17,9 +17,14 @@ class NvidiaPlugin(api_pb2_grpc.DevicePluginServicer):
 
     def __init__(self, node: EmulatedNode, kubelet: Path) -> None:
         """``kubelet``: the node's folder of kubelet."""
-        self._uuids = node.driver.uuids
+        self._node = node
         self._folder = kubelet / "device-plugins"
         self._server: grpc.aio.Server | None = None
+
+    @property
+    def ids(self) -> list[str]:
+        """What kubelet may choose of."""
+        return list(self._node.driver.uuids)
 
     async def start(self) -> None:
         socket = self._folder / "nvidia-gpu.sock"
@@ -42,7 +47,7 @@ class NvidiaPlugin(api_pb2_grpc.DevicePluginServicer):
         return api_pb2.DevicePluginOptions()
 
     async def ListAndWatch(self, request: Any, context: Any) -> Any:
-        yield api_pb2.ListAndWatchResponse(devices=[api_pb2.Device(ID=each, health="Healthy") for each in self._uuids])
+        yield api_pb2.ListAndWatchResponse(devices=[api_pb2.Device(ID=each, health="Healthy") for each in self.ids])
         await asyncio.get_running_loop().create_future()
 
     async def Allocate(self, request: Any, context: Any) -> Any:

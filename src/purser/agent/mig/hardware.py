@@ -29,7 +29,7 @@ class MigGpu(msgspec.Struct, frozen=True, kw_only=True):
     """It knows MIG."""
     layout: Layout = Layout(False)
     uuids: tuple[str, ...] = ()
-    """Its own and those of its MIG devices; none: the driver does not say all of them."""
+    """Its own and those of its MIG devices, as far as the driver reports them."""
 
 
 class Offered(msgspec.Struct, frozen=True):

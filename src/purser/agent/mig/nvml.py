@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from purser.agent.mig.hardware import HardwareError, Layout, MigGpu, MigHardware, NoHardware, Offered
-from purser.agent.nvml.calls import Nvml, load_nvml
+from purser.agent.nvml.calls import DeviceCalls, Nvml, load_nvml
 from purser.agent.nvml.driver import DriverError
 from purser.agent.nvml.library import LIBRARY, find_library
+from purser.agent.nvml.migs import mig_uuids
 from purser.core.mig.profiles import SUFFIXES, profile_name
 
 T = TypeVar("T")
@@ -126,20 +127,10 @@ class NvmlHardware:
 
     def _uuids(self, device: Any, is_cut: bool) -> tuple[str, ...]:
         """See `MigGpu.uuids`."""
-        nvml, found = self._nvml, []
-        try:
-            found.append(_text(nvml.nvmlDeviceGetUUID(device)))
-            for at in range(int(nvml.nvmlDeviceGetMaxMigDeviceCount(device)) if is_cut else 0):
-                try:
-                    mig = nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, at)
-                except nvml.NVMLError as error:
-                    if error.value == nvml.NVML_ERROR_NOT_FOUND:  # indexes have gaps
-                        continue
-                    raise
-                found.append(_text(nvml.nvmlDeviceGetUUID(mig)))
-        except nvml.NVMLError:
-            return ()
-        return tuple(found)
+        calls = DeviceCalls(self._nvml)
+        own = calls.ask(str, "nvmlDeviceGetUUID", device)
+        migs = tuple(mig_uuids(calls, device)) if is_cut else ()
+        return () if own is None or calls.fault is not None else (own, *migs)
 
     def _device(self, index: int) -> Any:
         return self._ask(f"asking for GPU {index}", self._nvml.nvmlDeviceGetHandleByIndex, index)
@@ -239,10 +230,6 @@ def _orders(profiles: list[GpuInstanceProfile]) -> Iterator[tuple[GpuInstancePro
         if order not in seen and len(seen) < MAX_ORDERS:
             seen.add(order)
             yield order
-
-
-def _text(told: str | bytes) -> str:
-    return told.decode() if isinstance(told, bytes) else told
 
 
 def _device_id(pci: Any) -> str:

@@ -1,7 +1,6 @@
 """The resources of pods that kube-scheduler asks Purser's extender about: it wants them one by one, by their names."""
 
 from collections.abc import Collection
-from functools import lru_cache
 
 from purser.core.device.resources import SHARED_SUFFIX, mig_resource
 from purser.core.dialects import RESOURCES
@@ -21,7 +20,6 @@ MANAGED_VALUE = "scheduler.kubeScheduler.managedResources"
 """Of the Helm chart: names that an administrator adds."""
 
 
-@lru_cache(1)
 def managed_resources() -> tuple[str, ...]:
     """All that pods ask for NVIDIA's GPUs with, MIG devices of the profiles known here, and both as replicas; sorted.
 

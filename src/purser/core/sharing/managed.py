@@ -33,7 +33,7 @@ def only_managed(
         devices = f"device{'s' * (len(indexes) > 1)} {', '.join(indexes[:MAX_MISSING])}"
         problems.append(
             f"{listed} {devices} {name}, about which kube-scheduler does not ask Purser: add it to the chart's "
-            f"value {MANAGED_VALUE}, or write another name. Until then nothing is listed by it"
+            f"value {MANAGED_VALUE}, or write another name. Until then the node does not list it"
         )
     return tuple(kept)
 
