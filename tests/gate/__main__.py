@@ -29,13 +29,13 @@ def main(arguments: Sequence[str]) -> int:
     reports = options.reports or RESULTS
     tier, left_out = ("fast", ["-m", "not gate"]) if options.fast else ("gate", [])
     runner = Runner(REPOSITORY, reports / tier, {"PURSER_TIER": tier}, [*left_out, *shlex.split(options.pytest)])
-    return _run(runner, lanes)
+    return _run(runner, lanes, side_by_side=options.fast)
 
 
-def _run(runner: Runner, lanes: Sequence[Lane]) -> int:
+def _run(runner: Runner, lanes: Sequence[Lane], *, side_by_side: bool) -> int:
     file = runner.folder / "seconds.json"
     before = _seconds(file)
-    results = [runner.run(lane) for lane in lanes]
+    results = runner.run_side_by_side(lanes) if side_by_side else [runner.run(lane) for lane in lanes]
     file.write_text(json.dumps({**before, **_seconds_of(results)}, indent=2))
     print("\n".join(["", *table(results, before)]), flush=True)
     return 0 if passes(results) else 1
@@ -96,7 +96,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("lanes", nargs="*", metavar="LANE", type=_lane, help=", ".join(_NAMES))
     parser.add_argument("--clone", action="store_true", help="run .ci/run on a clean clone of HEAD")
-    parser.add_argument("--fast", action="store_true", help="run the lanes unit and lab without tests that take long")
+    parser.add_argument(
+        "--fast", action="store_true", help="run unit and lab side by side, without tests that take long"
+    )
     parser.add_argument("--pytest", default="", metavar="OPTIONS", help="options of every run of pytest")
     parser.add_argument("--reports", type=Path, metavar="FOLDER", help="where reports go (.gate)")
     return parser

@@ -5,16 +5,21 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO
 
 from .lanes import Lane, Run
 from .reports import Failure, Report, last_failed, read_junit
 
 PYTEST = ("python", "-m", "pytest")
+_LAST_LINES_S = 5
+"""For the last lines of a command that has ended; what it started may hold its output open for ever."""
 TESTS_FAILED = 1
 """Pytest's exit status when it ran to its end and some tests failed; of others a second try shows nothing."""
 
@@ -42,10 +47,17 @@ class Runner:
     environment: Mapping[str, str]
     options: Sequence[str] = ()
     """Of every first run of pytest, after those of its lane."""
+    prefix: str = ""
+    """Before each line of output: where lanes run side by side."""
+
+    def run_side_by_side(self, lanes: Sequence[Lane]) -> list[LaneResult]:
+        """Run lanes at the same time; each line of output begins with its lane."""
+        with ThreadPoolExecutor(len(lanes)) as pool:
+            return list(pool.map(lambda lane: replace(self, prefix=f"{lane.name:<5}| ").run(lane), lanes))
 
     def run(self, lane: Lane) -> LaneResult:
         """Run a lane to its end; a command that fails keeps later ones from running only if they need it."""
-        print(f"\n=== {lane.name} ({time.strftime('%T')})", flush=True)
+        self._print(f"\n=== {lane.name} ({time.strftime('%T')})")
         started, folder = time.monotonic(), self.folder / lane.name
         folder.mkdir(parents=True, exist_ok=True)
         reports: list[Report] = []
@@ -76,9 +88,7 @@ class Runner:
         """Side by side with others: what it prints is shown in one piece, when it has ended."""
         started = time.monotonic()
         ended = self._call(run, run.command, capture=True)
-        print(
-            f"\n--- {' '.join(run.command)} ({time.monotonic() - started:.0f} s)\n{ended.output.rstrip()}", flush=True
-        )
+        self._print(f"\n--- {' '.join(run.command)} ({time.monotonic() - started:.0f} s)\n{ended.output.rstrip()}")
         return _command_report(run, ended)
 
     def _loud(self, run: Run) -> Report:
@@ -91,7 +101,7 @@ class Runner:
         failed = last_failed(cache)
         if not (second_try and first.is_complete and failed):
             return first, ()
-        print(f"\n--- once more, alone: {', '.join(failed)}", flush=True)
+        self._print(f"\n--- once more, alone: {', '.join(failed)}")
         alone = ("-p", "no:xdist", "-p", "no:randomly", *failed)
         second = self._pytest(run, alone, stem.with_suffix(".second.xml"), cache)
         if not second.is_complete:
@@ -114,24 +124,32 @@ class Runner:
     def _call(self, run: Run, command: Sequence[str], capture: bool = False) -> "_Ended":
         """Run a command of the virtual environment in a process group, of which nothing is left."""
         program = Path(sys.executable).parent / command[0]
+        piped = capture or bool(self.prefix)
         process = subprocess.Popen(
             [program, *command[1:]],
             cwd=self.repository,
             env={**os.environ, **self.environment, **dict(run.environment)},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE if capture else None,
-            stderr=subprocess.STDOUT if capture else None,
+            stdout=subprocess.PIPE if piped else None,
+            stderr=subprocess.STDOUT if piped else None,
             text=True,
             errors="replace",
             start_new_session=True,
         )
-        try:
-            output, _ = process.communicate(timeout=run.timeout_s)
-        except subprocess.TimeoutExpired:
-            return _Ended(-1, f"It did not end within {run.timeout_s:.0f} s.")
-        finally:
-            _kill_group(process)
-        return _Ended(process.returncode, output or "")
+        captured: list[str] = []
+        with _reading(process.stdout, captured.append if capture else lambda line: self._print(line.rstrip("\n"))):
+            try:
+                process.wait(run.timeout_s)
+            except subprocess.TimeoutExpired:
+                return _Ended(-1, f"It did not end within {run.timeout_s:.0f} s.")
+            finally:
+                _kill_group(process)
+        return _Ended(process.returncode, "".join(captured))
+
+    def _print(self, text: str) -> None:
+        lines = "".join(f"{self.prefix}{line}\n" for line in text.split("\n"))
+        sys.stdout.write(lines)  # in one piece, whatever other lanes print
+        sys.stdout.flush()
 
 
 @dataclass(frozen=True)
@@ -148,6 +166,26 @@ def _command_report(run: Run, ended: _Ended) -> Report:
     if ended.status == 0:
         return Report(passed=1)
     return Report(failures=(Failure(" ".join(run.command), ended.reason),))
+
+
+@contextmanager
+def _reading(output: IO[str] | None, take: Callable[[str], object]) -> Iterator[None]:
+    """While in it, hands on each line of an output that is a pipe."""
+
+    def read(pipe: IO[str]) -> None:
+        with pipe:
+            for line in pipe:
+                take(line)
+
+    if output is None:
+        yield
+        return
+    reader = threading.Thread(target=read, args=(output,), daemon=True)
+    reader.start()
+    try:
+        yield
+    finally:
+        reader.join(_LAST_LINES_S)
 
 
 def _kill_group(process: subprocess.Popen[str]) -> None:

@@ -122,3 +122,17 @@ def test_a_command_that_fails_keeps_back_the_tests_that_need_it_and_no_other_lan
 def test_the_table_compares_seconds_with_the_run_before():
     results = [LaneResult("unit", 10, 0, (), (), 61.4)]
     assert table(results, {"unit": 58.0})[1].split() == ["unit", "passed", "10", "0", "0", "0", "61", "58"]
+
+
+def test_lanes_side_by_side_name_their_lines_and_wait_for_one_another(tmp_path, capsys):
+    """Each waits for the other's file: one after the other they would not end."""
+    wait = "open(own, 'w').close()\nwhile not os.path.exists(other): time.sleep(0.01)\nprint('met', other)"
+    lanes = [
+        Lane(own, (Run(("python", "-c", f"import os, time\nown, other = {own!r}, {other!r}\n{wait}"), timeout_s=60),))
+        for own, other in (("unit", "lab"), ("lab", "unit"))
+    ]
+    results = Runner(tmp_path, tmp_path / "reports", {}).run_side_by_side(lanes)
+    assert [(result.name, failed(result)) for result in results] == [("unit", []), ("lab", [])]
+    printed = capsys.readouterr().out.splitlines()
+    assert "unit | met lab" in printed
+    assert "lab  | met unit" in printed
