@@ -1,11 +1,13 @@
-"""The public keys that grants are verified with."""
+"""What a grant's signature is worth, and the public keys that it is verified with."""
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from purser.core.grant.signing import parse_public_keys
+from purser.core.grant.signing import GrantError, parse_public_keys, sign, verify
+from purser.core.model import Grant
+from purser.core.names import GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION
 
 
 def pem(key):
@@ -26,3 +28,33 @@ def test_keys_are_read_one_after_the_other_and_bad_ones_are_named():
 @pytest.mark.parametrize("text", ["", "\n", "nonsense"])
 def test_text_without_keys_is_no_keys(text):
     assert parse_public_keys(text) == ((), ())
+
+
+KEY = Ed25519PrivateKey.generate()
+GRANT = Grant("uid", "team-a", "p", "n1", ())
+SIGNED = sign(GRANT, KEY)
+CHANGED = SIGNED[GRANT_ANNOTATION].replace("team-a", "team-b")
+
+
+def test_a_grant_counts_for_its_pod_on_its_node():
+    assert verify(SIGNED, pod_uid="uid", node="n1", keys=[KEY.public_key()]) == GRANT
+    others = Ed25519PrivateKey.generate().public_key()
+    assert verify(SIGNED, pod_uid="uid", node="n1", keys=[others, KEY.public_key()]) == GRANT
+    assert verify({}, pod_uid="uid", node="n1", keys=[KEY.public_key()]) is None
+
+
+@pytest.mark.parametrize(
+    ("annotations", "pod_uid", "node", "keys"),
+    [
+        pytest.param(SIGNED, "another", "n1", [KEY], id="copied to another pod"),
+        pytest.param(SIGNED, "uid", "n2", [KEY], id="used on another node"),
+        pytest.param(sign(GRANT, Ed25519PrivateKey.generate()), "uid", "n1", [KEY], id="signed by another key"),
+        pytest.param(SIGNED, "uid", "n1", [], id="signed by a revoked key"),
+        pytest.param({**SIGNED, GRANT_ANNOTATION: CHANGED}, "uid", "n1", [KEY], id="changed after it was signed"),
+        pytest.param({GRANT_ANNOTATION: SIGNED[GRANT_ANNOTATION]}, "uid", "n1", [KEY], id="unsigned"),
+        pytest.param({**SIGNED, GRANT_SIGNATURE_ANNOTATION: "é"}, "uid", "n1", [KEY], id="signature not base64"),
+    ],
+)
+def test_no_other_grant_counts(annotations, pod_uid, node, keys):
+    with pytest.raises(GrantError):
+        verify(annotations, pod_uid=pod_uid, node=node, keys=[key.public_key() for key in keys])
