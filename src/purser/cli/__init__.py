@@ -33,10 +33,12 @@ from purser.cli import (
     why,
 )
 from purser.cli.from_settings import settings_command
+from purser.cli.groups import GroupedCommands
 from purser.cli.output import FAILED
 
 app = typer.Typer(
     name="purser",
+    cls=GroupedCommands,
     help="The GPU control plane for Kubernetes: which pod gets which GPU, or which share of one.\n\n"
     "Example: purser lab",
     no_args_is_help=True,
@@ -69,7 +71,8 @@ app.command("version", help=version.HELP)(version.version)
 
 plugin = typer.Typer(
     name="kubectl purser",
-    help="What Purser knows of the cluster: its commands that write nothing.\n\nExample: kubectl purser why POD",
+    cls=GroupedCommands,
+    help="Purser's read-only commands.\n\nExample: kubectl purser why POD",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

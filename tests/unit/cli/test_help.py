@@ -1,9 +1,11 @@
 """Help shows how a command is typed and what its exit codes are."""
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
-from purser.cli import app
+from purser.cli import app, plugin
+from purser.cli.groups import GROUPS
 
 
 @pytest.mark.parametrize(
@@ -26,6 +28,18 @@ def test_help_has_an_example_and_exit_codes(command: str) -> None:
     assert f"Example: purser {command} " in text
     assert "Exit code: 0 " in text
     assert "; 2 wrong usage" in text
+
+
+@pytest.mark.parametrize("of", [app, plugin], ids=["purser", "kubectl purser"])
+def test_every_command_is_in_one_group_and_fits_into_a_line_of_80_columns(of: typer.Typer) -> None:
+    there = set(typer.main.get_command(of).commands)
+    grouped = [name for commands in GROUPS.values() for name in commands]
+    assert sorted(grouped) == sorted(set(grouped))
+    assert there <= set(grouped)
+    lines = CliRunner().invoke(of, ["--help"], terminal_width=80).stdout.splitlines()
+    listed = [line.split()[0] for line in lines if line.startswith("  ") and line.split()[0] in grouped]
+    assert sorted(listed) == sorted(there)
+    assert max(map(len, lines)) <= 80
 
 
 @pytest.mark.parametrize(
