@@ -4,7 +4,7 @@ one prioritize and one bind, asked over HTTPS of the scheduler as it is, beside 
     PYTHONPATH=src python scripts/trace_pod.py > FILE
 
 Pods of its kind go ahead, so that nothing is counted that only first requests do. Counted is what runs in a request's
-own context, tasks that it starts included: functions of Purser, calls of them (a resumed coroutine is no call), and
+own context, tasks that it starts included: functions of Purser, calls of them (a resumed coroutine is not a call), and
 types of Purser among the arguments, ``self`` aside. Kernels are numpy's: a compiled one would show no calls. Prints
 JSON: per request ``modules``, ``functions`` and ``types`` by name, and ``calls``.
 """

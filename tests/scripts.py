@@ -1,4 +1,4 @@
-"""Programs of scripts/, which is no package, as modules."""
+"""Programs of scripts/, which is not a package, as modules."""
 
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path

@@ -209,8 +209,8 @@ PORT_MAXIMUM = 65535
 
 NODE_NAME = Option("This node's name in Kubernetes.", environment="NODE_NAME")
 MEMORY_UNITS = Option(
-    "MiB of one of a resource, such as aliyun.com/gpu-mem=1, for what gpushare's --memory-unit and Volcano's "
-    "gpu-memory-factor set; the same for agents and scheduler. Default: aliyun.com/gpu-mem=1024, "
+    "How many MiB one unit of a resource is, such as aliyun.com/gpu-mem=1, for what gpushare's --memory-unit and "
+    "Volcano's gpu-memory-factor set; the same for agents and scheduler. Default: aliyun.com/gpu-mem=1024, "
     "volcano.sh/gpu-memory=1 and volcano.sh/vgpu-memory=1.",
     name="memory-unit",
     value="memoryUnits",
@@ -228,16 +228,16 @@ MANAGED_RESOURCES = Option(
     repeated=True,
     skips_empty=True,
 )
-METRICS_ADDRESS = Option("Address of metrics and health.")
+METRICS_ADDRESS = Option("Address to serve metrics and health on.")
 AGENT_METRICS_PORT = 9440
 """The agent's default, also in the operator's DaemonSet."""
-METRICS_PORT = Option("Port of metrics and health; 0: any free one.", minimum=0, maximum=PORT_MAXIMUM)
-HOST_ROOT = Option("Where the host's file system is mounted.")
+METRICS_PORT = Option("Port to serve metrics and health on; 0 picks a free one.", minimum=0, maximum=PORT_MAXIMUM)
+HOST_ROOT = Option("Where the host's root file system is mounted.")
 SYSFS_ROOT = Option("Where sysfs is mounted.")
-DRIVER_LIBRARY = Option("The NVML library, when it is no usual place.")
+DRIVER_LIBRARY = Option("Path of libnvidia-ml.so.1, if it is not in a standard location.")
 DRIVER_ROOTS = Option(
-    "Root of the driver, such as /run/nvidia/driver; of several the first that has its library.",
+    "Root of the driver, such as /run/nvidia/driver. Of several, the first that contains the library is used.",
     name="driver-root",
     repeated=True,
 )
-DRIVER_ROOT_FILE = Option("NVIDIA's file driver-ready, which names the root on the host; where it is there it counts.")
+DRIVER_ROOT_FILE = Option("Path of NVIDIA's driver-ready file. If the file exists, it overrides the driver root.")

@@ -63,10 +63,10 @@ def load(pair: KeyPair) -> x509.Certificate:
 
 
 def load_key(pair: KeyPair) -> ec.EllipticCurvePrivateKey:
-    """The private key. Raises ValueError, also for one that is no ECDSA key."""
+    """The private key. Raises ValueError, also for one that is not an ECDSA key."""
     key = serialization.load_pem_private_key(pair.key, password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ValueError("the key is no ECDSA key")
+        raise ValueError("the key is not an ECDSA key")
     return key
 
 

@@ -20,7 +20,7 @@ REFERENCE = f"docker.io/library/purser:{__version__}"
 @pytest.fixture(scope="session")
 def purser_archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The archive; its bill of materials lies beside it. Debian may serve newer packages than the lock names: they are
-    taken, for a security update of Debian's is no failure of Purser's. The workers of a run share it."""
+    taken, for a security update of Debian's is not a failure of Purser's. The workers of a run share it."""
     run = tmp_path_factory.getbasetemp()
     folder = (run.parent if "PYTEST_XDIST_WORKER" in os.environ else run) / "image"
     folder.mkdir(exist_ok=True)

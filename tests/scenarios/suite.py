@@ -361,7 +361,7 @@ async def test_gpu_pod_that_slipped_past_the_webhook_gets_no_device_and_an_event
 def _waits_for_its_grant(found: Raw) -> bool:
     waiting = [each["state"].get("waiting") or {} for each in found["status"].get("containerStatuses", ())]
     messages = [each.get("message", "") for each in waiting if each.get("reason") == "CreateContainerConfigError"]
-    return found["status"]["phase"] == "Pending" and any("has no grant of Purser's" in each for each in messages)
+    return found["status"]["phase"] == "Pending" and any("has no grant from Purser" in each for each in messages)
 
 
 @pytest.mark.gate

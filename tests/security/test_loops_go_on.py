@@ -277,7 +277,9 @@ LOOPS = [
         just({"XidListener": just(SimpleNamespace(stop=just(Nothing())))}),
     ),
     *rows(janitor.Janitor.run, {"learning": "_learn", "sweeping": "_sweep_forever", "letting go": "_let_go_forever"}),
-    *rows(GpuMonitoring.run, {"measuring GPUs": "_measure_forever", "asking who holds GPUs": "_ask_kubelet_forever"}),
+    *rows(
+        GpuMonitoring.run, {"measuring GPUs": "_measure_forever", "listing processes on GPUs": "_ask_kubelet_forever"}
+    ),
     *rows(publisher.Publisher.run, {"publishing": "_publish_forever"}),
     *rows(NodeAmounts.run, {"counting amounts": "_count_forever"}),
     *rows(

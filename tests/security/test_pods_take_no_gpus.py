@@ -390,7 +390,7 @@ def test_a_pod_that_requires_enforcement_does_not_disable_it(limits, spec, of_po
 def test_a_pod_that_requires_what_no_node_enforces_is_warned():
     asked = asking(SHARE, annotations={"purser.dev/enforcement": "required"})
     (said,) = decide(Mutation(devices=DeviceRules(enforcements=lambda: ADVISORY)), asked).warnings
-    assert said.endswith("none, time-slicing); the pod requires enforcement, and stays Pending until one does")
+    assert said.endswith("none, time-slicing); the pod requires enforcement, so it stays Pending until one does")
     assert len(said) <= 256
 
 

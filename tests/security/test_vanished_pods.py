@@ -71,7 +71,7 @@ async def test_without_the_agents_state_what_kubelet_lists_is_held_all_the_same(
     shutil.rmtree(world.settings["state_dir"])
     async with world.agent() as agent:
         await eventually(agent.ready)
-        await is_refused(world, kubelet, "kubelet lists device .* the API server does not have it")
+        await is_refused(world, kubelet, "kubelet lists device .* the API server no longer has it")
         kubelet.remove("default/holder")
         await world.pod("later", part("main", world.uuids[0], **WHOLE))
         await kubelet.admit("default/later", [("main", 1)])

@@ -167,7 +167,7 @@ def _problems(inventory: NodeInventory, node: str) -> Iterator[str]:
         if device.mig_kind and (device.replicas > 1 or device.mode is not DeviceMode.MIG):
             yield f"cuts device {device.uuid!r} on demand, and hands it out in another mode"
         if not is_gpu_resource(device.resource):
-            yield f"lists device {device.uuid!r} as {device.resource!r}, which is no resource of GPUs"
+            yield f"lists device {device.uuid!r} as {device.resource!r}, which is not a resource of GPUs"
     if len({pool.resource for pool in inventory.pools}) < len(inventory.pools):
         yield "names one pool twice"
     for pool in inventory.pools:
@@ -176,4 +176,4 @@ def _problems(inventory: NodeInventory, node: str) -> Iterator[str]:
         if len({place.id for place in pool.places}) < len(pool.places):
             yield f"names one place of pool {pool.resource!r} twice"
         if any(place.numa_node is not None and not 0 <= place.numa_node <= MAX_NUMA_NODE for place in pool.places):
-            yield f"has pool {pool.resource!r} on a NUMA node that there is none of: they go from 0 to {MAX_NUMA_NODE}"
+            yield f"has pool {pool.resource!r} on a NUMA node that does not exist: they range from 0 to {MAX_NUMA_NODE}"

@@ -36,7 +36,7 @@ class ClusterObjects(msgspec.Struct, frozen=True):
 
 
 class DumpError(ValueError):
-    """A file that is no list of objects; the message says what is wrong with it."""
+    """A file that is not a list of objects; the message says what is wrong with it."""
 
 
 class _Dump(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ async def read_objects(client: Client) -> ClusterObjects:
         except ForbiddenError as error:
             if resource not in OPTIONAL_KINDS:
                 raise
-            problems.append(f"{resource.plural} do not count, for they may not be read: {error}")
+            problems.append(f"{resource.plural} are left out: you may not read them: {error}")
             continue
         found[resource.kind] = tuple(listing.items)
         problems += [
@@ -83,7 +83,7 @@ async def read_objects(client: Client) -> ClusterObjects:
 
 def objects_of_dump(text: bytes) -> ClusterObjects:
     """Of what ``kubectl get nodes,pods,resourcequotas,namespaces,pvc,pv -A -o json`` printed; other kinds are passed
-    over. Raises `DumpError` for what is no list of objects."""
+    over. Raises `DumpError` for what is not a list of objects."""
     try:
         items = _dumps.read(text).items
     except UnreadableError as error:

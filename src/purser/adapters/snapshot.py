@@ -30,7 +30,7 @@ async def read_fleet(client: Client) -> tuple[Fleet, tuple[str, ...]]:
     """The cluster's inventories, what pods hold of them and the GPUs that are closed to new pods, as the scheduler
     counts them, and a sentence on each object that could not be read.
 
-    Of a pod without a grant that counts its agent's word does.
+    Of a pod without a valid grant its agent's word does.
     """
     return fleet_of((await client.list(NODES)).items, (await client.list(PODS)).items)
 

@@ -16,7 +16,7 @@ pods that hold a grant on this node and lack devices in the list are the candida
   ambiguous, and refused: kubelet's list still holds a pod that it rejected, whose update by the API server is about to
   arrive.
 - Two pods of one name may be listed: one that was deleted by force, and that kubelet is still ending, beside the one
-  that was created since. The former is no candidate, as far as it can be told apart: it lacks a container that the
+  that was created since. The former is not a candidate, as far as it can be told apart: it lacks a container that the
   grant has, or holds devices where the grant's pod was given none.
 - When no waiting container fits, init containers that were served before are tried once more: a kubelet that restarted
   between Allocate and its own checkpoint asks for them again.

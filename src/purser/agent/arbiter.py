@@ -137,7 +137,7 @@ class Arbiter:
             raise AllocationRefused(
                 RefusalReason.MISMATCH,
                 f"kubelet allocated {', '.join(ids)} to {pod.key} container {container},"
-                f" the grant has {', '.join(part.uuids)}: delete and create the pod again",
+                f" its grant names {', '.join(part.uuids)}: delete and recreate the pod",
                 [pod.key],
             )
         if self._book.reassign(grant, container, ids, pod.resources.get(container, GPU_RESOURCE)):
@@ -176,7 +176,7 @@ class Arbiter:
         try:
             found = await self._pods.fetch(set(keys.values()))
         except KubeError as error:
-            log.warning("Cannot look for pods that may have ended", error=str(error))
+            log.warning("Cannot check for ended pods", error=str(error))
             return 0
         ended = [uid for uid, key in keys.items() if _is_over(found[key], uid)]
         for uid in ended:
@@ -211,7 +211,7 @@ class Arbiter:
             raise _refused(
                 RefusalReason.UNENFORCED,
                 found.turn,
-                f"the pod requires enforcement, and nothing holds its share any more (enforcement: {enforcement}, when "
+                f"the pod requires enforcement, but nothing enforces its share now (enforcement: {enforcement}, when "
                 f"it was granted {part.enforcement}). Delete and recreate the pod",
             )
         if enforcement.has_library:
@@ -229,7 +229,7 @@ class Arbiter:
             self._on_changed(
                 found.pod,
                 f"enforcement of container {part.container} is {enforcement}, not {part.enforcement} as its grant says:"
-                f" what holds shares of its GPUs on node {grant.node} changed after the pod was bound",
+                f" the enforcement on node {grant.node} changed after the pod was bound",
             )
         log.info("Allocated devices", pod=found.key, container=part.container, ids=demand.ids, enforcement=enforcement)
         return answer(grant, self._instances.of_part(part), facts, node)
@@ -241,7 +241,7 @@ class Arbiter:
         except InstanceError as error:
             wanted = ((each.uuid, each.mig) for each in part.shares if each.mig is not None)
             named = ", ".join(f"{where.profile} at {where.start} of {uuid}" for uuid, where in wanted)
-            problem = f"GPU instance {named} is not to be had: {error}. Delete and recreate the pod"
+            problem = f"GPU instance {named} cannot be created: {error}. Delete and recreate the pod"
             raise _refused(RefusalReason.INSTANCE, found.turn, problem, part.uuids) from error
 
     async def _enter(self, found: ResolvedCall, given: BookedContainer, ended: Mapping[str, Grant]) -> None:
@@ -270,7 +270,7 @@ class Arbiter:
         return _refused(
             RefusalReason.OVERCOMMIT,
             found.turn,
-            f"{error}: another pod was given that first. Delete and recreate the pod",
+            f"{error}: another pod got it first. Delete and recreate the pod",
             tuple(sorted(contested or grant.uuids)),
             tuple(sorted(each.key for each in holding)),
         )
@@ -303,12 +303,12 @@ class Arbiter:
                 continue
             if bool(device.mig_kind) != (share.mig is not None):
                 said = (
-                    f"GPU {share.uuid} is cut into GPU instances on demand, and the grant names none"
+                    f"GPU {share.uuid} is cut into GPU instances on demand, but the grant names none"
                     if share.mig is None
-                    else f"the grant names a GPU instance of GPU {share.uuid}, which is not cut on demand any more"
+                    else f"the grant names a GPU instance of GPU {share.uuid}, which is no longer cut on demand"
                 )
             elif share.mig is not None and (problem := overlap(device, (share.mig,))):
-                said = f"there is no place on GPU {share.uuid} beside GPU instances that no grant names: {problem}"
+                said = f"GPU {share.uuid} has no room beside GPU instances without a grant: {problem}"
             else:
                 continue
             raise _refused(RefusalReason.INSTANCE, found.turn, f"{said}. Delete and recreate the pod", (share.uuid,))
@@ -361,11 +361,11 @@ class Arbiter:
         held = stranger_on(found.turn.part.uuids, unknown)
         if held is not None:
             key, uuid = held
-            gone = "another pod has its name" if key in grants else "the API server does not have it"
+            gone = "another pod has its name" if key in grants else "the API server no longer has it"
             raise _refused(
                 RefusalReason.STRANGER,
                 found.turn,
-                f"kubelet lists device {uuid} for pod {key}, and {gone}: wait until kubelet has ended it",
+                f"kubelet lists device {uuid} for pod {key}, and {gone}: wait until kubelet ends it",
                 (uuid,),
                 (key,),
             )
@@ -376,7 +376,7 @@ class Arbiter:
             await asyncio.to_thread(make_shared_dir, self._settings, Path(folder))
             await asyncio.to_thread(make_shared_dir, self._settings, self._settings.hami_lock_dir)
         except OSError as error:
-            raise _refused(RefusalReason.HOST, found.turn, f"cannot make a folder on the host: {error}") from error
+            raise _refused(RefusalReason.HOST, found.turn, f"cannot create a folder on the host: {error}") from error
 
     def _booked(self, ids: tuple[str, ...]) -> tuple[Grant, ContainerGrant]:
         """What a container was granted that the book says has these. Raises `AllocationRefused`."""
@@ -384,14 +384,14 @@ class Arbiter:
         if held is None:
             raise AllocationRefused(
                 RefusalReason.MISMATCH,
-                f"neither kubelet nor this agent knows a container that was given {', '.join(ids)}",
+                f"neither kubelet nor this agent knows a container that holds {', '.join(ids)}",
             )
         pod, container = held
         part = pod.grant.of(container)
         if part is None or not AllocateCall(ids).fits(part):
             raise AllocationRefused(
                 RefusalReason.MISMATCH,
-                f"container {container} was given {', '.join(ids)}, its grant says otherwise",
+                f"container {container} was given {', '.join(ids)}, which differs from its grant",
                 [pod.grant.key],
             )
         return pod.grant, part

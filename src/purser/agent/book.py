@@ -80,9 +80,9 @@ def read_checkpoint(path: Path, node: str) -> tuple[BookedPod, ...]:
     except UnreadableError as error:
         raise AgentCheckpointError(f"{path}: {error}") from error
     if checkpoint.version != VERSION:
-        raise AgentCheckpointError(f"{path}: version {checkpoint.version}, this agent reads version {VERSION}")
+        raise AgentCheckpointError(f"{path}: version {checkpoint.version}, but this agent reads version {VERSION}")
     if node and checkpoint.node != node:
-        raise AgentCheckpointError(f"{path}: of node {checkpoint.node}, this agent serves node {node}")
+        raise AgentCheckpointError(f"{path}: of node {checkpoint.node}, but this agent serves node {node}")
     return checkpoint.pods
 
 

@@ -77,7 +77,7 @@ class ConfiguredInventory:
                 misfit = misfit or str(error)
         if misfit:
             is_last = each is self._last
-            misfit = f"{each.after() if is_last else 'GPUs are handed out as with MIG strategy none'}: {misfit}"
+            misfit = f"{each.after() if is_last else 'GPUs are served as with MIG strategy none'}: {misfit}"
         else:
             self._last = each
         self.sharing = each
@@ -100,7 +100,7 @@ class ConfiguredInventory:
         before, self.problems = self.problems, problems
         if new := tuple(each for each in problems if each not in before):
             for each in new:
-                log.warning("The device plugin's configuration is not followed to the letter", note=each)
+                log.warning("Parts of the device plugin's configuration are ignored", note=each)
             self._on_notes(new)
 
     def _report_empty(self, gpus: tuple[Gpu, ...], made: NodeInventory) -> None:
@@ -114,7 +114,7 @@ class ConfiguredInventory:
         )
         before, self._empty = self._empty, frozenset(gpu.label for gpu in idle if gpu.uuid not in listed)
         for name in sorted(self._empty - before):
-            log.warning("A GPU has MIG enabled and no MIG device", gpu=name)
+            log.warning("A GPU has MIG enabled but no MIG devices", gpu=name)
             self._on_empty_mig(name)
 
 

@@ -37,7 +37,7 @@ class DisputeEvents:
                 self._recorder.event(about, DisputeReason.GPU_DISPUTED, text, type="Warning")
             elif sentence(before):
                 self._recorder.event(
-                    about, DisputeReason.GPU_DISPUTE_SETTLED, "All records of the node's GPUs agree again"
+                    about, DisputeReason.GPU_DISPUTE_SETTLED, "The records of the node's GPUs agree again"
                 )
             before = told
 
@@ -45,8 +45,8 @@ class DisputeEvents:
 def _holding(held: HeldPod) -> str:
     gpus = ", ".join(sorted(held.gpus))
     if held.why is HeldReason.STRANGER:
-        return f"The pod holds {gpus} without a grant from Purser: other pods get none of these GPUs until it ends"
+        return f"The pod holds {gpus} without a grant from Purser: no other pod gets these GPUs until it ends"
     cause = "The pod's grant annotation was removed"
     if held.why is HeldReason.GRANT_UNTRUSTED:
         cause = "The pod's grant no longer counts: its annotation was changed, or the key that signed it was revoked"
-    return f"{cause}. The pod keeps its share of {gpus} until it ends, and no other pod is given that"
+    return f"{cause}. The pod keeps its share of {gpus} until it ends, and no other pod gets that part"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def read_start(path: Path, most: int) -> bytes:
-    """The first bytes of a file. Raises OSError, also for what is no file.
+    """The first bytes of a file. Raises OSError, also for what is not a file.
 
-    What is no file is never opened: a pipe waits for its other end, and a watchdog's device restarts the machine.
+    What is not a file is never opened: a pipe waits for its other end, and a watchdog's device restarts the machine.
     """
     found = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:

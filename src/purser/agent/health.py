@@ -124,7 +124,7 @@ class DeviceMonitor:
         check."""
         self._cut_since: dict[str, tuple[NodeMigDevice, ...]] = {}
         """MIG devices of GPUs that the agent has cut since the last scan began, by uuid."""
-        self.trouble = "the driver has not been asked yet"
+        self.trouble = "the driver has not been queried yet"
         """Why there are no devices; empty when there are some."""
 
     async def run(self, reload: asyncio.Event) -> None:
@@ -399,7 +399,7 @@ class DeviceMonitor:
         try:
             seen = await in_thread(self._driver.answering, "purser-look")
         except DriverError as error:
-            log.warning("Cannot look for GPUs that do not answer", error=str(error))
+            log.warning("Cannot check for GPUs that do not answer", error=str(error))
             return False
         listed = len(self.gpus) + len(self._uncounted)
         return len(seen) != listed or any(uuid and uuid not in answer | self._uncounted for uuid in seen)

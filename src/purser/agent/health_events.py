@@ -45,7 +45,7 @@ class HealthEvents:
 
     def program_error(self, uuid: str, xid: int) -> None:
         """An Xid that leaves the GPU as it is: whose program it was, the driver does not say to all who hold it."""
-        message = f"A program on {self._name(uuid)} failed: {describe(xid)}. Restart it if it was this pod's"
+        message = f"A program on {self._name(uuid)} failed: {describe(xid)}. Restart it if it belongs to this pod"
         for booked in self._book.pods.values():
             pod = self._pods.get(booked.grant.key)
             if uuid in pod_usage(booked.grant) and pod is not None:

@@ -58,7 +58,7 @@ class HealthMemory:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(self._path, msgspec.json.encode(found))
         except OSError as error:
-            log.warning("Cannot store the health of GPUs", path=str(self._path), error=str(error))
+            log.warning("Cannot store GPU health", path=str(self._path), error=str(error))
             return
         self._written = found
 
@@ -68,7 +68,7 @@ class HealthMemory:
         except FileNotFoundError:
             return
         except (OSError, UnreadableError) as error:
-            log.warning("The stored health of GPUs is not usable", path=str(self._path), error=str(error))
+            log.warning("The stored GPU health is unusable", path=str(self._path), error=str(error))
             return
         if found.boot_id == self._boot_id:
             self._written, self._awaited = found, recalled(found.xids)

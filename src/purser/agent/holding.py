@@ -1,6 +1,6 @@
 """What kubelet's list says of pods that the API server has as ended or gone: they hold what kubelet lists. Pure.
 
-The API server's word is no proof of a pod's end. Its objects may vanish while containers run on (etcd was restored from
+The API server's word does not prove that a pod ended. Objects may vanish while containers run (etcd was restored from
 a backup, a pod was deleted by force), and a status has more writers than kubelet. kubelet releases the devices of pods
 that have ended before it answers a list.
 """

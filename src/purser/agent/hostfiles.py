@@ -85,9 +85,9 @@ def _empty(folder: Path, deadline: float) -> None:
 
 
 def _unlinked(name: str, folder: int, deadline: float) -> bool:
-    """Remove what is no folder; False for one that is."""
+    """Remove what is not a folder; False for one that is."""
     if time.monotonic() > deadline:
-        raise OSError(errno.EBUSY, "it has too many files, or somebody writes to it")
+        raise OSError(errno.EBUSY, "it has too many files, or something keeps writing to it")
     try:
         os.unlink(name, dir_fd=folder)
     except (IsADirectoryError, PermissionError):

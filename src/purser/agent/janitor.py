@@ -81,7 +81,7 @@ class Janitor:
         try:
             held = booked & still_listed(self._book.pods, await self._kubelet.list())
         except KubeletError as error:
-            log.warning("Cannot ask kubelet whether pods that are over hold devices", error=str(error))
+            log.warning("Cannot check with kubelet whether ended pods still hold devices", error=str(error))
             held = booked
         if held:
             self._lingers.set()

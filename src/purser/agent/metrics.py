@@ -38,7 +38,7 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
     disputes: NodeDisputes | None = None
     lists_amounts: bool = False
     config_rejected: bool = False
-    """The device plugin's configuration is not usable, and another one holds."""
+    """The device plugin's configuration is unusable, and another one holds."""
     policies: Mapping[str, str] = {}
     """The node policy that a pod names, in a word, by its key; pods that name none may be missing."""
     running: frozenset[str] = frozenset()
@@ -64,7 +64,7 @@ class AgentMetrics:
         )
         self.refusals = Counter(
             "purser_agent_refusals",
-            "Calls of kubelet that were refused.",
+            "Refused calls of kubelet.",
             ["method", "reason"],
             registry=self.registry,
         )
@@ -83,13 +83,13 @@ class AgentMetrics:
         )
         self.kubelet_restarts = Counter(
             "purser_agent_kubelet_restarts",
-            "Restarts of kubelet that were seen.",
+            "Observed restarts of kubelet.",
             registry=self.registry,
         )
 
         self._invariants = Counter(
             "purser_agent_invariant_violations",
-            "Violated invariants of the agent's records, found while it runs; it should be 0.",
+            "Violated invariants of the agent's records, found while it runs. Should be 0.",
             ["invariant"],
             registry=self.registry,
         )
@@ -132,7 +132,7 @@ class _NodeCollector(Collector):
         )
         yield _gauge(
             "purser_agent_overcommitted_gpus",
-            "GPUs that are overcommitted in the agent's checkpoint; it should be 0.",
+            "GPUs that are overcommitted in the agent's checkpoint. Should be 0.",
             snapshot.violations,
         )
         yield _disputes(snapshot.disputes)
@@ -149,7 +149,7 @@ class _NodeCollector(Collector):
 def _pools(pools: Mapping[str, tuple[int, int]]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(
         "purser_sriov_devices",
-        "Devices of an SR-IOV pool that take pods, or not.",
+        "Devices of an SR-IOV pool, by whether they take pods.",
         labels=["resource", "state"],
     )
     for resource, counts in sorted(pools.items()):
@@ -161,7 +161,7 @@ def _pools(pools: Mapping[str, tuple[int, int]]) -> GaugeMetricFamily:
 def _disputes(told: NodeDisputes | None) -> GaugeMetricFamily:
     family = GaugeMetricFamily(
         "purser_agent_disputed_pods",
-        "Pods that hold devices without a grant that counts (held), or that were refused what they were granted.",
+        "Pods that hold devices without a valid grant (held), or that were refused what they were granted.",
         labels=["kind"],
     )
     family.add_metric(["held"], 0 if told is None else sum(bool(held.gpus) for held in told.held))
@@ -177,7 +177,7 @@ def _devices(devices: Iterable[Device], degraded: Mapping[str, str]) -> Iterator
     devices = tuple(devices)
     info = GaugeMetricFamily(
         "purser_device_info",
-        "1 for every device; enforcement: what holds shares of it to their limits.",
+        "1 for every device; enforcement: what enforces the limits of its shares.",
         labels=["uuid", "index", "model", "pci_bus_id", "mode", "enforcement"],
     )
     for device in devices:

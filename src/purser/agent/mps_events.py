@@ -51,7 +51,7 @@ class MpsEvents(MpsHooks):
     def lost(self, uuid: str, why: str) -> None:
         """See `MpsHooks.lost`."""
         self._metrics.mps_daemons_lost.inc()
-        self._tell_clients(uuid, f"The MPS daemon of {self._name(uuid)} is gone ({why})")
+        self._tell_clients(uuid, f"The MPS daemon of {self._name(uuid)} ended ({why})")
 
     def server_lost(self, uuid: str, server: int) -> None:
         """See `MpsHooks.server_lost`."""

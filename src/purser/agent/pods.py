@@ -38,13 +38,13 @@ from purser.recent import Recent
 
 log = structlog.get_logger("purser.agent")
 
-UNGRANTED = "it asks for devices and carries no grant"
+UNGRANTED = "it asks for devices but has no grant"
 """The problem that time does not heal: node and grant come in one write."""
 
-UNADOPTED = "another scheduler placed it, and Purser's has given it no grant yet"
+UNADOPTED = "another scheduler placed it, and Purser's scheduler has not granted it GPUs yet"
 """The problem that Purser's scheduler heals, or makes `UNGRANTED`."""
 
-FAILED = "the agent failed on it: see its log"
+FAILED = "the agent failed to process it: see its log"
 """The problem of a pod on which the agent itself fails."""
 
 POD_FETCH_TIMEOUT_S = 3.0
@@ -61,7 +61,7 @@ class LivePods(msgspec.Struct, frozen=True):
     problems: Mapping[str, str]
     """Why a pod that asks for devices, or carries a grant, has none that counts."""
     strangers: frozenset[str] = frozenset()
-    """All live pods without a grant that counts."""
+    """All live pods without a valid grant."""
     kept: Mapping[str, str] = {}
     """Grants that the annotations do not have (any more), and which this agent verified before it allocated devices for
     them: why the annotations do not count."""

@@ -122,7 +122,7 @@ class Publisher:
         )
         self.problem = "the inventory has not been published yet"
         """Why the annotations are not what they should be; empty when they are."""
-        self.untried = "the amounts that the node has have not been listed yet"
+        self.untried = "the node's amounts have not been listed yet"
         """That listing them was not tried yet; empty once it was. Where rules refuse it, as those of an older release
         do until they are replaced, the agent serves its node all the same, and its roll-out must go on."""
         self.lists_amounts = False
@@ -183,7 +183,7 @@ class Publisher:
         if not wanted:
             return
         if node is None:
-            self.problem = f"there is no Node {self._node} yet"
+            self.problem = f"Node {self._node} does not exist yet"
             return
         await self._publish(wanted, node)
         if self.problem:
@@ -254,7 +254,7 @@ class Publisher:
             await self._clock.sleep(self._pace.after("annotations", (node.metadata.uid, changes)))
         except KubeError as error:
             delay = self._backoff.next()
-            self.problem = f"the node's annotations cannot be updated: {error}"
+            self.problem = f"cannot update the node's annotations: {error}"
             log.warning("Cannot update the node's annotations", error=str(error), retry_in_s=round(delay, 2))
             await self._clock.sleep(delay)
             self._look.set()

@@ -11,66 +11,66 @@ class AgentReason(ExplainedReason):
         "Node",
         "A GPU failed and takes no new pods: the driver reported the Xid, or did not answer the call, that the message "
         "names, or asks for a reset.",
-        "Do what the message says, unless GpuRecovered follows.",
+        "Follow the message, unless GpuRecovered comes next.",
     )
     GPU_DEGRADED = (
         "GpuDegraded",
         "Node",
         "A GPU takes pods, but something is wrong with it, such as its memory.",
-        "Do what the message says when no pod needs the GPU.",
+        "Follow the message once no pod uses the GPU.",
     )
     GPU_RECOVERED = "GpuRecovered", "Node", "A GPU that had failed or was degraded is healthy again."
     GPU_NODE_TAINTED = (
         "GpuNodeTainted",
         "Node",
         "The agent tainted its node because a GPU takes no pods (option taint-nodes).",
-        "Do what GpuUnhealthy says. The taint goes when all GPUs take pods.",
+        "Follow the event GpuUnhealthy. The agent removes the taint once all GPUs take pods.",
     )
     GPU_NODE_CORDONED = (
         "GpuNodeCordoned",
         "Node",
         "The agent cordoned its node because a GPU needs a reboot (option cordon-nodes).",
-        "Restart the node. The cordon goes when no GPU needs a reboot any more.",
+        "Restart the node. The agent uncordons it once no GPU needs a reboot.",
     )
-    GPU_NODE_RELEASED = "GpuNodeReleased", "Node", "The agent took away the taint or cordon that it had set for GPUs."
+    GPU_NODE_RELEASED = "GpuNodeReleased", "Node", "The agent removed the taint or cordon that it had set for GPUs."
     GPU_RESET = "GpuReset", "Node", "The agent reset a GPU that needed it (option reset-gpus)."
     GPU_RESET_FAILED = (
         "GpuResetFailed",
         "Node",
         "A GPU that needs a reset could not be reset; the message contains nvidia-smi's error. It is tried again after "
         "5 minutes.",
-        "End what else has the GPU open, such as an exporter, or restart the node.",
+        "Stop whatever else has the GPU open, such as an exporter, or restart the node.",
     )
     GPU_PROGRAM_ERROR = (
         "GpuProgramError",
         "Pod",
         "The driver reported an Xid that a program caused on a GPU which the pod holds. The GPU itself is healthy.",
-        "Restart the program if it is one of this pod's; where the GPU is shared it can be another pod's.",
+        "Restart the program if it belongs to this pod. If the GPU is shared, it may belong to another pod.",
     )
     HOLDS_WITHOUT_GRANT = (
         "HoldsWithoutGrant",
         "Pod",
         "The pod runs with GPUs, and its grant was removed, changed or revoked, or never existed.",
-        "Create the pod again, so that the scheduler grants it GPUs.",
+        "Recreate the pod, so that the scheduler grants it GPUs.",
     )
     CONFIG_NOT_USABLE = (
         "DevicePluginConfigNotUsable",
         "Node",
         "The device plugin's configuration of the node cannot be read, or its MIG strategy does not match the node's "
         "GPUs. The message says what holds instead: the last valid one, or, where there was none, the agent's options.",
-        "Correct what the message names: file, label nvidia.com/device-plugin.config of the node, or MIG layout.",
+        "Correct what the message names: the file, label nvidia.com/device-plugin.config of the node, or MIG layout.",
     )
     CONFIG_IN_PART = (
         "DevicePluginConfigInPart",
         "Node",
         "The device plugin's configuration of the node is in use but for what the message names: an entry that cannot "
         "be read, devices that the node does not have, or something that has another effect than elsewhere.",
-        "Correct the entry that the message names, unless it is meant so. purser agent check lists all of them.",
+        "Correct the entry that the message names, unless it is intended. purser agent check lists all of them.",
     )
     MIG_EMPTY = (
         "GpuWithoutMigDevices",
         "Node",
-        "A GPU has MIG enabled and no MIG device, and the MIG strategy is mixed: the node lists nothing of it.",
+        "A GPU has MIG enabled but no MIG devices, and the MIG strategy is mixed, so the node does not list the GPU.",
         "Create MIG devices (label nvidia.com/mig.config of the node, or nvidia-smi mig), or disable MIG.",
     )
     SRIOV_CONFIG = (
@@ -78,28 +78,28 @@ class AgentReason(ExplainedReason):
         "Node",
         "The configuration file of SR-IOV pools cannot be read, and the last one that could stays; or something in it "
         "is not followed: a pool with a mistake is left out, a value that means nothing passed over, the rest served.",
-        "Correct what the message names. purser agent check lists all of it.",
+        "Correct what the message names. purser agent check lists every problem.",
     )
     SRIOV_ROUTES = (
         "SriovRoutesNotReadable",
         "Node",
         "The node's routes cannot be read, so that the agent cannot know which interface has the default route. SR-IOV "
         "pools stay as they are; an agent that has started has none.",
-        "Let the agent read /proc/1/net/route of the host: the message says what is in the way.",
+        "Let the agent read /proc/1/net/route of the host: the message names the cause.",
     )
     SRIOV_EMPTY = (
         "SriovPoolEmpty",
         "Node",
         "No device of the node belongs to the SR-IOV pool: its pods stay pending. The message says which selector "
         "leaves none, and what the devices have instead.",
-        "Correct the selector, or create VFs and bind their driver; the agent looks again every ten seconds.",
+        "Correct the selector, or create VFs and bind their driver. The agent checks again every ten seconds.",
     )
     SRIOV_UNHEALTHY = (
         "SriovDevicesUnhealthy",
         "Node",
         "Devices of the SR-IOV pool take no new pods: their port has no link, or they are gone or changed while a pod "
         "holds them.",
-        "Do what the message says. Devices take pods again once it is repaired.",
+        "Follow the message. The devices take pods again once the cause is repaired.",
     )
     SRIOV_UNPUBLISHED = (
         "SriovPoolsUnpublished",
@@ -114,59 +114,59 @@ class AgentReason(ExplainedReason):
         "Pod",
         "The pod has fewer of its GPUs and network devices below the same PCIe switches than its event Granted says: "
         "kubelet took other devices, or pods without GPUs hold them.",
-        "Create the pod again if it needs them.",
+        "Recreate the pod if it needs them.",
     )
     MPS_UNAVAILABLE = (
         "MpsUnavailable",
         "Node",
-        "A GPU is configured for sharing by MPS, and no MPS daemon of it answers: shares of it are not enforced.",
-        "Do what the message says; a daemon that ended is started again.",
+        "A GPU is configured for sharing by MPS, but its MPS daemon does not answer, so shares of it are not enforced.",
+        "Follow the message. A daemon that ended is restarted.",
     )
     MPS_CLIENTS_LOST = (
         "MpsClientsLost",
         "Pod",
         "The MPS daemon of the pod's GPU ended, or its server ended or is in state FAULT: programs that used it fail.",
-        "Restart the pod, unless its containers restarted by themselves.",
+        "Restart the pod, unless its containers have restarted by themselves.",
     )
     ENFORCEMENT_CHANGED = (
         "EnforcementChanged",
         "Pod",
         "What holds shares of the pod's GPUs changed between binding and start, as where HAMi-core's library was "
         "installed or removed.",
-        "Create the pod again if its limits have to be enforced as the grant says.",
+        "Recreate the pod if its limits must be enforced as the grant says.",
     )
     GPU_MEMORY_OVERUSED = (
         "GpuMemoryOverused",
         "Pod",
-        "For half a minute the pod's processes have had more of a GPU's memory than it was granted.",
+        "For 30 seconds the pod's processes have used more memory of a GPU than it was granted.",
         "Ask for as much memory as the program needs, or have limits enforced (docs/pods.md).",
     )
     GPU_COMPUTE_OVERUSED = (
         "GpuComputeOverused",
         "Pod",
-        "For five minutes the pod's processes have used more of a GPU's compute, on average, than it was granted.",
+        "For five minutes the pod's processes have used more compute of a GPU, on average, than it was granted.",
         "Ask for as many gpucores as the program needs, or have limits enforced (docs/enforcement.md).",
     )
     GPU_USED_WITHOUT_GRANT = (
         "GpuUsedWithoutGrant",
         "Pod",
-        "The pod's processes use a GPU of which it was granted nothing.",
-        "Let the pod ask for a GPU; keep others from devices as docs/hardening.md says.",
+        "The pod's processes use a GPU that it was not granted.",
+        "Make the pod ask for a GPU. docs/hardening.md says how to keep pods off devices that they did not ask for.",
     )
     GPU_USED_BY_FOREIGN_PROCESS = (
         "GpuUsedByForeignProcess",
         "Node",
-        "Processes of no pod, with the pids of the message, use a GPU that pods are granted.",
-        "End them on the node, or keep pods from that GPU.",
+        "Processes that belong to no pod use a GPU that is granted to pods. The message has their pids.",
+        "Stop them on the node, or cordon that GPU.",
     )
     GPU_USE_SETTLED = (
         "GpuUseSettled",
         "Pod, Node",
-        "What GpuMemoryOverused, GpuComputeOverused, GpuUsedWithoutGrant or GpuUsedByForeignProcess said is over.",
+        "The cause of GpuMemoryOverused, GpuComputeOverused, GpuUsedWithoutGrant or GpuUsedByForeignProcess is gone.",
     )
     OVER_USER_EVICTED = (
         "OverUserEvicted",
         "Pod",
-        "The pod was evicted for what GpuMemoryOverused said: the agent's option --evict-over-users is on.",
+        "The pod was evicted because of GpuMemoryOverused: the agent runs with --evict-over-users.",
         "Ask for as much memory as the program needs.",
     )

@@ -15,38 +15,38 @@ class RefusalReason(ExplainedReason):
         "Pod",
         "The pod has no grant that counts, or it did not arrive within three seconds. A pod that missed the webhook "
         "stays Pending, with CreateContainerConfigError, and a controller's is recreated once the scheduler is back.",
-        "Do what the message says: as a rule, create the pod again while the webhook can be reached.",
+        "Follow the message. As a rule, recreate the pod while the webhook is reachable.",
     )
-    GONE = "PodGone", "Pod", "The pod was deleted before kubelet took it."
+    GONE = "PodGone", "Pod", "The pod was deleted before kubelet admitted it."
     AMBIGUOUS = (
         "AmbiguousPod",
         "Pod",
-        "kubelet asks for devices for one of several pods, and it is unknown for which.",
-        "Delete those of the pods that kubelet has rejected.",
+        "kubelet asks for devices for one of several pods, and the agent cannot tell which.",
+        "Delete the pods among them that kubelet has rejected.",
     )
     MISMATCH = (
         "DevicesDifferFromGrant",
         "Pod",
-        "kubelet chose device ids of other GPUs than those granted.",
-        "Create the pod again; with a static CPU or topology manager policy see docs/kubelet.md.",
+        "kubelet chose device ids of other GPUs than were granted.",
+        "Recreate the pod. With a static CPU or topology manager policy, see docs/kubelet.md.",
     )
     OVERCOMMIT = (
         "DeviceOvercommitted",
         "Pod",
-        "Other pods hold so much of the GPU that the grant does not fit any more.",
-        "Create the pod again; end the pods that the message names if they are stuck.",
+        "Other pods hold so much of the GPU that the grant no longer fits.",
+        "Recreate the pod. If the pods that the message names are stuck, delete them.",
     )
     STRANGER = (
         "DeviceHeldByOtherPod",
         "Pod",
         "A pod without a grant holds the GPU.",
-        "End the pod that the message names.",
+        "Delete the pod that the message names.",
     )
     UNHEALTHY = (
         "DeviceUnhealthy",
         "Pod",
         "The GPU failed after it was granted.",
-        "Create the pod again; the failed GPU gets no new pods.",
+        "Recreate the pod. The failed GPU takes no new pods.",
     )
     SRIOV_GONE = (
         "SriovDeviceGone",
@@ -64,31 +64,31 @@ class RefusalReason(ExplainedReason):
     SRIOV_FILES = (
         "SriovFilesNotWritten",
         "Pod",
-        "The device information that CNI plugins read of the network device cannot be written.",
-        "Free space on the node, or correct what the message names; then create the pod again.",
+        "The agent cannot write the device information that CNI plugins read.",
+        "Free space on the node, or correct what the message names; then recreate the pod.",
     )
     UNENFORCED = (
         "EnforcementLost",
         "Pod",
-        "The pod requires enforcement, and what held shares of its GPUs is gone since it was bound.",
-        "Create the pod again: it is placed where its share is enforced.",
+        "The pod requires enforcement, and its GPUs have lost it since the pod was bound.",
+        "Recreate the pod. The scheduler places it where its share is enforced.",
     )
     TOO_MANY_REPLICAS = (
         "TooManyReplicas",
         "Pod",
         "The pod asks for several replicas of GPUs, and the node's configuration sets failRequestsGreaterThanOne.",
-        "Ask for one: a second replica is no more of a GPU.",
+        "Ask for one: a second replica gives no more of a GPU.",
     )
     INSTANCE = (
         "MigInstanceRefused",
         "Pod",
         "The GPU instance that the pod was granted cannot be created: something else is in its place, or NVML refused.",
-        "Do what the message says; the pod's controller creates it again, and it is placed again.",
+        "Follow the message. The pod's controller recreates the pod, and the scheduler places it again.",
     )
     MALFORMED = (
         "MalformedRequest",
         "metric",
-        "The device plugin got a call that no kubelet makes.",
+        "The device plugin got a call that kubelet never makes.",
         "Find out which process calls the plugin's socket.",
     )
     KUBELET = (
@@ -101,7 +101,7 @@ class RefusalReason(ExplainedReason):
         "HostNotWritable",
         "Pod",
         "A folder that the container needs cannot be created on the node.",
-        "Make the folder that the message names writable.",
+        "Make the folder writable that the message names.",
     )
 
 

@@ -232,7 +232,7 @@ class PluginRegistration:
     async def _kubelet_socket(self, folder: FolderWatch) -> None:
         if self._kubelet_now() is not None:
             return
-        problem = f"waiting for kubelet: there is no {self._settings.kubelet_socket}"
+        problem = f"waiting for kubelet: {self._settings.kubelet_socket} does not exist"
         log.warning("Waiting for kubelet's socket", socket=str(self._settings.kubelet_socket))
         self._set(KubeletConnection(problem=problem))
         while self._kubelet_now() is None:
@@ -241,7 +241,7 @@ class PluginRegistration:
     async def _sockets_change(self, folder: FolderWatch, kubelet: FileIdentity | None, own: FileIdentity | None) -> str:
         while True:
             if self._kubelet_now() != kubelet:
-                return "kubelet's socket is another one: kubelet restarted"
+                return "kubelet's socket was replaced: kubelet restarted"
             if identity_of(self._socket) != own:
                 return "the plugin's own socket is gone"
             await folder.changed()

@@ -65,7 +65,7 @@ def change_of(node: Node, wanted: Remedies, allowed: AllowedRemedies) -> NodeCha
     if not allowed.cordon or wanted.cordon is is_marked or (wanted.cordon and node.spec.unschedulable):
         return None
     reason = AgentReason.GPU_NODE_CORDONED if wanted.cordon else AgentReason.GPU_NODE_RELEASED
-    words = "Cordoned" if wanted.cordon else "Uncordoned: no GPU needs a reboot any more"
+    words = "Cordoned" if wanted.cordon else "Uncordoned: no GPU needs a reboot now"
     mark = {HEALTH_CORDON_ANNOTATION: "needs-reboot" if wanted.cordon else None}
     metadata = {"annotations": mark, "resourceVersion": node.metadata.resource_version}
     return NodeChange(reason, words, {"metadata": metadata, "spec": {"unschedulable": wanted.cordon or None}})

@@ -36,7 +36,7 @@ WAITS_PER_MINUTE = 5
 
 
 _MISMATCH_REMEDY = (
-    "Delete and create the pod again; if that repeats, kubelet's topology policy leaves the plugin no choice of"
+    "Delete and recreate the pod; if that repeats, kubelet's topology policy leaves the plugin no choice of"
     " devices on this node"
 )
 
@@ -220,8 +220,8 @@ class Resolver:
 
 
 def _ambiguous(ask: Ask, turns: tuple[ContainerTurn, ...]) -> AllocationRefused:
-    found = f"kubelet asks for {ask}, and several containers with different grants wait for that"
-    message = _of_turns(found, turns, "Delete those of the pods that kubelet has rejected")
+    found = f"kubelet asks for {ask}, and several containers with different grants are waiting for that"
+    message = _of_turns(found, turns, "Delete the pods among them that kubelet has rejected")
     return AllocationRefused(RefusalReason.AMBIGUOUS, message, _keys(turns))
 
 
@@ -231,17 +231,17 @@ def _of_turns(found: str, turns: tuple[ContainerTurn, ...], remedy: str) -> str:
 
 def _no_grant(ask: Ask, problems: Mapping[str, str], what_to_do: str, *, may_wait: bool) -> AllocationRefused:
     why = "; ".join(_without_grant(key, problem) for key, problem in sorted(problems.items()))
-    nobody = f"kubelet asks for {ask}, and no pod with a grant of Purser's waits for that"
+    nobody = f"kubelet asks for {ask}, and no pod with a grant from Purser is waiting for that"
     message = f"{why or nobody}. {what_to_do}"
     return AllocationRefused(RefusalReason.NO_GRANT, message, sorted(problems), may_wait=may_wait)
 
 
 def _without_grant(key: str, problem: str) -> str:
     if problem == UNGRANTED:
-        return f"Pod {key} has no grant of Purser's"
+        return f"Pod {key} has no grant from Purser"
     if problem == UNADOPTED:
-        return f"Pod {key} has no grant of Purser's: {problem}"
-    return f"Pod {key} has no grant of Purser's that counts: {problem}"
+        return f"Pod {key} has no grant from Purser: {problem}"
+    return f"Pod {key} has no valid grant from Purser: {problem}"
 
 
 def _missed_webhook(pod: Pod) -> bool:

@@ -276,7 +276,7 @@ class Agent:
                 await self._pods.pods.synced()
                 await self._pods.key_maps.synced()
         except TimeoutError:
-            log.warning("The API server does not answer, using the checkpoint", path=str(self._settings.checkpoint))
+            log.warning("The API server does not answer; using the checkpoint", path=str(self._settings.checkpoint))
         await self._devices.differs(())
         await self._failures.keep_going("sweeping", self._janitor.sweep)
         async with asyncio.TaskGroup() as tasks:

@@ -71,22 +71,22 @@ class FeatureSettings:
         ),
     ] = FeatureOutlet.OFF
 
-    file: Annotated[Path, Option("On the host: the file for node-feature-discovery.", name="feature-file")] = Path(
+    file: Annotated[Path, Option("File for node-feature-discovery on the host.", name="feature-file")] = Path(
         "/etc/kubernetes/node-feature-discovery/features.d/gfd"
     )
 
     keeps_file: Annotated[
         bool,
-        Option("Leave that file when the agent stops: the node keeps its labels meanwhile.", name="keep-feature-file"),
+        Option("Keep that file when the agent stops, so that the node keeps its labels.", name="keep-feature-file"),
     ] = False
 
     has_timestamp: Annotated[
-        bool, Option("Also label the node with when its labels changed.", name="feature-timestamp")
+        bool, Option("Also label the node with the time of the last change of its labels.", name="feature-timestamp")
     ] = True
 
     machine_file: Annotated[
         Path | None,
-        Option("File with the machine's name; default: the product name in sysfs.", name="machine-type-file"),
+        Option("File that holds the machine type. Default: the product name in sysfs.", name="machine-type-file"),
     ] = None
 
     pod_name: Annotated[
@@ -127,25 +127,27 @@ class DevicePluginFlags:
     device_ids: Annotated[
         str | None,
         Option(
-            "By what GPUs are named to the runtime. Default: uuid.", name="device-id-strategy", words=("uuid", "index")
+            "Identify GPUs to the runtime by this. Default: uuid.", name="device-id-strategy", words=("uuid", "index")
         ),
     ] = None
     pass_device_specs: Annotated[
         bool | None,
-        Option("Also name /dev/nvidia* to kubelet, for runtimes that do not add them."),
+        Option("Also pass /dev/nvidia* to kubelet, for runtimes that do not add them."),
     ] = None
     """Needed as well against containers that lose their GPUs on ``systemctl daemon-reload``."""
     cdi_annotation_prefix: Annotated[str | None, Option("Prefix of the annotations that name CDI devices.")] = None
     cdi_hook: Annotated[
         str | None,
-        Option("On the host: nvidia-cdi-hook or nvidia-ctk, for the CDI specification.", name="nvidia-cdi-hook-path"),
+        Option(
+            "Path of nvidia-cdi-hook or nvidia-ctk on the host, for the CDI specification.", name="nvidia-cdi-hook-path"
+        ),
     ] = None
-    mps_root: Annotated[str | None, Option("On the host: the folder of MPS daemons' pipes.")] = None
+    mps_root: Annotated[str | None, Option("Folder on the host for the MPS daemons' pipes.")] = None
     driver_root: Annotated[
-        str | None, Option("On the host: the driver's root. Default: where it is found.", name="nvidia-driver-root")
+        str | None, Option("Root of the driver on the host. Default: detected.", name="nvidia-driver-root")
     ] = None
     dev_root: Annotated[
-        str | None, Option("On the host: the root of device nodes. Default: the driver's.", name="nvidia-dev-root")
+        str | None, Option("Root of device nodes on the host. Default: the driver root.", name="nvidia-dev-root")
     ] = None
     gdrcopy: Annotated[bool | None, Option("Whether containers get GDRCopy.", name="gdrcopy-enabled")] = None
     gds: Annotated[bool | None, Option("Whether containers get GPUDirect Storage.", name="gds-enabled")] = None
@@ -153,8 +155,8 @@ class DevicePluginFlags:
     allocation_policy: Annotated[
         str | None,
         Option(
-            "Of which GPU a container gets a replica first: the one with the fewest taken, or the most. Default: "
-            "distributed.",
+            "Which GPU to allocate a replica from first: the one with the fewest replicas taken (distributed), or the "
+            "most (packed). Default: distributed.",
             name="shared-devices-allocation-policy",
             words=("distributed", "packed"),
         ),
@@ -192,7 +194,7 @@ class SharingSettings:
     folder: Annotated[
         Path | None,
         Option(
-            "Folder with several of these files: the node's label nvidia.com/device-plugin.config names its own.",
+            "Folder of such files. The node's label nvidia.com/device-plugin.config names the one to use.",
             name="config-dir",
             environment="CONFIG_FILE_SRCDIR",
             skips_empty=True,
@@ -202,7 +204,7 @@ class SharingSettings:
     default: Annotated[
         str,
         Option(
-            "Name of the file of nodes without the label.",
+            "File for nodes without the label.",
             name="default-config",
             environment="DEFAULT_CONFIG",
             value="agent.config.default",
@@ -226,7 +228,9 @@ class SharingSettings:
     variables: Annotated[
         Mapping[str, str],
         Variables(
-            "The same as some of the options, as for NVIDIA's device plugin.", PLUGIN_VARIABLES, _plugin_variables
+            "Configuration file of NVIDIA's device plugin; it sets some of these options, too.",
+            PLUGIN_VARIABLES,
+            _plugin_variables,
         ),
     ] = field(default_factory=dict)
 
@@ -252,7 +256,7 @@ class SriovSettings:
     resource_prefix: Annotated[
         str,
         Option(
-            "Prefix of the resources of pools that name none.",
+            "Resource prefix of pools that name none.",
             name="sriov-resource-prefix",
             value="agent.sriov.resourcePrefix",
         ),
@@ -261,7 +265,7 @@ class SriovSettings:
     uses_cdi: Annotated[
         bool,
         Option(
-            "Name SR-IOV devices to the container runtime by CDI, and not their device files to kubelet.",
+            "Pass SR-IOV devices to the container runtime by CDI instead of device files to kubelet.",
             name="sriov-use-cdi",
             value="agent.sriov.useCdi",
         ),
@@ -278,7 +282,7 @@ class AgentSettings:
     _is_named: ClassVar[bool] = True
     """Whether the name is needed."""
 
-    namespace: Annotated[str, Option("Where the scheduler keeps its public keys.")] = DEFAULT_NAMESPACE
+    namespace: Annotated[str, Option("Namespace in which the scheduler publishes its public keys.")] = DEFAULT_NAMESPACE
 
     mode: Annotated[
         DeviceMode,
@@ -315,13 +319,13 @@ class AgentSettings:
     mps_exclusive: Annotated[
         bool,
         Option(
-            "With MPS: compute mode EXCLUSIVE_PROCESS, so that programs that are no clients of MPS cannot use the GPU. "
+            "With MPS: compute mode EXCLUSIVE_PROCESS, which keeps programs that are not MPS clients off the GPU. "
             "Containers with several GPUs then fail.",
             value="agent.mpsExclusive",
         ),
     ] = False
 
-    device_plugin_dir: Annotated[Path, Option("kubelet's folder with kubelet.sock.")] = Path(
+    device_plugin_dir: Annotated[Path, Option("kubelet's folder that holds kubelet.sock.")] = Path(
         "/var/lib/kubelet/device-plugins"
     )
     """The plugin's own socket goes there too."""
@@ -396,7 +400,7 @@ class AgentSettings:
     evict_over_users: Annotated[
         bool,
         Option(
-            "Evict pods that for half a minute have more of a GPU's memory than they were granted.",
+            "Evict pods that use more GPU memory than granted for 30 seconds.",
             value="agent.evictOverUsers",
         ),
     ] = False
@@ -411,13 +415,13 @@ class AgentSettings:
 
     cordon_nodes: Annotated[
         bool,
-        Option("Cordon the node while a GPU needs its reboot.", value="agent.cordonNodes"),
+        Option("Cordon the node while a GPU needs a reboot.", value="agent.cordonNodes"),
     ] = False
 
     reset_gpus: Annotated[
         bool,
         Option(
-            "Reset GPUs that need it, once no pod and no process is on them and where they have no MIG devices.",
+            "Reset GPUs that need it, once no pod or process uses them, unless they have MIG devices.",
             value="agent.resetGpus",
         ),
     ] = False
@@ -478,9 +482,7 @@ class AgentSettings:
         if self._is_named and not self.node_name:
             raise ValueError("node_name is empty: set it to the node's name (downward API field spec.nodeName)")
         if self.mode not in (DeviceMode.SHARED, DeviceMode.WHOLE):
-            raise ValueError(
-                f"mode is {self.mode}: the agent can hand GPUs out as {DeviceMode.SHARED} or {DeviceMode.WHOLE}"
-            )
+            raise ValueError(f"mode is {self.mode}: give {DeviceMode.SHARED} or {DeviceMode.WHOLE}")
         if not 1 <= self.slots <= MAX_SLOTS:
             raise ValueError(f"slots is {self.slots}: give a number from 1 to {MAX_SLOTS}")
 

@@ -24,11 +24,13 @@ def pci_address(bus_id: str) -> str:
     """NVML's spelling of a PCI address (``00000000:07:00.0``) as sysfs spells it (``0000:07:00.0``).
 
     Raises:
-        ValueError: it is no PCI address.
+        ValueError: it is not a PCI address.
     """
     match = _BUS_ID.fullmatch(bus_id.strip())
     if match is None:
-        raise ValueError(f"{bus_id!r} is no PCI address: expected <domain>:<bus>:<device>.<function>, all hexadecimal")
+        raise ValueError(
+            f"{bus_id!r} is not a PCI address: expected <domain>:<bus>:<device>.<function>, all hexadecimal"
+        )
     domain, bus, device, function = match.groups()
     return f"{int(domain or '0', 16):04x}:{bus}:{device}.{function}".lower()
 

@@ -39,7 +39,7 @@ def why_unavailable(
             return Unavailable(RefusalReason.UNHEALTHY, f"device {uuid} is unhealthy: {device.unhealthy_reason}", uuid)
         holders = sorted({pod.key for pod in pods if uuid in _held(pod)})
         if holders:
-            message = f"no id of GPU {uuid} is free: {_named(holders)} it. Create the pod again once that has ended"
+            message = f"no id of GPU {uuid} is free: {_named(holders)} it. Recreate the pod once that has ended"
             return Unavailable(RefusalReason.OVERCOMMIT, message, uuid, tuple(holders))
     return None
 

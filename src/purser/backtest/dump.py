@@ -114,7 +114,7 @@ def _items(data: bytes, name: str) -> Iterator[bytes | msgspec.Raw]:
         if document.items is not None:
             yield from document.items
         elif not document.kind and place == 0:
-            raise HistoryError(f"{name} is no list of Kubernetes' objects: it has no kind")
+            raise HistoryError(f"{name} is not a list of Kubernetes' objects: it has no kind")
         else:
             yield text
 

@@ -207,7 +207,7 @@ class _Seers:
         try:
             pod.shape = read_asked(text)
         except UnreadableError as error:
-            self._omissions.add("events Granted that do not say what the pod asks for", f"{pod.name}: {error}")
+            self._omissions.add("events Granted that do not say what the pod asked for", f"{pod.name}: {error}")
 
     def take_pods(self, pods: Iterable[DatedPod], notes: list[str]) -> "defaultdict[str, list[EffectiveRequests]]":
         """The pods that are listed; what those without GPUs ask for, by node."""
@@ -326,7 +326,7 @@ def _pod(seen: _Seen, lists_pods: bool, begin_s: float, omissions: Omissions) ->
     ended_s = beside_exact(seen.ended_s if math.isfinite(seen.ended_s) else seen.evicted_s, bound_s)
     if math.isinf(ended_s) and not seen.is_listed:
         if lists_pods:
-            omissions.add("pods that are gone and of which no event says when they ended", seen.name)
+            omissions.add("deleted pods without an event that says when they ended", seen.name)
             return None
         omissions.add("pods of which no event says that they ended, which run on", seen.name)
     return HistoryPod(seen.name, seen.shape, _created(seen, begin_s), seen.node, bound_s, ended_s, seen.priority)

@@ -151,7 +151,7 @@ def _kept(pod: HistoryPod, begin_s: float, end_s: float, nodes: set[str], omissi
         omissions.add("pods that were deleted while they waited", pod.name)
         return None
     if not math.isinf(pod.bound_s) and pod.node not in nodes:
-        omissions.add("pods on nodes of which nothing is known", f"{pod.name} on {pod.node}")
+        omissions.add("pods on unknown nodes", f"{pod.name} on {pod.node}")
         return None
     created_s, bound_s = min(pod.created_s, pod.bound_s), pod.bound_s
     ended_s = pod.ended_s if math.isinf(bound_s) else max(pod.ended_s, bound_s)

@@ -230,7 +230,7 @@ class TooMuchToReplay(ValueError):
 
 def _pod(seen: _Pod, end_s: float, scrape_s: float, omissions: Omissions) -> HistoryPod | None:
     if math.isinf(seen.created_s):
-        omissions.add("pods of which no metric says when they were created", seen.name)
+        omissions.add("pods without a metric that says when they were created", seen.name)
         return None
     shape = _shape(seen, omissions)
     if shape is None:
@@ -238,7 +238,7 @@ def _pod(seen: _Pod, end_s: float, scrape_s: float, omissions: Omissions) -> His
     bound_s = seen.bound_s if math.isfinite(seen.bound_s) else seen.started_s
     ended_s = seen.completed_s
     if math.isinf(ended_s) and math.isinf(seen.seen_s):
-        omissions.add("pods of which kube_pod_info does not say how long they were there", seen.name)
+        omissions.add("pods for which kube_pod_info does not say how long they existed", seen.name)
         return None
     if math.isinf(ended_s) and seen.seen_s < end_s - 2 * (scrape_s + _SEEN_STEP_S):
         ended_s = seen.seen_s + scrape_s / 2

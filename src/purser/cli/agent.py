@@ -37,12 +37,12 @@ wrong usage: an option, or the kubeconfig.
 Example: purser agent run --node-name $(hostname) --kubeconfig /etc/kubernetes/kubelet.conf
 """
 
-CHECK_HELP = """Show what this node has for its GPUs to be handed out, what is missing, and what to do.
+CHECK_HELP = """Check whether this node can serve its GPUs, what is missing, and how to fix it.
 
 Looks at driver, GPUs, container runtime, CDI, kubelet's sockets and what holds containers to their shares, and changes
 nothing; the API server is not asked. Takes the options of purser agent run, for what is looked at is where they say.
 
-Exit code: 0 GPUs can be handed out; 1 something that failed keeps them, or one of them, from it; 2 wrong usage.
+Exit code: 0 the GPUs can be served; 1 a failed check keeps one or all of them from being served; 2 wrong usage.
 
 Example: purser agent check
 

@@ -41,22 +41,27 @@ Exit code: 0 replayed, 1 the source did not answer, 2 wrong usage, or a source w
 
 def backtest(
     dumps: Annotated[
-        list[Path] | None, typer.Option("--dump", help="File of kubectl get events,pods,nodes -A -o json; repeated.")
+        list[Path] | None,
+        typer.Option("--dump", help="Output of kubectl get events,pods,nodes -A -o json; may be repeated."),
     ] = None,
     prometheus: Annotated[str | None, typer.Option(help="URL of a Prometheus that scrapes kube-state-metrics.")] = None,
-    since: Annotated[str, typer.Option(help="How far back, for --prometheus: 12h, 7d, 4w.")] = "7d",
-    token_file: Annotated[Path | None, typer.Option(help="File with a bearer token, for --prometheus.")] = None,
-    selector: Annotated[str, typer.Option(help='Matchers of the cluster, for --prometheus: cluster="a".')] = "",
+    since: Annotated[str, typer.Option(help="How far back to read, with --prometheus: 12h, 7d, 4w.")] = "7d",
+    token_file: Annotated[Path | None, typer.Option(help="File that holds a bearer token for --prometheus.")] = None,
+    selector: Annotated[
+        str, typer.Option(help='Label matchers that select this cluster, with --prometheus: cluster="a".')
+    ] = "",
     logs: Annotated[
         list[Path] | None,
-        typer.Option("--log", help="File of a scheduler's decision log, or its folder; repeated.", metavar="FILE"),
+        typer.Option("--log", help="File or folder of a scheduler's decision log; may be repeated.", metavar="FILE"),
     ] = None,
     true_policy: Annotated[
-        str | None, typer.Option(help="The policy that was in force. Default: the log's, else purser.")
+        str | None, typer.Option(help="Policy that was in force. Default: the one in the log, otherwise purser.")
     ] = None,
-    policy: Annotated[list[str] | None, typer.Option(help="A policy; repeated. Default: the one in force.")] = None,
+    policy: Annotated[
+        list[str] | None, typer.Option(help="Policy to replay; may be repeated. Default: the one in force.")
+    ] = None,
     with_nodes: Annotated[
-        bool, typer.Option("--nodes-needed/--no-nodes-needed", help="Whether to replay on fewer nodes as well.")
+        bool, typer.Option("--nodes-needed/--no-nodes-needed", help="Also replay on fewer and fewer nodes.")
     ] = True,
     report: Annotated[
         Path | None, typer.Option(help="Write a report with plots, one HTML file (needs matplotlib).")

@@ -25,7 +25,7 @@ def clean_up(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Annotated[str, typer.Option(help="The release's namespace.")] = DEFAULT_NAMESPACE,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for Purser's pods to go.")] = 60.0,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait until Purser's pods are gone.")] = 60.0,
 ) -> None:
     """Remove it, and print each thing."""
     import asyncio

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from purser.lab.conformance import Check, CheckVerdict, Report, Settings
 
 app = typer.Typer(
-    help="Check what others wrote against what Kubernetes asks of it.\n\n"
+    help="Check software of others against Kubernetes' interfaces.\n\n"
     "Example: purser conformance device-plugin ./my-plugin",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -73,18 +73,18 @@ def device_plugin(
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option(help="kubelet's plugin folder to use; default: a fresh one, and none for a socket."),
+        typer.Option(help="Folder to use as kubelet's plugin folder. Default: a new one; none for a socket."),
     ] = None,
-    resource: Annotated[str | None, typer.Option(help="Which one to check of a plugin with several.")] = None,
+    resource: Annotated[str | None, typer.Option(help="Resource to check, if the plugin serves several.")] = None,
     only: Annotated[
-        list[str] | None, typer.Option(help="Only checks with such ids; repeated.", metavar="PATTERN")
+        list[str] | None, typer.Option(help="Run only checks with these ids; may be repeated.", metavar="PATTERN")
     ] = None,
     skip: Annotated[
-        list[str] | None, typer.Option(help="No checks with such ids; repeated.", metavar="PATTERN")
+        list[str] | None, typer.Option(help="Skip checks with these ids; may be repeated.", metavar="PATTERN")
     ] = None,
-    list_checks: Annotated[bool, typer.Option("--list", help="Show the checks and run none.")] = False,
+    list_checks: Annotated[bool, typer.Option("--list", help="List the checks without running them.")] = False,
     timeout: Annotated[float, typer.Option(help="Seconds that each registration, list and answer may take.")] = 10.0,
-    observe: Annotated[float, typer.Option(help="Seconds for which nothing may happen where nothing should.")] = 2.0,
+    observe: Annotated[float, typer.Option(help="Seconds to wait before concluding that nothing happened.")] = 2.0,
     size: Annotated[int | None, typer.Option(help="How many devices the container asks for; default: 2.")] = None,
     pod: Annotated[
         str | None,
@@ -166,7 +166,7 @@ def _run(settings: "Settings", checks: "Sequence[Check]") -> "Report":
     except CannotRun as error:
         fail(str(error), MISUSED)
     if not reports:
-        fail("stopped before the end", MISUSED)
+        fail("interrupted", MISUSED)
     return reports[0]
 
 

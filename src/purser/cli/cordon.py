@@ -93,7 +93,7 @@ def _run(
             return await change(client)
 
     if not all(each and each.isprintable() for each in (node, *uuids)):
-        fail("NODE and UUID are names: they are not empty, and can be printed", MISUSED)
+        fail("NODE and UUID must not be empty, and must be printable", MISUSED)
     configure_logs(LogLevel.WARNING)
     try:
         written = asyncio.run(ask())

@@ -68,7 +68,7 @@ Example: purser get nodes -o yaml
 def gpus(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-    view: Annotated[GpuView | None, typer.Option("--view", help="Print another system's table of the same.")] = None,
+    view: Annotated[GpuView | None, typer.Option("--view", help="Show the table of another system.")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print the GPUs of the cluster."""
@@ -84,8 +84,10 @@ def gpus(
 def grants(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace's pods.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Print where records differ; exit with 1 if they do.")] = False,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Show only pods of this namespace.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Show where records differ; exit with 1 if they do.")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print the grants of the cluster."""
@@ -100,7 +102,7 @@ def grants(
         if namespace in (None, grant.namespace)
         for part in grant.containers
     ]
-    show(rows, _grant_columns(fleet), output, empty="No pod has a grant.", document=_grant_document)
+    show(rows, _grant_columns(fleet), output, empty="No pods have grants.", document=_grant_document)
 
 
 @app.command("nodes", help=NODES_HELP)
@@ -218,7 +220,7 @@ def _without_mig_devices(node: "NodeState") -> "list[DeviceState]":
                 slots=0,
                 mode=DeviceMode.MIG,
                 healthy=False,
-                unhealthy_reason="MIG mode is on and there is no MIG device: create MIG devices, or disable MIG",
+                unhealthy_reason="MIG mode is on but there are no MIG devices: create MIG devices, or disable MIG mode",
             )
         )
         for gpu in node.inventory.cut

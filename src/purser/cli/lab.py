@@ -44,18 +44,20 @@ def lab(
     node: Annotated[
         list[str] | None,
         typer.Option(
-            help="PROFILE or PROFILE:COUNT, repeated; a name, the path of a profile, or a family of another vendor's "
+            help="PROFILE or PROFILE:COUNT; may be repeated. A name, a profile's path, or a family of another vendor's "
             "devices, such as hygon-dcu.",
             metavar="PROFILE",
         ),
     ] = None,
     run: Annotated[
-        Path | None, typer.Option(help="A scenario file to go through, with its own nodes.", metavar="SCENARIO.yaml")
+        Path | None, typer.Option(help="Scenario file to run; it brings its own nodes.", metavar="SCENARIO.yaml")
     ] = None,
-    port: Annotated[int, typer.Option(help="Port of the API server; 0: any free one.")] = 0,
+    port: Annotated[int, typer.Option(help="Port of the API server; 0 picks a free one.")] = 0,
     kubelet_version: Annotated[
         str | None,
-        typer.Option(help="Which kubelet nodes emulate, v1.20.0 to v1.36.2; default: the newest.", metavar="V1.X.Y"),
+        typer.Option(
+            help="Version of kubelet that nodes emulate, v1.20.0 to v1.36.2. Default: the newest.", metavar="V1.X.Y"
+        ),
     ] = None,
     topology_policy: Annotated[
         TopologyPolicy | None, typer.Option(help="topologyManagerPolicy of every node.", show_default=False)
@@ -72,7 +74,7 @@ def lab(
     slots: Annotated[
         int | None,
         typer.Option(
-            help="How many containers may share a GPU; default: 10. With --operator the policy says it.",
+            help="How many containers may share a GPU. Default: 10. With --operator, the policy sets it.",
             show_default=False,
         ),
     ] = None,
@@ -85,7 +87,7 @@ def lab(
     ] = None,
     decision_log_folder: Annotated[
         Path | None,
-        typer.Option(help="Where the scheduler keeps its decision log, for purser replay.", metavar="FOLDER"),
+        typer.Option(help="Folder for the scheduler's decision log, which purser replay reads.", metavar="FOLDER"),
     ] = None,
     adopt_scheduler_name: Annotated[
         list[str] | None,
@@ -105,7 +107,8 @@ def lab(
     memory_unit: Annotated[
         list[str] | None,
         typer.Option(
-            help="MiB of one of a resource, for scheduler and agents, such as aliyun.com/gpu-mem=1. May be repeated.",
+            help="How many MiB one unit of a resource is, for scheduler and agents, such as aliyun.com/gpu-mem=1. "
+            "May be repeated.",
             metavar="RESOURCE=MIB",
         ),
     ] = None,
@@ -120,7 +123,7 @@ def lab(
     operator: Annotated[
         bool, typer.Option("--operator", help="Run Purser's operator, too: a ClusterPolicy then brings the agents.")
     ] = False,
-    log_level: Annotated[LogLevel, typer.Option(help="How much the parts of the cluster log.")] = LogLevel.WARNING,
+    log_level: Annotated[LogLevel, typer.Option(help="Log level of the cluster's components.")] = LogLevel.WARNING,
 ) -> None:
     """Run a lab until it is stopped, or until its scenario is over."""
     if asked.invoked_subcommand is not None:

@@ -299,7 +299,7 @@ def retire(
     except ValueError:
         page = -1
     if not 0 <= page < 1 << 64:
-        fail(f"{address[:40]} is no address: write a number such as 0x1000", MISUSED)
+        fail(f"{address[:40]} is not an address: write a number such as 0x1000", MISUSED)
     change(
         kubeconfig,
         node,
@@ -370,7 +370,7 @@ def fabric(
     try:
         joined = Fabric(cluster=UUID(cluster), clique=clique)
     except ValueError:
-        fail(f"{cluster[:40]} is no UUID: write one such as 7c5f1a30-4b0e-4f8a-9d52-6e1b0c8a2f47", MISUSED)
+        fail(f"{cluster[:40]} is not a UUID: write one such as 7c5f1a30-4b0e-4f8a-9d52-6e1b0c8a2f47", MISUSED)
     done = f"joined clique {clique} of {joined.cluster}"
     change(kubeconfig, node, gpu, done, lambda driver, one: driver.set_fabric(one, joined))
 

@@ -111,7 +111,9 @@ def off(node: NodeName, gpu: GpuName, kubeconfig: LabKubeconfig = None) -> None:
 def create(
     node: NodeName,
     gpu: GpuName,
-    profile: Annotated[str, typer.Argument(metavar="PROFILE", help="Such as 1g.5gb; what a GPU offers is its own.")],
+    profile: Annotated[
+        str, typer.Argument(metavar="PROFILE", help="Profile, such as 1g.5gb. Each model of GPU has its own.")
+    ],
     start: Annotated[int | None, typer.Option(min=0, help="Its first memory slice; default: the driver's.")] = None,
     slices: Annotated[int | None, typer.Option(min=1, help="Of the compute instance; default: all of them.")] = None,
     kubeconfig: LabKubeconfig = None,

@@ -55,7 +55,7 @@ def lab_nodes(kubeconfig: Path | None, name: str | None = None) -> list[LabNode]
         fail("KUBECONFIG is not set: export it as the first screen of purser lab says, or give --kubeconfig", MISUSED)
     found = running_nodes(path.resolve())
     if not found:
-        fail(f"no lab runs beside the kubeconfig {path}: take the one that purser lab's first screen names", MISUSED)
+        fail(f"no lab belongs to kubeconfig {path}: use the one that purser lab prints when it starts", MISUSED)
     if name is not None and name not in found:
         fail(f"the lab has no node {name}: it has {', '.join(found)}")
     names = found if name is None else {name: found[name]}

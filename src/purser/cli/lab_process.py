@@ -101,7 +101,7 @@ def start(
     pod: Annotated[str | None, typer.Option(help="NAMESPACE/NAME, or NAME in the namespace default.")] = None,
     container: Annotated[str | None, typer.Option(help="Of the pod; default: the one that started last.")] = None,
     pid: Annotated[int | None, typer.Option(min=1, max=MAX_PID, help="Default: a new one.")] = None,
-    memory: Annotated[str, typer.Option(help="What it uses of the GPU's, such as 512Mi or 8Gi.")] = "0",
+    memory: Annotated[str, typer.Option(help="GPU memory that the process uses, such as 512Mi or 8Gi.")] = "0",
     sm: Annotated[int, typer.Option(min=0, max=100, help="Percent of the GPU's time.")] = 0,
     memory_utilization: Annotated[int, typer.Option(min=0, max=100, help="Percent of the memory's time.")] = 0,
     encoder: Annotated[int, typer.Option(min=0, max=100, help="Percent.")] = 0,

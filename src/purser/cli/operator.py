@@ -218,7 +218,7 @@ def uninstall(
             fail("interrupted: run it again to go on", FAILED)
 
     serve(main)
-    print("nothing of the operator is left")
+    print("the operator left nothing behind")
 
 
 def _ask(kubeconfig: Path | None, context: str | None, question: "Callable[[Client], Awaitable[Any]]") -> Any:
@@ -260,5 +260,5 @@ def _read_all(path: Path) -> list[dict[str, Any]]:
     except UnreadableError as error:
         fail(str(error), MISUSED)
     if not found or not all(isinstance(each, dict) for each in found):
-        fail(f"{path}: this is no object with apiVersion and kind", MISUSED)
+        fail(f"{path}: this is not an object with apiVersion and kind", MISUSED)
     return found

@@ -13,5 +13,5 @@ Kubeconfig = Annotated[
 ]
 Context = Annotated[str | None, typer.Option(help="Context in the kubeconfig; default: its current one.")]
 LogLevelOption = Annotated[LogLevel, typer.Option(help="How much to log.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print it.")]
-DocumentOption = Annotated[DocumentFormat, typer.Option("--output", "-o", help="How to print it.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
+DocumentOption = Annotated[DocumentFormat, typer.Option("--output", "-o", help="Output format.")]

@@ -86,7 +86,7 @@ def table_lines(rows: Sequence[Row], columns: Sequence[Column[Row]], output: Out
 
 
 def dump(value: Any, form: DocumentFormat) -> None:
-    """Print a plain value as JSON or YAML. What is no UTF-8, as a file's name may be, is ``?`` for each byte; a number
+    """Print a plain value as JSON or YAML. What is not UTF-8, as a file's name may be, is ``?`` for each byte; a number
     that JSON does not have, such as infinity, is null."""
     text = json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False).encode(errors="replace").decode()
     if form is DocumentFormat.YAML:

@@ -40,7 +40,7 @@ def replay(
         str | None, typer.Option(help="Ask this policy, as purser simulate names it, in place of the log's.")
     ] = None,
     show: Annotated[int, typer.Option(min=0, help="Differences that are printed; all are counted.")] = 20,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it.")] = Output.TABLE,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
 ) -> None:
     """Replay, print."""
     from purser.cli.decision_logs import in_folders
@@ -162,7 +162,7 @@ def _print(
     more = f"; --show {different} prints all" if different > len(shown) else ""
     whose = "" if policy is None else f" with {policy}"
     if not decisions:
-        print("There are no decisions to make again")
+        print("The log holds no decisions to replay")
     elif different:
         print(f"{different} of {decisions} decisions are different{whose}{more}")
     else:

@@ -48,9 +48,9 @@ def group() -> None:
 def usage(
     since: Annotated[str, typer.Option(help="How far back: 30m, 12h, 7d, 4w.")] = "7d",
     prometheus: Annotated[
-        str, typer.Option(help="URL of the Prometheus.", envvar="PROMETHEUS_URL")
+        str, typer.Option(help="URL of Prometheus.", envvar="PROMETHEUS_URL")
     ] = "http://localhost:9090",
-    token_file: Annotated[Path | None, typer.Option(help="File with a bearer token for it.")] = None,
+    token_file: Annotated[Path | None, typer.Option(help="File that holds a bearer token for Prometheus.")] = None,
     selector: Annotated[
         str, typer.Option(help='Matchers of this cluster\'s series, where there are several: cluster="a".')
     ] = "",

@@ -59,40 +59,48 @@ class Knows(StrEnum):
 
 def simulate(
     demo: Annotated[bool, typer.Option("--demo", help="Simulate the workload that ships with Purser.")] = False,
-    nodes: Annotated[Path | None, typer.Option(help="List of nodes: openb CSV, plain or .gz.")] = None,
-    pods: Annotated[Path | None, typer.Option(help="List of pods: openb CSV, plain or .gz.")] = None,
-    workload: Annotated[Path | None, typer.Option(help="Nodes and pods in one YAML file.")] = None,
-    cluster: Annotated[bool, typer.Option("--cluster", help="Nodes and pods that a cluster has now.")] = False,
-    kubeconfig: Annotated[Path | None, typer.Option(help="Path of the kubeconfig, for --cluster.")] = None,
-    context: Annotated[str | None, typer.Option(help="Context in the kubeconfig, for --cluster.")] = None,
-    policy: Annotated[list[str] | None, typer.Option(help="A policy; repeated. Default: all that there are.")] = None,
+    nodes: Annotated[Path | None, typer.Option(help="Nodes as openb CSV, plain or gzipped.")] = None,
+    pods: Annotated[Path | None, typer.Option(help="Pods as openb CSV, plain or gzipped.")] = None,
+    workload: Annotated[Path | None, typer.Option(help="Nodes and pods as one YAML file.")] = None,
+    cluster: Annotated[bool, typer.Option("--cluster", help="Use the nodes and pods of a running cluster.")] = False,
+    kubeconfig: Annotated[Path | None, typer.Option(help="Path of the kubeconfig, with --cluster.")] = None,
+    context: Annotated[str | None, typer.Option(help="Context in the kubeconfig, with --cluster.")] = None,
+    policy: Annotated[list[str] | None, typer.Option(help="Policy to simulate; may be repeated. Default: all.")] = None,
     seed: Annotated[
-        list[int] | None, typer.Option(help="Draw the order of pods from it; repeated. Default: 42.")
+        list[int] | None, typer.Option(help="Seed for the order of pods; may be repeated. Default: 42.")
     ] = None,
     order: Annotated[
-        list[Path] | None, typer.Option(help="Read the order of pods from this file; repeated.", metavar="FILE")
+        list[Path] | None, typer.Option(help="Read the order of pods from this file; may be repeated.", metavar="FILE")
     ] = None,
     load: Annotated[
         float | None,
-        typer.Option(min=1, max=1000, help="Percent of all GPUs that pods ask for; default: 130, or the list's times."),
+        typer.Option(
+            min=1,
+            max=1000,
+            help="Percent of all GPUs that the pods ask for. Default: 130; with --departures, as the list says.",
+        ),
     ] = None,
-    departures: Annotated[bool, typer.Option("--departures", help="Pods come and go at the list's times.")] = False,
+    departures: Annotated[
+        bool, typer.Option("--departures", help="Pods arrive and leave at the times in the list.")
+    ] = False,
     mix: Annotated[
-        Knows, typer.Option(help="Whether policies know the mix of pods, or learn it from those that arrive.")
+        Knows, typer.Option(help="Whether policies know the mix of pods in advance, or learn it from pods that arrive.")
     ] = Knows.TOLD,
-    bound: Annotated[bool, typer.Option("--bound", help="Compute what no policy can exceed (needs scipy).")] = False,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes at once; default: as many as are of use.")] = None,
+    bound: Annotated[
+        bool, typer.Option("--bound", help="Compute an upper bound for every policy (needs scipy).")
+    ] = False,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Number of processes. Default: as many as help.")] = None,
     report: Annotated[
         Path | None, typer.Option(help="Write a report with plots, one HTML file (needs matplotlib).")
     ] = None,
     decision_log: Annotated[
         Path | None,
         typer.Option(
-            help="Write each decision with its inputs to this file, of one --policy and one order; see purser replay.",
+            help="Write each decision and its inputs to this file, for purser replay. Needs one --policy, one order.",
             metavar="FILE",
         ),
     ] = None,
-    output: Annotated[Form, typer.Option("--output", "-o", help="How to print it.")] = Form.TABLE,
+    output: Annotated[Form, typer.Option("--output", "-o", help="Output format.")] = Form.TABLE,
 ) -> None:
     """Simulate, print, report."""
     from purser.simulator import bounds

@@ -42,11 +42,11 @@ def top(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     view: Annotated[
-        TopView | None, typer.Option("--view", help="Which view is shown first; with --once, the only one.")
+        TopView | None, typer.Option("--view", help="View to show first; with --once, the only one.")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Print it once, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
     output: Annotated[
-        Output | None, typer.Option("--output", "-o", help="How to print it; with --once. Default: table.")
+        Output | None, typer.Option("--output", "-o", help="Output format, with --once. Default: table.")
     ] = None,
     scheduler: SchedulerUrl = None,
     token_file: SchedulerTokenFile = None,

@@ -45,7 +45,7 @@ Examples:
 def why(
     pod: Annotated[str, typer.Argument(metavar="POD", help="Name of the pod.")],
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Its namespace; default: that of the context, else default.")
+        str | None, typer.Option("--namespace", "-n", help="Namespace of the pod. Default: the context's namespace.")
     ] = None,
     scheduler: SchedulerUrl = None,
     token_file: SchedulerTokenFile = None,
@@ -56,13 +56,14 @@ def why(
         Path | None,
         typer.Option(
             "--from",
-            help="Instead of the cluster: a file of kubectl get -o json, or a decision log or its folder.",
+            help="Read this instead of the cluster: output of kubectl get -o json, or a decision log or its folder.",
         ),
     ] = None,
     at: Annotated[
         str | None,
         typer.Option(
-            help="Of a decision log: explain the last decision until then, as 2026-03-01T10:00:00Z; default: the last."
+            help="With a decision log: explain the last decision before this time, such as 2026-03-01T10:00:00Z. "
+            "Default: the last."
         ),
     ] = None,
     output: OutputOption = Output.TABLE,
@@ -107,7 +108,7 @@ def _explain_logged(logs: "list[LogFile]", namespace: str, pod: str, at: str | N
 
     until = parsed(at)
     if at is not None and until is None:
-        fail(f"--at {at} is no time: write it as 2026-03-01T10:00:00Z", MISUSED)
+        fail(f"--at {at} is not a time: write it as 2026-03-01T10:00:00Z", MISUSED)
     try:
         return explain_logged(logs, namespace, pod, until)
     except (OSError, DecisionLogError) as error:

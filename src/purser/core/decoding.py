@@ -119,7 +119,7 @@ def as_bytes(text: str | bytes | msgspec.Raw, name: str) -> bytes:
 
 
 def check_depth(text: bytes, name: str, max_depth: int = MAX_DEPTH) -> None:
-    """Raises `UnreadableError` for JSON that nests deeper. What is no JSON at all may pass: parsers refuse it.
+    """Raises `UnreadableError` for JSON that nests deeper. What is not JSON at all may pass: parsers refuse it.
 
     Costs no more than counting brackets where there are too few for it; else about as much as splitting the text, up to
     the last opening bracket, at its quotation marks.

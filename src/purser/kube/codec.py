@@ -101,7 +101,7 @@ class Codec(Generic[T]):
             return self._without_nulls(data, error)
 
     def page(self, data: bytes, on_unreadable: OnUnreadable = lambda about, problem: None) -> Page[T]:
-        """One page of a list, without the objects that cannot be read. Raises `DecodeError` when it is no list."""
+        """One page of a list, without the objects that cannot be read. Raises `DecodeError` when it is not a list."""
         left_out: list[ObjectReference] = []
 
         def leave_out(about: ObjectReference | None, problem: str) -> None:
@@ -122,12 +122,12 @@ class Codec(Generic[T]):
     def event(self, line: bytes, on_unreadable: OnUnreadable = lambda about, problem: None) -> WatchEvent[T] | None:
         """One line of a watch; None for what cannot be read or is not known.
 
-        Raises the `ApiError` that an ERROR event carries, and `DecodeError` for a line that is no event at all.
+        Raises the `ApiError` that an ERROR event carries, and `DecodeError` for a line that is not an event at all.
         """
         try:
             envelope = _envelopes.read(line)
         except UnreadableError as error:
-            raise DecodeError(f"a line of the watch on {self.resource.plural} is no event: {error}") from error
+            raise DecodeError(f"a line of the watch on {self.resource.plural} is not an event: {error}") from error
         if change := _CHANGES.get(envelope.type):
             obj = self._object_or_none(envelope.object, on_unreadable)
             return Change(change, obj) if obj is not None else None

@@ -179,7 +179,7 @@ def _server_trust(ca: bytes, source: str) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cadata=ca.decode("ascii") if ca else None)
     except (ssl.SSLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{source}: the certificate authority is no PEM certificate: {error}") from error
+        raise ConfigError(f"{source}: the certificate authority is not a PEM certificate: {error}") from error
     # Since Python 3.13 the default asks for extensions that the CAs of many clusters lack.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context

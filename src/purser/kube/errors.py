@@ -19,7 +19,7 @@
         ├── TooManyRequestsError     429  ``retry_after_s``
         └── ServerError              5xx
 
-AlreadyExistsError is no ConflictError: one is answered by reading the object again, the other by leaving it alone.
+AlreadyExistsError is not a ConflictError: one is answered by reading the object again, the other by leaving it alone.
 """
 
 from collections.abc import Mapping
@@ -156,7 +156,7 @@ def error_from_status(status: Status, http_status: int = 0) -> ApiError:
 
 
 def error_from_response(http_status: int, body: bytes, retry_after: str | None = None) -> ApiError:
-    """The error that an HTTP answer stands for, also when a proxy wrote it and the body is no Status."""
+    """The error that an HTTP answer stands for, also when a proxy wrote it and the body is not a Status."""
     try:
         status = _statuses.read(body)
     except UnreadableError:

@@ -112,7 +112,7 @@ class Lab:
 
     @property
     def real(self) -> Mapping[str, str]:
-        """The parts that are no stand-ins: programs by what is named in PARTS."""
+        """The parts that are not stand-ins: programs by what is named in PARTS."""
         return self._plane.real
 
     @property

@@ -46,7 +46,7 @@ class Schedule:
 
 
 def parse(text: str) -> Schedule:
-    """Raises ValueError for what is no schedule, with the word at fault."""
+    """Raises ValueError for what is not a schedule, with the word at fault."""
     words = _WORDS.get(text.strip().lower(), text).split()
     if len(words) != len(_FIELDS):
         raise ValueError(f"expected exactly 5 fields, found {len(words)}: [{' '.join(words)}]")

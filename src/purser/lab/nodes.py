@@ -66,7 +66,7 @@ class EmulatedNode:
         kubelet_port: int = 0,
         metrics_port: int = 0,
     ) -> None:
-        """``metrics_port``: of the agent; 0: any free one."""
+        """``metrics_port``: of the agent; 0 picks a free one."""
         self.name = choice.name
         self.rejections = Counter[str]()
         """How many pods its kubelets refused, by reason."""

@@ -86,10 +86,10 @@ class LabSettings:
             raise ValueError("agents of the operator count memory in the usual units: give no --memory-unit")
         if self.device_plugin_configs is not None and not self.device_plugin_configs.is_dir():
             raise ValueError(
-                f"{self.device_plugin_configs} is no folder: name one with files of NVIDIA's device plugin"
+                f"{self.device_plugin_configs} is not a folder: name one with files of NVIDIA's device plugin"
             )
         if self.decision_log_folder is not None and not self.decision_log_folder.is_dir():
-            raise ValueError(f"{self.decision_log_folder} is no folder: name one for the decision log")
+            raise ValueError(f"{self.decision_log_folder} is not a folder: name one for the decision log")
         if not 0 <= self.port <= PORT_MAXIMUM:
             raise ValueError(f"port {self.port}: write one from 1 to {PORT_MAXIMUM}, or 0 for any free one")
 

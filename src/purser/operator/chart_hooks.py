@@ -65,7 +65,7 @@ async def define(client: Client) -> str:
     except TimeoutError:
         why = f"see kubectl describe crd {name}"
         raise KubeError(
-            f"CustomResourceDefinition {name} is {did}, but not served after {CRD_SERVED_TIMEOUT_S:g} s: {why}"
+            f"CustomResourceDefinition {name} is {did} but not served after {CRD_SERVED_TIMEOUT_S:g} s: {why}"
         ) from None
     return f"CustomResourceDefinition {name} {did}"
 
@@ -186,7 +186,7 @@ async def clean_up(client: Client, namespace: str, *, timeout_s: float, say: Cal
     await _delete(client, LEASES, KUBE_SCHEDULER_LEASE, namespace, say)
     await _delete(client, SECRETS, TLS_SECRET, namespace, say)
     if granted := await _granted(client):
-        say(f"kept: the keys that grants of pods are signed with: {some(granted)}")
+        say(f"kept the keys that sign the grants of {some(granted)}")
         return
     await _delete(client, SECRETS, GRANT_KEY_SECRET, namespace, say)
     await _delete(client, CONFIG_MAPS, GRANT_KEY_CONFIGMAP, namespace, say)
@@ -202,7 +202,7 @@ async def _parts_gone(client: Client, namespace: str, timeout_s: float) -> None:
                     return
                 await asyncio.sleep(CLEAN_UP_POLL_PERIOD_S)
     except TimeoutError:
-        raise KubeError(f"after {timeout_s:g} s still there: pods {some(names)}") from None
+        raise KubeError(f"after {timeout_s:g} s pods are still running: {some(names)}") from None
 
 
 async def _granted(client: Client) -> list[str]:

@@ -135,7 +135,7 @@ def _fleet(snapshot: Snapshot, policy: Policy | None) -> UpgradeInputs:
 def _with_image_of_its_own(snapshot: Snapshot, say: Callable[[str], None]) -> Snapshot:
     image = _image_of_its_own(snapshot)
     if not image:
-        say(f"no image of Purser's own is in the cluster: {DEFAULT_IMAGE} is shown, --image says another")
+        say(f"the cluster runs no image of Purser: showing {DEFAULT_IMAGE}, or give --image")
     return msgspec.structs.replace(snapshot, purser_image=image or DEFAULT_IMAGE)
 
 
@@ -173,13 +173,13 @@ async def observing(client: Client, namespace: str, purser_image: str) -> AsyncI
 
 
 def check(policy: Policy | None) -> None:
-    """Raises `MisusedError` for what is no ClusterPolicy or cannot be read, or has fields that an API server drops."""
+    """Raises `MisusedError` for what is not a ClusterPolicy, cannot be read, or has fields that an API server drops."""
     if policy is None:
         return
     metadata = policy.get("metadata")
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
     if (policy.get("apiVersion"), policy.get("kind")) != (f"{GROUP}/{VERSION}", KIND) or not name:
-        raise MisusedError(f"this is no {KIND} of {GROUP}/{VERSION} with a name")
+        raise MisusedError(f"this is not a {KIND} of {GROUP}/{VERSION} with a name")
     if not isinstance(name, str) or not is_name(name):
         raise MisusedError(
             f"{KIND} {name}: give a name of lowercase letters, digits, - and ., in quotes if it is a number"

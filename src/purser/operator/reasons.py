@@ -15,17 +15,17 @@ class OperatorReason(ExplainedReason):
         "OperandsNotReady",
         "ClusterPolicy",
         "Not ready: some GPU nodes are not complete; the message names the first.",
-        "Look at status.failingNodes; other nodes only need time.",
+        "Check status.failingNodes. Other nodes only need time.",
     )
     NODES_PROGRESSING = "NodesProgressing", "ClusterPolicy", "Operands are starting on nodes."
-    UPDATING = "Updating", "ClusterPolicy", "Operands are ready, and some are being replaced by new versions."
+    UPDATING = "Updating", "ClusterPolicy", "Operands are ready; some are being replaced by new versions."
     UPGRADING = "Upgrading", "ClusterPolicy", "Drivers are being upgraded, node by node."
     MIG_CHANGE = "MigChange", "ClusterPolicy, Node", "A MIG layout is being changed; on a node, one step of it."
     SETTLED = "Settled", "ClusterPolicy", "No upgrade, MIG change or rollout is in progress."
     WRITE_REFUSED = (
         "WriteRefused",
         "ClusterPolicy, Node",
-        "The API server refuses writes of the operator; of a node, what it writes there.",
+        "The API server refuses the operator's writes, or its writes to a node.",
         "Change the admission policy, webhook or quota that the message names.",
     )
     NODES_FAILING = (
@@ -38,10 +38,10 @@ class OperatorReason(ExplainedReason):
     IGNORED = (
         "Ignored",
         "ClusterPolicy",
-        "Another ClusterPolicy is older and counts.",
+        "Another ClusterPolicy is older, and is the active one.",
         "Delete one of the two.",
     )
-    LEAVING = "Leaving", "ClusterPolicy", "The policy is being deleted, and waits until what it made is removed."
+    LEAVING = "Leaving", "ClusterPolicy", "The policy is being deleted, and waits until its objects are removed."
     INVALID_SPEC = (
         "InvalidSpec",
         "ClusterPolicy",
@@ -63,7 +63,7 @@ class OperatorReason(ExplainedReason):
 
     # --- driver upgrades
 
-    DRIVER_UPGRADE = "DriverUpgrade", "Node", "A step of the node's driver upgrade; as a warning, what is in its way."
+    DRIVER_UPGRADE = "DriverUpgrade", "Node", "A step of the node's driver upgrade; as a warning, what blocks it."
     DRIVER_UPGRADE_HALTED = (
         "DriverUpgradeHalted",
         "ClusterPolicy",
@@ -76,14 +76,14 @@ class OperatorReason(ExplainedReason):
     GPUS_MISSING = (
         "GpusMissing",
         "Node",
-        "The node's GPUs are no longer detected, and pods still use one.",
-        "End the pods that the message names, or look why the GPUs went.",
+        "The node's GPUs are no longer detected, but pods still use one.",
+        "Delete the pods that the message names, or find out why the GPUs disappeared.",
     )
     DRIVER_IN_USE = (
         "DriverInUse",
         "Node",
-        "The driver is to be removed, and pods use its GPUs; they are not evicted for that.",
-        "End the pods that the message names.",
+        "The driver is to be removed, but pods use its GPUs. Purser does not evict them for that.",
+        "Delete the pods that the message names.",
     )
     NO_DRIVER = (
         "NoDriver",
@@ -101,26 +101,26 @@ class OperatorReason(ExplainedReason):
         "UpgradeFailed",
         "Node",
         "The node's driver upgrade failed; if the old driver was gone already, the node stays cordoned.",
-        "Look at the log of the node's driver pod.",
+        "Check the log of the node's driver pod.",
     )
     NODE_NOT_READY = "NodeNotReady", "Node", "kubelet does not report Ready.", "Look at the node's kubelet."
     MIG_CHANGE_FAILED = (
         "MigChangeFailed",
         "Node",
         "The change of the node's MIG layout failed.",
-        "Look at the log of the node's MIG manager; set the label nvidia.com/mig.config again.",
+        "Check the log of the node's MIG manager, then set the label nvidia.com/mig.config again.",
     )
     MIG_UNSUPPORTED = (
         "MigUnsupported",
         "Node",
-        "The node's label asks for a MIG layout, and its GPUs do not support MIG, or it is unknown whether they do.",
-        "Remove the label nvidia.com/mig.config, or set nvidia.com/mig.capable=true where they do.",
+        "The node's label asks for a MIG layout, but its GPUs do not support MIG, or it is unknown whether they do.",
+        "Remove the label nvidia.com/mig.config, or set nvidia.com/mig.capable=true if they do.",
     )
 
     WORKLOAD_UNKNOWN = (
         "WorkloadUnknown",
         "Node",
-        "The node's label nvidia.com/gpu.workload.config has an unknown value: sandboxWorkloads.defaultWorkload holds.",
+        "The node's label nvidia.com/gpu.workload.config is unknown: sandboxWorkloads.defaultWorkload applies.",
         "Set the label to container, vm-passthrough or vm-vgpu, or remove it.",
     )
 

@@ -33,17 +33,17 @@ class LeaseSettings:
 class OperatorSettings:
     """Settings of one operator process."""
 
-    namespace: Annotated[str, Option("Where the operands and the operator's lease are.")] = DEFAULT_NAMESPACE
+    namespace: Annotated[str, Option("Namespace of the operands and the operator's lease.")] = DEFAULT_NAMESPACE
     purser_image: Annotated[
         str,
         Option(
-            "Purser's image for its operands; default: purser:latest, in previews the cluster's.",
+            "Purser's image for its operands. Default: purser:latest; in previews, the cluster's.",
             name="image",
             environment="PURSER_IMAGE",
         ),
     ] = ""
     """For its agent, discovery, and MIG worker. Empty: the default, see `image_to_run`."""
-    identity: Annotated[str, Option("Identity among replicas; default: the machine's name and a random suffix.")] = ""
+    identity: Annotated[str, Option("Identity among replicas. Default: the host name and a random suffix.")] = ""
     """A machine's name is a pod's own."""
     metrics_address: Annotated[str, METRICS_ADDRESS] = "0.0.0.0"
     metrics_port: Annotated[int, replace(METRICS_PORT, value="operator.metricsPort")] = 9402

@@ -223,7 +223,7 @@ async def _remove_definition(client: Client, say: Callable[[str], None]) -> None
         await client.delete(DEFINITIONS, DEFINITION)
         say(f"CustomResourceDefinition {DEFINITION} was removed")
     except NotFoundError:
-        say(f"CustomResourceDefinition {DEFINITION} is not there")
+        say(f"CustomResourceDefinition {DEFINITION} does not exist")
 
 
 def _now() -> float:

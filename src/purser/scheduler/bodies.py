@@ -76,7 +76,9 @@ class Bodies:
                 text="too many large requests at once: try again\n", headers={"Retry-After": str(RETRY_AFTER_S)}
             ) from None
         except (ConnectionError, RequestPayloadError) as error:
-            raise web.HTTPBadRequest(text="the request ended before its body, or is malformed\n") from error
+            raise web.HTTPBadRequest(
+                text="the request ended before its body was complete, or is malformed\n"
+            ) from error
         return bytes(taken)
 
     def _make_room(self, newest: asyncio.Timeout) -> None:

@@ -50,7 +50,7 @@ class CapacityMetrics:
         self._gauges: list[Gauge] = []
         self._gpus = gauge(
             "purser_cluster_gpus",
-            "GPUs by state; each is in one, whole or cut into MIG devices.",
+            "GPUs by state. Each GPU, whole or cut into MIG devices, is in one.",
             "model",
             "state",
         )
@@ -58,13 +58,13 @@ class CapacityMetrics:
         self._granted_memory = gauge("purser_cluster_granted_memory_bytes", "GPU memory that pods hold.", *_HELD_BY)
         self._granted_cores = gauge(
             "purser_cluster_granted_cores_ratio",
-            "Compute that pods hold, in GPUs; MIG devices count by their slices, shares without a limit as 0.",
+            "Compute that pods hold, in GPUs. MIG devices count by their slices, shares without a limit as 0.",
             *_HELD_BY,
         )
         self._granted_gpus = gauge("purser_cluster_granted_gpus", "GPUs, or shares of one, that pods hold.", *_HELD_BY)
         self._default_policy = gauge(
             "purser_cluster_default_policy",
-            "1: policy is the scheduler's for nodes, of pods that name none.",
+            "1 for the scheduler's node policy, which applies to pods that name none.",
             "policy",
         )
         self._idle = gauge(
@@ -75,7 +75,7 @@ class CapacityMetrics:
         )
         self._pending = gauge(
             "purser_cluster_pending_pods",
-            "Pods that ask for GPUs and wait, by what most nodes lack.",
+            "Pending pods that ask for GPUs, by what most nodes lack.",
             "namespace",
             "reason",
             "policy",

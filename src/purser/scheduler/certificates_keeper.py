@@ -107,7 +107,7 @@ class FolderStore:
             context.load_cert_chain(paths[0], paths[1], password=_no_password)
             context.load_verify_locations(paths[2])
         except OSError as error:  # which SSLError is
-            raise KubeError(f"{self._folder} should hold {', '.join(GIVEN_FILES)} that go together: {error}") from error
+            raise KubeError(f"{self._folder} should hold {', '.join(GIVEN_FILES)} that match: {error}") from error
         return Stored(Material((KeyPair(bundle, b""),), KeyPair(chain, key)))
 
     async def save(self, material: Material, version: str) -> None:
@@ -217,7 +217,7 @@ class CertificateKeeper:
     async def run(self) -> None:
         """Refresh until cancelled; what fails is logged and tried again."""
         while True:
-            await insist(self.refresh, "The certificates could not be refreshed", self._clock)
+            await insist(self.refresh, "Cannot refresh the certificates", self._clock)
             await self._rest()
 
     async def _rest(self) -> None:

@@ -60,7 +60,7 @@ def decode_binding(body: bytes) -> ExtenderBindingArgs:
     """What ``bind`` is asked. Raises `WireError`."""
     args = _decode(_bindings, body)
     if not (args.pod_name and args.pod_namespace and args.pod_uid and args.node):
-        raise WireError("PodName, PodNamespace, PodUID and Node must all be there")
+        raise WireError("PodName, PodNamespace, PodUID and Node are all required")
     return args
 
 

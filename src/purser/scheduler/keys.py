@@ -111,7 +111,7 @@ async def load_or_create_keys(client: Client, namespace: str) -> GrantKeys:
         except (ConflictError, AlreadyExistsError, NotFoundError):
             continue
         return GrantKeys(client, namespace, signing, public)
-    raise KubeError(f"the signing key or the published keys were changed {MAX_WRITE_CONFLICTS} times during the read")
+    raise KubeError(f"the signing key or the published keys changed {MAX_WRITE_CONFLICTS} times while they were read")
 
 
 async def _rotate(client: Client, secret: Secret) -> Secret:
@@ -160,7 +160,7 @@ def _read_secret(secret: Secret) -> Ed25519PrivateKey:
     except (KeyError, ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise SigningKeyError(f"{where} holds no private key ({error!r}): delete it, a new one is made") from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise SigningKeyError(f"{where} holds a key that is not Ed25519: delete it, a new one is made")
+        raise SigningKeyError(f"{where} holds a key that is not Ed25519: delete it, and Purser creates a new one")
     return key
 
 

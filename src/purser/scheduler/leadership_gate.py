@@ -57,7 +57,7 @@ class LeadershipGate:
         """Return once decisions may be made. Raises `NotLeadingError` where that cannot be now."""
         while not self.is_open:
             if not self._may_bind():
-                raise NotLeadingError("this replica of the scheduler is not the active one")
+                raise NotLeadingError("this replica of the scheduler is not active")
             if self._catching_up is None or self._catching_up.done():
                 self._catching_up = asyncio.create_task(self._reopen(self._term))
             await self._wait(self._catching_up)
@@ -73,7 +73,7 @@ class LeadershipGate:
             async with asyncio.timeout(self._patience_s):
                 await asyncio.shield(task)
         except TimeoutError:
-            raise NotLeadingError("this replica has just become active and still reads the cluster") from None
+            raise NotLeadingError("this replica has just become active and is still reading the cluster") from None
         except KubeError as error:
             raise NotLeadingError(
                 f"this replica has just become active and cannot read the cluster: {error}"

@@ -50,9 +50,7 @@ class SchedulerMetrics:
             "Decisions of the webhooks (mutate, validate, warn for workloads), and why.",
             ["webhook", "decision", "reason"],
         )
-        self._reads = counter(
-            "purser_scheduler_read_api_requests", "Answers of the read API by their HTTP status.", ["code"]
-        )
+        self._reads = counter("purser_scheduler_read_api_requests", "Answers of the read API by HTTP status.", ["code"])
         self._refusals = counter(
             "purser_scheduler_filter_refusals", "Nodes that a pod did not fit on, by reason.", ["reason"]
         )
@@ -68,7 +66,7 @@ class SchedulerMetrics:
         )
         self._grants = gauge("purser_scheduler_grants", "Grants in the ledger by state.", ["state"])
         self._disputed = gauge(
-            "purser_scheduler_disputed_gpus", "GPUs that take no new grants until the records of who holds them agree."
+            "purser_scheduler_disputed_gpus", "GPUs that take no new grants until the records agree on who holds them."
         )
         self._rejected = counter("purser_scheduler_rejected_grants", "Granted pods that kubelet rejected.")
         self._doubles = counter(
@@ -82,7 +80,7 @@ class SchedulerMetrics:
         )
         self._invariants = counter(
             "purser_scheduler_invariant_violations",
-            "Violated invariants of the scheduler's state, found while it runs; it should be 0.",
+            "Violated invariants of the scheduler's state, found while it runs. Should be 0.",
             ["invariant"],
         )
         self._logged = counter(
@@ -93,7 +91,7 @@ class SchedulerMetrics:
         for outcome in ("written", "lost"):
             self._logged.labels(outcome)
         self._log_bytes = counter(
-            "purser_scheduler_decision_log_bytes", "What was written to the decision log, the state of nodes included."
+            "purser_scheduler_decision_log_bytes", "Bytes written to the decision log, the state of nodes included."
         )
         for each in Invariant:
             self._invariants.labels(each.value)

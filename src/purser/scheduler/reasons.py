@@ -21,38 +21,38 @@ class SchedulerReason(ExplainedReason):
     PREEMPTION_NOT_ENOUGH = (
         "PreemptionNotEnough",
         "Pod",
-        "There are pods of lower priority, and the pod would fit no node even if they all were evicted.",
+        "The pod would fit no node even if all pods of lower priority were evicted.",
         "Ask for less, add GPUs, or wait for pods of the same or higher priority to end.",
     )
     MISSED_WEBHOOK = (
         "MissedWebhook",
         "Pod",
-        "The pod was created while the webhook could not be reached: the default scheduler gives it no GPU.",
-        "Create the pod again; pods of controllers are deleted and recreated without you.",
+        "The pod was created while the webhook was unreachable, and the default scheduler cannot give it a GPU.",
+        "Recreate the pod. Pods of controllers are deleted and recreated automatically.",
     )
     OTHER_SCHEDULER = (
         "OtherScheduler",
         "Pod",
         "The pod asks for GPUs and names another scheduler, which did not place it within 15 seconds.",
-        "Create it again without schedulerName, or have Purser adopt that name.",
+        "Recreate it without schedulerName, or make Purser adopt that name.",
     )
     NOT_GRANTED = (
         "NotGranted",
         "Pod",
-        "Another scheduler placed the pod on a node without room for it on its GPUs: kubelet rejects it.",
-        "Read the message; pods of controllers are recreated. Give that scheduler nodes of its own.",
+        "Another scheduler placed the pod on a node whose GPUs have no room for it, so kubelet rejects it.",
+        "The message has the details. Pods of controllers are recreated. Give that scheduler nodes of its own.",
     )
     NOT_SERVED = (
         "NotServed",
         "Pod",
         "The pod asks for a resource that no node offers.",
-        "Write the resource that the message names instead.",
+        "Use the resource that the message names.",
     )
     GRANTED_TWICE = (
         "GrantedTwice",
         "Pod",
         "The pod was granted what another pod already runs with, as can happen when the leader changes.",
-        "Create the pod again; pods of controllers are deleted and recreated without you.",
+        "Recreate the pod. Pods of controllers are deleted and recreated automatically.",
     )
 
 
@@ -62,14 +62,14 @@ class PendingReason(ExplainedReason):
     KUBE_SCHEDULER = (
         "KubeScheduler",
         "Pod",
-        "Purser has not refused the pod: kube-scheduler's own filters refuse it, or it has just come.",
+        "Purser has not refused the pod: kube-scheduler's own filters refuse it, or it is new.",
         "Read the pod's FailedScheduling.",
     )
     INVALID_REQUEST = (
         "InvalidRequest",
         "Pod",
         "The pod's GPU request is invalid.",
-        "Do what the pod's FailedScheduling says.",
+        "Follow the pod's FailedScheduling event.",
     )
 
 
@@ -80,7 +80,7 @@ class BindFailure(ExplainedReason):
         "NotLeading",
         "Pod",
         "This replica of the scheduler is not the leader, or has just become leader and has not read the cluster yet.",
-        "Wait a few seconds; if it lasts, look at the lease purser-kube-scheduler.",
+        "Wait a few seconds. If it lasts, check the lease purser-kube-scheduler.",
     )
     POD_DELETED = "PodDeleted", "Pod", "The pod was deleted, is being deleted, or has ended."
     NOT_FOR_PURSER = (
@@ -93,7 +93,7 @@ class BindFailure(ExplainedReason):
         "PodNotAllowed",
         "Pod",
         "The pod's GPU request is invalid, or its spec breaks a rule of the webhook.",
-        "Do what the pod's FailedScheduling says.",
+        "Follow the pod's FailedScheduling event.",
     )
     NODE_CLOSED = (
         "NodeClosed",
@@ -104,23 +104,23 @@ class BindFailure(ExplainedReason):
         "NodeLocked",
         "Pod",
         "The node's lock, by which another vendor's device plugin serves one pod at a time, cannot be taken.",
-        "If it lasts, look at the log of that device plugin; see docs/vendors.md.",
+        "If it lasts, check the log of that device plugin; see docs/vendors.md.",
     )
     NO_INVENTORY = (
         "NoInventory",
         "Pod",
-        "The node has no inventory of GPUs any more.",
-        "Look at the log of the node's agent.",
+        "The node no longer has an inventory of GPUs.",
+        "Check the log of the node's agent.",
     )
     NO_LONGER_FITS = (
         "NoLongerFits",
         "Pod",
-        "Other pods took what was free on the node after kube-scheduler had chosen it. It tries the pod again.",
+        "Other pods took the free GPUs after kube-scheduler had chosen the node. kube-scheduler tries the pod again.",
     )
     LEDGER_REFUSED = (
         "LedgerRefused",
         "Pod",
-        "The ledger does not take the grant that was just decided, which is a bug.",
+        "The ledger rejects the grant that was just decided, which is a bug.",
         "Report it with the scheduler's log line.",
     )
     ALREADY_BOUND = "AlreadyBound", "Pod", "The pod is bound to another node."
@@ -128,13 +128,13 @@ class BindFailure(ExplainedReason):
         "BoundWithoutGrant",
         "Pod",
         "The pod asks for GPUs, and something other than Purser bound it, without a grant.",
-        "Find out what bound it, such as a second scheduler, and create the pod again.",
+        "Find out what bound it, such as a second scheduler, and recreate the pod.",
     )
     BOUND_WITH_INVALID_GRANT = (
         "BoundWithInvalidGrant",
         "Pod",
-        "The pod is bound, and the grant in its annotations has no valid signature.",
-        "Do as UntrustedGrant of the pod says.",
+        "The pod is bound, but the grant in its annotations has no valid signature.",
+        "Follow the pod's event UntrustedGrant.",
     )
     OUTCOME_UNKNOWN = (
         "OutcomeUnknown",
@@ -145,5 +145,5 @@ class BindFailure(ExplainedReason):
         "ApiError",
         "Pod",
         "The API server did not answer, or refused the Binding.",
-        "Read the error in the scheduler's log: rights, an admission webhook, or the API server itself.",
+        "Check the error in the scheduler's log. It may be due to RBAC, an admission webhook, or the API server.",
     )

@@ -88,7 +88,7 @@ async def run(
 
     ``on_listening`` is called and waited for once the ports are known, for creating webhook configurations that name
     one; ``on_ready`` once pods can be placed: the cluster is known, the webhook configurations have the CA, or are
-    known to be missing. While the API server is away it is waited for. Raises `ConfigError`, `SigningKeyError`, and
+    known to be missing. Retries until the API server is reachable. Raises `ConfigError`, `SigningKeyError`, and
     OSError for a port that is taken.
     """
     _check(settings.server)
@@ -384,7 +384,7 @@ def _check(server: ServerSettings) -> None:
             "pods bound: give the CA of its clients' certificates (--extender-client-ca-file), or keep it on 127.0.0.1"
         )
     if server.webhook_client_names and server.webhook_client_ca_file is None:
-        raise ConfigError("names of the webhook's clients count only with the CA of their certificates: give both")
+        raise ConfigError("the webhook's client names need the CA of their certificates: give both")
 
 
 def _is_loopback(address: str) -> bool:

@@ -56,7 +56,7 @@ class ClientAuth:
         if not certificate:
             return web.Response(status=401, text="a client certificate is needed\n")
         if self.names and self.names.isdisjoint(_common_names(certificate)):
-            return web.Response(status=403, text="the client certificate has another common name than those allowed\n")
+            return web.Response(status=403, text="the client certificate's common name is not allowed\n")
         return None
 
 

@@ -83,9 +83,9 @@ class ServerSettings:
     """Where the scheduler listens, and whom it answers. Port 0: any free port, for tests and the lab."""
 
     webhook_address: Annotated[str, Option("Address of the webhook.")] = "0.0.0.0"
-    webhook_port: Annotated[int, Option("Port of the webhook; 0: any free one.", minimum=0, maximum=PORT_MAXIMUM)] = (
-        8443
-    )
+    webhook_port: Annotated[
+        int, Option("Port of the webhook; 0 picks a free one.", minimum=0, maximum=PORT_MAXIMUM)
+    ] = 8443
     certificate_folder: Annotated[
         Path | None,
         Option(
@@ -95,13 +95,13 @@ class ServerSettings:
     ] = None
     """Webhook and extender serve it."""
     webhook_client_ca_file: Annotated[
-        Path | None, Option("The webhook answers only clients with a certificate of this CA.")
+        Path | None, Option("CA whose certificates clients of the webhook must present.")
     ] = None
     """API servers present one where they are configured to."""
     webhook_client_names: Annotated[
         tuple[str, ...],
         Option(
-            "Common name of a client that the webhook answers; default: all with a certificate of its CA.",
+            "Common name of a client that the webhook answers. Default: any with a certificate of its CA.",
             name="webhook-client-name",
             metavar="NAME",
             value="webhook.clientCA.names",
@@ -112,17 +112,17 @@ class ServerSettings:
         str, Option("Address of the extender; any but loopback needs --extender-client-ca-file.")
     ] = "127.0.0.1"
     """kube-scheduler runs in the same pod."""
-    extender_port: Annotated[int, Option("Port of the extender; 0: any free one.", minimum=0, maximum=PORT_MAXIMUM)] = (
-        8444
-    )
+    extender_port: Annotated[
+        int, Option("Port of the extender; 0 picks a free one.", minimum=0, maximum=PORT_MAXIMUM)
+    ] = 8444
     extender_client_ca_file: Annotated[
-        Path | None, Option("The extender answers only clients with a certificate of this CA.")
+        Path | None, Option("CA whose certificates clients of the extender must present.")
     ] = None
     read_api_address: Annotated[str, Option("Address of the read API.")] = "0.0.0.0"
     read_api_port: Annotated[
         int | None,
         Option(
-            "Port of the read API (docs/read-api.md); 0: any free one. Default: it is not served.",
+            "Port of the read API (docs/read-api.md); 0 picks a free one. Default: the read API is not served.",
             minimum=0,
             maximum=PORT_MAXIMUM,
         ),
@@ -139,7 +139,7 @@ class WebhookSettings:
     target: Annotated[
         ServiceTarget | UrlTarget,
         Option(
-            "The Service of the webhook; default: purser-webhook in --namespace.",
+            "Service of the webhook. Default: purser-webhook in --namespace.",
             name="webhook-service",
             metavar="NAMESPACE/NAME",
             read=ServiceTarget.parse,
@@ -147,7 +147,7 @@ class WebhookSettings:
             skips_empty=True,
         ),
         Option(
-            "Where the API server reaches the webhook without a Service.",
+            "Address at which the API server reaches the webhook without a Service.",
             name="webhook-url",
             metavar="HOST[:PORT]",
             read=UrlTarget.parse,
@@ -239,13 +239,13 @@ class DecisionLogSettings:
 
     folder: Annotated[
         Path | None,
-        Option("Folder of the decision log (docs/decision-log.md); default: none is kept.", name="decision-log-folder"),
+        Option("Folder for the decision log (docs/decision-log.md). Default: no log.", name="decision-log-folder"),
     ] = None
     """Off: it has the names of pods, and who keeps it has to have room for it."""
     file_mib: Annotated[
         int,
         Option(
-            "From so many MiB on a file of the decision log is followed by the next one.",
+            "Size in MiB at which the decision log starts a new file.",
             name="decision-log-file-mib",
             value="scheduler.decisionLog.fileMiB",
             minimum=1,
@@ -255,7 +255,7 @@ class DecisionLogSettings:
     files: Annotated[
         int,
         Option(
-            "How many files of the decision log are kept in its folder; the oldest are removed.",
+            "Number of decision log files to keep; the oldest are removed.",
             name="decision-log-files",
             value="scheduler.decisionLog.files",
             minimum=2,
@@ -266,7 +266,7 @@ class DecisionLogSettings:
     one_in: Annotated[
         int,
         Option(
-            "Of so many pods the decisions on one are logged; what pods hold is logged of all.",
+            "Log the decisions on one of this many pods. What pods hold is always logged.",
             name="decision-log-one-in",
             value="scheduler.decisionLog.oneIn",
             minimum=1,
@@ -275,7 +275,7 @@ class DecisionLogSettings:
     anonymous: Annotated[
         bool,
         Option(
-            "Names of pods, namespaces and nodes are hashes in the decision log, by a key made of the signing key.",
+            "Hash names of pods, namespaces and nodes in the decision log, with a key derived from the signing key.",
             value="scheduler.decisionLog.anonymous",
             name="decision-log-anonymous",
         ),
@@ -286,7 +286,7 @@ class DecisionLogSettings:
 class SchedulerSettings:
     """Everything about one scheduler process."""
 
-    namespace: Annotated[str, Option("Where the scheduler runs, and keeps its Secrets and ConfigMaps.")] = (
+    namespace: Annotated[str, Option("Namespace in which the scheduler runs and keeps its Secrets and ConfigMaps.")] = (
         DEFAULT_NAMESPACE
     )
     scheduler_name: str = SCHEDULER_NAME
@@ -297,7 +297,7 @@ class SchedulerSettings:
     follow_lease: Annotated[
         LeaseTarget | None,
         Option(
-            "kube-scheduler's Lease: bind only while the kube-scheduler beside this process holds it.",
+            "Lease of kube-scheduler: bind pods only while the kube-scheduler beside this process holds it.",
             metavar="NAMESPACE/NAME",
             read=LeaseTarget.parse,
             form="NAMESPACE/NAME",
@@ -311,7 +311,7 @@ class SchedulerSettings:
     adopted_scheduler_names: Annotated[
         tuple[str, ...],
         Option(
-            "schedulerName of another scheduler, such as volcano, whose GPU pods Purser places; it must not do so.",
+            "schedulerName of another scheduler, such as volcano, whose GPU pods Purser places instead.",
             name="adopt-scheduler-name",
             value="scheduler.adoptSchedulerNames",
             repeated=True,
@@ -347,7 +347,7 @@ class SchedulerSettings:
         tuple[str, ...],
         Option(
             "User as which a device plugin of these families writes pods, such as "
-            "system:serviceaccount:kube-system:hami-dcu. Others may not change what plugins are told of pods.",
+            "system:serviceaccount:kube-system:hami-dcu. Nobody else may change what pods tell the plugins.",
             name="vendor-account",
             value="vendorAccounts",
             repeated=True,

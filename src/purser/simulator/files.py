@@ -7,7 +7,7 @@ from pathlib import Path
 from purser.simulator.problems import InputError, Problem, as_input_errors
 
 MOST_BYTES = 256 * 1024 * 1024
-"""Some three million pods. A file that unpacks to more is no list of pods."""
+"""Some three million pods. A file that unpacks to more is not a list of pods."""
 
 
 def read_text(path: Path) -> str:

@@ -64,7 +64,7 @@ def _add_pod(pods: list[int], pod_of: dict[str, int], name: str, problems: FileP
 def _add_rank(ranks: dict[int, int], node_of: dict[str, int], word: str, problems: FileProblems, line: int) -> None:
     match = _NODE.fullmatch(word)
     if match is None:
-        problems.add(line, 3, f"{word!r} is no node with its rank: give <rank>-<node>")
+        problems.add(line, 3, f"{word!r} is not a node with its rank: give <rank>-<node>")
         return
     place = node_of.get(match.group(2))
     if place is None:

@@ -104,7 +104,7 @@ class _Entry:
             return
         for key, value in node.value:
             if key.value not in fields:
-                self.wrong(key, f"{str(key.value)[:40]!r} is no field of this: there are {', '.join(fields)}")
+                self.wrong(key, f"{str(key.value)[:40]!r} is not a field of this: there are {', '.join(fields)}")
             elif key.value in self.values:
                 self.wrong(key, f"{key.value} is there twice")
             else:

@@ -51,7 +51,7 @@ class StateReader:
         """Raises `ConfigError`."""
         parts = urlsplit(api.url)
         if parts.scheme != "https" or not parts.hostname or parts.username or parts.query or parts.fragment:
-            raise ConfigError(f"{brief(api.url)} is no address of the read API: give https://HOST:PORT")
+            raise ConfigError(f"{brief(api.url)} is not an address of the read API: give https://HOST:PORT")
         self._api = api
         self._url = api.url.rstrip("/") + _PATH
         try:
@@ -141,7 +141,7 @@ class AskedScheduler:
 def reason_lines(pod: StateWaiting) -> list[str]:
     """All that is known of why a pod waits."""
     if not pod.reasons:
-        return [pod.message or "This replica of the scheduler does not know why."]
+        return [pod.message or "This replica of the scheduler does not know the reason."]
     said = (f"{each.reason}: {each.text or counted(each.nodes, 'node')}" for each in pod.reasons)
     return [pod.message, *said]
 

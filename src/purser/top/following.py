@@ -93,7 +93,7 @@ class FollowedCluster:
                     continue
                 if not (isinstance(informer.error, ForbiddenError) and resource in OPTIONAL_KINDS):
                     raise informer.error
-                self._notes.append(f"{resource.plural} do not count, for they may not be read")
+                self._notes.append(f"{resource.plural} are left out: you may not read them")
                 running.cancel()
                 return
         finally:

@@ -184,7 +184,7 @@ class Top:
         try:
             said = await self._source.details(namespace, pod)
         except Exception as error:
-            log.exception("It cannot be said why a pod waits, or is where it is", namespace=namespace, pod=pod)
+            log.exception("Cannot explain why a pod waits or where it was placed", namespace=namespace, pod=pod)
             said = [f"this failed inside Purser: {type(error).__name__}: {error}"]
         self._page = [*fields, "", *(clean(line) if line else "" for line in said)]
         self._dirty.set()

@@ -36,7 +36,7 @@ _LARGEST = (1000, 1000)
 
 
 class TerminalError(OSError):
-    """This is no terminal on which lines can be addressed; the message says what to do."""
+    """This is not a terminal on which lines can be addressed; the message says what to do."""
 
 
 class Terminal:
@@ -45,7 +45,7 @@ class Terminal:
     def __init__(self, keyboard: int, display: int, environment: Mapping[str, str], encoding: str = "utf-8") -> None:
         """``keyboard`` and ``display``: file descriptors. Raises `TerminalError`."""
         if keyboard < 0 or display < 0 or not (os.isatty(keyboard) and os.isatty(display)):
-            raise TerminalError("this is no terminal: use --once, with -o json for programs")
+            raise TerminalError("this is not a terminal: use --once, with -o json for programs")
         if environment.get("TERM", "dumb") in ("dumb", "unknown", ""):
             raise TerminalError("TERM names a terminal without cursor movement: use --once, or set TERM")
         self.keyboard = keyboard

@@ -90,7 +90,7 @@ class Prometheus:
         try:
             return [(each.metric, float(each.value[1])) for each in answer.data.result]
         except ValueError as error:
-            what = f"answers with a value that is no number ({error})"
+            what = f"answers with a value that is not a number ({error})"
             raise PrometheusError(f"{self._server} {what}: {CHECK_URL}") from error
 
     def _failure(self, error: Exception) -> str:

@@ -283,7 +283,7 @@ class RealCluster:
         self.kubectl("apply", "-f", "-", stdin=_as_list(manifests))
 
     def delete(self, *arguments: str) -> None:
-        """`kubectl delete ...` and wait until it is gone; what does not exist is no error."""
+        """`kubectl delete ...` and wait until it is gone; what does not exist is not an error."""
         self.kubectl("delete", "--ignore-not-found", "--wait=true", *arguments)
 
     def create_namespace(self, name: str) -> None:

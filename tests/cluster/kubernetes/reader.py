@@ -21,7 +21,7 @@ class Reader:
         self._paths: dict[str, tuple[str, str]] = {}
 
     def read(self, path: str, **parameters: str) -> Any:
-        """What a GET is answered with; raises RuntimeError with the server's message where that is no success."""
+        """What a GET is answered with; raises RuntimeError with the server's message where that is not a success."""
         query = f"?{urlencode(parameters)}" if parameters else ""
         request = urllib.request.Request(
             f"{self._server}{path}{query}", headers={"Authorization": f"Bearer {self._token}"}

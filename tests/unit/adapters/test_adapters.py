@@ -167,5 +167,5 @@ def test_what_a_node_has_for_pods_is_read_and_what_it_does_not_name_is_not_limit
 
 
 def test_an_amount_that_is_no_quantity_is_an_error():
-    with pytest.raises(QuantityError, match="'plenty' is no quantity"):
+    with pytest.raises(QuantityError, match="'plenty' is not a quantity"):
         allocatable(node_with(cpu="4", memory="plenty"))

@@ -116,7 +116,7 @@ def given(*uuids, container=None, enforcement=Enforcement.NONE, memory_mib=3000,
                     "CUDA_DEVICE_MEMORY_LIMIT_0": "3000m",
                 }
             ),
-            id="a container that is not to be limited is no client",
+            id="a container that is not to be limited is not a client",
         ),
         pytest.param(
             given(A, enforcement=Enforcement.MPS, mps_exclusive=True, cores_percent=100),

@@ -208,14 +208,14 @@ async def test_another_gpu_plugin_is_reported_while_it_is_served(host):
 async def test_the_device_plugins_file_is_read_as_by_the_agent(host, folder):
     file = folder / "plugin" / "a.yaml"
     file.parent.mkdir()
-    missing = "the configuration file cannot be read: "
+    missing = "cannot read the configuration file: "
     for text, folder_of, says in (
         (None, None, missing),
         ("version: v9", None, "version"),
         ("version: v9", file.parent, "a.yaml: "),
         ("version: v1", None, ""),
         ("version: v1", file.parent, ""),
-        ("version: v1", folder / "none", "the folder with configurations cannot be read"),
+        ("version: v1", folder / "none", "cannot read the folder of configurations"),
     ):
         if text is not None:
             file.write_text(text)
@@ -287,7 +287,7 @@ async def test_every_note_on_the_sriov_file_is_shown(host, folder):
     settings = AgentSettings(**{**host.settings, "sriov": SriovSettings(config=file)})
     rows = [each for each in await check_node(settings, lambda: host.opened) if each.check == "SR-IOV pools"]
     for says in (
-        "resourceList[0].selectors: pfName is no condition: write pfNames",
+        "resourceList[0].selectors: pfName is not a condition: write pfNames",
         "resourceList[1]: kubelet takes no resource intel.com/a.b",
         "resourceList[1].colour is not known",
         "more is not known",
@@ -306,7 +306,7 @@ async def test_a_gpu_in_mig_mode_without_mig_devices_is_reported(folder):
     host = Host(folder / "of-mig", driver)
     found = await host.check()
     assert [found[f"GPU {at}"].state for at in range(4)] == [OK, WARNING, OK, OK]
-    assert found["GPU 1"].found.endswith(": MIG is on, and there is no MIG device")
+    assert found["GPU 1"].found.endswith(": MIG is on, but there are no MIG devices")
     assert "mig.config" in found["GPU 1"].advice
     create_mig(driver.folder, 1, "3g.20gb", slices=1)
     file = folder / "mixed.yaml"

@@ -472,7 +472,7 @@ async def test_a_gpu_in_mig_mode_of_which_nothing_is_listed_is_reported_once():
         (MigStrategy.NONE, "MIG mode is on: set the MIG strategy"),
         (
             MigStrategy.SINGLE,
-            "MIG mode is on, and the node's configuration is not usable: MIG strategy single: MIG is enabled on GPU 0 "
+            "MIG mode is on, but the node's configuration does not fit: MIG strategy single: MIG is enabled on GPU 0 "
             "and GPU 1 cannot be cut",
         ),
     ],
@@ -506,5 +506,5 @@ async def test_gpus_that_a_configuration_does_not_fit_go_by_the_one_before():
         driver.migs_scanned[B], driver.migs[B] = ("MIG-2",), frozenset({"MIG-2"})
         await eventually(lambda: {each.resource for each in monitor.inventory.value.devices} == {"nvidia.com/gpu"})
     assert told == [first, second, ""], "each cause, until they fit"
-    assert first == "No file was good before, so the agent's options hold: " + first.partition(": ")[2]
+    assert first == "There was no valid file before, so the agent's options apply: " + first.partition(": ")[2]
     assert ["GPU 1 cannot be cut (T4)" in each for each in told] == [True, False, False]

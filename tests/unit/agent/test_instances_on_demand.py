@@ -267,7 +267,7 @@ async def test_a_gpu_that_hangs_or_is_lost_concerns_itself_alone(world, kubelet,
 
 
 async def _is_ill(world, gpu):
-    return "its GPU instances are not known: NVML" in (await devices(world))[gpu].unhealthy_reason
+    return "its GPU instances are unknown: NVML" in (await devices(world))[gpu].unhealthy_reason
 
 
 async def _is_well(world, gpu):

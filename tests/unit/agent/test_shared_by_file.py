@@ -88,10 +88,10 @@ async def test_the_last_good_file_holds_over_a_restart(world, kubelet, configs):
     async with world.agent(**settings):
         await eventually(lambda: counts(kubelet) == {"gpu.shared": 8})
         (message,) = await eventually(lambda: told(world))
-        assert message.startswith("The last good configuration holds, file default: ")
+        assert message.startswith("The last valid configuration stays in effect, file default: ")
         configs.write(default="3")
         await eventually(lambda: told(world, 2))
-        assert "is no object" in (await told(world))[1], "the event is of the cause that there is now"
+        assert "is not an object" in (await told(world))[1], "the event is of the cause that there is now"
 
 
 async def test_a_flag_with_a_mistake_stays_as_it_was_over_a_restart_as_well(world, kubelet, configs):
@@ -121,7 +121,7 @@ async def test_where_no_file_was_good_that_is_said(world, kubelet, configs):
     async with world.agent(sharing=SharingSettings(folder=configs.path), mode=DeviceMode.WHOLE):
         await eventually(lambda: counts(kubelet) == {"gpu": 4})
         (message,) = await eventually(lambda: told(world))
-        assert message.startswith("No file was good before, so the agent's options hold: ")
+        assert message.startswith("There was no valid file before, so the agent's options apply: ")
 
 
 async def test_of_a_file_for_a_fleet_the_devices_that_the_node_has_are_served(world, kubelet, configs):

@@ -145,7 +145,7 @@ def test_a_pod_without_an_end_runs_on_unless_pods_are_listed():
     other = pod_object("b", "u-b", {"nvidia.com/gpu": "1"}, BEGIN_S + 1, {"phase": "Pending"})
     found = history(A[:-1], other)
     assert [pod.name for pod in found.pods] == ["ns/b"]
-    assert left_out(found) == {"pods that are gone and of which no event says when they ended": 1}
+    assert left_out(found) == {"deleted pods without an event that says when they ended": 1}
 
 
 def test_pods_that_are_still_there_say_it_themselves():

@@ -280,7 +280,7 @@ def test_logs_of_simulations_have_no_times(tmp_path):
 
 def test_what_is_no_log_is_refused(tmp_path):
     (tmp_path / "log").write_bytes(b"hello")
-    with pytest.raises(HistoryError, match="no decision log"):
+    with pytest.raises(HistoryError, match="not a decision log"):
         history_of_logs([tmp_path / "log"], Omissions())
     with pytest.raises(HistoryError, match="No such file"):
         history_of_logs([tmp_path / "none"], Omissions())

@@ -142,5 +142,5 @@ def test_stopped_it_ends_the_plugin_and_says_so(tmp_path):
         time.sleep(0.02)
     kit.send_signal(signal.SIGTERM)
     _, errors = kit.communicate(timeout=30)
-    assert (kit.returncode, errors) == (2, "purser: stopped before the end\n")
+    assert (kit.returncode, errors) == (2, "purser: interrupted\n")
     assert not Path(f"/proc/{log.read_text().strip()}").exists()

@@ -169,12 +169,12 @@ def test_gpus_are_cut(lab: FolderLab) -> None:
         (("nvlink", "t4-0", 0, 0, "--down"), FAILED, "has no NVLink 0"),
         (("nvlink", "t4-0", 0, 0), MISUSED, "give --up, --down or --error"),
         (("remap", "t4-0", 0, "--pending"), FAILED, "Tesla T4 replaces no rows: it retires pages"),
-        (("fabric", "t4-0", 0, "--cluster", "x"), MISUSED, "x is no UUID: write one such as 7c5f1a30"),
-        (("retire", "t4-0", 0, "page"), MISUSED, "page is no address: write a number such as 0x1000"),
+        (("fabric", "t4-0", 0, "--cluster", "x"), MISUSED, "x is not a UUID: write one such as 7c5f1a30"),
+        (("retire", "t4-0", 0, "page"), MISUSED, "page is not an address: write a number such as 0x1000"),
         (("process", "start", "t4-0", 0, "--mps", "--graphics"), MISUSED, "give --graphics or --mps, not both"),
-        (("retire", "t4-0", 0, hex(1 << 64)), MISUSED, "0x10000000000000000 is no address"),
-        (("hang", "t4-0", 0, "--call", "a\nb"), FAILED, "'a\\nb' is no call of NVML"),
-        (("fail", "t4-0", 0, "\udcff", 4), FAILED, "is no call of NVML"),
+        (("retire", "t4-0", 0, hex(1 << 64)), MISUSED, "0x10000000000000000 is not an address"),
+        (("hang", "t4-0", 0, "--call", "a\nb"), FAILED, "'a\\nb' is not a call of NVML"),
+        (("fail", "t4-0", 0, "\udcff", 4), FAILED, "is not a call of NVML"),
         (("xid", "t4-0", 0, 2**31), MISUSED, "2147483648 is not in the range"),
         (("process", "start", "t4-0", 0, "--memory", "-1"), MISUSED, "--memory -1: it is less than nothing"),
         (("ecc", "t4-0", 0, "--at", "disk"), MISUSED, "--at disk: give one of l1, l2, dram"),
@@ -202,7 +202,7 @@ def test_a_kubeconfig_that_is_no_labs_is_refused(tmp_path: Path, monkeypatch: py
     assert (code, "KUBECONFIG is not set: export it as the first screen of purser lab says" in says) == (MISUSED, True)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     code, _, says = here("lab", "gpu", "list")
-    assert (code, f"no lab runs beside the kubeconfig {tmp_path}/config" in says) == (MISUSED, True)
+    assert (code, f"no lab belongs to kubeconfig {tmp_path}/config" in says) == (MISUSED, True)
 
 
 def test_every_command_has_an_example() -> None:

@@ -111,7 +111,7 @@ async def test_it_runs_until_stopped_previews_and_goes_without_a_trace(cluster, 
     assert "delete DaemonSet " in out
     code, out, _ = await process(cluster, "uninstall", "--crd")
     assert code == 0
-    assert out.endswith("nothing of the operator is left\n")
+    assert out.endswith("the operator left nothing behind\n")
 
 
 @pytest.mark.gate
@@ -229,7 +229,7 @@ async def test_without_a_policy_of_the_gpu_operator_import_says_what_to_do(clust
 @pytest.mark.parametrize(
     ("text", "events"),
     [
-        ("- a\n- b\n", "this is no object"),
+        ("- a\n- b\n", "this is not an object"),
         ("a: [", "nvidia.yaml cannot be read"),
         ("[" * 5000, "nests deeper"),
         (None, "nvidia.yaml cannot be read: No such file"),

@@ -102,7 +102,7 @@ def test_where_nothing_can_be_read_nothing_is_said_to_be_the_same(tmp_path: Path
     (tmp_path / "hello").write_text("hello")
     code, out, err = here("replay", tmp_path / "hello")
     assert (code, out) == (MISUSED, "")
-    assert "it is no decision log" in err
+    assert "it is not a decision log" in err
     assert json.loads(here("replay", tmp_path / "hello", "-o", "json")[1])["decisions"] == 0
 
 

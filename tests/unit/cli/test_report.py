@@ -81,7 +81,7 @@ async def test_namespaces_and_what_nobody_was_granted_are_all_gpu_hours(tmp_path
         (lambda query: "<html>", "answers, but not as Prometheus does (status 500): check that --prometheus is"),
         (
             lambda query: '{"data": {"result": [{"metric": {}, "value": [1, "x"]}]}, "status": "success"}',
-            "is no number",
+            "is not a number",
         ),
         (lambda query: "[" * 10_000, "not as Prometheus does"),
     ],

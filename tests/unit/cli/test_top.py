@@ -168,7 +168,7 @@ async def test_it_is_printed_once(tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ((), "this is no terminal: use --once"),
+        ((), "this is not a terminal: use --once"),
         (("-o", "json"), "give --once, too"),
         (("--scheduler", "https://a"), "--scheduler wants a token"),
         (("--token-file", "t"), "are for --scheduler"),

@@ -29,7 +29,7 @@ def test_a_file_is_explained(tmp_path):
     code, out, _ = here("why", "p", "--from", file, "-o", "json")
     assert (code, json.loads(out)["reasons"][0]["examples"]) == (0, ["n"])
     assert "fits 1 of 1 nodes now (n)" in here("why", "q", "--from", file)[1]
-    assert here("why", "r", "--from", file)[::2] == (1, "purser: there is no pod r in namespace default\n")
+    assert here("why", "r", "--from", file)[::2] == (1, "purser: namespace default has no pod r\n")
 
 
 def test_a_pipe_is_read_once(tmp_path):
@@ -84,7 +84,7 @@ async def test_a_cluster_is_explained(tmp_path):
         code, out, _ = await beside("why", "claims", f"--kubeconfig={kubeconfig}")
         assert (code, out) == (0, "default/claims waits: PersistentVolumeClaim gone does not exist\n")
         code, _, err = await beside("why", "p", "-n", "other", f"--kubeconfig={kubeconfig}")
-        assert (code, err) == (1, "purser: there is no pod p in namespace other\n")
+        assert (code, err) == (1, "purser: namespace other has no pod p\n")
 
 
 def test_of_a_pod_that_fits_it_says_what_its_scheduler_said_and_not_that_it_has_yet_to_try(tmp_path):

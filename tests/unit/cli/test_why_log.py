@@ -59,9 +59,9 @@ def test_a_pod_that_was_placed_has_its_choice(folder):
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (("p",), 1, "a pod of this name is in namespace ns: say -n"),
+        (("p",), 1, "namespace ns has a pod of this name: use -n"),
         (("p", "-n", "ns", "--at", "1970-01-01T00:00:01Z"), 1, "say a later --at"),
-        (("p", "-n", "ns", "--at", "noon"), 2, "--at noon is no time: write it as 2026-03-01T10:00:00Z"),
+        (("p", "-n", "ns", "--at", "noon"), 2, "--at noon is not a time: write it as 2026-03-01T10:00:00Z"),
         (("p", "-n", "ns", "--context", "c"), 2, "leave --kubeconfig and --context out"),
     ],
 )

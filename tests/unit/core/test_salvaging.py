@@ -15,7 +15,7 @@ class Entry(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.name == "bad":
-            raise ValueError("bad is no name: write a good one")
+            raise ValueError("bad is not a name: write a good one")
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -50,7 +50,10 @@ def read(value: Any) -> tuple[File, list[str]]:
             {"entries": [{"name": "x", "size": 10}]},
             "the file: entries[0].size is 10: write a whole number from 1 to 9. The entry is left out",
         ),
-        ({"entries": [{"name": "bad"}]}, "the file: entries[0] cannot be read: bad is no name: write a good one. The"),
+        (
+            {"entries": [{"name": "bad"}]},
+            "the file: entries[0] cannot be read: bad is not a name: write a good one. The",
+        ),
     ],
 )
 def test_a_mistake_costs_itself_alone(value: dict[str, Any], sentence: str) -> None:

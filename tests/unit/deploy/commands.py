@@ -13,7 +13,7 @@ def assert_parses(args: list[str]) -> None:
     rest = list(args)
     while rest and rest[0] in getattr(command, "commands", {}):
         command = command.commands[rest.pop(0)]  # type: ignore[attr-defined]
-    assert not hasattr(command, "commands"), f"{args[0]} is no command"
+    assert not hasattr(command, "commands"), f"{args[0]} is not a command"
     # Options made from settings are there once the command is called.
     command = command.make_context("purser", [], resilient_parsing=True).command  # type: ignore[assignment]
     flags = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}

@@ -158,7 +158,7 @@ def test_helm_lint_finds_nothing() -> None:
         pytest.param({"agent": {"env": {"NODE_NAME": "another"}}}, id="a variable that is the chart's own"),
         pytest.param({"agent": {"env": {"DP_DISABLE_HEALTHCHECKS": 48}}}, id="a number for a variable"),
         pytest.param({"scheduler": {"nodePolicy": "best"}}, id="an unknown policy for nodes"),
-        pytest.param({"scheduler": {"nodePolicy": "spread=-1"}}, id="a weight that is no number"),
+        pytest.param({"scheduler": {"nodePolicy": "spread=-1"}}, id="a weight that is not a number"),
         pytest.param({"scheduler": {"nodePolicy": "spread,"}}, id="no policy after a comma"),
         pytest.param({"scheduler": {"nodePolicy": ",".join(list(NodePolicy)[:5])}}, id="too many policies"),
         pytest.param({"scheduler": {"gpuPolicy": "best"}}, id="an unknown policy for GPUs"),

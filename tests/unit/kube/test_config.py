@@ -327,7 +327,7 @@ async def test_a_client_certificate_that_is_none_is_a_configuration_error(tmp_pa
 
 def test_a_ca_that_is_none_is_a_configuration_error(tmp_path):
     cluster = {"server": "https://127.0.0.1:1", "certificate-authority-data": b64(b"no pem")}
-    with pytest.raises(ConfigError, match="is no PEM certificate"):
+    with pytest.raises(ConfigError, match="is not a PEM certificate"):
         Client(from_kubeconfig([kubeconfig(tmp_path, cluster=cluster)], None))
 
 

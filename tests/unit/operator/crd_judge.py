@@ -37,7 +37,7 @@ def program(rule: str, parameter: str = "") -> Any:
 
 def holds(rule: str, value: Any) -> bool:
     found = program(rule).eval(data={"self": value}).value()
-    assert isinstance(found, bool), f"{rule} of {value!r} is no answer: {found}"
+    assert isinstance(found, bool), f"{rule} of {value!r} is not an answer: {found}"
     return found
 
 

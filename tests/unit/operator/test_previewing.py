@@ -64,8 +64,8 @@ def policy(name="policy", **spec):
         (policy(driver={"profiles": [{"name": "a", "nodeSelector": {"x": "y"}, "verison": "1"}]}),
          'unknown field "spec.driver.profiles[0].verison"'),
         (policy() | {"sepc": {}}, 'unknown field "sepc"'),
-        (policy() | {"kind": "Policy"}, "this is no ClusterPolicy"),
-        (policy() | {"metadata": "foo"}, "this is no ClusterPolicy"),
+        (policy() | {"kind": "Policy"}, "this is not a ClusterPolicy"),
+        (policy() | {"metadata": "foo"}, "this is not a ClusterPolicy"),
         (policy("Gpus_ü"), "ClusterPolicy Gpus_ü: give a name of lowercase letters"),
         (policy(5), "ClusterPolicy 5: give a name"),
         (policy(driver={"version": 580.96}), "spec.driver.version: this is a number, and has to be a text"),
@@ -93,7 +93,7 @@ async def test_without_the_definition_the_message_says_what_makes_it(bare):
 
 
 async def test_a_namespace_that_is_not_there_is_named(bare):
-    lines, events = [], "there is no namespace nowhere: give the operator's with --namespace"
+    lines, events = [], "namespace nowhere does not exist: give the operator's with --namespace"
     await preview(bare.client, "nowhere", IMAGE, lines.append, policy())
     assert events in lines[0]
     await preview_uninstall(bare.client, "nowhere", lines.append)
@@ -164,7 +164,7 @@ async def test_without_an_image_that_of_the_live_objects_is_taken(installed):
 async def test_without_an_image_and_objects_the_shown_one_is_named(bare):
     lines = []
     assert await preview(bare.client, NAMESPACE, "", lines.append, policy())
-    assert lines[0] == "no image of Purser's own is in the cluster: purser:latest is shown, --image says another"
+    assert lines[0] == "the cluster runs no image of Purser: showing purser:latest, or give --image"
 
 
 @pytest.mark.gate

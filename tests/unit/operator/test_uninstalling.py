@@ -127,7 +127,7 @@ async def _more(port, made):
 @pytest.mark.gate
 async def test_from_a_namespace_that_is_not_there_nothing_is_removed(installed):
     """Where the lease cannot be, nobody could be asked to clean up."""
-    with pytest.raises(UninstallError, match="there is no namespace nowhere"):
+    with pytest.raises(UninstallError, match="namespace nowhere does not exist"):
         await uninstall(installed.cluster.config, "nowhere", say=print)
     assert (await installed.policy())["metadata"].get("deletionTimestamp") is None
 

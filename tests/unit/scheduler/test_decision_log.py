@@ -185,7 +185,7 @@ async def test_a_folder_that_cannot_be_written_costs_the_log_and_nothing_else(tm
             await world.filter(await world.add_pod("last"), "a")
     assert counted(world.metrics, "written") == 1
     assert [each["event"] for each in told if "decision log" in each["event"]] == [
-        "The decision log cannot be written; decisions go on"
+        "Cannot write the decision log; decisions continue"
     ]
 
 
@@ -363,7 +363,7 @@ async def test_a_fault_of_the_log_fails_no_decision(tmp_path: Path) -> None:
                 assert (await world.filter(pod, "a")).node_names == ["a"]
                 until(lambda lost=2 * number: counted(world.metrics, "lost") == lost)  # type: ignore[misc]
             assert [each["event"] for each in told if each["log_level"] == "error"] == [
-                "A decision cannot be logged; decisions go on"
+                "Cannot log a decision; decisions continue"
             ]
             world.clock.ahead_s += 100
             world.extender._log.turn(True)

@@ -160,8 +160,8 @@ async def test_the_names_of_very_many_nodes_are_taken(served):
 @pytest.mark.parametrize(
     ("verb", "body", "says"),
     [
-        ("mutate", b"not json", "no AdmissionReview"),
-        ("validate", b"[" * 50_000, "no AdmissionReview"),
+        ("mutate", b"not json", "not an AdmissionReview"),
+        ("validate", b"[" * 50_000, "not an AdmissionReview"),
         ("mutate", review({"spec": 5}), "the pod in the AdmissionReview cannot be read"),
         ("validate", review(pod(container()), operation="UPDATE"), "no oldObject"),
         ("validate", review({"metadata": {"annotations": 5}}, subresource="binding"), "the Binding"),
@@ -173,7 +173,7 @@ async def test_the_names_of_very_many_nodes_are_taken(served):
         ),
         ("filter", {"NodeNames": []}, "Pod is missing"),
         ("filter", {"Pod": {"spec": []}, "NodeNames": []}, "Pod cannot be read"),
-        ("bind", {"PodName": "p"}, "must all be there"),
+        ("bind", {"PodName": "p"}, "are all required"),
         ("preempt", {"Pod": POD, "NodeNameToVictims": {}}, "nodeCacheCapable"),
         ("preempt", {"Pod": {"metadata": {"name": "p"}}, "NodeNameToMetaVictims": {}}, "must have namespace and name"),
     ],

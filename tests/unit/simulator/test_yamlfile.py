@@ -40,11 +40,11 @@ def test_lists_are_read_as_they_stand(tmp_path: Path) -> None:
     [
         (GOOD, "", "|is empty"),
         (GOOD, "- a", "- a|give a mapping with nodes, pods"),
-        ("nodes:", "nodes: []\nother:", "other|'other' is no field of this"),
+        ("nodes:", "nodes: []\nother:", "other|'other' is not a field of this"),
         ("name: plain", "count: 1", "{count|has no name"),
         ("{name: plain}", "{name: a-1}", "a-1|'a-1' is there twice"),
         ("gpus: 8, model: A100", "gpus: 8", "{name: a,|has 8 GPUs of no model"),
-        ("cpu: 96,", "cpu: many,", "many|cpu: 'many' is no quantity"),
+        ("cpu: 96,", "cpu: many,", "many|cpu: 'many' is not a quantity"),
         ("gpus: 2,", "gpus: two,", "two|gpus is 'two': give a whole number"),
         ("gpu_milli: 250", "gpu_milli: 0", "0|gpu_milli is '0': give a whole number from 1 to 1000"),
         ("models: [A100, T4]", "models: A100", "A100|models: give a list of words"),

@@ -71,7 +71,7 @@ async def test_what_a_replica_notes_is_printed_and_is_said_of_its_pods(tmp_path)
             "2 GPUs are too small",
             "CardInsufficientMemory: 2 GPUs are too small",
         ]
-        assert await source.details("default", "odd") == ["This replica of the scheduler does not know why."]
+        assert await source.details("default", "odd") == ["This replica of the scheduler does not know the reason."]
         assert await source.details("default", "none") == []
         of_scheduler = ("--scheduler", api.url, "--token-file", api.token_file, "--certificate-authority", api.ca_file)
         code, out, err = await beside("top", "--once", *of_scheduler)

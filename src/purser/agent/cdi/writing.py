@@ -89,7 +89,7 @@ class CdiWriter:
         except OSError as error:
             if not self.problem:
                 log.error("Cannot write the CDI specifications", folder=str(self._folder), error=str(error))
-            self.problem = f"the CDI specifications cannot be written: {error}"
+            self.problem = f"cannot write the CDI specifications: {error}"
 
     def _keep_one(self, of: str, wanted: CdiSpecification | None) -> None:
         """Raises OSError."""

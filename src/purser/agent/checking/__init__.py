@@ -44,8 +44,8 @@ async def check_node(settings: AgentSettings, find_driver: Callable[[], Driver])
 def _of_host_root(settings: AgentSettings) -> Iterator[CheckResult]:
     """Said first: without it all else seems to be missing."""
     if not settings.host_root.is_dir():
-        advice = "Mount the host's root there, or say where it is mounted (--host-root)."
-        yield CheckResult("host's root", CheckState.FAILED, f"there is no folder {settings.host_root}", advice)
+        advice = "Mount the host's root file system there, or give its location with --host-root."
+        yield CheckResult("host's root", CheckState.FAILED, f"folder {settings.host_root} does not exist", advice)
 
 
 def _as_far_as_may_be(what: str, results: Iterator[CheckResult]) -> Iterator[CheckResult]:
@@ -54,4 +54,4 @@ def _as_far_as_may_be(what: str, results: Iterator[CheckResult]) -> Iterator[Che
         yield from results
     except OSError as error:
         said = f"{error.filename}: {error.strerror}"
-        yield CheckResult(what, CheckState.WARNING, said, "Run as root: not all of the node can be looked at.")
+        yield CheckResult(what, CheckState.WARNING, said, "Run as root: parts of the node cannot be read otherwise.")

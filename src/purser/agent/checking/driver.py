@@ -21,12 +21,14 @@ _MODULE_FILE = Path("/proc/driver/nvidia/version")
 _MODULE_VERSION = re.compile(r"Module\D*?\s(\d+(?:\.\d+)+)\s")
 _MAX_MODULE_FILE_BYTES = 4096
 _INSTALL = "Install NVIDIA's driver on the node, or have the operator do so (spec.driver of the ClusterPolicy)."
-_NAME = "Name the place of the driver's libraries: --driver-root, in the chart agent.driverRoot."
-_LOAD = "Load it (modprobe nvidia), and read dmesg where that fails."
+_NAME = "Give the location of the driver's libraries with --driver-root (agent.driverRoot in the chart)."
+_LOAD = "Load it (modprobe nvidia). If that fails, read dmesg."
 _CUT = "Create MIG devices (label nvidia.com/mig.config of the node, or nvidia-smi mig), or disable MIG."
-_NO_XIDS = "Its health is known by probes alone. Update a driver before R450; others lack this on Jetson and below WSL."
-_UNCOUNTED = "it drives the machine's display and is not handed to pods; NVIDIA's device plugin does not list it either"
-_REBOOT = "Reboot the node, or unload the module (modprobe -r) while nothing uses it: the old one is still loaded."
+_NO_XIDS = (
+    "Only probes can tell its health. Update the driver if it is older than R450; on Jetson and WSL this is expected."
+)
+_UNCOUNTED = "it drives the machine's display, so pods do not get it; NVIDIA's device plugin does not list it either"
+_REBOOT = "The old module is still loaded: reboot the node, or unload the module (modprobe -r) while nothing uses it."
 
 
 async def check_driver(settings: AgentSettings, find_driver: Callable[[], Driver]) -> tuple[CheckResult, ...]:
@@ -39,7 +41,7 @@ async def check_driver(settings: AgentSettings, find_driver: Callable[[], Driver
             info, listed, unread = await reading
     except TimeoutError:
         said = f"the driver has not answered within {settings.probe_timeout_s:g} s"
-        advice = "Read dmesg for Xid errors: a GPU that hangs takes a reset or a reboot of the node."
+        advice = "Check dmesg for Xid errors. A GPU that hangs needs a reset or a reboot of the node."
         return (_of_module(settings, module), CheckResult("driver library", CheckState.FAILED, said, advice))
     except DriverError as error:
         return (_of_module(settings, module), CheckResult("driver library", CheckState.FAILED, str(error), _INSTALL))
@@ -80,8 +82,8 @@ def _of_module(settings: AgentSettings, version: str | None) -> CheckResult:
     return CheckResult(
         "kernel module",
         CheckState.FAILED,
-        "nvidia is not loaded, and no GPU of NVIDIA's is on the PCI bus",
-        "If the node should have GPUs, look at lspci and at the firmware's settings.",
+        "nvidia is not loaded, and the PCI bus has no NVIDIA GPU",
+        "If the node should have GPUs, check lspci and the firmware settings.",
     )
 
 
@@ -106,7 +108,7 @@ def _of_library(info: DriverInfo, module: str | None) -> CheckResult:
 
 def _of_gpus(gpus: tuple[Gpu, ...], on_demand: bool) -> Iterator[CheckResult]:
     if not for_pods(gpus):
-        yield CheckResult("GPUs", CheckState.FAILED, "the driver lists none", "Read dmesg for messages of NVRM.")
+        yield CheckResult("GPUs", CheckState.FAILED, "the driver lists none", "Check dmesg for NVRM messages.")
     for gpu in gpus:
         what = f"GPU {gpu.index}"
         who = f"{gpu.name or 'unknown'} {gpu.uuid or ''}".strip()
@@ -114,7 +116,7 @@ def _of_gpus(gpus: tuple[Gpu, ...], on_demand: bool) -> Iterator[CheckResult]:
             yield CheckResult(what, CheckState.OK, f"{who}: {_UNCOUNTED}")
         elif gpu.fault is not None:
             yield CheckResult(
-                what, CheckState.FAILED, f"{who}: {gpu.fault}", "Read dmesg for its Xid errors, and reset it."
+                what, CheckState.FAILED, f"{who}: {gpu.fault}", "Check dmesg for its Xid errors, and reset it."
             )
         elif gpu.mig is not None and gpu.mig.enabled != gpu.mig.pending:
             said = f"{who}: MIG is {_on(gpu.mig.enabled)}, and {_on(gpu.mig.pending)} after the next reset"
@@ -125,7 +127,7 @@ def _of_gpus(gpus: tuple[Gpu, ...], on_demand: bool) -> Iterator[CheckResult]:
             said = f"{who}: the driver does not report its Xid errors"
             yield CheckResult(what, CheckState.WARNING, said, _NO_XIDS)
         elif gpu.is_cut and not gpu.migs and not on_demand:
-            yield CheckResult(what, CheckState.WARNING, f"{who}: MIG is on, and there is no MIG device", _CUT)
+            yield CheckResult(what, CheckState.WARNING, f"{who}: MIG is on, but there are no MIG devices", _CUT)
         else:
             yield CheckResult(what, CheckState.OK, f"{who}, {_memory(gpu)}, MIG {_mig(gpu)}")
 

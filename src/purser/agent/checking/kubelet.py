@@ -19,11 +19,11 @@ _NEWEST = "1.36.0"
 """A kubelet whose version is not known is taken for this one: what is read of its configuration has not changed."""
 
 _AS_ROOT = (
-    "Run as root: kubelet's files are root's. If it is root, look for a read-only mount, for SELinux or AppArmor, and"
+    "Run as root, which owns kubelet's files. If it is root, look for a read-only mount, for SELinux or AppArmor, and"
     " for CAP_DAC_OVERRIDE among the container's dropped capabilities."
 )
 _DENIED = os.strerror(errno.EACCES)
-_START_KUBELET = "Start kubelet, or name its folders (--device-plugin-dir, --pod-resources-socket)."
+_START_KUBELET = "Start kubelet, or give its folders with --device-plugin-dir and --pod-resources-socket."
 
 
 async def check_kubelet(settings: AgentSettings) -> tuple[CheckResult, ...]:
@@ -63,7 +63,7 @@ def _registration(settings: AgentSettings) -> CheckResult:
     if problem:
         said = f"{settings.kubelet_socket}: {problem}"
         return CheckResult("kubelet", CheckState.FAILED, said, _unless_denied(problem, _START_KUBELET))
-    return CheckResult("kubelet", CheckState.OK, f"takes device plugins at {settings.kubelet_socket}")
+    return CheckResult("kubelet", CheckState.OK, f"accepts device plugins at {settings.kubelet_socket}")
 
 
 async def _pod_resources(settings: AgentSettings) -> CheckResult:
@@ -77,7 +77,7 @@ async def _pod_resources(settings: AgentSettings) -> CheckResult:
             pods = await kubelet.list()
     except (KubeletError, TimeoutError) as error:
         said = str(error) or f"{path}: no answer within {_ANSWER_S:g} s"
-        return CheckResult(what, CheckState.FAILED, said, "Read kubelet's log: without this list no pod gets a GPU.")
+        return CheckResult(what, CheckState.FAILED, said, "Check kubelet's log. Without this list no pod gets a GPU.")
     return CheckResult(what, CheckState.OK, f"kubelet lists {len(pods)} pods")
 
 
@@ -86,7 +86,7 @@ def _configuration(settings: AgentSettings) -> CheckResult:
     found = read(sources, _NEWEST)
     if found.problems:
         said = "; ".join(found.problems.values())
-        advice = "Name kubelet's files (--kubelet-dir, --kubelet-config): else pods are placed without NUMA alignment."
+        advice = "Give kubelet's files with --kubelet-dir and --kubelet-config. Without them pods are not aligned."
         return CheckResult("kubelet's files", CheckState.WARNING, said, _unless_denied(said, advice))
     if found.config is None or not aligns(found.config):
         return CheckResult("kubelet's files", CheckState.OK, f"{sources.config}: kubelet aligns nothing to NUMA nodes")
@@ -102,7 +102,7 @@ def _other_plugins(settings: AgentSettings) -> CheckResult:
     gpu = sorted(name for name in names if "gpu" in name or "nvidia" in name)
     gpu = [name for name in gpu if not name.startswith("purser-")]
     if gpu:
-        said = f"{', '.join(gpu)}: what serves it may register nvidia.com/gpu, too"
+        said = f"{', '.join(gpu)}: whatever serves it may register nvidia.com/gpu, too"
         advice = "Remove the other device plugin from this node, or keep Purser's agent off it (agent.nodeSelector)."
         return CheckResult(what, CheckState.WARNING, said, advice)
     return CheckResult(what, CheckState.OK, "none for GPUs")
@@ -119,7 +119,7 @@ def _checkpoint(settings: AgentSettings) -> CheckResult:
     try:
         pods = read_checkpoint(settings.checkpoint, settings.node_name)
     except AgentCheckpointError as error:
-        advice = "Nothing to do: the agent rebuilds it from kubelet and the API server."
+        advice = "Nothing to do. The agent rebuilds it from kubelet and the API server."
         return CheckResult("agent's checkpoint", CheckState.WARNING, str(error), _unless_denied(str(error), advice))
     if not settings.checkpoint.exists():
         return CheckResult("agent's checkpoint", CheckState.ABSENT, f"no {settings.checkpoint}: no pod has a GPU yet")

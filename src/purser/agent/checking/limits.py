@@ -12,7 +12,7 @@ from purser.agent.settings import AgentSettings
 
 _MPS_CONTROL = ("usr/bin/nvidia-cuda-mps-control", "bin/nvidia-cuda-mps-control")
 _MAX_PRELOAD_FILE_BYTES = 64 << 10
-_BOTH_OR_NEITHER = "Put both files of HAMi-core there, or neither."
+_BOTH_OR_NEITHER = "Put both HAMi-core files there, or neither."
 
 
 def check_hami_core(settings: AgentSettings) -> Iterator[CheckResult]:
@@ -42,7 +42,7 @@ def _of_hami_core(settings: AgentSettings) -> CheckResult:
         )
     if LIBRARY_FILE not in preloads:
         said = f"{settings.hami_core_dir}/{PRELOAD_FILE} does not name {LIBRARY_FILE}: containers do not load it"
-        return CheckResult("HAMi-core", CheckState.WARNING, said, "Take the file from HAMi-core's image.")
+        return CheckResult("HAMi-core", CheckState.WARNING, said, "Copy the file from HAMi-core's image.")
     return CheckResult("HAMi-core", CheckState.OK, f"in {settings.hami_core_dir}")
 
 

@@ -13,7 +13,7 @@ from purser.agent.settings import AgentSettings
 from purser.core.sharing import MigStrategy
 
 _NO_FILES = "Load nvidia's kernel module from R450 on: containers get MIG devices by their files in /dev/nvidia-caps."
-_NOT_KNOWN = "It is handed out as with the MIG strategy mixed: create its instances by hand."
+_NOT_KNOWN = "It is served as with MIG strategy mixed: create its instances by hand."
 
 
 def wants_on_demand(settings: AgentSettings) -> bool:

@@ -11,7 +11,7 @@ from purser.agent.settings import AgentSettings
 _OWN = Path("/proc/self/status")
 _PIDS = "NSpid:"
 _MAX_STATUS_BYTES = 65536
-_ADVICE = "Run it with hostPID: true, as the chart does: else the use of GPUs by pods is not known."
+_ADVICE = "Run it with hostPID: true, as the chart does. Without it, the agent cannot tell which pods use GPUs."
 
 
 def check_processes(settings: AgentSettings) -> Iterator[CheckResult]:

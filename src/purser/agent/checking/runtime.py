@@ -42,7 +42,7 @@ _MAX_FILES = 200
 _MAX_RUNTIME_FILE_BYTES = 4 << 20
 _INSTALL = "Install NVIDIA's container toolkit, or have the operator do so (spec.toolkit of the ClusterPolicy)."
 _CONFIGURE = "Run nvidia-ctk runtime configure on the node, and restart the container runtime."
-_GENERATE = "The agent rewrites its own; nvidia-ctk cdi generate writes those of nvidia.com/gpu."
+_GENERATE = "The agent rewrites its own specification; nvidia-ctk cdi generate writes that of nvidia.com/gpu."
 
 
 class _CdiDevice(msgspec.Struct, frozen=True):
@@ -65,13 +65,15 @@ def check_runtime(settings: AgentSettings) -> Iterator[CheckResult]:
     yield _of_toolkit(toolkit, configured, uses_cdi)
     yield from _of_cdi(settings, uses_cdi)
     if uses_cdi and not on_host(settings, Path(held.cdi_hook)).exists():
-        said = f"there is no {held.cdi_hook}: containers do not find the driver's libraries"
-        yield CheckResult("CDI hook", CheckState.WARNING, said, f"{_INSTALL} --nvidia-cdi-hook-path says where it is.")
+        said = f"{held.cdi_hook} is missing: containers do not find the driver's libraries"
+        yield CheckResult(
+            "CDI hook", CheckState.WARNING, said, f"{_INSTALL} Or give its location with --nvidia-cdi-hook-path."
+        )
 
 
 def _of_sockets(names: list[str]) -> CheckResult:
     if not names:
-        said = "no socket of containerd, CRI-O or Docker in its usual place"
+        said = "no socket of containerd, CRI-O or Docker in a standard location"
         return CheckResult("container runtime", CheckState.WARNING, said, "See kubelet's --container-runtime-endpoint.")
     return CheckResult("container runtime", CheckState.OK, ", ".join(names))
 
@@ -79,11 +81,11 @@ def _of_sockets(names: list[str]) -> CheckResult:
 def _of_toolkit(toolkit: str | None, configured: list[str], uses_cdi: bool) -> CheckResult:
     what = "container toolkit"
     if configured:
-        return CheckResult(what, CheckState.OK, f"the runtime nvidia is named by {', '.join(configured)}")
+        return CheckResult(what, CheckState.OK, f"runtime nvidia is configured in {', '.join(configured)}")
     if toolkit is None:
-        said = "it is not installed, and no configuration of a container runtime names nvidia-container-runtime"
+        said = "not installed, and no container runtime is configured to use nvidia-container-runtime"
         return CheckResult(what, CheckState.WARNING if uses_cdi else CheckState.FAILED, said, _INSTALL)
-    said = f"{toolkit} is there, and no configuration of a container runtime names nvidia-container-runtime"
+    said = f"{toolkit} exists, but no container runtime is configured to use nvidia-container-runtime"
     if uses_cdi:
         return CheckResult(what, CheckState.OK, said)
     return CheckResult(what, CheckState.FAILED, said, _CONFIGURE)
@@ -95,9 +97,7 @@ def _of_cdi(settings: AgentSettings, uses_cdi: bool) -> Iterator[CheckResult]:
         try:
             devices.update(_cdi_devices(settings, path))
         except (OSError, UnreadableError) as error:
-            yield CheckResult(
-                "CDI", CheckState.WARNING, f"{path}: {error}", f"Remove the file, or mend it. {_GENERATE}"
-            )
+            yield CheckResult("CDI", CheckState.WARNING, f"{path}: {error}", f"Remove or correct the file. {_GENERATE}")
     if devices:
         yield CheckResult(
             "CDI", CheckState.OK, f"{len(devices)} devices of {_CDI_KIND}: {', '.join(sorted(devices)[:10])}"

@@ -23,19 +23,19 @@ def check_sriov(settings: AgentSettings) -> Iterator[CheckResult]:
     try:
         config = sriov_config(sriov_text(path, settings.node_name), settings.sriov.resource_prefix)
     except SriovConfigError as error:
-        advice = "Correct it: until then the agent goes by the last valid one; where there was none it has no pools."
+        advice = "Correct it. Until then the agent uses the last valid file, or has no pools if there was none."
         yield CheckResult(_WHAT, CheckState.WARNING, f"{path}: {error}", advice)
         return
     for problem in config.problems:
-        advice = "Correct the pool in the file: the others are served."
+        advice = "Correct the pool in the file. The other pools are served."
         yield CheckResult(_WHAT, CheckState.WARNING, f"{path}: {problem}", advice)
     for note in (*config.notes, *selector_problems(config)):
-        advice = "Correct the file if that is not meant."
+        advice = "Correct the file unless this is intended."
         yield CheckResult(_WHAT, CheckState.WARNING, f"{path}: {note}", advice)
     try:
         found = read_node(sriov_tree(settings), config, DdpPackages(settings.host_root))
     except RoutesError as error:
-        advice = "Let the agent read the host's /proc/1/net: until then it makes no pools."
+        advice = "Let the agent read the host's /proc/1/net. Until then it creates no pools."
         yield CheckResult(_WHAT, CheckState.WARNING, str(error), advice)
         return
     node = with_seen(found, read_seen(settings.sriov_file), None)

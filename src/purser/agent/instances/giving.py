@@ -43,7 +43,7 @@ class InstanceGiver:
         for uuid, placements in wanted.items():
             await self._keeper.ensure(uuid, placements, None if again else (grant.pod_uid, part.container))
         if not self._are_there(part):
-            raise InstanceError("its GPU instances were created, and the driver does not list their MIG devices")
+            raise InstanceError("its GPU instances were created, but the driver does not list their MIG devices")
         devices = self.of_part(part).uuids
         try:
             await in_thread(lambda: self._make_files(devices), "purser-mig-files")

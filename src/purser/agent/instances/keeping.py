@@ -145,9 +145,7 @@ class InstanceKeeper:
         were given them before. Raises `InstanceError`."""
         state = self._gpus.get(uuid)
         if state is None:
-            raise InstanceError(
-                f"GPU {uuid} is not cut on demand any more: MIG was disabled, or the MIG strategy changed"
-            )
+            raise InstanceError(f"GPU {uuid} is no longer cut on demand: MIG was disabled, or the MIG strategy changed")
 
         def prepare() -> Work:
             granted = self._users.granted(besides=to).get(uuid, NONE)
@@ -219,7 +217,7 @@ class InstanceKeeper:
             try:
                 pause = await self._turn(uuid, state)
             except InstanceError as error:
-                log.warning("Cannot remove what is left of GPU instances", gpu=uuid, error=str(error))
+                log.warning("Cannot remove leftover GPU instances", gpu=uuid, error=str(error))
                 pause = RETRY_PERIOD_S
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
@@ -291,7 +289,7 @@ class InstanceKeeper:
 
     def _fail(self, uuid: str, state: _State, problem: str) -> None:
         if problem != state.problem:
-            log.error("The GPU instances of a GPU are not known", gpu=uuid, error=problem)
+            log.error("The GPU instances of a GPU are unknown", gpu=uuid, error=problem)
             state.problem = problem
             self._on_cut(uuid, None)
 

@@ -99,9 +99,9 @@ def _check_free(
     where = f"{wanted.profile} at memory slice {wanted.start}"
     what = f"GPU instance {each.id} ({each.placement.profile} at {each.placement.start})"
     if not each.is_known or each.placement not in owned:
-        raise BlockedError(f"there is no place for {where}: {what} is there, which Purser did not create")
+        raise BlockedError(f"no room for {where}: {what} is there, which Purser did not create")
     if each.placement in named and each.placement != wanted:
-        raise BlockedError(f"there is no place for {where}: {what} is another pod's")
+        raise BlockedError(f"no room for {where}: {what} belongs to another pod")
 
 
 def left_over(

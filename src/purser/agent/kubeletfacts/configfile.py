@@ -30,7 +30,7 @@ Options = TypeVar("Options")
 
 
 class KubeletConfigError(ValueError):
-    """A file that is no configuration of a kubelet that runs; the message names the field."""
+    """A file that is not a configuration of a kubelet that runs; the message names the field."""
 
 
 class _ReservedMemory(msgspec.Struct, frozen=True, rename="camel"):

@@ -30,7 +30,7 @@ def read_machine(root: Path = SYSFS_ROOT) -> Machine:
     except OSError as error:
         raise DiscoveryError(f"cannot read {error.filename}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise DiscoveryError(f"sysfs under {root} is no text: {error}") from error
+        raise DiscoveryError(f"sysfs under {root} is not text: {error}") from error
 
 
 def _machine(nodes: list[DiscoveredNode]) -> Machine:
@@ -113,7 +113,7 @@ def _cpu_list(path: Path) -> frozenset[int]:
     try:
         return parse_cpu_list(_text(path))
     except ValueError as error:
-        raise DiscoveryError(f"{path} is no CPU list: {error}") from error
+        raise DiscoveryError(f"{path} is not a CPU list: {error}") from error
 
 
 def _numbers(path: Path, is_there: bool) -> list[int]:

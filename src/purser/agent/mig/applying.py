@@ -64,7 +64,7 @@ def _undo(hardware: MigHardware, former: Mapping[int, Layout]) -> str:
             _bring_one(hardware, now[index], former[index])
     except HardwareError as error:
         return f"the former layout could not be restored: {error}"
-    return "the former layout is there again"
+    return "the former layout was restored"
 
 
 def describe(layout: Layout) -> str:

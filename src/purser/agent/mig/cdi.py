@@ -24,7 +24,9 @@ def renew_management_spec(host_root: Path, place: DriverPlace | None, toolkit_di
     if not (host_root / SPEC).exists():
         return
     if place is None:
-        raise HardwareError("the layout is applied, but the CDI specification is not written: the driver is not found")
+        raise HardwareError(
+            "the layout is applied, but the CDI specification cannot be written: the driver was not found"
+        )
     for command in _commands(host_root, place, _toolkit(host_root, toolkit_dir)):
         _run(command)
 

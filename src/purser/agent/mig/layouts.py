@@ -72,7 +72,7 @@ def read_layouts(text: str, file: str = "the layouts") -> dict[str, tuple[Entry,
     except UnreadableError as error:
         raise LayoutError(str(error)) from error
     if not isinstance(found, dict) or found.get("version") != "v1":
-        raise LayoutError(f"{file} have no version that is known: write version: v1")
+        raise LayoutError(f"{file} have an unknown version: write version: v1")
     named = found.get("mig-configs")
     if not isinstance(named, dict):
         raise LayoutError(f"{file} have no mig-configs: write an object with layouts by name")
@@ -107,7 +107,7 @@ def _of_devices(devices: Any, where: str) -> Iterator[str]:
     for name, count in devices.items() if isinstance(devices, dict) else ():
         here = f"{where}: mig-devices.{brief(name, 40)}"
         if not isinstance(name, str) or not _PROFILE.fullmatch(name):
-            yield f"{here} is no profile: write one such as 1g.10gb or 1g.10gb+me"
+            yield f"{here} is not a profile: write one such as 1g.10gb or 1g.10gb+me"
         elif isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_MIG_DEVICES:
             yield f"{here} is {shown(count)}: write a whole number from 0 to {MAX_MIG_DEVICES}"
 
@@ -140,14 +140,14 @@ def wanted(layouts: Layouts, name: str, gpus: Iterable[MigGpu], offers: Offers |
     """
     there, offers = list(gpus), offers or {}
     if name not in layouts:
-        raise LayoutError(f"there is no layout {name}: {_others(layouts, there, offers)}")
+        raise LayoutError(f"layout {name} does not exist: {_others(layouts, there, offers)}")
     entries = layouts[name]
     if isinstance(entries, LayoutError):
         raise LayoutError(str(entries))
     chosen = {gpu.index: entry for gpu in there if (entry := _chosen(entries, gpu, offers)) is not None}
     if not chosen:
         kinds = ", ".join(sorted({gpu.device_id for gpu in there})) or "none"
-        told = f"it says nothing about the GPUs of this node ({kinds})"
+        told = f"it has no entry for the GPUs of this node ({kinds})"
         raise LayoutError(f"{told}: {_others(layouts, there, offers)}")
     any_can = any(gpu.capable for gpu in there if gpu.index in chosen)
     for gpu in there:

@@ -34,7 +34,7 @@ def open_mig(library: Path | None, driver_roots: Sequence[Path]) -> MigHardware:
     found = str(library) if library is not None else find_library(driver_roots)
     if found is None:
         places = " or ".join(dict.fromkeys(map(str, driver_roots)))
-        return NoHardware(f"there is no {LIBRARY} under {places}: is the driver installed there?")
+        return NoHardware(f"{LIBRARY} not found under {places}: is the driver installed there?")
     try:
         return NvmlHardware(load_nvml(found))
     except (DriverError, HardwareError) as error:
@@ -84,7 +84,7 @@ class NvmlHardware:
         if bool(current) == enabled:
             return
         if bool(pending) == enabled:
-            raise HardwareError(f"{what}: it comes with the GPU's next reset: reboot the node")
+            raise HardwareError(f"{what}: it takes effect at the GPU's next reset: reboot the node")
         raise HardwareError(f"{what}: it stayed as it was")
 
     def set_devices(self, index: int, profiles: tuple[str, ...]) -> None:

@@ -24,7 +24,7 @@ from purser.kube.resources import NODES, node_ref
 
 log = structlog.get_logger("purser.agent")
 
-FAILED = "the MIG worker failed on it: see its log"
+FAILED = "the MIG worker failed to process it: see its log"
 
 OpenHardware = Callable[[], MigHardware]
 Renew = Callable[[], None]
@@ -71,7 +71,7 @@ def answer(
     except (HardwareError, LayoutError, WithdrawnError) as error:
         return MigResult(request.profile, request.attempt, str(error))
     except (OSError, UnicodeDecodeError) as error:
-        return MigResult(request.profile, request.attempt, f"the layouts in {layouts} cannot be read: {error}")
+        return MigResult(request.profile, request.attempt, f"cannot read the layouts in {layouts}: {error}")
     return MigResult(request.profile, request.attempt)
 
 
@@ -81,7 +81,7 @@ def _read(path: Path) -> Layouts:
     found = read_layouts(path.read_text(encoding="utf-8"), f"the layouts in {path}")
     for name, each in found.items():
         if isinstance(each, LayoutError):
-            log.warning("A MIG layout has a mistake and cannot be used", profile=name, error=str(each))
+            log.warning("A MIG layout is invalid and cannot be used", profile=name, error=str(each))
     return found
 
 

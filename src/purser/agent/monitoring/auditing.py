@@ -162,10 +162,10 @@ class Auditor:
 
     def _settled(self, finding: AuditFinding) -> str:
         if finding.key.kind is FindingKind.FOREIGN:
-            return f"No foreign processes use {self._name(finding)} any more"
+            return f"Processes of no pod no longer use {self._name(finding)}"
         if finding.key.kind is FindingKind.OVER_COMPUTE:
-            return f"The pod uses no more of the compute of {self._name(finding)} than it was granted"
-        return f"The pod uses no more of {self._name(finding)} than it was granted"
+            return f"The pod no longer uses more compute of {self._name(finding)} than it was granted"
+        return f"The pod no longer uses more of {self._name(finding)} than it was granted"
 
     def _name(self, finding: AuditFinding) -> str:
         gpu = self._gpus().get(finding.key.uuid)

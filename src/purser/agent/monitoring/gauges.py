@@ -15,7 +15,12 @@ MAX_CONTAINER_SERIES = 1024
 node."""
 
 _SENSORS: tuple[tuple[str, str, str, float], ...] = (
-    ("purser_device_utilization_ratio", "Time with a kernel running.", "DCGM_FI_DEV_GPU_UTIL", 0.01),
+    (
+        "purser_device_utilization_ratio",
+        "Fraction of time during which a kernel was running.",
+        "DCGM_FI_DEV_GPU_UTIL",
+        0.01,
+    ),
     ("purser_device_temperature_celsius", "Temperature.", "DCGM_FI_DEV_GPU_TEMP", 1.0),
     ("purser_device_power_watts", "Power drawn.", "DCGM_FI_DEV_POWER_USAGE", 1.0),
 )
@@ -60,7 +65,7 @@ def _of_sensors(telemetry: Mapping[str, Telemetry]) -> Iterator[Metric]:
 def _by_owner(accounts: Mapping[str, GpuAccount]) -> Metric:
     family = GaugeMetricFamily(
         "purser_device_memory_owner_bytes",
-        "Memory by owner: processes of pods, foreign processes, the driver, and idle. The four are the whole GPU.",
+        "Memory by owner: processes of pods, foreign processes, the driver, and idle. They add up to the whole GPU.",
         labels=["uuid", "owner"],
     )
     for uuid, account in sorted(accounts.items()):
@@ -97,7 +102,7 @@ def _most_first(use: ContainerUse) -> tuple[int, ContainerOfPod, str]:
 def _ages(ages_s: Mapping[str, float]) -> Metric:
     return by_uuid(
         "purser_device_measurement_age_seconds",
-        "Seconds since the GPU was last measured; after half a minute its other measurements are left out.",
+        "Seconds since the GPU was last measured. After 30 seconds its other measurements are left out.",
         sorted(ages_s.items()),
     )
 

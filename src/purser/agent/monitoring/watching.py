@@ -64,7 +64,7 @@ class GpuMonitoring:
         """Measure until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._failures.keep_going("measuring GPUs", self._measure_forever))
-            tasks.create_task(self._failures.keep_going("asking who holds GPUs", self._ask_kubelet_forever))
+            tasks.create_task(self._failures.keep_going("listing processes on GPUs", self._ask_kubelet_forever))
 
     async def _measure_forever(self) -> None:
         while True:

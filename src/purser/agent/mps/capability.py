@@ -15,9 +15,8 @@ def mps_obstacle(gpu: Gpu, cuda_version: str | None) -> str:
     if gpu.is_cut:
         return "MIG mode is on"
     if _version(gpu.compute_capability) < VOLTA:
-        return (
-            f"MPS limits nothing before compute capability 7.0, and it has {gpu.compute_capability or 'an unknown one'}"
-        )
+        has = gpu.compute_capability or "an unknown one"
+        return f"MPS limits nothing before compute capability 7.0, and the GPU has {has}"
     if _version(cuda_version) < LIMITS_MEMORY:
         return f"MPS limits no memory before CUDA 11.5, and the driver supports {cuda_version or 'an unknown one'}"
     return ""

@@ -104,7 +104,7 @@ class MpsControl:
         try:
             await self.ask(uuid, f"quit -t {QUIT_TIMEOUT_S}")
         except MpsError as error:
-            log.warning("An MPS daemon does not quit and is ended", uuid=uuid, error=str(error))
+            log.warning("An MPS daemon does not quit and is killed", uuid=uuid, error=str(error))
         try:
             await self.clean(uuid)
         except MpsError as error:
@@ -224,7 +224,7 @@ class MpsControl:
             if process.returncode is None:
                 await _end(process)
         if len(output) > MAX_MPS_ANSWER_BYTES:
-            raise MpsError(f"{said} answers more than {MAX_MPS_ANSWER_BYTES} bytes")
+            raise MpsError(f"{said} answered with more than {MAX_MPS_ANSWER_BYTES} bytes")
         answer = output.decode(errors="replace").strip()
         if process.returncode != 0:
             raise MpsError(f"{said}: {brief(answer) or f'exit {process.returncode}'}")

@@ -117,13 +117,13 @@ class MpsDaemon:
             log.info("An MPS daemon is running already", uuid=self.uuid, pid=process)
             self._process = process
         elif was_here:
-            await self._lose("it ended with the agent before this one")
+            await self._lose("it ended with the previous agent")
 
     async def _start(self) -> int:
         """A new one that answers; its process. Raises `MpsError`."""
         await self._control.clean(self.uuid)
         if other := self._control.other_daemon():
-            raise MpsError(f"another MPS daemon answers at {other} of the node: end that one first")
+            raise MpsError(f"another MPS daemon answers at {other} of the node: stop that one first")
         if self._exclusive:
             await self._control.set_compute_mode(self.uuid, EXCLUSIVE)
         process = self._process = await self._control.start(self.uuid)
@@ -134,7 +134,7 @@ class MpsDaemon:
                         raise MpsError(f"the MPS daemon ended at once: {self._control.said(self.uuid)}")
                     await asyncio.sleep(self._timing.first_look)
         except TimeoutError as error:
-            raise MpsError(f"the MPS daemon does not answer within {self._timing.start:g} s") from error
+            raise MpsError(f"the MPS daemon did not answer within {self._timing.start:g} s") from error
         log.info("Started an MPS daemon", uuid=self.uuid, pid=process)
         return process
 
@@ -149,7 +149,7 @@ class MpsDaemon:
                 if end.done() or not runs(process):
                     return "its process ended"
                 if found is None:
-                    return "it does not answer any more"
+                    return "it no longer answers"
                 for server in gone:
                     if server in in_fault or self._control.ended_in_order(self.uuid, server):
                         continue
@@ -169,7 +169,7 @@ class MpsDaemon:
         """Servers that are in a fault, each reported once as long as that lasts, or were so when they ended."""
         found = {server for server in servers if await self._control.is_in_fault(self.uuid, server)}
         for server in sorted(found - known):
-            log.warning("An MPS server is in a fault, and its clients are lost", uuid=self.uuid, pid=server)
+            log.warning("An MPS server has a fatal fault, and its clients are lost", uuid=self.uuid, pid=server)
             self._hooks.server_in_fault(self.uuid, server)
         return found | (known - servers)
 
@@ -182,8 +182,8 @@ class MpsDaemon:
 
     async def _lose(self, why: str) -> None:
         await self._clean()
-        self._set(False, f"the MPS daemon is gone: {why}")
-        log.warning("An MPS daemon is gone, and its clients are lost", uuid=self.uuid, reason=why)
+        self._set(False, f"the MPS daemon ended: {why}")
+        log.warning("An MPS daemon ended, and its clients are lost", uuid=self.uuid, reason=why)
         self._hooks.lost(self.uuid, why)
 
     async def _clean(self) -> None:
@@ -191,7 +191,7 @@ class MpsDaemon:
         try:
             await self._control.clean(self.uuid)
         except MpsError as error:
-            log.warning("An MPS daemon cannot be ended", uuid=self.uuid, error=str(error))
+            log.warning("Cannot stop an MPS daemon", uuid=self.uuid, error=str(error))
         self._forget()
 
     def _forget(self) -> None:

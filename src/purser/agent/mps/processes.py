@@ -39,7 +39,7 @@ def kill(pids: tuple[int, ...]) -> None:
 
 
 def reap(pid: int) -> None:
-    """Forget a child that has ended; nothing for what is no child, or runs."""
+    """Forget a child that has ended; nothing for what is not a child, or runs."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
 

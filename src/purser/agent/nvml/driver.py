@@ -287,7 +287,7 @@ class Driver(Protocol):
         ...
 
     def destroy_instance(self, uuid: str, instance: int) -> None:
-        """Remove a GPU instance with what is in it, unless processes run on it. One that is gone is no error."""
+        """Remove a GPU instance with what is in it, unless processes run on it. One that is gone is not an error."""
         ...
 
     def wait_event(self, timeout_ms: int) -> XidEvent | None:

@@ -69,7 +69,7 @@ def fill_instance(nvml: Nvml, gpu: Any, id_: int) -> None:
 
 
 def destroy_instance(nvml: Nvml, gpu: Any, id_: int) -> None:
-    """Remove a GPU instance with the compute instances in it. One that is gone is no error. Raises `MigCallError`: with
+    """Remove a GPU instance and the compute instances in it. One that is gone is no error. Raises `MigCallError`: with
     `MigTrouble.IN_USE` while processes run on it."""
     what = "removing a GPU instance"
     try:

@@ -59,7 +59,9 @@ def open_driver(
     """
     path = str(library) if library is not None else find_library(driver_roots)
     if path is None:
-        return NullDriver(f"no {LIBRARY} under {' or '.join(map(str, driver_roots))}: is the driver installed there?")
+        return NullDriver(
+            f"{LIBRARY} not found under {' or '.join(map(str, driver_roots))}: is the driver installed there?"
+        )
     try:
         return LibraryDriver(load_nvml(path), FreshLook(path), sysfs_root=sysfs_root)
     except DriverError as error:

@@ -67,8 +67,8 @@ class SharingConfig(msgspec.Struct, frozen=True):
     def after(self) -> str:
         """What holds, where this does because another could not be used."""
         if self.text:
-            return f"The last good configuration holds, file {self.name}"
-        return "No file was good before, so the agent's options hold"
+            return f"The last valid configuration stays in effect, file {self.name}"
+        return "There was no valid file before, so the agent's options apply"
 
 
 class StoredConfig(msgspec.Struct, frozen=True):
@@ -173,7 +173,7 @@ class SharingConfigWatch:
         if self.config.set(config) and config != before:
             log.info("Using a configuration of the device plugin", file=config.name or "none")
             for note in config.told:
-                log.warning("The device plugin's configuration is not followed to the letter", note=note)
+                log.warning("Parts of the device plugin's configuration are ignored", note=note)
             self._on_notes(config.told)
             self._remember(config)
 
@@ -193,7 +193,7 @@ class SharingConfigWatch:
         if problem != self.problem:
             self.problem = problem
             if problem:
-                log.error("The device plugin's configuration is not usable", error=problem)
+                log.error("The device plugin's configuration is unusable", error=problem)
             self._on_problem(problem)
 
     async def _wait_for_label(self) -> None:
@@ -243,7 +243,7 @@ def config_names(folder: Path) -> list[str]:
     try:
         return [each.name for each in folder.iterdir()]
     except OSError as error:
-        raise SharingError(f"the folder with configurations cannot be read: {error}") from error
+        raise SharingError(f"cannot read the folder of configurations: {error}") from error
 
 
 def config_text(path: Path) -> str:
@@ -251,4 +251,4 @@ def config_text(path: Path) -> str:
     try:
         return read_start(path, MAX_PLUGIN_FILE_BYTES + 1).decode(errors="replace")
     except OSError as error:
-        raise SharingError(f"the configuration file cannot be read: {error}") from error
+        raise SharingError(f"cannot read the configuration file: {error}") from error

@@ -95,5 +95,5 @@ class SriovArbiter:
 
 
 def _gone(resource: str, ids: tuple[str, ...]) -> AllocationRefused:
-    message = f"{some(ids)} left the pool {resource} after kubelet chose it: create the pod again"
+    message = f"{some(ids)} left pool {resource} after kubelet chose it: recreate the pod"
     return AllocationRefused(RefusalReason.SRIOV_GONE, message)

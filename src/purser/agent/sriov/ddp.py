@@ -61,7 +61,9 @@ class DdpPackages:
             try:
                 package = self._ask(address)
             except DdpError as error:
-                log.warning("The DDP package of a network controller cannot be told", address=address, error=str(error))
+                log.warning(
+                    "Cannot determine the DDP package of a network controller", address=address, error=str(error)
+                )
             self._known[address] = now, package
         return {address: self._known[address][1] for address in addresses}
 

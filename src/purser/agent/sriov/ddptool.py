@@ -100,7 +100,7 @@ def _output(command: Sequence[str]) -> tuple[int, bytes]:
             env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"},
         )
     except OSError as error:
-        raise DdpError(f"ddptool cannot be run: {error}") from error
+        raise DdpError(f"cannot run ddptool: {error}") from error
     assert process.stdout is not None
     said, end = b"", time.monotonic() + DDPTOOL_DEADLINE_S
     try:
@@ -111,7 +111,7 @@ def _output(command: Sequence[str]) -> tuple[int, bytes]:
                 if not chunk:
                     return process.wait(max(0.0, end - time.monotonic())), said
                 if len(said) > MAX_DDPTOOL_BYTES:
-                    raise DdpError(f"ddptool says more than {MAX_DDPTOOL_BYTES} bytes")
+                    raise DdpError(f"ddptool printed more than {MAX_DDPTOOL_BYTES} bytes")
     except subprocess.TimeoutExpired:
         pass
     finally:
@@ -120,4 +120,4 @@ def _output(command: Sequence[str]) -> tuple[int, bytes]:
                 os.killpg(process.pid, signal.SIGKILL)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_ENDS_WITHIN_S)
-    raise DdpError(f"ddptool does not end within {DDPTOOL_DEADLINE_S:g} s")
+    raise DdpError(f"ddptool did not finish within {DDPTOOL_DEADLINE_S:g} s")

@@ -84,14 +84,14 @@ class GpuNeighbours:
             async with asyncio.timeout(_TURN_TIMEOUT_S):
                 listed = await self._kubelet.resources()
         except (KubeletError, TimeoutError) as error:
-            log.warning("Cannot ask kubelet who gets SR-IOV devices", resource=resource, error=brief(repr(error)))
+            log.warning("Cannot list SR-IOV allocations from kubelet", resource=resource, error=brief(repr(error)))
             return None
         turns = tuple(_turns(listed, await self._grants(listed), resource, size))
         ways = {(each.grant.pairs_required, each.part.uuids, *sorted(each.places.items())) for each in turns}
         if len(ways) > 1:
             keys = sorted({each.key for each in turns})
             log.warning(
-                "Any of these pods may get SR-IOV devices now: no grant is followed", resource=resource, pods=keys
+                "Cannot tell which of these pods gets SR-IOV devices; no grant is applied", resource=resource, pods=keys
             )
         return turns[0] if len(ways) == 1 else None
 
@@ -122,7 +122,7 @@ class GpuNeighbours:
             f"kubelet took {', '.join(each.device.id for each in members)} of {pool.resource}"
         )
         if turn.grant.pairs_required:
-            raise AllocationRefused(RefusalReason.NIC_APART, f"{message}. Create the pod again", (turn.key,))
+            raise AllocationRefused(RefusalReason.NIC_APART, f"{message}. Recreate the pod", (turn.key,))
         log.warning("Network devices are not near a pod's GPUs", pod=turn.key, message=message)
         if (pod := self._pods.get(turn.key)) is not None:
             self._on_apart(pod, message)

@@ -143,7 +143,7 @@ class SriovPlugins:
         try:
             found = await in_thread(partial(read_node, tree, self._applied, self._packages), "purser-sriov")
         except RoutesError as error:
-            self._say("", AgentReason.SRIOV_ROUTES, f"SR-IOV pools stay as they are: {error}")
+            self._say("", AgentReason.SRIOV_ROUTES, f"SR-IOV pools are unchanged: {error}")
             return
         self._say("", AgentReason.SRIOV_ROUTES, "")
         held = self._held()
@@ -167,7 +167,7 @@ class SriovPlugins:
                 self._text, self._config = text, config
                 self._note((*config.problems, *config.notes, *selector_problems(config)))
         except SriovConfigError as error:
-            kept = "The last valid one holds" if self._config else "The node has no pools"
+            kept = "The last valid one stays in effect" if self._config else "The node has no pools"
             problem = f"{kept}: {error}"
         self._say("", AgentReason.SRIOV_CONFIG, problem)
         return self._config
@@ -177,7 +177,7 @@ class SriovPlugins:
         before, self._noted = self._noted, notes
         for note in notes:
             if note not in before:
-                log.warning("The SR-IOV configuration is not followed to the letter", note=note)
+                log.warning("Parts of the SR-IOV configuration are ignored", note=note)
                 self._tell(AgentReason.SRIOV_CONFIG, note)
 
     async def _ask_kubelet(self) -> bool:
@@ -188,7 +188,7 @@ class SriovPlugins:
         except KubeletError as error:
             if self._listed is None:
                 self._unanswered = f"SR-IOV pools wait until kubelet lists what containers hold: {error}"
-            log.warning("No answer from kubelet: SR-IOV pools stay as they are", error=str(error))
+            log.warning("No answer from kubelet; SR-IOV pools are unchanged", error=str(error))
             return False
         self._unanswered = ""
         self._pods, self._listed = pods, held_devices(pods)
@@ -232,7 +232,7 @@ class SriovPlugins:
         """Once, until something else is to be said."""
         key = f"{reason}/{resource}"
         if message and message != self._said.get(key):
-            log.warning("SR-IOV devices are not all there", message=message)
+            log.warning("Some SR-IOV devices are missing", message=message)
             self._tell(reason, message)
         self._said[key] = message
 
@@ -250,7 +250,7 @@ class SriovPlugins:
 
 
 def held_devices(pods: Sequence[api_pb2.PodResources]) -> dict[str, str]:
-    """By id, the resource as which a container holds it, of all that are no GPUs."""
+    """By id, the resource as which a container holds it, of all that are not GPUs."""
     return {
         id_: devices.resource_name
         for pod in pods
@@ -294,7 +294,7 @@ def _unhealthy(pool: SriovPool) -> str:
         if each.trouble:
             by_trouble.setdefault(each.trouble, []).append(each.device.id)
     if pool.missing:
-        by_trouble["the node does not have it any more"] = list(pool.missing)
+        by_trouble["the node no longer has it"] = list(pool.missing)
     if not by_trouble:
         return ""
     parts = [f"{some(ids, named=4)}: {trouble}" for trouble, ids in by_trouble.items()]

@@ -1,7 +1,7 @@
 """Records as bytes, and bytes that others may have written as records.
 
 A file is `MAGIC` and records. A record is its length and the CRC-32 of its content, 4 bytes each with the lowest first,
-and the content in MessagePack. The CRC finds what a disk or a transfer changed; it is no signature.
+and the content in MessagePack. The CRC finds what a disk or a transfer changed; it is not a signature.
 """
 
 import struct
@@ -23,7 +23,7 @@ _DECODER: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 
 
 class DecisionLogError(ValueError):
-    """A file that is no decision log, or not to its end; the message names the record and the byte, in one line."""
+    """A file that is not a decision log, or not to its end; the message names the record and the byte, in one line."""
 
 
 def encode(record: Record) -> bytes:
@@ -50,7 +50,7 @@ class Reader:
         """The records in their order. Raises `DecisionLogError` after the last that can be read, and nothing else."""
         magic = self._read(len(MAGIC))
         if magic != MAGIC:
-            raise DecisionLogError("it is no decision log: it begins with other bytes")
+            raise DecisionLogError("it is not a decision log: it begins with other bytes")
         self._end = len(MAGIC)
         while (record := self._next()) is not None:
             if not self.number > 1:

@@ -15,4 +15,4 @@ def beyond_limits(inventory: NodeInventory) -> Iterator[str]:
         if device.slots > MAX_SLOTS:
             yield f"gives device {device.uuid!r} {device.slots} slots: {MAX_SLOTS} are the most"
         if any(not 0 <= number <= MAX_NUMA_NODE for number in device.numa_nodes):
-            yield f"has device {device.uuid!r} on a NUMA node that there is none of: they go from 0 to {MAX_NUMA_NODE}"
+            yield f"has device {device.uuid!r} on a NUMA node that does not exist: they range from 0 to {MAX_NUMA_NODE}"

@@ -84,7 +84,7 @@ def parse_container(
     count = _count(pod)
     if count is None:
         label = f'label {GPU_COUNT} "{pod.labels[GPU_COUNT][:64]}"'
-        noted.add(f"{label} is no number of GPUs: write 1 to {MAX_DEVICES_ASKED}")
+        noted.add(f"{label} is not a number of GPUs: write 1 to {MAX_DEVICES_ASKED}")
     elif units % count:
         noted.add(
             f'container "{container.name}": {GPU_MEM} "{units}" cannot be divided among the {count} GPUs that label '

@@ -95,7 +95,7 @@ _NANOSECONDS = 1_000_000_000
 
 
 def claims(pod: PodManifest, container: ContainerSpec) -> bool:
-    """Whether the container names a share, and not zero of everything. A zero of memory is no share; one of compute
+    """Whether the container names a share, and not zero of everything. A zero of memory is not a share; one of compute
     says that others may compute beside it."""
     named = container.quantity(GPUCORES) is not None or any(asks_for(container, each) for each in _MEMORY)
     return named and any(asks_for(container, resource) for resource in (GPU_RESOURCE, *_SHARES))

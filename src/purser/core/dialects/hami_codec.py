@@ -71,7 +71,7 @@ def decode_pod_devices(text: str) -> tuple[tuple[ContainerDevice, ...], ...]:
 
 
 def _decode_container(text: str) -> tuple[ContainerDevice, ...]:
-    """What has no comma is no device to HAMi."""
+    """What has no comma is not a device to HAMi."""
     return tuple(_decode_device(part) for part in text.split(":") if "," in part)
 
 
@@ -89,5 +89,5 @@ _INT32 = range(-(2**31), 2**31)
 
 def _integer(field: str, text: str) -> int:
     if not _INTEGER.fullmatch(field) or int(field) not in _INT32:
-        raise CodecError(f'device "{text[:100]}": "{field[:20]}" is no whole number of 32 bits')
+        raise CodecError(f'device "{text[:100]}": "{field[:20]}" is not a whole number of 32 bits')
     return int(field)

@@ -33,7 +33,7 @@ def restored(pod: PodManifest) -> PodManifest:
     if unknown:
         names = brief(", ".join(sorted(unknown)))
         raise DialectError(
-            [f"annotation {INIT_RESOURCES_ANNOTATION} names {names}, which are no init containers: remove it"]
+            [f"annotation {INIT_RESOURCES_ANNOTATION} names {names}, which are not init containers: remove it"]
         )
     containers = tuple(_with_limits(container, moved.get(container.name, {})) for container in pod.containers)
     return msgspec.structs.replace(pod, containers=containers)

@@ -45,7 +45,7 @@ GPU_PORTION, RUNAI_NUM_OF_GPUS = "GPU_PORTION", "RUNAI_NUM_OF_GPUS"
 """Variables of the container: its part of each GPU, as ``0.50``. The second is the older name."""
 
 WORDS: Mapping[str, Word] = {}
-"""Annotations are no resources: what the webhook makes of them is listed in HAMi's words."""
+"""Annotations are not resources: what the webhook makes of them is listed in HAMi's words."""
 RECORDS: Mapping[str, str] = {RECEIVED_RESOURCE_TYPE: "`Fraction`: a share."}
 MARKS: frozenset[str] = frozenset()
 
@@ -56,7 +56,7 @@ _ASKS = (*AMOUNTS, GPU_FRACTION_NUM_DEVICES)
 _IN_LIMITS = frozenset(
     word for each in (hami, volcano, volcano_vgpu, gpushare) for word in each.WORDS if word != hami.PRIORITY
 )
-"""In which a container may ask for GPUs; a rank of its kernels is no amount."""
+"""In which a container may ask for GPUs; a rank of its kernels is not an amount."""
 
 _WHOLE = re.compile(r"[0-9]{1,19}", re.ASCII)
 _FRACTION = re.compile(r"[+-]?(?:[0-9]{1,32}\.?[0-9]{0,32}|\.[0-9]{1,32})(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
@@ -105,7 +105,7 @@ def is_heard(pod: PodManifest) -> bool:
 
 
 def _is_meant(pod: PodManifest, container: ContainerSpec) -> bool:
-    """By its name; otherwise it is the first that is no init container, which come first in kubelet's order."""
+    """By its name; otherwise it is the first that is not an init container, which come first in kubelet's order."""
     if (name := pod.annotations.get(GPU_FRACTION_CONTAINER_NAME)) is not None:
         return container.name == name
     if container.kind is not ContainerKind.APP:
@@ -206,7 +206,7 @@ def _count(text: str, problems: Problems) -> int:
     count = int(text) if _WHOLE.fullmatch(text) else 0
     if not 1 <= count <= MAX_DEVICES_ASKED:
         said = f'annotation {GPU_FRACTION_NUM_DEVICES} "{text[:64]}"'
-        problems.add(f"{said} is no number of GPUs: write 1 to {MAX_DEVICES_ASKED}")
+        problems.add(f"{said} is not a number of GPUs: write 1 to {MAX_DEVICES_ASKED}")
     return count
 
 
@@ -229,14 +229,14 @@ def _mib(text: str, problems: Problems) -> int:
     said = f'annotation {KAI_GPU_MEMORY} "{text[:64]}"'
     mib = int(text) if _WHOLE.fullmatch(text) else 0
     if mib < 1:
-        problems.add(f"{said} is no number of MiB: write 1 or more without a unit, such as 16384")
+        problems.add(f"{said} is not a number of MiB: write 1 or more without a unit, such as 16384")
     elif mib > MAX_DEVICE_MEMORY_MIB:
         problems.add(f"{said} is more MiB than any GPU has: write MiB, such as 16384")
     return mib
 
 
 def warnings(pod: PodManifest) -> tuple[str, ...]:
-    """What becomes of a fraction that is no whole percent, for the pod's author; nothing where it is one, or nobody
+    """What becomes of a fraction that is not a whole percent, for the pod's author; nothing where it is one, or nobody
     asks for it."""
     text = pod.annotations.get(GPU_FRACTION, "")
     value = _fraction(text)

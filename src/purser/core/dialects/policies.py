@@ -102,7 +102,7 @@ def _weights(text: str) -> ScoreWeights:
     if sorted(pair[0] for pair in pairs) != ["core", "memory", "slot"]:
         raise ValueError("does not name slot, core and memory once each")
     if not all(len(pair) == 2 and _is_weight(pair[1]) for pair in pairs):
-        raise ValueError(f"has a weight that is no whole number from 0 to {_MAX_WEIGHT}")
+        raise ValueError(f"has a weight that is not a whole number from 0 to {_MAX_WEIGHT}")
     values = {pair[0]: int(pair[1]) for pair in pairs}
     if not any(values.values()):
         raise ValueError("has no weight above 0")

@@ -17,7 +17,7 @@ MAX_DEVICE_MEMORY_MIB = 1 << 20
 
 
 class NotWholeError(ValueError):
-    """A quantity that is no whole number; `in_bytes` is what it comes to where it looks like bytes."""
+    """A quantity that is not a whole number; `in_bytes` is what it comes to where it looks like bytes."""
 
     def __init__(self, text: str, in_bytes: Decimal | None = None) -> None:
         super().__init__(text)
@@ -25,7 +25,7 @@ class NotWholeError(ValueError):
 
 
 def whole_number(text: str) -> int:
-    """The value of a quantity. Raises `NotWholeError` for fractions, binary suffixes and what is no quantity."""
+    """The value of a quantity. Raises `NotWholeError` for fractions, binary suffixes and what is not a quantity."""
     try:
         value, whole = parse_quantity(text.strip()), quantity_ceil(text.strip())
     except QuantityError as error:
@@ -48,7 +48,7 @@ def is_zero(text: str) -> bool:
 def amount(container: ContainerSpec, resource: str, low: int, high: int, unit: str, problems: Problems) -> int | None:
     """A container's whole number of a resource; None where it names none, or a bad one, which is noted.
 
-    A zero that is no answer (``low`` is more) is as absent: what a LimitRange's defaults say of all containers.
+    A zero that is not an answer (``low`` is more) is as absent: what a LimitRange's defaults say of all containers.
     """
     text = container.quantity(resource)
     if text is None:

@@ -82,7 +82,7 @@ def _modes(annotations: Mapping[str, str], problems: Problems) -> tuple[DeviceMo
     words = {word: key for key in (VOLCANO_VGPU_MODE, VGPU_MODE) for word in names_in(annotations, key, problems)}
     for word, key in words.items():
         if word not in MODES:
-            problems.add(f'annotation {key} "{word[:64]}" is no mode: write {", ".join(MODES)}')
+            problems.add(f'annotation {key} "{word[:64]}" is not a mode: write {", ".join(MODES)}')
     return tuple(MODES[word] for word in words if word in MODES)
 
 
@@ -91,5 +91,5 @@ def _profiles(annotations: Mapping[str, str], problems: Problems) -> tuple[str, 
     words = names_in(annotations, MIG_PREFERENCE, problems)
     for word in words:
         if not _PROFILE.fullmatch(word):
-            problems.add(f'annotation {MIG_PREFERENCE} "{word[:64]}" is no MIG profile: write such as 4g.20gb or 4g')
+            problems.add(f'annotation {MIG_PREFERENCE} "{word[:64]}" is not a MIG profile: write such as 4g.20gb or 4g')
     return words

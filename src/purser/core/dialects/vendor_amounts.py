@@ -87,7 +87,7 @@ def _numbered(family: DeviceFamily, container: ContainerSpec, problems: Problems
     units = amount(container, cores.resource, 1, most, "a number of cores", problems) or 1
     if units > each and units % each:
         problems.add(
-            f'container "{container.name}": {cores.resource} "{units}" is no number of whole devices: '
+            f'container "{container.name}": {cores.resource} "{units}" is not a number of whole devices: '
             f"write up to {each}, or a multiple of {each}"
         )
     percent = min(units * WHOLE_PERCENT // each, WHOLE_PERCENT)
@@ -135,7 +135,7 @@ def _memory_mib(family: DeviceFamily, container: ContainerSpec, count: int, prob
         return None
     if memory.allowed and units not in memory.allowed:
         allowed = ", ".join(map(str, memory.allowed))
-        problems.add(f'container "{container.name}": {memory.resource} "{units}" is no size: use one of {allowed}')
+        problems.add(f'container "{container.name}": {memory.resource} "{units}" is not a size: use one of {allowed}')
     share = None if units == memory.whole else _size(family, container, memory, units, problems)
     if share is not None and count > family.fewest and family.several_are_whole:
         problems.add(

@@ -1,7 +1,7 @@
 """The list of devices that Volcano's scheduler writes of a pod's vGPUs, read as Volcano reads it.
 
 The encoding is HAMi's (`hami_codec`), whose readers refuse a list with a part that makes no sense. Volcano leaves out
-the device that is malformed, or whose amounts are no numbers from 0 on, and keeps the others (``vgpu/utils.go``).
+the device that is malformed, or whose amounts are not numbers from 0 on, and keeps the others (``vgpu/utils.go``).
 """
 
 import re

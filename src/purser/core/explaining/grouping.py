@@ -100,15 +100,15 @@ def _text(reason: FilterReason, about: str, found: Sequence[FilterRejection]) ->
         case FilterReason.PORTS:
             return f"{lead} {'has' if one else 'have'} host port {about} in use"
         case FilterReason.VOLUME:
-            return f"{lead} cannot have PersistentVolume {about}, by its node affinity"
+            return f"{lead} cannot use PersistentVolume {about}, because of its node affinity"
         case FilterReason.SPREAD:
             return f"{lead} would break the pod's spread constraint over {about}"
         case FilterReason.POD_AFFINITY:
-            return f"{lead} {'has' if one else 'have'} none of the pods beside which the pod has to be, by {about}"
+            return f"{lead} {'has' if one else 'have'} none of the pods that its affinity over {about} requires"
         case FilterReason.POD_ANTI_AFFINITY:
             return f"{lead} {'is' if one else 'are'} kept apart from the pod by anti-affinity over {about}"
         case FilterReason.PODS:
-            return f"{lead} {'has' if one else 'have'} as many pods as {'it' if one else 'they'} may have"
+            return f"{lead} {'has' if one else 'have'} the maximum number of pods"
         case FilterReason.NOT_ASKED:
             them = "it" if one else "them"
             return f"{lead} {'was' if one else 'were'} not asked about: kube-scheduler's own filters kept {them} out"

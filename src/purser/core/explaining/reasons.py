@@ -10,7 +10,7 @@ class FilterReason(ExplainedReason):
         "NodeUnschedulable",
         "Node",
         "The node is cordoned.",
-        "Uncordon it, once what it was cordoned for is done.",
+        "Uncordon the node once the maintenance is done.",
     )
     TAINT = (
         "TaintToleration",
@@ -39,42 +39,42 @@ class FilterReason(ExplainedReason):
     RESOURCES = (
         "NodeResourcesFit",
         "Node",
-        "Less of a resource is free on the node than the pod requests.",
+        "The node has less of a resource free than the pod requests.",
         "Request less, or wait until pods there end.",
     )
     PODS = (
         "TooManyPods",
         "Node",
-        "The node has as many pods as it may have.",
+        "The node runs its maximum number of pods.",
         "Wait until pods there end, or raise maxPods of its kubelet.",
     )
     VOLUME = (
         "VolumeBinding",
         "Node",
-        "A volume of the pod is not available on the node: the node affinity of its PersistentVolume keeps it away.",
+        "A volume of the pod is not available on the node, because of the node affinity of its PersistentVolume.",
         "Place the pod where its volume is.",
     )
     SPREAD = (
         "PodTopologySpread",
         "Node",
         "The pod would be spread more unevenly than its topology spread constraints allow.",
-        "Raise maxSkew, or make room where fewer of these pods are.",
+        "Raise maxSkew, or make room where fewer of these pods run.",
     )
     POD_AFFINITY = (
         "InterPodAffinity",
         "Node",
-        "No pod that the pod's affinity requires is in the same place.",
+        "No pod that the pod's affinity requires runs in the same topology domain.",
         "Change the affinity, or place those pods first.",
     )
     POD_ANTI_AFFINITY = (
         "InterPodAntiAffinity",
         "Node",
-        "A pod is in the same place that the pod's anti-affinity, or its own, keeps apart.",
+        "A pod in the same topology domain is excluded by the pod's anti-affinity, or by its own.",
         "Change the anti-affinity, or wait until that pod ends.",
     )
     NOT_ASKED = (
         "NotAsked",
         "Node",
-        "Of a decision log: Purser was not asked about the node, for kube-scheduler's own filters keep the pod away.",
-        "Ask the cluster, or a dump of its objects: a log does not have what other filters say.",
+        "With a decision log: kube-scheduler did not ask Purser about the node, because its own filters rejected it.",
+        "Ask the cluster, or a dump of its objects: a decision log does not have the results of other filters.",
     )

@@ -17,7 +17,7 @@ class Replicated(msgspec.Struct, frozen=True):
 
 
 class NodeSharing(msgspec.Struct, frozen=True):
-    """What is handed out several times. Shares of a GPU's memory are no replicas."""
+    """What is handed out several times. Shares of a GPU's memory are not replicas."""
 
     kind: SharingStrategy = SharingStrategy.NONE
     resources: Mapping[str, Replicated] = {}

@@ -26,7 +26,7 @@ def labels_of(node: LabelFacts) -> tuple[Labels, tuple[str, ...]]:
         except LabelTrouble as trouble:
             troubles.append(str(trouble))
     written = {key: value for key, value in labels.items() if is_label(key, value)}
-    troubles += [f"{key}={labels[key]} is no label" for key in sorted(labels.keys() - written.keys())]
+    troubles += [f"{key}={labels[key]} is not a label" for key in sorted(labels.keys() - written.keys())]
     return written, tuple(troubles)
 
 

@@ -123,7 +123,7 @@ class FleetArrays:
         self.last_came_at = 0
         """The clock when a node came to a row last."""
         self.names: list[str] = []
-        """Of the rows; empty for a row that is no node."""
+        """Of the rows; empty for a row that is not a node."""
         self.models: tuple[Model, ...] = ()
         """Another tuple whenever one of them is another."""
         self.has_cut = False

@@ -28,7 +28,7 @@ def adopted_grant(request: PodRequest, given: Grant, inventory: NodeInventory) -
     devices = {device.uuid: device for device in inventory.devices}
     names = {part.container for part in given.containers}
     if names != {container.name for container in request.containers}:
-        raise AdoptionError(f"containers {', '.join(sorted(names))} were given GPUs, and others ask for some")
+        raise AdoptionError(f"containers {', '.join(sorted(names))} were given GPUs, but others ask for some")
     parts = tuple(_part(container, given.of(container.name), devices, inventory) for container in request.containers)
     return to_grant(Placement(given.node, parts), request, inventory)
 
@@ -63,14 +63,14 @@ def _part(
 ) -> ContainerGrant:
     asked, uuids = container.devices, () if given is None else given.uuids
     if len(uuids) != asked.count or len(set(uuids)) < len(uuids):
-        raise AdoptionError(f'container "{container.name}" asks for {asked.count} GPUs and was given {len(uuids)}')
+        raise AdoptionError(f'container "{container.name}" asks for {asked.count} GPUs but was given {len(uuids)}')
     shares = tuple(_share(uuid, asked, devices.get(uuid), inventory) for uuid in uuids)
     return ContainerGrant(container.name, container.kind, shares)
 
 
 def _share(uuid: str, asked: DeviceRequest, device: Device | None, inventory: NodeInventory) -> DeviceShare:
     if device is None or device.resource != asked.resource or device.mig_kind or device.replicas > 1:
-        raise AdoptionError(f"GPU {uuid[:64]} is none of which amounts can be had")
+        raise AdoptionError(f"GPU {uuid[:64]} has no amounts to give")
     if not device.healthy or uuid in inventory.cordoned or asked.excludes(uuid):
         raise AdoptionError(f"GPU {uuid} takes no such pod")
     return DeviceShare(uuid, _memory_mib(asked, device.memory_mib), asked.cores_percent)

@@ -19,14 +19,14 @@ class DisputeReason(ExplainedReason):
     GPU_DISPUTED = (
         "GpuDisputed",
         "Node",
-        "Pods hold GPUs of the node without a grant that counts, or were refused what they were granted: these GPUs"
-        " take no new pods. It is the reason of condition PurserGpuDisputed as well.",
-        "End the pods that the message names.",
+        "Pods hold GPUs of the node without a valid grant, or were refused what they were granted: these GPUs"
+        " take no new pods. It is also the reason of condition PurserGpuDisputed.",
+        "Delete the pods that the message names.",
     )
     GPU_DISPUTE_SETTLED = (
         "GpuDisputeSettled",
         "Node",
-        "All records of who holds the node's GPUs agree again, and new pods are placed on them.",
+        "The records of who holds the node's GPUs agree again, and the GPUs take new pods.",
     )
 
 
@@ -36,7 +36,7 @@ class HeldReason(ExplainedReason):
     GRANT_MISSING = (
         "grant-missing",
         "Pod",
-        "The pod's grant was taken off its annotations.",
+        "The pod's grant annotation was removed.",
         "Create the pod again.",
     )
     GRANT_UNTRUSTED = (
@@ -54,8 +54,8 @@ class HeldReason(ExplainedReason):
     ENDED = (
         "ended",
         "Pod",
-        "The pod has ended or is gone as the API server has it, and kubelet still lists devices for it.",
-        "Wait a moment; if it lasts, look at the containers on the node.",
+        "The pod has ended or is gone according to the API server, but kubelet still lists devices for it.",
+        "Wait a moment. If it lasts, check the containers on the node.",
     )
 
 
@@ -151,13 +151,13 @@ def closed_gpus(told: NodeDisputes, is_live: Callable[[str], bool]) -> dict[str,
     """Why GPUs take no new grants, by uuid. ``is_live`` says of a pod, by uid, whether it is still there: what held
     them may have ended since. A refusal stands until the agent takes it back, and so does that a pod which is said to
     have ended holds them."""
-    closed = dict.fromkeys(told.closed, "more pods hold it without a grant than its node can name")
+    closed = dict.fromkeys(told.closed, "more pods hold it without a grant than its node can list")
     for each in told.refused:
         closed |= dict.fromkeys(each.uuids, _refusal(each))
     for held in told.held:
         if held.why is HeldReason.ENDED:
             closed |= dict.fromkeys(
-                held.uuids, f"{_who(held)} still holds it, though the API server has it as ended or gone"
+                held.uuids, f"{_who(held)} still holds it, although it ended or is gone according to the API server"
             )
         elif is_live(held.uid):
             closed |= dict.fromkeys(held.uuids, f"{_who(held)} holds it without a grant")
@@ -168,7 +168,7 @@ def sentence(told: NodeDisputes) -> str:
     """For people: which pods are in the way, and of what."""
     clauses = [*map(_holding, (held for held in told.held if held.gpus)), *map(_refused, told.refused)]
     if told.closed:
-        clauses.append(f"more pods than can be named hold {_gpus(told.closed)} without a grant")
+        clauses.append(f"more pods than can be listed hold {_gpus(told.closed)} without a grant")
     return "; ".join(clauses)
 
 
@@ -176,8 +176,8 @@ def _holding(held: HeldPod) -> str:
     words = {
         HeldReason.GRANT_MISSING: "its grant annotation was removed",
         HeldReason.GRANT_UNTRUSTED: "its grant annotation is invalid",
-        HeldReason.STRANGER: "it has no grant of Purser's",
-        HeldReason.ENDED: "the API server has it as ended or gone",
+        HeldReason.STRANGER: "it has no grant from Purser",
+        HeldReason.ENDED: "the API server says it ended or is gone",
     }
     return f"pod {held.key} holds {_gpus(held.gpus)}, {words[held.why]}"
 

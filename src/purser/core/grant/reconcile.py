@@ -84,15 +84,15 @@ class DifferenceKind(StrEnum):
 
 
 SETTLED_BY: Mapping[DifferenceKind, str] = {
-    DifferenceKind.GRANT_LOST: "what its agent reports counts until the pod ends",
-    DifferenceKind.STRANGER: "its GPUs take no new pods until it ends; delete it to have them back sooner",
-    DifferenceKind.UNTOLD: "the node's agent reports what it holds; until then the node's GPUs take no new pods",
+    DifferenceKind.GRANT_LOST: "the agent's report counts until the pod ends",
+    DifferenceKind.STRANGER: "its GPUs take no new pods until it ends; delete it to free them sooner",
+    DifferenceKind.UNTOLD: "the node's agent will report what it holds; until then the node's GPUs take no new pods",
     DifferenceKind.REFUSED: "the node's agent withdraws its report once the pod has ended",
     DifferenceKind.GRANTED_TWICE: "the scheduler deletes the pod that has not started; otherwise delete one of them",
-    DifferenceKind.DEVICES_DIFFER: "delete the pod: what it was granted is not what kubelet gave it",
+    DifferenceKind.DEVICES_DIFFER: "delete the pod: kubelet gave it other devices than it was granted",
     DifferenceKind.DEVICE_UNKNOWN: "the GPU returns, or the pod ends",
-    DifferenceKind.AGENT_BEHIND: "the agent takes over what kubelet lists, and lets go of what has ended",
-    DifferenceKind.KUBELET_BEHIND: "kubelet lets go once it has heard of the pod's end",
+    DifferenceKind.AGENT_BEHIND: "the agent takes over what kubelet lists, and releases what has ended",
+    DifferenceKind.KUBELET_BEHIND: "kubelet releases it once it learns of the pod's end",
     DifferenceKind.SCHEDULER_BEHIND: "the scheduler reads the pod and its node again",
     DifferenceKind.TOLD_STALE: "the agent publishes its report again",
 }
@@ -172,7 +172,7 @@ def closed_by(pod: PodBook, counted: Grant | str, devices: Mapping[str, Device])
     if isinstance(counted, str) and counted:
         why[""] = counted
     if pod.grant is None and pod.started:
-        said = f"pod {pod.key} runs without a grant, and nobody reports what it holds"
+        said = f"pod {pod.key} runs without a grant, and no agent reports what it holds"
         why |= dict.fromkeys(pod.families, said)
     if not why:
         return {}
@@ -217,7 +217,7 @@ def _of_pods(books: NodeBooks) -> Iterator[BookDifference]:
         if word is None and (truth is not None or in_doubt(pod)):
             yield BookDifference(DifferenceKind.UNTOLD, books.node, pod.key, detail=pod.problem)
         elif knows_itself and word != truth:
-            yield BookDifference(DifferenceKind.TOLD_STALE, books.node, pod.key, detail="what it holds has changed")
+            yield BookDifference(DifferenceKind.TOLD_STALE, books.node, pod.key, detail="its devices have changed")
     for each in () if books.told is None else books.told.refused:
         detail = each.reason + (f", in the way: {', '.join(each.in_the_way)}" if each.in_the_way else "")
         yield BookDifference(DifferenceKind.REFUSED, books.node, each.key, each.uuids, detail)
@@ -282,5 +282,5 @@ def _of_scheduler(books: NodeBooks) -> Iterator[BookDifference]:
             key = of_pod.get(uid) or (counted.key if counted else "")
             yield BookDifference(DifferenceKind.SCHEDULER_BEHIND, books.node, key)
     for uuid in sorted(wanted.closed.keys() ^ books.scheduler.closed.keys()):
-        detail = wanted.closed.get(uuid) or "it is closed for an unknown reason"
+        detail = wanted.closed.get(uuid) or "it is disputed for an unknown reason"
         yield BookDifference(DifferenceKind.SCHEDULER_BEHIND, books.node, uuids=(uuid,), detail=detail)

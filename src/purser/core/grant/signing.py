@@ -21,7 +21,7 @@ _grants = JsonReader(Grant, f"annotation {GRANT_ANNOTATION}", max_bytes=MAX_GRAN
 _MAX_SIGNATURE = 128
 """Characters; the 64 bytes of a signature are 88."""
 
-UNKNOWN_KEY = "the grant's signature is by none of the scheduler's keys"
+UNKNOWN_KEY = "the grant is not signed by any of the scheduler's keys"
 """What is wrong where the reader may not have heard of the key yet."""
 
 _PEM_BEGIN, _PEM_END = "-----BEGIN PUBLIC KEY-----", "-----END PUBLIC KEY-----"
@@ -99,7 +99,7 @@ def _public_key(block: str) -> Ed25519PublicKey:
     """The key in a block of PEM without its end. Raises ValueError."""
     _, begin, encoded = block.partition(_PEM_BEGIN)
     if not begin:
-        raise ValueError("not a public key: its begin is missing")
+        raise ValueError("not a public key: its BEGIN line is missing")
     der = from_base64("".join(encoded.split()), "the public key", max_bytes=_MAX_PEM)
     if not der.startswith(_ED25519):
         raise ValueError("not an Ed25519 key")

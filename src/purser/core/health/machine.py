@@ -269,7 +269,9 @@ def _of_memory(before: Seen, seen: Seen, signs: Signs, policy: XidPolicy) -> Ite
         yield HealthCause(Sign.REMAPPED_ROWS, degraded, words, "Reset the GPU once no pod holds it")
     if rows.exhausted_banks and not rows.failed:
         words = "a memory bank has no spare row left"
-        yield HealthCause(Sign.SPARE_ROWS, degraded, words, "Plan a replacement: another error there costs the GPU")
+        yield HealthCause(
+            Sign.SPARE_ROWS, degraded, words, "Plan a replacement: another error there makes the GPU unusable"
+        )
 
 
 def _of_nvlinks(before: Seen, seen: Seen, links: NvLinks) -> Iterator[HealthCause]:

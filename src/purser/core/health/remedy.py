@@ -14,7 +14,7 @@ class AllowedRemedies(msgspec.Struct, frozen=True):
     taint: bool = False
     """Taint the node while a GPU takes no pods: all of its GPUs lose pods by it."""
     cordon: bool = False
-    """Cordon the node while a GPU needs its reboot."""
+    """Cordon the node while a GPU needs a reboot."""
     reset: bool = False
     """Reset GPUs that need it and that no pod holds."""
 

@@ -1,4 +1,4 @@
-"""What the managers raise. A refused pod is no error: it is a value (`purser.core.kubelet.asks.Rejection`)."""
+"""What the managers raise. A refused pod is not an error: it is a value (`purser.core.kubelet.asks.Rejection`)."""
 
 UNEXPECTED_ADMISSION_ERROR = "UnexpectedAdmissionError"
 """``reason`` in the status of a pod that a manager refused for an error."""

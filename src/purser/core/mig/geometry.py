@@ -62,7 +62,7 @@ def offered_profile(kind: MigKind, name: str) -> MigProfile:
     """The profile of that name. Raises `MigGeometryError` where these GPUs offer none."""
     if (found := kind.profile(name)) is None:
         offered = ", ".join(each.name for each in kind.profiles)
-        raise MigGeometryError(f"{kind.name} offers no {name}: it offers {offered}")
+        raise MigGeometryError(f"{kind.name} has no profile {name}: it has {offered}")
     return found
 
 

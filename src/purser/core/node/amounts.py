@@ -76,7 +76,7 @@ def asked_amounts(spec: PodManifest) -> Amounts:
     """How much of `AMOUNTS` a pod asks for, as kube-scheduler and kubelet count: what runs together, at its peak.
 
     Sidecars count from their turn on, init containers one after the other (PodRequests in k8s.io/component-helpers). An
-    amount that is no quantity, which the API server does not let in, counts for nothing.
+    amount that is not a quantity, which the API server does not let in, counts for nothing.
     """
     return {name: amount for name in AMOUNTS if (amount := _asked(spec, name))}
 

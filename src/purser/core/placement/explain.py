@@ -245,17 +245,17 @@ def _other_type(found: _Tally, asked: DeviceRequest) -> str:
     if any(state.device.resource != asked.resource and not _is_served(state, asked) for state in found.examples):
         wants.insert(0, asked.resource)
     elif any(state.device.mig_kind and asked_profile(state.device, asked) is None for state in found.examples):
-        wants.append("a GPU instance larger than there are")
+        wants.append("a GPU instance larger than any")
     elif asked.resource == GPU_RESOURCE and any(not state.device.memory_mib for state in found.examples):
         wants.append("an amount of memory, and the driver does not report how much these have: ask for whole GPUs")
     elif asked.soft_split and any(not state.device.soft_split for state in found.examples):
         wants.append("a node that has the library for the soft split")
     elif asked.slices is not None:
-        wants.append("a profile that the node's list has not")
+        wants.append("a profile that the node does not list")
     elif asked.count > 1 and any(state.device.one_each for state in found.examples):
         wants.append(f"{asked.count} replicas, and the node's file sets failRequestsGreaterThanOne: ask for 1")
     elif not asked.is_plain and any(state.device.replicas > 1 for state in found.examples):
-        wants.append("an amount of memory or compute, and these are handed out in equal parts: leave the amount out")
+        wants.append("an amount of memory or compute, but these are shared in equal parts: leave the amount out")
     if asked.modes_allowed:
         wants.append(f"mode {mode_words(asked.modes_allowed)}")
         modes = mode_words(state.device.mode for state in found.examples)
@@ -332,8 +332,8 @@ _OF_NODES = {
     Reason.UNREGISTERED: ("has no inventory: no agent runs there", "have no inventory: no agent runs there"),
     Reason.NO_DEVICES: ("has no GPUs", "have no GPUs"),
     Reason.NOMINATED: (
-        "keeps its room for nominated pods of the same or of higher priority",
-        "keep their room for nominated pods of the same or of higher priority",
+        "reserves its room for nominated pods of the same or higher priority",
+        "reserve their room for nominated pods of the same or higher priority",
     ),
     Reason.TOO_FEW_PAIRS: (
         "has too few pairs of a GPU and a network device below one PCIe switch",
@@ -343,7 +343,10 @@ _OF_NODES = {
         "has no SR-IOV pool that the pod asks for",
         "have no SR-IOV pool that the pod asks for",
     ),
-    Reason.KUBELET_ADMISSION_PENDING: ("has pods on their way to kubelet", "have pods on their way to kubelet"),
+    Reason.KUBELET_ADMISSION_PENDING: (
+        "has pods awaiting kubelet's admission",
+        "have pods awaiting kubelet's admission",
+    ),
     Reason.KUBELET_WOULD_REJECT: ("has a kubelet that would reject the pod", "have kubelets that would reject the pod"),
 }
 
@@ -366,7 +369,7 @@ _OF_DEVICES: dict[Reason, Callable[[_Tally, DeviceRequest], str]] = {
     Reason.EXCLUSIVE_CONFLICT: _in_use,
     Reason.QUOTA_NOT_FIT: lambda t, _: "would exceed the namespace's ResourceQuota",
     Reason.NO_MIG_PLACE: _no_place,
-    Reason.SHARES_DIFFER: lambda t, _: f"{_has(t)} shares that do not go with the pod's",
+    Reason.SHARES_DIFFER: lambda t, _: f"{_has(t)} shares that are incompatible with the pod's",
     Reason.INSUFFICIENT_MEMORY: _short_of_memory,
     Reason.INSUFFICIENT_CORES: _short_of_cores,
     Reason.CORES_EXHAUSTED: lambda t, _: f"{_has(t)} no compute left",

@@ -25,8 +25,8 @@ class Reason(ExplainedReason):
     DISPUTED = (
         "GpuHolderUnknown",
         "GPU",
-        "Records differ on who holds the GPU.",
-        "End the pods that condition PurserGpuDisputed of the node names.",
+        "Records disagree on who holds the GPU.",
+        "Delete the pods that the node's condition PurserGpuDisputed names.",
     )
     TYPE_MISMATCH = (
         "CardTypeMismatch",
@@ -39,13 +39,13 @@ class Reason(ExplainedReason):
     NUMA_NOT_FIT = (
         "NumaNotFit",
         "GPU",
-        "The pod binds its GPUs to one NUMA node, and none has enough that fit.",
+        "The pod binds its GPUs to one NUMA node, but no NUMA node has enough that fit.",
         "Drop the NUMA binding, or ask for fewer GPUs.",
     )
     NOT_LINKED = (
         "CardsNotLinked",
         "GPU",
-        "Several devices of this family are given together only where they are linked, and no such set is free.",
+        "Several devices of this family are allocated together only if they are linked, and no such set is free.",
         "Wait until pods there end, or ask for fewer devices.",
     )
     NOT_MIXED = (
@@ -53,7 +53,7 @@ class Reason(ExplainedReason):
         "GPU",
         "The node lists MIG devices and whole GPUs under one name, and has enough only with both, which no container "
         "gets.",
-        "Ask for fewer, or have the administrator give the node's MIG devices a name of their own, as MIG strategy "
+        "Ask for fewer, or ask the administrator to give the node's MIG devices a name of their own, as MIG strategy "
         "mixed does.",
     )
     UUID_MISMATCH = (
@@ -65,8 +65,8 @@ class Reason(ExplainedReason):
     NOT_ENFORCED = (
         "ShareNotEnforced",
         "GPU",
-        "The pod requires enforcement, and nothing holds its share of the GPU to its limits.",
-        "Have the node enforce shares, or ask for whole GPUs; see docs/enforcement.md.",
+        "The pod requires enforcement, but nothing enforces the limits of its share on the GPU.",
+        "Make the node enforce shares, or ask for whole GPUs. See docs/enforcement.md.",
     )
     SLOTS_EXHAUSTED = (
         "CardTimeSlicingExhausted",
@@ -77,7 +77,7 @@ class Reason(ExplainedReason):
     EXCLUSIVE_CONFLICT = (
         "ExclusiveDeviceAllocateConflict",
         "GPU",
-        "The pod wants the GPU alone and others use it, or another pod holds it alone.",
+        "The pod wants the GPU for itself but others use it, or another pod has it for itself.",
         "Wait until these pods end.",
     )
     QUOTA_NOT_FIT = (
@@ -90,7 +90,7 @@ class Reason(ExplainedReason):
         "CardInsufficientMemory",
         "GPU",
         "Too little of the GPU's memory is free.",
-        "Ask for less memory, or wait where a GPU is that large.",
+        "Ask for less memory, or wait if a GPU is that large.",
     )
     INSUFFICIENT_CORES = (
         "CardInsufficientCore",
@@ -107,44 +107,44 @@ class Reason(ExplainedReason):
     NO_MIG_PLACE = (
         "MigPlaceNotFound",
         "GPU",
-        "The GPU is cut on demand, and has no place for one more GPU instance of the profile that the pod gets.",
-        "Ask for a smaller profile, or wait until instances in the way end.",
+        "The GPU is cut on demand, but has no room for another GPU instance of the pod's profile.",
+        "Ask for a smaller profile, or wait until other instances are gone.",
     )
     SHARES_DIFFER = (
         "CardSharesDiffer",
         "GPU",
         "The device takes only shares that go with those that pods hold there, by size, quality of service or way of "
         "sharing.",
-        "Wait until these pods end, or ask for what they have.",
+        "Wait until these pods end, or ask for the same.",
     )
     TOO_FEW_GPUS = (
         "AllocatedCardsInsufficientRequest",
         "GPU",
-        "The GPU would do, but the node has too few such GPUs for the container.",
+        "The GPU fits, but the node has too few such GPUs for the container.",
         "Ask for fewer GPUs per container, or wait.",
     )
     NO_DEVICES = (
         "NodeInsufficientDevice",
         "Node",
         "The node's inventory has no GPUs.",
-        "Look at the log of the node's agent.",
+        "Check the log of the node's agent.",
     )
     UNREGISTERED = (
         "node unregistered",
         "Node",
         "The node has no inventory: no agent runs on it, or the agent has not written one.",
-        "Look at the log of the node's agent.",
+        "Check the log of the node's agent.",
     )
     KUBELET_WOULD_REJECT = (
         "KubeletWouldReject",
         "Node",
-        "The GPUs fit, but the node's kubelet would reject the pod, as by its topology manager policy.",
-        "Read the detail in the message; see docs/kubelet.md.",
+        "The GPUs fit, but the node's kubelet would reject the pod, for example by its topology manager policy.",
+        "The message has the details; see docs/kubelet.md.",
     )
     KUBELET_ADMISSION_PENDING = (
         "KubeletAdmissionPending",
         "Node",
-        "What the node's kubelet would say is open until pods bound a moment ago have arrived there.",
+        "Purser cannot predict kubelet's admission until recently bound pods have been admitted.",
     )
     TOO_FEW_PAIRS = (
         "GpuNicPairsNotFound",
@@ -163,7 +163,7 @@ class Reason(ExplainedReason):
     NOMINATED = (
         "NodeNominated",
         "Node",
-        "What is free is kept for pods of the same or higher priority that were nominated to the node.",
+        "The free GPUs are reserved for pods of the same or higher priority that are nominated to the node.",
     )
 
 

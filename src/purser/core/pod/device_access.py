@@ -284,7 +284,7 @@ def _annotations(annotations: Mapping[str, str]) -> Iterator[Finding]:
         if _INJECTORS.match(key) and not _is_for_dma_buf(value):
             yield Finding(
                 f'the pod asks for GPUs and annotation "{_short(key)}" for devices beside them',
-                "remove it: Purser's agent names the devices that are granted",
+                "remove it: Purser's agent names the granted devices",
             )
 
 
@@ -325,7 +325,7 @@ def _of_container(container: ContainerSpec, is_share: bool, by_library: bool) ->
             "remove it, or set CUDA_DISABLE_CONTROL=true: the container is then not limited, and its grant says so"
         )
         yield from _variables(
-            container, MPS, "which would make it use another MPS daemon than that of its share", "remove it"
+            container, MPS, "which would make it use a different MPS daemon from that of its share", "remove it"
         )
         if by_library:
             yield from _variables(container, LOADER, "which loads libraries before HAMi-core's", instead)

@@ -7,7 +7,7 @@ refuses; it alone refuses a ``sleepInterval`` that is no duration and ``timeSlic
 for 0.
 
 Where that package refuses the whole file, a mistake here costs the entry in which it stands: a resource of a way of
-sharing, a pattern, a flag. Only of a text that is no object, or of another version, nothing is taken.
+sharing, a pattern, a flag. Only of a text that is not an object, or of another version, nothing is taken.
 """
 
 import re
@@ -52,7 +52,7 @@ def resource_name(written: str) -> str:
         most = f"{MAX_RESOURCE_NAME} characters: write a shorter name"
         raise ValueError(f"resource {brief(name, 80)} has more than {most}")
     if not is_subdomain(name.removeprefix(PREFIX)):
-        raise ValueError(f"resource {brief(name, 80)} is no name: write lowercase letters, digits, dashes and dots")
+        raise ValueError(f"resource {brief(name, 80)} is not a name: write lowercase letters, digits, dashes and dots")
     return name
 
 
@@ -261,7 +261,7 @@ def plugin_file(value: Any) -> ReadFile:
 def _check_version(tidy: Any) -> None:
     """What another version means by any of its keys is not known."""
     if not isinstance(tidy, dict):
-        raise SharingError(f"{FILE} is no object: write keys and values, version: v1 first")
+        raise SharingError(f"{FILE} is not an object: write keys and values, version: v1 first")
     if (version := tidy.get("version", "v1")) not in ("", "v1"):
         raise SharingError(f"{FILE}: version is {brief(version)}: write v1, no other is known")
 

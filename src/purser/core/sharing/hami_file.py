@@ -59,11 +59,11 @@ def hami_file(value: Any, node: str) -> ReadFile:
     """What the file says of a node, with what of it has no effect.
 
     A node that is not in it has HAMi's defaults; entries of other nodes are not looked at. Raises `SharingError` where
-    the file is no list of nodes.
+    the file is not a list of nodes.
     """
     entries = value[NODES]
     if not isinstance(entries, list | None):
-        raise SharingError(f"{_FILE} is no list: write a list with an object for each node")
+        raise SharingError(f"{_FILE} is not a list: write a list with an object for each node")
     problems = list(_nameless(entries or ()))
     entry = next((each for each in entries or () if isinstance(each, dict) and _name(each) == node), None)
     if entry is None:

@@ -210,7 +210,7 @@ def _entry(tidy: dict[str, Any], where: str, mistakes: list[str]) -> _Entry:
 
 
 _UNREADABLE = "unreadable"
-"""Stands for a ``deviceType`` that is no text."""
+"""Stands for a ``deviceType`` that is not text."""
 
 
 def _device_type(entry: _Entry, where: str, mistakes: list[str]) -> SriovDeviceType | None:
@@ -257,7 +257,7 @@ def _selectors(
 
 
 def _selector(tidy: Any, here: str, odd: list[str]) -> SriovSelector | None:
-    """None: it is no object. A condition that cannot be read goes to ``odd``."""
+    """None: it is not an object. A condition that cannot be read goes to ``odd``."""
     found: list[str] = []
     try:
         return salvaged(tidy, SriovSelector, here, found)
@@ -273,7 +273,7 @@ def _misspelt(here: str, key: str) -> str:
     known = sorted(field.encode_name for field in msgspec.structs.fields(SriovSelector))
     close = difflib.get_close_matches(key.lower(), [each.lower() for each in known], 1)
     write = next((each for each in known if each.lower() in close), "") or f"one of {', '.join(known)}"
-    return f"{here}: {brief(key, 40)} is no condition: write {write}"
+    return f"{here}: {brief(key, 40)} is not a condition: write {write}"
 
 
 def _problems(pool: SriovPoolConfig, seen: set[str]) -> Iterator[str]:

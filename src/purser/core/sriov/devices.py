@@ -45,7 +45,7 @@ class SriovDevice(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: none is bound."""
     numa_node: int | None = None
     pf_address: str = ""
-    """PCI address of the PF. Empty: it is no VF and no subfunction."""
+    """PCI address of the PF. Empty: it is not a VF and no subfunction."""
     pf_name: str = ""
     """Network interface of the PF; of a function that has none, as in a virtual machine, its own. Empty: none can be
     seen on the host."""

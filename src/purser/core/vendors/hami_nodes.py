@@ -144,7 +144,7 @@ def _is_listed(allocatable: Mapping[str, QuantityLike]) -> bool:
     try:
         return quantity_ceil(allocatable.get(GPU_RESOURCE, 0)) > 0
     except QuantityError as error:
-        raise RegisterError(f"{GPU_RESOURCE} of the node's allocatable amounts is no amount") from error
+        raise RegisterError(f"{GPU_RESOURCE} of the node's allocatable amounts is not an amount") from error
 
 
 def registration(inventory: NodeInventory, closed: Collection[str] = ()) -> str:

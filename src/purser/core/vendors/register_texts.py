@@ -77,7 +77,7 @@ def check_names(registered: RegisteredDevice) -> None:
         raise RegisterError(f"{registered.id[:64]!r} is no device's id")
     if len(registered.type) > _MAX_MODEL or not registered.type.isprintable():
         raise RegisterError(
-            f"device {registered.id!r} has a type that is no name of a model: {registered.type[:_MAX_MODEL]!r}"
+            f"device {registered.id!r} has a type that is not a name of a model: {registered.type[:_MAX_MODEL]!r}"
         )
 
 

@@ -172,4 +172,4 @@ def _amount(amounts: Amounts, resource: str) -> int:
     try:
         return max(0, min(quantity_ceil(amounts[resource]), _MAX_AMOUNT)) if resource in amounts else 0
     except QuantityError as error:
-        raise RegisterError(f"{resource} of the node's capacity is no amount") from error
+        raise RegisterError(f"{resource} of the node's capacity is not an amount") from error

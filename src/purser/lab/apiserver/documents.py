@@ -1,4 +1,4 @@
-"""Everything served that is no resource: version, discovery, OpenAPI. Pure."""
+"""Everything served that is not a resource: version, discovery, OpenAPI. Pure."""
 
 from dataclasses import dataclass
 

@@ -150,7 +150,7 @@ def _replace(before: Any, after: Any, schema: Schema, path: Path, into: Differen
 
 
 def everything(value: Any, schema: Schema, path: Path) -> Iterator[Path]:
-    """The path and all paths below it; a struct that is no list item is nothing beyond its fields."""
+    """The path and all paths below it; a struct that is not a list item is nothing beyond its fields."""
     if is_leaf(value, schema) or not (schema.properties and path[-1].startswith("f:")):
         yield path
     if not is_leaf(value, schema):

@@ -20,7 +20,7 @@ MESSAGE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinum
 
 
 class InvalidQuantityError(ValueError):
-    """The text is no quantity; the message is the API server's."""
+    """The text is not a quantity; the message is the API server's."""
 
 
 def parse(value: object) -> Decimal:

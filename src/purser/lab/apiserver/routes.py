@@ -87,7 +87,7 @@ def number(query: Mapping[str, str], name: str) -> int | None:
 
 
 def revision(query: Mapping[str, str]) -> int | None:
-    """`resourceVersion`; None where none is given. Raises 422 for what is no version."""
+    """`resourceVersion`; None where none is given. Raises 422 for what is not a version."""
     text = query.get("resourceVersion", "")
     if text and not text.isdecimal():
         message = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'

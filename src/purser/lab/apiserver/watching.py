@@ -38,7 +38,7 @@ class WatchOptions:
 
 
 def read_options(query: Mapping[str, str], revision: int) -> WatchOptions:
-    """From a query; `revision` is the store's latest. Raises 400 for what is no number."""
+    """From a query; `revision` is the store's latest. Raises 400 for what is not a number."""
     since, asked = routes.revision(query), bool(query.get("sendInitialEvents"))
     initial = routes.flag(query, "sendInitialEvents") if asked else not since
     return WatchOptions(

@@ -94,7 +94,7 @@ class PluginConnection:
                 raise CheckFailed(f"{method} gave no answer within {limit_s:g} s") from error
             raise CallRefused(method, error.code().name, error.details() or "") from error
         except asyncio.CancelledError as error:
-            # grpc cancels the calls of a closed channel: that is no cancellation of the caller.
+            # grpc cancels the calls of a closed channel: that is not a cancellation of the caller.
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise

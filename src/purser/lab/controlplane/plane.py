@@ -19,7 +19,7 @@ class ControlPlane(Protocol):
 
     @property
     def real(self) -> Mapping[str, str]:
-        """What is no stand-in of the lab: the program by the name of the lab's part."""
+        """What is not a stand-in of the lab: the program by the name of the lab's part."""
         ...
 
     @property

@@ -171,7 +171,7 @@ def _bad_cpus(numa: tuple[NumaLayout, ...], topology: CpuLayout) -> Iterator[str
         try:
             cpus = cpus_of(parse_cpuset(each.cpus))
         except ValueError:
-            yield f"numa[{index}].cpus: {each.cpus!r} is no CPU list: write one like 0-15,128-143"
+            yield f"numa[{index}].cpus: {each.cpus!r} is not a CPU list: write one like 0-15,128-143"
             continue
         twice = [cpu for cpu in cpus if cpu in holders]
         if twice:

@@ -112,7 +112,7 @@ class PythonNvml:
         for part in (self._mig, self._samples) if name.startswith("nvml") else ():
             if hasattr(type(part), name):
                 return getattr(part, name)
-        # Only what is no function: a call that is not simulated must fail as in the C library, not reach pynvml's own.
+        # No functions: a call that is not simulated must fail as in the C library, not reach pynvml's own.
         if name.startswith(("NVML_", "NVMLError", "nvmlEventType", "nvmlMemory_", "nvmlClocks", "c_nvml")):
             return getattr(pynvml, name)
         raise AttributeError(name)

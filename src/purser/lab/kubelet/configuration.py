@@ -149,7 +149,7 @@ def _option_texts(options: TopologyOptions | CpuOptions) -> dict[str, str]:
 
 def _version(text: str) -> str:
     if _VERSION.fullmatch(text) is None or parse_version(text) < _OLDEST:
-        raise ValueError(f"version: {text} is no version of kubelet: write one such as v1.36.2, from v1.20.0 on")
+        raise ValueError(f"version: {text} is not a version of kubelet: write one such as v1.36.2, from v1.20.0 on")
     return text
 
 

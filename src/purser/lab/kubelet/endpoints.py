@@ -213,7 +213,7 @@ async def _options_of(endpoint: _Endpoint) -> api_pb2.DevicePluginOptions:
 
 def _is_cancelled() -> bool:
     """Whether the task is to end. It is not where grpc cancels the calls of a closed channel, here because kubelet is
-    done with the plugin: that is no cancellation of the caller."""
+    done with the plugin: that is not a cancellation of the caller."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 

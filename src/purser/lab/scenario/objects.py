@@ -58,7 +58,7 @@ def manifests(given: str | list[dict[str, Any]], folder: Path) -> list[Raw]:
         found, where = [body for body in read_documents(path) if body is not None], str(path)
     for body in found:
         if not isinstance(body, dict) or not isinstance(body.get("metadata"), dict):
-            raise ScenarioError(f"{where}: a manifest is no object with metadata")
+            raise ScenarioError(f"{where}: a manifest is not an object with metadata")
         resource_of(body, where)
     return found
 

@@ -82,7 +82,7 @@ def _version(raw: Raw) -> str:
 
 def ignored_status(snapshot: Snapshot, raw: Raw, active: str) -> ClusterPolicyStatus:
     """Of a policy that is not the active one."""
-    message = f"ClusterPolicy {active} is older and active: delete one of them"
+    message = f"ClusterPolicy {active} is older and active: delete one of the two"
     old, generation = old_status(raw), generation_of(raw)
     ready = condition(READY, False, OperatorReason.IGNORED, message, old=old, generation=generation, now=snapshot.now)
     return ClusterPolicyStatus(
@@ -128,7 +128,7 @@ def rivals_status(snapshot: Snapshot, raw: Raw) -> ClusterPolicyStatus:
     """Of an active policy while NVIDIA's operator is at work: two that write the same labels would undo each other."""
     names = " ".join(snapshot.rivals)
     message = (
-        f"another operator manages these nodes: nothing is written while there is {names}"
+        f"another operator manages these nodes: Purser writes nothing while {names} exists"
         f" (kubectl delete clusterpolicies.nvidia.com {names}){_interrupted_nodes(snapshot)}"
     )
     return _stopped(snapshot, raw, OperatorReason.ANOTHER_OPERATOR, message)
@@ -177,7 +177,7 @@ DISCOVERY = "gpu-discovery"
 
 
 def cleanup(snapshot: Snapshot) -> tuple[PatchNode | Delete, ...]:
-    """What remains to be done until nothing of the operator is left; nothing, if that is so or only time is missing:
+    """What remains to be done until the operator left nothing behind; nothing, if that is so or only time is missing:
     where a driver is in use, it stays with its label until it is not."""
     found = driver_removals(snapshot, choose(snapshot.policies))
     in_use = bool(snapshot.isolated) or any(each.stays for each in found.values())

@@ -144,11 +144,11 @@ def _upgrade_fleet(snapshot: Snapshot) -> UpgradeInputs | str:
     if snapshot.other_namespace:
         return other_namespace(snapshot)
     if chosen.raw is None:
-        return "there is no ClusterPolicy" if snapshot.defined else UNDEFINED
+        return "no ClusterPolicy exists" if snapshot.defined else UNDEFINED
     if chosen.policy is None:
         return f"ClusterPolicy {name_of(chosen.raw)}: {chosen.problem}"
     if snapshot.rivals:
-        return f"another operator manages these nodes, nothing is written: {', '.join(snapshot.rivals)}"
+        return f"another operator manages these nodes, so Purser writes nothing: {', '.join(snapshot.rivals)}"
     return _fleet(view_of(snapshot, chosen))
 
 

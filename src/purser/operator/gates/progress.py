@@ -98,8 +98,7 @@ PROGRESS_DEADLINE_S = 600.0
 """What does not get ready, or gets no pod, for longer counts as failing."""
 NO_POD = "no pod yet; if this lasts, check the node's free resources and the DaemonSet controller"
 NO_CONFIG = (
-    "a ConfigMap is missing in the operator's namespace: the one that driver.kernelModuleConfig, repoConfig or"
-    " certConfig names"
+    "the operator's namespace lacks the ConfigMap that driver.kernelModuleConfig, repoConfig or certConfig names"
 )
 STILL_GOING = "its old pod is still terminating"
 REASONS_WITHOUT_POD = (OperatorReason.NO_POD, OperatorReason.UNTOLERATED)

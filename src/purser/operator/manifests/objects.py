@@ -118,7 +118,7 @@ added: an apply puts the right one beside it. No server adds an item or a key th
 def why_apply(live: Raw | None, desired: Raw, settled: AppliedObject | None) -> str:
     """Why an object has to be applied; empty: it need not be.
 
-    A server may spell values its own way. What it made of the same object before is no drift: that costs one apply
+    A server may spell values its own way. What it made of the same object before is not drift: that costs one apply
     per object and process at the most.
     """
     if live is None:

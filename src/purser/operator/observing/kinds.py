@@ -50,7 +50,7 @@ def resource_of(key: ObjectKey) -> Resource[Raw]:
     try:
         return _BY_KIND[key.api_version, key.kind]
     except KeyError:
-        raise LookupError(f"{key.api_version} {key.kind} is no kind that the operator owns") from None
+        raise LookupError(f"{key.api_version} {key.kind} is not a kind that the operator owns") from None
 
 
 async def is_namespace(client: Client, name: str) -> bool:
@@ -67,7 +67,7 @@ async def is_namespace(client: Client, name: str) -> bool:
 def no_namespace(name: str) -> str:
     """That there is no such namespace, in one sentence with what to do."""
     make = f"kubectl create namespace {name}"
-    return f"there is no namespace {name}: give the operator's with --namespace, or make this one ({make})"
+    return f"namespace {name} does not exist: give the operator's with --namespace, or create this one ({make})"
 
 
 async def is_served(client: Client, resource: Resource[Any]) -> bool:
@@ -94,7 +94,7 @@ _KINDS = (("v1", "clusterpolicies", "ClusterPolicy"), ("v1alpha1", "nvidiadriver
 
 async def nvidia_objects(client: Client) -> list[dict[str, Any]]:
     """Its ClusterPolicies and NVIDIADrivers, and the nodes that say whom their GPUs are for; whole. Raises `KubeError`,
-    also where there is no ClusterPolicy."""
+    also where no ClusterPolicy exists."""
     found: list[dict[str, Any]] = []
     for version, plural, kind in _KINDS:
         resource = untyped("nvidia.com", version, plural, kind, namespaced=False)

@@ -1,4 +1,4 @@
-"""Pods that are no operands, as the operator reads them: which devices each holds, and whether its node can be emptied
+"""Pods that are not operands, as the operator reads them: which devices each holds, and whether its node can be emptied
 beside it."""
 
 import msgspec

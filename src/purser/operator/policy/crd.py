@@ -103,7 +103,7 @@ def _struct(kind: type[msgspec.Struct], defaults: bool) -> Schema:
 
 
 def _default(value: Any) -> Any:
-    """As the CRD says it. A section's is empty: its fields have their own. Empty values are no defaults: absent is
+    """As the CRD says it. A section's is empty: its fields have their own. Empty values are not defaults: absent is
     the same, and shorter."""
     if isinstance(value, msgspec.Struct):
         return {}

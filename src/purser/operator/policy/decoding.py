@@ -70,7 +70,7 @@ def _plugin(spec: ClusterPolicySpec) -> Iterator[str]:
 
 def _driver(driver: DriverSpec) -> Iterator[str]:
     for name in _repeated(profile.name for profile in driver.profiles):
-        yield f"spec.driver.profiles: {name} is there twice: give each profile a name of its own"
+        yield f"spec.driver.profiles: {name} appears twice: give each profile a unique name"
     for place, profile in enumerate(driver.profiles):
         if not profile.node_selector:
             yield f"spec.driver.profiles[{place}].nodeSelector is empty: what is for all nodes belongs in spec.driver"
@@ -82,7 +82,7 @@ def _driver(driver: DriverSpec) -> Iterator[str]:
         yield from _selector(f"driver.requirements[{place}]", requirement.node_selector)
         for version in filter(None, (requirement.minimum, *requirement.excluded)):
             if not re.fullmatch(DRIVER_VERSION, version):
-                why = "is no driver version: write one such as 570.86.10"
+                why = "is not a driver version: write one such as 570.86.10"
                 yield f"spec.driver.requirements[{place}]: {version!r} {why}"
 
 
@@ -122,7 +122,7 @@ def _variables(section: msgspec.Struct, path: str) -> Iterator[str]:
             yield from _variables(value, where)
         elif isinstance(value, tuple) and value and isinstance(value[0], EnvVar):
             for name in _repeated(each.name for each in value):
-                yield f"{where}: {name} is there twice: give each variable once"
+                yield f"{where}: {name} appears twice: give each variable once"
         elif isinstance(value, tuple):
             for place, each in enumerate(value):
                 if isinstance(each, msgspec.Struct):
@@ -316,4 +316,4 @@ def _decoded(raw: Raw) -> tuple[ClusterPolicy | None, str]:
         return None, str(error)
 
 
-UNDEFINED = f"there is no CustomResourceDefinition of {KIND}: run purser operator crd --apply"
+UNDEFINED = f"the CustomResourceDefinition of {KIND} does not exist: run purser operator crd --apply"

@@ -91,9 +91,9 @@ class Sriov(Section, frozen=True, kw_only=True):
     """A ConfigMap of the operator's namespace with such files: each node goes by the key with its name, or else by
     config.json. Empty: no pools."""
     resource_prefix: str = DEFAULT_PREFIX
-    """Prefix of the resources of pools that name none."""
+    """Resource prefix of pools that name none."""
     use_cdi: bool = False
-    """Name SR-IOV devices to the container runtime by CDI, and not their device files to kubelet."""
+    """Pass SR-IOV devices to the container runtime by CDI instead of device files to kubelet."""
 
 
 class Mps(Section, frozen=True, kw_only=True):
@@ -102,7 +102,7 @@ class Mps(Section, frozen=True, kw_only=True):
     root: str = "/run/nvidia/mps"
     """Of NVIDIA's device plugin: folder on the host with its pipes and logs."""
     exclusive: bool = False
-    """Of Purser's agent with enforcement mps: compute mode EXCLUSIVE_PROCESS, so that programs that are no clients of
+    """Of Purser's agent with enforcement mps: compute mode EXCLUSIVE_PROCESS, so that programs that are not clients of
     MPS cannot use the GPU. Containers with several GPUs then fail."""
 
 

@@ -76,7 +76,7 @@ def _state(isolated: IsolatedNode) -> str:
 
 
 class CanaryHold(msgspec.Struct, frozen=True):
-    """Why nodes that are no canaries do not begin."""
+    """Why nodes that are not canaries do not begin."""
 
     why: str = ""
     """Empty: they may."""

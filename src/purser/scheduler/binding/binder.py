@@ -151,7 +151,7 @@ class Binder:
             raise BindError(BindFailure.NOT_FOR_PURSER, message)
         reading = self._cache.readings.of(pod)
         if not (reading.asks_for_devices or names_devices(reading.spec)):
-            raise BindError(BindFailure.NOT_FOR_PURSER, "the pod asks for no GPUs: kube-scheduler binds it itself")
+            raise BindError(BindFailure.NOT_FOR_PURSER, "the pod asks for no GPUs, so kube-scheduler binds it itself")
         if message := reading.objection:
             raise BindError(BindFailure.POD_NOT_ALLOWED, message)
 
@@ -204,7 +204,7 @@ class Binder:
         grant = None if self._reservations.is_early(args.pod_uid) else self._cache.ledger.grant(args.pod_uid)
         if grant is not None and grant.node != args.node:
             raise BindError(
-                BindFailure.OUTCOME_UNKNOWN, f"whether the pod was bound to node {grant.node} is not known yet"
+                BindFailure.OUTCOME_UNKNOWN, f"it is not known yet whether the pod was bound to node {grant.node}"
             )
         return grant
 
@@ -224,7 +224,7 @@ class Binder:
             await self._take(args.node, lock, pod)
             await self._wait_for_leadership()  # it may have closed meanwhile, as before
             if self._cache.ledger.grant(grant.pod_uid) != grant:
-                raise BindError(BindFailure.NOT_LEADING, "the pod's grant was taken back while its node was locked")
+                raise BindError(BindFailure.NOT_LEADING, "the pod's grant was withdrawn while its node was locked")
         except BaseException:
             self._unsettled.came_to_nothing(grant)
             raise
@@ -252,7 +252,7 @@ class Binder:
         there = set() if node is None else {state.device.uuid for state in node.devices}
         if node is None or (request.family and not grant.uuids <= there):
             self._unsettled.came_to_nothing(grant)
-            raise BindError(BindFailure.NO_INVENTORY, f"node {args.node} has no such devices any more")
+            raise BindError(BindFailure.NO_INVENTORY, f"node {args.node} no longer has these devices")
         at_ns = round(self._cache.clock.now().timestamp() * 1e6) * 1000
         compat = grant_annotations(spec, request.systems, grant, node.inventory, at_ns)
         if not request.family and self._cache.is_known_to_hami(args.node):
@@ -286,10 +286,10 @@ class Binder:
             return
         if grant.pod_uid in self._unsettled:
             raise BindError(
-                BindFailure.OUTCOME_UNKNOWN, f"whether the pod was bound is not known yet: {error}"
+                BindFailure.OUTCOME_UNKNOWN, f"it is not known yet whether the pod was bound: {error}"
             ) from error
         found = "not to be read" if truth is None else truth.value
-        raise BindError(BindFailure.API_ERROR, f"the pod was not bound, it is {found}: {error}") from error
+        raise BindError(BindFailure.API_ERROR, f"the pod was not bound but is {found}: {error}") from error
 
 
 def _is_lost(error: KubeError) -> bool:

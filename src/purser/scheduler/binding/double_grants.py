@@ -97,7 +97,7 @@ class DoubleGrants:
     async def _take_off(self, pod: Pod, uuids: list[str], rivals: list[str]) -> None:
         uid = pod.metadata.uid
         owner = controller_of(pod)
-        what = f"{', '.join(sorted(uuids))} was granted at the same moment to {', '.join(rivals)}, which runs"
+        what = f"{', '.join(sorted(uuids))} was granted to {', '.join(rivals)} at the same moment, which runs"
         if uid not in self._told:
             self._told = {each for each in self._told if self._cache.pod_by_uid(each) is not None} | {uid}
             self._metrics.granted_twice()

@@ -45,7 +45,7 @@ class NodeLocks:
         except TimeoutError:
             why = f"the API server did not answer within {LOCK_TIMEOUT_S:g} s"
             raise NodeLockedError(f"node {node} cannot be locked: {why}") from None
-        raise NodeLockedError(f"node {node} cannot be locked: it changes all the time")
+        raise NodeLockedError(f"node {node} cannot be locked: it keeps changing")
 
     async def _tried(self, node: str, lock: NodeLock, owner: LockHolder) -> bool:
         metadata, now_s = (await self._client.get(NODES, node)).metadata, self._cache.clock.now().timestamp()

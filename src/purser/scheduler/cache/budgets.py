@@ -30,7 +30,7 @@ class Budgets:
 
     async def follow(self, client: Client) -> None:
         """Keep them fresh, until cancelled."""
-        version = await insist(lambda: policy_version(client), "The server's version cannot be read")
+        version = await insist(lambda: policy_version(client), "Cannot read the API server's version")
         self._informer = Informer(client, budgets_resource(version))
         self._informer.add_handler(self.put, lambda _, budget: self.put(budget), self.remove)
         await self._informer.run()

@@ -330,8 +330,8 @@ class ClusterCache:
             self._tell_of_node(name, f"The node's inventory is invalid and ignored: {error}")
         others = others_devices(node, own, self._families)
         for problem in (*odd, *others.problems):
-            log.warning("A device registration is not followed to the letter", node=name, error=problem)
-            self._tell_of_node(name, f"A device registration is not followed to the letter: {problem}")
+            log.warning("Parts of a device registration are ignored", node=name, error=problem)
+            self._tell_of_node(name, f"Parts of a device registration are ignored: {problem}")
         return joined_inventory(node, own, others), is_hamis
 
     def remove_node(self, node: Node) -> None:

@@ -185,7 +185,7 @@ class DisputeBook:
         now, closed = self._clock.monotonic(), {}
         for uuid, breaker in self._breakers.get(name, {}).items():
             if now < breaker.until:
-                closed[uuid] = f"its node rejected pod {breaker.pod}, and has not reported why"
+                closed[uuid] = f"its node rejected pod {breaker.pod} and has not reported why"
         pods, told = self._pods.get(name), self._told.get(name)
         if pods:
             words = {} if told is None else {each.uid: each for each in told.held}

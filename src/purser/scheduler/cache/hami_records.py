@@ -123,7 +123,7 @@ class HamiRecords:
         if problem:
             self._problems[pod.metadata.uid] = f"what HAMi's scheduler recorded on the pod does not count: {problem}"
             if self._problems[pod.metadata.uid] != before:
-                log.warning("HAMi's record of a pod does not count", pod=key_of(pod), node=node, error=problem)
+                log.warning("Ignoring an invalid HAMi record of a pod", pod=key_of(pod), node=node, error=problem)
             return None
         if grant is None:
             return None
@@ -152,7 +152,7 @@ class HamiRecords:
         asked = devices_asked(pod)
         greedy = next((part for part in grant.containers if len(part.shares) > asked.get(part.container, 0)), None)
         if greedy is not None:
-            numbers = f"{len(greedy.shares)} GPUs, and it asks for {asked.get(greedy.container, 0)}"
+            numbers = f"{len(greedy.shares)} GPUs, but it asks for {asked.get(greedy.container, 0)}"
             return f"{hami.DEVICES_ALLOCATED} gives container {greedy.container} {numbers}"
         return ""
 

@@ -153,7 +153,7 @@ class LogFiles:
             self._tell(error)
         except Exception:  # a fault of ours
             self._lose(batch)
-            log.exception("A decision cannot be logged; decisions go on")
+            log.exception("Cannot log a decision; decisions continue")
         else:
             self._metrics.decisions_logged(batch.decisions)
 
@@ -201,6 +201,4 @@ class LogFiles:
         said = str(error)
         if said != self._told:
             self._told = said
-            log.warning(
-                "The decision log cannot be written; decisions go on", folder=str(self._folder), error=said[:512]
-            )
+            log.warning("Cannot write the decision log; decisions continue", folder=str(self._folder), error=said[:512])

@@ -160,7 +160,7 @@ class WrittenDecisionLog(DecisionLog):
         try:
             return note()
         except Exception:
-            log.exception("A decision cannot be logged; decisions go on")
+            log.exception("Cannot log a decision; decisions continue")
             return None
 
     def _is_chosen(self, uid: str) -> bool:

@@ -66,7 +66,7 @@ class Explainer:
         """Why a pod waits, or where it is. Raises `UnknownPodError`."""
         cluster, pod = self._cluster, self._cluster.pod(namespace, name)
         if pod is None:
-            raise UnknownPodError(f"there is no pod {name} in namespace {namespace}")
+            raise UnknownPodError(f"namespace {namespace} has no pod {name}")
         spec = pod.spec
         head = Explanation(namespace, name, spec.scheduler_name, "Waiting", spec.node_name, len(cluster.nodes))
         if is_terminal(pod):

@@ -121,7 +121,7 @@ class KnownFilters:
         try:
             allocatable: Amounts = amounts_of(node.status.allocatable)
         except QuantityError as error:
-            self._note(f"Node {node.metadata.name}: what it has for pods cannot be read: {error}")
+            self._note(f"Node {node.metadata.name}: its allocatable resources cannot be read: {error}")
             allocatable = {}
         return FilteredNode(
             node.metadata.name, node.metadata.labels, node.spec.taints, node.spec.unschedulable, allocatable

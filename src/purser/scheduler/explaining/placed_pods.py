@@ -104,7 +104,7 @@ class PlacedPods:
         try:
             return requested_amounts(pod_spec(pod))
         except QuantityError as error:
-            self._note(f"Pod {key_of(pod)}: what it requests cannot be read: {error}")
+            self._note(f"Pod {key_of(pod)}: its requests cannot be read: {error}")
             return {}
 
 

@@ -356,7 +356,7 @@ class KubeExtender:
 
     def _tell_of_dispute(self, node: str, text: str) -> None:
         if self._gate.is_open:
-            message = f"No new pods are given disputed GPUs: {text}"
+            message = f"Disputed GPUs take no new pods: {text}"
             self._events.event(node_ref(node), DisputeReason.GPU_DISPUTED, message, "Warning")
 
 

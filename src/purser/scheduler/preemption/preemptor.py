@@ -294,6 +294,6 @@ def _sentence(victims: Victims, namespace: str) -> str:
     names = [pod.name for pod in victims.pods if pod.namespace == namespace and pod.name]
     count = len(victims.pods)
     said = f"{count} pods" if count > 1 else "1 pod"
-    said += f" of lower priority {'have' if count > 1 else 'has'} to leave node {victims.node} for it"
+    said += f" of lower priority {'have' if count > 1 else 'has'} to leave node {victims.node} to make room"
     shown = ", ".join(names[:_MAX_NAMED_PODS]) + (", ..." if len(names) > _MAX_NAMED_PODS else "")
     return f"{said}: {shown}" if names else said

@@ -33,7 +33,7 @@ MAX_STRANGERS = 4
 """Tokens that are reviewed at once, of those that could not read before; as many again of the others."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-"""RFC 6750; anything else is no token, and the API server need not be asked."""
+"""RFC 6750; anything else is not a token, and the API server need not be asked."""
 
 
 class AccessVerdict(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ class AccessVerdict(msgspec.Struct, frozen=True):
 
 _UNKNOWN = AccessVerdict(401, message="the bearer token is not valid, or has expired")
 _BUSY = AccessVerdict(503, message="too many unknown tokens are being reviewed: try again")
-_AWAY = AccessVerdict(503, message="the API server, which says whose a token is, does not answer: try again")
+_AWAY = AccessVerdict(503, message="the API server, which reviews tokens, does not answer: try again")
 
 
 class AccessControl:

@@ -1,7 +1,7 @@
 """The state document of this replica: made in small steps, encoded as it is made, and kept until it is old.
 
 kube-scheduler's questions go first: between two steps the loop answers them, and after a document it has at least three
-times as long for others as that took. So a document is no picture of one moment: it took some milliseconds, at a
+times as long for others as that took. So a document is not a picture of one moment: it took some milliseconds, at a
 thousand nodes some hundred, and pods came and went meanwhile.
 """
 

@@ -44,12 +44,11 @@ class SentAnswers:
         """While one is sent. Raises aiohttp's 429 and 503."""
         if self._by_user[user] >= MAX_ANSWERS_OF_A_USER:
             raise web.HTTPTooManyRequests(
-                text=f"{MAX_ANSWERS_OF_A_USER} answers are on their way to you: read them first\n", headers=_RETRY_AFTER
+                text=f"{MAX_ANSWERS_OF_A_USER} answers are still being sent to you: read them first\n",
+                headers=_RETRY_AFTER,
             )
         if self._by_user.total() >= MAX_ANSWERS:
-            raise web.HTTPServiceUnavailable(
-                text="too many answers are on their way: try again\n", headers=_RETRY_AFTER
-            )
+            raise web.HTTPServiceUnavailable(text="too many answers are being sent: try again\n", headers=_RETRY_AFTER)
         self._by_user[user] += 1
         try:
             yield
@@ -71,7 +70,7 @@ def read_api_app(access: AccessControl, page: StatePage, metrics: SchedulerMetri
             try:
                 document = await page.current()
             except Exception:
-                log.exception("The state document cannot be made")
+                log.exception("Cannot build the state document")
                 return web.Response(status=500, text="this failed inside Purser: see the log of its scheduler\n")
             if request.headers.get("If-None-Match") == document.tag:
                 return web.Response(status=304, headers={**_HEADERS, "ETag": document.tag})

@@ -33,7 +33,7 @@ def _other_mode(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
     if not wanted or not modes or not wanted.isdisjoint(modes):
         return
     of = "GPUs" if asked.resource == GPU_RESOURCE else brief(asked.resource, 63)
-    instead = f"Leave the annotation out to have {of} of any mode"
+    instead = f"Leave the annotation out to get {of} of any mode"
     if DeviceMode.MIG in wanted and there.mig_resources:
         instead = f"Ask for MIG devices by profile: {_listed(there.mig_resources[:1])}"
     yield (
@@ -62,7 +62,7 @@ def _too_many(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
         return  # amounts or modes are in the way, and not the number
     if there.profiles and not may_have_instances(asked.resource, asked.count, asked.modes_allowed):
         yield (
-            f"a container requests {asked.count} GPUs, and the largest node has {most} that would do: of GPUs in MIG "
+            f"a container requests {asked.count} GPUs, but the largest node can give it only {most}: in MIG "
             f"mode it gets one GPU instance, or several if it asks for MIG devices by name: {there.mig_resources[0]}"
         )
         return

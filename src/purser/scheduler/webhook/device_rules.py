@@ -119,7 +119,9 @@ class DeviceRules:
             return ()
         there = sorted(self._enforcements())
         if there and all(word.is_advisory for word in there):
-            waits = "; the pod requires enforcement, and stays Pending until one does" if _is_required(request) else ""
+            waits = (
+                "; the pod requires enforcement, so it stays Pending until one does" if _is_required(request) else ""
+            )
             advisory = f"no node enforces them (enforcement: {', '.join(there)})"
             return (f"limits of GPU shares are advisory: {advisory}{waits}",)
         said = [f'container "{part.name}" {_HOLDS[part.hold.limits]}' for part in shares if part.hold.limits in _HOLDS]
@@ -153,7 +155,7 @@ def enforces_what_it_requires(pod: PodReading) -> Decision | None:
             return Decision(
                 False,
                 DecisionReason.UNENFORCED,
-                f'container "{part.name}" sets {DISABLE_CONTROL}, so that nothing holds it to its share of a GPU, and '
+                f'container "{part.name}" sets {DISABLE_CONTROL}, so nothing enforces its share of a GPU, but '
                 f"{whose} annotation {ENFORCEMENT_ANNOTATION} is {ENFORCEMENT_REQUIRED}: remove one of the two",
             )
     return None

@@ -17,7 +17,7 @@ Operation = Mapping[str, Any]
 
 
 class ReviewError(ValueError):
-    """A request that is no admission review, or holds an object that cannot be read; the message says where."""
+    """A request that is not an admission review, or holds an object that cannot be read; the message says where."""
 
 
 class GroupVersionResource(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ class DecisionReason(ExplainedReason):
     BAD_REQUEST = (
         "bad-request",
         "Pod",
-        "What the pod asks for cannot be read.",
+        "Purser cannot read what the pod asks for.",
         "Correct the resource or annotation that the message names.",
     )
     PRIVILEGED_SHARE = (
@@ -134,7 +134,7 @@ class DecisionReason(ExplainedReason):
     NOT_MUTATED = (
         "not-mutated",
         "Pod",
-        "The pod lacks what the mutating webhook sets.",
+        "The pod lacks fields that the mutating webhook sets.",
         "Create the pod again; if it recurs, look for another webhook that removes it.",
     )
     WEBHOOK_IGNORED = (
@@ -147,8 +147,8 @@ class DecisionReason(ExplainedReason):
     NOT_ITS_NODE = (
         "not-its-node",
         "Node",
-        "An account of one node writes what it may not write, or on another node.",
-        "See docs/rights.md; if this is no attack, an agent has a wrong account.",
+        "A node's account writes something that it may not write, or writes to another node.",
+        "See docs/rights.md. If this is not an attack, an agent runs with the wrong account.",
     )
     DEVICES_UNASKED = (
         "devices-unasked",
@@ -216,7 +216,7 @@ def decode_review(body: bytes) -> AdmissionRequest:
     try:
         review = _reviews.read(body)
     except UnreadableError as error:
-        raise ReviewError(f"the body is no AdmissionReview: {error}") from error
+        raise ReviewError(f"the body is not an AdmissionReview: {error}") from error
     if review.api_version != API_VERSION or review.kind != "AdmissionReview":
         raise ReviewError(
             brief(f"the body is a {review.kind!r} of {review.api_version!r}, not an AdmissionReview of {API_VERSION}")

@@ -50,7 +50,7 @@ DRIVER = {
     "/dev/nvidia-caps-imex-channels/channel0": "-> /dev/null",
     "/dev/infiniband/uverbs0": "-> /dev/null",
 }
-"""Below the driver's root: contents, or where a link leads. /dev/nvidia-modeset is no device."""
+"""Below the driver's root: contents, or where a link leads. /dev/nvidia-modeset is not a device."""
 HOST = {
     "/usr/bin/nvidia-ctk": "",
     "/proc/driver/nvidia-caps/mig-minors": "gpu0/gi7/access 30\ngpu0/gi7/ci0/access 31\n",

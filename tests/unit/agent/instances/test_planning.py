@@ -48,7 +48,7 @@ def test_what_is_in_the_way_goes_if_it_is_the_agents_own_and_unused() -> None:
     [
         (there(TWO), set(), set(), r"GPU instance 7 \(2g.10gb at 2\) is there, which Purser did not create"),
         (there(HALF), set(), set(), "which Purser did not create"),
-        (there(TWO), {TWO}, {TWO}, "is another pod's"),
+        (there(TWO), {TWO}, {TWO}, "belongs to another pod"),
         (there(TWO, is_known=False), {TWO}, set(), "which Purser did not create"),
     ],
 )

@@ -83,7 +83,7 @@ def test_one_reserved_cpu_is_a_number_in_yaml():
         (b"kind: KubeletConfiguration\ncpuManagerPolicyOptions: {a: b}", "PolicyOptions.a: no such option"),
         (b"kind: KubeletConfiguration\ncpuManagerPolicyOptions: {full-pcpus-only: maybe}", "write .true. or .false."),
         (b"kind: KubeletConfiguration\ntopologyManagerPolicyOptions: {max-allowable-numa-nodes: x}", "number of 8 or"),
-        (b"kind: KubeletConfiguration\nkubeReserved: {cpu: lots}", "kubeReserved.cpu: 'lots' is no quantity"),
+        (b"kind: KubeletConfiguration\nkubeReserved: {cpu: lots}", "kubeReserved.cpu: 'lots' is not a quantity"),
         (b"kind: KubeletConfiguration\nreservedMemory: [{numaNode: 1, limits: {memory: x}}]", "NUMA node 1: 'x'"),
     ],
 )

@@ -55,7 +55,7 @@ def test_layouts_follow_one_another(hardware: MigHardware) -> None:
 def test_what_does_not_fit_is_undone(hardware: MigHardware) -> None:
     bring(hardware, {0: BALANCED})
     too_much = Layout(True, ("3g.20gb",) * 3)
-    with pytest.raises(HardwareError, match=r"Insufficient Resources; the former layout is there again"):
+    with pytest.raises(HardwareError, match=r"Insufficient Resources; the former layout was restored"):
         bring(hardware, {0: too_much})
     assert hardware.gpus()[0].layout == BALANCED
 

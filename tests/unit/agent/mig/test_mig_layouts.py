@@ -50,18 +50,18 @@ def test_a_layout_that_concerns_no_gpu_is_a_mistake() -> None:
 
 
 def test_a_name_that_is_not_there_is_reported_with_those_that_are() -> None:
-    with pytest.raises(LayoutError, match="there is no layout on: write one of mixed, none, of-many, of-one-kind"):
+    with pytest.raises(LayoutError, match="layout on does not exist: write one of mixed, none, of-many, of-one-kind"):
         meant("on", A100)
 
 
 def test_only_some_names_that_apply_to_the_gpu_are_listed() -> None:
-    with pytest.raises(LayoutError, match=r"there is no layout on: write one of mixed, none$"):
+    with pytest.raises(LayoutError, match=r"layout on does not exist: write one of mixed, none$"):
         meant("on", "0x233010DE")
     many = "\n".join(f"  l{number:03}: [{{devices: all, mig-enabled: false}}]" for number in range(500))
     layouts = read_layouts(f"version: v1\nmig-configs:\n{many}")
     with pytest.raises(LayoutError, match=r"write one of l000, .*, l015 \(and 484 more\)$"):
         wanted(layouts, "on", gpus(A100))
-    with pytest.raises(LayoutError, match="there is no layout on: the file has none for the GPUs of this node"):
+    with pytest.raises(LayoutError, match="layout on does not exist: the file has none for the GPUs of this node"):
         wanted({}, "on", gpus(A100))
 
 
@@ -129,7 +129,10 @@ GOOD = "[{devices: all, mig-enabled: true, mig-devices: {1g.5gb: 7}}]"
         ),
         (f"[*x, {GOOD[1:-1]}]".replace("*x", "{devices: all}"), "[0]: it lacks mig-enabled: write true or false"),
         ("[{devices: all, mig-enabled: yes, mig-device: {1g.5gb: 7}}]", "mig-device is not known: write mig-devices"),
-        ("[{devices: all, mig-enabled: true, mig-devices: {1g.tengb: 7}}]", "1g.tengb is no profile: write one such"),
+        (
+            "[{devices: all, mig-enabled: true, mig-devices: {1g.tengb: 7}}]",
+            "1g.tengb is not a profile: write one such",
+        ),
         ("[{devices: all, mig-enabled: true, mig-devices: [1g.5gb]}]", "mig-devices is a list: write profiles with"),
         ("[{devices: all, mig-enabled: 'true'}]", 'mig-enabled is the text "true": write true or false'),
         ("[3]", "[0]: it is 3: write an object"),
@@ -146,7 +149,7 @@ def test_a_bad_layout_costs_itself_alone(bad: str, says: str) -> None:
         wanted(layouts, "bad", gpus(A100))
     assert str(refused.value).startswith("the layouts in /etc/config.yaml: mig-configs.bad")
     assert says in str(refused.value)
-    with pytest.raises(LayoutError, match=r"there is no layout on: write one of good$"):
+    with pytest.raises(LayoutError, match=r"layout on does not exist: write one of good$"):
         wanted(layouts, "on", gpus(A100))
 
 

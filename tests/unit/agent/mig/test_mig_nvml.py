@@ -102,7 +102,7 @@ def test_names_follow_from_slices_and_memory(slices: int, memory_mib: int, total
 
 def test_a_mode_that_waits_for_a_reset_is_reported() -> None:
     hardware = NvmlHardware(FakeNvml(needs_reboot=True))
-    with pytest.raises(HardwareError, match="it comes with the GPU's next reset: reboot the node"):
+    with pytest.raises(HardwareError, match="it takes effect at the GPU's next reset: reboot the node"):
         hardware.set_mode(0, True)
 
 

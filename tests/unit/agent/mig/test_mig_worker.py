@@ -71,7 +71,7 @@ async def test_it_compares_applies_and_answers_each_request_once(tmp_path: Path,
             await ask(cluster.client, MigRequest("all-1g.5gb", "3", check_only=True))
             assert await answered(cluster.client, "3") == MigResult("all-1g.5gb", "3")
             await ask(cluster.client, MigRequest("no-such", "4"))
-            assert (await answered(cluster.client, "4")).error.startswith("there is no layout no-such")
+            assert (await answered(cluster.client, "4")).error.startswith("layout no-such does not exist")
             await ask(cluster.client, None)
             await ask(cluster.client, MigRequest("all-1g.5gb", "5", check_only=True))
             assert await answered(cluster.client, "5") == MigResult("all-1g.5gb", "5")

@@ -103,5 +103,5 @@ async def test_a_pod_that_computes_too_much_is_told_once_and_stays() -> None:
     used = ("GpuComputeOverused", f"The pod uses 60 % of the compute of {gpu} on average and was granted 10 %")
     assert world.told == [used]
     await world.readings(WINDOW_READINGS, sm_percent=5)
-    settled = ("GpuUseSettled", f"The pod uses no more of the compute of {gpu} than it was granted")
+    settled = ("GpuUseSettled", f"The pod no longer uses more compute of {gpu} than it was granted")
     assert world.told == [used, settled]

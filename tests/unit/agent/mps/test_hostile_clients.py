@@ -26,7 +26,7 @@ async def test_who_answers_in_the_daemons_place_without_end_is_not_listened_to(n
                 await writer.drain()
 
     async with await asyncio.start_unix_server(flood, node.pipe("A") / "control"):
-        with pytest.raises(MpsError, match="get_server_list answers more than 65536 bytes"):
+        with pytest.raises(MpsError, match="get_server_list answered with more than 65536 bytes"):
             await node.control.ask("A", "get_server_list")
     assert asked == 1
 

@@ -153,7 +153,7 @@ async def test_no_vf_is_lost_while_pods_hold_them_nor_by_a_restart(agent):
         await node.until_capacity(4, resource="intel.com/other")
         host.drop_vfs("0000:18:00.0", keep=1)
         await node.until_capacity(1, listed=2, resource=NET)
-        assert "the node does not have it any more" in await agent.until_told(AgentReason.SRIOV_UNHEALTHY, NET)
+        assert "the node no longer has it" in await agent.until_told(AgentReason.SRIOV_UNHEALTHY, NET)
         assert agent.device_information == [f"intel.com-net-{_vf(n)}-device.json" for n in (0, 1)]
 
 
@@ -163,7 +163,7 @@ async def test_a_device_that_left_its_pool_is_refused_and_not_left_out(agent):
     async with agent.running() as plugins:
         await node.until_capacity(4, resource=NET)
         plugins._pools = {}  # between the change and kubelet's hearing of it
-        with pytest.raises(AdmissionError, match=r"left the pool intel.com/net after kubelet chose it"):
+        with pytest.raises(AdmissionError, match=r"left pool intel.com/net after kubelet chose it"):
             await node.admit("u1", _asking(NET, 1))
         assert [each.reason.value for each in agent.refused] == ["SriovDeviceGone"]
 
@@ -174,7 +174,7 @@ async def test_a_file_that_cannot_be_read_leaves_the_pools_as_they_are(agent):
         await node.until_capacity(4, resource=NET)
         agent.config.write_text('{"resourceList": 3}')
         message = await agent.until_told(AgentReason.SRIOV_CONFIG)
-        assert message.startswith("The last valid one holds: the SR-IOV configuration")
+        assert message.startswith("The last valid one stays in effect: the SR-IOV configuration")
         await node.admit("u1", _asking(NET, 1))
         agent.configure([{"resourceName": "a.b", "deviceType": "accelerator", "selectors": {}}, _pool_of("ens1f0#0-4")])
         await node.until_capacity(5, resource=NET)
@@ -186,11 +186,14 @@ async def test_whatever_in_the_file_is_not_followed_is_told_once(agent):
     agent.configure([odd, {"resourceName": "b", "selectors": {}, "deviceType": "vfio"}, *POOLS])
     async with agent.running():
         await node.until_capacity(4, resource=NET)
-        for says in ("resourceList[0].selectors: pfName is no condition: write pfNames", "deviceType is vfio: write"):
+        for says in (
+            "resourceList[0].selectors: pfName is not a condition: write pfNames",
+            "deviceType is vfio: write",
+        ):
             assert await agent.until_told(AgentReason.SRIOV_CONFIG, says)
         agent.configure([odd, {"resourceName": "late", "selectors": {"pfNames": ["ens1f0#x"]}}, *POOLS])
         assert await agent.until_told(AgentReason.SRIOV_CONFIG, "pfNames: ens1f0#x is none of PF, PF#1")
-        assert len([1 for _, message in agent.told if "pfName is no condition" in message]) == 1
+        assert len([1 for _, message in agent.told if "pfName is not a condition" in message]) == 1
 
 
 def _pool_of(pf_name):

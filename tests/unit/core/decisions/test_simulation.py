@@ -158,7 +158,7 @@ def test_each_changed_byte_is_found_and_each_cut_is_said_to_be_one() -> None:
             assert replayed(LOG[:at])[1] == []
         else:
             assert "the file ends within it" in broken(LOG[:at])
-    assert broken(b"") == broken(b"PK\3\4") == "it is no decision log: it begins with other bytes"
+    assert broken(b"") == broken(b"PK\3\4") == "it is not a decision log: it begins with other bytes"
 
 
 def framed(contents: Iterable[bytes]) -> bytes:

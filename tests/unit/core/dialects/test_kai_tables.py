@@ -83,7 +83,7 @@ def test_several_containers_with_whole_gpus_are_as_everywhere() -> None:
 
 
 OF_BOTH = "say how much of a GPU: write one of the two"
-NO_PART, NO_MIB, NO_COUNT = "is no part of a GPU", "is no number of MiB", "is no number of GPUs: write 1 to 1024"
+NO_PART, NO_MIB, NO_COUNT = "is no part of a GPU", "is not a number of MiB", "is not a number of GPUs: write 1 to 1024"
 BESIDE = "and the pod by annotation for a share of a GPU: write one of the two"
 
 
@@ -239,7 +239,7 @@ def test_other_vendors_devices_are_no_share_of_a_gpu() -> None:
     part = msgspec.structs.replace(container(), limits={"hygon.com/dcunum": "1"})
     spec = msgspec.structs.replace(kais(part, fraction="0.5"), families=frozenset({"Hygon DCU"}))
     (problem,) = problems_of(spec)
-    assert "mixes KAI's annotations and hygon.com/dcunum: ask in the words of one system" in problem
+    assert "mixes KAI's annotations and hygon.com/dcunum: use the resources of one system" in problem
 
 
 def test_a_pod_of_kais_without_gpus_asks_for_nothing() -> None:

@@ -103,7 +103,7 @@ def test_a_container_without_any_device_makes_no_request(limits):
         ({"gpu": 1, "mem": 10, "priority": 2}, "write 0 (high) or 1 (low), 0 to 1"),
         ({"vmem": "8Gi"}, 'volcano.sh/gpu-memory "8Gi" is not a plain number of MiB: write 8192'),
         ({"vmem": 8, "vnum": 1}, "asks for both volcano.sh/gpu-memory and volcano.sh/gpu-number"),
-        ({"vgpu": 1, "vnum": 1}, "mixes volcano.sh/gpu-number and volcano.sh/vgpu-number: ask in the words of one"),
+        ({"vgpu": 1, "vnum": 1}, "mixes volcano.sh/gpu-number and volcano.sh/vgpu-number: use the resources of one"),
         (
             {"vgpu": 1, "vgpucores": 101},
             'volcano.sh/vgpu-cores "101" is out of range: write percent of one GPU, 0 to 100',
@@ -111,12 +111,12 @@ def test_a_container_without_any_device_makes_no_request(limits):
         ({"gpumem": 8138}, 'aliyun.com/gpu-mem "8138" is out of range: write GiB of GPU memory, 1 to 1023'),
         ({"gpumem": "8Gi"}, 'aliyun.com/gpu-mem "8Gi" is not a whole number: write GiB of GPU memory'),
         ({"gpumem": 8, "gpucount": 1}, "write the number of GPUs into the pod's label aliyun.com/gpu-count"),
-        ({"gpumem": 8, "mem": 8}, "mixes nvidia.com/gpumem and aliyun.com/gpu-mem: ask in the words of one system"),
+        ({"gpumem": 8, "mem": 8}, "mixes nvidia.com/gpumem and aliyun.com/gpu-mem: use the resources of one system"),
         ({"gpumem": 8, "gpu": 2}, 'nvidia.com/gpu "2" does not go with 1 by gpushare'),
         ({"vgpu": 2, "gpu": 1}, 'nvidia.com/gpu "1" does not go with 2'),
         ({"vnum": 2, "gpu": 1}, 'nvidia.com/gpu "1" does not go with 2'),
         ({"vmem": 8, "gpu": "x"}, 'nvidia.com/gpu "x" does not go with 1'),
-        ({"vmem": 8, "mem": 8}, "mixes nvidia.com/gpumem and volcano.sh/gpu-memory: ask in the words of one system"),
+        ({"vmem": 8, "mem": 8}, "mixes nvidia.com/gpumem and volcano.sh/gpu-memory: use the resources of one system"),
     ],
     ids=str,
 )
@@ -232,19 +232,19 @@ def test_a_pod_that_requires_it_says_of_each_container_what_would_hold_it():
             {"enforcement": "Required"},
             'purser.dev/enforcement "Required" is not a valid value: write "required", or remove it',
         ),
-        ({"mode": "passthrough"}, '"passthrough" is no mode: write hami-core, mig, mps'),
-        ({"mig_profiles": "4g,20gb"}, '"20gb" is no MIG profile: write such as 4g.20gb or 4g'),
+        ({"mode": "passthrough"}, '"passthrough" is not a mode: write hami-core, mig, mps'),
+        ({"mig_profiles": "4g,20gb"}, '"20gb" is not a MIG profile: write such as 4g.20gb or 4g'),
         (
             {"weights": "slot=1,core=1"},
             "does not name slot, core and memory once each: write for example slot=1,core=1,memory=1",
         ),
         ({"weights": "slot=0,core=0,memory=0"}, "has no weight above 0"),
-        ({"weights": "slot=1,core=1,memory=-1"}, "has a weight that is no whole number from 0 to 1000000"),
+        ({"weights": "slot=1,core=1,memory=-1"}, "has a weight that is not a whole number from 0 to 1000000"),
         ({"weights": "slot=1,core=1,memory=1,disk=1"}, "once each"),
         ({"weights": "slot=1,core=1,memory=1,memory=2"}, "once each"),
-        ({"weights": "slot==1,core=1,memory=1"}, "no whole number"),
-        ({"weights": "slot,core=1,memory=1"}, "no whole number"),
-        ({"weights": "slot=99999999,core=1,memory=1"}, "no whole number"),
+        ({"weights": "slot==1,core=1,memory=1"}, "not a whole number"),
+        ({"weights": "slot,core=1,memory=1"}, "not a whole number"),
+        ({"weights": "slot=99999999,core=1,memory=1"}, "not a whole number"),
         ({"use_type": ",".join(map(str, range(2000)))}, "lists 2000 names: list at most 1024"),
     ],
     ids=lambda value: str(value)[:60],
@@ -473,7 +473,7 @@ def test_a_container_of_thousands_of_names_is_refused_in_a_sentence_and_few_are_
 def test_a_pods_containers_ask_for_no_more_devices_than_one_may() -> None:
     assert parse(pod(container("a", shared=1000), container("b", shared=24))) is not None
     (problem,) = problems_of(container("a", shared=1000), container("b", shared=25))
-    assert problem == "the pod's containers ask for 1025 devices together: 1024 are the most"
+    assert problem == "the pod's containers ask for 1025 devices together: the maximum is 1024"
 
 
 VF = "mellanox.com/vf"

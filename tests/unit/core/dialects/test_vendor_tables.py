@@ -138,7 +138,9 @@ def test_records_that_may_not_be_forged_are_those_of_what_the_pod_asks_for():
 
 
 def test_a_pod_gets_devices_of_one_family():
-    with pytest.raises(DialectError, match="devices of NVIDIA and Hygon DCU: a pod gets devices of one family"):
+    with pytest.raises(
+        DialectError, match="devices of NVIDIA and Hygon DCU: a pod can have devices of one family only"
+    ):
         parse(pod({"nvidia.com/gpu": 1}, {DCU: 1}))
 
 

@@ -147,7 +147,9 @@ def test_a_pod_that_goes_to_another_node_leaves_the_first(node):
         pytest.param(WITHOUT_MANAGERS, pod("a", cpu=1000), False, id="whole CPUs where nobody manages them"),
         pytest.param(STATE, pod("a", QosClass.BURSTABLE, cpu=1000), False, id="not guaranteed"),
         pytest.param(WITHOUT_MANAGERS, pod("a", **{"example.com/none": 1}), False, id="a device that nobody offers"),
-        pytest.param(WITHOUT_MANAGERS, pod("a", **{"nvidia.com/gpumem": 1}), False, id="an amount that is no device"),
+        pytest.param(
+            WITHOUT_MANAGERS, pod("a", **{"nvidia.com/gpumem": 1}), False, id="an amount that is not a device"
+        ),
         pytest.param(WITHOUT_MANAGERS, pod("a", gpu=0), False, id="no GPU"),
         pytest.param(WITHOUT_MANAGERS, pod("a", gpu=1), False, id="a GPU without a grant, which the agent refuses"),
     ],

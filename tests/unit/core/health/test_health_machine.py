@@ -257,7 +257,7 @@ def test_nvlinks_that_went_down_or_report_errors_degrade() -> None:
     assert (health.state, health.reason) == (HealthState.DEGRADED, "2 of 12 NVLinks are down")
     assert after(health, *(down,) * 9).reason
     assert after(health, *(up,) * QUIET_PROBES).reason == ""
-    assert new(up, Signs(nvlinks=NvLinks(links - {3, 4}))).reason == "", "what does not tell is no sign"
+    assert new(up, Signs(nvlinks=NvLinks(links - {3, 4}))).reason == "", "what does not tell is not a sign"
     counts = [Signs(nvlinks=NvLinks(links, errors=count)) for count in (5, None, 6, 0)]
     assert new(*counts[:3]).reason == "NVLink errors"
     assert new(counts[0], counts[1], counts[0]).reason == "", "nor is a count that could not be read"

@@ -54,7 +54,7 @@ def best_effort(topology: Topology, available: Sequence[int], size: int, require
 
 
 def best_full_set(topology: Topology, available: Sequence[int], size: int, required: Sequence[int] = ()) -> Set:
-    """What it should answer: the short set is no answer."""
+    """What it should answer: the short set is not an answer."""
     if size == 1 or not 0 < size <= len(available) or len(required) > size:
         return best_effort(topology, available, size, required)
     devices = padded(available, size)

@@ -251,7 +251,7 @@ def text_with(**changes) -> str:
         pytest.param("[" * 100_000, "no kubelet report", id="deep"),
         pytest.param(" " * (MAX_REPORT_BYTES + 1), f"more than {MAX_REPORT_BYTES}", id="too long"),
         pytest.param(text_with(format=2), "format 2, known is 1", id="of the future"),
-        pytest.param(text_with(version="newest"), "no kubelet version", id="no version"),
+        pytest.param(text_with(version="newest"), "not a kubelet version", id="no version"),
         pytest.param(text_with(config={"topology_policy": "strict"}), "no kubelet report", id="unknown policy"),
     ],
 )
@@ -265,8 +265,8 @@ def test_a_text_that_is_no_report_is_an_error(text, message):
     [
         pytest.param({"resources": {"a/b": {"groups": [[None, True, [["x", "0-999999"]]]]}}}, "more than", id="many"),
         pytest.param({"held": [["u", f"c{n}", {"a/b": [["x", "0-65535"]]}] for n in range(9)]}, "more than", id="held"),
-        pytest.param({"held": [["u", "c", {"a/b": [["x", "7-3"]]}]]}, "no range", id="a backward range"),
-        pytest.param({"held": [["u", "c", {"a/b": [["x", "1,,2"]]}]]}, "no range", id="an empty range"),
+        pytest.param({"held": [["u", "c", {"a/b": [["x", "7-3"]]}]]}, "not a range", id="a backward range"),
+        pytest.param({"held": [["u", "c", {"a/b": [["x", "1,,2"]]}]]}, "not a range", id="an empty range"),
         pytest.param({"resources": {"a/b": {"groups": [[[9999], True, []]]}}}, "NUMA node 9999", id="node"),
         pytest.param({"cpus": {"default": "0-99999", "reserved": ""}}, "CPU list", id="many CPUs"),
         pytest.param({"memory": [[0, [-1], 0, {}]]}, "NUMA node -1", id="a negative node"),

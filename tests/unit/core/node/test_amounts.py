@@ -96,7 +96,7 @@ def test_never_less_is_listed_than_pods_ask_for() -> None:
         pytest.param([(SIDECAR, "10"), (INIT, "40"), (APP, "20")], 50, id="sidecars stay beside those after them"),
         pytest.param([(INIT, "40"), (SIDECAR, "10"), (APP, "20")], 40, id="but not beside those before them"),
         pytest.param([(APP, "16k")], 16000, id="as the API server spells it"),
-        pytest.param([(APP, "nonsense")], 0, id="what is no quantity"),
+        pytest.param([(APP, "nonsense")], 0, id="what is not a quantity"),
         pytest.param([(APP, "-3")], 0, id="less than nothing"),
     ],
 )
@@ -112,7 +112,7 @@ def test_pods_ask_for_what_they_ask_for_at_one_time(containers: list[tuple[Conta
         pytest.param({}, {MEM: "16000", CORES: "100"}, id="nothing yet"),
         pytest.param({MEM: "0", CORES: "0"}, {MEM: "16000", CORES: "100"}, id="kubelet zeroed them"),
         pytest.param({MEM: "16k", CORES: "100", VMEM: "0"}, {VMEM: None}, id="one that is not listed any more"),
-        pytest.param({MEM: "x", CORES: "100"}, {MEM: "16000"}, id="what is no quantity"),
+        pytest.param({MEM: "x", CORES: "100"}, {MEM: "16000"}, id="what is not a quantity"),
     ],
 )
 def test_only_what_differs_is_written(there: dict[str, str], changes: dict[str, str | None]) -> None:

@@ -106,7 +106,7 @@ def test_a_pods_devices_and_cores_are_both_counted_in_their_own_way():
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        (cores(3), 'aws.amazon.com/neuroncore "3" is no number of whole devices: write up to 2, or a multiple of 2'),
+        (cores(3), 'aws.amazon.com/neuroncore "3" is not a number of whole devices: write up to 2, or a multiple of 2'),
         ({DEVICES: 1, CORES: 2}, "the one counts cores, the other whole devices: write one of them"),
         (cores("1.5"), "is not a whole number: write a number of cores"),
     ],

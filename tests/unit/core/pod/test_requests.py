@@ -94,7 +94,7 @@ def test_memory_is_whole_mib(memory: str, mib: int) -> None:
 
 @pytest.mark.parametrize("spec", [pod(container(APP, "plenty")), pod(container(INIT, "1", "1 Gi")), pod(cpu="x")])
 def test_an_amount_that_is_no_quantity_is_an_error(spec: PodManifest) -> None:
-    with pytest.raises(QuantityError, match="is no quantity"):
+    with pytest.raises(QuantityError, match="is not a quantity"):
         pod_resources(spec)
 
 

@@ -75,7 +75,7 @@ def test_a_bad_field_costs_itself_alone(bad: dict[str, Any], where: str) -> None
 
 @pytest.mark.parametrize("entries", [{"name": "a"}, "a", 3])
 def test_a_file_that_is_no_list_of_nodes(entries: Any) -> None:
-    with pytest.raises(SharingError, match="HAMi's nodeconfig is no list: write"):
+    with pytest.raises(SharingError, match="HAMi's nodeconfig is not a list: write"):
         config_of(SharingSettings(), "config.json", json.dumps({"nodeconfig": entries}), "a")
 
 

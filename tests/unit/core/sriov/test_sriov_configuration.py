@@ -55,7 +55,7 @@ def test_names_that_kubelet_takes_are_taken():
 LEFT_OUT = {
     "a name with dots": ([entry("junk.net.0")], r"resourceList\[0\]: kubelet takes no resource intel.com/junk.net.0"),
     "a name that ends in a dash": ([entry("net-")], "kubelet takes no resource intel.com/net-"),
-    "a name twice": ([entry("a"), entry("a")], r"resourceList\[1\]: intel.com/a is there twice"),
+    "a name twice": ([entry("a"), entry("a")], r"resourceList\[1\]: intel.com/a appears twice"),
     "GPUs": ([entry("gpu", resourcePrefix="nvidia.com")], "is a resource of GPUs"),
     "a word for parts of GPUs": ([entry("vgpu-memory", resourcePrefix="volcano.sh")], "is a resource of GPUs"),
     "another vendor's devices": ([entry("vmlu", resourcePrefix="cambricon.com")], "is a resource of "),
@@ -76,7 +76,7 @@ LEFT_OUT = {
         [entry(deviceType="netdevice")],
         "deviceType is netdevice: write one of",
     ),
-    "a device type that is no text": ([entry(deviceType=["netDevice"])], "deviceType is a list: write a text"),
+    "a device type that is not text": ([entry(deviceType=["netDevice"])], "deviceType is a list: write a text"),
     "a wrong type": ([entry(excludeTopology="yes")], 'excludeTopology is the text "yes": write true or false'),
     "a name that is none": ([entry(3)], "resourceName is 3: write a text"),
     "wrong additional information": (
@@ -93,7 +93,7 @@ LEFT_OUT = {
 
 MEANS_NOTHING = {
     "a device type",
-    "a device type that is no text",
+    "a device type that is not text",
     "RDMA and vDPA in one selector",
     "a vDPA type",
     "no auxiliary type",
@@ -189,10 +189,10 @@ def test_an_entry_in_an_older_form_costs_itself_alone():
 @pytest.mark.parametrize(
     ("selectors", "write"),
     [
-        ({"pfName": ["ens9"]}, "selectors: pfName is no condition: write pfNames"),
-        ({"vendors": ["8086"], "rootDevice": ["0000:09:00.0"]}, "rootDevice is no condition: write rootDevices"),
-        ([{"pfNames": ["ens1f0#0"]}, {"vendor": ["15b3"]}], "selectors[1]: vendor is no condition: write vendors"),
-        ({"colour": "red"}, "colour is no condition: write one of acpiIndexes, auxTypes"),
+        ({"pfName": ["ens9"]}, "selectors: pfName is not a condition: write pfNames"),
+        ({"vendors": ["8086"], "rootDevice": ["0000:09:00.0"]}, "rootDevice is not a condition: write rootDevices"),
+        ([{"pfNames": ["ens1f0#0"]}, {"vendor": ["15b3"]}], "selectors[1]: vendor is not a condition: write vendors"),
+        ({"colour": "red"}, "colour is not a condition: write one of acpiIndexes, auxTypes"),
         ({"auxTypes": ["sf"]}, "no condition that counts with deviceType netDevice: write some of acpiIndexes"),
     ],
 )

@@ -84,7 +84,7 @@ def test_json_patch(operations: Any, expected: Any) -> None:
         pytest.param([{"op": "remove", "path": ""}], 422, id="nothing to remove from"),
         pytest.param([{"op": "remove", "path": "/none"}], 422, id="an absent field"),
         pytest.param([{"op": "replace", "path": "/l/7", "value": 1}], 422, id="an index outside the list"),
-        pytest.param([{"op": "add", "path": "/l/x", "value": 1}], 422, id="a list index that is no number"),
+        pytest.param([{"op": "add", "path": "/l/x", "value": 1}], 422, id="a list index that is not a number"),
         pytest.param([{"op": "test", "path": "/l", "value": [2, 1]}], 422, id="a failed test"),
         pytest.param([{"op": "add", "path": "/l/0/deeper", "value": 1}], 422, id="a path through a number"),
     ],

@@ -114,7 +114,9 @@ def test_a_profile_brings_models_of_its_own(tmp_path: Path) -> None:
             id="an unknown model",
         ),
         pytest.param(
-            {"gpus": [{"model": "tesla-t4", "pci": "1"}]}, r"gpus\[0\].pci: '1' is no PCI address", id="a bad address"
+            {"gpus": [{"model": "tesla-t4", "pci": "1"}]},
+            r"gpus\[0\].pci: '1' is not a PCI address",
+            id="a bad address",
         ),
         pytest.param(
             {"gpus": [{"model": "tesla-t4", "pci": "0000:01:00.0"}, {"model": "tesla-t4", "pci": "01:00.0"}]},
@@ -122,7 +124,9 @@ def test_a_profile_brings_models_of_its_own(tmp_path: Path) -> None:
             id="an address twice",
         ),
         pytest.param({"numa": []}, r"gpus\[0\].numa_node: node 0 is not under numa", id="an undeclared NUMA node"),
-        pytest.param({"numa": [{"node": 0, "cpus": "x"}]}, r"numa\[0\].cpus: 'x' is no CPU list", id="a bad CPU list"),
+        pytest.param(
+            {"numa": [{"node": 0, "cpus": "x"}]}, r"numa\[0\].cpus: 'x' is not a CPU list", id="a bad CPU list"
+        ),
         pytest.param({"pcie": {"near": [[0, 1]]}}, "Invalid enum value 'near'", id="an unknown level"),
         pytest.param(
             {"pcie": {"host-bridge": [[0, 2]]}}, r"pcie.host-bridge\[0\]: no GPU 2", id="a group with no such GPU"

@@ -111,7 +111,7 @@ def test_hugepages_are_kept_by_their_size():
         pytest.param({"cpu": {"sockets": 2}}, "1 NUMA nodes with CPUs cannot be dealt out to 2", id="too many sockets"),
         pytest.param(
             {"numa": [{"node": 0, "cpus": "0", "memory": "much"}]},
-            r"numa\[0\].memory: 'much' is no quantity",
+            r"numa\[0\].memory: 'much' is not a quantity",
             id="no amount of memory",
         ),
         pytest.param(
@@ -128,7 +128,7 @@ def test_hugepages_are_kept_by_their_size():
         pytest.param({"kubelet": {"topologyPolicy": "none"}}, "unknown field `topologyPolicy`", id="an unknown field"),
         pytest.param(
             {"kubelet": {"version": "1.36"}},
-            "kubelet.version: 1.36 is no version of kubelet: write one such as",
+            "kubelet.version: 1.36 is not a version of kubelet: write one such as",
             id="no version",
         ),
         pytest.param(

@@ -266,7 +266,7 @@ def test_utilization_is_computed_between_two_samples_and_nothing_leaks() -> None
     monitor = PerformanceMonitor(samples.binding(), "gpu")
     assert monitor.read() == {}
     for _ in range(3):
-        # The fourth is not supported, the fifth is no number.
+        # The fourth is not supported, the fifth is not a number.
         assert monitor.read() == {each.name: pytest.approx(0.1) for each in GPM_METRICS[:3]}
     assert len(samples.alive) == 2
     monitor.close()

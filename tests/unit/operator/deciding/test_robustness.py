@@ -81,7 +81,7 @@ def test_a_status_that_cannot_be_read_is_rewritten_and_does_no_harm() -> None:
 
 def test_policies_in_no_state_to_be_active_have_no_fleet() -> None:
     world = World()
-    assert upgrade_fleet(world.snapshot()) == "there is no ClusterPolicy"
+    assert upgrade_fleet(world.snapshot()) == "no ClusterPolicy exists"
     world.add_policy(spec={"devicePlugin": {"slots": 0}})
     told = upgrade_fleet(world.snapshot())
     assert isinstance(told, str) and "spec.devicePlugin.slots" in told

@@ -177,7 +177,7 @@ class Node:
         if self.worker == "unable":
             answer = MigResult(request.profile, request.attempt, "the GPU says no")
         elif request.profile not in LAYOUTS:
-            answer = MigResult(request.profile, request.attempt, f"there is no layout {request.profile}")
+            answer = MigResult(request.profile, request.attempt, f"layout {request.profile} does not exist")
         elif request.check_only:
             differs = request.profile != self.layout
             answer = MigResult(request.profile, request.attempt, differs=differs, untouched=self.untouched)

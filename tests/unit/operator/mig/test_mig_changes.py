@@ -101,7 +101,7 @@ def test_a_name_that_means_nothing_drains_no_node() -> None:
     node = Node("all-1g.tengb")
     node.run_pod("training")
     assert steps(node) == ["-", "checking", "failed"]
-    assert failure_of(node.node) == "MIG layout all-1g.tengb: there is no layout all-1g.tengb"
+    assert failure_of(node.node) == "MIG layout all-1g.tengb: layout all-1g.tengb does not exist"
     assert [pod.name for pod in node.workloads] == ["training"]
     assert_given_back(node)
 

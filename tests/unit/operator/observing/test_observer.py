@@ -309,7 +309,7 @@ async def test_without_the_definition_of_policies_nothing_is_ready(tmp_path):
         observer = Observer(client, NAMESPACE, IMAGE)
         with running(observer.run()):
             await eventually(lambda: observer._nodes.health.synced)
-            told = "there is no CustomResourceDefinition of ClusterPolicy: run purser operator crd --apply"
+            told = "the CustomResourceDefinition of ClusterPolicy does not exist: run purser operator crd --apply"
             await eventually(lambda: observer.missing == [f"clusterpolicies.purser.dev ({told})"])
         with pytest.raises(NotFoundError):
             await client.list(CLUSTER_POLICIES)

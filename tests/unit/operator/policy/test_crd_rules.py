@@ -106,7 +106,7 @@ def objects(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
 
 
 def places(schema: dict[str, Any], path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], dict[str, Any]]]:
-    """Every field that is no section."""
+    """Every field that is not a section."""
     if "properties" not in schema:
         return [(path, schema)]
     return [each for name, sub in schema["properties"].items() for each in places(sub, (*path, name))]

@@ -98,12 +98,14 @@ def test_what_a_newer_version_writes_is_left_alone() -> None:
             {"driver": {"upgradePolicy": {"maxUnavailable": 0}}}, "no node could ever be upgraded", id="a bound of none"
         ),
         pytest.param(
-            {"driver": {"profiles": [{"name": "a", "nodeSelector": {"x": "y"}}] * 2}}, "a is there twice", id="names"
+            {"driver": {"profiles": [{"name": "a", "nodeSelector": {"x": "y"}}] * 2}}, "a appears twice", id="names"
         ),
         pytest.param({"driver": {"profiles": [{"name": "a", "nodeSelector": {}}]}}, "is empty", id="an empty profile"),
         pytest.param({"driver": {"profiles": [{"name": "A b", "nodeSelector": {}}]}}, "profiles[0].name", id="a name"),
         pytest.param(
-            {"driver": {"requirements": [{"nodeSelector": {}, "minimum": "new"}]}}, "no driver version", id="a version"
+            {"driver": {"requirements": [{"nodeSelector": {}, "minimum": "new"}]}},
+            "not a driver version",
+            id="a version",
         ),
         pytest.param(
             {"migManager": {"enabled": False, "config": {"default": "all-disabled"}}},

@@ -102,7 +102,7 @@ async def test_what_a_pod_cannot_have_fails(devices, memory):
         assert await bound(world, pod) == "failed"
         assert await world.grant_on(pod) is None
         assert world.state_of(pod) is None
-        told = "hami-scheduler placed the pod on node n, where it gets no GPU: "
+        told = "hami-scheduler placed the pod on node n, which has no GPU for it: "
         assert [each for each in await world.event_messages() if each.startswith(told) and len(each) > len(told)]
 
 

@@ -168,7 +168,7 @@ async def test_without_room_on_the_node_there_is_no_grant_and_an_event_says_why(
         assert (await gpus(world, first), await gpus(world, second)) == ([0], [])
         assert world.memory_used("n") == 5000
         assert any(
-            "volcano placed the pod on node n, where it gets no GPU: 1/1 CardInsuff" in each
+            "volcano placed the pod on node n, which has no GPU for it: 1/1 CardInsuff" in each
             for each in await world.event_messages()
         )
         quota = {"metadata": {"name": "q"}, "spec": {"hard": {"limits.nvidia.com/gpumem": "5500"}}}

@@ -208,7 +208,7 @@ async def test_a_pod_gets_one_event_that_no_eviction_would_help_it():
             for _ in range(2):
                 await refuse(world, pod, "n")
                 await look(world)
-        why = "preemption: 0/1 nodes are available: 1 would not fit even if all pods of lower priority left."
+        why = "preemption: 0/1 nodes are available: 1 would not fit even without all pods of lower priority."
         assert await events(world, "PreemptionNotEnough") == {("high", why)}
         assert not await going(world, low, equal)
 

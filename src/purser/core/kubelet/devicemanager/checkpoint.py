@@ -71,7 +71,7 @@ def encode_data(data: Data) -> str:
 
 
 def decode(text: str | bytes) -> DeviceManagerCheckpoint:
-    """What a file says. Raises `CheckpointError` for what is no checkpoint and for a checksum that is not its."""
+    """What a file says. Raises `CheckpointError` for what is not a checkpoint and for a checksum that is not its."""
     data = decode_data(text)
     held: dict[ContainerKey, dict[str, Allocation]] = {}
     for entry in data.PodDeviceEntries or ():

@@ -15,7 +15,7 @@ Amounts = Mapping[str, int]
 def of_container(container: KubeletContainer) -> Amounts:
     """What one container requests (getRequestedResources), in the order of names: kubelet's own order is random.
 
-    kubelet fails a pod whose quantity is no whole number of bytes; here it was rounded up before.
+    kubelet fails a pod whose quantity is not a whole number of bytes; here it was rounded up before.
     """
     return {name: size for name, size in sorted(container.requests.items()) if _is_memory(name)}
 

@@ -100,7 +100,7 @@ def _of_resource(machine: Machine, name: str, resource: PluginResource) -> Itera
 
 
 def _of_cpus(machine: Machine, cpus: CpuState) -> Iterator[str]:
-    """That a CPU is held twice is no problem: containers hold on to those of their pod's init containers, and older
+    """That a CPU is held twice is not a problem: containers hold on to those of their pod's init containers, and older
     kubelets share them again once these are gone."""
     named = cpus.default | cpus.reserved
     for exclusive in cpus.exclusive.values():

@@ -22,7 +22,7 @@ and must not cost a scheduler its memory, nor each of its decisions the time."""
 
 
 class ReportError(ValueError):
-    """A text that is no report; the message says what is wrong with it."""
+    """A text that is not a report; the message says what is wrong with it."""
 
 
 class CpuGroup(msgspec.Struct, frozen=True, array_like=True):

@@ -27,7 +27,7 @@ def compact(ids: Collection[str]) -> IdList:
 
 
 def expand(ids: IdList, limit: int) -> tuple[str, ...]:
-    """The ids of a list. Raises ValueError for what is no range, and for more than ``limit`` ids."""
+    """The ids of a list. Raises ValueError for what is not a range, and for more than ``limit`` ids."""
     found: list[str] = []
     for prefix, ranges in ids:
         for first, last in _parsed(ranges) if ranges else ():
@@ -61,5 +61,5 @@ def _parsed(ranges: str) -> Iterator[tuple[int, int]]:
     for part in ranges.split(","):
         found = _RANGE.fullmatch(part)
         if found is None or int(found[2] or found[1]) < int(found[1]):
-            raise ValueError(f"{part!r} is no range of device numbers: write one such as 0-7")
+            raise ValueError(f"{part!r} is not a range of device numbers: write one such as 0-7")
         yield int(found[1]), int(found[2] or found[1])

@@ -36,7 +36,7 @@ def pros_and_cons(
 def fragmentation_change(milli: float) -> str:
     """How much more, in thousandths of a GPU, is idle and of no use to the pods to expect; in words."""
     if abs(milli) < 5:
-        return "leaves fragmentation as it is"
+        return "leaves fragmentation unchanged"
     return f"{'raises' if milli > 0 else 'lowers'} fragmentation by {abs(milli) / 1000:.2f} GPUs"
 
 

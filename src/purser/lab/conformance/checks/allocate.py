@@ -47,9 +47,11 @@ def _problems(answer: Any) -> list[str]:
         for device in answer.devices
         if not device.permissions or set(device.permissions) - _PERMISSIONS
     ]
-    found += [f'"{name}" is no name of a variable' for name in answer.envs if not name or "=" in name or "\0" in name]
     found += [
-        f'"{device.name}" is no CDI device: vendor.example/class=name'
+        f'"{name}" is not a name of a variable' for name in answer.envs if not name or "=" in name or "\0" in name
+    ]
+    found += [
+        f'"{device.name}" is not a CDI device: vendor.example/class=name'
         for device in answer.cdi_devices
         if _CDI_NAME.fullmatch(device.name) is None
     ]

@@ -19,7 +19,7 @@ def why_no_resource(name: str) -> str | None:
         return "kubernetes.io/ and requests. are Kubernetes' own"
     prefix, _, rest = f"requests.{name}".partition("/")
     if not is_subdomain(prefix):
-        return "what is before the / is no DNS name in lower case"
+        return "what is before the / is not a DNS name in lower case"
     if not is_unprefixed_name(rest):
         return "what is after the / is not 1 to 63 letters, digits, - _ . between letters or digits"
     return None

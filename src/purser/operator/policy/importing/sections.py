@@ -68,7 +68,7 @@ class Losses(msgspec.Struct, frozen=True):
         self.losses.append(Loss(place=f"{self.prefix}.{where}", why=why, rank=rank))
 
     def note(self, what: str, why: str, rank: Rank = Rank.SETTING) -> None:
-        """Something that is no field: ``what`` is reported verbatim."""
+        """Something that is not a field: ``what`` is reported verbatim."""
         self.losses.append(Loss(place=what, why=why, rank=rank))
 
 
@@ -122,7 +122,7 @@ def lines(losses: Iterable[Loss]) -> tuple[Line, ...]:
 
 
 def _divided(loss: Loss) -> tuple[str, str]:
-    """The section, and the field in it; what matters most, and what is no field, stands alone."""
+    """The section, and the field in it; what matters most, and what is not a field, stands alone."""
     is_field = loss.place.startswith("spec.") or ": spec." in loss.place
     if not is_field or loss.rank is not Rank.SETTING:
         return loss.place, ""

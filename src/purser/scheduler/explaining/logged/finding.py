@@ -66,7 +66,7 @@ class PodSearch:
         start = next(records, None)
         if not isinstance(start, SchedulingStart):
             raise DecisionLogError(
-                "it is a simulation's log, which names no pods: purser replay says what it decided"
+                "it is the log of a simulation, which names no pods: use purser replay"
                 if start is not None
                 else "it is empty: the scheduler has not written its first record yet"
             )
@@ -120,10 +120,10 @@ class PodSearch:
 
     def _hints(self, start: SchedulingStart) -> Iterable[str]:
         if self.problem:
-            yield f"what is behind this is lost: {self.problem}"
+            yield f"the rest of the file is lost: {self.problem}"
         if self._namesakes:
             there = some([brief(each) for each in sorted(self._namesakes)])
-            yield f"a pod of this name is in namespace {there}: say -n"
+            yield f"namespace {there} has a pod of this name: use -n"
         if start.is_anonymous:
             yield (
                 "names in it are hashes: give the pod's UID, which kubectl get pod NAME -o jsonpath={.metadata.uid}"
@@ -134,9 +134,9 @@ class PodSearch:
         if self._namesakes:
             return
         if self._held_on:
-            yield "the pod holds GPUs in it that it was given before: read the file before this one"
+            yield "the pod holds GPUs that it was given earlier: read the file before this one"
         elif self._until is not None:
-            yield "read an earlier file, or say a later --at"
+            yield "read an earlier file, or give a later --at"
         else:
             yield (
                 "read another file of the folder; where kube-scheduler's own filters leave no node, Purser is not"

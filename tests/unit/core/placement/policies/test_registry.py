@@ -43,7 +43,7 @@ def test_several_are_weighed() -> None:
     [
         pytest.param("bestfit", "", r"no policy for nodes is called 'bestfit': there are best-fit, binpack", id="node"),
         pytest.param("best-fit", "best", r"no policy for GPUs is called 'best': there are best-fit", id="gpu"),
-        pytest.param("spread=much", "", r"the weight of policy 'spread' is 'much'", id="weight that is no number"),
+        pytest.param("spread=much", "", r"the weight of policy 'spread' is 'much'", id="weight that is not a number"),
         pytest.param("best-fit", "mutex", r"'mutex' is not one policy that chooses GPUs", id="gpu word that filters"),
         pytest.param("best-fit", "numa,spread", r"'numa,spread' is not one policy", id="chain"),
         pytest.param("spread=-1", "", r"must be a number above 0", id="negative weight"),

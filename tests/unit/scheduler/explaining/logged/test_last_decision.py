@@ -164,9 +164,9 @@ def test_a_log_without_the_pod_says_what_to_do():
             explain_logged([file_of(each) for each in files or made.written()[:1]], namespace, pod, until)
         return str(caught.value)
 
-    assert "a pod of this name is in namespace other: say -n" in told("p")
+    assert "namespace other has a pod of this name: use -n" in told("p")
     assert "say a later --at" in told("q", until=10.0)
-    assert "the pod holds GPUs in it that it was given before: read the file before this one" in told("q", files=last)
+    assert "the pod holds GPUs that it was given earlier: read the file before this one" in told("q", files=last)
     sampled = as_file([replace(made.files[0][0], one_in=4), *made.files[0][1:]])
     assert "it has the decisions on one of 4 pods" in told("nobody", files=[sampled])
 
@@ -179,24 +179,24 @@ def test_a_file_that_ends_early_is_explained_up_to_there():
     found = explain_logged([file_of(cut)], "ns", "p")
     assert found.state == "Placed"
     assert [each for each in found.notes if "the file ends within it" in each]
-    with pytest.raises(UnknownPodError, match=r"what is behind this is lost: record \d+ at byte"):
+    with pytest.raises(UnknownPodError, match=r"the rest of the file is lost: record \d+ at byte"):
         explain_logged([file_of(cut)], "ns", "r")
 
 
 def test_what_is_no_schedulers_log_is_one_error():
     simulation = as_file([SimulationStart(2, "1", "spread", 1, False, Mix())])
-    for data, says in ((simulation, "a simulation's log, which names no pods"), (b"", "no decision log")):
+    for data, says in ((simulation, "the log of a simulation, which names no pods"), (b"", "not a decision log")):
         with pytest.raises(DecisionLogError, match=says):
             explain_logged([file_of(data)], "ns", "p")
     made = scheduler()
     made.schedule(asking("p", 9000), ["a", "b"])
     found = explain_logged([file_of(b"no log", "bad"), file_of(made.written()[0])], "ns", "p")
-    assert any(each.startswith("bad: it is no decision log") for each in found.notes)
+    assert any(each.startswith("bad: it is not a decision log") for each in found.notes)
 
 
 def test_a_file_that_changes_while_it_is_read_is_one_error():
     made = scheduler()
     made.schedule(asking("p", 9000), ["a", "b"])
     contents = iter([made.written()[0], as_file(made.files[0][:3])])
-    with pytest.raises(DecisionLogError, match="the file is another one than a moment ago"):
+    with pytest.raises(DecisionLogError, match="the file has just changed"):
         explain_logged([LogFile("d.log", lambda: io.BytesIO(next(contents)))], "ns", "p")
