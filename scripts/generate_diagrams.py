@@ -3,7 +3,8 @@
     python scripts/generate_diagrams.py [REPOSITORY]
 
 A page shows one between the lines ``<!-- diagram NAME ... -->`` and ``<!-- end of diagram -->``, wherever it likes.
-What is between them is Mermaid, which GitHub and the site render. A test compares the pages with what is made here.
+What is between them is Mermaid, which GitHub renders and scripts/site_diagrams.py draws for the site. A test compares
+the pages with what is made here.
 """
 
 import re

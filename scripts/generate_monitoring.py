@@ -27,8 +27,8 @@ INTRODUCTION = """\
 
 # Alerts
 
-What the chart's PrometheusRule (`metrics.rules.enabled`) fires, and what to do. Without the Prometheus operator, give
-Prometheus the file deploy/helm/purser/files/alerts.yaml as it is.
+This page lists the alerts of the chart's PrometheusRule (`metrics.rules.enabled`), and what to do when one fires.
+Without the Prometheus operator, give Prometheus the file deploy/helm/purser/files/alerts.yaml as it is.
 """
 COLUMNS = 24
 HEIGHT = 8
@@ -312,7 +312,7 @@ DASHBOARDS = (
                 "s",
             ),
             Panel(
-                "Calls of kubelet that were refused",
+                "Refused calls of kubelet",
                 [
                     (
                         'sum by (node, reason) (rate(purser_agent_refusals_total{node=~"$node"}[$__rate_interval]))'

@@ -4,7 +4,7 @@
 
 Of the chart's values, those that are options are overwritten: in values.schema.json the description, allowed words,
 bounds and patterns, in values.yaml the comment. Everything else is maintained in these files: other patterns, defaults
-(a test compares them with the servers'), and values that are no options.
+(a test compares them with the servers'), and values that are not options.
 """
 
 import json
@@ -41,7 +41,8 @@ INTRODUCTION = """\
 
 # Options of the servers
 
-Each server takes its options on the command line, and `--help` shows them. The Helm chart gives them, some from its
+This page lists the options of scheduler, agent and operator. Each takes them on the command line, and `--help` shows
+them. The Helm chart gives them, some from its
 values: [the values that depend on your cluster](install.md#what-to-decide) are explained with the installation.
 `purser discover` and `purser mig-worker` run on GPU nodes, with the options that the operator gives them.
 
@@ -113,7 +114,7 @@ def _line(node: yaml.Node | None, path: Sequence[str]) -> int:
 
 def _sentence(field: OptionField, option: Option) -> str:
     """A container's port is a number that its Service and probes know."""
-    return option.help.replace("; 0: any free one", "") if _is_port(field) else option.help
+    return option.help.replace("; 0 picks a free one", "") if _is_port(field) else option.help
 
 
 def _is_port(field: OptionField) -> bool:

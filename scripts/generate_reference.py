@@ -54,8 +54,8 @@ MARK = "<!-- Made by scripts/generate_reference.py from src/purser: change it th
 REASONS_HEAD = """\
 # Reasons
 
-Every reason of Purser's events, conditions and refusals: its word, what happened, and what to do (empty: nothing).
-[Monitor](observability.md) says where to look.
+This page lists every reason of Purser's events, conditions and refusals: its word, what happened, and what to do
+(empty: nothing). [Monitor](observability.md) says where to look.
 
 """
 REASONS: tuple[tuple[type[ExplainedReason], str, str], ...] = (
@@ -136,6 +136,7 @@ DETAILS: dict[type[ExplainedReason], tuple[str, Callable[[Any], str]]] = {
 EXPORTERS_HEAD = """\
 # Metrics of other exporters
 
+This page says how dashboards and alerts made for other exporters go on working.
 With `agent.metricsAlsoAs` ([`--metrics-also-as`](options.md#purser-agent-run)) agents export the metrics of NVIDIA's
 DCGM exporter (`dcgm`), of HAMi's monitor (`hami`), or by HAMi's older names (`hami-legacy`), so that dashboards and
 alerts that were made for these go on working. They are at the same port as [Purser's own](metrics.md). Off by default:
@@ -193,7 +194,7 @@ Not exported, of HAMi's monitor and scheduler:
 METRICS_HEAD = """\
 # Metrics
 
-Every metric that Purser's servers export. [Monitor](observability.md#prometheus) says how
+This page lists every metric that Purser's servers export. [Monitor](observability.md#prometheus) says how
 Prometheus finds them. A histogram has `_bucket`, `_sum` and `_count`.
 
 """
@@ -205,7 +206,8 @@ _NOBODY: Any = None
 NAMES_HEAD = """\
 # Annotations, labels and resources
 
-What Purser reads and writes on objects of the cluster, apart from their specs. Set only what people write: through the
+This page lists what Purser reads and writes on objects of the cluster, apart from their specs.
+Set only what people write: through the
 rest the parts of Purser, and NVIDIA's, communicate.
 
 """
@@ -649,7 +651,8 @@ OUTLETS = {
 LABELS_HEAD = """\
 # Labels of GPU nodes
 
-Labels of NVIDIA's GPU feature discovery by its rules, and one of Purser's own. The agent publishes them where
+This page lists the labels that say which GPUs a node has: those of NVIDIA's GPU feature discovery, by its rules, and
+one of Purser's own. The agent publishes them where
 `agent.featureLabels` ([`--feature-labels`](options.md#purser-agent-run)) says:
 
 {outlets}
@@ -662,7 +665,7 @@ and `gpu.purser.dev` have to be among them.
 - Values lose what Kubernetes refuses in them: brackets and the like, dots at either end, all beyond 63 characters.
 - A node with GPUs of several models has the most frequent one in `nvidia.com/gpu.product` (on a tie, the first in
   alphabetical order), and each under a label of its own: `kubectl get nodes -l gpu.purser.dev/NVIDIA-L4`.
-- Shares of memory, which HAMi's and Volcano's words ask for, are no replicas: `nvidia.com/gpu.replicas` is `1`.
+- Shares of memory, which HAMi's and Volcano's words ask for, are not replicas: `nvidia.com/gpu.replicas` is `1`.
 - GPU instances that are made on demand have no labels: they come and go with pods.
 - `nvidia.com/gpu.clique` is omitted where no GPU has joined an NVLink domain beyond its machine, or GPUs have joined
   different ones. It follows the fabric manager within a probe's interval, without a restart of the agent.

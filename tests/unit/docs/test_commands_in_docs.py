@@ -3,17 +3,25 @@
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import typer.main
 import yaml
+from markdown.extensions.toc import slugify
 
 from purser.cli import app
 from purser.lab.driver import profiles
 
 ROOT = Path(__file__).parents[3]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+OUTSIDE = sorted(ROOT.glob("*.md"))
+"""Pages that are no part of the site, whose links mkdocs checks."""
+PAGES = sorted([*OUTSIDE, *(ROOT / "docs").rglob("*.md")])
+
+
+RECORDS = sorted((ROOT / "docs" / "pictures").glob("*.txt"))
+"""Commands with what they printed, from which pictures are drawn."""
 
 
 def blocks(language: str) -> Iterator[tuple[str, str]]:
@@ -23,7 +31,7 @@ def blocks(language: str) -> Iterator[tuple[str, str]]:
 
 
 def commands() -> Iterator[object]:
-    for page, block in blocks("console"):
+    for page, block in [*blocks("console"), *((path.name, path.read_text()) for path in RECORDS)]:
         for line in block.splitlines():
             if line.startswith("$ "):
                 for command in line[2:].split("&&"):
@@ -42,9 +50,16 @@ def check_purser(words: list[str]) -> None:
 
 
 def check_helm(words: list[str]) -> None:
-    """An upgrade forgets values without an option to keep them."""
+    """An upgrade forgets values without an option to keep them; a value that the chart lacks is set for nothing."""
     if words[0] == "upgrade":
         assert {"--reuse-values", "--reset-then-reuse-values"} & set(words)
+    values = yaml.safe_load((ROOT / "deploy/helm/purser/values.yaml").read_text())
+    for option, value in pairwise(words):
+        if option == "--set":
+            found = values
+            for part in value.partition("=")[0].split("."):
+                assert found == {} or part in found, value  # {} takes whatever there is
+                found = found[part] if found else found
 
 
 @pytest.mark.parametrize("words", list(commands()))
@@ -62,6 +77,30 @@ def test_every_command_shown_can_be_given(words: list[str]) -> None:
     for word in rest:
         if word.startswith(("examples/", "deploy/")):
             assert (ROOT / word).exists(), f"{word} is not there"
+
+
+def links() -> Iterator[object]:
+    for page in OUTSIDE:
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            if not link.startswith("https:"):
+                yield pytest.param(page, link, id=f"{page.name}: {link}")
+
+
+@pytest.mark.parametrize(("page", "link"), list(links()))
+def test_every_link_outside_the_site_leads_somewhere(page: Path, link: str) -> None:
+    path, _, anchor = link.partition("#")
+    target = page.parent / path if path else page
+    assert target.exists()
+    headings = re.findall(r"^#+ (.+)", target.read_text(), re.MULTILINE) if anchor else []
+    assert anchor in {"", *(slugify(heading, "-") for heading in headings)}
+
+
+@pytest.mark.parametrize("form", sorted(ROOT.glob(".github/ISSUE_TEMPLATE/*")), ids=lambda path: path.name)
+def test_forms_for_issues_name_commands_that_can_be_given(form: Path) -> None:
+    text = form.read_text()
+    assert yaml.safe_load(text)
+    for command in re.findall(r"`(?:[^`]* )?purser ([^`]+)`", text):
+        check_purser(command.split())
 
 
 @pytest.mark.parametrize(("page", "block"), list(blocks("yaml")))
