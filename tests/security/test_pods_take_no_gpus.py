@@ -369,8 +369,8 @@ OPTING_OUT = env("CUDA_DISABLE_CONTROL", "true")
 @pytest.mark.parametrize(
     ("limits", "spec", "of_pod", "of_namespace", "says"),
     [
-        (SHARE, OPTING_OUT, "required", "", "and the pod's annotation purser.dev/enforcement is required"),
-        (SHARE, OPTING_OUT, "", "required", "and its namespace's annotation purser.dev/enforcement is required"),
+        (SHARE, OPTING_OUT, "required", "", "but the pod's annotation purser.dev/enforcement is required"),
+        (SHARE, OPTING_OUT, "", "required", "but its namespace's annotation purser.dev/enforcement is required"),
         (SHARE, OPTING_OUT, "none", "required", 'annotation purser.dev/enforcement "none" is not a valid value'),
         (SHARE, OPTING_OUT, "", "none", ': annotation purser.dev/enforcement "none" is not a valid value'),
         (SHARE, OPTING_OUT, "", "", ""),

@@ -69,11 +69,11 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     exclusive: int = 0
     """How many pods hold the device alone; more than one pod beside such a one is a violation."""
     instances: tuple[MigPlacement, ...] = ()
-    """Those of a GPU that is cut on demand, sorted; one that is there twice is held by two."""
+    """Those of a GPU that is cut on demand, sorted; one that appears twice is held by two."""
     alike: tuple[str, ...] = ()
     """What shares there must have in common (`DeviceRequest.alike`), sorted, a word for each."""
     core_numbers: tuple[int, ...] = ()
-    """Of a device whose cores have numbers, sorted; one that is there twice is held by two."""
+    """Of a device whose cores have numbers, sorted; one that appears twice is held by two."""
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
@@ -114,7 +114,7 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
 
 
 def _sum(here: tuple[T, ...], others: tuple[T, ...]) -> tuple[T, ...]:
-    """What both hold, sorted; what is there twice is held by two. Most devices have nothing of it: that is cheap."""
+    """What both hold, sorted; what appears twice is held by two. Most devices have nothing of it: that is cheap."""
     return tuple(sorted(here + others)) if others else here
 
 

@@ -461,7 +461,7 @@ class ContainerGrant(msgspec.Struct, frozen=True):
     @property
     def uuids(self) -> tuple[str, ...]:
         """The device of each share, in the order in which the container sees them; a device of which it has two parts
-        is there twice."""
+        appears twice."""
         return tuple(share.uuid for share in self.shares)
 
     @property

@@ -153,7 +153,7 @@ class _Row(msgspec.Struct):
         if not name:
             self.wrong(column, "is empty")
         if name in taken:
-            self.wrong(column, f"{name!r} is there twice")
+            self.wrong(column, f"{name!r} appears twice")
         taken.add(name)
         return name
 

@@ -106,7 +106,7 @@ class _Entry:
             if key.value not in fields:
                 self.wrong(key, f"{str(key.value)[:40]!r} is not a field of this: there are {', '.join(fields)}")
             elif key.value in self.values:
-                self.wrong(key, f"{key.value} is there twice")
+                self.wrong(key, f"{key.value} appears twice")
             else:
                 self.values[key.value] = value
 
@@ -197,7 +197,7 @@ def _each(
             return found
         made = make(entry, count)
         if taken := names.intersection(each.name for each in made):
-            entry.wrong(entry.values.get("name", item), f"{min(taken)!r} is there twice")
+            entry.wrong(entry.values.get("name", item), f"{min(taken)!r} appears twice")
         names.update(each.name for each in made)
         found += made
     return found

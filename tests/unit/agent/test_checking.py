@@ -121,7 +121,7 @@ async def test_devices_that_are_none_for_pods_are_named_and_unknown_memory_is_no
     station.fail_call(4, "nvmlDeviceGetMemoryInfo", 3)
     found = await host.check(station.open)
     assert [found[f"GPU {index}"].state for index in range(5)] == [OK] * 5
-    assert "is not handed to pods" in found["GPU 3"].found
+    assert "so pods do not get it" in found["GPU 3"].found
     assert "/dev/nvidia4" in found["device files"].found
     assert "/dev/nvidia3" not in found["device files"].found
     assert ("81920 MiB" in found["GPU 2"].found, "memory unknown" in found["GPU 4"].found) == (True, True)
@@ -131,7 +131,7 @@ REMOVED = [
     ("proc/self/status", "processes", WARNING, "proc/self/status: No such file or directory"),
     ("proc/driver/nvidia/version", "kernel module", FAILED, "nvidia is not loaded"),
     ("dev/nvidia2", "device files", FAILED, "missing: /dev/nvidia2"),
-    ("etc/containerd/conf.d/99-nvidia.toml", "container toolkit", FAILED, "it is not installed"),
+    ("etc/containerd/conf.d/99-nvidia.toml", "container toolkit", FAILED, "not installed"),
     ("run/containerd/containerd.sock", "container runtime", WARNING, "no socket"),
     ("run/cdi/gpu.yaml", "CDI", ABSENT, "needs none"),
     ("usr/local/vgpu/libvgpu.so", "HAMi-core", WARNING, "ld.so.preload alone"),
@@ -345,7 +345,7 @@ async def test_where_permissions_are_wrong_the_advice_is_not_to_start_kubelet(ho
 
     monkeypatch.setattr("socket.socket.connect", denied)  # root may connect to all of them
     found = await host.check()
-    assert [found[each].advice[:12] for each in ("kubelet", "PodResources")] == ["Run as root:"] * 2
+    assert [found[each].advice[:12] for each in ("kubelet", "PodResources")] == ["Run as root,"] * 2
 
 
 async def test_folders_that_cannot_be_written_to(host, monkeypatch):
@@ -357,7 +357,7 @@ async def test_the_command_shows_it_and_its_exit_code_says_whether_gpus_can_be_h
     words = ("agent", "check", f"--host-root={host.root}", "--driver-library=/nowhere.so")
     code, text, _ = await beside(*words)
     assert code == 1
-    assert "\ndriver library: Name the place" in text
+    assert "\ndriver library: Give the location" in text
     code, text, _ = await beside(*words, "-o", "json")
     assert code == 1
     (library,) = [each for each in json.loads(text) if each["check"] == "driver library"]

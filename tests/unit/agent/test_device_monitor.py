@@ -469,7 +469,7 @@ async def test_a_gpu_in_mig_mode_of_which_nothing_is_listed_is_reported_once():
 @pytest.mark.parametrize(
     ("strategy", "says"),
     [
-        (MigStrategy.NONE, "MIG mode is on: set the MIG strategy"),
+        (MigStrategy.NONE, "MIG mode is on: set a MIG strategy"),
         (
             MigStrategy.SINGLE,
             "MIG mode is on, but the node's configuration does not fit: MIG strategy single: MIG is enabled on GPU 0 "

@@ -120,13 +120,13 @@ async def test_a_pod_without_a_grant_is_admitted_without_devices_and_does_not_st
 async def test_who_keeps_away_from_purser_holds_nothing_of_kubelets(world, kubelet, agent, how):
     """What kubelet lists for a pod that waits is kept from others, so that only those who missed the webhook may."""
     await world.pod("p", counts={"main": 1}, **how)
-    with pytest.raises(Rejected, match="has no grant from Purser"):
+    with pytest.raises(Rejected, match="has no (valid )?grant from Purser"):
         await kubelet.admit("default/p", [("main", 1)])
 
 
 async def test_a_forged_grant_does_not_count(world, kubelet, agent):
     await world.pod("p", part("main", world.uuids[0]), key=Ed25519PrivateKey.generate())
-    with pytest.raises(Rejected, match="signature is by none of the scheduler's keys"):
+    with pytest.raises(Rejected, match="is not signed by any of the scheduler's keys"):
         await kubelet.admit("default/p", [("main", 1)])
 
 
@@ -234,7 +234,7 @@ async def test_pods_that_run_are_in_nobodys_way_once_kubelet_has_lost_its_record
         await kubelet.admit(f"default/{name}", [("main", 1)])
         assert uuids_of(kubelet.pods[f"default/{name}"]["main"]) == [uuid]
     await world.pod("too-large", part("main", a, memory_mib=14_000))
-    with pytest.raises(Rejected, match="another pod was given that first"):
+    with pytest.raises(Rejected, match="another pod got it first"):
         await kubelet.admit("default/too-large", [("main", 1)])
     kubelet.remove("default/too-large")
     await kubelet.admit("default/p", [("main", 1)])  # old ones ask for running pods again

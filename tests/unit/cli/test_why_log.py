@@ -60,7 +60,7 @@ def test_a_pod_that_was_placed_has_its_choice(folder):
     ("words", "code", "says"),
     [
         (("p",), 1, "namespace ns has a pod of this name: use -n"),
-        (("p", "-n", "ns", "--at", "1970-01-01T00:00:01Z"), 1, "say a later --at"),
+        (("p", "-n", "ns", "--at", "1970-01-01T00:00:01Z"), 1, "give a later --at"),
         (("p", "-n", "ns", "--at", "noon"), 2, "--at noon is not a time: write it as 2026-03-01T10:00:00Z"),
         (("p", "-n", "ns", "--context", "c"), 2, "leave --kubeconfig and --context out"),
     ],

@@ -196,11 +196,11 @@ async def test_a_bug_is_answered_and_does_not_end_the_server(served):
 
 async def test_a_replica_that_may_not_decide_says_so(served):
     async def fenced(args):
-        raise NotLeadingError("not the active one")
+        raise NotLeadingError("not active")
 
     served.extender.preempt = fenced
     status, answer = await served.post("preempt", {"Pod": POD, "NodeNameToMetaVictims": {}})
-    assert (status, answer) == (503, b"not the active one\n")
+    assert (status, answer) == (503, b"not active\n")
 
 
 @pytest.mark.parametrize(("verb", "mib"), [("mutate", 9), ("filter", 33)])

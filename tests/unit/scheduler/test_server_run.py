@@ -279,7 +279,7 @@ async def test_a_replica_whose_kube_scheduler_does_not_lead_does_not_bind(world)
         await world.create_pod("p", container("c", limits={"nvidia.com/gpu": "1"}))
         body = await world.raw_pod("p")
         binding = {"PodName": "p", "PodNamespace": "default", "PodUID": body["metadata"]["uid"], "Node": "n1"}
-        assert "not the active one" in (await world.post(addresses.extender, "bind", binding))["Error"]
+        assert "not active" in (await world.post(addresses.extender, "bind", binding))["Error"]
 
 
 TARGET = ServiceTarget(NAMESPACE, "purser-webhook")

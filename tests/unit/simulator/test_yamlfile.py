@@ -42,7 +42,7 @@ def test_lists_are_read_as_they_stand(tmp_path: Path) -> None:
         (GOOD, "- a", "- a|give a mapping with nodes, pods"),
         ("nodes:", "nodes: []\nother:", "other|'other' is not a field of this"),
         ("name: plain", "count: 1", "{count|has no name"),
-        ("{name: plain}", "{name: a-1}", "a-1|'a-1' is there twice"),
+        ("{name: plain}", "{name: a-1}", "a-1|'a-1' appears twice"),
         ("gpus: 8, model: A100", "gpus: 8", "{name: a,|has 8 GPUs of no model"),
         ("cpu: 96,", "cpu: many,", "many|cpu: 'many' is not a quantity"),
         ("gpus: 2,", "gpus: two,", "two|gpus is 'two': give a whole number"),
@@ -51,7 +51,7 @@ def test_lists_are_read_as_they_stand(tmp_path: Path) -> None:
         ("arrives: 1, lasts: 2", "arrives: 1", "{name: share|gives one of arrives and lasts"),
         ("count: 2, gpus: 2", "count: 99999999, gpus: 2", "99999999|count is '99999999': give a whole number"),
         ("lasts: 60", "lasts: [60]", "[60]|lasts: give one word"),
-        ("name: share", "name: share, name: b", "name: b|name is there twice"),
+        ("name: share", "name: share, name: b", "name: b|name appears twice"),
         ("{name: share", "{name: share]", "]|is not YAML"),
     ],
 )

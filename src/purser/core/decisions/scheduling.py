@@ -194,7 +194,7 @@ class SchedulingReplay:
 
     def _see(self, name: str) -> None:
         if name in self._numbers:
-            raise ValueError(f"node {name} is there twice")
+            raise ValueError(f"node {name} appears twice")
         self._numbers[name] = len(self._names)
         self._names.append(name)
 

@@ -68,7 +68,7 @@ class SimulationReplay:
     def _put(self, record: SimulatedNode) -> None:
         _check_node(record.facts)
         if record.facts.name in self._fleet.rows:
-            raise ValueError(f"node {record.facts.name} is there twice")
+            raise ValueError(f"node {record.facts.name} appears twice")
         self._fleet.put_node(record.facts, record.rank)
 
     def _decide(self, record: ShapePlaced) -> DecisionDifference | None:

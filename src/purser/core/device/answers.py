@@ -13,7 +13,7 @@ def preferred_ids(
     granted: Collection[str], size: int, available: Collection[str], must_include: Collection[str]
 ) -> tuple[str, ...] | None:
     """GetPreferredAllocation for ``size`` ids: one for each of the granted devices, in their order. They are uuids; one
-    of which the container has two parts is there twice.
+    of which the container has two parts appears twice.
 
     Of the ids of a device it is those that must be included, then the lowest slots that are available. None where the
     ids cannot be those of the grant: it has another number of devices, ids of others or too many of one must be

@@ -291,7 +291,7 @@ def _problems(pool: SriovPoolConfig, seen: set[str]) -> Iterator[str]:
     if _is_kubernetes_own(pool.prefix):
         yield f"{resource} has a prefix that is Kubernetes' own: write another one"
     if pool.resource in seen:
-        yield f"{resource} is there twice: write the selectors of both in one list"
+        yield f"{resource} appears twice: write the selectors of both in one list"
     for each in pool.selectors:
         if each.is_rdma and each.vdpa_type:
             yield f"{resource}: isRdma and vdpaType exclude each other in one selector: write a list of two"

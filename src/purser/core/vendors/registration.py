@@ -81,7 +81,7 @@ def _uuids(devices: list[Device], known: Collection[str]) -> set[str]:
     uuids: set[str] = set()
     for device in devices:
         if device.uuid in known or device.uuid in uuids:
-            raise RegisterError(f"device {device.uuid!r} is there twice")
+            raise RegisterError(f"device {device.uuid!r} appears twice")
         uuids.add(device.uuid)
     if uuids and len(uuids) + len(known) > MAX_NODE_DEVICES:
         beside = f" beside {len(known)} others" if known else ""

@@ -60,7 +60,7 @@ def test_anything_else_in_the_way_is_named(
 
 
 def test_what_the_gpu_does_not_offer_is_refused() -> None:
-    with pytest.raises(MigGeometryError, match="offers no 9g"):
+    with pytest.raises(MigGeometryError, match="has no profile 9g"):
         plan(KIND, [], set(), [MigPlacement("9g.90gb", 0)], set())
 
 

@@ -45,7 +45,7 @@ def test_a_filter_chooses_gpus_by_their_kind(name: str, count: int) -> None:
 
 
 def test_a_layout_that_concerns_no_gpu_is_a_mistake() -> None:
-    with pytest.raises(LayoutError, match=r"says nothing about the GPUs of this node \(0x233010DE\)"):
+    with pytest.raises(LayoutError, match=r"has no entry for the GPUs of this node \(0x233010DE\)"):
         meant("of-many", "0x233010DE")
 
 

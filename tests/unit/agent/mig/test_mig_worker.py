@@ -211,7 +211,7 @@ async def test_a_request_that_cannot_be_read_is_left_alone(tmp_path: Path, layou
 
 def test_layouts_that_are_not_there_are_an_answer(tmp_path: Path) -> None:
     result = answer(MigRequest("x", "1"), tmp_path / "none.yaml", lambda: Gpus(OFF))
-    assert "cannot be read" in result.error
+    assert "cannot read the layouts" in result.error
 
 
 def test_a_driver_that_is_not_there_is_an_answer(layouts: Path) -> None:

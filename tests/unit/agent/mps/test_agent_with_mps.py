@@ -57,7 +57,7 @@ async def test_from_the_daemon_to_the_pods_event(world, kubelet, folder, monkeyp
         told = [message for reason, message in await world.events(NODE) if reason == "MpsUnavailable"]
         assert any("the MPS daemon ended: its process ended" in message for message in told)
         await world.pod("required", part("main", a), required=True)
-        with pytest.raises(Rejected, match="requires enforcement, and nothing holds its share any more"):
+        with pytest.raises(Rejected, match="requires enforcement, but nothing enforces its share now"):
             await kubelet.admit("default/required", [("main", 1)])
 
         (programs / "fail").unlink()

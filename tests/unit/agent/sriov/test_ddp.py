@@ -196,10 +196,10 @@ def until_gone(pid):
     [
         ("echo '{'", "what ddptool said"),
         ("echo '{\"DDPInventory\": 3}'", "what ddptool said"),
-        ("while :; do echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa; done", "says more than 65536 bytes"),
-        ("sleep 600", "does not end within 0.2 s"),
-        ("exec >&-; sleep 600", "does not end within 0.2 s"),
-        ('sleep 600 & echo $! > "${0%/*}/child"; wait', "does not end within 0.2 s"),
+        ("while :; do echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa; done", "printed more than 65536 bytes"),
+        ("sleep 600", "did not finish within 0.2 s"),
+        ("exec >&-; sleep 600", "did not finish within 0.2 s"),
+        ('sleep 600 & echo $! > "${0%/*}/child"; wait', "did not finish within 0.2 s"),
     ],
 )
 def test_a_ddptool_that_fails_costs_no_more_than_its_deadline(tmp_path, monkeypatch, text, why):
@@ -211,7 +211,7 @@ def test_a_ddptool_that_fails_costs_no_more_than_its_deadline(tmp_path, monkeypa
 
 
 def test_a_ddptool_that_is_none_is_named(tmp_path):
-    with pytest.raises(DdpError, match="cannot be run"):
+    with pytest.raises(DdpError, match="cannot run ddptool"):
         told_by_ddptool([str(tmp_path / "gone")], PF)
 
 

@@ -244,7 +244,7 @@ def test_gpus_of_unknown_memory_are_found_whole() -> None:
     ("asked", "says"),
     [
         (DeviceRequest(2, cores_percent=100), "wants: 2 replicas, and the node's file sets failRequestsGreaterThanOne"),
-        (DeviceRequest(1, memory_mib=100), "wants: an amount of memory or compute, and these are handed out in equal"),
+        (DeviceRequest(1, memory_mib=100), "wants: an amount of memory or compute, but these are shared in equal"),
     ],
     ids=str,
 )

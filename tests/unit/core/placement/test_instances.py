@@ -377,7 +377,7 @@ def grant(uid: str, placement: MigPlacement | None) -> Grant:
         (MigPlacement("4g.20gb", 0), "4g.20gb at 0 overlaps with 1g.5gb at 2"),
         (MigPlacement("1g.5gb", 2), "1g.5gb at 2 overlaps"),
         (MigPlacement("3g.20gb", 1), "begins at 0, 4, not at 1"),
-        (MigPlacement("2g.12gb", 0), "offers no 2g.12gb"),
+        (MigPlacement("2g.12gb", 0), "has no profile 2g.12gb"),
         (None, "names no instance"),
     ],
 )

@@ -147,7 +147,7 @@ DEVICE = {"index": "0", "minor": "0", "capacity": 6}
         ([DEVICE], {f"{at}g.6gb": "0" for at in range(1, 66)}, "65 profiles have a size"),
         ([DEVICE | {"capacity": 0}], PROFILES, "device 0 has '0' slices"),
         ([DEVICE | {"capacity": "x"}], PROFILES, "device 0 has 'x' slices"),
-        ([DEVICE, DEVICE], PROFILES, "'n-enflame-drs-0' is there twice"),
+        ([DEVICE, DEVICE], PROFILES, "'n-enflame-drs-0' appears twice"),
         ([[]], PROFILES, "cannot be read"),
     ],
 )

@@ -113,8 +113,8 @@ def dcus(count, prefix="d"):
 @pytest.mark.parametrize(
     ("text", "own", "sentence"),
     [
-        (dcus(2) * 2, (), "Hygon DCU: device 'd0' is there twice"),
-        (dcus(2), {"d1"}, "Hygon DCU: device 'd1' is there twice"),
+        (dcus(2) * 2, (), "Hygon DCU: device 'd0' appears twice"),
+        (dcus(2), {"d1"}, "Hygon DCU: device 'd1' appears twice"),
         (dcus(255), {"GPU-a"}, "Hygon DCU: there are 255 devices beside 3 others: 256 are the most of a node"),
     ],
     ids=["within a family", "with the node's own", "too many"],

@@ -257,7 +257,7 @@ async def test_the_mig_worker_answers_as_the_real_one_does(client):
         return await until(probe)
 
     assert (await answered(MigRequest("all-1g.10gb", "1", check_only=True))).differs
-    assert "no layout" in (await answered(MigRequest("nonsense", "2"))).error
+    assert "layout nonsense does not exist" in (await answered(MigRequest("nonsense", "2"))).error
     assert not (await answered(MigRequest("all-1g.10gb", "3"))).error
     assert not (await answered(MigRequest("all-1g.10gb", "4", check_only=True))).differs
     await annotate(client, MIG_ANNOTATION, "refusing")

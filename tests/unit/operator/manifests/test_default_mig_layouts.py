@@ -79,7 +79,7 @@ def test_the_profiles_of_a_gb200_decide(offered: dict[str, int], name: str, devi
 @pytest.mark.parametrize("device", [device for devices in MIG_FAMILIES.values() for device in devices])
 def test_every_gpu_that_can_mig_has_a_balanced_layout_but_those_that_the_documentation_names(device: str) -> None:
     if device in WITHOUT:
-        with pytest.raises(LayoutError, match="says nothing about the GPUs of this node"):
+        with pytest.raises(LayoutError, match="has no entry for the GPUs of this node"):
             wanted(LAYOUTS, "all-balanced", [gpu(device)])
     else:
         assert wanted(LAYOUTS, "all-balanced", [gpu(device)])[0].devices

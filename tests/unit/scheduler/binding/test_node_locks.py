@@ -155,7 +155,7 @@ async def test_who_leads_no_more_once_the_node_is_locked_binds_nothing(monkeypat
             leads = False
 
         monkeypatch.setattr(locks, "take", slow)
-        assert "not the active one" in await world.bind(pod, "d1")
+        assert "not active" in await world.bind(pod, "d1")
         assert world.state_of(pod) is None
         assert not (await world.stored(pod)).spec.node_name
         assert LOCK in await annotations_of(world, "d1")  # of the replica that goes on
@@ -175,7 +175,7 @@ async def test_a_grant_whose_devices_left_while_the_node_was_locked_is_not_bound
             await eventually(lambda: world.cache.fleet.node("d1") is None)
 
         monkeypatch.setattr(locks, "take", slow)
-        assert "no such devices any more" in await world.bind(pod, "d1")
+        assert "no longer has these devices" in await world.bind(pod, "d1")
         assert world.state_of(pod) is None
         assert LOCK not in await annotations_of(world, "d1")
 

@@ -165,7 +165,7 @@ def test_a_log_without_the_pod_says_what_to_do():
         return str(caught.value)
 
     assert "namespace other has a pod of this name: use -n" in told("p")
-    assert "say a later --at" in told("q", until=10.0)
+    assert "give a later --at" in told("q", until=10.0)
     assert "the pod holds GPUs that it was given earlier: read the file before this one" in told("q", files=last)
     sampled = as_file([replace(made.files[0][0], one_in=4), *made.files[0][1:]])
     assert "it has the decisions on one of 4 pods" in told("nobody", files=[sampled])
