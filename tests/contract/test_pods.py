@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from .client import STRATEGIC, Api, until
+from .client import JSON_PATCH, MERGE, STRATEGIC, Api, until
 from .objects import binding, pod
 
 
@@ -195,6 +195,29 @@ async def test_gates_can_only_be_removed_and_until_then_the_selector_can_become_
     assert answer.causes == {("FieldValueForbidden", "spec")}
     answer = await api.patch(f"{ns}/pods/a", {"spec": {"schedulingGates": gates}})
     assert ("FieldValueForbidden", "spec.schedulingGates[0].name") in answer.causes
+
+
+@pytest.mark.parametrize(
+    ("patch", "kind", "left"),
+    [
+        ({"spec": {"schedulingGates": []}}, MERGE, []),
+        ([{"op": "remove", "path": "/spec/schedulingGates"}], JSON_PATCH, []),
+        ([{"op": "remove", "path": "/spec/schedulingGates/0"}], JSON_PATCH, ["contract.dev/b"]),
+        (
+            {"spec": {"schedulingGates": [{"$patch": "delete", "name": "contract.dev/b"}]}},
+            STRATEGIC,
+            ["contract.dev/a"],
+        ),
+    ],
+    ids=["an empty list", "all by JSON patch", "one by JSON patch", "one by its name"],
+)
+async def test_gates_are_removed_by_any_patch(api: Api, ns: str, patch: Any, kind: str, left: list[str]) -> None:
+    if api.minor < 26:
+        pytest.skip("gates came in 1.26")
+    gates = [{"name": "contract.dev/a"}, {"name": "contract.dev/b"}]
+    (await api.post(f"{ns}/pods", pod("a", schedulingGates=gates))).ok()
+    body = (await api.patch(f"{ns}/pods/a", patch, kind)).ok().body
+    assert [each["name"] for each in body["spec"].get("schedulingGates", ())] == left
 
 
 async def test_a_binding_sets_node_annotations_and_condition_in_one_write(api: Api, ns: str) -> None:

@@ -2,9 +2,11 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 from purser.core.model import GrantState
 from purser.kube import Client, untyped
+from purser.kube.objects import ObjectMeta, Pod
 from purser.kube.resources import PODS
 from purser.scheduler.binding.double_grants import DoubleGrants
 from tests.unit.scheduler.extender_world import eventually, replica, server
@@ -144,3 +146,16 @@ async def test_nor_is_one_deleted_that_kubelet_takes_at_the_last_moment(monkeypa
         assert not (await new.stored(first)).metadata.deletion_timestamp
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
+
+
+async def test_a_pod_is_told_again_when_another_runs_where_it_was_to_be():
+    said, counted = [], []
+    client = SimpleNamespace(failures=None)
+    events = SimpleNamespace(event=lambda about, reason, message, type: said.append(message.partition(", which")[0]))
+    metrics = SimpleNamespace(granted_twice=lambda: counted.append(1))
+    doubles = DoubleGrants(client, SimpleNamespace(pod_by_uid=lambda _: pod), events, metrics, lambda: True)
+    pod = Pod(metadata=ObjectMeta(name="late", namespace="ns", uid="u"))
+    for rival in ("ns/a", "ns/a", "ns/b"):
+        await doubles._take_off(pod, ["GPU-1"], [rival])
+    assert said == [f"GPU-1 was granted at the same moment to {rival}" for rival in ("ns/a", "ns/b")]
+    assert len(counted) == 1

@@ -49,7 +49,7 @@ async def test_a_grant_that_does_not_count_in_a_fresh_read_is_refused_at_once(wo
         await world.pod("p", counts={"main": 1}, annotations=_written(world, kind))
         api.intercept(note)
         try:
-            with pytest.raises(Rejected, match="has no (valid )?grant from Purser"):
+            with pytest.raises(Rejected, match=r"has no (valid )?grant from Purser"):
                 await kubelet.admit("default/p", [("main", 1)])
                 await kubelet.pre_start(kubelet.pods["default/p"]["main"])  # what has no grant at all is admitted
         finally:

@@ -124,6 +124,9 @@ NAMED = {
     "a device file with slashes": {"host_path": "//dev//nvidiactl/"},
     "the driver container's device files": {"host_path": "/run/nvidia/driver/dev/nvidia0"},
     "a device file by its number": {"host_path": "/dev/char/195:0"},
+    "the device file of GPUs below WSL": {"host_path": "/dev/dxg"},
+    "the same, whose end only kubelet knows": {"host_path": "/dev", **mount("/x", subPathExpr="dx$(REST)")},
+    "the same in an annotation": {"annotations": {"devices.gke.io/container.main": "- path: /dev/dxg\n"}},
     "a device file through a process": {"host_path": root_of(1, "/dev/nvidia0")},
     "a device file through many processes": {"host_path": root_of(1) * 5000 + "/dev/nvidia0"},
     "a device file as a subPath": {"host_path": "/dev", **mount("/x", subPath="nvidia0")},
@@ -320,6 +323,7 @@ HARMLESS_PATHS = (
     "/var/lib/purser2",
     "/etc/cdi.d",
     "/dev/charts",
+    "/dev/dxgi",
 )
 """Names that begin like those of others."""
 HARMLESS_PROC = ("/proc/sys", "/proc/sys/net/ipv4", "/proc/meminfo", "/proc/net/dev", "/proc/selfish", "/proc/12a")

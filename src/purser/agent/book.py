@@ -20,8 +20,8 @@ from purser.agent.files import read_start, replace_file
 from purser.agent.settings import AgentSettings
 from purser.core.consistency import InvariantViolation, ledger_violations
 from purser.core.decoding import JsonReader, UnreadableError
-from purser.core.ledger import Ledger, Usage, Violation
-from purser.core.model import Enforcement, Grant, GrantState, NodeInventory
+from purser.core.ledger import Ledger, Usage, Violation, overcommit
+from purser.core.model import Device, Enforcement, Grant, GrantState, NodeInventory
 from purser.core.names import GPU_RESOURCE
 
 log = structlog.get_logger("purser.agent")
@@ -229,8 +229,15 @@ class Book:
         return frozenset(uid for uid, state in states if state is GrantState.RUNNING)
 
     def violations(self) -> tuple[Violation, ...]:
-        """What is overcommitted all the same, after a restart with books that contradict each other."""
-        return self._ledger.violations(self._node)
+        """What is overcommitted all the same, after a restart with books that contradict each other.
+
+        Not a GPU that the node does not list: pods hold a lost one until they end. An instance that a grant names is
+        there once, be it that the agent has lost its record of having made it.
+        """
+        devices = self._ledger.devices(self._node)
+        held = ((devices[uuid], usage) for uuid, usage in sorted(self.usage.items()) if uuid in devices)
+        found = ((device.uuid, overcommit(_without_own(device, usage), usage)) for device, usage in held)
+        return tuple(Violation(self._node, uuid, problem) for uuid, problem in found if problem)
 
     def inconsistencies(self) -> tuple[InvariantViolation, ...]:
         """Where the ledger of the book contradicts itself."""
@@ -259,6 +266,11 @@ class Book:
         if self._ledger.state(pod_uid, container) in (None, GrantState.RUNNING):
             return  # not a container of the grant, or as far as it can be: kubelet asks again after some restarts
         self._ledger.advance(pod_uid, state, container)
+
+
+def _without_own(device: Device, usage: Usage) -> Device:
+    foreign = tuple(each for each in device.mig_held if each not in usage.instances)
+    return device if foreign == device.mig_held else msgspec.structs.replace(device, mig_held=foreign)
 
 
 def open_book(settings: AgentSettings) -> Book:

@@ -12,8 +12,9 @@ import msgspec
 from purser.agent.files import read_start
 from purser.agent.nvml.driver import Gpu
 
-CONTROL_DEVICES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
-"""In /dev: those that every container with a GPU has, where the host has them."""
+CONTROL_DEVICES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "dxg")
+"""In /dev: those that every container with a GPU has, where the host has them. The last is that of WSL, and the only
+one there (`GetPaths` of ``internal/rm/nvml_devices.go`` in NVIDIA's device plugin)."""
 
 IMEX_CHANNEL = "nvidia-caps-imex-channels/channel"
 """In /dev; behind it stands the channel's number."""
@@ -33,6 +34,7 @@ have it is for the container's cgroup to say."""
 _MAX_PROC_FILE_BYTES = 1 << 20
 _PATTERNS = (
     "nvidia*",
+    "dxg",
     "nvidia-caps/*",
     "nvidia-caps-imex-channels/*",
     "dri/*",

@@ -1,4 +1,5 @@
-"""Events about disputed GPUs: on the node, and on the pods that hold devices without a grant, once for each."""
+"""Events about disputed GPUs: on the node, and on the pods that hold devices without a grant. Each text is said once
+while it is so: reports change in amounts, too, of which events do not speak."""
 
 from purser.agent.latest import Latest
 from purser.agent.pods import NodePods
@@ -21,25 +22,29 @@ class DisputeEvents:
     async def run(self) -> None:
         """Report what is new in them until cancelled."""
         about = node_ref(self._node)
-        before, seen = NodeDisputes(self._node), None
+        said, on_node, seen = dict[str, str](), "", None
         while True:
             told = seen = await self._told.differs(seen)
             if told is None:
                 continue
-            known = {held.uid for held in before.held}
+            before, said = said, {}
             for held in told.held:
                 pod = self._pods.get(held.key)
-                if held.gpus and held.why is not HeldReason.ENDED and held.uid not in known and pod is not None:
+                if not held.gpus or held.why is HeldReason.ENDED or pod is None:
+                    continue
+                said[held.uid] = _holding(held)
+                if before.get(held.uid) != said[held.uid]:
                     self._recorder.event(
-                        ref_of(PODS, pod), AgentReason.HOLDS_WITHOUT_GRANT, _holding(held), type="Warning"
+                        ref_of(PODS, pod), AgentReason.HOLDS_WITHOUT_GRANT, said[held.uid], type="Warning"
                     )
-            if text := sentence(told):
+            text = sentence(told)
+            if text and text != on_node:
                 self._recorder.event(about, DisputeReason.GPU_DISPUTED, text, type="Warning")
-            elif sentence(before):
+            elif on_node and not text:
                 self._recorder.event(
                     about, DisputeReason.GPU_DISPUTE_SETTLED, "The records of the node's GPUs agree again"
                 )
-            before = told
+            on_node = text
 
 
 def _holding(held: HeldPod) -> str:

@@ -126,6 +126,8 @@ class DeviceMonitor:
         """MIG devices of GPUs that the agent has cut since the last scan began, by uuid."""
         self.trouble = "the driver has not been queried yet"
         """Why there are no devices; empty when there are some."""
+        self._warned: dict[str, str] = {}
+        """What the log has been told of the driver, and the last reason of each."""
 
     async def run(self, reload: asyncio.Event) -> None:
         """Watch until cancelled; ``reload`` set means: enumerate everything again, now."""
@@ -157,7 +159,6 @@ class DeviceMonitor:
                 self.trouble = ""
             except DriverError as error:
                 self.trouble = f"the driver cannot list its devices: {error}"
-                log.error("Cannot scan the driver", error=str(error))
         self._take_scan()
 
     async def _enumerate(self) -> tuple[Gpu, ...]:
@@ -262,8 +263,9 @@ class DeviceMonitor:
                 self._driver = await in_thread(self._find_driver, "purser-open")
             else:
                 await in_thread(self._driver.reopen, "purser-reopen")
+            self._warn("Cannot reopen the driver")
         except DriverError as error:
-            log.warning("Cannot reopen the driver", error=str(error))
+            self._warn("Cannot reopen the driver", error)
 
     def _take_scan(self) -> None:
         known = {gpu.uuid for gpu in self.gpus if gpu.uuid}
@@ -279,9 +281,15 @@ class DeviceMonitor:
         self._left_out = left_out
         if not self.gpus and not self.trouble:
             self.trouble = self.info.absent or "the driver has no devices"
-        if self.trouble:
-            log.warning("No devices to offer", reason=self.trouble)
+        self._warn("No devices to offer", "" if self.gpus else self.trouble)
+        self._warn("Cannot list the devices again, and keeps those known before", self.trouble if self.gpus else "")
         self._publish()
+
+    def _warn(self, what: str, reason: object = "") -> None:
+        """Once while it is so for the same reason: every few seconds this is looked at again. Empty: it is not so."""
+        before, self._warned[what] = self._warned.get(what, ""), str(reason)
+        if reason and str(reason) != before:
+            log.warning(what, reason=str(reason))
 
     def renewed(self) -> NodeInventory | None:
         """The inventory as it is this moment: what holds shares may have come or gone since the last probe."""
@@ -399,8 +407,9 @@ class DeviceMonitor:
         try:
             seen = await in_thread(self._driver.answering, "purser-look")
         except DriverError as error:
-            log.warning("Cannot check for GPUs that do not answer", error=str(error))
+            self._warn("Cannot check for GPUs that do not answer", error)
             return False
+        self._warn("Cannot check for GPUs that do not answer")
         listed = len(self.gpus) + len(self._uncounted)
         return len(seen) != listed or any(uuid and uuid not in answer | self._uncounted for uuid in seen)
 

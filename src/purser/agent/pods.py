@@ -241,11 +241,11 @@ class NodePods:
         self._unknown_to_all.forget(pod.metadata.uid)
 
     def _take_keys(self, config_map: ConfigMap) -> None:
-        self._keys, problems = signing.parse_public_keys(config_map.data.get(GRANT_KEY_CONFIGMAP_FIELD, ""))
+        self._keys, problem = signing.parse_public_keys(config_map.data.get(GRANT_KEY_CONFIGMAP_FIELD, ""))
         self._verified.clear()
         self._unknown_to_all.clear()
-        for problem in problems:
-            log.error("A key in the ConfigMap is invalid", config_map=key_of(config_map), problem=problem)
+        if problem:
+            log.error("Keys in the ConfigMap are invalid", config_map=key_of(config_map), problem=problem)
 
 
 def _signature(pod: Pod) -> str:

@@ -51,13 +51,20 @@ class GrantKeys:
     """The signing key and all public keys by which a grant may be signed."""
 
     def __init__(
-        self, client: Client, namespace: str, signing: Ed25519PrivateKey, public: tuple[Ed25519PublicKey, ...]
+        self,
+        client: Client,
+        namespace: str,
+        signing: Ed25519PrivateKey,
+        public: tuple[Ed25519PublicKey, ...],
+        problem: str = "",
     ):
+        """``problem``: why keys of the Secret cannot be used."""
         self._client = client
         self._namespace = namespace
         self.signing = signing
         self.public = public
         self._announced = {_raw(key) for key in public}
+        self._problem = problem
 
     async def refresh(self) -> None:
         """Take what another replica or an administrator changed meanwhile, and publish again.
@@ -73,7 +80,16 @@ class GrantKeys:
         new = _raw(fresh.signing.public_key())
         if new in self._announced or _raw(self.signing.public_key()) not in trusted:
             self.signing = fresh.signing
-        self.public, self._announced = fresh.public, trusted
+        if fresh._problem != self._problem:
+            fresh.report()
+        self.public, self._announced, self._problem = fresh.public, trusted, fresh._problem
+
+    def report(self) -> None:
+        """Log which keys of the Secret cannot be used."""
+        if self._problem:
+            log.warning(
+                "Retired keys cannot be used", secret=GRANT_KEY_SECRET, field=RETIRED_FIELD, problem=self._problem
+            )
 
     async def run(self, clock: Clock | None = None) -> None:
         """Look at the Secret until cancelled; what fails is logged and tried again, with the keys as they are."""
@@ -105,12 +121,12 @@ async def load_or_create_keys(client: Client, namespace: str) -> GrantKeys:
         try:
             if ROTATE_ANNOTATION in secret.metadata.annotations:
                 secret = await _rotate(client, secret)
-            signing, retired = _read_secret(secret), _retired(secret)
+            signing, (retired, problem) = _read_secret(secret), _retired(secret)
             public = tuple({_raw(key): key for key in (signing.public_key(), *retired)}.values())
             await _publish(client, namespace, published, public)
         except (ConflictError, AlreadyExistsError, NotFoundError):
             continue
-        return GrantKeys(client, namespace, signing, public)
+        return GrantKeys(client, namespace, signing, public, problem)
     raise KubeError(f"the signing key or the published keys changed {MAX_WRITE_CONFLICTS} times while they were read")
 
 
@@ -120,7 +136,7 @@ async def _rotate(client: Client, secret: Secret) -> Secret:
     Conditional on the version that was read: of replicas that race one rotates, the others read what it wrote. Raises
     `ConflictError`.
     """
-    retired = "".join(_pem(key) for key in (_read_secret(secret).public_key(), *_retired(secret)))
+    retired = "".join(_pem(key) for key in (_read_secret(secret).public_key(), *_retired(secret)[0]))
     pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     meta = secret.metadata
     patch = {
@@ -164,12 +180,9 @@ def _read_secret(secret: Secret) -> Ed25519PrivateKey:
     return key
 
 
-def _retired(secret: Secret) -> tuple[Ed25519PublicKey, ...]:
-    text = secret.data.get(RETIRED_FIELD, b"").decode(errors="replace")
-    keys, problems = parse_public_keys(text)
-    for problem in problems:
-        log.warning("A retired key cannot be used", secret=GRANT_KEY_SECRET, field=RETIRED_FIELD, problem=problem)
-    return keys
+def _retired(secret: Secret) -> tuple[tuple[Ed25519PublicKey, ...], str]:
+    """The keys, and what is wrong with others."""
+    return parse_public_keys(secret.data.get(RETIRED_FIELD, b"").decode(errors="replace"))
 
 
 async def _publish(

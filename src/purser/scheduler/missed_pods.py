@@ -95,7 +95,8 @@ class MissedPods:
         self._managed = managed
         self._queue: WorkQueue[str] = WorkQueue(clock=cache.clock)
         self._seen_at: dict[str, float] = {}
-        self._told: set[str] = set()
+        self._told: dict[str, str] = {}
+        """By uid: the message of the pod's last event."""
         self._backoffs: dict[str, RecreationBackoff] = {}
 
     async def run(self) -> None:
@@ -115,7 +116,7 @@ class MissedPods:
 
     def _forget(self, pod: Pod) -> None:
         self._seen_at.pop(pod.metadata.uid, None)
-        self._told.discard(pod.metadata.uid)
+        self._told.pop(pod.metadata.uid, None)
 
     def _is_stray(self, pod: Pod) -> bool:
         """Whether the webhook would have given it another scheduler."""
@@ -123,8 +124,11 @@ class MissedPods:
 
     def _message(self, pod: Pod) -> tuple[SchedulerReason, str] | None:
         """Reason and message of an event that a pod should have, and has not had."""
-        if pod.metadata.uid in self._told:
-            return None
+        found = self._obstacle(pod)
+        return None if found is None or self._told.get(pod.metadata.uid) == found[1] else found
+
+    def _obstacle(self, pod: Pod) -> tuple[SchedulerReason, str] | None:
+        """Why a pod waits that Purser does not place, as far as users cannot see it elsewhere."""
         if pod.spec.scheduler_name in (self._cache.scheduler_name, *self._changed_names):
             hints = self._unserved(pod) if self._waits(pod) else ()
             return (SchedulerReason.NOT_SERVED, _sentence(hints)) if hints else None
@@ -224,9 +228,9 @@ class MissedPods:
             log.debug("The pod was already gone or changed", pod=key_of(pod))
 
     def _tell(self, pod: Pod, reason: SchedulerReason, message: str) -> None:
-        if pod.metadata.uid in self._told:
+        if self._told.get(pod.metadata.uid) == message:
             return
-        self._told.add(pod.metadata.uid)
+        self._told[pod.metadata.uid] = message
         self._events.event(ref_of(PODS, pod), reason, message, type="Warning")
 
 

@@ -170,6 +170,7 @@ async def _make_parts(
     settings: SchedulerSettings, client: Client, metrics: SchedulerMetrics, events: EventRecorder, host: str
 ) -> _Parts:
     keys = await insist(lambda: load_or_create_keys(client, settings.namespace), "The signing key cannot be read")
+    keys.report()
     cache = ClusterCache(
         keys,
         metrics,

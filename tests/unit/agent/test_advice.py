@@ -36,9 +36,12 @@ def test_a_pod_of_pursers_scheduler_came_past_it(asked: tuple[str, ...]) -> None
     assert advice(pod("purser-scheduler", *asked)) == PAST_THE_EXTENDER
 
 
-def test_of_names_alone_that_kube_scheduler_may_not_know_it_is_said_to_name_them_there() -> None:
-    told = advice(pod("purser-scheduler", "nvidia.com/gpu-0", "cpu"))
-    assert "without asking Purser about nvidia.com/gpu-0: add that to managedResources of Purser's extender" in told
+@pytest.mark.parametrize(
+    "name", ["gpu-0", "gpu.small", "mig-9g.1gb", "gpu-a.shared"], ids=["a card", "a size", "a profile", "shared"]
+)
+def test_of_names_alone_that_kube_scheduler_may_not_know_it_is_said_to_name_them_there(name: str) -> None:
+    told = advice(pod("purser-scheduler", f"nvidia.com/{name}", "cpu"))
+    assert f"without asking Purser about nvidia.com/{name}: add that to managedResources of Purser's extender" in told
     assert "names its node" not in told
 
 

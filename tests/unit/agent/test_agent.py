@@ -403,7 +403,7 @@ async def test_where_the_informer_lags_the_api_server_is_asked_for_the_pod_itsel
             assert await agent.metric("purser_grant_memory_bytes", pod="p") is None
             await world.pod("refused", counts={"main": 1})
             await kubelet.admit("default/refused", [("main", 1)])
-            with pytest.raises(Rejected, match="has no (valid )?grant from Purser"):
+            with pytest.raises(Rejected, match=r"has no (valid )?grant from Purser"):
                 await kubelet.pre_start(kubelet.pods["default/refused"]["main"])
             (event,) = await eventually(lambda: world.events("refused"))
             assert event[0] == "NoGrant"
@@ -565,7 +565,7 @@ async def test_a_pod_of_another_scheduler_that_is_served_waits_for_its_grant_or_
                 await admitting
                 assert uuids_of(kubelet.pods[f"default/{name}"]["main"]) == [a]
             else:
-                with pytest.raises(Rejected, match="has no (valid )?grant from Purser"):
+                with pytest.raises(Rejected, match=r"has no (valid )?grant from Purser"):
                     await admitting
 
 

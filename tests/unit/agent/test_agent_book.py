@@ -5,7 +5,8 @@ from tests.unit.agent.builders import NODE, A, B, device, grant, grants_of, list
 
 from purser.agent.book import AgentCheckpointError, Book, BookedContainer, read_checkpoint
 from purser.core.ledger import OvercommitError, UnknownDeviceError
-from purser.core.model import Enforcement, GrantState, NodeInventory
+from purser.core.mig import MigPlacement
+from purser.core.model import ContainerGrant, ContainerKind, DeviceShare, Enforcement, GrantState, NodeInventory
 
 INVENTORY = NodeInventory(NODE, (device(A, memory_mib=3000, slots=4), device(B, memory_mib=3000, slots=4)))
 
@@ -119,6 +120,33 @@ def test_kubelets_list_fills_the_book_unchecked(book):
     assert set(book.pods) == {"uid-p", "uid-q"}
     assert [violation.uuid for violation in book.violations()] == [A]
     assert book.adopt_listing(listing, grants) == 0
+
+
+HALF, OTHER_HALF = MigPlacement("3g.20gb", 0), MigPlacement("3g.20gb", 4)
+
+
+def cut_part(uuid, placement):
+    return ContainerGrant("main", ContainerKind.APP, (DeviceShare(uuid, 20096, 100, placement),))
+
+
+@pytest.mark.parametrize(
+    ("there", "parts", "too_much"),
+    [
+        ((), (part("main", A),), []),  # lost, or not listed yet
+        ((HALF,), (cut_part(A, HALF), cut_part(A, OTHER_HALF)), []),  # no record says any more that it is the agent's
+        ((HALF, MigPlacement("1g.5gb", 4)), (cut_part(A, HALF), cut_part(A, OTHER_HALF)), [A]),
+        ((), (cut_part(A, HALF), cut_part(A, HALF)), [A]),
+    ],
+    ids=["gone", "own", "foreign", "twice"],
+)
+def test_what_a_gpu_is_said_to_be_overcommitted_by_is_more_than_its_own_instances(book, there, parts, too_much):
+    names = "pq"[: len(parts)]
+    grants = grants_of(*(grant(name, each) for name, each in zip(names, parts, strict=True)))
+    is_cut = parts[0].shares[0].mig is not None
+    cut = device(A, memory_mib=40192, slots=7, mig_kind="A100-40GB", mig_held=there)
+    book.set_inventory(NodeInventory(NODE, (cut,) if is_cut else ()))
+    book.adopt_listing([listed(name, main=[slot(A, at)]) for at, name in enumerate(names)], grants)
+    assert [violation.uuid for violation in book.violations()] == too_much
 
 
 def test_the_holder_of_ids_is_found_in_any_order(book):

@@ -199,6 +199,24 @@ async def test_neither_a_driver_that_is_not_there_nor_one_that_hangs_holds_it_up
     assert found["PodResources"].state is OK
 
 
+async def test_a_node_below_wsl_has_neither_the_module_nor_its_device_files(host, folder):
+    """Windows has the driver; containers get /dev/dxg."""
+    wsl = SimulatedDriver.create(folder / "wsl", "n", "wsl")
+    shutil.rmtree(host.root / "proc/driver")
+    shutil.rmtree(host.root / "dev")
+    host.write("dev/dxg", "")
+    host.write("usr/lib/wsl/lib/libdxcore.so", "")
+    empty = {"sysfs_root": folder / "no-sysfs"}
+    found = await host.check(wsl.open, **empty)
+    assert [each for each in found.values() if each.state is FAILED] == []
+    assert [found[each].state for each in ("kernel module", "driver library", "device files")] == [OK] * 3
+    assert found["device files"].found == "/dev/dxg"
+    (host.root / "dev/dxg").unlink()
+    found = await host.check(wsl.open, **empty)
+    assert (found["device files"].state, found["device files"].found) == (FAILED, "missing: /dev/dxg")
+    assert "wsl --update" in found["device files"].advice
+
+
 async def test_another_gpu_plugin_is_reported_while_it_is_served(host):
     with host.listen("device-plugins/nvidia-gpu.sock"), host.listen("device-plugins/fpga.sock"):
         assert (await host.check())["other device plugins"].state is WARNING

@@ -342,6 +342,48 @@ async def test_a_driver_that_cannot_scan_is_asked_again_and_says_why_meanwhile()
         assert monitor.trouble == ""
 
 
+NONE, UNLISTED = "the driver has no devices", "the driver cannot list its devices: "
+
+
+@pytest.mark.parametrize(
+    ("failing", "looks"),
+    [
+        ("unused", [("", [NONE]), ("", [])]),
+        ("scan_error", [("a", [UNLISTED + "a"]), ("b", [UNLISTED + "b"]), ("", [NONE]), ("b", [UNLISTED + "b"])]),
+        ("reopen_error", [("a", ["a", NONE]), ("b", ["b"]), ("", []), ("b", ["b"])]),
+    ],
+    ids=["none", "scan", "reopen"],
+)
+async def test_what_is_in_the_way_of_devices_is_logged_when_it_is_another_thing(failing, looks):
+    """The driver is looked for every few seconds, on a node without GPUs for as long as it lives."""
+
+    class Empty(NullDriver):
+        scan_error = reopen_error = ""
+
+        def scan(self):
+            return self._fails(self.scan_error)
+
+        def reopen(self):
+            return self._fails(self.reopen_error)
+
+        def info(self):
+            return DriverInfo(version="550")
+
+        def _fails(self, why):
+            if why:
+                raise DriverError(why)
+            return ()
+
+    driver = Empty("")
+    monitor = DeviceMonitor(AgentSettings(node_name="n"), driver)
+    for why, logged in looks:
+        setattr(driver, failing, why)
+        with structlog.testing.capture_logs() as logs:
+            for _ in range(3):
+                await monitor.scan(reopen=True)
+        assert [entry["reason"] for entry in logs] == logged, why
+
+
 async def test_no_thread_uses_the_driver_after_the_monitor_has_stopped():
     driver = Driver()
     async with monitoring(driver):

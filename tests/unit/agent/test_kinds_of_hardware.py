@@ -95,8 +95,44 @@ async def test_a_card_for_the_monitor_is_no_gpu(tmp_path: Path) -> None:
     assert {link.peer for gpu in node.monitor.gpus for link in gpu.links} == known
 
 
-def cut(node: SimulatedDriver) -> None:
-    for index in STATION:
+def station(cards: str, name: str) -> NodeProfile:
+    """As the DGX Station, with A100s (A) and cards for monitors of this name (d) in this order."""
+    profile = profiles.load("dgx-station-a100")
+    kinds = {"A": profile.gpus[0], "d": profile.gpus[3]}
+    gpus = tuple(msgspec.structs.replace(kinds[each], pci=f"0000:{at + 1:02x}:00.0") for at, each in enumerate(cards))
+    display = msgspec.structs.replace(profile.models["dgx-display"], name=name)
+    return msgspec.structs.replace(profile, gpus=gpus, models={**profile.models, "dgx-display": display})
+
+
+@pytest.mark.parametrize(
+    ("cards", "name", "counted"),
+    [
+        ("dAA", "NVIDIA DGX Display", (1, 2)),
+        ("AdAd", "DGX Display", (0, 2)),
+        ("Ad", "DGX Display", (0,)),
+        ("d", "NVIDIA DGX Display", ()),
+        ("Ad", "NVIDIA T400 4GB", (0, 1)),
+    ],
+)
+@pytest.mark.parametrize("strategy", [MigStrategy.NONE, MigStrategy.SINGLE])
+async def test_cards_for_monitors_are_told_by_their_name_wherever_they_sit(
+    tmp_path: Path, cards: str, name: str, counted: tuple[int, ...], strategy: MigStrategy
+) -> None:
+    is_cut = strategy is MigStrategy.SINGLE
+
+    def prepare(node: SimulatedDriver) -> None:
+        cut(node, *(at for at, each in enumerate(cards) if each == "A" and is_cut))
+
+    node = await Node(tmp_path, station(cards, name), prepare, mig_strategy=strategy).looked_at()
+    if is_cut and "NVIDIA T400 4GB" in name:
+        assert "GPU 1 cannot be cut (NVIDIA T400 4GB)" in node.monitor.configured.misfit
+    else:
+        each = 7 if is_cut else 1
+        assert [index for _, index, _ in node.devices()] == [index for index in counted for _ in range(each)]
+
+
+def cut(node: SimulatedDriver, *indexes: int) -> None:
+    for index in indexes:
         set_mig(node.folder, index, enabled=True)
         for _ in range(7):
             create_mig(node.folder, index, "1g.10gb")
@@ -104,7 +140,7 @@ def cut(node: SimulatedDriver) -> None:
 
 @pytest.mark.parametrize("strategy", [MigStrategy.SINGLE, MigStrategy.MIXED])
 async def test_a_card_for_the_monitor_counts_in_no_mig_strategy(tmp_path: Path, strategy: MigStrategy) -> None:
-    node = await Node(tmp_path, "dgx-station-a100", cut, mig_strategy=strategy).looked_at()
+    node = await Node(tmp_path, "dgx-station-a100", lambda node: cut(node, *STATION), mig_strategy=strategy).looked_at()
     resource = "gpu" if strategy is MigStrategy.SINGLE else "mig-1g.10gb"
     assert node.devices() == [(resource, index, 1) for index in STATION for _ in range(7)]
     assert node.monitor.configured.misfit == ""

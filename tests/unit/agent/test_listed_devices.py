@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.unit.agent.builders import A, B, grant, part
 
 from purser.agent.allocation import AllocationFacts, ContainerAllocation, ContainerFacts, DeviceNodes, Mount, answer
-from purser.agent.devicefiles import own_device_files
+from purser.agent.devicefiles import find_device_files, own_device_files
 from purser.agent.enforcement import Holders
 from purser.agent.instances.devices import mig_device, part_with_devices
 from purser.agent.inventory import InventoryBasis, devices_by_uuid, make_inventory
@@ -261,7 +261,7 @@ def expected(sharing, naming, by_index):
     )
 
 
-def answered(sharing, flags):
+def answered(sharing, flags, there=THERE):
     """By the agent's own functions, from the file to the answer."""
     settings = AgentSettings(
         node_name="n",
@@ -282,8 +282,8 @@ def answered(sharing, flags):
         devices=devices,
         library_dir="/opt/vgpu",
         lock_dir="/tmp/lock",
-        listing=listing_of(held, sharing.gpus, THERE, {"gpu", "gdrcopy", "mofed"}),
-        nodes=DeviceNodes(THERE, own, held.dev_root.rstrip("/")) if held.pass_device_specs else None,
+        listing=listing_of(held, sharing.gpus, there, {"gpu", "gdrcopy", "mofed"}),
+        nodes=DeviceNodes(there, own, held.dev_root.rstrip("/")) if held.pass_device_specs else None,
     )
     wanted = part("main", *sharing.granted, memory_mib=sharing.memory_mib, cores_percent=sharing.cores_percent)
     if sharing.made:
@@ -307,3 +307,10 @@ def test_a_channel_that_is_not_there_is_left_out_unless_it_is_required():
     required = config_of(SharingSettings(flags=DevicePluginFlags(imex_channels="0", imex_required=True))).settings
     found = [listing_of(each, (), frozenset()).imex_channels for each in (settings, required)]
     assert found == [(), (0,)]
+
+
+def test_below_wsl_a_container_gets_the_one_file_of_all_gpus(tmp_path):
+    (tmp_path / "dxg").touch()
+    there = frozenset(find_device_files(tmp_path))
+    given = answered(SHARING["whole GPUs, in the order of the bus"], {"pass_device_specs": True}, there)
+    assert given.device_nodes == (Mount("/dev/dxg", "/dev/dxg", read_only=False),)

@@ -120,7 +120,7 @@ async def test_a_pod_without_a_grant_is_admitted_without_devices_and_does_not_st
 async def test_who_keeps_away_from_purser_holds_nothing_of_kubelets(world, kubelet, agent, how):
     """What kubelet lists for a pod that waits is kept from others, so that only those who missed the webhook may."""
     await world.pod("p", counts={"main": 1}, **how)
-    with pytest.raises(Rejected, match="has no (valid )?grant from Purser"):
+    with pytest.raises(Rejected, match=r"has no (valid )?grant from Purser"):
         await kubelet.admit("default/p", [("main", 1)])
 
 

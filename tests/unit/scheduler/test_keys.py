@@ -1,8 +1,10 @@
 """The signing key: made once whoever races, published, never lost."""
 
 import asyncio
+import base64
 
 import pytest
+import structlog
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -143,3 +145,20 @@ async def test_a_secret_without_a_key_is_an_error_that_says_what_to_do(data):
         )
         with pytest.raises(SigningKeyError, match="delete it"):
             await load_or_create_keys(client, DEFAULT_NAMESPACE)
+
+
+async def test_retired_keys_that_cannot_be_used_are_reported_when_they_are_others():
+    """The Secret is read twice a minute."""
+
+    async def retire(blocks):
+        text = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n" * blocks
+        patch = {"data": {RETIRED_FIELD: base64.b64encode(text.encode()).decode()}}
+        await client.patch_merge(SECRETS, GRANT_KEY_SECRET, patch, DEFAULT_NAMESPACE)
+        with structlog.testing.capture_logs() as logs:
+            await keys.refresh()
+            await keys.refresh()
+        return [entry["problem"].count("PEM block") for entry in logs]
+
+    async with server() as api, _client(api) as client:
+        keys = await load_or_create_keys(client, DEFAULT_NAMESPACE)
+        assert [await retire(blocks) for blocks in (1, 3000, 0, 1)] == [[1], [3], [], [1]]

@@ -1,7 +1,7 @@
 """Pods that missed the webhook, against the lab's API server over HTTP."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 from unittest.mock import MagicMock, patch
@@ -100,8 +100,13 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield world
 
 
+OFFERED = frozenset({"gpu.intel.com/shared"})
+
+
 @asynccontextmanager
-async def looking(world: World, patience_s: float, adopted: tuple[str, ...] = ()) -> AsyncIterator[None]:
+async def looking(
+    world: World, patience_s: float, adopted: tuple[str, ...] = (), offered: Collection[str] = OFFERED
+) -> AsyncIterator[None]:
     pods, namespaces = Informer(world.client, PODS), Informer(world.client, NAMESPACES)
     async with EventRecorder(world.client, "purser-scheduler", "here") as events:
         tasks = [asyncio.create_task(each.run()) for each in (pods, namespaces)]
@@ -110,7 +115,7 @@ async def looking(world: World, patience_s: float, adopted: tuple[str, ...] = ()
         cache = ClusterCache(MagicMock(), families=families_of(["Hygon DCU"]))
         with (
             patch.object(missed_pods_module, "CONTROLLER_NOTICE_TIMEOUT_S", patience_s),
-            patch.object(cache, "offers", lambda resource: resource == "gpu.intel.com/shared"),
+            patch.object(cache, "offers", lambda resource: resource in offered),
             patch.object(cache.disputes, "is_reported", lambda node, _: node == "pursers"),
         ):
             found = MissedPods(world.client, cache, pods, namespaces, events, world.is_active, adopted)
@@ -294,3 +299,30 @@ async def test_unserved_words_are_reported_on_the_pod(world: World) -> None:
             assert message.count("serves no such devices") == 1
         assert [await told(name) for name in ("theirs", "offered", "bound")] == [[], [], []]
         assert await world.exists("adopted")
+
+
+async def test_the_words_of_a_pod_are_reported_again_once_others_of_them_are_unserved(world: World) -> None:
+    async def told() -> list[tuple[int, str]]:
+        found = await world.client.list(EVENTS, "default", field_selector="involvedObject.name=p")
+        return [(event.count, event.message.partition(",")[0]) for event in found.items]
+
+    async def changed() -> None:
+        """kube-scheduler has tried it once more."""
+        label = {"metadata": {"labels": {"tries": str(len(tries))}}}
+        await world.client.patch_merge(PODS, "p", label, "default")
+        tries.append(label)
+
+    tries: list[object] = []
+    offered = {"gpu.intel.com/i915"}
+    async with looking(world, patience_s=0.0, offered=offered):
+        await world.pod("p", {"gpu.intel.com/i915": "1", "gpu.intel.com/xe": "1"}, schedulerName="purser-scheduler")
+        first = (1, "no node offers gpu.intel.com/xe")
+        await eventually(lambda: is_so(told, [first]))
+        await changed()
+        offered.symmetric_difference_update({"gpu.intel.com/i915", "gpu.intel.com/xe"})
+        await changed()
+        await eventually(lambda: is_so(told, [first, (1, "no node offers gpu.intel.com/i915")]))
+
+
+async def is_so(probe, wanted) -> bool:
+    return sorted(await probe()) == sorted(wanted)

@@ -12,6 +12,7 @@ from purser.agent.checking.results import CheckResult, CheckState
 from purser.agent.files import read_start
 from purser.agent.inventory import on_host
 from purser.agent.nvml.driver import Driver, DriverError, DriverInfo, Gpu, for_pods
+from purser.agent.nvml.library import LIBRARY_FOLDERS
 from purser.agent.settings import AgentSettings
 from purser.agent.sysfs import NVIDIA_VENDOR
 from purser.agent.threads import in_thread
@@ -27,6 +28,11 @@ _CUT = "Create MIG devices (label nvidia.com/mig.config of the node, or nvidia-s
 _NO_XIDS = (
     "Only probes can tell its health. Update the driver if it is older than R450; on Jetson and WSL this is expected."
 )
+_DXCORE = "libdxcore.so"
+"""Where it is, NVIDIA's container toolkit takes a node for WSL, whose driver is Windows' and which has no kernel module
+of NVIDIA's; containers then get /dev/dxg (`HasDXCore` of go-nvlib; `lib-wsl.go` and `driver-wsl.go` of the toolkit's
+``pkg/nvcdi``, 1.20.0)."""
+_NO_DXG = "Update NVIDIA's driver in Windows and the kernel of WSL (wsl --update): its module dxgkrnl makes the file."
 _UNCOUNTED = "it drives the machine's display, so pods do not get it; NVIDIA's device plugin does not list it either"
 _REBOOT = "The old module is still loaded: reboot the node, or unload the module (modprobe -r) while nothing uses it."
 
@@ -77,6 +83,8 @@ def _module_version(settings: AgentSettings) -> str | None:
 def _of_module(settings: AgentSettings, version: str | None) -> CheckResult:
     if version is not None:
         return CheckResult("kernel module", CheckState.OK, f"nvidia {version}".strip())
+    if _is_wsl(settings):
+        return CheckResult("kernel module", CheckState.OK, "none is needed: the driver is Windows', below WSL")
     if _on_pci(settings):
         return CheckResult("kernel module", CheckState.FAILED, "nvidia is not loaded", _LOAD)
     return CheckResult(
@@ -85,6 +93,11 @@ def _of_module(settings: AgentSettings, version: str | None) -> CheckResult:
         "nvidia is not loaded, and the PCI bus has no NVIDIA GPU",
         "If the node should have GPUs, check lspci and the firmware settings.",
     )
+
+
+def _is_wsl(settings: AgentSettings) -> bool:
+    roots = (settings.host_root, *settings.driver_roots)
+    return any((root / folder / _DXCORE).exists() for root in roots for folder in LIBRARY_FOLDERS)
 
 
 def _on_pci(settings: AgentSettings) -> bool:
@@ -145,10 +158,14 @@ def _on(enabled: bool) -> str:
 
 
 def _of_device_files(settings: AgentSettings, gpus: tuple[Gpu, ...]) -> CheckResult:
-    wanted = ["nvidiactl", "nvidia-uvm", *(f"nvidia{gpu.minor}" for gpu in gpus if gpu.minor is not None)]
+    if _is_wsl(settings):
+        wanted, advice = ["dxg"], _NO_DXG
+    else:
+        wanted = ["nvidiactl", "nvidia-uvm", *(f"nvidia{gpu.minor}" for gpu in gpus if gpu.minor is not None)]
+        advice = "Run nvidia-modprobe -u -c 0 on the node; the persistence daemon keeps them (nvidia-persistenced)."
     missing = [name for name in wanted if not os.access(on_host(settings, Path("/dev")) / name, os.F_OK)]
     if missing:
         names = ", ".join(f"/dev/{name}" for name in missing)
-        advice = "Run nvidia-modprobe -u -c 0 on the node; the persistence daemon keeps them (nvidia-persistenced)."
         return CheckResult("device files", CheckState.FAILED, f"missing: {names}", advice)
-    return CheckResult("device files", CheckState.OK, f"{len(wanted)} in /dev")
+    found = f"{len(wanted)} in /dev" if len(wanted) > 1 else f"/dev/{wanted[0]}"
+    return CheckResult("device files", CheckState.OK, found)

@@ -82,6 +82,10 @@ class LiveArrays:
             for name in self._nodes_with.get(uuid, ()):
                 yield self.arrays.rows[name], self._uuids[name].index(uuid)
 
+    def lists(self, uuid: str) -> bool:
+        """Whether a device is here."""
+        return uuid in self._nodes_with
+
     def _write(self, names: Iterable[str]) -> None:
         for name in names:
             node = self.fleet.node(name)

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from purser.core.decoding import JsonReader, UnreadableError, as_bytes, brief, from_base64
 from purser.core.model import Grant
 from purser.core.names import GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION
+from purser.core.wording import some
 
 MAX_GRANT_BYTES = 64 * 1024
 _grants = JsonReader(Grant, f"annotation {GRANT_ANNOTATION}", max_bytes=MAX_GRANT_BYTES)
@@ -84,15 +85,16 @@ def verify(
     return grant
 
 
-def parse_public_keys(text: str) -> tuple[tuple[Ed25519PublicKey, ...], tuple[str, ...]]:
-    """The public keys in some PEM text, and what is wrong with the blocks that are none."""
+def parse_public_keys(text: str) -> tuple[tuple[Ed25519PublicKey, ...], str]:
+    """The public keys in some PEM text, and what is wrong with the blocks that are none, in one sentence of bounded
+    length; empty: nothing is."""
     keys, problems = [], []
-    for block in text.split(_PEM_END)[:-1]:
+    for number, block in enumerate(text.split(_PEM_END)[:-1], start=1):
         try:
             keys.append(_public_key(block))
         except ValueError as error:
-            problems.append(brief(error))
-    return tuple(keys), tuple(problems)
+            problems.append(f"PEM block {number}: {brief(error)}")
+    return tuple(keys), some(problems, "block", between="; ")
 
 
 def _public_key(block: str) -> Ed25519PublicKey:

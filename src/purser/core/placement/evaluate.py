@@ -124,6 +124,10 @@ class Evaluator:
         """The row of each of these nodes in `arrays`, -1 for one without inventory; for reading."""
         return self._live.rows(names)
 
+    def lists(self, uuid: str) -> bool:
+        """Whether any node has a device, as of the last decision or `refresh`."""
+        return self._live.lists(uuid)
+
     def rank_nodes(self, names: Sequence[str]) -> None:
         """From now on nodes are in this order, and not in that of their names."""
         self._live.rank_nodes(names)

@@ -66,14 +66,20 @@ class _Tally(msgspec.Struct):
 
 
 def explain(
-    refusals: Mapping[str, Refusal], request: PodRequest, fleet: Fleet, quota: str = "", *, idle_only: bool = False
+    refusals: Mapping[str, Refusal],
+    request: PodRequest,
+    fleet: Fleet,
+    quota: str = "",
+    *,
+    idle_only: bool = False,
+    lists: Callable[[str], bool] | None = None,
 ) -> str:
     """Such as ``node(s) had no suitable GPU: 16 GPUs on 2 nodes have less than 10240 MiB free (most: 8192 MiB)``.
 
     ``quota`` is the sentence on the namespace's quota where that is the obstacle; ``idle_only``: the pod's policy takes
-    only unused GPUs.
+    only unused GPUs. ``lists``: whether any node has a device, by uuid; without it all nodes are looked through.
     """
-    found = clauses(refusals, request, fleet, idle_only=idle_only)
+    found = clauses(refusals, request, fleet, idle_only=idle_only, lists=lists)
     if quota and any(each.reason is Reason.QUOTA_NOT_FIT for each in found):
         return quota
     lead = f"container {found[0].container}: " if len(request.containers) > 1 and found and found[0].container else ""
@@ -93,13 +99,18 @@ class Clause(msgspec.Struct, frozen=True):
 
 
 def clauses(
-    refusals: Mapping[str, Refusal], request: PodRequest, fleet: Fleet, *, idle_only: bool = False
+    refusals: Mapping[str, Refusal],
+    request: PodRequest,
+    fleet: Fleet,
+    *,
+    idle_only: bool = False,
+    lists: Callable[[str], bool] | None = None,
 ) -> list[Clause]:
-    """The reasons of these refusals, the largest obstacle first."""
+    """The reasons of these refusals, the largest obstacle first. See `explain`."""
     by_reason = _tally(refusals.values(), idle_only)
     _find_examples(by_reason, refusals, fleet)
     if mismatch := by_reason.get(Reason.UUID_MISMATCH):
-        mismatch.detail = _nowhere(request, fleet)
+        mismatch.detail = _nowhere(request, lists or _uuids(fleet).__contains__)
     tallies = sorted(by_reason.values(), key=lambda found: (-found.nodes, -found.devices, found.reason))
     devices = {container.name: container.devices for container in request.containers}
     return [
@@ -168,12 +179,16 @@ def _tally(refusals: Iterable[Refusal], idle_only: bool) -> dict[Reason, _Tally]
     return tallies
 
 
-def _nowhere(request: PodRequest, fleet: Fleet) -> str:
+def _nowhere(request: PodRequest, lists: Callable[[str], bool]) -> str:
     """What the pod names, and no node has."""
     named = {uuid for each in request.containers for uuid in each.devices.uuids_allowed}
-    nodes = filter(None, map(fleet.node, fleet.names()))
-    missing = sorted(named.difference(state.device.uuid for node in nodes for state in node.devices))
+    missing = sorted(uuid for uuid in named if not lists(uuid))
     return f"no node has {_listed(missing, ' or ')}" if missing else ""
+
+
+def _uuids(fleet: Fleet) -> frozenset[str]:
+    nodes = filter(None, map(fleet.node, fleet.names()))
+    return frozenset(state.device.uuid for node in nodes for state in node.devices)
 
 
 def _find_examples(by_reason: Mapping[Reason, _Tally], refusals: Mapping[str, Refusal], fleet: Fleet) -> None:

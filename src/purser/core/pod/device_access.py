@@ -23,8 +23,9 @@ _HIDING = ("", "void", "none")
 _DEVICE_MOUNTS = "/run/nvidia-container-devices"
 """NVIDIA's container toolkit takes what a mount's path has behind this, slash or not, for a device."""
 
-_DEVICE_FILES = re.compile(r"(/run/nvidia/driver)?/dev/(nvidia|char/195:)|/run/nvidia/driver/dev(/|$)")
-"""The paths of NVIDIA's device files on a node; 195 is the driver's number."""
+_DEVICE_FILES = re.compile(r"(/run/nvidia/driver)?/dev/(nvidia|dxg(/|$)|char/195:)|/run/nvidia/driver/dev(/|$)")
+"""The paths of NVIDIA's device files on a node; 195 is the driver's number. Below WSL all GPUs are one, /dev/dxg
+(``device-wsl.go`` in ``pkg/nvcdi`` of NVIDIA's container toolkit 1.20.0)."""
 
 _FOLDERS_OF_DEVICE_FILES = ("/dev/char", "/run/nvidia/driver/dev")
 """Those that hold them."""
@@ -250,7 +251,7 @@ def _reaches_device_files(host_path: str, mount: VolumeMount) -> bool:
         _LEADS_OUT_OF_PROC.match(path) is not None
         or "/proc".startswith(begun)
         or any(f"{folder}/nvidia".startswith(begun) for folder in ("/dev", *_FOLDERS_OF_DEVICE_FILES))
-        or "/dev/char/195:".startswith(begun)
+        or any(each.startswith(begun) for each in ("/dev/char/195:", "/dev/dxg"))
     )
     return bool(unknown) and leads_on
 

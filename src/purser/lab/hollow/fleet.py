@@ -26,13 +26,13 @@ from purser.core.names import (
 from purser.core.node.amounts import listed_amounts
 from purser.core.node.annotations import encode
 from purser.core.node.facts import NodeFacts, PciGpu
-from purser.core.node.mig_messages import decode_request, decode_result
+from purser.core.node.mig_messages import MigRequest, MigResult, decode_request, decode_result
 from purser.kube.client import Client
 from purser.kube.clock import SystemClock, timestamp
 from purser.kube.errors import ConflictError, NotFoundError
 from purser.kube.informer import Informer
 from purser.kube.pods import TERMINAL_PHASES
-from purser.kube.resources import NODES, PODS, Raw, key_of
+from purser.kube.resources import CONFIG_MAPS, NODES, PODS, Raw, key_of
 from purser.kube.workqueue import WorkQueue, run_workers
 from purser.lab.controllers.workloads.daemonplan import target
 from purser.lab.controllers.workloads.owned import is_ready, owner_keys, phase
@@ -57,9 +57,10 @@ from purser.lab.hollow.node import (
 )
 from purser.lab.hollow.vendors import family_of
 from purser.lab.kubelet.lease import keep_leases, renew_lease
-from purser.operator.manifests import default_layouts
+from purser.operator.manifests import LAYOUTS_FILE, LAYOUTS_VOLUME, default_layouts
 
 _WORKERS = 8
+_VOLUME_RETRY_S = 1.0
 _GPU_MEMORY_MIB = 80 * 1024
 _SLOTS = 10
 _PRODUCT_LABEL = "nvidia.com/gpu.product"
@@ -101,8 +102,8 @@ class HollowFleet:
         self._shown: dict[str, _Shown] = {}
         """By uid of a pod: what was written of it."""
         self._mig_gpus: dict[str, HollowGpus] = {}
-        self._layouts = Path()
-        """What a MIG worker has of a ConfigMap."""
+        self._folder = Path()
+        """Of files that MIG workers have of ConfigMaps."""
         self._pod_queue: WorkQueue[str] = WorkQueue(initial_s=0.05, cap_s=2.0)
         self._node_queue: WorkQueue[str] = WorkQueue(initial_s=0.05, cap_s=2.0)
         self._nodes.add_handler(self._node_changed, lambda _, node: self._node_changed(node))
@@ -111,8 +112,7 @@ class HollowFleet:
     async def run(self) -> None:
         """Until cancelled."""
         with tempfile.TemporaryDirectory(prefix="purser-hollow-") as folder:
-            self._layouts = Path(folder) / "config.yaml"
-            self._layouts.write_text(default_layouts(), encoding="utf-8")
+            self._folder = Path(folder)
             await self._run()
 
     async def _run(self) -> None:
@@ -293,7 +293,8 @@ class HollowFleet:
             annotations |= vendors.registration(family, node["metadata"]["name"], devices_of(node))
         if self._runs(node, "gpu-discovery"):
             annotations[NODE_FACTS_ANNOTATION] = _facts(node)
-        if self._runs(node, "mig-manager") and (told := await self._mig_answer(node)):
+        worker = self._pod_of(node, "mig-manager")
+        if worker is not None and (told := await self._mig_answer(node, worker)):
             annotations[MIG_RESULT_ANNOTATION] = told
         labels: dict[str, str] = {}
         if self._runs(node, "gpu-feature-discovery") and product_of(node) and has_nfd(node):
@@ -302,8 +303,9 @@ class HollowFleet:
         if patch:
             await self._client.patch_merge(NODES, node["metadata"]["name"], {"metadata": patch})
 
-    async def _mig_answer(self, node: Raw) -> str:
-        """As Purser's MIG worker answers, on GPUs that are not there. Empty: nothing is asked that has no answer."""
+    async def _mig_answer(self, node: Raw, worker: Raw) -> str:
+        """As Purser's MIG worker, a pod on the node, answers on GPUs that are not there. Empty: nothing is asked that
+        has no answer, or there is nothing to answer by."""
         request = decode_request(annotation(node, MIG_WANTED_ANNOTATION))
         result = decode_result(annotation(node, MIG_RESULT_ANNOTATION))
         behaviour = annotation(node, MIG_ANNOTATION)
@@ -311,20 +313,45 @@ class HollowFleet:
             return ""
         if behaviour == "silent" or (behaviour == "hanging" and not request.check_only):
             return ""
-        gpus = self._mig_gpus.setdefault(
-            node["metadata"]["name"], HollowGpus(gpus_of(node), device_id(product_of(node)))
-        )
+        name = node["metadata"]["name"]
+        try:
+            text = await self._layouts(worker)
+        except NotFoundError:  # a real kubelet does not start the pod before its volume is there
+            self._node_queue.add_after(name, _VOLUME_RETRY_S)
+            return ""
+        gpus = self._mig_gpus.setdefault(name, HollowGpus(gpus_of(node), device_id(product_of(node))))
         gpus.is_refusing = behaviour == "refusing"
-        return encode(await asyncio.to_thread(answer, request, self._layouts, lambda: gpus))
+        return encode(await asyncio.to_thread(self._answer_by, text, request, gpus))
+
+    async def _layouts(self, worker: Raw) -> str | None:
+        """The file that a MIG worker's pod mounts, None where its ConfigMap has none; of a pod without the volume
+        Purser's own. Raises `NotFoundError`, `KubeError`."""
+        volumes = {each["name"]: each for each in worker["spec"].get("volumes") or ()}
+        source = volumes.get(LAYOUTS_VOLUME, {}).get("configMap")
+        if source is None:
+            return default_layouts()
+        found = await self._client.get(CONFIG_MAPS, source["name"], worker["metadata"]["namespace"])
+        return found.data.get(LAYOUTS_FILE)
+
+    def _answer_by(self, layouts: str | None, request: MigRequest, gpus: HollowGpus) -> MigResult:
+        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+            path = Path(folder) / LAYOUTS_FILE
+            if layouts is not None:
+                path.write_text(layouts, encoding="utf-8")
+            return answer(request, path, lambda: gpus)
 
     def _runs(self, node: Raw, operand: str) -> bool:
         """Whether a pod of the operand is ready there."""
+        return self._pod_of(node, operand) is not None
+
+    def _pod_of(self, node: Raw, operand: str) -> Raw | None:
+        """A pod of the operand that is ready there."""
         for key in self._on[node["metadata"]["name"]]:
             pod = self._pods.store.get(key)
             labels = (pod["metadata"].get("labels") or {}) if pod is not None else {}
             if pod is not None and labels.get("purser.dev/operand") == operand and is_ready(pod):
-                return True
-        return False
+                return pod
+        return None
 
     def _now(self) -> str:
         return timestamp(SystemClock().now())

@@ -30,7 +30,7 @@ from purser.operator.manifests import (
     validator,
 )
 from purser.operator.manifests.driver_files import config_keys
-from purser.operator.manifests.mig_manager import default_layouts
+from purser.operator.manifests.mig_manager import LAYOUTS_FILE, LAYOUTS_VOLUME, default_layouts
 from purser.operator.manifests.objects import (
     CONFIG_MAPS,
     MONITORS,
@@ -91,6 +91,8 @@ def _rendered(wanted: RenderInputs) -> Iterator[Rendered]:
 __all__ = [
     "CONFIG_MAPS",
     "GPU_DISCOVERY",
+    "LAYOUTS_FILE",
+    "LAYOUTS_VOLUME",
     "MONITORS",
     "OWNED",
     "RUNTIME_CLASSES",

@@ -73,6 +73,10 @@ def default_layouts() -> str:
 ACCOUNT = "purser-mig-manager"
 LAYOUTS = "purser-mig-layouts"
 """The ConfigMap with Purser's own layouts."""
+LAYOUTS_FILE = "config.yaml"
+"""Its key, and that of a ConfigMap that the policy names."""
+LAYOUTS_VOLUME = "layouts"
+"""The volume of the DaemonSet's pods that has it."""
 _FOLDER = "/etc/purser/mig"
 
 
@@ -85,7 +89,7 @@ def render(wanted: RenderInputs) -> list[Rendered]:
 
 def _layouts(wanted: RenderInputs) -> Rendered:
     metadata = {"name": LAYOUTS, "namespace": wanted.namespace}
-    data = {"config.yaml": default_layouts()}
+    data = {LAYOUTS_FILE: default_layouts()}
     return owned(
         wanted, Operand.MIG_MANAGER, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
     )
@@ -104,12 +108,12 @@ def _pod(wanted: RenderInputs) -> PodTemplate:
             f"--host-root={HOST}",
             *driver_arguments(spec),
             f"--toolkit-dir={spec.toolkit.install_dir}/toolkit",
-            f"--config={_FOLDER}/config.yaml",
+            f"--config={_FOLDER}/{LAYOUTS_FILE}",
         ],
         env={"NODE_NAME": NODE_NAME, "NVIDIA_VISIBLE_DEVICES": "void"},
         mounts=[
             host_path("host", spec.host_paths.root_fs, HOST, type="Directory", propagation="HostToContainer"),
-            config_map("layouts", section.config.name or LAYOUTS, _FOLDER),
+            config_map(LAYOUTS_VOLUME, section.config.name or LAYOUTS, _FOLDER),
         ],
         privileged=True,
     )

@@ -46,7 +46,8 @@ class DoubleGrants:
         self._metrics = metrics
         self._is_active = is_active
         self._queue: WorkQueue[str] = WorkQueue()
-        self._told: set[str] = set()
+        self._told: dict[str, str] = {}
+        """By uid: what was said of the pod last."""
 
     async def run(self) -> None:
         """See to overdrawn nodes until cancelled."""
@@ -98,9 +99,12 @@ class DoubleGrants:
         uid = pod.metadata.uid
         owner = controller_of(pod)
         what = f"{', '.join(sorted(uuids))} was granted to {', '.join(rivals)} at the same moment, which runs"
-        if uid not in self._told:
-            self._told = {each for each in self._told if self._cache.pod_by_uid(each) is not None} | {uid}
-            self._metrics.granted_twice()
+        before = self._told.get(uid)
+        if before != what:
+            kept = {each: said for each, said in self._told.items() if self._cache.pod_by_uid(each) is not None}
+            self._told = {**kept, uid: what}
+            if before is None:
+                self._metrics.granted_twice()
             log.warning("A GPU was granted twice", pod=key_of(pod), uuids=uuids, rivals=rivals)
             todo = f"it is deleted, and {owner.kind} {owner.name} recreates it" if owner else "delete and recreate it"
             self._events.event(ref_of(PODS, pod), SchedulerReason.GRANTED_TWICE, f"{what}: {todo}", type="Warning")

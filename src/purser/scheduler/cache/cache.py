@@ -114,6 +114,8 @@ class ClusterCache:
         self._verified: dict[str, tuple[str, str]] = {}
         self._untrusted: dict[str, str] = {}
         self._ungranted: dict[str, str] = {}
+        self._taken: set[str] = set()
+        """By uid: pods that kubelet had admitted when they were last heard of."""
         self._device_texts: dict[str, tuple[str, ...]] = {}
         self._hami = HamiRecords(self.fleet, self.clock, self.readings)
         self._of_hami: set[str] = set()
@@ -356,6 +358,8 @@ class ClusterCache:
                 self.kubelets.put_pod(pod)
             self.free_resources.put_pod(pod)
             uid = pod.metadata.uid
+            if has_started(pod):
+                self._taken.add(uid)
             was_reserved = self.ledger.state(uid) is GrantState.RESERVED
             self._put_bound(pod)
             if was_reserved and self.ledger.state(uid) not in (GrantState.RESERVED, None):
@@ -375,6 +379,7 @@ class ClusterCache:
         self._untrusted.pop(uid, None)
         self._ungranted.pop(uid, None)
         self._of_hami.discard(uid)
+        self._taken.discard(uid)
         if pod.spec.node_name:
             self.disputes.remove_pod(pod.spec.node_name, uid)
         if released is not None:
@@ -479,7 +484,8 @@ class ClusterCache:
         """kubelet gives every failure to allocate devices this reason, of any plugin."""
         grant = self.ledger.grant(pod.metadata.uid)
         if grant is not None and pod.status.reason == UNEXPECTED_ADMISSION_ERROR:
-            self.disputes.rejected(key_of(pod), grant, pod.status.message)
+            was_taken = pod.metadata.uid in self._taken
+            self.disputes.rejected(key_of(pod), grant, pod.status.message, was_taken=was_taken)
 
     def _is_live(self, uid: str) -> bool:
         pod = self.pod_by_uid(uid)

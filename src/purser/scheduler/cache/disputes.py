@@ -12,7 +12,9 @@ Three things close a GPU to new grants, each until the records agree again:
   one, it opens after a pause, which is longer each time it had been open in between: pods that are rejected while it is
   closed were granted it before, as when a kubelet starts without its plugin and rejects all waiting pods. Where kubelet
   says that it reached no agent, all GPUs of the node are closed: until it has told the API server, up to ten seconds
-  later, a controller's pods would be bound to one GPU after another.
+  later, a controller's pods would be bound to one GPU after another. A pod that kubelet had taken before closes GPUs
+  that have not been closed lately, and lengthens nothing: a kubelet that has restarted rejects all its pods at once,
+  and whoever may write their status could say so of one after the other.
 """
 
 from collections.abc import Callable
@@ -129,8 +131,9 @@ class DisputeBook:
         """A pod has ended."""
         self._forget(node, uid)
 
-    def rejected(self, key: str, grant: Grant, message: str) -> None:
-        """kubelet rejected a pod that was granted devices, with a message that repeats what the agent said."""
+    def rejected(self, key: str, grant: Grant, message: str, *, was_taken: bool = False) -> None:
+        """kubelet rejected a pod that was granted devices, with a message that repeats what the agent said.
+        ``was_taken``: it had admitted the pod before."""
         self._metrics.rejected_by_node()
         uuids = grant.uuids
         if not any(resource in message for resource in (GPU_RESOURCE, MIG_PREFIX)):
@@ -142,6 +145,8 @@ class DisputeBook:
         now, breakers = self._clock.monotonic(), self._breakers.setdefault(grant.node, {})
         for uuid in uuids:
             before = breakers.get(uuid)
+            if was_taken and before is not None and not before.is_forgotten(now):
+                continue
             rest_s = INITIAL_GPU_CLOSURE_S if before is None else before.next_rest_s(now)
             breakers[uuid] = _Breaker(key, grant.pod_uid, now + rest_s, rest_s)
         self.retell(grant.node)

@@ -3,6 +3,9 @@
 As in kube-scheduler: what pods that are nominated to a node (``status.nominatedNodeName``) will take there counts
 against every other pod of the same or of lower priority, until they are bound, gone or nominated elsewhere. Without it
 the preempted pods are recreated by their ReplicaSet before the freed room is used, and are preempted again and again.
+
+Whoever may write a pod's status may nominate it. Unlike in kube-scheduler a nomination therefore lasts only while the
+pod is tried: a node is not kept for good for a pod that can never go there.
 """
 
 import math
@@ -19,12 +22,17 @@ from purser.core.placement import Placement, PolicySettings, place, to_grant
 from purser.kube.clock import Clock
 from purser.kube.objects import Pod
 from purser.kube.pods import is_terminal
+from purser.recent import Recent
 from purser.scheduler.cache.readings import Readings
 from purser.scheduler.waiting import keep_most_important
 
 NOMINATION_HOLD_S = 30.0
 """How long a nomination is kept of which the pod itself says nothing: it was just decided, or kube-scheduler took it
 back while it knew less than Purser."""
+
+NAMED_HOLD_S = 600.0
+"""How long a node is kept for a pod that names it and about which kube-scheduler does not ask. It tries each pod again
+after five minutes at the latest (``--pod-max-in-unschedulable-pods-duration``), if any node passes its own filters."""
 
 MAX_GRACE_S = 3600.0
 """A longer grace period, which is for the pod's author to choose, is not waited for: others are asked to go then."""
@@ -37,6 +45,9 @@ MAX_NOMINEES = 1024
 """Each is placed again whenever a pod that has to yield to it is evaluated."""
 
 
+_MAX_REMEMBERED_PODS = 4 * MAX_NOMINEES
+
+
 class _Nominee(msgspec.Struct, frozen=True):
     request: PodRequest
     node: str
@@ -45,7 +56,9 @@ class _Nominee(msgspec.Struct, frozen=True):
     decided_at: float = -math.inf
     """Monotonic seconds: those who are to go are asked at once."""
     until: float | None = None
-    """Monotonic seconds; None while the pod itself names the node."""
+    """Monotonic seconds; None while the pod itself names the node: then `named_until` counts."""
+    named_until: float = -math.inf
+    """Monotonic seconds."""
 
 
 class Nominations:
@@ -58,6 +71,8 @@ class Nominations:
         self._clock = clock
         self._readings = readings
         self._nominees: dict[str, _Nominee] = {}
+        self._named_until: Recent[str, float] = Recent(_MAX_REMEMBERED_PODS)
+        """By uid: names that come and go make a nomination last no longer."""
         self._leaving: dict[str, float] = {}
         """By uid of a pod that was asked to go: until when it is counted on to."""
 
@@ -71,7 +86,7 @@ class Nominations:
             self._leaving.setdefault(uid, self._clock.monotonic() + patience)
         if pod.spec.node_name or asked_to_go:
             self._nominees.pop(uid, None)
-        elif pod.status.nominated_node_name and pod.spec.scheduler_name == self._scheduler_name:
+        elif self._is_nominated(pod):
             self._put_nominated(pod)
         else:
             self._no_longer_named(uid)
@@ -81,13 +96,20 @@ class Nominations:
         """It has ended, or is gone: the pod that it made room for has some time to use it."""
         uid = pod.metadata.uid
         self._nominees.pop(uid, None)
+        self._named_until.forget(uid)
         self._leaving.pop(uid, None)
         for nominee in [each for each in self._nominees.values() if uid in each.victims and each.until is not None]:
             self._hold(nominee)
 
     def nominate(self, request: PodRequest, node: str, victims: Collection[str]) -> None:
         """Room is being made for a pod on a node by the going of others."""
-        self._hold(_Nominee(request, node, frozenset(victims), self._clock.monotonic()))
+        named_until = self._renew(request.uid)
+        self._hold(_Nominee(request, node, frozenset(victims), self._clock.monotonic(), named_until=named_until))
+
+    def asked(self, uid: str) -> None:
+        """kube-scheduler tries a pod."""
+        if (nominee := self._nominees.get(uid)) is not None:
+            self._nominees[uid] = msgspec.structs.replace(nominee, named_until=self._renew(uid))
 
     def forget(self, uid: str) -> None:
         """A pod is nominated nowhere any more."""
@@ -153,9 +175,16 @@ class Nominations:
 
     def _is_kept(self, nominee: _Nominee) -> bool:
         """Whether it still counts: longer while a pod is terminating for it."""
-        if nominee.until is None or self._clock.monotonic() < nominee.until:
+        if self._clock.monotonic() < (nominee.named_until if nominee.until is None else nominee.until):
             return True
         return any(self._clock.monotonic() < self._leaving.get(uid, -math.inf) for uid in nominee.victims)
+
+    def _is_nominated(self, pod: Pod) -> bool:
+        is_own = pod.spec.scheduler_name == self._scheduler_name
+        return is_own and bool(pod.status.nominated_node_name) and not pod.spec.scheduling_gates
+
+    def _renew(self, uid: str) -> float:
+        return self._named_until.put(uid, self._clock.monotonic() + NAMED_HOLD_S)
 
     def _put_nominated(self, pod: Pod) -> None:
         if self._fleet.ledger.grant(pod.metadata.uid) is not None:
@@ -170,7 +199,8 @@ class Nominations:
         if known is not None and known.node != node and known.victims and self._is_kept(known):
             return  # kube-scheduler 1.20 names nodes without victims where the pod does not fit
         if known is None or known.node != node:
-            known = _Nominee(request, node)
+            named_until = self._named_until.recall(request.uid, lambda: self._clock.monotonic() + NAMED_HOLD_S)
+            known = _Nominee(request, node, named_until=named_until)
         self._keep(msgspec.structs.replace(known, request=request, until=None))
 
     def _no_longer_named(self, uid: str) -> None:

@@ -125,6 +125,7 @@ class KubeExtender:
         if request is None:
             return ExtenderFilterResult(node_names=names)
         self._early_nominations.asked(request.uid)
+        self._cache.nominations.asked(request.uid)
         if (early := self._reservations.early_node(request)) and early in names:
             return ExtenderFilterResult(node_names=[early])
         with self._metrics.stage("filter", "evaluate"):

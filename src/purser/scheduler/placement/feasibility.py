@@ -73,7 +73,8 @@ class Feasibility:
         """Why no node fits, for kube-scheduler's event and condition on the pod."""
         idle_only = GpuPolicy.MUTEX in self.policy.gpu_policy(request)
         quota = self.exceeded_quota(request, found)
-        return explain(found.refusals, request, self._cache.fleet, quota, idle_only=idle_only)
+        fleet, lists = self._cache.fleet, self._evaluator.lists
+        return explain(found.refusals, request, fleet, quota, idle_only=idle_only, lists=lists)
 
     def exceeded_quota(self, request: PodRequest, found: Evaluation) -> str:
         """Which of the namespace's quotas is in the way on these nodes, in a sentence; empty: none."""

@@ -1,5 +1,7 @@
 """What is read of trees in the shape of real ones."""
 
+import json
+
 import pytest
 from tests.reported_files import reported
 from tests.unit.agent.sriov.sysfs_tree import INFINIBAND, HostTree
@@ -53,8 +55,11 @@ def test_a_mellanox_pf_in_switchdev_mode_with_rdma_and_subfunctions(host):
     assert (sf.pf_name, sf.link_type, sf.in_use) == ("enp129s0f0np0", "ether", "")
 
 
-def _pools_of(host, name):
-    made = make_pools(sriov_config(reported(name).read_text()), _read(host), {})
+def _pools_of(host, name=None, **selectors):
+    """By a reported file, or by pools of these names with one selector each."""
+    entries = [{"resourceName": each, "selectors": selector} for each, selector in selectors.items()]
+    text = json.dumps({"resourceList": entries}) if name is None else reported(name).read_text()
+    made = make_pools(sriov_config(text), _read(host), {})
     return {pool.config.name: [each.device.id for each in pool.members] for pool in made}
 
 
@@ -76,6 +81,26 @@ def test_an_uplink_beside_representors(host, ports):
     for name, port in ports.items():
         host.interface(name, pf, port=port)
     assert _pools_of(host, "no-port-names.json") == {"uplink-vf": [host.vf_address("0000:3b:00.0", n) for n in (0, 1)]}
+
+
+@pytest.mark.parametrize(
+    ("vendor", "device", "others", "pf_names", "numbers"),
+    [
+        ("15b3", "101e", ("ens3f0_0",), ["ens3f0np0#2-3"], (2, 3)),
+        ("15b3", "101e", ("eth5", "eth6"), ["ens3f0np0#0,3"], (0, 3)),
+        ("8086", "1889", ("ens3f0pf0vf1",), ["ens3f0np0"], (0, 1, 2, 3)),
+        ("14e4", "1607", ("aaa", "zzz"), ["ens3f0np0#1"], (1,)),
+    ],
+    ids=["a range", "single numbers", "all", "names before and behind it"],
+)
+def test_an_uplink_beside_representors_of_any_vendor(host, vendor, device, others, pf_names, numbers):
+    pf = host.pf("0000:3b:00.0", "", 4, vendor=vendor, driver="ice", vf_device=device)
+    for name in others:
+        host.interface(name, pf)
+        (host.sys / "class/net" / name / "addr_assign_type").write_text("1")
+    host.interface("ens3f0np0", pf)
+    asked = {"vendors": [vendor], "devices": [device], "pfNames": pf_names}
+    assert _pools_of(host, uplink=asked) == {"uplink": [host.vf_address("0000:3b:00.0", n) for n in numbers]}
 
 
 def test_representors_have_made_up_addresses(host):
@@ -106,6 +131,24 @@ def test_in_a_virtual_machine_a_vf_is_its_own_pf(host):
     host.move("eth3")
     found = {each.id: each.pf_name for each in with_seen(_read(host), seen, ["0000:00:06.0"]).devices}
     assert found["0000:00:06.0"] == "eth3", "while a pod has it"
+
+
+@pytest.mark.parametrize(
+    ("driver", "vendor", "device", "selector"),
+    [
+        ("mlx5_core", "15b3", "101e", {"pfNames": ["ens6"]}),
+        ("virtio_net", "1af4", "1041", {"rootDevices": ["0000:00:06.0"]}),
+        ("ena", "1d0f", "ec20", {"vendors": ["1d0f"], "pfNames": ["ens6"]}),
+        ("iavf", "8086", "1889", {"drivers": ["iavf"], "rootDevices": ["0000:00:06.0"]}),
+    ],
+)
+def test_in_virtual_machines_of_all_kinds_a_device_is_found_by_its_own_name_and_address(
+    host, driver, vendor, device, selector
+):
+    for place, name in (("05", "ens5"), ("06", "ens6")):
+        host.interface(name, host.function(f"0000:00:{place}.0", vendor=vendor, device=device, driver=driver))
+    everything = {"vendors": [vendor]}
+    assert _pools_of(host, one=selector, others=everything) == {"one": ["0000:00:06.0"], "others": ["0000:00:05.0"]}
 
 
 def test_infiniband(host):

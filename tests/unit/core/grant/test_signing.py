@@ -17,17 +17,26 @@ def pem(key):
 def test_keys_are_read_one_after_the_other_and_bad_ones_are_named():
     one, two = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
     broken = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"
-    keys, problems = parse_public_keys(
-        "noise\n" + pem(one) + broken + pem(generate_private_key(SECP256R1())) + pem(two)
-    )
+    keys, problem = parse_public_keys("noise\n" + pem(one) + broken + pem(generate_private_key(SECP256R1())) + pem(two))
     assert [key.public_bytes_raw() for key in keys] == [key.public_key().public_bytes_raw() for key in (one, two)]
-    assert len(problems) == 2
-    assert "not an Ed25519 key" in problems[1]
+    assert problem.startswith("PEM block 2: ")
+    assert problem.endswith("; PEM block 3: not an Ed25519 key")
 
 
 @pytest.mark.parametrize("text", ["", "\n", "nonsense"])
 def test_text_without_keys_is_no_keys(text):
-    assert parse_public_keys(text) == ((), ())
+    assert parse_public_keys(text) == ((), "")
+
+
+@pytest.mark.parametrize("block", ["AAAA", "x" * 5000, ""], ids=["short", "long", "empty"])
+def test_of_thousands_of_bad_keys_the_first_are_named_and_the_others_are_counted(block):
+    key = Ed25519PrivateKey.generate()
+    bad = f"-----BEGIN PUBLIC KEY-----\n{block}\n-----END PUBLIC KEY-----\n"
+    keys, problem = parse_public_keys(bad * 2000 + pem(key))
+    assert len(keys) == 1
+    assert problem.startswith("PEM block 1: ")
+    assert problem.endswith(" (and 1997 more blocks)")
+    assert len(problem) < 2000
 
 
 KEY = Ed25519PrivateKey.generate()

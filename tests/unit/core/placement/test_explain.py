@@ -1,5 +1,7 @@
 """Refusals as people read them in kube-scheduler's event."""
 
+from unittest.mock import patch
+
 import msgspec
 import pytest
 
@@ -244,13 +246,17 @@ def test_gpus_of_unknown_memory_are_found_whole() -> None:
     ("asked", "says"),
     [
         (DeviceRequest(2, cores_percent=100), "wants: 2 replicas, and the node's file sets failRequestsGreaterThanOne"),
+        (DeviceRequest(3), "wants: 3 replicas, and the node's file sets failRequestsGreaterThanOne: ask for 1"),
+        (DeviceRequest(4, memory_percent=100), "wants: 4 replicas, and the node's file sets failRequestsGreaterThan"),
         (DeviceRequest(1, memory_mib=100), "wants: an amount of memory or compute, but these are shared in equal"),
     ],
     ids=str,
 )
 def test_why_replicas_do_not_do_is_named(asked: DeviceRequest, says: str) -> None:
-    state = fleet(cards(1, "T4", 16_384, slots=4, replicas=4, one_each=True, mode=DeviceMode.TIME_SLICING))
-    assert says in why(state, asked)
+    for name in ("nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb.shared"):
+        parts = {"replicas": 4, "one_each": True, "mode": DeviceMode.TIME_SLICING, "resource": name}
+        state = fleet(cards(1, "T4", 16_384, slots=4, **parts))
+        assert says in why(state, msgspec.structs.replace(asked, resource=name))
 
 
 def test_uuids_that_no_node_has_are_named() -> None:
@@ -259,3 +265,22 @@ def test_uuids_that_no_node_has_are_named() -> None:
     assert both.endswith("excluded by the UUIDs that the pod names (no node has GPU-gone or n9-0)")
     there = why(state, DeviceRequest(1, memory_mib=100_000, uuids_allowed=("n0-0",)))
     assert "no node has" not in there and "excluded by the UUIDs that the pod names" in there
+
+
+def test_uuids_that_no_node_has_are_known_without_a_look_at_all_nodes() -> None:
+    """A pod that fits nowhere is tried again and again, in clusters with thousands of nodes."""
+    state = fleet(cards(2), cards(2))
+    evaluator, request = Evaluator(state), pod(DeviceRequest(1, memory_mib=100_000, uuids_allowed=("n1-0", "n9-0")))
+
+    def said() -> str:
+        refusals = evaluator.evaluate(request, ["n0", "n1"]).refusals
+        slowly = explain(refusals, request, state)
+        with patch.object(Fleet, "names", side_effect=AssertionError("all nodes are looked through")):
+            assert explain(refusals, request, state, lists=evaluator.lists) == slowly
+        return slowly
+
+    assert "no node has n9-0" in said()
+    state.remove_node("n1")
+    assert "no node has n1-0 or n9-0" in said()
+    state.set_inventory(NodeInventory("n1", cards(1, "n9")))
+    assert "no node has n1-0)" in said()

@@ -20,7 +20,7 @@ from purser.core.placement import Evaluator
 from purser.core.placement.granted import to_grant
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
-from purser.kube.resources import LEASES, NAMESPACES, NODES, PODS
+from purser.kube.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES, PODS
 from purser.lab.apiserver import ApiServer
 from purser.lab.hollow import HollowFleet, HollowNodes, manifests
 from purser.lab.hollow.node import (
@@ -48,9 +48,9 @@ async def client(tmp_path):
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def start(client, operand, image="image:1", on="n-0"):
+async def start(client, operand, image="image:1", on="n-0", **more):
     labels = {"purser.dev/operand": operand}
-    spec = {"nodeName": on, "containers": [{"name": "main", "image": image}]}
+    spec = {"nodeName": on, "containers": [{"name": "main", "image": image}], **more}
     await client.create(PODS.raw(), {"metadata": {"name": operand, "labels": labels}, "spec": spec}, "gpu")
 
 
@@ -244,24 +244,41 @@ async def offers(client, gpus):
     return (await node(client))["status"]["allocatable"].get("nvidia.com/gpu") == gpus
 
 
+async def answered(client, request):
+    await annotate(client, MIG_WANTED_ANNOTATION, encode(request))
+
+    async def probe():
+        found = decode_result((await node(client))["metadata"]["annotations"].get(MIG_RESULT_ANNOTATION))
+        return found if found is not None and found.attempt == request.attempt else None
+
+    return await until(probe)
+
+
 async def test_the_mig_worker_answers_as_the_real_one_does(client):
     await start(client, "mig-manager")
-
-    async def answered(request):
-        await annotate(client, MIG_WANTED_ANNOTATION, encode(request))
-
-        async def probe():
-            found = decode_result((await node(client))["metadata"]["annotations"].get(MIG_RESULT_ANNOTATION))
-            return found if found is not None and found.attempt == request.attempt else None
-
-        return await until(probe)
-
-    assert (await answered(MigRequest("all-1g.10gb", "1", check_only=True))).differs
-    assert "layout nonsense does not exist" in (await answered(MigRequest("nonsense", "2"))).error
-    assert not (await answered(MigRequest("all-1g.10gb", "3"))).error
-    assert not (await answered(MigRequest("all-1g.10gb", "4", check_only=True))).differs
+    assert (await answered(client, MigRequest("all-1g.10gb", "1", check_only=True))).differs
+    assert "layout nonsense does not exist" in (await answered(client, MigRequest("nonsense", "2"))).error
+    assert not (await answered(client, MigRequest("all-1g.10gb", "3"))).error
+    assert not (await answered(client, MigRequest("all-1g.10gb", "4", check_only=True))).differs
     await annotate(client, MIG_ANNOTATION, "refusing")
-    assert "in use by another client" in (await answered(MigRequest("all-disabled", "5"))).error
+    assert "in use by another client" in (await answered(client, MigRequest("all-disabled", "5"))).error
+
+
+async def test_the_mig_worker_goes_by_the_config_map_that_its_policy_names(client):
+    async def write(name, data):
+        await client.create(CONFIG_MAPS, {"metadata": {"name": name, "namespace": "gpu"}, "data": data})
+
+    own = "version: v1\nmig-configs: {night: [{devices: all, mig-enabled: false}]}\n"
+    await start(client, "mig-manager", volumes=[{"name": "layouts", "configMap": {"name": "mine"}}])
+    waits = asyncio.create_task(answered(client, MigRequest("night", "1")))
+    await write("mine", {"config.yaml": own})  # a pod starts once its volume is there
+    assert not (await waits).error
+    assert "layout all-1g.10gb does not exist" in (await answered(client, MigRequest("all-1g.10gb", "2"))).error
+    patch = {"data": {"config.yaml": own.replace("night", "day")}}
+    await client.patch_merge(CONFIG_MAPS, "mine", patch, "gpu")
+    assert not (await answered(client, MigRequest("day", "3"))).error
+    await client.patch_merge(CONFIG_MAPS, "mine", {"data": {"config.yaml": None, "else.yaml": own}}, "gpu")
+    assert "cannot read the layouts" in (await answered(client, MigRequest("day", "4"))).error
 
 
 @pytest.mark.parametrize(("product", "device"), [("", "2330"), ("NVIDIA-B200", "2901"), ("Nobody-Knows-It", "ffff")])

@@ -60,6 +60,7 @@ TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
             "570-5.14.0-570.19.1.el9_6.aarch64_64k-rhel9",
         ),
         ("Rocky Linux 9.5 (Blue Onyx)", "5.14.0-503.el9.x86_64+rt", "570-5.14.0-503.el9.x86_64_rt-rocky9"),
+        ("SUSE Linux Enterprise Server 15 SP6", "6.4.0-150600+debug", "570-6.4.0-150600_debug-sles15.6"),
         ("Debian GNU/Linux 12", "6.1.0~bpo+1-amd64", "570-6.1.0_bpo_1-amd64-debian12"),
         ("Ubuntu 24.04 LTS", "6.8.0-1018-nvidia-64k", "570-6.8.0-1018-nvidia-64k-ubuntu24.04"),
     ],
