@@ -444,7 +444,7 @@ NAMES: dict[str, tuple[Name, ...]] = {
             "Node",
             OPERATOR,
             OPERATOR,
-            "The cordon is Purser's: `driver-upgrade` or `mig-change`.",
+            "Why Purser cordoned the node: `driver-upgrade` or `mig-change`.",
         ),
         (
             operator_names.UPGRADE_STEP_START_ANNOTATION,

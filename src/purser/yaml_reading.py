@@ -115,4 +115,4 @@ def _count(data: bytes) -> None:
         elif isinstance(event, yaml.DocumentStartEvent):
             sizes.clear()
         if values > MAX_VALUES:
-            raise ValueError(f"it has, with its aliases, more than {MAX_VALUES} values")
+            raise ValueError(f"it has more than {MAX_VALUES} values once aliases are expanded")

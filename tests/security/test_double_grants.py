@@ -157,5 +157,5 @@ async def test_a_pod_is_told_again_when_another_runs_where_it_was_to_be():
     pod = Pod(metadata=ObjectMeta(name="late", namespace="ns", uid="u"))
     for rival in ("ns/a", "ns/a", "ns/b"):
         await doubles._take_off(pod, ["GPU-1"], [rival])
-    assert said == [f"GPU-1 was granted at the same moment to {rival}" for rival in ("ns/a", "ns/b")]
+    assert said == [f"GPU-1 was granted to {rival} at the same moment" for rival in ("ns/a", "ns/b")]
     assert len(counted) == 1

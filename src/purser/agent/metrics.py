@@ -185,7 +185,9 @@ def _devices(devices: Iterable[Device], degraded: Mapping[str, str]) -> Iterator
         info.add_metric([device.uuid, str(device.index), *words], 1)
     yield info
     healthy = GaugeMetricFamily(
-        "purser_device_healthy", "1 while a GPU takes pods; reason: why not.", labels=["uuid", "reason"]
+        "purser_device_healthy",
+        "1 while the GPU takes pods, else 0; reason: why it does not.",
+        labels=["uuid", "reason"],
     )
     for device in devices:
         healthy.add_metric([device.uuid, device.unhealthy_reason], int(device.healthy))
@@ -237,8 +239,8 @@ def _uncorrected(readings: dict[str, DeviceReading]) -> CounterMetricFamily:
 def _domains(readings: dict[str, DeviceReading]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(
         "purser_device_in_nvlink_domain",
-        "1 while a GPU is registered with its fabric manager; state: how far that is; domain: the one of several "
-        "machines that it has joined (cluster's UUID, dot, clique).",
+        "1 while a GPU is registered with its fabric manager; state: of the registration; domain: the NVLink domain "
+        "that it has joined (cluster UUID, dot, clique).",
         labels=["uuid", "state", "domain"],
     )
     for uuid, reading in sorted(readings.items()):

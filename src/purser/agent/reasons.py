@@ -9,8 +9,8 @@ class AgentReason(ExplainedReason):
     GPU_UNHEALTHY = (
         "GpuUnhealthy",
         "Node",
-        "A GPU failed and takes no new pods: the driver reported the Xid, or did not answer the call, that the message "
-        "names, or asks for a reset.",
+        "A GPU failed and takes no new pods. The message names the cause: an Xid, a call that the driver did not "
+        "answer, or a reset that the driver asks for.",
         "Follow the message, unless GpuRecovered comes next.",
     )
     GPU_DEGRADED = (
@@ -37,8 +37,8 @@ class AgentReason(ExplainedReason):
     GPU_RESET_FAILED = (
         "GpuResetFailed",
         "Node",
-        "A GPU that needs a reset could not be reset; the message contains nvidia-smi's error. It is tried again after "
-        "5 minutes.",
+        "A GPU that needs a reset could not be reset; the message contains nvidia-smi's error. The agent tries again "
+        "after 5 minutes.",
         "Stop whatever else has the GPU open, such as an exporter, or restart the node.",
     )
     GPU_PROGRAM_ERROR = (
@@ -57,7 +57,7 @@ class AgentReason(ExplainedReason):
         "DevicePluginConfigNotUsable",
         "Node",
         "The device plugin's configuration of the node cannot be read, or its MIG strategy does not match the node's "
-        "GPUs. The message says what holds instead: the last valid one, or, where there was none, the agent's options.",
+        "GPUs. The message says what applies instead: the last valid one or, if there was none, the agent's options.",
         "Correct what the message names: the file, label nvidia.com/device-plugin.config of the node, or MIG layout.",
     )
     CONFIG_IN_PART = (
@@ -83,8 +83,8 @@ class AgentReason(ExplainedReason):
     SRIOV_ROUTES = (
         "SriovRoutesNotReadable",
         "Node",
-        "The node's routes cannot be read, so that the agent cannot know which interface has the default route. SR-IOV "
-        "pools stay as they are; an agent that has started has none.",
+        "The node's routes cannot be read, so that the agent cannot know which interface has the default route. "
+        "Existing SR-IOV pools are unchanged; an agent that just started has none.",
         "Let the agent read /proc/1/net/route of the host: the message names the cause.",
     )
     SRIOV_EMPTY = (
@@ -131,8 +131,8 @@ class AgentReason(ExplainedReason):
     ENFORCEMENT_CHANGED = (
         "EnforcementChanged",
         "Pod",
-        "What holds shares of the pod's GPUs changed between binding and start, as where HAMi-core's library was "
-        "installed or removed.",
+        "The enforcement on the pod's GPUs changed between binding and start, for example because HAMi-core's "
+        "library was installed or removed.",
         "Recreate the pod if its limits must be enforced as the grant says.",
     )
     GPU_MEMORY_OVERUSED = (

@@ -13,8 +13,9 @@ class RefusalReason(ExplainedReason):
     NO_GRANT = (
         "NoGrant",
         "Pod",
-        "The pod has no grant that counts, or it did not arrive within three seconds. A pod that missed the webhook "
-        "stays Pending, with CreateContainerConfigError, and a controller's is recreated once the scheduler is back.",
+        "The pod has no valid grant, or the grant did not arrive within three seconds. A pod that missed the webhook "
+        "stays Pending with CreateContainerConfigError; if a controller owns it, it is recreated once the scheduler "
+        "is back.",
         "Follow the message. As a rule, recreate the pod while the webhook is reachable.",
     )
     GONE = "PodGone", "Pod", "The pod was deleted before kubelet admitted it."

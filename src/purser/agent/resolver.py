@@ -36,8 +36,8 @@ WAITS_PER_MINUTE = 5
 
 
 _MISMATCH_REMEDY = (
-    "Delete and recreate the pod; if that repeats, kubelet's topology policy leaves the plugin no choice of"
-    " devices on this node"
+    "Delete and recreate the pod; if it happens again, kubelet's topology policy leaves the plugin no choice of "
+    "devices on this node"
 )
 
 Ask: TypeAlias = PreferredAllocationCall | AllocateCall

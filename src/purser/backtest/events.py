@@ -316,7 +316,7 @@ def _pod(seen: _Seen, lists_pods: bool, begin_s: float, omissions: Omissions) ->
     if seen.shape is None:
         if not seen.is_listed and math.isfinite(min(seen.bound_s, seen.started_s)):
             omissions.add(
-                "pods that are gone and of which no event says what they asked for, most often pods without GPUs",
+                "deleted pods whose requests no event records, mostly pods without GPUs",
                 seen.name,
             )
         elif not seen.is_listed and math.isfinite(seen.tried_s):

@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from purser.core.explaining.grouping import ReasonCount
     from purser.scheduler.explaining import ChosenNode, Explanation, LogFile, NodeScore, Suggestion
 
-HELP = """Why a pod waits: each reason with how many nodes and GPUs it holds for, kube-scheduler's own filters included.
-Then the smallest changes by which the pod would fit, each tried with the scheduler's own decision. Of a pod that is on
-a node: what that node is worth to the policy, against the best of the others.
+HELP = """Explain why a pod waits: each reason with the number of nodes and GPUs it applies to, kube-scheduler's own
+filters included, then the smallest changes that would make the pod fit. Each was tried with the scheduler's own
+decision. For a pod on a node: that node's score, compared with the best other node.
 
-With --scheduler it asks the read API of Purser's scheduler instead (docs/read-api.md) for the reasons that it has.
+With --scheduler it asks the read API of Purser's scheduler (docs/read-api.md) for the reasons that it has.
 
-Reads the cluster and writes nothing, so it needs no more than the right to list pods and nodes; Purser need not place
-the cluster's pods. With --from it reads a file instead, that is made by:
+It reads the cluster and writes nothing, so it needs only the right to list pods and nodes; Purser need not place the
+cluster's pods. With --from it reads a file instead, made by:
 kubectl get nodes,pods,resourcequotas,namespaces,pvc,pv -A -o json
 
-Or --from is a scheduler's decision log, a file or its folder: the last decision on the pod is explained, or the last
-until --at, as the cluster was then. POD may be a UID there.
+--from may also be a scheduler's decision log, a file or its folder: it explains the last decision on the pod, or the
+last one before --at, as the cluster was then. POD may be a UID there.
 
-Exit code: 0 it is shown; 1 the cluster did not answer, there is no such pod, or the log has no decision on it; 2 wrong
-usage, or a kubeconfig or file that cannot be used.
+Exit code: 0 the explanation is shown; 1 the cluster did not answer, there is no such pod, or the log has no decision
+on it; 2 wrong usage, or a kubeconfig or file that cannot be used.
 
 \b
 Examples:

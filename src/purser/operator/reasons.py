@@ -76,7 +76,7 @@ class OperatorReason(ExplainedReason):
     GPUS_MISSING = (
         "GpusMissing",
         "Node",
-        "The node's GPUs are no longer detected, but pods still use one.",
+        "The node's GPUs are no longer detected, but pods still use them.",
         "Delete the pods that the message names, or find out why the GPUs disappeared.",
     )
     DRIVER_IN_USE = (

@@ -85,7 +85,7 @@ class SchedulerMetrics:
         )
         self._logged = counter(
             "purser_scheduler_logged_decisions",
-            "Decisions for the decision log: written, or lost because they could not be.",
+            "Decisions for the decision log: written, or lost because writing failed.",
             ["outcome"],
         )
         for outcome in ("written", "lost"):

@@ -240,8 +240,8 @@ def _sentence(hints: Sequence[str]) -> str:
 
 
 _MISSED = (
-    "Purser's webhook was not asked about the pod, or did not serve yet what it asks for, so Purser does not place "
-    "it: delete and recreate it"
+    "The API server did not ask Purser's webhook about the pod, or the webhook did not serve its resource yet, so "
+    "Purser does not place it: delete and recreate it"
 )
 _OTHERS = (
     'The pod requests GPUs, but its schedulerName is "{}", so Purser does not place it: recreate it without '

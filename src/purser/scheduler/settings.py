@@ -151,7 +151,7 @@ class WebhookSettings:
             name="webhook-url",
             metavar="HOST[:PORT]",
             read=UrlTarget.parse,
-            form="HOST or HOST:PORT, an IPv6 address in brackets",
+            form="HOST or HOST:PORT, with IPv6 addresses in brackets",
         ),
     ] = ServiceTarget("", WEBHOOK_SERVICE)
     failure_policy: Annotated[
@@ -321,8 +321,8 @@ class SchedulerSettings:
     served_scheduler_names: Annotated[
         tuple[str, ...],
         Option(
-            "schedulerName of another scheduler, such as volcano, which goes on to place its GPU pods; Purser gives "
-            "them their GPUs on the nodes of its agents.",
+            "schedulerName of another scheduler, such as volcano, which still places its GPU pods; Purser gives them "
+            "their GPUs on the nodes of its agents.",
             name="serve-scheduler-name",
             value="scheduler.serveSchedulerNames",
             repeated=True,

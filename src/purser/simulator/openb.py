@@ -188,7 +188,7 @@ def _rows(path: Path, required: Sequence[str], problems: FileProblems) -> Iterat
     columns = [name.strip() for name, _ in head]
     for name in required:
         if columns.count(name) != 1:
-            problems.add(first + 1, 1, f"column {name} is {'missing' if name not in columns else 'there twice'}")
+            problems.add(first + 1, 1, f"column {name} is {'missing' if name not in columns else 'given twice'}")
     problems.raise_if_any()
     for number, line in enumerate(lines[first + 1 :], start=first + 2):
         if not line.replace(delimiter, "").strip():

@@ -188,7 +188,7 @@ async def test_an_administrators_instance_is_left_alone_and_reported(world, kube
         kubelet.remove("default/half")
         await world.delete_pod("half")
         await world.pod("late", of(a, AT_0), resource=HALF)
-        with pytest.raises(Rejected, match=r"that no grant names: 3g\.20gb at 0 overlaps"):
+        with pytest.raises(Rejected, match=r"without a grant: 3g\.20gb at 0 overlaps"):
             await kubelet.admit("default/late", [("main", 1)], resource=HALF)
         kubelet.remove("default/late")
         await world.delete_pod("late")

@@ -29,7 +29,9 @@ def test_a_webhooks_address_has_a_host_and_perhaps_a_port(text: str, host: str, 
 
 @pytest.mark.parametrize("text", ["", ":8443", "host:port", "host:99999", "::1", "[::1", "host/path", "https://host"])
 def test_what_is_no_address_is_refused_with_the_option_and_the_fix(text: str) -> None:
-    with pytest.raises(ValueError, match=r"^--webhook-url is .*: give HOST or HOST:PORT, an IPv6 address in brackets$"):
+    with pytest.raises(
+        ValueError, match=r"^--webhook-url is .*: give HOST or HOST:PORT, with IPv6 addresses in brackets$"
+    ):
         told(webhook_url=text)
 
 

@@ -129,7 +129,7 @@ def test_an_error_in_a_pod_has_its_place(tmp_path: Path, row: str, says: str) ->
         ("", ":1:1: has no line with the names of columns"),
         (NODES, ":1:1: has no nodes"),
         ("sn,cpu_milli,memory_mib,gpu\n", ":1:1: column model is missing"),
-        ("sn,sn,cpu_milli,memory_mib,gpu,model\n", ":1:1: column sn appears twice"),
+        ("sn,sn,cpu_milli,memory_mib,gpu,model\n", ":1:1: column sn is given twice"),
         (NODES + "a,1,1,1,T4\nb,1,1,1,T4\na,1,1,1,T4\n", ":4:1: sn 'a' appears twice"),
         (NODES + "a,1,1,1,\n", ":2:9: model is empty"),
         (NODES + "a,1,1,129,T4\n", ":2:7: gpu is '129': give a whole number from 0 to 128"),

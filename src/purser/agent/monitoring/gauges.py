@@ -110,8 +110,8 @@ def _ages(ages_s: Mapping[str, float]) -> Metric:
 def _findings(findings: Iterable[AuditFinding]) -> Metric:
     family = GaugeMetricFamily(
         "purser_agent_audit_findings",
-        "Pods that have more of a GPU's memory than granted (over-memory), use more of its compute (over-compute) or"
-        " use a GPU without a grant (without-grant), and GPUs that processes of no pod use (foreign).",
+        "Pods that use more memory of a GPU than granted (over-memory), more compute (over-compute) or a GPU without "
+        "a grant (without-grant), and GPUs used by processes of no pod (foreign).",
         labels=["finding"],
     )
     counts = Counter(finding.key.kind for finding in findings)

@@ -136,7 +136,7 @@ class NodeWrite(msgspec.Struct, frozen=True, kw_only=True):
 def refusal(write: NodeWrite) -> str:
     """Why the write is refused, for logs; empty where it is admitted."""
     if not (write.node or write.writer.any_node):
-        return f"the token of {write.writer.account} does not say on which node it is used"
+        return f"the token of {write.writer.account} is not bound to a node"
     reasons = _of_event(write) if write.resource == "events" else _of_node(write)
     who = write.writer.account + ("" if write.writer.any_node else f" on node {write.node}")
     return next((f"{who}: {reason}" for reason in reasons), "")
@@ -144,7 +144,7 @@ def refusal(write: NodeWrite) -> str:
 
 def _of_node(write: NodeWrite) -> Iterator[str]:
     if write.operation != "UPDATE":
-        yield "it creates and deletes no nodes"
+        yield "it may not create or delete nodes"
         return
     if write.name != write.node and not write.writer.any_node:
         yield f"it may not write node {write.name}"
@@ -176,7 +176,7 @@ def _of_status(may: NodeWriter, new: Json, old: Json) -> Iterator[str]:
             if resource not in may.amounts:
                 yield f"the {field} of {resource} is not its to write"
     if _others(may, new) != _others(may, old):
-        yield "it may write no conditions but its own"
+        yield "it may write only its own conditions"
 
 
 def _others(may: NodeWriter, status: Json) -> list[Any]:
@@ -200,7 +200,7 @@ def _of_event(write: NodeWrite) -> Iterator[str]:
     if not _is_own(write.new, write):
         yield "its events say who reports: itself, on its node"
     if write.operation == "UPDATE" and not (_is_own(write.old, write) and about == before):
-        yield "it changes its own events alone"
+        yield "it may change only its own events"
 
 
 def _is_own(event: Json, write: NodeWrite) -> bool:

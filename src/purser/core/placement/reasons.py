@@ -31,10 +31,10 @@ class Reason(ExplainedReason):
     TYPE_MISMATCH = (
         "CardTypeMismatch",
         "GPU",
-        "The GPU's model or mode is none that the pod's annotations allow; or the GPU is in MIG mode, and the "
-        "container asks for several GPUs.",
-        "Allow more models, or add a node that has one of them; of GPUs in MIG mode ask for one per container, or for "
-        "MIG devices by name, such as nvidia.com/mig-1g.10gb.",
+        "The pod's annotations do not allow the GPU's model or mode; or the GPU is in MIG mode, and the container "
+        "asks for several GPUs.",
+        "Allow more models, or add a node that has one of them. Of GPUs in MIG mode, ask for one per container, or "
+        "for MIG devices by name, such as nvidia.com/mig-1g.10gb.",
     )
     NUMA_NOT_FIT = (
         "NumaNotFit",
@@ -51,8 +51,8 @@ class Reason(ExplainedReason):
     NOT_MIXED = (
         "MigDevicesNotMixed",
         "GPU",
-        "The node lists MIG devices and whole GPUs under one name, and has enough only with both, which no container "
-        "gets.",
+        "The node lists MIG devices and whole GPUs under one name, and has enough only with both together, which no "
+        "container gets.",
         "Ask for fewer, or ask the administrator to give the node's MIG devices a name of their own, as MIG strategy "
         "mixed does.",
     )
@@ -113,8 +113,8 @@ class Reason(ExplainedReason):
     SHARES_DIFFER = (
         "CardSharesDiffer",
         "GPU",
-        "The device takes only shares that go with those that pods hold there, by size, quality of service or way of "
-        "sharing.",
+        "The device takes only shares that are compatible, in size, quality of service or kind of sharing, with "
+        "those that pods hold.",
         "Wait until these pods end, or ask for the same.",
     )
     TOO_FEW_GPUS = (

@@ -89,7 +89,7 @@ def _nameless(entries: Iterable[Any]) -> Iterator[str]:
         if not isinstance(each, dict):
             yield mistake(_FILE, at, each, "an object with a name")
         elif not isinstance(name := _name(each), str):
-            yield mistake(_FILE, f"{at}.name", name, "the name of a node", "The entry is of no node")
+            yield mistake(_FILE, f"{at}.name", name, "the name of a node", "The entry does not name a node")
 
 
 def _name(entry: dict[Any, Any]) -> Any:

@@ -67,6 +67,8 @@ class Settings:
         if self.timeout_s <= 0 or self.observe_s < 0:
             raise ValueError("--timeout and --observe are seconds: give positive numbers")
         if self.socket is not None and self.pod is not None and self.folder is None:
-            raise ValueError("--pod needs --folder where a socket is tested: PodResources is served beside that folder")
+            raise ValueError(
+                "--pod requires --folder when testing a socket: PodResources is served next to that folder"
+            )
         if self.healthy_command and not self.unhealthy_command:
             raise ValueError("--healthy-command needs --unhealthy-command: there is nothing to recover from")

@@ -77,7 +77,7 @@ def _outside(progress: NodeProgress, own: tuple[Operand, ...]) -> str:
         return f"waiting for {Operand.DRIVER}"
     removal = progress.driver_removal
     if removal is not None and (removal.terminating or removal.users == ()):
-        return "waiting for the removal of the former driver"
+        return "waiting for the previous driver to be removed"
     return ""
 
 

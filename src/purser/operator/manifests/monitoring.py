@@ -269,8 +269,7 @@ _ALERTS = (
         f"{_leaders(Gauge.UPGRADES_IN_PROGRESS)} > 0 and changes(({_leaders(Gauge.UPGRADES_DONE)})[15m:1m]) == 0",
         "6h",
         "warning",
-        "For hours no node has come to the end of its driver upgrade; the ClusterPolicy's status says what it waits"
-        " for.",
+        "No node has finished its driver upgrade for hours; the ClusterPolicy's status says what it waits for.",
     ),
     (
         "GPUOperatorDriverAutoUpgradeFailures",

@@ -107,7 +107,7 @@ def _node_rules() -> dict[str, str]:
     taints = "variables.{}Taints.filter(t, !(t.key in variables.taints))"
     others = "variables.{}Conditions.filter(c, !(c.type in variables.conditions))"
     return {
-        "(variables.anyNode || variables.node != '')": "the token does not say on which node it is used",
+        "(variables.anyNode || variables.node != '')": "the token is not bound to a node",
         "(variables.anyNode || request.name == variables.node)": "it may not write another node",
         _kept("Annotations", "k in variables.annotations"): "it may write no annotations but its own",
         _kept("Labels", "variables.prefixes.exists(p, k.startsWith(p))"): "it may write no labels but its own",
@@ -121,7 +121,7 @@ def _node_rules() -> dict[str, str]:
             _kept(part.title(), "k in variables.amounts"): f"it may write the {part} of no resources but its own"
             for part in AMOUNT_FIELDS
         },
-        f"{others.format('new')} == {others.format('old')}": "it may write no conditions but its own",
+        f"{others.format('new')} == {others.format('old')}": "it may write only its own conditions",
     }
 
 
@@ -143,12 +143,12 @@ def _of_events(namespace: str) -> Raw:
         "has(variables.about.name) && variables.about.name == variables.node)"
     )
     validations = {
-        "variables.node != ''": "the token does not say on which node it is used",
+        "variables.node != ''": "the token is not bound to a node",
         "variables.reports && request.operation != 'DELETE'": "it may not write this event",
         about_itself: "its events are about its own node, or about pods",
         own.format("object"): "its events say who reports: itself, on its node",
         f"request.operation == 'CREATE' || {own.format('oldObject')} && variables.about == variables.before": (
-            "it changes its own events alone"
+            "it may change only its own events"
         ),
     }
     return _policy(namespace, OF_EVENTS, ["events"], variables, validations)

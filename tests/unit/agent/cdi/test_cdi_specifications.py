@@ -278,7 +278,7 @@ async def test_specifications_follow_devices_and_configuration(host):
         folder.rename(folder.with_name("away"))
         folder.write_text("in the way")
         basis.set(host.basis(mofed=True))
-        await eventually(lambda: "cannot be written" in writer.problem)
+        await eventually(lambda: "cannot write the CDI specifications" in writer.problem)
         folder.unlink()
         basis.set(host.basis())
         await eventually(lambda: names() and not writer.problem)

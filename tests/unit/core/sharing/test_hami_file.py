@@ -103,7 +103,7 @@ def test_an_entry_of_no_node_is_told_on_every_node(name: Any) -> None:
     assert found.settings.mig_strategy is MigStrategy.MIXED
     (problem,) = found.problems
     assert problem.startswith("HAMi's nodeconfig: nodeconfig[0].name is ")
-    assert problem.endswith("write the name of a node. The entry is of no node")
+    assert problem.endswith("write the name of a node. The entry does not name a node")
 
 
 def test_a_key_that_is_not_known_is_told() -> None:

@@ -90,12 +90,12 @@ def _read(name: str, spec: Raw, lost: Losses) -> _Driver | None:
     own = Losses(f"NVIDIADriver {name}: spec", lost.losses)
     kind = spec.get("driverType") or "gpu"
     if kind not in ("gpu", "vgpu"):
-        own.lose_whole("driverType", "the whole driver is removed: vGPU hosts are not supported", Rank.NOTHING)
+        own.lose_whole("driverType", "this NVIDIADriver is not imported: vGPU hosts are not supported", Rank.NOTHING)
         return None
     try:
         nodes = msgspec.convert(spec.get("nodeSelector") or {}, dict[str, str])
     except msgspec.ValidationError as error:
-        own.lose_whole("nodeSelector", f"the whole driver is removed: {in_words(error)}", Rank.NOTHING)
+        own.lose_whole("nodeSelector", f"this NVIDIADriver is not imported: {in_words(error)}", Rank.NOTHING)
         return None
     rest = {key: value for key, value in spec.items() if key not in (*_NOT_HERE, *SIDECARS)}
     body = section(DriverSpec, with_new_names(rest), "", _REASONS, own)

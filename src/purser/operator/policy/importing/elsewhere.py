@@ -63,5 +63,9 @@ def without_chart_labels(given: Raw, lost: Losses) -> Raw:
             }
             told += [f"{lost.prefix}.{name}.labels.{key}" for key in labels if key in _CHART_LABELS]
     if told:
-        lost.note(", ".join(told), "NVIDIA's chart wrote them on its own objects; Purser's have theirs", Rank.OFF)
+        lost.note(
+            ", ".join(told),
+            "NVIDIA's chart set these labels on its own objects; Purser's objects have their own",
+            Rank.OFF,
+        )
     return rest
