@@ -71,7 +71,7 @@ def test_other_names_are_not(name):
         ({"command": ("x",), "size": 0}, "--size is 0"),
         ({"command": ("x",), "timeout_s": 0}, "--timeout"),
         ({"command": ("x",), "healthy_command": "y"}, "--healthy-command needs"),
-        ({"socket": "x", "pod": PodName("a", "b", "c")}, "--pod needs --folder"),
+        ({"socket": "x", "pod": PodName("a", "b", "c")}, "--pod requires --folder"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(given, says):
