@@ -220,8 +220,8 @@ def test_without_the_drivers_that_counted_it_says_to_give_them() -> None:
 @pytest.mark.parametrize(
     ("spec", "events"),
     [
-        ({"driverType": "vgpu-host-manager"}, "spec.driverType: the whole driver is removed"),
-        ({"nodeSelector": {"a": 1}}, "spec.nodeSelector: the whole driver is removed"),
+        ({"driverType": "vgpu-host-manager"}, "spec.driverType: this NVIDIADriver is not imported"),
+        ({"nodeSelector": {"a": 1}}, "spec.nodeSelector: this NVIDIADriver is not imported"),
     ],
     ids=["a host of virtual GPUs", "no selector"],
 )
