@@ -1,6 +1,7 @@
 """What the agent makes of the hardware of each simulated node: devices, labels, and no fault."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,14 @@ from purser.lab.driver.profiles import NodeProfile
 
 NOT_SUPPORTED = 3
 
+
+@cache
+def config_with(**flags: Any) -> tuple[SharingSettings, SharingConfig]:
+    """Read once: it takes longer than all that is done with a node here."""
+    sharing = SharingSettings(flags=DevicePluginFlags(**flags))
+    return sharing, config_of(sharing)
+
+
 STATION = (0, 1, 2, 4)
 """The A100s of a DGX Station: 3 is its display card."""
 
@@ -37,9 +46,8 @@ class Node:
     ) -> None:
         self.simulated = SimulatedDriver.create(folder, "n", profile, kind=DriverKind.PYTHON)
         prepare(self.simulated)
-        self.settings = AgentSettings(
-            node_name="n", slots=2, sharing=SharingSettings(flags=DevicePluginFlags(**flags)), sysfs_root=folder / "sys"
-        )
+        sharing, config = config_with(**flags)
+        self.settings = AgentSettings(node_name="n", slots=2, sharing=sharing, sysfs_root=folder / "sys")
         self.news: list[str] = []
         self.clock = ManualClock()
         self.monitor = DeviceMonitor(
@@ -47,7 +55,7 @@ class Node:
             self.simulated.open(),
             on_news=lambda uuid, news: self.news.append(news.words),
             clock=self.clock,
-            config=Latest[SharingConfig | None](config_of(self.settings.sharing)),
+            config=Latest[SharingConfig | None](config),
         )
 
     async def looked_at(self) -> "Node":

@@ -2,6 +2,7 @@
 NVIDIA's device plugin gives it."""
 
 from collections.abc import Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -261,15 +262,17 @@ def expected(sharing, naming, by_index):
     )
 
 
+@cache
+def config_with(file, **flags):
+    """Read once: it takes longer than all that follows of it."""
+    sharing = SharingSettings(flags=DevicePluginFlags(**flags))
+    return sharing, config_of(sharing, "file" if file else "", file)
+
+
 def answered(sharing, flags, there=THERE):
     """By the agent's own functions, from the file to the answer."""
-    settings = AgentSettings(
-        node_name="n",
-        mode=sharing.mode,
-        sharing=SharingSettings(flags=DevicePluginFlags(**flags)),
-        managed_resources=(sharing.resource,),
-    )
-    config = config_of(settings.sharing, "file" if sharing.file else "", sharing.file)
+    said, config = config_with(sharing.file, **flags)
+    settings = AgentSettings(node_name="n", mode=sharing.mode, sharing=said, managed_resources=(sharing.resource,))
     made = make_inventory(
         settings, InventoryBasis(config, DriverInfo(version="1"), sharing.gpus), {}, sharing.holders, "1"
     )

@@ -257,7 +257,12 @@ async def test_while_a_disk_hangs_no_state_is_made_for_files_that_cannot_begin(t
     assert judged[-1].pod.name == "last"
 
 
-def test_whoever_decides_does_not_wait_for_a_disk_that_hangs(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("size", "most"), [((), files.MOST_WAITING), ((files.MOST_WAITING_BYTES // 4,), 4)], ids=["records", "memory"]
+)
+def test_nobody_waits_for_a_disk_that_hangs_and_what_waits_for_it_is_bounded(
+    tmp_path: Path, size: tuple[int, ...], most: int
+) -> None:
     written, hangs = LogFiles(tmp_path, "h", 3, SchedulerMetrics()), os.write
     goes_on = threading.Event()
 
@@ -267,31 +272,14 @@ def test_whoever_decides_does_not_wait_for_a_disk_that_hangs(tmp_path: Path) -> 
 
     with patch.object(files.os, "write", slow):
         assert written.begin([START])
-        taken = [written.add([Moment(0.0)], 1) for _ in range(files.MOST_WAITING + 10)]
+        taken = [written.add([Moment(0.0)], 1, *size) for _ in range(most + 10)]
         assert taken[0]
+        assert not size or (taken[:most] == [True] * most and taken.count(True) <= most + 1)
         assert not taken[-1]
         goes_on.set()
         until(lambda: not written._waiting)
+    assert written.add([Moment(0.0)], 1, *size)
     assert written.begin([START]), "the next file can begin"
-    written.stop()
-
-
-def test_what_waits_for_a_disk_that_hangs_is_bounded_in_memory_too(tmp_path: Path) -> None:
-    written, hangs = LogFiles(tmp_path, "h", 3, SchedulerMetrics()), os.write
-    goes_on = threading.Event()
-
-    def slow(file: int, data: bytes) -> int:
-        goes_on.wait()
-        return hangs(file, data)
-
-    with patch.object(files.os, "write", slow):
-        assert written.begin([START])
-        taken = [written.add([Moment(0.0)], 1, files.MOST_WAITING_BYTES // 4) for _ in range(10)]
-        assert taken.count(True) <= 5
-        assert taken[:4] == [True] * 4
-        goes_on.set()
-        until(lambda: not written._waiting)
-    assert written.add([Moment(0.0)], 1, files.MOST_WAITING_BYTES // 4)
     written.stop()
 
 

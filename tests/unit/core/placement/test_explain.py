@@ -144,7 +144,7 @@ def test_denied_models_and_modes_are_named() -> None:
     )
 
 
-def test_what_ails_a_gpu_is_shown_with_its_index() -> None:
+def test_what_ails_a_gpu_is_shown_with_its_index_unless_the_pods_uuids_rule_it_out() -> None:
     well, ill = cards(2)
     ill = msgspec.structs.replace(ill, healthy=False, unhealthy_reason="Xid 79: GPU has fallen off the bus")
     state = fleet((well, ill))
@@ -153,13 +153,6 @@ def test_what_ails_a_gpu_is_shown_with_its_index() -> None:
         "1 GPU on 1 node is in use, and the pod wants a whole GPU; "
         "1 GPU on 1 node is unhealthy (GPU 1: Xid 79: GPU has fallen off the bus)"
     )
-
-
-def test_gpus_that_the_pods_uuids_rule_out_are_not_named() -> None:
-    well, ill = cards(2)
-    ill = msgspec.structs.replace(ill, healthy=False, unhealthy_reason="Xid 79: GPU has fallen off the bus")
-    state = fleet((well, ill))
-    use(state, "n0", 0)
     for words in ({"uuids_allowed": ("n0-0",)}, {"uuids_denied": ("n0-1",)}):
         told = why(state, msgspec.structs.replace(WHOLE, **words))
         assert "1 GPU on 1 node is unhealthy" in told

@@ -181,13 +181,17 @@ def test_a_failure_is_not_tried_again_by_itself() -> None:
     assert node.writes == before
 
 
-def test_a_failure_is_tried_again_when_a_user_takes_the_state_away() -> None:
+@pytest.mark.parametrize("chance", ["a user takes the state away", "a reboot"])
+def test_a_failure_is_tried_again_after(chance: str) -> None:
     node = Node("all-1g.10gb")
     node.worker = "unable"
     node.run()
     assert node.state == "failed"
     node.worker = "well"
-    node.change(labels={key: value for key, value in node.node.labels.items() if key != MIG_STATE_LABEL})
+    if chance == "a reboot":
+        node.change(boot_id="another")
+    else:
+        node.change(labels={key: value for key, value in node.node.labels.items() if key != MIG_STATE_LABEL})
     node.run()
     assert (node.state, node.layout) == ("success", "all-1g.10gb")
 
@@ -205,17 +209,6 @@ def test_a_failure_ends_when_nobody_wants_the_layout_any_more(capable: bool) -> 
     before = node.writes
     node.run()
     assert node.writes == before
-
-
-def test_a_reboot_is_a_new_chance() -> None:
-    node = Node("all-1g.10gb")
-    node.worker = "unable"
-    node.run()
-    assert node.state == "failed"
-    node.worker = "well"
-    node.change(boot_id="another")
-    node.run()
-    assert (node.state, node.layout) == ("success", "all-1g.10gb")
 
 
 @pytest.mark.parametrize("loss", ["a reboot", "another driver"])
