@@ -7,6 +7,7 @@ it does there.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
+from functools import cache
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
@@ -209,9 +210,14 @@ def _in(file: PluginFile, at: str) -> Any:
     """What the file says there; None: nothing."""
     value: Any = file
     for part in at.split("."):
-        names = {field.encode_name: field.name for field in msgspec.structs.fields(value)}
-        value = getattr(value, names[part])
+        value = getattr(value, _names(value.__class__)[part])
     return value
+
+
+@cache
+def _names(kind: type[msgspec.Struct]) -> Mapping[str, str]:
+    """Its fields, by their names in the file."""
+    return {field.encode_name: field.name for field in msgspec.structs.fields(kind)}
 
 
 _CHANNEL = re.compile(r"[0-9]{1,18}", re.ASCII)
