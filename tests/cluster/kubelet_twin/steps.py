@@ -211,6 +211,22 @@ def remove(*names: str) -> Remove:
     return Remove(names)
 
 
+_CLOSED_FOR_ANOTHER = "the client connection is closing"
+_REGISTRATIONS = 5
+
+
+async def _register(plugin: Plugin, folder: Path) -> None:
+    """Introduce a plugin, as real ones do again where kubelet closes the connection to it: it notices late that the
+    plugin before has ended, and ends the one that has the resource by now."""
+    for _ in range(_REGISTRATIONS - 1):
+        try:
+            return await plugin.register(folder)
+        except grpc.aio.AioRpcError as error:
+            if _CLOSED_FOR_ANOTHER not in (error.details() or ""):
+                raise
+    return await plugin.register(folder)
+
+
 @dataclass(frozen=True)
 class Start:
     """Start a plugin, register it, and wait until the node has its devices."""
@@ -227,7 +243,7 @@ class Start:
         else:
             folder = side.kubelet.folder / "device-plugins"
             await plugin.serve(folder)
-            await plugin.register(folder)
+            await _register(plugin, folder)
         await _offered(side, self.resource)
         if before is not None:
             # Its end must not matter any more.

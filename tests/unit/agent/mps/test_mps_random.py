@@ -41,6 +41,7 @@ class Story:
     async def kill_daemon(self, uuid):
         daemon = self._daemon(uuid)
         os.kill(daemon, signal.SIGKILL)
+        await eventually(lambda: daemon not in self.node.processes(uuid))  # on a busy machine it dies later
         if self.agent:
             self.losses[uuid] += 1
             await eventually(lambda: self._losses_told() == self.losses)
