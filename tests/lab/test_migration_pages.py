@@ -103,7 +103,7 @@ async def test_from_volcano_and_back(shell, tmp_path):
     pod = await runs(shell, "theirs", limits, schedulerName="volcano")
     assert (pod.spec.scheduler_name, GRANT_ANNOTATION in pod.metadata.annotations) == (SCHEDULER_NAME, True)
     await shell.type("kubectl delete pod theirs")
-    await shell.run(page, "Or let Volcano go on to place them")  # how that goes: test_beside_volcano.py
+    await shell.run(page, "Or let Volcano keep placing them")  # how that goes: test_beside_volcano.py
     for node in NODES:
         await shell.run(page, "Go back", 0, NODE=node)
     await until("the plugin is back", lambda: equals(plugins_on(shell, labels), NODES))
