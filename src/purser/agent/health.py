@@ -282,7 +282,7 @@ class DeviceMonitor:
         if not self.gpus and not self.trouble:
             self.trouble = self.info.absent or "the driver has no devices"
         self._warn("No devices to offer", "" if self.gpus else self.trouble)
-        self._warn("Cannot list the devices again, and keeps those known before", self.trouble if self.gpus else "")
+        self._warn("Cannot list the devices again, keeping those known before", self.trouble if self.gpus else "")
         self._publish()
 
     def _warn(self, what: str, reason: object = "") -> None:

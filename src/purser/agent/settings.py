@@ -77,7 +77,9 @@ class FeatureSettings:
 
     keeps_file: Annotated[
         bool,
-        Option("Keep that file when the agent stops, so that the node keeps its labels.", name="keep-feature-file"),
+        Option(
+            "Keep the feature file when the agent stops, so that the node keeps its labels.", name="keep-feature-file"
+        ),
     ] = False
 
     has_timestamp: Annotated[
@@ -126,9 +128,7 @@ class DevicePluginFlags:
     ] = None
     device_ids: Annotated[
         str | None,
-        Option(
-            "Identify GPUs to the runtime by this. Default: uuid.", name="device-id-strategy", words=("uuid", "index")
-        ),
+        Option("How GPUs are named to the runtime. Default: uuid.", name="device-id-strategy", words=("uuid", "index")),
     ] = None
     pass_device_specs: Annotated[
         bool | None,
@@ -194,7 +194,7 @@ class SharingSettings:
     folder: Annotated[
         Path | None,
         Option(
-            "Folder of such files. The node's label nvidia.com/device-plugin.config names the one to use.",
+            "Folder of configuration files. The node's label nvidia.com/device-plugin.config names the one to use.",
             name="config-dir",
             environment="CONFIG_FILE_SRCDIR",
             skips_empty=True,
@@ -204,7 +204,7 @@ class SharingSettings:
     default: Annotated[
         str,
         Option(
-            "File for nodes without the label.",
+            "Name of the configuration file for nodes without the label.",
             name="default-config",
             environment="DEFAULT_CONFIG",
             value="agent.config.default",
@@ -228,7 +228,7 @@ class SharingSettings:
     variables: Annotated[
         Mapping[str, str],
         Variables(
-            "Configuration file of NVIDIA's device plugin; it sets some of these options, too.",
+            "Variables of NVIDIA's device plugin, which set the same as some of the options.",
             PLUGIN_VARIABLES,
             _plugin_variables,
         ),

@@ -120,7 +120,8 @@ class OperatorReason(ExplainedReason):
     WORKLOAD_UNKNOWN = (
         "WorkloadUnknown",
         "Node",
-        "The node's label nvidia.com/gpu.workload.config is unknown: sandboxWorkloads.defaultWorkload applies.",
+        "The node's label nvidia.com/gpu.workload.config has an unknown value, so sandboxWorkloads.defaultWorkload "
+        "applies.",
         "Set the label to container, vm-passthrough or vm-vgpu, or remove it.",
     )
 

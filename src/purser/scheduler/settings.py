@@ -311,7 +311,8 @@ class SchedulerSettings:
     adopted_scheduler_names: Annotated[
         tuple[str, ...],
         Option(
-            "schedulerName of another scheduler, such as volcano, whose GPU pods Purser places instead.",
+            "schedulerName of another scheduler, such as volcano, whose GPU pods Purser places; that scheduler must "
+            "not place them.",
             name="adopt-scheduler-name",
             value="scheduler.adoptSchedulerNames",
             repeated=True,

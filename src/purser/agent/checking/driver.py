@@ -32,7 +32,7 @@ _DXCORE = "libdxcore.so"
 """Where it is, NVIDIA's container toolkit takes a node for WSL, whose driver is Windows' and which has no kernel module
 of NVIDIA's; containers then get /dev/dxg (`HasDXCore` of go-nvlib; `lib-wsl.go` and `driver-wsl.go` of the toolkit's
 ``pkg/nvcdi``, 1.20.0)."""
-_NO_DXG = "Update NVIDIA's driver in Windows and the kernel of WSL (wsl --update): its module dxgkrnl makes the file."
+_NO_DXG = "Update NVIDIA's driver in Windows and the kernel of WSL (wsl --update): its module dxgkrnl creates the file."
 _UNCOUNTED = "it drives the machine's display, so pods do not get it; NVIDIA's device plugin does not list it either"
 _REBOOT = "The old module is still loaded: reboot the node, or unload the module (modprobe -r) while nothing uses it."
 
@@ -84,7 +84,7 @@ def _of_module(settings: AgentSettings, version: str | None) -> CheckResult:
     if version is not None:
         return CheckResult("kernel module", CheckState.OK, f"nvidia {version}".strip())
     if _is_wsl(settings):
-        return CheckResult("kernel module", CheckState.OK, "none is needed: the driver is Windows', below WSL")
+        return CheckResult("kernel module", CheckState.OK, "not needed: on WSL the driver is that of Windows")
     if _on_pci(settings):
         return CheckResult("kernel module", CheckState.FAILED, "nvidia is not loaded", _LOAD)
     return CheckResult(
