@@ -1,6 +1,7 @@
 """`purser lab`: a cluster with simulated GPUs in this process. Commands for a running lab are in `lab_gpu`."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,15 +21,21 @@ if TYPE_CHECKING:
     from purser.lab.scenario.spec import Loaded
     from purser.lab.settings import LabSettings
 
+    Follow = Callable[[Lab, list[str]], Awaitable[None]]
+    """What happens in a lab that is ready; what goes wrong is added to the list."""
+
 HELP = """Start a cluster with simulated GPUs on this machine, without root, Docker or network.
 
 API server, emulated nodes, a simulated NVIDIA driver, and every part of Purser as it runs in production.
 It ends, and is gone, with Ctrl-C. With --run it goes through a scenario and exits: 0 as expected, 1 not, 2 a bad file.
 Where KUBEBUILDER_ASSETS names a folder with etcd and kube-apiserver, these run instead of the lab's own API server;
 kube-scheduler and kube-controller-manager too, where they are in it.
-purser lab gpu changes the GPUs of a lab that runs.
+With --demo it shows a share placed, a GPU lost and recovered, and a pod that waits and why, in less than a minute and
+without kubectl. purser lab gpu changes the GPUs of a lab that runs.
 
 Example: purser lab --node a100-40gb-8 --node t4-4:3
+
+Example: purser lab --demo
 """
 
 _PLAIN_WIDTH = 200
@@ -52,6 +59,9 @@ def lab(
     run: Annotated[
         Path | None, typer.Option(help="Scenario file to run; it brings its own nodes.", metavar="SCENARIO.yaml")
     ] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Go through a short demonstration on a node of its own, then exit.")
+    ] = False,
     port: Annotated[int, typer.Option(help="Port of the API server; 0 picks a free one.")] = 0,
     kubelet_version: Annotated[
         str | None,
@@ -139,12 +149,15 @@ def lab(
     progress = Progress(sys.stderr)
     progress.doing("Loading Purser")
     from purser.cli.serving import configure_logs
+    from purser.lab.demo import demo_settings
     from purser.lab.kubelet.configuration import KubeletSection
     from purser.lab.scenario import ScenarioError, load
     from purser.lab.settings import LabSettings, chosen_nodes
 
     if run is not None and node:
         fail("--node and --run exclude each other: the scenario names its nodes", MISUSED)
+    if demo and (run is not None or node or operator):
+        fail("--demo brings its own node and pods: leave --node, --run and --operator out", MISUSED)
     kubelet = KubeletSection(
         version=kubelet_version,
         topologyManagerPolicy=topology_policy,
@@ -156,6 +169,7 @@ def lab(
         scenario = load(run) if run is not None else None
         nodes, hollow = chosen_nodes(node or ())
         chosen = scenario.settings if scenario else LabSettings(nodes, hollow=hollow, operator=operator)
+        chosen = demo_settings() if demo else chosen
         settings = replace(
             chosen,
             port=port,
@@ -175,8 +189,8 @@ def lab(
         )
     except (ScenarioError, ValueError) as error:
         fail(str(error), MISUSED)
-    configure_logs(log_level)
-    _run(settings, scenario, progress)
+    configure_logs(LogLevel.ERROR if demo else log_level)
+    _run(settings, progress, partial(_run_scenario, scenario) if scenario else _play_demo if demo else None)
 
 
 def _as_the_scheduler_has_them(given: dict[str, list[str] | None]) -> dict[str, Any]:
@@ -203,8 +217,8 @@ def _programs() -> "Programs | None":
     return Programs.find(Path(assets)) if assets else None
 
 
-def _run(settings: "LabSettings", scenario: "Loaded | None", progress: "Progress") -> None:
-    """Run the lab, and exit with 1 where a scenario fails."""
+def _run(settings: "LabSettings", progress: "Progress", follow: "Follow | None") -> None:
+    """Run the lab until it is stopped, or until what it follows is over. Exits with 1 if that failed."""
     from purser.cli.kernels import choose_kernels
     from purser.cli.serving import serve
 
@@ -212,7 +226,7 @@ def _run(settings: "LabSettings", scenario: "Loaded | None", progress: "Progress
     choose_kernels("numpy")
     failures: list[str] = []
     try:
-        serve(_following(settings, scenario, progress, failures) if scenario else _showing(settings, progress))
+        serve(_following(settings, progress, follow, failures) if follow else _showing(settings, progress))
     finally:
         progress.done()
     if failures:
@@ -244,28 +258,49 @@ def _showing(settings: "LabSettings", progress: "Progress") -> "Callable[[asynci
 
 
 def _following(
-    settings: "LabSettings", scenario: "Loaded", progress: "Progress", failures: list[str]
+    settings: "LabSettings", progress: "Progress", follow: "Follow", failures: list[str]
 ) -> "Callable[[asyncio.Event], Awaitable[None]]":
     async def main(stop: "asyncio.Event") -> None:
         from purser.kube.racing import until
         from purser.lab.cluster import Lab
 
+        async def ready_and_follow(running: "Lab") -> None:
+            await running.ready()
+            progress.done()
+            await follow(running, failures)
+
         async with Lab(settings, progress.doing) as running:
-            await until(_follow(running, scenario, progress, failures), stop.wait())
+            await until(ready_and_follow(running), stop.wait())
         if stop.is_set():
             failures.append("stopped")
 
     return main
 
 
-async def _follow(running: "Lab", scenario: "Loaded", progress: "Progress", failures: list[str]) -> None:
+async def _run_scenario(scenario: "Loaded", running: "Lab", failures: list[str]) -> None:
     from purser.lab.scenario import run_scenario
 
-    await running.ready()
-    progress.done()
     async for verdict in run_scenario(running, scenario):
         word = "FAILED" if verdict.problem else "ok"
         print(f"{word:6} {verdict.number}/{verdict.of} {verdict.step}  {verdict.seconds:.1f} s", flush=True)
         if verdict.problem:
             print(f"       {verdict.problem}", flush=True)
             failures.append(verdict.problem)
+
+
+async def _play_demo(running: "Lab", failures: list[str]) -> None:
+    import sys
+
+    from purser.kube.errors import KubeError
+    from purser.lab.demo import DemoError, play
+    from purser.lab.screen import next_steps, surroundings
+
+    try:
+        async for lines in play(running):
+            typer.secho(lines, bold=lines.lstrip().startswith("#"))
+    except (DemoError, KubeError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        failures.append(str(error))
+        return
+    for line in next_steps(surroundings()):
+        print(line)

@@ -22,6 +22,8 @@ _KINDS = {
 _EXAMPLE, _POLICY = "share.yaml", "clusterpolicy.yaml"
 """What is applied first, and first where the operator runs."""
 
+_NO_KUBECTL = "There is no kubectl on this PATH: https://kubernetes.io/docs/tasks/tools/ says how to get it."
+
 _NAME = "gpus"
 _ANY_POLICY = f'{{"apiVersion": "{GROUP}/{VERSION}", "kind": "{KIND}", "metadata": {{"name": "{_NAME}"}}}}'
 _POLICIES = f"{PLURAL}.{GROUP}"
@@ -78,8 +80,14 @@ def show(lab: Lab, seconds: float, console: Console, around: Surroundings) -> No
     elif lab.nodes:
         _print(console, f"  {around.purser} lab gpu lose {next(iter(lab.nodes))} 0   # a GPU dies", "")
     if not around.kubectl:
-        _print(console, "There is no kubectl on this PATH: https://kubernetes.io/docs/tasks/tools/ says how to get it.")
+        _print(console, _NO_KUBECTL, f"A demonstration without kubectl: {around.purser} lab --demo")
     _print(console, "Ctrl-C ends the lab and removes it.")
+
+
+def next_steps(around: Surroundings) -> list[str]:
+    """What to try after the demonstration."""
+    lines = ["", "The demonstration is over, and its lab is gone. To try this yourself, start a lab that stays:"]
+    return [*lines, f"  {around.purser} lab", *([] if around.kubectl else [_NO_KUBECTL])]
 
 
 def _first_with_operator(around: Surroundings) -> list[str]:
