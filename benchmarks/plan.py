@@ -30,10 +30,10 @@ from purser.core.model import (
     PodRequest,
 )
 from purser.core.placement import Evaluator, Refusal, to_grant
-from purser.core.planning import WAITS, GpuPod, Occupancy, PlanStep, Room, RoomWish, least_cost, plan, rehearse
+from purser.core.planning import WAITS, GpuPod, Occupancy, PlanStep, Room, RoomRequest, least_cost, plan, rehearse
 from purser.core.pod.requests import EffectiveRequests
 from purser.core.policy.settings import PolicySettings
-from purser.simulator.deciding import told_mix
+from purser.simulator.deciding import known_mix
 from purser.simulator.openb import read_lists
 from purser.simulator.orders import draw_order
 from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, Workload
@@ -71,7 +71,7 @@ def request_of(uid: str, pod: SimPod) -> PodRequest:
 
 def fill(fleet: Fleet, workload: Workload, pods: Sequence[int], policy: PolicySettings) -> dict[str, GpuPod]:
     """Place them one after the other, those without GPUs where the most CPU is left; who finds no place is left out."""
-    evaluator, names = Evaluator(fleet, policy, told_mix(workload)), fleet.names()
+    evaluator, names = Evaluator(fleet, policy, known_mix(workload)), fleet.names()
     there: dict[str, GpuPod] = {}
     for serial, number in enumerate(pods):
         uid, pod = f"pod-{serial}", workload.pods[number]
@@ -126,7 +126,7 @@ def drain(occupancy: Occupancy, nodes: Sequence[str], policy: PolicySettings) ->
     return steps
 
 
-def drained(occupancy: Occupancy, wish: RoomWish, by_pods: bool) -> list[str]:
+def drained(occupancy: Occupancy, wish: RoomRequest, by_pods: bool) -> list[str]:
     """The nodes to drain: of those with as many GPUs, none of which has the room already, as many as are missing."""
     fleet, idle, others = occupancy.fleet, 0, []
     for node in fleet:
@@ -173,7 +173,7 @@ def main() -> None:
     print("                      steps waits   cost freed  steps   cost, for each freed GPU")
     for gpus, more in WISHES:
         idle = sum(len(node.devices) - len(held_on(fleet, node.name)) >= gpus for node in fleet)
-        wish = RoomWish(gpus, idle + more)
+        wish = RoomRequest(gpus, idle + more)
         print(f"{gpus} GPUs on {more} more nodes; {idle} have them")
         begun = time.perf_counter()
         made = plan(occupancy, wish, policy)

@@ -107,15 +107,17 @@ def settings_of(kind: type, at: tuple[str, ...] = ()) -> Iterator[OptionField]:
     for name, hint, default in _annotated(kind):
         path = (*at, name)
         plain = _without_none(get_args(hint)[0])
-        for said in hint.__metadata__:
-            if not isinstance(said, Group):
-                yield OptionField(path, plain, default, said)
+        for annotated in hint.__metadata__:
+            if not isinstance(annotated, Group):
+                yield OptionField(path, plain, default, annotated)
                 continue
-            if said.switch is not None:
-                yield OptionField(path, bool, default is not None, said.switch)
-            if said.parts:
+            if annotated.switch is not None:
+                yield OptionField(path, bool, default is not None, annotated.switch)
+            if annotated.parts:
                 hints = get_type_hints(plain)
-                yield from (OptionField((*path, n), hints[n], getattr(default, n), o) for n, o in said.parts.items())
+                yield from (
+                    OptionField((*path, n), hints[n], getattr(default, n), o) for n, o in annotated.parts.items()
+                )
             else:
                 yield from settings_of(plain, path)
 
@@ -125,36 +127,36 @@ def settings_from(kind: type[T], given: Mapping[str, Any], environment: Mapping[
 
     Raises ValueError, with the option, for what is none of its words or cannot be read.
     """
-    told: dict[tuple[str, ...], Any] = {}
+    values: dict[tuple[str, ...], Any] = {}
     by: dict[tuple[str, ...], OptionField] = {}
     off: set[tuple[str, ...]] = set()
     for each in settings_of(kind):
         if any(each.path[: len(group)] == group for group in off):
             continue
         if isinstance(each.option, Variables):
-            told[each.path] = each.option.read(environment)
+            values[each.path] = each.option.read(environment)
         elif (value := given.get(each.name)) is not None and not (value == "" and each.option.skips_empty):
-            if each.path in told:
+            if each.path in values:
                 raise ValueError(f"{by[each.path].flag} and {each.flag} exclude each other")
-            told[each.path], by[each.path] = _read(each, each.option, value), each
+            values[each.path], by[each.path] = _read(each, each.option, value), each
             if value is False:
                 off.add(each.path)
-    return _made(kind, (), told)
+    return _made(kind, (), values)
 
 
-def _made(kind: type[T], at: tuple[str, ...], told: Mapping[tuple[str, ...], Any]) -> T:
+def _made(kind: type[T], at: tuple[str, ...], values: Mapping[tuple[str, ...], Any]) -> T:
     found: dict[str, Any] = {}
     for name, hint, _ in _annotated(kind):
         path = (*at, name)
-        group = next((said for said in hint.__metadata__ if isinstance(said, Group)), None)
+        group = next((each for each in hint.__metadata__ if isinstance(each, Group)), None)
         if group is None:
-            found |= {name: told[path]} if path in told else {}
-        elif group.switch is not None and not told.get(path, True):
+            found |= {name: values[path]} if path in values else {}
+        elif group.switch is not None and not values.get(path, True):
             found[name] = None
         else:
             plain = _without_none(get_args(hint)[0])
-            parts = {part: told[*path, part] for part in group.parts if (*path, part) in told}
-            found[name] = plain(**parts) if group.parts else _made(plain, path, told)
+            parts = {part: values[*path, part] for part in group.parts if (*path, part) in values}
+            found[name] = plain(**parts) if group.parts else _made(plain, path, values)
     return kind(**found)
 
 

@@ -13,7 +13,7 @@ from purser.core.dialects.gpushare import GPU_COUNT, GPU_MEM
 from purser.core.fleet import Fleet
 from purser.core.grant import signing
 from purser.core.grant.disputes import NodeDisputes, read_disputes
-from purser.core.grant.reconcile import NodeBooks, PodBook, reckon
+from purser.core.grant.reconcile import NodeRecords, PodBook, reckon
 from purser.core.kubernetes.quantities import QuantityError, quantity_ceil
 from purser.core.model import Device, GrantState, NodeInventory
 from purser.core.names import DISPUTES_ANNOTATION
@@ -44,13 +44,13 @@ def fleet_of(listed: Iterable[Node], pods: Iterable[Pod]) -> tuple[Fleet, tuple[
         fleet.set_inventory(inventory)
     states: dict[str, GrantState] = {}
     books: dict[str, list[PodBook]] = {}
-    for pod, book in _pods_of(pods, nodes.told):
+    for pod, book in _pods_of(pods, nodes.disputes):
         states[book.uid] = grant_state(pod)
         books.setdefault(pod.spec.node_name, []).append(book)
         if book.problem:
             problems.append(f"pod {book.key}: {book.problem}")
     for name in nodes.inventories.keys() | books.keys():
-        counted = reckon(name, nodes.devices(name), books.get(name, ()), nodes.told.get(name))
+        counted = reckon(name, nodes.devices(name), books.get(name, ()), nodes.disputes.get(name))
         for uid, grant in counted.grants.items():
             fleet.ledger.adopt(grant, states[uid])
         if name in nodes.inventories:
@@ -77,16 +77,16 @@ def _listed(node: Node, name: str) -> int:
         return 0
 
 
-async def read_books(client: Client) -> tuple[NodeBooks, ...]:
+async def read_books(client: Client) -> tuple[NodeRecords, ...]:
     """What the API server has of every node with GPUs: its inventory, its pods, and what its agent reports of them."""
     nodes = _nodes_of((await client.list(NODES)).items)
     books: dict[str, list[PodBook]] = {}
-    for pod, book in _pods_of((await client.list(PODS)).items, nodes.told):
+    for pod, book in _pods_of((await client.list(PODS)).items, nodes.disputes):
         if book.asks or book.grant is not None:
             books.setdefault(pod.spec.node_name, []).append(book)
     return tuple(
-        NodeBooks(name, nodes.devices(name), tuple(books.get(name, ())), told=nodes.told.get(name))
-        for name in sorted(nodes.inventories.keys() | books.keys() | nodes.told.keys())
+        NodeRecords(name, nodes.devices(name), tuple(books.get(name, ())), disputes=nodes.disputes.get(name))
+        for name in sorted(nodes.inventories.keys() | books.keys() | nodes.disputes.keys())
     )
 
 
@@ -94,7 +94,7 @@ class _Nodes(msgspec.Struct, frozen=True):
     """What nodes' annotations say, by node."""
 
     inventories: dict[str, NodeInventory]
-    told: dict[str, NodeDisputes]
+    disputes: dict[str, NodeDisputes]
     problems: tuple[str, ...]
 
     def devices(self, name: str) -> dict[str, Device]:
@@ -105,7 +105,7 @@ class _Nodes(msgspec.Struct, frozen=True):
 
 def _nodes_of(listed: Iterable[Node]) -> _Nodes:
     inventories: dict[str, NodeInventory] = {}
-    told: dict[str, NodeDisputes] = {}
+    disputes: dict[str, NodeDisputes] = {}
     problems: list[str] = []
     for node in listed:
         name = node.metadata.name
@@ -114,21 +114,21 @@ def _nodes_of(listed: Iterable[Node]) -> _Nodes:
                 inventories[name] = inventory
         except InventoryError as error:
             problems.append(f"node {name}: {error}")
-        if (disputes := read_disputes(node.metadata.annotations.get(DISPUTES_ANNOTATION), name)) is not None:
-            told[name] = disputes
-    return _Nodes(inventories, told, tuple(problems))
+        if (read := read_disputes(node.metadata.annotations.get(DISPUTES_ANNOTATION), name)) is not None:
+            disputes[name] = read
+    return _Nodes(inventories, disputes, tuple(problems))
 
 
-def _pods_of(pods: Iterable[Pod], told: Mapping[str, NodeDisputes]) -> list[tuple[Pod, PodBook]]:
+def _pods_of(pods: Iterable[Pod], disputes: Mapping[str, NodeDisputes]) -> list[tuple[Pod, PodBook]]:
     """Those that are on nodes and have not ended."""
     return [
-        (pod, _pod_book(pod, told.get(pod.spec.node_name)))
+        (pod, _pod_book(pod, disputes.get(pod.spec.node_name)))
         for pod in pods
         if pod.spec.node_name and not is_terminal(pod)
     ]
 
 
-def _pod_book(pod: Pod, told: NodeDisputes | None) -> PodBook:
+def _pod_book(pod: Pod, disputes: NodeDisputes | None) -> PodBook:
     """A signature is for the node's agent to judge: where it does not trust a grant, it says so. A pod that asks for
     nothing is given nothing, whatever its annotations say."""
     grant, problem, meta = None, "", pod.metadata
@@ -140,7 +140,7 @@ def _pod_book(pod: Pod, told: NodeDisputes | None) -> PodBook:
             grant, problem = None, "its grant is for another pod or node"
     except signing.GrantError as error:
         problem = str(error)
-    if grant is not None and told is not None and any(each.uid == meta.uid for each in told.held):
+    if grant is not None and disputes is not None and any(each.uid == meta.uid for each in disputes.held):
         grant, problem = None, "its node does not trust its grant"
     asks = bool(devices_asked(pod)) or grant is not None  # of kubelet: an annotation alone holds nothing
     return PodBook(meta.namespace, meta.name, meta.uid, asks, has_started(pod), grant, problem)

@@ -302,16 +302,18 @@ class Arbiter:
             if device is None:
                 continue
             if bool(device.mig_kind) != (share.mig is not None):
-                said = (
+                problem_text = (
                     f"GPU {share.uuid} is cut into GPU instances on demand, but the grant names none"
                     if share.mig is None
                     else f"the grant names a GPU instance of GPU {share.uuid}, which is no longer cut on demand"
                 )
             elif share.mig is not None and (problem := overlap(device, (share.mig,))):
-                said = f"GPU {share.uuid} has no room beside GPU instances without a grant: {problem}"
+                problem_text = f"GPU {share.uuid} has no room beside GPU instances without a grant: {problem}"
             else:
                 continue
-            raise _refused(RefusalReason.INSTANCE, found.turn, f"{said}. Delete and recreate the pod", (share.uuid,))
+            raise _refused(
+                RefusalReason.INSTANCE, found.turn, f"{problem_text}. Delete and recreate the pod", (share.uuid,)
+            )
 
     def _still_holding(self, found: ResolvedCall) -> dict[str, Grant | None]:
         """The pods of which the API server says that they have ended or are gone, and kubelet that they hold devices,

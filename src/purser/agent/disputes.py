@@ -17,10 +17,10 @@ from purser.agent.book import Book
 from purser.agent.latest import Latest
 from purser.agent.podresources import KubeletBooks, KubeletError
 from purser.agent.pods import NodePods
-from purser.core.device.ids import is_of_hami, uuid_of
+from purser.core.device.ids import is_hami_id, uuid_of
 from purser.core.dialects.hami import allocated_uuids
 from purser.core.grant.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod
-from purser.core.grant.reconcile import NodeBooks, PodBook, to_tell
+from purser.core.grant.reconcile import NodeRecords, PodBook, to_tell
 from purser.core.model import Device
 from purser.kube.backoff import Backoff, exponential
 from purser.kube.clock import Clock, SystemClock
@@ -123,7 +123,7 @@ class DisputeWatch:
         self._look = asyncio.Event()
         self._refusals: dict[str, _Refusal] = {}
         self._backoff = DisputeBackoff()
-        self._told_of: frozenset[str] = frozenset()
+        self._reported_uids: frozenset[str] = frozenset()
         self._ended: dict[str, float] = {}
         """By uid of a pod that was ever said to have ended: monotonic seconds from which on it should hold nothing."""
         self._vanished: dict[str, float] = {}
@@ -150,9 +150,9 @@ class DisputeWatch:
         """Before the driver answers, all GPUs in HAMi's annotations are reported, those of other nodes too."""
         self._look.set()
 
-    def published(self, told: NodeDisputes) -> None:
+    def published(self, disputes: NodeDisputes) -> None:
         """The scheduler can read this now."""
-        for each in told.refused:
+        for each in disputes.refused:
             refusal = self._refusals.get(each.uid)
             if refusal is not None and not refusal.is_published:
                 refusal.is_published = True
@@ -183,12 +183,14 @@ class DisputeWatch:
         listing = await self._kubelet.list()
         books = self.books(listing)
         self._forget_settled()
-        told = to_tell(books, [each.pod for each in self._refusals.values()], self._held_by_ended(listing))
-        self._told_of = frozenset(each.uid for each in told.held) | self._refusals.keys()
-        if self.told.set(told) and not told.is_empty:
-            log.warning("Pods hold GPUs beyond their annotations", held=len(told.held), refused=len(told.refused))
+        disputes = to_tell(books, [each.pod for each in self._refusals.values()], self._held_by_ended(listing))
+        self._reported_uids = frozenset(each.uid for each in disputes.held) | self._refusals.keys()
+        if self.told.set(disputes) and not disputes.is_empty:
+            log.warning(
+                "Pods hold GPUs beyond their annotations", held=len(disputes.held), refused=len(disputes.refused)
+            )
 
-    def books(self, listing: Iterable[ListedPod]) -> NodeBooks:
+    def books(self, listing: Iterable[ListedPod]) -> NodeRecords:
         """What the pods' annotations, this agent's book and kubelet say."""
         view, store = self._pods.view(), self._pods.pods.store
         pods = []
@@ -211,7 +213,7 @@ class DisputeWatch:
             )
         devices = self._devices()
         held = {each.key: gpus_of_pod(each, store.get(each.key)) for each in listing}
-        return NodeBooks(
+        return NodeRecords(
             self._node,
             devices,
             tuple(pods),
@@ -250,7 +252,7 @@ class DisputeWatch:
 
     def _on_gone(self, pod: Pod) -> None:
         self._ended.pop(pod.metadata.uid, None)
-        if pod.metadata.uid in self._told_of or devices_asked(pod):  # kubelet may list it still
+        if pod.metadata.uid in self._reported_uids or devices_asked(pod):  # kubelet may list it still
             self._look.set()
 
     def _on_pod(self, pod: Pod) -> None:
@@ -260,7 +262,7 @@ class DisputeWatch:
             self._ended[pod.metadata.uid] = self._clock.monotonic() + patience_s
             self._look.set()
         vanished = f"{pod.metadata.namespace}/{pod.metadata.name}" in self._vanished
-        if vanished or pod.metadata.uid in self._told_of or (has_started(pod) and self._pods.is_odd(pod)):
+        if vanished or pod.metadata.uid in self._reported_uids or (has_started(pod) and self._pods.is_odd(pod)):
             self._look.set()
 
     def _forget_settled(self) -> None:
@@ -276,8 +278,8 @@ class DisputeWatch:
         now = self._clock.monotonic()
         resting = [each.until - now for each in self._refusals.values() if each.until > now]
         ending = [due - now for due in (*self._ended.values(), *self._vanished.values()) if due > now]
-        told = self.told.value
-        if told is not None and any(each.why is HeldReason.ENDED for each in told.held):
+        disputes = self.told.value
+        if disputes is not None and any(each.why is HeldReason.ENDED for each in disputes.held):
             ending.append(TEARDOWN_TIMEOUT_S)  # kubelet gives no notice when it releases devices
         return max(0.0, min([MAX_COMPARISON_PERIOD_S, *resting, *ending]))
 
@@ -287,7 +289,7 @@ def gpus_of_pod(listed: ListedPod, pod: Pod | None) -> frozenset[str]:
     given stands in its annotation, and both count."""
     ids = [device_id for held in listed.containers.values() for device_id in held]
     uuids = frozenset(map(uuid_of, ids))
-    if pod is not None and any(map(is_of_hami, ids)):
+    if pod is not None and any(map(is_hami_id, ids)):
         with suppress(ValueError):
             uuids |= allocated_uuids(pod.metadata.annotations)
     return uuids

@@ -31,12 +31,12 @@ def read_place(file: Path | None) -> DriverPlace | None:
         text = read_start(file, MAX_ROOTS_FILE_BYTES).decode(errors="replace")
     except OSError:
         return None
-    said = dict(line.strip().partition("=")[::2] for line in text.splitlines())
-    root = said.get("NVIDIA_DRIVER_ROOT", "")
+    variables = dict(line.strip().partition("=")[::2] for line in text.splitlines())
+    root = variables.get("NVIDIA_DRIVER_ROOT", "")
     if not root.startswith("/"):
         return None
-    dev_root = said.get("NVIDIA_DEV_ROOT", "")
-    on_host = said.get("IS_HOST_DRIVER") == "true"
+    dev_root = variables.get("NVIDIA_DEV_ROOT", "")
+    on_host = variables.get("IS_HOST_DRIVER") == "true"
     return DriverPlace(on_host=on_host, root=root, dev_root=dev_root if dev_root.startswith("/") else root)
 
 

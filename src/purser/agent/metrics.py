@@ -158,14 +158,14 @@ def _pools(pools: Mapping[str, tuple[int, int]]) -> GaugeMetricFamily:
     return family
 
 
-def _disputes(told: NodeDisputes | None) -> GaugeMetricFamily:
+def _disputes(disputes: NodeDisputes | None) -> GaugeMetricFamily:
     family = GaugeMetricFamily(
         "purser_agent_disputed_pods",
         "Pods that hold devices without a valid grant (held), or that were refused what they were granted.",
         labels=["kind"],
     )
-    family.add_metric(["held"], 0 if told is None else sum(bool(held.gpus) for held in told.held))
-    family.add_metric(["refused"], 0 if told is None else len(told.refused))
+    family.add_metric(["held"], 0 if disputes is None else sum(bool(held.gpus) for held in disputes.held))
+    family.add_metric(["refused"], 0 if disputes is None else len(disputes.refused))
     return family
 
 

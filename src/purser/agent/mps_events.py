@@ -12,7 +12,7 @@ from purser.core.model import Enforcement
 from purser.kube.events import EventRecorder
 from purser.kube.resources import PODS, node_ref, ref_of
 
-_BY_MPS = (Enforcement.MPS, Enforcement.MPS_ADVISORY)
+_MPS_ENFORCEMENTS = (Enforcement.MPS, Enforcement.MPS_ADVISORY)
 
 
 class MpsEvents(MpsHooks):
@@ -68,7 +68,11 @@ class MpsEvents(MpsHooks):
         """Every client in the ledger has lost its GPU, whether or not it was using it at the time."""
         message = f"{what}, and CUDA programs that used it fail: restart them"
         for booked in self._book.pods.values():
-            parts = (booked.grant.of(name) for name, given in booked.containers.items() if given.enforcement in _BY_MPS)
+            parts = (
+                booked.grant.of(name)
+                for name, given in booked.containers.items()
+                if given.enforcement in _MPS_ENFORCEMENTS
+            )
             pod = self._pods.get(booked.grant.key)
             if pod is not None and any(part is not None and uuid in part.uuids for part in parts):
                 self._recorder.event(ref_of(PODS, pod), AgentReason.MPS_CLIENTS_LOST, message, type="Warning")

@@ -49,6 +49,6 @@ def reset_gpu(host_root: Path, place: DriverPlace | None, gpu: str) -> None:
     try:
         subprocess.run(command, check=True, capture_output=True, timeout=RESET_TIMEOUT_S)
     except (OSError, subprocess.SubprocessError) as error:
-        said = (getattr(error, "stderr", None) or b"") + b"\n" + (getattr(error, "stdout", None) or b"")
-        lines = said.decode(errors="replace").split("\n")
+        output = (getattr(error, "stderr", None) or b"") + b"\n" + (getattr(error, "stdout", None) or b"")
+        lines = output.decode(errors="replace").split("\n")
         raise ResetError(" ".join(filter(None, map(str.strip, lines)))[:MAX_SAID] or str(error)) from error

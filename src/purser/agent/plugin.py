@@ -96,13 +96,13 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
         log.info("A ListAndWatch stream of kubelet opened", resource=self._resource, streams=self.streams.value)
         try:
             devices = self._devices.value
-            told = self._own(devices)
-            yield device_list(told)
+            sent = self._own(devices)
+            yield device_list(sent)
             while (changed := await until(self._devices.differs(devices), self._stopping.wait())) is not None:
                 devices = changed
-                if (own := self._own(devices)) != told:
-                    told = own
-                    yield device_list(told)
+                if (own := self._own(devices)) != sent:
+                    sent = own
+                    yield device_list(sent)
         finally:
             self.streams.set(self.streams.value - 1)
             log.info("A ListAndWatch stream of kubelet ended", resource=self._resource, streams=self.streams.value)

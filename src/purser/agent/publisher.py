@@ -178,8 +178,8 @@ class Publisher:
                     await self._connection.differs(connection)
 
     async def _publish_now(self) -> None:
-        told = self._disputes.told.value
-        wanted, node = self._wanted(told), self.nodes.store.get(self._node)
+        disputes = self._disputes.told.value
+        wanted, node = self._wanted(disputes), self.nodes.store.get(self._node)
         if not wanted:
             return
         if node is None:
@@ -189,16 +189,16 @@ class Publisher:
         if self.problem:
             return
         await self._list_amounts(node)
-        if told is not None:
-            self._disputes.published(told)
-            text = sentence(told)
+        if disputes is not None:
+            self._disputes.published(disputes)
+            text = sentence(disputes)
             disputed = ("True", DisputeReason.GPU_DISPUTED, text) if text else None
             await self._publish_condition(DISPUTED_CONDITION, disputed, node)
         await self._publish_condition(HEALTH_CONDITION, _as_entry(self._health.value), node)
         if not self._is_leaving:
             await self._volcano.answer(node)
 
-    def _wanted(self, told: NodeDisputes | None) -> dict[str, str | None]:
+    def _wanted(self, disputes: NodeDisputes | None) -> dict[str, str | None]:
         """The annotations that ought to be there, None for one that ought not.
 
         None before both are known: the scheduler would grant GPUs that kubelet might then reject.
@@ -211,14 +211,14 @@ class Publisher:
         if self._is_leaving:
             inventory = _to_be_had_no_more(inventory)
         wanted = {INVENTORY_ANNOTATION: msgspec.json.encode(inventory).decode(), KUBELET_ANNOTATION: report or None}
-        node, closed = self.nodes.store.get(self._node), _closed(inventory, told)
+        node, closed = self.nodes.store.get(self._node), _closed(inventory, disputes)
         there = {} if node is None else node.metadata.annotations
         if REGISTER_ANNOTATION in there:  # HAMi's scheduler knows the node
             wanted[REGISTER_ANNOTATION] = registration(inventory, closed)
         if VGPU_REGISTER_ANNOTATION in there:  # Volcano's does
             wanted[VGPU_REGISTER_ANNOTATION] = vgpu_registration(inventory, closed)
-        if told is not None:  # what the previous agent published stays until this one has looked
-            wanted[DISPUTES_ANNOTATION] = None if told.is_empty else text_of(told)
+        if disputes is not None:  # what the previous agent published stays until this one has looked
+            wanted[DISPUTES_ANNOTATION] = None if disputes.is_empty else text_of(disputes)
         return wanted
 
     def _published_healthy(self) -> set[str]:
@@ -336,9 +336,11 @@ class _Retry:
         self._backoff.reset()
 
 
-def _closed(inventory: NodeInventory, told: NodeDisputes | None) -> Collection[str]:
+def _closed(inventory: NodeInventory, disputes: NodeDisputes | None) -> Collection[str]:
     """The GPUs in dispute; all before the first comparison."""
-    return [device.uuid for device in inventory.devices] if told is None else closed_gpus(told, lambda uid: True)
+    return (
+        [device.uuid for device in inventory.devices] if disputes is None else closed_gpus(disputes, lambda uid: True)
+    )
 
 
 def _as_entry(health: HealthCondition | None) -> tuple[str, str, str] | None:

@@ -125,7 +125,7 @@ class RemedyWorker:
         self._not_before: dict[str, float] = {}
         """Earliest time of the next attempt, in monotonic seconds, by GPU uuid; of node writes under an empty key."""
         self._write_backoff = Backoff(NODE_WRITE_RETRY_S, NODE_WRITE_RETRY_CAP_S)
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         """By uuid: why the last reset failed."""
         nodes.add_handler(on_add=lambda _: self._look.set(), on_update=lambda *_: self._look.set())
 
@@ -224,11 +224,11 @@ class RemedyWorker:
             await self._monitor.reset(uuid, lambda: self._reset(gpu))
         except (ResetError, DriverError) as error:
             log.warning("A GPU could not be reset", uuid=uuid, error=str(error))
-            if self._told.get(uuid) != str(error):
-                self._told[uuid] = str(error)
+            if self._reported.get(uuid) != str(error):
+                self._reported[uuid] = str(error)
                 self._tell(AgentReason.GPU_RESET_FAILED, f"{gpu.label} could not be reset: {error}", "Warning")
             return
-        self._told.pop(uuid, None)
+        self._reported.pop(uuid, None)
         self._tell(AgentReason.GPU_RESET, f"{gpu.label} was reset", "Normal")
 
     def _by_nvidia_smi(self, gpu: Gpu) -> None:

@@ -213,10 +213,10 @@ class Resolver:
         first = next(iter(sorted(problems)), "")
         carries_grant = problems.get(first, UNGRANTED) not in (UNGRANTED, UNADOPTED)
         pod = fetched.get(first) or self._pods.get(first)
-        told, is_ungranted = advice(pod, carries_grant=carries_grant), UNGRANTED in problems.values()
+        advised, is_ungranted = advice(pod, carries_grant=carries_grant), UNGRANTED in problems.values()
         settled = bool(confirmed and problems and UNADOPTED not in problems.values())
         may_wait = is_ungranted and pod is not None and _missed_webhook(pod)
-        return _no_grant(ask, problems, told, may_wait=may_wait), settled or is_ungranted
+        return _no_grant(ask, problems, advised, may_wait=may_wait), settled or is_ungranted
 
 
 def _ambiguous(ask: Ask, turns: tuple[ContainerTurn, ...]) -> AllocationRefused:

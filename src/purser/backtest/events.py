@@ -94,7 +94,7 @@ def history_of_dump(dump: Dump, source: str, omissions: Omissions) -> History:
     """What the objects tell. Raises `NothingToReplay`."""
     notes: list[str] = []
     events, begin_s, end_s = _dated(dump.events, omissions)
-    seen, told = _Seers(omissions), _Controllers()
+    seen, controllers = _Seers(omissions), _Controllers()
     gone_s: dict[str, float] = {}
     for event, first_s, last_s in events:
         kind = event.involved_object.kind
@@ -103,10 +103,10 @@ def history_of_dump(dump: Dump, source: str, omissions: Omissions) -> History:
         elif kind == "Node" and event.reason in ("RemovingNode", "DeletingNode"):
             gone_s[event.involved_object.name] = first_s
         else:
-            told.take(event, first_s)
+            controllers.take(event, first_s)
     others = seen.take_pods(dump.pods, notes)
     begin_s, end_s = _window(begin_s, end_s, dump.pods)
-    told.complete(seen.pods.values())
+    controllers.complete(seen.pods.values())
     _correct_clocks(seen.pods.values(), omissions)
     pods = {
         uid: pod

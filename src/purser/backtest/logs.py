@@ -73,11 +73,11 @@ def history_of_logs(paths: Iterable[Path], omissions: Omissions) -> History:
     """The history of all files. Raises `HistoryError`, `NothingToReplay`."""
     listed = list(paths)
     started = sorted(((_start(path).at, path) for path in listed), key=lambda each: each[0])
-    told = _Told(omissions)
+    reader = _Told(omissions)
     for _, path in started:
         with path.open("rb") as file:
-            told.take(file, str(path))
-    return told.history(some([path.name for path in listed], "file"))
+            reader.take(file, str(path))
+    return reader.history(some([path.name for path in listed], "file"))
 
 
 def _start(path: Path) -> SchedulingStart:

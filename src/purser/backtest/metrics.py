@@ -159,8 +159,8 @@ class _Asked:
         for labels, value in await self._ask(f"max by (node, resource) (max_over_time({allocatable}{over}))", until_s):
             self._node(labels).allocatable[labels.get("resource", "")] = value
         words = "label_nvidia_com_gpu_product, label_nvidia_com_gpu_memory"
-        told = f"max by (node, {words}) (max_over_time(kube_node_labels{self._only}{over}))"
-        for labels, _ in await self._ask(told, until_s):
+        query = f"max by (node, {words}) (max_over_time(kube_node_labels{self._only}{over}))"
+        for labels, _ in await self._ask(query, until_s):
             node = self._node(labels)
             node.model = labels.get("label_nvidia_com_gpu_product") or node.model
             node.memory_mib = _whole(labels.get("label_nvidia_com_gpu_memory", "")) or node.memory_mib

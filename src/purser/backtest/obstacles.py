@@ -44,5 +44,5 @@ def _scheduler(pod: Pod) -> str:
 
 def _about_claims(pod: DatedPod) -> str:
     """What kube-scheduler said of the pod's claims; empty where it said nothing of them."""
-    said = (each.message for each in pod.status.conditions if (each.type, each.status) == ("PodScheduled", "False"))
-    return next((brief(message) for message in said if _CLAIM in message.lower()), "")
+    messages = (each.message for each in pod.status.conditions if (each.type, each.status) == ("PodScheduled", "False"))
+    return next((brief(message) for message in messages if _CLAIM in message.lower()), "")

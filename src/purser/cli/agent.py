@@ -6,7 +6,7 @@ import typer
 
 from purser.cli.from_settings import settings_command
 from purser.cli.options import Context, Kubeconfig, LogLevelOption, OutputOption
-from purser.cli.output import FAILED, Column, Output, show
+from purser.cli.output import FAILED, Column, OutputFormat, show
 from purser.cli.serving import LogLevel
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def run(
 def check(
     *,
     settings: "AgentSettings",
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Print what was found on this node."""
     import asyncio
@@ -102,8 +102,8 @@ def check(
     from purser.agent.checking import CheckResult, CheckState, check_node
 
     def document(each: CheckResult) -> dict[str, str]:
-        said: dict[str, str] = msgspec.to_builtins(each)
-        return said
+        row: dict[str, str] = msgspec.to_builtins(each)
+        return row
 
     found = asyncio.run(check_node(settings, lambda: _driver(settings)))
     columns: list[Column[CheckResult]] = [
@@ -113,7 +113,7 @@ def check(
         Column("WHAT TO DO", lambda each: each.advice, wide=True),
     ]
     show(found, columns, output, empty="", document=document)
-    if output is Output.TABLE:
+    if output is OutputFormat.TABLE:
         for advice in dict.fromkeys(each.advice for each in found if each.advice):
             print(f"\n{', '.join(dict.fromkeys(each.check for each in found if each.advice == advice))}: {advice}")
     if any(each.state is CheckState.FAILED for each in found):

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from purser.cli.options import OutputOption
-from purser.cli.output import MISUSED, Column, DocumentFormat, Output, dump, fail, is_writable, print_table, write_text
+from purser.cli.output import (
+    MISUSED,
+    Column,
+    DocumentFormat,
+    OutputFormat,
+    dump,
+    fail,
+    is_writable,
+    print_table,
+    write_text,
+)
 from purser.cli.prometheus import prometheus_at, seconds_of, token_of
 
 if TYPE_CHECKING:
@@ -66,7 +76,7 @@ def backtest(
     report: Annotated[
         Path | None, typer.Option(help="Write a report with plots, one HTML file (needs matplotlib).")
     ] = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Read, replay, print."""
     from purser.backtest.comparing import backtest as replayed_with
@@ -101,7 +111,7 @@ def backtest(
             found = replayed_with(reconstruction, in_force, policies, with_nodes, progress.show)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-    if output in (Output.JSON, Output.YAML):
+    if output in (OutputFormat.JSON, OutputFormat.YAML):
         dump(_document(reconstruction, found, with_nodes), DocumentFormat(output.value))
     else:
         _print(reconstruction, found, output, with_nodes)
@@ -238,7 +248,7 @@ def _course(of: "Reconstruction", course: "Course") -> dict[str, Any]:
     }
 
 
-def _print(of: "Reconstruction", found: "Backtest", output: Output, with_nodes: bool) -> None:
+def _print(of: "Reconstruction", found: "Backtest", output: OutputFormat, with_nodes: bool) -> None:
     history, error = of.history, found.error
     rows: list[tuple[str, Course, str]] = [("(as it was)", found.source, str(len(history.nodes)))]
     rows += [(each.policy, each.course, _needed(each.nodes_needed, len(history.nodes))) for each in found.policies]

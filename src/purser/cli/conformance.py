@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from purser.cli.options import OutputOption
-from purser.cli.output import FAILED, MISUSED, Column, DocumentFormat, Output, dump, fail, show
+from purser.cli.output import FAILED, MISUSED, Column, DocumentFormat, OutputFormat, dump, fail, show
 
 if TYPE_CHECKING:
     import asyncio
@@ -101,7 +101,7 @@ def device_plugin(
     ] = None,
     log: Annotated[Path | None, typer.Option(help="Append the plugin's output to this file.")] = None,
     junit: Annotated[Path | None, typer.Option(help="Write the report as JUnit XML too.")] = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Run the checks, print the report."""
     import os
@@ -209,8 +209,8 @@ class _Progress:
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
-def _print(report: "Report", output: Output) -> None:
-    if output in (Output.JSON, Output.YAML):
+def _print(report: "Report", output: OutputFormat) -> None:
+    if output in (OutputFormat.JSON, OutputFormat.YAML):
         dump(_document(report), DocumentFormat(output.value))
         return
     show(report.verdicts, _verdict_columns(), output, empty="", document=_verdict_document)

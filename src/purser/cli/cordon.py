@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
     from purser.kube import Client
 
-_CODES = """Exit code: 0 it is so now, or was before; 1 the cluster did not answer, or has no such node or GPU; 2 wrong
-usage."""
+_EXIT_CODES_HELP = """Exit code: 0 it is so now, or was before; 1 the cluster did not answer, or has no such node or
+GPU; 2 wrong usage."""
 
 CORDON_HELP = f"""Keep new pods off GPUs of a node; pods that hold a share keep it until they end.
 
 purser get gpus -o wide shows the uuids. What was cordoned by HAMi's annotation hami.io/device-cordon counts, too.
 
-{_CODES}
+{_EXIT_CODES_HELP}
 
 Example: purser cordon gpu node-1 GPU-8f5c6d1e-2a4b-4f0e-9d3c-7b6a5e4d3c2b
 """
 
 UNCORDON_HELP = f"""Let new pods have GPUs of a node again, also those that HAMi's annotation had cordoned.
 
-{_CODES}
+{_EXIT_CODES_HELP}
 
 Example: purser uncordon gpu node-1 GPU-8f5c6d1e-2a4b-4f0e-9d3c-7b6a5e4d3c2b
 """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from purser.cli.options import Context, Kubeconfig, OutputOption
-from purser.cli.output import FAILED, MISUSED, Column, Output, fail, show
+from purser.cli.output import FAILED, MISUSED, Column, OutputFormat, fail, show
 
 if TYPE_CHECKING:
     from purser.core.fleet import DeviceState, Fleet, NodeState
@@ -69,7 +69,7 @@ def gpus(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     view: Annotated[GpuView | None, typer.Option("--view", help="Show the table of another system.")] = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Print the GPUs of the cluster."""
     if view is GpuView.GPUSHARE:
@@ -88,7 +88,7 @@ def grants(
         str | None, typer.Option("--namespace", "-n", help="Show only pods of this namespace.")
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Show where records differ; exit with 1 if they do.")] = False,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Print the grants of the cluster."""
     if check:
@@ -106,13 +106,13 @@ def grants(
 
 
 @app.command("nodes", help=NODES_HELP)
-def nodes(kubeconfig: Kubeconfig = None, context: Context = None, output: OutputOption = Output.TABLE) -> None:
+def nodes(kubeconfig: Kubeconfig = None, context: Context = None, output: OutputOption = OutputFormat.TABLE) -> None:
     """Print the nodes of the cluster that have GPUs."""
     fleet = _read(kubeconfig, context)
     show(list(fleet), _node_columns(), output, empty="No node has published GPUs.", document=_node_document)
 
 
-def _check(kubeconfig: Path | None, context: str | None, namespace: str | None, output: Output) -> None:
+def _check(kubeconfig: Path | None, context: str | None, namespace: str | None, output: OutputFormat) -> None:
     from purser.adapters.snapshot import read_books
     from purser.core.grant.reconcile import differences
 
@@ -123,15 +123,15 @@ def _check(kubeconfig: Path | None, context: str | None, namespace: str | None, 
         raise typer.Exit(FAILED)
 
 
-def _show_gpushare(kubeconfig: Path | None, context: str | None, output: Output) -> None:
+def _show_gpushare(kubeconfig: Path | None, context: str | None, output: OutputFormat) -> None:
     from purser.adapters.snapshot import read_gpushare
     from purser.cli.gpushare_view import gpushare_details, gpushare_table, listed_unit_mib
 
-    if output not in (Output.TABLE, Output.WIDE):
+    if output not in (OutputFormat.TABLE, OutputFormat.WIDE):
         fail("--view gpushare is a table: leave --output out, or give it as wide", MISUSED)
     addresses, memory, gpus = _ask(kubeconfig, context, read_gpushare)
     fleet, unit_mib = _read(kubeconfig, context), listed_unit_mib(memory, gpus)
-    if output is Output.WIDE:
+    if output is OutputFormat.WIDE:
         print(gpushare_details(fleet, fleet.ledger.grants(), addresses, unit_mib))
     else:
         print(gpushare_table(fleet, addresses, unit_mib))

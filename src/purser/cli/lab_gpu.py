@@ -21,7 +21,7 @@ from purser.cli.lab_node import (
     refusals,
 )
 from purser.cli.options import OutputOption
-from purser.cli.output import MISUSED, Column, Output, fail, show
+from purser.cli.output import MISUSED, Column, OutputFormat, fail, show
 
 if TYPE_CHECKING:
     from purser.lab.driver.mig import MigState
@@ -109,7 +109,9 @@ COLUMNS = [
 
 
 @app.command("list", help=_help("Each GPU of the lab, as its driver reports it.", "list -o wide"))
-def list_gpus(node: OneNode = None, kubeconfig: LabKubeconfig = None, output: OutputOption = Output.TABLE) -> None:
+def list_gpus(
+    node: OneNode = None, kubeconfig: LabKubeconfig = None, output: OutputOption = OutputFormat.TABLE
+) -> None:
     """Print them."""
     from purser.lab.driver.node_mig import mig_states
 
@@ -363,9 +365,9 @@ def fabric(
     from purser.lab.driver.parts import Fabric
 
     if cluster is None:
-        told = Fabric.so_far(one_of(FabricState, "--state", state))
+        registration = Fabric.so_far(one_of(FabricState, "--state", state))
         done = f"has joined no NVLink domain of several machines: {state}"
-        change(kubeconfig, node, gpu, done, lambda driver, one: driver.set_fabric(one, told))
+        change(kubeconfig, node, gpu, done, lambda driver, one: driver.set_fabric(one, registration))
         return
     try:
         joined = Fabric(cluster=UUID(cluster), clique=clique)
@@ -441,7 +443,7 @@ def load(
     """Say it."""
     from purser.lab.driver.parts import GpuLoad
 
-    said = GpuLoad(
+    measured = GpuLoad(
         gpu_utilization_percent=utilization,
         memory_utilization_percent=memory_utilization,
         encoder_utilization_percent=encoder,
@@ -459,5 +461,5 @@ def load(
     with refusals():
         if follow:
             found.driver.clear_load(gpu_of(gpu))
-        found.driver.set_load(gpu_of(gpu), said)
+        found.driver.set_load(gpu_of(gpu), measured)
     print(f"gpu/{gpu} on node/{node} loaded")

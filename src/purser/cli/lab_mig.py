@@ -18,7 +18,7 @@ from purser.cli.lab_node import (
     refusals,
 )
 from purser.cli.options import DocumentOption, OutputOption
-from purser.cli.output import Column, DocumentFormat, Output, dump, show
+from purser.cli.output import Column, DocumentFormat, OutputFormat, dump, show
 
 _help = partial(help_of, "purser lab gpu mig")
 
@@ -65,7 +65,7 @@ COLUMNS = [
 def list_devices(
     node: OneNode = None,
     kubeconfig: LabKubeconfig = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Print them."""
     from purser.lab.driver.mig import device_name, mig_uuid, profile_of

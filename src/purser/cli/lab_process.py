@@ -7,7 +7,7 @@ import typer
 
 from purser.cli.lab_node import CODES, GpuName, LabKubeconfig, NodeName, OneNode, gpu_of, lab_nodes, one_of, refusals
 from purser.cli.options import DocumentOption, OutputOption
-from purser.cli.output import MISUSED, Column, DocumentFormat, Output, dump, fail, show
+from purser.cli.output import MISUSED, Column, DocumentFormat, OutputFormat, dump, fail, show
 
 if TYPE_CHECKING:
     from purser.lab.driver.parts import ProcessState
@@ -82,7 +82,7 @@ COLUMNS = [
 def list_processes(
     node: OneNode = None,
     kubeconfig: LabKubeconfig = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Print them."""
     rows = [

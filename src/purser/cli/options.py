@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from purser.cli.output import DocumentFormat, Output
+from purser.cli.output import DocumentFormat, OutputFormat
 from purser.cli.serving import LogLevel
 
 Kubeconfig = Annotated[
@@ -13,5 +13,5 @@ Kubeconfig = Annotated[
 ]
 Context = Annotated[str | None, typer.Option(help="Context in the kubeconfig; default: its current one.")]
 LogLevelOption = Annotated[LogLevel, typer.Option(help="How much to log.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
+OutputOption = Annotated[OutputFormat, typer.Option("--output", "-o", help="Output format.")]
 DocumentOption = Annotated[DocumentFormat, typer.Option("--output", "-o", help="Output format.")]

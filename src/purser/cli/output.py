@@ -20,7 +20,7 @@ MISUSED = 2
 """Exit code: the command line or a file on it is wrong."""
 
 
-class Output(StrEnum):
+class OutputFormat(StrEnum):
     """Value of ``-o`` for commands that print a table."""
 
     TABLE = "table"
@@ -49,7 +49,7 @@ class Column(Generic[Row]):
 def show(
     rows: Sequence[Row],
     columns: Sequence[Column[Row]],
-    output: Output,
+    output: OutputFormat,
     *,
     empty: str,
     document: Callable[[Row], dict[str, Any]],
@@ -58,7 +58,7 @@ def show(
 
     ``empty`` goes to standard error where a table would have no rows.
     """
-    if output in (Output.JSON, Output.YAML):
+    if output in (OutputFormat.JSON, OutputFormat.YAML):
         dump([document(row) for row in rows], DocumentFormat(output.value))
         return
     if not rows:
@@ -67,8 +67,8 @@ def show(
     print_table(rows, columns, output)
 
 
-def print_table(rows: Sequence[Row], columns: Sequence[Column[Row]], output: Output) -> None:
-    """Print the heads and a line per row, each column as wide as its longest cell; ``Output.WIDE`` has all columns.
+def print_table(rows: Sequence[Row], columns: Sequence[Column[Row]], output: OutputFormat) -> None:
+    """Print the heads and a line per row, each column as wide as its longest cell, all columns for ``WIDE``.
 
     By itself for rows that are totals, of which a document says the same in another way.
     """
@@ -76,9 +76,9 @@ def print_table(rows: Sequence[Row], columns: Sequence[Column[Row]], output: Out
         print(line)
 
 
-def table_lines(rows: Sequence[Row], columns: Sequence[Column[Row]], output: Output) -> Iterator[str]:
+def table_lines(rows: Sequence[Row], columns: Sequence[Column[Row]], output: OutputFormat) -> Iterator[str]:
     """The lines of `print_table`."""
-    shown = [column for column in columns if output is Output.WIDE or not column.wide]
+    shown = [column for column in columns if output is OutputFormat.WIDE or not column.wide]
     lines = [[c.head for c in shown], *([_text(c.read(row)) for c in shown] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(shown))]
     for line in lines:

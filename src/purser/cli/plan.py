@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from purser.cli.options import Context, Kubeconfig, OutputOption
-from purser.cli.output import MISUSED, Column, DocumentFormat, Output, dump, fail, print_table
+from purser.cli.output import MISUSED, Column, DocumentFormat, OutputFormat, dump, fail, print_table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from purser.adapters.occupancy import EvictionRules
-    from purser.core.planning import Occupancy, PlanStep, RoomPlan, RoomWish
+    from purser.core.planning import Occupancy, PlanStep, RoomPlan, RoomRequest
 
 app = typer.Typer(
     name="plan",
@@ -77,13 +77,13 @@ def free_on_paper(
     force: Force = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Print a plan."""
     from purser.adapters.occupancy import EvictionRules
-    from purser.core.planning import RoomWish
+    from purser.core.planning import RoomRequest
 
-    _shown_plan(RoomWish(gpus, nodes), EvictionRules(max_priority, force), kubeconfig, context, output)
+    _shown_plan(RoomRequest(gpus, nodes), EvictionRules(max_priority, force), kubeconfig, context, output)
 
 
 @app.command("free", help=FREE_HELP)
@@ -99,13 +99,13 @@ def free(
     ] = 300.0,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Print a plan, or carry it out."""
     from purser.adapters.occupancy import EvictionRules
-    from purser.core.planning import RoomWish
+    from purser.core.planning import RoomRequest
 
-    wish, rules = RoomWish(gpus, nodes), EvictionRules(max_priority, force)
+    wish, rules = RoomRequest(gpus, nodes), EvictionRules(max_priority, force)
     if yes and not apply:
         fail("--yes goes with --apply: alone nothing is changed", MISUSED)
     if apply and not (yes or sys.stdin.isatty()):
@@ -119,7 +119,7 @@ def free(
 
 
 def _shown_plan(
-    wish: "RoomWish", rules: "EvictionRules", kubeconfig: "Path | None", context: str | None, output: Output
+    wish: "RoomRequest", rules: "EvictionRules", kubeconfig: "Path | None", context: str | None, output: OutputFormat
 ) -> "tuple[Occupancy, RoomPlan]":
     """What was printed; ends the command where there is no plan."""
     from purser.core.planning import NoBoundError, least_cost, plan
@@ -152,7 +152,7 @@ def _apply(
     step_timeout_s: float,
     kubeconfig: "Path | None",
     context: str | None,
-    output: Output,
+    output: OutputFormat,
 ) -> None:
     """Carry it out; ends the command where it stops."""
     import asyncio
@@ -163,7 +163,7 @@ def _apply(
     from purser.kube.racing import until
 
     def say(line: str) -> None:
-        print(line, file=sys.stdout if output in (Output.TABLE, Output.WIDE) else sys.stderr, flush=True)
+        print(line, file=sys.stdout if output in (OutputFormat.TABLE, OutputFormat.WIDE) else sys.stderr, flush=True)
 
     async def carry_out(run: PlanRun) -> bool:
         await run.run()
@@ -217,7 +217,7 @@ _USABLE = (
 )
 
 
-def _why_not(occupancy: "Occupancy", wish: "RoomWish") -> str:
+def _why_not(occupancy: "Occupancy", wish: "RoomRequest") -> str:
     from purser.core.planning import usable_gpus
     from purser.core.wording import counted, some
 
@@ -233,12 +233,12 @@ def _why_not(occupancy: "Occupancy", wish: "RoomWish") -> str:
         return f"{have}, and {wish.nodes} are wanted: {_USABLE}"
     stay = sorted(f"{pod.request.key} {pod.stays}" for pod in occupancy.pods.values() if pod.stays)
     where = counted(wish.nodes, "node")
-    said = f"no plan was found that frees {counted(wish.gpus, 'GPU')} on {where} without pods that stay"
-    return f"{said}: {some(stay, 'pod')}" if stay else f"{where} with {asked} cannot be had"
+    problem = f"no plan was found that frees {counted(wish.gpus, 'GPU')} on {where} without pods that stay"
+    return f"{problem}: {some(stay, 'pod')}" if stay else f"{where} with {asked} cannot be had"
 
 
-def _show(occupancy: "Occupancy", made: "RoomPlan", least: int | None, output: Output) -> None:
-    if output in (Output.JSON, Output.YAML):
+def _show(occupancy: "Occupancy", made: "RoomPlan", least: int | None, output: OutputFormat) -> None:
+    if output in (OutputFormat.JSON, OutputFormat.YAML):
         dump(_document(made, least), DocumentFormat(output.value))
         return
     if made.steps:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from purser.cli.output import FAILED, MISUSED, Column, DocumentFormat, Output, dump, fail, print_table
+from purser.cli.output import FAILED, MISUSED, Column, DocumentFormat, OutputFormat, dump, fail, print_table
 
 if TYPE_CHECKING:
     from purser.core.decisions import DecisionDifference, Outcome
@@ -40,7 +40,7 @@ def replay(
         str | None, typer.Option(help="Ask this policy, as purser simulate names it, in place of the log's.")
     ] = None,
     show: Annotated[int, typer.Option(min=0, help="Differences that are printed; all are counted.")] = 20,
-    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
+    output: Annotated[OutputFormat, typer.Option("--output", "-o", help="Output format.")] = OutputFormat.TABLE,
 ) -> None:
     """Replay, print."""
     from purser.cli.decision_logs import in_folders
@@ -62,7 +62,7 @@ def replay(
                 shown.append(found)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-    if output in (Output.JSON, Output.YAML):
+    if output in (OutputFormat.JSON, OutputFormat.YAML):
         dump(_document(replayer.decisions, different, shown, unreadable), DocumentFormat(output.value))
     elif replayer.decisions or not unreadable:
         _print(replayer.decisions, different, shown, output, policy)
@@ -146,7 +146,7 @@ def _document(
 
 
 def _print(
-    decisions: int, different: int, shown: "list[DecisionDifference]", output: Output, policy: str | None
+    decisions: int, different: int, shown: "list[DecisionDifference]", output: OutputFormat, policy: str | None
 ) -> None:
     if shown:
         columns: list[Column[DecisionDifference]] = [

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from purser.cli.options import OutputOption
-from purser.cli.output import Column, DocumentFormat, Output, dump, fail, print_table
+from purser.cli.output import Column, DocumentFormat, OutputFormat, dump, fail, print_table
 from purser.cli.prometheus import prometheus_at, seconds_of, token_of
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def usage(
     selector: Annotated[
         str, typer.Option(help='Matchers of this cluster\'s series, where there are several: cluster="a".')
     ] = "",
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Print the report."""
     import asyncio
@@ -78,14 +78,14 @@ def usage(
     _print(report, output)
 
 
-def _print(report: "UsageReport", output: Output) -> None:
+def _print(report: "UsageReport", output: OutputFormat) -> None:
     import sys
 
     import msgspec
 
     from purser.usage import NamespaceUsage
 
-    if output in (Output.JSON, Output.YAML):
+    if output in (OutputFormat.JSON, OutputFormat.YAML):
         dump({**msgspec.to_builtins(report), "not_granted": report.not_granted}, DocumentFormat(output.value))
         return
     rows = list(report.namespaces)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from purser.cli.output import MISUSED, DocumentFormat, Output, dump, fail, is_writable, write_text
+from purser.cli.output import MISUSED, DocumentFormat, OutputFormat, dump, fail, is_writable, write_text
 from purser.cli.simulate_table import print_table
 
 if TYPE_CHECKING:
@@ -50,10 +50,10 @@ class Form(StrEnum):
     CSV = "csv"
 
 
-class Knows(StrEnum):
+class MixKnowledge(StrEnum):
     """Value of ``--mix``."""
 
-    TOLD = "told"
+    KNOWN = "known"
     LEARNED = "learned"
 
 
@@ -84,8 +84,9 @@ def simulate(
         bool, typer.Option("--departures", help="Pods arrive and leave at the times in the list.")
     ] = False,
     mix: Annotated[
-        Knows, typer.Option(help="Whether policies know the mix of pods in advance, or learn it from pods that arrive.")
-    ] = Knows.TOLD,
+        MixKnowledge,
+        typer.Option(help="Whether policies know the mix of pods in advance, or learn it from pods that arrive."),
+    ] = MixKnowledge.KNOWN,
     bound: Annotated[
         bool, typer.Option("--bound", help="Compute an upper bound for every policy (needs scipy).")
     ] = False,
@@ -125,7 +126,7 @@ def simulate(
         fail("--kubeconfig is for --cluster", MISUSED)
     read = _read(demo, nodes, pods, workload, cluster, kubeconfig, context)
     orders = _orders(read, seed, order, load, departures)
-    tasks = _tasks(policy or _all_policies(), orders, mix is Knows.LEARNED, bound)
+    tasks = _tasks(policy or _all_policies(), orders, mix is MixKnowledge.LEARNED, bound)
     if decision_log is not None:
         tasks = _logged(tasks, decision_log)
     runs = _run(read, tasks, jobs)
@@ -297,7 +298,7 @@ def _print(read: "Workload", runs: "list[AnyRun]", output: Form) -> None:
     elif output in (Form.JSON, Form.YAML):
         dump(document(read, runs), DocumentFormat(output.value))
     else:
-        print_table(document(read, runs), Output(output.value))
+        print_table(document(read, runs), OutputFormat(output.value))
 
 
 def _tell_left_out(orders: "list[Order]") -> None:

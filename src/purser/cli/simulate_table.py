@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from purser.cli.output import Column, Output, show
+from purser.cli.output import Column, OutputFormat, show
 
 
-def print_table(found: dict[str, Any], output: Output) -> None:
+def print_table(found: dict[str, Any], output: OutputFormat) -> None:
     """Print a document (`purser.simulator.report.document`) as a table, and what no policy can exceed."""
     timed = "pending_gpu_hours" in found["policies"][0]
     columns = _timed_columns() if timed else _columns()

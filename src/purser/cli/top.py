@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from purser.cli.options import Context, Kubeconfig
-from purser.cli.output import MISUSED, Column, DocumentFormat, Output, dump, fail, print_table
+from purser.cli.output import MISUSED, Column, DocumentFormat, OutputFormat, dump, fail, print_table
 from purser.cli.read_api import SchedulerCa, SchedulerTokenFile, SchedulerUrl, read_api_of, read_state
 from purser.top.view_names import TITLES, TopView
 
@@ -46,7 +46,7 @@ def top(
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
     output: Annotated[
-        Output | None, typer.Option("--output", "-o", help="Output format, with --once. Default: table.")
+        OutputFormat | None, typer.Option("--output", "-o", help="Output format, with --once. Default: table.")
     ] = None,
     scheduler: SchedulerUrl = None,
     token_file: SchedulerTokenFile = None,
@@ -62,7 +62,7 @@ def top(
 
     choose_kernels("numpy")  # importing numba takes longer than it saves
     if once:
-        _print(_read_once(kubeconfig, context, api), view, output or Output.TABLE)
+        _print(_read_once(kubeconfig, context, api), view, output or OutputFormat.TABLE)
     else:
         _watch(kubeconfig, context, api, view or TopView.NODES)
 
@@ -95,12 +95,12 @@ def _read_once(kubeconfig: Path | None, context: str | None, api: "ReadApi | Non
         fail(str(error))
 
 
-def _print(state: "ClusterState", view: TopView | None, output: Output) -> None:
+def _print(state: "ClusterState", view: TopView | None, output: OutputFormat) -> None:
     import time
 
     import msgspec
 
-    if output in (Output.JSON, Output.YAML):
+    if output in (OutputFormat.JSON, OutputFormat.YAML):
         document: Any = msgspec.to_builtins(state)
         if view is not None:
             document = document[_FIELDS[view]]
@@ -191,7 +191,7 @@ def _kept_off_the_screen() -> Iterator[None]:
     from collections import deque
     from io import TextIOBase
 
-    class Said(TextIOBase):
+    class CapturedStderr(TextIOBase):
         def __init__(self) -> None:
             self.lines: deque[str] = deque(maxlen=_MOST_SAID)
 
@@ -203,11 +203,11 @@ def _kept_off_the_screen() -> Iterator[None]:
     if before is None or not before.isatty():
         yield
         return
-    said = Said()
-    sys.stderr = said
+    stderr = CapturedStderr()
+    sys.stderr = stderr
     try:
         yield
     finally:
         sys.stderr = before
-        for line in said.lines:
+        for line in stderr.lines:
             print(line, file=before)

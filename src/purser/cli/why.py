@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from purser.cli.options import Context, Kubeconfig, OutputOption
-from purser.cli.output import FAILED, MISUSED, Column, DocumentFormat, Output, dump, fail, table_lines
+from purser.cli.output import FAILED, MISUSED, Column, DocumentFormat, OutputFormat, dump, fail, table_lines
 from purser.cli.read_api import SchedulerCa, SchedulerTokenFile, SchedulerUrl, read_api_of
 from purser.cli.why_scheduler import why_by_scheduler
 
@@ -66,7 +66,7 @@ def why(
             "Default: the last."
         ),
     ] = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Print the explanation."""
     if (api := read_api_of(scheduler, token_file, certificate_authority)) is not None:
@@ -145,10 +145,10 @@ def _read_file(path: Path) -> "ClusterObjects":
         fail(f"--from {path}: {error}", MISUSED)
 
 
-def _print(found: "Explanation", output: Output) -> None:
+def _print(found: "Explanation", output: OutputFormat) -> None:
     import msgspec
 
-    if output in (Output.JSON, Output.YAML):
+    if output in (OutputFormat.JSON, OutputFormat.YAML):
         dump(msgspec.to_builtins(found), DocumentFormat(output.value))
         return
     for note in found.notes:
@@ -157,7 +157,7 @@ def _print(found: "Explanation", output: Output) -> None:
         print(line)
 
 
-def explanation_lines(found: "Explanation", output: Output = Output.TABLE) -> "Iterator[str]":
+def explanation_lines(found: "Explanation", output: OutputFormat = OutputFormat.TABLE) -> "Iterator[str]":
     """What is printed of an explanation."""
     yield _line(_head(found))
     if found.fits and found.last_message and not found.objection:

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NoReturn
 
-from purser.cli.output import Column, DocumentFormat, Output, dump, fail, table_lines
+from purser.cli.output import Column, DocumentFormat, OutputFormat, dump, fail, table_lines
 from purser.cli.read_api import read_state
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from purser.top.asking import ReadApi
 
 
-def why_by_scheduler(api: "ReadApi", namespace: str, name: str, output: Output) -> None:
+def why_by_scheduler(api: "ReadApi", namespace: str, name: str, output: OutputFormat) -> None:
     """Print what the scheduler knows of a pod; ends the command where it knows none of that name."""
     import msgspec
 
@@ -23,7 +23,7 @@ def why_by_scheduler(api: "ReadApi", namespace: str, name: str, output: Output) 
         _unknown(state, namespace, name)
     for note in state.notes if waiting else ():
         print(f"purser: {_line(note)}", file=sys.stderr)
-    if output in (Output.JSON, Output.YAML):
+    if output in (OutputFormat.JSON, OutputFormat.YAML):
         dump(msgspec.to_builtins((waiting or held)[0]), DocumentFormat(output.value))
         return
     for line in _of_waiting(waiting[0], output) if waiting else _of_grant(held[0]):
@@ -35,7 +35,7 @@ def _unknown(state: "ClusterState", namespace: str, name: str) -> NoReturn:
     fail(f"the scheduler knows no pod {namespace}/{name}: of {known} pods that wait or hold GPUs none has this name")
 
 
-def _of_waiting(pod: "StateWaiting", output: Output) -> Iterator[str]:
+def _of_waiting(pod: "StateWaiting", output: OutputFormat) -> Iterator[str]:
     yield _line(f"{pod.namespace}/{pod.pod} waits: {pod.message or pod.reason or 'nothing is known of why'}")
     if pod.reasons:
         yield ""

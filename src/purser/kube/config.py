@@ -147,7 +147,7 @@ def _plugin(choice: SelectedContext, plugin: ExecConfig, where: str) -> PluginCo
     # A command with a slash is a path, relative to the file; one without is looked for in PATH.
     command = str(_beside(choice.user_file, plugin.command)) if "/" in plugin.command else plugin.command
     cluster = choice.cluster
-    told = {
+    cluster_info = {
         "server": cluster.server,
         "certificate-authority-data": cluster.certificate_authority_data,
         "tls-server-name": cluster.tls_server_name,
@@ -158,7 +158,7 @@ def _plugin(choice: SelectedContext, plugin: ExecConfig, where: str) -> PluginCo
         plugin.api_version,
         (command, *(plugin.args or ())),
         {variable.name: variable.value for variable in plugin.env or ()},
-        {key: value for key, value in told.items() if value} if plugin.provide_cluster_info else None,
+        {key: value for key, value in cluster_info.items() if value} if plugin.provide_cluster_info else None,
     )
 
 

@@ -39,7 +39,7 @@ _NO_ANNOTATIONS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _Event:
     """What makes two events the same."""
 
     about: ObjectReference
@@ -96,10 +96,10 @@ class EventRecorder:
         self._instance = instance
         self._clock = clock or SystemClock()
         self._exact_times = exact_times
-        self._queue: asyncio.PriorityQueue[tuple[bool, int, _Said, datetime]] = asyncio.PriorityQueue(_QUEUED_WARNINGS)
+        self._queue: asyncio.PriorityQueue[tuple[bool, int, _Event, datetime]] = asyncio.PriorityQueue(_QUEUED_WARNINGS)
         """Warnings first, then as they were said; with when that was: in a burst they are posted minutes later."""
         self._order = itertools.count()
-        self._posted: Recent[_Said, _Posted] = Recent(_MAX_REMEMBERED_EVENTS)
+        self._posted: Recent[_Event, _Posted] = Recent(_MAX_REMEMBERED_EVENTS)
         self._buckets: Recent[tuple[ObjectReference, str], _Bucket] = Recent(_MAX_REMEMBERED_EVENTS)
         self._task: asyncio.Task[Never] | None = None
         self.dropped = 0
@@ -132,29 +132,29 @@ class EventRecorder:
         ``type`` is ``Normal`` or ``Warning``; ``annotations`` are the event's own. Returns at once and never raises.
         """
         about = msgspec.structs.replace(about, resource_version="")  # the same object, in whatever version
-        said = _Said(about, type, reason, message[:_MAX_MESSAGE], tuple(annotations.items()))
+        event = _Event(about, type, reason, message[:_MAX_MESSAGE], tuple(annotations.items()))
         if not self._may_speak_of(about, reason):
-            self._drop(said, "too many events on this object for this reason")
+            self._drop(event, "too many events on this object for this reason")
             return
         is_warning = type == "Warning"
         if self._queue.qsize() >= (_QUEUED_WARNINGS if is_warning else _QUEUED):
-            self._drop(said, "too many events at once")
+            self._drop(event, "too many events at once")
             return
-        self._queue.put_nowait((not is_warning, next(self._order), said, self._clock.now()))
+        self._queue.put_nowait((not is_warning, next(self._order), event, self._clock.now()))
 
     async def run(self) -> Never:
         """Post what was said, until cancelled."""
         pace = _Bucket(self._clock.monotonic(), _EVENT_BURST, _EVENTS_PER_S)
         while True:
-            *_, said, at = await self._queue.get()
+            *_, event, at = await self._queue.get()
             while not pace.take(self._clock.monotonic()):
                 await self._clock.sleep(1 / _EVENTS_PER_S)
             try:
-                await self._post(said, at)
+                await self._post(event, at)
             except KubeError as error:
-                self._drop(said, str(error))
+                self._drop(event, str(error))
             except Exception:
-                log.exception("An event could not be posted", reason=said.reason)
+                log.exception("An event could not be posted", reason=event.reason)
                 self.dropped += 1
             finally:
                 self._queue.task_done()
@@ -172,53 +172,53 @@ class EventRecorder:
         bucket = self._buckets.get(key) or self._buckets.put(key, _Bucket(now, _BURST, _REFILL_PER_S))
         return bucket.take(now)
 
-    async def _post(self, said: _Said, at: datetime) -> None:
-        posted = self._posted.get(said)
-        if posted is not None and await self._count_up(said, posted, timestamp(at)):
+    async def _post(self, event: _Event, at: datetime) -> None:
+        posted = self._posted.get(event)
+        if posted is not None and await self._count_up(event, posted, timestamp(at)):
             return
         while True:
-            body = self._body(said, at)
+            body = self._body(event, at)
             try:
                 await self._client.create(EVENTS, body)
             except AlreadyExistsError:
                 continue  # something else was said of the object at this very moment: another name
             break
-        self._posted.put(said, _Posted(body["metadata"]["name"], 1))
+        self._posted.put(event, _Posted(body["metadata"]["name"], 1))
 
-    async def _count_up(self, said: _Said, posted: _Posted, at: str) -> bool:
+    async def _count_up(self, event: _Event, posted: _Posted, at: str) -> bool:
         """Whether the event is still there to be counted up: the API server forgets events after an hour."""
         patch = {"count": posted.count + 1, "lastTimestamp": at}
         try:
-            await self._client.patch_merge(EVENTS, posted.name, patch, _namespace(said.about))
+            await self._client.patch_merge(EVENTS, posted.name, patch, _namespace(event.about))
         except NotFoundError:
             return False
         posted.count += 1
         return True
 
-    def _body(self, said: _Said, at: datetime) -> dict[str, Any]:
-        about = said.about
+    def _body(self, event: _Event, at: datetime) -> dict[str, Any]:
+        about = event.about
         return {
             "metadata": {
                 "name": f"{about.name[:_MAX_OBJECT_NAME]}.{_nanoseconds(at):016x}",
                 "namespace": _namespace(about),
-                **({"annotations": dict(said.annotations)} if said.annotations else {}),
+                **({"annotations": dict(event.annotations)} if event.annotations else {}),
             },
             "involvedObject": {key: value for key, value in msgspec.to_builtins(about).items() if value},
-            "reason": said.reason,
-            "message": said.message,
-            "type": said.type,
+            "reason": event.reason,
+            "message": event.message,
+            "type": event.type,
             "count": 1,
             "firstTimestamp": timestamp(at),
             "lastTimestamp": timestamp(at),
-            **({"eventTime": micro_timestamp(at), "action": said.reason} if self._exact_times else {}),
+            **({"eventTime": micro_timestamp(at), "action": event.reason} if self._exact_times else {}),
             "source": {"component": self._component},
             "reportingComponent": self._component,
             "reportingInstance": self._instance,
         }
 
-    def _drop(self, said: _Said, why: str) -> None:
+    def _drop(self, event: _Event, why: str) -> None:
         self.dropped += 1
-        log.warning("An event is dropped", object=said.about.name, reason=said.reason, why=why)
+        log.warning("An event is dropped", object=event.about.name, reason=event.reason, why=why)
 
 
 def _nanoseconds(at: datetime) -> int:

@@ -51,7 +51,7 @@ class ObjectFailures:
         )
         self._events: _Speaker | None = None
         self._speaks: Callable[[], bool] = lambda: True
-        self._told: Recent[tuple[ObjectReference, str], None] = Recent(_MAX_REMEMBERED_FAILURES)
+        self._reported: Recent[tuple[ObjectReference, str], None] = Recent(_MAX_REMEMBERED_FAILURES)
 
     def report_to(
         self, registry: CollectorRegistry, events: _Speaker, speaks: Callable[[], bool] = lambda: True
@@ -113,9 +113,9 @@ class ObjectFailures:
         if self._events is None or not self._speaks():
             return
         about = node_ref(about.name) if about.kind == NODES.kind else replace(about, resource_version="")
-        if (about, message) in self._told:
+        if (about, message) in self._reported:
             return
-        self._told.put((about, message), None)
+        self._reported.put((about, message), None)
         self._events.event(about, reason, message, type="Warning")
 
 

@@ -41,9 +41,9 @@ def budgets_resource(version: str) -> Resource[DisruptionBudget]:
 
 async def policy_version(client: Client) -> str:
     """``v1``, or ``v1beta1`` for servers before 1.22. Raises `KubeError`."""
-    told = await client.version()
-    digits = "".join(letter for letter in told.get("minor", "") if letter.isdigit())
-    return "v1" if told.get("major", "1") != "1" or not digits or int(digits) >= _V1_MINOR else "v1beta1"
+    version = await client.version()
+    digits = "".join(letter for letter in version.get("minor", "") if letter.isdigit())
+    return "v1" if version.get("major", "1") != "1" or not digits or int(digits) >= _V1_MINOR else "v1beta1"
 
 
 async def evict(

@@ -34,13 +34,13 @@ def settings_of_pod(pod: Raw, node: str, at: AgentSettings) -> AgentSettings:
     [container] = pod["spec"]["containers"]
     environment = own_environment(pod, container, node)
     arguments = [_VARIABLE.sub(lambda found: environment.get(found[1], found[0]), each) for each in container["args"]]
-    said = settings_from(AgentSettings, given_by(arguments[2:], environment), environment)
-    sharing = said.sharing
+    settings = settings_from(AgentSettings, given_by(arguments[2:], environment), environment)
+    sharing = settings.sharing
     if sharing.folder is not None or at.sharing.folder is not None:
         sharing = replace(sharing, folder=at.sharing.folder or at.state_dir / "configs")
     flags = replace(sharing.flags, device_lists=at.sharing.flags.device_lists, cdi_hook=at.sharing.flags.cdi_hook)
     return replace(
-        said,
+        settings,
         device_plugin_dir=at.device_plugin_dir,
         pod_resources_socket=at.pod_resources_socket,
         kubelet_dir=at.kubelet_dir,
@@ -49,7 +49,7 @@ def settings_of_pod(pod: Raw, node: str, at: AgentSettings) -> AgentSettings:
         state_dir=at.state_dir,
         host_root=at.host_root,
         sharing=replace(sharing, flags=flags),
-        managed_resources=(*said.managed_resources, *at.managed_resources),
+        managed_resources=(*settings.managed_resources, *at.managed_resources),
         probe_interval_s=at.probe_interval_s,
         recovery_s=at.recovery_s,
         reopen_interval_s=at.reopen_interval_s,

@@ -404,7 +404,7 @@ def _can_be_predicted(report: str | None) -> bool:
     if not report:
         return False
     try:
-        told = decode(report)
+        topology = decode(report)
     except ReportError:
         return True  # It will not become better.
-    return told.machine is not None or not aligns(told.config)
+    return topology.machine is not None or not aligns(topology.config)

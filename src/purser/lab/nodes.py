@@ -168,7 +168,7 @@ class EmulatedNode:
 
     async def _started(self, settings: NodeSettings, client: Client) -> Kubelet:
         """A running kubelet. One that fails to start is restarted, as systemd does it (`Restart=always`)."""
-        told = ""
+        reported = ""
         while True:
             try:
                 return Kubelet(
@@ -180,9 +180,9 @@ class EmulatedNode:
                     on_end=self.processes.end_pod,
                 )
             except KubeletStartError as error:
-                if str(error) != told:
-                    told = str(error)
-                    log.error("The kubelet of a node does not start", node=self.name, error=told)
+                if str(error) != reported:
+                    reported = str(error)
+                    log.error("The kubelet of a node does not start", node=self.name, error=reported)
             await asyncio.sleep(_SYSTEMD_RESTART_S)
 
     def _process_of(self, pod: Raw) -> Component | None:

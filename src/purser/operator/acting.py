@@ -240,21 +240,21 @@ class DryWriter:
 
     def _text(self, action: Action) -> str:
         key = subject(action)
-        said = f"{verb(action)} {key}"
+        heading = f"{verb(action)} {key}"
         match action:
             case Apply():
-                return self._diff(f"{said}: {action.why}", key, self._live(action), action.object)
+                return self._diff(f"{heading}: {action.why}", key, self._live(action), action.object)
             case Adopt():
-                return f"{said}: its owner is ClusterPolicy {action.owner['name']}"
+                return f"{heading}: its owner is ClusterPolicy {action.owner['name']}"
             case Delete():
-                return self._diff(f"{said}: {action.why}", key, self._snapshot.objects.get(action.key), None)
+                return self._diff(f"{heading}: {action.why}", key, self._snapshot.objects.get(action.key), None)
             case PatchNode():
                 before, after = node_before_and_after(self._nodes.get(action.node), action)
-                return self._diff(f"{said}: {action.why}", key, before, after)
+                return self._diff(f"{heading}: {action.why}", key, before, after)
             case DeletePod():
-                return f"{said} on {action.pod.node}: {action.why}"
+                return f"{heading} on {action.pod.node}: {action.why}"
             case Evict():
-                return f"{said} from {action.workload.node}: {action.why}"
+                return f"{heading} from {action.workload.node}: {action.why}"
             case WriteStatus():
                 live = self._policies.get(action.policy, {}).get("status") or {}
                 return self._diff(f"status of {key}", key, live, msgspec.to_builtins(action.status))
@@ -266,5 +266,5 @@ class DryWriter:
         live = self._snapshot.objects.get(ObjectKey.of(action.object))
         return projection(live, action.object) if live is not None else None
 
-    def _diff(self, said: str, key: ObjectKey, before: Any, after: Any) -> str:
-        return f"{said}\n{text_diff(str(key), before, after)}"
+    def _diff(self, heading: str, key: ObjectKey, before: Any, after: Any) -> str:
+        return f"{heading}\n{text_diff(str(key), before, after)}"

@@ -129,7 +129,7 @@ class _Uninstall:
         self._say = say
         self.what_is_left = "the cluster is not listed yet"
         """In one sentence."""
-        self._said: list[str] = []
+        self._reported: list[str] = []
         self._say_next = 0.0
         self._refused: set[str] = set()
 
@@ -164,10 +164,10 @@ class _Uninstall:
         """What is waited for; not what takes moments, and nothing twice in a row."""
         who = "this command cleans up" if self._elector.is_leader else "waiting for the running operator"
         self.what_is_left = f"{'; '.join(left)} ({who})"
-        if left != self._said and _now() >= self._say_next:
+        if left != self._reported and _now() >= self._say_next:
             for line in left:
                 self._say(f"waiting for {line}")
-            self._said, self._say_next = left, _now() + UNINSTALL_MESSAGE_PERIOD_S
+            self._reported, self._say_next = left, _now() + UNINSTALL_MESSAGE_PERIOD_S
 
     def _tell_refusals(self, result: Result) -> None:
         for failure in result.failures:

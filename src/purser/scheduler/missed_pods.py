@@ -95,7 +95,7 @@ class MissedPods:
         self._managed = managed
         self._queue: WorkQueue[str] = WorkQueue(clock=cache.clock)
         self._seen_at: dict[str, float] = {}
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         """By uid: the message of the pod's last event."""
         self._backoffs: dict[str, RecreationBackoff] = {}
 
@@ -116,7 +116,7 @@ class MissedPods:
 
     def _forget(self, pod: Pod) -> None:
         self._seen_at.pop(pod.metadata.uid, None)
-        self._told.pop(pod.metadata.uid, None)
+        self._reported.pop(pod.metadata.uid, None)
 
     def _is_stray(self, pod: Pod) -> bool:
         """Whether the webhook would have given it another scheduler."""
@@ -125,7 +125,7 @@ class MissedPods:
     def _message(self, pod: Pod) -> tuple[SchedulerReason, str] | None:
         """Reason and message of an event that a pod should have, and has not had."""
         found = self._obstacle(pod)
-        return None if found is None or self._told.get(pod.metadata.uid) == found[1] else found
+        return None if found is None or self._reported.get(pod.metadata.uid) == found[1] else found
 
     def _obstacle(self, pod: Pod) -> tuple[SchedulerReason, str] | None:
         """Why a pod waits that Purser does not place, as far as users cannot see it elsewhere."""
@@ -228,9 +228,9 @@ class MissedPods:
             log.debug("The pod was already gone or changed", pod=key_of(pod))
 
     def _tell(self, pod: Pod, reason: SchedulerReason, message: str) -> None:
-        if self._told.get(pod.metadata.uid) == message:
+        if self._reported.get(pod.metadata.uid) == message:
             return
-        self._told[pod.metadata.uid] = message
+        self._reported[pod.metadata.uid] = message
         self._events.event(ref_of(PODS, pod), reason, message, type="Warning")
 
 

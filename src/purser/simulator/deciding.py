@@ -49,7 +49,7 @@ def shapes_of(workload: Workload) -> Shapes:
     return Shapes(tuple(number), of_pod, demands, tuple(class_of(shape, memory) for shape in number))
 
 
-def told_mix(workload: Workload) -> Mix:
+def known_mix(workload: Workload) -> Mix:
     """The mix of the whole list: given to policies, and the measure of fragments for all of them."""
     return Mix.of(Counter(pod.shape for pod in workload.pods))
 
@@ -61,7 +61,7 @@ class Decider:
         self, workload: Workload, order: Order, policy: str, learns: bool, log: SimulationLog | None = None
     ) -> None:
         """``log``: takes every decision."""
-        self.mix = told_mix(workload)
+        self.mix = known_mix(workload)
         self._learnt = LearnedMix() if learns else None
         source: MixSource = self._learnt or self.mix
         self.fleet = fleet_of(workload, order)

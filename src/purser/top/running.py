@@ -54,7 +54,7 @@ class Top:
         """Until the user, or a signal, ends it. Raises what the source raises."""
         loop = asyncio.get_running_loop()
         with _signals(loop, self._end, self._resized):
-            loop.add_reader(self._terminal.keyboard, self._read)
+            loop.add_reader(self._terminal.input_fd, self._read)
             following = asyncio.ensure_future(self._source.run(self._dirty.set))
             following.add_done_callback(lambda _: self._dirty.set())
             try:
@@ -64,8 +64,8 @@ class Top:
                 if following.done():
                     following.result()
             finally:
-                loop.remove_reader(self._terminal.keyboard)
-                loop.remove_writer(self._terminal.display)
+                loop.remove_reader(self._terminal.input_fd)
+                loop.remove_writer(self._terminal.output_fd)
                 for task in (following, self._asking):
                     if task is not None:
                         task.cancel()
@@ -88,7 +88,7 @@ class Top:
     def _draw(self) -> None:
         loop = asyncio.get_running_loop()
         if self._terminal.is_behind and not self._terminal.flush():
-            loop.add_writer(self._terminal.display, self._reads_again)
+            loop.add_writer(self._terminal.output_fd, self._reads_again)
             return
         cells, lines = self._terminal.size()
         table, height = self._current(), layout_of(lines, self._source.state).height
@@ -101,11 +101,11 @@ class Top:
         shown = Shown(self._screen, table, source.state, source.where, source.problem, self._page)
         self._terminal.paint(drawn(shown, cells, lines))
         if self._terminal.is_behind:
-            loop.add_writer(self._terminal.display, self._reads_again)
+            loop.add_writer(self._terminal.output_fd, self._reads_again)
 
     def _reads_again(self) -> None:
         if self._terminal.flush():
-            asyncio.get_running_loop().remove_writer(self._terminal.display)
+            asyncio.get_running_loop().remove_writer(self._terminal.output_fd)
             self._dirty.set()
 
     def _clip_page(self, cells: int, height: int) -> None:
@@ -130,7 +130,7 @@ class Top:
 
     def _read(self) -> None:
         try:
-            data = os.read(self._terminal.keyboard, _READ_BYTES)
+            data = os.read(self._terminal.input_fd, _READ_BYTES)
         except OSError:
             data = b""
         if not data:  # the terminal is gone
@@ -182,11 +182,11 @@ class Top:
 
     async def _explain(self, fields: list[str], namespace: str, pod: str) -> None:
         try:
-            said = await self._source.details(namespace, pod)
+            lines = await self._source.details(namespace, pod)
         except Exception as error:
             log.exception("Cannot explain why a pod waits or where it was placed", namespace=namespace, pod=pod)
-            said = [f"this failed inside Purser: {type(error).__name__}: {error}"]
-        self._page = [*fields, "", *(clean(line) if line else "" for line in said)]
+            lines = [f"this failed inside Purser: {type(error).__name__}: {error}"]
+        self._page = [*fields, "", *(clean(line) if line else "" for line in lines)]
         self._dirty.set()
 
     def _end(self) -> None:

@@ -42,17 +42,17 @@ class TerminalError(OSError):
 class Terminal:
     """A context manager: inside, keys come one by one and `paint` shows lines."""
 
-    def __init__(self, keyboard: int, display: int, environment: Mapping[str, str], encoding: str = "utf-8") -> None:
-        """``keyboard`` and ``display``: file descriptors. Raises `TerminalError`."""
-        if keyboard < 0 or display < 0 or not (os.isatty(keyboard) and os.isatty(display)):
+    def __init__(self, input_fd: int, output_fd: int, environment: Mapping[str, str], encoding: str = "utf-8") -> None:
+        """``input_fd`` and ``output_fd``: file descriptors. Raises `TerminalError`."""
+        if input_fd < 0 or output_fd < 0 or not (os.isatty(input_fd) and os.isatty(output_fd)):
             raise TerminalError("this is not a terminal: use --once, with -o json for programs")
         if environment.get("TERM", "dumb") in ("dumb", "unknown", ""):
             raise TerminalError("TERM names a terminal without cursor movement: use --once, or set TERM")
-        self.keyboard = keyboard
+        self.input_fd = input_fd
         self._encoding = encoding
         self._codes = _WITHOUT_COLOURS if environment.get("NO_COLOR") else _COLOURS
         self._before: list[object] = []
-        self._display = display
+        self._output_fd = output_fd
         self._own = -1
         self._painted: list[str] = []
         self._unsent = b""
@@ -60,17 +60,17 @@ class Terminal:
         """Whether it has hung up: nothing that is sent is read any more."""
 
     def __enter__(self) -> "Terminal":
-        self._before = termios.tcgetattr(self.keyboard)
+        self._before = termios.tcgetattr(self.input_fd)
         try:
-            self._own = os.open(os.ttyname(self._display), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+            self._own = os.open(os.ttyname(self._output_fd), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
         except OSError:
-            self._own = os.dup(self._display)
-        changed = termios.tcgetattr(self.keyboard)
+            self._own = os.dup(self._output_fd)
+        changed = termios.tcgetattr(self.input_fd)
         changed[3] &= ~(termios.ICANON | termios.ECHO | termios.ISIG | termios.IEXTEN)
         changed[0] &= ~(termios.IXON | termios.ICRNL)
         changed[6][termios.VMIN], changed[6][termios.VTIME] = 1, 0
         try:
-            termios.tcsetattr(self.keyboard, termios.TCSANOW, changed)
+            termios.tcsetattr(self.input_fd, termios.TCSANOW, changed)
             self._send(_ENTER)
         except BaseException:
             self._restore()
@@ -83,7 +83,7 @@ class Terminal:
         self._restore()
 
     @property
-    def display(self) -> int:
+    def output_fd(self) -> int:
         """What becomes writable once the terminal reads on."""
         return self._own
 
@@ -95,7 +95,7 @@ class Terminal:
     def size(self) -> tuple[int, int]:
         """Cells of a line, and lines."""
         try:
-            cells, lines = os.get_terminal_size(self._display)
+            cells, lines = os.get_terminal_size(self._output_fd)
         except OSError:
             cells, lines = 80, 24
         return (
@@ -156,4 +156,4 @@ class Terminal:
             if own >= 0:
                 os.close(own)
         with suppress(OSError, termios.error):
-            termios.tcsetattr(self.keyboard, termios.TCSANOW, self._before)  # type: ignore[arg-type]
+            termios.tcsetattr(self.input_fd, termios.TCSANOW, self._before)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from purser.lab.controlplane import commands
-from purser.lab.controlplane.commands import LOOPBACK, Files, Ports
+from purser.lab.controlplane.commands import LOOPBACK, Ports, SharedFiles
 from purser.lab.controlplane.credentials import (
     CertificateAuthority,
     TokenUser,
@@ -382,7 +382,7 @@ class RealCluster:
         self.authority = CertificateAuthority(self.folder)
         names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", *self._names]
         addresses = map(network.node_address, range(network.MOST_NODES))
-        self.files = Files(
+        self.files = SharedFiles(
             folder=self.folder,
             ca=self.authority.files,
             serving=self.authority.serving("serving", names, [LOOPBACK, *addresses, commands.SERVICE_ADDRESS]),

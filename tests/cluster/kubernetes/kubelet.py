@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from purser.lab.controlplane.commands import Files, Version
+from purser.lab.controlplane.commands import SharedFiles, Version
 
 from .manifests import PAUSE_IMAGE
 from .network import CLUSTER_DNS
@@ -14,7 +14,7 @@ FOLDER = Path("/var/lib/kubelet")
 """On its node; the folder for device plugins below it is compiled in."""
 
 POLICY_STATE = ("cpu_manager_state", "memory_manager_state")
-"""Files below it."""
+"""SharedFiles below it."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def kubelet_arguments(
 
 def kubelet_config(
     version: Version,
-    files: Files,
+    files: SharedFiles,
     address: str,
     ports: KubeletPorts,
     runtime: Path,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from purser.agent.sockets import listens
-from purser.lab.controlplane.commands import Files
+from purser.lab.controlplane.commands import SharedFiles
 from purser.lab.controlplane.process import Process, answers_ok
 from purser.lab.ports import free_ports
 
@@ -123,7 +123,7 @@ class Node:
         """A command line that runs on the node: with its files, its cgroup and, but for the first one, its network."""
         return [*self._prefix, *argv]
 
-    def run_kubelet(self, version: tuple[int, int], files: Files, kubeconfig: Path, extra: Sequence[str]) -> None:
+    def run_kubelet(self, version: tuple[int, int], files: SharedFiles, kubeconfig: Path, extra: Sequence[str]) -> None:
         """Start kubelet, with `kubelet_config`; it is not waited for."""
         api, healthz = free_ports(2)
         runtime = self.containerd.socket

@@ -9,7 +9,7 @@ from tests.unit.operator.embedded import eventually
 from purser.adapters.applying import PlanRun, PlanStoppedError
 from purser.adapters.cordoning import cordon_gpus, uncordon_gpus
 from purser.adapters.occupancy import EvictionRules, read_occupancy
-from purser.core.planning import RoomWish, plan
+from purser.core.planning import RoomRequest, plan
 from purser.kube.resources import EVENTS, NODES
 
 RULES = EvictionRules()
@@ -25,7 +25,7 @@ async def cluster(tmp_path):
 async def planned(cluster, said=None, step_timeout_s=30.0):
     """A run of the plan to free both GPUs of n1, for p goes to n2."""
     occupancy, _ = await read_occupancy(cluster.client, RULES)
-    made = plan(occupancy, RoomWish(2))
+    made = plan(occupancy, RoomRequest(2))
     assert [(step.pod, step.to) for step in made.steps] == [("default/p", "n2")]
     say = (lambda line: None) if said is None else said.append
     return PlanRun(cluster.client, occupancy, made, RULES, step_timeout_s=step_timeout_s, say=say)

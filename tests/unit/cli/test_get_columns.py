@@ -8,7 +8,7 @@ from tests.unit.core.placement.test_instances import gpu
 from tests.unit.top import states as top_states
 
 from purser.cli.get import _gpu_columns, _gpu_document, _grant_columns, _grant_document, _node_columns, _state
-from purser.cli.output import Output, show
+from purser.cli.output import OutputFormat, show
 from purser.core.fleet import Fleet
 from purser.core.mig import MigPlacement
 from purser.core.model import (
@@ -82,11 +82,11 @@ def test_an_init_container_of_a_pod_that_runs_has_ended(kind, state, shown):
 def test_wide_tables_have_the_instances_and_documents_their_places(capsys):
     fleet, grant = fleet_with(instance("GPU-0", "1g.5gb", 6))
     rows = [(node, state) for node in fleet for state in node.devices]
-    for output, shown in ((Output.TABLE, False), (Output.WIDE, True)):
+    for output, shown in ((OutputFormat.TABLE, False), (OutputFormat.WIDE, True)):
         show(rows, _gpu_columns(), output, empty="", document=_gpu_document)
         printed = capsys.readouterr().out
         assert ("INSTANCES" in printed and "1g.5gb at 6,(1g.5gb at 2)" in printed) is shown
-    show(rows[:1], _gpu_columns(), Output.JSON, empty="", document=_gpu_document)
+    show(rows[:1], _gpu_columns(), OutputFormat.JSON, empty="", document=_gpu_document)
     (document,) = json.loads(capsys.readouterr().out)
     assert (document["mig_kind"], document["mig_held"]) == ("A100-40GB", [["1g.5gb", 2]])
     assert document["held"]["instances"] == [["1g.5gb", 6]]

@@ -10,7 +10,7 @@ import pytest
 import typer
 import yaml
 
-from purser.cli.output import Column, DocumentFormat, Output, dump, fail, show
+from purser.cli.output import Column, DocumentFormat, OutputFormat, dump, fail, show
 
 pytestmark = pytest.mark.processes
 
@@ -27,22 +27,22 @@ def document(row: tuple[str, int | None]) -> dict[str, object]:
 
 
 def test_a_table_is_aligned_and_shows_a_dash_for_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    show(ROWS, COLUMNS, Output.TABLE, empty="none", document=document)
+    show(ROWS, COLUMNS, OutputFormat.TABLE, empty="none", document=document)
     assert capsys.readouterr().out == "NAME     COUNT\na        1\nlonger   -\n"
 
 
 def test_wide_shows_every_column(capsys: pytest.CaptureFixture[str]) -> None:
-    show(ROWS, COLUMNS, Output.WIDE, empty="none", document=document)
+    show(ROWS, COLUMNS, OutputFormat.WIDE, empty="none", document=document)
     assert capsys.readouterr().out.splitlines()[1].split() == ["a", "1", "2"]
 
 
 def test_an_empty_table_says_so_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    show([], COLUMNS, Output.TABLE, empty="No rows.", document=document)
+    show([], COLUMNS, OutputFormat.TABLE, empty="No rows.", document=document)
     assert capsys.readouterr() == ("", "No rows.\n")
 
 
-@pytest.mark.parametrize(("output", "load"), [(Output.JSON, json.loads), (Output.YAML, yaml.safe_load)])
-def test_scripts_get_documents(output: Output, load: object, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("output", "load"), [(OutputFormat.JSON, json.loads), (OutputFormat.YAML, yaml.safe_load)])
+def test_scripts_get_documents(output: OutputFormat, load: object, capsys: pytest.CaptureFixture[str]) -> None:
     show(ROWS, COLUMNS, output, empty="none", document=document)
     assert load(capsys.readouterr().out) == [document(row) for row in ROWS]  # type: ignore[operator]
 
@@ -61,7 +61,7 @@ def test_numbers_that_json_does_not_have_are_null(capsys: pytest.CaptureFixture[
 
 
 def test_an_empty_list_is_a_document_too(capsys: pytest.CaptureFixture[str]) -> None:
-    show([], COLUMNS, Output.JSON, empty="none", document=document)
+    show([], COLUMNS, OutputFormat.JSON, empty="none", document=document)
     assert json.loads(capsys.readouterr().out) == []
 
 
@@ -84,7 +84,7 @@ def test_one_thing_is_printed_as_an_object(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_what_others_wrote_does_not_command_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    show([("A100\x1b[2J\x9b1m\nb", 1)], COLUMNS, Output.TABLE, empty="none", document=document)
+    show([("A100\x1b[2J\x9b1m\nb", 1)], COLUMNS, OutputFormat.TABLE, empty="none", document=document)
     with pytest.raises(typer.Exit):
         fail("no GPU \x1b]0;title\x07")
     said = capsys.readouterr()

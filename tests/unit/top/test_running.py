@@ -81,7 +81,7 @@ async def test_a_session_ends_with_its_terminal():
     with terminal() as (display, leader), display:
         running = asyncio.ensure_future(Top(FailingSource(), display, SystemClock()).run())
         await asyncio.sleep(0)
-        asyncio.get_running_loop().remove_reader(display.keyboard)  # the screen alone is gone
+        asyncio.get_running_loop().remove_reader(display.input_fd)  # the screen alone is gone
         os.close(leader)
         signal.raise_signal(signal.SIGWINCH)  # all of it is drawn again
         async with asyncio.timeout(60):

@@ -89,7 +89,7 @@ def find_driver_files(root: HostTree, version: str) -> DriverFiles:
     """
     found = _libraries(root, version)
     folders = tuple(dict.fromkeys(each.rpartition("/")[0] for each in found))
-    xorg = _first(
+    xorg = _first_matches(
         root,
         (f"{folder}/{each}" for folder in (*folders, "/usr/lib", "/usr/lib64") for each in _XORG_FOLDERS),
         ("nvidia_drv.so", f"libglxserver_nvidia.so.{version}"),
@@ -99,11 +99,11 @@ def find_driver_files(root: HostTree, version: str) -> DriverFiles:
         libraries=(*found, *xorg),
         links=tuple(_links(root, found, version)),
         others=(
-            *_first(root, _PROGRAM_FOLDERS, _PROGRAMS, programs=True),
+            *_first_matches(root, _PROGRAM_FOLDERS, _PROGRAMS, programs=True),
             *_firmware(root, version),
             *_there(root, (f"{folder}/{each}" for each in _CONFIGURATIONS for folder in _CONFIGURATION_FOLDERS)),
         ),
-        sockets=tuple(_first(root, _SOCKET_FOLDERS, _SOCKETS)),
+        sockets=tuple(_first_matches(root, _SOCKET_FOLDERS, _SOCKETS)),
         moved=tuple(_vulkan(root)),
     )
 
@@ -162,7 +162,9 @@ def _vulkan(root: HostTree) -> Iterator[tuple[str, str]]:
             yield path, str(PurePosixPath("/etc") / each)
 
 
-def _first(root: HostTree, folders: Iterable[str], names: Iterable[str], *, programs: bool = False) -> Iterator[str]:
+def _first_matches(
+    root: HostTree, folders: Iterable[str], names: Iterable[str], *, programs: bool = False
+) -> Iterator[str]:
     """Of each name, the file in the first folder that has it."""
     folders, is_one = tuple(folders), root.is_executable if programs else root.is_file
     for name in names:

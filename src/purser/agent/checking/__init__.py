@@ -53,5 +53,5 @@ def _as_far_as_may_be(what: str, results: Iterator[CheckResult]) -> Iterator[Che
     try:
         yield from results
     except OSError as error:
-        said = f"{error.filename}: {error.strerror}"
-        yield CheckResult(what, CheckState.WARNING, said, "Run as root: parts of the node cannot be read otherwise.")
+        message = f"{error.filename}: {error.strerror}"
+        yield CheckResult(what, CheckState.WARNING, message, "Run as root: parts of the node cannot be read otherwise.")

@@ -46,9 +46,9 @@ async def check_driver(settings: AgentSettings, find_driver: Callable[[], Driver
         async with asyncio.timeout(settings.probe_timeout_s):
             info, listed, unread = await reading
     except TimeoutError:
-        said = f"the driver has not answered within {settings.probe_timeout_s:g} s"
+        message = f"the driver has not answered within {settings.probe_timeout_s:g} s"
         advice = "Check dmesg for Xid errors. A GPU that hangs needs a reset or a reboot of the node."
-        return (_of_module(settings, module), CheckResult("driver library", CheckState.FAILED, said, advice))
+        return (_of_module(settings, module), CheckResult("driver library", CheckState.FAILED, message, advice))
     except DriverError as error:
         return (_of_module(settings, module), CheckResult("driver library", CheckState.FAILED, str(error), _INSTALL))
     library = _of_library(info, module)
@@ -113,10 +113,10 @@ def _on_pci(settings: AgentSettings) -> bool:
 def _of_library(info: DriverInfo, module: str | None) -> CheckResult:
     if info.absent is not None:
         return CheckResult("driver library", CheckState.FAILED, info.absent, _INSTALL if module is None else _NAME)
-    said = f"NVML of driver {info.version or 'unknown'}, CUDA {info.cuda_version or 'unknown'}"
+    message = f"NVML of driver {info.version or 'unknown'}, CUDA {info.cuda_version or 'unknown'}"
     if module and info.version and module != info.version:
-        return CheckResult("driver library", CheckState.FAILED, f"{said}; the kernel module is {module}", _REBOOT)
-    return CheckResult("driver library", CheckState.OK, said)
+        return CheckResult("driver library", CheckState.FAILED, f"{message}; the kernel module is {module}", _REBOOT)
+    return CheckResult("driver library", CheckState.OK, message)
 
 
 def _of_gpus(gpus: tuple[Gpu, ...], on_demand: bool) -> Iterator[CheckResult]:
@@ -132,13 +132,13 @@ def _of_gpus(gpus: tuple[Gpu, ...], on_demand: bool) -> Iterator[CheckResult]:
                 what, CheckState.FAILED, f"{who}: {gpu.fault}", "Check dmesg for its Xid errors, and reset it."
             )
         elif gpu.mig is not None and gpu.mig.enabled != gpu.mig.pending:
-            said = f"{who}: MIG is {_on(gpu.mig.enabled)}, and {_on(gpu.mig.pending)} after the next reset"
+            message = f"{who}: MIG is {_on(gpu.mig.enabled)}, and {_on(gpu.mig.pending)} after the next reset"
             yield CheckResult(
-                what, CheckState.WARNING, said, "Reset the GPU while nothing uses it (nvidia-smi --gpu-reset)."
+                what, CheckState.WARNING, message, "Reset the GPU while nothing uses it (nvidia-smi --gpu-reset)."
             )
         elif not gpu.watches_xids:
-            said = f"{who}: the driver does not report its Xid errors"
-            yield CheckResult(what, CheckState.WARNING, said, _NO_XIDS)
+            message = f"{who}: the driver does not report its Xid errors"
+            yield CheckResult(what, CheckState.WARNING, message, _NO_XIDS)
         elif gpu.is_cut and not gpu.migs and not on_demand:
             yield CheckResult(what, CheckState.WARNING, f"{who}: MIG is on, but there are no MIG devices", _CUT)
         else:

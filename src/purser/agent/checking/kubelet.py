@@ -61,8 +61,8 @@ def _existing(path: Path) -> Path:
 def _registration(settings: AgentSettings) -> CheckResult:
     problem = _refused(settings.kubelet_socket)
     if problem:
-        said = f"{settings.kubelet_socket}: {problem}"
-        return CheckResult("kubelet", CheckState.FAILED, said, _unless_denied(problem, _START_KUBELET))
+        message = f"{settings.kubelet_socket}: {problem}"
+        return CheckResult("kubelet", CheckState.FAILED, message, _unless_denied(problem, _START_KUBELET))
     return CheckResult("kubelet", CheckState.OK, f"accepts device plugins at {settings.kubelet_socket}")
 
 
@@ -76,8 +76,10 @@ async def _pod_resources(settings: AgentSettings) -> CheckResult:
         async with asyncio.timeout(_ANSWER_S), KubeletBooks(path) as kubelet:
             pods = await kubelet.list()
     except (KubeletError, TimeoutError) as error:
-        said = str(error) or f"{path}: no answer within {_ANSWER_S:g} s"
-        return CheckResult(what, CheckState.FAILED, said, "Check kubelet's log. Without this list no pod gets a GPU.")
+        message = str(error) or f"{path}: no answer within {_ANSWER_S:g} s"
+        return CheckResult(
+            what, CheckState.FAILED, message, "Check kubelet's log. Without this list no pod gets a GPU."
+        )
     return CheckResult(what, CheckState.OK, f"kubelet lists {len(pods)} pods")
 
 
@@ -85,13 +87,15 @@ def _configuration(settings: AgentSettings) -> CheckResult:
     sources = sources_of(settings)
     found = read(sources, _NEWEST)
     if found.problems:
-        said = "; ".join(found.problems.values())
+        message = "; ".join(found.problems.values())
         advice = "Give kubelet's files with --kubelet-dir and --kubelet-config. Without them pods are not aligned."
-        return CheckResult("kubelet's files", CheckState.WARNING, said, _unless_denied(said, advice))
+        return CheckResult("kubelet's files", CheckState.WARNING, message, _unless_denied(message, advice))
     if found.config is None or not aligns(found.config):
         return CheckResult("kubelet's files", CheckState.OK, f"{sources.config}: kubelet aligns nothing to NUMA nodes")
-    said = f"topology manager {found.config.topology_policy.value}, CPU manager {found.config.cpu_policy.value}"
-    return CheckResult("kubelet's files", CheckState.OK, f"{said}, memory manager {found.config.memory_policy.value}")
+    message = f"topology manager {found.config.topology_policy.value}, CPU manager {found.config.cpu_policy.value}"
+    return CheckResult(
+        "kubelet's files", CheckState.OK, f"{message}, memory manager {found.config.memory_policy.value}"
+    )
 
 
 def _other_plugins(settings: AgentSettings) -> CheckResult:
@@ -102,9 +106,9 @@ def _other_plugins(settings: AgentSettings) -> CheckResult:
     gpu = sorted(name for name in names if "gpu" in name or "nvidia" in name)
     gpu = [name for name in gpu if not name.startswith("purser-")]
     if gpu:
-        said = f"{', '.join(gpu)}: whatever serves it may register nvidia.com/gpu, too"
+        message = f"{', '.join(gpu)}: whatever serves it may register nvidia.com/gpu, too"
         advice = "Remove the other device plugin from this node, or keep Purser's agent off it (agent.nodeSelector)."
-        return CheckResult(what, CheckState.WARNING, said, advice)
+        return CheckResult(what, CheckState.WARNING, message, advice)
     return CheckResult(what, CheckState.OK, "none for GPUs")
 
 

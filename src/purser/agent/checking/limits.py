@@ -41,8 +41,8 @@ def _of_hami_core(settings: AgentSettings) -> CheckResult:
             "HAMi-core", CheckState.WARNING, f"{PRELOAD_FILE}: {error.strerror or error}", _BOTH_OR_NEITHER
         )
     if LIBRARY_FILE not in preloads:
-        said = f"{settings.hami_core_dir}/{PRELOAD_FILE} does not name {LIBRARY_FILE}: containers do not load it"
-        return CheckResult("HAMi-core", CheckState.WARNING, said, "Copy the file from HAMi-core's image.")
+        message = f"{settings.hami_core_dir}/{PRELOAD_FILE} does not name {LIBRARY_FILE}: containers do not load it"
+        return CheckResult("HAMi-core", CheckState.WARNING, message, "Copy the file from HAMi-core's image.")
     return CheckResult("HAMi-core", CheckState.OK, f"in {settings.hami_core_dir}")
 
 

@@ -39,8 +39,8 @@ def check_on_demand(settings: AgentSettings, gpus: Iterable[Gpu], problems: Mapp
     for gpu in cut:
         what, kind = f"GPU {gpu.index} on demand", on_demand_kind(gpu, MigStrategy.ON_DEMAND)
         if kind is None:
-            said = f"{gpu.name}: Purser does not know its MIG profiles"
-            yield CheckResult(what, CheckState.WARNING, said, _NOT_KNOWN)
+            message = f"{gpu.name}: Purser does not know its MIG profiles"
+            yield CheckResult(what, CheckState.WARNING, message, _NOT_KNOWN)
         elif problem := problems.get(gpu.uuid or ""):
             yield CheckResult(what, CheckState.FAILED, problem, "Run the check, and the agent, privileged and as root.")
         else:

@@ -23,8 +23,8 @@ def check_processes(settings: AgentSettings) -> Iterator[CheckResult]:
     try:
         text = read_start(on_host(settings, _OWN), _MAX_STATUS_BYTES).decode(errors="replace")
     except OSError as error:
-        said = f"{error.filename}: {error.strerror or error}"
-        yield CheckResult("processes", CheckState.WARNING, said, "Run it as root, with the host's root mounted.")
+        message = f"{error.filename}: {error.strerror or error}"
+        yield CheckResult("processes", CheckState.WARNING, message, "Run it as root, with the host's root mounted.")
         return
     pids = next((line.split()[1:] for line in text.splitlines() if line.startswith(_PIDS)), [])
     if len(pids) == 1:

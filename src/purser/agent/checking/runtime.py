@@ -65,16 +65,18 @@ def check_runtime(settings: AgentSettings) -> Iterator[CheckResult]:
     yield _of_toolkit(toolkit, configured, uses_cdi)
     yield from _of_cdi(settings, uses_cdi)
     if uses_cdi and not on_host(settings, Path(held.cdi_hook)).exists():
-        said = f"{held.cdi_hook} is missing: containers do not find the driver's libraries"
+        message = f"{held.cdi_hook} is missing: containers do not find the driver's libraries"
         yield CheckResult(
-            "CDI hook", CheckState.WARNING, said, f"{_INSTALL} Or give its location with --nvidia-cdi-hook-path."
+            "CDI hook", CheckState.WARNING, message, f"{_INSTALL} Or give its location with --nvidia-cdi-hook-path."
         )
 
 
 def _of_sockets(names: list[str]) -> CheckResult:
     if not names:
-        said = "no socket of containerd, CRI-O or Docker in a standard location"
-        return CheckResult("container runtime", CheckState.WARNING, said, "See kubelet's --container-runtime-endpoint.")
+        message = "no socket of containerd, CRI-O or Docker in a standard location"
+        return CheckResult(
+            "container runtime", CheckState.WARNING, message, "See kubelet's --container-runtime-endpoint."
+        )
     return CheckResult("container runtime", CheckState.OK, ", ".join(names))
 
 
@@ -83,12 +85,12 @@ def _of_toolkit(toolkit: str | None, configured: list[str], uses_cdi: bool) -> C
     if configured:
         return CheckResult(what, CheckState.OK, f"runtime nvidia is configured in {', '.join(configured)}")
     if toolkit is None:
-        said = "not installed, and no container runtime is configured to use nvidia-container-runtime"
-        return CheckResult(what, CheckState.WARNING if uses_cdi else CheckState.FAILED, said, _INSTALL)
-    said = f"{toolkit} exists, but no container runtime is configured to use nvidia-container-runtime"
+        message = "not installed, and no container runtime is configured to use nvidia-container-runtime"
+        return CheckResult(what, CheckState.WARNING if uses_cdi else CheckState.FAILED, message, _INSTALL)
+    message = f"{toolkit} exists, but no container runtime is configured to use nvidia-container-runtime"
     if uses_cdi:
-        return CheckResult(what, CheckState.OK, said)
-    return CheckResult(what, CheckState.FAILED, said, _CONFIGURE)
+        return CheckResult(what, CheckState.OK, message)
+    return CheckResult(what, CheckState.FAILED, message, _CONFIGURE)
 
 
 def _of_cdi(settings: AgentSettings, uses_cdi: bool) -> Iterator[CheckResult]:

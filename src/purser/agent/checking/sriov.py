@@ -45,14 +45,14 @@ def check_sriov(settings: AgentSettings) -> Iterator[CheckResult]:
 
 def _of_pool(pool: SriovPool) -> CheckResult:
     if pool.empty:
-        said = f"{pool.resource} has no devices: {pool.empty}"
+        message = f"{pool.resource} has no devices: {pool.empty}"
         return CheckResult(
-            _WHAT, CheckState.WARNING, said, "Correct the selector, or create VFs and bind their driver."
+            _WHAT, CheckState.WARNING, message, "Correct the selector, or create VFs and bind their driver."
         )
     troubles = [f"{each.device.id}: {each.trouble}" for each in pool.members if each.trouble]
-    said = f"{pool.resource} has {counted(len(pool.members), 'device')}"
+    message = f"{pool.resource} has {counted(len(pool.members), 'device')}"
     if troubles:
         return CheckResult(
-            _WHAT, CheckState.WARNING, f"{said}, of which {len(troubles)} take no pods: {some(troubles)}"
+            _WHAT, CheckState.WARNING, f"{message}, of which {len(troubles)} take no pods: {some(troubles)}"
         )
-    return CheckResult(_WHAT, CheckState.OK, f"{said}: {some([each.device.id for each in pool.members])}")
+    return CheckResult(_WHAT, CheckState.OK, f"{message}: {some([each.device.id for each in pool.members])}")

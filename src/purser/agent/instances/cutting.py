@@ -95,13 +95,13 @@ class GpuCutter:
         """
         contents = self._driver.mig_contents(self._uuid)
         there = placed(self._kind, contents.instances)
-        said = read_record(self._path, self._uuid)
+        recorded = read_record(self._path, self._uuid)
         present = {each.placement for each in there if each.is_known}
-        if said is None:
+        if recorded is None:
             owned = {placement: "" for placement in granted if placement in present}
         else:
-            owned = {each: device for each, device in said.items() if each in present or each in granted}
-        self._write(owned, said)
+            owned = {each: device for each, device in recorded.items() if each in present or each in granted}
+        self._write(owned, recorded)
         return there, owned, contents
 
     def _write(self, devices: dict[MigPlacement, str], before: Mapping[MigPlacement, str] | None) -> None:

@@ -88,9 +88,9 @@ def _choice(field: str, value: str | None, default: E) -> E:
         raise KubeletConfigError(f"{field}: unknown value {value!r}") from error
 
 
-def _options(read: Callable[[Mapping[str, object]], Options], said: dict[str, Word] | None) -> Options:
+def _options(read: Callable[[Mapping[str, object]], Options], values: dict[str, Word] | None) -> Options:
     try:
-        return read(said or {})
+        return read(values or {})
     except ValueError as error:
         raise KubeletConfigError(str(error)) from error
 

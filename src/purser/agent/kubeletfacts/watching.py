@@ -39,21 +39,21 @@ class Missing:
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
 
     def look(self, problems: Mapping[str, str], now: float) -> tuple[dict[str, str], tuple[str, ...]]:
         """What to warn of, by part; and the parts that were warned of and are there again. An unchanged problem is
         told once."""
         self._since = {part: self._since.get(part, now) for part in problems}
         late = {part: why for part, why in problems.items() if now - self._since[part] >= PATIENCE_S}
-        news = {part: why for part, why in late.items() if self._told.get(part) != why}
-        back = tuple(part for part in self._told if part not in problems)
-        self._told = {part: why for part, why in {**self._told, **news}.items() if part in problems}
+        news = {part: why for part, why in late.items() if self._reported.get(part) != why}
+        back = tuple(part for part in self._reported if part not in problems)
+        self._reported = {part: why for part, why in {**self._reported, **news}.items() if part in problems}
         return news, back
 
     def wait_s(self, now: float) -> float | None:
         """In how many seconds a part may have been missing for too long; None: none will."""
-        waits = [PATIENCE_S - (now - since) for part, since in self._since.items() if part not in self._told]
+        waits = [PATIENCE_S - (now - since) for part, since in self._since.items() if part not in self._reported]
         return max(0.0, min(waits)) if waits else None
 
 

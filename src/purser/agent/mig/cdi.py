@@ -64,7 +64,8 @@ def _run(command: Sequence[str]) -> None:
     try:
         subprocess.run([*CHROOT, *command], check=True, capture_output=True, timeout=NVIDIA_CTK_TIMEOUT_S)
     except (OSError, subprocess.SubprocessError) as error:
-        told = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip().splitlines()
+        errors = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip().splitlines()
         raise HardwareError(
-            f"the layout is applied, but not its CDI specification: {' '.join(command)}: {told[-1] if told else error}"
+            f"the layout is applied, but not its CDI specification: {' '.join(command)}: "
+            f"{errors[-1] if errors else error}"
         ) from error

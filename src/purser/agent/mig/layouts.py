@@ -147,8 +147,8 @@ def wanted(layouts: Layouts, name: str, gpus: Iterable[MigGpu], offers: Offers |
     chosen = {gpu.index: entry for gpu in there if (entry := _chosen(entries, gpu, offers)) is not None}
     if not chosen:
         kinds = ", ".join(sorted({gpu.device_id for gpu in there})) or "none"
-        told = f"it has no entry for the GPUs of this node ({kinds})"
-        raise LayoutError(f"{told}: {_others(layouts, there, offers)}")
+        text = f"it has no entry for the GPUs of this node ({kinds})"
+        raise LayoutError(f"{text}: {_others(layouts, there, offers)}")
     any_can = any(gpu.capable for gpu in there if gpu.index in chosen)
     for gpu in there:
         entry = chosen.get(gpu.index)
@@ -192,8 +192,8 @@ def _contradiction(entry: Entry, offered: Mapping[str, Offered]) -> str:
         has = max(getattr(each, size) for each in offered.values())
         takes = sum(count * getattr(offered[name], size) for name, count in asked.items())
         if takes > has * spare > 0:
-            told = ", ".join(f"{count} of {name}" for name, count in sorted(asked.items()))
-            return f"has {has} {unit}, and {told} take {takes}"
+            text = ", ".join(f"{count} of {name}" for name, count in sorted(asked.items()))
+            return f"has {has} {unit}, and {text} take {takes}"
     return ""
 
 
@@ -210,5 +210,5 @@ def _others(layouts: Layouts, gpus: Iterable[MigGpu], offers: Offers) -> str:
         name for name, each in sorted(layouts.items()) if not isinstance(each, LayoutError) and means_something(each)
     ]
     more = f" (and {len(names) - MAX_NAMES} more)" if len(names) > MAX_NAMES else ""
-    told = f"write one of {', '.join(names[:MAX_NAMES])}{more}"
-    return told if names else "the file has none for the GPUs of this node"
+    text = f"write one of {', '.join(names[:MAX_NAMES])}{more}"
+    return text if names else "the file has none for the GPUs of this node"

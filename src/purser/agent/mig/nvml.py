@@ -156,9 +156,9 @@ class NvmlHardware:
                 info = self._nvml.nvmlDeviceGetGpuInstanceProfileInfo(device, number, version)
             except self._nvml.NVMLError:
                 continue
-            told = str(getattr(info, "name", "")).removeprefix("MIG ").strip()
+            driver_name = str(getattr(info, "name", "")).removeprefix("MIG ").strip()
             suffix = SUFFIXES.get(_profile_word(self._nvml, number), "")
-            name = told or profile_name(info.sliceCount, info.memorySizeMB, total_bytes, suffix)
+            name = driver_name or profile_name(info.sliceCount, info.memorySizeMB, total_bytes, suffix)
             sizes = int(info.sliceCount), int(info.instanceCount), int(info.memorySizeMB)
             return GpuInstanceProfile(name, int(info.id), *sizes)
         return None

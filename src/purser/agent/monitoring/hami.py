@@ -40,46 +40,46 @@ class HamiNode(msgspec.Struct, frozen=True):
 def render(node: HamiNode, metrics: Iterable[HamiMetric]) -> str:
     """The metrics in Prometheus' text format; those without samples are left out."""
     by_fact: dict[HamiFact, list[tuple[_Told, float]]] = {}
-    for told, fact, value in (*_of_gpus(node), *_of_devices(node), *_of_shares(node)):
+    for labels, fact, value in (*_of_gpus(node), *_of_devices(node), *_of_shares(node)):
         if value is not None:
-            by_fact.setdefault(fact, []).append((told, value))
+            by_fact.setdefault(fact, []).append((labels, value))
     return "".join(
         family(metric.name, "gauge", metric.about, _samples(metric, by_fact.get(metric.fact, ()))) for metric in metrics
     )
 
 
 def _samples(metric: HamiMetric, facts: Iterable[tuple[_Told, float]]) -> Iterator[Sample]:
-    for told, value in facts:
-        yield {**{label: told[what] for what, label in metric.labels.items() if what in told}, **ZONE}, value
+    for labels, value in facts:
+        yield {**{label: labels[what] for what, label in metric.labels.items() if what in labels}, **ZONE}, value
 
 
 def _of_gpus(node: HamiNode) -> Iterator[_Fact]:
     for gpu in node.gpus:
         if (telemetry := node.telemetry.get(gpu.uuid or "")) is None:
             continue
-        told = _gpu_labels(node, gpu.index, telemetry.uuid, gpu.name)
+        labels = _gpu_labels(node, gpu.index, telemetry.uuid, gpu.name)
         if telemetry.memory is not None:  # HAMi counts what the driver keeps for itself
-            yield told, HamiFact.HOST_MEMORY, float(telemetry.memory.used + (telemetry.memory.reserved or 0))
-        yield told, HamiFact.HOST_UTILIZATION, telemetry.fields.get("DCGM_FI_DEV_GPU_UTIL")
-        yield told, HamiFact.HOST_MEMORY_UTILIZATION, telemetry.fields.get("DCGM_FI_DEV_MEM_COPY_UTIL")
+            yield labels, HamiFact.HOST_MEMORY, float(telemetry.memory.used + (telemetry.memory.reserved or 0))
+        yield labels, HamiFact.HOST_UTILIZATION, telemetry.fields.get("DCGM_FI_DEV_GPU_UTIL")
+        yield labels, HamiFact.HOST_MEMORY_UTILIZATION, telemetry.fields.get("DCGM_FI_DEV_MEM_COPY_UTIL")
 
 
 def _of_devices(node: HamiNode) -> Iterator[_Fact]:
     for device in node.devices:
-        told = {
+        labels = {
             **_gpu_labels(node, device.index, device.uuid, device.model),
             "cores": str(int(_WHOLE)),
         }
         used = node.usage.get(device.uuid, UNUSED)
         if device.memory_mib:  # where it is not known, nor is what pods hold of it
-            told["memory"] = str(device.memory_mib)
-            yield told, HamiFact.MEMORY_LIMIT, float(device.memory_mib * MIB)
-            yield told, HamiFact.MEMORY_ALLOCATED, float(used.memory_mib * MIB)
-            yield told, HamiFact.MEMORY_ALLOCATED_RATIO, used.memory_mib / device.memory_mib
-        yield told, HamiFact.CORE_LIMIT, _WHOLE
-        yield told, HamiFact.OVERVIEW, float(used.memory_mib * MIB)
-        yield told, HamiFact.CORE_ALLOCATED, float(used.cores_percent)
-        yield told, HamiFact.SHARED_COUNT, float(used.slots)
+            labels["memory"] = str(device.memory_mib)
+            yield labels, HamiFact.MEMORY_LIMIT, float(device.memory_mib * MIB)
+            yield labels, HamiFact.MEMORY_ALLOCATED, float(used.memory_mib * MIB)
+            yield labels, HamiFact.MEMORY_ALLOCATED_RATIO, used.memory_mib / device.memory_mib
+        yield labels, HamiFact.CORE_LIMIT, _WHOLE
+        yield labels, HamiFact.OVERVIEW, float(used.memory_mib * MIB)
+        yield labels, HamiFact.CORE_ALLOCATED, float(used.cores_percent)
+        yield labels, HamiFact.SHARED_COUNT, float(used.slots)
 
 
 def _gpu_labels(node: HamiNode, index: int, uuid: str, model: str) -> _Told:
@@ -88,8 +88,8 @@ def _gpu_labels(node: HamiNode, index: int, uuid: str, model: str) -> _Told:
 
 def _of_shares(node: HamiNode) -> Iterator[_Fact]:
     migs = {mig.uuid: (gpu.uuid or "", mig) for gpu in node.gpus for mig in gpu.migs}
-    known = [told for uuid, told in node.telemetry.items() if uuid in node.accounts]
-    measured = {*node.accounts, *(device for told in known for each in told.instances for device in each.devices)}
+    known = [labels for uuid, labels in node.telemetry.items() if uuid in node.accounts]
+    measured = {*node.accounts, *(device for labels in known for each in labels.instances for device in each.devices)}
     uses = {
         (use.owner.pod_uid, use.owner.container, use.device): use
         for gpu in node.accounts.values()
@@ -99,19 +99,19 @@ def _of_shares(node: HamiNode) -> Iterator[_Fact]:
         for container in pod.containers:
             part = pod.grant.of(container)
             for index, share in enumerate(() if part is None else part.shares):
-                told = {
+                labels = {
                     "namespace": pod.grant.namespace,
                     "pod": pod.grant.pod,
                     "container": container,
                     "share": str(index),
                     "uuid": share.uuid,
                 }
-                yield told, HamiFact.SHARE_MEMORY_LIMIT, float(share.memory_mib * MIB)
+                yield labels, HamiFact.SHARE_MEMORY_LIMIT, float(share.memory_mib * MIB)
                 if share.uuid in migs:
-                    yield {**told, **_mig_labels(*migs[share.uuid])}, HamiFact.MIG_DEVICE, 1.0
+                    yield {**labels, **_mig_labels(*migs[share.uuid])}, HamiFact.MIG_DEVICE, 1.0
                 if share.uuid in measured:
                     use = uses.get((pod.grant.pod_uid, container, share.uuid))
-                    yield from _of_use(told, use)
+                    yield from _of_use(labels, use)
 
 
 def _mig_labels(gpu: str, mig: NodeMigDevice) -> _Told:
@@ -124,11 +124,11 @@ def _mig_labels(gpu: str, mig: NodeMigDevice) -> _Told:
     }
 
 
-def _of_use(told: _Told, use: ContainerUse | None) -> Iterator[_Fact]:
+def _of_use(labels: _Told, use: ContainerUse | None) -> Iterator[_Fact]:
     """A container without a process uses nothing."""
     memory = 0 if use is None else use.memory
     if memory is not None:
-        yield told, HamiFact.SHARE_MEMORY, float(memory)
-        yield told, HamiFact.CONTAINER_MEMORY, float(memory)
+        yield labels, HamiFact.SHARE_MEMORY, float(memory)
+        yield labels, HamiFact.CONTAINER_MEMORY, float(memory)
     if use is None or use.sm_percent is not None:
-        yield told, HamiFact.CONTAINER_UTILIZATION, 0.0 if use is None else float(use.sm_percent or 0)
+        yield labels, HamiFact.CONTAINER_UTILIZATION, 0.0 if use is None else float(use.sm_percent or 0)

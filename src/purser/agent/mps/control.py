@@ -172,7 +172,7 @@ class MpsControl:
             pid = int(read_start(seen.pipe / PID_FILE, 64).decode())
         except (OSError, ValueError):
             return None
-        return pid if pid in await _marked(seen) and runs(pid) else None
+        return pid if pid in await _daemon_pids(seen) and runs(pid) else None
 
     def was_here(self, uuid: str) -> bool:
         """Whether a daemon has been started since the node booted, and not ended by `quit`."""
@@ -190,7 +190,7 @@ class MpsControl:
         seen, left = self._seen(folders_of(uuid)), tuple[int, ...]()
         try:
             async with asyncio.timeout(END_TIMEOUT_S):
-                while left := tuple(filter(runs, await _marked(seen))):
+                while left := tuple(filter(runs, await _daemon_pids(seen))):
                     kill(left)
                     await asyncio.sleep(0.01)
         except TimeoutError as error:
@@ -202,7 +202,7 @@ class MpsControl:
 
     async def _run(self, uuid: str, program: str, *arguments: str, text: str = "") -> str:
         folders, programs = folders_of(uuid), self._find()
-        said = f"{program} {text or ' '.join(arguments)}"
+        command_line = f"{program} {text or ' '.join(arguments)}"
         command = programs.command(self._settings, folders, program, *arguments)
         environment = programs.environment(self._settings, folders)
         try:
@@ -219,15 +219,15 @@ class MpsControl:
             async with asyncio.timeout(ASK_TIMEOUT_S):
                 output = await _talk(process, f"{text}\n".encode())
         except TimeoutError as error:
-            raise MpsError(f"{said} does not end within {ASK_TIMEOUT_S:g} s") from error
+            raise MpsError(f"{command_line} does not end within {ASK_TIMEOUT_S:g} s") from error
         finally:
             if process.returncode is None:
                 await _end(process)
         if len(output) > MAX_MPS_ANSWER_BYTES:
-            raise MpsError(f"{said} answered with more than {MAX_MPS_ANSWER_BYTES} bytes")
+            raise MpsError(f"{command_line} answered with more than {MAX_MPS_ANSWER_BYTES} bytes")
         answer = output.decode(errors="replace").strip()
         if process.returncode != 0:
-            raise MpsError(f"{said}: {brief(answer) or f'exit {process.returncode}'}")
+            raise MpsError(f"{command_line}: {brief(answer) or f'exit {process.returncode}'}")
         return answer
 
     def _seen(self, folders: MpsFolders) -> MpsFolders:
@@ -272,7 +272,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             await process.wait()
 
 
-async def _marked(seen: MpsFolders) -> tuple[int, ...]:
+async def _daemon_pids(seen: MpsFolders) -> tuple[int, ...]:
     """A daemon and its servers. In a thread: what /proc says of a process that hangs may be long in coming."""
     return await in_thread(lambda: marked(f"{MARK}={seen.pipe}"), "purser-mps-proc")
 

@@ -43,7 +43,7 @@ class MpsDaemons:
         self._failures = failures
         self._exclusive = exclusive
         self._obstacles = obstacles
-        self._told: Mapping[str, str] = {}
+        self._reported: Mapping[str, str] = {}
         self._timing = timing or MpsTiming()
         self._clock = clock or SystemClock()
         self._daemons: dict[str, MpsDaemon] = {}
@@ -85,9 +85,9 @@ class MpsDaemons:
             return
         obstacles = self._obstacles()
         for uuid, why in obstacles.items():
-            if self._told.get(uuid) != why:
+            if self._reported.get(uuid) != why:
                 self._hooks.changed(uuid, ready=False, problem=why)
-        self._told = obstacles
+        self._reported = obstacles
         served = _served(inventory).difference(obstacles)
         left = (self.wanted | self._control.here()) - served  # an agent's before this one, too
         for uuid in left:

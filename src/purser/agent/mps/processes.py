@@ -63,10 +63,10 @@ async def ended(pid: int) -> None:
         while runs(pid):  # noqa: ASYNC110
             await asyncio.sleep(POLL_S)
         return
-    loop, told = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(descriptor, told.set)
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(descriptor, readable.set)
     try:
-        await told.wait()
+        await readable.wait()
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)

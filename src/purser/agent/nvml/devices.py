@@ -158,12 +158,12 @@ def _ids(registration: FabricRegistration | None) -> FabricIds | None:
 def _nvlinks(calls: DeviceCalls, nvml: Nvml, handle: Any) -> NvLinks | None:
     """None: the GPU has none."""
     links = range(nvml.NVML_NVLINK_MAX_LINKS)
-    told = {link: calls.ask(bool, "nvmlDeviceGetNvLinkState", handle, link) for link in links}
-    if all(is_up is None for is_up in told.values()):
+    answers = {link: calls.ask(bool, "nvmlDeviceGetNvLinkState", handle, link) for link in links}
+    if all(is_up is None for is_up in answers.values()):
         return None
     return NvLinks(
-        up=frozenset(link for link, is_up in told.items() if is_up),
-        down=frozenset(link for link, is_up in told.items() if is_up is False),
+        up=frozenset(link for link, is_up in answers.items() if is_up),
+        down=frozenset(link for link, is_up in answers.items() if is_up is False),
         errors=_nvlink_errors(calls, nvml, handle),
     )
 
@@ -203,8 +203,8 @@ def _ecc(calls: DeviceCalls, nvml: Nvml, handle: Any) -> Ecc | None:
 
 def _exceeds_sram_threshold(calls: DeviceCalls, nvml: Nvml, handle: Any) -> bool:
     status = nvml.c_nvmlEccSramErrorStatus_v1_t()
-    told = calls.ask(as_is, "nvmlDeviceGetSramEccErrorStatus", handle, byref(status))
-    return told is not None and bool(status.bThresholdExceeded)
+    answers = calls.ask(as_is, "nvmlDeviceGetSramEccErrorStatus", handle, byref(status))
+    return answers is not None and bool(status.bThresholdExceeded)
 
 
 def _recovery_action(calls: DeviceCalls, nvml: Nvml, handle: Any) -> RecoveryAction | None:

@@ -81,10 +81,10 @@ class PerformanceMonitor:
         answer = calls.ask(as_is, "nvmlGpmMetricsGet", asked)
         if answer is None:
             return {}
-        told = zip(GPM_METRICS, answer.metrics, strict=False)
+        metrics = zip(GPM_METRICS, answer.metrics, strict=False)
         return {
             each.name: metric.value * each.factor
-            for each, metric in told
+            for each, metric in metrics
             if metric.nvmlReturn == nvml.NVML_SUCCESS and math.isfinite(metric.value) and metric.value >= 0
         }
 

@@ -65,8 +65,8 @@ def _device(calls: DeviceCalls, handle: Any, total_bytes: int) -> NodeMigDevice 
 def _profile(name: str, attributes: dict[str, int], total_bytes: int) -> str:
     """As the driver names it; of one that does not, by its size. One slice with engines for pictures has the media
     extension of its GPU."""
-    _, told, profile = name.partition(_IN_NAME)
-    if told and profile.strip():
+    _, separator, profile = name.partition(_IN_NAME)
+    if separator and profile.strip():
         return profile.strip()
     from purser.core.mig.profiles import profile_name  # its package computes with numpy, for which agents have no room
 

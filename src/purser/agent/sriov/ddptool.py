@@ -53,11 +53,11 @@ class _Inventory(msgspec.Struct, frozen=True):
     package: _Package = msgspec.field(default=_Package(), name="DDPpackage")
 
 
-class _Said(msgspec.Struct, frozen=True):
+class _Output(msgspec.Struct, frozen=True):
     inventory: _Inventory = msgspec.field(default=_Inventory(), name="DDPInventory")
 
 
-ddptool_output: JsonReader[_Said] = JsonReader(_Said, "what ddptool said", max_bytes=MAX_DDPTOOL_BYTES)
+ddptool_output: JsonReader[_Output] = JsonReader(_Output, "what ddptool said", max_bytes=MAX_DDPTOOL_BYTES)
 """Reads it."""
 
 
@@ -77,18 +77,18 @@ def told_by_ddptool(tool: Sequence[str], address: str) -> str:
 
     Raises `DdpError`.
     """
-    code, said = _output([*tool, "-l", "-a", "-j", "-s", address])
+    code, printed = _run([*tool, "-l", "-a", "-j", "-s", address])
     if code == _NO_PACKAGE:
         return ""
     if code != 0:
         raise DdpError(f"ddptool ended with code {code}")
     try:
-        return ddptool_output.read(said).inventory.package.name[:MAX_PACKAGE_NAME]
+        return ddptool_output.read(printed).inventory.package.name[:MAX_PACKAGE_NAME]
     except UnreadableError as error:
         raise DdpError(brief(error)) from error
 
 
-def _output(command: Sequence[str]) -> tuple[int, bytes]:
+def _run(command: Sequence[str]) -> tuple[int, bytes]:
     """Exit code and output, of a process that is ended with all that it started where either is too much."""
     try:
         process = subprocess.Popen(
@@ -102,15 +102,15 @@ def _output(command: Sequence[str]) -> tuple[int, bytes]:
     except OSError as error:
         raise DdpError(f"cannot run ddptool: {error}") from error
     assert process.stdout is not None
-    said, end = b"", time.monotonic() + DDPTOOL_DEADLINE_S
+    printed, end = b"", time.monotonic() + DDPTOOL_DEADLINE_S
     try:
         with process.stdout as output:
             while select.select([output], [], [], max(0.0, end - time.monotonic()))[0]:
                 chunk = os.read(output.fileno(), MAX_DDPTOOL_BYTES)
-                said += chunk
+                printed += chunk
                 if not chunk:
-                    return process.wait(max(0.0, end - time.monotonic())), said
-                if len(said) > MAX_DDPTOOL_BYTES:
+                    return process.wait(max(0.0, end - time.monotonic())), printed
+                if len(printed) > MAX_DDPTOOL_BYTES:
                     raise DdpError(f"ddptool printed more than {MAX_DDPTOOL_BYTES} bytes")
     except subprocess.TimeoutExpired:
         pass

@@ -87,7 +87,7 @@ class SriovPlugins:
         self._unanswered = ""
         self._node = NodeDevices()
         self._pools: dict[str, SriovPool] = {}
-        self._said: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self._noted: tuple[str, ...] = ()
         self.devices: Latest[tuple[Advertised, ...]] = Latest(())
         """What kubelet learns."""
@@ -231,10 +231,10 @@ class SriovPlugins:
     def _say(self, resource: str, reason: AgentReason, message: str) -> None:
         """Once, until something else is to be said."""
         key = f"{reason}/{resource}"
-        if message and message != self._said.get(key):
+        if message and message != self._reported.get(key):
             log.warning("Some SR-IOV devices are missing", message=message)
             self._tell(reason, message)
-        self._said[key] = message
+        self._reported[key] = message
 
     def _make_plugin(self, resource: str) -> DevicePlugin:
         arbiter = SriovArbiter(

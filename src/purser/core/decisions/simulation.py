@@ -135,16 +135,18 @@ class SimulationReplay:
         known, name = self._table.known(shape), self._fleet.names[row]
         there = float(known.scores[record.row]) if 0 <= record.row < len(self._fleet) else -np.inf
         if record.row < 0:
-            said = f"node {name} has room for it"
+            difference = f"node {name} has room for it"
         elif there == -np.inf:
-            said = f"the pod does not fit where the log has it, and node {name} has room"
+            difference = f"the pod does not fit where the log has it, and node {name} has room"
         elif row == record.row:
-            said = f"{self._policy} takes other GPUs" if gpus != record.gpus else f"{self._policy} scores it {score!r}"
+            difference = (
+                f"{self._policy} takes other GPUs" if gpus != record.gpus else f"{self._policy} scores it {score!r}"
+            )
         else:
             equal = "; of equal nodes the first is taken" if there == score else ""
-            said = f"{self._policy} scores node {name} {score:.6g}, and the logged one {there:.6g}{equal}"
+            difference = f"{self._policy} scores node {name} {score:.6g}, and the logged one {there:.6g}{equal}"
         pros = self._table.policy.why(view(self._fleet, shape, np.array([row], np.intp)), gpus) if gpus else ""
-        return f"{said}: {pros}" if pros else said
+        return f"{difference}: {pros}" if pros else difference
 
 
 def described(shape: PodShape) -> str:

@@ -56,7 +56,7 @@ def uuid_of(device_id: str) -> str:
     return of_hami[1] if of_hami else uuid
 
 
-def is_of_hami(device_id: str) -> bool:
+def is_hami_id(device_id: str) -> bool:
     """Whether HAMi's plugin made the id."""
     return _HAMI.fullmatch(device_id) is not None
 

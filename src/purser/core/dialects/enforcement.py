@@ -17,8 +17,8 @@ def requires_enforcement(pod: PodManifest, problems: Problems) -> bool:
     }
     for where, value in values.items():
         if value not in ("", ENFORCEMENT_REQUIRED):
-            said = f'{where} {ENFORCEMENT_ANNOTATION} "{value[:64]}"'
-            problems.add(f'{said} is not a valid value: write "{ENFORCEMENT_REQUIRED}", or remove it')
+            subject = f'{where} {ENFORCEMENT_ANNOTATION} "{value[:64]}"'
+            problems.add(f'{subject} is not a valid value: write "{ENFORCEMENT_REQUIRED}", or remove it')
     return ENFORCEMENT_REQUIRED in values.values()
 
 

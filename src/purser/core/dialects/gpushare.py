@@ -79,8 +79,8 @@ def parse_container(
     noted = Problems()
     # Not 0: `claims` found it to be more, or nonsense.
     unit = unit_mib(pod, GPU_MEM)
-    said = {1: "MiB", 1024: "GiB"}.get(unit, f"units of {unit} MiB")
-    units = amount(container, GPU_MEM, 1, MAX_DEVICE_MEMORY_MIB // unit - 1, f"{said} of GPU memory", noted) or 0
+    unit_name = {1: "MiB", 1024: "GiB"}.get(unit, f"units of {unit} MiB")
+    units = amount(container, GPU_MEM, 1, MAX_DEVICE_MEMORY_MIB // unit - 1, f"{unit_name} of GPU memory", noted) or 0
     count = _count(pod)
     if count is None:
         label = f'label {GPU_COUNT} "{pod.labels[GPU_COUNT][:64]}"'

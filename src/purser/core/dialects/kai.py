@@ -205,19 +205,19 @@ def _share(pod: PodManifest, problems: Problems) -> _Share | None:
 def _count(text: str, problems: Problems) -> int:
     count = int(text) if _WHOLE.fullmatch(text) else 0
     if not 1 <= count <= MAX_DEVICES_ASKED:
-        said = f'annotation {GPU_FRACTION_NUM_DEVICES} "{text[:64]}"'
-        problems.add(f"{said} is not a number of GPUs: write 1 to {MAX_DEVICES_ASKED}")
+        subject = f'annotation {GPU_FRACTION_NUM_DEVICES} "{text[:64]}"'
+        problems.add(f"{subject} is not a number of GPUs: write 1 to {MAX_DEVICES_ASKED}")
     return count
 
 
 def _percent(text: str, problems: Problems) -> int:
     value = _fraction(text)
-    said = f'annotation {GPU_FRACTION} "{text[:64]}"'
+    subject = f'annotation {GPU_FRACTION} "{text[:64]}"'
     if value is None or not 0 < value < 1:
-        problems.add(f"{said} is no part of a GPU: write a number between 0 and 1, such as 0.5")
+        problems.add(f"{subject} is no part of a GPU: write a number between 0 and 1, such as 0.5")
         return 0
     if (percent := math.floor(100 * value)) < 1:
-        problems.add(f"{said} is less than one percent of a GPU: write 0.01 or more, or {KAI_GPU_MEMORY} in MiB")
+        problems.add(f"{subject} is less than one percent of a GPU: write 0.01 or more, or {KAI_GPU_MEMORY} in MiB")
     return percent
 
 
@@ -226,12 +226,12 @@ def _fraction(text: str) -> Fraction | None:
 
 
 def _mib(text: str, problems: Problems) -> int:
-    said = f'annotation {KAI_GPU_MEMORY} "{text[:64]}"'
+    subject = f'annotation {KAI_GPU_MEMORY} "{text[:64]}"'
     mib = int(text) if _WHOLE.fullmatch(text) else 0
     if mib < 1:
-        problems.add(f"{said} is not a number of MiB: write 1 or more without a unit, such as 16384")
+        problems.add(f"{subject} is not a number of MiB: write 1 or more without a unit, such as 16384")
     elif mib > MAX_DEVICE_MEMORY_MIB:
-        problems.add(f"{said} is more MiB than any GPU has: write MiB, such as 16384")
+        problems.add(f"{subject} is more MiB than any GPU has: write MiB, such as 16384")
     return mib
 
 

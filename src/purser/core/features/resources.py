@@ -110,7 +110,7 @@ def _of_mixed(gpus: Iterable[NodeGpu], sharing: NodeSharing) -> Labels:
 
 def _of_migs(resource: str, sharing: NodeSharing, count: int, gpu: NodeGpu, mig: NodeMigDevice) -> Labels:
     """Of equal MIG devices; of MIG devices that differ in engines alone, one speaks for all."""
-    told = {
+    properties = {
         "memory": mig.memory_mib,
         "multiprocessors": mig.multiprocessors,
         "slices.gi": mig.gi_slices,
@@ -122,7 +122,7 @@ def _of_migs(resource: str, sharing: NodeSharing, count: int, gpu: NodeGpu, mig:
         "engines.ofa": mig.ofa_engines,
     }
     labels = _base(resource, sharing, count, gpu.model, f"{_MIG}{label_value(mig.profile.replace('+', '.'))}")
-    return labels | {f"{resource}.{name}": str(value) for name, value in told.items()}
+    return labels | {f"{resource}.{name}": str(value) for name, value in properties.items()}
 
 
 def _base(resource: str, sharing: NodeSharing | None, count: int, model: str, ending: str = "") -> Labels:

@@ -120,41 +120,43 @@ _messages = NodeMessage(NodeDisputes, DISPUTES_ANNOTATION)
 
 def read_disputes(text: str | None, node: str) -> NodeDisputes | None:
     """The disputes in a node's annotation; None where it is absent or cannot be read."""
-    told = _messages.read(text)
-    if told is None or told.node != node:
+    disputes = _messages.read(text)
+    if disputes is None or disputes.node != node:
         return None
-    shares = (share for held in told.held for part in held.containers for share in part.shares)
-    return told if all(share.memory_mib >= 0 and share.cores_percent >= 0 for share in shares) else None
+    shares = (share for held in disputes.held for part in held.containers for share in part.shares)
+    return disputes if all(share.memory_mib >= 0 and share.cores_percent >= 0 for share in shares) else None
 
 
-def text_of(told: NodeDisputes) -> str:
+def text_of(disputes: NodeDisputes) -> str:
     """The annotation's text, shortened where it would be too long: first the amounts are left out, then the names.
     Where not even the pods' uids fit (more pods than any kubelet takes), it names GPUs alone."""
     whole_gpus = msgspec.structs.replace(
-        told,
-        held=tuple(msgspec.structs.replace(held, containers=(), uuids=tuple(sorted(held.gpus))) for held in told.held),
+        disputes,
+        held=tuple(
+            msgspec.structs.replace(held, containers=(), uuids=tuple(sorted(held.gpus))) for held in disputes.held
+        ),
     )
-    gpus = frozenset[str]().union(*(held.gpus for held in told.held), *(each.uuids for each in told.refused))
+    gpus = frozenset[str]().union(*(held.gpus for held in disputes.held), *(each.uuids for each in disputes.refused))
     nameless = msgspec.structs.replace(
-        told,
+        disputes,
         held=tuple(msgspec.structs.replace(held, namespace="", pod="") for held in whole_gpus.held),
         refused=(),
-        closed=tuple(sorted({uuid for each in told.refused for uuid in each.uuids}.union(told.closed))),
+        closed=tuple(sorted({uuid for each in disputes.refused for uuid in each.uuids}.union(disputes.closed))),
     )
-    for form in (told, whole_gpus, nameless):
+    for form in (disputes, whole_gpus, nameless):
         if len(text := encode(form)) <= MAX_NODE_MESSAGE_BYTES:
             return text
-    return encode(NodeDisputes(told.node, closed=tuple(sorted(gpus.union(told.closed)))))
+    return encode(NodeDisputes(disputes.node, closed=tuple(sorted(gpus.union(disputes.closed)))))
 
 
-def closed_gpus(told: NodeDisputes, is_live: Callable[[str], bool]) -> dict[str, str]:
+def closed_gpus(disputes: NodeDisputes, is_live: Callable[[str], bool]) -> dict[str, str]:
     """Why GPUs take no new grants, by uuid. ``is_live`` says of a pod, by uid, whether it is still there: what held
     them may have ended since. A refusal stands until the agent takes it back, and so does that a pod which is said to
     have ended holds them."""
-    closed = dict.fromkeys(told.closed, "more pods hold it without a grant than its node can list")
-    for each in told.refused:
+    closed = dict.fromkeys(disputes.closed, "more pods hold it without a grant than its node can list")
+    for each in disputes.refused:
         closed |= dict.fromkeys(each.uuids, _refusal(each))
-    for held in told.held:
+    for held in disputes.held:
         if held.why is HeldReason.ENDED:
             closed |= dict.fromkeys(
                 held.uuids, f"{_who(held)} still holds it, although it ended or is gone according to the API server"
@@ -164,11 +166,11 @@ def closed_gpus(told: NodeDisputes, is_live: Callable[[str], bool]) -> dict[str,
     return closed
 
 
-def sentence(told: NodeDisputes) -> str:
+def sentence(disputes: NodeDisputes) -> str:
     """For people: which pods are in the way, and of what."""
-    clauses = [*map(_holding, (held for held in told.held if held.gpus)), *map(_refused, told.refused)]
-    if told.closed:
-        clauses.append(f"more pods than can be listed hold {_gpus(told.closed)} without a grant")
+    clauses = [*map(_holding, (held for held in disputes.held if held.gpus)), *map(_refused, disputes.refused)]
+    if disputes.closed:
+        clauses.append(f"more pods than can be listed hold {_gpus(disputes.closed)} without a grant")
     return "; ".join(clauses)
 
 

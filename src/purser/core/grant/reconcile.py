@@ -51,7 +51,7 @@ class SchedulerBook(msgspec.Struct, frozen=True):
     """GPUs that take no new grants, and why."""
 
 
-class NodeBooks(msgspec.Struct, frozen=True):
+class NodeRecords(msgspec.Struct, frozen=True):
     """Everything that the caller knows of a node."""
 
     node: str
@@ -62,7 +62,7 @@ class NodeBooks(msgspec.Struct, frozen=True):
     """The agent's book, by pod uid."""
     kubelet: Mapping[str, frozenset[str]] | None = None
     """The GPUs of the ids that kubelet lists, by pod key; none for one that it lists without."""
-    told: NodeDisputes | None = None
+    disputes: NodeDisputes | None = None
     """What the agent has published."""
     scheduler: SchedulerBook | None = None
 
@@ -115,13 +115,13 @@ class BookDifference(msgspec.Struct, frozen=True):
         return SETTLED_BY[self.kind]
 
 
-def differences(books: NodeBooks) -> tuple[BookDifference, ...]:
+def differences(books: NodeRecords) -> tuple[BookDifference, ...]:
     """All that differs, in stable order."""
     found = (*_of_pods(books), *_of_ended(books), *_of_gpus(books), *_of_scheduler(books))
     return tuple(sorted(set(found), key=lambda each: (each.kind, each.pod, each.uuids, each.detail)))
 
 
-def to_tell(books: NodeBooks, refused: Iterable[RefusedPod] = (), ended: Iterable[HeldPod] = ()) -> NodeDisputes:
+def to_tell(books: NodeRecords, refused: Iterable[RefusedPod] = (), ended: Iterable[HeldPod] = ()) -> NodeDisputes:
     """What the agent, which knows kubelet's book and its own, has to publish. ``ended``: what pods hold that are said
     to have ended."""
     held = (each for pod in books.pods if (each := _held_beyond(pod, books)) is not None)
@@ -130,21 +130,21 @@ def to_tell(books: NodeBooks, refused: Iterable[RefusedPod] = (), ended: Iterabl
 
 
 def reckon(
-    node: str, devices: Mapping[str, Device], pods: Iterable[PodBook], told: NodeDisputes | None
+    node: str, devices: Mapping[str, Device], pods: Iterable[PodBook], disputes: NodeDisputes | None
 ) -> SchedulerBook:
     """What the scheduler has to count. ``devices``: the node's, by uuid."""
     live: set[str] = set()
     grants: dict[str, Grant] = {}
     closed: dict[str, str] = {}
-    words = {} if told is None else {each.uid: each for each in told.held}
+    words = {} if disputes is None else {each.uid: each for each in disputes.held}
     for pod in pods:
         live.add(pod.uid)
         counted = counts(pod, words.get(pod.uid), node)
         if isinstance(counted, Grant):
             grants[pod.uid] = counted
         closed |= closed_by(pod, counted, devices)
-    if told is not None:
-        closed |= closed_gpus(told, live.__contains__)
+    if disputes is not None:
+        closed |= closed_gpus(disputes, live.__contains__)
     return SchedulerBook(grants, closed)
 
 
@@ -172,8 +172,8 @@ def closed_by(pod: PodBook, counted: Grant | str, devices: Mapping[str, Device])
     if isinstance(counted, str) and counted:
         why[""] = counted
     if pod.grant is None and pod.started:
-        said = f"pod {pod.key} runs without a grant, and no agent reports what it holds"
-        why |= dict.fromkeys(pod.families, said)
+        problem = f"pod {pod.key} runs without a grant, and no agent reports what it holds"
+        why |= dict.fromkeys(pod.families, problem)
     if not why:
         return {}
     families = {uuid: device.resource if device.resource in BY_RESOURCE else "" for uuid, device in devices.items()}
@@ -185,7 +185,7 @@ def in_doubt(pod: PodBook) -> bool:
     return pod.grant is None and pod.asks and pod.started
 
 
-def _held_beyond(pod: PodBook, books: NodeBooks) -> HeldPod | None:
+def _held_beyond(pod: PodBook, books: NodeRecords) -> HeldPod | None:
     """What a pod holds beyond its annotations."""
     if pod.grant is not None:
         return None
@@ -199,8 +199,8 @@ def _held_beyond(pod: PodBook, books: NodeBooks) -> HeldPod | None:
     return HeldPod(pod.namespace, pod.name, pod.uid, why) if in_doubt(pod) else None
 
 
-def _of_pods(books: NodeBooks) -> Iterator[BookDifference]:
-    words = {} if books.told is None else {each.uid: each for each in books.told.held}
+def _of_pods(books: NodeRecords) -> Iterator[BookDifference]:
+    words = {} if books.disputes is None else {each.uid: each for each in books.disputes.held}
     knows_itself = books.agent is not None and books.kubelet is not None
     for pod in books.pods:
         word = words.get(pod.uid)
@@ -218,12 +218,12 @@ def _of_pods(books: NodeBooks) -> Iterator[BookDifference]:
             yield BookDifference(DifferenceKind.UNTOLD, books.node, pod.key, detail=pod.problem)
         elif knows_itself and word != truth:
             yield BookDifference(DifferenceKind.TOLD_STALE, books.node, pod.key, detail="its devices have changed")
-    for each in () if books.told is None else books.told.refused:
+    for each in () if books.disputes is None else books.disputes.refused:
         detail = each.reason + (f", in the way: {', '.join(each.in_the_way)}" if each.in_the_way else "")
         yield BookDifference(DifferenceKind.REFUSED, books.node, each.key, each.uuids, detail)
 
 
-def _of_granted(pod: PodBook, grant: Grant, books: NodeBooks) -> Iterator[BookDifference]:
+def _of_granted(pod: PodBook, grant: Grant, books: NodeRecords) -> Iterator[BookDifference]:
     gpus = grant.uuids
     listed = (books.kubelet or {}).get(pod.key, frozenset())
     if listed - gpus:
@@ -234,7 +234,7 @@ def _of_granted(pod: PodBook, grant: Grant, books: NodeBooks) -> Iterator[BookDi
         yield BookDifference(DifferenceKind.DEVICE_UNKNOWN, books.node, pod.key, tuple(sorted(unknown)))
 
 
-def _of_ended(books: NodeBooks) -> Iterator[BookDifference]:
+def _of_ended(books: NodeRecords) -> Iterator[BookDifference]:
     """What some book has of pods that are no more."""
     uids, keys = {pod.uid for pod in books.pods}, {pod.key for pod in books.pods}
     for uid, grant in (books.agent or {}).items():
@@ -245,7 +245,7 @@ def _of_ended(books: NodeBooks) -> Iterator[BookDifference]:
             yield BookDifference(
                 DifferenceKind.KUBELET_BEHIND, books.node, key, tuple(sorted(gpus)), "the pod has ended"
             )
-    for each in () if books.told is None else books.told.held:
+    for each in () if books.disputes is None else books.disputes.held:
         if each.uid in uids:
             continue
         if each.why is not HeldReason.ENDED or (books.kubelet is not None and not books.kubelet.get(each.key)):
@@ -254,9 +254,9 @@ def _of_ended(books: NodeBooks) -> Iterator[BookDifference]:
             yield BookDifference(DifferenceKind.KUBELET_BEHIND, books.node, each.key, each.uuids, "the pod has ended")
 
 
-def _of_gpus(books: NodeBooks) -> Iterator[BookDifference]:
+def _of_gpus(books: NodeRecords) -> Iterator[BookDifference]:
     """GPUs of which the grants that count are more than there is."""
-    words = {} if books.told is None else {each.uid: each for each in books.told.held}
+    words = {} if books.disputes is None else {each.uid: each for each in books.disputes.held}
     ledger = Ledger()
     ledger.set_inventory(NodeInventory(books.node, tuple(books.devices.values())))
     for pod in books.pods:
@@ -272,10 +272,10 @@ def _of_gpus(books: NodeBooks) -> Iterator[BookDifference]:
             yield BookDifference(DifferenceKind.GRANTED_TWICE, books.node, uuids=(uuid,), detail=detail)
 
 
-def _of_scheduler(books: NodeBooks) -> Iterator[BookDifference]:
+def _of_scheduler(books: NodeRecords) -> Iterator[BookDifference]:
     if books.scheduler is None:
         return
-    wanted = reckon(books.node, books.devices, books.pods, books.told)
+    wanted = reckon(books.node, books.devices, books.pods, books.disputes)
     of_pod = {pod.uid: pod.key for pod in books.pods}
     for uid in sorted(wanted.grants.keys() | books.scheduler.grants.keys()):
         if wanted.grants.get(uid) != (counted := books.scheduler.grants.get(uid)):

@@ -81,10 +81,10 @@ class KubeletConfig(msgspec.Struct, frozen=True, omit_defaults=True):
         return parse_version(self.version)
 
 
-def topology_options(said: Mapping[str, object]) -> TopologyOptions:
+def topology_options(options: Mapping[str, object]) -> TopologyOptions:
     """topologyManagerPolicyOptions as they stand in a configuration. Raises ValueError that names the option."""
     values: dict[str, bool | int] = {}
-    for name, value in said.items():
+    for name, value in options.items():
         where = f"topologyManagerPolicyOptions.{name}"
         if name == "prefer-closest-numa-nodes":
             values["prefer_closest_numa_nodes"] = _flag(where, value)
@@ -95,12 +95,14 @@ def topology_options(said: Mapping[str, object]) -> TopologyOptions:
     return msgspec.convert(values, TopologyOptions)
 
 
-def cpu_options(said: Mapping[str, object]) -> CpuOptions:
+def cpu_options(options: Mapping[str, object]) -> CpuOptions:
     """cpuManagerPolicyOptions as they stand in a configuration. Raises ValueError that names the option."""
     fields = {field.replace("_", "-"): field for field in CpuOptions.__struct_fields__}
-    for name in said.keys() - fields.keys():
+    for name in options.keys() - fields.keys():
         raise ValueError(f"cpuManagerPolicyOptions.{name}: no such option: write one of {', '.join(fields)}")
-    return CpuOptions(**{fields[name]: _flag(f"cpuManagerPolicyOptions.{name}", value) for name, value in said.items()})
+    return CpuOptions(
+        **{fields[name]: _flag(f"cpuManagerPolicyOptions.{name}", value) for name, value in options.items()}
+    )
 
 
 def _flag(where: str, value: object) -> bool:

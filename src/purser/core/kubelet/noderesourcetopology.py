@@ -295,14 +295,14 @@ def _alignment(
     attributes: Iterable[Attribute], topology_policies: Iterable[str]
 ) -> tuple[TopologyPolicy, TopologyScope, TopologyOptions]:
     """Attributes count before the deprecated field; without either nothing is aligned."""
-    said = {attribute.name: attribute.value for attribute in attributes}
+    values = {attribute.name: attribute.value for attribute in attributes}
     policy, scope = _deprecated(topology_policies)
     most = TopologyOptions().max_allowable_numa_nodes
     try:
         return (
-            TopologyPolicy(said.get("topologyManagerPolicy", policy)),
-            TopologyScope(said.get("topologyManagerScope", scope)),
-            TopologyOptions(max_allowable_numa_nodes=int(said.get("topologyManagerMaxNUMANodes", most))),
+            TopologyPolicy(values.get("topologyManagerPolicy", policy)),
+            TopologyScope(values.get("topologyManagerScope", scope)),
+            TopologyOptions(max_allowable_numa_nodes=int(values.get("topologyManagerMaxNUMANodes", most))),
         )
     except ValueError as error:
         raise TopologyError(f"attributes: {error}") from error

@@ -2,10 +2,10 @@
 
 import re
 
-LABEL_PATTERN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+DNS_LABEL_PATTERN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 """An RFC 1123 label, of any length."""
 
-SUBDOMAIN_PATTERN = rf"{LABEL_PATTERN}(\.{LABEL_PATTERN})*"
+SUBDOMAIN_PATTERN = rf"{DNS_LABEL_PATTERN}(\.{DNS_LABEL_PATTERN})*"
 """An RFC 1123 subdomain, of any length."""
 
 QUALIFIED_PATTERN = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
@@ -16,7 +16,7 @@ MAX_LABEL_CHARACTERS = 63
 
 MAX_SUBDOMAIN_CHARACTERS = 253
 
-_LABEL, _SUBDOMAIN, _QUALIFIED = map(re.compile, (LABEL_PATTERN, SUBDOMAIN_PATTERN, QUALIFIED_PATTERN))
+_LABEL, _SUBDOMAIN, _QUALIFIED = map(re.compile, (DNS_LABEL_PATTERN, SUBDOMAIN_PATTERN, QUALIFIED_PATTERN))
 
 
 def is_label(text: str) -> bool:

@@ -32,15 +32,15 @@ class MigGeometry(msgspec.Struct, frozen=True):
         """With one more. Raises `MigGeometryError` for what the GPU does not offer, and where something is."""
         taken = bits_of(self.kind, placement)
         if taken & self.mask:
-            told = f"{placement.profile} at {placement.start}"
-            raise MigGeometryError(f"{self.kind.name}: {told} overlaps with {_listed(self.instances)}")
+            where = f"{placement.profile} at {placement.start}"
+            raise MigGeometryError(f"{self.kind.name}: {where} overlaps with {_listed(self.instances)}")
         return MigGeometry(self.kind, (*self.instances, placement), self.mask | taken)
 
     def destroyed(self, placement: MigPlacement) -> "MigGeometry":
         """Without it. Raises `MigGeometryError` where it is not there."""
         if placement not in self.instances:
-            told = f"no {placement.profile} at {placement.start}"
-            raise MigGeometryError(f"{self.kind.name}: {told}, but {_listed(self.instances)}")
+            where = f"no {placement.profile} at {placement.start}"
+            raise MigGeometryError(f"{self.kind.name}: {where}, but {_listed(self.instances)}")
         left = tuple(each for each in self.instances if each != placement)
         return MigGeometry(self.kind, left, self.mask & ~bits_of(self.kind, placement))
 

@@ -28,6 +28,6 @@ class NodeMessage(Generic[T]):
             return None
 
 
-def encode(told: msgspec.Struct) -> str:
+def encode(document: msgspec.Struct) -> str:
     """As it stands in the annotation; equal values are equal texts."""
-    return msgspec.json.encode(told, order="deterministic").decode()
+    return msgspec.json.encode(document, order="deterministic").decode()

@@ -208,13 +208,13 @@ class HalfPlacedPod:
 
     def _others(self, found: _Found, suits: Sequence[bool]) -> Positions:
         asked = found.container.devices
-        suiting = tuple(place for place, good in enumerate(suits) if good)
-        if self._candidates.has_parts and any(map(self._candidates.is_part, suiting)):
-            return tuple(sorted(suiting, key=self._candidates.part_key))
-        if self._preference is not None and len(suiting) >= max(asked.count, 1):
+        suitable = tuple(place for place, good in enumerate(suits) if good)
+        if self._candidates.has_parts and any(map(self._candidates.is_part, suitable)):
+            return tuple(sorted(suitable, key=self._candidates.part_key))
+        if self._preference is not None and len(suitable) >= max(asked.count, 1):
             return self._preferred(self._preference, asked, suits)
         key = order_key(self._words, asked.numa_bind)
-        candidates = [self._candidate(place, found.shares[place]) for place in suiting]
+        candidates = [self._candidate(place, found.shares[place]) for place in suitable]
         return tuple(candidate.position for candidate in sorted(candidates, key=key))
 
     def _preferred(self, preference: Preference, asked: DeviceRequest, suits: Sequence[bool]) -> Positions:

@@ -244,9 +244,9 @@ def obstructed(
     if not devices:
         return Refusal(((Reason.NO_DEVICES, 1),), container=container.name)
     counts = {reason: count for reason, count in obstacles.items() if count}
-    suiting = devices - sum(counts.values())
-    if for_rest is not None and suiting:
-        counts[for_rest] = suiting
+    suitable = devices - sum(counts.values())
+    if for_rest is not None and suitable:
+        counts[for_rest] = suitable
     asked = container.devices
     needed = rule.memory_asked(most.memory_largest_mib, asked.memory_mib or 0, asked.memory_percent or 0)
     is_short, is_slow = Reason.INSUFFICIENT_MEMORY in counts, Reason.INSUFFICIENT_CORES in counts

@@ -289,7 +289,7 @@ def is_share(shape: PodShape, memory_mib: int) -> bool:
     return shape.gpu_count == 1 and not shape.is_alone and memory_of(shape, memory_mib) < memory_mib
 
 
-def kind_on(view: View) -> Ints:
+def kind_by_row(view: View) -> Ints:
     """The kind (see `Take.kind`) that the shape would be on each row, by the memory of the node's first GPU."""
     whole = min(view.shape.gpu_count, KINDS - 1)
     of_model = (0 if is_share(view.shape, model.memory_mib) else whole for model in view.fleet.models)

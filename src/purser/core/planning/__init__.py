@@ -9,7 +9,7 @@ replacement by the same decision as when it runs (`purser.core.placement`), on t
 """
 
 from purser.core.planning.bound import NoBoundError, least_cost
-from purser.core.planning.model import LOST, MOVED, WAITS, GpuPod, Occupancy, PlanStep, Room, RoomPlan, RoomWish
+from purser.core.planning.model import LOST, MOVED, WAITS, GpuPod, Occupancy, PlanStep, Room, RoomPlan, RoomRequest
 from purser.core.planning.rooms import usable_gpus
 from purser.core.planning.search import plan, rehearse
 
@@ -23,7 +23,7 @@ __all__ = [
     "PlanStep",
     "Room",
     "RoomPlan",
-    "RoomWish",
+    "RoomRequest",
     "least_cost",
     "plan",
     "rehearse",

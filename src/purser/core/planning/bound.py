@@ -16,7 +16,7 @@ import numpy as np
 from purser.core.fleet import DeviceState, NodeState
 from purser.core.model import ContainerRequest, PodRequest
 from purser.core.placement.shape import container_shape
-from purser.core.planning.model import LOST, MOVED, WAITS, Occupancy, RoomWish
+from purser.core.planning.model import LOST, MOVED, WAITS, Occupancy, RoomRequest
 from purser.core.planning.rooms import holders, may_go, sites, usable
 
 MAX_SECONDS = 20.0
@@ -52,7 +52,7 @@ class _Kind(msgspec.Struct, frozen=True):
     needs: tuple[_Need, ...]
 
 
-def least_cost(occupancy: Occupancy, wish: RoomWish, known: int, max_seconds: float = MAX_SECONDS) -> int:
+def least_cost(occupancy: Occupancy, wish: RoomRequest, known: int, max_seconds: float = MAX_SECONDS) -> int:
     """What a plan costs at least, at most ``known``, which is the cost of one. Raises `NoBoundError`."""
     try:
         from scipy.optimize import Bounds, LinearConstraint, milp
@@ -81,7 +81,7 @@ def least_cost(occupancy: Occupancy, wish: RoomWish, known: int, max_seconds: fl
 class _Program:
     """Minimal prices, where each row of the matrix is at most its limit."""
 
-    def __init__(self, occupancy: Occupancy, wish: RoomWish, known: int) -> None:
+    def __init__(self, occupancy: Occupancy, wish: RoomRequest, known: int) -> None:
         self._occupancy = occupancy
         self._wish = wish
         self._pools = list(dict.fromkeys(_pool(state) for node in occupancy.fleet for state in node.devices))

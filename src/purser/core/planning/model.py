@@ -17,7 +17,7 @@ LOST = 100
 """Price of a pod that nothing recreates."""
 
 
-class RoomWish(msgspec.Struct, frozen=True):
+class RoomRequest(msgspec.Struct, frozen=True):
     """How much room is wanted."""
 
     gpus: int

@@ -12,7 +12,7 @@ from purser.core.device.ids import MAX_NODE_DEVICES
 from purser.core.fleet import DeviceState, NodeState
 from purser.core.model import NVIDIA, DeviceMode
 from purser.core.names import GPU_RESOURCE
-from purser.core.planning.model import GpuPod, Occupancy, Room, RoomWish
+from purser.core.planning.model import GpuPod, Occupancy, Room, RoomRequest
 
 MAX_SETS = 20_000
 """Sets of GPUs of one node that are looked at: 8 of 16 are 12 870."""
@@ -107,7 +107,7 @@ def _site(node: str, uuids: Sequence[str], held: Mapping[str, frozenset[str]], p
     return Site(sum(map(prices.__getitem__, uids)), Room(node, tuple(uuids)), uids)
 
 
-def in_order(found: Sequence[Site], wish: RoomWish) -> Iterator[tuple[int, tuple[Site, ...]]]:
+def in_order(found: Sequence[Site], wish: RoomRequest) -> Iterator[tuple[int, tuple[Site, ...]]]:
     """Every choice of sites on as many different nodes as wanted with what it costs at least, the cheapest first.
     ``found``: the cheapest first. What is kept in memory grows with the choices that are taken."""
     by_node: dict[str, list[Site]] = {}

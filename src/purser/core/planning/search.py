@@ -17,7 +17,7 @@ import msgspec
 
 from purser.core.placement import Evaluator
 from purser.core.placement.shape import lead_shape
-from purser.core.planning.model import MOVED, WAITS, Occupancy, PlanStep, Room, RoomPlan, RoomWish
+from purser.core.planning.model import MOVED, WAITS, Occupancy, PlanStep, Room, RoomPlan, RoomRequest
 from purser.core.planning.rehearsal import Rehearsal
 from purser.core.planning.rooms import Site, in_order, may_go, sites
 from purser.core.policy.settings import DEFAULT_POLICIES, PolicySettings
@@ -40,7 +40,7 @@ _PLACES_PART = 0.1
 
 def plan(
     occupancy: Occupancy,
-    wish: RoomWish,
+    wish: RoomRequest,
     policy: PolicySettings = DEFAULT_POLICIES,
     max_decisions: int = MAX_DECISIONS,
 ) -> RoomPlan | None:
@@ -86,7 +86,7 @@ class _Open(msgspec.Struct, frozen=True):
 
 
 class _Search:
-    def __init__(self, occupancy: Occupancy, wish: RoomWish, rehearsal: Rehearsal, max_decisions: int) -> None:
+    def __init__(self, occupancy: Occupancy, wish: RoomRequest, rehearsal: Rehearsal, max_decisions: int) -> None:
         self._pods = occupancy.pods
         self._wish = wish
         self._rehearsal = rehearsal

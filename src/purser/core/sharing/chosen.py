@@ -36,7 +36,7 @@ def chosen_config(
     if name := label or default:
         if name not in there:
             by = f"label {CONFIG_LABEL}" if label else "the default"
-            raise SharingError(f"{by} names the file {brief(name, 60)}, which is not there: {_told(there)}")
+            raise SharingError(f"{by} names the file {brief(name, 60)}, which is not there: {_names_text(there)}")
         return name
     for fallback in fallbacks:
         if fallback is ConfigFallback.NAMED and NAMED_CONFIG in there:
@@ -45,9 +45,9 @@ def chosen_config(
             return there[0]
         if fallback is ConfigFallback.EMPTY:
             return ""
-    raise SharingError(f"the node has no label {CONFIG_LABEL}, and there is no default: {_told(there)}")
+    raise SharingError(f"the node has no label {CONFIG_LABEL}, and there is no default: {_names_text(there)}")
 
 
-def _told(names: Collection[str]) -> str:
-    told = ", ".join(brief(name, 60) for name in list(names)[:MAX_NAMES_TOLD])
-    return f"the files are {told}" if told else "there are no files"
+def _names_text(names: Collection[str]) -> str:
+    listed = ", ".join(brief(name, 60) for name in list(names)[:MAX_NAMES_TOLD])
+    return f"the files are {listed}" if listed else "there are no files"

@@ -271,13 +271,13 @@ def _in_places(tidy: Any, problems: list[str]) -> Any:
     sharing = tidy.get("sharing")
     if not isinstance(sharing, dict):
         return tidy
-    return {**tidy, "sharing": {way: _of_way(said, way, problems) for way, said in sharing.items()}}
+    return {**tidy, "sharing": {way: _of_way(section, way, problems) for way, section in sharing.items()}}
 
 
-def _of_way(said: Any, way: str, problems: list[str]) -> Any:
-    entries = said.get("resources") if isinstance(said, dict) else None
+def _of_way(section: Any, way: str, problems: list[str]) -> Any:
+    entries = section.get("resources") if isinstance(section, dict) else None
     if not isinstance(entries, list):
-        return said
+        return section
     kept: list[Any] = []
     for place, entry in enumerate(entries):
         at = f"sharing.{way}.resources[{place}]"
@@ -285,7 +285,7 @@ def _of_way(said: Any, way: str, problems: list[str]) -> Any:
             kept.append({**_bounded(entry, at, problems), **_listed(entry, at, problems), "(place)": place})
         else:
             kept.append(entry)
-    return {**said, "resources": kept}
+    return {**section, "resources": kept}
 
 
 def _bounded(entry: dict[str, Any], at: str, problems: list[str]) -> dict[str, Any]:
@@ -316,8 +316,8 @@ def _is_device(ref: Any) -> bool:
 
 
 def _without_entries(sharing: Sharing) -> Iterator[str]:
-    for way, said in (("timeSlicing", sharing.time_slicing), ("mps", sharing.mps)):
-        if said is not None and not said.resources:
+    for way, section in (("timeSlicing", sharing.time_slicing), ("mps", sharing.mps)):
+        if section is not None and not section.resources:
             write = _ADVICE[Replicas, "resources"]
             yield f"{FILE}: sharing.{way}.resources has no entry to go by: write {write}. No device is divided"
 

@@ -78,8 +78,8 @@ def hami_file(value: Any, node: str) -> ReadFile:
     notes = (*_notes(found, where), *(f"{where}: {key} is not known, and passed over" for key in odd))
     on_demand = MigStrategy.ON_DEMAND if found.operatingmode == "mig" else None
     file = PluginFile(flags=Flags(mig_strategy=on_demand or found.migstrategy or None))
-    told = capped(notes, MAX_NOTES, where), capped(problems, MAX_PROBLEMS, _FILE)
-    return ReadFile(file, *told, _set_aside(found, where))
+    messages = capped(notes, MAX_NOTES, where), capped(problems, MAX_PROBLEMS, _FILE)
+    return ReadFile(file, *messages, _set_aside(found, where))
 
 
 def _nameless(entries: Iterable[Any]) -> Iterator[str]:
@@ -98,12 +98,12 @@ def _name(entry: dict[Any, Any]) -> Any:
 
 def _with_readable_filter(tidy: dict[str, Any], where: str, problems: list[str]) -> dict[str, Any]:
     """Without what of ``filterdevices`` can name no GPU: the others that it names are not to be handed out."""
-    said = tidy.get("filterdevices")
-    if not isinstance(said, dict):
+    filters = tidy.get("filterdevices")
+    if not isinstance(filters, dict):
         return tidy
-    kept = dict(said)
+    kept = dict(filters)
     for key, kind, write in (("uuid", str, "a GPU's uuid"), ("index", int, "a GPU's index, a whole number from 0")):
-        if isinstance(refs := said.get(key), list):
+        if isinstance(refs := filters.get(key), list):
             good = [ref for ref in refs if _can_name(ref, kind)]
             bad = ((place, ref) for place, ref in enumerate(refs) if not _can_name(ref, kind))
             problems += (mistake(where, f"filterdevices.{key}[{place}]", ref, write) for place, ref in bad)
@@ -116,13 +116,13 @@ def _can_name(ref: Any, kind: type) -> bool:
 
 
 def _set_aside(node: _Node, where: str) -> SetAside:
-    said = node.filterdevices or _Filter()
-    return SetAside(frozenset(said.uuid or ()), frozenset(said.index or ()), f"{where}: filterdevices")
+    filters = node.filterdevices or _Filter()
+    return SetAside(frozenset(filters.uuid or ()), frozenset(filters.index or ()), f"{where}: filterdevices")
 
 
 def _notes(node: _Node, where: str) -> Iterator[str]:
     overbooked = "pods are granted no more of a GPU than there is"
-    said = (
+    filters = (
         ("operatingmode mps", node.operatingmode == "mps", "agent.enforcement of the chart starts MPS daemons"),
         (
             "devicesplitcount",
@@ -134,7 +134,7 @@ def _notes(node: _Node, where: str) -> Iterator[str]:
         ("preconfigureddevicememory", bool(node.preconfigureddevicememory), "a GPU has the memory that NVML reports"),
         ("libcudaloglevel", node.libcudaloglevel is not None, "a container's variable LIBCUDA_LOG_LEVEL counts"),
     )
-    yield from (f"{where}: {key} has no effect: {instead}" for key, is_said, instead in said if is_said)
+    yield from (f"{where}: {key} has no effect: {instead}" for key, is_said, instead in filters if is_said)
     filtered = node.filterdevices or _Filter()
     named = [*(f"index {each}" for each in filtered.index or ()), *(filtered.uuid or ())]
     if named:

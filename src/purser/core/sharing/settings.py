@@ -115,7 +115,7 @@ def plugin_settings(
 
     Raises `SharingError`, which names the option, the variable or the place in the file.
     """
-    found = PluginSettings(**dict(_said(file, options or {}, environment or {})))
+    found = PluginSettings(**dict(_given(file, options or {}, environment or {})))
     for _, conflict in _conflicts(file, found):
         raise SharingError(conflict)
     return msgspec.structs.replace(found, dev_root=found.dev_root or found.driver_root)
@@ -131,12 +131,12 @@ def followable(
     problems = []
     for flag in _FLAGS:
         try:
-            dict(_said(_only(file, flag.at), {}, {}))
+            dict(_given(_only(file, flag.at), {}, {}))
         except SharingError as error:
             problems.append(f"{error}. It is left out")
             file = _without(file, flag.at)
     plugin_settings(PluginFile(), options, environment)
-    found = PluginSettings(**dict(_said(file, options or {}, environment or {})))
+    found = PluginSettings(**dict(_given(file, options or {}, environment or {})))
     for at, conflict in _conflicts(file, found):
         problems.append(f"{conflict}. {at} is left out")
         file = _without(file, at)
@@ -146,11 +146,11 @@ def followable(
 def with_last_flags(file: PluginFile, problems: Iterable[str], last: PluginFile) -> tuple[PluginFile, tuple[str, ...]]:
     """The file with the flags that the last good one has, in place of those with mistakes: a typo is not to take a
     node's MIG devices away. And a sentence for each. ``problems``: of the file, as it was read."""
-    told = [each.removeprefix(f"{FILE}: ") for each in problems]
+    bare = [each.removeprefix(f"{FILE}: ") for each in problems]
     notes = []
     for at in (flag.at for flag in _FLAGS):
         sections = (at.rsplit(".", depth)[0] for depth in range(at.count(".") + 1))
-        is_mistaken = any(each.startswith(f"{section} is ") for section in sections for each in told)
+        is_mistaken = any(each.startswith(f"{section} is ") for section in sections for each in bare)
         if is_mistaken and _in(file, at) is None and (before := _in(last, at)) is not None:
             file = _with(file, at, before)
             told_before = ", ".join(map(str, before)) if isinstance(before, tuple) else shown(before)
@@ -183,27 +183,27 @@ def _without(file: PluginFile, at: str) -> PluginFile:
     return kept
 
 
-def _with(value: Any, at: str, said: Any) -> Any:
+def _with(value: Any, at: str, new: Any) -> Any:
     """A copy that says this at a place in the file."""
     key, _, rest = at.partition(".")
     (name,) = (field.name for field in msgspec.structs.fields(value) if field.encode_name == key)
-    return msgspec.structs.replace(value, **{name: _with(getattr(value, name), rest, said) if rest else said})
+    return msgspec.structs.replace(value, **{name: _with(getattr(value, name), rest, new) if rest else new})
 
 
-def _said(file: PluginFile, options: Mapping[str, str], environment: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+def _given(file: PluginFile, options: Mapping[str, str], environment: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
     """Each field of `PluginSettings` of which something is said, and what."""
     types = {field.name: field.type for field in msgspec.structs.fields(PluginSettings)}
     for flag in _FLAGS:
         option = next((name for name in flag.options if name in options), None)
         variable = next((name for name in flag.variables if name in environment), None)
         if option is not None:
-            where, said = f"option --{option}", _as(types[flag.field], options[option])
+            where, value = f"option --{option}", _as(types[flag.field], options[option])
         elif variable is not None:
-            where, said = f"variable {variable}", _as(types[flag.field], environment[variable])
+            where, value = f"variable {variable}", _as(types[flag.field], environment[variable])
         else:
-            where, said = f"{FILE}: {flag.at}", _in(file, flag.at)
-        if said is not None:
-            yield flag.field, _checked(said, types[flag.field], where)
+            where, value = f"{FILE}: {flag.at}", _in(file, flag.at)
+        if value is not None:
+            yield flag.field, _checked(value, types[flag.field], where)
 
 
 def _in(file: PluginFile, at: str) -> Any:

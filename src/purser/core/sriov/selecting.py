@@ -117,11 +117,11 @@ class SelectorFilter:
             found = (by_pf[pf.lower()] for pf in pfs_of(device) if pf.lower() in by_pf)
             return any(each.has(device.index) for each in found)
 
-        def told(device: SriovDevice) -> str:
+        def value_of(device: SriovDevice) -> str:
             number = "" if device.index == NO_INDEX else f"#{device.index}"
             return " or ".join(f"{pf}{number}" for pf in pfs_of(device))
 
-        yield _Condition(name, holds, told)
+        yield _Condition(name, holds, value_of)
 
 
 def _pf_names(device: SriovDevice) -> tuple[str, ...]:

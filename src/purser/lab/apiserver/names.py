@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from purser.core.kubernetes.naming import (
-    LABEL_PATTERN,
+    DNS_LABEL_PATTERN,
     SUBDOMAIN_PATTERN,
     is_label,
     is_subdomain,
@@ -22,7 +22,7 @@ SUBDOMAIN = (
 )
 LABEL = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
-    f"an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{LABEL_PATTERN}')"
+    f"an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{DNS_LABEL_PATTERN}')"
 )
 LABEL_VALUE = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "

@@ -238,8 +238,8 @@ def qos_class(spec: Obj) -> str:
     """Guaranteed, Burstable or BestEffort, by cpu and memory alone: those of the pod as a whole, where it says any."""
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     whole = spec.get("resources") or {}
-    said = bool(whole.get("requests") or whole.get("limits"))
-    resources = [whole] if said else [container.get("resources") or {} for container in containers]
+    has_resources = bool(whole.get("requests") or whole.get("limits"))
+    resources = [whole] if has_resources else [container.get("resources") or {} for container in containers]
     amounts = [
         _nonzero((each.get(kind) or {}).get(name))
         for each in resources

@@ -25,7 +25,7 @@ SERVICE_ADDRESS = "198.19.54.1"
 
 
 @dataclass(frozen=True)
-class Files:
+class SharedFiles:
     """Files that several processes share."""
 
     folder: Path
@@ -48,7 +48,7 @@ class Ports:
     scheduler_http: int
 
 
-def etcd_arguments(files: Files, ports: Ports) -> list[str]:
+def etcd_arguments(files: SharedFiles, ports: Ports) -> list[str]:
     """etcd on loopback; fsync is off because the data does not outlive the run and CI disks are slow."""
     client, peer = f"http://{LOOPBACK}:{ports.etcd}", f"http://{LOOPBACK}:{ports.etcd_peer}"
     return [
@@ -63,7 +63,7 @@ def etcd_arguments(files: Files, ports: Ports) -> list[str]:
     ]
 
 
-def apiserver_arguments(files: Files, ports: Ports, disabled_admission: Sequence[str]) -> list[str]:
+def apiserver_arguments(files: SharedFiles, ports: Ports, disabled_admission: Sequence[str]) -> list[str]:
     """kube-apiserver with RBAC, the node authorizer and every admission plugin of a stock cluster."""
     arguments = [
         f"--etcd-servers=http://{LOOPBACK}:{ports.etcd}",
@@ -95,11 +95,12 @@ def apiserver_arguments(files: Files, ports: Ports, disabled_admission: Sequence
 
 
 def controller_manager_arguments(
-    files: Files, ports: Ports, kubeconfig: Path, version: Version, disabled: Sequence[str], node_grace: str
+    files: SharedFiles, ports: Ports, kubeconfig: Path, version: Version, disabled: Sequence[str], node_grace: str
 ) -> list[str]:
     """kube-controller-manager, each controller with its own service account as in a stock cluster."""
-    # There are no pod CIDRs here, and there is no cloud.
-    controllers = ["*", "-nodeipam", "-cloud-node-lifecycle", *(f"-{name}" for name in disabled)]
+    # There are no pod CIDRs here, and there is no cloud. Kubernetes 1.37 refuses the names of cloud controllers.
+    absent = ["-nodeipam", *(["-cloud-node-lifecycle"] if version < (1, 37) else [])]
+    controllers = ["*", *absent, *(f"-{name}" for name in disabled)]
     arguments = [
         f"--kubeconfig={kubeconfig}",
         f"--controllers={','.join(controllers)}",
@@ -121,7 +122,7 @@ def controller_manager_arguments(
     return arguments
 
 
-def scheduler_arguments(files: Files, ports: Ports, config: Path) -> list[str]:
+def scheduler_arguments(files: SharedFiles, ports: Ports, config: Path) -> list[str]:
     """kube-scheduler; everything else is in its configuration file."""
     return [
         f"--config={config}",

@@ -17,7 +17,7 @@ from purser.kube.config import ClusterConfig
 from purser.kube.resources import untyped
 from purser.lab.apiserver import PodLogs
 from purser.lab.controlplane import commands, kubeletapi
-from purser.lab.controlplane.commands import LOOPBACK, Files, Ports
+from purser.lab.controlplane.commands import LOOPBACK, Ports, SharedFiles
 from purser.lab.controlplane.credentials import (
     CertificateAuthority,
     TokenUser,
@@ -137,7 +137,7 @@ class RealControlPlane:
         self._ports = replace(ports, apiserver=self._port) if self._port else ports
         authority = CertificateAuthority(folder)
         names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
-        self._files = Files(
+        self._files = SharedFiles(
             folder=folder,
             ca=authority.files,
             serving=authority.serving("serving", names, [LOOPBACK, commands.SERVICE_ADDRESS]),

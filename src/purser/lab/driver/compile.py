@@ -15,7 +15,7 @@ from pathlib import Path
 
 import structlog
 
-SOURCES = Path(__file__).with_name("library")
+SOURCE_DIR = Path(__file__).with_name("library")
 
 FLAGS = (
     "-std=c11",
@@ -72,7 +72,7 @@ def cache_folder() -> Path:
 
 def _digest(compiler: str, flags: Sequence[str]) -> str:
     digest = hashlib.sha256()
-    for path in sorted(SOURCES.glob("*.[ch]")):
+    for path in sorted(SOURCE_DIR.glob("*.[ch]")):
         digest.update(path.read_bytes())
     digest.update("\0".join((compiler, *flags)).encode())
     return digest.hexdigest()[:16]
@@ -82,7 +82,7 @@ def _compile(compiler: str, flags: Sequence[str], library: Path) -> None:
     """Build beside the target and rename: a compiler that is killed leaves no half library behind."""
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         built = Path(folder) / "built.so"
-        sources = map(str, sorted(SOURCES.glob("*.c")))
+        sources = map(str, sorted(SOURCE_DIR.glob("*.c")))
         command = [compiler, *flags, *sources, "-o", str(built), *LIBRARIES]
         subprocess.run(command, check=True, capture_output=True, text=True)
         built.replace(library)

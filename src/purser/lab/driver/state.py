@@ -125,7 +125,9 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
             self.load.decoder_utilization_percent,
         )
         sums = [min(100, sum(each.load[place] for each in self.processes)) for place in range(4)]
-        gpu, memory, encoder, decoder = (made if said is None else said for made, said in zip(sums, given, strict=True))
+        gpu, memory, encoder, decoder = (
+            made if value is None else value for made, value in zip(sums, given, strict=True)
+        )
         return gpu, memory, encoder, decoder
 
     @property

@@ -294,8 +294,8 @@ class HollowFleet:
         if self._runs(node, "gpu-discovery"):
             annotations[NODE_FACTS_ANNOTATION] = _facts(node)
         worker = self._pod_of(node, "mig-manager")
-        if worker is not None and (told := await self._mig_answer(node, worker)):
-            annotations[MIG_RESULT_ANNOTATION] = told
+        if worker is not None and (result := await self._mig_answer(node, worker)):
+            annotations[MIG_RESULT_ANNOTATION] = result
         labels: dict[str, str] = {}
         if self._runs(node, "gpu-feature-discovery") and product_of(node) and has_nfd(node):
             labels[_PRODUCT_LABEL] = product_of(node)

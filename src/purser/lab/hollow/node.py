@@ -100,12 +100,12 @@ def manifests(nodes: HollowNodes) -> list[Raw]:
 def _manifest(nodes: HollowNodes, name: str) -> Raw:
     own = {LABEL: "true", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
     labels = {**own, **(_nfd_labels(nodes) if nodes.nfd else {}), **nodes.labels}
-    said = {
+    annotated = {
         PRODUCT_ANNOTATION: nodes.product,
         MIG_STRATEGY_ANNOTATION: nodes.mig_strategy,
         FAMILY_ANNOTATION: nodes.family,
     }
-    annotations = {GPUS_ANNOTATION: str(nodes.gpus), **{key: value for key, value in said.items() if value}}
+    annotations = {GPUS_ANNOTATION: str(nodes.gpus), **{key: value for key, value in annotated.items() if value}}
     capacity = {"cpu": "64", "memory": "256Gi", "pods": "110", "ephemeral-storage": "1Ti"}
     return {
         "apiVersion": "v1",

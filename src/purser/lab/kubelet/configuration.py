@@ -119,10 +119,10 @@ def render(configured: Configured) -> str:
         "cpuManagerPolicy": config.cpu_policy.value,
         "evictionHard": {"memory.available": str(EVICTION_HARD_BYTES)},
     }
-    fields |= _said("topologyManagerPolicyOptions", _option_texts(config.topology_options))
-    fields |= _said("cpuManagerPolicyOptions", _option_texts(config.cpu_options))
-    fields |= _said("reservedSystemCPUs", config.reserved_cpus)
-    fields |= _said("systemReserved", _system_reserved(configured))
+    fields |= _if_given("topologyManagerPolicyOptions", _option_texts(config.topology_options))
+    fields |= _if_given("cpuManagerPolicyOptions", _option_texts(config.cpu_options))
+    fields |= _if_given("reservedSystemCPUs", config.reserved_cpus)
+    fields |= _if_given("systemReserved", _system_reserved(configured))
     if config.memory_policy is MemoryPolicy.STATIC:
         reserved = [
             {"numaNode": node, "limits": {name: str(amount) for name, amount in limits.items()}}
@@ -132,14 +132,14 @@ def render(configured: Configured) -> str:
     return yaml_text(fields)
 
 
-def _said(name: str, value: Any) -> dict[str, Any]:
+def _if_given(name: str, value: Any) -> dict[str, Any]:
     return {name: value} if value else {}
 
 
 def _system_reserved(configured: Configured) -> dict[str, str]:
     memory = configured.reserved_memory_bytes - EVICTION_HARD_BYTES
     millis = configured.config.reserved_cpu_millis
-    return _said("cpu", f"{millis}m" if millis else "") | _said(_MEMORY, str(memory) if memory else "")
+    return _if_given("cpu", f"{millis}m" if millis else "") | _if_given(_MEMORY, str(memory) if memory else "")
 
 
 def _option_texts(options: TopologyOptions | CpuOptions) -> dict[str, str]:

@@ -15,13 +15,17 @@ def difference(wanted: Any, found: Any, path: str = "") -> str:
     """
     if isinstance(wanted, Mapping):
         if not isinstance(found, Mapping):
-            return _said(path, found)
+            return _difference_at(path, found)
         parts = (difference(value, found.get(key), f"{path}.{key}" if path else key) for key, value in wanted.items())
         return next(filter(None, parts), "")
     if isinstance(wanted, list):
         there = found if isinstance(found, list) else []
-        return "" if all(any(not difference(each, one) for one in there) for each in wanted) else _said(path, found)
-    return "" if _is_equal(wanted, found) else _said(path, found)
+        return (
+            ""
+            if all(any(not difference(each, one) for one in there) for each in wanted)
+            else _difference_at(path, found)
+        )
+    return "" if _is_equal(wanted, found) else _difference_at(path, found)
 
 
 def _is_equal(wanted: Any, found: Any) -> bool:
@@ -32,5 +36,5 @@ def _is_equal(wanted: Any, found: Any) -> bool:
     return type(wanted) is type(found) and bool(wanted == found)
 
 
-def _said(path: str, found: Any) -> str:
+def _difference_at(path: str, found: Any) -> str:
     return f"{path or 'it'} is {'not there' if found is None else found}"

@@ -71,8 +71,8 @@ async def _objects(lab: Lab, expect: ExpectObjects) -> str | None:
         return None
     if expect.count is None and found and not wrong:
         return None
-    said = "; ".join(f"{name}: {why}" for name, why in list(wrong.items())[:MAX_NAMED_OBJECTS])
-    return f"{right} of {len(found)} {expect.kind} are so{': ' + said if said else ''}"
+    listed = "; ".join(f"{name}: {why}" for name, why in list(wrong.items())[:MAX_NAMED_OBJECTS])
+    return f"{right} of {len(found)} {expect.kind} are so{': ' + listed if listed else ''}"
 
 
 async def _grants(lab: Lab, expect: ExpectGrants) -> str | None:
@@ -138,8 +138,8 @@ def _rejections(lab: Lab, expect: ExpectRejections) -> str | None:
     for node in lab.nodes.values():
         found.update(node.rejections)
     count = found[expect.reason] if expect.reason else found.total()
-    said = ", ".join(f"{number} times {reason}" for reason, number in found.items())
-    return None if count == expect.count else f"kubelets refused {count} pods: {said or 'none'}"
+    listed = ", ".join(f"{number} times {reason}" for reason, number in found.items())
+    return None if count == expect.count else f"kubelets refused {count} pods: {listed or 'none'}"
 
 
 def _phases(pods: Iterable[Pod]) -> str:

@@ -41,8 +41,8 @@ def failing_nodes(
         found = next(_blockers(progress, refused), None)
         if found is None and not progress.excluded:
             found = next(_causes(progress, has_mig_manager, upgrades_drivers), None)
-        if found is None and (said := unknown_workload(progress.node)):
-            message = f"its label {WORKLOAD_LABEL} is {said}: taken for {progress.workload}; {_KNOWN_WORKLOADS}"
+        if found is None and (unknown := unknown_workload(progress.node)):
+            message = f"its label {WORKLOAD_LABEL} is {unknown}: taken for {progress.workload}; {_KNOWN_WORKLOADS}"
             found = FailingNode(name=progress.node.name, reason=OperatorReason.WORKLOAD_UNKNOWN, message=message)
         if found is not None:
             yield found

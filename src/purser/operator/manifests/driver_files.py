@@ -24,9 +24,9 @@ def profiled(wanted: RenderInputs, pool: Pool) -> RenderInputs:
     """As if the policy were there for this pool's drivers alone: sections that say something of drivers say what its
     profile does. Not so the parts of the image: whole references stand alone, whosever they are."""
     spec = wanted.policy.spec
-    said = profile_of(spec.driver, pool).said()
-    beside = {name: said.pop(name) for name in SIDECARS if name in said}
-    driver = msgspec.structs.replace(spec.driver, **said)
+    fields = profile_of(spec.driver, pool).said()
+    beside = {name: fields.pop(name) for name in SIDECARS if name in fields}
+    driver = msgspec.structs.replace(spec.driver, **fields)
     common = _in_common(spec.daemonsets, driver)
     changed = msgspec.structs.replace(spec, driver=driver, daemonsets=common, **beside)
     return msgspec.structs.replace(wanted, policy=msgspec.structs.replace(wanted.policy, spec=changed))

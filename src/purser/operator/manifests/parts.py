@@ -293,11 +293,11 @@ def _toleration(toleration: msgspec.Struct) -> Raw:
 
 def without_empty(section: msgspec.Struct | None) -> Raw:
     """A section of a policy as objects of the API have it: fields that say nothing are left out."""
-    return _said(msgspec.json.decode(msgspec.json.encode(section))) if section is not None else {}
+    return _given_fields(msgspec.json.decode(msgspec.json.encode(section))) if section is not None else {}
 
 
-def _said(value: Raw) -> Raw:
-    kept = {name: _said(each) if isinstance(each, dict) else each for name, each in value.items()}
+def _given_fields(value: Raw) -> Raw:
+    kept = {name: _given_fields(each) if isinstance(each, dict) else each for name, each in value.items()}
     return {name: each for name, each in kept.items() if each not in ("", None, {}, [])}
 
 

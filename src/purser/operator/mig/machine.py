@@ -256,8 +256,8 @@ def _users_of_gpus(
     leaving = request_evictions(pods, fleet.rules, ledger, "MIG change") if pods else EvictionRequest()
     if pods:
         waits = leaving.describe(pods)
-        said = node_event(progress.node, f"MIG layout {change.profile} waits: {waits}")
-        return NodeStep(evictions=leaving.evictions, waits=waits, events=(said,))
+        event = node_event(progress.node, f"MIG layout {change.profile} waits: {waits}")
+        return NodeStep(evictions=leaving.evictions, waits=waits, events=(event,))
     return NodeStep(waits=f"waiting for operand pod {operands[0]} to terminate") if operands else None
 
 

@@ -188,8 +188,8 @@ def end(progress: NodeProgress, state: str, why: str, unanswered: MigChange | No
     node, annotations = progress.node, OVER
     if unanswered is not None:
         annotations = OVER | {MIG_RESULT_ANNOTATION: encode(MigResult(unanswered.profile, unanswered.attempt, why))}
-    said = node_event(node, f"MIG change: {state}: {why}", warning=state == FAILED)
-    return to(given_back(node, why, state_label(state), annotations), said)
+    ended = node_event(node, f"MIG change: {state}: {why}", warning=state == FAILED)
+    return to(given_back(node, why, state_label(state), annotations), ended)
 
 
 def abandon(progress: NodeProgress, why: str) -> NodeStep:

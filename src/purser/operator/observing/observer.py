@@ -132,7 +132,7 @@ class Observer:
     @property
     def missing(self) -> list[str]:
         """What was not listed yet, with the reason where one is known; nothing once it is ready."""
-        return [self._told(what) for what, is_there in self._awaited.items() if not is_there()]
+        return [self._missing_words(what) for what, is_there in self._awaited.items() if not is_there()]
 
     async def ready(self) -> None:
         """Return once everything was listed."""
@@ -310,7 +310,7 @@ class Observer:
         group.create_task(self._keep_going(f"following {informer.resource.plural}", follow))
         return looked
 
-    def _told(self, what: str) -> str:
+    def _missing_words(self, what: str) -> str:
         error = self._troubles[what]()
         if what == _called(CLUSTER_POLICIES) and isinstance(error, NotFoundError):
             return f"{what} ({UNDEFINED})"

@@ -146,7 +146,7 @@ def workload_view(pod: WorkloadPod) -> NodeWorkload:
     )
 
 
-_BY_MPS = (Enforcement.MPS, Enforcement.MPS_ADVISORY)
+_MPS_ENFORCEMENTS = (Enforcement.MPS, Enforcement.MPS_ADVISORY)
 
 
 def _devices_held(grant: str | None) -> frozenset[str] | None:
@@ -155,7 +155,7 @@ def _devices_held(grant: str | None) -> frozenset[str] | None:
         found = None if grant is None else read({GRANT_ANNOTATION: grant})
     except GrantError:
         return None
-    if found is None or any(part.enforcement in _BY_MPS for part in found.containers):
+    if found is None or any(part.enforcement in _MPS_ENFORCEMENTS for part in found.containers):
         return None
     return found.uuids
 
@@ -236,8 +236,8 @@ def _container_trouble(status: ContainerStatus) -> tuple[str, str]:
 
 
 def _ending(ended: ContainerStateTerminated) -> str:
-    said = " ".join(ended.message.split())[:MAX_CONDITION_MESSAGE]
-    return f"exit code {ended.exit_code}{f': {said}' if said else ''}"
+    message = " ".join(ended.message.split())[:MAX_CONDITION_MESSAGE]
+    return f"exit code {ended.exit_code}{f': {message}' if message else ''}"
 
 
 # --- the snapshot

@@ -86,12 +86,12 @@ def _below_fields(body: ast.ClassDef) -> Mapping[str, str]:
 
 
 def _struct(kind: type[msgspec.Struct], defaults: bool) -> Schema:
-    hints, said = get_type_hints(kind, include_extras=True), descriptions(kind)
+    hints, described = get_type_hints(kind, include_extras=True), descriptions(kind)
     properties, required = {}, []
     for field in msgspec.structs.fields(kind):
         schema = schema_of(hints[field.name], defaults=defaults)
-        if field.name in said:
-            schema = {"description": said[field.name], **schema}
+        if field.name in described:
+            schema = {"description": described[field.name], **schema}
         if field.required:
             required.append(field.encode_name)
         elif defaults and (default := _default(field.default)) is not None:

@@ -144,5 +144,5 @@ def _stuck(fleet: UpgradeInputs, planned: PlannedChanges) -> dict[str, str]:
 
 
 def _named(whys: Mapping[str, str]) -> list[str]:
-    said = [f"node {name}: {why}" for name, why in whys.items()]
-    return [some(said, "node", between="; ")] if said else []
+    reasons = [f"node {name}: {why}" for name, why in whys.items()]
+    return [some(reasons, "node", between="; ")] if reasons else []

@@ -123,9 +123,9 @@ class Binder:
         if self._cache.ledger.state(args.pod_uid) is not GrantState.RESERVED:
             return None  # the earlier attempt had succeeded
         await self._post_locked(args, pod, request, grant)
-        said = granted_sentence(self._cache, grant, why)
+        message = granted_sentence(self._cache, grant, why)
         asked = asked_annotation(request, grant)
-        self._events.event(ref_of(PODS, pod), SchedulerReason.GRANTED, said, annotations=asked)
+        self._events.event(ref_of(PODS, pod), SchedulerReason.GRANTED, message, annotations=asked)
         return None
 
     async def _wait_for_leadership(self) -> None:
@@ -304,8 +304,8 @@ def granted_sentence(cache: ClusterCache, grant: Grant, why: str = "") -> str:
     devices = [state.device for state in node.devices if state.device.uuid in held] if node else []
     gpus = [str(device.index) for device in devices] if node else sorted(held)
     what = "device" if any(device.resource in BY_RESOURCE for device in devices) else "GPU"
-    said = f"Granted {what}{'s' if len(gpus) > 1 else ''} {', '.join(gpus)} of node {grant.node}"
-    return f"{said}{f': {why}' if why else ''}{_pairs(grant, node)}{_enforcement(grant)}{_several(grant, node)}"
+    message = f"Granted {what}{'s' if len(gpus) > 1 else ''} {', '.join(gpus)} of node {grant.node}"
+    return f"{message}{f': {why}' if why else ''}{_pairs(grant, node)}{_enforcement(grant)}{_several(grant, node)}"
 
 
 def _pairs(grant: Grant, node: NodeState | None) -> str:
@@ -330,7 +330,9 @@ def _enforcement(grant: Grant) -> str:
     words = {part.container: part.enforcement for part in grant.containers}
     if set(words.values()) <= {Enforcement.WHOLE_DEVICE}:
         return ""
-    told = {name: f"{word}, which is advisory" if word.is_advisory else f"{word}" for name, word in words.items()}
+    by_container = {
+        name: f"{word}, which is advisory" if word.is_advisory else f"{word}" for name, word in words.items()
+    }
     if len(set(words.values())) == 1:
-        return f"; enforcement: {next(iter(told.values()))}"
-    return "; " + "; ".join(f"enforcement of container {name}: {word}" for name, word in told.items())
+        return f"; enforcement: {next(iter(by_container.values()))}"
+    return "; " + "; ".join(f"enforcement of container {name}: {word}" for name, word in by_container.items())

@@ -46,7 +46,7 @@ class DoubleGrants:
         self._metrics = metrics
         self._is_active = is_active
         self._queue: WorkQueue[str] = WorkQueue()
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         """By uid: what was said of the pod last."""
 
     async def run(self) -> None:
@@ -99,10 +99,12 @@ class DoubleGrants:
         uid = pod.metadata.uid
         owner = controller_of(pod)
         what = f"{', '.join(sorted(uuids))} was granted at the same moment to {', '.join(rivals)}, which runs"
-        before = self._told.get(uid)
+        before = self._reported.get(uid)
         if before != what:
-            kept = {each: said for each, said in self._told.items() if self._cache.pod_by_uid(each) is not None}
-            self._told = {**kept, uid: what}
+            kept = {
+                each: message for each, message in self._reported.items() if self._cache.pod_by_uid(each) is not None
+            }
+            self._reported = {**kept, uid: what}
             if before is None:
                 self._metrics.granted_twice()
             log.warning("A GPU was granted twice", pod=key_of(pod), uuids=uuids, rivals=rivals)

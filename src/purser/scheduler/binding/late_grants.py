@@ -98,8 +98,8 @@ class LateGrants(ABC):
         await self._done(pod, grant)
         if grant is None:
             whose, node = pod.spec.scheduler_name[:63], pod.spec.node_name
-            said = f"{whose} placed the pod on node {node}, which has no GPU for it: {why}"
-            self._events.event(ref_of(PODS, pod), SchedulerReason.NOT_GRANTED, said, type="Warning")
+            message = f"{whose} placed the pod on node {node}, which has no GPU for it: {why}"
+            self._events.event(ref_of(PODS, pod), SchedulerReason.NOT_GRANTED, message, type="Warning")
 
     def _outcome(self, pod: Pod) -> tuple[Grant | None, Mapping[str, str], str]:
         """The grant, what the pod is to carry, and why there is none."""

@@ -94,5 +94,5 @@ class ServedPods(LateGrants):
         if grant is not None:
             request = self._cache.readings.of(pod).request()
             asked = {} if request is None else asked_annotation(request, grant)
-            said = granted_sentence(self._cache, grant)
-            self._events.event(ref_of(PODS, pod), SchedulerReason.GRANTED, said, annotations=asked)
+            message = granted_sentence(self._cache, grant)
+            self._events.event(ref_of(PODS, pod), SchedulerReason.GRANTED, message, annotations=asked)

@@ -449,8 +449,8 @@ class ClusterCache:
             self._metrics.bind_failed(BindFailure.BOUND_WITH_INVALID_GRANT)
             log.warning("A pod's grant is invalid and ignored", pod=key_of(pod), node=pod.spec.node_name, error=problem)
             if self._pods is not None:
-                told = f"The grant in the pod's annotations is invalid and ignored: {problem}"
-                self._pods.failures.malformed(PODS, pod, told, FailureReason.UNTRUSTED)
+                message = f"The grant in the pod's annotations is invalid and ignored: {problem}"
+                self._pods.failures.malformed(PODS, pod, message, FailureReason.UNTRUSTED)
 
     def _note_ungranted(self, pod: Pod) -> None:
         """Somebody else bound it: a reservation of ours cannot come true any more."""
@@ -463,8 +463,8 @@ class ClusterCache:
             self._ungranted[uid] = node
             self._metrics.bind_failed(BindFailure.BOUND_WITHOUT_GRANT)
             log.warning("A pod that asks for devices was bound without a grant", pod=key_of(pod), node=node)
-        if self._pods is not None and (told := self._hami.problem_of(uid)):
-            sentence = f"{told[0].upper()}{told[1:]}. Until the pod ends its node's GPUs take no new pods"
+        if self._pods is not None and (message := self._hami.problem_of(uid)):
+            sentence = f"{message[0].upper()}{message[1:]}. Until the pod ends its node's GPUs take no new pods"
             self._pods.failures.malformed(PODS, pod, sentence, FailureReason.RECORD_NOT_COUNTED)
         return None
 

@@ -83,7 +83,7 @@ class DisputeBook:
         self._metrics = metrics
         self._clock = clock or SystemClock()
         self._texts: dict[str, str] = {}
-        self._told: dict[str, NodeDisputes] = {}
+        self._disputes: dict[str, NodeDisputes] = {}
         self._pods: dict[str, dict[str, tuple[PodBook, GrantState]]] = {}
         self._breakers: dict[str, dict[str, _Breaker]] = {}
         self._spoken_of: dict[str, Recent[str, None]] = {}
@@ -98,14 +98,14 @@ class DisputeBook:
         if self._texts.get(name, "") == text:
             return
         self._texts[name] = text
-        told = read_disputes(text, name)
-        if text and told is None:
+        disputes = read_disputes(text, name)
+        if text and disputes is None:
             log.warning("A node's annotation of disputes is invalid", node=name)
-        if told is None:
-            self._told.pop(name, None)
+        if disputes is None:
+            self._disputes.pop(name, None)
         else:
-            self._told[name] = told
-            for each in told.refused:
+            self._disputes[name] = disputes
+            for each in disputes.refused:
                 self._hear_of(name, each.uid)
         for uid in list(self._pods.get(name, ())):
             self._count(name, uid)
@@ -113,7 +113,7 @@ class DisputeBook:
 
     def remove_node(self, name: str) -> None:
         """The node is gone."""
-        for kept in (self._texts, self._told, self._breakers, self._closed, self._spoken_of):
+        for kept in (self._texts, self._disputes, self._breakers, self._closed, self._spoken_of):
             kept.pop(name, None)
         self._fleet.set_disputes(name, {})
 
@@ -138,7 +138,7 @@ class DisputeBook:
         uuids = grant.uuids
         if not any(resource in message for resource in (GPU_RESOURCE, MIG_PREFIX)):
             uuids = frozenset(uuid for uuid in uuids if f"device {uuid} " in message)
-        elif any(said in message for said in _NO_AGENT) and (node := self._fleet.node(grant.node)) is not None:
+        elif any(text in message for text in _NO_AGENT) and (node := self._fleet.node(grant.node)) is not None:
             uuids |= {each.device.uuid for each in node.devices}
         if not uuids or grant.pod_uid in self._spoken_of.get(grant.node, ()):
             return
@@ -167,8 +167,10 @@ class DisputeBook:
 
     def is_reported(self, node: str, uid: str) -> bool:
         """Whether the node's agent says that a pod without a grant has ids of kubelet's."""
-        told = self._told.get(node)
-        return told is not None and any(each.uid == uid and each.why is HeldReason.STRANGER for each in told.held)
+        disputes = self._disputes.get(node)
+        return disputes is not None and any(
+            each.uid == uid and each.why is HeldReason.STRANGER for each in disputes.held
+        )
 
     def retell(self, name: str) -> None:
         """Update the closed GPUs of a node in the fleet; called again when its devices changed."""
@@ -191,21 +193,21 @@ class DisputeBook:
         for uuid, breaker in self._breakers.get(name, {}).items():
             if now < breaker.until:
                 closed[uuid] = f"its node rejected pod {breaker.pod} and has not reported why"
-        pods, told = self._pods.get(name), self._told.get(name)
+        pods, disputes = self._pods.get(name), self._disputes.get(name)
         if pods:
-            words = {} if told is None else {each.uid: each for each in told.held}
+            words = {} if disputes is None else {each.uid: each for each in disputes.held}
             node = self._fleet.node(name)
             devices = {} if node is None else {state.device.uuid: state.device for state in node.devices}
             for uid, (pod, _) in pods.items():
                 found = closed_by(pod, counts(pod, words.get(uid), name), devices)
                 closed |= {uuid: why for uuid, why in found.items() if uuid not in closed}
-        return closed if told is None else closed | closed_gpus(told, self._is_live)
+        return closed if disputes is None else closed | closed_gpus(disputes, self._is_live)
 
     def _count(self, node: str, uid: str) -> None:
         """Enter what the agent says of a pod, or nothing."""
         pod, state = self._pods[node][uid]
-        told = self._told.get(node)
-        word = None if told is None else next((each for each in told.held if each.uid == uid), None)
+        disputes = self._disputes.get(node)
+        word = None if disputes is None else next((each for each in disputes.held if each.uid == uid), None)
         counted = counts(pod, word, node)
         if isinstance(counted, Grant):
             self._fleet.ledger.adopt(counted, state)
@@ -213,11 +215,11 @@ class DisputeBook:
             self._fleet.ledger.release(uid)
 
     def _forget(self, node: str, uid: str) -> None:
-        pods, told = self._pods.get(node), self._told.get(node)
+        pods, disputes = self._pods.get(node), self._disputes.get(node)
         was_known = pods is not None and pods.pop(uid, None) is not None
         if pods is not None and not pods:
             del self._pods[node]
-        if was_known or (told is not None and any(each.uid == uid for each in told.held)):
+        if was_known or (disputes is not None and any(each.uid == uid for each in disputes.held)):
             self.retell(node)
 
     def _hear_of(self, node: str, uid: str) -> None:

@@ -138,8 +138,8 @@ class Kubelets:
         policy_for(node.config, node.machine)  # one that would not have started is none to predict
         self._fleet.set_kubelet(name, node, state)
 
-    def _take_topology(self, name: str, told: NodeResourceTopology) -> None:
-        node, state = read(self._versions[name], told.zones, told.attributes, told.topology_policies)
+    def _take_topology(self, name: str, topology: NodeResourceTopology) -> None:
+        node, state = read(self._versions[name], topology.zones, topology.attributes, topology.topology_policies)
         check_coherence(node, state)
         policy_for(node.config, node.machine)
         self._fleet.set_kubelet(name, node, state, is_anonymous=True)

@@ -135,11 +135,11 @@ class Nominations:
     def leaving(self, node: str) -> frozenset[str]:
         """The pods with grants on a node that are about to go: they were asked to, or will be in a moment."""
         now = self._clock.monotonic()
-        told = {
+        nominated = {
             uid for each in self._nominees.values() if now < each.decided_at + NOMINATION_HOLD_S for uid in each.victims
         }
         here = (grant.pod_uid for grant in self._fleet.ledger.grants(node))
-        return frozenset(uid for uid in here if uid in told or now < self._leaving.get(uid, -math.inf))
+        return frozenset(uid for uid in here if uid in nominated or now < self._leaving.get(uid, -math.inf))
 
     def is_leaving(self, uid: str) -> bool:
         """Whether a pod was asked to go, be it stuck."""

@@ -68,7 +68,7 @@ class LogFiles:
         self._thread: threading.Thread | None = None
         self._file: int | None = None
         self._number = 0
-        self._told = ""
+        self._reported = ""
         self.size_bytes = 0
         """Of the file that is written now, and of what waits for it as far as that was encoded."""
         self.has_failed = False
@@ -198,7 +198,9 @@ class LogFiles:
 
     def _tell(self, error: Exception) -> None:
         """Once for each thing that is wrong."""
-        said = str(error)
-        if said != self._told:
-            self._told = said
-            log.warning("Cannot write the decision log; decisions continue", folder=str(self._folder), error=said[:512])
+        problem = str(error)
+        if problem != self._reported:
+            self._reported = problem
+            log.warning(
+                "Cannot write the decision log; decisions continue", folder=str(self._folder), error=problem[:512]
+            )

@@ -91,8 +91,8 @@ class KnownFilters:
     def _neighbours(self, pod: Pod) -> Neighbours | None:
         """What other pods mean for a pod; None: nothing."""
         spec = pod.spec
-        said = (pod.metadata.labels, spec.affinity, spec.topology_spread_constraints, spec.node_selector)
-        key = (self._version, self._placed.version, pod.metadata.namespace, *said, spec.tolerations)
+        constraints = (pod.metadata.labels, spec.affinity, spec.topology_spread_constraints, spec.node_selector)
+        key = (self._version, self._placed.version, pod.metadata.namespace, *constraints, spec.tolerations)
         if self._known_neighbours is None or self._known_neighbours[0] != key:
             self._known_neighbours = (key, self._make_neighbours(pod))
         return self._known_neighbours[1]
@@ -101,10 +101,10 @@ class KnownFilters:
         affinity = read_affinity(pod.spec.affinity)
         spread = read_spread(pod.spec.topology_spread_constraints)
         pods = self._placed
-        looks_at_others = bool(affinity.beside or affinity.apart or spread)
-        if not (looks_at_others or pods.kept_apart):
+        depends_on_other_pods = bool(affinity.beside or affinity.apart or spread)
+        if not (depends_on_other_pods or pods.kept_apart):
             return None
-        others = pods.neighbours(pods.uids if looks_at_others else pods.kept_apart)
+        others = pods.neighbours(pods.uids if depends_on_other_pods else pods.kept_apart)
         me = msgspec.structs.replace(pods.neighbour(pod), affinity=affinity)
         return Neighbours(me, self.needs(pod), spread, self._nodes, others, self._namespaces)
 

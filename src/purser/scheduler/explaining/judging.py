@@ -40,5 +40,5 @@ def reason_counts(found: Judgement, fleet: Fleet, policy: PolicySettings) -> tup
 def words_by_node(found: Judgement) -> dict[str, str]:
     """Why each node that does not take a pod does not: of kube-scheduler's filters the first, else how many of its GPUs
     have which reason first."""
-    said = {name: node_wording(each) for name, each in found.rejections.items()}
-    return said | {name: brief(each.message) for name, each in found.refusals.items()}
+    rejected = {name: node_wording(each) for name, each in found.rejections.items()}
+    return rejected | {name: brief(each.message) for name, each in found.refusals.items()}

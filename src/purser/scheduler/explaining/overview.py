@@ -139,8 +139,8 @@ def _message(pod: Pod, judged: StateWaiting) -> str:
     if judged.reason != PendingReason.KUBE_SCHEDULER:
         return judged.message
     scheduler = pod.spec.scheduler_name or "default-scheduler"
-    said = last_message(pod)
-    return f"{judged.message}: {f'{scheduler} last said: {said}' if said else f'{scheduler} has yet to try it'}"
+    last = last_message(pod)
+    return f"{judged.message}: {f'{scheduler} last said: {last}' if last else f'{scheduler} has yet to try it'}"
 
 
 def _kind(pod: Pod) -> bytes:

@@ -76,7 +76,7 @@ class Preemptor:
         self._events = events
         self._search = VictimSearch(cache, feasibility.policy, reservations)
         self._refused: WaitingPods[_Refused] = WaitingPods()
-        self._told: Recent[str, str] = Recent(_MAX_REMEMBERED_PODS)
+        self._reported: Recent[str, str] = Recent(_MAX_REMEMBERED_PODS)
 
     # --- calls of the extender
 
@@ -87,12 +87,12 @@ class Preemptor:
     def forget(self, uid: str) -> None:
         """The pod fits, or is gone."""
         self._refused.pop(uid)
-        self._told.forget(uid)
+        self._reported.forget(uid)
 
     def clear(self) -> None:
         """Another replica is asked from now on."""
         self._refused.clear()
-        self._told.clear()
+        self._reported.clear()
 
     async def answer(self, request: PodRequest, proposed: Mapping[str, MetaVictims]) -> dict[str, MetaVictims]:
         """What kube-scheduler, which has found candidates, is to do: at most one node, with its victims.
@@ -225,7 +225,7 @@ class Preemptor:
         self._tell(pod, request, chosen)
 
     def _tell(self, pod: Pod, request: PodRequest, chosen: Victims) -> None:
-        self._told.forget(request.uid)
+        self._reported.forget(request.uid)
         self._events.event(ref_of(PODS, pod), SchedulerReason.PREEMPTING, _sentence(chosen, request.namespace))
         victims = [victim.key for victim in chosen.pods]
         log.info("Pods are preempted", pod=request.key, node=chosen.node, victims=victims)
@@ -277,9 +277,9 @@ class Preemptor:
     def _tell_why_not(self, pod: Pod, why_not: Mapping[str, int]) -> None:
         """An event on what kube-scheduler cannot know or report; once, as long as nothing changes."""
         uid, message = pod.metadata.uid, _not_available(why_not)
-        if TOO_FEW not in why_not or self._told.get(uid) == message:
+        if TOO_FEW not in why_not or self._reported.get(uid) == message:
             return
-        self._told.put(uid, message)
+        self._reported.put(uid, message)
         self._events.event(ref_of(PODS, pod), SchedulerReason.PREEMPTION_NOT_ENOUGH, message)
 
 
@@ -293,7 +293,7 @@ def _sentence(victims: Victims, namespace: str) -> str:
     """Such as ``2 pods of lower priority have to leave node n for it: a, b``; names in its own namespace only."""
     names = [pod.name for pod in victims.pods if pod.namespace == namespace and pod.name]
     count = len(victims.pods)
-    said = f"{count} pods" if count > 1 else "1 pod"
-    said += f" of lower priority {'have' if count > 1 else 'has'} to leave node {victims.node} to make room"
+    message = f"{count} pods" if count > 1 else "1 pod"
+    message += f" of lower priority {'have' if count > 1 else 'has'} to leave node {victims.node} to make room"
     shown = ", ".join(names[:_MAX_NAMED_PODS]) + (", ..." if len(names) > _MAX_NAMED_PODS else "")
-    return f"{said}: {shown}" if names else said
+    return f"{message}: {shown}" if names else message

@@ -107,8 +107,8 @@ class DeviceRules:
         """What a pod may not come to say; what it has said all along is not held against a change of something else."""
         if self.trusts(after) or not (found := _findings(after)):
             return None
-        said = {str(finding) for finding in _findings(before)}
-        news = [finding for finding in found if str(finding) not in said]
+        warnings = {str(finding) for finding in _findings(before)}
+        news = [finding for finding in found if str(finding) not in warnings]
         return Decision(False, DecisionReason.DEVICES_UNASKED, device_access.sentence(news)) if news else None
 
     def warnings(self, request: PodRequest | None) -> tuple[str, ...]:
@@ -124,10 +124,12 @@ class DeviceRules:
             )
             advisory = f"no node enforces them (enforcement: {', '.join(there)})"
             return (f"limits of GPU shares are advisory: {advisory}{waits}",)
-        said = [f'container "{part.name}" {_HOLDS[part.hold.limits]}' for part in shares if part.hold.limits in _HOLDS]
+        warnings = [
+            f'container "{part.name}" {_HOLDS[part.hold.limits]}' for part in shares if part.hold.limits in _HOLDS
+        ]
         if Enforcement.MPS in there:
-            said += [f'container "{part.name}" {_NO_CLIENT}' for part in shares if not part.hold.by_mps]
-        return tuple(said)[:_MOST_WARNED]
+            warnings += [f'container "{part.name}" {_NO_CLIENT}' for part in shares if not part.hold.by_mps]
+        return tuple(warnings)[:_MOST_WARNED]
 
 
 def names_no_devices(pod: PodReading) -> Decision | None:

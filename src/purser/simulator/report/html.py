@@ -120,10 +120,10 @@ def _simulated(workload: Workload, runs: Sequence[AnyRun]) -> str:
         if isinstance(runs[0], TimedRun)
         else "pods come one after the other, and each is tried once"
     )
-    told = f"{len(workload.nodes)} nodes with {workload.gpus} GPUs, a list of {len(workload.pods)} pods; {how}."
+    summary = f"{len(workload.nodes)} nodes with {workload.gpus} GPUs, a list of {len(workload.pods)} pods; {how}."
     mix = "learn the mix of pods from those that arrive" if runs[0].learned else "know the mix of pods"
     orders_told = f"{len(orders)} {'order' if len(orders) == 1 else 'orders'} of arrival ({', '.join(orders)})"
-    return escape(f"{told} {policies} {'policy' if policies == 1 else 'policies'}, which {mix}; {orders_told}.")
+    return escape(f"{summary} {policies} {'policy' if policies == 1 else 'policies'}, which {mix}; {orders_told}.")
 
 
 def _verdicts(sentences: list[str]) -> str:

@@ -9,7 +9,7 @@ from tests.tiers import IS_LONG, some
 from purser.core.grant.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod, read_disputes, text_of
 from purser.core.grant.reconcile import (
     DifferenceKind,
-    NodeBooks,
+    NodeRecords,
     PodBook,
     SchedulerBook,
     differences,
@@ -65,7 +65,7 @@ def random_books(dice):
     stale = HeldPod("ns", "ended", "ended", HeldReason.STRANGER, uuids=("b",))
     told = dice.choice([None, NodeDisputes(NODE), NodeDisputes(NODE, (stale,))])
     scheduler = SchedulerBook({"ended": a_grant("ended", "c", 900)}, {"a": "once"})
-    return NodeBooks(NODE, DEVICES, tuple(pods), agent, kubelet, told, scheduler)
+    return NodeRecords(NODE, DEVICES, tuple(pods), agent, kubelet, told, scheduler)
 
 
 def settled(books):
@@ -77,7 +77,7 @@ def settled(books):
     agent = {uid: grant for uid, grant in books.agent.items() if uid in uids} | adopted
     books = msgspec.structs.replace(books, kubelet=kubelet, agent=agent)
     told = read_disputes(text_of(to_tell(books)), NODE)
-    return msgspec.structs.replace(books, told=told, scheduler=reckon(NODE, DEVICES, books.pods, told))
+    return msgspec.structs.replace(books, disputes=told, scheduler=reckon(NODE, DEVICES, books.pods, told))
 
 
 @pytest.mark.parametrize("seed", some(range(300), 10))
@@ -104,7 +104,7 @@ def test_when_the_pods_in_the_way_have_ended_everything_can_be_had_again(seed):
     books = settled(msgspec.structs.replace(books, pods=honest))
     assert differences(books) == ()
     assert books.scheduler.closed == {}
-    assert books.told.is_empty
+    assert books.disputes.is_empty
 
 
 def test_each_difference_says_who_settles_it():
@@ -113,7 +113,7 @@ def test_each_difference_says_who_settles_it():
     doubt = PodBook("ns", "s", "s", True, True)
     refused = RefusedPod("ns", "t", "t", "DeviceOvercommitted", ("b",), ("ns/p",))
     told = NodeDisputes(NODE, refused=(refused,))
-    found = differences(NodeBooks(NODE, DEVICES, (*twice, gone, doubt), told=told))
+    found = differences(NodeRecords(NODE, DEVICES, (*twice, gone, doubt), disputes=told))
     assert [(each.kind, each.pod, each.uuids) for each in found] == [
         (DifferenceKind.DEVICE_UNKNOWN, "ns/r", ("z",)),
         (DifferenceKind.GRANTED_TWICE, "", ("a",)),
@@ -161,11 +161,13 @@ def test_a_pod_without_a_grant_closes_the_devices_that_it_asks_for(pod, closed):
 
 def test_a_pod_in_a_forged_phase_closes_its_gpus_and_is_reported():
     word = HeldPod("default", "p", "p", HeldReason.ENDED, uuids=("a",))
-    told = to_tell(NodeBooks("n1", {}), ended=[word])
+    told = to_tell(NodeRecords("n1", {}), ended=[word])
     assert told.held == (word,)
     assert reckon("n1", DEVICES, [], told).closed.keys() == {"a"}
     seen = {
-        listed: [each.kind for each in differences(NodeBooks("n1", {}, told=told, kubelet=listed and dict(listed)))]
+        listed: [
+            each.kind for each in differences(NodeRecords("n1", {}, disputes=told, kubelet=listed and dict(listed)))
+        ]
         for listed in (None, (("default/p", frozenset("a")),), (("default/q", frozenset()),))
     }
     assert list(seen.values()) == [

@@ -49,8 +49,8 @@ def best_effort(topology: Topology, available: Sequence[int], size: int, require
         score = sum(set_score(topology, each) for each in candidate)
         if best is None or score > best_score:
             best, best_score = candidate, score
-    suiting = [each for each in best or () if set(required) <= set(each)]
-    return max(suiting, key=lambda each: set_score(topology, each), default=())
+    suitable = [each for each in best or () if set(required) <= set(each)]
+    return max(suitable, key=lambda each: set_score(topology, each), default=())
 
 
 def best_full_set(topology: Topology, available: Sequence[int], size: int, required: Sequence[int] = ()) -> Set:
@@ -61,8 +61,8 @@ def best_full_set(topology: Topology, available: Sequence[int], size: int, requi
     chosen: tuple[int, list[Set]] | None = None
     for candidate in partitions(devices, size, devices.count(None)):
         full = [each for each in candidate if None not in each]
-        suiting = [each for each in full if set(required) <= set(each)]
+        suitable = [each for each in full if set(required) <= set(each)]
         score = sum(set_score(topology, each) for each in candidate)
-        if suiting and (chosen is None or score > chosen[0]):
-            chosen = score, suiting
+        if suitable and (chosen is None or score > chosen[0]):
+            chosen = score, suitable
     return max(chosen[1], key=lambda each: set_score(topology, each)) if chosen else ()

@@ -18,7 +18,7 @@ from purser.core.planning import (
     Occupancy,
     Room,
     RoomPlan,
-    RoomWish,
+    RoomRequest,
     least_cost,
     plan,
     rehearse,
@@ -66,7 +66,7 @@ def has_room(fleet: Fleet, node: str, gpus: int) -> bool:
 @examples(150)
 @given(occupancies() | chains(), st.integers(1, 2), st.integers(1, 2))
 def test_a_plan_is_as_cheap_as_any_and_ends_with_its_room(occupancy: Occupancy, gpus: int, nodes: int) -> None:
-    wish = RoomWish(gpus, nodes)
+    wish = RoomRequest(gpus, nodes)
     before = snapshot(occupancy.fleet)
     cheapest = exhaustive(occupancy, wish)
     assert snapshot(occupancy.fleet) == before
@@ -92,26 +92,26 @@ def test_who_is_in_the_way_of_a_replacement_leaves_first() -> None:
     """x fits n1 alone, once the share there has gone to n2: dearer than one step, cheaper than x waiting."""
     pods = (GpuPod(whole("x", 2)), "n0"), (GpuPod(request_of("share", 300)), "n1")
     occupancy = occupancy_of(fleet_of([3, 2, 1]), *pods)
-    made = plan(occupancy, RoomWish(3))
+    made = plan(occupancy, RoomRequest(3))
     assert made is not None
     assert [(s.uid, s.to, s.price) for s in made.steps] == [("share", "n2", MOVED), ("x", "n1", MOVED)]
-    assert (made.is_cheapest, least_cost(occupancy, RoomWish(3), WAITS)) == (True, 2 * MOVED)
+    assert (made.is_cheapest, least_cost(occupancy, RoomRequest(3), WAITS)) == (True, 2 * MOVED)
 
 
 def test_a_search_that_ends_at_its_limit_says_so() -> None:
     pods = (GpuPod(whole("x", 2)), "n0"), (GpuPod(request_of("share", 300)), "n1")
-    made = plan(occupancy_of(fleet_of([3, 2, 1]), *pods), RoomWish(3), max_decisions=1)
+    made = plan(occupancy_of(fleet_of([3, 2, 1]), *pods), RoomRequest(3), max_decisions=1)
     assert made is not None and (made.cost, made.is_cheapest) == (WAITS, False)
 
 
 def test_a_bare_pod_is_the_last_to_go() -> None:
     bare, kept = GpuPod(whole("bare", 1), returns=False), GpuPod(whole("kept", 1))
     occupancy = occupancy_of(fleet_of([1, 1]), (bare, "n0"), (kept, "n1"))
-    made = plan(occupancy, RoomWish(1))
+    made = plan(occupancy, RoomRequest(1))
     assert made is not None and [(s.uid, s.price, s.to) for s in made.steps] == [("kept", WAITS, "")]
-    assert least_cost(occupancy, RoomWish(1), LOST) == WAITS
+    assert least_cost(occupancy, RoomRequest(1), LOST) == WAITS
     only = occupancy_of(fleet_of([1]), (bare, "n0"))
-    lost = plan(only, RoomWish(1))
+    lost = plan(only, RoomRequest(1))
     assert lost is not None and lost.cost == LOST
 
 
@@ -122,7 +122,7 @@ def test_the_bound_knows_that_a_bare_pod_elsewhere_may_make_place_for_many() -> 
     room = Room("n0", tuple(f"n0-g{number}" for number in range(4)))
     steps = rehearse(occupancy, [room], ["bare", *(f"s{number}" for number in range(16))])
     assert sum(step.price for step in steps) == LOST + 12 * MOVED + 4 * WAITS
-    assert least_cost(occupancy, RoomWish(4), 16 * WAITS) <= LOST + 12 * MOVED + 4 * WAITS
+    assert least_cost(occupancy, RoomRequest(4), 16 * WAITS) <= LOST + 12 * MOVED + 4 * WAITS
 
 
 def test_a_rehearsal_ends_where_a_replacement_without_a_place_uses_up_its_budget() -> None:
@@ -136,7 +136,7 @@ def test_a_rehearsal_ends_where_a_replacement_without_a_place_uses_up_its_budget
 @pytest.mark.parametrize(("gpus", "nodes", "cost"), [(2, 2, 100), (2, 3, 200), (3, 2, 200)])
 def test_the_bound_knows_that_a_pod_on_several_gpus_leaves_all_of_them(gpus: int, nodes: int, cost: int) -> None:
     pods = [(GpuPod(whole(f"big{n}", 3), returns=False), f"n{n}") for n in range(2)]
-    occupancy, wish = occupancy_of(fleet_of([4, 4, 2]), *pods), RoomWish(gpus, nodes)
+    occupancy, wish = occupancy_of(fleet_of([4, 4, 2]), *pods), RoomRequest(gpus, nodes)
     made = plan(occupancy, wish)
     assert made is not None
     assert (made.cost, least_cost(occupancy, wish, cost + LOST)) == (cost, cost)
@@ -147,8 +147,8 @@ def test_the_bound_knows_that_idle_gpus_of_several_nodes_are_no_place_for_a_pod_
     shares = [(GpuPod(request_of(f"s{at}", 600, 2), stays="stays"), f"n{at}") for at in range(1, 4)]
     for gpus, least in ((4, WAITS), (2, MOVED)):
         occupancy = occupancy_of(fleet_of([4, 4, 4, 4]), (GpuPod(whole("x", gpus)), "n0"), *shares)
-        made = plan(occupancy, RoomWish(4))
-        assert made is not None and made.cost == least_cost(occupancy, RoomWish(4), LOST) == least
+        made = plan(occupancy, RoomRequest(4))
+        assert made is not None and made.cost == least_cost(occupancy, RoomRequest(4), LOST) == least
 
 
 def test_the_bound_knows_that_a_part_of_a_divided_gpu_is_smaller() -> None:
@@ -158,15 +158,15 @@ def test_the_bound_knows_that_a_part_of_a_divided_gpu_is_smaller() -> None:
     divided = msgspec.structs.replace(node.inventory.devices[0], replicas=2, slots=2)
     fleet.set_inventory(msgspec.structs.replace(node.inventory, devices=(divided,)))
     occupancy = occupancy_of(fleet, (GpuPod(whole("x", 1)), "n0"), (GpuPod(whole("y", 1)), "n1"))
-    made = plan(occupancy, RoomWish(1))
+    made = plan(occupancy, RoomRequest(1))
     assert made is not None and [(step.uid, step.to) for step in made.steps] == [("x", "n1")]
-    assert least_cost(occupancy, RoomWish(1), LOST) == made.cost == MOVED
+    assert least_cost(occupancy, RoomRequest(1), LOST) == made.cost == MOVED
 
 
 def test_a_budget_counts_who_waits_and_not_who_has_landed() -> None:
     pods = [(GpuPod(whole(f"p{i}", 1), budget="b"), "n0") for i in range(2)]
-    assert plan(occupancy_of(fleet_of([2]), *pods, b=1), RoomWish(2)) is None
-    moved = plan(occupancy_of(fleet_of([2, 1, 1]), *pods, b=1), RoomWish(2))
+    assert plan(occupancy_of(fleet_of([2]), *pods, b=1), RoomRequest(2)) is None
+    moved = plan(occupancy_of(fleet_of([2, 1, 1]), *pods, b=1), RoomRequest(2))
     assert moved is not None and (moved.cost, len(moved.steps)) == (2 * MOVED, 2)
 
 
@@ -179,6 +179,6 @@ def test_a_gpu_that_takes_no_pods_is_no_room(closed: str) -> None:
     first = msgspec.structs.replace(inventory.devices[0], healthy=closed != "unhealthy")
     cordoned = (first.uuid,) if closed == "cordoned" else ()
     fleet.set_inventory(msgspec.structs.replace(inventory, devices=(first, inventory.devices[1]), cordoned=cordoned))
-    assert plan(Occupancy(fleet, {}), RoomWish(2)) is None
-    free = plan(Occupancy(fleet, {}), RoomWish(1))
+    assert plan(Occupancy(fleet, {}), RoomRequest(2)) is None
+    free = plan(Occupancy(fleet, {}), RoomRequest(1))
     assert free is not None and (free.steps, free.rooms[0].uuids) == ((), ("n0-g1",))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.unit.core.planning.test_plan import occupancy_of
 from tests.unit.core.planning.worlds import MEMORY, fleet_of, request_of
 
-from purser.core.planning import GpuPod, RoomWish, plan
+from purser.core.planning import GpuPod, RoomRequest, plan
 from purser.core.planning.model import Room
 from purser.core.planning.rooms import Site, in_order
 
@@ -26,7 +26,7 @@ def sites_of(prices: list[list[int]]) -> list[Site]:
 
 @given(prices_of_nodes, st.integers(1, 4))
 def test_every_choice_comes_once_and_none_before_a_cheaper_one(prices: list[list[int]], nodes: int) -> None:
-    found = list(in_order(sites_of(prices), RoomWish(1, nodes)))
+    found = list(in_order(sites_of(prices), RoomRequest(1, nodes)))
     every = {
         frozenset(site.room for site in chosen)
         for chosen in product(sites_of(prices), repeat=nodes)
@@ -39,11 +39,11 @@ def test_every_choice_comes_once_and_none_before_a_cheaper_one(prices: list[list
 
 
 def test_more_nodes_than_have_sites_are_none() -> None:
-    assert not list(in_order(sites_of([[1] * 100, [2] * 100]), RoomWish(1, 3)))
+    assert not list(in_order(sites_of([[1] * 100, [2] * 100]), RoomRequest(1, 3)))
 
 
 def test_the_first_of_very_many_choices_is_there_at_once() -> None:
-    found = islice(in_order(sites_of([[1] * 128] * 1000), RoomWish(1, 64)), 3)
+    found = islice(in_order(sites_of([[1] * 128] * 1000), RoomRequest(1, 64)), 3)
     assert [price for price, _ in found] == [64, 64, 64]
 
 
@@ -51,5 +51,5 @@ def test_the_first_of_very_many_choices_is_there_at_once() -> None:
 def test_rooms_of_many_nodes_alike_end_at_the_limit(stays: str) -> None:
     """Each room costs the same, and no replacement has a place."""
     pods = [(GpuPod(request_of(f"p{n}", MEMORY), stays=stays), f"n{n}") for n in range(40)]
-    made = plan(occupancy_of(fleet_of([1] * 40), *pods), RoomWish(1, 9), max_decisions=200)
+    made = plan(occupancy_of(fleet_of([1] * 40), *pods), RoomRequest(1, 9), max_decisions=200)
     assert (made is None) == bool(stays)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from purser.core.fleet import Fleet, FreeResources
 from purser.core.model import ContainerKind, ContainerRequest, Device, DeviceRequest, NodeInventory, PodRequest
 from purser.core.placement import Evaluator, Placement, place, to_grant
-from purser.core.planning import GpuPod, Occupancy, PlanStep, Room, RoomWish
+from purser.core.planning import GpuPod, Occupancy, PlanStep, Room, RoomRequest
 from purser.core.planning.rehearsal import Rehearsal
 
 T = TypeVar("T")
@@ -126,7 +126,7 @@ def _spoil(fleet: Fleet, name: str, how: str) -> None:
         fleet.set_inventory(msgspec.structs.replace(node.inventory, devices=devices))
 
 
-def every_room(occupancy: Occupancy, wish: RoomWish) -> Iterator[tuple[Room, ...]]:
+def every_room(occupancy: Occupancy, wish: RoomRequest) -> Iterator[tuple[Room, ...]]:
     """Every choice of as many GPUs on as many nodes."""
     each = [
         [Room(node.name, uuids) for uuids in combinations(_whole_gpus(node.inventory), wish.gpus)]
@@ -143,7 +143,7 @@ def _whole_gpus(inventory: NodeInventory) -> list[str]:
     return [each.uuid for each in good if each.uuid not in inventory.cordoned]
 
 
-def exhaustive(occupancy: Occupancy, wish: RoomWish) -> int | None:
+def exhaustive(occupancy: Occupancy, wish: RoomRequest) -> int | None:
     """What the cheapest of all plans costs, by trying each order of each set of pods; None where there is none."""
     rehearsal = Rehearsal(occupancy, Evaluator(occupancy.fleet))
     best: list[int] = []

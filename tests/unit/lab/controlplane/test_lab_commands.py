@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from purser.lab.controlplane.commands import Files, Ports, controller_manager_arguments, scheduler_config
+from purser.lab.controlplane.commands import Ports, SharedFiles, controller_manager_arguments, scheduler_config
 from purser.lab.controlplane.credentials import PemFiles
 
 OLD, NEW = (1, 20), (1, 36)
@@ -12,9 +12,9 @@ PORTS = Ports(1, 2, 3, 4, 5, 6)
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Files:
+def files(tmp_path: Path) -> SharedFiles:
     pair = PemFiles(tmp_path / "crt", tmp_path / "key")
-    return Files(tmp_path, pair, pair, pair, pair, tmp_path / "tokens")
+    return SharedFiles(tmp_path, pair, pair, pair, pair, tmp_path / "tokens")
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_the_scheduler_gets_the_configuration_of_its_generation(
     assert config["percentageOfNodesToScore"] == 100
 
 
-def test_only_the_old_controller_manager_has_a_plain_port_to_close(files: Files) -> None:
+def test_only_the_old_controller_manager_has_a_plain_port_to_close(files: SharedFiles) -> None:
     def arguments(version: tuple[int, int]) -> list[str]:
         return controller_manager_arguments(files, PORTS, Path("/k"), version, ("nodelifecycle",), "1h")
 

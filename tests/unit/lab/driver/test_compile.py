@@ -29,7 +29,7 @@ def test_the_library_is_compiled_once_per_content(tmp_path: Path) -> None:
 def test_a_source_that_does_not_compile_is_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "broken.c"
     broken.write_text("int main(")
-    monkeypatch.setattr(compile, "SOURCES", tmp_path)
+    monkeypatch.setattr(compile, "SOURCE_DIR", tmp_path)
     assert compile.compiled_library(cache=tmp_path / "cache") is None
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["compile.lock"]
 

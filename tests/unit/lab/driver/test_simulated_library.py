@@ -14,7 +14,7 @@ from purser.agent.nvml.calls import load_nvml
 from purser.core.health.signs import FaultKind
 from purser.core.model import PcieLevel
 from purser.lab.driver import DriverKind, SimulatedDriver
-from purser.lab.driver.compile import SOURCES, compiled_library, find_compiler
+from purser.lab.driver.compile import SOURCE_DIR, compiled_library, find_compiler
 
 Create = Callable[..., SimulatedDriver]
 
@@ -234,7 +234,7 @@ def test_the_sanitizers_find_nothing(node: SimulatedDriver, tmp_path: Path) -> N
     environment = {
         "LD_PRELOAD": runtime,
         "ASAN_OPTIONS": "detect_leaks=0",
-        "PYTHONPATH": f"{SOURCES.parents[3]}:{SOURCES.parents[4]}",
+        "PYTHONPATH": f"{SOURCE_DIR.parents[3]}:{SOURCE_DIR.parents[4]}",
     }
     command = [sys.executable, "-c", _EXERCISE, str(node.folder)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)

@@ -9,7 +9,7 @@ import pytest
 
 from purser.core.mig.profiles import MAX_MEMORY_SLICES
 from purser.lab.driver import DriverKind, SimulatedDriver, profiles, state
-from purser.lab.driver.compile import SOURCES
+from purser.lab.driver.compile import SOURCE_DIR
 from purser.lab.driver.parts import ProcessLoad
 from purser.lab.driver.state import gpu_uuid
 
@@ -103,7 +103,7 @@ def test_a_reset_ends_what_ran_on_the_gpu(node: SimulatedDriver) -> None:
 
 
 def test_the_library_has_the_room_that_is_counted_on() -> None:
-    header = (SOURCES / "simulated.h").read_text()
+    header = (SOURCE_DIR / "simulated.h").read_text()
     room = {name: int(number) for name, number in re.findall(r"\b(MAX_\w+) = (\d+)", header)}
     counted_on = {
         "MAX_GPUS": profiles.MAX_GPUS,

@@ -22,15 +22,15 @@ def pros_and_cons(
         plain.losses(left, free, view.model, made.mix, prices)[0]
         for left, free in ((view.left, cpu), (then, cpu - view.shape.cpu_milli))
     ]
-    said = [fragmentation_change(lost[1] - lost[0])]
+    clauses = [fragmentation_change(lost[1] - lost[0])]
     if len(gpus) == 1:
         broken = _breaks_pattern(prices.values[model], int(view.left[gpus[0], 0]), int(view.after[gpus[0], 0]))
-        said.append(f"what is left of the GPU fits other shares{' badly' if broken else ''}")
+        clauses.append(f"what is left of the GPU fits other shares{' badly' if broken else ''}")
     if penalty[model] > 0:
-        said.append("uses a GPU model that other pods require")
+        clauses.append("uses a GPU model that other pods require")
     if reserved is not None and reserved[0]:
-        said.append("uses a node reserved for such pods" if reserved[0] > 0 else "breaks up a reserved node")
-    return ", ".join(said)
+        clauses.append("uses a node reserved for such pods" if reserved[0] > 0 else "breaks up a reserved node")
+    return ", ".join(clauses)
 
 
 def fragmentation_change(milli: float) -> str:

@@ -27,10 +27,11 @@ async def _goes_down(subject: Subject) -> str:
 
 
 async def _new_stream(subject: Subject) -> None:
-    told, stream = set(subject.endpoint.stream.lists[-1].unhealthy), await subject.devices()
-    if told != set(stream.unhealthy):
+    unhealthy, stream = set(subject.endpoint.stream.lists[-1].unhealthy), await subject.devices()
+    if unhealthy != set(stream.unhealthy):
         raise CheckFailed(
-            f"a new stream reports other devices as unhealthy than the open one: {some(told ^ set(stream.unhealthy))}"
+            "a new stream reports other devices as unhealthy than the open one: "
+            f"{some(unhealthy ^ set(stream.unhealthy))}"
         )
 
 

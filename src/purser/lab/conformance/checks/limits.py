@@ -30,19 +30,19 @@ async def _many_ids(subject: Subject) -> str:
     ids = [*await subject.healthy(), *(f"purser-conformance-{number:05}" for number in range(MANY_DEVICES))][
         :MANY_DEVICES
     ]
-    said = [await _try(subject, "Allocate", allocate_request(ids))]
+    outcomes = [await _try(subject, "Allocate", allocate_request(ids))]
     if (await subject.plugin.options()).get_preferred_allocation_available:
-        said.append(await _try(subject, "GetPreferredAllocation", preferred_request((ids, 1, ()))))
-    return f"{MANY_DEVICES} ids: {', '.join(said)}"
+        outcomes.append(await _try(subject, "GetPreferredAllocation", preferred_request((ids, 1, ()))))
+    return f"{MANY_DEVICES} ids: {', '.join(outcomes)}"
 
 
 async def _oversized(subject: Subject) -> str:
     ids = [f"{_LONG_ID}-{number}" for number in range(MESSAGE_LIMIT_BYTES // len(_LONG_ID) + 1)]
     request = allocate_request(ids)
-    said = await _try(subject, "Allocate", request)
+    outcomes = await _try(subject, "Allocate", request)
     await subject.plugin.options()
     await subject.devices()
-    return f"{request.ByteSize()} bytes: {said}"
+    return f"{request.ByteSize()} bytes: {outcomes}"
 
 
 async def _try(subject: Subject, method: str, request: Any) -> str:

@@ -69,12 +69,12 @@ async def _options_while_pending(subject: Subject) -> None:
 
 
 async def _options_equal(subject: Subject) -> None:
-    told, asked = _first(subject).request.options, await subject.plugin.options()
+    registered, asked = _first(subject).request.options, await subject.plugin.options()
     for name in ("pre_start_required", "get_preferred_allocation_available"):
-        if getattr(told, name) != getattr(asked, name):
+        if getattr(registered, name) != getattr(asked, name):
             raise CheckFailed(
-                f"{name} is {getattr(told, name)} in Register and {getattr(asked, name)} in GetDevicePluginOptions:"
-                " kubelets before 1.25 use the one, later ones the other"
+                f"{name} is {getattr(registered, name)} in Register and {getattr(asked, name)} in "
+                "GetDevicePluginOptions: kubelets before 1.25 use the one, later ones the other"
             )
 
 

@@ -131,8 +131,8 @@ def _told_apart(objects: list[_Object], lost: Losses) -> tuple[_Object, list[_Ob
     policies = sorted((each for each in objects if _is(each, "nvidia.com/v1", KIND)), key=_age)
     drivers = [each for each in objects if _is(each, "nvidia.com/v1alpha1", DRIVER_KIND)]
     if not policies:
-        said = ", ".join(map(_what, objects)) or "nothing"
-        raise PolicyError(f"found {said}: expected a ClusterPolicy of nvidia.com/v1")
+        kinds = ", ".join(map(_what, objects)) or "nothing"
+        raise PolicyError(f"found {kinds}: expected a ClusterPolicy of nvidia.com/v1")
     names = [_name(each) for each in drivers]
     for name in {name for name in names if names.count(name) > 1}:
         lost.note(f"{DRIVER_KIND} {name}", "defined twice, the last one is used", Rank.RUNS)

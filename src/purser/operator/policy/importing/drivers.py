@@ -157,8 +157,8 @@ def _tell_other_upgrades(driver: _Driver, base: Raw, lost: Losses) -> None:
 def _not_as_others(base: Raw, common: Any) -> Raw:
     """Of the driver for all nodes: what spec.daemonsets says of all operands, and never said of NVIDIADrivers."""
     names = ("priorityClassName", "podSecurityContext")
-    said = common if isinstance(common, dict) else {}
-    return {name: _WHERE_ABSENT[name] for name in names if said.get(name) and not base.get(name)}
+    given = common if isinstance(common, dict) else {}
+    return {name: _WHERE_ABSENT[name] for name in names if given.get(name) and not base.get(name)}
 
 
 def _filled(body: Raw) -> Raw:
@@ -183,10 +183,10 @@ def _overlap(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
 
 def _tell_no_effect(old: Raw, new: Raw, lost: Losses) -> None:
     """What the ClusterPolicy says of drivers and NVIDIADrivers say otherwise."""
-    said = {f"driver.{name}": value for name, value in old["driver"].items() if name != "useNvidiaDriverCRD"}
-    said |= {name: old[name] for name in SIDECARS if name in old}
+    given = {f"driver.{name}": value for name, value in old["driver"].items() if name != "useNvidiaDriverCRD"}
+    given |= {name: old[name] for name in SIDECARS if name in old}
     now = {**{f"driver.{name}": value for name, value in new["driver"].items()}, **new}
-    unheard = [f"{lost.prefix}.{name}" for name, value in said.items() if now.get(name, {}) != value]
+    unheard = [f"{lost.prefix}.{name}" for name, value in given.items() if now.get(name, {}) != value]
     if unheard:
         lost.note(", ".join(unheard), _NO_EFFECT, Rank.OFF)
 
@@ -211,11 +211,11 @@ def _profile(driver: _Driver, name: str, base: Raw) -> Raw:
     images = {field: body[field] for field in _OF_IMAGE if body.get(field)}
     modules = {"kernelModuleType": body.get("kernelModuleType", "auto")}
     others = mine.keys() - {*_OF_IMAGE, *modules, *_OF_ALL_NODES}
-    differing = {field: _said(body, field, mine) for field in sorted(others) if mine[field] != all_nodes[field]}
+    differing = {field: _value_of(body, field, mine) for field in sorted(others) if mine[field] != all_nodes[field]}
     return {"name": name, "nodeSelector": driver.nodes, **images, **modules, **differing}
 
 
-def _said(body: Raw, field: str, filled: Raw) -> Any:
+def _value_of(body: Raw, field: str, filled: Raw) -> Any:
     """A field as a profile says it: one that is absent takes away what spec.driver has."""
     if body.get(field):
         return body[field]

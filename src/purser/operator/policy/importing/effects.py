@@ -84,14 +84,14 @@ def idle(given: Raw, spec: ClusterPolicySpec) -> list[Loss]:
         Loss(place=", ".join(whole), why="disabled: their fields take effect once they are enabled", rank=Rank.OFF)
     ] * bool(whole)
     for name, still in off:
-        rest = [each for each in _said(given, default, name) if still and not each.startswith(still)]
+        rest = [each for each in _given_fields(given, default, name) if still and not each.startswith(still)]
         switch = "driver" if name in SIDECARS else name
         losses.extend(Loss(place=f"spec.{each}", why=f"takes effect once {switch}.enabled is true") for each in rest)
     rules = [*((place, why) for place, holds, why in _OF_ALL if holds(spec)), *_of_drivers(spec)]
     silent = tuple(f"{name}." for name, _ in off)
     for place, why in rules:
         if not place.startswith(silent):
-            losses.extend(Loss(place=f"spec.{each}", why=why) for each in _said(given, default, place))
+            losses.extend(Loss(place=f"spec.{each}", why=why) for each in _given_fields(given, default, place))
     return losses
 
 
@@ -102,10 +102,12 @@ def _off(given: Raw, spec: ClusterPolicySpec, default: Raw) -> Iterator[tuple[st
     is_on |= {name: is_on[name] and is_on["driver"] for name in SIDECARS}
     for name in (name for name, on in is_on.items() if not on):
         still = tuple(f"{name}.{each}" for each in _still_counting(name, spec))
-        said = [each for each in _said(given, default, name) if each != f"{name}.enabled" or each in still]
-        heard = [each for each in said if still and each.startswith(still)]
-        if len(heard) < len(said):
-            yield name, (f"{name}.enabled", *still) if heard else ()
+        given_fields = [
+            each for each in _given_fields(given, default, name) if each != f"{name}.enabled" or each in still
+        ]
+        effective = [each for each in given_fields if still and each.startswith(still)]
+        if len(effective) < len(given_fields):
+            yield name, (f"{name}.enabled", *still) if effective else ()
 
 
 def _still_counting(name: str, spec: ClusterPolicySpec) -> tuple[str, ...]:
@@ -126,7 +128,7 @@ def _off_in_profiles(given: Raw, spec: ClusterPolicySpec, default: Raw) -> Itera
     for place, profile in enumerate(spec.driver.profiles if spec.driver.enabled else ()):
         for name, beside in (("gds", profile.gds), ("gdrcopy", profile.gdrcopy)):
             where = f"driver.profiles[{place}].{name}"
-            if beside is not None and not beside.enabled and len(_said(given, default, where)) > 1:
+            if beside is not None and not beside.enabled and len(_given_fields(given, default, where)) > 1:
                 yield where, ()
 
 
@@ -144,7 +146,7 @@ def _has_licence(section: _Section) -> bool:
     return config is not None and bool(config.secret_name or config.config_map_name)
 
 
-def _said(given: Raw, default: Raw, place: str) -> list[str]:
+def _given_fields(given: Raw, default: Raw, place: str) -> list[str]:
     """The places of what is given at a place or below it, and is not as it would be anyway."""
     return [each for each in leaves(at(given, place), place) if at(given, each) not in (at(default, each), {})]
 

@@ -53,7 +53,7 @@ def _of_variables(variables: Any) -> Iterator[Any]:
 
 def without_chart_labels(given: Raw, lost: Losses) -> Raw:
     """The spec without labels that NVIDIA's chart wrote for its own objects."""
-    rest, told = dict(given), []
+    rest, prefixes = dict(given), []
     for name in ("daemonsets", "operator"):
         labels = at(given, f"{name}.labels")
         if isinstance(labels, dict):
@@ -61,10 +61,10 @@ def without_chart_labels(given: Raw, lost: Losses) -> Raw:
                 **given[name],
                 "labels": {key: value for key, value in labels.items() if key not in _CHART_LABELS},
             }
-            told += [f"{lost.prefix}.{name}.labels.{key}" for key in labels if key in _CHART_LABELS]
-    if told:
+            prefixes += [f"{lost.prefix}.{name}.labels.{key}" for key in labels if key in _CHART_LABELS]
+    if prefixes:
         lost.note(
-            ", ".join(told),
+            ", ".join(prefixes),
             "NVIDIA's chart set these labels on its own objects; Purser's objects have their own",
             Rank.OFF,
         )

@@ -69,8 +69,8 @@ def explain_logged(files: Sequence[LogFile], namespace: str, pod: str, until: fl
         without.append(f"{file.name}: {search.lacking()}")
     if unreadable and not without:
         raise unreadable[0]
-    said = some(without, "file", named=1)
-    raise UnknownPodError(f"there is no decision on pod {pod} in namespace {namespace} in {said}")
+    rejected = some(without, "file", named=1)
+    raise UnknownPodError(f"there is no decision on pod {pod} in namespace {namespace} in {rejected}")
 
 
 def _explained(reader: Reader, decision: PodDecision, notes: list[str]) -> Explanation:
@@ -127,14 +127,14 @@ def _waiting(replay: SchedulingReplay, record: NodesJudged | PodPlaced, decision
     moment = LoggedMoment(replay, replay.asked(record), names)
     not_asked = [] if decision.is_narrowed or isinstance(record, PodPlaced) else moment.not_asked
     rejections = dict.fromkeys(not_asked, FilterRejection(FilterReason.NOT_ASKED))
-    said = {name: node_wording(each) for name, each in rejections.items()}
+    rejected = {name: node_wording(each) for name, each in rejections.items()}
     found = moment.found
     head = _head(record, "Waiting", len(names) + len(not_asked))
     return replace(
         head,
         fits=tuple(found.fits),
         reasons=_reasons(moment, rejections),
-        by_node=said | {name: brief(each.message) for name, each in found.refusals.items()},
+        by_node=rejected | {name: brief(each.message) for name, each in found.refusals.items()},
         suggestions=() if found.fits else tuple(_suggestions(moment)),
         notes=tuple(_with_room(moment, not_asked)),
     )
@@ -157,8 +157,8 @@ def _head(record: NodesJudged | PodPlaced, state: str, nodes: int) -> Explanatio
 def _reasons(moment: LoggedMoment, rejections: dict[str, FilterRejection]) -> tuple[ReasonCount, ...]:
     quota = _quota(moment.asked.left)
     idle_only = moment.idle_only()
-    said = grouped_refusals(moment.found.refusals, moment.request, moment.fleet, idle_only=idle_only, quota=quota)
-    return tuple(sorted([*grouped_rejections(rejections), *said], key=lambda each: -each.nodes))
+    rejected = grouped_refusals(moment.found.refusals, moment.request, moment.fleet, idle_only=idle_only, quota=quota)
+    return tuple(sorted([*grouped_rejections(rejections), *rejected], key=lambda each: -each.nodes))
 
 
 def _quota(left: QuotaLimits) -> str:
