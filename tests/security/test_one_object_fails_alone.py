@@ -19,6 +19,7 @@ from purser.agent.nvml.calls import DeviceCalls
 from purser.agent.registration import FAILED, FileIdentity, PluginRegistration
 from purser.agent.settings import AgentSettings
 from purser.core.health.signs import FaultKind
+from purser.core.kubelet.versions import behaviour
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, GrantState
 from purser.core.names import (
     GRANT_ANNOTATION,
@@ -468,7 +469,7 @@ async def test_a_device_plugin_whose_list_cannot_be_taken_in_has_stopped(monkeyp
     async def watch(_):
         yield SimpleNamespace(devices=[SimpleNamespace(ID="x", health="Healthy", HasField=lambda _: 1 // 0)])
 
-    books = SimpleNamespace(behaviour=SimpleNamespace(ends_newest_plugin=False))
+    books = SimpleNamespace(behaviour=behaviour((1, 20, 2)))
     endpoints = Endpoints(books, ManualTime(), lambda: None)
     channel = SimpleNamespace(close=lambda: asyncio.sleep(0))
     endpoint = _Endpoint("r", Path("r.sock"), channel, SimpleNamespace(ListAndWatch=watch))

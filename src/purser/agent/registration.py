@@ -40,6 +40,9 @@ REGISTER_TIMEOUT_S = 15.0
 
 FAILED = "the agent failed to register with kubelet: see its log"
 WATCHED = "waiting for kubelet to find the plugin in its folder plugins_registry"
+ALREADY_CONNECTED = "already connected"
+"""In the refusal of a kubelet (since 1.37) that has not seen the end of this socket's former connection. It then never
+sees it, so only another socket helps (``connectClient`` of ``pkg/kubelet/cm/devicemanager/plugin/v1beta1``)."""
 NO_STREAM = "registered; kubelet has not opened a ListAndWatch stream"
 
 
@@ -151,6 +154,8 @@ class PluginRegistration:
         self._resource = resource
         self._is_watched = settings.is_watched(resource)
         self._socket = settings.plugin_socket(resource)
+        self._sockets = 1
+        """How many this plugin has tried."""
         self._make_plugin = make_plugin
         self._metrics = metrics
         self._on_change = on_change
@@ -170,6 +175,8 @@ class PluginRegistration:
                 except (grpc.aio.AioRpcError, NotRegisteredError, OSError) as error:
                     problem = describe(error)
                     log.warning("Cannot register with kubelet", error=problem)
+                    if ALREADY_CONNECTED in problem:
+                        self._take_another_socket()
                 finally:
                     self._set(KubeletConnection(problem=problem))
                 await self._rest(folder)
@@ -198,6 +205,11 @@ class PluginRegistration:
                 for task in pending:
                     task.cancel()
             return next(iter(done)).result()
+
+    def _take_another_socket(self) -> None:
+        self._sockets += 1
+        first = self._settings.plugin_socket(self._resource)
+        self._socket = first.with_stem(f"{first.stem}+{self._sockets}")
 
     def _set(self, connection: KubeletConnection) -> None:
         if self.connection.set(connection):

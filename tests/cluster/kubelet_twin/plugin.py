@@ -44,8 +44,9 @@ class Script:
 class Plugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.RegistrationServicer):
     """One resource's plugin for one kubelet."""
 
-    def __init__(self, resource: str, script: Script, by_watcher: bool = False) -> None:
+    def __init__(self, resource: str, script: Script, by_watcher: bool = False, socket: str = "") -> None:
         self.resource = resource
+        self._addition = socket
         self.by_watcher = by_watcher
         """Whether kubelet finds it by its socket."""
         self.script = script
@@ -57,7 +58,7 @@ class Plugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.RegistrationSe
     @property
     def endpoint(self) -> str:
         """File name of its socket."""
-        return f"{self.resource.replace('/', '-')}.sock"
+        return f"{self.resource.replace('/', '-')}{self._addition}.sock"
 
     async def serve(self, folder: Path) -> None:
         """Serve in a folder; who registers it is another matter."""

@@ -189,11 +189,11 @@ DEVICES = (
         Add("last", (c(1),)),
     ),
     scenario(
-        # Newer kubelets end the second plugin when the first one ends.
+        # Kubelets from 1.25 to 1.36 end the second plugin when the first one ends.
         "a plugin registers before the one before it has ended",
         Start("gpu", FOUR),
         Add("before", (c(1),)),
-        Start("gpu", Script(healthy=gpus(0, 1, 2))),
+        Start("gpu", Script(healthy=gpus(0, 1, 2)), socket="-second"),
         Add("more", (c(4),), refused=NOT_ALLOCATED),
         Start("gpu", FOUR),
         Add("rest", (c(3),)),

@@ -234,9 +234,11 @@ class Start:
     resource: str
     script: Script
     by_watcher: bool = False
+    socket: str = ""
+    """Where another plugin of the resource is connected: an addition to the socket's name, which has to differ."""
 
     async def do(self, side: Side) -> None:
-        plugin = Plugin(DOMAIN + self.resource, replace(self.script), self.by_watcher)
+        plugin = Plugin(DOMAIN + self.resource, replace(self.script), self.by_watcher, self.socket)
         before, side.plugins[self.resource] = side.plugins.get(self.resource), plugin
         if self.by_watcher:
             await plugin.serve(side.kubelet.folder / "plugins_registry")

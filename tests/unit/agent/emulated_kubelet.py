@@ -29,6 +29,7 @@ class Kubelet(api_pb2_grpc.RegistrationServicer, resources_grpc.PodResourcesList
         self.resources_socket = folder / "pod-resources" / "kubelet.sock"
         self.modern = modern
         self.registrations = []
+        self.taken_sockets = set()  # refused, as by kubelets since 1.37
         self.lists_of = {}  # by resource, the devices by id
         self.plugins = {}  # by resource
         self.resource_of = {}  # "ns/name" -> what it asks for
@@ -83,6 +84,8 @@ class Kubelet(api_pb2_grpc.RegistrationServicer, resources_grpc.PodResourcesList
     async def Register(self, request, context):
         if request.version != "v1beta1":
             await context.abort(grpc.StatusCode.UNKNOWN, "requested API version is not supported by kubelet")
+        if request.endpoint in self.taken_sockets:
+            await context.abort(grpc.StatusCode.UNKNOWN, f"device plugin already connected: {request.endpoint}")
         if self.modern:
             await self._connect(request)
         else:

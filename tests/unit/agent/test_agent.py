@@ -53,6 +53,15 @@ async def test_both_generations_of_kubelet_learn_the_devices(world, folder, mode
         assert list(kubelet.devices) == sorted(kubelet.devices)
 
 
+async def test_a_socket_that_kubelet_takes_for_connected_is_left_for_another_one(world, kubelet):
+    kubelet.taken_sockets = {"purser-nvidia-gpu.sock", "purser-nvidia-gpu+2.sock"}
+    async with world.agent(slots=2, retry_initial_s=0.01) as agent:
+        await eventually(agent.ready)
+        ((request, _),) = kubelet.registrations
+        assert request.endpoint == "purser-nvidia-gpu+3.sock"
+    assert not list(kubelet.plugin_dir.glob("purser-*"))
+
+
 async def test_a_new_key_of_the_scheduler_is_learned_while_running(world, kubelet):
     new = Ed25519PrivateKey.generate()
     async with world.agent(resolve_timeout_s=10) as agent:

@@ -1,6 +1,7 @@
 """Text as Go writes it, for kubelet's state files: JSON, and the checksum over spew's print of a value."""
 
 import json
+from collections.abc import Mapping
 
 MAX_STATE_BYTES = 8 * 1024 * 1024
 """Of one state file; longer ones are not read: an agent is to stay within 80 MiB, and what kubelet writes for a
@@ -19,3 +20,14 @@ def go_json(value: object) -> str:
     """JSON without spaces, and with the three characters escaped that HTML would mind."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def with_data_of(file: Mapping[str, object], content: object) -> dict[str, object]:
+    """A state file of kubelet 1.37: the fields of the former format, and the content as a string with a checksum."""
+    data = go_json(content)
+    return {**file, "data": data, "dataChecksum": fnv1a_32(data_hash_input(data))}
+
+
+def data_hash_input(data: str) -> str:
+    """What the checksum of that string is taken of, as spew prints it."""
+    return f"(string){data}"

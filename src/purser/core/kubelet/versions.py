@@ -37,7 +37,10 @@ class Behaviour(msgspec.Struct, frozen=True):
     """Register dials the plugin and asks for its options before it answers (PR 109016; 1.25)."""
     ends_newest_plugin: bool
     """The end of any plugin of a resource ends the one that registered last, be it another one (runClient since PR
-    109016; 1.25). Seen on 1.36.3."""
+    109016; 1.25 to 1.36). Seen on 1.36.3."""
+    keeps_plugins_by_socket: bool
+    """The plugins of a resource are told apart by their sockets: where one of several ends, another one takes its
+    place, and a socket that kubelet has not seen end cannot register again (read in the source: 1.37)."""
     any_numa_node_aligns: bool
     """A device on several NUMA nodes is aligned when any of them is in the mask (PR 101893; 1.22)."""
     needs_a_node_for_topology: bool
@@ -96,11 +99,16 @@ class Behaviour(msgspec.Struct, frozen=True):
     """full-pcpus-only counts free CPUs without the siblings of reserved ones (PR 114114; 1.27)."""
     names_exhausted_physical_cpus: bool
     """Its error says so even when none is free (PR 127959; 1.32)."""
+    checks_cores_of_holders: bool
+    """full-pcpus-only refuses even a container that has its CPUs already (until 1.37; read in the source)."""
     counts_cpus_in_errors: bool
     """``not enough cpus available`` says how many were asked for and are there (read in the source:
     1.29)."""
     takes_odd_uncore_parts: bool
     """prefer-align-cpus-by-uncorecache fits odd remainders into one cache too (PR 131850; 1.34)."""
+    adds_data_to_state_files: bool
+    """The state files of the CPU and the memory manager have their content once more, as a string with a checksum of
+    its own (1.37). Seen on 1.37.2."""
     cpu_policy_options: frozenset[str]
     """The options that the static CPU manager policy knows, those behind an alpha gate included."""
 
@@ -124,7 +132,8 @@ def behaviour(version: Version) -> Behaviour:
         has_policy_options=version >= (1, 26, 0),
         has_max_allowable_numa_nodes=version >= (1, 31, 0),
         registers_synchronously=version >= (1, 25, 0),
-        ends_newest_plugin=version >= (1, 25, 0),
+        ends_newest_plugin=(1, 25, 0) <= version < (1, 37, 0),
+        keeps_plugins_by_socket=version >= (1, 37, 0),
         any_numa_node_aligns=version >= (1, 22, 0),
         needs_a_node_for_topology=version >= (1, 26, 0),
         checks_health_of_held_devices=_has_reboot_checks(version),
@@ -150,8 +159,10 @@ def behaviour(version: Version) -> Behaviour:
         keeps_cpus_of_siblings=version >= (1, 24, 0),
         checks_free_physical_cpus=version >= (1, 27, 0),
         names_exhausted_physical_cpus=version >= (1, 32, 0),
+        checks_cores_of_holders=version < (1, 37, 0),
         counts_cpus_in_errors=version >= (1, 29, 0),
         takes_odd_uncore_parts=version >= (1, 34, 0),
+        adds_data_to_state_files=version >= (1, 37, 0),
         cpu_policy_options=frozenset(name for name, since in _CPU_POLICY_OPTIONS.items() if version >= since),
     )
 

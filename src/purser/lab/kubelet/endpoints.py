@@ -4,13 +4,14 @@ Reports of plugins go into the `Books`. Plugins are found elsewhere: by Register
 by a new socket (`purser.lab.kubelet.pluginwatcher`).
 
 Of two plugins of one resource kubelet calls the one that registered last, and uses the lists of both. It never ends the
-older one. When that ends by itself, kubelets before 1.25 ignore it; newer ones end whichever plugin registered last
-(`versions.Behaviour.ends_newest_plugin`), and the node is without until a plugin registers again.
+older one. When that ends by itself, kubelets before 1.25 ignore it; those up to 1.36 end whichever plugin registered
+last (`versions.Behaviour.ends_newest_plugin`), and the node is without until a plugin registers again; newer ones know
+plugins by their sockets (`Behaviour.keeps_plugins_by_socket`).
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -59,6 +60,7 @@ class _Endpoint:
     path: Path
     channel: grpc.aio.Channel
     stub: api_pb2_grpc.DevicePluginStub
+    options: PluginOptions = field(default_factory=PluginOptions)
     task: asyncio.Task[None] | None = None
     is_stopped: bool = False
 
@@ -73,6 +75,10 @@ class Endpoints:
         self._open: set[_Endpoint] = set()
         self._newest: dict[str, _Endpoint] = {}
         """By resource: the plugin that registered last, its dial included; none once that one was ended."""
+        self._clients: dict[str, list[_Endpoint]] = {}
+        """By resource, in the order of their registrations, where they are kept by socket."""
+        self._connected: dict[str, dict[Path, _Endpoint]] = {}
+        """By resource and socket, where they are kept by socket: those that answered the question for their options."""
         self._endpoints: dict[str, _Endpoint] = {}
         """By resource: who is asked."""
 
@@ -81,23 +87,30 @@ class Endpoints:
         channel = grpc.aio.insecure_channel(f"unix:{path}", options=UNIX_SOCKET_OPTIONS)
         endpoint = _Endpoint(resource, path, channel, api_pb2_grpc.DevicePluginStub(channel))
         self._newest[resource] = endpoint
+        self._clients.setdefault(resource, []).append(endpoint)
         try:
             await _dial(channel)
             found = options or await _options_of(endpoint)
+            if self._books.behaviour.keeps_plugins_by_socket and path in self._connected.get(resource, ()):
+                raise PluginError(f"device plugin already connected: {path}")
         except BaseException:
             # As kubelet does it: also if it was another one by now, and without a way back to the one before.
             self._newest.pop(resource, None)
+            self._forget(resource, path)
             await channel.close()
             raise
-        self._endpoints[resource] = endpoint
-        wanted = PluginOptions(found.pre_start_required, found.get_preferred_allocation_available)
-        self._books.tell(devicemanager.register(self._books.devices, resource, wanted))
+        endpoint.options = PluginOptions(found.pre_start_required, found.get_preferred_allocation_available)
+        self._connected.setdefault(resource, {})[path] = endpoint
+        self._ask_from_now_on(endpoint)
         self._open.add(endpoint)
         endpoint.task = asyncio.create_task(self._watch(endpoint), name=f"list-and-watch {resource}")
 
-    async def disconnect(self, resource: str) -> None:
-        """The socket of a plugin is gone: kubelet ends the one of its resource that it asks, whichever that is."""
-        if self._books.behaviour.ends_newest_plugin:
+    async def disconnect(self, resource: str, path: Path) -> None:
+        """The socket of a plugin is gone: kubelets before 1.37 end the one of its resource that they ask, whichever
+        that is."""
+        if self._books.behaviour.keeps_plugins_by_socket:
+            await self._end_socket(resource, path)
+        elif self._books.behaviour.ends_newest_plugin:
             await self._end_newest(resource)
         elif (asked := self._endpoints.get(resource)) is not None:
             asked.is_stopped = True
@@ -171,16 +184,44 @@ class Endpoints:
         except Exception:
             log.exception("A device plugin's device list cannot be processed", resource=endpoint.resource)
         self._open.discard(endpoint)
-        await endpoint.channel.close()
         await self._ended(endpoint)
 
     async def _ended(self, endpoint: _Endpoint) -> None:
         """The stream of a plugin is over."""
+        if self._books.behaviour.keeps_plugins_by_socket:
+            await self._end_socket(endpoint.resource, endpoint.path)
+            return
+        await endpoint.channel.close()
         endpoint.is_stopped = True
         if self._books.behaviour.ends_newest_plugin:
             await self._end_newest(endpoint.resource)
         elif self._endpoints.get(endpoint.resource) is endpoint:
             self._without(endpoint.resource)
+
+    async def _end_socket(self, resource: str, path: Path) -> None:
+        """As kubelet does it: a client that it has forgotten keeps its place among the endpoints for good."""
+        client = next((each for each in self._clients.get(resource, ()) if each.path == path), None)
+        if client is None:
+            return
+        self._forget(resource, path)
+        await client.channel.close()
+        endpoints = self._connected.get(resource, {})
+        ended = endpoints.pop(path, None)
+        if ended is None:
+            return
+        ended.is_stopped = True
+        if endpoints:
+            self._ask_from_now_on(next(reversed(endpoints.values())))  # kubelet takes any of them
+        else:
+            self._without(resource)
+
+    def _forget(self, resource: str, path: Path) -> None:
+        """Every client of this socket, be it another connection than the one that failed."""
+        self._clients[resource] = [each for each in self._clients.get(resource, ()) if each.path != path]
+
+    def _ask_from_now_on(self, endpoint: _Endpoint) -> None:
+        self._endpoints[endpoint.resource] = endpoint
+        self._books.tell(devicemanager.register(self._books.devices, endpoint.resource, endpoint.options))
 
     async def _end_newest(self, resource: str) -> None:
         newest = self._newest.pop(resource, None)

@@ -89,7 +89,7 @@ class PluginWatcher:
             socket.task.cancel()
             await asyncio.gather(socket.task, return_exceptions=True)
         if socket.resource:
-            await self._endpoints.disconnect(socket.resource)
+            await self._endpoints.disconnect(socket.resource, socket.path)
 
     async def _register(self, socket: _Socket) -> None:
         failures = 0

@@ -58,12 +58,14 @@ class StateFiles:
     def save(self, state: KubeletState) -> None:
         """Write what changed of CPUs and memory since the last time, each file whole or not at all."""
         before, self._saved = self._saved, state
-        if before is None or state.cpus is not before.cpus:
-            _write(self._cpus, cpu_file.encode(state.cpus))
         config = self._node.config
-        has_memory_manager = behaviour(config.parsed_version).has_memory_manager
-        if has_memory_manager and (before is None or state.memory is not before.memory):
-            _write(self._memory, memory_file.encode(config.memory_policy.value, state.memory or MemoryState({})))
+        switches = behaviour(config.parsed_version)
+        with_data = switches.adds_data_to_state_files
+        if before is None or state.cpus is not before.cpus:
+            _write(self._cpus, cpu_file.encode(state.cpus, with_data=with_data))
+        if switches.has_memory_manager and (before is None or state.memory is not before.memory):
+            memory = state.memory or MemoryState({})
+            _write(self._memory, memory_file.encode(config.memory_policy.value, memory, with_data=with_data))
 
     def _load_devices(self, now_s: float) -> DeviceManagerState:
         try:

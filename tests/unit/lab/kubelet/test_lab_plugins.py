@@ -198,6 +198,30 @@ async def test_an_old_kubelet_minds_the_end_of_the_newest_plugin_only(folder):
         await node.until_capacity(0, listed=2)
 
 
+async def test_kubelet_1_37_goes_on_with_the_plugin_that_is_left(folder):
+    async with running(Node(folder, "v1.37.2")) as node, two_plugins(node) as (older, newer):
+        newer.devices.put_nowait(None)
+        older.devices.put_nowait(devices(("o", "p")))
+        await node.until_capacity(2)
+        await node.admit("u1", container("c", 1))
+        assert older.calls[-1][0] == "allocate"
+        older.devices.put_nowait(None)
+        await node.until_capacity(0, listed=2)
+
+
+async def test_kubelet_1_37_never_takes_a_socket_again_that_registered_while_it_was_connected(folder):
+    async with running(Node(folder, "v1.37.2")) as node, serving(node, Plugin()) as plugin:
+        await register(node)
+        await node.until_capacity(3)
+        for _ in range(2):
+            with pytest.raises(grpc.aio.AioRpcError, match=r"device plugin already connected: .*/fake\.sock"):
+                await register(node)
+        plugin.devices.put_nowait(None)
+        async with serving(node, Plugin(("x",)), node.plugin_folder / "other.sock"):
+            await register(node, endpoint="other.sock")
+            await node.until_capacity(1)
+
+
 @pytest.mark.parametrize(
     ("version", "printed"),
     [

@@ -53,10 +53,11 @@ def allocate(
     requested = guaranteed_cpus(pod, container)
     if state is None or not requested:
         return state, None, reusable
-    refused = _check_whole_cores(node, state, requested)
-    if refused is not None:
-        return state, refused, reusable
     held = state.exclusive.get((pod.uid, container.name))
+    if held is None or behaviour(node.config.parsed_version).checks_cores_of_holders:
+        refused = _check_whole_cores(node, state, requested)
+        if refused is not None:
+            return state, refused, reusable
     if held is None:
         try:
             held = pick(node, assignable(state) | reusable, mask, requested)
@@ -73,7 +74,7 @@ def _give(state: CpuState, pod: KubeletPod, container: KubeletContainer, cpus: C
 
 
 def _check_whole_cores(node: KubeletNode, state: CpuState, requested: int) -> CpusRefused | None:
-    """The option full-pcpus-only. It is checked even where the container has its CPUs already."""
+    """The option full-pcpus-only."""
     if not node.config.cpu_options.full_pcpus_only:
         return None
     switches, per_core = behaviour(node.config.parsed_version), topology_of(node).cpus_per_core

@@ -1,8 +1,9 @@
 """kubelet's file cpu_manager_state: its text, its checksum, and what of it kubelet refuses.
 
-Three formats. V1 (up to 1.17) has CPUs by container id, V2 by pod and container, V3 (1.36, behind the alpha gate
+Four formats. V1 (up to 1.17) has CPUs by container id, V2 by pod and container, V3 (1.36, behind the alpha gate
 PodLevelResourceManagers) those of whole pods too. The text of V2 and V3 is the same while no pod has any: they differ
-in the checksum. It is FNV-1a over how Go prints the structure, which is named alike in all three.
+in the checksum. It is FNV-1a over how Go prints the structure, which is named alike in all three. V4 (1.37) is V2 with
+the whole, pods included, as a string under ``data``, and that string's own checksum.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,7 @@ import msgspec
 from purser.core.decoding import JsonReader, UnreadableError, brief
 from purser.core.kubelet.cpuset import CpuSet, cpus_of, format_cpuset, parse_cpuset
 from purser.core.kubelet.errors import CheckpointError
-from purser.core.kubelet.gotext import MAX_STATE_BYTES, fnv1a_32, go_json
+from purser.core.kubelet.gotext import MAX_STATE_BYTES, data_hash_input, fnv1a_32, go_json, with_data_of
 from purser.core.kubelet.state import ContainerKey, CpuState
 
 FILE_NAME = "cpu_manager_state"
@@ -46,19 +47,21 @@ class _File(msgspec.Struct):
     entries: dict[str, dict[str, str] | str] | None = None
     pod_entries: dict[str, _PodEntry] | None = msgspec.field(name="podEntries", default=None)
     checksum: int = 0
+    data: str | None = None
+    data_checksum: int = msgspec.field(name="dataChecksum", default=0)
 
 
 _files = JsonReader(_File, FILE_NAME, max_bytes=MAX_STATE_BYTES)
 
 
-def encode(state: CpuState | None) -> str:
-    """The file of a state as kubelet writes it: format V2, for policy none (None) without any CPUs."""
+def encode(state: CpuState | None, *, with_data: bool = False) -> str:
+    """The file of a state as kubelet writes it: format V2, without CPUs for None (policy none). ``with_data``: V4."""
     if state is None:
-        return to_json(CpuManagerCheckpoint("none", "", {}))
+        return to_json(CpuManagerCheckpoint("none", "", {}), with_data=with_data)
     entries: dict[str, dict[str, str]] = {}
     for (pod, container), cpus in state.exclusive.items():
         entries.setdefault(pod, {})[container] = format_cpuset(cpus)
-    return to_json(CpuManagerCheckpoint("static", format_cpuset(state.default), entries))
+    return to_json(CpuManagerCheckpoint("static", format_cpuset(state.default), entries), with_data=with_data)
 
 
 def decode(text: str | bytes, policy: str, containers: Mapping[str, ContainerKey] | None = None) -> CpuState:
@@ -107,21 +110,35 @@ def _cpus(text: str, problem: str) -> CpuSet:
 
 def parse(text: str | bytes) -> CpuManagerCheckpoint:
     """The file's content in the format that its checksum fits. Raises `CheckpointError`."""
-    try:
-        file = _files.read(text)
-    except UnreadableError as error:
-        raise CheckpointError(f"checkpoint is corrupted: {error}") from error
+    file = _read(text)
+    if file.data is not None:
+        if fnv1a_32(data_hash_input(file.data)) != file.data_checksum:
+            raise CheckpointError("could not load v4 checkpoint: checkpoint is corrupted")
+        content = _read(file.data)
+        entries = {key: value for key, value in (content.entries or {}).items() if not isinstance(value, str)}
+        return CpuManagerCheckpoint(content.policy_name, content.default_cpu_set, entries, _pods(content))
     for found in _readings(file):
         if fnv1a_32(hash_input(found)) == file.checksum:
             return msgspec.structs.replace(found, entries=found.entries or {})
     raise CheckpointError("checkpoint is corrupted")
 
 
+def _read(text: str | bytes) -> _File:
+    try:
+        return _files.read(text)
+    except UnreadableError as error:
+        raise CheckpointError(f"checkpoint is corrupted: {error}") from error
+
+
+def _pods(file: _File) -> dict[str, str]:
+    return {uid: entry.cpu_set for uid, entry in (file.pod_entries or {}).items()}
+
+
 def _readings(file: _File) -> Iterator[CpuManagerCheckpoint]:
     """What a file may mean, format by format."""
     ids = {key: value for key, value in (file.entries or {}).items() if isinstance(value, str)}
     entries = {key: value for key, value in (file.entries or {}).items() if not isinstance(value, str)}
-    pods = {uid: entry.cpu_set for uid, entry in (file.pod_entries or {}).items()}
+    pods = _pods(file)
     if not entries:
         yield CpuManagerCheckpoint(file.policy_name, file.default_cpu_set, container_ids=ids)
     if ids:
@@ -132,8 +149,8 @@ def _readings(file: _File) -> Iterator[CpuManagerCheckpoint]:
             yield CpuManagerCheckpoint(file.policy_name, file.default_cpu_set, found)
 
 
-def to_json(checkpoint: CpuManagerCheckpoint) -> str:
-    """The text of the file, as Go's encoder writes it."""
+def to_json(checkpoint: CpuManagerCheckpoint, *, with_data: bool = False) -> str:
+    """The text of the file, as Go's encoder writes it; ``with_data``: in format V4, from the content of V2."""
     entries: Mapping[str, object] = checkpoint.container_ids or {
         pod: _sorted(found) for pod, found in (checkpoint.entries or {}).items()
     }
@@ -143,9 +160,9 @@ def to_json(checkpoint: CpuManagerCheckpoint) -> str:
         "defaultCpuSet": checkpoint.default,
         **({"entries": _sorted(entries)} if entries else {}),
         **({"podEntries": _sorted(pods)} if pods else {}),
-        "checksum": fnv1a_32(hash_input(checkpoint)),
     }
-    return go_json(content)
+    file = {**content, "checksum": fnv1a_32(hash_input(checkpoint))}
+    return go_json(with_data_of(file, content) if with_data else file)
 
 
 def _sorted(mapping: Mapping[str, object]) -> dict[str, object]:

@@ -1,9 +1,9 @@
 """The text of kubelet's memory_manager_state, in the three formats that kubelets read.
 
-The first has no pod entries (up to 1.35, and later ones without the gate PodLevelResourceManagers); the second has
-``podEntries``; the third carries the whole as a string under ``data`` and its checksum under ``dataChecksum``. Each
-checksum is FNV-1a over what Go's spew prints of the value. Pod entries are read for the checksum only: allocations of
-whole pods are behind an alpha gate and not part of `MemoryState`.
+The first has no pod entries (up to 1.36, without the gate PodLevelResourceManagers); the second has ``podEntries``; the
+third (1.37) carries the whole as a string under ``data`` and its checksum under ``dataChecksum``. Each checksum is
+FNV-1a over what Go's spew prints of the value. Pod entries are read for the checksum only: allocations of whole pods
+are behind a gate that is off by default, and not part of `MemoryState`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +13,7 @@ import msgspec
 
 from purser.core.decoding import JsonReader, UnreadableError
 from purser.core.kubelet.errors import CheckpointError
-from purser.core.kubelet.gotext import MAX_STATE_BYTES, fnv1a_32, go_json
+from purser.core.kubelet.gotext import MAX_STATE_BYTES, data_hash_input, fnv1a_32, go_json, with_data_of
 from purser.core.kubelet.masks import MAX_NUMA_NODE, Mask, mask_of, nodes_of
 from purser.core.kubelet.state import MemoryBlock, MemoryNode, MemoryState, MemoryTable
 
@@ -60,8 +60,9 @@ class _File(msgspec.Struct, frozen=True, rename="camel"):
 _files = JsonReader(_File, FILE_NAME, max_bytes=MAX_STATE_BYTES, strict=False)
 
 
-def encode(policy: str, state: MemoryState) -> str:
-    """The file's text in the first format, which every kubelet reads."""
+def encode(policy: str, state: MemoryState, *, with_data: bool = False) -> str:
+    """The file's text in the first format, which every kubelet reads; ``with_data``: in the third, which is the first
+    with additions."""
     file = _File(
         policy_name=policy,
         machine_state={number: _wire_node(node) for number, node in state.nodes.items()},
@@ -70,7 +71,9 @@ def encode(policy: str, state: MemoryState) -> str:
     value = {"policyName": policy, "machineState": _sorted_as_text(file.machine_state or {})}
     if file.entries:
         value["entries"] = _sorted_as_text(file.entries)
-    return go_json({**value, "checksum": fnv1a_32(_spew(file, "MemoryManagerCheckpoint", with_pods=False))})
+    checksum = fnv1a_32(_spew(file, "MemoryManagerCheckpoint", with_pods=False))
+    written = {**value, "checksum": checksum}
+    return go_json(with_data_of(written, value) if with_data else written)
 
 
 def _wire_node(node: MemoryNode) -> _Node:
@@ -100,7 +103,7 @@ def decode(text: str | bytes) -> tuple[str, MemoryState]:
     """The policy's name and the state. Raises `CheckpointError` for bad JSON, a wrong checksum or impossible nodes."""
     file = _parse(text)
     if file.data is not None:
-        if fnv1a_32(f"(string){file.data}") != file.data_checksum:
+        if fnv1a_32(data_hash_input(file.data)) != file.data_checksum:
             raise CheckpointError("checkpoint is corrupted")
         file = _parse(file.data)
     elif file.checksum and file.checksum not in _checksums(file):

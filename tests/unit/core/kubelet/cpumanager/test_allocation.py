@@ -120,9 +120,11 @@ def test_on_a_machine_without_cpus_nobody_gets_any() -> None:
         assert answer is not None
 
 
-def test_full_pcpus_only_is_checked_even_where_the_container_has_its_cpus() -> None:
+@pytest.mark.parametrize(("version", "is_refused"), [("v1.36.3", True), ("v1.37.0", False)])
+def test_full_pcpus_only_is_checked_even_where_the_container_has_its_cpus(version: str, is_refused: bool) -> None:
     asks = pod(container("c", 14))
     state = CpuState(default=parse_cpuset("0,8"), reserved=1, exclusive={("pod", "c"): parse_cpuset("1-7,9-15")})
-    after, answer, _ = allocate(node(TWO_NODES, full_pcpus_only=True), state, asks, asks.containers[0], None, 0)
+    whole = node(TWO_NODES, version=version, full_pcpus_only=True)
+    after, answer, _ = allocate(whole, state, asks, asks.containers[0], None, 0)
     assert after is state
-    assert answer is not None and answer.reason == "SMTAlignmentError"
+    assert (answer is not None and answer.reason == "SMTAlignmentError") is is_refused

@@ -38,6 +38,18 @@ def test_policy_none_writes_a_file_too() -> None:
     assert parse(encode(None)) == CpuManagerCheckpoint("none", "", {})
 
 
+def test_kubelet_1_37_adds_its_content_as_a_string_which_counts() -> None:
+    assert encode(None, with_data=True).endswith(
+        r',"data":"{\"policyName\":\"none\",\"defaultCpuSet\":\"\"}","dataChecksum":3028111495}'  # by kubelet 1.37.2
+    )
+    text = encode(STATE, with_data=True)
+    assert text.startswith(encode(STATE).removesuffix("}"))
+    assert decode(text, "static") == msgspec.structs.replace(STATE, reserved=0)
+    assert decode(text.replace('"0,7"', '"0,6"', 1), "static").default == STATE.default
+    changed = text.replace(r"\"0,7\"", r"\"0,6\"")
+    assert problem(changed) == "could not load v4 checkpoint: checkpoint is corrupted"
+
+
 def test_a_flipped_bit_is_found() -> None:
     assert problem(encode(STATE).replace('"0,7"', '"0,6"')) == "checkpoint is corrupted"
 
