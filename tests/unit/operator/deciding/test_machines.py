@@ -89,19 +89,6 @@ def test_what_was_not_there_is_not_paused(world: World) -> None:
     assert seen == {"driver", "container-toolkit"}
 
 
-def test_one_node_at_a_time_is_cordoned(world: World) -> None:
-    most = 0
-
-    def count(_: Action) -> None:
-        nonlocal most
-        most = max(most, sum(node.unschedulable for node in world.nodes.values()))
-
-    world.watchers.append(count)
-    world.change_policy(NEW)
-    world.settle()
-    assert most == 1
-
-
 def test_a_round_writes_a_node_once(world: World) -> None:
     world.change_policy(NEW)
     for _ in range(60):
@@ -109,14 +96,6 @@ def test_a_round_writes_a_node_once(world: World) -> None:
         assert len(patched) == len(set(patched))
         world.tick()
     assert world.status()["state"] == "ready"
-
-
-def test_a_foreign_cordon_stays(world: World) -> None:
-    world.set_node("b", unschedulable=True)
-    world.change_policy(NEW)
-    world.settle()
-    assert world.status()["upgrade"]["done"] == 3
-    assert {name for name, node in world.nodes.items() if node.unschedulable} == {"b"}
 
 
 def test_a_driver_that_does_not_work_halts_the_upgrade_and_resuming_goes_on(world: World) -> None:

@@ -50,16 +50,6 @@ def test_the_request_is_withdrawn_and_the_pod_deleted_and_the_node_stays_cordone
     assert_given_back(node)
 
 
-def test_only_that_very_pod_is_deleted() -> None:
-    """Its successor finds no request and is left alone."""
-    node = hanging()
-    pod = node.pods[Operand.MIG_MANAGER].uid
-    node.run()
-    assert node.deleted == [pod]
-    assert node.pods[Operand.MIG_MANAGER].uid != pod
-    assert_given_back(node)
-
-
 def test_a_pod_that_is_going_already_is_waited_for_as_well() -> None:
     node = hanging()
     node.hangs = True

@@ -57,16 +57,6 @@ def test_another_priority_of_the_drivers_pods_restarts_them_and_nothing_else() -
     assert world.status()["upgrade"]["done"] == 3
 
 
-def test_another_version_has_users_leave() -> None:
-    world = settled()
-    states, disturbing = watch(world)
-    world.change_policy({"driver": {"version": "600.1.1"}})
-    world.settle()
-    assert disturbing
-    assert "pod-deletion-required" in states
-    assert world.status()["state"] == "ready"
-
-
 TOLERATIONS = {"tolerations": [{"operator": "Exists"}]}
 
 
