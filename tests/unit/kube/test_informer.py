@@ -16,11 +16,10 @@ from tests.unit.kube.servers import (
     pod,
     refuse,
     running,
-    serving,
     status,
 )
 
-from purser.kube import ApiUnavailableError, Client, ClusterConfig, Informer
+from purser.kube import ApiUnavailableError, Informer
 from purser.kube.backoff import Backoff
 from purser.kube.resources import NODES, PODS
 
@@ -308,17 +307,6 @@ async def test_relist_tries_at_once_while_the_informer_backs_off_and_outlasts_fa
             assert sorted(informer.store) == ["ns/a"]
 
 
-async def test_relist_goes_on_trying_when_its_list_fails():
-    server = ModelServer()
-    async with client_of(server.handle) as client:
-        informer = informer_of(client)
-        async with running(informer.run()):
-            await eventually(lambda: informer.health.connected)
-            server.failures = 3
-            await asyncio.wait_for(informer.relist(), 10)
-            assert server.failures == 0
-
-
 async def test_relist_ends_with_an_error_when_the_informer_is_stopped():
     async def handle(request):
         await asyncio.Event().wait()
@@ -330,20 +318,6 @@ async def test_relist_ends_with_an_error_when_the_informer_is_stopped():
             await asyncio.sleep(0)
         with pytest.raises(ApiUnavailableError, match="stopped"):
             await fence
-
-
-async def test_a_server_that_is_away_for_a_while_is_found_again():
-    server = ModelServer()
-    server.put("a")
-    async with serving(server.handle) as url, Client(ClusterConfig.insecure(url)) as client:
-        informer = informer_of(client)
-        async with running(informer.run()):
-            await eventually(lambda: informer.health.connected)
-            server.failures = 10
-            server.drop()
-            await eventually(lambda: not informer.health.connected)
-            server.put("b")
-            await eventually(lambda: "ns/b" in informer.store)
 
 
 async def test_cluster_scoped_objects_have_their_name_as_key():
