@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.operator.world import World, same_order, settled_world
+from tests.unit.operator.world import World, settled_world
 
 from purser.operator.mig import GPU_CLIENTS
 from purser.operator.mig import pause_of as mig_pause
@@ -43,17 +43,6 @@ def test_a_driver_goes_only_when_nothing_on_its_node_needs_it(world: World) -> N
     assert world.status()["upgrade"]["done"] == 3
     assert world.status()["state"] == "ready"
     assert not any(node.unschedulable for node in world.nodes.values())
-
-
-def test_after_an_upgrade_operands_come_back_in_order_on_a_new_driver(world: World) -> None:
-    start = len(world.let_in)
-    world.change_policy(NEW)
-    world.settle()
-    order = same_order(world.let_in[start:], "a")
-    assert order[0] == "container-toolkit"
-    assert order.index("device-plugin") < order.index("operator-validator") < order.index("dcgm-exporter")
-    validator, driver = world.pod("a", Operand.VALIDATOR), world.pod("a", Operand.DRIVER)
-    assert validator is not None and driver is not None and validator.created >= driver.created
 
 
 def test_a_state_and_what_it_pauses_are_one_write(world: World) -> None:

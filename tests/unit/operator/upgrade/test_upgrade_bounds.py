@@ -219,20 +219,6 @@ def test_one_bad_driver_halts_the_upgrade() -> None:
     assert [say.reason for say in advanced(cluster.fleet()).events] == ["DriverUpgradeHalted"]
 
 
-def test_a_halted_upgrade_goes_on_when_a_user_says_so() -> None:
-    cluster = Cluster(*names(4), policy=UpgradePolicy(max_unavailable="100%"))
-    cluster.broken = {"n00"}
-    cluster.release()
-    cluster.run()
-    assert cluster.state("n01") is State.REQUIRED
-    cluster.resume = "something else"
-    cluster.run()
-    assert cluster.state("n01") is State.REQUIRED
-    cluster.resume = cluster.status().target
-    cluster.run(until=lambda: all_done(cluster, ["n01", "n02", "n03"]))
-    assert cluster.state("n00") is State.FAILED
-
-
 def halted_in_one_of_two_pools() -> Cluster:
     cluster = Cluster(*names(4), policy=UpgradePolicy(max_unavailable="100%"))
     cluster.pools |= {"n02": "q", "n03": "q"}
