@@ -1,11 +1,15 @@
 """Pods for other vendors' devices in a whole lab: webhooks, scheduler, lock, and the vendor's device plugin."""
 
+import io
+
 import pytest
+from rich.console import Console
 
 from purser.core.dialects.hami_codec import decode_pod_devices
 from purser.core.vendors.catalogue import FAMILIES
-from purser.kube.resources import PODS
+from purser.kube.resources import NODES, PODS
 from purser.lab.cluster import Lab
+from purser.lab.screen import show, surroundings
 from purser.lab.settings import LabSettings, chosen_nodes, family_words
 from tests import waiting
 from tests.contract.client import until
@@ -79,6 +83,9 @@ async def test_hamis_examples_of_every_family_run_on_its_devices():
     nodes, hollow = chosen_nodes(family_words())
     async with Lab(LabSettings(nodes, hollow=hollow)) as lab, waiting.limit():
         await lab.ready()
+        screen = io.StringIO()
+        show(lab, 1.0, Console(file=screen, width=200), surroundings())
+        assert "x Hygon DCU, hollow" in screen.getvalue()
         for number, (name, asked, _, _, annotations, _) in enumerate(rows):
             await lab.client.create(PODS, example_pod(f"p{number}", families[name], asked, annotations), "default")
 
@@ -98,3 +105,5 @@ async def test_hamis_examples_of_every_family_run_on_its_devices():
                 assert (device.vendor, device.memory_mib, device.cores_percent) == (families[name].word, mib, cores)
             assert annotations[PHASE] == "success"
             assert told.items() <= annotations.items(), asked
+        nodes_after = (await lab.client.list(NODES)).items
+        assert not any("hami.io/mutex.lock" in node.metadata.annotations for node in nodes_after)
