@@ -17,7 +17,7 @@ from tests.contract.client import until
 pytestmark = pytest.mark.gate
 
 LISTED = "-allocated"
-RECORD, PHASE = "hami.io/dcu-devices-allocated", "hami.io/bind-phase"
+PHASE = "hami.io/bind-phase"
 
 EXAMPLES = {
     "Cambricon MLU": ({"vmlu": 1, "mlu.smlu.vmemory": 20, "mlu.smlu.vcore": 10}, 5120, 10),
