@@ -16,10 +16,11 @@ from tests.unit.kube.servers import (
     pod,
     refuse,
     running,
+    serving,
     status,
 )
 
-from purser.kube import ApiUnavailableError, Informer
+from purser.kube import ApiUnavailableError, Client, ClusterConfig, Informer
 from purser.kube.backoff import Backoff
 from purser.kube.resources import NODES, PODS
 
@@ -318,6 +319,20 @@ async def test_relist_ends_with_an_error_when_the_informer_is_stopped():
             await asyncio.sleep(0)
         with pytest.raises(ApiUnavailableError, match="stopped"):
             await fence
+
+
+async def test_a_server_that_is_away_for_a_while_is_found_again():
+    server = ModelServer()
+    server.put("a")
+    async with serving(server.handle) as url, Client(ClusterConfig.insecure(url)) as client:
+        informer = informer_of(client)
+        async with running(informer.run()):
+            await eventually(lambda: informer.health.connected)
+            server.failures = 10
+            server.drop()
+            await eventually(lambda: not informer.health.connected)
+            server.put("b")
+            await eventually(lambda: "ns/b" in informer.store)
 
 
 async def test_cluster_scoped_objects_have_their_name_as_key():
