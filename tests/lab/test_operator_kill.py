@@ -17,13 +17,12 @@ from aiohttp import web
 
 from purser.kube.resources import DAEMON_SETS, NODES, PODS
 from purser.operator.manifests.objects import OWNED
-from purser.operator.names import APPLIED_HASH_ANNOTATION, DEPLOY_PREFIX, FIELD_MANAGER, MANAGED_BY_LABEL, OPERAND_LABEL
-from purser.operator.order import Operand
+from purser.operator.names import APPLIED_HASH_ANNOTATION, FIELD_MANAGER, MANAGED_BY_LABEL, OPERAND_LABEL
 from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.running import run
 from tests.tiers import IS_LONG
-from tests.unit.operator.embedded import NAMESPACE, create_node, create_pod, eventually, is_counted, node, pod
-from tests.unit.operator.embedded_cluster import OFF, SMALL, Stack, stack
+from tests.unit.operator.embedded import NAMESPACE, create_pod, eventually, is_counted, pod
+from tests.unit.operator.embedded_cluster import SMALL, Stack, stack
 
 pytestmark = pytest.mark.usefixtures("quiet_logs")
 
@@ -164,22 +163,6 @@ async def installed(stack: Stack, killer: Killer) -> None:
     await ends_well(stack, killer, stack.is_ready)
 
 
-async def a_node_joins(stack: Stack, killer: Killer) -> None:
-    await installed(stack, killer)
-    await create_node(stack.client, node("late", kernelVersion="6.8.0-31-generic"))
-
-
-async def an_operand_is_disabled(stack: Stack, killer: Killer) -> None:
-    await installed(stack, killer)
-    await stack.client.patch_merge(CLUSTER_POLICIES, "policy", {"spec": {"devicePlugin": OFF}})
-
-
-async def the_driver_is_updated(stack: Stack, killer: Killer) -> None:
-    await installed(stack, killer)
-    changes = {"spec": {"driver": {"version": "999.9"}}}
-    await stack.client.patch_merge(CLUSTER_POLICIES, "policy", changes)
-
-
 async def the_driver_is_updated_under_its_users(stack: Stack, killer: Killer) -> None:
     """Pods that nobody recreates: the policy says that they may go nevertheless."""
     await installed(stack, killer)
@@ -202,33 +185,10 @@ async def the_policy_is_deleted(stack: Stack, killer: Killer) -> None:
     await stack.client.delete(CLUSTER_POLICIES, "policy")
 
 
-async def the_node_reboots(stack: Stack, killer: Killer) -> None:
-    await installed(stack, killer)
-    info = (await stack.client.get(NODES.raw(), "n0"))["status"]["nodeInfo"] | {"bootID": "another"}
-    stack.kubelets.fail("n0", "driver")
-    for each in (await stack.client.list(PODS, NAMESPACE, label_selector=f"{OPERAND_LABEL}=driver")).items:
-        await stack.client.delete(PODS, each.metadata.name, NAMESPACE, grace_period_seconds=0)
-    await stack.client.patch_merge(NODES, "n0", {"status": {"nodeInfo": info}}, subresource="status")
-
-
-async def a_rebooted_node_gets_its_driver(stack: Stack, killer: Killer) -> None:
-    await the_node_reboots(stack, killer)
-    await ends_well(stack, killer, lambda: is_closed(stack))
-    stack.kubelets.heal()
-
-
 async def a_second_policy_takes_over(stack: Stack, killer: Killer) -> None:
     await installed(stack, killer)
     await stack.client.create(CLUSTER_POLICIES, {"metadata": {"name": "second"}, "spec": SMALL})
     await stack.client.delete(CLUSTER_POLICIES, "policy")
-
-
-async def is_closed(stack: Stack) -> bool:
-    """The node has only its driver, and the policy says that it is not complete."""
-    labels = (await stack.client.get(NODES, "n0")).metadata.labels
-    operands = [key for key, value in labels.items() if key.startswith(DEPLOY_PREFIX) and value == "true"]
-    nodes = ((await stack.policy()).get("status") or {}).get("nodes", {})
-    return operands == [Operand.DRIVER.deploy_label] and nodes.get("failing") == 1
 
 
 async def is_gone(stack: Stack) -> bool:
@@ -256,21 +216,13 @@ async def is_ready(stack: Stack) -> bool:
     return await stack.is_ready()
 
 
-async def both_are_ready(stack: Stack) -> bool:
-    return await stack.is_ready() and (await stack.policy())["status"]["nodes"]["ready"] == 2
-
-
 HISTORIES = [
     pytest.param(nothing_yet, is_ready, id="from nothing to ready"),
-    pytest.param(a_node_joins, both_are_ready, id="a node with another kernel joins"),
-    pytest.param(an_operand_is_disabled, is_ready, id="an operand is disabled"),
-    pytest.param(the_driver_is_updated, is_ready, id="the driver is updated"),
     pytest.param(the_driver_is_updated_under_its_users, is_ready, id="the driver is updated under its users"),
-    pytest.param(the_node_reboots, is_closed, id="a node reboots"),
-    pytest.param(a_rebooted_node_gets_its_driver, is_ready, id="a rebooted node gets its driver"),
     pytest.param(a_second_policy_takes_over, the_second_rules, id="a second policy takes over"),
     pytest.param(the_policy_is_deleted, nothing_is_left, id="the policy is deleted"),
 ]
+"""Where what an API server does itself has a say; `test_killed` has these and all others, in memory."""
 
 
 def death(number: int) -> tuple[int, bool]:

@@ -1,8 +1,6 @@
 """The whole agent against a kubelet, an API server and a driver library, over their real protocols."""
 
 import asyncio
-import tempfile
-from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -284,15 +282,6 @@ async def _not_in_inventory(world, text):
     return text not in await world.inventory_text()
 
 
-async def test_an_xid_makes_all_slots_of_its_gpu_unhealthy(world, kubelet):
-    bad, good, _, _ = world.uuids
-    async with world.agent(probe_interval_s=60) as agent:
-        await eventually(agent.ready)
-        world.driver.inject_xid(bad, 79)
-        await eventually(lambda: health_of(kubelet, bad) == {"Unhealthy"})
-        assert health_of(kubelet, good) == {"Healthy"}
-
-
 async def test_the_inventory_is_written_once_while_nothing_changes(world, kubelet, api):
     driver = world.driver.open()
     reads = calls_of(driver, "read")
@@ -511,15 +500,6 @@ async def test_device_files_are_named_where_that_is_asked_for(world, kubelet):
             "/dev/nvidia1",
         ]
         assert {device.permissions for device in responses["main"].devices} == {"rw"}
-
-
-async def test_two_agents_live_in_one_process(world, kubelet):
-    with tempfile.TemporaryDirectory(prefix="pa") as other:
-        settings = {"device_plugin_dir": Path(other) / "device-plugins", "state_dir": Path(other)}
-        async with kubelet_in(Path(other)) as second, world.agent() as one, world.agent(**settings) as two:
-            await eventually(one.ready)
-            await eventually(two.ready)
-            await eventually(lambda: len(kubelet.devices) == len(second.devices) == 16)
 
 
 async def test_hamis_scheduler_is_told_of_the_gpus_where_it_knows_the_node_and_its_pods_wait_for_a_grant(

@@ -24,7 +24,6 @@ from purser.core.health.messages import HealthCondition, News
 from purser.core.health.policy import XidPolicy
 from purser.core.health.signs import DeviceFault, FaultKind, RemappedRows
 from purser.core.sharing import MigStrategy
-from purser.lab.driver import SimulatedDriver
 
 pytestmark = pytest.mark.processes
 
@@ -285,15 +284,6 @@ async def test_errors_of_programs_have_no_gpu_probed(monkeypatch):
         await eventually(lambda: driver.reads == {A: 2, B: 2})
 
 
-async def test_an_error_of_a_program_concerns_its_pods_and_not_the_gpu():
-    driver, told = Driver(), []
-    errors = {"on_program_error": lambda uuid, xid: told.append((uuid, xid))}
-    async with monitoring(driver, probe_interval_s=60, callbacks=errors) as monitor:
-        driver.events += [XidEvent(uuid=A, xid=31), XidEvent(uuid=B, xid=79)]
-        await eventually(lambda: healthy(monitor) == {A})
-    assert told == [(A, 31)]
-
-
 async def test_a_flood_of_xids_is_judged_in_a_few_turns_and_counted():
     """A turn costs as much as the node has GPUs."""
     driver, published, told = Driver(), [], []
@@ -449,28 +439,6 @@ async def test_every_xid_costs_its_own_gpu_alone_with_one_event_and_a_condition(
             await eventually(lambda: healthy(monitor) == states.keys() - closed)
             assert sorted(told) == sorted((uuid, News.UNHEALTHY) for uuid in closed)
             assert {uuid for uuid in states if f"({uuid})" in monitor.condition.value.message} == closed
-
-
-@pytest.mark.gate
-async def test_every_xid_comes_through_the_simulated_driver_to_its_gpu_alone(tmp_path):
-    node, told = SimulatedDriver.create(tmp_path / "driver", "n", "a100-40gb-8"), []
-    driver, callbacks = node.open(), {"on_news": lambda uuid, news: told.append((uuid, news.news))}
-    for first in range(0, len(XIDS), len(node.uuids)):
-        xids = dict(zip(node.uuids, sorted(XIDS)[first:], strict=False))
-        states = {uuid: XidPolicy().state_after(xid) for uuid, xid in xids.items()}
-        closed = {uuid for uuid, state in states.items() if not state.takes_pods}
-        told.clear()
-        patient = {"probe_interval_s": 60, "recovery_s": 60, "probe_timeout_s": 60}
-        async with monitoring(driver, callbacks, **patient) as monitor:
-            for uuid, xid in xids.items():
-                node.inject_xid(uuid, xid)
-            await eventually(lambda monitor=monitor, xids=xids: monitor.last_xids == xids)
-            await eventually(lambda monitor=monitor, closed=closed: healthy(monitor) == {*node.uuids} - closed)
-            assert {uuid: monitor.health[uuid].state for uuid in xids} == states
-            assert sorted(told) == sorted((uuid, News.UNHEALTHY) for uuid in closed)
-            said = "" if monitor.condition.value is None else monitor.condition.value.message
-            assert {uuid for uuid in node.uuids if f"({uuid})" in said} == closed
-    driver.close()
 
 
 async def test_mig_devices_that_come_and_go_are_looked_for_and_in_vain_only_once():

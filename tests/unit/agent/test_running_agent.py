@@ -288,16 +288,6 @@ async def test_a_removed_inventory_is_published_again(world, kubelet, agent):
     await eventually(is_complete)
 
 
-async def test_a_pod_of_the_same_name_is_another_pod(world, kubelet, agent):
-    a, b, _, _ = world.uuids
-    for uuid in (a, b):
-        await world.pod("web-0", part("main", uuid))
-        await kubelet.admit("default/web-0", [("main", 1)])
-        assert uuids_of(kubelet.pods["default/web-0"]["main"]) == [uuid]
-        await world.delete_pod("web-0")
-        kubelet.remove("default/web-0")
-
-
 async def test_two_containers_in_one_allocate_are_refused(world, kubelet, agent):
     for count in (0, 2):
         with pytest.raises(grpc.aio.AioRpcError, match=f"{count} containers in one Allocate"):

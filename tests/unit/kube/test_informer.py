@@ -308,17 +308,6 @@ async def test_relist_tries_at_once_while_the_informer_backs_off_and_outlasts_fa
             assert sorted(informer.store) == ["ns/a"]
 
 
-async def test_relist_goes_on_trying_when_its_list_fails():
-    server = ModelServer()
-    async with client_of(server.handle) as client:
-        informer = informer_of(client)
-        async with running(informer.run()):
-            await eventually(lambda: informer.health.connected)
-            server.failures = 3
-            await asyncio.wait_for(informer.relist(), 10)
-            assert server.failures == 0
-
-
 async def test_relist_ends_with_an_error_when_the_informer_is_stopped():
     async def handle(request):
         await asyncio.Event().wait()

@@ -22,20 +22,6 @@ async def test_keys_come_in_order_and_each_waits_once():
     assert [await queue.get(), await queue.get()] == ["a", "b"]
 
 
-async def test_a_key_added_while_it_is_worked_on_comes_again_only_after_that():
-    queue = WorkQueue()
-    queue.add("a")
-    assert await queue.get() == "a"
-    queue.add("a")
-    queue.add("a")
-    assert len(queue) == 0
-    queue.done("a")
-    assert len(queue) == 1
-    assert await queue.get() == "a"
-    queue.done("a")
-    assert len(queue) == 0
-
-
 async def test_a_delayed_key_comes_when_its_time_has_come_and_the_shortest_delay_counts():
     clock = ManualClock()
     queue = WorkQueue(clock=clock)

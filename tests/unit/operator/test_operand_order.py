@@ -2,7 +2,6 @@
 
 import pytest
 
-from purser.operator.mig import GPU_CLIENTS
 from purser.operator.order import NEEDS, Operand, dependents, prerequisites
 
 ALL = tuple(Operand)
@@ -48,21 +47,6 @@ def test_what_must_be_ready_on_a_node(
     assert prerequisites(operand, tuple(each for each in ALL if each not in disabled)) == frozenset(wanted)
 
 
-NO_CLIENTS = {
-    Operand.DRIVER: "it stays loaded while a layout is applied",
-    Operand.TOOLKIT: "it touches files of the node alone",
-    Operand.MIG_MANAGER: "it applies the layout",
-}
-
-
-def test_every_operand_leaves_for_a_mig_layout_unless_there_is_a_reason() -> None:
-    assert set(GPU_CLIENTS) == set(Operand) - NO_CLIENTS.keys()
-
-
 def test_all_others_depend_on_the_driver() -> None:
     assert dependents(Operand.DRIVER) == ALL[1:]
     assert dependents(Operand.VALIDATOR) == (Operand.DCGM, Operand.DCGM_EXPORTER, Operand.NODE_STATUS_EXPORTER)
-
-
-def test_labels_are_those_that_the_ecosystem_knows() -> None:
-    assert Operand.VALIDATOR.deploy_label == "nvidia.com/gpu.deploy.operator-validator"

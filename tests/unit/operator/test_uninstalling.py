@@ -21,7 +21,6 @@ from purser.operator import uninstalling
 from purser.operator.manifests.objects import OWNED
 from purser.operator.model import Delete, NodeView, ObjectKey, OperandPod, PatchNode, Snapshot
 from purser.operator.names import (
-    CORDONED_BY_ANNOTATION,
     FIELD_MANAGER,
     FINALIZER,
     LEASE,
@@ -140,19 +139,6 @@ async def test_without_an_operator_the_command_cleans_up_itself(installed):
     assert (await installed.client.list(CLUSTER_POLICIES)).items == []
     with pytest.raises(NotFoundError):
         await installed.client.get(LEASES, LEASE, NAMESPACE)
-
-
-@pytest.mark.gate
-async def test_cordons_of_the_operator_are_lifted_and_those_of_others_stay(installed):
-    async with installed.operator():
-        await installed.ready()
-    ours = {"metadata": {"annotations": {CORDONED_BY_ANNOTATION: "driver-upgrade"}}, "spec": {"unschedulable": True}}
-    await installed.client.patch_merge(NODES, "n0", ours)
-    await installed.client.patch_merge(NODES, "n1", {"spec": {"unschedulable": True}})
-    await remove(installed)
-    await assert_nothing_is_left(installed)
-    cordoned = [(await installed.client.get(NODES.raw(), name))["spec"].get("unschedulable") for name in ("n0", "n1")]
-    assert cordoned == [None, True]
 
 
 @pytest.mark.gate
@@ -338,24 +324,6 @@ async def test_a_node_that_is_away_holds_nothing_up(installed):
 
 
 @pytest.mark.gate
-async def test_a_dry_run_shows_what_would_go_and_writes_nothing(installed):
-    async with installed.operator() as port:
-        await installed.settled(port)
-    installed.cluster.writes.clear()
-    lines = []
-    assert await preview_uninstall(installed.client, NAMESPACE, lines.append)
-    assert any(line.startswith("delete DaemonSet ") for line in lines)
-    assert installed.cluster.writes == []
-
-
-@pytest.mark.gate
-async def test_a_dry_run_of_a_settled_cluster_shows_nothing(installed):
-    async with installed.operator() as port:
-        await installed.settled(port)
-    assert await preview(installed.client, NAMESPACE, IMAGE, print) == 0
-
-
-@pytest.mark.gate
 async def test_a_dry_run_shows_what_another_policy_would_change(installed):
     async with installed.operator() as port:
         await installed.settled(port)
@@ -371,16 +339,6 @@ async def test_a_dry_run_shows_what_another_policy_would_change(installed):
     assert "delete DaemonSet purser-system/purser-dcgm-exporter" in text
     assert "999.1" in text
     assert len([line for line in lines if line.startswith("apply DaemonSet ")]) == 1, "of the others nothing changes"
-
-
-@pytest.mark.gate
-async def test_a_node_that_joined_while_nobody_ran_is_left_alone(installed):
-    async with installed.operator():
-        await installed.ready()
-    await create_node(installed.client, node("late"))
-    installed.before["late"] = await meta(installed, "late")
-    await remove(installed)
-    await assert_nothing_is_left(installed)
 
 
 def seen(**fields):

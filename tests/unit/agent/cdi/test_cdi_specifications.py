@@ -57,9 +57,6 @@ HOST = {
 }
 
 
-USUAL = {"driver_root": ROOT, "device_lists": "cdi-cri"}
-
-
 class Host:
     """A node below a folder, with its driver in a container's root."""
 

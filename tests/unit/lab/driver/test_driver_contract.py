@@ -534,12 +534,6 @@ def test_two_drivers_of_a_node_both_get_an_xid(node: SimulatedDriver, driver: Dr
     assert driver.wait_event(LONG_MS) == other.wait_event(LONG_MS) == XidEvent(node.uuids[1], 79)
 
 
-def test_the_xid_of_a_lost_gpu_names_it(node: SimulatedDriver, driver: Driver) -> None:
-    driver.scan()
-    node.lose_gpu(6, xid=79)
-    assert driver.wait_event(LONG_MS) == XidEvent(node.uuids[6], 79)
-
-
 def test_xids_go_on_after_reopening(node: SimulatedDriver, driver: Driver) -> None:
     driver.scan()
     driver.reopen()

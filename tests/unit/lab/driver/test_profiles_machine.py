@@ -37,17 +37,6 @@ def test_p5_has_two_numa_nodes_of_ninety_six_cpus_and_four_gpus():
     assert kubelet.reserved_cpus == "0,96"
 
 
-def test_gb200_has_thirty_four_numa_nodes_of_which_two_hold_cpus():
-    profile = profiles.load("gb200-nvl4")
-    machine = profile.machine
-    assert len(machine.numa_nodes) == 34
-    assert machine.cpus_by_numa == {0: parse_cpuset("0-71"), 1: parse_cpuset("72-143")}
-    assert len(machine.cpus_by_core) == 144
-    assert machine.numa_nodes[0].distances[:3] == (10, 21, 80)
-    assert [node.memory["memory"] for node in machine.numa_nodes[:3]] == [480 * GIB, 480 * GIB, 0]
-    assert configure(profile.kubelet, machine).config.topology_options.max_allowable_numa_nodes == 34
-
-
 @pytest.mark.parametrize("name", profiles.names())
 def test_every_shipped_machine_is_whole(name):
     profile = profiles.load(name)

@@ -75,21 +75,6 @@ def test_every_call_on_a_lost_gpu_says_that_it_is_lost(node: SimulatedDriver, nv
         nvml.nvmlDeviceGetTopologyCommonAncestor(nvml.nvmlDeviceGetHandleByIndex(0), handle)
 
 
-def test_both_versions_of_memory_are_reported(node: SimulatedDriver, nvml: Any) -> None:
-    node.set_memory_used(0, 1000)
-    handle = nvml.nvmlDeviceGetHandleByIndex(0)
-    first = nvml.nvmlDeviceGetMemoryInfo(handle)
-    second = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
-    mib = 1 << 20
-    assert (first.total, first.used, first.free) == (40960 * mib, 1583 * mib, 39377 * mib)
-    assert (second.total, second.reserved, second.used, second.free) == (
-        40960 * mib,
-        583 * mib,
-        1000 * mib,
-        39377 * mib,
-    )
-
-
 def test_the_rest_of_what_is_exported_answers(nvml: Any) -> None:
     handle = nvml.nvmlDeviceGetHandleByIndex(0)
     info = nvml.nvmlDeviceGetPciInfo(handle)

@@ -58,13 +58,6 @@ def test_drift_is_repaired_and_only_there(world: World) -> None:
     assert "somebody" not in str(daemon_set(world, "container-toolkit"))
 
 
-def test_what_others_add_is_theirs(world: World) -> None:
-    live = changed(world, "container-toolkit")
-    live["metadata"]["annotations"]["their.own/thing"] = "x"
-    live["spec"]["template"]["spec"]["containers"][0]["terminationMessagePath"] = "/dev/termination-log"
-    assert world.round().actions == ()
-
-
 def test_a_deleted_object_comes_back(world: World) -> None:
     key = ObjectKey.of(daemon_set(world, "device-plugin"))
     del world.objects[key]

@@ -1,7 +1,7 @@
 """What users of other operators have suffered from, on a cluster in memory."""
 
 import pytest
-from tests.unit.operator.world import START, World, same_order, settled_world
+from tests.unit.operator.world import START, World, settled_world
 
 from purser.core.names import NODE_FACTS_ANNOTATION
 from purser.operator.model import Apply, DeletePod, PatchNode
@@ -164,19 +164,6 @@ def test_a_cordon_of_an_upgrade_goes_with_the_gpu_and_a_foreign_one_stays() -> N
     world.label("ours", **{"nvidia.com/gpu-driver-upgrade-state": "drain-required"})
     world.settle()
     assert not world.nodes["ours"].unschedulable and world.nodes["theirs"].unschedulable
-
-
-def test_after_a_reboot_operands_wait_for_the_driver_again(world: World) -> None:
-    before = len(world.let_in)
-    world.crash("a", Operand.DRIVER)
-    world.reboot("a")
-    world.settle()
-    assert world.deployed("a") == {"driver": "true"}
-    assert len(world.deployed("b")) == 6
-    world.heal("a", Operand.DRIVER)
-    world.settle()
-    assert same_order(world.let_in[before:], "a")[0] == "container-toolkit"
-    assert world.status()["state"] == "ready"
 
 
 def test_after_a_reboot_all_labels_go_in_one_write(world: World) -> None:

@@ -30,16 +30,6 @@ def test_a_node_gets_every_operand_after_what_it_needs(world: World) -> None:
     assert world.condition("Progressing")["status"] == world.condition("Degraded")["status"] == "False"
 
 
-def test_an_operand_is_let_in_only_when_what_it_needs_is_ready_on_that_node(world: World) -> None:
-    world.add_node("a")
-    world.crash("a", Operand.TOOLKIT)
-    world.settle()
-    assert world.deployed("a") == {"driver": "true", "container-toolkit": "true"}
-    world.heal("a", Operand.TOOLKIT)
-    world.settle()
-    assert world.status()["state"] == "ready"
-
-
 def test_nodes_are_found_with_node_feature_discovery_and_without(world: World) -> None:
     world.add_node("with", nfd=True)
     world.add_node("without", nfd=False)

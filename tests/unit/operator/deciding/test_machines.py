@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.operator.world import World, same_order, settled_world
+from tests.unit.operator.world import World, settled_world
 
 from purser.operator.mig import GPU_CLIENTS
 from purser.operator.mig import pause_of as mig_pause
@@ -45,17 +45,6 @@ def test_a_driver_goes_only_when_nothing_on_its_node_needs_it(world: World) -> N
     assert not any(node.unschedulable for node in world.nodes.values())
 
 
-def test_after_an_upgrade_operands_come_back_in_order_on_a_new_driver(world: World) -> None:
-    start = len(world.let_in)
-    world.change_policy(NEW)
-    world.settle()
-    order = same_order(world.let_in[start:], "a")
-    assert order[0] == "container-toolkit"
-    assert order.index("device-plugin") < order.index("operator-validator") < order.index("dcgm-exporter")
-    validator, driver = world.pod("a", Operand.VALIDATOR), world.pod("a", Operand.DRIVER)
-    assert validator is not None and driver is not None and validator.created >= driver.created
-
-
 def test_a_state_and_what_it_pauses_are_one_write(world: World) -> None:
     """Whoever dies in between leaves no node whose driver goes under operands that need it."""
 
@@ -89,19 +78,6 @@ def test_what_was_not_there_is_not_paused(world: World) -> None:
     assert seen == {"driver", "container-toolkit"}
 
 
-def test_one_node_at_a_time_is_cordoned(world: World) -> None:
-    most = 0
-
-    def count(_: Action) -> None:
-        nonlocal most
-        most = max(most, sum(node.unschedulable for node in world.nodes.values()))
-
-    world.watchers.append(count)
-    world.change_policy(NEW)
-    world.settle()
-    assert most == 1
-
-
 def test_a_round_writes_a_node_once(world: World) -> None:
     world.change_policy(NEW)
     for _ in range(60):
@@ -109,14 +85,6 @@ def test_a_round_writes_a_node_once(world: World) -> None:
         assert len(patched) == len(set(patched))
         world.tick()
     assert world.status()["state"] == "ready"
-
-
-def test_a_foreign_cordon_stays(world: World) -> None:
-    world.set_node("b", unschedulable=True)
-    world.change_policy(NEW)
-    world.settle()
-    assert world.status()["upgrade"]["done"] == 3
-    assert {name for name, node in world.nodes.items() if node.unschedulable} == {"b"}
 
 
 def test_a_driver_that_does_not_work_halts_the_upgrade_and_resuming_goes_on(world: World) -> None:

@@ -7,7 +7,7 @@ from tests.unit.operator.world import World, settled_world
 
 from purser.operator.deciding import blocked_removals, is_clean, nodes_to_inspect, reconcile
 from purser.operator.model import Action, Evict, NodeWorkload, PatchNode
-from purser.operator.order import Operand, dependents
+from purser.operator.order import Operand
 
 NO_DRIVER = {"driver": {"enabled": False}}
 EXCLUDED = {"nvidia.com/gpu.deploy.operands": "false"}
@@ -64,21 +64,6 @@ def test_a_driver_stays_as_long_as_a_pod_has_a_gpu(world: World, removal: Remova
     assert drivers(world) == set()
     assert all("purser.dev/driver-pool" not in node.labels for node in world.nodes.values())
     assert not any(key.kind == "DaemonSet" and "driver" in key.name for key in world.objects) or removal is exclude
-
-
-@pytest.mark.parametrize("removal", REMOVALS)
-def test_operands_that_need_the_driver_go_before_it(world: World, removal: Removal) -> None:
-    needing = {each.value for each in dependents(Operand.DRIVER)}
-    removal(world)
-    before = drivers(world)
-    for _ in range(60):
-        world.round()
-        world.tick()
-        for node in before - drivers(world):
-            there = {pod.operand for pod in world.on(node)} if node in before else set()
-            assert not there & needing, f"the driver left node {node} under {there & needing}"
-            before.discard(node)
-    assert before == set()
 
 
 def test_without_a_driver_of_the_policy_operands_come_back_after_it(world: World) -> None:
@@ -229,29 +214,12 @@ def test_a_pod_that_ended_holds_nothing(world: World, ended: str) -> None:
     assert world.policies == {}
 
 
-def test_a_pod_without_a_gpu_holds_nothing(world: World) -> None:
-    world.workloads["web"] = NodeWorkload(namespace="web", name="web", uid="web", node="a")
-    delete(world)
-    world.settle()
-    assert world.policies == {}
-
-
 def test_what_people_say_of_the_drivers_own_label_counts_at_once(world: World) -> None:
     train(world)
     world.label("a", **{"nvidia.com/gpu.deploy.driver": "false"})
     world.settle()
     assert drivers(world) == {"b"}
     assert world.nodes["a"].labels["nvidia.com/gpu.deploy.driver"] == "false"
-
-
-def test_a_policy_that_wants_its_driver_again_has_it(world: World) -> None:
-    train(world)
-    disable(world)
-    world.settle()
-    world.change_policy({})
-    world.settle()
-    assert drivers(world) == {"a", "b"}
-    assert world.condition("Ready")["status"] == "True"
 
 
 def test_a_policy_that_comes_while_the_last_one_waits_takes_the_driver_over(world: World) -> None:

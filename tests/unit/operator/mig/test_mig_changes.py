@@ -61,22 +61,13 @@ def test_afterwards_nothing_is_written() -> None:
     assert node.writes == before
 
 
-def test_operands_are_paused_from_draining_to_the_end_and_not_before() -> None:
+def test_operands_are_paused_from_draining_to_the_end_and_workloads_are_asked_for_while_they_leave() -> None:
     node = Node("all-1g.10gb")
-    paused = {}
+    found = {}
     for step in ("checking", "draining", "applying"):
         until(node, step)
-        paused[step] = pause_of(node.node) is not None
-    assert paused == {"checking": False, "draining": True, "applying": True}
-
-
-def test_workloads_are_asked_for_while_they_leave() -> None:
-    node = Node("all-1g.10gb")
-    asked = {}
-    for step in ("checking", "draining", "applying"):
-        until(node, step)
-        asked[step] = needs_workloads(node.node)
-    assert asked == {"checking": False, "draining": True, "applying": False}
+        found[step] = (pause_of(node.node) is not None, needs_workloads(node.node))
+    assert found == {"checking": (False, False), "draining": (True, True), "applying": (True, False)}
 
 
 def test_gpu_pods_of_a_daemon_set_are_asked_once_the_device_plugin_is_gone() -> None:
@@ -383,12 +374,6 @@ def test_without_a_label_the_policys_default_counts() -> None:
     assert node.layout == "all-balanced"
 
 
-def test_without_label_and_default_a_node_is_left_alone() -> None:
-    node = Node()
-    node.run()
-    assert node.writes == 0
-
-
 def test_what_is_not_known_is_waited_for() -> None:
     node = Node("all-1g.10gb")
     until(node, "draining")
@@ -403,17 +388,6 @@ def test_a_timeout_of_nothing_means_none() -> None:
     node.now += 100_000
     node.round()
     assert pause_of(node.node) is not None
-
-
-@pytest.mark.parametrize("killed_after", range(2))
-def test_killed_around_every_write_it_comes_to_the_same_end(killed_after: int) -> None:
-    """Every life of the operator has at most one write, and every other one has none."""
-    node = Node("all-1g.10gb")
-    node.run_pod("training")
-    for number in range(80):
-        node.round(killed_after=1 if number % 2 == killed_after else 0)
-    assert (node.state, node.layout) == ("success", "all-1g.10gb")
-    assert_given_back(node)
 
 
 @pytest.mark.parametrize("writes", range(6))

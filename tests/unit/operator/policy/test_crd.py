@@ -27,14 +27,6 @@ def schema() -> dict[str, Any]:
     return dict(crd.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
 
 
-def at(path: str) -> dict[str, Any]:
-    """The schema of a field of the spec."""
-    found = schema()["properties"]["spec"]
-    for name in path.split("."):
-        found = found["properties"][name] if name != "[]" else found["items"]
-    return dict(found)
-
-
 @pytest.mark.parametrize(
     ("path", "made"),
     [
@@ -60,25 +52,6 @@ def test_every_field_is_described_and_has_a_type() -> None:
         assert found.get("type") or found.get("x-kubernetes-int-or-string"), path
         if not path.endswith("[]"):
             assert len(found.get("description", "")) > 3, path
-
-
-def test_types_become_schemas() -> None:
-    assert at("devicePlugin.flavor")["enum"] == ["purser", "nvidia"]
-    assert at("devicePlugin.slots") == {
-        "description": at("devicePlugin.slots")["description"],
-        "type": "integer",
-        "format": "int64",
-        "default": 10,
-        "minimum": 1,
-        "maximum": 1000,
-    }
-    bound = at("driver.upgradePolicy.maxUnavailable")
-    assert bound["x-kubernetes-int-or-string"] is True
-    assert (bound["default"], bound["pattern"]) == ("25%", r"^(100|[1-9]?[0-9])%$")
-    assert at("dcgmExporter.hostPID")["default"] is False
-    assert at("driver.profiles.[]")["required"] == ["name", "nodeSelector"]
-    assert at("driver.resources.limits")["additionalProperties"]["x-kubernetes-int-or-string"] is True
-    assert "default" not in at("driver.version")
 
 
 def defaulted(found: dict[str, Any]) -> Any:

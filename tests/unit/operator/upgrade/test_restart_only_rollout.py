@@ -3,69 +3,11 @@
 from typing import Any
 
 import pytest
-from tests.unit.operator.world import World, settled_world
+from tests.unit.operator.world import settled_world
 
-from purser.operator.model import Action, Evict, NodeWorkload, PatchNode
-from purser.operator.names import PAUSED_FOR_UPGRADE, UPGRADE_STATE_LABEL
+from purser.operator.model import Evict, NodeWorkload, PatchNode
+from purser.operator.names import PAUSED_FOR_UPGRADE
 from purser.operator.order import Operand
-
-
-def settled() -> World:
-    return settled_world(*"abc")
-
-
-def driver_of(world: World, node: str) -> str:
-    (pod,) = [pod.uid for pod in world.pods.values() if pod.node == node and pod.operand == Operand.DRIVER]
-    return pod
-
-
-def watch(world: World) -> tuple[list[str], list[Action]]:
-    """States that node a goes through, and what disturbs its users."""
-    states: list[str] = []
-    disturbing: list[Action] = []
-
-    def see(action: Action) -> None:
-        if isinstance(action, Evict):
-            disturbing.append(action)
-        if isinstance(action, PatchNode):
-            if PAUSED_FOR_UPGRADE in action.labels.values():
-                disturbing.append(action)
-            if action.node == "a" and UPGRADE_STATE_LABEL in action.labels:
-                states.append(str(action.labels[UPGRADE_STATE_LABEL]))
-
-    world.watchers.append(see)
-    return states, disturbing
-
-
-def test_another_priority_of_the_drivers_pods_restarts_them_and_nothing_else() -> None:
-    world = settled()
-    before = driver_of(world, "a")
-    states, disturbing = watch(world)
-    world.change_policy({"daemonsets": {"priorityClassName": "system-node-critical", "labels": {"team": "gpu"}}})
-    world.settle()
-    assert not disturbing
-    assert states == [
-        "upgrade-required",
-        "cordon-required",
-        "pod-restart-required",
-        "validation-required",
-        "uncordon-required",
-        "upgrade-done",
-    ]
-    assert driver_of(world, "a") != before
-    assert world.status()["state"] == "ready"
-    assert world.status()["upgrade"]["done"] == 3
-
-
-def test_another_version_has_users_leave() -> None:
-    world = settled()
-    states, disturbing = watch(world)
-    world.change_policy({"driver": {"version": "600.1.1"}})
-    world.settle()
-    assert disturbing
-    assert "pod-deletion-required" in states
-    assert world.status()["state"] == "ready"
-
 
 TOLERATIONS = {"tolerations": [{"operator": "Exists"}]}
 
@@ -91,5 +33,7 @@ def test_gpu_pods_leave_only_for_another_driver(spec: dict[str, Any], evicted: b
     assert before.uid != after.uid
     assert (before.driver_config != after.driver_config) is evicted
     assert any(isinstance(action, Evict) for action in world.history) is evicted
+    patches = [action for action in world.history if isinstance(action, PatchNode)]
+    assert any(PAUSED_FOR_UPGRADE in patch.labels.values() for patch in patches) is evicted
     assert ("t" in world.workloads) is not evicted
     assert world.status()["state"] == "ready"

@@ -43,14 +43,6 @@ def test_waves_follow_the_bounds() -> None:
     assert [len(wave) for wave in plan(cluster.fleet()).waves] == [3, 3, 1]
 
 
-def test_a_plan_changes_nothing() -> None:
-    cluster = Cluster(*names(3))
-    cluster.release()
-    before = cluster.fleet()
-    plan(before)
-    assert cluster.fleet() == before
-
-
 def test_nodes_begin_as_planned_and_the_planned_pods_leave() -> None:
     policy = UpgradePolicy(
         max_parallel_upgrades=2,
@@ -248,16 +240,6 @@ def test_every_step_of_an_upgrade_that_runs_is_planned_without_an_empty_word() -
         cluster.round()
     assert {State.CORDON, State.PODS, State.RESTART, State.VALIDATION, State.UNCORDON} <= seen
     assert found.current == 3
-
-
-def test_nodes_in_a_long_queue_get_the_reason() -> None:
-    cluster = Cluster(*names(20))
-    cluster.broken = {"n00"}
-    cluster.release()
-    cluster.run()
-    found = plan(cluster.fleet())
-    assert len(found.waiting) == 19
-    assert all("halted" in why for why in found.waiting.values())
 
 
 def test_of_a_driver_that_is_being_restarted_under_its_users_nobody_is_in_the_way() -> None:

@@ -172,20 +172,3 @@ def test_fifty_nodes_with_everything_that_goes_wrong(seed: int) -> None:
     assert status.done + status.failed + status.pending + status.skipped + status.in_progress == 50
     unfinished = [name for name, state in cluster.states().items() if state is not State.DONE]
     assert bool(unfinished) == bool(status.message)
-
-
-def test_killed_before_every_single_write_it_comes_to_the_same_end() -> None:
-    """One write per life of the operator."""
-    whole = Cluster("a", "b", policy=UpgradePolicy(max_parallel_upgrades=0, max_unavailable="100%"))
-    whole.run_pod(workload("w", "a"))
-    whole.release()
-    whole.run(until=lambda: all_done(whole))
-    cut = Cluster("a", "b", policy=whole.policy)
-    cut.run_pod(workload("w", "a"))
-    cut.release()
-    for _ in range(300):
-        cut.round(killed_after=1)
-    assert all_done(cut)
-    assert not cut.violations
-    assert {name: node.labels for name, node in cut.nodes.items()} == {n: o.labels for n, o in whole.nodes.items()}
-    assert [node.unschedulable for node in cut.nodes.values()] == [False, False]

@@ -47,17 +47,6 @@ def test_nobody_leaves_and_nothing_is_paused() -> None:
     assert not cluster.violations
 
 
-def test_it_counts_in_the_bounds() -> None:
-    cluster = busy_cluster(*names(4), policy=UpgradePolicy(max_parallel_upgrades=2, max_unavailable="100%"))
-    cluster.release(configuration="old")
-    most = 0
-    for _ in range(40):
-        cluster.round()
-        most = max(most, sum(node.unschedulable for node in cluster.nodes.values()))
-    assert most == 2
-    assert all_done(cluster)
-
-
 @pytest.mark.parametrize("cause", ["another configuration", "none known", "another pool", "a restart is asked for"])
 def test_it_is_no_mere_restart(cause: str) -> None:
     cluster = busy_cluster()
@@ -119,18 +108,6 @@ def test_a_policy_that_goes_back_to_the_same_configuration_lets_pods_stay() -> N
     cluster.release("newer", configuration="old")
     cluster.run(until=lambda: all_done(cluster))
     assert {pod.uid for pod in cluster.workloads} == {"training-a", "monitor-a"}
-
-
-@pytest.mark.parametrize("writes", [0, 1])
-def test_killed_around_every_write_it_comes_to_the_same_end(writes: int) -> None:
-    cluster = busy_cluster(*names(2))
-    cluster.release(configuration="old")
-    for number in range(100):
-        cluster.round(killed_after=1 if number % 2 == writes else 0)
-        assert not pause_of(cluster.nodes["n00"])
-    assert all_done(cluster)
-    assert len(cluster.workloads) == 4
-    assert not cluster.violations
 
 
 def test_a_mark_that_a_user_takes_away_has_the_users_leave() -> None:

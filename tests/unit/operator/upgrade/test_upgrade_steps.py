@@ -76,19 +76,6 @@ def test_cordon_and_its_mark_are_one_write() -> None:
     assert patch.labels[UPGRADE_STATE_LABEL] == State.PODS
 
 
-def test_operands_are_paused_while_the_driver_is_replaced_and_only_then() -> None:
-    cluster = Cluster("a")
-    cluster.run()
-    cluster.release()
-    paused = set()
-    for _ in range(30):
-        cluster.round()
-        if pause_of(cluster.nodes["a"]):
-            paused.add(cluster.state("a"))
-    assert paused == {State.RESTART}
-    assert pod_of(cluster, "a", Operand.VALIDATOR) is not None
-
-
 def test_the_driver_stays_as_long_as_a_gpu_pod_does() -> None:
     cluster = Cluster("a")
     cluster.run_pod(workload("stays", "a", controller=""))
@@ -141,39 +128,6 @@ def test_force_and_delete_empty_dir_let_such_pods_go() -> None:
     cluster.release()
     cluster.run(until=lambda: all_done(cluster))
     assert not cluster.workloads
-
-
-def test_idle_gpu_pods_leave_too_and_come_back_nowhere_before_the_driver() -> None:
-    """P11: they hold the old driver's files open; on the node they would crash for ever."""
-    cluster = Cluster("a", "b")
-    cluster.run_pod(workload("idle", "a"))
-    cluster.release()
-    seen = set()
-    for _ in range(60):
-        cluster.round()
-        driver = pod_of(cluster, "a", Operand.DRIVER)
-        if driver is None or not driver.ready:
-            seen |= {pod.name for pod in cluster.workloads if pod.node == "a"}
-    assert all_done(cluster)
-    assert not seen
-    assert len(cluster.workloads) == 1
-    assert not cluster.violations
-
-
-def test_gpu_pods_of_a_daemon_set_leave_once_the_device_plugin_is_gone() -> None:
-    cluster = Cluster("a")
-    cluster.run_pod(workload("monitor", "a", controller="DaemonSet"))
-    cluster.release()
-    cluster.run(until=lambda: all_done(cluster))
-    assert not cluster.violations
-
-
-def test_pods_that_use_no_gpu_stay_without_a_drain() -> None:
-    cluster = Cluster("a")
-    cluster.run_pod(workload("web", "a", uses_gpu=False))
-    cluster.release()
-    cluster.run(until=lambda: all_done(cluster))
-    assert [pod.uid for pod in cluster.workloads] == ["web"]
 
 
 def test_a_drain_comes_where_gpu_pods_did_not_leave() -> None:
@@ -249,63 +203,6 @@ def test_a_foreign_cordon_is_used_and_left() -> None:
     assert not marks(cluster.nodes["a"])
 
 
-def test_a_cordon_that_is_lifted_meanwhile_is_set_again() -> None:
-    cluster = Cluster("a")
-    cluster.release()
-    cluster.run(until=lambda: cluster.state("a") is State.RESTART)
-    cluster.change("a", unschedulable=False)
-    cluster.round()
-    assert cluster.nodes["a"].unschedulable
-    cluster.run(until=lambda: all_done(cluster))
-    assert not cluster.nodes["a"].unschedulable
-
-
-def test_a_driver_that_does_not_come_up_fails_and_keeps_the_node_cordoned() -> None:
-    cluster = Cluster("a")
-    cluster.broken = {"a"}
-    cluster.release()
-    cluster.run(until=lambda: cluster.state("a") is State.FAILED)
-    assert "not ready within 1800 s" in cluster.failure("a")
-    assert cluster.nodes["a"].unschedulable
-    assert pause_of(cluster.nodes["a"]) is None
-
-
-def test_a_driver_that_is_restarted_too_often_fails_before_its_time() -> None:
-    cluster = Cluster("a")
-    cluster.broken = {"a"}
-    cluster.release()
-    cluster.run(until=lambda: (pod := pod_of(cluster, "a", Operand.DRIVER)) is not None and pod.template == "new")
-    began = cluster.now
-    pod = pod_of(cluster, "a", Operand.DRIVER)
-    assert pod is not None
-    trouble = {"restarts": 11, "trouble": "CrashLoopBackOff", "message": "no such module"}
-    cluster.pods[pod.uid] = msgspec.structs.replace(pod, **trouble)
-    cluster.run(until=lambda: cluster.state("a") is State.FAILED)
-    assert cluster.now - began < 10
-    assert cluster.failure("a") == "the new driver was restarted 11 times: no such module"
-
-
-def test_a_failed_node_recovers_with_its_driver() -> None:
-    cluster = Cluster("a")
-    cluster.broken = {"a"}
-    cluster.release()
-    cluster.run(until=lambda: cluster.state("a") is State.FAILED)
-    cluster.broken.clear()
-    cluster.run(until=lambda: all_done(cluster))
-    assert not cluster.nodes["a"].unschedulable
-    assert not cluster.failure("a")
-
-
-def test_a_failed_node_gets_the_next_driver() -> None:
-    cluster = Cluster("a")
-    cluster.broken = {"a"}
-    cluster.release()
-    cluster.run(until=lambda: cluster.state("a") is State.FAILED)
-    cluster.release("newer")
-    cluster.run(until=lambda: all_done(cluster))
-    assert not cluster.nodes["a"].unschedulable
-
-
 def test_a_policy_that_goes_back_before_the_driver_was_touched_gives_the_node_back() -> None:
     cluster = Cluster("a")
     cluster.run_pod(workload("stays", "a", controller=""))
@@ -332,15 +229,6 @@ def test_a_policy_that_goes_back_while_a_failed_node_waits_for_its_turn_leaves_n
     assert not marks(cluster.nodes["a"])
     assert not cluster.failure("a")
     assert cluster.nodes["a"].unschedulable
-
-
-def test_a_policy_that_changes_during_validation_replaces_the_driver_again() -> None:
-    cluster = Cluster("a")
-    cluster.release()
-    cluster.run(until=lambda: cluster.state("a") is State.VALIDATION)
-    cluster.release("newer")
-    cluster.run(until=lambda: all_done(cluster))
-    assert not cluster.violations
 
 
 def test_a_node_that_is_away_is_not_failed_for_it() -> None:

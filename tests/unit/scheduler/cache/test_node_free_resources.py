@@ -57,51 +57,6 @@ def test_pods_take_of_their_node_with_gpus_or_without_until_they_end() -> None:
     assert fleet.free_resources("n") == FreeResources(8000, 64 * 1024, 110)
 
 
-def test_pods_may_come_before_their_node_and_outlive_it() -> None:
-    fleet, rooms = known()
-    rooms.put_pod(a_pod("a"))
-    assert fleet.free_resources("n") == FreeResources()
-    rooms.put_node(a_node())
-    assert fleet.free_resources("n").cpu_free_milli == 7000
-    rooms.remove_node(a_node())
-    assert fleet.free_resources("n") == FreeResources()
-    rooms.put_node(a_node())
-    assert fleet.free_resources("n").cpu_free_milli == 7000
-
-
-def test_a_node_with_unchanged_amounts_is_not_reported() -> None:
-    fleet, rooms = known(a_node())
-    reader = Reader(fleet)
-    rooms.put_node(a_node())
-    rooms.put_pod(a_pod("a"))
-    assert reader.changed() == {"n"}
-    rooms.put_pod(a_pod("a", labels={"app": "x"}))
-    rooms.put_pod(a_pod("a", cpu="1000m"))
-    rooms.remove_pod(a_pod("unheard of"))
-    assert reader.changed() == set()
-    rooms.put_node(a_node(cpu="16"))
-    assert reader.changed() == {"n"}
-    assert fleet.free_resources("n").cpu_free_milli == 15_000
-
-
-def test_a_resized_pod_takes_what_it_now_asks_for() -> None:
-    fleet, rooms = known(a_node())
-    rooms.put_pod(a_pod("a", cpu="1"))
-    rooms.put_pod(a_pod("a", cpu="3"))
-    assert fleet.free_resources("n").cpu_free_milli == 5000
-
-
-def test_where_pods_take_more_than_there_is_nothing_is_left_and_what_they_give_back_is_theirs_first() -> None:
-    fleet, rooms = known(a_node(cpu="2", pods="1"))
-    for uid in ("a", "b", "c"):
-        rooms.put_pod(a_pod(uid))
-    assert (fleet.free_resources("n").cpu_free_milli, fleet.free_resources("n").pods_free) == (0, 0)
-    rooms.remove_pod(a_pod("a"))
-    assert fleet.free_resources("n").cpu_free_milli == 0
-    rooms.remove_pod(a_pod("b"))
-    assert fleet.free_resources("n").cpu_free_milli == 1000
-
-
 def test_a_reservation_takes_until_the_pod_does_and_counts_once() -> None:
     fleet, rooms = known(a_node())
     rooms.assume("n", a_request("a"))
@@ -111,23 +66,6 @@ def test_a_reservation_takes_until_the_pod_does_and_counts_once() -> None:
     assert reader.changed() == set()
     rooms.forget_assumed(a_grant("a"))
     assert fleet.free_resources("n") == FreeResources(7000, 63 * 1024, 109)
-
-
-def test_a_reservation_that_came_to_nothing_gives_back_what_it_took() -> None:
-    fleet, rooms = known(a_node())
-    rooms.assume("n", a_request("a"))
-    rooms.forget_assumed(a_grant("a"))
-    rooms.forget_assumed(a_grant("a"))
-    assert fleet.free_resources("n") == FreeResources(8000, 64 * 1024, 110)
-
-
-def test_a_pod_that_others_bound_elsewhere_meanwhile_takes_only_there() -> None:
-    fleet, rooms = known(a_node("n"), a_node("m"))
-    rooms.assume("n", a_request("a"))
-    rooms.put_pod(a_pod("a", "m"))
-    rooms.assume("n", a_request("a"))
-    rooms.forget_assumed(a_grant("a", "n"))
-    assert (fleet.free_resources("n").pods_free, fleet.free_resources("m").pods_free) == (110, 109)
 
 
 def test_a_pod_with_malformed_amounts_is_reported_once_and_counts_as_a_pod() -> None:

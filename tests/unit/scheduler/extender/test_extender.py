@@ -135,15 +135,6 @@ async def test_when_nothing_fits_every_node_has_the_same_sentence_for_kube_sched
         assert 'reason="CardInsufficientMemory"} 2.0' in world.metrics.exposition().decode()
 
 
-async def test_a_pod_whose_own_policy_needs_idle_gpus_gets_that_reason():
-    async with server() as api, replica(api) as world:
-        await world.add_node("a")
-        await world.bind(await world.add_pod("other"), "a")
-        pod = await world.add_pod("p", annotations={"purser.dev/gpu-policy": "mutex"})
-        result = await world.filter(pod, "a")
-        assert "in use, and policy mutex wants" in result.failed_nodes["a"]
-
-
 async def test_a_quota_that_is_used_up_is_a_reason_that_no_preemption_helps():
     from purser.kube.resource_quotas import RESOURCE_QUOTAS
 
@@ -166,14 +157,6 @@ async def test_a_quota_that_is_used_up_is_a_reason_that_no_preemption_helps():
         }
 
 
-async def test_where_no_node_fits_kube_schedulers_that_know_only_failed_nodes_are_given_every_reason():
-    async with server() as api, replica(api) as world:
-        await world.add_node("small", memory=500)
-        result = await world.filter(await world.add_pod("p"), "small", "cpu-only")
-        assert result.failed_nodes.keys() == {"small", "cpu-only"}
-        assert result.failed_and_unresolvable_nodes == result.failed_nodes
-
-
 async def test_a_pods_own_unsettled_reservation_does_not_stand_in_its_way():
     from tests.unit.scheduler.binding.test_binder import LOST, Faulty
 
@@ -193,15 +176,6 @@ async def preempt(world, pod, node, *victims, violations=0):
     world.cache.nominations.forget(pod.metadata.uid)  # it was only asked, nobody goes
     answer = result.node_name_to_meta_victims.get(node)
     return None if answer is None else [pod.uid for pod in answer.pods]
-
-
-async def test_victims_that_free_the_right_gpu_are_accepted_as_they_are():
-    async with server() as api, replica(api) as world:
-        await world.add_node("n", memory=1500)
-        low = await world.add_pod("low")
-        await world.bind(low, "n")
-        high = await world.add_pod("high", priority=10)
-        assert await preempt(world, high, "n", low) == [low.metadata.uid]
 
 
 async def test_victims_that_do_not_help_are_joined_by_the_least_important_that_do():

@@ -2,8 +2,6 @@ import json
 
 import msgspec
 import pytest
-import yaml
-from tests.reported_files import reported
 from tests.unit.scheduler.reviews import container, patched, pod, review
 
 from purser.adapters.pods import pod_spec
@@ -177,17 +175,6 @@ def test_the_gpu_replaces_a_zero_of_a_limit_range(limits, zeros):
     assert not limits or resources.get("requests", {}).get(GPU, "1") == "1"
 
 
-@pytest.mark.parametrize("name", ["zero-beside-gpushare.yaml", "limitrange-zero.yaml"])
-def test_reported_zeros_are_as_absent(name):
-    objects = list(yaml.safe_load_all(reported(name).read_text()))
-    for obj in (each for each in objects if each["kind"] == "Pod"):
-        limits = obj["spec"]["containers"][0]["resources"]["limits"]
-        limits.setdefault(GPU, "0")
-        response = mutate(obj)
-        assert response["allowed"]
-        assert patched(obj, response)["spec"]["containers"][0]["resources"]["limits"][GPU] == "1"
-
-
 class NoResources(UnknownFleet):
     """Nodes that list nothing."""
 
@@ -204,13 +191,6 @@ def test_no_gpu_is_added_beside_another_word_for_it(word):
         {MEM: "100", GPU: "1"},
     ]
     assert any(f"no node offers {word}, so the pod waits: did you mean {GPU}?" in each for each in response["warnings"])
-
-
-def test_a_reported_pod_with_a_renamed_word_is_told_so():
-    obj = yaml.safe_load(reported("vgpu.yaml").read_text())
-    response = ask(Mutation(fleet=NoResources()), obj)
-    assert GPU not in patched(obj, response)["spec"]["containers"][0]["resources"]["limits"]
-    assert any(f"did you mean {GPU}?" in each for each in response["warnings"])
 
 
 def test_who_asks_for_several_mig_devices_is_told_what_cuda_shows():
@@ -288,13 +268,6 @@ def test_a_mirror_pod_is_left_alone_where_a_node_made_it(webhook):
         assert "write 16384" in refusal(ask(webhook, obj, user=user, groups=groups))
 
 
-@pytest.mark.parametrize(("largest", "warned"), [(None, False), (4, False), (2, True)])
-def test_asking_more_than_any_node_has_is_admitted_with_a_warning(largest, warned):
-    response = mutate(pod(container(limits={GPU: 4})), fleet=Nodes(*gpus(largest)))
-    assert response["allowed"]
-    assert ("warnings" in response) is warned
-
-
 def test_what_is_no_pod_is_let_through():
     assert ask(Mutation(), {"metadata": {}}, resource="services") == {"uid": "r-1", "allowed": True}
     assert ask(Mutation(), {"x": 1}, subresource="status")["allowed"]
@@ -361,13 +334,6 @@ def test_asking_for_more_of_a_resource_than_any_node_has_is_admitted_with_a_warn
     response = mutate(pod(container(limits={resource: 5})), fleet=Nodes(*gpus(4, resource=MIG), offered=(MIG,)))
     assert response["allowed"]
     assert [warned in each for each in response["warnings"]].count(True) == 1
-
-
-@pytest.mark.parametrize(("largest", "warned"), [(None, False), (999_999, False), (40_960, True)])
-def test_asking_more_memory_than_any_gpu_has_is_admitted_with_a_warning(largest, warned):
-    response = mutate(pod(container(limits={GPU: 1, MEM: "999999"})), fleet=Nodes(*gpus(1, largest) if largest else ()))
-    assert response["allowed"]
-    assert ("the largest GPU has 40960 MiB" in str(response.get("warnings"))) == warned
 
 
 def test_a_word_that_nobody_serves_is_warned_of_whether_or_not_the_pod_asks_for_gpus_of_pursers():
