@@ -6,7 +6,6 @@ import pytest
 
 from purser.core.dialects import parse
 from purser.core.fleet import Fleet
-from purser.core.ledger import LedgerError
 from purser.core.model import Device, NodeInventory
 from purser.core.placement import Placement, place, to_grant
 
@@ -140,19 +139,6 @@ def test_1782_an_unhealthy_gpu_takes_no_pod_until_it_is_well():
     assert [node.takes(pod(container(**words)), "a") for words in ({"vmem": 1}, {"vnum": 1}, SHARE)] == [[]] * 3
     node.has(Device("GPU-0", 0, "NVIDIA", 16384, slots=4))
     assert node.takes(pod(container(**SHARE)), "a") == ["GPU-0"]
-
-
-def test_3616_gpus_are_not_given_away_twice_at_the_same_moment():
-    """Decided on the same state by two threads; the book takes one of the two."""
-    node, spec = Node(*gpus(8000)), pod(container(vgpumem=8000))
-    request, state = parse(spec), node.fleet.node("n")
-    found = [place(state, request) for _ in "ab"]
-    uids = [msgspec.structs.replace(request, uid=uid) for uid in "ab"]
-    grants = [to_grant(*each, node.inventory) for each in zip(found, uids, strict=True)]
-    node.fleet.ledger.reserve(grants[0])
-    with pytest.raises(LedgerError):
-        node.fleet.ledger.reserve(grants[1])
-    assert node.fleet.ledger.usage("n")["GPU-0"].memory_mib == 8000
 
 
 def test_5253_a_pod_that_is_heard_of_again_counts_once_and_leaves_nothing():
