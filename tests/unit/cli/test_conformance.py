@@ -123,10 +123,6 @@ def test_the_checks_can_be_listed_without_a_plugin():
     assert {"id": "list", "sentence": "The first list arrives in time.", "needs": []} in json.loads(done.stdout)
 
 
-def test_help_has_examples():
-    assert "Examples:" in conformance("--help").stdout
-
-
 def test_stopped_it_ends_the_plugin_and_says_so(tmp_path):
     log = tmp_path / "pid"
     script = f'echo $$ > {log}; exec "$@"'

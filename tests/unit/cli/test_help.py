@@ -1,5 +1,9 @@
 """Help shows how a command is typed and what its exit codes are."""
 
+import re
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -7,27 +11,25 @@ from typer.testing import CliRunner
 from purser.cli import app, plugin
 from purser.cli.groups import GROUPS
 
+WITHOUT_EXIT_CODES = {"lab", "version", "get gpus", "get nodes"}
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "agent run",
-        "agent check",
-        "scheduler",
-        "discover",
-        "mig-worker",
-        "clean-up",
-        "get",
-        "get grants",
-        "webhook manifest",
-    ],
-    ids=lambda command: command,
-)
+
+def commands(of: Any, *words: str) -> Iterator[str]:
+    """All that can be typed."""
+    if not hasattr(of, "commands"):
+        yield " ".join(words)
+    for name, each in getattr(of, "commands", {}).items():
+        yield from commands(each, *words, name)
+
+
+@pytest.mark.parametrize("command", [*commands(typer.main.get_command(app)), "get"])
 def test_help_has_an_example_and_exit_codes(command: str) -> None:
     text = " ".join(CliRunner().invoke(app, [*command.split(), "--help"]).stdout.split())
-    assert f"Example: purser {command} " in text
-    assert "Exit code: 0 " in text
-    assert "; 2 wrong usage" in text
+    assert re.search(f"Examples?: .*purser {command} ", text)
+    if command not in WITHOUT_EXIT_CODES:
+        assert "Exit code: 0 " in text
+        assert re.search("[;,] 1 ", text) or command == "webhook manifest"
+        assert re.search("[;,] 2 wrong usage", text)
 
 
 @pytest.mark.parametrize("of", [app, plugin], ids=["purser", "kubectl purser"])

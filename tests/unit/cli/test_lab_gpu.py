@@ -203,18 +203,3 @@ def test_a_kubeconfig_that_is_no_labs_is_refused(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     code, _, says = here("lab", "gpu", "list")
     assert (code, f"no lab belongs to kubeconfig {tmp_path}/config" in says) == (MISUSED, True)
-
-
-def test_every_command_has_an_example() -> None:
-    """And its exit codes."""
-    code, text, _ = here("lab", "gpu", "--help")
-    names = [
-        line.split()[0]
-        for line in text.partition("Commands:")[2].splitlines()
-        if line.startswith("  ") and line[2] != " "
-    ]
-    assert (code, len(names)) == (0, 17)
-    for name in names:
-        words = " ".join(here("lab", "gpu", name, "--help")[1].split())
-        assert f"Example: purser lab gpu {name}" in words
-        assert "Exit code: 0 done; 1 there is no such node" in words

@@ -13,9 +13,7 @@ from tests.unit.cli.typed import here
 from tests.unit.operator.crd_judge import refusals
 from tests.unit.operator.embedded import eventually
 from tests.unit.operator.embedded_cluster import POLICY, stack
-from typer.testing import CliRunner
 
-from purser.cli import app
 from purser.core.names import NODE_FACTS_ANNOTATION
 from purser.kube import NotFoundError, untyped
 from purser.kube.resources import NODES
@@ -244,16 +242,6 @@ def test_a_file_that_is_no_policy_is_refused(text, events, tmp_path):
     assert code == 2
     assert events in err
     assert "Traceback" not in err
-
-
-@pytest.mark.parametrize("command", ["run", "plan", "import", "crd", "uninstall"])
-def test_every_command_has_an_example_and_says_its_exit_codes(command):
-    text = " ".join(CliRunner().invoke(app, ["operator", command, "--help"]).stdout.split())
-    assert f"Example: purser operator {command}" in text
-    assert "Exit code: 0 " in text
-    assert "; 1 " in text
-    assert "; 2 wrong usage" in text
-    assert f"purser operator {command}" in CliRunner().invoke(app, ["operator", "--help"]).stdout
 
 
 async def test_scripts_read_what_an_upgrade_would_do(cluster):

@@ -230,10 +230,3 @@ def test_a_file_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
     done = simulate("--workload", path)
     assert done.exit_code == MISUSED
     assert "nested too deep" in done.stderr
-
-
-def test_help_has_examples_and_exit_codes() -> None:
-    done = simulate("--help")
-    assert done.exit_code == 0
-    assert "purser simulate --demo" in done.stdout
-    assert "Exit code: 0" in done.stdout

@@ -26,34 +26,6 @@ def test_devices_are_ordered_by_index_whatever_the_agent_wrote() -> None:
     assert [state.device.index for state in fleet.node("n").devices] == [0, 1, 2]
 
 
-def test_usage_follows_the_book() -> None:
-    fleet = Fleet()
-    fleet.set_inventory(inventory("n"))
-    fleet.ledger.reserve(grant("a", "n"))
-    assert [s.usage.memory_mib for s in fleet.node("n").devices] == [100, 0]
-    fleet.ledger.release("a")
-    assert [s.usage.memory_mib for s in fleet.node("n").devices] == [0, 0]
-
-
-def test_grants_adopted_before_the_inventory_is_known_count_once_it_is() -> None:
-    fleet = Fleet()
-    fleet.ledger.adopt(grant("a", "n"))
-    assert fleet.node("n") is None
-    fleet.set_inventory(inventory("n"))
-    assert fleet.node("n").devices[0].usage.memory_mib == 100
-
-
-def test_nodes_in_equal_state_share_a_class_and_part_when_one_changes() -> None:
-    fleet = Fleet()
-    for name in ("a", "b"):
-        fleet.set_inventory(inventory(name))
-    assert fleet.classes().get("a") == fleet.classes().get("b")
-    fleet.ledger.reserve(grant("p", "a"))
-    assert fleet.classes().get("a") != fleet.classes().get("b")
-    fleet.ledger.reserve(grant("q", "b"))
-    assert fleet.classes().get("a") == fleet.classes().get("b")
-
-
 def test_a_class_number_is_never_used_again_for_another_state() -> None:
     fleet = Fleet()
     seen = set()

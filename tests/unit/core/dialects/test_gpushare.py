@@ -49,20 +49,6 @@ def test_a_label_without_the_words_says_nothing():
     assert parse(labelled(pod(container()), "x")) is None
 
 
-@pytest.mark.parametrize(("gib", "fits"), [(15, ["GPU-a", "GPU-b"]), (16, ["GPU-b"]), (23, ["GPU-b"]), (24, [])])
-def test_each_gpu_has_its_own_memory(gib, fits):
-    """gpushare's plugin takes the first GPU's for that of all. 24564 MiB are no 24 GiB."""
-    found = []
-    for uuid in DEVICES:
-        fleet = Fleet()
-        fleet.set_inventory(INVENTORY)
-        state = fleet.node("n1")
-        assert state is not None
-        if isinstance(place(state, request_of(pod(container(gpumem=gib), use_uuid=uuid))), Placement):
-            found.append(uuid)
-    assert found == fits
-
-
 def test_the_published_example_of_best_fit():
     """8138 MiB, in GiB, with 12, 8, 4 and 16 GiB free: the GPU that has the least left over."""
     fleet = Fleet()

@@ -24,15 +24,6 @@ def recorded(spec, held):
     return grant_annotations(spec, request.systems, held, INVENTORY, AT_NS)
 
 
-def test_hamis_record_lists_every_container_in_order():
-    spec = pod(container("setup", ContainerKind.INIT), container("a", mem=1000), container("b", gpu=2))
-    record = recorded(spec, grant(a=[3], b=[0, 1]))
-    assert record == {
-        "hami.io/vgpu-node": "n1",
-        "hami.io/vgpu-devices-allocated": ";GPU-3,NVIDIA,1000,30:;GPU-0,NVIDIA,1000,30:GPU-1,NVIDIA,1000,30:;",
-    }
-
-
 def test_instances_are_recorded_for_hamis_decoder_by_container_and_device():
     cut = Device("GPU-9", 9, "A100", 40960, slots=7, mig_kind="A100-40GB")
     inventory = NodeInventory("n1", (*INVENTORY.devices, cut))

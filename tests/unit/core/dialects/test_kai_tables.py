@@ -76,12 +76,6 @@ def test_a_zero_that_kai_would_refuse_is_as_absent() -> None:
     assert request_of(kais(container(gpu=0, mem=0), fraction="0.5")) == request_of(kais(fraction="0.5"))
 
 
-def test_several_containers_with_whole_gpus_are_as_everywhere() -> None:
-    parsed = parse(kais(container("a", gpu=1), container("b", gpu=2)))
-    assert parsed is not None
-    assert [part.devices.count for part in parsed.containers] == [1, 2]
-
-
 OF_BOTH = "say how much of a GPU: write one of the two"
 NO_PART, NO_MIB, NO_COUNT = "is no part of a GPU", "is not a number of MiB", "is not a number of GPUs: write 1 to 1024"
 BESIDE = "and the pod by annotation for a share of a GPU: write one of the two"

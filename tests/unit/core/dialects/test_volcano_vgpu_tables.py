@@ -6,7 +6,6 @@ import pytest
 
 from purser.core.dialects import parse
 from purser.core.fleet import Fleet
-from purser.core.ledger import LedgerError
 from purser.core.model import Device, NodeInventory
 from purser.core.placement import Placement, place, to_grant
 
@@ -108,11 +107,6 @@ def test_what_two_pods_need_to_meet_on_a_gpu(first, second, meet):
     assert bool(node.takes(pod(container(**second)), "b")) == meet
 
 
-def test_a_gpu_has_as_many_tenants_as_slots():
-    node = Node(*gpus(16384))
-    assert [len(node.takes(pod(container(vgpumem=100)), name)) for name in "abcde"] == [1, 1, 1, 1, 0]
-
-
 def test_two_containers_of_a_pod_count_both():
     """Volcano's own book forgets the second when it is rebuilt."""
     node = Node(*gpus(16384))
@@ -128,15 +122,6 @@ def test_two_containers_of_a_pod_count_both():
 # What Volcano's first sharing and its vGPUs got wrong, by the number of the change or the report.
 
 
-def test_2215_a_gpu_that_is_gone_takes_no_pod():
-    node = Node(*gpus(1000, 1000, 1000, 1000))
-    for name in "abc":
-        assert node.takes(pod(container(vmem=1000)), name)
-    kept = {uuid for uuid, usage in node.fleet.ledger.usage("n").items() if usage.pods}
-    node.has(*(each for each in gpus(1000, 1000, 1000, 1000) if each.uuid in kept))
-    assert node.takes(pod(container(vmem=1)), "d") == []
-
-
 def test_2215_an_index_that_moved_is_no_other_gpu():
     """After a restart without the first GPU the others have its indices; what pods hold is known by uuid."""
     first, second = gpus(1000, 1000)
@@ -148,53 +133,12 @@ def test_2215_an_index_that_moved_is_no_other_gpu():
     assert node.takes(pod(container(vmem=400)), "d") == [second.uuid]
 
 
-def test_3824_gpus_by_number_are_counted_when_the_book_is_rebuilt():
-    node = Node(*gpus(*[1000] * 4))
-    assert len(node.takes(pod(container(vnum=2)), "a")) == 2
-    again = Node(*gpus(*[1000] * 4))
-    for grant in node.fleet.ledger.grants():
-        again.fleet.ledger.adopt(grant)
-    assert again.takes(pod(container(vnum=4)), "b") == []
-    assert len(again.takes(pod(container(vnum=2)), "c")) == 2
-    assert again.takes(pod(container(vmem=1)), "d") == []
-
-
-def test_2859_a_gpu_that_is_overcommitted_has_nothing_left():
-    node = Node(*gpus(4000))
-    assert node.takes(pod(container(vmem=3000)), "a")
-    node.has(*gpus(1000))
-    assert node.takes(pod(container(vmem=500)), "b") == []
-
-
 def test_1782_an_unhealthy_gpu_takes_no_pod_until_it_is_well():
     sick = Device("GPU-0", 0, "NVIDIA", 16384, slots=4, healthy=False)
     node = Node(sick)
     assert [node.takes(pod(container(**words)), "a") for words in ({"vmem": 1}, {"vnum": 1}, SHARE)] == [[]] * 3
     node.has(Device("GPU-0", 0, "NVIDIA", 16384, slots=4))
     assert node.takes(pod(container(**SHARE)), "a") == ["GPU-0"]
-
-
-def test_2907_more_vgpus_than_gpus_are_not_slots_of_one():
-    assert Node(*gpus(16384)).takes(pod(container(vgpu=2))) == []
-
-
-def test_3141_a_node_without_gpus_is_none_to_place_on_and_no_error():
-    bare, node = Node(), Node(*gpus(8000))
-    assert [each.takes(pod(container(vgpumem=1000))) for each in (bare, node)] == [[], ["GPU-0"]]
-    assert bare.fleet.node("unknown") is None
-
-
-def test_3616_gpus_are_not_given_away_twice_at_the_same_moment():
-    """Decided on the same state by two threads; the book takes one of the two."""
-    node, spec = Node(*gpus(8000)), pod(container(vgpumem=8000))
-    request, state = parse(spec), node.fleet.node("n")
-    found = [place(state, request) for _ in "ab"]
-    uids = [msgspec.structs.replace(request, uid=uid) for uid in "ab"]
-    grants = [to_grant(*each, node.inventory) for each in zip(found, uids, strict=True)]
-    node.fleet.ledger.reserve(grants[0])
-    with pytest.raises(LedgerError):
-        node.fleet.ledger.reserve(grants[1])
-    assert node.fleet.ledger.usage("n")["GPU-0"].memory_mib == 8000
 
 
 def test_5253_a_pod_that_is_heard_of_again_counts_once_and_leaves_nothing():

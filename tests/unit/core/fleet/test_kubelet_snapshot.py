@@ -130,14 +130,6 @@ def test_a_pod_that_was_reported_in_full_is_on_its_way_no_more(node):
     assert coming(known.of("n", [grant("a", "g0")])) == {}
 
 
-def test_a_pod_that_goes_to_another_node_leaves_the_first(node):
-    known = snapshots(node, STATE, pod("a", cpu=1000))
-    known.set_report("m", node, STATE)
-    assert known.put_pod("m", pod("a", cpu=1000)) == "n"
-    assert coming(known.of("n", [])) == {}
-    assert list(coming(known.of("m", []))) == ["a"]
-
-
 @pytest.mark.parametrize(
     ("state", "what", "is_coming"),
     [
@@ -172,14 +164,10 @@ def test_what_ended_pods_held_is_free(node):
 def test_a_pod_is_on_one_node_only(node):
     known = snapshots(node, STATE, pod("a", cpu=1000))
     known.set_report("m", node, STATE)
-    known.put_pod("m", pod("a", cpu=1000))
+    assert known.put_pod("m", pod("a", cpu=1000)) == "n"
     assert coming(known.of("n", [])) == {}
     assert list(coming(known.of("m", []))) == ["a"]
     assert known.node_of("a") == "m"
-
-
-def test_emptied_nobody_is_on_the_way(node):
-    assert emptied(snapshots(node, STATE, pod("a", cpu=1000)).of("n", [])).arrivals == ()
 
 
 # When two nodes are alike

@@ -137,12 +137,6 @@ def test_another_fault_is_no_sign_of_a_reset(other: FaultKind) -> None:
     assert [cause.words for cause in health.causes] == ["Xid 79 (GPU has fallen off the bus)"], "the fault is over"
 
 
-def test_the_order_of_loss_and_xid_does_not_matter() -> None:
-    lost_first = new(bad(FaultKind.LOST), 79)
-    assert not lost_first.takes_pods
-    assert after(lost_first, *ENOUGH) == GpuHealth()
-
-
 def test_a_call_that_hung_and_returned_is_no_reset() -> None:
     """The system processor of a GPU that times out (Xid 119) holds up calls, which may come back without a reset."""
     assert not new(bad(FaultKind.NO_ANSWER), 119, *ENOUGH * 3).takes_pods
@@ -170,11 +164,6 @@ def test_a_gpu_out_of_reach_has_one_reason_however_each_call_fails() -> None:
     told = {after(lost, *map(bad, kinds)).reason for kinds in ((FaultKind.GONE,), tuple(FaultKind) * 2)}
     assert told == {lost.reason}
     assert after(lost, bad(FaultKind.GONE), *ENOUGH) == GpuHealth()
-
-
-def test_calls_that_fail_after_an_xid_of_the_loss_are_no_second_cause() -> None:
-    health = new(79)
-    assert after(health, bad(FaultKind.LOST)).reason == health.reason
 
 
 def test_something_worse_is_reported() -> None:

@@ -3,11 +3,9 @@
 import pytest
 from tests.unit.core.kubelet.admission_world import (
     GPU,
-    NIC,
     container,
     cpus_of,
     decide,
-    devices,
     fresh,
     gpus_of,
     node,
@@ -29,9 +27,7 @@ from purser.core.kubelet.errors import KubeletStartError
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.machine import NumaNode
 from purser.core.kubelet.managers import holders
-from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass, gives_back
 from purser.core.kubelet.state import KubeletState
-from purser.core.kubelet.versions import behaviour
 from purser.core.pod.manifest import ContainerKind
 
 NOT_ALIGNED = "Resources cannot be allocated with Topology locality"
@@ -84,12 +80,6 @@ def test_with_scope_pod_all_containers_have_one_hint() -> None:
     assert gpus_of(outcome.state, "a", "two") == ["gpu-0-2", "gpu-0-3"]
 
 
-def test_with_scope_container_each_container_sees_what_those_before_it_took() -> None:
-    on = node("restricted")
-    outcome = decide(on, fresh(on), pod("a", container("one", gpus=3), container("two", gpus=3)))
-    assert outcome.state.hints == {("a", "one"): Hint(1, True), ("a", "two"): Hint(2, True)}
-
-
 def test_a_shortage_of_devices_has_kubelets_words() -> None:
     on = node("best-effort")
     refusal = refusal_of(decide(on, fresh(on), pod("a", container(gpus=9))))
@@ -119,14 +109,6 @@ def test_a_shortage_of_cpus_comes_after_the_devices_were_given() -> None:
     assert after.refusal is None
     assert not gpus_of(after.state, "a")
     assert set(after.state.hints) == {("b", "c")}
-
-
-def test_what_the_first_container_got_stays_when_the_second_is_refused() -> None:
-    on = node("restricted")
-    outcome = decide(on, fresh(on), pod("a", container("one", gpus=4), container("two", gpus=5)))
-    assert refusal_of(outcome).container == "two"
-    assert len(gpus_of(outcome.state, "a", "one")) == 4
-    assert cpus_of(outcome.state, "a", "one")
 
 
 def test_whole_cores_are_refused_with_a_reason_of_their_own() -> None:
@@ -168,14 +150,6 @@ def test_kubelet_1_20_has_no_memory_manager() -> None:
     assert decide(older, fresh(newer), large).refusal is None
 
 
-@pytest.mark.parametrize(
-    ("version", "is_admitted"), [("v1.20.2", True), ("v1.23.17", True), ("v1.24.0", False), ("v1.36.2", False)]
-)
-def test_gpus_of_both_nodes_with_cpus_of_one_are_restricted_since_1_24(version: str, is_admitted: bool) -> None:
-    on = node("restricted", version=version)
-    assert (decide(on, fresh(on), pod("a", container(gpus=8, cpus=4))).refusal is None) is is_admitted
-
-
 @pytest.mark.parametrize("policy", ["none", "restricted"])
 def test_app_containers_have_what_init_containers_had(policy: str) -> None:
     on = node(policy, memory=True)
@@ -204,15 +178,6 @@ def test_a_sidecar_keeps_its_devices_where_kubelet_has_sidecars(version: str, ta
     assert len(outcome.state.devices.allocated[GPU]) == taken
 
 
-def test_pods_that_are_gone_leave_their_place_to_the_next() -> None:
-    on = node()
-    first = decide(on, fresh(on), pod("a", container(gpus=4))).state
-    second = decide(on, first, pod("b", container(gpus=4)), ["a"]).state
-    third = decide(on, second, pod("d", container(gpus=4)), ["b"])
-    assert third.refusal is None
-    assert gpus_of(third.state, "d") == [f"gpu-0-{i}" for i in range(4)]
-
-
 @pytest.mark.parametrize("policy", ["none", "best-effort"])
 def test_every_manager_takes_back_what_pods_that_are_gone_had(policy: str) -> None:
     on = node(policy, memory=True)
@@ -223,15 +188,6 @@ def test_every_manager_takes_back_what_pods_that_are_gone_had(policy: str) -> No
     assert second.state.memory is not None
     assert cpus_of(second.state, "a") == "" and cpus_of(second.state, "b") == "1-15"
     assert set(second.state.memory.blocks) == {("b", "c")}
-
-
-@pytest.mark.parametrize("scope", ["container", "pod"])
-def test_an_app_container_stays_where_its_init_container_was(scope: str) -> None:
-    """All that is free of that node is what the init container leaves."""
-    on = node("restricted", scope)
-    outcome = decide(on, fresh(on), pod("a", container("prepare", cpus=7, kind=INIT), container(cpus=7)))
-    assert outcome.refusal is None
-    assert cpus_of(outcome.state, "a") == cpus_of(outcome.state, "a", "prepare") == "1-7"
 
 
 def test_nothing_is_freed_while_the_pod_sources_are_not_ready() -> None:
@@ -304,20 +260,6 @@ def test_a_call_that_fails_fails_the_pod(answers: list[object]) -> None:
     assert refusal.message.startswith("Allocate failed due to ") and "no, which is unexpected" in refusal.message
 
 
-def test_devices_of_a_pod_of_any_class_are_aligned() -> None:
-    on = node("single-numa-node")
-    burst = KubeletPod("a", (KubeletContainer("c", limits={GPU: 5}, requests={GPU: 5}),), QosClass.BEST_EFFORT)
-    assert refusal_of(decide(on, fresh(on), burst)).reason == "TopologyAffinityError"
-
-
-def test_two_resources_of_one_container_agree_on_the_node() -> None:
-    on = node("single-numa-node")
-    state = fresh(on, devices(2, NIC, devices(4)))
-    state = decide(on, state, pod("a", container(**{NIC: 2}))).state
-    state = decide(on, state, pod("b", container(gpus=1, **{NIC: 1})), ["a"]).state
-    assert gpus_of(state, "b") == ["gpu-1-0"]
-
-
 def test_a_kubelet_that_would_not_start_admits_nothing() -> None:
     on = node()
     for_nine = tuple(NumaNode(n) for n in range(9))
@@ -336,16 +278,3 @@ def test_34_numa_nodes_of_which_two_hold_anything(version: str) -> None:
         assert outcome.refusal is None
         state = outcome.state
     assert state.hints == {("a", "c"): Hint(1, True), ("b", "c"): Hint(2, True)}
-
-
-@pytest.mark.parametrize(
-    ("kind", "version", "expected"),
-    [
-        pytest.param(ContainerKind.INIT, (1, 36, 2), True, id="init container"),
-        pytest.param(ContainerKind.APP, (1, 36, 2), False, id="app container"),
-        pytest.param(ContainerKind.SIDECAR, (1, 29, 0), False, id="sidecar"),
-        pytest.param(ContainerKind.SIDECAR, (1, 27, 9), True, id="sidecar of a kubelet without sidecars"),
-    ],
-)
-def test_who_leaves_what_it_held_to_the_next_container(kind, version, expected) -> None:
-    assert gives_back(behaviour(version), KubeletContainer("c", kind)) is expected

@@ -83,11 +83,6 @@ def guaranteed(uid: str, memory: int) -> KubeletPod:
     return KubeletPod(uid, (container,), QosClass.GUARANTEED)
 
 
-def test_what_a_kubelet_starts_with_fits_together() -> None:
-    on = node(machine(0, 1))
-    check_coherence(on, KubeletState(memory=memory_state(on)))
-
-
 TABLE = MemoryTable(8 * GIB, 0, 8 * GIB, 0, 8 * GIB)
 ODD_MEMORY = {
     "a NUMA node is missing": {0: MemoryNode({"memory": TABLE}, 0b1)},

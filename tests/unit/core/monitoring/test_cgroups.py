@@ -32,17 +32,6 @@ def unified(path: str) -> str:
         pytest.param(V1_CGROUPFS, POD, id="v1-cgroupfs"),
         pytest.param(f"{V1_CGROUPFS}\n0::/system.slice/containerd.service", POD, id="hybrid-with-an-empty-v2"),
         pytest.param(V1_SYSTEMD, POD, id="v1-systemd-docker"),
-        pytest.param(
-            unified(f"/kubepods.slice/kubepods-pod{SLICE}.slice/cri-containerd-{ID}.scope"), POD, id="guaranteed"
-        ),
-        pytest.param(
-            unified(
-                f"/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{SLICE}.slice/crio-{ID}.scope/container"
-            ),
-            POD,
-            id="cri-o-with-its-own-folder-below",
-        ),
-        pytest.param(unified(f"/kubepods/besteffort/pod{UID}/crio-{ID}"), POD, id="cri-o-cgroupfs"),
         pytest.param(unified(f"/kubepods/pod{UID}/{ID}/user/deeper"), POD, id="nested-in-the-container"),
         pytest.param(unified(f"/kubepods/burstable/pod{UID}"), CgroupOwner(UID), id="in-the-pod-alone"),
         pytest.param(unified(f"/kubepods/burstable/pod{UID}/kata"), CgroupOwner(UID), id="in-no-container-known"),
@@ -60,28 +49,6 @@ def unified(path: str) -> str:
         ),
         pytest.param(
             unified(f"/kubepods-pod{SLICE}.slice:cri-containerd:{ID}"), POD, id="the-same-guaranteed-at-the-root"
-        ),
-        pytest.param(
-            unified(
-                f"/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod{SLICE}.slice/cri-containerd-{ID}.scope"
-            ),
-            POD,
-            id="cgroup-root-systemd",
-        ),
-        pytest.param(
-            unified(f"/docker/{OTHER_ID}/kubelet/kubepods/burstable/pod{UID}/{ID}"), POD, id="node-in-a-container"
-        ),
-        pytest.param(
-            unified(
-                f"/../../../kubepods-besteffort.slice/kubepods-besteffort-pod{SLICE}.slice/cri-containerd-{ID}.scope"
-            ),
-            POD,
-            id="seen-from-the-cgroup-namespace-of-another-class",
-        ),
-        pytest.param(
-            unified(f"/../../kubepods-burstable-pod{SLICE}.slice/cri-containerd-{ID}.scope"),
-            POD,
-            id="seen-from-the-cgroup-namespace-of-the-same-class",
         ),
         pytest.param(unified(f"/../../../../kubepods/pod{UID}/{ID}"), POD, id="seen-from-another-cgroup-namespace"),
     ],

@@ -115,23 +115,6 @@ def refusal(fleet: Fleet, request: PodRequest, name: str = "n") -> Refusal:
     return verdict
 
 
-WIDE_AND_NARROW = [
-    # (NUMA nodes, GPUs, CPUs, admitted by restricted before 1.24, and since) - reference tables of kubelet's merge
-    pytest.param(2, 8, 16, True, False, id="all GPUs of both nodes, CPUs of one"),
-    pytest.param(2, 8, 48, True, True, id="GPUs and CPUs of both nodes"),
-    pytest.param(2, 4, 16, True, True, id="one node has both"),
-    pytest.param(4, 4, 16, True, False, id="GPUs of two nodes out of four, CPUs of one"),
-]
-
-
-@pytest.mark.parametrize(("numa_nodes", "gpus", "cpus", "before", "since"), WIDE_AND_NARROW)
-@pytest.mark.parametrize("version", ["v1.23.17", "v1.24.0"])
-def test_restricted_refuses_what_the_nodes_own_kubelet_would_refuse(numa_nodes, gpus, cpus, before, since, version):
-    fleet = fleet_of(config(TopologyPolicy.RESTRICTED, version), numa_nodes)
-    verdict = place(fleet.node("n"), pod("u", gpus, cpus))
-    assert isinstance(verdict, Placement) == (before if version < "v1.24" else since)
-
-
 def test_a_refusal_names_manager_policy_and_kubelets_own_words():
     fleet = fleet_of(config(TopologyPolicy.RESTRICTED))
     found = refusal(fleet, pod("u", 8, 16))
@@ -159,23 +142,6 @@ def test_pods_that_use_up_a_numa_node_send_the_next_to_the_other():
     assert "a pod is awaiting its admission" in refusal(fleet, pod("b", 4, 4)).message
     report_admitted(fleet, "a")
     assert {uuid[-1] for uuid in bind(fleet, pod("b", 4, 4))} == set("4567")
-
-
-def test_free_gpus_on_two_numa_nodes_do_not_make_an_aligned_pair():
-    fleet = fleet_of(config(TopologyPolicy.SINGLE_NUMA_NODE), cards=4)
-    for uid in ("a", "b"):
-        bind(fleet, pod(uid, 1, 20))  # twenty CPUs each: one per NUMA node
-        report_admitted(fleet, uid)
-    found = refusal(fleet, pod("c", 2, 1))
-    assert "TopologyAffinityError" in found.message
-    assert found.resolvable
-
-
-def test_cpus_that_run_out_refuse_a_pod_whatever_the_policy():
-    fleet = fleet_of(config(TopologyPolicy.NONE))
-    bind(fleet, pod("a", 1, 60))
-    found = refusal(fleet, pod("b", 1, 10))
-    assert found.message.startswith("KubeletWouldReject: CPU manager, policy none: UnexpectedAdmissionError")
 
 
 def test_a_node_whose_aligned_gpus_have_no_room_is_passed_over():
@@ -206,35 +172,6 @@ def test_while_more_pods_are_on_their_way_than_orders_can_be_tried_the_node_take
     assert "3 pods are awaiting its admission" in refusal(fleet, pod("d", 1, 1)).message
     report_admitted(fleet, "a")
     assert isinstance(place(fleet.node("n"), pod("d", 1, 1)), Placement)
-
-
-def test_a_pod_that_has_ended_gives_back_what_the_report_still_has():
-    fleet = fleet_of(config(TopologyPolicy.SINGLE_NUMA_NODE), cards=2)
-    for uid in "ab":
-        bind(fleet, pod(uid, 1, 20))
-        report_admitted(fleet, uid)
-    refusal(fleet, pod("c", 1, 20))
-    fleet.ledger.release("a")
-    fleet.forget_pod("a")
-    assert isinstance(place(fleet.node("n"), pod("c", 1, 20)), Placement)
-
-
-def test_a_pod_without_gpus_that_takes_cpus_for_itself_counts():
-    fleet = fleet_of(config(TopologyPolicy.SINGLE_NUMA_NODE), numa_nodes=1, cards=2)
-    hungry = pod("other", 0, 30)
-    fleet.put_pod("n", hungry.kubelet_pod)
-    refusal(fleet, pod("c", 1, 20))
-    fleet.forget_pod("other")
-    assert isinstance(place(fleet.node("n"), pod("c", 1, 20)), Placement)
-
-
-def test_equal_nodes_with_equal_kubelets_share_a_verdict_and_part_when_one_fills():
-    fleet = fleet_of(config(TopologyPolicy.RESTRICTED), names=("a", "b"))
-    assert fleet.classes().get("a") == fleet.classes().get("b")
-    bind(fleet, pod("u", 1, 4), "a")
-    assert fleet.classes().get("a") != fleet.classes().get("b")
-    bind(fleet, pod("v", 1, 4), "b")
-    assert fleet.classes().get("a") == fleet.classes().get("b")
 
 
 def test_pods_that_differ_in_cpus_alone_have_verdicts_of_their_own():
@@ -324,15 +261,6 @@ def test_a_pod_on_its_way_that_its_kubelet_will_not_take_is_waited_for():
     fleet.put_pod("n", pod("other", 0, 60).kubelet_pod)
     assert "a pod is awaiting its admission" in refusal(fleet, pod("u", 1, 1)).message
     fleet.forget_pod("other")
-    assert isinstance(place(fleet.node("n"), pod("u", 1, 1)), Placement)
-
-
-def test_pods_that_share_cpus_do_not_keep_a_node_busy():
-    fleet = fleet_of(config(TopologyPolicy.RESTRICTED))
-    amounts = {"cpu": 500, "memory": GIB}
-    for n in range(5):
-        shared = KubeletContainer("main", ContainerKind.APP, amounts, amounts)
-        fleet.put_pod("n", KubeletPod(f"u{n}", (shared,), QosClass.GUARANTEED))
     assert isinstance(place(fleet.node("n"), pod("u", 1, 1)), Placement)
 
 

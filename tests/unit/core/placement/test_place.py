@@ -62,12 +62,6 @@ def test_an_init_container_avoids_devices_that_its_app_cannot_have() -> None:
     assert devices_of(place(node(*cards(1000, 1000), used={"d1": 500}), request)) == [["d0"], ["d0"]]
 
 
-def test_the_app_container_takes_the_init_containers_device_even_if_it_prefers_others() -> None:
-    request = pod((INIT, ask(memory=900)), (APP, ask(2)))
-    init, app = devices_of(place(node(*cards(1000, 1000, 1000), used={"d1": 500, "d2": 500}), request))
-    assert init == ["d0"] and app == ["d0", "d2"]
-
-
 def test_init_containers_take_one_anothers_devices() -> None:
     request = pod((INIT, ask()), (INIT, ask(2)), (APP, ask(3)))
     first, second, app = devices_of(place(node(*cards(1000, 1000, 1000, 1000)), request))
@@ -88,12 +82,6 @@ def test_a_sidecar_takes_the_device_and_stays_on_it() -> None:
 
 def test_an_init_container_on_its_own_binds_nobody_after_it() -> None:
     assert len(devices_of(place(node(*cards(1000)), pod((INIT, ask()))))) == 1
-
-
-def test_containers_of_one_pod_do_not_overcommit_a_gpu_together() -> None:
-    verdict = place(node(*cards(1000)), pod((APP, ask(memory=600)), (APP, ask(memory=600))))
-    assert isinstance(verdict, Refusal)
-    assert (verdict.container, verdict.message) == ("c1", "1/1 CardInsufficientMemory")
 
 
 def test_a_gpu_held_alone_takes_nobody_even_if_its_compute_is_over_booked() -> None:

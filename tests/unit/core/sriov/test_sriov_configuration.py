@@ -5,7 +5,7 @@ import re
 
 import pytest
 from tests.reported_files import reported
-from tests.unit.core.sriov.sriov_builders import ACCELERATOR, AUX, config, entry, ids, node, vf
+from tests.unit.core.sriov.sriov_builders import AUX, config, entry, ids, node, vf
 
 from purser.core.sriov.configuration import (
     MAX_FILE_BYTES,
@@ -144,34 +144,12 @@ def test_of_too_much_the_first_is_served():
     assert "resourceList[1].selectors: write 1024 at most of all pools together, 1023 are left. The pool is" in problem
 
 
-def test_rdma_and_vdpa_may_stand_in_separate_selectors():
-    assert len(config(entry(selectors=[{"isRdma": True}, {"vdpaType": "vhost"}])).pools[0].selectors) == 2
-
-
 def test_a_pool_whose_selectors_cannot_be_read_is_left_out_and_the_others_stay():
     """As upstream does, and it says so."""
     bad = [entry("a", selectors={"vendors": [8086]}), {"resourceName": "b"}, entry("c", selectors=[]), entry("d")]
     found = config(*bad)
     assert [pool.name for pool in found.pools] == ["d"]
     assert [each.rpartition(". ")[2] for each in found.problems] == 3 * ["The pool is left out"]
-
-
-@pytest.mark.parametrize(
-    "mistake", [{"deviceType": "netdevice"}, {"additionalInfo": {"*": 1}}, {"resourcePrefix": None, "resourceName": 1}]
-)
-def test_the_selectors_of_a_pool_with_a_mistake_say_what_no_later_pool_has(mistake):
-    rest = [entry("rest", {"vendors": ["8086"]}), entry("cards", deviceType="accelerator")]
-    found = config(entry("dpdk", {"pfNames": ["ens1f0#0-1"]}, **mistake), *rest)
-    card = vf(3, "", type=ACCELERATOR)
-    assert [ids(pool) for pool in make_pools(found, node(vf(0), vf(1), vf(2), card), {})] == [[vf(2).id], [card.id]]
-
-
-def test_a_pool_of_a_device_type_that_nobody_knows_takes_no_devices_from_others():
-    found = config(
-        entry("a", {"vendors": ["8086"]}, deviceType="x"), entry("net"), entry("c", deviceType="accelerator")
-    )
-    net, card = vf(0), vf(1, type=ACCELERATOR)
-    assert [ids(pool) for pool in make_pools(found, node(net, card), {})] == [[net.id], [card.id]]
 
 
 def test_an_entry_in_an_older_form_costs_itself_alone():
@@ -204,14 +182,6 @@ def test_a_misspelt_condition_takes_no_device_of_the_node(selectors, write):
     assert vf(1).id in pools["rest"]
     (problem,) = found.problems
     assert write in problem
-
-
-def test_a_pool_that_is_named_as_a_broken_one_is_served():
-    found = config(entry("a", {"pfNames": ["ens1f0#0"]}, excludeTopology=3), entry("a"), entry("b"))
-    assert [(pool.config.name, ids(pool)) for pool in make_pools(found, node(vf(0)), {})] == [
-        ("a", [vf(0).id]),
-        ("b", []),
-    ]
 
 
 def test_selectors_of_another_device_type_count_for_nothing_and_are_named():

@@ -323,10 +323,3 @@ def test_a_container_gets_devices_of_one_numa_node_and_of_different_ports():
     assert preferred_devices(7, free, [], by_id)[:6] == preferred_devices(6, free, [], by_id)
     assert preferred_devices(99, [*free, "gone"], [], by_id)[-1] == "gone"
     assert preferred_devices(0, free, [], by_id) == []
-
-
-def test_devices_of_a_pool_that_is_left_out_are_no_other_pools():
-    """By a mistake in its name, they would be handed out as what they are not meant for."""
-    found = config(entry("for.dpdk", {"pfNames": ["ens1f0#0-1"]}), entry("rest", {"vendors": ["8086"]}))
-    [pool] = make_pools(found, node(vf(0), vf(1), vf(2)), {})
-    assert (pool.config.name, ids(pool)) == ("rest", [vf(2).id])

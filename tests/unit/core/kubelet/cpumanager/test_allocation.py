@@ -7,7 +7,6 @@ from purser.core.kubelet.config import KubeletConfig
 from purser.core.kubelet.cpumanager import CpusRefused, allocate, start
 from purser.core.kubelet.cpuset import format_cpuset, parse_cpuset
 from purser.core.kubelet.machine import Machine
-from purser.core.kubelet.pod import KubeletPod, QosClass
 from purser.core.kubelet.state import CpuState, KubeletNode
 from purser.core.pod.manifest import ContainerKind
 
@@ -15,17 +14,6 @@ TWO_NODES = machine(sockets=2)
 """NUMA node 0 has CPUs 0-3 and 8-11, node 1 4-7 and 12-15; core n has CPUs n and n + 8."""
 
 INIT, SIDECAR, APP = ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP
-
-
-def admit(on: KubeletNode, asks: KubeletPod, state: CpuState | None = None) -> tuple[CpuState, dict[str, str], int]:
-    """The state afterwards, the CPUs of each container, what is left over for a next one."""
-    after, reusable = state or start(on), 0
-    for each in asks.containers:
-        after, refused, reusable = allocate(on, after, asks, each, None, reusable)
-        assert refused is None
-    assert after is not None
-    held = {name: format_cpuset(cpus) for (_, name), cpus in after.exclusive.items()}
-    return after, held, reusable
 
 
 def refused(on: KubeletNode, cpus: float, state: CpuState | None = None, mask: int | None = None) -> CpusRefused | None:
@@ -43,18 +31,6 @@ def taken(on: KubeletNode, cpus: int, mask: int | None, state: CpuState | None =
     return format_cpuset(after.exclusive["pod", "c"])
 
 
-def test_what_is_given_leaves_the_shared_pool() -> None:
-    after, held, _ = admit(node(TWO_NODES), pod(container("c", 2)))
-    assert held == {"c": "1,9"}
-    assert after.default == parse_cpuset("0,2-8,10-15")
-
-
-@pytest.mark.parametrize("version", ["v1.20.2", "v1.36.2"])
-@pytest.mark.parametrize(("mask", "cpus"), [(None, "1,9"), (0b01, "1,9"), (0b10, "4,12"), (0b11, "1,9")])
-def test_aligned_cpus_come_first(version: str, mask: int | None, cpus: str) -> None:
-    assert taken(node(TWO_NODES, version=version), 2, mask) == cpus
-
-
 def test_aligned_by_socket_the_rest_of_the_socket_comes_before_other_sockets() -> None:
     four = machine(sockets=2, numa_per_socket=2, cores=2)
     state = CpuState(default=parse_cpuset("0,2-15"), reserved=1, exclusive={("other", "c"): 1 << 1})
@@ -62,28 +38,9 @@ def test_aligned_by_socket_the_rest_of_the_socket_comes_before_other_sockets() -
     assert taken(node(four), 4, 0b0001, CpuState(parse_cpuset("0,6-9,14-15"), 1)) == "6,8-9,14"
 
 
-def test_shared_containers_change_nothing() -> None:
-    for asks in (pod(container("c", 1.5)), pod(container("c", 2), qos=QosClass.BURSTABLE)):
-        state = start(node(TWO_NODES))
-        assert allocate(node(TWO_NODES), state, asks, asks.containers[0], None, 7) == (state, None, 7)
-
-
 def test_policy_none_gives_nothing_and_refuses_nobody() -> None:
     asks = pod(container("c", 2))
     assert allocate(KubeletNode(KubeletConfig(), TWO_NODES), None, asks, asks.containers[0], None, 0) == (None, None, 0)
-
-
-@pytest.mark.parametrize(
-    ("version", "error"),
-    [
-        ("v1.20.2", "not enough cpus available to satisfy request"),
-        ("v1.36.2", "not enough cpus available to satisfy request: requested=16, available=15"),
-    ],
-)
-def test_a_shortage_is_an_unexpected_admission_error(version: str, error: str) -> None:
-    answer = refused(node(TWO_NODES, version=version), 16)
-    assert answer == CpusRefused("UnexpectedAdmissionError", error)
-    assert answer.message == f"Allocate failed due to {error}, which is unexpected"
 
 
 NOT_WHOLE = "SMT Alignment Error: requested {} cpus not multiple cpus per core = 2"

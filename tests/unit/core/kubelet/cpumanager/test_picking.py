@@ -29,51 +29,12 @@ def distributed(on: Machine, available: str, count: int, group: int = 1) -> str:
     return format_cpuset(found)
 
 
-def test_packed_takes_the_wide_groups_that_fit_and_then_what_is_broken_open() -> None:
-    two_nodes = machine(sockets=2)
-    assert packed(two_nodes, "0-15", 8) == "0-3,8-11"
-    assert packed(two_nodes, "1-15", 8) == "4-7,12-15"
-    assert packed(two_nodes, "1-15", 2) == "1,9"
-    assert packed(two_nodes, "1-15", 1) == "8"
-
-
-def test_spread_takes_threads_of_different_cores() -> None:
-    assert packed(machine(), "0-7", 3, is_spread=True) == "0-2"
-    assert packed(machine(), "0-7", 3) == "0-1,4"
-
-
-def test_a_request_that_fits_one_cache_stays_in_one() -> None:
-    two_caches = machine(cores=8, caches=2)
-    assert packed(two_caches, "3-7,11-15", 6, by_uncore=True) == "4-6,12-14"
-    assert packed(two_caches, "3-7,11-15", 6) == "3-5,11-13"
-
-
-def test_a_cache_with_a_core_half_taken_is_passed_over_though_it_has_room() -> None:
-    assert packed(machine(cores=8, caches=2), "1-15", 6, by_uncore=True) == "4-6,12-14", "upstream issue 137315"
-
-
-def test_an_odd_part_of_a_cache_is_taken_since_1_34_only() -> None:
-    two_caches = machine(cores=8, caches=2)
-    assert packed(two_caches, "3-7,11-15", 5, by_uncore=True) == "4-6,12-13"
-    assert packed(two_caches, "3-7,11-15", 5, by_uncore=True, odd_uncore_parts=False) == "3-5,11-12"
-
-
 def test_distributed_gives_every_numa_node_the_same() -> None:
     two_nodes = machine(sockets=2)
     assert distributed(two_nodes, "0-15", 8) == "0-3,8-11"
     assert distributed(two_nodes, "0-15", 10) == "0-2,4-6,8-9,12-13"
     assert distributed(two_nodes, "0-15", 10, group=2) == "0-2,4-5,8-10,12-13"
     assert distributed(two_nodes, "0-15", 9, group=2) == packed(two_nodes, "0-15", 9)
-
-
-def test_what_cannot_be_split_evenly_is_packed() -> None:
-    two_nodes = machine(sockets=2)
-    assert distributed(two_nodes, "0-3,8-11,4", 9) == "0-4,8-11"
-
-
-def test_cpus_that_the_machine_lacks_are_never_taken() -> None:
-    with pytest.raises(NotTakenError, match="requested=3"):
-        packed(machine(cores=1), "0-9", 3)
 
 
 CHOICES = st.fixed_dictionaries(

@@ -26,11 +26,6 @@ def test_removing_what_has_no_cpus_changes_nothing() -> None:
     assert remove(node(machine()), None, ("c", "app")) is None
 
 
-def test_pods_that_are_not_active_lose_everything() -> None:
-    assert free_all_but(HELD, {"b"}) == CpuState(0b1000_1111, 1, {("b", "app"): 0b0111_0000})
-    assert free_all_but(HELD, ()) == CpuState(0xFF, 1)
-
-
 def test_nothing_changes_while_all_pods_are_active() -> None:
     assert free_all_but(HELD, {"a", "b", "c"}) is HELD
     assert free_all_but(None, ()) is None

@@ -36,10 +36,6 @@ def test_policy_none_has_no_state() -> None:
     assert start(KubeletNode(KubeletConfig(), ONE_SOCKET), CpuState(default=1, reserved=1)) is None
 
 
-def test_a_fresh_node_shares_all_cpus_the_reserved_ones_too() -> None:
-    assert start(node(ONE_SOCKET, reserved="0,4")) == CpuState(default=0xFF, reserved=0b10001)
-
-
 def test_strict_reservation_keeps_reserved_cpus_out_of_the_shared_pool() -> None:
     strict = node(ONE_SOCKET, reserved="0,4", strict_cpu_reservation=True)
     assert start(strict) == CpuState(default=0xFF & ~0b10001, reserved=0b10001)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from purser.core.kubelet.asks import Allocate, Answer, Answered, Ask, CallFailed, PreferredAllocation
+from purser.core.kubelet.asks import Allocate, Answered, Ask, CallFailed, PreferredAllocation
 from purser.core.kubelet.devicemanager import capacity, free_all_but, held_by, register, restore, stop, update
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.state import Allocation, DeviceManagerState, PluginOptions
@@ -12,11 +12,6 @@ from .parts import GPU, NEW, NIC, OLD, Given, container, failing, gpus, having, 
 
 BOTH = pytest.mark.parametrize("version", [OLD, NEW])
 HELD = ("uid", "c")
-
-
-def preferring(*ids: str) -> object:
-    """A plugin that answers GetPreferredAllocation with these."""
-    return lambda ask: ids if isinstance(ask, PreferredAllocation) else b""
 
 
 def failing_on(kind: type[Ask]) -> object:
@@ -42,23 +37,6 @@ def test_a_container_holds_what_its_plugin_answered() -> None:
     assert {uid for uid, _ in done.state.held} == {"uid"}
 
 
-def test_old_kubelets_write_devices_without_topology_down_as_those_of_node_0() -> None:
-    done = Given(having(gpus(None)), container(gpu=1), on=node(OLD))
-    assert done.state.held[HELD][GPU].devices_per_numa == {0: ("gpu0",)}
-
-
-def test_resources_that_are_no_devices_are_left_alone() -> None:
-    done = Given(DeviceManagerState(), container(gpu=1))
-    assert (done.error, done.asked, done.state) == (None, [], DeviceManagerState())
-
-
-def test_aligned_devices_come_first_then_those_elsewhere_then_those_nowhere() -> None:
-    state = having(gpus(None, 0, 1, 1))
-    assert Given(state, container(gpu=1), hint=Hint(0b10, True)).ids() == {"gpu2"}
-    assert Given(state, container(gpu=3), hint=Hint(0b10, True)).ids() == {"gpu1", "gpu2", "gpu3"}
-    assert Given(state, container(gpu=4), hint=Hint(0b10, True)).ids() == {"gpu0", "gpu1", "gpu2", "gpu3"}
-
-
 def test_a_device_on_several_nodes_is_aligned_by_any_since_1_22_and_before_by_its_lowest_here() -> None:
     state = having(gpus((0, 1), 0))
     for version, expected in ((NEW, {"gpu0"}), ("v1.22.0", {"gpu0"}), ("v1.21.14", {"gpu0"})):
@@ -69,20 +47,6 @@ def test_a_device_on_several_nodes_is_aligned_by_any_since_1_22_and_before_by_it
 
 
 # --- what plugins are asked
-
-
-def test_a_plugin_prefers_among_aligned_devices_when_these_are_more_than_enough() -> None:
-    state = having(gpus(0, 0, 0, 1), prefers=True)
-    done = Given(state, container(gpu=1), hint=Hint(0b01, True), plugin=preferring("gpu3", "gpu2", "bogus"))
-    first = done.asked[0]
-    assert isinstance(first, PreferredAllocation)
-    assert (first.available, first.must_include, first.size) == ({"gpu0", "gpu1", "gpu2"}, frozenset(), 1)
-    assert done.ids() == {"gpu2"}
-
-
-def test_a_plugin_is_not_asked_where_all_aligned_devices_are_just_enough() -> None:
-    done = Given(having(gpus(0, 0, 1), prefers=True), container(gpu=2), hint=Hint(0b01, True))
-    assert [type(ask) for ask in done.asked] == [Allocate]
 
 
 def test_a_request_carries_the_latest_device_state() -> None:
@@ -207,43 +171,11 @@ def test_init_devices_of_a_plugin_that_is_gone_end_at_its_stopped_endpoint_on_ol
 # --- init containers
 
 
-def test_beyond_what_is_left_over_the_plugin_must_include_it() -> None:
-    first = Given(having(gpus(0, 0, 0), prefers=True), container("init", ContainerKind.INIT, gpu=1))
-    second = Given(first.state, container("a", gpu=2), reusable=first.reusable, plugin=preferring("gpu0", "gpu2"))
-    ask = second.asked[0]
-    assert isinstance(ask, PreferredAllocation)
-    assert (ask.must_include, ask.size, ask.available) == ({"gpu0"}, 2, {"gpu0", "gpu1", "gpu2"})
-    assert second.ids() == {"gpu0", "gpu2"}
-
-
 def test_the_shortage_of_a_container_that_reuses_devices_counts_without_them_and_keeps_them_taken() -> None:
     first = Given(having(gpus(0, 0)), container("init", ContainerKind.INIT, gpu=1))
     second = Given(first.state, container("a", gpu=3), reusable=first.reusable)
     assert second.error == f"requested number of devices unavailable for {GPU}. Requested: 2, Available: 1"
     assert second.reusable == first.reusable
-
-
-# --- freeing
-
-
-def test_devices_of_pods_that_are_gone_are_free() -> None:
-    state = Given(having(gpus(0, 0)), container(gpu=1), uid="a").state
-    state = Given(state, container(gpu=1), uid="b").state
-    left = free_all_but(state, {"b"})
-    assert {uid for uid, _ in left.held} == {"b"} and left.allocated == {GPU: {"gpu1"}}
-    assert free_all_but(left, {"b", "c"}) is left
-    assert free_all_but(left, set()).held == {}
-
-
-def test_the_state_that_an_admission_began_with_stays_as_it_was() -> None:
-    state = having(gpus(0))
-
-    def asked(ask: Ask) -> Answer:
-        assert state.held == {} and state.allocated == {}
-        return obliging(ask)
-
-    Given(state, container(gpu=1), plugin=asked)
-    assert state.held == {} and state.allocated == {}
 
 
 # --- what plugins tell while they are asked

@@ -14,7 +14,7 @@ from purser.core.kubelet.devicemanager import (
 from purser.core.kubelet.devicemanager.plugins import ENDPOINT_STOP_GRACE_PERIOD_S
 from purser.core.kubelet.state import Allocation, DeviceManagerState, PluginDevice, PluginOptions
 
-from .parts import GPU, gpus, having, unwell
+from .parts import GPU, gpus, having
 
 
 def said(state: DeviceManagerState, now: float = 0.0) -> Capacity:
@@ -32,12 +32,6 @@ def test_healthy_and_unhealthy_devices_are_capacity_and_only_healthy_ones_alloca
     assert said(state) == Capacity({GPU: 3}, {GPU: 2}, ())
     assert registered(state) == {GPU: ("gpu0", "gpu1")}
     assert [device.id for device in allocatable(state)[GPU]] == ["gpu0", "gpu1"]
-
-
-def test_a_list_replaces_the_one_before() -> None:
-    state = update(having(gpus(0, 0, 0)), GPU, [PluginDevice("other")])
-    assert state.resources[GPU].healthy == {"other"}
-    assert set(state.resources[GPU].devices) == {"other"}
 
 
 def test_an_id_that_is_listed_twice_is_in_both_sets_when_its_health_differs() -> None:
@@ -94,7 +88,3 @@ def test_after_a_restart_resources_have_no_devices_until_their_plugin_is_back() 
     assert state.allocated == {GPU: {"gpu0"}}
     assert said(having(gpus(0, 0), state=state), 10_000.0) == Capacity({GPU: 2}, {GPU: 2}, ())
     assert said(state, 50.5 + ENDPOINT_STOP_GRACE_PERIOD_S).removed == (GPU,)
-
-
-def test_all_devices_can_be_unhealthy() -> None:
-    assert said(having(unwell(gpus(0, 1)))) == Capacity({GPU: 2}, {GPU: 0}, ())

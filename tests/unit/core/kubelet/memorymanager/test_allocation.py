@@ -4,7 +4,7 @@ import pytest
 
 from purser.core.kubelet.hints import NO_AFFINITY, Hint
 from purser.core.kubelet.memorymanager import allocate, allocation, free_all_but, remove, start
-from purser.core.kubelet.pod import KubeletPod, QosClass
+from purser.core.kubelet.pod import KubeletPod
 from purser.core.kubelet.state import KubeletNode, MemoryBlock, MemoryNode, MemoryState, MemoryTable
 
 from .machines import GIB, HUGE, container, init, node_of, pod, sidecar
@@ -113,19 +113,6 @@ def test_a_wide_hint_over_a_node_that_is_used_alone_is_refused_since_1_32() -> N
         "v1.31.9": None,
         "v1.32.0": "[memorymanager] preferred hint violates NUMA node allocation",
     }
-
-
-def test_pods_that_are_not_guaranteed_take_nothing() -> None:
-    node = node_of(*TWO)
-    state = start(node)
-    assert admit(node, state, pod("a", container("c", GIB), qos=QosClass.BURSTABLE)) == (state, None)
-
-
-def test_allocating_twice_takes_once() -> None:
-    node = node_of(*TWO)
-    ask = pod("a", container("c", GIB))
-    state, _ = admit(node, start(node), ask)
-    assert admit(node, state, ask) == (state, None)
 
 
 def test_app_containers_use_again_what_init_containers_had() -> None:

@@ -1,10 +1,7 @@
 """Which NUMA nodes the memory manager offers."""
 
-import pytest
-
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.memorymanager import allocate, hints, pod_hints, start
-from purser.core.kubelet.pod import QosClass
 
 from .machines import GIB, HUGE, container, init, node_of, pod, sidecar
 
@@ -53,14 +50,6 @@ def test_hugepages_are_not_there_as_regular_memory() -> None:
     fits, too_much = pod("a", container("c", 5 * GIB)), pod("b", container("c", 5 * GIB + 1))
     assert hints(node, start(node), fits, fits.containers[0], {}) == {"memory": (Hint(0b1, True),)}
     assert hints(node, start(node), too_much, too_much.containers[0], {}) == {}
-
-
-@pytest.mark.parametrize("qos", [QosClass.BURSTABLE, QosClass.BEST_EFFORT])
-def test_only_guaranteed_pods_have_hints(qos: QosClass) -> None:
-    node = node_of(*TWO)
-    ask = pod("a", container("c", GIB), qos=qos)
-    assert hints(node, start(node), ask, ask.containers[0], {}) is None
-    assert pod_hints(node, start(node), ask) is None
 
 
 def test_a_container_with_memory_has_the_hint_of_its_blocks() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from purser.core.kubelet.config import KubeletConfig, TopologyOptions, TopologyPolicy, TopologyScope
+from purser.core.kubelet.config import KubeletConfig, TopologyOptions, TopologyPolicy
 from purser.core.kubelet.errors import KubeletStartError
 from purser.core.kubelet.hints import Hint, ProviderHints
 from purser.core.kubelet.machine import Machine, NumaNode
@@ -37,49 +37,10 @@ IMPOSSIBLE: ProviderHints = {"nvidia.com/gpu": ()}
 ANYWHERE: ProviderHints = {"nvidia.com/gpu": None}
 
 
-def test_none_asks_for_nothing_and_admits() -> None:
-    none = policy("none")
-    assert not none.asks_for_hints
-    assert none.merge([IMPOSSIBLE]) == (Hint(None, False), True)
-
-
-@pytest.mark.parametrize("name", ALIGNING)
-def test_all_others_ask_for_hints(name: TopologyPolicy) -> None:
-    assert policy(name).asks_for_hints
-
-
-@pytest.mark.parametrize("name", ALIGNING)
-@pytest.mark.parametrize("said", [[], [None], [{}], [ANYWHERE], [None, ANYWHERE]])
-def test_no_opinion_is_met_by_all_nodes(name: TopologyPolicy, said: list[ProviderHints]) -> None:
-    everywhere = None if name == TopologyPolicy.SINGLE_NUMA_NODE else 0b11
-    assert policy(name).merge(said) == (Hint(everywhere, True), True)
-
-
 @pytest.mark.parametrize("name", ALIGNING)
 def test_on_a_machine_without_numa_nodes_nothing_is_aligned(name: TopologyPolicy) -> None:
     expected = Hint(None if name == TopologyPolicy.SINGLE_NUMA_NODE else 0, False)
     assert policy(name, nodes=0).merge([ANYWHERE]) == (expected, name == TopologyPolicy.BEST_EFFORT)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "nodes", "old", "new"),
-    [
-        pytest.param((2, 1), 2, (Hint(0b01, True), True), (Hint(0b11, False), False), id="8 GPUs of both, CPUs of one"),
-        pytest.param((2, 2), 2, (Hint(0b11, True), True), (Hint(0b11, True), True), id="8 GPUs and CPUs of both"),
-        pytest.param((1, 1), 2, (Hint(0b01, True), True), (Hint(0b01, True), True), id="4 GPUs and CPUs of one"),
-        pytest.param((2, 1), 4, (Hint(1, True), True), (Hint(0b11, False), False), id="GPUs of 2 of 4, CPUs of one"),
-        pytest.param((4, 1), 4, (Hint(1, True), True), (Hint(15, False), False), id="GPUs of all four, a NIC of one"),
-    ],
-)
-def test_restricted_since_1_24_wants_the_same_nodes_for_all(
-    wanted: tuple[int, ...], nodes: int, old: tuple[Hint, bool], new: tuple[Hint, bool]
-) -> None:
-    """What this means for GPU nodes: the table of facts, from the rule itself."""
-    said = [hints(width, nodes) for width in wanted]
-    for version in ("v1.20.2", "v1.23.17"):
-        assert policy("restricted", nodes, version).merge(said) == old
-    for version in ("v1.24.0", "v1.29.4-gke.100", "v1.36.2"):
-        assert policy("restricted", nodes, version).merge(said) == new
 
 
 CLOSEST = TopologyOptions(prefer_closest_numa_nodes=True)
@@ -89,15 +50,6 @@ CLOSEST = TopologyOptions(prefer_closest_numa_nodes=True)
 def test_the_closest_nodes_are_taken_by_kubelets_that_have_the_option(version: str, expected: int) -> None:
     merged, _ = policy("best-effort", 4, version, CLOSEST).merge([hints(2, 4)])
     assert merged == Hint(expected, True)
-
-
-def test_on_a_single_node_distance_says_nothing() -> None:
-    """Nodes 2 and 3 are the closest to themselves; the policy keeps kubelet's plain order."""
-    uneven = machine(2, ((30, 10), (10, 10)))
-    said: list[ProviderHints] = [{"nvidia.com/gpu": (Hint(0b01, True), Hint(0b10, True))}]
-    for name, expected in (("single-numa-node", 0b01), ("restricted", 0b10)):
-        config = KubeletConfig("v1.36.2", TopologyPolicy(name), topology_options=CLOSEST)
-        assert policy_for(config, uneven).merge(said)[0] == Hint(expected, True)
 
 
 def refusal_to_start(config: KubeletConfig, on: Machine) -> str:
@@ -157,8 +109,3 @@ def test_the_nodes_of_a_mask_are_numbers_not_places() -> None:
     sparse = Machine((NumaNode(1), NumaNode(3)))
     config = KubeletConfig("v1.36.2", TopologyPolicy.BEST_EFFORT)
     assert policy_for(config, sparse).merge([ANYWHERE])[0] == Hint(mask_of([1, 3]), True)
-
-
-def test_every_scope_is_known() -> None:
-    for scope in TopologyScope:
-        assert policy_for(KubeletConfig("v1.36.2", TopologyPolicy.RESTRICTED, scope), machine(1)).asks_for_hints

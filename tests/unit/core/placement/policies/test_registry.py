@@ -55,11 +55,6 @@ def test_what_there_is_none_of_is_refused(node: str, gpu: str, message: str) -> 
         policy(node, gpu)
 
 
-def test_a_weight_for_a_single_policy_changes_nothing() -> None:
-    assert isinstance(policy("fragmentation=3"), Fragmentation)
-    assert pair("spread=2").gpu is pair("spread").gpu
-
-
 def test_topology_alone_is_for_gpus() -> None:
     assert isinstance(pair("topology").node, BestFitNodes)
     assert isinstance(pair("topology").gpu, TopologyGpus)

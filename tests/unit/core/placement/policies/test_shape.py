@@ -19,11 +19,6 @@ def pod(*requests: DeviceRequest) -> PodRequest:
     return PodRequest("uid", "namespace", "name", containers)
 
 
-def test_a_request_that_is_a_size_is_a_shape() -> None:
-    request = msgspec.structs.replace(pod(REQUEST), cpu_milli=500, memory_mib=64)
-    assert shape_of(request) == PodShape(500, 64, 2, 4000, 0, 30, ("T4",))
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -55,10 +50,6 @@ def test_the_lead_of_several_containers_is_the_one_that_asks_for_the_most() -> N
     shares = [DeviceRequest(1, memory_mib=900), DeviceRequest(2, memory_mib=100), DeviceRequest(1, memory_mib=1000)]
     request = msgspec.structs.replace(pod(*shares), cpu_milli=500)
     assert lead_shape(request) == PodShape(500, 0, 2, 100)
-
-
-def test_neither_is_one_of_several_containers() -> None:
-    assert shape_of(pod(REQUEST, REQUEST)) is None
 
 
 def test_more_than_a_whole_gpu_of_compute_is_a_whole_one() -> None:
