@@ -156,9 +156,14 @@ class Side:
         except FileNotFoundError:
             return "absent"
         found.pop("checksum")
+        if data := found.pop("data", None):  # since 1.37; the checksum is of a string with uids
+            found = {"is_summed": bool(found.pop("dataChecksum")), "data": self._named(json.loads(data)), **found}
+        return self._named(found)
+
+    def _named(self, found: Raw) -> Raw:
+        """With the pods' names instead of their uids."""
         entries = found.get("entries") or {}
-        found["entries"] = {self.uids[uid]: entries[uid] for uid in entries if uid in self.uids}
-        return found
+        return {**found, "entries": {self.uids[uid]: entries[uid] for uid in entries if uid in self.uids}}
 
 
 def is_decided(status: Raw) -> bool:
