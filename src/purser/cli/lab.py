@@ -66,7 +66,7 @@ def lab(
     kubelet_version: Annotated[
         str | None,
         typer.Option(
-            help="Version of kubelet that nodes emulate, v1.20.0 to v1.36.2. Default: the newest.", metavar="V1.X.Y"
+            help="Version of kubelet that nodes emulate, from v1.20.0 on. Default: v1.36.2.", metavar="V1.X.Y"
         ),
     ] = None,
     topology_policy: Annotated[

@@ -15,7 +15,7 @@ from purser.agent.settings import AgentSettings
 from purser.core.kubelet.report import aligns
 
 _ANSWER_S = 5.0
-_NEWEST = "1.36.0"
+_NEWEST = "1.37.0"
 """A kubelet whose version is not known is taken for this one: what is read of its configuration has not changed."""
 
 _AS_ROOT = (

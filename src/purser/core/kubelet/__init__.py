@@ -5,7 +5,7 @@ plugin and takes the answer, so that the lab answers over gRPC, the scheduler by
 table; it ends with an `AdmissionOutcome` that holds the new state, whether the pod was taken or not (kubelet rolls
 nothing back). For a prediction the outcome's state is dropped.
 
-`versions` is the one table of what differs between kubelets 1.20 to 1.36. `machine` is the node's hardware, `config`
+`versions` is the one table of what differs between kubelets 1.20 to 1.37. `machine` is the node's hardware, `config`
 its kubelet's configuration, `pod` what of a pod counts, `state` what is taken. Each manager has a folder:
 `topologymanager`, `devicemanager`, `cpumanager`, `memorymanager`; `managers` asks them in kubelet's order.
 

@@ -7,7 +7,7 @@ functions take a `purser.core.kubelet.state.CpuState` and return a new one; None
 picks, `remove` and `free_all_but` take back, `checkpoint` reads and writes cpu_manager_state. One module for each
 algorithm: `by_socket` (up to 1.21), `packed` with its variants `spread` and `uncore`, `distributed`; `picking` chooses.
 
-Not here: cgroups and the reconcile loop, pod-level resources (PodLevelResourceManagers, alpha and off in 1.36),
+Not here: cgroups and the reconcile loop, pod-level resources (PodLevelResourceManagers, off in 1.37),
 resizing in place, and the changes of 1.37.
 """
 

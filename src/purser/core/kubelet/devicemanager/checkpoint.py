@@ -1,6 +1,6 @@
 """kubelet's checkpoint file of the device manager: its exact text and checksum.
 
-The checksum is over the text that Go's spew prints for the data; both are the same from 1.20 to 1.36. Kubelets up to
+The checksum is over the text that Go's spew prints for the data; both are the same from 1.20 to 1.37. Kubelets up to
 1.19 wrote a list of device ids (V1), newer ones a map by NUMA node; both are read, V1's as devices of node 0.
 """
 
