@@ -129,9 +129,11 @@ def cached() -> Iterator[Store]:
 
 
 @contextlib.contextmanager
-def empty(folder: Path) -> Iterator[Store]:
+def empty() -> Iterator[Store]:
     """A store in which nothing was built yet, for as long as the block runs."""
     with cached() as base:
+        folder = cache_folder() / "image" / "empty"
+        shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
         try:
             yield Store(folder, base)
         finally:

@@ -90,6 +90,18 @@ def test_every_part_comes_by_its_hash():
     assert all("==" in entry and "--hash=sha256:" in entry for entry in found)
 
 
+def test_the_image_has_what_purser_requires_and_the_extras_that_are_asked_for():
+    lock, project = (ROOT / "requirements.lock").read_text(), (ROOT / "pyproject.toml").read_text()
+
+    def names(part, *extras):
+        return {entry.partition("==")[0] for entry in LOCKED.needed(lock, LOCKED.roots(project, part, extras))}
+
+    assert {"numpy", "grpcio", "yarl"} < names("image")
+    assert names("image", "fast") - names("image") == {"numba", "llvmlite"}
+    assert names("build").isdisjoint(names("image"))
+    assert names("image") | names("build") | {"editables"} == names("lab")
+
+
 def test_a_lab_starts_with_nothing_else_than_what_its_set_up_installs():
     lock, project = (ROOT / "requirements.lock").read_text(), (ROOT / "pyproject.toml").read_text()
     wanted = {
