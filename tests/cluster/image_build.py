@@ -57,7 +57,7 @@ class Store:
             f'graphroot = "{folder / "images"}"\nrunroot = "{folder / "run"}"\n{others}'
         )
         pip.write_text("[global]\nno-index = true\nfind-links = /wheels\n")
-        self.images = folder / "images"
+        self.images: Path = folder / "images"
         self._folder = folder
         self._environment = {
             **os.environ,
