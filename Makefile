@@ -1,11 +1,11 @@
 # Everything a newcomer needs: `make lab`, `make test`. Both set themselves up in .venv, without root, as often as called.
 .DEFAULT_GOAL := help
 BIN := .venv/bin
-export KUBERNETES PURSER_TIER
+export ENGINE KUBERNETES PURSER_TIER
 # Thousands of processes start: without it each compiles Purser anew, and each worker of pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-lab lab test gate lint format cluster-test image image-lock docs clean
+.PHONY: help setup setup-lab lab test gate lint format cluster-test image docs clean
 
 help:  ## Show these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -39,11 +39,8 @@ cluster-test: setup  ## Tests on a real Kubernetes (root on Debian 12; builds it
 	$(BIN)/python -m tests.cluster.kubernetes.build
 	PURSER_CLUSTER=1 $(BIN)/python -m pytest tests/cluster -p no:randomly -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-image: setup-lab  ## Build the image into dist/, without Docker or root, on Debian 12. ARGS="--help" shows options
-	@$(BIN)/python -m deploy.image $(ARGS)
-
-image-lock: setup-lab  ## Write the newest versions of Debian's packages into the image's lock
-	@$(BIN)/python -m deploy.image --renew-lock
+image:  ## Build the image with docker, podman or buildah. ENGINE=podman names one; ARGS are the build's, e.g. --build-arg=BASE=...
+	@scripts/image $(ARGS)
 
 docs: setup  ## Build the documentation site into site/
 	$(BIN)/mkdocs build --strict

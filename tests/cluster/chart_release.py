@@ -21,7 +21,6 @@ from .purser_image import REFERENCE
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm" / "purser"
-IMAGE = "docker.io/library/purser"
 PROFILE = "a100-40gb-8"
 NAMESPACE = DEFAULT_NAMESPACE
 GPU, MEMORY = "nvidia.com/gpu", "nvidia.com/gpumem"

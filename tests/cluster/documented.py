@@ -18,8 +18,10 @@ from pathlib import Path
 from purser import __version__
 from purser.lab.driver.compile import compiled_library
 
+from . import image_build
 from .chart_release import ROOT, Release
 from .kubernetes import BUSYBOX_IMAGE, RealCluster, machine, releases
+from .purser_image import REFERENCE
 
 PAGES = [ROOT / "docs" / name for name in ("install.md", "upgrade.md")]
 REGISTRY = "registry.test"
@@ -40,10 +42,10 @@ def follow(release: Release, heading: str, *options: str) -> None:
     for command in commands(heading):
         words = shlex.split(command)
         match words:
-            case ["make", "image"]:
+            case ["make", "image", _]:
                 continue  # who made the release has made it
-            case ["skopeo", "copy", source, target] if source.startswith("oci-archive:"):
-                release.tag(target.removeprefix("docker://"))
+            case ["docker", "push", target]:
+                release.tag(target)
             case ["helm", "install", *_]:
                 release.helm(*words[1:], *options)
             case ["helm", *arguments]:
@@ -74,11 +76,13 @@ def main() -> int:
     if reason := why_not():
         print(f"error: {reason}", file=sys.stderr)
         return 1
-    for step in ([sys.executable, "-m", "tests.cluster.kubernetes.build"], ["make", "image"]):
-        if status := subprocess.run(step, cwd=ROOT).returncode:
-            return status
+    if status := subprocess.run([sys.executable, "-m", "tests.cluster.kubernetes.build"], cwd=ROOT).returncode:
+        return status
     with tempfile.TemporaryDirectory(dir="/tmp") as folder, RealCluster() as cluster:
-        release = Release(cluster, ROOT / "dist" / f"purser-{__version__}.oci.tar", Path(folder))
+        archive = Path(folder, "purser.oci.tar")
+        with image_build.cached() as store:
+            store.write(ROOT, REFERENCE, archive)
+        release = Release(cluster, archive, Path(folder))
         options = (*release.values, release.with_cdi, "--wait", "--timeout=3m")
         follow(release, "Pod Security")
         follow(release, "Install", *options)

@@ -292,9 +292,9 @@ def test_scheduler_and_operator_run_where_pods_are_restricted(release: Release, 
 
 
 @pytest.fixture
-def former(release: Release, purser_archive: Path, tmp_path: Path) -> Iterator[Release]:
+def former(release: Release, tmp_path: Path) -> Iterator[Release]:
     """The release as it was at that commit."""
-    chart, image = former_release(UPGRADE_FROM, purser_archive, tmp_path)
+    chart, image = former_release(UPGRADE_FROM, tmp_path)
     release.enforce("privileged")
     release.cluster.containerd.import_image(image)
     release.helm("install", "purser", str(chart), *release.values, f"--set=image.tag={TAG}", "--wait", "--timeout=3m")

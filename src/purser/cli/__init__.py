@@ -34,7 +34,10 @@ from purser.cli import (
 )
 from purser.cli.from_settings import settings_command
 from purser.cli.groups import GroupedCommands
-from purser.cli.output import FAILED
+from purser.cli.output import FAILED, MISUSED
+
+_LEFT_OUT = ("purser.backtest", "purser.lab", "purser.simulator")
+"""What Purser's image does not have (deploy/image/Dockerfile)."""
 
 app = typer.Typer(
     name="purser",
@@ -110,6 +113,15 @@ def _run(app: typer.Typer) -> None:
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
+    except ModuleNotFoundError as error:
+        if error.name not in _LEFT_OUT:
+            raise
+        print(
+            f"purser: {error.name} is not installed here: Purser's image comes without the lab and the simulator. "
+            "Run this command where Purser was installed with pip.",
+            file=sys.stderr,
+        )
+        sys.exit(MISUSED)
     except OSError as error:  # of standard output: who reads it has gone (`| head`), or its disk is full
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter writes the rest when it ends
         sys.exit(FAILED if isinstance(error, BrokenPipeError) else f"purser: {error}")

@@ -25,6 +25,8 @@ RUN_PACKAGES = {
     "iptables": "iptables",
     "mount": "mount",
     "prometheus": "promtool",
+    "buildah": "buildah",
+    "mmdebstrap": "mmdebstrap",
 }
 """Packages by what shows that they are there: a command on the PATH, which may be another vendor's (containerd of
 Docker's repository, say: Debian's would conflict with it), or a file. A busybox that is not static is no use."""
@@ -63,7 +65,7 @@ def fetch_source(package: str, folder: Path) -> Path:
     _require_debian()
     with tempfile.TemporaryDirectory(dir=folder) as name:
         private = Path(name)
-        _write_source_lists(private)
+        _write_source_lists(private, "deb-src")
         options = [
             "-oDir::Etc::SourceList=/dev/null",
             f"-oDir::Etc::SourceParts={private / 'sources.list.d'}",
@@ -78,18 +80,34 @@ def fetch_source(package: str, folder: Path) -> Path:
     return tarballs[0]
 
 
-def source_lines(one_line: str, codename: str) -> str:
-    """The `deb` lines of a sources.list for Debian's main component, as `deb-src` lines."""
+def make_root(path: Path, prefix: Sequence[str] = ()) -> None:
+    """Write a tar of Debian 12's required packages and apt, which is what the image debian:12-slim is.
+
+    prefix: what runs the command after it. Raises AptError.
+    """
+    _require_debian()
+    with tempfile.TemporaryDirectory() as name:
+        _write_source_lists(Path(name), "deb")
+        lists = [each for each in Path(name, "sources.list.d").iterdir() if each.read_text().strip()]
+        codename = _os_release()["VERSION_CODENAME"]
+        command = ["mmdebstrap", "--quiet", "--variant=minbase", codename, str(path), *map(str, sorted(lists))]
+        result = subprocess.run([*prefix, *command])
+    if result.returncode != 0:
+        raise AptError(f"mmdebstrap ended with {result.returncode}; its output is above")
+
+
+def source_lines(one_line: str, codename: str, kind: str = "deb-src") -> str:
+    """The `deb` lines of a sources.list for Debian's main component, as lines of a kind."""
     pattern = re.compile(rf"^\s*deb\s+(?=.*\s{codename}[^\s]*\s.*\bmain\b)", re.MULTILINE)
     lines = [line for line in one_line.splitlines() if pattern.match(line)]
-    return "".join(pattern.sub("deb-src ", line) + "\n" for line in lines)
+    return "".join(pattern.sub(f"{kind} ", line) + "\n" for line in lines)
 
 
-def source_stanzas(deb822: str, codename: str) -> str:
-    """The `deb` stanzas of a .sources file for Debian's main component, as `deb-src` stanzas."""
+def source_stanzas(deb822: str, codename: str, kind: str = "deb-src") -> str:
+    """The `deb` stanzas of a .sources file for Debian's main component, as stanzas of a kind."""
     stanzas = re.split(r"\n[ \t]*\n", deb822)
     kept = [stanza for stanza in stanzas if _is_debian_stanza(stanza, codename)]
-    return "\n\n".join(re.sub(r"(?mi)^Types:.*$", "Types: deb-src", stanza) for stanza in kept) + "\n"
+    return "\n\n".join(re.sub(r"(?mi)^Types:.*$", f"Types: {kind}", stanza) for stanza in kept) + "\n"
 
 
 def _is_debian_stanza(stanza: str, codename: str) -> bool:
@@ -104,16 +122,16 @@ def _is_debian_stanza(stanza: str, codename: str) -> bool:
     )
 
 
-def _write_source_lists(private: Path) -> None:
+def _write_source_lists(private: Path, kind: str) -> None:
     parts = private / "sources.list.d"
     parts.mkdir()
     (private / "lists" / "partial").mkdir(parents=True)
     codename = _os_release()["VERSION_CODENAME"]
     for path in (APT / "sources.list", *(APT / "sources.list.d").glob("*.list")):
         if path.exists():
-            (parts / path.name).with_suffix(".list").write_text(source_lines(path.read_text(), codename))
+            (parts / path.name).with_suffix(".list").write_text(source_lines(path.read_text(), codename, kind))
     for path in (APT / "sources.list.d").glob("*.sources"):
-        (parts / path.name).write_text(source_stanzas(path.read_text(), codename))
+        (parts / path.name).write_text(source_stanzas(path.read_text(), codename, kind))
 
 
 def _require_debian() -> None:

@@ -113,7 +113,7 @@ class Containerd:
                 pause=PAUSE_IMAGE,
                 cni_bin=cni[0],
                 cni_conf=cni[1],
-                snapshotter=_snapshotter(folder),
+                snapshotter="overlayfs" if stacks_overlays(folder) else "native",
                 runc=binaries.path("runc"),
                 shim=containerd.with_name("containerd-shim-runc-v2"),
             )
@@ -173,8 +173,8 @@ class Containerd:
         return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
-def _snapshotter(folder: Path) -> str:
-    """overlayfs where the kernel can stack it on this folder: in a container, itself an overlay, it often cannot."""
+def stacks_overlays(folder: Path) -> bool:
+    """Whether the kernel can stack overlayfs on this folder: in a container, itself an overlay, it often cannot."""
     with tempfile.TemporaryDirectory(dir=folder) as name:
         base = Path(name)
         for part in ("lower", "upper", "work", "merged"):
@@ -183,7 +183,6 @@ def _snapshotter(folder: Path) -> str:
         mount = subprocess.run(
             ["mount", "-t", "overlay", "-o", options, "overlay", str(base / "merged")], capture_output=True
         )
-        if mount.returncode != 0:
-            return "native"
-        subprocess.run(["umount", str(base / "merged")], check=True, capture_output=True)
-        return "overlayfs"
+        if mount.returncode == 0:
+            subprocess.run(["umount", str(base / "merged")], check=True, capture_output=True)
+        return mount.returncode == 0

@@ -13,7 +13,7 @@ from tests.scripts import script
 pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).parents[3]
-REQUIREMENTS = script("lab_requirements")
+LOCKED = script("locked")
 
 PYTHON = f"""#!/bin/sh
 case "$*" in
@@ -37,7 +37,7 @@ import purser.cli.get, purser.cli.lab, purser.lab.cluster, purser.lab.scenario, 
 @pytest.fixture
 def setup(tmp_path):
     """Runs the script in a checkout whose Python only writes down what it was to install; returns those lines."""
-    for name in ("requirements.lock", "pyproject.toml", "scripts/setup", "scripts/lab_requirements.py"):
+    for name in ("requirements.lock", "pyproject.toml", "scripts/setup", "scripts/locked.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     python = tmp_path / "python"
@@ -84,17 +84,29 @@ def test_a_word_that_it_does_not_know_is_refused(setup):
 
 
 def test_every_part_comes_by_its_hash():
-    found = REQUIREMENTS.needed(
-        (ROOT / "requirements.lock").read_text(), REQUIREMENTS.roots((ROOT / "pyproject.toml").read_text())
+    found = LOCKED.needed(
+        (ROOT / "requirements.lock").read_text(), LOCKED.roots((ROOT / "pyproject.toml").read_text(), "lab")
     )
     assert all("==" in entry and "--hash=sha256:" in entry for entry in found)
+
+
+def test_the_image_has_what_purser_requires_and_the_extras_that_are_asked_for():
+    lock, project = (ROOT / "requirements.lock").read_text(), (ROOT / "pyproject.toml").read_text()
+
+    def names(part, *extras):
+        return {entry.partition("==")[0] for entry in LOCKED.needed(lock, LOCKED.roots(project, part, extras))}
+
+    assert {"numpy", "grpcio", "yarl"} < names("image")
+    assert names("image", "fast") - names("image") == {"numba", "llvmlite"}
+    assert names("build").isdisjoint(names("image"))
+    assert names("image") | names("build") | {"editables"} == names("lab")
 
 
 def test_a_lab_starts_with_nothing_else_than_what_its_set_up_installs():
     lock, project = (ROOT / "requirements.lock").read_text(), (ROOT / "pyproject.toml").read_text()
     wanted = {
         "gpu-purser",
-        *(entry.partition("==")[0] for entry in REQUIREMENTS.needed(lock, REQUIREMENTS.roots(project))),
+        *(entry.partition("==")[0] for entry in LOCKED.needed(lock, LOCKED.roots(project, "lab"))),
     }
     assert wanted.isdisjoint({"numba", "matplotlib", "scipy", "mypy", "pytest", "mkdocs-material", "grpcio-tools"})
     brought = metadata.packages_distributions().items()

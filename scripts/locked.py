@@ -1,12 +1,14 @@
-"""Prints the part of requirements.lock, hashes included, that a lab needs: what Purser itself requires and what that
-brings along, and what installs Purser from a checkout. Nothing of the extras, tests, types and documentation.
+"""Prints a part of requirements.lock, hashes included: what is named and what that brings along.
 
-    python scripts/lab_requirements.py > FILE
+python scripts/locked.py lab > FILE               what Purser requires, and what installs it from a checkout
+python scripts/locked.py image [EXTRA...] > FILE  what Purser requires, with extras of pyproject.toml
+python scripts/locked.py build > FILE             what makes a wheel of Purser
 """
 
 import re
+import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,10 +26,13 @@ def needed(lock: str, roots: set[str]) -> Iterator[str]:
     return (entry for entry in entries if _name(entry) in wanted)
 
 
-def roots(project: str) -> set[str]:
-    """Names of what a pyproject.toml requires, to run and to be installed."""
+def roots(project: str, part: str, extras: Sequence[str] = ()) -> set[str]:
+    """Names of what a pyproject.toml requires for a part. Raises KeyError for a part or an extra that it lacks."""
     said = tomllib.loads(project)
-    return {_name(line) for line in (*said["project"]["dependencies"], *said["build-system"]["requires"], *_EDITABLE)}
+    runs, builds = said["project"]["dependencies"], said["build-system"]["requires"]
+    more = [line for extra in extras for line in said["project"]["optional-dependencies"][extra]]
+    lines = {"lab": [*runs, *builds, *_EDITABLE], "image": [*runs, *more], "build": builds}[part]
+    return {_name(line) for line in lines}
 
 
 def _name(requirement: str) -> str:
@@ -40,5 +45,5 @@ def _asked_by(entry: str) -> set[str]:
 
 
 if __name__ == "__main__":
-    asked = roots((ROOT / "pyproject.toml").read_text())
+    asked = roots((ROOT / "pyproject.toml").read_text(), sys.argv[1], sys.argv[2:])
     print("".join(needed((ROOT / "requirements.lock").read_text(), asked)), end="")
