@@ -650,11 +650,15 @@ def entries(folder: Path) -> dict[str, Entry]:
         "kubelet's report": (report, [REPORT], (ReportError, kubelet_errors.KubeletStartError)),
         "CPU state": (
             lambda data: cpu_file.decode(data, "static"),
-            [cpu_file.encode(cpu_file.CpuState(255, 0, {}))],
+            [cpu_file.encode(cpu_file.CpuState(255, 0, {}), with_data=each) for each in (False, True)],
             file_error,
         ),
         "device state": (device_file.decode, [device_file.encode({}, {"nvidia.com/gpu": ("GPU-1",)})], file_error),
-        "memory state": (memory_file.decode, [memory_file.encode("Static", state)], file_error),
+        "memory state": (
+            memory_file.decode,
+            [memory_file.encode("Static", state, with_data=each) for each in (False, True)],
+            file_error,
+        ),
         "the agent's GPU instances": (
             record_file.read,
             [msgspec.json.encode(GpuRecord("GPU-1", (OwnedInstance(MigPlacement("1g.5gb", 3), "MIG-1"),)))],

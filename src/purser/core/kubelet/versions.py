@@ -99,8 +99,8 @@ class Behaviour(msgspec.Struct, frozen=True):
     """full-pcpus-only counts free CPUs without the siblings of reserved ones (PR 114114; 1.27)."""
     names_exhausted_physical_cpus: bool
     """Its error says so even when none is free (PR 127959; 1.32)."""
-    checks_cores_of_holders: bool
-    """full-pcpus-only refuses even a container that has its CPUs already (until 1.37; read in the source)."""
+    keeps_parts_of_cores: bool
+    """A container keeps the CPUs that it has where full-pcpus-only would refuse it now (read in the source: 1.37)."""
     counts_cpus_in_errors: bool
     """``not enough cpus available`` says how many were asked for and are there (read in the source:
     1.29)."""
@@ -159,7 +159,7 @@ def behaviour(version: Version) -> Behaviour:
         keeps_cpus_of_siblings=version >= (1, 24, 0),
         checks_free_physical_cpus=version >= (1, 27, 0),
         names_exhausted_physical_cpus=version >= (1, 32, 0),
-        checks_cores_of_holders=version < (1, 37, 0),
+        keeps_parts_of_cores=version >= (1, 37, 0),
         counts_cpus_in_errors=version >= (1, 29, 0),
         takes_odd_uncore_parts=version >= (1, 34, 0),
         adds_data_to_state_files=version >= (1, 37, 0),

@@ -73,10 +73,9 @@ class Endpoints:
         self._clock = clock
         self._on_change = on_change
         self._open: set[_Endpoint] = set()
-        self._newest: dict[str, _Endpoint] = {}
-        """By resource: the plugin that registered last, its dial included; none once that one was ended."""
         self._clients: dict[str, list[_Endpoint]] = {}
-        """By resource, in the order of their registrations, where they are kept by socket."""
+        """By resource: the plugins that registered, dials included, and have not ended. All of them where kubelet keeps
+        them by socket, else the newest alone."""
         self._connected: dict[str, dict[Path, _Endpoint]] = {}
         """By resource and socket, where they are kept by socket: those that answered the question for their options."""
         self._endpoints: dict[str, _Endpoint] = {}
@@ -86,16 +85,15 @@ class Endpoints:
         """Dial a plugin and follow its devices; ``options`` None: ask for them first. Raises `PluginError`."""
         channel = grpc.aio.insecure_channel(f"unix:{path}", options=UNIX_SOCKET_OPTIONS)
         endpoint = _Endpoint(resource, path, channel, api_pb2_grpc.DevicePluginStub(channel))
-        self._newest[resource] = endpoint
-        self._clients.setdefault(resource, []).append(endpoint)
+        others = self._clients.get(resource, []) if self._by_socket else []
+        self._clients[resource] = [*others, endpoint]
         try:
             await _dial(channel)
             found = options or await _options_of(endpoint)
-            if self._books.behaviour.keeps_plugins_by_socket and path in self._connected.get(resource, ()):
+            if self._by_socket and path in self._connected.get(resource, ()):
                 raise PluginError(f"device plugin already connected: {path}")
         except BaseException:
             # As kubelet does it: also if it was another one by now, and without a way back to the one before.
-            self._newest.pop(resource, None)
             self._forget(resource, path)
             await channel.close()
             raise
@@ -108,17 +106,15 @@ class Endpoints:
     async def disconnect(self, resource: str, path: Path) -> None:
         """The socket of a plugin is gone: kubelets before 1.37 end the one of its resource that they ask, whichever
         that is."""
-        if self._books.behaviour.keeps_plugins_by_socket:
-            await self._end_socket(resource, path)
-        elif self._books.behaviour.ends_newest_plugin:
-            await self._end_newest(resource)
+        if self._by_socket or self._books.behaviour.ends_newest_plugin:
+            await self._end(resource, path)
         elif (asked := self._endpoints.get(resource)) is not None:
             asked.is_stopped = True
             await asked.channel.close()
 
     async def close(self) -> None:
         """As when kubelet's process ends: streams break, plugins get no message."""
-        for endpoint in list(self._open):
+        for endpoint in {*self._open, *self._endpoints.values()}:
             if endpoint.task is not None:
                 endpoint.task.cancel()
                 await asyncio.gather(endpoint.task, return_exceptions=True)
@@ -188,48 +184,46 @@ class Endpoints:
 
     async def _ended(self, endpoint: _Endpoint) -> None:
         """The stream of a plugin is over."""
-        if self._books.behaviour.keeps_plugins_by_socket:
-            await self._end_socket(endpoint.resource, endpoint.path)
-            return
-        await endpoint.channel.close()
-        endpoint.is_stopped = True
-        if self._books.behaviour.ends_newest_plugin:
-            await self._end_newest(endpoint.resource)
+        if not self._by_socket:
+            await endpoint.channel.close()
+            endpoint.is_stopped = True
+        if self._by_socket or self._books.behaviour.ends_newest_plugin:
+            await self._end(endpoint.resource, endpoint.path)
         elif self._endpoints.get(endpoint.resource) is endpoint:
             self._without(endpoint.resource)
 
-    async def _end_socket(self, resource: str, path: Path) -> None:
-        """As kubelet does it: a client that it has forgotten keeps its place among the endpoints for good."""
-        client = next((each for each in self._clients.get(resource, ()) if each.path == path), None)
+    async def _end(self, resource: str, path: Path) -> None:
+        """End the plugin of a socket, or the newest one. One that kubelet has forgotten stays where it is for good."""
+        client = next((each for each in self._clients.get(resource, ()) if self._is_meant(each, path)), None)
         if client is None:
             return
         self._forget(resource, path)
         await client.channel.close()
         endpoints = self._connected.get(resource, {})
-        ended = endpoints.pop(path, None)
+        ended = endpoints.pop(path, None) if self._by_socket else self._endpoints.get(resource)
         if ended is None:
             return
         ended.is_stopped = True
-        if endpoints:
+        if self._by_socket and endpoints:
             self._ask_from_now_on(next(reversed(endpoints.values())))  # kubelet takes any of them
         else:
             self._without(resource)
 
     def _forget(self, resource: str, path: Path) -> None:
-        """Every client of this socket, be it another connection than the one that failed."""
-        self._clients[resource] = [each for each in self._clients.get(resource, ()) if each.path != path]
+        """Every client that is meant, be it another connection than the one that failed."""
+        clients = self._clients.get(resource, ())
+        self._clients[resource] = [each for each in clients if not self._is_meant(each, path)]
+
+    def _is_meant(self, client: _Endpoint, path: Path) -> bool:
+        return not self._by_socket or client.path == path
+
+    @property
+    def _by_socket(self) -> bool:
+        return self._books.behaviour.keeps_plugins_by_socket
 
     def _ask_from_now_on(self, endpoint: _Endpoint) -> None:
         self._endpoints[endpoint.resource] = endpoint
         self._books.tell(devicemanager.register(self._books.devices, endpoint.resource, endpoint.options))
-
-    async def _end_newest(self, resource: str) -> None:
-        newest = self._newest.pop(resource, None)
-        if newest is not None:
-            await newest.channel.close()
-            if (asked := self._endpoints.get(resource)) is not None:
-                asked.is_stopped = True
-                self._without(resource)
 
     def _without(self, resource: str) -> None:
         now = self._clock.monotonic()

@@ -54,7 +54,7 @@ def allocate(
     if state is None or not requested:
         return state, None, reusable
     held = state.exclusive.get((pod.uid, container.name))
-    if held is None or behaviour(node.config.parsed_version).checks_cores_of_holders:
+    if held is None or not behaviour(node.config.parsed_version).keeps_parts_of_cores:
         refused = _check_whole_cores(node, state, requested)
         if refused is not None:
             return state, refused, reusable
