@@ -33,6 +33,7 @@ def run(programs: Path, *arguments: str, **environment: str) -> subprocess.Compl
 
 
 def test_the_first_engine_that_is_there_builds_what_is_asked_for(programs: Path) -> None:
+    (programs / "docker").symlink_to("/bin/false")  # a client whose daemon does not run
     for name in ("podman", "buildah"):
         engine(programs, name)
     done = run(programs, "--tag=registry.test/purser:1", "--build-arg=EXTRAS=a b")
@@ -63,5 +64,6 @@ def test_without_an_engine_it_says_what_to_install(programs: Path) -> None:
     done = run(programs)
     assert done.returncode == 1
     assert done.stderr == (
-        "image: none of docker, podman, buildah is on the PATH; install one (Debian, Ubuntu: apt-get install buildah)\n"
+        "image: none of docker, podman, buildah is on the PATH and works; install one (Debian, Ubuntu: apt-get install "
+        "buildah), or start docker's daemon\n"
     )
