@@ -73,7 +73,7 @@ def history_of_logs(paths: Iterable[Path], omissions: Omissions) -> History:
     """The history of all files. Raises `HistoryError`, `NothingToReplay`."""
     listed = list(paths)
     started = sorted(((_start(path).at, path) for path in listed), key=lambda each: each[0])
-    reader = _Told(omissions)
+    reader = _LogReader(omissions)
     for _, path in started:
         with path.open("rb") as file:
             reader.take(file, str(path))
@@ -93,7 +93,7 @@ def _start(path: Path) -> SchedulingStart:
     return first
 
 
-class _Told:
+class _LogReader:
     """What all files together say."""
 
     def __init__(self, omissions: Omissions) -> None:

@@ -297,7 +297,7 @@ async def _play_demo(running: "Lab", failures: list[str]) -> None:
 
     try:
         async for lines in play(running):
-            typer.secho(lines, bold=lines.lstrip().startswith("#"))
+            typer.secho(lines, bold=lines.startswith("#"))
     except (DemoError, KubeError) as error:
         print(f"error: {error}", file=sys.stderr)
         failures.append(str(error))

@@ -101,7 +101,7 @@ async def play(lab: Lab) -> AsyncIterator[str]:
     """The lines of each scene, as they happen. ``lab`` is ready. Raises `DemoError` and `purser.kube.KubeError`."""
     gpu = ""
     for number, scene in enumerate(SCENES, 1):
-        yield f"{'' if number == 1 else chr(10)}# {number}/{len(SCENES)} {scene.caption}"
+        yield f"# {number}/{len(SCENES)} {scene.caption}"
         if scene.delete is not None:
             await _delete(lab, scene.delete["metadata"]["name"])
         if scene.create is not None:
@@ -112,7 +112,7 @@ async def play(lab: Lab) -> AsyncIterator[str]:
         for command in changes:
             yield f"$ purser {command}\n{await _output(lab, command)}\n"
         output = await _until(lab, shown, scene.until)
-        yield f"$ purser {shown}\n{output}"
+        yield f"$ purser {shown}\n{output}\n"
         gpu = gpu or _gpu_of(output)
 
 
@@ -141,7 +141,10 @@ async def _until(lab: Lab, command: str, pattern: str) -> str:
             while not re.search(pattern, output, re.DOTALL):
                 output = await _output(lab, command)
     except TimeoutError as error:
-        raise DemoError(f"purser {command} printed for {_WITHIN_S:g} s:\n{output}") from error
+        raise DemoError(
+            f"purser {command} did not print what the demonstration waits for within {_WITHIN_S:g} s. "
+            f"It printed last:\n{output}"
+        ) from error
     return output
 
 

@@ -86,7 +86,7 @@ def show(lab: Lab, seconds: float, console: Console, around: Surroundings) -> No
 
 def next_steps(around: Surroundings) -> list[str]:
     """What to try after the demonstration."""
-    lines = ["", "The demonstration is over, and its lab is gone. To try this yourself, start a lab that stays:"]
+    lines = ["The demonstration is over, and its lab is gone. To try this yourself, start a lab that stays:"]
     return [*lines, f"  {around.purser} lab", *([] if around.kubectl else [_NO_KUBECTL])]
 
 

@@ -15,8 +15,8 @@ from purser.core.model import Device
 from purser.core.monitoring.accounts import ContainerUse, GpuAccount
 from purser.core.monitoring.hami import ZONE, HamiFact, HamiMetric
 
-_Told: TypeAlias = Mapping[str, str]
-_Fact: TypeAlias = tuple[_Told, HamiFact, float | None]
+_Labels: TypeAlias = Mapping[str, str]
+_Fact: TypeAlias = tuple[_Labels, HamiFact, float | None]
 
 _WHOLE = 100.0
 """All of a GPU's compute, in percent."""
@@ -39,7 +39,7 @@ class HamiNode(msgspec.Struct, frozen=True):
 
 def render(node: HamiNode, metrics: Iterable[HamiMetric]) -> str:
     """The metrics in Prometheus' text format; those without samples are left out."""
-    by_fact: dict[HamiFact, list[tuple[_Told, float]]] = {}
+    by_fact: dict[HamiFact, list[tuple[_Labels, float]]] = {}
     for labels, fact, value in (*_of_gpus(node), *_of_devices(node), *_of_shares(node)):
         if value is not None:
             by_fact.setdefault(fact, []).append((labels, value))
@@ -48,7 +48,7 @@ def render(node: HamiNode, metrics: Iterable[HamiMetric]) -> str:
     )
 
 
-def _samples(metric: HamiMetric, facts: Iterable[tuple[_Told, float]]) -> Iterator[Sample]:
+def _samples(metric: HamiMetric, facts: Iterable[tuple[_Labels, float]]) -> Iterator[Sample]:
     for labels, value in facts:
         yield {**{label: labels[what] for what, label in metric.labels.items() if what in labels}, **ZONE}, value
 
@@ -82,14 +82,17 @@ def _of_devices(node: HamiNode) -> Iterator[_Fact]:
         yield labels, HamiFact.SHARED_COUNT, float(used.slots)
 
 
-def _gpu_labels(node: HamiNode, index: int, uuid: str, model: str) -> _Told:
+def _gpu_labels(node: HamiNode, index: int, uuid: str, model: str) -> _Labels:
     return {"node": node.node, "index": str(index), "uuid": uuid, "model": f"NVIDIA-{model}"}
 
 
 def _of_shares(node: HamiNode) -> Iterator[_Fact]:
     migs = {mig.uuid: (gpu.uuid or "", mig) for gpu in node.gpus for mig in gpu.migs}
-    known = [labels for uuid, labels in node.telemetry.items() if uuid in node.accounts]
-    measured = {*node.accounts, *(device for labels in known for each in labels.instances for device in each.devices)}
+    known = [telemetry for uuid, telemetry in node.telemetry.items() if uuid in node.accounts]
+    measured = {
+        *node.accounts,
+        *(device for telemetry in known for each in telemetry.instances for device in each.devices),
+    }
     uses = {
         (use.owner.pod_uid, use.owner.container, use.device): use
         for gpu in node.accounts.values()
@@ -114,7 +117,7 @@ def _of_shares(node: HamiNode) -> Iterator[_Fact]:
                     yield from _of_use(labels, use)
 
 
-def _mig_labels(gpu: str, mig: NodeMigDevice) -> _Told:
+def _mig_labels(gpu: str, mig: NodeMigDevice) -> _Labels:
     return {
         "uuid": gpu,
         "mig": mig.uuid,
@@ -124,7 +127,7 @@ def _mig_labels(gpu: str, mig: NodeMigDevice) -> _Told:
     }
 
 
-def _of_use(labels: _Told, use: ContainerUse | None) -> Iterator[_Fact]:
+def _of_use(labels: _Labels, use: ContainerUse | None) -> Iterator[_Fact]:
     """A container without a process uses nothing."""
     memory = 0 if use is None else use.memory
     if memory is not None:

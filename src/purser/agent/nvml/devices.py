@@ -203,8 +203,8 @@ def _ecc(calls: DeviceCalls, nvml: Nvml, handle: Any) -> Ecc | None:
 
 def _exceeds_sram_threshold(calls: DeviceCalls, nvml: Nvml, handle: Any) -> bool:
     status = nvml.c_nvmlEccSramErrorStatus_v1_t()
-    answers = calls.ask(as_is, "nvmlDeviceGetSramEccErrorStatus", handle, byref(status))
-    return answers is not None and bool(status.bThresholdExceeded)
+    answer = calls.ask(as_is, "nvmlDeviceGetSramEccErrorStatus", handle, byref(status))
+    return answer is not None and bool(status.bThresholdExceeded)
 
 
 def _recovery_action(calls: DeviceCalls, nvml: Nvml, handle: Any) -> RecoveryAction | None:

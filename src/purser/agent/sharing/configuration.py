@@ -132,7 +132,7 @@ class SharingConfigWatch:
         self._label_known = False
         nodes.add_handler(on_add=self._on_node, on_update=lambda _, node: self._on_node(node))
         self._label = ""
-        self._chosen_text: tuple[str, str] | None = None
+        self._chosen_before: tuple[str, str] | None = None
         self._made: SharingConfig | str = SharingConfig()
         """Of what was said last: the configuration, or what is wrong."""
         is_fixed = self._sharing.file is None and self._sharing.folder is None
@@ -158,10 +158,10 @@ class SharingConfigWatch:
         """A text is read once, and off the loop: one of a megabyte takes a second."""
         try:
             chosen = self._chosen()
-            if chosen != self._chosen_text:
+            if chosen != self._chosen_before:
                 node, last = self._settings.node_name, self.config.value or self._remembered()
                 self._made = await in_thread(lambda: _made(self._sharing, *chosen, node, last), "purser-config")
-                self._chosen_text = chosen
+                self._chosen_before = chosen
             if isinstance(self._made, str):
                 raise SharingError(self._made)
             config = self._made

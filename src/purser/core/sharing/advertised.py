@@ -65,8 +65,8 @@ def is_one_each(sharing: Sharing) -> bool:
     """Whether a container gets no second replica, which is no more of the GPU: ``failRequestsGreaterThanOne``, which
     holds by default with MPS, and does not with time-slicing."""
     strategy, replicas = active(sharing)
-    settings = replicas.fail_requests_greater_than_one if replicas else None
-    return settings if settings is not None else strategy is SharingStrategy.MPS
+    fails = replicas.fail_requests_greater_than_one if replicas else None
+    return fails if fails is not None else strategy is SharingStrategy.MPS
 
 
 def advertised(
@@ -130,7 +130,7 @@ def unlike_upstream(file: PluginFile) -> tuple[str, ...]:
     resources have other names. And the names that Purser ignores as well."""
     _, replicas = active(file.sharing)
     entries = replicas.resources if replicas else ()
-    settings = (
+    keys = (
         ("resources", bool(file.resources.gpus or file.resources.mig)),
         ("rename", any(replicas and replicas.advertised_as(each) != replicas.by_default(each) for each in entries)),
         ("devices", any(each.devices != "all" for each in entries)),
@@ -141,7 +141,7 @@ def unlike_upstream(file: PluginFile) -> tuple[str, ...]:
     }
     odd = sorted(name for name in names if not is_gpu_resource(name))
     return (
-        *(f"{FILE}: {key} {followed}" for key, is_there in settings if is_there),
+        *(f"{FILE}: {key} {followed}" for key, is_there in keys if is_there),
         *(f"{FILE}: resource {name} is passed over: write nvidia.com/gpu.NAME or nvidia.com/mig-NAME" for name in odd),
     )
 

@@ -122,7 +122,7 @@ def _set_aside(node: _Node, where: str) -> SetAside:
 
 def _notes(node: _Node, where: str) -> Iterator[str]:
     overbooked = "pods are granted no more of a GPU than there is"
-    filters = (
+    without_effect = (
         ("operatingmode mps", node.operatingmode == "mps", "agent.enforcement of the chart starts MPS daemons"),
         (
             "devicesplitcount",
@@ -134,7 +134,7 @@ def _notes(node: _Node, where: str) -> Iterator[str]:
         ("preconfigureddevicememory", bool(node.preconfigureddevicememory), "a GPU has the memory that NVML reports"),
         ("libcudaloglevel", node.libcudaloglevel is not None, "a container's variable LIBCUDA_LOG_LEVEL counts"),
     )
-    yield from (f"{where}: {key} has no effect: {instead}" for key, is_said, instead in filters if is_said)
+    yield from (f"{where}: {key} has no effect: {instead}" for key, is_given, instead in without_effect if is_given)
     filtered = node.filterdevices or _Filter()
     named = [*(f"index {each}" for each in filtered.index or ()), *(filtered.uuid or ())]
     if named:

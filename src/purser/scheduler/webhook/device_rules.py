@@ -107,8 +107,8 @@ class DeviceRules:
         """What a pod may not come to say; what it has said all along is not held against a change of something else."""
         if self.trusts(after) or not (found := _findings(after)):
             return None
-        warnings = {str(finding) for finding in _findings(before)}
-        news = [finding for finding in found if str(finding) not in warnings]
+        earlier = {str(finding) for finding in _findings(before)}
+        news = [finding for finding in found if str(finding) not in earlier]
         return Decision(False, DecisionReason.DEVICES_UNASKED, device_access.sentence(news)) if news else None
 
     def warnings(self, request: PodRequest | None) -> tuple[str, ...]:

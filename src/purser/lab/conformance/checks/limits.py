@@ -39,10 +39,10 @@ async def _many_ids(subject: Subject) -> str:
 async def _oversized(subject: Subject) -> str:
     ids = [f"{_LONG_ID}-{number}" for number in range(MESSAGE_LIMIT_BYTES // len(_LONG_ID) + 1)]
     request = allocate_request(ids)
-    outcomes = await _try(subject, "Allocate", request)
+    outcome = await _try(subject, "Allocate", request)
     await subject.plugin.options()
     await subject.devices()
-    return f"{request.ByteSize()} bytes: {outcomes}"
+    return f"{request.ByteSize()} bytes: {outcome}"
 
 
 async def _try(subject: Subject, method: str, request: Any) -> str:

@@ -69,8 +69,8 @@ def explain_logged(files: Sequence[LogFile], namespace: str, pod: str, until: fl
         without.append(f"{file.name}: {search.lacking()}")
     if unreadable and not without:
         raise unreadable[0]
-    rejected = some(without, "file", named=1)
-    raise UnknownPodError(f"there is no decision on pod {pod} in namespace {namespace} in {rejected}")
+    listed = some(without, "file", named=1)
+    raise UnknownPodError(f"there is no decision on pod {pod} in namespace {namespace} in {listed}")
 
 
 def _explained(reader: Reader, decision: PodDecision, notes: list[str]) -> Explanation:
@@ -157,8 +157,8 @@ def _head(record: NodesJudged | PodPlaced, state: str, nodes: int) -> Explanatio
 def _reasons(moment: LoggedMoment, rejections: dict[str, FilterRejection]) -> tuple[ReasonCount, ...]:
     quota = _quota(moment.asked.left)
     idle_only = moment.idle_only()
-    rejected = grouped_refusals(moment.found.refusals, moment.request, moment.fleet, idle_only=idle_only, quota=quota)
-    return tuple(sorted([*grouped_rejections(rejections), *rejected], key=lambda each: -each.nodes))
+    refused = grouped_refusals(moment.found.refusals, moment.request, moment.fleet, idle_only=idle_only, quota=quota)
+    return tuple(sorted([*grouped_rejections(rejections), *refused], key=lambda each: -each.nodes))
 
 
 def _quota(left: QuotaLimits) -> str:
