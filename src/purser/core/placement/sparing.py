@@ -5,6 +5,7 @@ For pods of which several containers have GPUs, where these do not get all their
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import accumulate
 
 from purser.core.placement.choice import Pick
 from purser.core.placement.granted import Positions
@@ -22,34 +23,34 @@ class Sparing:
         self._uses = list(uses)
         self.places = Counter[tuple[str, str]]()
         """By pool and place, how many network devices are for those to come."""
-        self._gpus = Counter[str]()
         for each in reserves:
             self.places.update(each.places)
-            self._gpus.update(each.gpus)
 
     def next_row(self) -> None:
         """The next row's turn comes: what it is to find is no longer for others."""
         if self._to_come:
             found = self._to_come.pop(0)
             self.places.subtract(found.places)
-            self._gpus.subtract(found.gpus)
 
     def pick(self, pick: Pick) -> Pick:
         """The same pick among the candidates that need not be left; among all where these are too few."""
-        spare = self._spare()
-        if not spare:
+        wanted = {root for each in self._to_come for root, count in each.gpus.items() if count}
+        if not wanted:
             return pick
 
         def sparing(candidates: Sequence[int], count: int, taken: Sequence[int]) -> tuple[int, ...]:
-            left = spare.copy()
-            left.subtract(self._roots[place] for place in taken if self._roots[place] in spare)
+            uses = self._uses.copy()
+            for place in taken:
+                uses[place] -= 1
             free = set(taken)
             for place in candidates:
-                root = self._roots[place]
-                if place not in free and left.get(root, 1) > 0:
+                if place in free:
+                    continue
+                uses[place] -= 1
+                if self._roots[place] not in wanted or self._is_enough(self._roots[place], uses):
                     free.add(place)
-                    if root in left:
-                        left[root] -= 1
+                else:
+                    uses[place] += 1
             order = [place for place in candidates if place in free]
             return pick(order if len(free) >= count else candidates, count, taken)
 
@@ -61,9 +62,13 @@ class Sparing:
             for place in positions:
                 self._uses[place] -= 1
 
-    def _spare(self) -> "Counter[str]":
-        """By root port below which GPUs are to be left, how many need not be."""
-        there = Counter[str]()
-        for root, uses in zip(self._roots, self._uses, strict=True):
-            there[root] += max(0, uses)
-        return Counter({root: there[root] - count for root, count in self._gpus.items() if count})
+    def _is_enough(self, root: str, uses: Sequence[int]) -> bool:
+        """Whether each row to come finds as many different GPUs below the root port as are to be left for it there.
+
+        Gale and Ryser's condition: the largest n rows together find at most n uses of each GPU.
+        """
+        there = [each for each, its_root in zip(uses, self._roots, strict=True) if its_root == root]
+        counts = sorted((each.gpus.get(root, 0) for each in self._to_come), reverse=True)
+        return all(
+            total <= sum(max(0, min(each, rows)) for each in there) for rows, total in enumerate(accumulate(counts), 1)
+        )
