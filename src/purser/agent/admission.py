@@ -22,7 +22,7 @@ pods that hold a grant on this node and lack devices in the list are the candida
   between Allocate and its own checkpoint asks for them again.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
@@ -79,15 +79,15 @@ class PreferredAllocationCall(msgspec.Struct, frozen=True):
         """Whether the container's grant can be met out of these ids."""
         return self._preferred(part) is not None
 
-    def answer(self, part: ContainerGrant) -> tuple[str, ...]:
-        """The ids for a container that fits; ValueError for another."""
-        preferred = self._preferred(part)
+    def answer(self, part: ContainerGrant, held: Collection[str] = ()) -> tuple[str, ...]:
+        """The ids for a container that fits; ValueError for another. ``held``: see `preferred_ids`."""
+        preferred = self._preferred(part, held)
         if preferred is None:
             raise ValueError(f"container {part.container} ({', '.join(part.uuids)}) cannot be given {self}")
         return preferred
 
-    def _preferred(self, part: ContainerGrant) -> tuple[str, ...] | None:
-        return preferred_ids(part.uuids, self.size, self.available, self.must_include)
+    def _preferred(self, part: ContainerGrant, held: Collection[str] = ()) -> tuple[str, ...] | None:
+        return preferred_ids(part.uuids, self.size, self.available, self.must_include, held)
 
     @staticmethod
     def same(turn: ContainerTurn) -> object:

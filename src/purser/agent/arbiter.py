@@ -11,7 +11,14 @@ from pathlib import Path
 import structlog
 
 from purser.adapters.pods import ref_of_grant
-from purser.agent.admission import AllocateCall, ContainerTurn, PreferredAllocationCall, owner_of, stranger_on
+from purser.agent.admission import (
+    AllocateCall,
+    ContainerTurn,
+    ListedPod,
+    PreferredAllocationCall,
+    owner_of,
+    stranger_on,
+)
 from purser.agent.advice import advice
 from purser.agent.allocation import NO_DEVICES, AllocationFacts, ContainerAllocation, answer, cache_dir
 from purser.agent.book import Book, BookedContainer
@@ -88,9 +95,15 @@ class Arbiter:
                 raise self._unavailable(ask, refusal) from refusal
             except AllocationRefused as refusal:
                 if refusal.may_wait:
-                    return least_wanted_ids(ask.size, ask.available, ask.must_include)
+                    held = self._held(await self._kubelet.list())
+                    return least_wanted_ids(ask.size, ask.available, ask.must_include, held)
                 raise
-            return ask.answer(found.turn.part)
+            return ask.answer(found.turn.part, self._held(found.listing))
+
+    def _held(self, listing: Iterable[ListedPod]) -> set[str]:
+        """The ids that containers hold, as far as kubelet or the book has them. Both are asked: kubelet does not list
+        init containers, and the book has no pods without a grant."""
+        return {*self._book.held_ids, *(id_ for pod in listing for ids in pod.containers.values() for id_ in ids)}
 
     async def allocate(self, demand: AllocateCall) -> ContainerAllocation:
         """What the container under admission gets with these ids. Raises `AllocationRefused`, `KubeletError`.

@@ -83,6 +83,26 @@ async def test_a_rejected_pod_that_kubelet_still_lists_is_passed_over_once_it_ha
         assert uuids_of(kubelet.pods["default/p"]["main"]) == [b]
 
 
+async def test_an_id_that_kubelet_forgot_to_have_given_is_not_given_twice(world, kubelet):
+    uuid = world.uuids[0]
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await world.pod("first", part("main", uuid, memory_mib=1000))
+        await kubelet.admit("default/first", [("main", 1)])
+        await world.pod("second", part("main", uuid, memory_mib=2000))
+        kubelet.held["default/first"] = set()
+        await kubelet.admit("default/second", [("main", 1)])
+        await world.pod("waits", counts={"main": 1})
+        kubelet.held["default/second"] = set()
+        await kubelet.admit("default/waits", [("main", 1)])
+        first, second, waits = (kubelet.pods[f"default/{name}"]["main"] for name in ("first", "second", "waits"))
+        assert len({*first, *second, *waits}) == 3
+        await kubelet.pre_start(first)
+        await kubelet.pre_start(second)
+        with pytest.raises(Rejected, match="has no grant from Purser"):
+            await kubelet.pre_start(waits)
+
+
 async def test_a_pod_deleted_before_its_admission_keeps_nobody_waiting(world, kubelet):
     """Were its refusal not final at once, this test would take as long as the agent waits for grants."""
     a, b, _, _ = world.uuids

@@ -2,7 +2,7 @@
 
 import pytest
 
-from purser.core.device.answers import are_granted, preferred_ids
+from purser.core.device.answers import are_granted, least_wanted_ids, preferred_ids
 
 A, B = "GPU-a", "GPU-b"
 FREE = ("GPU-a::0", "GPU-a::1", "GPU-a::10", "GPU-b::0")
@@ -26,3 +26,13 @@ def test_ids_are_those_of_the_grant(granted: list[str], must_include: list[str],
     if isinstance(preferred, tuple):
         assert are_granted(granted, preferred)
         assert not are_granted(granted, preferred[1:])
+
+
+def test_what_a_container_holds_is_taken_last_though_kubelet_offers_it() -> None:
+    held = {"GPU-a::0", "GPU-b::0"}
+    assert preferred_ids([A, A], 2, FREE, [], held) == ("GPU-a::1", "GPU-a::10")
+    assert preferred_ids([A, B], 2, FREE, [], held) == ("GPU-a::1", "GPU-b::0")
+    assert preferred_ids([A], 1, FREE, ["GPU-a::0"], held) == ("GPU-a::0",)
+    assert least_wanted_ids(1, FREE, []) == ("GPU-b::0",)
+    assert least_wanted_ids(1, FREE, [], held) == ("GPU-a::1",)
+    assert least_wanted_ids(4, FREE, [], held) == ("GPU-a::1", "GPU-a::10", "GPU-b::0", "GPU-a::0")
