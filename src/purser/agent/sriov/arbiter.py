@@ -4,7 +4,7 @@ A device is one container's, and kubelet's id is the device: what kubelet has ch
 pool. Only where a pod's grant says near which GPUs its devices are to be, it matters whose call it is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import structlog
 
@@ -28,6 +28,7 @@ class SriovArbiter:
         self,
         resource: str,
         find: Callable[[str], SriovPool | None],
+        held: Callable[[], Collection[str]],
         vhost_files: Callable[[], tuple[str, ...]],
         files: DeviceInfoFiles,
         on_answered: Callable[[str, tuple[str, ...], bool], None],
@@ -35,11 +36,12 @@ class SriovArbiter:
         *,
         uses_cdi: bool,
     ) -> None:
-        """``find``: the pool of a resource as it is now. ``vhost_files``: see `NodeDevices.vhost_net`. ``on_answered``
-        is given the resource and the ids of each container that gets its devices, and whether a grant says so.
-        ``neighbours``: for pods that are granted GPUs as well."""
+        """``find``: the pool of a resource as it is now. ``held``: the ids that containers hold. ``vhost_files``: see
+        `NodeDevices.vhost_net`. ``on_answered`` is given the resource and the ids of each container that gets its
+        devices, and whether a grant says so. ``neighbours``: for pods that are granted GPUs as well."""
         self._resource = resource
         self._find = find
+        self._held = held
         self._vhost_files = vhost_files
         self._files = files
         self._on_answered = on_answered
@@ -47,14 +49,15 @@ class SriovArbiter:
         self._uses_cdi = uses_cdi
 
     async def prefer(self, call: PreferredAllocationCall) -> tuple[str, ...]:
-        """See `preferred_devices`."""
+        """See `preferred_devices`; of ids that containers hold only where kubelet offers no others."""
         turn = await self._turn(call.size)
         pool = self._find(self._resource)
+        available = self._not_held(call)
         if pool is None:
-            return tuple(preferred_devices(call.size, call.available, call.must_include, {}))
+            return tuple(preferred_devices(call.size, available, call.must_include, {}))
         devices = {id_: each.device for id_, each in pool.by_id().items()}
         places = {} if turn is None else turn.places
-        asked = (call.size, call.available, call.must_include)
+        asked = (call.size, available, call.must_include)
         return tuple(preferred_devices(*asked, devices, places, lambda device: place_id(pool, device)))
 
     async def allocate(self, call: AllocateCall) -> ContainerAllocation:
@@ -83,6 +86,12 @@ class SriovArbiter:
 
     async def check_start(self, ids: tuple[str, ...]) -> None:
         """Nothing: kubelet does not ask."""
+
+    def _not_held(self, call: PreferredAllocationCall) -> tuple[str, ...]:
+        """kubelet may offer an id that it has given to a container: see `purser.core.device.answers.preferred_ids`."""
+        held = self._held()
+        free = tuple(each for each in call.available if each in call.must_include or each not in held)
+        return free if len({*free, *call.must_include}) >= call.size else call.available
 
     async def _turn(self, size: int) -> PoolTurn | None:
         return None if self._neighbours is None else await self._neighbours.turn(self._resource, size)

@@ -240,6 +240,7 @@ class SriovPlugins:
         arbiter = SriovArbiter(
             resource,
             lambda name: self._pools.get(name),
+            self._held,
             lambda: self._node.vhost_net,
             self._files,
             self._on_answered,

@@ -11,7 +11,7 @@ from tests.unit.agent.sriov.sysfs_tree import HostTree
 from tests.unit.lab.kubelet.rig import Node, container, running
 from tests.unit.lab.kubelet.test_lab_plugin_watcher import watching as plugin_watching
 
-from purser.agent.admission import AllocateCall
+from purser.agent.admission import AllocateCall, PreferredAllocationCall
 from purser.agent.kubeletapi.podresources.v1 import api_pb2
 from purser.agent.metrics import AgentMetrics
 from purser.agent.podresources import KubeletBooks, KubeletError
@@ -107,6 +107,17 @@ async def test_a_pool_is_registered_handed_out_and_described(agent):
         assert agent.device_information == [f"intel.com-net-{_vf(n)}-device.json" for n in (0, 1)]
         listed = (await node.list_raw()).pod_resources[0].containers[0].devices
         assert {each_node.ID for each in listed for each_node in each.topology.nodes} == {1}
+
+
+async def test_a_device_that_a_container_holds_is_preferred_last_though_kubelet_offers_it(agent):
+    node, every = agent.node, [_vf(n) for n in range(4)]
+    async with agent.running() as plugins:
+        await node.until_capacity(4, resource=NET)
+        await node.admit("u1", _asking(NET, 1))
+        arbiter = plugins._make_plugin(NET)._arbiter
+        assert await arbiter.prefer(PreferredAllocationCall(2, tuple(every))) == (_vf(1), _vf(2))
+        assert sorted(await arbiter.prefer(PreferredAllocationCall(4, tuple(every)))) == every
+        assert _vf(0) in await arbiter.prefer(PreferredAllocationCall(2, tuple(every), (_vf(0),)))
 
 
 async def test_kubelet_that_looks_for_plugins_finds_it_and_finds_it_again(agent):
