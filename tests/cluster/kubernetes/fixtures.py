@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from . import machine
-from .binaries import Binaries, MissingBinariesError
+from .binaries import BUILT, Binaries, MissingBinariesError
 from .cluster import RealCluster
 
 
@@ -39,10 +39,15 @@ def _no_programs() -> str | None:
 
 @pytest.fixture(scope="session")
 def real_cluster() -> Iterator[RealCluster]:
-    """One cluster for each process of the session. PURSER_CLUSTER_LOGS names a folder that keeps its logs."""
+    """One cluster for each process of the session.
+
+    PURSER_CLUSTER_LOGS names a folder that keeps its logs, KUBE_FEATURE_GATES the feature gates of all its processes.
+    """
     require_cluster()
-    logs = os.environ.get("PURSER_CLUSTER_LOGS")
-    with RealCluster(logs=Path(logs, os.environ.get("PYTEST_XDIST_WORKER", "")) if logs else None) as running:
+    logs, gates = os.environ.get("PURSER_CLUSTER_LOGS"), os.environ.get("KUBE_FEATURE_GATES")
+    folder = Path(logs, os.environ.get("PYTEST_XDIST_WORKER", "")) if logs else None
+    extra_args = {name: [f"--feature-gates={gates}"] for name in BUILT} if gates else None
+    with RealCluster(logs=folder, extra_args=extra_args) as running:
         yield running
 
 
