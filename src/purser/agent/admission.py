@@ -205,6 +205,11 @@ def _repeatable(grant: Grant, pod: ListedPod, ask: PreferredAllocationCall | All
     return next((part for part in init if ask.fits(part)), None)
 
 
+def held_ids(listing: Iterable[ListedPod]) -> frozenset[str]:
+    """All ids that kubelet lists."""
+    return frozenset(id_ for pod in listing for ids in pod.containers.values() for id_ in ids)
+
+
 def owner_of(ids: Iterable[str], listing: Iterable[ListedPod]) -> tuple[ListedPod, str] | None:
     """The pod and container that hold exactly these ids in kubelet's books."""
     wanted = sorted(ids)

@@ -14,8 +14,8 @@ from purser.adapters.pods import ref_of_grant
 from purser.agent.admission import (
     AllocateCall,
     ContainerTurn,
-    ListedPod,
     PreferredAllocationCall,
+    held_ids,
     owner_of,
     stranger_on,
 )
@@ -95,15 +95,10 @@ class Arbiter:
                 raise self._unavailable(ask, refusal) from refusal
             except AllocationRefused as refusal:
                 if refusal.may_wait:
-                    held = self._held(await self._kubelet.list())
+                    held = held_ids(await self._kubelet.list())
                     return least_wanted_ids(ask.size, ask.available, ask.must_include, held)
                 raise
-            return ask.answer(found.turn.part, self._held(found.listing))
-
-    def _held(self, listing: Iterable[ListedPod]) -> set[str]:
-        """The ids that containers hold, as far as kubelet or the book has them. Both are asked: kubelet does not list
-        init containers, and the book has no pods without a grant."""
-        return {*self._book.held_ids, *(id_ for pod in listing for ids in pod.containers.values() for id_ in ids)}
+            return ask.answer(found.turn.part, held_ids(found.listing))
 
     async def allocate(self, demand: AllocateCall) -> ContainerAllocation:
         """What the container under admission gets with these ids. Raises `AllocationRefused`, `KubeletError`.
