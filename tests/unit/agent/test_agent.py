@@ -185,8 +185,8 @@ async def test_the_agent_waits_for_a_driver_and_finds_it(world, kubelet):
         await eventually(lambda: _says(agent, "no libnvidia-ml.so.1"))
         assert not kubelet.registrations
         installed.append("driver")
+        await eventually(lambda: len(kubelet.devices) == 16)
         await eventually(agent.ready)
-        assert len(kubelet.devices) == 16
 
 
 async def test_a_dead_gpu_is_unhealthy_everywhere_and_comes_back(world, kubelet):

@@ -217,7 +217,7 @@ def test_a_full_disk_costs_no_file_that_was_written_before(tmp_path: Path) -> No
     written = LogFiles(tmp_path, "h", 4, SchedulerMetrics())
     for number in range(4):
         assert written.begin([START, Moment(float(number))])
-        until(lambda: not written._waiting)
+    until(lambda: len(list(tmp_path.iterdir())) == 4 and all(path.stat().st_size for path in tmp_path.iterdir()))
     before = sorted(tmp_path.iterdir())
     with patch.object(files.os, "write", side_effect=OSError(28, "No space left on device")):
         for _ in range(8):
@@ -277,8 +277,7 @@ def test_nobody_waits_for_a_disk_that_hangs_and_what_waits_for_it_is_bounded(
         assert not size or (taken[:most] == [True] * most and taken.count(True) <= most + 1)
         assert not taken[-1]
         goes_on.set()
-        until(lambda: not written._waiting)
-    assert written.add([Moment(0.0)], 1, *size)
+        until(lambda: written.add([Moment(0.0)], 1, *size))
     assert written.begin([START]), "the next file can begin"
     written.stop()
 
