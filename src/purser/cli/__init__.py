@@ -15,6 +15,7 @@ from purser.cli import (
     agent,
     backtest,
     clean_up,
+    completion,
     conformance,
     cordon,
     discover,
@@ -69,6 +70,7 @@ app.add_typer(report.app, name="report")
 app.add_typer(webhook.app, name="webhook")
 app.add_typer(conformance.app, name="conformance")
 app.command("clean-up", help=clean_up.HELP)(clean_up.clean_up)
+app.command("completion", help=completion.HELP)(completion.completion)
 app.command("version", help=version.HELP)(version.version)
 
 
@@ -98,8 +100,14 @@ def kubectl_plugin() -> None:
     _run(plugin)
 
 
+def kubectl_completion() -> None:
+    """The entry point of what kubectl runs to complete `kubectl purser`: `kubectl_complete-purser` of the PATH."""
+    completion.answer_kubectl(plugin)
+
+
 def main() -> None:
     """The entry point of the command."""
+    completion.prepare_completion()
     _run(app)
 
 

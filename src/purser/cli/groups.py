@@ -34,7 +34,10 @@ GROUPS: dict[str, dict[str, str]] = {
         "mig-worker": "Apply MIG layouts on this node for the operator.",
         "discover": "Report this node's GPUs and system to the operator.",
     },
-    "Other": {"version": "Print the versions of Purser and Python."},
+    "Other": {
+        "completion": "Print a script that completes commands in your shell.",
+        "version": "Print the versions of Purser and Python.",
+    },
 }
 """Of each group the commands, with what `purser --help` says of them on a terminal of 80 columns."""
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from purser.cli import app, plugin
 from purser.cli.groups import GROUPS
 
-WITHOUT_EXIT_CODES = {"lab", "version", "get gpus", "get nodes"}
+WITHOUT_EXIT_CODES = {"completion", "lab", "version", "get gpus", "get nodes"}
 
 
 def commands(of: Any, *words: str) -> Iterator[str]:
