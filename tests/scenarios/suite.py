@@ -454,11 +454,14 @@ async def test_only_the_last_of_many_nodes_fits_and_gets_the_pod_at_the_first_tr
 
 
 async def _nodes_known(cluster: Cluster, names: tuple[str, ...]) -> None:
-    """The API lists all nodes; informers of the schedulers follow in the same order, so the last is last for them."""
+    """The schedulers know all nodes: informers hear of them in one order, and of the last one no later than of a pod
+    that is bound there."""
+    last = {"kubernetes.io/hostname": names[-1]}
+    await create(cluster, pod(cluster, "first", share(1, 1), nodeSelector=last, tolerations=[{"operator": "Exists"}]))
 
-    async def probe() -> bool:
-        found = await cluster.client.list(NODES, label_selector="purser.dev/hollow=true")
-        return len(found.items) == len(names)
+    async def bound() -> bool:
+        return bool((await pod_named(cluster, "first"))["spec"].get("nodeName"))
 
-    await eventually(cluster, "all hollow nodes are listed", probe)
+    await eventually(cluster, "a pod is bound to the last hollow node", bound)
+    await delete(cluster, "first")
     assert await allocatable(cluster) == SLOTS
