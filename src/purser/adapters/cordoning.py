@@ -4,14 +4,42 @@ from collections.abc import Sequence
 
 from purser.adapters.nodes import inventory_of
 from purser.core.model import Device
-from purser.core.node.cordons import cordoned, uncordoned
+from purser.core.node.cordons import cordoned, cordoned_gpus, uncordoned
 from purser.core.vendors.catalogue import FAMILIES
 from purser.kube import Client, ConflictError
 from purser.kube.resources import NODES
 
 
 class UnknownGpuError(Exception):
-    """The node has no such GPU; the message says which it has."""
+    """The node has no such GPU, or several; the message says which it has."""
+
+
+async def named_gpus(client: Client, node_name: str, words: Sequence[str]) -> tuple[str, ...]:
+    """The uuids of GPUs that people name by index, uuid, or the beginning of a uuid. A GPU that is cordoned is known,
+    though the node may have lost it.
+
+    Raises `UnknownGpuError`, `InventoryError`, and `KubeError` (`NotFoundError`: there is no such node).
+    """
+    node = await client.get(NODES, node_name)
+    inventory = inventory_of(node, FAMILIES)
+    devices = () if inventory is None else inventory.devices
+    lost = cordoned_gpus(node.metadata.annotations)
+    return tuple(dict.fromkeys(_named(node_name, each, devices, lost) for each in words))
+
+
+def _named(node_name: str, word: str, devices: Sequence[Device], lost: Sequence[str]) -> str:
+    """The one that is meant. MIG devices have no index of their own."""
+    known = dict.fromkeys((*(device.uuid for device in devices), *lost))
+    if word in known:
+        return word
+    by_index = [device.uuid for device in devices if not device.parent and str(device.index) == word]
+    begins = [uuid for uuid in known if uuid.startswith(word) or uuid.partition("-")[2].startswith(word)]
+    found = by_index or begins
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UnknownGpuError(f"{word} on node {node_name} could be {', '.join(found)}: write more of the uuid")
+    raise UnknownGpuError(f"node {node_name} has no GPU {word}: {_offered(devices)}")
 
 
 async def cordon_gpus(client: Client, node_name: str, uuids: Sequence[str]) -> bool:

@@ -26,13 +26,19 @@ from purser.kube.resources import NODES, PODS
 _FAMILY_WORDS = {word: family.resource for family in FAMILIES for word in family.resources}
 
 
+async def read_objects(client: Client, selector: str | None = None) -> tuple[list[Node], list[Pod]]:
+    """Nodes, those with these labels where a ``selector`` is given, and all pods: what `fleet_of` takes."""
+    nodes = (await client.list(NODES, label_selector=selector)).items
+    return nodes, (await client.list(PODS)).items
+
+
 async def read_fleet(client: Client) -> tuple[Fleet, tuple[str, ...]]:
     """The cluster's inventories, what pods hold of them and the GPUs that are closed to new pods, as the scheduler
     counts them, and a sentence on each object that could not be read.
 
     Of a pod without a valid grant its agent's word does.
     """
-    return fleet_of((await client.list(NODES)).items, (await client.list(PODS)).items)
+    return fleet_of(*await read_objects(client))
 
 
 def fleet_of(listed: Iterable[Node], pods: Iterable[Pod]) -> tuple[Fleet, tuple[str, ...]]:

@@ -8,6 +8,7 @@ import atexit
 import gc
 import os
 import sys
+from typing import Annotated
 
 import typer
 
@@ -72,6 +73,16 @@ app.add_typer(conformance.app, name="conformance")
 app.command("clean-up", help=clean_up.HELP)(clean_up.clean_up)
 app.command("completion", help=completion.HELP)(completion.completion)
 app.command("version", help=version.HELP)(version.version)
+
+
+@app.callback()
+def purser(
+    version_wanted: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=version.print_version),
+    ] = False,
+) -> None:
+    """Options of the command itself."""
 
 
 plugin = typer.Typer(

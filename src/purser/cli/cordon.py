@@ -19,22 +19,27 @@ GPU; 2 wrong usage."""
 
 CORDON_HELP = f"""Keep new pods off GPUs of a node; pods that hold a share keep it until they end.
 
-purser get gpus -o wide shows the uuids. What was cordoned by HAMi's annotation hami.io/device-cordon counts, too.
+Name GPUs by index, by uuid, or by the beginning of a uuid; purser get gpus -o wide shows both. HAMi's annotation
+hami.io/device-cordon counts, too.
 
 {_EXIT_CODES_HELP}
 
-Example: purser cordon gpu node-1 GPU-8f5c6d1e-2a4b-4f0e-9d3c-7b6a5e4d3c2b
+Example: purser cordon gpu node-1 3
+
+Example: purser cordon gpu node-1 GPU-8f5c6d1e
 """
 
 UNCORDON_HELP = f"""Let new pods have GPUs of a node again, also those that HAMi's annotation had cordoned.
 
+Name GPUs by index, by uuid, or by the beginning of a uuid.
+
 {_EXIT_CODES_HELP}
 
-Example: purser uncordon gpu node-1 GPU-8f5c6d1e-2a4b-4f0e-9d3c-7b6a5e4d3c2b
+Example: purser uncordon gpu node-1 3
 """
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="The node.")]
-Uuids = Annotated[list[str], typer.Argument(metavar="UUID...", help="GPUs of the node.")]
+Gpus = Annotated[list[str], typer.Argument(metavar="GPU...", help="GPUs of the node, by index or uuid.")]
 
 
 def _group(name: str, what: str) -> typer.Typer:
@@ -57,25 +62,25 @@ def groups() -> None:
 
 
 @cordon_app.command("gpu", help=CORDON_HELP)
-def cordon_gpu(node: NodeName, uuids: Uuids, kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+def cordon_gpu(node: NodeName, gpus: Gpus, kubeconfig: Kubeconfig = None, context: Context = None) -> None:
     """Cordon them."""
     from purser.adapters.cordoning import cordon_gpus
 
-    _run(lambda client: cordon_gpus(client, node, uuids), node, uuids, "cordoned", kubeconfig, context)
+    _run(cordon_gpus, node, gpus, "cordoned", kubeconfig, context)
 
 
 @uncordon_app.command("gpu", help=UNCORDON_HELP)
-def uncordon_gpu(node: NodeName, uuids: Uuids, kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+def uncordon_gpu(node: NodeName, gpus: Gpus, kubeconfig: Kubeconfig = None, context: Context = None) -> None:
     """Uncordon them."""
     from purser.adapters.cordoning import uncordon_gpus
 
-    _run(lambda client: uncordon_gpus(client, node, uuids), node, uuids, "uncordoned", kubeconfig, context)
+    _run(uncordon_gpus, node, gpus, "uncordoned", kubeconfig, context)
 
 
 def _run(
-    change: "Callable[[Client], Awaitable[bool]]",
+    change: "Callable[[Client, str, Sequence[str]], Awaitable[bool]]",
     node: str,
-    uuids: "Sequence[str]",
+    gpus: "Sequence[str]",
     done: str,
     kubeconfig: "Path | None",
     context: str | None,
@@ -83,20 +88,21 @@ def _run(
     """Change it, and say what kubectl would say."""
     import asyncio
 
-    from purser.adapters.cordoning import UnknownGpuError
+    from purser.adapters.cordoning import UnknownGpuError, named_gpus
     from purser.adapters.nodes import InventoryError
     from purser.cli.serving import LogLevel, configure_logs
     from purser.kube import Client, ClusterConfig, ConfigError, KubeError
 
-    async def ask() -> bool:
+    async def ask() -> "tuple[Sequence[str], bool]":
         async with Client(ClusterConfig.load(kubeconfig, context), user_agent="purser") as client:
-            return await change(client)
+            uuids = await named_gpus(client, node, gpus)
+            return uuids, await change(client, node, uuids)
 
-    if not all(each and each.isprintable() for each in (node, *uuids)):
-        fail("NODE and UUID must not be empty, and must be printable", MISUSED)
+    if not all(each and each.isprintable() for each in (node, *gpus)):
+        fail("NODE and GPU must not be empty, and must be printable", MISUSED)
     configure_logs(LogLevel.WARNING)
     try:
-        written = asyncio.run(ask())
+        uuids, written = asyncio.run(ask())
     except ConfigError as error:
         fail(str(error), MISUSED)
     except (KubeError, UnknownGpuError, InventoryError) as error:

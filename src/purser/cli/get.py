@@ -1,24 +1,35 @@
 """`purser get gpus|grants|nodes`: inventories and grants as tables."""
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from purser.cli.choosing import (
+    GpuState,
+    Model,
+    Nodes,
+    NoHeaders,
+    Selector,
+    SortBy,
+    State,
+    Watch,
+    has_model,
+    is_in_state,
+    ordered,
+)
+from purser.cli.groups import PluralCommands
 from purser.cli.options import Context, Kubeconfig, OutputOption
 from purser.cli.output import FAILED, MISUSED, Column, OutputFormat, fail, show
 
 if TYPE_CHECKING:
-    from purser.core.fleet import DeviceState, Fleet, NodeState
-    from purser.core.grant.reconcile import BookDifference
-    from purser.core.model import ContainerGrant, DeviceShare, Grant, GrantState
+    from purser.core.fleet import Fleet
     from purser.kube import Client
-
-    GpuRow = tuple[NodeState, DeviceState]
-    GrantRow = tuple[Grant, ContainerGrant, str]
+    from purser.kube.objects import Node, Pod
 
 T = TypeVar("T")
 
@@ -30,6 +41,7 @@ class GpuView(StrEnum):
 
 
 app = typer.Typer(
+    cls=PluralCommands,
     help="Show GPUs, grants and nodes as the scheduler counts them."
     "\n\nExit code: 0 they are shown; 1 the cluster did not answer, or with --check records differ; 2 wrong usage, or "
     "a kubeconfig that cannot be used.\n\nExample: purser get gpus",
@@ -44,6 +56,8 @@ with -o wide that of "kubectl inspect gpushare -d": the pods of each node, with 
 
 Example: purser get gpus -o wide
 
+Example: purser get gpus --model a100 --state free --sort-by node
+
 Example: purser get gpus --view gpushare
 """
 GRANTS_HELP = """What each container holds.
@@ -56,28 +70,62 @@ usage, or a kubeconfig that cannot be used.
 
 Example: purser get grants -n team-a -o json
 
+Example: purser get grants --node node-1 --sort-by -memory
+
 Example: purser get grants --check
 """
 NODES_HELP = """Each node that has an inventory, summed up.
 
-Example: purser get nodes -o yaml
+Example: purser get nodes -l topology.kubernetes.io/zone=a -o yaml
 """
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What commands that print a table of the cluster have in common."""
+
+    kubeconfig: Path | None
+    context: str | None
+    nodes: Sequence[str]
+    selector: str | None
+    sort_by: str | None
+    output: OutputFormat
+    headers: bool
+    watch: bool
 
 
 @app.command("gpus", help=GPUS_HELP)
 def gpus(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    node: Nodes = None,
+    model: Model = None,
+    state: State = None,
+    selector: Selector = None,
+    sort_by: SortBy = None,
+    watch: Watch = False,
+    no_headers: NoHeaders = False,
     view: Annotated[GpuView | None, typer.Option("--view", help="Show the table of another system.")] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Print the GPUs of the cluster."""
+    from purser.cli import get_tables
+
     if view is GpuView.GPUSHARE:
+        if any((node, model, state, selector, sort_by, watch, no_headers)):
+            fail("--view gpushare shows all nodes: leave out what chooses and sorts rows", MISUSED)
         _show_gpushare(kubeconfig, context, output)
         return
-    fleet = _read(kubeconfig, context)
-    rows = [(node, state) for node in fleet for state in (*node.devices, *_without_mig_devices(node))]
-    show(rows, _gpu_columns(), output, empty="No node has published GPUs.", document=_gpu_document)
+
+    def rows(fleet: "Fleet", nodes: "Mapping[str, Node]") -> list[get_tables.GpuRow]:
+        found = get_tables.gpu_rows(fleet, nodes)
+        with_model = [row for row in found if has_model(row.state.device.model, model)]
+        chosen = [row for row in with_model if not node or row.node.name in node]
+        return [row for row in chosen if state is None or is_in_state(row, GpuState(state))]
+
+    asked = Asked(kubeconfig, context, node or (), selector, sort_by, output, not no_headers, watch)
+    empty = "No GPU is like that." if any((node, model, state, selector)) else "No node has published GPUs."
+    _present(asked, rows, lambda _: get_tables.gpu_columns(), get_tables.gpu_document, empty)
 
 
 @app.command("grants", help=GRANTS_HELP)
@@ -87,69 +135,118 @@ def grants(
     namespace: Annotated[
         str | None, typer.Option("--namespace", "-n", help="Show only pods of this namespace.")
     ] = None,
+    node: Nodes = None,
+    selector: Selector = None,
+    sort_by: SortBy = None,
+    watch: Watch = False,
+    no_headers: NoHeaders = False,
     check: Annotated[bool, typer.Option("--check", help="Show where records differ; exit with 1 if they do.")] = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Print the grants of the cluster."""
+    from purser.cli import get_tables
+
     if check:
-        _check(kubeconfig, context, namespace, output)
+        if any((node, selector, sort_by, watch)):
+            fail("--check compares the records of all nodes: leave out what chooses and sorts rows", MISUSED)
+        _check(kubeconfig, context, namespace, output, headers=not no_headers)
         return
-    fleet = _read(kubeconfig, context)
-    held = sorted(fleet.ledger.grants(), key=lambda grant: (grant.namespace, grant.pod, grant.pod_uid))
-    rows = [
-        (grant, part, _state(fleet.ledger.state(grant.pod_uid), part))
-        for grant in held
-        if namespace in (None, grant.namespace)
-        for part in grant.containers
-    ]
-    show(rows, _grant_columns(fleet), output, empty="No pods have grants.", document=_grant_document)
+
+    def rows(fleet: "Fleet", nodes: "Mapping[str, Node]") -> list[get_tables.GrantRow]:
+        found = [row for row in get_tables.grant_rows(fleet) if namespace in (None, row.grant.namespace)]
+        chosen = [row for row in found if selector is None or row.grant.node in nodes]
+        return [row for row in chosen if not node or row.grant.node in node]
+
+    asked = Asked(kubeconfig, context, node or (), selector, sort_by, output, not no_headers, watch)
+    empty = "No grant is like that." if any((namespace, node, selector)) else "No pods have grants."
+    _present(asked, rows, get_tables.grant_columns, get_tables.grant_document, empty)
 
 
 @app.command("nodes", help=NODES_HELP)
-def nodes(kubeconfig: Kubeconfig = None, context: Context = None, output: OutputOption = OutputFormat.TABLE) -> None:
+def nodes(
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    node: Nodes = None,
+    model: Model = None,
+    selector: Selector = None,
+    sort_by: SortBy = None,
+    watch: Watch = False,
+    no_headers: NoHeaders = False,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
     """Print the nodes of the cluster that have GPUs."""
-    fleet = _read(kubeconfig, context)
-    show(list(fleet), _node_columns(), output, empty="No node has published GPUs.", document=_node_document)
+    from purser.cli import get_tables
+
+    def rows(fleet: "Fleet", nodes: "Mapping[str, Node]") -> list[get_tables.NodeRow]:
+        found = [row for row in get_tables.node_rows(fleet, nodes) if not node or row.node.name in node]
+        return [
+            row for row in found if model is None or any(has_model(s.device.model, model) for s in row.node.devices)
+        ]
+
+    asked = Asked(kubeconfig, context, node or (), selector, sort_by, output, not no_headers, watch)
+    empty = "No node is like that." if any((node, model, selector)) else "No node has published GPUs."
+    _present(asked, rows, lambda _: get_tables.node_columns(), get_tables.node_document, empty)
 
 
-def _check(kubeconfig: Path | None, context: str | None, namespace: str | None, output: OutputFormat) -> None:
+def _present(
+    asked: Asked,
+    rows_of: "Callable[[Fleet, Mapping[str, Node]], list[T]]",
+    columns_of: "Callable[[Fleet], list[Column[T]]]",
+    document: Callable[[T], dict[str, Any]],
+    empty: str,
+) -> None:
+    """Print the rows, once or again and again."""
+    if asked.watch:
+        from purser.cli.watching import watch_rows
+
+        if asked.output not in (OutputFormat.TABLE, OutputFormat.WIDE):
+            fail("--watch prints a table: leave --output out, or give it as wide", MISUSED)
+
+        def chosen(nodes: "Iterable[Node]", pods: "Iterable[Pod]") -> tuple[list[T], list[Column[T]]]:
+            fleet, by_name = _fleet(nodes, pods)
+            columns = columns_of(fleet)
+            return ordered(rows_of(fleet, by_name), columns, asked.sort_by), columns
+
+        _ask(
+            asked.kubeconfig,
+            asked.context,
+            lambda client: watch_rows(client, asked.selector, chosen, asked.output, headers=asked.headers),
+        )
+        return
+    fleet, by_name = _read(asked)
+    columns = columns_of(fleet)
+    rows = ordered(rows_of(fleet, by_name), columns, asked.sort_by)
+    show(rows, columns, asked.output, empty=empty, document=document, headers=asked.headers)
+
+
+def _check(
+    kubeconfig: Path | None, context: str | None, namespace: str | None, output: OutputFormat, *, headers: bool
+) -> None:
     from purser.adapters.snapshot import read_books
+    from purser.cli.get_tables import difference_columns, difference_document
     from purser.core.grant.reconcile import differences
 
     found = [each for books in _ask(kubeconfig, context, read_books) for each in differences(books)]
     left = [each for each in found if namespace is None or not each.pod or each.pod.startswith(f"{namespace}/")]
-    show(left, _difference_columns(), output, empty="All records agree.", document=_difference_document)
+    agree = "All records agree."
+    show(left, difference_columns(), output, empty=agree, document=difference_document, headers=headers)
     if left:
         raise typer.Exit(FAILED)
 
 
 def _show_gpushare(kubeconfig: Path | None, context: str | None, output: OutputFormat) -> None:
-    from purser.adapters.snapshot import read_gpushare
+    from purser.adapters.snapshot import read_gpushare, read_objects
     from purser.cli.gpushare_view import gpushare_details, gpushare_table, listed_unit_mib
 
     if output not in (OutputFormat.TABLE, OutputFormat.WIDE):
         fail("--view gpushare is a table: leave --output out, or give it as wide", MISUSED)
     addresses, memory, gpus = _ask(kubeconfig, context, read_gpushare)
-    fleet, unit_mib = _read(kubeconfig, context), listed_unit_mib(memory, gpus)
+    fleet, _ = _fleet(*_ask(kubeconfig, context, read_objects))
+    unit_mib = listed_unit_mib(memory, gpus)
     if output is OutputFormat.WIDE:
         print(gpushare_details(fleet, fleet.ledger.grants(), addresses, unit_mib))
     else:
         print(gpushare_table(fleet, addresses, unit_mib))
-
-
-def _difference_columns() -> "list[Column[BookDifference]]":
-    return [
-        Column("DIFFERENCE", lambda each: str(each.kind)),
-        Column("NODE", lambda each: each.node),
-        Column("POD", lambda each: each.pod),
-        Column("GPUS", lambda each: each.uuids),
-        Column("DETAIL", lambda each: each.detail),
-        Column("SETTLED BY", lambda each: each.settled_by, wide=True),
-    ]
-
-
-def _difference_document(each: "BookDifference") -> dict[str, Any]:
-    return {**_plain(each), "settled_by": each.settled_by}
 
 
 def _ask(kubeconfig: Path | None, context: str | None, read: "Callable[[Client], Awaitable[T]]") -> T:
@@ -172,166 +269,29 @@ def _ask(kubeconfig: Path | None, context: str | None, read: "Callable[[Client],
         fail(str(error))
 
 
-def _read(kubeconfig: Path | None, context: str | None) -> "Fleet":
-    from purser.adapters.snapshot import read_fleet
+def _read(asked: Asked) -> "tuple[Fleet, Mapping[str, Node]]":
+    """What there is now; ends the command where a node that was named has no GPUs."""
+    import difflib
 
-    fleet, problems = _ask(kubeconfig, context, read_fleet)
+    from purser.adapters.snapshot import read_objects
+
+    fleet, by_name = _fleet(*_ask(asked.kubeconfig, asked.context, lambda client: read_objects(client, asked.selector)))
+    there = [node.name for node in fleet]
+    for name in asked.nodes:
+        if name not in there:
+            close = difflib.get_close_matches(name, there, 1)
+            fail(f"no node {name} has published GPUs" + (f". Did you mean {close[0]}?" if close else ""))
+    return fleet, by_name
+
+
+def _fleet(nodes: "Iterable[Node]", pods: "Iterable[Pod]") -> "tuple[Fleet, Mapping[str, Node]]":
+    """The fleet, and the nodes by name. What cannot be read goes to standard error."""
+    from purser.adapters.snapshot import fleet_of
+
+    by_name = {node.metadata.name: node for node in nodes}
+    fleet, problems = fleet_of(by_name.values(), pods)
     for problem in problems:
         print(f"purser: {problem}", file=sys.stderr)
     if problems or any(state.disputed for node in fleet for state in node.devices):
         print("purser: records of who holds which GPU differ; purser get grants --check says where", file=sys.stderr)
-    return fleet
-
-
-def _gpu_columns() -> "list[Column[GpuRow]]":
-    return [
-        Column("NODE", lambda row: row[0].name),
-        Column("GPU", lambda row: row[1].device.index),
-        Column("MODEL", lambda row: row[1].device.model),
-        Column("HEALTH", lambda row: _health(row[1])),
-        Column("PODS", lambda row: row[1].usage.pods),
-        Column("SLOTS", lambda row: f"{row[1].usage.slots}/{row[1].device.slots}"),
-        Column("MEMORY MiB", lambda row: _memory(row[1].usage.memory_mib, row[1].device.memory_mib)),
-        Column("CORES %", lambda row: f"{row[1].usage.cores_percent}/{row[1].device.cores_percent}"),
-        Column("INSTANCES", lambda row: _instances(row[1]), wide=True),
-        Column("RESOURCE", lambda row: row[1].device.resource, wide=True),
-        Column("UUID", lambda row: row[1].device.uuid, wide=True),
-        Column("PCI", lambda row: row[1].device.pci_bus_id, wide=True),
-        Column("NUMA", lambda row: row[1].device.numa_nodes, wide=True),
-        Column("MODE", lambda row: str(row[1].device.mode), wide=True),
-        Column("ENFORCES", lambda row: str(row[1].device.enforcement), wide=True),
-        Column("REASON", lambda row: row[1].device.unhealthy_reason or row[1].disputed, wide=True),
-    ]
-
-
-def _without_mig_devices(node: "NodeState") -> "list[DeviceState]":
-    """GPUs in MIG mode of which pods can have nothing, so that nobody misses them here."""
-    from purser.core.fleet import DeviceState
-    from purser.core.model import Device, DeviceMode
-
-    parents = {state.device.parent for state in node.devices}
-    return [
-        DeviceState(
-            Device(
-                gpu.uuid,
-                -1 if gpu.index is None else gpu.index,
-                gpu.model,
-                gpu.memory_mib,
-                slots=0,
-                mode=DeviceMode.MIG,
-                healthy=False,
-                unhealthy_reason="MIG mode is on but there are no MIG devices: create MIG devices, or disable MIG mode",
-            )
-        )
-        for gpu in node.inventory.cut
-        if gpu.uuid not in parents
-    ]
-
-
-def _instances(state: "DeviceState") -> list[str]:
-    """GPU instances of a GPU that is cut on demand; in brackets those that no grant made."""
-    from purser.core.mig.on_demand import named
-
-    return [*map(named, state.usage.instances), *(f"({named(each)})" for each in state.device.mig_held)]
-
-
-def _health(state: "DeviceState") -> str:
-    if not state.device.healthy:
-        return "Unhealthy"
-    if state.cordoned:
-        return "Cordoned"
-    return "Disputed" if state.disputed else "Healthy"
-
-
-def _gpu_document(row: "GpuRow") -> dict[str, Any]:
-    node, state = row
-    closed = {"cordoned": state.cordoned, "disputed": state.disputed}
-    return {"node": node.name, **_plain(state.device), **closed, "held": _plain(state.usage)}
-
-
-def _state(state: "GrantState | None", part: "ContainerGrant") -> str:
-    """How far a container is: the init containers of a pod that runs have ended."""
-    from purser.core.model import ContainerKind, GrantState
-
-    has_ended = state is GrantState.RUNNING and part.kind is ContainerKind.INIT
-    return "ended" if has_ended else str(state)
-
-
-def _grant_columns(fleet: "Fleet") -> "list[Column[GrantRow]]":
-    return [
-        Column("NAMESPACE", lambda row: row[0].namespace),
-        Column("POD", lambda row: row[0].pod),
-        Column("CONTAINER", lambda row: row[1].container),
-        Column("NODE", lambda row: row[0].node),
-        Column("GPUS", lambda row: [_gpu(fleet, row[0].node, share) for share in row[1].shares]),
-        Column("MEMORY MiB", lambda row: _same([share.memory_mib for share in row[1].shares])),
-        Column("CORES %", lambda row: _same([share.cores_percent for share in row[1].shares])),
-        Column("ENFORCED BY", lambda row: str(row[1].enforcement)),
-        Column("STATE", lambda row: row[2]),
-        Column("UUIDS", lambda row: row[1].uuids, wide=True),
-    ]
-
-
-def _gpu(fleet: "Fleet", node: str, share: "DeviceShare") -> object:
-    """Its index, and the GPU instance where the share is one: ``0 (1g.5gb at 3)``."""
-    from purser.core.mig.on_demand import named
-
-    index = _index(fleet, node, share.uuid)
-    return index if share.mig is None else f"{index} ({named(share.mig)})"
-
-
-def _index(fleet: "Fleet", node: str, uuid: str) -> object:
-    state = fleet.node(node)
-    known = {s.device.uuid: s.device.index for s in state.devices} if state is not None else {}
-    return known.get(uuid, f"{uuid} (gone)")
-
-
-def _same(values: list[int]) -> object:
-    return values[0] if len(set(values)) == 1 else values
-
-
-def _grant_document(row: "GrantRow") -> dict[str, Any]:
-    grant, part, state = row
-    head = {"namespace": grant.namespace, "pod": grant.pod, "pod_uid": grant.pod_uid, "node": grant.node}
-    return {**head, **_plain(part), "state": state}
-
-
-def _node_columns() -> "list[Column[NodeState]]":
-    return [
-        Column("NODE", lambda node: node.name),
-        Column("GPUS", lambda node: len(node.devices)),
-        Column("HEALTHY", lambda node: sum(state.device.healthy for state in node.devices)),
-        Column("MODEL", lambda node: sorted({state.device.model for state in node.devices})),
-        Column("SLOTS", lambda node: _of(node, lambda s: s.usage.slots, lambda s: s.device.slots)),
-        Column("MEMORY MiB", _memory_of),
-        Column("CORES %", lambda node: _of(node, lambda s: s.usage.cores_percent, lambda s: s.device.cores_percent)),
-        Column("ENFORCES", lambda node: sorted({str(state.device.enforcement) for state in node.devices})),
-        Column("DRIVER", lambda node: node.inventory.driver_version, wide=True),
-        Column("AGENT", lambda node: node.inventory.agent_version, wide=True),
-    ]
-
-
-def _memory_of(node: "NodeState") -> str | None:
-    held, total = (state.usage.memory_mib for state in node.devices), (s.device.memory_mib for s in node.devices)
-    return _memory(sum(held), sum(total))
-
-
-def _memory(held: int, total: int) -> str | None:
-    """None: it is not known, of GPUs that use the machine's."""
-    return f"{held}/{total}" if total else None
-
-
-def _of(node: "NodeState", used: "Callable[[DeviceState], int]", total: "Callable[[DeviceState], int]") -> str:
-    return f"{sum(map(used, node.devices))}/{sum(map(total, node.devices))}"
-
-
-def _node_document(node: "NodeState") -> dict[str, Any]:
-    devices = [_gpu_document((node, state)) for state in node.devices]
-    return {**_plain(node.inventory), "devices": devices}
-
-
-def _plain(value: object) -> dict[str, Any]:
-    import msgspec
-
-    plain: dict[str, Any] = msgspec.to_builtins(value)
-    return plain
+    return fleet, by_name

@@ -44,6 +44,24 @@ GROUPS: dict[str, dict[str, str]] = {
 _WIDEST = max(len(name) for commands in GROUPS.values() for name in commands)
 
 
+MEANT = {"pod": "grants", "pods": "grants", "cards": "gpus", "devices": "gpus"}
+"""What people type, and the command of `purser get` that shows it."""
+
+
+class PluralCommands(typer.core.TyperGroup):
+    """`purser get`: ``gpu`` is ``gpus``, as kubectl takes both; for other words it says which command is meant."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of this name, or of its plural."""
+        return super().get_command(ctx, cmd_name) or super().get_command(ctx, f"{cmd_name}s")
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the first word names."""
+        if args and (meant := MEANT.get(args[0])):
+            ctx.fail(f"No such command '{args[0]}'. Did you mean '{meant}'?")
+        return super().resolve_command(ctx, args)
+
+
 class GroupedCommands(typer.core.TyperGroup):
     """A command whose help lists the commands below it by group."""
 

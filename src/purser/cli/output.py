@@ -44,6 +44,8 @@ class Column(Generic[Row]):
     head: str
     read: Callable[[Row], object]
     wide: bool = False
+    coloured: bool = False
+    """Whether a terminal shows what is wrong in red, and what somebody closed in yellow."""
 
 
 def show(
@@ -53,10 +55,11 @@ def show(
     *,
     empty: str,
     document: Callable[[Row], dict[str, Any]],
+    headers: bool = True,
 ) -> None:
     """Print rows the way kubectl would, or with ``-o json|yaml`` as a list of their documents.
 
-    ``empty`` goes to standard error where a table would have no rows.
+    ``empty`` goes to standard error where a table would have no rows; ``headers``: whether a table has its first line.
     """
     if output in (OutputFormat.JSON, OutputFormat.YAML):
         dump([document(row) for row in rows], DocumentFormat(output.value))
@@ -64,25 +67,70 @@ def show(
     if not rows:
         print(empty, file=sys.stderr)
         return
-    print_table(rows, columns, output)
+    print_table(rows, columns, output, headers=headers)
 
 
-def print_table(rows: Sequence[Row], columns: Sequence[Column[Row]], output: OutputFormat) -> None:
+def print_table(
+    rows: Sequence[Row], columns: Sequence[Column[Row]], output: OutputFormat, *, headers: bool = True
+) -> None:
     """Print the heads and a line per row, each column as wide as its longest cell, all columns for ``WIDE``.
 
     By itself for rows that are totals, of which a document says the same in another way.
     """
-    for line in table_lines(rows, columns, output):
+    for line in list(table_lines(rows, columns, output, colours=has_colours()))[0 if headers else 1 :]:
         print(line)
 
 
-def table_lines(rows: Sequence[Row], columns: Sequence[Column[Row]], output: OutputFormat) -> Iterator[str]:
-    """The lines of `print_table`."""
-    shown = [column for column in columns if output is OutputFormat.WIDE or not column.wide]
-    lines = [[c.head for c in shown], *([_text(c.read(row)) for c in shown] for row in rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(shown))]
-    for line in lines:
-        yield "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+def has_colours() -> bool:
+    """Whether standard output is a terminal that shows colours (https://no-color.org)."""
+    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
+    return wanted and sys.stdout is not None and sys.stdout.isatty()
+
+
+def table_lines(
+    rows: Sequence[Row], columns: Sequence[Column[Row]], output: OutputFormat, *, colours: bool = False
+) -> Iterator[str]:
+    """The lines of `print_table`, the heads first."""
+    shown = shown_columns(columns, output)
+    lines = [[column.head for column in shown], *(row_cells(row, shown) for row in rows)]
+    widths = [max(map(len, of_column)) for of_column in zip(*lines, strict=True)]
+    for place, line in enumerate(lines):
+        yield table_line(line, shown, widths, colours=colours and place > 0)
+
+
+def shown_columns(columns: Sequence[Column[Row]], output: OutputFormat) -> list[Column[Row]]:
+    """Those that a table of this format has."""
+    return [column for column in columns if output is OutputFormat.WIDE or not column.wide]
+
+
+def row_cells(row: Row, columns: Sequence[Column[Row]]) -> list[str]:
+    """A row's texts."""
+    return [cell(column.read(row)) for column in columns]
+
+
+def table_line(cells: Sequence[str], columns: Sequence[Column[Row]], widths: Sequence[int], *, colours: bool) -> str:
+    """One line of a table, each cell as wide as its column."""
+    padded = (text.ljust(width) for text, width in zip(cells, widths, strict=True))
+    shown = (
+        _coloured(text) if colours and column.coloured else text for text, column in zip(padded, columns, strict=True)
+    )
+    return "   ".join(shown).rstrip()
+
+
+_COLOURS = {
+    "Unhealthy": "31",
+    "NotReady": "31",
+    "Unknown": "31",
+    "Cordoned": "33",
+    "Disputed": "33",
+    "SchedulingDisabled": "33",
+}
+"""ANSI's red and yellow."""
+
+
+def _coloured(text: str) -> str:
+    code = next((code for word, code in _COLOURS.items() if word in text), "")
+    return f"\x1b[{code}m{text}\x1b[0m" if code else text
 
 
 def dump(value: Any, form: DocumentFormat) -> None:
@@ -124,7 +172,8 @@ def write_text(path: Path, text: str) -> None:
         fail(f"the report cannot be written: {error}", FAILED)
 
 
-def _text(value: object) -> str:
+def cell(value: object) -> str:
+    """A value as a table shows it."""
     if value is None or value == "":
         return "-"
     if isinstance(value, (list, tuple)):

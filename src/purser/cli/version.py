@@ -1,5 +1,7 @@
 """`purser version`."""
 
+import typer
+
 from purser.cli.options import DocumentOption
 from purser.cli.output import DocumentFormat, dump
 
@@ -7,6 +9,13 @@ HELP = """Print the version of Purser and of the interpreter that runs it.
 
 Example: purser version -o json
 """
+
+
+def print_version(wanted: bool) -> None:
+    """``--version``: print it, and end the command."""
+    if wanted:
+        version()
+        raise typer.Exit
 
 
 def version(output: DocumentOption = DocumentFormat.TEXT) -> None:

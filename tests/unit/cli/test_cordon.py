@@ -53,6 +53,30 @@ async def test_gpus_are_cordoned_and_uncordoned_by_one_write_each(tmp_path):
             assert (code, says) == (FAILED, f"purser: node n1 has no GPU GPU-9: it has {known}. {instead}\n")
             assert "no agent has published its GPUs" in (await run("cordon", "gpu", "bare", "GPU-1"))[2]
             assert (await run("cordon", "gpu", "nowhere", "GPU-1"))[0] == FAILED
+            assert (await run("uncordon", "gpu", "n1", "7"))[0] == FAILED, "what is not there is not uncordoned"
+            assert "could be GPU-0, GPU-1, GPU-2" in (await run("uncordon", "gpu", "n1", "GPU-"))[2]
             for odd in (("", "GPU-1"), ("n1", ""), ("n1", "\x1b[2J"), ("\udcff", "GPU-1")):
                 assert (await run("uncordon", "gpu", *odd))[:2] == (MISUSED, "")
             assert len(writes) == 3
+
+
+async def test_gpus_are_named_by_index_and_by_the_beginning_of_a_uuid(tmp_path):
+    kubeconfig = tmp_path / "kubeconfig"
+    uuids = ("GPU-3ab", "GPU-4ab", "GPU-4cd")
+    inventory = msgspec.json.encode(NodeInventory("n1", tuple(Device(u, at, "A100", 1) for at, u in enumerate(uuids))))
+
+    async def run(*words):
+        code, out, says = await beside(*words, f"--kubeconfig={kubeconfig}")
+        return out.splitlines() if code == 0 else says
+
+    async with ApiServer() as api:
+        api.write_kubeconfig(kubeconfig)
+        async with Client(ClusterConfig.load(kubeconfig)) as client:
+            annotations = {INVENTORY_ANNOTATION: inventory.decode(), CORDONED_GPUS_ANNOTATION: "GPU-lost"}
+            await client.create(NODES, {"metadata": {"name": "n1", "annotations": annotations}})
+        cordoned = [f"gpu/{uuid} on node/n1 cordoned" for uuid in ("GPU-3ab", "GPU-4cd")]
+        assert await run("cordon", "gpu", "n1", "0", "4c", "GPU-3") == cordoned, "an index goes before a uuid"
+        assert await run("uncordon", "gpu", "n1", "2") == ["gpu/GPU-4cd on node/n1 uncordoned"]
+        assert await run("uncordon", "gpu", "n1", "GPU-lo") == ["gpu/GPU-lost on node/n1 uncordoned"]
+        ambiguous = "purser: GPU-4 on node n1 could be GPU-4ab, GPU-4cd: write more of the uuid\n"
+        assert await run("cordon", "gpu", "n1", "GPU-4") == ambiguous

@@ -7,7 +7,18 @@ import pytest
 from tests.unit.core.placement.test_instances import gpu
 from tests.unit.top import states as top_states
 
-from purser.cli.get import _gpu_columns, _gpu_document, _grant_columns, _grant_document, _node_columns, _state
+from purser.cli.get_tables import (
+    GpuRow,
+    GrantRow,
+    NodeRow,
+    _state,
+    gpu_document,
+    gpu_rows,
+    grant_columns,
+    grant_document,
+)
+from purser.cli.get_tables import gpu_columns as get_gpu_columns
+from purser.cli.get_tables import node_columns as get_node_columns
 from purser.cli.output import OutputFormat, show
 from purser.core.fleet import Fleet
 from purser.core.mig import MigPlacement
@@ -47,23 +58,26 @@ def cells(columns, row):
 def test_gpus_that_are_cut_show_their_instances_and_whose_they_are():
     fleet, _ = fleet_with(instance("GPU-0", "3g.20gb", 4, 19968, 42), instance("GPU-0", "1g.5gb+me", 0))
     node = fleet.node("n")
-    first, second, listed = (cells(_gpu_columns(), (node, state)) for state in node.devices)
+    first, second, listed = (cells(get_gpu_columns(), GpuRow(node, state)) for state in node.devices)
     assert first["INSTANCES"] == ["1g.5gb+me at 0", "3g.20gb at 4", "(1g.5gb at 2)"]
     assert (first["PODS"], first["SLOTS"], first["MEMORY MiB"], first["CORES %"]) == (1, "2/7", "24832/40960", "56/100")
     assert (first["MODE"], first["ENFORCES"], first["RESOURCE"]) == ("mig", "mig", "nvidia.com/gpu")
     assert (second["INSTANCES"], second["SLOTS"]) == ([], "0/7")
     assert (listed["INSTANCES"], listed["RESOURCE"]) == ([], "nvidia.com/mig-1g.5gb")
-    assert cells(_node_columns(), node)["SLOTS"] == "2/15"
+    assert cells(get_node_columns(), NodeRow(node))["SLOTS"] == "2/15"
 
 
 def test_grants_name_the_instance_beside_the_gpu_also_of_one_that_is_gone():
     shares = (instance("GPU-1", "1g.5gb", 6), DeviceShare("MIG-1", 4864, 100))
     fleet, grant = fleet_with(*shares)
-    found = cells(_grant_columns(fleet), (grant, grant.containers[0], "reserved"))
+    found = cells(grant_columns(fleet), GrantRow(grant, grant.containers[0], "reserved"))
     assert found["GPUS"] == ["1 (1g.5gb at 6)", 7]
     assert (found["MEMORY MiB"], found["CORES %"], found["ENFORCED BY"]) == (4864, [14, 100], "mig")
     fleet.remove_node("n")
-    assert cells(_grant_columns(fleet), (grant, grant.containers[0], "x"))["GPUS"][0] == "GPU-1 (gone) (1g.5gb at 6)"
+    assert (
+        cells(grant_columns(fleet), GrantRow(grant, grant.containers[0], "x"))["GPUS"][0]
+        == "GPU-1 (gone) (1g.5gb at 6)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,16 +95,16 @@ def test_an_init_container_of_a_pod_that_runs_has_ended(kind, state, shown):
 
 def test_wide_tables_have_the_instances_and_documents_their_places(capsys):
     fleet, grant = fleet_with(instance("GPU-0", "1g.5gb", 6))
-    rows = [(node, state) for node in fleet for state in node.devices]
+    rows = gpu_rows(fleet, {})
     for output, shown in ((OutputFormat.TABLE, False), (OutputFormat.WIDE, True)):
-        show(rows, _gpu_columns(), output, empty="", document=_gpu_document)
+        show(rows, get_gpu_columns(), output, empty="", document=gpu_document)
         printed = capsys.readouterr().out
         assert ("INSTANCES" in printed and "1g.5gb at 6,(1g.5gb at 2)" in printed) is shown
-    show(rows[:1], _gpu_columns(), OutputFormat.JSON, empty="", document=_gpu_document)
+    show(rows[:1], get_gpu_columns(), OutputFormat.JSON, empty="", document=gpu_document)
     (document,) = json.loads(capsys.readouterr().out)
     assert (document["mig_kind"], document["mig_held"]) == ("A100-40GB", [["1g.5gb", 2]])
     assert document["held"]["instances"] == [["1g.5gb", 6]]
-    assert _grant_document((grant, grant.containers[0], "x"))["shares"][0]["mig"] == ["1g.5gb", 6]
+    assert grant_document(GrantRow(grant, grant.containers[0], "x"))["shares"][0]["mig"] == ["1g.5gb", 6]
 
 
 def test_memory_that_is_not_known_is_not_shown_as_none_at_all():
@@ -98,8 +112,8 @@ def test_memory_that_is_not_known_is_not_shown_as_none_at_all():
     fleet = Fleet()
     fleet.set_inventory(NodeInventory("n", (Device("GPU-0", 0, "NVIDIA GB10", 0),)))
     node = fleet.node("n")
-    assert cells(_gpu_columns(), (node, node.devices[0]))["MEMORY MiB"] is None
-    assert cells(_node_columns(), node)["MEMORY MiB"] is None
+    assert cells(get_gpu_columns(), GpuRow(node, node.devices[0]))["MEMORY MiB"] is None
+    assert cells(get_node_columns(), NodeRow(node))["MEMORY MiB"] is None
     told = top_states.node("n", msgspec.structs.replace(top_states.gpu(), memory_mib=0))
     for columns, row in ((gpu_columns(), (told, told.gpus[0])), (node_columns(), told)):
         assert {column.head: column.read(row) for column in columns}["MIB"] == "-"

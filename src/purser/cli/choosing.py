@@ -1,0 +1,85 @@
+"""Which rows of a table `purser get` shows, and in which order: options that several of its commands have."""
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from purser.cli.output import MISUSED, Column, cell, fail
+
+if TYPE_CHECKING:
+    from purser.cli.get_tables import GpuRow
+
+Row = TypeVar("Row")
+
+
+class GpuState(StrEnum):
+    """Values of ``--state``."""
+
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+    CORDONED = "cordoned"
+    DISPUTED = "disputed"
+    FREE = "free"
+    USED = "used"
+
+
+Nodes = Annotated[
+    list[str] | None, typer.Option("--node", metavar="NODE", help="Show only this node. Can be given several times.")
+]
+Model = Annotated[str | None, typer.Option("--model", metavar="TEXT", help="Show only models with this text in them.")]
+Selector = Annotated[
+    str | None, typer.Option("--selector", "-l", metavar="LABELS", help="Show only nodes with these labels.")
+]
+State = Annotated[
+    GpuState | None,
+    typer.Option("--state", help="Show only GPUs in this state; free: healthy, and no pod holds any of it."),
+]
+SortBy = Annotated[
+    str | None,
+    typer.Option("--sort-by", metavar="COLUMN", help="Sort by this column, or with - before it the other way round."),
+]
+NoHeaders = Annotated[bool, typer.Option("--no-headers", help="Leave out the line of headers.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show rows again when they change, until Ctrl-C.")]
+
+
+def is_in_state(row: "GpuRow", wanted: GpuState) -> bool:
+    """Whether ``--state`` shows a GPU."""
+    status = row.status
+    if wanted is GpuState.FREE:
+        return status == "Healthy" and not row.state.usage.pods
+    if wanted is GpuState.USED:
+        return bool(row.state.usage.pods)
+    if wanted is GpuState.CORDONED:
+        return status in ("Cordoned", "SchedulingDisabled")
+    return status.lower() == wanted
+
+
+def has_model(model: str, wanted: str | None) -> bool:
+    """Whether ``--model`` shows it."""
+    return wanted is None or wanted.casefold() in model.casefold()
+
+
+def ordered(rows: Sequence[Row], columns: Sequence[Column[Row]], sort_by: str | None) -> list[Row]:
+    """Rows as ``--sort-by`` wants them: by the number that a cell begins with, or as people sort names.
+
+    Ends the command where there is no such column.
+    """
+    from purser.core.wording import natural
+
+    if sort_by is None:
+        return list(rows)
+    name = sort_by.removeprefix("-").casefold()
+    found = next((each for each in columns if name in _names(each)), None)
+    if found is None:
+        known = ", ".join(_names(each)[-1] for each in columns)
+        fail(f"--sort-by {sort_by}: there is no such column. Give one of {known}", MISUSED)
+    key: Callable[[Row], object] = lambda row: natural(cell(found.read(row)))  # noqa: E731
+    return sorted(rows, key=key, reverse=sort_by.startswith("-"))  # type: ignore[arg-type]
+
+
+def _names(column: Column[Row]) -> tuple[str, ...]:
+    """What a column is called: its header, and the header without its unit and with hyphens."""
+    head = column.head.casefold()
+    return head, head.removesuffix(" mib").removesuffix(" %").replace(" ", "-")

@@ -1,0 +1,269 @@
+"""What `purser get` shows: rows, the columns that they fill, and the documents for ``-o json|yaml``."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from purser.cli.output import Column
+from purser.core.fleet import DeviceState, Fleet, NodeState
+from purser.core.grant.reconcile import BookDifference
+from purser.core.mig.on_demand import named
+from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceMode, DeviceShare, Grant, GrantState
+from purser.kube.objects import Node
+
+_NO_MIG_DEVICES = "MIG mode is on but there are no MIG devices: create MIG devices, or disable MIG mode"
+
+
+class GpuStatus(StrEnum):
+    """Whether new pods can get a GPU; as `purser get gpus` shows it."""
+
+    HEALTHY = "Healthy"
+    UNHEALTHY = "Unhealthy"
+    CORDONED = "Cordoned"
+    SCHEDULING_DISABLED = "SchedulingDisabled"
+    """Its node is cordoned, as `kubectl get nodes` has it."""
+    DISPUTED = "Disputed"
+
+
+@dataclass(frozen=True)
+class GpuRow:
+    """One GPU, or MIG device."""
+
+    node: NodeState
+    state: DeviceState
+    is_node_cordoned: bool = False
+    pods: tuple[str, ...] = ()
+    """That hold a part of it, as ``namespace/name``."""
+
+    @property
+    def status(self) -> GpuStatus:
+        """The first thing that keeps new pods away."""
+        if not self.state.device.healthy:
+            return GpuStatus.UNHEALTHY
+        if self.state.cordoned:
+            return GpuStatus.CORDONED
+        if self.is_node_cordoned:
+            return GpuStatus.SCHEDULING_DISABLED
+        return GpuStatus.DISPUTED if self.state.disputed else GpuStatus.HEALTHY
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """One node with GPUs."""
+
+    node: NodeState
+    status: str = ""
+    """As `kubectl get nodes` has it; empty: its Node is not known."""
+
+
+@dataclass(frozen=True)
+class GrantRow:
+    """What one container holds."""
+
+    grant: Grant
+    part: ContainerGrant
+    state: str
+
+
+def gpu_rows(fleet: Fleet, nodes: Mapping[str, Node]) -> list[GpuRow]:
+    """Every GPU of every node, those without places for pods included."""
+    holders: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for grant in sorted(fleet.ledger.grants(), key=lambda each: each.key):
+        for uuid in sorted(grant.uuids):
+            holders[grant.node, uuid].append(grant.key)
+    return [
+        GpuRow(
+            node,
+            state,
+            node.name in nodes and nodes[node.name].spec.unschedulable,
+            tuple(holders[node.name, state.device.uuid]),
+        )
+        for node in fleet
+        for state in (*node.devices, *_without_mig_devices(node))
+    ]
+
+
+def node_rows(fleet: Fleet, nodes: Mapping[str, Node]) -> list[NodeRow]:
+    """Every node that has an inventory."""
+    return [NodeRow(node, node_status(nodes[node.name]) if node.name in nodes else "") for node in fleet]
+
+
+def grant_rows(fleet: Fleet) -> list[GrantRow]:
+    """Every container that holds something, by namespace and pod."""
+    held = sorted(fleet.ledger.grants(), key=lambda grant: (grant.namespace, grant.pod, grant.pod_uid))
+    return [
+        GrantRow(grant, part, _state(fleet.ledger.state(grant.pod_uid), part))
+        for grant in held
+        for part in grant.containers
+    ]
+
+
+def node_status(node: Node) -> str:
+    """``Ready,SchedulingDisabled`` and the like, as kubectl's STATUS."""
+    ready = next((each.status for each in node.status.conditions if each.type == "Ready"), "Unknown")
+    first = {"True": "Ready", "False": "NotReady"}.get(ready, "Unknown")
+    return f"{first},SchedulingDisabled" if node.spec.unschedulable else first
+
+
+def difference_columns() -> list[Column[BookDifference]]:
+    """Of `purser get grants --check`."""
+    return [
+        Column("DIFFERENCE", lambda each: str(each.kind)),
+        Column("NODE", lambda each: each.node),
+        Column("POD", lambda each: each.pod),
+        Column("GPUS", lambda each: each.uuids),
+        Column("DETAIL", lambda each: each.detail),
+        Column("SETTLED BY", lambda each: each.settled_by, wide=True),
+    ]
+
+
+def difference_document(each: BookDifference) -> dict[str, Any]:
+    """One difference."""
+    return {**_plain(each), "settled_by": each.settled_by}
+
+
+def gpu_columns() -> list[Column[GpuRow]]:
+    """Of `purser get gpus`."""
+    return [
+        Column("NODE", lambda row: row.node.name),
+        Column("GPU", lambda row: row.state.device.index),
+        Column("MODEL", lambda row: row.state.device.model),
+        Column("HEALTH", lambda row: str(row.status), coloured=True),
+        Column("PODS", lambda row: row.state.usage.pods),
+        Column("SLOTS", lambda row: f"{row.state.usage.slots}/{row.state.device.slots}"),
+        Column("MEMORY MiB", lambda row: _memory(row.state.usage.memory_mib, row.state.device.memory_mib)),
+        Column("CORES %", lambda row: f"{row.state.usage.cores_percent}/{row.state.device.cores_percent}"),
+        Column("INSTANCES", lambda row: _instances(row.state), wide=True),
+        Column("RESOURCE", lambda row: row.state.device.resource, wide=True),
+        Column("UUID", lambda row: row.state.device.uuid, wide=True),
+        Column("PCI", lambda row: row.state.device.pci_bus_id, wide=True),
+        Column("NUMA", lambda row: row.state.device.numa_nodes, wide=True),
+        Column("MODE", lambda row: str(row.state.device.mode), wide=True),
+        Column("ENFORCES", lambda row: str(row.state.device.enforcement), wide=True),
+        Column("HELD BY", lambda row: row.pods, wide=True),
+        Column("REASON", lambda row: row.state.device.unhealthy_reason or row.state.disputed, wide=True),
+    ]
+
+
+def gpu_document(row: GpuRow) -> dict[str, Any]:
+    """One GPU."""
+    state = row.state
+    closed = {"cordoned": state.cordoned, "disputed": state.disputed}
+    held = {"held": _plain(state.usage), "pods": list(row.pods)}
+    return {"node": row.node.name, **_plain(state.device), **closed, "node_cordoned": row.is_node_cordoned, **held}
+
+
+def node_columns() -> list[Column[NodeRow]]:
+    """Of `purser get nodes`."""
+    return [
+        Column("NODE", lambda row: row.node.name),
+        Column("STATUS", lambda row: row.status, coloured=True),
+        Column("GPUS", lambda row: len(row.node.devices)),
+        Column("HEALTHY", lambda row: sum(state.device.healthy for state in row.node.devices)),
+        Column("MODEL", lambda row: sorted({state.device.model for state in row.node.devices})),
+        Column("SLOTS", lambda row: _of(row.node, lambda s: s.usage.slots, lambda s: s.device.slots)),
+        Column("MEMORY MiB", lambda row: _memory_of(row.node)),
+        Column("CORES %", lambda row: _of(row.node, lambda s: s.usage.cores_percent, lambda s: s.device.cores_percent)),
+        Column("ENFORCES", lambda row: sorted({str(state.device.enforcement) for state in row.node.devices})),
+        Column("DRIVER", lambda row: row.node.inventory.driver_version, wide=True),
+        Column("AGENT", lambda row: row.node.inventory.agent_version, wide=True),
+    ]
+
+
+def node_document(row: NodeRow) -> dict[str, Any]:
+    """One node with its devices."""
+    cordoned = "SchedulingDisabled" in row.status
+    devices = [gpu_document(GpuRow(row.node, state, cordoned)) for state in row.node.devices]
+    return {**_plain(row.node.inventory), "status": row.status, "devices": devices}
+
+
+def grant_columns(fleet: Fleet) -> list[Column[GrantRow]]:
+    """Of `purser get grants`."""
+    return [
+        Column("NAMESPACE", lambda row: row.grant.namespace),
+        Column("POD", lambda row: row.grant.pod),
+        Column("CONTAINER", lambda row: row.part.container),
+        Column("NODE", lambda row: row.grant.node),
+        Column("GPUS", lambda row: [_gpu(fleet, row.grant.node, share) for share in row.part.shares]),
+        Column("MEMORY MiB", lambda row: _same([share.memory_mib for share in row.part.shares])),
+        Column("CORES %", lambda row: _same([share.cores_percent for share in row.part.shares])),
+        Column("ENFORCED BY", lambda row: str(row.part.enforcement)),
+        Column("STATE", lambda row: row.state),
+        Column("UUIDS", lambda row: row.part.uuids, wide=True),
+    ]
+
+
+def grant_document(row: GrantRow) -> dict[str, Any]:
+    """One container's part of a grant."""
+    grant = row.grant
+    head = {"namespace": grant.namespace, "pod": grant.pod, "pod_uid": grant.pod_uid, "node": grant.node}
+    return {**head, **_plain(row.part), "state": row.state}
+
+
+def _without_mig_devices(node: NodeState) -> Iterator[DeviceState]:
+    """GPUs in MIG mode of which pods can have nothing, so that nobody misses them here."""
+    parents = {state.device.parent for state in node.devices}
+    for gpu in node.inventory.cut:
+        if gpu.uuid not in parents:
+            yield DeviceState(
+                Device(
+                    gpu.uuid,
+                    -1 if gpu.index is None else gpu.index,
+                    gpu.model,
+                    gpu.memory_mib,
+                    slots=0,
+                    mode=DeviceMode.MIG,
+                    healthy=False,
+                    unhealthy_reason=_NO_MIG_DEVICES,
+                )
+            )
+
+
+def _instances(state: DeviceState) -> list[str]:
+    """GPU instances of a GPU that is cut on demand; in brackets those that no grant made."""
+    return [*map(named, state.usage.instances), *(f"({named(each)})" for each in state.device.mig_held)]
+
+
+def _state(state: GrantState | None, part: ContainerGrant) -> str:
+    """How far a container is: the init containers of a pod that runs have ended."""
+    has_ended = state is GrantState.RUNNING and part.kind is ContainerKind.INIT
+    return "ended" if has_ended else str(state)
+
+
+def _gpu(fleet: Fleet, node: str, share: DeviceShare) -> object:
+    """Its index, and the GPU instance where the share is one: ``0 (1g.5gb at 3)``."""
+    index = _index(fleet, node, share.uuid)
+    return index if share.mig is None else f"{index} ({named(share.mig)})"
+
+
+def _index(fleet: Fleet, node: str, uuid: str) -> object:
+    state = fleet.node(node)
+    known = {s.device.uuid: s.device.index for s in state.devices} if state is not None else {}
+    return known.get(uuid, f"{uuid} (gone)")
+
+
+def _same(values: list[int]) -> object:
+    return values[0] if len(set(values)) == 1 else values
+
+
+def _memory_of(node: NodeState) -> str | None:
+    held, total = (state.usage.memory_mib for state in node.devices), (s.device.memory_mib for s in node.devices)
+    return _memory(sum(held), sum(total))
+
+
+def _memory(held: int, total: int) -> str | None:
+    """None: it is not known, of GPUs that use the machine's."""
+    return f"{held}/{total}" if total else None
+
+
+def _of(node: NodeState, used: Callable[[DeviceState], int], total: Callable[[DeviceState], int]) -> str:
+    return f"{sum(map(used, node.devices))}/{sum(map(total, node.devices))}"
+
+
+def _plain(value: object) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(value)
+    return plain

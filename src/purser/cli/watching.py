@@ -1,0 +1,57 @@
+"""``--watch`` of `purser get`: the table, and from then on each row again when it has changed."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from purser.cli.output import Column, OutputFormat, has_colours, row_cells, shown_columns, table_line
+from purser.kube import Client, Informer
+from purser.kube.objects import Node, Pod
+from purser.kube.resources import NODES, PODS
+
+Row = TypeVar("Row")
+
+_TOGETHER_S = 0.3
+"""Changes within this time are shown as one: a pod's start is several."""
+
+
+async def watch_rows(
+    client: Client,
+    selector: str | None,
+    rows_of: Callable[[Iterable[Node], Iterable[Pod]], tuple[list[Row], list[Column[Row]]]],
+    output: OutputFormat,
+    *,
+    headers: bool,
+) -> None:
+    """Print until cancelled. Raises `KubeError` where the API server does not answer the first time."""
+    await client.list(NODES, label_selector=selector)  # informers would wait for an answer that can be read
+    changed = asyncio.Event()
+    nodes = Informer(client, NODES, label_selector=selector)
+    pods = Informer(client, PODS)
+    for informer in (nodes, pods):
+        informer.add_handler(
+            on_add=lambda _: changed.set(),
+            on_update=lambda _, __: changed.set(),
+            on_delete=lambda _: changed.set(),
+        )
+    seen: set[tuple[str, ...]] = set()
+    widths: list[int] = []
+    async with asyncio.TaskGroup() as group:
+        for running in (nodes.run(), pods.run()):
+            group.create_task(running)
+        await nodes.synced()
+        await pods.synced()
+        while True:
+            changed.clear()
+            rows, every = rows_of(nodes.store.values(), pods.store.values())
+            columns = shown_columns(every, output)
+            heads, lines = [each.head for each in columns], [row_cells(row, columns) for row in rows]
+            is_first, widths = not widths, [max(map(len, each)) for each in zip(heads, *lines, strict=True)]
+            if headers and is_first:
+                print(table_line(heads, columns, widths, colours=False), flush=True)
+            for line in lines:
+                if tuple(line) not in seen:
+                    print(table_line(line, columns, widths, colours=has_colours()), flush=True)
+            seen = set(map(tuple, lines))
+            await changed.wait()
+            await asyncio.sleep(_TOGETHER_S)

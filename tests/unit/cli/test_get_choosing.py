@@ -1,0 +1,162 @@
+"""Which rows `purser get` shows, in which order, and what it shows again while it watches."""
+
+import contextlib
+import io
+
+import msgspec
+import pytest
+from tests.unit.cli.typed import beside
+from tests.unit.kube.servers import eventually, running
+
+from purser.cli import get_tables
+from purser.cli.choosing import GpuState, is_in_state, ordered
+from purser.cli.output import FAILED, MISUSED, Column, OutputFormat, cell, table_lines
+from purser.cli.watching import watch_rows
+from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Enforcement, Grant, NodeInventory
+from purser.core.names import CORDONED_GPUS_ANNOTATION, INVENTORY_ANNOTATION
+from purser.kube import Client, ClusterConfig
+from purser.kube.resources import NODES
+from purser.lab.apiserver import ApiServer
+
+GPUS = {
+    "a1": [Device("GPU-0", 0, "NVIDIA A100", 100), Device("GPU-1", 1, "NVIDIA A100", 100)],
+    "t10": [Device("GPU-2", 0, "Tesla T4", 20, healthy=False, unhealthy_reason="lost")],
+    "t9": [Device("GPU-3", 0, "Tesla T4", 20)],
+}
+
+
+def node(name, **spec):
+    inventory = msgspec.json.encode(NodeInventory(name, tuple(GPUS[name]))).decode()
+    annotations = {INVENTORY_ANNOTATION: inventory}
+    if name == "a1":
+        annotations[CORDONED_GPUS_ANNOTATION] = "GPU-1"
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    metadata = {"name": name, "annotations": annotations, "labels": {"kind": name[0]}}
+    return {"metadata": metadata, "spec": spec, "status": ready}
+
+
+@pytest.fixture
+async def ask(tmp_path):
+    """A cluster of three nodes, one of them cordoned; called with the words of a command."""
+    kubeconfig = tmp_path / "kubeconfig"
+    async with ApiServer() as api:
+        api.write_kubeconfig(kubeconfig)
+        async with Client(ClusterConfig.load(kubeconfig)) as client:
+            for name in GPUS:
+                await client.create(NODES, node(name, unschedulable=name == "t9"))
+
+        async def run(*words):
+            return await beside("get", *words, f"--kubeconfig={kubeconfig}")
+
+        yield run
+
+
+async def rows(ask, *words):
+    code, out, says = await ask(*words, "--no-headers")
+    assert code == 0, says
+    return [tuple(line.split()[:2]) for line in out.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ((), "a1 0, a1 1, t10 0, t9 0"),
+        (("--node", "a1"), "a1 0, a1 1"),
+        (("--node", "t9", "--node", "t10"), "t10 0, t9 0"),
+        (("--model", "t4"), "t10 0, t9 0"),
+        (("-l", "kind=t"), "t10 0, t9 0"),
+        (("--state", "unhealthy"), "t10 0"),
+        (("--state", "cordoned"), "a1 1, t9 0"),
+        (("--state", "free"), "a1 0"),
+        (("--state", "healthy", "--model", "A100"), "a1 0"),
+        (("--sort-by", "node"), "a1 0, a1 1, t9 0, t10 0"),
+        (("--sort-by", "-node"), "t10 0, t9 0, a1 0, a1 1"),
+        (("--sort-by", "memory mib", "--node", "a1"), "a1 0, a1 1"),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, tuple) else "",
+)
+async def test_gpus_are_chosen_and_sorted(ask, words, wanted):
+    assert [" ".join(each) for each in await rows(ask, "gpus", *words)] == wanted.split(", ")
+
+
+async def test_nodes_have_kubernetes_status(ask):
+    assert await rows(ask, "nodes") == [("a1", "Ready"), ("t10", "Ready"), ("t9", "Ready,SchedulingDisabled")]
+    assert await rows(ask, "node", "--model", "tesla", "-l", "kind=t") == [
+        ("t10", "Ready"),
+        ("t9", "Ready,SchedulingDisabled"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("gpus", "--node", "t100"), FAILED, "no node t100 has published GPUs. Did you mean t10?"),
+        (("gpus", "--sort-by", "age"), MISUSED, "there is no such column. Give one of node, gpu, model, health"),
+        (("gpus", "--watch", "-o", "json"), MISUSED, "--watch prints a table"),
+        (("gpus", "--view", "gpushare", "--node", "t9"), MISUSED, "--view gpushare shows all nodes"),
+        (("grants", "--check", "--node", "t9"), MISUSED, "--check compares the records of all nodes"),
+        (("pods",), MISUSED, "Did you mean 'grants'?"),
+        (("gpus", "--model", "H100"), 0, "No GPU is like that."),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, tuple) else "",
+)
+async def test_what_cannot_be_shown_is_said(ask, words, code, says):
+    found, out, err = await ask(*words)
+    assert (found, out) == (code, "")
+    assert says in err
+
+
+def test_the_state_of_a_gpu_is_the_first_thing_that_keeps_pods_away():
+    used = [state for state in GpuState if state is not GpuState.FREE]
+    fleet = get_tables.Fleet()
+    fleet.set_inventory(NodeInventory("n", (Device("GPU-0", 0, "A100", 100),)))
+    share = ContainerGrant("c", ContainerKind.APP, (DeviceShare("GPU-0", 10, 10),), Enforcement.NONE)
+    fleet.ledger.reserve(Grant("u", "team", "p", "n", (share,)))
+    [row] = get_tables.gpu_rows(fleet, {})
+    assert [state for state in used if is_in_state(row, state)] == [GpuState.HEALTHY, GpuState.USED]
+    assert not is_in_state(row, GpuState.FREE)
+    assert row.pods == ("team/p",)
+
+
+def test_rows_are_sorted_by_numbers_and_by_columns_without_their_units():
+    columns = [Column("MEMORY MiB", lambda row: row), Column("HELD BY", lambda row: [row])]
+    values = ["10/20", "9/20", None]
+    assert [cell(each) for each in ordered(values, columns, "memory")] == ["9/20", "10/20", "-"]
+    assert [cell(each) for each in ordered(values, columns, "-held-by")] == ["-", "10/20", "9/20"]
+
+
+def test_a_terminal_shows_what_is_wrong_in_colour():
+    columns = [Column("HEALTH", str, coloured=True), Column("MODEL", str)]
+    rows = ["Unhealthy", "Healthy", "Cordoned"]
+    _, *lines = table_lines(rows, columns, OutputFormat.TABLE, colours=True)
+    assert lines == [
+        "\x1b[31mUnhealthy\x1b[0m   Unhealthy",
+        "Healthy     Healthy",
+        "\x1b[33mCordoned \x1b[0m   Cordoned",
+    ]
+    assert not any("\x1b" in line for line in table_lines(rows, columns, OutputFormat.TABLE))
+
+
+async def test_what_changes_is_shown_again(tmp_path):
+    async with ApiServer() as api:
+        api.write_kubeconfig(tmp_path / "kubeconfig")
+        async with Client(ClusterConfig.load(tmp_path / "kubeconfig")) as client:
+            await client.create(NODES, node("t9"))
+            printed, shown = io.StringIO(), ["NODE   STATUS", "t9     Ready"]
+
+            def chosen(nodes, pods):
+                name = Column("NODE", lambda each: each.metadata.name)
+                return list(nodes), [name, Column("STATUS", get_tables.node_status, coloured=True)]
+
+            def is_shown():
+                return printed.getvalue().splitlines() == shown
+
+            with contextlib.redirect_stdout(printed):
+                async with running(watch_rows(client, None, chosen, OutputFormat.TABLE, headers=True)):
+                    await eventually(is_shown)
+                    await client.create(NODES, node("t10"))
+                    shown.append("t10    Ready")
+                    await eventually(is_shown)
+                    await client.patch_merge(NODES, "t9", {"spec": {"unschedulable": True}})
+                    shown.append("t9     Ready,SchedulingDisabled")
+                    await eventually(is_shown)
