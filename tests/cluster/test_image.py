@@ -98,7 +98,8 @@ def test_it_has_no_shell_and_no_programs_but_python_and_purser(archive: Archive)
     programs = {name for name, each in archive.members.items() if each.mode & 0o111 and not each.isdir()}
     links = {name for name in programs if archive.members[name].issym()}
     others = {name for name in programs - links if ".so" in name or name.endswith(".py")}
-    assert programs - links - others == {"usr/bin/python3.11", "usr/local/bin/purser", "usr/local/bin/kubectl-purser"}
+    own = ("purser", "kubectl-purser", "kubectl_complete-purser")
+    assert programs - links - others == {"usr/bin/python3.11", *(f"usr/local/bin/{name}" for name in own)}
     assert not [name for name in links if "/bin/" in name and name != "usr/bin/python3"]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from purser.core.names import GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION, SCHEDULER_NAME
 from purser.kube.errors import ApiError
-from purser.kube.resources import EVENTS, NODES, PODS, untyped
+from purser.kube.resources import EVENTS, PODS, untyped
 from tests.scenarios.actions import (
     absent,
     allocatable,

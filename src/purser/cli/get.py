@@ -1,4 +1,4 @@
-"""`purser get gpus|grants|nodes`: inventories and grants as tables."""
+"""`purser get gpus|grants|namespaces|nodes`: inventories and grants as tables."""
 
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ class GpuView(StrEnum):
 
 app = typer.Typer(
     cls=PluralCommands,
-    help="Show GPUs, grants and nodes as the scheduler counts them."
+    help="Show GPUs, grants, namespaces and nodes as the scheduler counts them."
     "\n\nExit code: 0 they are shown; 1 the cluster did not answer, or with --check records differ; 2 wrong usage, or "
     "a kubeconfig that cannot be used.\n\nExample: purser get gpus",
     no_args_is_help=True,
@@ -77,6 +77,17 @@ Example: purser get grants --check
 NODES_HELP = """Each node that has an inventory, summed up.
 
 Example: purser get nodes -l topology.kubernetes.io/zone=a -o yaml
+"""
+
+
+NAMESPACES_HELP = """What each namespace holds of GPUs, what its quota allows, and how many of its pods wait.
+
+GPUS is what its pods hold as so many whole GPUs, by memory. MEMORY and CORES are held/limit where a ResourceQuota has
+limits.nvidia.com/gpumem or limits.nvidia.com/gpucores.
+
+Exit code: 0 they are shown; 1 the cluster did not answer; 2 wrong usage, or a kubeconfig that cannot be used.
+
+Example: purser get namespaces --sort-by -gpus
 """
 
 
@@ -186,6 +197,31 @@ def nodes(
     asked = Asked(kubeconfig, context, node or (), selector, sort_by, output, not no_headers, watch)
     empty = "No node is like that." if any((node, model, selector)) else "No node has published GPUs."
     _present(asked, rows, lambda _: get_tables.node_columns(), get_tables.node_document, empty)
+
+
+@app.command("namespaces", help=NAMESPACES_HELP)
+def namespaces(
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    sort_by: SortBy = None,
+    no_headers: NoHeaders = False,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Print the namespaces of the cluster that have to do with GPUs."""
+    from purser.adapters.snapshot import read_objects
+    from purser.cli import get_tables
+    from purser.kube.resource_quotas import RESOURCE_QUOTAS, ResourceQuota
+
+    async def read(client: "Client") -> "tuple[list[Node], list[Pod], list[ResourceQuota]]":
+        nodes, pods = await read_objects(client)
+        return nodes, pods, (await client.list(RESOURCE_QUOTAS)).items
+
+    nodes, pods, quotas = _ask(kubeconfig, context, read)
+    fleet, _ = _fleet(nodes, pods)
+    columns = get_tables.namespace_columns()
+    rows = ordered(get_tables.namespace_rows(fleet, pods, quotas), columns, sort_by)
+    empty = "No namespace holds GPUs, waits for some, or has a quota over them."
+    show(rows, columns, output, empty=empty, document=get_tables.namespace_document, headers=not no_headers)
 
 
 def _present(

@@ -1,19 +1,27 @@
 """What `purser get` shows: rows, the columns that they fill, and the documents for ``-o json|yaml``."""
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import add
 from typing import Any
 
 import msgspec
 
+from purser.adapters.pods import pod_spec
+from purser.adapters.quotas import Quotas
 from purser.cli.output import Column
+from purser.core.dialects import asks_for_devices
 from purser.core.fleet import DeviceState, Fleet, NodeState
+from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, grant_demand
 from purser.core.grant.reconcile import BookDifference
 from purser.core.mig.on_demand import named
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceMode, DeviceShare, Grant, GrantState
-from purser.kube.objects import Node
+from purser.core.pod.phases import largest
+from purser.kube.objects import Node, Pod
+from purser.kube.pods import is_terminal
+from purser.kube.resource_quotas import ResourceQuota
 
 _NO_MIG_DEVICES = "MIG mode is on but there are no MIG devices: create MIG devices, or disable MIG mode"
 
@@ -67,6 +75,93 @@ class GrantRow:
     grant: Grant
     part: ContainerGrant
     state: str
+
+
+@dataclass(frozen=True)
+class NamespaceRow:
+    """What a namespace's pods hold, may hold, and wait for."""
+
+    namespace: str
+    pods: int
+    waiting: int
+    gpus: float
+    """As many whole GPUs, by memory."""
+    held: Demand
+    limits: QuotaLimits
+
+
+def namespace_rows(fleet: Fleet, pods: Iterable[Pod], quotas: Iterable[ResourceQuota]) -> list[NamespaceRow]:
+    """Every namespace that holds GPUs, has pods that wait for some, or a quota over GPU memory or compute."""
+    limits = Quotas()
+    limited = set()
+    for quota in quotas:
+        limits.put(quota)
+        if limits.of(quota.metadata.namespace) != UNLIMITED:
+            limited.add(quota.metadata.namespace)
+    waiting = Counter(
+        pod.metadata.namespace
+        for pod in pods
+        if not pod.spec.node_name and not is_terminal(pod) and asks_for_devices(pod_spec(pod))
+    )
+    grants: dict[str, list[Grant]] = defaultdict(list)
+    for grant in fleet.ledger.grants():
+        grants[grant.namespace].append(grant)
+    return [
+        NamespaceRow(
+            name,
+            len(grants[name]),
+            waiting[name],
+            sum(_whole_gpus(fleet, each) for each in grants[name]),
+            sum(map(grant_demand, grants[name]), Demand()),
+            limits.of(name),
+        )
+        for name in sorted({*grants, *waiting, *limited})
+    ]
+
+
+def namespace_columns() -> list[Column[NamespaceRow]]:
+    """Of `purser get namespaces`."""
+    return [
+        Column("NAMESPACE", lambda row: row.namespace),
+        Column("PODS", lambda row: row.pods),
+        Column("WAITING", lambda row: row.waiting),
+        Column("GPUS", lambda row: f"{row.gpus:.2f}"),
+        Column("MEMORY MiB", lambda row: _limited(row.held.memory_mib, row.limits.memory_mib)),
+        Column("CORES %", lambda row: _limited(row.held.cores_percent, row.limits.cores_percent)),
+    ]
+
+
+def namespace_document(row: NamespaceRow) -> dict[str, Any]:
+    """One namespace; a limit is null where no quota names it."""
+    return {
+        "namespace": row.namespace,
+        "pods": row.pods,
+        "waiting": row.waiting,
+        "gpus": round(row.gpus, 3),
+        "held": _plain(row.held),
+        "limits": _plain(row.limits),
+    }
+
+
+def _whole_gpus(fleet: Fleet, grant: Grant) -> float:
+    """By memory, as the pod holds most of it; of GPUs that are gone or whose memory is not known by compute."""
+    state = fleet.node(grant.node)
+    total = {} if state is None else {each.device.uuid: each.device.memory_mib for each in state.devices}
+    parts = [
+        (
+            part.kind,
+            sum(
+                share.memory_mib / total[share.uuid] if total.get(share.uuid) else share.cores_percent / 100
+                for share in part.shares
+            ),
+        )
+        for part in grant.containers
+    ]
+    return largest(parts, 0.0, add, max)
+
+
+def _limited(held: int, limit: int | None) -> str:
+    return str(held) if limit is None else f"{held}/{limit}"
 
 
 def gpu_rows(fleet: Fleet, nodes: Mapping[str, Node]) -> list[GpuRow]:

@@ -6,7 +6,7 @@ import typer.core
 
 GROUPS: dict[str, dict[str, str]] = {
     "Look": {
-        "get": "List GPUs, grants or nodes as the scheduler counts them.",
+        "get": "List GPUs, grants, nodes or namespaces as they are counted.",
         "top": "Watch nodes, GPUs, and pods that hold them or wait.",
         "why": "Explain why a pod waits, or why it was placed where it is.",
         "report": "Report what GPUs were used for, from Prometheus.",
@@ -44,7 +44,14 @@ GROUPS: dict[str, dict[str, str]] = {
 _WIDEST = max(len(name) for commands in GROUPS.values() for name in commands)
 
 
-MEANT = {"pod": "grants", "pods": "grants", "cards": "gpus", "devices": "gpus"}
+MEANT = {
+    "ns": "namespaces",
+    "quotas": "namespaces",
+    "pod": "grants",
+    "pods": "grants",
+    "cards": "gpus",
+    "devices": "gpus",
+}
 """What people type, and the command of `purser get` that shows it."""
 
 

@@ -15,6 +15,8 @@ from purser.cli.watching import watch_rows
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Enforcement, Grant, NodeInventory
 from purser.core.names import CORDONED_GPUS_ANNOTATION, INVENTORY_ANNOTATION
 from purser.kube import Client, ClusterConfig
+from purser.kube.objects import ObjectMeta, Pod
+from purser.kube.resource_quotas import ResourceQuota, ResourceQuotaSpec
 from purser.kube.resources import NODES
 from purser.lab.apiserver import ApiServer
 
@@ -80,6 +82,8 @@ async def test_gpus_are_chosen_and_sorted(ask, words, wanted):
 
 
 async def test_nodes_have_kubernetes_status(ask):
+    assert (await ask("ns"))[2].endswith("No such command 'ns'. Did you mean 'namespaces'?\n")
+    assert "No namespace holds GPUs" in (await ask("namespaces"))[2]
     assert await rows(ask, "nodes") == [("a1", "Ready"), ("t10", "Ready"), ("t9", "Ready,SchedulingDisabled")]
     assert await rows(ask, "node", "--model", "tesla", "-l", "kind=t") == [
         ("t10", "Ready"),
@@ -104,6 +108,31 @@ async def test_what_cannot_be_shown_is_said(ask, words, code, says):
     found, out, err = await ask(*words)
     assert (found, out) == (code, "")
     assert says in err
+
+
+def test_namespaces_have_what_they_hold_what_they_may_and_how_many_wait():
+    fleet = get_tables.Fleet()
+    fleet.set_inventory(NodeInventory("n", (Device("GPU-0", 0, "A100", 100, slots=2), Device("GPU-1", 1, "GB10", 0))))
+    for name, uuid, memory_mib, cores in (("p", "GPU-0", 25, 10), ("q", "GPU-0", 50, 20), ("r", "GPU-1", 0, 50)):
+        share = ContainerGrant("c", ContainerKind.APP, (DeviceShare(uuid, memory_mib, cores),), Enforcement.NONE)
+        fleet.ledger.reserve(Grant(name, "team", name, "n", (share,)))
+    asks = {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
+    pods = [
+        msgspec.convert({"metadata": {"namespace": namespace, "name": str(at)}, "spec": spec}, Pod)
+        for at, (namespace, spec) in enumerate(
+            [("team", asks), ("other", asks), ("other", asks), ("plain", {"containers": [{"name": "c"}]})]
+        )
+    ]
+    hard = {"limits.nvidia.com/gpumem": "200", "requests.nvidia.com/gpu": "8"}
+    quota = ResourceQuota(ObjectMeta(namespace="team", name="q"), ResourceQuotaSpec(hard))
+    rows = get_tables.namespace_rows(fleet, pods, [quota])
+    columns = get_tables.namespace_columns()
+    assert [line.split() for line in table_lines(rows, columns, OutputFormat.TABLE)][1:] == [
+        ["other", "0", "2", "0.00", "0", "0"],
+        ["team", "3", "1", "1.25", "75/200", "80"],
+    ]
+    document = get_tables.namespace_document(rows[1])
+    assert document["limits"] == {"memory_mib": 200, "cores_percent": None}
 
 
 def test_the_state_of_a_gpu_is_the_first_thing_that_keeps_pods_away():

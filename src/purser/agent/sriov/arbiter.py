@@ -49,16 +49,16 @@ class SriovArbiter:
         self._uses_cdi = uses_cdi
 
     async def prefer(self, call: PreferredAllocationCall) -> tuple[str, ...]:
-        """See `preferred_devices`; of ids that containers hold only where kubelet offers no others."""
+        """See `preferred_devices`."""
         turn = await self._turn(call.size)
         pool = self._find(self._resource)
-        available = self._not_held(call)
+        held = self._held()
         if pool is None:
-            return tuple(preferred_devices(call.size, available, call.must_include, {}))
+            return tuple(preferred_devices(call.size, call.available, call.must_include, {}, held=held))
         devices = {id_: each.device for id_, each in pool.by_id().items()}
         places = {} if turn is None else turn.places
-        asked = (call.size, available, call.must_include)
-        return tuple(preferred_devices(*asked, devices, places, lambda device: place_id(pool, device)))
+        asked = (call.size, call.available, call.must_include)
+        return tuple(preferred_devices(*asked, devices, places, lambda device: place_id(pool, device), held=held))
 
     async def allocate(self, call: AllocateCall) -> ContainerAllocation:
         """Raises `AllocationRefused`."""
@@ -86,12 +86,6 @@ class SriovArbiter:
 
     async def check_start(self, ids: tuple[str, ...]) -> None:
         """Nothing: kubelet does not ask."""
-
-    def _not_held(self, call: PreferredAllocationCall) -> tuple[str, ...]:
-        """kubelet may offer an id that it has given to a container: see `purser.core.device.answers.preferred_ids`."""
-        held = self._held()
-        free = tuple(each for each in call.available if each in call.must_include or each not in held)
-        return free if len({*free, *call.must_include}) >= call.size else call.available
 
     async def _turn(self, size: int) -> PoolTurn | None:
         return None if self._neighbours is None else await self._neighbours.turn(self._resource, size)

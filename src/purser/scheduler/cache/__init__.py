@@ -4,17 +4,15 @@
   (``node_free_resources``), what their kubelets hold (``kubelets``; ``topologies``: where no agent says).
 - Of pods: what they ask for (``readings``), which arrive (``arrivals``), which are nominated (``nominations``), what
   HAMi's scheduler wrote on them (``hami_records``).
-- Of namespaces: ``quotas``, and ``budgets``, the disruption budgets.
+- Of namespaces: ``budgets``, the disruption budgets, and `purser.adapters.quotas`.
 
 Not here: what follows from it, and grants that the API server does not have yet (``placement``).
 """
 
 from purser.scheduler.cache.cache import ClusterCache
-from purser.scheduler.cache.quotas import quota_words
 from purser.scheduler.cache.topologies import Topologies
 
 __all__ = [
     "ClusterCache",
     "Topologies",
-    "quota_words",
 ]

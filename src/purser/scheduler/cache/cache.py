@@ -22,6 +22,7 @@ from purser.adapters.nodes import (
     own_inventory,
 )
 from purser.adapters.pods import devices_asked, families_asked, grant_state
+from purser.adapters.quotas import Quotas
 from purser.core.dialects import hami
 from purser.core.fleet import Fleet
 from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, remaining
@@ -56,7 +57,6 @@ from purser.scheduler.cache.hami_records import HamiRecords
 from purser.scheduler.cache.kubelets import Kubelets
 from purser.scheduler.cache.node_free_resources import NodeFreeResources
 from purser.scheduler.cache.nominations import Nominations
-from purser.scheduler.cache.quotas import Quotas
 from purser.scheduler.cache.readings import Readings
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.reasons import BindFailure

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from purser.adapters.quotas import quota_words
 from purser.core.grant.quota import Demand
 from purser.core.kubernetes.quantities import QuantityError, QuantityLike, quantity_ceil
 from purser.core.placement import Reason
 from purser.kube.resource_quotas import ResourceQuota
-from purser.scheduler.cache import quota_words
 from purser.scheduler.explaining.changes import ChangeKind, SuggestedChange, Suggestion
 from purser.scheduler.explaining.trial import Trial
 

@@ -4,13 +4,13 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.unit.scheduler.extender_world import a_grant, eventually, replica, server
 
+from purser.adapters.quotas import CORES
 from purser.core.fleet import FreeResources
 from purser.core.grant.signing import sign
 from purser.core.model import DeviceRequest, GrantState
 from purser.core.names import GRANT_ANNOTATION, INVENTORY_ANNOTATION
 from purser.kube.resource_quotas import RESOURCE_QUOTAS
 from purser.kube.resources import NODES, PODS
-from purser.scheduler.cache.quotas import CORES
 
 SHARED = "nvidia.com/gpu.shared"
 

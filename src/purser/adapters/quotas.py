@@ -62,7 +62,7 @@ _WORDS = {"": QuotaWords(), **{family.resource: _words(family) for family in FAM
 """By family, as `purser.core.model.DeviceShare.family` names it."""
 _OF_FAMILIES = {word: family for family, words in _WORDS.items() for word in (words.memory, words.cores) if word}
 
-log = structlog.get_logger("purser.scheduler")
+log = structlog.get_logger("purser.adapters")
 
 
 def quota_words(family: str) -> QuotaWords:
