@@ -139,7 +139,7 @@ class AgentReason(ExplainedReason):
         "GpuMemoryOverused",
         "Pod",
         "For 30 seconds the pod's processes have used more memory of a GPU than it was granted.",
-        "Ask for as much memory as the program needs, or have limits enforced (docs/pods.md).",
+        "Ask for as much memory as the program needs, or have limits enforced (docs/enforcement.md).",
     )
     GPU_COMPUTE_OVERUSED = (
         "GpuComputeOverused",
