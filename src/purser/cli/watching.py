@@ -46,9 +46,11 @@ async def watch_rows(
             rows, every = rows_of(nodes.store.values(), pods.store.values())
             columns = shown_columns(every, output)
             heads, lines = [each.head for each in columns], [row_cells(row, columns) for row in rows]
-            is_first, widths = not widths, [max(map(len, each)) for each in zip(heads, *lines, strict=True)]
-            if headers and is_first:
-                print(table_line(heads, columns, widths, colours=False), flush=True)
+            needed = [max(map(len, each)) for each in zip(heads, *lines, strict=True)]
+            if lines and not widths and headers:
+                print(table_line(heads, columns, needed, colours=False), flush=True)
+            if lines:
+                widths = [*map(max, needed, widths or needed)]
             for line in lines:
                 if tuple(line) not in seen:
                     print(table_line(line, columns, widths, colours=has_colours()), flush=True)
