@@ -20,6 +20,20 @@ class AgentReason(ExplainedReason):
         "Follow the message once no pod uses the GPU.",
     )
     GPU_RECOVERED = "GpuRecovered", "Node", "A GPU that had failed or was degraded is healthy again."
+    HELD_GPU_UNHEALTHY = (
+        "HeldGpuUnhealthy",
+        "Pod",
+        "A GPU that the pod holds, in full or in part, has failed. The message names the cause, as GpuUnhealthy on the "
+        "node does.",
+        "Recreate the pod: it gets another GPU.",
+    )
+    HELD_GPU_DEGRADED = (
+        "HeldGpuDegraded",
+        "Pod",
+        "Something is wrong with a GPU that the pod holds, such as its memory. The pod can go on.",
+        "Follow the message once no pod uses the GPU.",
+    )
+    HELD_GPU_RECOVERED = "HeldGpuRecovered", "Pod", "A GPU that the pod holds is healthy again."
     GPU_NODE_TAINTED = (
         "GpuNodeTainted",
         "Node",

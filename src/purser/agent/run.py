@@ -19,7 +19,7 @@ from purser.agent.disputes import DisputeWatch
 from purser.agent.enforcement import EnforcedBy
 from purser.agent.features import FeatureLabels
 from purser.agent.health import DeviceMonitor
-from purser.agent.health_events import HealthEvents
+from purser.agent.health_events import HealthEvents, mig_parents
 from purser.agent.health_memory import HealthMemory
 from purser.agent.instances import GpuCut, InstanceGiver, InstanceKeeper, NodeInstanceUsers
 from purser.agent.invariants import BookInvariantWatch
@@ -113,7 +113,14 @@ class Agent:
         self._pods = NodePods(client, settings.node_name, settings.namespace)
         self._book = open_book(settings)
         self._events = NodeEvents(recorder, settings.node_name, self._pods)
-        events = HealthEvents(recorder, settings.node_name, self._pods, self._book, lambda: self._monitor.identified())
+        events = HealthEvents(
+            recorder,
+            settings.node_name,
+            self._pods,
+            self._book,
+            lambda: self._monitor.identified(),
+            lambda: mig_parents(self._monitor.inventory.value),
+        )
         nodes = Informer(client, NODES, field_selector=f"metadata.name={settings.node_name}")
         self._config = SharingConfigWatch(settings, nodes, self._events.config_problem, self._events.config_in_part)
         self._monitor = DeviceMonitor(

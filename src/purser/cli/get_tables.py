@@ -330,15 +330,18 @@ def _state(state: GrantState | None, part: ContainerGrant) -> str:
 
 
 def _gpu(fleet: Fleet, node: str, share: DeviceShare) -> object:
-    """Its index, and the GPU instance where the share is one: ``0 (1g.5gb at 3)``."""
+    """Its index, whether it is unhealthy, and the GPU instance where the share is one: ``0 (1g.5gb at 3)``."""
     index = _index(fleet, node, share.uuid)
     return index if share.mig is None else f"{index} ({named(share.mig)})"
 
 
 def _index(fleet: Fleet, node: str, uuid: str) -> object:
     state = fleet.node(node)
-    known = {s.device.uuid: s.device.index for s in state.devices} if state is not None else {}
-    return known.get(uuid, f"{uuid} (gone)")
+    known = {s.device.uuid: s.device for s in state.devices} if state is not None else {}
+    if uuid not in known:
+        return f"{uuid} (gone)"
+    device = known[uuid]
+    return device.index if device.healthy else f"{device.index} (unhealthy)"
 
 
 def _same(values: list[int]) -> object:

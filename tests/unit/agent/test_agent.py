@@ -193,6 +193,8 @@ async def test_a_dead_gpu_is_unhealthy_everywhere_and_comes_back(world, kubelet)
     dead, alive, _, _ = world.uuids
     async with world.agent() as agent:
         await eventually(agent.ready)
+        await world.pod("holds", part("main", dead))
+        await kubelet.admit("default/holds", [("main", 1)])
         world.driver.lose_gpu(dead)
         await eventually(lambda: kubelet.devices and health_of(kubelet, dead) == {"Unhealthy"})
         assert health_of(kubelet, alive) == {"Healthy"}
@@ -205,6 +207,16 @@ async def test_a_dead_gpu_is_unhealthy_everywhere_and_comes_back(world, kubelet)
         world.driver.recover_gpu(dead)
         await eventually(lambda: health_of(kubelet, dead) == {"Healthy"})
         await eventually(lambda: _not_in_inventory(world, '"healthy":false'))
+        (_, failed), (_, recovered) = await eventually(lambda: _held_gpu_events(world, "holds"))
+        assert failed.startswith(f"GPU 0 ({dead}), which this pod holds, is unhealthy: ")
+        assert failed.endswith("If you recreate the pod, it gets another GPU")
+        assert recovered == f"GPU 0 ({dead}), which this pod holds, is healthy again"
+        assert not await world.events("p")
+
+
+async def _held_gpu_events(world, pod):
+    found = await world.events(pod)
+    return sorted(found, key=lambda each: each[0] != "HeldGpuUnhealthy") if len(found) == 2 else None
 
 
 async def test_lost_gpus_and_their_recovery_are_reported_once(world, kubelet, api):

@@ -73,6 +73,10 @@ def test_grants_name_the_instance_beside_the_gpu_also_of_one_that_is_gone():
     found = cells(grant_columns(fleet), GrantRow(grant, grant.containers[0], "reserved"))
     assert found["GPUS"] == ["1 (1g.5gb at 6)", 7]
     assert (found["MEMORY MiB"], found["CORES %"], found["ENFORCED BY"]) == (4864, [14, 100], "mig")
+    sick = msgspec.structs.replace(MIXED, healthy=False, unhealthy_reason="lost")
+    fleet.set_inventory(NodeInventory("n", (gpu("GPU-0", 0, held=[HELD]), gpu("GPU-1", 1), sick)))
+    row = GrantRow(grant, grant.containers[0], "reserved")
+    assert cells(grant_columns(fleet), row)["GPUS"] == ["1 (1g.5gb at 6)", "7 (unhealthy)"]
     fleet.remove_node("n")
     assert (
         cells(grant_columns(fleet), GrantRow(grant, grant.containers[0], "x"))["GPUS"][0]

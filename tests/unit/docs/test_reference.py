@@ -75,6 +75,7 @@ CARRIED = {
     "now.reason",
     "failing.reason",
     "on_node.reason",
+    "reason_on_pods",
     "rolling",
     "held.why",
     "error.reason",
