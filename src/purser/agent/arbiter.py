@@ -284,11 +284,10 @@ class Arbiter:
             self._book.allocate(grant, container, given)
         except LedgerError:
             rivals = [uid for uid, pod in self._book.pods.items() if pod.grant.uuids & grant.uuids]
-            if not await self._release_soon([uid for uid in rivals if uid not in holding]):
-                raise
+            await self._release_soon([uid for uid in rivals if uid not in holding])
             self._book.allocate(grant, container, given)
 
-    async def _release_soon(self, pod_uids: Sequence[str]) -> int:
+    async def _release_soon(self, pod_uids: Sequence[str]) -> None:
         """As `release_ended`; kubelet is given some time to end those that run though the API server has nothing of
         them."""
 
@@ -297,7 +296,7 @@ class Arbiter:
             return not running
 
         await self._resolver.until(none_runs)
-        return await self.release_ended(pod_uids)
+        await self.release_ended(pod_uids)
 
     def _overcommitted(self, found: ResolvedCall, error: LedgerError) -> AllocationRefused:
         """Why the book has no room: with the GPUs that other pods hold, all of the grant's where none does."""
