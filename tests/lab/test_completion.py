@@ -13,7 +13,6 @@ pytestmark = pytest.mark.processes
 
 IN_BASH = """
 source <(purser completion bash)
-complete -p purser >/dev/null
 COMP_WORDS=({words}) COMP_CWORD={place}
 _purser_completion purser
 printf '%s\\n' "${{COMPREPLY[@]}}"
@@ -22,7 +21,7 @@ IN_FISH = 'source (purser completion fish | psub); complete -C "{line}"'
 IN_ZSH = """
 zmodload zsh/zpty
 zpty z zsh -f -i
-zpty -w z 'PS1="ready "; autoload -Uz compinit; compinit -D; source <(purser completion zsh)'
+zpty -w z 'PS1="rea""dy "; autoload -Uz compinit; compinit -D; source <(purser completion zsh)'
 zpty -r z seen '*ready *'
 zpty -w -n z $'{line}\\t'
 zpty -r z seen '*{wanted}*'
@@ -68,5 +67,11 @@ def test_zsh_completes(line: str, wanted: str) -> None:
 
 
 def test_kubectl_is_answered_in_its_own_words() -> None:
-    assert run(str(BIN / "kubectl_complete-purser"), "get", "").split() == ["gpus", "grants", "nodes", ":4"]
+    assert run(str(BIN / "kubectl_complete-purser"), "get", "").split() == [
+        "gpus",
+        "grants",
+        "nodes",
+        "namespaces",
+        ":4",
+    ]
     assert "cordon" not in run(str(BIN / "kubectl_complete-purser"), "").split()

@@ -9,6 +9,9 @@ from purser.core.vendors.catalogue import FAMILIES
 from purser.kube import Client, ConflictError
 from purser.kube.resources import NODES
 
+LEAST_OF_UUID = 4
+"""Characters of a uuid that name a GPU."""
+
 
 class UnknownGpuError(Exception):
     """The node has no such GPU, or several; the message says which it has."""
@@ -21,20 +24,25 @@ async def named_gpus(client: Client, node_name: str, words: Sequence[str]) -> tu
     Raises `UnknownGpuError`, `InventoryError`, and `KubeError` (`NotFoundError`: there is no such node).
     """
     node = await client.get(NODES, node_name)
+    lost = cordoned_gpus(node.metadata.annotations)
+    if set(words) <= set(lost):
+        return tuple(dict.fromkeys(words))
     inventory = inventory_of(node, FAMILIES)
     devices = () if inventory is None else inventory.devices
-    lost = cordoned_gpus(node.metadata.annotations)
     return tuple(dict.fromkeys(_named(node_name, each, devices, lost) for each in words))
 
 
 def _named(node_name: str, word: str, devices: Sequence[Device], lost: Sequence[str]) -> str:
-    """The one that is meant. MIG devices have no index of their own."""
+    """The one that is meant. A number is an index, which MIG devices do not have."""
     known = dict.fromkeys((*(device.uuid for device in devices), *lost))
     if word in known:
         return word
-    by_index = [device.uuid for device in devices if not device.parent and str(device.index) == word]
-    begins = [uuid for uuid in known if uuid.startswith(word) or uuid.partition("-")[2].startswith(word)]
-    found = by_index or begins
+    if word.isdecimal():
+        found = [device.uuid for device in devices if not device.parent and str(device.index) == word]
+    elif len(word.removeprefix("GPU-").removeprefix("MIG-")) >= LEAST_OF_UUID:
+        found = [uuid for uuid in known if uuid.startswith(word) or uuid.partition("-")[2].startswith(word)]
+    else:
+        found = []
     if len(found) == 1:
         return found[0]
     if found:

@@ -72,7 +72,8 @@ class HealthEvents:
         parents = self._parents()
         for booked in self._book.pods.values():
             pod = self._pods.get(booked.grant.key)
-            if pod is not None and any(uuid in (held, parents.get(held)) for held in pod_usage(booked.grant)):
+            is_it = pod is not None and pod.metadata.uid == booked.grant.pod_uid
+            if pod is not None and is_it and any(uuid in (held, parents.get(held)) for held in pod_usage(booked.grant)):
                 yield pod
 
     def _name(self, uuid: str) -> str:

@@ -45,15 +45,19 @@ Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show rows again when
 
 
 def is_in_state(row: "GpuRow", wanted: GpuState) -> bool:
-    """Whether ``--state`` shows a GPU."""
-    status = row.status
-    if wanted is GpuState.FREE:
-        return status == "Healthy" and not row.state.usage.pods
-    if wanted is GpuState.USED:
-        return bool(row.state.usage.pods)
-    if wanted is GpuState.CORDONED:
-        return status in ("Cordoned", "SchedulingDisabled")
-    return status.lower() == wanted
+    """Whether ``--state`` shows a GPU; several may be so of one that takes no pods."""
+    state = row.state
+    is_cordoned = state.cordoned or row.is_node_cordoned
+    is_healthy = state.device.healthy and not is_cordoned and not state.disputed
+    facts = {
+        GpuState.HEALTHY: is_healthy,
+        GpuState.UNHEALTHY: not state.device.healthy,
+        GpuState.CORDONED: is_cordoned,
+        GpuState.DISPUTED: bool(state.disputed),
+        GpuState.FREE: is_healthy and not state.usage.pods,
+        GpuState.USED: bool(state.usage.pods),
+    }
+    return facts[wanted]
 
 
 def has_model(model: str, wanted: str | None) -> bool:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from purser.cli.choosing import (
-    GpuState,
     Model,
     Nodes,
     NoHeaders,
@@ -132,7 +131,7 @@ def gpus(
         found = get_tables.gpu_rows(fleet, nodes)
         with_model = [row for row in found if has_model(row.state.device.model, model)]
         chosen = [row for row in with_model if not node or row.node.name in node]
-        return [row for row in chosen if state is None or is_in_state(row, GpuState(state))]
+        return [row for row in chosen if state is None or is_in_state(row, state)]
 
     asked = Asked(kubeconfig, context, node or (), selector, sort_by, output, not no_headers, watch)
     empty = "No GPU is like that." if any((node, model, state, selector)) else "No node has published GPUs."
@@ -238,8 +237,11 @@ def _present(
         if asked.output not in (OutputFormat.TABLE, OutputFormat.WIDE):
             fail("--watch prints a table: leave --output out, or give it as wide", MISUSED)
 
+        said: set[str] = set()
+
         def chosen(nodes: "Iterable[Node]", pods: "Iterable[Pod]") -> tuple[list[T], list[Column[T]]]:
-            fleet, by_name = _fleet(nodes, pods)
+            fleet, by_name = _fleet(nodes, pods, said)
+            _check_names(asked, fleet)
             columns = columns_of(fleet)
             return ordered(rows_of(fleet, by_name), columns, asked.sort_by), columns
 
@@ -307,27 +309,40 @@ def _ask(kubeconfig: Path | None, context: str | None, read: "Callable[[Client],
 
 def _read(asked: Asked) -> "tuple[Fleet, Mapping[str, Node]]":
     """What there is now; ends the command where a node that was named has no GPUs."""
-    import difflib
-
     from purser.adapters.snapshot import read_objects
 
     fleet, by_name = _fleet(*_ask(asked.kubeconfig, asked.context, lambda client: read_objects(client, asked.selector)))
-    there = [node.name for node in fleet]
-    for name in asked.nodes:
-        if name not in there:
-            close = difflib.get_close_matches(name, there, 1)
-            fail(f"no node {name} has published GPUs" + (f". Did you mean {close[0]}?" if close else ""))
+    _check_names(asked, fleet)
     return fleet, by_name
 
 
-def _fleet(nodes: "Iterable[Node]", pods: "Iterable[Pod]") -> "tuple[Fleet, Mapping[str, Node]]":
-    """The fleet, and the nodes by name. What cannot be read goes to standard error."""
+def _check_names(asked: Asked, fleet: "Fleet") -> None:
+    """End the command where a node that was named has no GPUs, and no pod there holds any."""
+    import difflib
+
+    there = {*(node.name for node in fleet), *(grant.node for grant in fleet.ledger.grants())}
+    for name in asked.nodes:
+        if name not in there:
+            close = difflib.get_close_matches(name, sorted(there), 1)
+            hint = f". Did you mean {close[0]}?" if close else ""
+            labelled = f" with the labels {asked.selector}" if asked.selector else ""
+            fail(f"no node {name}{labelled} has published GPUs{hint}")
+
+
+def _fleet(
+    nodes: "Iterable[Node]", pods: "Iterable[Pod]", said: set[str] | None = None
+) -> "tuple[Fleet, Mapping[str, Node]]":
+    """The fleet, and the nodes by name. What cannot be read goes to standard error, unless it is in ``said``."""
     from purser.adapters.snapshot import fleet_of
 
     by_name = {node.metadata.name: node for node in nodes}
     fleet, problems = fleet_of(by_name.values(), pods)
-    for problem in problems:
-        print(f"purser: {problem}", file=sys.stderr)
+    sentences = list(problems)
     if problems or any(state.disputed for node in fleet for state in node.devices):
-        print("purser: records of who holds which GPU differ; purser get grants --check says where", file=sys.stderr)
+        sentences.append("records of who holds which GPU differ; purser get grants --check says where")
+    for sentence in sentences:
+        if said is None or sentence not in said:
+            print(f"purser: {sentence}", file=sys.stderr)
+    if said is not None:
+        said.update(sentences)
     return fleet, by_name

@@ -14,7 +14,7 @@ from purser.adapters.quotas import Quotas
 from purser.cli.output import Column
 from purser.core.dialects import asks_for_devices
 from purser.core.fleet import DeviceState, Fleet, NodeState
-from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, grant_demand
+from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits
 from purser.core.grant.reconcile import BookDifference
 from purser.core.mig.on_demand import named
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceMode, DeviceShare, Grant, GrantState
@@ -112,7 +112,7 @@ def namespace_rows(fleet: Fleet, pods: Iterable[Pod], quotas: Iterable[ResourceQ
             len(grants[name]),
             waiting[name],
             sum(_whole_gpus(fleet, each) for each in grants[name]),
-            sum(map(grant_demand, grants[name]), Demand()),
+            fleet.ledger.namespace_usage(name),
             limits.of(name),
         )
         for name in sorted({*grants, *waiting, *limited})
@@ -144,9 +144,12 @@ def namespace_document(row: NamespaceRow) -> dict[str, Any]:
 
 
 def _whole_gpus(fleet: Fleet, grant: Grant) -> float:
-    """By memory, as the pod holds most of it; of GPUs that are gone or whose memory is not known by compute."""
+    """By memory, as the pod holds most of it; of GPUs that are gone or whose memory is not known by compute. A MIG
+    device is a part of its GPU."""
     state = fleet.node(grant.node)
-    total = {} if state is None else {each.device.uuid: each.device.memory_mib for each in state.devices}
+    cut = {} if state is None else {gpu.uuid: gpu.memory_mib for gpu in state.inventory.cut}
+    devices = () if state is None else tuple(each.device for each in state.devices)
+    total = {device.uuid: cut.get(device.parent, device.memory_mib) for device in devices}
     parts = [
         (
             part.kind,
@@ -273,6 +276,8 @@ def node_document(row: NodeRow) -> dict[str, Any]:
     """One node with its devices."""
     cordoned = "SchedulingDisabled" in row.status
     devices = [gpu_document(GpuRow(row.node, state, cordoned)) for state in row.node.devices]
+    for device in devices:
+        del device["pods"]  # `purser get grants` has them
     return {**_plain(row.node.inventory), "status": row.status, "devices": devices}
 
 

@@ -64,7 +64,7 @@ class PluralCommands(typer.core.TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the first word names."""
-        if args and (meant := MEANT.get(args[0])):
+        if args and not ctx.resilient_parsing and (meant := MEANT.get(args[0])):
             ctx.fail(f"No such command '{args[0]}'. Did you mean '{meant}'?")
         return super().resolve_command(ctx, args)
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from purser.adapters.snapshot import read_objects
 from purser.cli.output import Column, OutputFormat, has_colours, row_cells, shown_columns, table_line
 from purser.kube import Client, Informer
 from purser.kube.objects import Node, Pod
@@ -24,7 +25,7 @@ async def watch_rows(
     headers: bool,
 ) -> None:
     """Print until cancelled. Raises `KubeError` where the API server does not answer the first time."""
-    await client.list(NODES, label_selector=selector)  # informers would wait for an answer that can be read
+    await read_objects(client, selector)  # informers would wait for what may not be read
     changed = asyncio.Event()
     nodes = Informer(client, NODES, label_selector=selector)
     pods = Informer(client, PODS)
@@ -34,6 +35,21 @@ async def watch_rows(
             on_update=lambda _, __: changed.set(),
             on_delete=lambda _: changed.set(),
         )
+    try:
+        await _follow(nodes, pods, changed, rows_of, output, headers=headers)
+    except BaseExceptionGroup as errors:
+        raise _first(errors) from None
+
+
+async def _follow(
+    nodes: Informer[Node],
+    pods: Informer[Pod],
+    changed: asyncio.Event,
+    rows_of: Callable[[Iterable[Node], Iterable[Pod]], tuple[list[Row], list[Column[Row]]]],
+    output: OutputFormat,
+    *,
+    headers: bool,
+) -> None:
     seen: set[tuple[str, ...]] = set()
     widths: list[int] = []
     async with asyncio.TaskGroup() as group:
@@ -57,3 +73,9 @@ async def watch_rows(
             seen = set(map(tuple, lines))
             await changed.wait()
             await asyncio.sleep(_TOGETHER_S)
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What the rest was cancelled for."""
+    error = errors.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

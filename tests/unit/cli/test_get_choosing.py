@@ -1,6 +1,7 @@
 """Which rows `purser get` shows, in which order, and what it shows again while it watches."""
 
 import contextlib
+import dataclasses
 import io
 
 import msgspec
@@ -73,7 +74,7 @@ async def rows(ask, *words):
         (("--state", "healthy", "--model", "A100"), "a1 0"),
         (("--sort-by", "node"), "a1 0, a1 1, t9 0, t10 0"),
         (("--sort-by", "-node"), "t10 0, t9 0, a1 0, a1 1"),
-        (("--sort-by", "memory mib", "--node", "a1"), "a1 0, a1 1"),
+        (("--sort-by", "memory mib"), "t10 0, t9 0, a1 0, a1 1"),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, tuple) else "",
 )
@@ -97,6 +98,9 @@ async def test_nodes_have_kubernetes_status(ask):
         (("gpus", "--node", "t100"), FAILED, "no node t100 has published GPUs. Did you mean t10?"),
         (("gpus", "--sort-by", "age"), MISUSED, "there is no such column. Give one of node, gpu, model, health"),
         (("gpus", "--watch", "-o", "json"), MISUSED, "--watch prints a table"),
+        (("gpus", "--watch", "--sort-by", "age"), MISUSED, "there is no such column"),
+        (("gpus", "--watch", "--node", "t100"), FAILED, "no node t100 has published GPUs. Did you mean t10?"),
+        (("gpus", "--node", "a1", "-l", "kind=t"), FAILED, "no node a1 with the labels kind=t has published GPUs"),
         (("gpus", "--view", "gpushare", "--node", "t9"), MISUSED, "--view gpushare shows all nodes"),
         (("grants", "--check", "--node", "t9"), MISUSED, "--check compares the records of all nodes"),
         (("pods",), MISUSED, "Did you mean 'grants'?"),
@@ -136,14 +140,14 @@ def test_namespaces_have_what_they_hold_what_they_may_and_how_many_wait():
 
 
 def test_the_state_of_a_gpu_is_the_first_thing_that_keeps_pods_away():
-    used = [state for state in GpuState if state is not GpuState.FREE]
     fleet = get_tables.Fleet()
     fleet.set_inventory(NodeInventory("n", (Device("GPU-0", 0, "A100", 100),)))
     share = ContainerGrant("c", ContainerKind.APP, (DeviceShare("GPU-0", 10, 10),), Enforcement.NONE)
     fleet.ledger.reserve(Grant("u", "team", "p", "n", (share,)))
     [row] = get_tables.gpu_rows(fleet, {})
-    assert [state for state in used if is_in_state(row, state)] == [GpuState.HEALTHY, GpuState.USED]
-    assert not is_in_state(row, GpuState.FREE)
+    assert [state for state in GpuState if is_in_state(row, state)] == [GpuState.HEALTHY, GpuState.USED]
+    closed = dataclasses.replace(row, is_node_cordoned=True)
+    assert [state for state in GpuState if is_in_state(closed, state)] == [GpuState.CORDONED, GpuState.USED]
     assert row.pods == ("team/p",)
 
 

@@ -45,8 +45,8 @@ def _badness(
     chosen: Sequence[str], free: Sequence[str], devices: Mapping[str, SriovDevice], held: Collection[str]
 ) -> Callable[[str], tuple[bool, bool, bool, int, int, int, str]]:
     """How much worse one of the free ids is than the others, beside those that are chosen."""
-    free_of_port = Counter(_port(devices.get(each)) for each in free)
-    free_on_node = Counter(_node(devices.get(each)) for each in free)
+    free_of_port = Counter(_port(devices.get(each)) for each in free if each not in held)
+    free_on_node = Counter(_node(devices.get(each)) for each in free if each not in held)
     chosen_of_port = Counter(_port(devices.get(each)) for each in chosen)
     nodes = {_node(devices.get(each)) for each in chosen}
 
