@@ -73,6 +73,9 @@ async def api_server_away(cluster: RealScenarioCluster, purser: Purser) -> Async
     finally:
         await going
         await asyncio.to_thread(purser.cluster.restart, "kube-apiserver")
+        # Without its Lease it ends, and kubelet starts its container again.
+        await asyncio.to_thread(purser.kube_scheduler.stop)
+        await asyncio.to_thread(purser.kube_scheduler.start)
 
 
 async def _stop_later(purser: Purser) -> None:

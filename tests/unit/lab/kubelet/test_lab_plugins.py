@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import grpc
 import pytest
+from tests.unit.kube.servers import eventually
 from tests.unit.lab.kubelet.rig import CHECKPOINT, GPU, Node, Plugin, container, devices, register, running, serving
 
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
@@ -201,6 +202,7 @@ async def test_an_old_kubelet_minds_the_end_of_the_newest_plugin_only(folder):
 async def test_kubelet_1_37_goes_on_with_the_plugin_that_is_left(folder):
     async with running(Node(folder, "v1.37.2")) as node, two_plugins(node) as (older, newer):
         newer.devices.put_nowait(None)
+        await eventually(lambda: len(node.endpoints._connected[GPU]) == 1)
         older.devices.put_nowait(devices(("o", "p")))
         await node.until_capacity(2)
         await node.admit("u1", container("c", 1))
