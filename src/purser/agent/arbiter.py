@@ -5,7 +5,7 @@ the scheduler believes. It is the last arbiter.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 import structlog
@@ -54,10 +54,6 @@ _MAX_WITHHELD = 4096
 """Containers: each holds ids, of which a node has few."""
 
 
-async def _none_of_them(uids: Collection[str]) -> frozenset[str]:
-    return frozenset()
-
-
 class Arbiter:
     """kubelet's questions, one at a time: as kubelet admits pods."""
 
@@ -71,9 +67,7 @@ class Arbiter:
         node_facts: Callable[[], AllocationFacts],
         instances: InstanceGiver,
         on_changed: Callable[[Pod, str], None] = lambda pod, message: None,
-        with_processes: Callable[[Collection[str]], Awaitable[frozenset[str]]] = _none_of_them,
     ) -> None:
-        """``with_processes``: those of some pods, by uid, that have processes on the node."""
         self._settings = settings
         self._kubelet = kubelet
         self._pods = pods
@@ -83,7 +77,6 @@ class Arbiter:
         self._instances = instances
         self._on_changed = on_changed
         """Called for a pod whose enforcement differs from its grant, with the difference."""
-        self._with_processes = with_processes
         self._turn = asyncio.Lock()
         self._released: Recent[str, Grant] = Recent(_MAX_RELEASED_PODS)
         """By pod key. kubelet may hear later than this agent of a forced deletion, and the pod runs until then."""
@@ -185,31 +178,19 @@ class Arbiter:
         log.info("Released a pod's devices", pod=booked.grant.key, uid=pod_uid)
 
     async def release_ended(self, pod_uids: Iterable[str]) -> int:
-        """Release those of some pods in the book that the API server says are over; how many were. If it has nothing of
-        a pod any more, the pod is over once it has no processes."""
-        ended, _ = await self._ended(pod_uids)
-        for uid, grant in ended.items():
-            with self._pods.pods.failures.guard(PODS, ref_of_grant(grant)):
-                await self.release(uid)
-        return len(ended)
-
-    async def running(self, vanished: Iterable[str]) -> frozenset[str]:
-        """Those that have processes of some pods, by uid, of which the API server has nothing any more."""
-        uids = frozenset(vanished)
-        return await self._with_processes(uids) if uids else uids
-
-    async def _ended(self, pod_uids: Iterable[str]) -> tuple[Mapping[str, Grant], frozenset[str]]:
-        """Those of some pods in the book that are over, and those that would be, had they no processes."""
-        grants = {uid: self._book.pods[uid].grant for uid in pod_uids if uid in self._book.pods}
+        """Release those of some pods in the book that the API server says are over; how many were."""
+        grants = {uid: self._book.pods[uid].grant for uid in pod_uids}
         keys = {uid: grant.key for uid, grant in grants.items()}
         try:
             found = await self._pods.fetch(set(keys.values()))
         except KubeError as error:
             log.warning("Cannot check for ended pods", error=str(error))
-            return {}, frozenset()
-        running = await self.running(uid for uid, key in keys.items() if _has_vanished(found[key], uid))
-        over = (uid for uid, key in keys.items() if _is_over(found[key], uid))
-        return {uid: grants[uid] for uid in over if uid not in running}, running
+            return 0
+        ended = [uid for uid, key in keys.items() if _is_over(found[key], uid)]
+        for uid in ended:
+            with self._pods.pods.failures.guard(PODS, ref_of_grant(grants[uid])):
+                await self.release(uid)
+        return len(ended)
 
     def _adopt(self, found: ResolvedCall, grants: Mapping[str, Grant]) -> None:
         """What kubelet gave out is taken, book or no book. A pod that cannot be booked stands in the way of those alone
@@ -284,19 +265,9 @@ class Arbiter:
             self._book.allocate(grant, container, given)
         except LedgerError:
             rivals = [uid for uid, pod in self._book.pods.items() if pod.grant.uuids & grant.uuids]
-            await self._release_soon([uid for uid in rivals if uid not in holding])
+            if not await self.release_ended(uid for uid in rivals if uid not in holding):
+                raise
             self._book.allocate(grant, container, given)
-
-    async def _release_soon(self, pod_uids: Sequence[str]) -> None:
-        """As `release_ended`; kubelet is given some time to end those that run though the API server has nothing of
-        them."""
-
-        async def none_runs() -> bool:
-            _, running = await self._ended(pod_uids)
-            return not running
-
-        await self._resolver.until(none_runs)
-        await self.release_ended(pod_uids)
 
     def _overcommitted(self, found: ResolvedCall, error: LedgerError) -> AllocationRefused:
         """Why the book has no room: with the GPUs that other pods hold, all of the grant's where none does."""
@@ -491,9 +462,4 @@ def _others_devices(found: ResolvedCall) -> set[str]:
 
 def _is_over(pod: Pod | None, uid: str) -> bool:
     """Whether the pod with this uid has ended, if this is what its name leads to now."""
-    return _has_vanished(pod, uid) or (pod is not None and is_terminal(pod))
-
-
-def _has_vanished(pod: Pod | None, uid: str) -> bool:
-    """Whether there is no pod with this uid any more, if this is what its name leads to now."""
-    return pod is None or pod.metadata.uid != uid
+    return pod is None or pod.metadata.uid != uid or is_terminal(pod)

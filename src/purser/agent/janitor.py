@@ -73,7 +73,7 @@ class Janitor:
 
     async def _let_go(self, uids: Iterable[str]) -> list[str]:
         """Those of some pods for which kubelet lists nothing that the book has; where it does not answer, those that
-        are not in the book. Vanished pods have to be without processes, too."""
+        are not in the book."""
         over = tuple(uids)
         booked = self._book.pods.keys() & over
         if not booked:
@@ -83,8 +83,6 @@ class Janitor:
         except KubeletError as error:
             log.warning("Cannot check with kubelet whether ended pods still hold devices", error=str(error))
             held = booked
-        vanished = (uid for uid in booked - held if self._pods.pods.store.by_uid(uid) is None)
-        held |= await self._arbiter.running(vanished)
         if held:
             self._lingers.set()
         return [uid for uid in over if uid not in held]

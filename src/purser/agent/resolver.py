@@ -7,7 +7,7 @@ that all waiting together is bounded.
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -30,9 +30,6 @@ log = structlog.get_logger("purser.agent")
 
 STATUS_POLL_PERIOD_S = 0.05
 """Between two looks; kubelet's status updates reach the API server in tens of milliseconds."""
-
-END_POLL_PERIOD_S = 0.25
-"""Between two looks whether kubelet has ended a pod's processes: each reads a file of every process of the node."""
 
 WAITS_PER_MINUTE = 5
 """How many calls may wait as long as one may, before others are refused at once."""
@@ -114,15 +111,6 @@ class Resolver:
             if is_final or now >= deadline or not self._budget.spend(STATUS_POLL_PERIOD_S, now):
                 raise refusal
             await self._clock.sleep(STATUS_POLL_PERIOD_S)
-
-    async def until(self, holds: Callable[[], Awaitable[bool]]) -> None:
-        """Wait until something is so, as long as one call of kubelet may wait, and all together within a minute."""
-        deadline = self._clock.monotonic() + self._timeout_s
-        while not await holds():
-            now = self._clock.monotonic()
-            if now >= deadline or not self._budget.spend(END_POLL_PERIOD_S, now):
-                return
-            await self._clock.sleep(END_POLL_PERIOD_S)
 
     def remember_refused(self, pod_uid: str) -> None:
         """kubelet never asks again for a pod that it was refused for, though it may list it for a while."""

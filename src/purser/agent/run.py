@@ -41,7 +41,6 @@ from purser.agent.nvml.driver import Driver
 from purser.agent.plugin import DevicePlugin
 from purser.agent.podresources import KubeletBooks
 from purser.agent.pods import NodePods
-from purser.agent.processes import find_pods_with_processes
 from purser.agent.publisher import Publisher
 from purser.agent.refusals import AllocationRefused
 from purser.agent.registration import PluginRegistrations
@@ -211,7 +210,6 @@ class Agent:
             self._node_facts,
             self._instances,
             self._events.enforcement_changed,
-            find_pods_with_processes,
         )
         self._janitor = Janitor(
             self._pods, self._book, self._arbiter, kubelet, self._advertise, self._keeper.look_again
