@@ -72,8 +72,9 @@ class HealthEvents:
         parents = self._parents()
         for booked in self._book.pods.values():
             pod = self._pods.get(booked.grant.key)
-            is_it = pod is not None and pod.metadata.uid == booked.grant.pod_uid
-            if pod is not None and is_it and any(uuid in (held, parents.get(held)) for held in pod_usage(booked.grant)):
+            if pod is None or pod.metadata.uid != booked.grant.pod_uid:  # another pod has its name
+                continue
+            if any(uuid in (held, parents.get(held)) for held in pod_usage(booked.grant)):
                 yield pod
 
     def _name(self, uuid: str) -> str:

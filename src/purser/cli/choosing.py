@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Row = TypeVar("Row")
 
 
-class GpuState(StrEnum):
+class StateFilter(StrEnum):
     """Values of ``--state``."""
 
     HEALTHY = "healthy"
@@ -33,7 +33,7 @@ Selector = Annotated[
     str | None, typer.Option("--selector", "-l", metavar="LABELS", help="Show only nodes with these labels.")
 ]
 State = Annotated[
-    GpuState | None,
+    StateFilter | None,
     typer.Option("--state", help="Show only GPUs in this state; free: healthy, and no pod holds any of it."),
 ]
 SortBy = Annotated[
@@ -44,18 +44,18 @@ NoHeaders = Annotated[bool, typer.Option("--no-headers", help="Leave out the lin
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show rows again when they change, until Ctrl-C.")]
 
 
-def is_in_state(row: "GpuRow", wanted: GpuState) -> bool:
+def is_in_state(row: "GpuRow", wanted: StateFilter) -> bool:
     """Whether ``--state`` shows a GPU; several may be so of one that takes no pods."""
     state = row.state
     is_cordoned = state.cordoned or row.is_node_cordoned
     is_healthy = state.device.healthy and not is_cordoned and not state.disputed
     facts = {
-        GpuState.HEALTHY: is_healthy,
-        GpuState.UNHEALTHY: not state.device.healthy,
-        GpuState.CORDONED: is_cordoned,
-        GpuState.DISPUTED: bool(state.disputed),
-        GpuState.FREE: is_healthy and not state.usage.pods,
-        GpuState.USED: bool(state.usage.pods),
+        StateFilter.HEALTHY: is_healthy,
+        StateFilter.UNHEALTHY: not state.device.healthy,
+        StateFilter.CORDONED: is_cordoned,
+        StateFilter.DISPUTED: bool(state.disputed),
+        StateFilter.FREE: is_healthy and not state.usage.pods,
+        StateFilter.USED: bool(state.usage.pods),
     }
     return facts[wanted]
 

@@ -91,7 +91,7 @@ Example: purser get namespaces --sort-by -gpus
 
 
 @dataclass(frozen=True)
-class Asked:
+class TableOptions:
     """What commands that print a table of the cluster have in common."""
 
     kubeconfig: Path | None
@@ -133,9 +133,9 @@ def gpus(
         chosen = [row for row in with_model if not node or row.node.name in node]
         return [row for row in chosen if state is None or is_in_state(row, state)]
 
-    asked = Asked(kubeconfig, context, node or (), selector, sort_by, output, not no_headers, watch)
+    options = TableOptions(kubeconfig, context, node or (), selector, sort_by, output, not no_headers, watch)
     empty = "No GPU is like that." if any((node, model, state, selector)) else "No node has published GPUs."
-    _present(asked, rows, lambda _: get_tables.gpu_columns(), get_tables.gpu_document, empty)
+    _present(options, rows, lambda _: get_tables.gpu_columns(), get_tables.gpu_document, empty)
 
 
 @app.command("grants", help=GRANTS_HELP)
@@ -167,9 +167,9 @@ def grants(
         chosen = [row for row in found if selector is None or row.grant.node in nodes]
         return [row for row in chosen if not node or row.grant.node in node]
 
-    asked = Asked(kubeconfig, context, node or (), selector, sort_by, output, not no_headers, watch)
+    options = TableOptions(kubeconfig, context, node or (), selector, sort_by, output, not no_headers, watch)
     empty = "No grant is like that." if any((namespace, node, selector)) else "No pods have grants."
-    _present(asked, rows, get_tables.grant_columns, get_tables.grant_document, empty)
+    _present(options, rows, get_tables.grant_columns, get_tables.grant_document, empty)
 
 
 @app.command("nodes", help=NODES_HELP)
@@ -193,9 +193,9 @@ def nodes(
             row for row in found if model is None or any(has_model(s.device.model, model) for s in row.node.devices)
         ]
 
-    asked = Asked(kubeconfig, context, node or (), selector, sort_by, output, not no_headers, watch)
+    options = TableOptions(kubeconfig, context, node or (), selector, sort_by, output, not no_headers, watch)
     empty = "No node is like that." if any((node, model, selector)) else "No node has published GPUs."
-    _present(asked, rows, lambda _: get_tables.node_columns(), get_tables.node_document, empty)
+    _present(options, rows, lambda _: get_tables.node_columns(), get_tables.node_document, empty)
 
 
 @app.command("namespaces", help=NAMESPACES_HELP)
@@ -224,37 +224,41 @@ def namespaces(
 
 
 def _present(
-    asked: Asked,
+    options: TableOptions,
     rows_of: "Callable[[Fleet, Mapping[str, Node]], list[T]]",
     columns_of: "Callable[[Fleet], list[Column[T]]]",
     document: Callable[[T], dict[str, Any]],
     empty: str,
 ) -> None:
     """Print the rows, once or again and again."""
-    if asked.watch:
+    if options.watch:
         from purser.cli.watching import watch_rows
 
-        if asked.output not in (OutputFormat.TABLE, OutputFormat.WIDE):
+        if options.output not in (OutputFormat.TABLE, OutputFormat.WIDE):
             fail("--watch prints a table: leave --output out, or give it as wide", MISUSED)
 
         said: set[str] = set()
+        is_first = True
 
         def chosen(nodes: "Iterable[Node]", pods: "Iterable[Pod]") -> tuple[list[T], list[Column[T]]]:
+            nonlocal is_first
             fleet, by_name = _fleet(nodes, pods, said)
-            _check_names(asked, fleet)
+            if is_first:  # nodes may go while they are watched
+                _check_names(options, fleet)
+            is_first = False
             columns = columns_of(fleet)
-            return ordered(rows_of(fleet, by_name), columns, asked.sort_by), columns
+            return ordered(rows_of(fleet, by_name), columns, options.sort_by), columns
 
         _ask(
-            asked.kubeconfig,
-            asked.context,
-            lambda client: watch_rows(client, asked.selector, chosen, asked.output, headers=asked.headers),
+            options.kubeconfig,
+            options.context,
+            lambda client: watch_rows(client, options.selector, chosen, options.output, headers=options.headers),
         )
         return
-    fleet, by_name = _read(asked)
+    fleet, by_name = _read(options)
     columns = columns_of(fleet)
-    rows = ordered(rows_of(fleet, by_name), columns, asked.sort_by)
-    show(rows, columns, asked.output, empty=empty, document=document, headers=asked.headers)
+    rows = ordered(rows_of(fleet, by_name), columns, options.sort_by)
+    show(rows, columns, options.output, empty=empty, document=document, headers=options.headers)
 
 
 def _check(
@@ -307,25 +311,27 @@ def _ask(kubeconfig: Path | None, context: str | None, read: "Callable[[Client],
         fail(str(error))
 
 
-def _read(asked: Asked) -> "tuple[Fleet, Mapping[str, Node]]":
+def _read(options: TableOptions) -> "tuple[Fleet, Mapping[str, Node]]":
     """What there is now; ends the command where a node that was named has no GPUs."""
     from purser.adapters.snapshot import read_objects
 
-    fleet, by_name = _fleet(*_ask(asked.kubeconfig, asked.context, lambda client: read_objects(client, asked.selector)))
-    _check_names(asked, fleet)
+    fleet, by_name = _fleet(
+        *_ask(options.kubeconfig, options.context, lambda client: read_objects(client, options.selector))
+    )
+    _check_names(options, fleet)
     return fleet, by_name
 
 
-def _check_names(asked: Asked, fleet: "Fleet") -> None:
+def _check_names(options: TableOptions, fleet: "Fleet") -> None:
     """End the command where a node that was named has no GPUs, and no pod there holds any."""
     import difflib
 
     there = {*(node.name for node in fleet), *(grant.node for grant in fleet.ledger.grants())}
-    for name in asked.nodes:
+    for name in options.nodes:
         if name not in there:
             close = difflib.get_close_matches(name, sorted(there), 1)
             hint = f". Did you mean {close[0]}?" if close else ""
-            labelled = f" with the labels {asked.selector}" if asked.selector else ""
+            labelled = f" with the labels {options.selector}" if options.selector else ""
             fail(f"no node {name}{labelled} has published GPUs{hint}")
 
 

@@ -7,6 +7,7 @@ from typing import TypeVar
 from purser.adapters.snapshot import read_objects
 from purser.cli.output import Column, OutputFormat, has_colours, row_cells, shown_columns, table_line
 from purser.kube import Client, Informer
+from purser.kube.errors import first_error
 from purser.kube.objects import Node, Pod
 from purser.kube.resources import NODES, PODS
 
@@ -38,7 +39,7 @@ async def watch_rows(
     try:
         await _follow(nodes, pods, changed, rows_of, output, headers=headers)
     except BaseExceptionGroup as errors:
-        raise _first(errors) from None
+        raise first_error(errors) from None
 
 
 async def _follow(
@@ -73,9 +74,3 @@ async def _follow(
             seen = set(map(tuple, lines))
             await changed.wait()
             await asyncio.sleep(_TOGETHER_S)
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What the rest was cancelled for."""
-    error = errors.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -167,3 +167,12 @@ def error_from_response(http_status: int, body: bytes, retry_after: str | None =
             status, details={"retryAfterSeconds": int(retry_after[:6])} | (status.details or {})
         )
     return error_from_status(status, http_status)
+
+
+def first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error that a group of tasks ended with: the API server's, if there is one."""
+    known = errors.subgroup(KubeError)
+    found: BaseException = known if known is not None else errors
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found

@@ -14,8 +14,8 @@ import msgspec
 
 from purser.adapters.objects import OPTIONAL_KINDS, READ_KINDS, ClusterObjects, objects_by_kind
 from purser.core.state import ClusterState, StateWaiting
-from purser.kube import Client, Clock, Informer, KubeError
-from purser.kube.errors import ForbiddenError
+from purser.kube import Client, Clock, Informer
+from purser.kube.errors import ForbiddenError, first_error
 from purser.kube.resources import Resource
 from purser.scheduler.explaining import Explanation, Overview, UnknownPodError
 
@@ -68,7 +68,7 @@ class FollowedCluster:
                     await self._clock.sleep(max(LEAST_PAUSE_S, REST * took_s))
                     await self._changed.wait()
         except BaseExceptionGroup as errors:
-            raise _first(errors) from None
+            raise first_error(errors) from None
         finally:
             self._worker.shutdown(wait=False, cancel_futures=True)
 
@@ -149,11 +149,3 @@ def _with_reason(pod: StateWaiting, known: StateWaiting | None) -> StateWaiting:
     if known is None:
         return pod
     return msgspec.structs.replace(pod, reason=known.reason, message=known.message, reasons=known.reasons)
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    known = errors.subgroup(KubeError)
-    found: BaseException = known if known is not None else errors
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found

@@ -10,7 +10,7 @@ from tests.unit.cli.typed import beside
 from tests.unit.kube.servers import eventually, running
 
 from purser.cli import get_tables
-from purser.cli.choosing import GpuState, is_in_state, ordered
+from purser.cli.choosing import StateFilter, is_in_state, ordered
 from purser.cli.output import FAILED, MISUSED, Column, OutputFormat, cell, table_lines
 from purser.cli.watching import watch_rows
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Enforcement, Grant, NodeInventory
@@ -145,9 +145,9 @@ def test_the_state_of_a_gpu_is_the_first_thing_that_keeps_pods_away():
     share = ContainerGrant("c", ContainerKind.APP, (DeviceShare("GPU-0", 10, 10),), Enforcement.NONE)
     fleet.ledger.reserve(Grant("u", "team", "p", "n", (share,)))
     [row] = get_tables.gpu_rows(fleet, {})
-    assert [state for state in GpuState if is_in_state(row, state)] == [GpuState.HEALTHY, GpuState.USED]
+    assert [state for state in StateFilter if is_in_state(row, state)] == [StateFilter.HEALTHY, StateFilter.USED]
     closed = dataclasses.replace(row, is_node_cordoned=True)
-    assert [state for state in GpuState if is_in_state(closed, state)] == [GpuState.CORDONED, GpuState.USED]
+    assert [state for state in StateFilter if is_in_state(closed, state)] == [StateFilter.CORDONED, StateFilter.USED]
     assert row.pods == ("team/p",)
 
 
