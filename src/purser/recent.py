@@ -1,7 +1,7 @@
 """Bounded memories: of too many entries the one that was not used for the longest is forgotten."""
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, ItemsView
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
@@ -39,6 +39,10 @@ class Recent(Generic[K, V]):
     def forget(self, key: K) -> None:
         """Nothing is remembered of a key any more."""
         self._entries.pop(key, None)
+
+    def items(self) -> ItemsView[K, V]:
+        """All that is remembered, what was not used for the longest first."""
+        return self._entries.items()
 
     def clear(self) -> None:
         """Nothing is remembered any more."""

@@ -13,6 +13,7 @@ from purser.agent.admission import AllocateCall, ListedPod, PreferredAllocationC
 from purser.agent.allocation import AllocationFacts
 from purser.agent.arbiter import Arbiter
 from purser.agent.book import Book, BookedContainer, BookedPod
+from purser.agent.lingering import LingeringPods
 from purser.agent.pods import NodePods
 from purser.agent.refusals import AllocationRefused
 from purser.agent.resolver import Resolver
@@ -99,6 +100,11 @@ class NoInstances:
 
     def released(self) -> None:
         return None
+
+
+async def _without_processes(_: Collection[str]) -> frozenset[str]:
+    """Containers have ended when the model's next step comes."""
+    return frozenset()
 
 
 class StubClock:
@@ -244,7 +250,16 @@ class Agents:
             resolver.remember_refused(uid)
         devices = {each.uuid: each for each in inventory(node, self._gpus).devices}
         facts = AllocationFacts(devices, "/lib", "/lock")
-        arbiter = Arbiter(_settings(node), kubelet, pods, book, resolver, lambda: facts, NoInstances())
+        arbiter = Arbiter(
+            _settings(node),
+            kubelet,
+            pods,
+            book,
+            resolver,
+            lambda: facts,
+            NoInstances(),
+            LingeringPods(book, _without_processes),
+        )
         for each in memory.released:
             arbiter._released.put(each.key, each)
         return arbiter, book, resolver

@@ -78,7 +78,7 @@ async def test_what_is_in_the_checkpoints_drafts_place_is_not_followed(tmp_path,
     path = tmp_path / "checkpoint.json"
     make(draft_of(path))
     await in_time(lambda: write_checkpoint(path, AgentCheckpoint(NODE)))
-    assert read_checkpoint(path, NODE) == ()
+    assert read_checkpoint(path, NODE).pods == ()
 
 
 async def test_a_link_in_place_of_a_checkpoint_or_its_draft_leads_to_no_other_file(tmp_path):
@@ -88,7 +88,7 @@ async def test_a_link_in_place_of_a_checkpoint_or_its_draft_leads_to_no_other_fi
         each.symlink_to(precious)
     write_checkpoint(path, AgentCheckpoint(NODE))
     assert precious.read_text() == "precious"
-    assert read_checkpoint(path, NODE) == ()
+    assert read_checkpoint(path, NODE).pods == ()
 
 
 async def test_no_folder_of_the_host_is_opened_to_everybody_through_a_link(tmp_path):

@@ -515,7 +515,7 @@ def shown_state(data: bytes) -> None:
 def book(folder: Path) -> Callable[[bytes], None]:
     def call(data: bytes) -> None:
         (folder / "book").write_bytes(data)
-        Book(folder / "book", "n1", read_checkpoint(folder / "book", "n1"))
+        Book(folder / "book", "n1", read_checkpoint(folder / "book", "n1").pods)
 
     return call
 

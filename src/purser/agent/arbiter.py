@@ -26,6 +26,7 @@ from purser.agent.disputes import gpus_of_pod
 from purser.agent.holding import still_listed, unbooked
 from purser.agent.hostfiles import make_shared_dir, remove_dir
 from purser.agent.instances import InstanceError, InstanceGiver
+from purser.agent.lingering import LingeringPods
 from purser.agent.podresources import KubeletBooks
 from purser.agent.pods import NodePods, container_facts
 from purser.agent.refusals import AllocationRefused, RefusalReason
@@ -66,6 +67,7 @@ class Arbiter:
         resolver: Resolver,
         node_facts: Callable[[], AllocationFacts],
         instances: InstanceGiver,
+        lingering: LingeringPods,
         on_changed: Callable[[Pod, str], None] = lambda pod, message: None,
     ) -> None:
         self._settings = settings
@@ -75,6 +77,7 @@ class Arbiter:
         self._resolver = resolver
         self._node_facts = node_facts
         self._instances = instances
+        self._lingering = lingering
         self._on_changed = on_changed
         """Called for a pod whose enforcement differs from its grant, with the difference."""
         self._turn = asyncio.Lock()
@@ -129,7 +132,7 @@ class Arbiter:
             raise withheld
         owner = owner_of(ids, await self._kubelet.list())
         if owner is None:  # an init container, which kubelet does not list
-            await self._give_again(*self._booked(ids))
+            await self._start(*self._booked(ids))
             return
         pod, container = owner
         grant = await self._grant(pod.key)
@@ -150,11 +153,21 @@ class Arbiter:
             )
         if self._book.reassign(grant, container, ids, pod.resources.get(container, GPU_RESOURCE)):
             await self._book.save()
-        await self._give_again(grant, part)
+        await self._start(grant, part)
 
-    async def _give_again(self, grant: Grant, part: ContainerGrant) -> None:
-        """A reset of the GPU, a reboot or an administrator may have removed the instances of a restarted container.
-        Raises `AllocationRefused`."""
+    async def _start(self, grant: Grant, part: ContainerGrant) -> None:
+        """Wait for pods that were there before. Then see to the instances of a restarted container: a reset of the GPU,
+        a reboot or an administrator may have removed them. Raises `AllocationRefused`."""
+        found = await self._lingering.wait(part.uuids)
+        if found is not None:
+            violation, other = found
+            raise AllocationRefused(
+                RefusalReason.IN_USE,
+                f"processes of pod {other.key} (uid {other.pod_uid}) still use GPU {violation.uuid}, though the pod is "
+                f"gone: with container {part.container}, {violation.problem}. kubelet starts the container when they "
+                "have ended",
+                [grant.key],
+            )
         try:
             await self._instances.give(grant, part, again=True)
         except InstanceError as error:

@@ -4,7 +4,8 @@ The ledger holds only grants that kubelet was given devices for: two grants that
 scheduler's mistake, and the first that asks gets its due, the second is refused.
 
 On disk it is one small JSON file, replaced atomically after every change. It is an aid, not the truth: what kubelet
-lists and what the API server stores win over it. What only it knows are init containers, which kubelet does not list.
+lists and what the API server stores win over it. What only it knows are init containers, which kubelet does not list,
+and pods that were released and may have processes still.
 """
 
 import asyncio
@@ -20,9 +21,10 @@ from purser.agent.files import read_start, replace_file
 from purser.agent.settings import AgentSettings
 from purser.core.consistency import InvariantViolation, ledger_violations
 from purser.core.decoding import JsonReader, UnreadableError
-from purser.core.ledger import Ledger, Usage, Violation, overcommit
+from purser.core.ledger import UNUSED, Ledger, Usage, Violation, overcommit, pod_usage
 from purser.core.model import Device, Enforcement, Grant, GrantState, NodeInventory
 from purser.core.names import GPU_RESOURCE
+from purser.recent import Recent
 
 log = structlog.get_logger("purser.agent")
 
@@ -30,6 +32,9 @@ VERSION = 1
 
 MAX_CHECKPOINT_BYTES = 16 * 1024 * 1024
 """Thousands of pods, each with a grant of the largest kind."""
+
+_MAX_LINGERING = 512
+"""More pods than a node runs: kubelet admits 110 by default."""
 
 
 class AgentCheckpointError(Exception):
@@ -59,14 +64,16 @@ class AgentCheckpoint(msgspec.Struct, frozen=True):
 
     node: str
     pods: tuple[BookedPod, ...] = ()
+    lingering: tuple[Grant, ...] = ()
+    """Of pods that were released."""
     version: int = VERSION
 
 
 _checkpoints = JsonReader(AgentCheckpoint, "the checkpoint", max_bytes=MAX_CHECKPOINT_BYTES)
 
 
-def read_checkpoint(path: Path, node: str) -> tuple[BookedPod, ...]:
-    """What the checkpoint says; nothing when there is none.
+def read_checkpoint(path: Path, node: str) -> AgentCheckpoint:
+    """What the checkpoint says; an empty one when there is none.
 
     Raises `AgentCheckpointError` when it is unreadable, of another version, or another node's than ``node``, where that
     is not empty.
@@ -74,7 +81,7 @@ def read_checkpoint(path: Path, node: str) -> tuple[BookedPod, ...]:
     try:
         checkpoint = _checkpoints.read(read_start(path, MAX_CHECKPOINT_BYTES + 1))
     except FileNotFoundError:
-        return ()
+        return AgentCheckpoint(node)
     except OSError as error:
         raise AgentCheckpointError(f"{path}: {error.strerror or error}") from error
     except UnreadableError as error:
@@ -83,7 +90,7 @@ def read_checkpoint(path: Path, node: str) -> tuple[BookedPod, ...]:
         raise AgentCheckpointError(f"{path}: version {checkpoint.version}, but this agent reads version {VERSION}")
     if node and checkpoint.node != node:
         raise AgentCheckpointError(f"{path}: of node {checkpoint.node}, but this agent serves node {node}")
-    return checkpoint.pods
+    return checkpoint
 
 
 def write_checkpoint(path: Path, checkpoint: AgentCheckpoint) -> None:
@@ -109,14 +116,17 @@ class Book:
     Changes are synchronous and happen in memory; `save` brings them to disk.
     """
 
-    def __init__(self, path: Path, node: str, pods: Iterable[BookedPod] = ()) -> None:
+    def __init__(self, path: Path, node: str, pods: Iterable[BookedPod] = (), lingering: Iterable[Grant] = ()) -> None:
         self._path = path
         self._node = node
         self._pods: dict[str, BookedPod] = {}
+        self._lingering: Recent[str, Grant] = Recent(_MAX_LINGERING)
         self._ledger = Ledger()
         self._writing = asyncio.Lock()
         for pod in pods:
             self._adopt(pod)
+        for grant in lingering:
+            self._lingering.put(grant.pod_uid, grant)
 
     def set_inventory(self, inventory: NodeInventory) -> None:
         """What grants are checked against from now on."""
@@ -165,9 +175,22 @@ class Book:
             self._advance(pod_uid, container, GrantState.RUNNING)
 
     def release(self, pod_uid: str) -> BookedPod | None:
-        """Take a pod off the book; None when it was not on it."""
+        """Take a pod off the book; None when it was not on it. It lingers until `has_no_processes` is said of it."""
         self._ledger.release(pod_uid)
-        return self._pods.pop(pod_uid, None)
+        booked = self._pods.pop(pod_uid, None)
+        if booked is not None:
+            self._lingering.put(pod_uid, booked.grant)
+        return booked
+
+    @property
+    def lingering(self) -> tuple[Grant, ...]:
+        """Of the pods that were released and may have processes still."""
+        return tuple(grant for uid, grant in self._lingering.items() if uid not in self._pods)
+
+    def has_no_processes(self, pod_uids: Iterable[str]) -> None:
+        """These pods, once released, use nothing any more."""
+        for uid in pod_uids:
+            self._lingering.forget(uid)
 
     def adopt_listing(self, listing: Iterable[ListedPod], grants: Mapping[str, Grant]) -> int:
         """Take over what kubelet lists of pods with these grants (by pod key); how many containers were news.
@@ -228,14 +251,17 @@ class Book:
         states = ((uid, self._ledger.state(uid, name)) for uid, pod in self._pods.items() for name in pod.containers)
         return frozenset(uid for uid, state in states if state is GrantState.RUNNING)
 
-    def violations(self) -> tuple[Violation, ...]:
+    def violations(self, lingering: Iterable[Grant] = ()) -> tuple[Violation, ...]:
         """What is overcommitted all the same, after a restart with books that contradict each other.
 
-        Not a GPU that the node does not list: pods hold a lost one until they end. An instance that a grant names is
-        there once, be it that the agent has lost its record of having made it.
+        ``lingering``: what counts beside the pods in the book. Not a GPU that the node does not list: pods hold a lost
+        one until they end. An instance that a grant names is there once, be it that the agent has lost its record of
+        having made it.
         """
-        devices = self._ledger.devices(self._node)
-        held = ((devices[uuid], usage) for uuid, usage in sorted(self.usage.items()) if uuid in devices)
+        devices, used = self._ledger.devices(self._node), dict(self.usage)
+        for uuid, usage in ((uuid, usage) for grant in lingering for uuid, usage in pod_usage(grant).items()):
+            used[uuid] = used.get(uuid, UNUSED) + usage
+        held = ((devices[uuid], usage) for uuid, usage in sorted(used.items()) if uuid in devices)
         found = ((device.uuid, overcommit(_without_own(device, usage), usage)) for device, usage in held)
         return tuple(Violation(self._node, uuid, problem) for uuid, problem in found if problem)
 
@@ -250,7 +276,7 @@ class Book:
     async def save(self) -> None:
         """Bring the book to disk. A failure is logged: the book can be rebuilt without the file."""
         async with self._writing:
-            checkpoint = AgentCheckpoint(self._node, tuple(self._pods.values()))
+            checkpoint = AgentCheckpoint(self._node, tuple(self._pods.values()), self.lingering)
             try:
                 await asyncio.to_thread(write_checkpoint, self._path, checkpoint)
             except OSError as error:
@@ -276,8 +302,8 @@ def _without_own(device: Device, usage: Usage) -> Device:
 def open_book(settings: AgentSettings) -> Book:
     """The node's, out of its checkpoint; empty where that is unusable, which is reported."""
     try:
-        pods = read_checkpoint(settings.checkpoint, settings.node_name)
+        checkpoint = read_checkpoint(settings.checkpoint, settings.node_name)
     except AgentCheckpointError as error:
         log.error("The checkpoint is unusable, rebuilding from kubelet and the API server", error=str(error))
-        pods = ()
-    return Book(settings.checkpoint, settings.node_name, pods)
+        checkpoint = AgentCheckpoint(settings.node_name)
+    return Book(settings.checkpoint, settings.node_name, checkpoint.pods, checkpoint.lingering)

@@ -43,6 +43,12 @@ class RefusalReason(ExplainedReason):
         "A pod without a grant holds the GPU.",
         "Delete the pod that the message names.",
     )
+    IN_USE = (
+        "DeviceInUse",
+        "Pod",
+        "Processes of a pod that no longer exists still run on the GPU. The container waits for them.",
+        "Wait until kubelet has ended them. If they hang, end them on the node that the pod is on.",
+    )
     UNHEALTHY = (
         "DeviceUnhealthy",
         "Pod",

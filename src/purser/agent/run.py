@@ -27,6 +27,7 @@ from purser.agent.inventory import Advertised, advertise, devices_by_uuid
 from purser.agent.janitor import Janitor
 from purser.agent.kubeletfacts import KubeletFacts
 from purser.agent.latest import Latest
+from purser.agent.lingering import LingeringPods
 from purser.agent.listing import listing_of
 from purser.agent.metrics import AgentMetrics, NodeSnapshot
 from purser.agent.monitoring import Auditor, GpuMonitoring, evicting
@@ -41,6 +42,7 @@ from purser.agent.nvml.driver import Driver
 from purser.agent.plugin import DevicePlugin
 from purser.agent.podresources import KubeletBooks
 from purser.agent.pods import NodePods
+from purser.agent.processes import find_pods_with_processes
 from purser.agent.publisher import Publisher
 from purser.agent.refusals import AllocationRefused
 from purser.agent.registration import PluginRegistrations
@@ -209,6 +211,7 @@ class Agent:
             resolver,
             self._node_facts,
             self._instances,
+            LingeringPods(self._book, find_pods_with_processes),
             self._events.enforcement_changed,
         )
         self._janitor = Janitor(

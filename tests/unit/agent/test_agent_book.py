@@ -69,7 +69,7 @@ def test_states_move_from_bound_to_running(book):
 async def test_a_saved_book_is_read_back(book, tmp_path):
     book.allocate(grant("p", part("one", A)), "one", given(slot(A, 0)))
     await book.save()
-    again = Book(tmp_path / "x", NODE, read_checkpoint(tmp_path / "state" / "book.json", NODE))
+    again = Book(tmp_path / "x", NODE, read_checkpoint(tmp_path / "state" / "book.json", NODE).pods)
     again.set_inventory(INVENTORY)
     assert again.pods == book.pods
     assert again.usage == book.usage
@@ -103,7 +103,7 @@ def test_a_checkpoint_is_refused(tmp_path, content, problem):
 
 
 def test_no_checkpoint_is_an_empty_book(tmp_path):
-    assert read_checkpoint(tmp_path / "none", NODE) == ()
+    assert read_checkpoint(tmp_path / "none", NODE).pods == ()
 
 
 def test_kubelets_list_fills_the_book_unchecked(book):

@@ -121,7 +121,7 @@ def _sockets(folder: Path) -> Iterator[Path]:
 
 def _checkpoint(settings: AgentSettings) -> CheckResult:
     try:
-        pods = read_checkpoint(settings.checkpoint, settings.node_name)
+        pods = read_checkpoint(settings.checkpoint, settings.node_name).pods
     except AgentCheckpointError as error:
         advice = "Nothing to do. The agent rebuilds it from kubelet and the API server."
         return CheckResult("agent's checkpoint", CheckState.WARNING, str(error), _unless_denied(str(error), advice))
