@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 
 from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
+from purser.agent.podresources import CHANNEL_OPTIONS
 from purser.core.names import GPU_RESOURCE
 from purser.kube import Client, ClusterConfig
 from tests.cluster.kubernetes import BUSYBOX_IMAGE
@@ -51,8 +52,8 @@ class RealScenarioCluster:
         return await asyncio.to_thread(self._real.container_env, self.namespace, pod, container)
 
     async def pod_resources(self, node: str) -> dict[tuple[str, str, str], tuple[str, ...]]:
-        options = [("grpc.default_authority", "localhost")]
-        async with grpc.aio.insecure_channel(f"unix://{self._real.pod_resources_socket}", options=options) as channel:
+        socket = f"unix://{self._real.pod_resources_socket}"
+        async with grpc.aio.insecure_channel(socket, options=CHANNEL_OPTIONS) as channel:
             lister = api_pb2_grpc.PodResourcesListerStub(channel)
             reply = await lister.List(api_pb2.ListPodResourcesRequest(), wait_for_ready=True, timeout=60)
         return {

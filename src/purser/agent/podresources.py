@@ -1,5 +1,6 @@
 """kubelet's own books over its PodResources API: which container holds which ids of GPUs."""
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -22,11 +23,29 @@ MAX_GRPC_MESSAGE_BYTES = 16 * 1024 * 1024
 """Bytes: what kubelet's own clients of PodResources take (defaultPodResourcesMaxSize), and more than the limit of any
 plugin."""
 
+_RETRY_RATE_LIMITED = {
+    "methodConfig": [
+        {
+            "name": [{"service": "v1.PodResourcesLister"}],
+            "retryPolicy": {
+                "maxAttempts": 5,
+                "initialBackoff": "0.1s",
+                "maxBackoff": "1s",
+                "backoffMultiplier": 2,
+                "retryableStatusCodes": ["RESOURCE_EXHAUSTED"],
+            },
+        }
+    ]
+}
+"""kubelet answers all clients of PodResources 100 times a second and 10 times at once, and rejects what goes beyond
+(pkg/kubelet/apis/podresources/constants.go). A pod must not fail because somebody else asks too often."""
+
 CHANNEL_OPTIONS = (
     *UNIX_SOCKET_OPTIONS,
     # kubelet comes back within seconds; gRPC's own pause between two dials grows to two minutes.
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.max_receive_message_length", MAX_GRPC_MESSAGE_BYTES),
+    ("grpc.service_config", json.dumps(_RETRY_RATE_LIMITED)),
 )
 """For every channel to kubelet or to a plugin."""
 

@@ -29,6 +29,7 @@ class Kubelet(api_pb2_grpc.RegistrationServicer, resources_grpc.PodResourcesList
         self.resources_socket = folder / "pod-resources" / "kubelet.sock"
         self.modern = modern
         self.registrations = []
+        self.rejects = 0  # how many lists it rejects, as one that is asked too often does
         self.taken_sockets = set()  # refused, as by kubelets since 1.37
         self.lists_of = {}  # by resource, the devices by id
         self.plugins = {}  # by resource
@@ -94,6 +95,9 @@ class Kubelet(api_pb2_grpc.RegistrationServicer, resources_grpc.PodResourcesList
 
     async def List(self, request, context):
         self.lists += 1
+        if self.rejects > 0:
+            self.rejects -= 1
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
         return resources_pb2.ListPodResourcesResponse(
             pod_resources=[
                 resources_pb2.PodResources(
