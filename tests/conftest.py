@@ -107,10 +107,14 @@ def logging_as_it_was():
 
 
 def log_plainly() -> None:
-    """As structlog does by itself, but for tracebacks in colours and frames: each takes longer than most tests."""
+    """As structlog does by itself, but for tracebacks in colours and frames, each of which takes longer than most tests,
+    and to the standard error of the process: what a command prints that runs beside a lab is the command's alone."""
     structlog.reset_defaults()
     plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], plain])
+    structlog.configure(
+        processors=[*structlog.get_config()["processors"][:-1], plain],
+        logger_factory=structlog.PrintLoggerFactory(sys.__stderr__),
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -54,17 +54,17 @@ async def say(port, text):
     ],
     ids=["bytes", "HTTP/2", "length", "two lengths", "header", "headers", "trailers", "chunk", "upgrade"],
 )
-async def test_they_leave_no_traceback_in_the_log(port, text, caplog, capsys):
+async def test_they_leave_no_traceback_in_the_log(port, text, caplog, capfd):
     with caplog.at_level(logging.DEBUG):
         await say(port, text)
         assert await say(port, HEAD + b"\r\n") == b"HTTP/1.1 200 OK"
     assert [record for record in caplog.records if record.name.startswith("aiohttp")] == []
-    assert "Traceback" not in "".join(capsys.readouterr())
+    assert "Traceback" not in "".join(capfd.readouterr())
 
 
-async def test_what_fails_in_purser_itself_is_logged(port, capsys):
+async def test_what_fails_in_purser_itself_is_logged(port, capfd):
     assert (await say(port, HEAD.replace(b"healthz", b"failing") + b"\r\n")).startswith(b"HTTP/1.1 500")
-    assert "this is Purser's own" in "".join(capsys.readouterr())
+    assert "this is Purser's own" in "".join(capfd.readouterr())
 
 
 async def test_requests_that_are_sent_while_no_answer_is_read_stop_being_taken(port):
