@@ -29,9 +29,9 @@ NODES = ["t4-4-0", "t4-4-1"]
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def shell(request, tmp_path):
-    with_operator = hasattr(request, "param")
+    with_operator, count = getattr(request, "param", (False, len(NODES)))
     hollow = (HollowNodes(name="plain", gpus=0),) if with_operator else ()  # for what a drain of all GPU nodes moves
-    settings = LabSettings(node_choices(["t4-4:2"]), operator=with_operator, hollow=hollow, probe_interval_s=0.5)
+    settings = LabSettings(node_choices([f"t4-4:{count}"]), operator=with_operator, hollow=hollow, probe_interval_s=0.5)
     async with Lab(settings) as lab, waiting.limit():
         await lab.ready()
         shell = Shell(lab, tmp_path)
@@ -267,32 +267,42 @@ async def test_from_hami_and_back(shell, tmp_path):
     assert set(phases.values()) == {"Running"}
 
 
+@pytest.mark.parametrize("shell", [pytest.param((False, 10), id="ten nodes")], indirect=True)
 async def test_from_nvidias_operator_node_by_node_with_pods_running(shell, tmp_path):
-    """NVIDIA's operator keeps the label as people write it; what its plugin served goes on, and nobody gets its GPU."""
+    """NVIDIA's operator keeps the label as people write it; what its plugin served goes on, and nobody gets its GPU.
+    Pods arrive all the while."""
     page, plugin = Page("migrating/beside-gpu-operator.md"), "nvidia.com/gpu.deploy.device-plugin"
-    await shell.type(f"kubectl label nodes {' '.join(NODES)} {plugin}=true")
+    first, *others = nodes = list(shell.lab.nodes)
+    await shell.type(f"kubectl label nodes {' '.join(nodes)} {plugin}=true")
     await shell.install(chart(tmp_path, "gpu-operator", NVIDIAS, nodeSelector={plugin: "true"}))
-    first, second = NODES
-    old = [await of_plugin(shell, f"old-{node}", node) for node in NODES]
+    old = [await of_plugin(shell, f"old-{node}", node) for node in nodes]
+    old += [await of_plugin(shell, f"older-{node}", node) for node in others[::2]]
     await shell.run(page, "1. Take NVIDIA's plugin off the first node", NODE=first)
-    await until("the plugin has left", lambda: equals(plugins_on(shell, NVIDIAS), [second]))
+    await until("the plugin has left", lambda: equals(plugins_on(shell, NVIDIAS), others))
     assert first in await shell.run(page, "2. Install Purser there", NODE=first)
     new = [await runs(shell, f"new-{number}", {"nvidia.com/gpu": 1}) for number in range(3)]
     assert [pod.spec.node_name for pod in new] == [first] * 3
     waiting_pod = await shell.client.create(PODS, pod_of("fourth", {"nvidia.com/gpu": 1}), "default")
     await until("it is said why", lambda: is_disputed(shell, "fourth", f"default/old-{first}"))
-    await shell.run(page, "3. Move the other nodes", NODE=second)
-    assert (await is_running(shell, waiting_pod.metadata.name)).spec.node_name == second
+    free = 4 * len(nodes) - len(old) - len(new)
+    arriving = [pod_of(f"arriving-{number}", {"nvidia.com/gpu": 1}) for number in range(free - 1)]
+    for place, node in enumerate(others):
+        for body in arriving[place :: len(others)]:
+            await shell.client.create(PODS, body, "default")
+        await shell.run(page, "3. Move the other nodes", NODE=node)
+    new += [await is_running(shell, pod["metadata"]["name"]) for pod in arriving]
+    new.append(await is_running(shell, waiting_pod.metadata.name))
+    assert not any(node.rejections for node in shell.lab.nodes.values())
     held = [await uuids_of(shell, pod.metadata.name, pod.spec.node_name) for pod in (*old, *new)]
     assert len(set(held)) == len(held)
     pods = {each["metadata"]["uid"]: each["status"] for each in (await shell.client.list(PODS.raw(), "default")).items}
     assert {each["phase"] for each in pods.values()} == {"Running"}
     for pod in (*old, *new):
         assert [each["restartCount"] for each in pods[pod.metadata.uid]["containerStatuses"]] == [0]
-    for node in NODES:
+    for node in nodes:
         await shell.run(page, "Go back", 0, NODE=node)
-    await until("the plugin is back", lambda: equals(plugins_on(shell, NVIDIAS), NODES))
-    await of_plugin(shell, "last", second)
+    await until("the plugin is back", lambda: equals(plugins_on(shell, NVIDIAS), nodes))
+    await of_plugin(shell, "last", first)
     await shell.run(page, "Replace the operator, too")
     await shell.run(page, "Go back", 1)
     await check_end(shell, page)
@@ -329,7 +339,7 @@ async def uuids_of(shell, name, node):
     return tuple(each.partition("::")[0] for each in ids)
 
 
-@pytest.mark.parametrize("shell", ["with the operator"], indirect=True)
+@pytest.mark.parametrize("shell", [pytest.param((True, len(NODES)), id="with the operator")], indirect=True)
 async def test_from_nvidias_operator(shell, tmp_path):
     page = Page("migrating/gpu-operator.md")
     theirs = chart(tmp_path, "gpu-operator", {"app": "nvidia-device-plugin-daemonset"})
