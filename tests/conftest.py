@@ -107,8 +107,8 @@ def logging_as_it_was():
 
 
 def log_plainly() -> None:
-    """As structlog does by itself, but for tracebacks in colours and frames, each of which takes longer than most tests,
-    and to the standard error of the process: what a command prints that runs beside a lab is the command's alone."""
+    """As structlog does by itself, but without tracebacks in colours and frames, each of which takes longer than most
+    tests, and to the process' standard error: what a command prints that runs beside a lab is the command's alone."""
     structlog.reset_defaults()
     plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from purser.agent.book import Book
 from purser.agent.nvml.driver import Gpu
+from purser.agent.pod_statuses import NodePod
 from purser.agent.pods import NodePods
 from purser.agent.reasons import AgentReason
 from purser.core.health.catalogue import describe
@@ -12,7 +13,6 @@ from purser.core.health.messages import HealthNews, News
 from purser.core.ledger import pod_usage
 from purser.core.model import NodeInventory
 from purser.kube.events import EventRecorder
-from purser.kube.objects import Pod
 from purser.kube.resources import PODS, node_ref, ref_of
 
 _REASONS: Mapping[News, tuple[AgentReason, AgentReason]] = {
@@ -55,28 +55,27 @@ class HealthEvents:
         """A change of a GPU's health: once, because the state machine reports each change once."""
         reason, reason_on_pods = _REASONS[news.news]
         kind = "Normal" if news.news is News.RECOVERED else "Warning"
-        self._recorder.event(node_ref(self._node), reason, f"{self._name(uuid)} {news.words}", type=kind)
-        message = f"{self._name(uuid)}, which this pod holds, {news.words}"
-        for pod in self._holders(uuid):
+        self._recorder.event(node_ref(self._node), reason, f"{self.name(uuid)} {news.words}", type=kind)
+        message = f"{self.name(uuid)}, which this pod holds, {news.words}"
+        for pod in self.holders(uuid):
             advised = f"{message}. {_MOVE}" if news.news is News.UNHEALTHY else message
             self._recorder.event(ref_of(PODS, pod), reason_on_pods, advised, type=kind)
 
     def program_error(self, uuid: str, xid: int) -> None:
         """An Xid that leaves the GPU as it is: whose program it was, the driver does not say to all who hold it."""
-        message = f"A program on {self._name(uuid)} failed: {describe(xid)}. Restart it if it belongs to this pod"
-        for pod in self._holders(uuid):
+        message = f"A program on {self.name(uuid)} failed: {describe(xid)}. Restart it if it belongs to this pod"
+        for pod in self.holders(uuid):
             self._recorder.event(ref_of(PODS, pod), AgentReason.GPU_PROGRAM_ERROR, message, type="Warning")
 
-    def _holders(self, uuid: str) -> Iterator[Pod]:
+    def holders(self, uuid: str) -> Iterator[NodePod]:
         """The pods that were given the GPU, or a MIG device of it."""
         parents = self._parents()
         for booked in self._book.pods.values():
-            pod = self._pods.get(booked.grant.key)
-            if pod is None or pod.metadata.uid != booked.grant.pod_uid:  # another pod has its name
-                continue
-            if any(uuid in (held, parents.get(held)) for held in pod_usage(booked.grant)):
+            pod = self._pods.pods.store.by_uid(booked.grant.pod_uid)
+            if pod is not None and any(uuid in (held, parents.get(held)) for held in pod_usage(booked.grant)):
                 yield pod
 
-    def _name(self, uuid: str) -> str:
+    def name(self, uuid: str) -> str:
+        """The GPU as messages name it."""
         gpu = self._gpus().get(uuid)
         return f"GPU {uuid}" if gpu is None else gpu.label

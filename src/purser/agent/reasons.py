@@ -178,6 +178,13 @@ class AgentReason(ExplainedReason):
         "Pod, Node",
         "The cause of GpuMemoryOverused, GpuComputeOverused, GpuUsedWithoutGrant or GpuUsedByForeignProcess is gone.",
     )
+    EVICTED_FROM_UNHEALTHY_GPU = (
+        "EvictedFromUnhealthyGpu",
+        "Pod",
+        "The pod was evicted because a GPU that it held was unhealthy for 60 seconds: the agent runs with "
+        "--evict-from-unhealthy-gpus.",
+        "Nothing to do if a controller owns the pod: the next one gets another GPU.",
+    )
     OVER_USER_EVICTED = (
         "OverUserEvicted",
         "Pod",

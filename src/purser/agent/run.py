@@ -17,9 +17,11 @@ from purser.agent.cdi.writing import CdiWriter
 from purser.agent.dispute_events import DisputeEvents
 from purser.agent.disputes import DisputeWatch
 from purser.agent.enforcement import EnforcedBy
+from purser.agent.evictions import evicting
 from purser.agent.features import FeatureLabels
 from purser.agent.health import DeviceMonitor
 from purser.agent.health_events import HealthEvents, mig_parents
+from purser.agent.health_evictions import UnhealthyEvictions
 from purser.agent.health_memory import HealthMemory
 from purser.agent.instances import GpuCut, InstanceGiver, InstanceKeeper, NodeInstanceUsers
 from purser.agent.invariants import BookInvariantWatch
@@ -30,7 +32,7 @@ from purser.agent.latest import Latest
 from purser.agent.lingering import LingeringPods
 from purser.agent.listing import listing_of
 from purser.agent.metrics import AgentMetrics, NodeSnapshot
-from purser.agent.monitoring import Auditor, GpuMonitoring, evicting
+from purser.agent.monitoring import Auditor, GpuMonitoring
 from purser.agent.mps.capability import mps_obstacle
 from purser.agent.mps.control import MpsControl
 from purser.agent.mps.daemons import MpsDaemons
@@ -238,6 +240,11 @@ class Agent:
         self._remedies = RemedyWorker(
             settings, client, nodes, self._monitor, self._pods, self._book, kubelet, recorder, client.failures
         )
+        self._unhealthy_evictions = (
+            UnhealthyEvictions(self._monitor, events, recorder, evicting(client), SystemClock())
+            if settings.evict_from_unhealthy_gpus
+            else None
+        )
         self._metrics.watch(self._snapshot)
 
     async def run(self, reload: asyncio.Event, on_port: Callable[[int], None]) -> None:
@@ -258,6 +265,9 @@ class Agent:
                 tasks.create_task(self._failures.keep_going("CDI specifications", self._cdi.run))
                 tasks.create_task(self._monitoring.run())
                 tasks.create_task(self._remedies.run())
+                if self._unhealthy_evictions is not None:
+                    run = self._unhealthy_evictions.run
+                    tasks.create_task(self._failures.keep_going("evictions from unhealthy GPUs", run))
                 tasks.create_task(self._failures.keep_going("kubelet's facts", self._facts.run))
                 tasks.create_task(self._disputes.run())
                 tasks.create_task(self._failures.keep_going("disputes", self._dispute_events.run))

@@ -405,6 +405,14 @@ class AgentSettings:
         ),
     ] = False
 
+    evict_from_unhealthy_gpus: Annotated[
+        bool,
+        Option(
+            "Evict pods from a GPU that has been unhealthy for 60 seconds, one at a time.",
+            value="agent.evictFromUnhealthyGpus",
+        ),
+    ] = False
+
     taint_nodes: Annotated[
         bool,
         Option(

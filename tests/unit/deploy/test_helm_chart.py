@@ -50,6 +50,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "passDeviceSpecs": True,
             "metricsAlsoAs": ["dcgm", "hami"],
             "evictOverUsers": True,
+            "evictFromUnhealthyGpus": True,
             "taintNodes": True,
             "cordonNodes": True,
             "featureLabels": "file",
@@ -303,11 +304,17 @@ def test_the_agent_is_root_and_nothing_else_is() -> None:
 
 
 @pytest.mark.parametrize("evicts", [False, True])
-def test_the_agent_sees_the_hosts_processes_and_may_evict_only_where_that_is_asked_for(evicts: bool) -> None:
-    documents = render({"agent": {"evictOverUsers": evicts}})
+@pytest.mark.parametrize(
+    ("value", "option"),
+    [("evictOverUsers", "--evict-over-users"), ("evictFromUnhealthyGpus", "--evict-from-unhealthy-gpus")],
+)
+def test_the_agent_sees_the_hosts_processes_and_may_evict_only_where_that_is_asked_for(
+    evicts: bool, value: str, option: str
+) -> None:
+    documents = render({"agent": {value: evicts}})
     pod = find(documents, "DaemonSet", "purser-agent")["spec"]["template"]["spec"]
     assert pod["hostPID"] is True
-    assert ("--evict-over-users" in pod["containers"][0]["args"]) is evicts
+    assert (option in pod["containers"][0]["args"]) is evicts
     rules = find(documents, "ClusterRole", "purser-agent")["rules"]
     assert ({"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]} in rules) is evicts
 

@@ -87,6 +87,7 @@ SET: dict[str, Any] = {
     "enforcement": "mps",
     "hamiCoreImage": "registry.example/hami:1",
     "evictOverUsers": True,
+    "evictFromUnhealthyGpus": True,
     "featureLabels": "node-feature",
     "taintNodes": True,
     "cordonNodes": True,

@@ -8,8 +8,8 @@ Not here: the calls of NVML (`purser.agent.nvml`), what an owner, an account and
 (`purser.core.monitoring`), GPUs' health (`purser.agent.health`).
 """
 
-from purser.agent.monitoring.auditing import Auditor, evicting
+from purser.agent.monitoring.auditing import Auditor
 from purser.agent.monitoring.gauges import Measurements, by_uuid, families
 from purser.agent.monitoring.watching import GpuMonitoring
 
-__all__ = ["Auditor", "GpuMonitoring", "Measurements", "by_uuid", "evicting", "families"]
+__all__ = ["Auditor", "GpuMonitoring", "Measurements", "by_uuid", "families"]

@@ -1,10 +1,11 @@
 """Reports processes that exceed their grants in events, and evicts over-users where configured."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import structlog
 
+from purser.agent.evictions import Evict, is_ending
 from purser.agent.monitoring.holders import DeviceHolders
 from purser.agent.nvml.driver import Gpu
 from purser.agent.pod_statuses import NodePod
@@ -14,19 +15,14 @@ from purser.core.model import Grant
 from purser.core.monitoring.accounts import GpuAccount
 from purser.core.monitoring.audit import Audit, AuditFinding, FindingKind, after_reading, find
 from purser.core.monitoring.compute import PodsCompute, find_over_users, with_reading
-from purser.kube.client import Client
 from purser.kube.errors import KubeError, TooManyRequestsError
 from purser.kube.events import EventRecorder
-from purser.kube.policy_group import evict, policy_version
 from purser.kube.resources import PODS, node_ref, ref_of
 
 log = structlog.get_logger("purser.agent")
 
 NAMED_PIDS = 5
 """Of a GPU's foreign processes those with the most memory."""
-
-MAX_EVICTION_GRACE_S = 300
-"""Grace period of evicted pods, instead of the pod's own: other pods lack the memory meanwhile."""
 
 MAX_WAITED_READINGS = 60
 """For an over-user that is about to end, until others are evicted: one that cannot end must not shield them."""
@@ -40,22 +36,6 @@ _REASONS: Mapping[FindingKind, AgentReason] = {
     FindingKind.WITHOUT_GRANT: AgentReason.GPU_USED_WITHOUT_GRANT,
     FindingKind.FOREIGN: AgentReason.GPU_USED_BY_FOREIGN_PROCESS,
 }
-
-Evict = Callable[[NodePod], Awaitable[None]]
-"""Ask for a pod's eviction. Raises `KubeError`, also where a disruption budget refuses it now."""
-
-
-def evicting(client: Client) -> Evict:
-    """What asks the API server for evictions, with a grace period of `MAX_EVICTION_GRACE_S` at most."""
-
-    async def ask(pod: NodePod) -> None:
-        meta = pod.metadata
-        is_too_long = pod.spec.termination_grace_period_seconds > MAX_EVICTION_GRACE_S or meta.deletion_timestamp
-        grace_period_s = MAX_EVICTION_GRACE_S if is_too_long else None
-        version = await policy_version(client)
-        await evict(client, version, meta.namespace, meta.name, meta.uid, grace_period_s=grace_period_s)
-
-    return ask
 
 
 class Auditor:
@@ -125,7 +105,7 @@ class Auditor:
         once that is gone."""
         over = [each for each in lasting if each.key.kind is FindingKind.OVER_MEMORY]
         pods = [(finding, pod) for finding in over if (pod := self._pod_of(finding)) is not None]
-        ending = {pod.metadata.uid for _, pod in pods if _is_ending(pod)}
+        ending = {pod.metadata.uid for _, pod in pods if is_ending(pod)}
         self._waited = {uid: self._waited.get(uid, 0) + 1 for uid in ending}
         if any(count <= MAX_WAITED_READINGS for count in self._waited.values()):
             return
@@ -170,9 +150,3 @@ class Auditor:
     def _name(self, finding: AuditFinding) -> str:
         gpu = self._gpus().get(finding.key.uuid)
         return f"GPU {finding.key.uuid}" if gpu is None else gpu.label
-
-
-def _is_ending(pod: NodePod) -> bool:
-    """Whether it was asked to go, and has no more time for that than it may have."""
-    meta = pod.metadata
-    return bool(meta.deletion_timestamp) and meta.deletion_grace_period_seconds <= MAX_EVICTION_GRACE_S

@@ -158,13 +158,20 @@ def _enforcement_arguments(section: DevicePluginSpec) -> list[str]:
 
 def _labels_and_repairs(section: DevicePluginSpec) -> list[str]:
     labels = [] if section.feature_labels == "off" else [f"--feature-labels={section.feature_labels}"]
+    evictions = {
+        "--evict-over-users": section.evict_over_users,
+        "--evict-from-unhealthy-gpus": section.evict_from_unhealthy_gpus,
+    }
     switches = {
         "--taint-nodes": section.taint_nodes,
         "--cordon-nodes": section.cordon_nodes,
         "--reset-gpus": section.reset_gpus,
     }
-    evicting = ["--evict-over-users"] if section.evict_over_users else []
-    return [*evicting, *labels, *(name for name, is_on in switches.items() if is_on)]
+    return [*_switched_on(evictions), *labels, *_switched_on(switches)]
+
+
+def _switched_on(switches: Mapping[str, bool]) -> list[str]:
+    return [name for name, is_on in switches.items() if is_on]
 
 
 def _config_arguments(config: PluginConfig) -> list[str]:

@@ -127,6 +127,8 @@ class DevicePluginSpec(OperandSection, frozen=True, kw_only=True):
     copied."""
     evict_over_users: bool = False
     """Of Purser's agent: evict pods that for half a minute have more of a GPU's memory than they were granted."""
+    evict_from_unhealthy_gpus: bool = False
+    """Of Purser's agent: evict pods from a GPU that has been unhealthy for 60 seconds, one at a time."""
     feature_labels: Literal["off", "file", "node-feature", "node-labels"] = "off"
     """Of Purser's agent: where it publishes labels of the node's GPUs: in a file or a NodeFeature object for
     node-feature-discovery, on the node itself, or nowhere (off). Needs gfd.enabled false: both have the same labels."""

@@ -5,8 +5,9 @@ from typing import Any
 
 from tests.unit.agent.builders import A, grant, part
 
+from purser.agent.evictions import MAX_EVICTION_GRACE_S, evicting
 from purser.agent.monitoring import auditing
-from purser.agent.monitoring.auditing import MAX_EVICTION_GRACE_S, Auditor, evicting
+from purser.agent.monitoring.auditing import Auditor
 from purser.agent.pod_statuses import NodePod, NodePodSpec
 from purser.core.kubernetes.quantities import MIB
 from purser.core.monitoring.accounts import ContainerOfPod, ContainerUse, GpuAccount

@@ -1,0 +1,87 @@
+"""Evicts pods from GPUs that stay unhealthy, where that is allowed: one pod of the node at a time."""
+
+from collections.abc import Iterable
+
+import structlog
+
+from purser.agent.evictions import Evict, is_ending
+from purser.agent.health import DeviceMonitor
+from purser.agent.health_events import HealthEvents
+from purser.agent.pod_statuses import NodePod
+from purser.agent.reasons import AgentReason
+from purser.kube.clock import Clock
+from purser.kube.errors import KubeError, TooManyRequestsError
+from purser.kube.events import EventRecorder
+from purser.kube.resources import PODS, ref_of
+
+log = structlog.get_logger("purser.agent")
+
+LOOK_PERIOD_S = 5.0
+"""Between two looks for pods on unhealthy GPUs."""
+
+UNHEALTHY_PATIENCE_S = 60.0
+"""How long a GPU is unhealthy before its pods are evicted: it may recover, and programs end by themselves."""
+
+MAX_ENDING_S = 360.0
+"""How long an evicted pod that does not end keeps others from being evicted."""
+
+
+class UnhealthyEvictions:
+    """Evicts the pods that hold GPUs of the node which stay unhealthy."""
+
+    def __init__(
+        self,
+        monitor: DeviceMonitor,
+        events: HealthEvents,
+        recorder: EventRecorder,
+        evict: Evict,
+        clock: Clock,
+    ) -> None:
+        self._monitor = monitor
+        self._events = events
+        self._recorder = recorder
+        self._evict = evict
+        self._clock = clock
+        self._unhealthy_since: dict[str, float] = {}
+        """By uuid, in monotonic seconds."""
+        self._ending_since: dict[str, float] = {}
+        """By pod uid."""
+
+    async def run(self) -> None:
+        """Evict until cancelled."""
+        while True:
+            await self.act()
+            await self._clock.sleep(LOOK_PERIOD_S)
+
+    async def act(self) -> None:
+        """Evict one pod at most. While the driver does not answer for all GPUs, that is no verdict on any of them."""
+        health, now = self._monitor.judged, self._clock.monotonic()
+        if health is None:
+            return
+        unhealthy = {uuid: each.reason for uuid, each in health.items() if not each.takes_pods}
+        self._unhealthy_since = {uuid: self._unhealthy_since.get(uuid, now) for uuid in sorted(unhealthy)}
+        lasting = (uuid for uuid, since in self._unhealthy_since.items() if now - since >= UNHEALTHY_PATIENCE_S)
+        holding = [
+            (pod, f"{self._events.name(uuid)} is unhealthy: {unhealthy[uuid]}")
+            for uuid in lasting
+            for pod in self._events.holders(uuid)
+        ]
+        ending = {pod.metadata.uid for pod, _ in holding if is_ending(pod)}
+        self._ending_since = {uid: self._ending_since.get(uid, now) for uid in ending}
+        if all(now - since >= MAX_ENDING_S for since in self._ending_since.values()):
+            await self._evict_one((pod, why) for pod, why in holding if pod.metadata.uid not in ending)
+
+    async def _evict_one(self, holding: Iterable[tuple[NodePod, str]]) -> None:
+        """The first one that no disruption budget keeps."""
+        for pod, why in holding:
+            try:
+                await self._evict(pod)
+            except TooManyRequestsError as error:
+                log.warning("A pod on an unhealthy GPU cannot be evicted yet", error=str(error))
+                continue
+            except KubeError as error:
+                log.warning("A pod on an unhealthy GPU cannot be evicted yet", error=str(error))
+                return
+            message = f"Evicted by Purser: {why}"
+            self._recorder.event(ref_of(PODS, pod), AgentReason.EVICTED_FROM_UNHEALTHY_GPU, message, type="Warning")
+            return
