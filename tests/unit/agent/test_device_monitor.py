@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import threading
-from unittest.mock import AsyncMock
 
 import pytest
 import structlog
@@ -18,11 +17,9 @@ from purser.agent.nvml import DeviceReading, DriverError, DriverInfo, Gpu, MigMo
 from purser.agent.settings import AgentSettings, DevicePluginFlags, SharingSettings
 from purser.agent.sharing import config_of
 from purser.core.device.gpus import FabricIds, NodeMigDevice
-from purser.core.health.catalogue import XIDS
 from purser.core.health.fabric import FabricRegistration, FabricState
-from purser.core.health.messages import HealthCondition, News
-from purser.core.health.policy import XidPolicy
-from purser.core.health.signs import DeviceFault, FaultKind, RemappedRows
+from purser.core.health.messages import News
+from purser.core.health.signs import DeviceFault, FaultKind
 from purser.core.sharing import MigStrategy
 
 pytestmark = pytest.mark.processes
@@ -149,19 +146,6 @@ async def test_an_xid_of_nobody_knows_which_gpu_has_all_probed_and_marks_the_bro
         driver.events.append(XidEvent(uuid=None, xid=79))
         await eventually(lambda: healthy(monitor) == {B})
         assert "Xid" not in monitor.health[A].reason
-
-
-async def test_calls_that_fail_after_an_xid_are_no_second_cause():
-    driver, told = Driver(), []
-    async with monitoring(driver, {"on_news": lambda uuid, news: told.append((uuid, news.words))}) as monitor:
-        driver.events.append(XidEvent(uuid=A, xid=79))
-        await eventually(lambda: healthy(monitor) == {B})
-        driver.faults[A] = DeviceFault(FaultKind.LOST, "nvmlDeviceGetMemoryInfo", "GPU is lost")
-        await eventually(lambda: len(monitor.health[A].causes) == 2)
-        driver.faults.clear()
-        await eventually(lambda: healthy(monitor) == {A, B})
-    unhealthy = "is unhealthy: Xid 79 (GPU has fallen off the bus). Restart the node"
-    assert told == [(A, unhealthy), (A, "is healthy again")]
 
 
 async def test_an_xid_outlives_the_agent_until_people_say_that_the_gpu_was_reset(tmp_path):
@@ -299,19 +283,6 @@ async def test_a_flood_of_xids_is_judged_in_a_few_turns_and_counted():
     assert len(published) < 20
 
 
-async def test_a_gpu_that_is_degraded_takes_pods_and_the_condition_says_so():
-    driver = Driver()
-    async with monitoring(driver) as monitor:
-        driver.rows[A] = RemappedRows(0, 1, pending=True, failed=False)
-        await eventually(lambda: monitor.condition.value)
-        assert monitor.condition.value == HealthCondition(
-            False, f"GPU 0 ({A}) is degraded: a memory row is to be remapped by the next reset"
-        )
-        assert healthy(monitor) == {A, B}
-        driver.rows.clear()
-        await eventually(lambda: monitor.condition.value is None)
-
-
 @pytest.mark.parametrize("error", [DriverError("no events now"), ValueError("a bug")], ids=["refusal", "bug"])
 async def test_a_driver_that_cannot_wait_is_given_a_rest_and_listened_to_again(monkeypatch, error):
     monkeypatch.setattr("purser.agent.xids.DRIVER_RETRY_S", 0.01)
@@ -404,41 +375,6 @@ async def test_an_enumeration_that_hangs_leaves_what_is_known_and_is_waited_for_
         driver.scan_hangs.set()
         await monitor.scan()
         assert monitor.trouble == ""
-
-
-class WholeCatalogue(NullDriver):
-    """A card for every Xid, and for some that are in no catalogue; each reports its own."""
-
-    def __init__(self):
-        super().__init__("")
-        self.xids = dict(enumerate([*XIDS, 0, 999]))
-        self.events = [XidEvent(uuid=f"GPU-{index}", xid=xid) for index, xid in self.xids.items()]
-
-    def scan(self):
-        return tuple(Gpu(index=index, uuid=f"GPU-{index}", name="T4", memory_mib=1) for index in self.xids)
-
-    def read(self, uuid):
-        return DeviceReading(uuid=uuid)
-
-    def wait_event(self, timeout_ms):
-        return self.events.pop(0) if self.events else super().wait_event(10)
-
-
-async def test_every_xid_costs_its_own_gpu_alone_with_one_event_and_a_condition(monkeypatch):
-    driver, told, programs = WholeCatalogue(), [], []
-    callbacks = {
-        "on_news": lambda uuid, news: told.append((uuid, news.news)),
-        "on_program_error": lambda uuid, xid: programs.append(xid),
-    }
-    monkeypatch.setattr(DeviceMonitor, "probe", AsyncMock())  # it is of no interest here, and costs a thread per card
-    with structlog.testing.capture_logs():
-        async with monitoring(driver, probe_interval_s=60, callbacks=callbacks) as monitor:
-            await eventually(lambda: len(programs) == sum(map(XidPolicy().concerns_programs, driver.xids.values())))
-            states = {f"GPU-{index}": XidPolicy().state_after(xid) for index, xid in driver.xids.items()}
-            closed = {uuid for uuid, state in states.items() if not state.takes_pods}
-            await eventually(lambda: healthy(monitor) == states.keys() - closed)
-            assert sorted(told) == sorted((uuid, News.UNHEALTHY) for uuid in closed)
-            assert {uuid for uuid in states if f"({uuid})" in monitor.condition.value.message} == closed
 
 
 async def test_mig_devices_that_come_and_go_are_looked_for_and_in_vain_only_once():

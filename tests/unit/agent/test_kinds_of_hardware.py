@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.reported_files import reported
 from tests.unit.kube.servers import ManualClock
 
 from purser.agent.features.collecting import collect_facts
@@ -23,8 +22,6 @@ from purser.lab.driver import DriverKind, SimulatedDriver, profiles
 from purser.lab.driver.node_mig import create_mig, set_mig
 from purser.lab.driver.parts import Fabric
 from purser.lab.driver.profiles import NodeProfile
-
-NOT_SUPPORTED = 3
 
 
 @cache
@@ -239,43 +236,3 @@ async def test_what_hardware_lacks_is_no_fault(
     assert {key: node.labels().get(key) for key in labels} == labels
     assert await node.probed_for(LASTING_S) == []
     assert (node.monitor.condition.value, node.monitor.trouble) == (None, "")
-
-
-@pytest.mark.parametrize(
-    ("profile", "cut_into", "resources"),
-    [
-        ("gb200-nvl4", ["3g.93gb", "2g.47gb", "1g.23gb+me", "1g.23gb"], "1g.23gb 1g.23gb.me 2g.47gb 3g.93gb"),
-        ("gb200-189gb-4", ["1g.24gb", "1g.47gb", "4g.95gb"], "1g.24gb 1g.47gb 4g.95gb"),
-        ("gh200-144gb", ["1g.18gb", "2g.36gb", "3g.72gb"], "1g.18gb 2g.36gb 3g.72gb"),
-        ("rtx-pro-6000-8", ["1g.24gb", "1g.24gb+me", "2g.48gb"], "1g.24gb 1g.24gb.me 2g.48gb"),
-    ],
-)
-async def test_instances_have_the_names_that_the_board_has_for_them(
-    tmp_path: Path, profile: str, cut_into: list[str], resources: str
-) -> None:
-    def prepare(node: SimulatedDriver) -> None:
-        set_mig(node.folder, 0, enabled=True)
-        for name in cut_into:
-            create_mig(node.folder, 0, name)
-
-    node = await Node(tmp_path, profile, prepare, mig_strategy=MigStrategy.MIXED).looked_at()
-    found = sorted(resource for resource, index, _ in node.devices() if index == 0)
-    assert found == [f"mig-{each}" for each in resources.split()]
-
-
-@pytest.mark.parametrize(
-    ("name", "lacks", "devices"),
-    [
-        ("gb10-memory-not-supported.yaml", ["nvmlDeviceGetMemoryInfo"], whole(1, slots=1)),
-        ("dgx-station-node.yaml", [], [("gpu", index, 2) for index in STATION]),
-    ],
-)
-async def test_nodes_that_users_reported(
-    tmp_path: Path, name: str, lacks: list[str], devices: list[tuple[str, int, int]]
-) -> None:
-    def prepare(node: SimulatedDriver) -> None:
-        for call in lacks:
-            node.fail_call(0, call, NOT_SUPPORTED)
-
-    node = await Node(tmp_path, profiles.load(reported(name)), prepare).looked_at()
-    assert node.devices() == devices

@@ -90,7 +90,6 @@ class FakeNvml:
     def __init__(self, *, tells_names: bool = True, needs_reboot: bool = False, capable: bool = True) -> None:
         self.tells_names, self.needs_reboot, self.capable = tells_names, needs_reboot, capable
         self.mode = self.pending = 0
-        self.in_use = False
         self.instances: dict[int, tuple[int, int, set[int]]] = {}
         """By handle: profile, slices, compute instances."""
         self.places: dict[int, range] = {}
@@ -138,8 +137,6 @@ class FakeNvml:
         return [self.mode, self.pending]
 
     def nvmlDeviceSetMigMode(self, device: int, mode: int) -> int:
-        if self.in_use:
-            return self.NVML_ERROR_IN_USE
         self.pending = mode
         if not self.needs_reboot:
             self.mode = mode
@@ -169,7 +166,7 @@ class FakeNvml:
         raise NvmlError(self.NVML_ERROR_INSUFFICIENT_RESOURCES)
 
     def nvmlGpuInstanceDestroy(self, instance: int) -> None:
-        if self.in_use or self.instances[instance][2]:
+        if self.instances[instance][2]:
             raise NvmlError(self.NVML_ERROR_IN_USE)
         del self.instances[instance], self.places[instance]
 

@@ -53,12 +53,6 @@ def test_another_order_is_tried_where_one_does_not_fit(hardware: NvmlHardware, m
         hardware.set_devices(0, BALANCED)
 
 
-def test_what_never_fits_is_refused_in_the_end(hardware: NvmlHardware) -> None:
-    hardware.set_mode(0, True)
-    with pytest.raises(HardwareError, match=r"creating 3g.20gb on GPU 0"):
-        hardware.set_devices(0, ("3g.20gb", "3g.20gb", "3g.20gb"))
-
-
 def test_a_profile_that_the_gpu_does_not_offer_is_named(hardware: NvmlHardware) -> None:
     hardware.set_mode(0, True)
     with pytest.raises(HardwareError, match=r"GPU 0 offers no 1g.10gb: it offers 1g.5gb, 1g.5gb\+me, 2g.10gb, 3g.20gb"):
@@ -116,19 +110,6 @@ def test_a_mode_that_did_not_change_is_reported(
         HardwareError, match=f"switching MIG {'on' if enabled else 'off'} on GPU 0: it stayed as it was"
     ):
         hardware.set_mode(0, enabled)
-
-
-def test_a_gpu_in_use_is_not_switched(nvml: FakeNvml, hardware: NvmlHardware) -> None:
-    nvml.in_use = True
-    with pytest.raises(HardwareError, match="the GPU is in use"):
-        hardware.set_mode(0, True)
-
-
-def test_devices_in_use_are_not_removed(nvml: FakeNvml, hardware: NvmlHardware) -> None:
-    bring(hardware, {0: Layout(True, BALANCED)})
-    nvml.in_use = True
-    with pytest.raises(HardwareError, match="removing"):
-        hardware.set_devices(0, ())
 
 
 def test_a_half_made_instance_is_recreated(nvml: FakeNvml, hardware: NvmlHardware) -> None:

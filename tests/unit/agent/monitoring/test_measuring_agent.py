@@ -7,7 +7,6 @@ from tests.unit.agent.conftest import World, eventually, shared_folder, shared_k
 
 from purser.agent.settings import MetricNames
 from purser.core.kubernetes.quantities import MIB
-from purser.core.monitoring import compute
 from purser.kube.errors import NotFoundError
 from purser.kube.resources import EVENTS, PODS
 from purser.lab.driver import SimulatedDriver
@@ -132,21 +131,6 @@ async def test_an_over_user_is_reported_and_evicted_and_its_neighbour_is_not(wor
     assert events["OverUserEvicted"] == f"Evicted by Purser: {used}"
     assert await world.events("good") == []
     assert not await _is_gone(world, "good")
-
-
-async def test_a_pod_that_computes_more_than_granted_is_reported(world, kubelet, agent, monkeypatch):
-    monkeypatch.setattr(compute, "WINDOW_READINGS", 4)
-    b = world.uuids[1]
-    busy = await world.running(kubelet, "busy", part("main", b, memory_mib=2000, cores_percent=10))
-    # The agent asks more often than the driver samples: some readings are 0.
-    world.processes.start(b, ProcessLoad(memory_mib=500, sm_percent=75), container=busy)
-    modest = await world.running(kubelet, "modest", part("main", b, memory_mib=2000, cores_percent=10))
-    world.processes.start(b, ProcessLoad(memory_mib=500, sm_percent=15), container=modest)
-    [(_, used)] = await eventually(lambda: _when(world, "busy", "GpuComputeOverused"))
-    assert used.endswith(f" % of the compute of GPU 1 ({b}) on average and was granted 10 %")
-    assert await world.events("modest") == []
-    assert await agent.metric("purser_agent_audit_findings", finding="over-compute") >= 1
-    assert not await _is_gone(world, "busy"), "over-users of memory alone are evicted"
 
 
 async def _when(world, name, reason):

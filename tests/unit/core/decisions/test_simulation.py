@@ -52,22 +52,6 @@ WHOLE = small_demo()
 DEMO = msgspec.structs.replace(WHOLE, nodes=WHOLE.nodes[::3], pods=WHOLE.pods[::3])
 
 
-@pytest.mark.parametrize(
-    ("policy", "learns"),
-    [
-        ("purser", True),
-        pytest.param("purser", False, marks=pytest.mark.gate),
-        ("random", True),
-        pytest.param("purser=2,spread=1/purser", True, marks=pytest.mark.gate),
-    ],
-)
-def test_a_run_of_the_demonstration_comes_out_the_same(policy: str, learns: bool) -> None:
-    log = logged(DEMO, timed_order(DEMO, 3, 130), policy, learns)
-    decisions, differences = replayed(log)
-    assert differences == []
-    assert decisions >= len(DEMO.pods)
-
-
 @tiers.examples(200)
 @given(NODES, PODS, st.sampled_from(sorted(NODE_POLICIES)), st.booleans())
 def test_any_fleet_any_arrivals_any_policy(nodes, pods, policy: str, learns: bool) -> None:

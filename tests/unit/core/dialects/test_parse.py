@@ -182,17 +182,13 @@ def test_policies_and_weights_are_read_in_either_vocabulary():
         ({"gpu_policy": "fragmentation, mutex"}, "", (GpuPolicy.FRAGMENTATION, GpuPolicy.MUTEX)),
         ({"hami_gpu_policy": "topology,spread"}, "", (GpuPolicy.TOPOLOGY_AWARE, GpuPolicy.SPREAD)),
         ({"node_policy": " ", "gpu_policy": ""}, "", ()),
+        ({}, "", ()),
     ],
     ids=str,
 )
 def test_any_policy_may_be_named_in_either_vocabulary(annotations, node, gpus):
     parsed = parse(pod(container(gpu=1), **annotations))
     assert (parsed.node_policy, parsed.gpu_policy) == (node, gpus)
-
-
-def test_without_annotations_the_defaults_are_the_schedulers():
-    parsed = parse(pod(container(gpu=1)))
-    assert (parsed.node_policy, parsed.gpu_policy) == ("", ())
 
 
 def test_a_pod_that_requires_it_says_of_each_container_what_would_hold_it():

@@ -74,12 +74,6 @@ def test_lists_of_gpus_choose_one_of_two():
         assert Node(*gpus(16384, 16384)).takes(pod(container(**SHARE), **annotations)) == ["GPU-0"]
 
 
-def test_binpack_stacks_pods_on_one_gpu_and_spread_does_not():
-    for policy, count in (("binpack", 1), ("spread", 3)):
-        node, spec = Node(*gpus(16384, 16384, 16384)), pod(container(**SHARE), gpu_policy=policy)
-        assert len({uuid for name in "abc" for uuid in node.takes(spec, name)}) == count
-
-
 def test_without_memory_a_pod_takes_all_of_each_gpu_however_large():
     """Also Volcano's 4714: a percentage is of each GPU's own memory."""
     node = Node(*gpus(30000, 20000, 30000))
@@ -107,18 +101,6 @@ def test_what_two_pods_need_to_meet_on_a_gpu(first, second, meet):
     assert bool(node.takes(pod(container(**second)), "b")) == meet
 
 
-def test_two_containers_of_a_pod_count_both():
-    """Volcano's own book forgets the second when it is rebuilt."""
-    node = Node(*gpus(16384))
-    assert node.takes(pod(container("a", vgpumem=8000), container("b", vgpumem=8000)), "a") == ["GPU-0"]
-    again = Node(*gpus(16384))
-    for grant in node.fleet.ledger.grants():
-        again.fleet.ledger.adopt(grant)
-    for each in (node, again):
-        assert each.fleet.ledger.usage("n")["GPU-0"].memory_mib == 16000
-        assert each.takes(pod(container(vgpumem=1000)), "b") == []
-
-
 # What Volcano's first sharing and its vGPUs got wrong, by the number of the change or the report.
 
 
@@ -131,26 +113,6 @@ def test_2215_an_index_that_moved_is_no_other_gpu():
     node.has(Device(second.uuid, 0, second.model, 1000, slots=4))
     assert node.takes(pod(container(vmem=600)), "c") == []
     assert node.takes(pod(container(vmem=400)), "d") == [second.uuid]
-
-
-def test_1782_an_unhealthy_gpu_takes_no_pod_until_it_is_well():
-    sick = Device("GPU-0", 0, "NVIDIA", 16384, slots=4, healthy=False)
-    node = Node(sick)
-    assert [node.takes(pod(container(**words)), "a") for words in ({"vmem": 1}, {"vnum": 1}, SHARE)] == [[]] * 3
-    node.has(Device("GPU-0", 0, "NVIDIA", 16384, slots=4))
-    assert node.takes(pod(container(**SHARE)), "a") == ["GPU-0"]
-
-
-def test_5253_a_pod_that_is_heard_of_again_counts_once_and_leaves_nothing():
-    node = Node(*gpus(16384))
-    assert node.takes(pod(container("a", vgpumem=3000), container("b", vgpumem=1000)), "a")
-    (grant,) = node.fleet.ledger.grants()
-    for _ in range(3):
-        node.fleet.ledger.adopt(grant)
-    assert node.fleet.ledger.usage("n")["GPU-0"].memory_mib == 4000
-    node.fleet.ledger.release("a")
-    assert not any(usage.pods for usage in node.fleet.ledger.usage("n").values())
-    assert node.takes(pod(container(vgpu=1, vgpucores=100)), "b") == ["GPU-0"]
 
 
 def test_5252_both_policies_choose_among_gpus_in_use():

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from tests.unit.core.interconnect.machines import scored
 
-from purser.core.interconnect import Ask, GpuSet, Topology, best_effort, matrix
+from purser.core.interconnect import Ask, Topology, best_effort, matrix
 
 RACK = tuple(range(72))
 
@@ -55,7 +55,3 @@ def test_the_required_ones_are_in_the_set_and_the_order_is_that_of_the_available
     found = best_effort(rack(1860, 1810), Ask(available, 5, (3, 70)))
     assert {3, 70} <= set(found.devices)
     assert list(found.devices) == sorted(found.devices, reverse=True)
-
-
-def test_what_is_impossible_gets_an_empty_set() -> None:
-    assert best_effort(rack(1, 1), Ask(RACK, 73)) == best_effort(rack(1, 1), Ask(RACK, 2, (72,))) == GpuSet()

@@ -53,28 +53,6 @@ def test_best_effort_on_a_dgx1_with_v100s(
     assert chosen(best_effort, DGX1_VOLTA, available, size, required) == expected
 
 
-@pytest.mark.parametrize(
-    ("node", "size", "expected"),
-    [
-        pytest.param(DGX1_VOLTA, 2, (0, 3), id="V100, 2"),
-        pytest.param(DGX1_VOLTA, 3, (0, 2, 3), id="V100, 3"),
-        pytest.param(DGX1_VOLTA, 4, (0, 1, 2, 3), id="V100, 4"),
-        pytest.param(DGX1_VOLTA, 5, (0, 1, 2, 3, 4), id="V100, 5"),
-        pytest.param(DGX1_VOLTA, 6, (0, 1, 2, 3, 4, 5), id="V100, 6"),
-        pytest.param(DGX1_VOLTA, 7, (0, 1, 2, 3, 4, 5, 6), id="V100, 7"),
-        pytest.param(DGX1_PASCAL, 2, (0, 2), id="P100, 2"),
-        pytest.param(DGX1_PASCAL, 3, (0, 1, 2), id="P100, 3"),
-        pytest.param(DGX1_PASCAL, 4, (0, 1, 2, 3), id="P100, 4"),
-        pytest.param(DGX1_PASCAL, 5, (0, 1, 2, 3, 4), id="P100, 5"),
-        pytest.param(DGX1_PASCAL, 6, (0, 1, 2, 3, 4, 6), id="P100, 6"),
-        pytest.param(DGX1_PASCAL, 7, (0, 1, 2, 3, 4, 5, 6), id="P100, 7"),
-        *(pytest.param(tree(16, 6), k, tuple(range(k)), id=f"16 V100 behind switches, {k}") for k in range(2, 9)),
-    ],
-)
-def test_best_effort_on_an_idle_machine(node: Topology, size: int, expected: tuple[int, ...]) -> None:
-    assert best_effort(node, Ask(tuple(range(len(node.indexes))), size)) == GpuSet(expected)
-
-
 SEQUENCES = [
     pytest.param(best_effort, DGX1_PASCAL, 1, [{place} for place in range(8)], id="best-effort, P100, 1"),
     pytest.param(best_effort, DGX1_PASCAL, 2, [{0, 2}, {1, 3}, {4, 6}, {5, 7}], id="best-effort, P100, 2"),

@@ -21,7 +21,6 @@ from purser.core.kubelet.asks import (
     Rejection,
     ResourceManager,
 )
-from purser.core.kubelet.config import CpuOptions
 from purser.core.kubelet.devicemanager import restore
 from purser.core.kubelet.errors import KubeletStartError
 from purser.core.kubelet.hints import Hint
@@ -80,18 +79,6 @@ def test_with_scope_pod_all_containers_have_one_hint() -> None:
     assert gpus_of(outcome.state, "a", "two") == ["gpu-0-2", "gpu-0-3"]
 
 
-def test_a_shortage_of_devices_has_kubelets_words() -> None:
-    on = node("best-effort")
-    refusal = refusal_of(decide(on, fresh(on), pod("a", container(gpus=9))))
-    assert refusal == Rejection(
-        ResourceManager.DEVICE,
-        "c",
-        "UnexpectedAdmissionError",
-        f"Allocate failed due to requested number of devices unavailable for {GPU}. "
-        "Requested: 9, Available: 8, which is unexpected",
-    )
-
-
 def test_a_shortage_of_cpus_comes_after_the_devices_were_given() -> None:
     """And they stay given until kubelet counts again, which the next admission begins with."""
     on = node("best-effort")
@@ -109,17 +96,6 @@ def test_a_shortage_of_cpus_comes_after_the_devices_were_given() -> None:
     assert after.refusal is None
     assert not gpus_of(after.state, "a")
     assert set(after.state.hints) == {("b", "c")}
-
-
-def test_whole_cores_are_refused_with_a_reason_of_their_own() -> None:
-    on = node("none", threads=2, cpu_options=CpuOptions(full_pcpus_only=True))
-    refusal = refusal_of(decide(on, fresh(on), pod("a", container(cpus=3))))
-    assert refusal == Rejection(
-        ResourceManager.CPU,
-        "c",
-        "SMTAlignmentError",
-        "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2",
-    )
 
 
 def test_memory_is_given_last() -> None:

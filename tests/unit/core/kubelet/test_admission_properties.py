@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from tests.unit.core.kubelet.admission_world import NIC, container, decide, devices, fresh, node, pod
 
 from purser.core.kubelet.asks import AdmissionOutcome
-from purser.core.kubelet.masks import mask_of, nodes_of
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
 from purser.core.kubelet.state import ContainerKey, KubeletNode, KubeletState
 from purser.core.pod.manifest import ContainerKind
@@ -106,37 +105,6 @@ def test_no_device_is_given_twice_and_each_container_has_what_it_asked_for(on: K
 
 def of_pod(state: KubeletState, one: KubeletPod, resource: str) -> frozenset[str]:
     return frozenset().union(*(devices_held(state, (one.uid, each.name), resource) for each in one.containers))
-
-
-@given(nodes(), steps)
-def test_no_cpu_is_given_twice_and_none_is_lost(on: KubeletNode, of: list[Step]) -> None:
-    for _, one, before, outcome in run(on, of):
-        cpus = outcome.state.cpus
-        assert cpus is not None
-        active = before | ({one.uid: one} if outcome.refusal is None else {})
-        exclusive = cpus.exclusive
-        union = 0
-        for key in longest_lived(on, active):
-            assert not exclusive.get(key, 0) & union
-            union |= exclusive.get(key, 0)
-        given_out = mask_of(cpu for held in exclusive.values() for cpu in nodes_of(held))
-        assert not given_out & (cpus.default | cpus.reserved)
-        assert given_out | cpus.default == on.machine.all_cpus
-        for other in active.values():
-            for each in other.containers:
-                wanted = each.requests["cpu"] // 1000 if other.qos is QosClass.GUARANTEED else 0
-                assert exclusive.get((other.uid, each.name), 0).bit_count() == wanted
-
-
-@given(nodes(), steps)
-def test_memory_adds_up_on_every_node(on: KubeletNode, of: list[Step]) -> None:
-    for _, _, _, outcome in run(on, of):
-        if outcome.state.memory is None:
-            continue
-        for numa in outcome.state.memory.nodes.values():
-            for table in numa.tables.values():
-                assert table.free >= 0
-                assert table.free + table.reserved == table.allocatable
 
 
 @given(nodes(), steps)

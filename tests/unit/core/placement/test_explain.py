@@ -229,12 +229,6 @@ def test_amounts_of_gpus_of_unknown_memory_are_refused_with_that_reason(asked: D
     assert "an amount of memory, and the driver does not report how much these have" in why(state, asked)
 
 
-def test_gpus_of_unknown_memory_are_found_whole() -> None:
-    whole = DeviceRequest(1, memory_percent=100, cores_percent=100)
-    state = fleet(cards(1, "NVIDIA GB10", 0, slots=1, mode=DeviceMode.WHOLE))
-    assert Evaluator(state).evaluate(pod(whole), ("n0",)).fits
-
-
 @pytest.mark.parametrize(
     ("asked", "says"),
     [

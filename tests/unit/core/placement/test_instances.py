@@ -264,21 +264,6 @@ def test_a_request_gets_the_smallest_profile_that_has_what_it_asks_for(
     assert (found and found.name) == profile
 
 
-def test_containers_of_one_pod_get_instances_of_one_gpu_and_init_containers_hand_theirs_on() -> None:
-    fleet = Fleet()
-    fleet.set_inventory(inventory := node("n", "A100-40GB"))
-    small, init = asks(memory=4000), ContainerKind.INIT
-    kinds = (init, ContainerKind.SIDECAR, ContainerKind.APP, ContainerKind.APP)
-    request = pod("p", small, small, small, asks(percent=50), kinds=kinds)
-    placed = Evaluator(fleet).place("n", request)
-    assert isinstance(placed, Placement)
-    first, second, third, fourth = (part.shares[0].mig for part in placed.containers)
-    assert first == second and len({second, third, fourth}) == 3
-    fleet.ledger.reserve(to_grant(placed, request, inventory))
-    assert fleet.node("n").devices[0].usage.instances == tuple(sorted((second, third, fourth)))
-    fleet.ledger.release("p")
-
-
 APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
 SMALL, HALF, WHOLE = asks(memory=4000), asks(percent=50), asks()
 NAMED = [asks(resource=f"nvidia.com/mig-{profile}") for profile in ("1g.5gb", "3g.20gb", "7g.40gb")]

@@ -162,41 +162,6 @@ def test_numa_binding_and_pairs_go_together():
     assert pairs(fleet, grant) == 3
 
 
-@pytest.mark.parametrize(("gpus", "vfs", "found"), [(1, 5, 1), (8, 2, 2), (2, 9, 2), (4, 100, 4)])
-def test_more_of_one_than_of_the_other(gpus, vfs, found):
-    fleet = fleet_of(inventory())
-    grant = bind(fleet, pod("p", gpus, vfs, gpu_nic=GpuNic.REQUIRED))
-    assert pairs(fleet, grant) == found
-    assert sum(share.count for share in grant.pools) == min(vfs, 8)
-
-
-def test_init_containers_hand_their_pairs_on():
-    fleet = fleet_of(inventory(vfs=(2, 2, 0, 0)))
-    grant = bind(fleet, pod("p", 2, 2, init=[(1, 1), (2, 2)], gpu_nic=GpuNic.REQUIRED))
-    assert sum(fleet.node("n").pools_taken.values()) == 2
-    assert {each.container for each in grant.pools} == {"init-0", "init-1", "main"}
-    assert pairs(fleet, bind(fleet, pod("q", 2, 2, gpu_nic=GpuNic.REQUIRED))) == 2
-
-
-def test_containers_of_one_pod_get_devices_of_their_own():
-    fleet = fleet_of(inventory(vfs=(1, 1, 1, 1)))
-    both = pod("p", 1, 1, gpu_nic=GpuNic.REQUIRED)
-    [main] = both.containers
-    [seen] = both.kubelet_pod.containers
-    replace = msgspec.structs.replace
-    both = replace(
-        both,
-        containers=(main, replace(main, name="side")),
-        kubelet_pod=replace(both.kubelet_pod, containers=(seen, replace(seen, name="side"))),
-    )
-    grant = bind(fleet, both)
-    assert set(fleet.node("n").pools_taken.values()) == {1}
-    assert [each.pairs for each in pairs_of(grant, switches_of(inventory().devices), inventory().pools)] == [1, 1]
-    last = bind(fleet, pod("q", 2, 2))
-    assert pairs(fleet, last) == 2
-    assert isinstance(place(fleet.node("n"), pod("r", 1, 1, gpu_nic=GpuNic.REQUIRED)), Refusal)
-
-
 @pytest.mark.parametrize("policy", [TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE])
 def test_a_share_whose_network_device_kubelet_takes_elsewhere_is_no_pair(policy):
     """kubelet knows no NUMA node of shares, and takes network devices of the first one that has any."""

@@ -1,19 +1,16 @@
 """Single cores of AWS Neuron devices, from what nodes list to the annotations for the vendor's plugin: HAMi's rules
 (``awsneuron/device.go``: ``splitCoreRequest``, ``addCoreUsage``, ``PatchAnnotations``)."""
 
-import random
+from functools import partial
 
 import pytest
+from tests.unit.core.placement.vendor_world import World, vendor_pod
 
-from purser.core.dialects import DialectError, grant_annotations, parse
+from purser.core.dialects import DialectError, parse
 from purser.core.dialects.hami_codec import decode_pod_devices
-from purser.core.fleet import Fleet
 from purser.core.ledger import OvercommitError
-from purser.core.model import ContainerGrant, ContainerKind, DeviceShare, Grant, NodeInventory
-from purser.core.placement import Evaluator, Placement, Reason
-from purser.core.placement.granted import to_grant
-from purser.core.pod.manifest import ContainerSpec, PodManifest
-from purser.core.policy.settings import DEFAULT_POLICIES
+from purser.core.model import ContainerGrant, ContainerKind, DeviceShare, Grant
+from purser.core.placement import Reason
 from purser.core.vendors.catalogue import families_of
 from purser.core.vendors.registration import vendor_devices
 
@@ -22,42 +19,14 @@ INIT, APP = ContainerKind.INIT, ContainerKind.APP
 RECORD = "hami.io/aws-neuron-devices-allocated"
 
 
-def inventory(devices=1, cores=None):
+def neurons(devices=1, cores=None):
     listed = {DEVICES: devices, CORES: 2 * devices if cores is None else cores}
     found = vendor_devices(families_of(["AWS Neuron"]), "n", {}, listed, listed)
     assert found.problems == ()
-    return NodeInventory("n", found.devices)
+    return found.devices
 
 
-def manifest(name, *asked, kinds=()):
-    kinds = kinds or (APP,) * len(asked)
-    containers = tuple(
-        ContainerSpec(f"c{at}", kind, limits={word: str(number) for word, number in limits.items()})
-        for at, (limits, kind) in enumerate(zip(asked, kinds, strict=True))
-    )
-    return PodManifest(name, "team", name, {}, containers, families=frozenset({"AWS Neuron"}))
-
-
-class World:
-    """A node as scheduler and ledger have it."""
-
-    def __init__(self, devices=1, cores=None):
-        self.inventory = inventory(devices, cores)
-        self.fleet = Fleet()
-        self.fleet.set_inventory(self.inventory)
-        self.evaluator = Evaluator(self.fleet, DEFAULT_POLICIES)
-
-    def put(self, spec):
-        """The annotations of a pod that was placed; else the reasons why it was not."""
-        request = parse(spec)
-        fits = self.evaluator.evaluate(request, ["n"])
-        found = self.evaluator.place("n", request)
-        assert bool(fits.fits) is isinstance(found, Placement)
-        if not isinstance(found, Placement):
-            return {reason for reason, _ in found.counts}
-        grant = to_grant(found, request, self.inventory)
-        self.fleet.ledger.reserve(grant)
-        return grant_annotations(spec, request.systems, grant, self.inventory, 5)
+manifest = partial(vendor_pod, "AWS Neuron")
 
 
 def cores(number):
@@ -75,7 +44,7 @@ def cores(number):
     ],
 )
 def test_what_the_plugin_is_told(asked, ids, masks):
-    told = World(4).put(manifest("p", asked))
+    told = World(neurons(4)).put(manifest("p", asked))
     ((*devices,), *_) = decode_pod_devices(told[RECORD])
     assert sorted(told["AWS_NEURON_IDS"].split(","), key=int) == ids.split(",")
     assert [device.cores_percent for device in devices] == masks
@@ -83,7 +52,7 @@ def test_what_the_plugin_is_told(asked, ids, masks):
 
 
 def test_the_other_core_of_a_device_goes_to_the_next_pod_and_a_given_back_one_again():
-    world = World(1)
+    world = World(neurons(1))
     assert world.put(manifest("a", cores(1)))["AWS_NEURON_IDS"] == "0"
     assert world.put(manifest("b", cores(1)))["AWS_NEURON_IDS"] == "1"
     assert world.put(manifest("c", cores(1))) == {Reason.SLOTS_EXHAUSTED}
@@ -93,12 +62,12 @@ def test_the_other_core_of_a_device_goes_to_the_next_pod_and_a_given_back_one_ag
 
 
 def test_containers_of_a_pod_have_cores_of_their_own_and_an_init_containers_is_handed_on():
-    told = World(1).put(manifest("p", cores(1), cores(1), cores(1), kinds=(INIT, APP, APP)))
+    told = World(neurons(1)).put(manifest("p", cores(1), cores(1), cores(1), kinds=(INIT, APP, APP)))
     assert told["AWS_NEURON_IDS"] == "0,0,1"
 
 
 def test_a_pods_devices_and_cores_are_both_counted_in_their_own_way():
-    told = World(2).put(manifest("p", {DEVICES: 1}, cores(1)))
+    told = World(neurons(2)).put(manifest("p", {DEVICES: 1}, cores(1)))
     first, second = (int(each) for each in told["AWS_NEURON_IDS"].split(","))
     assert second == 2 * (1 - first)
 
@@ -118,34 +87,17 @@ def test_what_is_no_number_of_cores_is_refused(asked, sentence):
 
 @pytest.mark.parametrize("listed", [0, 4, 7, 16])
 def test_where_devices_have_another_number_of_cores_they_are_given_whole(listed):
-    assert World(4, listed).put(manifest("p", cores(1))) == {Reason.TYPE_MISMATCH}
-    world = World(4, listed)
+    assert World(neurons(4, listed)).put(manifest("p", cores(1))) == {Reason.TYPE_MISMATCH}
+    world = World(neurons(4, listed))
     assert world.put(manifest("p", {DEVICES: 4}))[RECORD].count(",3:") == 4
     assert world.put(manifest("q", {DEVICES: 1})) & {Reason.SLOTS_EXHAUSTED}
 
 
 def test_the_ledger_refuses_by_itself_a_core_that_is_taken_or_that_there_is_none_of():
-    world = World(1)
+    world = World(neurons(1))
     world.put(manifest("a", cores(1)))
     uuid = world.inventory.devices[0].uuid
     for number in (0, 2):
         share = DeviceShare(uuid, 100, 50, family=DEVICES, core_numbers=(number,))
         with pytest.raises(OvercommitError, match=f"cores 0, {number} would be taken, of 2"):
             world.fleet.ledger.reserve(Grant("b", "team", "b", "n", (ContainerGrant("c", APP, (share,)),)))
-
-
-def test_no_core_is_ever_given_twice():
-    drawn, world, there = random.Random(4), World(4), {}
-    for step in range(400):
-        if there and drawn.random() < 0.45:
-            world.fleet.ledger.release(drawn.choice(sorted(there)))
-            there = {uid: held for uid, held in there.items() if world.fleet.ledger.grant(uid) is not None}
-            continue
-        asked = drawn.choice([cores(1), cores(1), cores(2), {DEVICES: 1}, cores(8)])
-        told = world.put(manifest(f"p{step}", asked))
-        if isinstance(told, dict):
-            ids = [int(each) for each in told["AWS_NEURON_IDS"].split(",")]
-            there[f"p{step}"] = ids if CORES in asked else [2 * each + core for each in ids for core in (0, 1)]
-        held = [core for ids in there.values() for core in ids]
-        assert len(held) == len(set(held))
-    assert not world.fleet.ledger.violations()

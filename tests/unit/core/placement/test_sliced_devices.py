@@ -2,18 +2,17 @@
 HAMi's tables for Enflame (``enflame/device_test.go``)."""
 
 import json
-import random
+from functools import partial
 
 import pytest
+from tests.unit.core.placement.vendor_world import World, vendor_pod
 
-from purser.core.dialects import DialectError, grant_annotations, parse
+from purser.core.dialects import DialectError, parse
 from purser.core.dialects.hami_codec import decode_pod_devices
 from purser.core.fleet import Fleet
-from purser.core.grant.quota import UNLIMITED, QuotaLimits
-from purser.core.model import ContainerKind, NodeInventory
-from purser.core.placement import Evaluator, Placement, Reason
-from purser.core.placement.granted import to_grant
-from purser.core.pod.manifest import ContainerSpec, PodManifest
+from purser.core.grant.quota import QuotaLimits
+from purser.core.model import NodeInventory
+from purser.core.placement import Evaluator, Reason
 from purser.core.policy.settings import DEFAULT_POLICIES
 from purser.core.vendors.catalogue import families_of
 from purser.core.vendors.registration import vendor_devices
@@ -32,34 +31,7 @@ def gcus(count):
     return registered([{"index": str(at), "minor": str(10 + at), "capacity": 6} for at in range(count)]).devices
 
 
-def manifest(name, *asked):
-    containers = tuple(
-        ContainerSpec(f"c{at}", ContainerKind.APP, limits={word: str(number) for word, number in limits.items()})
-        for at, limits in enumerate(asked)
-    )
-    return PodManifest(name, "team", name, {}, containers, families=frozenset({"Enflame DRS-GCU"}))
-
-
-class World:
-    """A node as scheduler and ledger have it."""
-
-    def __init__(self, devices):
-        self.inventory = NodeInventory("n", tuple(devices))
-        self.fleet = Fleet()
-        self.fleet.set_inventory(self.inventory)
-        self.evaluator = Evaluator(self.fleet, DEFAULT_POLICIES)
-
-    def put(self, spec, left=UNLIMITED):
-        """The annotations of a pod that was placed; else the reasons why it was not."""
-        request = parse(spec)
-        fits = self.evaluator.evaluate(request, ["n"], left)
-        found = self.evaluator.place("n", request, left)
-        assert bool(fits.fits) is isinstance(found, Placement)
-        if not isinstance(found, Placement):
-            return {reason for reason, _ in found.counts}
-        grant = to_grant(found, request, self.inventory)
-        self.fleet.ledger.reserve(grant)
-        return grant_annotations(spec, request.systems, grant, self.inventory, 5)
+manifest = partial(vendor_pod, "Enflame DRS-GCU")
 
 
 @pytest.mark.parametrize(
@@ -176,20 +148,3 @@ def test_nodes_with_other_profiles_are_judged_each_by_itself():
         fleet.set_inventory(NodeInventory(name, devices))
     fits = Evaluator(fleet, DEFAULT_POLICIES).evaluate(parse(manifest("p", {DRS: 3})), ["a", "b"])
     assert fits.fits == ["b"]
-
-
-def test_no_slice_is_ever_given_twice():
-    drawn, world, there = random.Random(7), World(gcus(3)), {}
-    for step in range(400):
-        if there and drawn.random() < 0.45:
-            uid = drawn.choice(sorted(there))
-            world.fleet.ledger.release(uid)
-            del there[uid]
-            continue
-        asked = drawn.choice([{DRS: 1}, {DRS: 1}, {DRS: 3}, {DRS: 6}, {MEMORY: 7}])
-        told = world.put(manifest(f"p{step}", asked))
-        if isinstance(told, dict):
-            there[f"p{step}"] = (told["enflame.com/gcu-assigned-index"], int(told["enflame.com/gcu-request-size"]))
-        for index in "012":
-            assert sum(slices for at, slices in there.values() if at == index) <= 6
-    assert not world.fleet.ledger.violations()

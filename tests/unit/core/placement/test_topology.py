@@ -47,19 +47,9 @@ def chosen(state: NodeState, *containers: tuple[ContainerKind, int], cores: int 
     return [{share.uuid for share in part.shares} for part in verdict.containers]
 
 
-@pytest.mark.parametrize(("used", "lone"), [(0, "d2"), (1, "d3"), (2, "d0"), (3, "d1")])
-def test_a_whole_gpu_is_one_whose_partner_is_taken(used: int, lone: str) -> None:
-    assert chosen(node(used), (APP, 1), cores=100) == [{lone}]
-
-
 @pytest.mark.parametrize(("used", "pair"), [(0, {"d1", "d3"}), (3, {"d0", "d2"})])
 def test_two_whole_gpus_are_a_pair(used: int, pair: set[str]) -> None:
     assert chosen(node(used), (APP, 2), cores=100) == [pair]
-
-
-@pytest.mark.parametrize("used", range(4))
-def test_a_share_goes_to_an_open_gpu_and_breaks_no_pair(used: int) -> None:
-    assert chosen(node(used), (APP, 1)) == [{f"d{used}"}]
 
 
 def test_shares_of_two_gpus_take_the_open_one_and_its_partner() -> None:

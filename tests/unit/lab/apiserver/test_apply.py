@@ -165,15 +165,6 @@ def test_removing_everything_that_was_set_leaves_nothing(fields: Any) -> None:
     assert remove(obj, frozenset(leaves(obj, THING)), frozenset(), THING) == {}
 
 
-def test_an_update_takes_fields_from_their_applier() -> None:
-    live = applied(None, {"map": {"a": "1", "b": "1"}}, "one")
-    after = updated(live, {"map": {"a": "2", "b": "1"}})
-    owners = {
-        who.name: to_fields_v1(owned.paths) for who, owned in managed.read(after["metadata"]["managedFields"]).items()
-    }
-    assert owners == {"one": {"f:map": {"f:b": {}}}, "hand": {"f:map": {"f:a": {}}}}
-
-
 def test_a_client_can_reset_the_managers() -> None:
     live = applied(None, {"map": {"a": "1"}}, "one")
     new = {**thing({"map": {"a": "1"}}), "metadata": {"name": "t", "managedFields": [{}]}}

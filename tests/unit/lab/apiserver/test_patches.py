@@ -99,18 +99,6 @@ def spec(*containers: Any, **more: Any) -> Any:
     return {"spec": {"containers": list(containers), **more}}
 
 
-def test_containers_merge_by_name() -> None:
-    target = spec({"name": "a", "image": "1"}, {"name": "b", "image": "1"})
-    patch = spec({"name": "b", "image": "2"}, {"name": "c", "image": "3"})
-    result = strategic_patch(target, patch, POD)["spec"]["containers"]
-    assert [(each["name"], each["image"]) for each in result] == [("a", "1"), ("b", "2"), ("c", "3")]
-
-
-def test_an_item_is_deleted_by_its_key() -> None:
-    target = spec({"name": "a"}, {"name": "b"})
-    assert strategic_patch(target, spec({"name": "a", "$patch": "delete"}), POD) == spec({"name": "b"})
-
-
 def test_an_object_is_replaced_or_deleted_by_directive() -> None:
     target = {"spec": {"affinity": {"nodeAffinity": {"x": 1}}, "hostname": "h"}}
     replaced = strategic_patch(target, {"spec": {"affinity": {"$patch": "replace", "podAffinity": {}}}}, POD)

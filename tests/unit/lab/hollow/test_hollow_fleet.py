@@ -112,21 +112,11 @@ async def test_a_pod_of_the_named_image_crashes_until_the_annotation_goes(client
 
 
 async def test_gpus_are_offered_while_the_device_plugin_runs(client):
-    async def offers(count):
-        async def probe():
-            return (await node(client))["status"]["allocatable"].get("nvidia.com/gpu", "0") == count
-
-        await until(probe)
-
     await start(client, "device-plugin")
-    await offers("20")
-
-    async def is_described():
-        return INVENTORY_ANNOTATION in (await node(client))["metadata"]["annotations"]
-
-    await until(is_described)
+    await until(lambda: offers(client, "20"))
+    await until(lambda: is_described(client))
     await client.delete(PODS, "device-plugin", "gpu")
-    await offers("0")
+    await until(lambda: offers(client, "0"))
 
 
 async def test_a_node_that_is_away_does_nothing_and_says_so(client):
@@ -241,7 +231,7 @@ async def is_described(client):
 
 
 async def offers(client, gpus):
-    return (await node(client))["status"]["allocatable"].get("nvidia.com/gpu") == gpus
+    return (await node(client))["status"]["allocatable"].get("nvidia.com/gpu", "0") == gpus
 
 
 async def answered(client, request):

@@ -6,9 +6,7 @@ import grpc
 import pytest
 from tests.unit.lab.kubelet.rig import GPU, Node, Plugin, container, devices, register, running, serving
 
-from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2 as plugin_pb2
 from purser.agent.kubeletapi.podresources.v1 import api_pb2
-from purser.lab.kubelet.admission import AdmissionError
 
 GIB = 2**30
 STATIC = {
@@ -139,18 +137,6 @@ async def test_a_list_of_devices_that_comes_in_the_midst_of_an_admission_counts_
             await node.admit("u1", container("one", 1), container("two", 1))
         assert node.books.forget_expired(0.0).allocatable == {GPU: 3}
         assert await node.list() == {"pod-u1": {"one": ["d"], "two": ["b"]}}
-
-
-async def test_a_container_is_not_given_a_device_that_fell_ill_while_the_one_before_it_got_its_own(node, plugin):
-    async def fall_ill():
-        plugin.devices.put_nowait([plugin_pb2.Device(ID=id_, health="Unhealthy") for id_ in "abc"])
-        await node.until_capacity(0, listed=3)
-
-    plugin.during_allocate = fall_ill
-    async with asyncio.timeout(60):
-        with pytest.raises(AdmissionError, match="no healthy devices present; cannot allocate unhealthy devices"):
-            await node.admit("u1", container("one", 1), container("two", 1))
-    assert await node.list() == {"pod-u1": {"one": ["c"], "two": []}}
 
 
 async def test_a_pod_that_is_over_has_no_devices(node, plugin):

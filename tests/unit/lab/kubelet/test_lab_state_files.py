@@ -87,14 +87,6 @@ async def test_with_a_corrupt_state_of_cpus_or_memory_kubelet_does_not_start(fol
     assert Node(folder, **STATIC).books.state.devices.held
 
 
-async def test_a_state_of_another_policy_is_refused_until_its_file_is_deleted(folder):
-    await admitted(folder, "u1", **STATIC)
-    with pytest.raises(
-        KubeletStartError, match='configured policy "none" differs from state checkpoint policy "static"'
-    ):
-        Node(folder)
-
-
 async def test_a_state_that_does_not_fit_the_machine_is_refused_with_what_to_do(folder):
     before = await admitted(folder, **STATIC)
     before.books.commit(replace(before.books.state, cpus=CpuState(default=0x1FF, reserved=0x101)))

@@ -75,16 +75,6 @@ def assert_nothing_is_overcommitted(fleet: FleetArrays) -> None:
     assert (fleet.slots_free[alone] == fleet.slots[alone] - 1).all(), "somebody is beside a pod that wants to be alone"
 
 
-@every_policy
-@few
-@given(facts=fleets(), pods=PODS)
-def test_decides_the_same_on_the_same_fleet(
-    pair: tuple[str, str], facts: list[FleetNodeFacts], pods: list[PodShape]
-) -> None:
-    first, second = (run(ShapeTable(fleet_of(facts), named(pair)), pods) for _ in range(2))
-    assert first == second
-
-
 @some_policies
 @few
 @given(facts=fleets(), pods=PODS, asked=shapes())
@@ -216,16 +206,6 @@ def test_a_mixed_policy_lies_between_its_parts() -> None:
     )
     assert mixed == pytest.approx((3 * one + other) / 4)
     assert np.argmax(mixed) == np.argmax(one) != np.argmax(other)
-
-
-def test_a_pod_that_ends_makes_room_again() -> None:
-    fleet = fleet_of([FleetNodeFacts("node", (GpuFacts("T4", 1000, 10),))])
-    table, pod = ShapeTable(fleet, named(("fragmentation", "fragmentation"))), PodShape(0, 0, 1, gpu_memory_mib=1000)
-    taken = taken_by(fleet, pod, 0, (0,))
-    fleet.take(0, (0,), taken)
-    assert place(table, pod) is None
-    fleet.release(0, (0,), taken)
-    assert place(table, pod) == (0, (0,))
 
 
 def test_an_unknown_gpu_or_node_fits_nobody() -> None:

@@ -82,11 +82,3 @@ def test_it_becomes_another_mix_only_now_and_then() -> None:
     learned = LearnedMix()
     arrivals(learned, SMALL, 10_000)
     assert learned.epoch < 100
-
-
-def test_the_same_arrivals_teach_the_same() -> None:
-    one, other = LearnedMix(), LearnedMix()
-    for learned in (one, other):
-        arrivals(learned, SMALL, 100)
-        arrivals(learned, LARGE, 70)
-    assert one.mix == other.mix

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.tiers import examples
-from tests.unit.core.placement.policies.fleets import MIX, all_rows, fleet_of, fleets, named, run, shapes
+from tests.unit.core.placement.policies.fleets import MIX, all_rows, fleet_of, fleets, run, shapes
 
 from purser.core.fleet.arrays import FleetArrays
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
@@ -38,10 +38,6 @@ def put(kept: ShapeTable, node: str, gpus: tuple[int, ...], pod: PodShape) -> No
     row = kept.fleet.rows.get(node)
     assert row is not None
     kept.fleet.take(row, gpus, taken_by(kept.fleet, pod, row, gpus))
-
-
-def test_it_is_chosen_by_name() -> None:
-    assert isinstance(policy("purser"), Purser)
 
 
 def test_a_share_goes_where_it_breaks_no_pattern() -> None:
@@ -177,14 +173,6 @@ def test_it_never_overcommits_and_decides_alike_whether_planned_ahead_or_not(
     assert first == second
     for field in ("memory_free_mib", "slots_free", "cores_free_percent", "cpu_free_milli", "memory_free_mib_of_node"):
         assert (getattr(fleet, field) >= 0).all(), field
-
-
-@given(facts=fleets(), asked=shapes())
-def test_it_finds_a_place_wherever_another_does(facts: list[FleetNodeFacts], asked: PodShape) -> None:
-    found = place(ShapeTable(fleet_of(facts), named(("purser", "purser"))), asked)
-    assert (found is None) == (place(ShapeTable(fleet_of(facts), named(("spread", "spread"))), asked) is None)
-    if found:
-        assert len(set(found[1])) == asked.gpu_count
 
 
 @pytest.mark.parametrize(
