@@ -8,7 +8,7 @@ import pytest
 from tests.tiers import IS_LONG, some
 from tests.unit.operator.world import World
 
-from purser.operator.model import Action, Adopt, NodeWorkload
+from purser.operator.model import Action, NodeWorkload
 from purser.operator.order import Operand
 
 Step = Callable[[World], None]
@@ -197,28 +197,3 @@ def test_killed_at_any_write_it_ends_the_same(story: Sequence[Step], before: Ste
         assert world.final() == expected.final(), f"killed after {number} of {len(node_assignments)} writes"
         assert world.round().actions == (), f"killed after {number} of {len(node_assignments)} writes"
     assert not any(node.unschedulable for node in expected.nodes.values())
-
-
-@pytest.mark.gate
-def test_histories_end_as_expected() -> None:
-    world, _ = told((upgrade,), ready)
-    assert {each["driver"] for each in world.status()["pools"]} == {"600.1.1"}
-    assert world.status()["upgrade"]["done"] == 2
-    world, _ = told((change_mig,), ready)
-    assert world.nodes["a"].labels["nvidia.com/mig.config.state"] == "success"
-    world, _ = told((reboot,), ready)
-    assert "6-8-0-47" in world.nodes["a"].labels["purser.dev/driver-pool"]
-    world, _ = told((lose_the_gpu,), ready)
-    assert world.nodes["b"].labels["nvidia.com/gpu.present"] == "false"
-    world, _ = told((hand_the_driver_to_a_profile,), ready)
-    assert "gold" in world.nodes["a"].labels["purser.dev/driver-pool"]
-    world, _ = told((come_while_another_operator_leaves, the_other_one_is_gone), None)
-    assert world.condition("Ready")["status"] == "True"
-    world, _ = told((hand_the_driver_to_a_profile, take_over_without_the_profile), ready)
-    assert list(world.policies) == ["second"]
-    assert any(isinstance(each, Adopt) for each in world.history)
-    driver = world.pod("a", Operand.DRIVER)
-    assert driver is not None and "gold" in driver.daemon_set
-    world, _ = told((hand_the_driver_to_a_profile,), ready)
-    driver = world.pod("a", Operand.DRIVER)
-    assert driver is not None and driver.daemon_set.endswith(world.nodes["a"].labels["purser.dev/driver-pool"])
