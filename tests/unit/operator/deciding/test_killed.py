@@ -8,7 +8,7 @@ import pytest
 from tests.tiers import IS_LONG, some
 from tests.unit.operator.world import World
 
-from purser.operator.model import Action, NodeWorkload
+from purser.operator.model import Action, Adopt, NodeWorkload
 from purser.operator.order import Operand
 
 Step = Callable[[World], None]
@@ -197,3 +197,12 @@ def test_killed_at_any_write_it_ends_the_same(story: Sequence[Step], before: Ste
         assert world.final() == expected.final(), f"killed after {number} of {len(node_assignments)} writes"
         assert world.round().actions == (), f"killed after {number} of {len(node_assignments)} writes"
     assert not any(node.unschedulable for node in expected.nodes.values())
+
+
+@pytest.mark.gate
+def test_the_next_policy_adopts_the_driver_of_a_profile_that_it_does_not_have() -> None:
+    world, _ = told((hand_the_driver_to_a_profile, take_over_without_the_profile), ready)
+    assert list(world.policies) == ["second"]
+    assert any(isinstance(each, Adopt) for each in world.history)
+    driver = world.pod("a", Operand.DRIVER)
+    assert driver is not None and "gold" in driver.daemon_set
