@@ -200,9 +200,25 @@ def test_killed_at_any_write_it_ends_the_same(story: Sequence[Step], before: Ste
 
 
 @pytest.mark.gate
-def test_the_next_policy_adopts_the_driver_of_a_profile_that_it_does_not_have() -> None:
+def test_histories_end_as_expected() -> None:
+    world, _ = told((upgrade,), ready)
+    assert {each["driver"] for each in world.status()["pools"]} == {"600.1.1"}
+    assert world.status()["upgrade"]["done"] == 2
+    world, _ = told((change_mig,), ready)
+    assert world.nodes["a"].labels["nvidia.com/mig.config.state"] == "success"
+    world, _ = told((reboot,), ready)
+    assert "6-8-0-47" in world.nodes["a"].labels["purser.dev/driver-pool"]
+    world, _ = told((lose_the_gpu,), ready)
+    assert world.nodes["b"].labels["nvidia.com/gpu.present"] == "false"
+    world, _ = told((hand_the_driver_to_a_profile,), ready)
+    assert "gold" in world.nodes["a"].labels["purser.dev/driver-pool"]
+    world, _ = told((come_while_another_operator_leaves, the_other_one_is_gone), None)
+    assert world.condition("Ready")["status"] == "True"
     world, _ = told((hand_the_driver_to_a_profile, take_over_without_the_profile), ready)
     assert list(world.policies) == ["second"]
     assert any(isinstance(each, Adopt) for each in world.history)
     driver = world.pod("a", Operand.DRIVER)
     assert driver is not None and "gold" in driver.daemon_set
+    world, _ = told((hand_the_driver_to_a_profile,), ready)
+    driver = world.pod("a", Operand.DRIVER)
+    assert driver is not None and driver.daemon_set.endswith(world.nodes["a"].labels["purser.dev/driver-pool"])
