@@ -87,19 +87,6 @@ def test_a_fault_is_exit_code_1_and_scripts_get_a_document(form, load, tmp_path)
         (["--only=x", "true"], "no check is called x"),
         (["--size=0", "true"], "--size is 0"),
         (["--pod=p", "true"], "--pod is p: give NAMESPACE/POD/CONTAINER"),
-    ],
-)
-def test_wrong_usage_is_one_line_and_exit_code_2(words, says):
-    done = conformance(*words)
-    assert done.exit_code == 2
-    [line] = done.stderr.splitlines()
-    assert line.startswith("purser: ")
-    assert says in line
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
         (["/no/such/plugin"], "cannot start /no/such/plugin"),
         pytest.param(
             ["--only=health*", "--junit=/no/such/folder/j.xml", *TINY],
@@ -109,7 +96,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(words, says):
         (["--only=health*", *TINY], "no check could be made"),
     ],
 )
-def test_what_cannot_be_done_is_one_line_and_exit_code_2(words, says):
+def test_wrong_usage_and_what_cannot_be_done_are_one_line_and_exit_code_2(words, says):
     done = conformance(*words)
     assert done.exit_code == 2
     [line] = done.stderr.splitlines()

@@ -41,10 +41,13 @@ def test_an_empty_table_says_so_on_standard_error(capsys: pytest.CaptureFixture[
     assert capsys.readouterr() == ("", "No rows.\n")
 
 
+@pytest.mark.parametrize("rows", [ROWS, []], ids=["rows", "none"])
 @pytest.mark.parametrize(("output", "load"), [(OutputFormat.JSON, json.loads), (OutputFormat.YAML, yaml.safe_load)])
-def test_scripts_get_documents(output: OutputFormat, load: object, capsys: pytest.CaptureFixture[str]) -> None:
-    show(ROWS, COLUMNS, output, empty="none", document=document)
-    assert load(capsys.readouterr().out) == [document(row) for row in ROWS]  # type: ignore[operator]
+def test_scripts_get_documents(
+    output: OutputFormat, load: object, rows: list[tuple[str, int | None]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    show(rows, COLUMNS, output, empty="none", document=document)
+    assert load(capsys.readouterr().out) == [document(row) for row in rows]  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(("form", "load"), [(DocumentFormat.JSON, json.loads), (DocumentFormat.YAML, yaml.safe_load)])
@@ -60,22 +63,16 @@ def test_numbers_that_json_does_not_have_are_null(capsys: pytest.CaptureFixture[
     assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {"a": [None, [None, 1.5]]}
 
 
-def test_an_empty_list_is_a_document_too(capsys: pytest.CaptureFixture[str]) -> None:
-    show([], COLUMNS, OutputFormat.JSON, empty="none", document=document)
-    assert json.loads(capsys.readouterr().out) == []
-
-
-def test_a_failure_is_one_line_and_an_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("it is so", "it is so"), ("no YAML:\n  {{{\n   ^\n", "no YAML: {{{ ^")],
+    ids=["own words", "words of others"],
+)
+def test_a_failure_is_one_line_and_an_exit_code(text: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit) as raised:
-        fail("it is so", 2)
+        fail(text, 2)
     assert raised.value.exit_code == 2
-    assert capsys.readouterr() == ("", "purser: it is so\n")
-
-
-def test_a_failure_with_others_words_is_one_line_too(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit):
-        fail("no YAML:\n  {{{\n   ^\n")
-    assert capsys.readouterr().err == "purser: no YAML: {{{ ^\n"
+    assert capsys.readouterr() == ("", f"purser: {said}\n")
 
 
 def test_one_thing_is_printed_as_an_object(capsys: pytest.CaptureFixture[str]) -> None:

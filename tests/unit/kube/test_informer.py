@@ -1,4 +1,5 @@
 import asyncio
+from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
@@ -27,6 +28,15 @@ from purser.kube.resources import NODES, PODS
 
 def informer_of(client, resource=PODS, **options):
     return Informer(client, resource, "ns", backoff=Backoff(0.001, 0.01), **options)
+
+
+@asynccontextmanager
+async def following(handle, resource=PODS, **options):
+    """An informer at work, of what ``handle`` serves."""
+    async with client_of(handle) as client:
+        informer = informer_of(client, resource, **options)
+        async with running(informer.run()):
+            yield informer
 
 
 class Witness:
@@ -88,11 +98,9 @@ def versions(informer):
 
 async def test_the_store_holds_every_page_and_the_watch_starts_at_the_first_pages_version():
     script = Script(listing([pod("a")], 5, "next"), listing([pod("b")], 9), HOLD)
-    async with client_of(script.handle) as client:
-        informer = informer_of(client)
-        async with running(informer.run()):
-            await informer.synced()
-            await eventually(lambda: len(script.queries) == 3)
+    async with following(script.handle) as informer:
+        await informer.synced()
+        await eventually(lambda: len(script.queries) == 3)
     assert sorted(informer.store) == ["ns/a", "ns/b"]
     assert script.queries[0]["limit"] == "500" and "resourceVersion" not in script.queries[0]
     assert script.queries[1]["continue"] == "next"
@@ -106,11 +114,9 @@ async def test_changes_reach_the_store_by_key_and_uid_and_the_handlers_in_order(
         listing([pod("a", 1)], 5),
         (line("ADDED", pod("b", 6)) + line("MODIFIED", pod("a", 7)) + line("DELETED", pod("b", 8)), ...),
     )
-    async with client_of(script.handle) as client:
-        informer = informer_of(client)
+    async with following(script.handle) as informer:
         witness = Witness(informer)
-        async with running(informer.run()):
-            await eventually(lambda: len(witness.told) == 4)
+        await eventually(lambda: len(witness.told) == 4)
     assert witness.told == [("add", "a"), ("add", "b"), ("update", "a"), ("delete", "b")]
     assert versions(informer) == {"ns/a": "7"}
     assert informer.store.by_uid("uid-a") is informer.store["ns/a"]
@@ -124,22 +130,18 @@ async def test_changes_reach_the_store_by_key_and_uid_and_the_handlers_in_order(
 )
 async def test_a_version_that_is_gone_leads_to_a_list_and_to_deletions_of_what_it_lacks(gone):
     script = Script(listing([pod("a", 1), pod("b", 2)], 5), gone, listing([pod("a", 1), pod("c", 6)], 9))
-    async with client_of(script.handle) as client:
-        informer = informer_of(client)
+    async with following(script.handle) as informer:
         witness = Witness(informer)
-        async with running(informer.run()):
-            await eventually(lambda: len(script.queries) == 4)
+        await eventually(lambda: len(script.queries) == 4)
     assert witness.told == [("add", "a"), ("add", "b"), ("delete", "b"), ("add", "c")]
     assert script.queries[3]["resourceVersion"] == "9"
 
 
 async def test_an_object_of_the_same_name_with_another_uid_is_a_deletion_and_an_addition():
     script = Script(listing([pod("a", 1)], 5), refuse(410, "Gone"), listing([pod("a", 6, uid="other")], 9), HOLD)
-    async with client_of(script.handle) as client:
-        informer = informer_of(client)
+    async with following(script.handle) as informer:
         witness = Witness(informer)
-        async with running(informer.run()):
-            await eventually(lambda: len(witness.told) == 3)
+        await eventually(lambda: len(witness.told) == 3)
     assert witness.told == [("add", "a"), ("delete", "a"), ("add", "a")]
     assert informer.store.by_uid("uid-a") is None
     assert informer.store.by_uid("other") is not None
@@ -148,10 +150,8 @@ async def test_an_object_of_the_same_name_with_another_uid_is_a_deletion_and_an_
 async def test_a_watch_that_ends_goes_on_from_the_last_version_seen_bookmarks_included():
     bookmark = line("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": "42", "creationTimestamp": None}})
     script = Script(listing([], 5), (line("ADDED", pod("a", 6)),), (bookmark,), HOLD)
-    async with client_of(script.handle) as client:
-        informer = informer_of(client)
-        async with running(informer.run()):
-            await eventually(lambda: len(script.queries) == 4)
+    async with following(script.handle) as informer:
+        await eventually(lambda: len(script.queries) == 4)
     assert [query.get("resourceVersion") for query in script.queries] == [None, "5", "6", "42"]
     assert sorted(informer.store) == ["ns/a"]
 
@@ -160,10 +160,8 @@ async def test_a_silent_connection_is_given_up_and_resumed_without_a_list():
     # As often as it is asked: where this process stands still, a connection that speaks seems silent as well.
     speaking = [(line("MODIFIED", pod("a", 6)), ...)] * 100
     script = Script(listing([pod("a")], 5), HOLD, *speaking)
-    async with client_of(script.handle) as client:
-        informer = informer_of(client, inactivity_seconds=0.05)
-        async with running(informer.run()):
-            await eventually(lambda: versions(informer) == {"ns/a": "6"})
+    async with following(script.handle, inactivity_seconds=0.05) as informer:
+        await eventually(lambda: versions(informer) == {"ns/a": "6"})
     assert "watch" in script.queries[1] and "watch" in script.queries[2]
     assert script.queries[2]["resourceVersion"] == "5"
 
@@ -173,10 +171,8 @@ async def test_lines_may_be_cut_anywhere_and_have_any_length():
     stream = line("ADDED", pod("a", 6)) + line("ADDED", huge) + b"\n" + line("ADDED", pod("ü", 8))
     cuts = [stream[:1], stream[1:50], stream[50:1_000_000], stream[1_000_000:-20], *(bytes([b]) for b in stream[-20:])]
     script = Script(listing([], 5), (*cuts, ...))
-    async with client_of(script.handle) as client:
-        informer = informer_of(client)
-        async with running(informer.run()):
-            await eventually(lambda: len(informer.store) == 3)
+    async with following(script.handle) as informer:
+        await eventually(lambda: len(informer.store) == 3)
     assert len(informer.store["ns/huge"].metadata.annotations["note"]) == 3_000_000
     assert "ns/ü" in informer.store
 
@@ -185,10 +181,8 @@ async def test_an_object_that_cannot_be_read_is_left_out_and_nothing_else():
     odd = {"metadata": {"name": "odd", "namespace": "ns", "labels": {"a": 1}}}
     nulls = {"metadata": pod("nulls")["metadata"] | {"labels": None}, "spec": {"containers": None}, "status": None}
     script = Script(listing([odd, nulls], 5), (line("ADDED", odd), line("NEWS", {}), line("ADDED", pod("a", 6)), ...))
-    async with client_of(script.handle) as client:
-        informer = informer_of(client)
-        async with running(informer.run()):
-            await eventually(lambda: "ns/a" in informer.store)
+    async with following(script.handle) as informer:
+        await eventually(lambda: "ns/a" in informer.store)
     assert sorted(informer.store) == ["ns/a", "ns/nulls"]
     assert informer.store["ns/nulls"].spec.containers == ()
 
@@ -196,30 +190,24 @@ async def test_an_object_that_cannot_be_read_is_left_out_and_nothing_else():
 async def test_whole_objects_can_be_kept_as_well():
     odd = {"metadata": "not an object"}
     script = Script(listing([pod("a", spec="kept"), odd], 5), (line("ADDED", odd), line("ADDED", pod("b", 6)), ...))
-    async with client_of(script.handle) as client:
-        informer = informer_of(client, PODS.raw())
-        async with running(informer.run()):
-            await eventually(lambda: "ns/b" in informer.store)
+    async with following(script.handle, PODS.raw()) as informer:
+        await eventually(lambda: "ns/b" in informer.store)
     assert informer.store["ns/a"] == pod("a", spec="kept") | {"apiVersion": "v1", "kind": "Pod"}
 
 
 async def test_a_handler_that_fails_stops_neither_the_others_nor_the_informer():
     script = Script(listing([pod("a")], 5), (line("ADDED", pod("b", 6)), ...))
-    async with client_of(script.handle) as client:
-        informer = informer_of(client)
+    async with following(script.handle) as informer:
         informer.add_handler(on_add=lambda new: 1 / 0)
         witness = Witness(informer)
-        async with running(informer.run()):
-            await eventually(lambda: len(witness.told) == 2)
+        await eventually(lambda: len(witness.told) == 2)
 
 
 async def test_a_handler_added_late_gets_the_objects_that_exist():
     script = Script(listing([pod("a"), pod("b")], 5))
-    async with client_of(script.handle) as client:
-        informer = informer_of(client)
-        async with running(informer.run()):
-            await informer.synced()
-            assert [name for _, name in Witness(informer).told] == ["a", "b"]
+    async with following(script.handle) as informer:
+        await informer.synced()
+        assert [name for _, name in Witness(informer).told] == ["a", "b"]
 
 
 async def test_failures_are_survived_and_not_answered_with_a_storm():
@@ -259,15 +247,13 @@ async def test_health_says_whether_it_is_synced_and_connected():
 async def test_relist_returns_with_a_store_as_fresh_as_the_server():
     server = ModelServer()
     server.put("a")
-    async with client_of(server.handle) as client:
-        informer = informer_of(client)
-        async with running(informer.run()):
-            await eventually(lambda: informer.health.connected)
-            server._watches.clear()  # this watch tells nothing any more, and stays open
-            server.put("b")
-            server.delete("a")
-            await asyncio.wait_for(informer.relist(), 10)
-            assert sorted(informer.store) == ["ns/b"]
+    async with following(server.handle) as informer:
+        await eventually(lambda: informer.health.connected)
+        server._watches.clear()  # this watch tells nothing any more, and stays open
+        server.put("b")
+        server.delete("a")
+        await asyncio.wait_for(informer.relist(), 10)
+        assert sorted(informer.store) == ["ns/b"]
 
 
 async def test_relist_is_not_served_by_a_list_that_began_before():
@@ -284,15 +270,13 @@ async def test_relist_is_not_served_by_a_list_that_began_before():
             return listing([pod("old")], 5)
         return listing([pod("new")], 6)
 
-    async with client_of(handle) as client:
-        informer = informer_of(client)
-        async with running(informer.run()):
-            await began.wait()
-            fence = asyncio.create_task(informer.relist())
-            await asyncio.sleep(0)
-            go_on.set()
-            await asyncio.wait_for(fence, 10)
-            assert sorted(informer.store) == ["ns/new"]
+    async with following(handle) as informer:
+        await began.wait()
+        fence = asyncio.create_task(informer.relist())
+        await asyncio.sleep(0)
+        go_on.set()
+        await asyncio.wait_for(fence, 10)
+        assert sorted(informer.store) == ["ns/new"]
 
 
 async def test_relist_tries_at_once_while_the_informer_backs_off_and_outlasts_failures():
@@ -312,13 +296,11 @@ async def test_relist_ends_with_an_error_when_the_informer_is_stopped():
     async def handle(request):
         await asyncio.Event().wait()
 
-    async with client_of(handle) as client:
-        informer = informer_of(client)
-        async with running(informer.run()):
-            fence = asyncio.create_task(informer.relist())
-            await asyncio.sleep(0)
-        with pytest.raises(ApiUnavailableError, match="stopped"):
-            await fence
+    async with following(handle) as informer:
+        fence = asyncio.create_task(informer.relist())
+        await asyncio.sleep(0)
+    with pytest.raises(ApiUnavailableError, match="stopped"):
+        await fence
 
 
 async def test_a_server_that_is_away_for_a_while_is_found_again():

@@ -1,12 +1,10 @@
 """What is shown is what would be done; what makes no sense to ask is refused."""
 
 import asyncio
-import logging
 import re
 
 import pytest
 import pytest_asyncio
-import structlog
 from tests.tiers import IS_LONG
 from tests.unit.kube.servers import port_of_nobody
 from tests.unit.operator.embedded import IMAGE, NAMESPACE, create_pod, eventually, pod
@@ -26,14 +24,7 @@ from purser.operator.uninstalling import uninstall
 
 OURS = "app.kubernetes.io/managed-by=purser-operator"
 DEFINITION = "clusterpolicies.purser.dev"
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    yield
-    structlog.reset_defaults()
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("quiet")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

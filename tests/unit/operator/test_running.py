@@ -28,7 +28,7 @@ from purser.operator.running import Rounds
 
 OURS = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
 PATHS = ("readyz", "healthz", "metrics")
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("quiet")]
 
 
 FEWER = POLICY if IS_LONG else POLICY | {"spec": {"gfd": OFF, "migManager": OFF, "dcgm": OFF}}
@@ -55,17 +55,6 @@ async def settled(tmp_path_factory):
             found.written_when_ready = found.cluster.writes[count:]
             found.told_when_ready = {path: await told(port, path) for path in PATHS}
         yield found
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    import logging
-
-    import structlog
-
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    yield
-    structlog.reset_defaults()
 
 
 async def daemon_set(stack, operand):

@@ -2,11 +2,9 @@
 most telling first."""
 
 import asyncio
-import logging
 from contextlib import AsyncExitStack
 
 import pytest
-import structlog
 from aiohttp import web
 from tests.tiers import IS_LONG
 from tests.unit.operator.embedded import IMAGE, NAMESPACE, create_node, create_pod, eventually, node, pod, running
@@ -32,14 +30,9 @@ from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.previewing import preview, preview_uninstall
 from purser.operator.uninstalling import UninstallError, remaining, uninstall
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 OURS = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    yield
-    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ from tests.unit.operator.embedded import (
     NAMESPACE,
     create_node,
     create_pod,
-    define_policies,
-    embedded,
     node,
     operand_pod,
     pod,
@@ -50,13 +48,6 @@ class Notes:
 
     def expect(self, resource, key, check):
         self.expected.append((resource.plural, key))
-
-
-@pytest.fixture
-async def cluster(tmp_path):
-    async with embedded(tmp_path) as found:
-        await define_policies(found.client)
-        yield found
 
 
 @pytest.fixture

@@ -283,6 +283,12 @@ class World:
                 return
         raise AssertionError(f"the world does not settle; last: {self.history[-5:]}")
 
+    def run(self, rounds: int) -> None:
+        """So many rounds, and a tick after each."""
+        for _ in range(rounds):
+            self.round()
+            self.tick()
+
     def wait(self, seconds: float) -> None:
         self.now += seconds
 

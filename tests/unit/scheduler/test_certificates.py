@@ -109,12 +109,6 @@ def test_a_new_ca_is_announced_before_it_signs():
     assert settled.authorities == (old, new)
 
 
-def test_after_a_long_sleep_everything_is_renewed():
-    material = renewed(renewed(None, NAMES, NOW), NAMES, NOW + 5 * AUTHORITY_LIFETIME)
-    assert len(material.authorities) == 1
-    assert trusts(material.ca_bundle, material.serving, NOW + 5 * AUTHORITY_LIFETIME)
-
-
 def test_material_whose_keys_do_not_fit_is_noticed():
     one, two = make_authority(NOW), make_authority(NOW)
     serving = make_serving(one, NAMES, NOW)

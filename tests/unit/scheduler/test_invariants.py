@@ -2,7 +2,6 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
-from tests.unit.scheduler.extender_world import replica, server
 
 from purser.scheduler.invariants import InvariantWatch
 
@@ -18,19 +17,18 @@ class NoTime:
         return None
 
 
-async def test_a_row_that_is_wrong_is_counted_and_logged_once():
-    async with server() as api, replica(api) as world:
-        await world.add_node("n1")
-        watch = InvariantWatch(world.extender, world.metrics, NoTime())
-        await watch.sweep()
-        assert set(counts(world.metrics).values()) == {0}
-        arrays = world.extender._evaluator._live.arrays
-        arrays.memory_free_mib[0, arrays.rows["n1"]] -= 5
-        with capture_logs() as logs:
-            for _ in range(3):
-                await watch.sweep()
-        assert {name for name, count in counts(world.metrics).items() if count} == {"array-rows"}
-        (line,) = logs
-        assert (line["subject"], line["log_level"]) == ("n1", "error")
-        assert ("7995" in line["kept"], "8000" in line["recounted"]) == (True, True)
-        arrays.memory_free_mib[0, arrays.rows["n1"]] += 5
+async def test_a_row_that_is_wrong_is_counted_and_logged_once(world):
+    await world.add_node("n1")
+    watch = InvariantWatch(world.extender, world.metrics, NoTime())
+    await watch.sweep()
+    assert set(counts(world.metrics).values()) == {0}
+    arrays = world.extender._evaluator._live.arrays
+    arrays.memory_free_mib[0, arrays.rows["n1"]] -= 5
+    with capture_logs() as logs:
+        for _ in range(3):
+            await watch.sweep()
+    assert {name for name, count in counts(world.metrics).items() if count} == {"array-rows"}
+    (line,) = logs
+    assert (line["subject"], line["log_level"]) == ("n1", "error")
+    assert ("7995" in line["kept"], "8000" in line["recounted"]) == (True, True)
+    arrays.memory_free_mib[0, arrays.rows["n1"]] += 5

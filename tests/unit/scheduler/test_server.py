@@ -33,7 +33,7 @@ from purser.scheduler.webhook.mutation import Mutation
 from purser.scheduler.webhook.validation import Validation
 from purser.telemetry import listening
 
-from .reviews import container, patched, pod, review
+from .reviews import container, pod, review
 
 EVERYBODY = ClientAuth()
 WEBHOOK, EXTENDER = ("mutate", "validate"), ("filter", "prioritize", "bind", "preempt")
@@ -112,19 +112,6 @@ async def serving(auth=EVERYBODY, prepare=lambda context: None, client=lambda co
 async def served():
     async with serving() as it:
         yield it
-
-
-async def test_a_pod_goes_through_both_webhooks(served):
-    obj = pod(container(limits={"nvidia.com/gpumem": "4096"}))
-    answer = await served.ask("mutate", review(obj))
-    mutated = patched(obj, answer["response"])
-    assert mutated["spec"]["schedulerName"] == "purser-scheduler"
-    assert (await served.ask("validate", review(mutated)))["response"] == {"uid": "r-1", "allowed": True}
-
-
-async def test_a_refusal_reaches_the_author(served):
-    answer = await served.ask("mutate", review(pod(container(limits={"nvidia.com/gpumem": "16Gi"}))))
-    assert "write 16384" in answer["response"]["status"]["message"]
 
 
 async def test_filter_speaks_kube_schedulers_words(served):

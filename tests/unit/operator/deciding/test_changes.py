@@ -58,14 +58,6 @@ def test_drift_is_repaired_and_only_there(world: World) -> None:
     assert "somebody" not in str(daemon_set(world, "container-toolkit"))
 
 
-def test_a_deleted_object_comes_back(world: World) -> None:
-    key = ObjectKey.of(daemon_set(world, "device-plugin"))
-    del world.objects[key]
-    world.settle()
-    assert applied(world) == {key.name: "created"}
-    assert world.pod("a", Operand.DEVICE_PLUGIN) is not None
-
-
 def test_a_server_that_spells_values_its_own_way_costs_one_write(world: World) -> None:
     world.change_policy({"devicePlugin": {"resources": {"limits": {"memory": "1024Mi"}}}})
     world.round()

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.operator.sections import all_operands
 from tests.unit.operator.world import World, same_order
 
-from purser.operator.model import Apply, PatchNode, WriteStatus
+from purser.operator.model import PatchNode, WriteStatus
 from purser.operator.order import Operand, prerequisites
 
 NVIDIA = all_operands(enabled=True) | {"devicePlugin": {"flavor": "nvidia"}}
@@ -56,19 +56,6 @@ def test_a_failing_driver_on_one_node_leaves_the_others_complete(world: World) -
     assert (failing["name"], failing["operand"], failing["reason"]) == ("b", "driver", "CrashLoopBackOff")
     assert world.condition("Degraded")["message"] == "node b: driver: CrashLoopBackOff: it broke"
     assert world.condition("Ready")["message"].startswith("2 of 3 GPU nodes are ready")
-
-
-def test_a_new_node_waits_for_its_driver_and_changes_no_other(world: World) -> None:
-    world.add_node("a")
-    world.settle()
-    before = len(world.history)
-    world.crash("b", Operand.DRIVER)
-    world.add_node("b")
-    world.settle()
-    assert world.deployed("b") == {"driver": "true"}
-    written = world.history[before:]
-    assert not any(isinstance(each, Apply) for each in written)
-    assert {each.node for each in written if isinstance(each, PatchNode)} == {"b"}
 
 
 def test_a_node_costs_few_writes(world: World) -> None:

@@ -72,26 +72,13 @@ def test_what_was_not_there_is_not_paused(world: World) -> None:
     seen: set[str] = set()
     world.watchers.append(lambda _: seen.update(world.deployed("d")))
     world.change_policy(NEW)
-    for _ in range(80):
-        world.round()
-        world.tick()
+    world.run(80)
     assert seen == {"driver", "container-toolkit"}
-
-
-def test_a_round_writes_a_node_once(world: World) -> None:
-    world.change_policy(NEW)
-    for _ in range(60):
-        patched = [each.node for each in world.round().actions if isinstance(each, PatchNode)]
-        assert len(patched) == len(set(patched))
-        world.tick()
-    assert world.status()["state"] == "ready"
 
 
 def test_a_driver_that_does_not_work_halts_the_upgrade_and_resuming_goes_on(world: World) -> None:
     world.change_policy(NEW)
-    for _ in range(8):
-        world.round()
-        world.tick()
+    world.run(8)
     world.crash("a", Operand.DRIVER)
     world.settle()
     world.wait(3600)
@@ -199,9 +186,7 @@ def test_what_is_switched_off_half_way_leaves_no_node_cordoned(world: World, spe
     world.workloads["job"] = job("a")
     world.label("b", **{"nvidia.com/mig.config": "all-1g.5gb"})
     world.change_policy(NEW)
-    for _ in range(4):
-        world.round()
-        world.tick()
+    world.run(4)
     world.change_policy({**NEW, **spec} if "driver" not in spec else spec)
     world.settle()
     assert not any(node.unschedulable for node in world.nodes.values())
@@ -211,24 +196,10 @@ def test_what_is_switched_off_half_way_leaves_no_node_cordoned(world: World, spe
 
 def test_a_node_that_is_excluded_half_way_is_given_back(world: World) -> None:
     world.change_policy(NEW)
-    for _ in range(5):
-        world.round()
-        world.tick()
+    world.run(5)
     assert world.nodes["a"].unschedulable
     world.label("a", **{"nvidia.com/gpu.deploy.operands": "false"})
     world.settle()
     assert not world.nodes["a"].unschedulable
     assert world.deployed("a") == {}
     assert world.status()["state"] == "ready"
-
-
-def test_a_policy_that_goes_half_way_gives_all_nodes_back(world: World) -> None:
-    world.change_policy(NEW)
-    for _ in range(5):
-        world.round()
-        world.tick()
-    assert world.nodes["a"].unschedulable
-    world.delete_policy()
-    world.settle()
-    assert not any(node.unschedulable for node in world.nodes.values())
-    assert world.policies == {}

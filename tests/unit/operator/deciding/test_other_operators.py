@@ -7,7 +7,7 @@ import pytest
 from tests.unit.operator.world import NAMESPACE, World, same_order
 
 from purser.operator.deciding import is_clean, reconcile
-from purser.operator.model import Action, Apply, Delete, Gauge, ObjectKey, PatchNode, Reconciliation, WriteStatus
+from purser.operator.model import Action, Apply, Delete, Gauge, ObjectKey, Reconciliation, WriteStatus
 from purser.operator.names import GPU_PRESENT_LABEL, OPENED_BOOT_ANNOTATION
 from purser.operator.order import Operand
 from purser.operator.policy.decoding import namespace_of_operator
@@ -129,15 +129,6 @@ def in_the_middle_of_an_upgrade(world: World) -> None:
     raise AssertionError("no upgrade began")
 
 
-def test_a_policy_leaves_also_where_another_operator_is(world: World) -> None:
-    world.add_node("a")
-    world.settle()
-    world.rivals = ("theirs",)
-    world.delete_policy()
-    world.settle()
-    assert world.policies == {} and world.objects == {}
-
-
 def test_a_policy_that_leaves_takes_from_another_operators_nodes_only_what_is_pursers(world: World) -> None:
     world.add_node("a")
     world.settle()
@@ -170,21 +161,6 @@ def test_a_runtime_class_of_others_is_used_as_it_is(world: World) -> None:
     touched: list[Any] = [ObjectKey.of(each.object) for each in world.history if isinstance(each, Apply)]
     touched += [each.key for each in world.history if isinstance(each, Delete)]
     assert touched and key not in touched
-
-
-def test_every_patch_of_a_node_is_made_on_the_node_that_was_looked_at(world: World) -> None:
-    """The world itself refuses any other: here for patches of all sorts."""
-    world.add_node("a")
-    world.add_node("b", nfd=False)
-    world.settle()
-    in_the_middle_of_an_upgrade(world)
-    world.gpus["b"] = 0
-    world.settle()
-    world.delete_policy()
-    world.settle()
-    patches = [each for each in world.history if isinstance(each, PatchNode)]
-    assert len({each.why for each in patches}) > 3
-    assert all(each.resource_version for each in patches)
 
 
 def test_policies_of_an_operator_in_another_namespace_are_left_alone_and_named(world: World) -> None:

@@ -53,9 +53,7 @@ def test_whatever_stands_on_a_node(labels: dict[str, str], annotations: dict[str
     world.set_node("odd", labels={**world.nodes["odd"].labels, **labels}, annotations=annotations, **fields)
     assert nodes_to_inspect(world.snapshot()) <= set(world.nodes)
     assert not isinstance(upgrade_fleet(world.snapshot()), str)
-    for _ in range(3):
-        world.round()
-        world.tick()
+    world.run(3)
     assert world.deployed("good")["driver"] == "true"
 
 

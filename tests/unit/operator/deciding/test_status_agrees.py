@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.operator.world import World, made_once
 
-from purser.operator.model import GAUGE_HELP, Gauge, NodeWorkload
+from purser.operator.model import NodeWorkload
 from purser.operator.order import Operand
 
 RULED_OUT: dict[str, Any] = {
@@ -54,9 +54,7 @@ def test_a_node_that_fails_is_counted_as_failing_and_not_as_ready(
     world: World, trouble: Callable[[World], None]
 ) -> None:
     trouble(world)
-    for _ in range(3):
-        world.round()
-        world.tick()
+    world.run(3)
     status = world.status()
     assert [each["name"] for each in status["failingNodes"]] == ["a"]
     assert status["nodes"] == {"total": 2, "ready": 1, "progressing": 0, "failing": 1, "excluded": 0}
@@ -106,9 +104,7 @@ def test_progressing_says_what_an_upgrade_waits_for_whichever_way_it_is_reported
     why = "node a: pod ml/share has no controller and would not be recreated (force is off)"
     world.workloads["share"] = NodeWorkload(namespace="ml", name="share", uid="share", node="a", uses_gpu=True)
     world.change_policy({"driver": {"version": "600.1", "upgradePolicy": {"maxUnavailable": 1}}})
-    for _ in range(6):
-        world.round()
-        world.tick()
+    world.run(6)
     told = world.condition("Progressing")
     assert (told["reason"], told["message"]) == ("Updating", f"updating: driver; {why}")
     assert world.condition("Ready")["message"] == f"2 of 2 GPU nodes are ready; {told['message']}"
@@ -123,7 +119,3 @@ def test_progressing_says_what_an_upgrade_waits_for_whichever_way_it_is_reported
     world.workloads.clear()
     world.settle()
     assert world.condition("Progressing")["reason"] == "Settled"
-
-
-def test_every_gauge_says_what_it_means() -> None:
-    assert set(GAUGE_HELP) == set(Gauge)

@@ -25,9 +25,7 @@ def test_a_recreated_driver_pod_has_its_operands_back_however_the_manager_labels
     world.crash("a", Operand.DRIVER)
     world.restart_driver("a")
     manager_labels(world, "a", PAUSED)
-    for _ in range(5):
-        world.round()
-        world.tick()
+    world.run(5)
     manager_labels(world, "a", "true")
     world.settle()
     world.heal("a", Operand.DRIVER)
@@ -62,15 +60,6 @@ def test_a_driver_waits_for_its_config_map_and_outlives_it(world: World) -> None
     world.config_maps["modules"] = ("nvidia-uvm.conf", "nvidia.conf")
     world.settle()
     assert not drivers & {pod.uid for pod in world.pods.values() if pod.operand == Operand.DRIVER}
-
-
-def test_a_node_with_a_driver_of_its_own_is_completed_without_purser_s(world: World) -> None:
-    world.label("a", **{Operand.DRIVER.deploy_label: "pre-installed"})
-    world.settle()
-    assert world.condition("Ready")["status"] == "True"
-    operands = {pod.operand for pod in world.on("a")}
-    assert Operand.DRIVER not in operands and Operand.VALIDATOR in operands
-    assert Operand.DRIVER in {pod.operand for pod in world.on("b")}
 
 
 def test_what_the_manager_leaves_goes_with_the_policy_and_what_people_wrote_stays(world: World) -> None:

@@ -66,14 +66,6 @@ def test_a_driver_stays_as_long_as_a_pod_has_a_gpu(world: World, removal: Remova
     assert not any(key.kind == "DaemonSet" and "driver" in key.name for key in world.objects) or removal is exclude
 
 
-def test_without_a_driver_of_the_policy_operands_come_back_after_it(world: World) -> None:
-    disable(world)
-    world.settle()
-    assert world.condition("Ready")["status"] == "True"
-    assert {pod.operand for pod in world.on("a")} >= {"container-toolkit", "device-plugin", "operator-validator"}
-    assert drivers(world) == set()
-
-
 def test_operands_do_not_come_back_before_the_drivers_pod_has_gone(world: World) -> None:
     opened: list[bool] = []
 
@@ -102,14 +94,6 @@ def test_operands_serve_the_pods_that_hold_a_driver(world: World) -> None:
     assert "pod ml/train-a uses its GPU" in failing["message"]
     assert world.condition("Ready")["status"] == "False"
     assert world.condition("Degraded")["status"] == "True"
-
-
-def test_an_excluded_node_names_the_pod_its_driver_waits_for(world: World) -> None:
-    train(world)
-    exclude(world)
-    world.settle()
-    assert [(each["name"], each["reason"]) for each in world.status()["failingNodes"]] == [("a", "DriverInUse")]
-    assert {pod.operand for pod in world.on("a")} - {"gpu-discovery"} == {"driver"}
 
 
 def test_a_deleted_policy_names_the_pods_it_waits_for(world: World) -> None:
@@ -204,14 +188,6 @@ def test_a_node_that_is_away_and_whose_pods_are_not_known_keeps_its_driver(world
     assert world.nodes["a"].labels["nvidia.com/gpu.deploy.driver"] == "true"
     world.settle()
     assert "nvidia.com/gpu.deploy.driver" not in world.nodes["a"].labels
-
-
-@pytest.mark.parametrize("ended", ["Succeeded", "Failed"])
-def test_a_pod_that_ended_holds_nothing(world: World, ended: str) -> None:
-    train(world, phase=ended)
-    delete(world)
-    world.settle()
-    assert world.policies == {}
 
 
 def test_what_people_say_of_the_drivers_own_label_counts_at_once(world: World) -> None:

@@ -82,21 +82,15 @@ def test_a_pod_that_goes_late_is_not_one_that_never_came(world: World) -> None:
 
 def test_on_a_node_that_fails_for_long_a_pod_that_goes_is_not_one_that_never_came_either(world: World) -> None:
     world.troubles["a", Operand.DCGM_EXPORTER.value] = "CrashLoopBackOff"
-    rounds_of_all(world)
+    world.run(30)
     world.wait(2 * PROGRESS_DEADLINE_S)
-    rounds_of_all(world)
+    world.run(30)
     assert failing(world) == [("a", "dcgm-exporter", "CrashLoopBackOff")]
     pod = world.pod("a", Operand.GFD)
     assert pod is not None
     del world.pods[pod.uid]
     rounds(world)
     assert failing(world) == [("a", "dcgm-exporter", "CrashLoopBackOff")]
-
-
-def rounds_of_all(world: World) -> None:
-    for _ in range(30):
-        world.round()
-        world.tick()
 
 
 def test_a_pod_that_does_not_go_is_reported_separately(world: World) -> None:
@@ -172,9 +166,7 @@ def test_a_refused_object_is_reported_and_the_status_does_not_flap(world: World)
     world.settle()
     world.refusing = {"DaemonSet gpu/purser-gpu-feature-discovery-containerd": "exceeded quota"}
     world.change_policy({"gfd": {"version": "v9"}})
-    for _ in range(5):
-        world.round()
-        world.tick()
+    world.run(5)
     told = world.condition("Degraded")
     assert (told["status"], told["reason"]) == ("True", "WriteRefused")
     assert told["message"] == "DaemonSet gpu/purser-gpu-feature-discovery-containerd: exceeded quota"
@@ -190,9 +182,7 @@ def test_a_refused_object_is_reported_and_the_status_does_not_flap(world: World)
 
 def test_a_refused_node_is_among_those_that_fail(world: World) -> None:
     world.refusing = {"Node a": "admission webhook labels.example denied the request"}
-    for _ in range(5):
-        world.round()
-        world.tick()
+    world.run(5)
     assert failing(world) == [("a", "", "WriteRefused")]
     assert "denied the request" in world.status()["failingNodes"][0]["message"]
     before = world.status()

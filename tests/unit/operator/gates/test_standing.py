@@ -54,8 +54,3 @@ def test_a_driver_is_current_in_its_own_pool_and_template_only() -> None:
     assert not progress(pod("a", "old", created=1)).driver_is_current
     assert not progress(pod("a", "new", created=1, daemon_set="purser-driver-q")).driver_is_current
     assert progress(pool=None).driver_is_current
-
-
-def test_an_upgrades_target_names_pool_and_template() -> None:
-    assert progress().target == "p.new"
-    assert progress(pool=None).target == ""

@@ -65,18 +65,3 @@ def test_what_pursers_discovery_saw_before_the_other_one_came_is_old_and_forgott
         world.tick()
         seen.add(world.nodes["own"].labels[PRESENT])
     assert seen == {"false"}
-
-
-def test_labels_with_more_fields_show_gpus_as_well(world: World) -> None:
-    long = {GPU_LABEL: None, "feature.node.kubernetes.io/pci-0302_10de_2330.present": "true"}
-    pods = {pod.uid for pod in world.on("both")}
-    world.label("both", **long)
-    world.add_node("new")
-    world.label("new", **long)
-    world.settle()
-    world.wait(1000)
-    world.settle()
-    assert {pod.uid for pod in world.on("both")} == pods
-    assert world.deployed("new") == world.deployed("both")
-    assert world.pod("new", "gpu-discovery") is not None
-    assert world.condition("Ready")["message"] == "3 of 3 GPU nodes are ready"

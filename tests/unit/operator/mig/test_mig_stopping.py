@@ -49,13 +49,17 @@ def test_the_request_is_withdrawn_and_the_pod_deleted_and_the_node_stays_cordone
     assert_given_back(node)
 
 
-def test_a_pod_that_is_going_already_is_waited_for_as_well() -> None:
+@pytest.mark.parametrize("why", ["it was asked to go", "the manager is switched off"])
+def test_a_pod_that_is_going_already_is_waited_for_as_well(why: str) -> None:
     node = hanging()
     node.hangs = True
-    node.terminating(node.pods[Operand.MIG_MANAGER].uid)
+    if why == "it was asked to go":
+        node.terminating(node.pods[Operand.MIG_MANAGER].uid)
+    else:
+        node.spec = MigManagerSpec(enabled=False)
     for _ in range(5):
         node.round()
-    assert not node.deleted
+    assert not node.deleted or why == "the manager is switched off"
     assert pause_of(node.node) is not None
     node.hangs = False
     node.run()
@@ -85,19 +89,6 @@ def test_an_answer_that_comes_while_it_is_stopped_counts(error: str, state: str)
     node.round()
     assert node.state == state
     assert (failure_of(node.node) == f"MIG layout all-1g.10gb: not applied within 600 s: {error}") == bool(error)
-    assert_given_back(node)
-
-
-def test_switched_off_while_a_layout_is_applied_the_pod_is_waited_for() -> None:
-    node = hanging()
-    node.hangs = True
-    node.spec = MigManagerSpec(enabled=False)
-    for _ in range(5):
-        node.round()
-    assert pause_of(node.node) is not None
-    node.hangs = False
-    node.run()
-    assert node.state == "failed"
     assert_given_back(node)
 
 

@@ -1,6 +1,7 @@
 """What a round sees, and when there is reason for one."""
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
@@ -10,7 +11,6 @@ from tests.unit.operator.embedded import (
     NAMESPACE,
     create_node,
     create_pod,
-    define_policies,
     definition,
     embedded,
     eventually,
@@ -23,7 +23,6 @@ from tests.unit.operator.embedded import (
 from purser.kube import Client, KubeError, NotFoundError
 from purser.kube.objects import Identified, ObjectMeta
 from purser.kube.resources import CONFIG_MAPS, NODES, PODS
-from purser.operator.manifests.objects import RUNTIME_CLASSES
 from purser.operator.model import Apply, Delete, DeletePod, ObjectKey, OperandPod, PatchNode
 from purser.operator.names import FIELD_MANAGER, MANAGED_BY_LABEL
 from purser.operator.observing import Observer, kinds
@@ -42,21 +41,22 @@ def config_map(name="made", **data):
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
-@pytest.fixture
-async def cluster(tmp_path):
-    async with embedded(tmp_path) as found:
-        await define_policies(found.client)
-        yield found
+@asynccontextmanager
+async def observing(cluster, *, is_ready=True, user_agent="purser"):
+    """An observer at work; ``is_ready``: from when it has seen all."""
+    async with Client(cluster.config, user_agent=user_agent) as client:
+        observer = Observer(client, NAMESPACE, IMAGE)
+        with running(observer.run()):
+            if is_ready:
+                async with asyncio.timeout(60):
+                    await observer.ready()
+            yield observer
 
 
 @pytest.fixture
 async def observer(cluster):
-    async with Client(cluster.config) as client:
-        observer = Observer(client, NAMESPACE, IMAGE)
-        with running(observer.run()):
-            async with asyncio.timeout(60):
-                await observer.ready()
-            yield observer
+    async with observing(cluster) as found:
+        yield found
 
 
 def nothing(snapshot):
@@ -201,39 +201,33 @@ async def test_what_another_leader_wrote_is_seen_after_a_refresh(cluster, observ
 
 async def test_monitors_are_followed_from_when_their_definitions_are_installed(cluster, monkeypatch):
     monkeypatch.setattr(kinds, "KIND_POLL_PERIOD_S", 0.05)
-    async with Client(cluster.config) as client:
-        observer = Observer(client, NAMESPACE, IMAGE)
-        with running(observer.run()):
-            await observer.ready()
-            assert not (await observer.snapshot(nothing)).service_monitors
-            monitors = definition("monitoring.coreos.com", "servicemonitors", "ServiceMonitor", "Namespaced")
-            await cluster.client.create(DEFINITIONS, monitors)
+    async with observing(cluster) as observer:
+        assert not (await observer.snapshot(nothing)).service_monitors
+        monitors = definition("monitoring.coreos.com", "servicemonitors", "ServiceMonitor", "Namespaced")
+        await cluster.client.create(DEFINITIONS, monitors)
 
-            async def served():
-                return (await observer.snapshot(nothing)).service_monitors
+        async def served():
+            return (await observer.snapshot(nothing)).service_monitors
 
-            await eventually(served)
+        await eventually(served)
 
 
 async def test_another_operators_policies_are_seen_from_when_they_can_be_there(cluster, monkeypatch):
     monkeypatch.setattr(kinds, "KIND_POLL_PERIOD_S", 0.05)
     rivals = definition("nvidia.com", "clusterpolicies", "ClusterPolicy", "Cluster")
-    async with Client(cluster.config) as client:
-        observer = Observer(client, NAMESPACE, IMAGE)
-        with running(observer.run()):
-            await observer.ready()
-            assert (await observer.snapshot(nothing)).rivals == ()
-            await cluster.client.create(DEFINITIONS, rivals)
-            await eventually(lambda: RIVALS in observer._served)
-            await cluster.client.create(RIVALS.raw(), {"metadata": {"name": "cluster-policy"}, "spec": {}})
+    async with observing(cluster) as observer:
+        assert (await observer.snapshot(nothing)).rivals == ()
+        await cluster.client.create(DEFINITIONS, rivals)
+        await eventually(lambda: RIVALS in observer._served)
+        await cluster.client.create(RIVALS.raw(), {"metadata": {"name": "cluster-policy"}, "spec": {}})
 
-            async def seen():
-                return (await observer.snapshot(nothing)).rivals
+        async def seen():
+            return (await observer.snapshot(nothing)).rivals
 
-            assert await eventually(seen) == ("cluster-policy",)
-            await cluster.client.delete(DEFINITIONS, rivals["metadata"]["name"])
-            await eventually(lambda: RIVALS not in observer._served)
-            assert await seen() == ()
+        assert await eventually(seen) == ("cluster-policy",)
+        await cluster.client.delete(DEFINITIONS, rivals["metadata"]["name"])
+        await eventually(lambda: RIVALS not in observer._served)
+        assert await seen() == ()
 
 
 async def test_an_operator_that_starts_beside_another_knows_it_before_its_first_round(cluster):
@@ -241,11 +235,8 @@ async def test_an_operator_that_starts_beside_another_knows_it_before_its_first_
     await cluster.client.create(DEFINITIONS, rivals)
     await eventually(lambda: is_served(cluster.client, RIVALS))
     await cluster.client.create(RIVALS.raw(), {"metadata": {"name": "cluster-policy"}, "spec": {}})
-    async with Client(cluster.config) as client:
-        observer = Observer(client, NAMESPACE, IMAGE)
-        with running(observer.run()):
-            await observer.ready()
-            assert (await observer.snapshot(nothing)).rivals == ("cluster-policy",)
+    async with observing(cluster) as observer:
+        assert (await observer.snapshot(nothing)).rivals == ("cluster-policy",)
 
 
 async def test_a_kind_that_is_served_but_not_listed_is_missing_until_it_is_or_is_not_served(cluster, monkeypatch):
@@ -264,34 +255,14 @@ async def test_a_kind_that_is_served_but_not_listed_is_missing_until_it_is_or_is
         return None
 
     cluster.server.intercept(refuse)
-    async with Client(cluster.config) as client:
-        observer = Observer(client, NAMESPACE, IMAGE)
-        with running(observer.run()):
-            await eventually(lambda: observer.missing == ["clusterpolicies.nvidia.com (no (403))"])
-            looks.clear()
-            await eventually(lambda: looks.count("/apis/nvidia.com/v1") > 1)
-            assert observer.missing
-            await cluster.client.delete(DEFINITIONS, rivals["metadata"]["name"])
-            async with asyncio.timeout(60):
-                await observer.ready()
-
-
-async def test_runtime_classes_of_others_are_distinguished_from_the_operators(cluster, observer):
-    for name, owner in (("nvidia", "helm"), ("nvidia-cdi", FIELD_MANAGER)):
-        metadata = {"name": name, "labels": {MANAGED_BY_LABEL: owner}}
-        await cluster.client.create(RUNTIME_CLASSES, {"metadata": metadata, "handler": name})
-    await cluster.client.create(RUNTIME_CLASSES, {"metadata": {"name": "kata"}, "handler": "kata"})
-    await eventually(lambda: len(observer._owned[RUNTIME_CLASSES].store) == 3)
-    seen = await observer.snapshot(nothing)
-    assert {key.name for key in seen.foreign} == {"nvidia", "kata"}
-    assert [key.name for key in seen.objects] == ["nvidia-cdi"]
-
-
-async def test_each_node_has_the_version_that_it_was_looked_at_in(cluster, observer):
-    await create_node(cluster.client, node("a"))
-    written = await cluster.client.patch_merge(NODES, "a", {"metadata": {"labels": {"x": "y"}}})
-    await eventually(lambda: (seen := observer._nodes.store.get("a")) and seen.metadata.labels.get("x"))
-    assert (await observer.snapshot(nothing)).versions == {"a": written.metadata.resource_version}
+    async with observing(cluster, is_ready=False) as observer:
+        await eventually(lambda: observer.missing == ["clusterpolicies.nvidia.com (no (403))"])
+        looks.clear()
+        await eventually(lambda: looks.count("/apis/nvidia.com/v1") > 1)
+        assert observer.missing
+        await cluster.client.delete(DEFINITIONS, rivals["metadata"]["name"])
+        async with asyncio.timeout(60):
+            await observer.ready()
 
 
 async def test_how_an_apply_came_out_is_forgotten_with_the_object(cluster, observer):
@@ -333,11 +304,9 @@ async def test_what_the_server_does_not_let_be_listed_is_reported_at_once_to_who
         return None
 
     cluster.server.intercept(refuse)
-    async with Client(cluster.config, user_agent="no-admin") as client:
-        observer = Observer(client, NAMESPACE, IMAGE)
-        with running(observer.run()):
-            async with asyncio.timeout(60):
-                with pytest.raises(KubeError, match="nodes is forbidden") as refused:
-                    await observer.ready_or_refused()
-            assert cluster.config.server in str(refused.value)
-            assert [each for each in observer.missing if each.startswith("nodes (nodes is forbidden")]
+    async with observing(cluster, is_ready=False, user_agent="no-admin") as observer:
+        async with asyncio.timeout(60):
+            with pytest.raises(KubeError, match="nodes is forbidden") as refused:
+                await observer.ready_or_refused()
+        assert cluster.config.server in str(refused.value)
+        assert [each for each in observer.missing if each.startswith("nodes (nodes is forbidden")]

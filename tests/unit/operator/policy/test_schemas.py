@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from purser.operator.policy.crd import descriptions, schema_of
+from purser.operator.policy.crd import schema_of
 
 
 class Base(msgspec.Struct, kw_only=True):
@@ -69,10 +69,6 @@ def test_a_structs_schema() -> None:
     assert part["properties"]["inherited"] == {"description": "From the base.", "type": "string", "nullable": True}
     assert schema["properties"]["parts"]["default"] == [{"name": "a", "count": 3}]
     assert "default" not in schema_of(Whole, defaults=False)["properties"]["parts"]
-
-
-def test_descriptions_are_the_docstrings_below_fields() -> None:
-    assert descriptions(Part) == {"inherited": "From the base.", "name": "Its name.", "count": "How many."}
 
 
 @pytest.mark.parametrize("kind", [float, bytes, list[int], int | bool, bool | str], ids=str)

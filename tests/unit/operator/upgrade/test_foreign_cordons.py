@@ -18,30 +18,24 @@ def world_of_two() -> World:
     return world
 
 
-def live(world: World, rounds: int = 40) -> None:
-    for _ in range(rounds):
-        world.round()
-        world.tick()
-
-
 def people_lift_it_and_cordon_anew(world: World) -> None:
     assert world.nodes["a"].unschedulable
     world.set_node("a", unschedulable=False)
     world.round()
     assert CORDONED_BY_ANNOTATION not in world.nodes["a"].annotations
     world.set_node("a", unschedulable=True)
-    live(world, 5)
+    world.run(5)
 
 
 def test_a_cordon_that_came_after_a_failed_upgrades_stays() -> None:
     world = world_of_two()
     world.troubles["a", Operand.DRIVER] = "CrashLoopBackOff"
     world.change_policy({"driver": {"version": "580.20", "upgradePolicy": {"driverTimeoutSeconds": 20}}})
-    live(world)
+    world.run(40)
     assert world.nodes["a"].labels[UPGRADE_STATE_LABEL] == "upgrade-failed"
     people_lift_it_and_cordon_anew(world)
     world.heal("a", Operand.DRIVER)
-    live(world)
+    world.run(40)
     assert world.nodes["a"].labels[UPGRADE_STATE_LABEL] == "upgrade-done"
     assert world.nodes["a"].unschedulable
 
@@ -57,9 +51,9 @@ def test_a_cordon_that_came_after_a_mig_changes_stays(monkeypatch: pytest.Monkey
     with monkeypatch.context() as patch:
         patch.setattr(World, "_mig_worker", hang)
         world.label("a", **{MIG_CONFIG_LABEL: "all-1g.10gb"})
-        live(world, 20)
+        world.run(20)
         people_lift_it_and_cordon_anew(world)
-    live(world)
+    world.run(40)
     assert world.nodes["a"].labels[MIG_STATE_LABEL] == "success"
     assert world.nodes["a"].unschedulable
 
@@ -76,7 +70,7 @@ def test_a_cordon_that_is_lifted_in_the_middle_of_an_upgrade_is_set_again_and_is
     world = world_of_two()
     world.lingering = True  # the node stays where operands are paused
     world.change_policy({"driver": {"version": "580.20"}})
-    live(world, 20)
+    world.run(20)
     assert world.nodes["a"].labels[UPGRADE_STATE_LABEL] == "pod-restart-required"
     world.set_node("a", unschedulable=False)
     world.round()

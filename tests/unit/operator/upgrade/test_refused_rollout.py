@@ -7,7 +7,7 @@ from tests.unit.operator.upgrade.fleets import Cluster, all_done, names, pod_of,
 from tests.unit.operator.world import NAMESPACE, World
 
 from purser.operator.model import Action, DeletePod, Evict, NodeWorkload, PatchNode
-from purser.operator.names import PAUSED_FOR_UPGRADE, UPGRADE_STATE_LABEL
+from purser.operator.names import PAUSED_FOR_UPGRADE
 from purser.operator.order import Operand
 from purser.operator.policy.driver import UpgradePolicy
 from purser.operator.upgrade import State, plan
@@ -76,27 +76,6 @@ def test_nobody_begins_before_the_daemon_sets_controller_has_seen_it() -> None:
     world.live()
     assert not world.taken
     del world._daemon_sets  # type: ignore[method-assign]
-    world.settle()
-    assert world.status()["state"] == "ready"
-
-
-@pytest.mark.parametrize("state", ["cordon-required", "pod-deletion-required", "pod-restart-required"])
-def test_a_policy_that_is_refused_in_the_middle_leaves_nodes_where_they_are(state: str) -> None:
-    world = Refusing()
-    world.change_policy(OTHER_DRIVER)
-    while world.nodes["a"].labels.get(UPGRADE_STATE_LABEL) != state:
-        world.round()
-        world.tick()
-    world.refuse()
-    world.change_policy({"driver": {"version": "600.1.2", "upgradePolicy": ALL_AT_ONCE}})
-    world.taken.clear()
-    before, driver = world.nodes["a"], world.pod("a", Operand.DRIVER)
-    world.live()
-    assert not [each for each in world.taken if not isinstance(each, PatchNode)]
-    assert world.nodes["a"].labels[UPGRADE_STATE_LABEL] == before.labels[UPGRADE_STATE_LABEL]
-    assert world.pod("a", Operand.DRIVER) == driver
-    assert f"node a: its DaemonSet {world.driver_set} {LATE}" in world.status()["upgrade"]["message"]
-    world.refusing.clear()
     world.settle()
     assert world.status()["state"] == "ready"
 

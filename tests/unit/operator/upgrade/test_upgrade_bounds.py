@@ -155,25 +155,6 @@ def test_a_node_that_is_cordoned_already_needs_no_room() -> None:
     assert not cluster.violations
 
 
-def test_a_label_takes_a_node_out() -> None:
-    cluster = Cluster("a", "b")
-    cluster.label("a", **{UPGRADE_SKIP_LABEL: "true"})
-    cluster.release()
-    cluster.run()
-    assert (cluster.state("a"), cluster.state("b")) == (State.REQUIRED, State.DONE)
-    assert cluster.status().skipped == 1
-
-
-def test_a_node_in_a_mig_change_is_not_begun() -> None:
-    cluster = Cluster("a")
-    cluster.busy = frozenset({"a"})
-    cluster.release()
-    cluster.run()
-    assert cluster.state("a") is State.REQUIRED
-    cluster.busy = frozenset()
-    cluster.run(until=lambda: all_done(cluster))
-
-
 def test_a_full_budget_is_reported_although_a_mig_change_waits_too() -> None:
     cluster = Cluster(*names(4), policy=UpgradePolicy(max_unavailable=1))
     cluster.cordon("n03")
@@ -273,17 +254,6 @@ def test_a_canary_that_failed_keeps_the_others_from_it_until_people_say_so() -> 
     assert (cluster.state("n02"), cluster.state("n00")) == (State.FAILED, State.REQUIRED)
     cluster.resume = "p.new"
     cluster.run(until=lambda: all_done(cluster, ["n00", "n01", "n03"]))
-
-
-def test_a_halted_upgrade_goes_on_when_the_node_recovers() -> None:
-    cluster = Cluster(*names(3))
-    cluster.broken = {"n00"}
-    cluster.release()
-    cluster.run()
-    assert cluster.status().halted
-    cluster.broken.clear()
-    cluster.run(until=lambda: all_done(cluster))
-    assert not cluster.status().halted
 
 
 def test_a_halted_upgrade_goes_on_with_another_driver() -> None:
@@ -405,16 +375,6 @@ def test_a_budget_is_counted_over_all_nodes_within_one_round() -> None:
     planned = advanced(cluster.fleet())
     assert [each.workload.name for each in planned.evictions] == ["w-n00"]
     assert "pod team/w-n01 is protected by PodDisruptionBudget w" in cluster.status().message
-
-
-def test_the_status_says_what_is_in_the_way() -> None:
-    cluster = Cluster("a")
-    cluster.run_pod(workload("stays", "a", controller=""))
-    cluster.release()
-    cluster.run(until=lambda: cluster.state("a") is State.PODS)
-    assert cluster.status().message == (
-        "node a: pod team/stays has no controller and would not be recreated (force is off)"
-    )
 
 
 def test_switched_off_the_status_says_what_is_left() -> None:

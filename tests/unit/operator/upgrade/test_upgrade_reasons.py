@@ -114,12 +114,3 @@ def test_a_failed_node_that_waits_for_another_driver_says_why_it_is_cordoned() -
     told = "cordoned since its last upgrade failed, queued for a retry: the new driver was not ready within 1800 s"
     assert failure_of(cluster.nodes["a"]).startswith(told)
     assert f"node a: {told}" in cluster.status().message
-
-
-def test_where_all_is_well_there_is_no_trouble() -> None:
-    cluster = Cluster("a")
-    assert not failure_of(cluster.nodes["a"])
-    cluster.release()
-    for _ in range(30):
-        cluster.round()
-        assert not failure_of(cluster.nodes["a"])

@@ -47,7 +47,9 @@ def test_nobody_leaves_and_nothing_is_paused() -> None:
     assert not cluster.violations
 
 
-@pytest.mark.parametrize("cause", ["another configuration", "none known", "another pool", "a restart is asked for"])
+@pytest.mark.parametrize(
+    "cause", ["another configuration", "none known", "another pool", "another pool's label", "a restart is asked for"]
+)
 def test_it_is_no_mere_restart(cause: str) -> None:
     cluster = busy_cluster()
     if cause == "another configuration":
@@ -57,6 +59,9 @@ def test_it_is_no_mere_restart(cause: str) -> None:
         cluster.configuration = ""
     elif cause == "another pool":
         cluster.pools["a"] = "q"
+    elif cause == "another pool's label":
+        cluster.release(configuration="old")
+        cluster.label("a", **{POOL_LABEL: "q"})
     else:
         cluster.change("a", annotations={UPGRADE_REQUESTED_ANNOTATION: "true"})
     assert not restarts_only(cluster.progress("a"))
@@ -121,10 +126,3 @@ def test_a_mark_that_a_user_takes_away_has_the_users_leave() -> None:
     cluster.change("a", annotations=annotations)
     cluster.run(until=lambda: all_done(cluster))
     assert not cluster.violations
-
-
-def test_a_node_that_carries_another_pool_is_not_merely_restarted() -> None:
-    cluster = busy_cluster()
-    cluster.release(configuration="old")
-    cluster.label("a", **{POOL_LABEL: "q"})
-    assert not restarts_only(cluster.progress("a"))

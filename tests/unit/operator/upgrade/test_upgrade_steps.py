@@ -4,11 +4,10 @@ import msgspec
 import pytest
 from tests.unit.operator.upgrade.fleets import Cluster, advanced, all_done, marks, pod_of, workload
 
-from purser.operator.model import Budget, NodeView, PatchNode
+from purser.operator.model import NodeView, PatchNode
 from purser.operator.names import (
     CORDONED_BY_ANNOTATION,
     POOL_LABEL,
-    UPGRADE_INITIAL_CORDON_ANNOTATION,
     UPGRADE_REQUESTED_ANNOTATION,
     UPGRADE_STATE_LABEL,
     UPGRADE_STEP_START_ANNOTATION,
@@ -104,23 +103,6 @@ def test_a_node_whose_pods_could_not_leave_is_tried_again() -> None:
     assert not cluster.failure("a")
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"controller": ""}, "has no controller"),
-        ({"empty_dir": True}, "has an emptyDir volume"),
-        ({"mirror": True}, "is a static pod"),
-    ],
-)
-def test_a_pod_with_which_something_is_lost_is_not_evicted(changes: dict[str, object], reason: str) -> None:
-    cluster = Cluster("a")
-    cluster.run_pod(workload("w", "a", **changes))
-    cluster.release()
-    cluster.run(until=lambda: cluster.state("a") is State.FAILED)
-    assert reason in cluster.failure("a")
-    assert [pod.name for pod in cluster.workloads] == ["w"]
-
-
 def test_force_and_delete_empty_dir_let_such_pods_go() -> None:
     policy = UpgradePolicy(gpu_pod_deletion=PodDeletion(force=True, delete_empty_dir=True))
     cluster = Cluster("a", policy=policy)
@@ -163,44 +145,6 @@ def test_jobs_are_waited_for_as_long_as_the_policy_says() -> None:
     assert cluster.state("a") is State.JOBS
     cluster.workloads.clear()
     cluster.run(until=lambda: all_done(cluster))
-
-
-def test_a_job_that_takes_too_long_is_evicted() -> None:
-    waits = WaitForCompletion(pod_selector="job=yes", timeout_seconds=100)
-    cluster = Cluster("a", "b", policy=UpgradePolicy(wait_for_completion=waits))
-    cluster.run_pod(workload("j", "a", labels={"job": "yes"}))
-    cluster.release()
-    began = cluster.now
-    cluster.run(until=lambda: cluster.state("a") is State.PODS)
-    assert cluster.now - began >= 100
-    cluster.run(until=lambda: all_done(cluster, ["a"]))
-
-
-def test_a_disruption_budget_is_waited_for_even_with_force() -> None:
-    policy = UpgradePolicy(gpu_pod_deletion=PodDeletion(force=True, timeout_seconds=0))
-    cluster = Cluster("a", "b", policy=policy)
-    cluster.run_pod(workload("db", "a", labels={"app": "db"}))
-    cluster.budgets["db"] = Budget(namespace="team", name="db", selector={"matchLabels": {"app": "db"}}, allowed=0)
-    cluster.release()
-    cluster.run(60)
-    assert cluster.state("a") is State.PODS
-    assert [pod.uid for pod in cluster.workloads] == ["db"]
-    cluster.budgets["db"] = Budget(namespace="team", name="db", selector={"matchLabels": {"app": "db"}}, allowed=1)
-    cluster.run(until=lambda: all_done(cluster, ["a"]))
-
-
-def test_a_foreign_cordon_is_used_and_left() -> None:
-    """P9."""
-    cluster = Cluster("a")
-    cluster.run()
-    cluster.cordon("a")
-    cluster.release()
-    cluster.run(until=lambda: cluster.state("a") is State.RESTART)
-    assert UPGRADE_INITIAL_CORDON_ANNOTATION in cluster.nodes["a"].annotations
-    assert CORDONED_BY_ANNOTATION not in cluster.nodes["a"].annotations
-    cluster.run(until=lambda: all_done(cluster))
-    assert cluster.nodes["a"].unschedulable
-    assert not marks(cluster.nodes["a"])
 
 
 def test_a_policy_that_goes_back_before_the_driver_was_touched_gives_the_node_back() -> None:

@@ -58,77 +58,72 @@ async def theirs(world, name, text, node="h1", *, binds=True):
     return pod
 
 
-async def test_the_plugin_finds_lock_phase_and_devices_of_a_share_and_of_a_whole_gpu():
-    async with server() as api, replica(api) as world:
-        await add_node(world)
-        share, whole = await world.add_pod("share", 3000), await world.add_pod("whole", None, **{GPU_RESOURCE: "1"})
-        for pod, mib, cores in ((share, 3000, 0), (whole, 8000, 100)):
-            assert (await world.filter(pod, "h1")).node_names == ["h1"]
-            assert await world.bind(pod, "h1") == ""
-            there = (await world.stored(pod)).metadata.annotations
-            (part,) = (await world.grant_on(pod)).containers
-            assert there["hami.io/vgpu-devices-to-allocate"] == f"{part.uuids[0]},NVIDIA,{mib},{cores}:;"
-            assert there["hami.io/vgpu-devices-allocated"] == there["hami.io/vgpu-devices-to-allocate"]
-            assert (there["hami.io/bind-phase"], there["hami.io/vgpu-node"]) == ("allocating", "h1")
-            assert there["hami.io/bind-time"] == there["hami.io/vgpu-time"]
-            node = await world.client.get(NODES, "h1")
-            assert node.metadata.annotations[LOCK].endswith(f",default,{pod.metadata.name}")
-            await world.client.patch_merge(NODES, "h1", {"metadata": {"annotations": {LOCK: None}}})
-        assert {each.device.model for each in world.cache.fleet.node("h1").devices} == {"Tesla P4"}
+async def test_the_plugin_finds_lock_phase_and_devices_of_a_share_and_of_a_whole_gpu(world):
+    await add_node(world)
+    share, whole = await world.add_pod("share", 3000), await world.add_pod("whole", None, **{GPU_RESOURCE: "1"})
+    for pod, mib, cores in ((share, 3000, 0), (whole, 8000, 100)):
+        assert (await world.filter(pod, "h1")).node_names == ["h1"]
+        assert await world.bind(pod, "h1") == ""
+        there = (await world.stored(pod)).metadata.annotations
+        (part,) = (await world.grant_on(pod)).containers
+        assert there["hami.io/vgpu-devices-to-allocate"] == f"{part.uuids[0]},NVIDIA,{mib},{cores}:;"
+        assert there["hami.io/vgpu-devices-allocated"] == there["hami.io/vgpu-devices-to-allocate"]
+        assert (there["hami.io/bind-phase"], there["hami.io/vgpu-node"]) == ("allocating", "h1")
+        assert there["hami.io/bind-time"] == there["hami.io/vgpu-time"]
+        node = await world.client.get(NODES, "h1")
+        assert node.metadata.annotations[LOCK].endswith(f",default,{pod.metadata.name}")
+        await world.client.patch_merge(NODES, "h1", {"metadata": {"annotations": {LOCK: None}}})
+    assert {each.device.model for each in world.cache.fleet.node("h1").devices} == {"Tesla P4"}
 
 
-async def test_a_second_pod_waits_for_the_lock():
-    async with server() as api, replica(api) as world:
-        await add_node(world)
-        first, second = await world.add_pod("first"), await world.add_pod("second")
-        assert await world.bind(first, "h1") == ""
-        assert "node h1 is locked for pod default/first" in await world.bind(second, "h1")
+async def test_a_second_pod_waits_for_the_lock(world):
+    await add_node(world)
+    first, second = await world.add_pod("first"), await world.add_pod("second")
+    assert await world.bind(first, "h1") == ""
+    assert "node h1 is locked for pod default/first" in await world.bind(second, "h1")
 
 
-async def test_what_hamis_scheduler_gave_away_or_reserved_is_given_to_nobody_else():
-    async with server() as api, replica(api) as world:
-        await add_node(world)
-        bound = await theirs(world, "bound", f"{UUIDS[0]},NVIDIA,7500,100:;")
-        reserved = await theirs(world, "reserved", f"{UUIDS[1]},NVIDIA,7500,0:;", binds=False)
-        big = await world.add_pod("big", 1000)
-        assert not (await world.filter(big, "h1")).node_names
-        await patch(world, bound, **{"hami.io/vgpu-devices-allocated": ";"})
-        await patch(world, reserved, **{"hami.io/vgpu-devices-allocated": f"{UUIDS[1]},NVIDIA,6000,0:;"})
-        await eventually(lambda: world.memory_used("h1") == 13500)
-        assert (await world.filter(big, "h1")).node_names == ["h1"]
-        await world.client.delete(PODS, "bound", "default", grace_period_seconds=0)
-        await eventually(lambda: world.memory_used("h1") == 6000)
+async def test_what_hamis_scheduler_gave_away_or_reserved_is_given_to_nobody_else(world):
+    await add_node(world)
+    bound = await theirs(world, "bound", f"{UUIDS[0]},NVIDIA,7500,100:;")
+    reserved = await theirs(world, "reserved", f"{UUIDS[1]},NVIDIA,7500,0:;", binds=False)
+    big = await world.add_pod("big", 1000)
+    assert not (await world.filter(big, "h1")).node_names
+    await patch(world, bound, **{"hami.io/vgpu-devices-allocated": ";"})
+    await patch(world, reserved, **{"hami.io/vgpu-devices-allocated": f"{UUIDS[1]},NVIDIA,6000,0:;"})
+    await eventually(lambda: world.memory_used("h1") == 13500)
+    assert (await world.filter(big, "h1")).node_names == ["h1"]
+    await world.client.delete(PODS, "bound", "default", grace_period_seconds=0)
+    await eventually(lambda: world.memory_used("h1") == 6000)
 
 
-async def test_hamis_records_on_pods_that_ask_for_no_gpu_take_none_from_others():
-    async with server() as api, replica(api) as world:
-        await add_node(world)
-        nothing = {"schedulerName": "hami-scheduler", "containers": [{"name": "main", "image": "i"}]}
-        for name, binds in (("bound", True), ("reserved", False)):
-            pod = await world.add_pod(name, spec=nothing)
-            await patch(
-                world,
-                pod,
-                **{"hami.io/vgpu-node": "h1", "hami.io/vgpu-devices-allocated": f"{UUIDS[0]},NVIDIA,8000,100:;"},
-            )
-            if binds:
-                await world.client.bind("default", name, pod.metadata.uid, "h1", {})
-        await theirs(world, "asks", f"{UUIDS[1]},NVIDIA,7500,0:;")  # heard after the others
-        assert world.memory_used("h1") == 7500
-        assert (await world.filter(await world.add_pod("p", 8000), "h1")).node_names == ["h1"]
+async def test_hamis_records_on_pods_that_ask_for_no_gpu_take_none_from_others(world):
+    await add_node(world)
+    nothing = {"schedulerName": "hami-scheduler", "containers": [{"name": "main", "image": "i"}]}
+    for name, binds in (("bound", True), ("reserved", False)):
+        pod = await world.add_pod(name, spec=nothing)
+        await patch(
+            world,
+            pod,
+            **{"hami.io/vgpu-node": "h1", "hami.io/vgpu-devices-allocated": f"{UUIDS[0]},NVIDIA,8000,100:;"},
+        )
+        if binds:
+            await world.client.bind("default", name, pod.metadata.uid, "h1", {})
+    await theirs(world, "asks", f"{UUIDS[1]},NVIDIA,7500,0:;")  # heard after the others
+    assert world.memory_used("h1") == 7500
+    assert (await world.filter(await world.add_pod("p", 8000), "h1")).node_names == ["h1"]
 
 
-async def test_a_record_of_more_gpus_than_the_pod_asks_for_takes_none():
-    async with server() as api, replica(api) as world:
-        await add_node(world)
-        greedy, text = f"{UUIDS[0]},NVIDIA,8000,0:{UUIDS[1]},NVIDIA,8000,0:;", f"{UUIDS[0]},NVIDIA,2000,0:;"
-        for binds in (False, True):
-            pod = await theirs(world, f"greedy-{int(binds)}", text, binds=binds)
-            assert world.memory_used("h1") == 2000
-            await patch(world, pod, **{"hami.io/vgpu-devices-allocated": greedy})
-            await eventually(lambda binds=binds: world.memory_used("h1") == 2000 * binds)
-            await world.client.delete(PODS, pod.metadata.name, "default", grace_period_seconds=0)
-            await eventually(lambda: world.memory_used("h1") == 0)
+async def test_a_record_of_more_gpus_than_the_pod_asks_for_takes_none(world):
+    await add_node(world)
+    greedy, text = f"{UUIDS[0]},NVIDIA,8000,0:{UUIDS[1]},NVIDIA,8000,0:;", f"{UUIDS[0]},NVIDIA,2000,0:;"
+    for binds in (False, True):
+        pod = await theirs(world, f"greedy-{int(binds)}", text, binds=binds)
+        assert world.memory_used("h1") == 2000
+        await patch(world, pod, **{"hami.io/vgpu-devices-allocated": greedy})
+        await eventually(lambda binds=binds: world.memory_used("h1") == 2000 * binds)
+        await world.client.delete(PODS, pod.metadata.name, "default", grace_period_seconds=0)
+        await eventually(lambda: world.memory_used("h1") == 0)
 
 
 @pytest.mark.parametrize(
@@ -140,34 +135,32 @@ async def test_a_record_of_more_gpus_than_the_pod_asks_for_takes_none():
     ],
     ids=["unreadable", "greedy", "of another GPU"],
 )
-async def test_a_record_that_does_not_count_is_told_on_the_pod_and_on_its_node(text, why):
-    async with server() as api, replica(api) as world:
-        world.pods.failures.report_to(CollectorRegistry(), world.events)
-        await add_node(world)
-        pod = await world.add_pod("odd", spec={"schedulerName": "hami-scheduler"})
-        await patch(world, pod, **{"hami.io/vgpu-node": "h1", "hami.io/vgpu-devices-allocated": text})
-        await world.client.bind("default", "odd", pod.metadata.uid, "h1", {})
-        running = {"status": {"phase": "Running"}}
-        await world.client.patch_merge(PODS, "odd", running, "default", subresource="status")
-        await eventually(lambda: set(world.cache.disputes.closed("h1")) == {*UUIDS})
-        assert all(why in each for each in world.cache.disputes.closed("h1").values())
-        await world.events.drain()
-        told = {each["reason"]: each["message"] for each in await events(world)}
-        assert why in told["RecordNotCounted"]
-        assert "Until the pod ends its node's GPUs take no new pods" in told["RecordNotCounted"]
+async def test_a_record_that_does_not_count_is_told_on_the_pod_and_on_its_node(world, text, why):
+    world.pods.failures.report_to(CollectorRegistry(), world.events)
+    await add_node(world)
+    pod = await world.add_pod("odd", spec={"schedulerName": "hami-scheduler"})
+    await patch(world, pod, **{"hami.io/vgpu-node": "h1", "hami.io/vgpu-devices-allocated": text})
+    await world.client.bind("default", "odd", pod.metadata.uid, "h1", {})
+    running = {"status": {"phase": "Running"}}
+    await world.client.patch_merge(PODS, "odd", running, "default", subresource="status")
+    await eventually(lambda: set(world.cache.disputes.closed("h1")) == {*UUIDS})
+    assert all(why in each for each in world.cache.disputes.closed("h1").values())
+    await world.events.drain()
+    told = {each["reason"]: each["message"] for each in await events(world)}
+    assert why in told["RecordNotCounted"]
+    assert "Until the pod ends its node's GPUs take no new pods" in told["RecordNotCounted"]
 
 
-async def test_a_node_whose_resources_hamis_chart_renamed_is_told_which_setting_to_write():
-    async with server() as api, replica(api) as world:
-        world.nodes.failures.report_to(CollectorRegistry(), world.events)
-        annotations = {REGISTER_ANNOTATION: registered(*UUIDS)}
-        status = {each: {"nvidia.com/vgpu": "20", "cpu": "8"} for each in ("capacity", "allocatable")}
-        await world.client.create(NODES, {"metadata": {"name": "h1", "annotations": annotations}})
-        await world.client.patch_merge(NODES, "h1", {"status": status}, subresource="status")
-        told = "lists nvidia.com/vgpu instead of nvidia.com/gpu"
-        await eventually(lambda: "nvidia.com/vgpu" in world.cache.node("h1").status.allocatable)
-        (said,) = [each for each in await world.event_messages() if told in each]
-        assert "set resourceName of HAMi's chart to nvidia.com/gpu" in said
+async def test_a_node_whose_resources_hamis_chart_renamed_is_told_which_setting_to_write(world):
+    world.nodes.failures.report_to(CollectorRegistry(), world.events)
+    annotations = {REGISTER_ANNOTATION: registered(*UUIDS)}
+    status = {each: {"nvidia.com/vgpu": "20", "cpu": "8"} for each in ("capacity", "allocatable")}
+    await world.client.create(NODES, {"metadata": {"name": "h1", "annotations": annotations}})
+    await world.client.patch_merge(NODES, "h1", {"status": status}, subresource="status")
+    told = "lists nvidia.com/vgpu instead of nvidia.com/gpu"
+    await eventually(lambda: "nvidia.com/vgpu" in world.cache.node("h1").status.allocatable)
+    (said,) = [each for each in await world.event_messages() if told in each]
+    assert "set resourceName of HAMi's chart to nvidia.com/gpu" in said
 
 
 async def events(world):
@@ -195,79 +188,74 @@ async def test_a_pod_that_changes_its_record_frees_nothing_after_a_restart_eithe
                 assert not fits or (held.memory_mib, held.cores_percent) == (7500, 60)
 
 
-async def test_what_hamis_scheduler_reserved_and_never_bound_is_free_after_a_while():
-    async with server() as api, replica(api) as world:
-        await add_node(world)
-        pod = await theirs(world, "p", f"{UUIDS[0]},NVIDIA,8000,0:;", binds=False)
-        world.clock.ahead_s = 290
+async def test_what_hamis_scheduler_reserved_and_never_bound_is_free_after_a_while(world):
+    await add_node(world)
+    pod = await theirs(world, "p", f"{UUIDS[0]},NVIDIA,8000,0:;", binds=False)
+    world.clock.ahead_s = 290
+    world.cache.tick()
+    assert world.memory_used("h1") == 8000
+    await patch(world, pod, **{"hami.io/vgpu-time": "2"})  # it filters the pod again
+    await eventually(lambda: "hami.io/vgpu-time" in world.cache.pod_by_uid(pod.metadata.uid).metadata.annotations)
+    for ahead_s, used in ((580, 8000), (600, 0)):
+        world.clock.ahead_s = ahead_s
         world.cache.tick()
-        assert world.memory_used("h1") == 8000
-        await patch(world, pod, **{"hami.io/vgpu-time": "2"})  # it filters the pod again
-        await eventually(lambda: "hami.io/vgpu-time" in world.cache.pod_by_uid(pod.metadata.uid).metadata.annotations)
-        for ahead_s, used in ((580, 8000), (600, 0)):
-            world.clock.ahead_s = ahead_s
-            world.cache.tick()
-            assert world.memory_used("h1") == used
-        await patch(world, pod, unrelated="x")
-        await eventually(lambda: "unrelated" in world.cache.pod_by_uid(pod.metadata.uid).metadata.annotations)
-        assert world.memory_used("h1") == 0
-        await world.client.bind("default", "p", pod.metadata.uid, "h1", {})
-        await eventually(lambda: world.memory_used("h1") == 8000)
+        assert world.memory_used("h1") == used
+    await patch(world, pod, unrelated="x")
+    await eventually(lambda: "unrelated" in world.cache.pod_by_uid(pod.metadata.uid).metadata.annotations)
+    assert world.memory_used("h1") == 0
+    await world.client.bind("default", "p", pod.metadata.uid, "h1", {})
+    await eventually(lambda: world.memory_used("h1") == 8000)
 
 
-async def test_what_hamis_scheduler_takes_back_is_free():
-    async with server() as api, replica(api) as world:
-        await add_node(world)
-        pod = await theirs(world, "p", f"{UUIDS[0]},NVIDIA,8000,0:;", binds=False)
-        await patch(world, pod, **{"hami.io/vgpu-devices-allocated": None})
-        await eventually(lambda: world.memory_used("h1") == 0)
+async def test_what_hamis_scheduler_takes_back_is_free(world):
+    await add_node(world)
+    pod = await theirs(world, "p", f"{UUIDS[0]},NVIDIA,8000,0:;", binds=False)
+    await patch(world, pod, **{"hami.io/vgpu-devices-allocated": None})
+    await eventually(lambda: world.memory_used("h1") == 0)
 
 
-async def test_who_serves_a_node_follows_from_what_plugin_and_agent_write():
-    async with server() as api, replica(api) as world:
-        await add_node(world)
-        running = await theirs(world, "running", f"{UUIDS[0]},NVIDIA,2000,0:;")
-        await list_gpus(world, "h1", "0")
-        await eventually(lambda: not world.cache.fleet.node("h1").devices[0].device.healthy)
-        assert not (await world.filter(await world.add_pod("p"), "h1")).node_names
+async def test_who_serves_a_node_follows_from_what_plugin_and_agent_write(world):
+    await add_node(world)
+    running = await theirs(world, "running", f"{UUIDS[0]},NVIDIA,2000,0:;")
+    await list_gpus(world, "h1", "0")
+    await eventually(lambda: not world.cache.fleet.node("h1").devices[0].device.healthy)
+    assert not (await world.filter(await world.add_pod("p"), "h1")).node_names
 
-        await world.add_node("agents", cards=1)
-        text = registration(world.cache.fleet.node("agents").inventory)
-        await world.client.patch_merge(NODES, "agents", {"metadata": {"annotations": {REGISTER_ANNOTATION: text}}})
-        await eventually(lambda: world.cache.is_known_to_hami("agents"))
-        assert not world.cache.is_served_by_hami("agents")
-        plain = await world.add_pod("plain", None, **{GPU_RESOURCE: "1"})
-        assert await world.bind(plain, "agents") == ""
-        there = (await world.stored(plain)).metadata.annotations
-        assert there["hami.io/vgpu-devices-allocated"] == "agents-0,NVIDIA,8000,100:;"
-        assert "hami.io/bind-phase" not in there
-        assert LOCK not in (await world.client.get(NODES, "agents")).metadata.annotations
-        assert world.state_of(running) is not None
-
-
-async def test_gpus_of_hamis_mig_mode_and_what_makes_no_sense_take_no_pods():
-    async with server() as api, replica(api) as world:
-        await add_node(world, "mig", text=registered(UUIDS[0])[:-1] + "," + registered(UUIDS[1], mode="mig")[1:])
-        assert [each.device.uuid for each in world.cache.fleet.node("mig").devices] == [UUIDS[0]]
-        for name, text in (("odd", registered(UUIDS[0], mode="x")), ("twice", registered(UUIDS[0], UUIDS[0]))):
-            body = {"metadata": {"name": name, "annotations": {REGISTER_ANNOTATION: text}}}
-            await world.client.create(NODES, body)
-            await eventually(lambda name=name: world.cache.node(name) is not None)
-            found = world.cache.fleet.node(name)
-            assert found is None or not found.devices
+    await world.add_node("agents", cards=1)
+    text = registration(world.cache.fleet.node("agents").inventory)
+    await world.client.patch_merge(NODES, "agents", {"metadata": {"annotations": {REGISTER_ANNOTATION: text}}})
+    await eventually(lambda: world.cache.is_known_to_hami("agents"))
+    assert not world.cache.is_served_by_hami("agents")
+    plain = await world.add_pod("plain", None, **{GPU_RESOURCE: "1"})
+    assert await world.bind(plain, "agents") == ""
+    there = (await world.stored(plain)).metadata.annotations
+    assert there["hami.io/vgpu-devices-allocated"] == "agents-0,NVIDIA,8000,100:;"
+    assert "hami.io/bind-phase" not in there
+    assert LOCK not in (await world.client.get(NODES, "agents")).metadata.annotations
+    assert world.state_of(running) is not None
 
 
-async def test_the_scheduler_lists_the_amounts_that_hamis_plugin_does_not():
-    async with server() as api, replica(api) as world:
-        await add_node(world)
-        task = asyncio.create_task(HamiAmounts(world.client, world.nodes, lambda: True, {}).run())
-        try:
-            await eventually(lambda: "nvidia.com/gpumem" in world.cache.node("h1").status.allocatable)
-            listed = world.cache.node("h1").status
-            assert listed.allocatable == listed.capacity
-            assert (listed.capacity["nvidia.com/gpumem"], listed.capacity["nvidia.com/gpucores"]) == ("16k", "200")
-        finally:
-            task.cancel()
+async def test_gpus_of_hamis_mig_mode_and_what_makes_no_sense_take_no_pods(world):
+    await add_node(world, "mig", text=registered(UUIDS[0])[:-1] + "," + registered(UUIDS[1], mode="mig")[1:])
+    assert [each.device.uuid for each in world.cache.fleet.node("mig").devices] == [UUIDS[0]]
+    for name, text in (("odd", registered(UUIDS[0], mode="x")), ("twice", registered(UUIDS[0], UUIDS[0]))):
+        body = {"metadata": {"name": name, "annotations": {REGISTER_ANNOTATION: text}}}
+        await world.client.create(NODES, body)
+        await eventually(lambda name=name: world.cache.node(name) is not None)
+        found = world.cache.fleet.node(name)
+        assert found is None or not found.devices
+
+
+async def test_the_scheduler_lists_the_amounts_that_hamis_plugin_does_not(world):
+    await add_node(world)
+    task = asyncio.create_task(HamiAmounts(world.client, world.nodes, lambda: True, {}).run())
+    try:
+        await eventually(lambda: "nvidia.com/gpumem" in world.cache.node("h1").status.allocatable)
+        listed = world.cache.node("h1").status
+        assert listed.allocatable == listed.capacity
+        assert (listed.capacity["nvidia.com/gpumem"], listed.capacity["nvidia.com/gpucores"]) == ("16k", "200")
+    finally:
+        task.cancel()
 
 
 def test_the_record_of_older_schedulers_leaves_init_containers_out():

@@ -1,10 +1,9 @@
 """Pods that HAMi's scheduler places on a node of Purser's agent: granted where they may have what it chose."""
 
 import asyncio
-import contextlib
 
 import pytest
-from tests.unit.scheduler.extender_world import eventually, replica, server
+from tests.unit.scheduler.extender_world import eventually
 
 from purser.core.device.resources import GPU_RESOURCE
 from purser.core.model import GrantState
@@ -16,8 +15,8 @@ from purser.scheduler.binding import HamiPods
 LOCK = "hami.io/mutex.lock"
 
 
-@contextlib.asynccontextmanager
-async def seeing(world):
+@pytest.fixture
+async def world(world):
     """With a node of Purser's agent, ``n``, that HAMi's scheduler knows."""
     await world.add_node("n", cards=2)
     text = registration(world.cache.fleet.node("n").inventory)
@@ -25,7 +24,7 @@ async def seeing(world):
     await eventually(lambda: world.cache.is_known_to_hami("n"))
     seeing = HamiPods(world.client, world.cache, world.keys, world.pods, world.nodes, world.events, lambda: True)
     task = asyncio.create_task(seeing.run())
-    yield
+    yield world
     task.cancel()
 
 
@@ -64,27 +63,25 @@ async def bound(world, pod):
     return phases[0]
 
 
-async def test_a_share_and_a_whole_gpu_get_their_grants_and_the_node_is_unlocked():
-    async with server() as api, replica(api) as world, seeing(world):
-        share = await reserved(world, "share", "n-1,NVIDIA,3000,30:;", 3000, **{"nvidia.com/gpucores": "30"})
-        whole = await reserved(world, "whole", "n-0,NVIDIA,8000,100:;", None, **{GPU_RESOURCE: "1"})
-        for pod, uuid, mib, cores in ((share, "n-1", 3000, 30), (whole, "n-0", 8000, 100)):
-            assert await bound(world, pod) == "success"
-            (part,) = (await world.grant_on(pod)).containers
-            (held,) = part.shares
-            assert (held.uuid, held.memory_mib, held.cores_percent) == (uuid, mib, cores)
-            assert (await world.stored(pod)).metadata.annotations["hami.io/vgpu-devices-to-allocate"] == ";"
-            await eventually(lambda pod=pod: world.state_of(pod) is GrantState.BOUND)
+async def test_a_share_and_a_whole_gpu_get_their_grants_and_the_node_is_unlocked(world):
+    share = await reserved(world, "share", "n-1,NVIDIA,3000,30:;", 3000, **{"nvidia.com/gpucores": "30"})
+    whole = await reserved(world, "whole", "n-0,NVIDIA,8000,100:;", None, **{GPU_RESOURCE: "1"})
+    for pod, uuid, mib, cores in ((share, "n-1", 3000, 30), (whole, "n-0", 8000, 100)):
+        assert await bound(world, pod) == "success"
+        (part,) = (await world.grant_on(pod)).containers
+        (held,) = part.shares
+        assert (held.uuid, held.memory_mib, held.cores_percent) == (uuid, mib, cores)
+        assert (await world.stored(pod)).metadata.annotations["hami.io/vgpu-devices-to-allocate"] == ";"
+        await eventually(lambda pod=pod: world.state_of(pod) is GrantState.BOUND)
 
 
-async def test_what_hamis_scheduler_reserved_is_given_to_nobody_else_until_it_binds():
-    async with server() as api, replica(api) as world, seeing(world):
-        theirs = await reserved(world, "theirs", "n-0,NVIDIA,8000,0:;", 8000)
-        await eventually(lambda: world.state_of(theirs) is not None)
-        own = await world.add_pod("own", 8000)
-        assert await world.bind(own, "n") == ""
-        assert (await world.grant_on(own)).uuids == {"n-1"}
-        assert await bound(world, theirs) == "success"
+async def test_what_hamis_scheduler_reserved_is_given_to_nobody_else_until_it_binds(world):
+    theirs = await reserved(world, "theirs", "n-0,NVIDIA,8000,0:;", 8000)
+    await eventually(lambda: world.state_of(theirs) is not None)
+    own = await world.add_pod("own", 8000)
+    assert await world.bind(own, "n") == ""
+    assert (await world.grant_on(own)).uuids == {"n-1"}
+    assert await bound(world, theirs) == "success"
 
 
 @pytest.mark.parametrize(
@@ -95,46 +92,42 @@ async def test_what_hamis_scheduler_reserved_is_given_to_nobody_else_until_it_bi
         pytest.param("n-0,NVIDIA,1000,0:n-1,NVIDIA,1000,0:;", 1000, id="two for one"),
     ],
 )
-async def test_what_a_pod_cannot_have_fails(devices, memory):
-    async with server() as api, replica(api) as world, seeing(world):
-        await world.bind(await world.add_pod("own", 4000), "n")
-        pod = await reserved(world, "p", devices, memory)
-        assert await bound(world, pod) == "failed"
-        assert await world.grant_on(pod) is None
-        assert world.state_of(pod) is None
-        told = "hami-scheduler placed the pod on node n, which has no GPU for it: "
-        assert [each for each in await world.event_messages() if each.startswith(told) and len(each) > len(told)]
+async def test_what_a_pod_cannot_have_fails(world, devices, memory):
+    await world.bind(await world.add_pod("own", 4000), "n")
+    pod = await reserved(world, "p", devices, memory)
+    assert await bound(world, pod) == "failed"
+    assert await world.grant_on(pod) is None
+    assert world.state_of(pod) is None
+    told = "hami-scheduler placed the pod on node n, which has no GPU for it: "
+    assert [each for each in await world.event_messages() if each.startswith(told) and len(each) > len(told)]
 
 
-async def test_rules_and_quotas_of_pods_that_purser_places_hold_for_these_as_well():
-    async with server() as api, replica(api) as world, seeing(world):
-        bypassing = await reserved(world, "p", "n-0,NVIDIA,1000,0:;", labels={"purser.dev/webhook": "ignore"})
-        assert await bound(world, bypassing) == "failed"
-        quota = {"metadata": {"name": "q"}, "spec": {"hard": {"limits.nvidia.com/gpumem": "1500"}}}
-        await world.client.create(RESOURCE_QUOTAS, quota, "default")
-        await eventually(lambda: world.cache.quota_limits("default").memory_mib == 1500)
-        phases = [await bound(world, await reserved(world, name, "n-0,NVIDIA,1000,0:;")) for name in ("q", "r")]
-        assert phases == ["success", "failed"]
+async def test_rules_and_quotas_of_pods_that_purser_places_hold_for_these_as_well(world):
+    bypassing = await reserved(world, "p", "n-0,NVIDIA,1000,0:;", labels={"purser.dev/webhook": "ignore"})
+    assert await bound(world, bypassing) == "failed"
+    quota = {"metadata": {"name": "q"}, "spec": {"hard": {"limits.nvidia.com/gpumem": "1500"}}}
+    await world.client.create(RESOURCE_QUOTAS, quota, "default")
+    await eventually(lambda: world.cache.quota_limits("default").memory_mib == 1500)
+    phases = [await bound(world, await reserved(world, name, "n-0,NVIDIA,1000,0:;")) for name in ("q", "r")]
+    assert phases == ["success", "failed"]
 
 
-async def test_a_pod_that_only_says_that_hamis_scheduler_bound_it_gets_nothing():
+async def test_a_pod_that_only_says_that_hamis_scheduler_bound_it_gets_nothing(world):
     """Its author writes all that HAMi's scheduler would, on the pod; the node's lock is for another pod, or absent."""
-    async with server() as api, replica(api) as world, seeing(world):
-        said = {"hami.io/vgpu-node": "n", "hami.io/vgpu-devices-allocated": "n-1,NVIDIA,1000,0:;"}
-        said |= {"hami.io/bind-phase": "allocating", "hami.io/bind-time": "1"}
-        forged = await world.add_pod(
-            "forged", 1000, annotations=said, spec={"schedulerName": "hami-scheduler", "nodeName": "n"}
-        )
-        assert await bound(world, await reserved(world, "theirs", "n-0,NVIDIA,1000,0:;")) == "success"
-        assert await world.grant_on(forged) is None
-        assert (await world.stored(forged)).metadata.annotations["hami.io/bind-phase"] == "allocating"
+    said = {"hami.io/vgpu-node": "n", "hami.io/vgpu-devices-allocated": "n-1,NVIDIA,1000,0:;"}
+    said |= {"hami.io/bind-phase": "allocating", "hami.io/bind-time": "1"}
+    forged = await world.add_pod(
+        "forged", 1000, annotations=said, spec={"schedulerName": "hami-scheduler", "nodeName": "n"}
+    )
+    assert await bound(world, await reserved(world, "theirs", "n-0,NVIDIA,1000,0:;")) == "success"
+    assert await world.grant_on(forged) is None
+    assert (await world.stored(forged)).metadata.annotations["hami.io/bind-phase"] == "allocating"
 
 
-async def test_the_lock_may_be_seen_after_the_pod():
-    async with server() as api, replica(api) as world, seeing(world):
-        pod = await reserved(world, "p", "n-0,NVIDIA,1000,0:;")
-        await annotate(world, pod, {"hami.io/bind-phase": "allocating"})
-        await world.client.bind("default", "p", pod.metadata.uid, "n", {})
-        await eventually(lambda: world.cache.pod_by_uid(pod.metadata.uid).spec.node_name == "n")
-        await lock(world, "p")
-        await eventually(lambda: world.state_of(pod) is GrantState.BOUND)
+async def test_the_lock_may_be_seen_after_the_pod(world):
+    pod = await reserved(world, "p", "n-0,NVIDIA,1000,0:;")
+    await annotate(world, pod, {"hami.io/bind-phase": "allocating"})
+    await world.client.bind("default", "p", pod.metadata.uid, "n", {})
+    await eventually(lambda: world.cache.pod_by_uid(pod.metadata.uid).spec.node_name == "n")
+    await lock(world, "p")
+    await eventually(lambda: world.state_of(pod) is GrantState.BOUND)

@@ -37,24 +37,30 @@ async def share(world, name, mib=1000):
     return await world.add_pod(name, None, **{DCU: "1", DCU_MEM: str(mib), DCU_CORES: "10"})
 
 
+@pytest.fixture
+async def world():
+    """With the node ``d1`` and its two DCUs."""
+    async with server() as api, dcu_replica(api) as found:
+        await add_dcus(found)
+        yield found
+
+
 async def annotations_of(world, node):
     return (await world.client.get(NODES, node)).metadata.annotations
 
 
-async def test_the_plugin_finds_lock_phase_and_devices():
-    async with server() as api, dcu_replica(api) as world:
-        await add_dcus(world)
-        pod = await share(world, "p")
-        assert (await world.filter(pod, "d1")).node_names == ["d1"]
-        assert await world.bind(pod, "d1") == ""
-        there = (await world.stored(pod)).metadata.annotations
-        assert there["hami.io/dcu-devices-to-allocate"] == there["hami.io/dcu-devices-allocated"]
-        assert there["hami.io/dcu-devices-to-allocate"].startswith("DCU-b,DCU,1000,10:")
-        assert (there["hami.io/bind-phase"], there["hami.io/vgpu-node"]) == ("allocating", "d1")
-        assert abs(int(there["hami.io/bind-time"]) - world.clock.now().timestamp()) < 60
-        assert (await annotations_of(world, "d1"))[LOCK].endswith(",default,p")
-        (event,) = await world.event_messages()
-        assert event == "Granted device 1 of node d1; enforcement: vendor"
+async def test_the_plugin_finds_lock_phase_and_devices(world):
+    pod = await share(world, "p")
+    assert (await world.filter(pod, "d1")).node_names == ["d1"]
+    assert await world.bind(pod, "d1") == ""
+    there = (await world.stored(pod)).metadata.annotations
+    assert there["hami.io/dcu-devices-to-allocate"] == there["hami.io/dcu-devices-allocated"]
+    assert there["hami.io/dcu-devices-to-allocate"].startswith("DCU-b,DCU,1000,10:")
+    assert (there["hami.io/bind-phase"], there["hami.io/vgpu-node"]) == ("allocating", "d1")
+    assert abs(int(there["hami.io/bind-time"]) - world.clock.now().timestamp()) < 60
+    assert (await annotations_of(world, "d1"))[LOCK].endswith(",default,p")
+    (event,) = await world.event_messages()
+    assert event == "Granted device 1 of node d1; enforcement: vendor"
 
 
 async def test_what_a_node_registers_of_a_family_that_is_not_named_is_nothing():
@@ -68,48 +74,40 @@ async def test_what_a_node_registers_of_a_family_that_is_not_named_is_nothing():
         assert LOCK not in await annotations_of(world, "d1")
 
 
-async def test_the_next_pod_waits_until_the_plugin_has_served_this_one():
-    async with server() as api, dcu_replica(api) as world:
-        await add_dcus(world)
-        first, second = await share(world, "first"), await share(world, "second")
-        assert await world.bind(first, "d1") == ""
-        assert "node d1 is locked for pod default/first" in await world.bind(second, "d1")
-        assert world.state_of(second) is None
-        await world.client.patch_merge(NODES, "d1", {"metadata": {"annotations": {LOCK: None}}})
-        assert await world.bind(second, "d1") == ""
+async def test_the_next_pod_waits_until_the_plugin_has_served_this_one(world):
+    first, second = await share(world, "first"), await share(world, "second")
+    assert await world.bind(first, "d1") == ""
+    assert "node d1 is locked for pod default/first" in await world.bind(second, "d1")
+    assert world.state_of(second) is None
+    await world.client.patch_merge(NODES, "d1", {"metadata": {"annotations": {LOCK: None}}})
+    assert await world.bind(second, "d1") == ""
 
 
-async def test_the_lock_of_a_pod_that_is_gone_is_no_lock():
-    async with server() as api, dcu_replica(api) as world:
-        await add_dcus(world)
-        first, second = await share(world, "first"), await share(world, "second")
-        assert await world.bind(first, "d1") == ""
-        await world.client.delete(PODS, "first", "default", grace_period_seconds=0)
-        assert await world.bind(second, "d1") == ""
+async def test_the_lock_of_a_pod_that_is_gone_is_no_lock(world):
+    first, second = await share(world, "first"), await share(world, "second")
+    assert await world.bind(first, "d1") == ""
+    await world.client.delete(PODS, "first", "default", grace_period_seconds=0)
+    assert await world.bind(second, "d1") == ""
 
 
-async def test_a_refused_binding_leaves_no_lock():
-    async with server() as api, dcu_replica(api) as world:
-        await add_dcus(world)
-        pod = await share(world, "p")
-        await world.client.bind("default", "p", pod.metadata.uid, "elsewhere", {})
-        await world.bind(pod, "d1")
-        assert LOCK not in await annotations_of(world, "d1")
+async def test_a_refused_binding_leaves_no_lock(world):
+    pod = await share(world, "p")
+    await world.client.bind("default", "p", pod.metadata.uid, "elsewhere", {})
+    await world.bind(pod, "d1")
+    assert LOCK not in await annotations_of(world, "d1")
 
 
-async def test_a_pod_that_was_bound_past_purser_closes_its_familys_devices_until_it_ends():
-    async with server() as api, dcu_replica(api) as world:
-        await add_dcus(world)
-        other = await world.add_pod("other", None, spec={"nodeName": "d1", "schedulerName": "hami"}, **{DCU: "1"})
-        running = {"status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}}
-        await world.client.patch_merge(PODS, "other", running, "default", subresource="status")
-        await eventually(lambda: world.cache.disputes.closed("d1").keys() == {"DCU-a", "DCU-b"})
-        assert other.metadata.uid in world.cache.ungranted
-        pod = await share(world, "p")
-        assert not (await world.filter(pod, "d1")).node_names
-        await world.client.delete(PODS, "other", "default", grace_period_seconds=0)
-        await eventually(lambda: not world.cache.disputes.closed("d1"))
-        assert await world.bind(pod, "d1") == ""
+async def test_a_pod_that_was_bound_past_purser_closes_its_familys_devices_until_it_ends(world):
+    other = await world.add_pod("other", None, spec={"nodeName": "d1", "schedulerName": "hami"}, **{DCU: "1"})
+    running = {"status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}}
+    await world.client.patch_merge(PODS, "other", running, "default", subresource="status")
+    await eventually(lambda: world.cache.disputes.closed("d1").keys() == {"DCU-a", "DCU-b"})
+    assert other.metadata.uid in world.cache.ungranted
+    pod = await share(world, "p")
+    assert not (await world.filter(pod, "d1")).node_names
+    await world.client.delete(PODS, "other", "default", grace_period_seconds=0)
+    await eventually(lambda: not world.cache.disputes.closed("d1"))
+    assert await world.bind(pod, "d1") == ""
 
 
 async def locked(world, owner, ago_s=0.0, node="d1"):
@@ -118,28 +116,24 @@ async def locked(world, owner, ago_s=0.0, node="d1"):
     return text
 
 
-async def test_nothing_that_stands_in_a_lock_keeps_a_grant_that_is_not_bound(monkeypatch):
-    async with server() as api, dcu_replica(api) as world:
-        await add_dcus(world)
-        pod = await share(world, "p")
-        await locked(world, LockHolder("", "p"))
+async def test_nothing_that_stands_in_a_lock_keeps_a_grant_that_is_not_bound(world, monkeypatch):
+    pod = await share(world, "p")
+    await locked(world, LockHolder("", "p"))
+    assert await world.bind(pod, "d1") == ""
+    other = await share(world, "other")
+    take = AsyncMock(side_effect=ValueError("a bug"))
+    monkeypatch.setattr(world.extender._binder._locks, "take", take)
+    with pytest.raises(ValueError, match="a bug"):
+        await world.bind(other, "d1")
+    assert world.state_of(other) is None
+
+
+async def test_a_lock_that_is_about_to_end_is_taken_again(world):
+    for name, ago_s in (("old", 200.0), ("new", 100.0)):
+        pod = await share(world, name)
+        before = await locked(world, LockHolder("default", name), ago_s)
         assert await world.bind(pod, "d1") == ""
-        other = await share(world, "other")
-        take = AsyncMock(side_effect=ValueError("a bug"))
-        monkeypatch.setattr(world.extender._binder._locks, "take", take)
-        with pytest.raises(ValueError, match="a bug"):
-            await world.bind(other, "d1")
-        assert world.state_of(other) is None
-
-
-async def test_a_lock_that_is_about_to_end_is_taken_again():
-    async with server() as api, dcu_replica(api) as world:
-        await add_dcus(world)
-        for name, ago_s in (("old", 200.0), ("new", 100.0)):
-            pod = await share(world, name)
-            before = await locked(world, LockHolder("default", name), ago_s)
-            assert await world.bind(pod, "d1") == ""
-            assert ((await annotations_of(world, "d1"))[LOCK] == before) is (name == "new")
+        assert ((await annotations_of(world, "d1"))[LOCK] == before) is (name == "new")
 
 
 async def test_who_leads_no_more_once_the_node_is_locked_binds_nothing(monkeypatch):
@@ -161,23 +155,19 @@ async def test_who_leads_no_more_once_the_node_is_locked_binds_nothing(monkeypat
         assert LOCK in await annotations_of(world, "d1")  # of the replica that goes on
 
 
-async def test_a_grant_whose_devices_left_while_the_node_was_locked_is_not_bound(monkeypatch):
-    async with server() as api, dcu_replica(api) as world:
-        await add_dcus(world)
-        pod, locks = await share(world, "p"), world.extender._binder._locks
-        take = locks.take
+async def test_a_grant_whose_devices_left_while_the_node_was_locked_is_not_bound(world, monkeypatch):
+    pod, locks = await share(world, "p"), world.extender._binder._locks
+    take = locks.take
 
-        async def slow(*args):
-            await take(*args)
-            await world.client.patch_merge(
-                NODES, "d1", {"metadata": {"annotations": {"hami.io/node-dcu-register": None}}}
-            )
-            await eventually(lambda: world.cache.fleet.node("d1") is None)
+    async def slow(*args):
+        await take(*args)
+        await world.client.patch_merge(NODES, "d1", {"metadata": {"annotations": {"hami.io/node-dcu-register": None}}})
+        await eventually(lambda: world.cache.fleet.node("d1") is None)
 
-        monkeypatch.setattr(locks, "take", slow)
-        assert "no longer has these devices" in await world.bind(pod, "d1")
-        assert world.state_of(pod) is None
-        assert LOCK not in await annotations_of(world, "d1")
+    monkeypatch.setattr(locks, "take", slow)
+    assert "no longer has these devices" in await world.bind(pod, "d1")
+    assert world.state_of(pod) is None
+    assert LOCK not in await annotations_of(world, "d1")
 
 
 async def test_all_that_locks_a_node_has_one_deadline(monkeypatch):

@@ -45,18 +45,6 @@ def known(*nodes: Node) -> tuple[Fleet, NodeFreeResources]:
     return fleet, rooms
 
 
-def test_pods_take_of_their_node_with_gpus_or_without_until_they_end() -> None:
-    fleet, rooms = known(a_node())
-    rooms.put_pod(a_pod("a", cpu="1500m"))
-    rooms.put_pod(a_pod("b", memory="4Gi"))
-    assert fleet.free_resources("n") == FreeResources(5500, 59 * 1024, 108)
-    rooms.remove_pod(a_pod("a"))
-    assert fleet.free_resources("n") == FreeResources(7000, 60 * 1024, 109)
-    rooms.remove_pod(a_pod("a"))
-    rooms.remove_pod(a_pod("b"))
-    assert fleet.free_resources("n") == FreeResources(8000, 64 * 1024, 110)
-
-
 def test_a_reservation_takes_until_the_pod_does_and_counts_once() -> None:
     fleet, rooms = known(a_node())
     rooms.assume("n", a_request("a"))

@@ -69,6 +69,14 @@ async def nominated_at_last(world: World, pod: Pod) -> str:
     return await nominated(world, pod)
 
 
+async def nominating(world: World, count: int = 3, cards: int = 1) -> list[Pod]:
+    """A node ``a``, and pods that queue up for halves of its cards, of which the last is nominated."""
+    await world.add_node("a", cards=cards)
+    pods = await queue(world, count)
+    await nominated_at_last(world, pods[-1])
+    return pods
+
+
 async def are_left_alone(world: World, pods: list[Pod]) -> bool:
     """A decision takes a turn of the loop, and keeps room before it is written."""
     for _ in range(5 * len(pods)):
@@ -97,9 +105,7 @@ async def test_the_first_in_the_queue_are_left_to_kube_scheduler(world: World) -
 
 
 async def test_who_was_nominated_gets_what_was_reserved(world: World) -> None:
-    await world.add_node("a", cards=4)
-    pods = await queue(world, 4)
-    await nominated_at_last(world, pods[3])
+    pods = await nominating(world, 4, cards=4)
     reserved = world.ledger.grant(pods[3].metadata.uid)
     assert (await world.filter(pods[3], "a")).node_names == ["a"]
     assert await world.bind(pods[3], "a") == ""
@@ -150,9 +156,7 @@ async def test_a_node_that_is_closed_to_the_pod_is_not_named(world: World) -> No
 
 
 async def test_what_is_not_used_in_time_is_free_again(world: World) -> None:
-    await world.add_node("a")
-    pods = await queue(world, 4)
-    await nominated_at_last(world, pods[3])
+    pods = await nominating(world, 4)
     assert world.memory_used("a") == 8000
     world.clock.ahead_s = EARLY_RESERVATION_TTL_S + 1
     await world.extender.retry_refused()
@@ -161,17 +165,13 @@ async def test_what_is_not_used_in_time_is_free_again(world: World) -> None:
 
 
 async def test_a_pod_that_goes_leaves_its_reservation(world: World) -> None:
-    await world.add_node("a")
-    pods = await queue(world, 3)
-    await nominated_at_last(world, pods[2])
+    pods = await nominating(world)
     await world.client.delete(PODS, pods[2].metadata.name, "default", grace_period_seconds=0)
     await eventually(lambda: world.ledger.grant(pods[2].metadata.uid) is None)
 
 
 async def test_a_more_important_pod_is_not_kept_waiting(world: World) -> None:
-    await world.add_node("a")
-    pods = await queue(world, 4)
-    await nominated_at_last(world, pods[3])
+    await nominating(world, 4)
     urgent = await world.add_pod("urgent", 8000, priority=100)
     assert (await world.filter(urgent, "a")).node_names == ["a"]
     assert await world.bind(urgent, "a") == ""
@@ -179,17 +179,12 @@ async def test_a_more_important_pod_is_not_kept_waiting(world: World) -> None:
 
 
 async def test_an_equally_important_pod_takes_nothing_from_it(world: World) -> None:
-    await world.add_node("a")
-    pods = await queue(world, 4)
-    await nominated_at_last(world, pods[3])
-    other = await world.add_pod("other", 8000)
-    assert (await world.filter(other, "a")).node_names == []
+    await nominating(world, 4)
+    assert (await world.filter(await world.add_pod("other", 8000), "a")).node_names == []
 
 
 async def test_a_gpu_that_went_bad_is_not_handed_out(world: World) -> None:
-    await world.add_node("a", cards=2)
-    pods = await queue(world, 3)
-    await nominated_at_last(world, pods[2])
+    pods = await nominating(world, cards=2)
     reserved = world.ledger.grant(pods[2].metadata.uid)
     assert reserved is not None
     (bad,) = reserved.uuids
@@ -237,9 +232,7 @@ async def bound_by_another_replica(world: World, pod: Pod, grant: Grant) -> None
 
 
 async def test_what_another_replica_granted_is_not_taken_back(world: World) -> None:
-    await world.add_node("a")
-    pods = await queue(world, 3)
-    await nominated_at_last(world, pods[2])
+    pods = await nominating(world)
     reserved = world.ledger.grant(pods[2].metadata.uid)
     assert reserved is not None
     await bound_by_another_replica(world, pods[2], reserved)
@@ -249,18 +242,14 @@ async def test_what_another_replica_granted_is_not_taken_back(world: World) -> N
 
 
 async def test_what_another_replica_gave_to_others_is_not_handed_out(world: World) -> None:
-    await world.add_node("a")
-    pods = await queue(world, 3)
-    await nominated_at_last(world, pods[2])
+    pods = await nominating(world)
     other = await world.add_pod("other", 8000)
     await bound_by_another_replica(world, other, a_grant(other.metadata.uid, "a", "a-0", 8000, "other"))
     assert "does not fit" in await world.bind(pods[2], "a")
 
 
 async def test_nothing_is_reserved_any_more_once_the_lease_was_lost_be_it_won_back_at_once(world: World) -> None:
-    await world.add_node("a")
-    pods = await queue(world, 3)
-    await nominated_at_last(world, pods[2])
+    pods = await nominating(world)
     world.extender.leadership_changed(False)
     world.extender.leadership_changed(True)
     await world.filter(pods[0], "a")
@@ -268,9 +257,7 @@ async def test_nothing_is_reserved_any_more_once_the_lease_was_lost_be_it_won_ba
 
 
 async def test_a_gpu_in_dispute_is_not_handed_out(world: World) -> None:
-    await world.add_node("a", cards=2)
-    pods = await queue(world, 3)
-    await nominated_at_last(world, pods[2])
+    pods = await nominating(world, cards=2)
     reserved = world.ledger.grant(pods[2].metadata.uid)
     assert reserved is not None
     world.cache.fleet.set_disputes("a", dict.fromkeys(reserved.uuids, "another pod holds it"))
@@ -328,17 +315,13 @@ async def test_a_more_important_pod_that_was_refused_is_woken_for_what_is_only_r
 
 
 async def test_a_name_that_kube_scheduler_takes_back_takes_the_reservation_along(world: World) -> None:
-    await world.add_node("a")
-    pods = await queue(world, 3)
-    await nominated_at_last(world, pods[2])
+    pods = await nominating(world)
     await world.client.patch_merge(PODS, "p2", {"status": {"nominatedNodeName": None}}, "default", subresource="status")
     await eventually(lambda: world.ledger.grant(pods[2].metadata.uid) is None, within_s=EARLY_RESERVATION_TTL_S / 2)
 
 
 async def test_a_pod_that_was_asked_to_go_leaves_its_reservation(world: World) -> None:
-    await world.add_node("a")
-    pods = await queue(world, 3)
-    await nominated_at_last(world, pods[2])
+    pods = await nominating(world)
     await world.client.patch_merge(PODS, "p2", {"metadata": {"finalizers": ["example.com/wait"]}}, "default")
     await world.client.delete(PODS, "p2", "default", grace_period_seconds=0)
     await eventually(lambda: world.ledger.grant(pods[2].metadata.uid) is None, within_s=EARLY_RESERVATION_TTL_S / 2)

@@ -61,42 +61,38 @@ async def test_kube_scheduler_gets_the_best_nodes_and_no_reasons_where_a_pod_fit
         assert max(scores, key=scores.get) == "d"
 
 
-async def test_prioritize_prefers_the_fuller_node_over_the_whole_range():
-    async with server() as api, replica(api) as world:
-        for name in ("a", "b", "c"):
-            await world.add_node(name)
-        for name, node, memory in (("x", "b", 1000), ("y", "c", 2000)):
-            await world.bind(await world.add_pod(name, memory), node)
-        pod = await world.add_pod("p")
-        await world.filter(pod, "a", "b", "c")
-        asked = ["a", "b", "c"]
-        scores = {s.host: s.score for s in await world.extender.prioritize(ExtenderArgs(pod, asked))}
-        assert scores == {"a": 0, "b": 5, "c": 10}
-        narrowed = await world.extender.prioritize(ExtenderArgs(pod, ["a", "b"]))
-        assert {s.host: s.score for s in narrowed} == {"a": 0, "b": 10}
+async def test_prioritize_prefers_the_fuller_node_over_the_whole_range(world):
+    for name in ("a", "b", "c"):
+        await world.add_node(name)
+    for name, node, memory in (("x", "b", 1000), ("y", "c", 2000)):
+        await world.bind(await world.add_pod(name, memory), node)
+    pod = await world.add_pod("p")
+    await world.filter(pod, "a", "b", "c")
+    asked = ["a", "b", "c"]
+    scores = {s.host: s.score for s in await world.extender.prioritize(ExtenderArgs(pod, asked))}
+    assert scores == {"a": 0, "b": 5, "c": 10}
+    narrowed = await world.extender.prioritize(ExtenderArgs(pod, ["a", "b"]))
+    assert {s.host: s.score for s in narrowed} == {"a": 0, "b": 10}
 
 
-async def test_prioritize_without_a_filter_before_judges_by_itself():
-    async with server() as api, replica(api) as world:
-        await world.add_node("a")
-        pod = await world.add_pod("p")
-        scores = await world.extender.prioritize(ExtenderArgs(pod, ["a", "unknown"]))
-        assert {s.host: s.score for s in scores} == {"a": 10, "unknown": 0}
+async def test_prioritize_without_a_filter_before_judges_by_itself(world):
+    await world.add_node("a")
+    pod = await world.add_pod("p")
+    scores = await world.extender.prioritize(ExtenderArgs(pod, ["a", "unknown"]))
+    assert {s.host: s.score for s in scores} == {"a": 10, "unknown": 0}
 
 
-async def test_a_pod_that_asks_for_no_device_fits_everywhere():
-    async with server() as api, replica(api) as world:
-        pod = await world.add_pod("plain", memory=None)
-        assert (await world.filter(pod, "a", "b")).node_names == ["a", "b"]
-        assert {s.score for s in await world.extender.prioritize(ExtenderArgs(pod, ["a", "b"]))} == {0}
+async def test_a_pod_that_asks_for_no_device_fits_everywhere(world):
+    pod = await world.add_pod("plain", memory=None)
+    assert (await world.filter(pod, "a", "b")).node_names == ["a", "b"]
+    assert {s.score for s in await world.extender.prioritize(ExtenderArgs(pod, ["a", "b"]))} == {0}
 
 
-async def test_a_malformed_pod_fits_nowhere_and_gets_the_reason():
-    async with server() as api, replica(api) as world:
-        pod = await world.add_pod("p", annotations={"purser.dev/gpu-policy": "nonsense"})
-        result = await world.filter(pod, "a")
-        assert "nonsense" in result.failed_and_unresolvable_nodes["a"]
-        assert result.failed_nodes == result.failed_and_unresolvable_nodes
+async def test_a_malformed_pod_fits_nowhere_and_gets_the_reason(world):
+    pod = await world.add_pod("p", annotations={"purser.dev/gpu-policy": "nonsense"})
+    result = await world.filter(pod, "a")
+    assert "nonsense" in result.failed_and_unresolvable_nodes["a"]
+    assert result.failed_nodes == result.failed_and_unresolvable_nodes
 
 
 @pytest.mark.parametrize(
@@ -108,31 +104,29 @@ async def test_a_malformed_pod_fits_nowhere_and_gets_the_reason():
     ],
     ids=["purser's label", "hami's label", "privileged in a namespace that the webhook does not see"],
 )
-async def test_a_pod_that_no_webhook_looked_at_is_held_to_its_rules(labels, container, words):
-    async with server() as api, replica(api) as world:
-        await world.add_node("a")
-        limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000"}
-        containers = [{"name": "c", "image": "i", "resources": {"limits": limits}, **container}]
-        spec = {"schedulerName": "purser-scheduler", "containers": containers}
-        pod = await world.client.create(PODS, {"metadata": {"name": "p", "labels": labels}, "spec": spec}, "default")
-        result = await world.filter(pod, "a")
-        assert result.node_names == []
-        assert words in result.failed_nodes["a"]
+async def test_a_pod_that_no_webhook_looked_at_is_held_to_its_rules(world, labels, container, words):
+    await world.add_node("a")
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000"}
+    containers = [{"name": "c", "image": "i", "resources": {"limits": limits}, **container}]
+    spec = {"schedulerName": "purser-scheduler", "containers": containers}
+    pod = await world.client.create(PODS, {"metadata": {"name": "p", "labels": labels}, "spec": spec}, "default")
+    result = await world.filter(pod, "a")
+    assert result.node_names == []
+    assert words in result.failed_nodes["a"]
 
 
-async def test_when_nothing_fits_every_node_has_the_same_sentence_for_kube_scheduler():
-    async with server() as api, replica(api) as world:
-        for name in ("a", "b"):
-            await world.add_node(name, cards=8, memory=8192)
-        pod = await world.add_pod("p", memory=10240)
-        result = await world.filter(pod, "a", "b", "cpu-only")
-        why = (
-            "node(s) had no suitable GPU: 16 GPUs on 2 nodes are too small for 10240 MiB (largest: 8192 MiB); "
-            "1 node has no inventory: no agent runs there"
-        )
-        assert result.failed_nodes == dict.fromkeys(("a", "b", "cpu-only"), why)
-        assert await world.event_messages() == []
-        assert 'reason="CardInsufficientMemory"} 2.0' in world.metrics.exposition().decode()
+async def test_when_nothing_fits_every_node_has_the_same_sentence_for_kube_scheduler(world):
+    for name in ("a", "b"):
+        await world.add_node(name, cards=8, memory=8192)
+    pod = await world.add_pod("p", memory=10240)
+    result = await world.filter(pod, "a", "b", "cpu-only")
+    why = (
+        "node(s) had no suitable GPU: 16 GPUs on 2 nodes are too small for 10240 MiB (largest: 8192 MiB); "
+        "1 node has no inventory: no agent runs there"
+    )
+    assert result.failed_nodes == dict.fromkeys(("a", "b", "cpu-only"), why)
+    assert await world.event_messages() == []
+    assert 'reason="CardInsufficientMemory"} 2.0' in world.metrics.exposition().decode()
 
 
 async def test_a_quota_that_is_used_up_is_a_reason_that_no_preemption_helps():
@@ -178,23 +172,22 @@ async def preempt(world, pod, node, *victims, violations=0):
     return None if answer is None else [pod.uid for pod in answer.pods]
 
 
-async def test_victims_that_do_not_help_are_joined_by_the_least_important_that_do():
+async def test_victims_that_do_not_help_are_joined_by_the_least_important_that_do(world):
     """kube-scheduler counts slots; it takes a pod off one card while the memory is on another."""
-    async with server() as api, replica(api) as world:
-        await world.add_node("n", cards=1, memory=3000)
-        low, middle, equal = [
-            await world.add_pod(name, 1000, priority=p) for name, p in (("low", 1), ("middle", 5), ("equal", 10))
-        ]
-        for pod in (low, middle, equal):
-            assert await world.bind(pod, "n") == ""
-        await eventually(lambda: all(world.cache.pod_by_uid(p.metadata.uid).spec.node_name for p in (low, middle)))
-        one = await world.add_pod("one", 1000, priority=10)
-        two = await world.add_pod("two", 2000, priority=10)
-        three = await world.add_pod("three", 3000, priority=10)
-        assert await preempt(world, one, "n") == [low.metadata.uid]
-        assert await preempt(world, one, "n", middle) == [middle.metadata.uid]
-        assert await preempt(world, two, "n", middle) == [middle.metadata.uid, low.metadata.uid]
-        assert await preempt(world, three, "n", low, middle) is None
+    await world.add_node("n", cards=1, memory=3000)
+    low, middle, equal = [
+        await world.add_pod(name, 1000, priority=p) for name, p in (("low", 1), ("middle", 5), ("equal", 10))
+    ]
+    for pod in (low, middle, equal):
+        assert await world.bind(pod, "n") == ""
+    await eventually(lambda: all(world.cache.pod_by_uid(p.metadata.uid).spec.node_name for p in (low, middle)))
+    one = await world.add_pod("one", 1000, priority=10)
+    two = await world.add_pod("two", 2000, priority=10)
+    three = await world.add_pod("three", 3000, priority=10)
+    assert await preempt(world, one, "n") == [low.metadata.uid]
+    assert await preempt(world, one, "n", middle) == [middle.metadata.uid]
+    assert await preempt(world, two, "n", middle) == [middle.metadata.uid, low.metadata.uid]
+    assert await preempt(world, three, "n", low, middle) is None
 
 
 async def test_nobody_is_added_who_turns_out_not_to_be_needed():
@@ -212,6 +205,5 @@ async def test_nobody_is_added_who_turns_out_not_to_be_needed():
         assert await preempt(world, alone, "n", low) == [large.metadata.uid, low.metadata.uid]
 
 
-async def test_preemption_elsewhere_than_on_known_nodes_is_declined():
-    async with server() as api, replica(api) as world:
-        assert await preempt(world, await world.add_pod("p", priority=1), "unknown") is None
+async def test_preemption_elsewhere_than_on_known_nodes_is_declined(world):
+    assert await preempt(world, await world.add_pod("p", priority=1), "unknown") is None

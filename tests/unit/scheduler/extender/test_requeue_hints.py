@@ -10,21 +10,20 @@ from purser.kube.resources import PODS
 from purser.scheduler.extender import requeue_hints
 
 
-async def test_a_refused_pod_that_fits_by_now_is_touched_once_for_kube_scheduler_to_try_it_again():
-    async with server() as api, replica(api) as world:
-        await world.add_node("a", memory=1500)
-        holder, late = await world.add_pod("holder"), await world.add_pod("late")
-        assert await world.bind(holder, "a") == ""
-        assert not (await world.filter(late, "a")).node_names
-        await world.extender.retry_refused()
-        assert ROOM_ANNOTATION not in (await world.stored(late)).metadata.annotations
-        await world.client.delete(PODS, "holder", "default", grace_period_seconds=0)
-        await eventually(lambda: world.ledger.grant(holder.metadata.uid) is None)
-        await world.extender.retry_refused()
-        found = (await world.stored(late)).metadata
-        assert ROOM_ANNOTATION in found.annotations
-        await world.extender.retry_refused()
-        assert (await world.stored(late)).metadata.resource_version == found.resource_version
+async def test_a_refused_pod_that_fits_by_now_is_touched_once_for_kube_scheduler_to_try_it_again(world):
+    await world.add_node("a", memory=1500)
+    holder, late = await world.add_pod("holder"), await world.add_pod("late")
+    assert await world.bind(holder, "a") == ""
+    assert not (await world.filter(late, "a")).node_names
+    await world.extender.retry_refused()
+    assert ROOM_ANNOTATION not in (await world.stored(late)).metadata.annotations
+    await world.client.delete(PODS, "holder", "default", grace_period_seconds=0)
+    await eventually(lambda: world.ledger.grant(holder.metadata.uid) is None)
+    await world.extender.retry_refused()
+    found = (await world.stored(late)).metadata
+    assert ROOM_ANNOTATION in found.annotations
+    await world.extender.retry_refused()
+    assert (await world.stored(late)).metadata.resource_version == found.resource_version
 
 
 async def test_a_refused_pod_whose_quota_changed_is_touched_once_so_that_users_read_the_limits_of_now():
@@ -53,16 +52,15 @@ async def test_a_refused_pod_whose_quota_changed_is_touched_once_so_that_users_r
         assert (await world.stored(pod)).metadata.resource_version == found.resource_version
 
 
-async def test_a_pod_that_was_placed_or_is_gone_is_left_alone():
-    async with server() as api, replica(api) as world:
-        placed, gone = await world.add_pod("placed"), await world.add_pod("gone")
-        for pod in (placed, gone):
-            await world.filter(pod, "a")
-        await world.add_node("a")
-        assert (await world.filter(placed, "a")).node_names == ["a"]
-        await world.client.delete(PODS, "gone", "default", grace_period_seconds=0)
-        await world.extender.retry_refused()
-        assert ROOM_ANNOTATION not in (await world.stored(placed)).metadata.annotations
+async def test_a_pod_that_was_placed_or_is_gone_is_left_alone(world):
+    placed, gone = await world.add_pod("placed"), await world.add_pod("gone")
+    for pod in (placed, gone):
+        await world.filter(pod, "a")
+    await world.add_node("a")
+    assert (await world.filter(placed, "a")).node_names == ["a"]
+    await world.client.delete(PODS, "gone", "default", grace_period_seconds=0)
+    await world.extender.retry_refused()
+    assert ROOM_ANNOTATION not in (await world.stored(placed)).metadata.annotations
 
 
 async def test_of_many_the_most_important_are_woken_first(monkeypatch):
@@ -92,15 +90,14 @@ async def test_a_replica_that_is_not_the_active_one_wakes_nobody():
         assert ROOM_ANNOTATION not in (await world.stored(late)).metadata.annotations
 
 
-async def test_a_replica_that_takes_over_wakes_pods_that_found_nobody_to_ask():
-    async with server() as api, replica(api) as world:
-        await world.add_node("a")
-        late = await world.add_pod("late")
-        running = asyncio.create_task(world.extender.run())
-        try:
-            async with asyncio.timeout(60):
-                while ROOM_ANNOTATION not in (await world.stored(late)).metadata.annotations:  # noqa: ASYNC110
-                    await asyncio.sleep(0.02)
-        finally:
-            running.cancel()
-            await asyncio.wait({running})
+async def test_a_replica_that_takes_over_wakes_pods_that_found_nobody_to_ask(world):
+    await world.add_node("a")
+    late = await world.add_pod("late")
+    running = asyncio.create_task(world.extender.run())
+    try:
+        async with asyncio.timeout(60):
+            while ROOM_ANNOTATION not in (await world.stored(late)).metadata.annotations:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+    finally:
+        running.cancel()
+        await asyncio.wait({running})

@@ -1,7 +1,6 @@
 """Whose a token is, and what that is remembered for."""
 
 import asyncio
-from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
@@ -47,8 +46,8 @@ class World:
         return (await self.access.verdict(f"Bearer {token}")).status
 
 
-@asynccontextmanager
-async def world():
+@pytest.fixture
+async def it():
     async with ApiServer(tls=False) as api:
         api.add_user("reader", User("jane"))
         api.add_user("nobody", NOBODY)
@@ -56,19 +55,16 @@ async def world():
             yield World(api, client)
 
 
-async def test_the_api_server_says_whose_a_token_is_and_what_it_may_and_is_not_asked_again_soon():
-    async with world() as it:
-        for _ in range(3):
-            verdict = await it.access.verdict("bearer  reader")
-            assert (verdict.status, verdict.user) == (200, "jane")
-        assert it.asked == ["tokenreviews", "tokenreviews", "subjectaccessreviews"]
-        verdict = await it.access.verdict("Bearer nobody")
-        assert verdict.status == 403
-        assert verdict.message == (
-            f'user "{NOBODY.name}" may not get /v1/state: bind them to the ClusterRole purser-view'
-        )
-        assert [await it.status("wrong") for _ in range(3)] == [401] * 3
-        assert len(it.asked) == 8
+async def test_the_api_server_says_whose_a_token_is_and_what_it_may_and_is_not_asked_again_soon(it):
+    for _ in range(3):
+        verdict = await it.access.verdict("bearer  reader")
+        assert (verdict.status, verdict.user) == (200, "jane")
+    assert it.asked == ["tokenreviews", "tokenreviews", "subjectaccessreviews"]
+    verdict = await it.access.verdict("Bearer nobody")
+    assert verdict.status == 403
+    assert verdict.message == (f'user "{NOBODY.name}" may not get /v1/state: bind them to the ClusterRole purser-view')
+    assert [await it.status("wrong") for _ in range(3)] == [401] * 3
+    assert len(it.asked) == 8
 
 
 @pytest.mark.parametrize(
@@ -80,83 +76,76 @@ async def test_the_api_server_says_whose_a_token_is_and_what_it_may_and_is_not_a
         (("vault",), 401, [[READ_AUDIENCE], None]),
     ],
 )
-async def test_a_token_is_for_the_read_api_or_for_the_api_server(audiences, status, asked_of):
-    async with world() as it:
-        it.api.add_user("made", User("jane", audiences=audiences))
-        assert await it.status("made") == status
-        assert it.audiences == asked_of
+async def test_a_token_is_for_the_read_api_or_for_the_api_server(it, audiences, status, asked_of):
+    it.api.add_user("made", User("jane", audiences=audiences))
+    assert await it.status("made") == status
+    assert it.audiences == asked_of
 
 
-async def test_an_answer_that_names_no_audience_is_not_one_for_the_read_api():
+async def test_an_answer_that_names_no_audience_is_not_one_for_the_read_api(it):
     """Of a server that passes over the question, by the meaning of TokenReviewStatus."""
-    async with world() as it:
 
-        async def answer(request):
-            if "tokenreviews" not in request.path or "audiences" not in (await request.json())["spec"]:
-                return await it._look(request)
-            user = {"username": "jane"}
-            return web.json_response({"status": {"authenticated": True, "user": user}}, status=201)
+    async def answer(request):
+        if "tokenreviews" not in request.path or "audiences" not in (await request.json())["spec"]:
+            return await it._look(request)
+        user = {"username": "jane"}
+        return web.json_response({"status": {"authenticated": True, "user": user}}, status=201)
 
-        it.api.intercept(answer)
-        assert await it.status("stolen") == 401
-        assert it.audiences == [None], "the API server itself is asked"
-
-
-async def test_a_token_for_the_read_api_is_nobodys_at_the_api_server():
-    async with world() as it:
-        it.api.add_user("made", User("jane", audiences=(READ_AUDIENCE,)))
-        async with Client(ClusterConfig.insecure(it.api.url, "made")) as client:
-            with pytest.raises(KubeError, match="Unauthorized"):
-                await client.list(PODS)
+    it.api.intercept(answer)
+    assert await it.status("stolen") == 401
+    assert it.audiences == [None], "the API server itself is asked"
 
 
-async def test_a_token_that_has_expired_counts_for_some_seconds_at_most():
-    async with world() as it:
-        assert await it.status("reader") == 200
-        it.api.remove_token("reader")
-        assert await it.status("reader") == 200
-        it.clock.ahead_s = KNOWN_FOR_S
-        assert await it.status("reader") == 401
-        it.api.add_user("reader", User("jane"))
-        it.clock.ahead_s *= 2
-        assert await it.status("reader") == 200
+async def test_a_token_for_the_read_api_is_nobodys_at_the_api_server(it):
+    it.api.add_user("made", User("jane", audiences=(READ_AUDIENCE,)))
+    async with Client(ClusterConfig.insecure(it.api.url, "made")) as client:
+        with pytest.raises(KubeError, match="Unauthorized"):
+            await client.list(PODS)
+
+
+async def test_a_token_that_has_expired_counts_for_some_seconds_at_most(it):
+    assert await it.status("reader") == 200
+    it.api.remove_token("reader")
+    assert await it.status("reader") == 200
+    it.clock.ahead_s = KNOWN_FOR_S
+    assert await it.status("reader") == 401
+    it.api.add_user("reader", User("jane"))
+    it.clock.ahead_s *= 2
+    assert await it.status("reader") == 200
 
 
 @pytest.mark.parametrize(
     "header", ["", "Bearer", "Bearer ", "Basic eA==", "Bearer a b", "Bearer \x00", "Bearer é", "Bearer " + "a" * 20000]
 )
-async def test_what_is_no_token_is_not_asked_about(header):
-    async with world() as it:
-        assert (await it.access.verdict(header)).status == 401
-        assert it.asked == []
+async def test_what_is_no_token_is_not_asked_about(it, header):
+    assert (await it.access.verdict(header)).status == 401
+    assert it.asked == []
 
 
-async def test_an_api_server_that_gives_no_answer_is_asked_again():
-    async with world() as it:
-        it.is_away = True
-        assert await it.status("reader") == 503
-        it.is_away = False
-        assert await it.status("reader") == 200
+async def test_an_api_server_that_gives_no_answer_is_asked_again(it):
+    it.is_away = True
+    assert await it.status("reader") == 503
+    it.is_away = False
+    assert await it.status("reader") == 200
 
 
-async def test_a_flood_of_unknown_tokens_keeps_out_nobody_who_is_known():
-    async with world() as it:
-        assert await it.status("reader") == 200
-        it.clock.ahead_s = KNOWN_FOR_S
-        it.hold = asyncio.Event()
-        flood = [asyncio.ensure_future(it.status(f"t{number}")) for number in range(50)]
-        twice = [asyncio.ensure_future(it.status("reader")) for _ in range(2)]
-        given_up = asyncio.ensure_future(it.status("reader"))
-        while sum(each.done() for each in flood) < 50 - MAX_STRANGERS:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        given_up.cancel()
-        it.hold.set()
-        assert await asyncio.gather(*twice) == [200, 200]
-        found = await asyncio.gather(*flood)
-        assert (found.count(401), found.count(503)) == (MAX_STRANGERS, 50 - MAX_STRANGERS)
-        asked = len(it.asked)
-        for number in range(MAX_KNOWN + 10):
-            await it.status(f"u{number}")
-        assert len(it.access._refused) == MAX_KNOWN
-        assert await it.status("reader") == 200
-        assert len(it.asked) == asked + 2 * (MAX_KNOWN + 10)
+async def test_a_flood_of_unknown_tokens_keeps_out_nobody_who_is_known(it):
+    assert await it.status("reader") == 200
+    it.clock.ahead_s = KNOWN_FOR_S
+    it.hold = asyncio.Event()
+    flood = [asyncio.ensure_future(it.status(f"t{number}")) for number in range(50)]
+    twice = [asyncio.ensure_future(it.status("reader")) for _ in range(2)]
+    given_up = asyncio.ensure_future(it.status("reader"))
+    while sum(each.done() for each in flood) < 50 - MAX_STRANGERS:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    given_up.cancel()
+    it.hold.set()
+    assert await asyncio.gather(*twice) == [200, 200]
+    found = await asyncio.gather(*flood)
+    assert (found.count(401), found.count(503)) == (MAX_STRANGERS, 50 - MAX_STRANGERS)
+    asked = len(it.asked)
+    for number in range(MAX_KNOWN + 10):
+        await it.status(f"u{number}")
+    assert len(it.access._refused) == MAX_KNOWN
+    assert await it.status("reader") == 200
+    assert len(it.asked) == asked + 2 * (MAX_KNOWN + 10)

@@ -19,46 +19,45 @@ def body(document):
     return b"".join(document.pieces)
 
 
-async def test_a_document_has_nodes_grants_and_what_waits_and_why():
-    async with server() as api, replica(api) as world:
-        world.extender.attach(world.pods)
-        await world.add_node("n2", memory=4000)
-        await world.add_node("n1", cards=2)
-        await world.client.patch_merge(
-            NODES,
-            "n2",
-            {"spec": {"unschedulable": True}, "metadata": {"annotations": {CORDONED_GPUS_ANNOTATION: "n2-0"}}},
-        )
-        held = await world.add_pod("held", memory=2000, **{"nvidia.com/gpucores": "30"})
-        assert await world.bind(held, "n1") == ""
-        large = await world.add_pod("large", memory=9000, priority=7)
-        answer = await world.filter(large, "n1", "n2")
-        await world.add_pod("new", memory=100)
-        odd = await world.add_pod("odd", memory="16Gi")
-        await world.filter(odd, "n1")
+async def test_a_document_has_nodes_grants_and_what_waits_and_why(world):
+    world.extender.attach(world.pods)
+    await world.add_node("n2", memory=4000)
+    await world.add_node("n1", cards=2)
+    await world.client.patch_merge(
+        NODES,
+        "n2",
+        {"spec": {"unschedulable": True}, "metadata": {"annotations": {CORDONED_GPUS_ANNOTATION: "n2-0"}}},
+    )
+    held = await world.add_pod("held", memory=2000, **{"nvidia.com/gpucores": "30"})
+    assert await world.bind(held, "n1") == ""
+    large = await world.add_pod("large", memory=9000, priority=7)
+    answer = await world.filter(large, "n1", "n2")
+    await world.add_pod("new", memory=100)
+    odd = await world.add_pod("odd", memory="16Gi")
+    await world.filter(odd, "n1")
 
-        page = StatePage(world.cache, world.extender.pending, lambda: REPLICA, world.clock)
-        made = await page.current()
-        state = msgspec.json.decode(body(made), type=ClusterState)
-        assert msgspec.json.encode(state) == body(made), "the types say otherwise, or in another order"
-        assert (state.api_version, state.replica, state.sequence) == ("v1", REPLICA, 1)
-        assert [(each.name, each.cordoned) for each in state.nodes] == [("n1", False), ("n2", True)]
-        free, taken = sorted(state.nodes[0].gpus, key=lambda each: each.memory_held_mib)
-        assert (free.pods, taken.pods, taken.memory_held_mib, taken.cores_held_percent) == (0, 1, 2000, 30)
-        assert [each.health for each in state.nodes[1].gpus] == [StateGpuHealth.CORDONED]
-        (grant,) = state.grants
-        assert (grant.pod, grant.node, grant.containers[0].shares[0].gpu) == ("held", "n1", taken.uuid)
-        assert grant.containers[0].kind == "app"
-        by_name = {each.pod: each for each in state.waiting}
-        assert set(by_name) == {"large", "new", "odd"}
-        waits = by_name["large"]
-        assert (waits.reason, waits.priority, waits.gpus) == ("CardInsufficientMemory", 7, 1)
-        assert waits.since.endswith("Z")
-        assert {waits.message} == set(answer.failed_nodes.values()), "the words of the event"
-        assert sum(each.nodes for each in waits.reasons) == 2
-        assert by_name["new"].message.startswith("Purser has not refused the pod")
-        assert by_name["odd"].reason == "InvalidRequest"
-        assert "16Gi" in by_name["odd"].message
+    page = StatePage(world.cache, world.extender.pending, lambda: REPLICA, world.clock)
+    made = await page.current()
+    state = msgspec.json.decode(body(made), type=ClusterState)
+    assert msgspec.json.encode(state) == body(made), "the types say otherwise, or in another order"
+    assert (state.api_version, state.replica, state.sequence) == ("v1", REPLICA, 1)
+    assert [(each.name, each.cordoned) for each in state.nodes] == [("n1", False), ("n2", True)]
+    free, taken = sorted(state.nodes[0].gpus, key=lambda each: each.memory_held_mib)
+    assert (free.pods, taken.pods, taken.memory_held_mib, taken.cores_held_percent) == (0, 1, 2000, 30)
+    assert [each.health for each in state.nodes[1].gpus] == [StateGpuHealth.CORDONED]
+    (grant,) = state.grants
+    assert (grant.pod, grant.node, grant.containers[0].shares[0].gpu) == ("held", "n1", taken.uuid)
+    assert grant.containers[0].kind == "app"
+    by_name = {each.pod: each for each in state.waiting}
+    assert set(by_name) == {"large", "new", "odd"}
+    waits = by_name["large"]
+    assert (waits.reason, waits.priority, waits.gpus) == ("CardInsufficientMemory", 7, 1)
+    assert waits.since.endswith("Z")
+    assert {waits.message} == set(answer.failed_nodes.values()), "the words of the event"
+    assert sum(each.nodes for each in waits.reasons) == 2
+    assert by_name["new"].message.startswith("Purser has not refused the pod")
+    assert by_name["odd"].reason == "InvalidRequest"
+    assert "16Gi" in by_name["odd"].message
 
 
 async def test_a_replica_that_places_no_pods_gives_no_reasons_and_says_who_does():
@@ -109,30 +108,28 @@ async def test_reasons_end_with_the_leadership_that_found_them(has_turn_between)
         assert (totals.pods, totals.gpus) == ({"KubeScheduler": 1}, 1), "of the metric of waiting pods"
 
 
-async def test_a_document_is_made_once_for_all_who_ask_and_again_when_it_is_old():
-    async with server() as api, replica(api) as world:
-        await world.add_node("n1")
-        page = StatePage(world.cache, world.extender.pending, lambda: REPLICA, world.clock)
-        first, second = await asyncio.gather(page.current(), page.current())
-        assert first is second
-        await world.add_node("n2")
-        assert await page.current() is first
-        world.clock.ahead_s += 100 * FRESH_FOR_S
-        later = await page.current()
-        assert later.tag != first.tag
-        assert msgspec.json.decode(body(later), type=ClusterState).sequence == 2
-        world.clock.ahead_s += 100 * FRESH_FOR_S
-        assert (await page.current()) is later, "nothing has changed"
+async def test_a_document_is_made_once_for_all_who_ask_and_again_when_it_is_old(world):
+    await world.add_node("n1")
+    page = StatePage(world.cache, world.extender.pending, lambda: REPLICA, world.clock)
+    first, second = await asyncio.gather(page.current(), page.current())
+    assert first is second
+    await world.add_node("n2")
+    assert await page.current() is first
+    world.clock.ahead_s += 100 * FRESH_FOR_S
+    later = await page.current()
+    assert later.tag != first.tag
+    assert msgspec.json.decode(body(later), type=ClusterState).sequence == 2
+    world.clock.ahead_s += 100 * FRESH_FOR_S
+    assert (await page.current()) is later, "nothing has changed"
 
 
-async def test_what_is_asked_meanwhile_goes_first():
-    async with server() as api, replica(api) as world:
-        for number in range(40):
-            await world.add_node(f"n{number}")
-        page = StatePage(world.cache, world.extender.pending, lambda: REPLICA, world.clock)
-        making = asyncio.ensure_future(page.current())
-        turns = 0
-        while not making.done():
-            await asyncio.sleep(0)
-            turns += 1
-        assert turns >= 5
+async def test_what_is_asked_meanwhile_goes_first(world):
+    for number in range(40):
+        await world.add_node(f"n{number}")
+    page = StatePage(world.cache, world.extender.pending, lambda: REPLICA, world.clock)
+    making = asyncio.ensure_future(page.current())
+    turns = 0
+    while not making.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 5
