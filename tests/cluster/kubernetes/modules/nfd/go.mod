@@ -8,6 +8,9 @@ require sigs.k8s.io/node-feature-discovery v0.17.3
 
 require k8s.io/kubernetes v1.37.2
 
+// The module's own, 1.2.3, does not compile with the securejoin of Kubernetes.
+require github.com/opencontainers/runc v1.4.0 // indirect
+
 require (
 	cel.dev/expr v0.25.1 // indirect
 	cyphar.com/go-pathrs v0.2.5 // indirect
@@ -94,7 +97,6 @@ require (
 	github.com/opencontainers/cgroups v0.0.7 // indirect
 	github.com/opencontainers/go-digest v1.0.0 // indirect
 	github.com/opencontainers/image-spec v1.1.1 // indirect
-	github.com/opencontainers/runc v1.2.3 // indirect
 	github.com/opencontainers/runtime-spec v1.3.0 // indirect
 	github.com/opencontainers/selinux v1.15.1 // indirect
 	github.com/peterbourgon/diskv v2.0.1+incompatible // indirect
