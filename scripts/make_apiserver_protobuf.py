@@ -1,8 +1,8 @@
 """Write the lab API server's table of protobuf field numbers from the `generated.proto` files of the Kubernetes API.
 
 Only numbers, names and types are taken. Usage: `python scripts/make_apiserver_protobuf.py FOLDER...`, where each
-folder holds such files and the types.go beside them (checkouts of k8s.io/api and k8s.io/apimachinery). Field numbers
-never change, so any version at least as new as the schemas does.
+folder holds such files and the types.go beside them (checkouts of k8s.io/api, k8s.io/apimachinery and
+k8s.io/apiextensions-apiserver). Field numbers never change, so any version at least as new as the schemas does.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Write the lab API server's table of built-in types from the JSON schemas that kubernetes-validate carries.
 
 What remains is fact, not prose: field names, types and the merge keys of lists. Descriptions are dropped. Run after
-choosing another Kubernetes version: `python scripts/make_apiserver_schemas.py 1.36.0`.
+choosing another Kubernetes version: `python scripts/make_apiserver_schemas.py 1.37.0`.
 """
 
 import json
@@ -29,7 +29,7 @@ KINDS = {
     "node.v1": ["RuntimeClass"],
     "policy.v1": ["Eviction", "PodDisruptionBudget"],
     "rbac.v1": ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"],
-    "resource.v1": ["DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"],
+    "resource.v1": ["DeviceClass", "DeviceTaintRule", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"],
     "scheduling.v1": ["PriorityClass"],
     "storage.v1": ["CSIDriver", "CSINode", "CSIStorageCapacity", "StorageClass", "VolumeAttachment"],
 }  # fmt: skip
@@ -46,6 +46,11 @@ def short(ref: str) -> str:
     return ".".join(ref.rsplit("/", 1)[-1].split(".")[-3:])
 
 
+def unstable(name: str) -> bool:
+    """Whether a definition is of an alpha or beta version; stable types refer to some, behind gates that are off."""
+    return "alpha" in name or "beta" in name
+
+
 def slim(schema: dict[str, Any]) -> dict[str, Any]:
     """Keep what the server reads; the alternatives of quantities and ports become their well-known formats."""
     out: dict[str, Any] = {}
@@ -56,7 +61,7 @@ def slim(schema: dict[str, Any]) -> dict[str, Any]:
         if key == "type" and isinstance(value, list):
             value = next(t for t in value if t != "null")
         elif key == "properties":
-            value = {name: slim(sub) for name, sub in sorted(value.items())}
+            value = {name: slim(sub) for name, sub in sorted(value.items()) if not any(map(unstable, references(sub)))}
         elif key in ("items", "additionalProperties") and isinstance(value, dict):
             value = slim(value)
         elif key == "$ref":
@@ -77,7 +82,7 @@ def main(version: str) -> None:
     """Collect the wanted kinds and everything they refer to, one definition per line."""
     source = files("kubernetes_validate") / "kubernetes-json-schema" / f"v{version}-local" / "_definitions.json"
     definitions = {short(name): body for name, body in json.loads(source.read_text())["$defs"].items()
-                   if "alpha" not in name and "beta" not in name}  # fmt: skip
+                   if not unstable(name)}  # fmt: skip
     wanted = [f"{group}.{kind}" for group, kinds in KINDS.items() for kind in kinds]
     wanted += ["meta.v1.DeleteOptions", "meta.v1.Status"]
     done: dict[str, dict[str, Any]] = {}
@@ -97,4 +102,4 @@ def main(version: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "1.36.0")
+    main(sys.argv[1] if len(sys.argv) > 1 else "1.37.0")

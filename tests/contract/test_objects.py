@@ -242,3 +242,19 @@ async def test_a_replication_controller_selects_by_its_templates_labels(api: Api
     other = {"metadata": {"name": "s"}, "spec": {**body["spec"], "selector": {"app": "y"}}}
     answer = await api.post(f"{ns}/replicationcontrollers", other)
     assert answer.causes == {("FieldValueInvalid", "spec.template.metadata.labels")}
+
+
+async def test_a_device_taint_rule_counts_from_its_creation(api: Api, unique: str) -> None:
+    if api.minor < 37:
+        pytest.skip("DeviceTaintRules came to resource.k8s.io/v1 with 1.37")
+    path = "/apis/resource.k8s.io/v1/devicetaintrules"
+    taint = {"key": "example.dev/broken", "effect": "None"}
+    spec = {"deviceSelector": {"driver": "none.contract.dev"}, "taint": taint}
+    made = (await api.post(path, {"metadata": {"name": unique}, "spec": spec, "status": {}})).ok().body
+    assert made["metadata"]["generation"] == 1
+    assert made["spec"]["taint"] == {**taint, "timeAdded": made["metadata"]["creationTimestamp"]}
+    answer = await api.put(f"{path}/{unique}", {"metadata": {"name": unique}, "spec": spec})
+    assert answer.causes == {("FieldValueInvalid", "metadata.resourceVersion")}
+    changed = (await api.patch(f"{path}/{unique}", {"spec": {"taint": {"value": "x"}}})).ok().body
+    assert changed["metadata"]["generation"] == 2
+    await api.delete(f"{path}/{unique}")

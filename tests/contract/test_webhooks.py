@@ -95,6 +95,21 @@ async def test_the_review_says_who_wants_what(api: Api, ns: str, hook: Hook, reg
     assert seen["spec"]["serviceAccountName"] == "default"
 
 
+async def test_what_a_pod_asks_for_as_a_whole_counts_the_containers_that_a_webhook_adds(
+    api: Api, ns: str, hook: Hook, register: Register
+) -> None:
+    if api.minor < 37:
+        pytest.skip("older servers fill in what a pod asks for as a whole before they ask webhooks")
+    await register()
+    asked = pod("a", resources={"limits": {"cpu": "200m"}})
+    asked["spec"]["resources"] = {"limits": {"cpu": "1"}}
+    added = {"name": "added", "image": "i", "resources": {"requests": {"cpu": "300m"}}}
+    hook.decide = lambda request: patch({"op": "add", "path": "/spec/containers/-", "value": added})
+    made = (await api.post(f"{ns}/pods", asked)).ok().body
+    assert hook.named("a")[-1]["object"]["spec"]["resources"] == {"limits": {"cpu": "1"}}
+    assert made["spec"]["resources"]["requests"] == {"cpu": "500m"}
+
+
 async def test_updates_show_old_and_new(api: Api, ns: str, hook: Hook, register: Register) -> None:
     await api.post(f"{ns}/configmaps", config_map("a", {"x": "1"}))
     await register("validating")

@@ -314,6 +314,11 @@ CPUS = (
         Add("after", (c(cpu="1"),)),
     ),
     scenario(
+        "no CPUs of its own for a pod with amounts at pod level",
+        Start("gpu", FOUR),
+        Add("whole", (c(1, cpu="1"),), whole_cpu="1"),
+    ),
+    scenario(
         "kubelet starts again and exclusive CPUs stay",
         Start("gpu", FOUR),
         Add("one", (c(1, cpu="1"),), runs=True),

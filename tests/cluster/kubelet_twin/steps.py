@@ -26,6 +26,7 @@ _HOUSEKEEPING_S = 2.5
 """kubelet goes through all pods two seconds after its start. What newer ones refuse before that, they report as refused
 ten seconds later only."""
 
+_MEMORY = "32Mi"
 _ABSENT_VOLUME = {"name": "absent", "configMap": {"name": "absent"}}
 """Keeps a pod from its start: kubelet admits it, and then waits for the volume."""
 
@@ -80,6 +81,8 @@ class Add:
     name: str
     containers: tuple[Container, ...]
     init: tuple[Container, ...] = ()
+    whole_cpu: str = ""
+    """What the pod as a whole may use; with it goes some memory. 1.20 knows no such amounts."""
     refused: str = ""
     """Reason of its status where it is to be refused."""
     blocked: bool = False
@@ -119,6 +122,8 @@ class Add:
             "containers": [_container(f"c{n}", each, ["sleep", "3600"]) for n, each in enumerate(self.containers)],
             "initContainers": [_container(f"i{n}", each, ["true"]) for n, each in enumerate(self.init)],
         }
+        if self.whole_cpu:
+            spec["resources"] = {"limits": {"cpu": self.whole_cpu, "memory": _MEMORY}}
         if not (self.blocked or self.runs or self.starts):
             spec["volumes"] = [_ABSENT_VOLUME]
             for container in (*spec["containers"], *spec["initContainers"]):
@@ -373,7 +378,7 @@ def _container(name: str, asked: Container, command: list[str]) -> dict[str, Any
     numbers = {"gpu": asked.gpu, "nic": asked.nic, "absent": asked.absent}
     limits = {DOMAIN + resource: str(number) for resource, number in numbers.items() if number is not None}
     if asked.cpu:
-        limits |= {"cpu": asked.cpu, "memory": "32Mi"}
+        limits |= {"cpu": asked.cpu, "memory": _MEMORY}
     resources: dict[str, Any] = {"limits": limits}
     if asked.requests_cpu:
         resources["requests"] = {"cpu": asked.requests_cpu}

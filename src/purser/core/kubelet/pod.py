@@ -36,6 +36,7 @@ class KubeletPod(msgspec.Struct, frozen=True):
     uid: str
     containers: tuple[KubeletContainer, ...]
     qos: QosClass = QosClass.BEST_EFFORT
+    """The class that its CPUs and its memory are managed by: see `kubelet_pod`."""
 
 
 def gives_back(behaviour: Behaviour, container: KubeletContainer) -> bool:
@@ -47,9 +48,21 @@ def gives_back(behaviour: Behaviour, container: KubeletContainer) -> bool:
 
 
 def kubelet_pod(spec: PodManifest) -> KubeletPod:
-    """A pod as kubelet sees it. Raises `purser.core.kubernetes.quantities.QuantityError`."""
+    """A pod as kubelet sees it. Raises `purser.core.kubernetes.quantities.QuantityError`.
+
+    The CPU and the memory manager leave out pods with amounts at pod level, whatever their containers ask for, while
+    the gate PodLevelResourceManagers is off, as in 1.37. Such a pod is taken for a Burstable one, of which they leave
+    out all. API servers keep these amounts since 1.34. Kubelets of 1.31 to 1.33 beside such a server look at the
+    containers alone, which is not modelled.
+    """
     containers = tuple(_container(container) for container in spec.containers)
-    return KubeletPod(spec.uid, containers, qos_class(containers))
+    return KubeletPod(spec.uid, containers, QosClass.BURSTABLE if spec.requests else qos_class(containers))
+
+
+def with_containers(pod: KubeletPod, containers: tuple[KubeletContainer, ...]) -> KubeletPod:
+    """The pod if its containers asked for this instead."""
+    by_containers = pod.qos is qos_class(pod.containers)
+    return KubeletPod(pod.uid, containers, qos_class(containers) if by_containers else pod.qos)
 
 
 def _container(spec: ContainerSpec) -> KubeletContainer:

@@ -256,6 +256,13 @@ BY_STORAGE: dict[str, list[TableColumn]] = {
         TableColumn("Selector", _labels("spec.selector"), wide=True),
     ],
     "leases.coordination.k8s.io": [TableColumn("Holder", _at("spec.holderIdentity", "")), AGE],
+    "devicetaintrules.resource.k8s.io": [
+        TableColumn("Key", _at("spec.taint.key", "")),
+        TableColumn("Value", _at("spec.taint.value", "")),
+        TableColumn("Effect", _at("spec.taint.effect", "")),
+        TableColumn("TimeAdded", lambda o: age(get_path(o, "spec.taint.timeAdded"))),
+        AGE,
+    ],
     "deployments.apps": [
         TableColumn("Ready", _of("status.readyReplicas", "spec.replicas")),
         TableColumn("Up-to-date", _at("status.updatedReplicas", 0), _NUMBER),

@@ -4,8 +4,8 @@ import base64
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from . import pods
 from .errors import Obj
+from .jsonio import now
 
 
 def _fill(obj: Obj, **values: Any) -> None:
@@ -41,8 +41,6 @@ def bare_pod(obj: Obj) -> None:
     spec.setdefault("enableServiceLinks", True)
     for container in _containers(spec):
         _requests_from_limits(container["resources"])
-    if requests := pods.requests_as_a_whole(spec):
-        spec["resources"]["requests"] = requests
 
 
 def _containers(spec: Obj) -> Iterable[Obj]:
@@ -215,6 +213,11 @@ def persistent_volume_claim(obj: Obj) -> None:
     _fill(obj.setdefault("spec", {}), volumeMode="Filesystem")
 
 
+def device_taint_rule(obj: Obj) -> None:
+    """resource.k8s.io/v1 DeviceTaintRule: its taint counts from now on."""
+    obj.setdefault("spec", {}).setdefault("taint", {}).setdefault("timeAdded", now())
+
+
 def webhook_configuration(obj: Obj) -> None:
     """Both kinds of webhook configuration."""
     for webhook in obj.get("webhooks") or ():
@@ -280,6 +283,7 @@ BY_STORAGE: dict[str, Callable[[Obj], None]] = {
     "mutatingwebhookconfigurations.admissionregistration.k8s.io": webhook_configuration,
     "validatingwebhookconfigurations.admissionregistration.k8s.io": webhook_configuration,
     "customresourcedefinitions.apiextensions.k8s.io": custom_resource_definition,
+    "devicetaintrules.resource.k8s.io": device_taint_rule,
     "priorityclasses.scheduling.k8s.io": priority_class,
     "storageclasses.storage.k8s.io": storage_class,
     "rolebindings.rbac.authorization.k8s.io": role_binding,

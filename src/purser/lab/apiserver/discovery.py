@@ -5,7 +5,7 @@ from .errors import Obj, no_such_path
 from .resources import Registry, ServedResource
 from .strategies import has_status
 
-VERSION = {"major": "1", "minor": "32", "gitVersion": "v1.32.4", "gitCommit": "", "gitTreeState": "clean"}
+VERSION = {"major": "1", "minor": "37", "gitVersion": "v1.37.2", "gitCommit": "", "gitTreeState": "clean"}
 """The version whose behaviour the server follows; it says so to clients that choose features by version."""
 
 

@@ -135,7 +135,13 @@ def _request(container: Obj, name: str) -> Decimal:
     return quantity.parse(((container.get("resources") or {}).get("requests") or {}).get(name, 0))
 
 
-def requests_as_a_whole(spec: Obj) -> Obj:
+def fill_requests_as_a_whole(spec: Obj) -> None:
+    """Done after admission since 1.37, when all containers are there (PodLevelResourcesFixDefaulting), in place."""
+    if requests := _requests_as_a_whole(spec):
+        spec["resources"]["requests"] = requests
+
+
+def _requests_as_a_whole(spec: Obj) -> Obj:
     """What a pod asks for as a whole where it says its limits: what its containers ask for, else the limit."""
     resources = spec.get("resources") or {}
     limits = {name: limit for name, limit in (resources.get("limits") or {}).items() if is_pod_level(name)}

@@ -95,6 +95,7 @@ rbac.authorization.k8s.io | v1 | rolebindings | RoleBinding | namespaced | | | |
 rbac.authorization.k8s.io | v1 | clusterroles | ClusterRole | cluster | | | | rbac.v1
 rbac.authorization.k8s.io | v1 | clusterrolebindings | ClusterRoleBinding | cluster | | | | rbac.v1
 resource.k8s.io | v1 | deviceclasses | DeviceClass | cluster | | | | resource.v1
+resource.k8s.io | v1 | devicetaintrules | DeviceTaintRule | cluster | | | status | resource.v1
 resource.k8s.io | v1 | resourceclaims | ResourceClaim | namespaced | | | status | resource.v1
 resource.k8s.io | v1 | resourceclaimtemplates | ResourceClaimTemplate | namespaced | | | | resource.v1
 resource.k8s.io | v1 | resourceslices | ResourceSlice | cluster | | | | resource.v1

@@ -47,6 +47,7 @@ def prepare_create(resource: ServedResource, obj: Obj) -> None:
     if has_status(resource) and resource.storage not in _KEEPS_STATUS_ON_CREATE:
         obj.pop("status", None)
     if resource.storage == "pods":
+        pods.fill_requests_as_a_whole(obj["spec"])
         obj["status"] = pods.new_status(obj["spec"], obj["metadata"]["creationTimestamp"])
     elif resource.storage == "namespaces":
         obj["spec"] = {"finalizers": ["kubernetes"]}
@@ -128,8 +129,9 @@ def spec_changed(resource: ServedResource, new: Obj, old: Obj) -> bool:
 
 
 _GENERATED = ("apps", "batch", "policy", "networking.k8s.io", "admissionregistration.k8s.io", "apiextensions.k8s.io")
+_GENERATED_KINDS = tuple(f"{kind}.resource.k8s.io" for kind in ("deviceclasses", "devicetaintrules", "resourceslices"))
 
 
 def has_generation(resource: ServedResource) -> bool:
     """Core objects of old kinds carry no generation; pods have one since 1.33 only."""
-    return resource.custom or resource.group in _GENERATED
+    return resource.custom or resource.group in _GENERATED or resource.storage in _GENERATED_KINDS

@@ -31,7 +31,12 @@ _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_UPDATE_ATTEMPTS = 8
 """How often a write without a resourceVersion is retried after a concurrent write."""
 
-_MUST_NAME_VERSION = ("leases.coordination.k8s.io", "poddisruptionbudgets.policy", "endpointslices.discovery.k8s.io")
+_MUST_NAME_VERSION = (
+    "leases.coordination.k8s.io",
+    "poddisruptionbudgets.policy",
+    "endpointslices.discovery.k8s.io",
+    "devicetaintrules.resource.k8s.io",
+)
 CREATE_ON_UPDATE = ("leases.coordination.k8s.io", "events", "endpoints", "limitranges")
 """Kinds that a PUT creates when they are absent."""
 
@@ -183,7 +188,7 @@ def _name_matches(call: ApiRequest, metadata: Obj) -> None:
 def _require_version(call: ApiRequest, obj: Obj) -> None:
     unconditional = not call.resource.custom and call.resource.storage not in _MUST_NAME_VERSION
     if not unconditional and not obj["metadata"].get("resourceVersion"):
-        why = "Invalid value: 0x0: must be specified for an update"
+        why = "Invalid value: 0: must be specified for an update"
         cause = Cause("FieldValueInvalid", "metadata.resourceVersion", why)
         raise invalid(call.resource.group, call.resource.kind, call.name, [cause])
 

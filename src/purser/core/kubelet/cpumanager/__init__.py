@@ -7,8 +7,8 @@ functions take a `purser.core.kubelet.state.CpuState` and return a new one; None
 picks, `remove` and `free_all_but` take back, `checkpoint` reads and writes cpu_manager_state. One module for each
 algorithm: `by_socket` (up to 1.21), `packed` with its variants `spread` and `uncore`, `distributed`; `picking` chooses.
 
-Not here: cgroups and the reconcile loop, pod-level resources (PodLevelResourceManagers, off in 1.37),
-resizing in place, and the changes of 1.37.
+Not here: cgroups and the reconcile loop, CPUs of pods as a whole (PodLevelResourceManagers, off in 1.37),
+resizing in place, and distribution by sockets (distribute-cpus-across-numa with align-by-socket, 1.37).
 """
 
 from purser.core.kubelet.cpumanager.allocation import Allocated, CpusRefused, allocate

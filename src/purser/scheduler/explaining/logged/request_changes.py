@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from purser.core.kubelet.pod import CPU, MEMORY, KubeletContainer, KubeletPod, qos_class
+from purser.core.kubelet.pod import CPU, MEMORY, KubeletContainer, with_containers
 from purser.core.kubernetes.quantities import MIB
 from purser.core.model import WHOLE_PERCENT, ContainerRequest, DeviceRequest, GpuNic, PodRequest
 from purser.core.names import GPU_RESOURCE
@@ -132,7 +132,7 @@ def _kubelets(request: PodRequest, name: str, resource: str, unit: int = 1) -> C
             else each
             for each in pod.containers
         )
-        return replace(request, kubelet_pod=KubeletPod(pod.uid, parts, qos_class(parts)))
+        return replace(request, kubelet_pod=with_containers(pod, parts))
 
     return changed
 
