@@ -1,5 +1,7 @@
 """Purser's agent, with the same arguments and mounts as in the Helm chart, which installs it without an operator."""
 
+from collections.abc import Mapping
+
 from purser.operator.manifests.driver_files import is_beside_some_driver
 from purser.operator.manifests.mounts import (
     DRIVER_READY,
