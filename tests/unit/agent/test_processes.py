@@ -72,8 +72,10 @@ async def test_a_container_starts_when_the_processes_of_a_vanished_pod_have_ende
     monkeypatch.setattr(lingering, "START_WAIT_S", 60.0)
     async with world.agent() as agent:  # the next agent has heard of it
         await eventually(agent.ready)
+        looks = []
+        monkeypatch.setattr(processes, "pods_with_processes", lambda *of: looks.append(of) or pods_with_processes(*of))
         starting = asyncio.create_task(kubelet.pre_start(ids))
-        await asyncio.sleep(0.1)
+        await eventually(lambda: len(looks) > 2)
         assert not starting.done()
         (running / "stat").write_text("10 (python3) Z 1")
         await starting

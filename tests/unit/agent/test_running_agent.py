@@ -157,6 +157,21 @@ async def test_a_replaced_pod_holds_its_gpu_until_kubelet_hears_of_its_end(world
     assert uuids_of(kubelet.pods["default/p"]["main"]) == [b]
 
 
+async def test_a_gpu_is_never_overcommitted_whatever_the_scheduler_signed(world, kubelet, agent):
+    a, _, _, _ = world.uuids
+    await world.pod("p", part("main", a, memory_mib=9000))
+    await world.pod("q", part("main", a, memory_mib=9000))
+    await kubelet.admit("default/p", [("main", 1)])
+    with pytest.raises(Rejected, match=r"18000 of \d+ MiB would be taken"):
+        await kubelet.admit("default/q", [("main", 1)])
+    kubelet.remove("default/q")
+    await world.delete_pod("p")
+    kubelet.remove("default/p")
+    await eventually(lambda: _is_zero(agent, a))
+    await world.pod("r", part("main", a, memory_mib=9000))
+    await kubelet.admit("default/r", [("main", 1)])
+
+
 async def _is_zero(agent, uuid):
     return await agent.metric("purser_device_granted_slots", uuid=uuid) == 0
 
