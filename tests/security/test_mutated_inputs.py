@@ -240,7 +240,7 @@ CGROUPS_V1 = f"""\
 0::/system.slice/containerd.service
 """
 METRICS = SchedulerMetrics()
-BOOK = AgentCheckpoint("n1", (BookedPod(GRANT, {"main": BookedContainer(("GPU-1::0",), Enforcement.NONE)}),))
+BOOK = AgentCheckpoint("n1", (BookedPod(GRANT, {"main": BookedContainer(("GPU-1::0",), Enforcement.NONE)}),), (GRANT,))
 
 
 def as_json(value: Any) -> str:
@@ -515,7 +515,9 @@ def shown_state(data: bytes) -> None:
 def book(folder: Path) -> Callable[[bytes], None]:
     def call(data: bytes) -> None:
         (folder / "book").write_bytes(data)
-        Book(folder / "book", "n1", read_checkpoint(folder / "book", "n1").pods)
+        found = read_checkpoint(folder / "book", "n1")
+        book = Book(folder / "book", "n1", found.pods, found.lingering)
+        book.violations(book.lingering)
 
     return call
 

@@ -175,7 +175,7 @@ class Book:
             self._advance(pod_uid, container, GrantState.RUNNING)
 
     def release(self, pod_uid: str) -> BookedPod | None:
-        """Take a pod off the book; None when it was not on it. It lingers until `has_no_processes` is said of it."""
+        """Take a pod off the book; None when it was not on it. It lingers until `forget_lingering`."""
         self._ledger.release(pod_uid)
         booked = self._pods.pop(pod_uid, None)
         if booked is not None:
@@ -187,8 +187,8 @@ class Book:
         """Of the pods that were released and may have processes still."""
         return tuple(grant for uid, grant in self._lingering.items() if uid not in self._pods)
 
-    def has_no_processes(self, pod_uids: Iterable[str]) -> None:
-        """These pods, once released, use nothing any more."""
+    def forget_lingering(self, pod_uids: Iterable[str]) -> None:
+        """These pods have no processes any more."""
         for uid in pod_uids:
             self._lingering.forget(uid)
 
@@ -259,8 +259,9 @@ class Book:
         having made it.
         """
         devices, used = self._ledger.devices(self._node), dict(self.usage)
-        for uuid, usage in ((uuid, usage) for grant in lingering for uuid, usage in pod_usage(grant).items()):
-            used[uuid] = used.get(uuid, UNUSED) + usage
+        for grant in lingering:
+            for uuid, usage in pod_usage(grant).items():
+                used[uuid] = used.get(uuid, UNUSED) + usage
         held = ((devices[uuid], usage) for uuid, usage in sorted(used.items()) if uuid in devices)
         found = ((device.uuid, overcommit(_without_own(device, usage), usage)) for device, usage in held)
         return tuple(Violation(self._node, uuid, problem) for uuid, problem in found if problem)

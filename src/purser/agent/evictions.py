@@ -1,10 +1,18 @@
 """Evictions by the agent, through the Eviction API: it respects disruption budgets."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+import structlog
 
 from purser.agent.pod_statuses import NodePod
 from purser.kube.client import Client
+from purser.kube.errors import KubeError, TooManyRequestsError
 from purser.kube.policy_group import evict, policy_version
+
+log = structlog.get_logger("purser.agent")
+
+T = TypeVar("T")
 
 MAX_EVICTION_GRACE_S = 300
 """Grace period of evicted pods, instead of the pod's own: others lack what they hold meanwhile."""
@@ -24,6 +32,21 @@ def evicting(client: Client) -> Evict:
         await evict(client, version, meta.namespace, meta.name, meta.uid, grace_period_s=grace_period_s)
 
     return ask
+
+
+async def evict_first(evict: Evict, ranked: Iterable[tuple[T, NodePod]], what: str) -> tuple[T, NodePod] | None:
+    """Evict the first pod that no disruption budget keeps, and return it with its reason; None where none was evicted.
+    ``what`` they are, for the log."""
+    for reason, pod in ranked:
+        try:
+            await evict(pod)
+        except KubeError as error:
+            log.warning(f"{what} cannot be evicted yet", error=str(error))
+            if isinstance(error, TooManyRequestsError):
+                continue
+            return None
+        return reason, pod
+    return None
 
 
 def is_ending(pod: NodePod) -> bool:

@@ -1,20 +1,12 @@
 """Evicts pods from GPUs that stay unhealthy, where that is allowed: one pod of the node at a time."""
 
-from collections.abc import Iterable
-
-import structlog
-
-from purser.agent.evictions import Evict, is_ending
+from purser.agent.evictions import Evict, evict_first, is_ending
 from purser.agent.health import DeviceMonitor
 from purser.agent.health_events import HealthEvents
-from purser.agent.pod_statuses import NodePod
 from purser.agent.reasons import AgentReason
 from purser.kube.clock import Clock
-from purser.kube.errors import KubeError, TooManyRequestsError
 from purser.kube.events import EventRecorder
 from purser.kube.resources import PODS, ref_of
-
-log = structlog.get_logger("purser.agent")
 
 LOOK_PERIOD_S = 5.0
 """Between two looks for pods on unhealthy GPUs."""
@@ -62,26 +54,17 @@ class UnhealthyEvictions:
         self._unhealthy_since = {uuid: self._unhealthy_since.get(uuid, now) for uuid in sorted(unhealthy)}
         lasting = (uuid for uuid, since in self._unhealthy_since.items() if now - since >= UNHEALTHY_PATIENCE_S)
         holding = [
-            (pod, f"{self._events.name(uuid)} is unhealthy: {unhealthy[uuid]}")
+            (f"{self._events.name(uuid)} is unhealthy: {unhealthy[uuid]}", pod)
             for uuid in lasting
             for pod in self._events.holders(uuid)
         ]
-        ending = {pod.metadata.uid for pod, _ in holding if is_ending(pod)}
+        ending = {pod.metadata.uid for _, pod in holding if is_ending(pod)}
         self._ending_since = {uid: self._ending_since.get(uid, now) for uid in ending}
-        if all(now - since >= MAX_ENDING_S for since in self._ending_since.values()):
-            await self._evict_one((pod, why) for pod, why in holding if pod.metadata.uid not in ending)
-
-    async def _evict_one(self, holding: Iterable[tuple[NodePod, str]]) -> None:
-        """The first one that no disruption budget keeps."""
-        for pod, why in holding:
-            try:
-                await self._evict(pod)
-            except TooManyRequestsError as error:
-                log.warning("A pod on an unhealthy GPU cannot be evicted yet", error=str(error))
-                continue
-            except KubeError as error:
-                log.warning("A pod on an unhealthy GPU cannot be evicted yet", error=str(error))
-                return
-            message = f"Evicted by Purser: {why}"
-            self._recorder.event(ref_of(PODS, pod), AgentReason.EVICTED_FROM_UNHEALTHY_GPU, message, type="Warning")
+        if any(now - since < MAX_ENDING_S for since in self._ending_since.values()):
             return
+        left = ((why, pod) for why, pod in holding if pod.metadata.uid not in ending)
+        evicted = await evict_first(self._evict, left, "A pod on an unhealthy GPU")
+        if evicted is not None:
+            why, pod = evicted
+            reason = AgentReason.EVICTED_FROM_UNHEALTHY_GPU
+            self._recorder.event(ref_of(PODS, pod), reason, f"Evicted by Purser: {why}", type="Warning")

@@ -45,7 +45,7 @@ class LingeringPods:
         async with self._scanning:
             released = {grant.pod_uid for grant in self._book.lingering}
             running = await self._with_processes(released)
-            self._book.has_no_processes(released - running)
+            self._book.forget_lingering(released - running)
         return self._overcommitted(uuids)
 
     def _overcommitted(self, uuids: frozenset[str]) -> tuple[Violation, Grant] | None:

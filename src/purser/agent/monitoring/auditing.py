@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import structlog
 
-from purser.agent.evictions import Evict, is_ending
+from purser.agent.evictions import Evict, evict_first, is_ending
 from purser.agent.monitoring.holders import DeviceHolders
 from purser.agent.nvml.driver import Gpu
 from purser.agent.pod_statuses import NodePod
@@ -15,7 +15,6 @@ from purser.core.model import Grant
 from purser.core.monitoring.accounts import GpuAccount
 from purser.core.monitoring.audit import Audit, AuditFinding, FindingKind, after_reading, find
 from purser.core.monitoring.compute import PodsCompute, find_over_users, with_reading
-from purser.kube.errors import KubeError, TooManyRequestsError
 from purser.kube.events import EventRecorder
 from purser.kube.resources import PODS, node_ref, ref_of
 
@@ -110,18 +109,12 @@ class Auditor:
         if any(count <= MAX_WAITED_READINGS for count in self._waited.values()):
             return
         left = [each for each in pods if each[1].metadata.uid not in ending]
-        for finding, pod in sorted(left, key=lambda each: (each[0].granted_mib - each[0].used_mib, each[0].key)):
-            try:
-                await evict(pod)
-            except TooManyRequestsError as error:
-                log.warning("A pod that has more GPU memory than granted cannot be evicted yet", error=str(error))
-                continue
-            except KubeError as error:
-                log.warning("A pod that has more GPU memory than granted cannot be evicted yet", error=str(error))
-                return
+        ranked = sorted(left, key=lambda each: (each[0].granted_mib - each[0].used_mib, each[0].key))
+        evicted = await evict_first(evict, ranked, "A pod that has more GPU memory than granted")
+        if evicted is not None:
+            finding, pod = evicted
             message = f"Evicted by Purser: {self._sentence(finding)}"
             self._recorder.event(ref_of(PODS, pod), AgentReason.OVER_USER_EVICTED, message, type="Warning")
-            return
 
     def _pod_of(self, finding: AuditFinding) -> NodePod | None:
         return self._pods.pods.store.by_uid(finding.key.pod_uid)

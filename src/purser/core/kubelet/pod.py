@@ -37,6 +37,8 @@ class KubeletPod(msgspec.Struct, frozen=True):
     containers: tuple[KubeletContainer, ...]
     qos: QosClass = QosClass.BEST_EFFORT
     """The class that its CPUs and its memory are managed by: see `kubelet_pod`."""
+    is_pod_level: bool = False
+    """Whether it asks for amounts at pod level (spec.resources)."""
 
 
 def gives_back(behaviour: Behaviour, container: KubeletContainer) -> bool:
@@ -56,13 +58,16 @@ def kubelet_pod(spec: PodManifest) -> KubeletPod:
     containers alone, which is not modelled.
     """
     containers = tuple(_container(container) for container in spec.containers)
-    return KubeletPod(spec.uid, containers, QosClass.BURSTABLE if spec.requests else qos_class(containers))
+    return _managed(KubeletPod(spec.uid, containers, is_pod_level=bool(spec.requests)))
 
 
 def with_containers(pod: KubeletPod, containers: tuple[KubeletContainer, ...]) -> KubeletPod:
     """The pod if its containers asked for this instead."""
-    by_containers = pod.qos is qos_class(pod.containers)
-    return KubeletPod(pod.uid, containers, qos_class(containers) if by_containers else pod.qos)
+    return _managed(msgspec.structs.replace(pod, containers=containers))
+
+
+def _managed(pod: KubeletPod) -> KubeletPod:
+    return msgspec.structs.replace(pod, qos=QosClass.BURSTABLE if pod.is_pod_level else qos_class(pod.containers))
 
 
 def _container(spec: ContainerSpec) -> KubeletContainer:

@@ -20,4 +20,5 @@ def test_other_containers_do_not_change_that() -> None:
     pinned, shared = kubelet_pod(manifest()), kubelet_pod(manifest(requests=AMOUNTS))
     less, none = pinned.containers, (KubeletContainer("c"),)
     assert with_containers(pinned, none).qos is QosClass.BEST_EFFORT
-    assert with_containers(shared, less).qos is QosClass.BURSTABLE
+    burstable = with_containers(shared, (KubeletContainer("c", requests={"cpu": 1}),))
+    assert with_containers(burstable, less).qos is QosClass.BURSTABLE
