@@ -6,6 +6,7 @@ cgroup of its own, which `keeper.py` clears when the process ends, killed or not
 """
 
 import atexit
+import contextlib
 import ctypes
 import os
 import secrets
@@ -18,6 +19,11 @@ from . import cgroups, keeper
 
 _NEW_NETWORK = 0x40000000
 """CLONE_NEWNET; Python has os.unshare since 3.12."""
+
+_INOTIFY_INSTANCES = Path("/proc/sys/fs/inotify/max_user_instances")
+_ENOUGH_INSTANCES = 1024
+"""Of root on the whole machine. Linux' default, 128, is used up by the kubelets, runtimes and agents of three runs side
+by side; a kubelet without one fails pods ("inotify_init: too many open files")."""
 
 
 class NamespacesError(RuntimeError):
@@ -66,6 +72,7 @@ def enter() -> str:
         (mine / "cgroup.procs").write_text("0")
     except OSError as error:
         raise NamespacesError(f"a real cluster needs cgroups: {error}") from error
+    _raise_inotify_limit()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_NEW_NETWORK):
         raise NamespacesError(f"no network namespace: {os.strerror(ctypes.get_errno())}")
@@ -77,6 +84,13 @@ def enter() -> str:
 def outside() -> tuple[str, ...]:
     """What runs the command after it in the network of before: for what has to be fetched."""
     return ("nsenter", f"--target={_keeper}", "--net") if _name else ()
+
+
+def _raise_inotify_limit() -> None:
+    """It stays raised when the run has ended: others may count on it by then."""
+    if int(_INOTIFY_INSTANCES.read_text()) < _ENOUGH_INSTANCES:
+        with contextlib.suppress(OSError):  # read-only in some containers: most tests pass with fewer
+            _INOTIFY_INSTANCES.write_text(str(_ENOUGH_INSTANCES))
 
 
 def _start_keeper(name: str, before: Path) -> None:
