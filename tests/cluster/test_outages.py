@@ -3,6 +3,7 @@ created again and again, and all run once the part is back."""
 
 import asyncio
 import itertools
+import subprocess
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -76,12 +77,32 @@ async def api_server_away(cluster: RealScenarioCluster, purser: Purser) -> Async
         await asyncio.to_thread(purser.kube_scheduler.start)
 
 
+@asynccontextmanager
+async def webhook_away(cluster: RealScenarioCluster, purser: Purser) -> AsyncIterator[None]:
+    """The API server alone cannot reach it, as behind a NetworkPolicy."""
+    rule = ["OUTPUT", "-p", "tcp", "--dport", str(purser.webhook_port), "-j", "REJECT", "--reject-with", "tcp-reset"]
+    await asyncio.to_thread(subprocess.run, ["iptables", "-w", "-I", *rule], check=True)
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(subprocess.run, ["iptables", "-w", "-D", *rule], check=True)
+
+
+@asynccontextmanager
+async def kubelet_away(cluster: RealScenarioCluster, purser: Purser) -> AsyncIterator[None]:
+    await asyncio.to_thread(purser.cluster.kill_kubelet)
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(purser.cluster.start_kubelet)
+
+
 async def went(purser: Purser) -> None:
     """While pods of the owners are being made and placed."""
     await asyncio.to_thread(purser.cluster.processes["kube-apiserver"].stop, grace_seconds=2)
 
 
-AWAY = (scheduler_away, agent_away, api_server_away)
+AWAY = (scheduler_away, webhook_away, agent_away, kubelet_away, api_server_away)
 
 
 class Seen:

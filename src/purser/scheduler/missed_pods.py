@@ -13,9 +13,12 @@ Pods of Purser, or of a scheduler that it replaces, that request GPUs by unserve
 kube-scheduler only says that a resource is missing.
 
 Pods and namespaces with the label ``purser.dev/webhook: ignore`` are left alone. If the new pod misses it again, the
-webhook is bypassed for another reason: its owner's pods are then left for a minute, doubled each time up to an hour.
+webhook is bypassed for another reason, or still away: its owner's pods are then left for a minute, doubled each time up
+to an hour. A pod that comes through the webhook meanwhile ends that rest, once: nobody waits for it after an outage,
+and where the webhook is bypassed it costs one pod more.
 """
 
+import math
 from collections.abc import Callable, Collection, Sequence
 
 import msgspec
@@ -48,21 +51,31 @@ _LONGEST_REST_S = 3600.0
 
 
 class RecreationBackoff(msgspec.Struct):
-    """When an owner's pods may be deleted: at once those seen before its last wave, later ones after a rest."""
+    """When an owner's pods may be deleted: at once those seen before its last wave, later ones after a rest.
+
+    All times are of one monotonic clock, in seconds.
+    """
 
     at: float
     rest_s: float = _FIRST_REST_S
+    was_cut_short: bool = False
+    """Whether the last wave did not wait for the end of its rest; the next one does."""
 
     def is_over(self, now: float) -> bool:
         """Whether the owner's pods have come past the webhook for so long that nothing need be remembered."""
         return now > self.at + self.rest_s + _LONGEST_REST_S
 
-    def wait_s(self, seen_at: float, now: float) -> float:
-        """Seconds until a pod first seen at ``seen_at`` may go; 0 begins a new wave where it is a later one."""
+    def wait_s(self, seen_at: float, now: float, passed_at: float = -math.inf) -> float:
+        """Seconds until a pod first seen at ``seen_at`` may go; 0 begins a new wave where it is a later one.
+
+        ``passed_at``: when a pod of whoever came through the webhook last.
+        """
         if seen_at <= self.at:
             return 0.0
-        if now < self.at + self.rest_s:
+        is_cut_short = passed_at > seen_at and not self.was_cut_short
+        if now < self.at + self.rest_s and not is_cut_short:
             return self.at + self.rest_s - now
+        self.was_cut_short = now < self.at + self.rest_s
         self.at, self.rest_s = now, min(2 * self.rest_s, _LONGEST_REST_S)
         return 0.0
 
@@ -98,10 +111,14 @@ class MissedPods:
         self._reported: dict[str, str] = {}
         """By uid: the message of the pod's last event."""
         self._backoffs: dict[str, RecreationBackoff] = {}
+        self._passed_at = -math.inf
+        """When a pod last came through the webhook."""
+        self._resting: set[str] = set()
+        """Keys of pods whose owner rests."""
 
     async def run(self) -> None:
         """See to them until cancelled; call it once the webhook answers."""
-        self._pods.add_handler(self._put, lambda _, pod: self._put(pod), self._forget)
+        self._pods.add_handler(self._added, lambda _, pod: self._put(pod), self._forget)
         await run_workers(self._queue, self._see_to, on_failure=self._failed)
 
     def _failed(self, key: str, error: Exception) -> None:
@@ -109,12 +126,21 @@ class MissedPods:
         if pod is not None:
             self._client.failures.failed(PODS, pod, error)
 
+    def _added(self, pod: Pod) -> None:
+        if pod.spec.scheduler_name == self._cache.scheduler_name and self._cache.readings.of(pod).asks_for_devices:
+            self._passed_at = self._cache.clock.monotonic()
+            for key in self._resting:
+                self._queue.add(key)
+            self._resting.clear()
+        self._put(pod)
+
     def _put(self, pod: Pod) -> None:
         if self._may_turn_out_withheld(pod) or self._is_stray(pod) or self._message(pod):
             self._seen_at.setdefault(pod.metadata.uid, self._cache.clock.monotonic())
             self._queue.add(key_of(pod))
 
     def _forget(self, pod: Pod) -> None:
+        self._resting.discard(key_of(pod))
         self._seen_at.pop(pod.metadata.uid, None)
         self._reported.pop(pod.metadata.uid, None)
 
@@ -202,9 +228,11 @@ class MissedPods:
         if left_s := self._patience_left(pod):
             return left_s
         self._backoffs = {uid: backoff for uid, backoff in self._backoffs.items() if not backoff.is_over(now)}
-        return self._backoffs.setdefault(owner.uid, RecreationBackoff(now)).wait_s(
-            self._seen_at.get(pod.metadata.uid, now), now
-        )
+        seen_at = self._seen_at.get(pod.metadata.uid, now)
+        left_s = self._backoffs.setdefault(owner.uid, RecreationBackoff(now)).wait_s(seen_at, now, self._passed_at)
+        if left_s:
+            self._resting.add(key_of(pod))
+        return left_s
 
     def _patience_left(self, pod: Pod) -> float:
         now = self._cache.clock.monotonic()

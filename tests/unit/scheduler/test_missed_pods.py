@@ -245,6 +245,30 @@ def test_pods_of_one_wave_go_at_once_and_a_later_wave_rests_twice_as_long_each_t
     assert backoff.rest_s == 240
 
 
+def test_a_pod_that_comes_through_the_webhook_ends_a_rest_but_not_two_in_a_row() -> None:
+    backoff = RecreationBackoff(at=100.0)
+    assert backoff.wait_s(seen_at=110.0, now=120.0, passed_at=105.0) == 40, "it passed before this one missed"
+    assert backoff.wait_s(seen_at=110.0, now=120.0, passed_at=115.0) == 0
+    assert backoff.wait_s(seen_at=125.0, now=130.0, passed_at=129.0) == 110, "the webhook is bypassed otherwise"
+    assert backoff.wait_s(seen_at=125.0, now=240.0, passed_at=129.0) == 0
+    assert backoff.wait_s(seen_at=245.0, now=250.0, passed_at=249.0) == 0, "there was a whole rest between"
+
+
+async def test_owners_do_not_rest_once_the_webhook_is_back(world: World, missed_pods: None) -> None:
+    async def gone(name: str) -> bool:
+        return not await world.exists(name)
+
+    for name in ("first", "second"):
+        await world.pod(name, SHARE, owned=True)
+        if name == "first":
+            await eventually(lambda: gone("first"))
+    await world.pod("bare", SHARE)
+    await eventually(lambda: world.told("bare"))
+    assert await world.exists("second"), "its owner rests"
+    await world.pod("passed", SHARE, schedulerName="purser-scheduler")
+    await eventually(lambda: gone("second"))
+
+
 def test_no_rest_is_longer_than_an_hour() -> None:
     backoff, now = RecreationBackoff(at=0.0), 0.0
     for _ in range(20):
