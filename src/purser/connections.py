@@ -95,6 +95,18 @@ class Connections:
         self._waited_for.pop(connection, None)
 
 
+async def stop_accepting(server: asyncio.Server) -> None:
+    """Close a server; `Connections.close` then cuts those that it had accepted.
+
+    asyncio leaves a connection open for good that a server has accepted, and that the loop would make known after the
+    server has closed: the loop gets that one turn.
+    """
+    for listening in server.sockets:
+        server.get_loop().remove_reader(listening.fileno())
+    await asyncio.sleep(0)
+    server.close()
+
+
 class _Connection(asyncio.Protocol):
     """Between the socket, or TLS, and HTTP."""
 

@@ -13,7 +13,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from purser.connections import Connections, Limits
+from purser.connections import Connections, Limits, stop_accepting
 from purser.core.decoding import brief
 
 log = structlog.get_logger("purser.http")
@@ -137,7 +137,7 @@ async def listening(
             await server.start_serving()
             yield int(server.sockets[0].getsockname()[1])
         finally:
-            server.close()
+            await stop_accepting(server)
     finally:
         await runner.cleanup()
         connections.close()

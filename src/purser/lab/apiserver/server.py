@@ -10,6 +10,7 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
+from purser.connections import Connections, Limits, stop_accepting
 from purser.lab.ports import free_ports
 from purser.yaml_text import yaml_text
 
@@ -19,6 +20,9 @@ from .errors import Obj
 from .garbage import Collector
 from .http import Frontend, Intercept
 from .tls import Identity, make_identity
+
+_UNLIMITED = Limits(connections=1_000_000, request_s=120.0)
+"""Its clients are the lab's own parts, many on one machine: `Connections` is there so that all of them end with it."""
 
 
 class ApiServer:
@@ -57,6 +61,8 @@ class ApiServer:
         self._frontend.pod_logs, self._frontend.intercept = pod_logs, intercept
         self._collector = Collector(self._cluster)
         self._runner: web.AppRunner | None = None
+        self._connections: Connections | None = None
+        self._server: asyncio.Server | None = None
         self._collecting: asyncio.Task[None] | None = None
         definitions.watch_definitions(self._cluster)
         bootstrap.fill(self._cluster)
@@ -72,16 +78,21 @@ class ApiServer:
     async def _start(self) -> None:
         self._cluster.webhooks = Webhooks(aiohttp.ClientSession(), self.service_urls)
         self._collecting = asyncio.create_task(self._collector.run())
-        self._runner = web.AppRunner(
-            self._frontend.application(), access_log=None, shutdown_timeout=0.1, handler_cancellation=True
-        )
-        await self._runner.setup()
+        app = self._frontend.application()
+        runner = self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
+
+        def http() -> asyncio.Protocol:
+            assert runner.server is not None
+            return runner.server()
+
+        context = self._identity.server_context() if self._tls else None
+        self._connections = Connections(http, _UNLIMITED, context)
+        app.middlewares.insert(0, self._connections.middleware())
+        await runner.setup()
         if not self._port:
             # It is to be had again after a stop: clients that dial it meanwhile must not be given it for themselves.
             [self._port] = free_ports(1)
-        context = self._identity.server_context() if self._tls else None
-        site = web.TCPSite(self._runner, self._host, self._port, ssl_context=context)
-        await site.start()
+        self._server = await asyncio.get_running_loop().create_server(self._connections, self._host, self._port)
         self._frontend.address = f"{self._host}:{self._port}"
 
     async def stop(self) -> None:
@@ -92,11 +103,15 @@ class ApiServer:
             await asyncio.gather(self._collecting, return_exceptions=True)
         for watch in tuple(self._frontend.watches):
             watch.close()
+        if self._server:
+            await stop_accepting(self._server)
         if self._runner:
             await self._runner.cleanup()
+        if self._connections:
+            self._connections.close()
         if self._cluster.webhooks:
             await self._cluster.webhooks.session.close()
-        self._runner = self._collecting = self._cluster.webhooks = None
+        self._runner = self._collecting = self._cluster.webhooks = self._server = self._connections = None
 
     async def __aenter__(self) -> "ApiServer":
         await self.start()
