@@ -21,26 +21,27 @@ CHECK_SETTINGS = "purser.agent.settings:CheckSettings"
 
 app = typer.Typer(
     name="agent",
-    help="Serve a node's GPUs to kubelet, or check what a node has for that.\n\nExample: purser agent check --help",
+    help="Serve a node's GPUs to kubelet, or check a node.\n\nExample: purser agent check --help",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-RUN_HELP = """Serve one node: kubelet's device plugin for nvidia.com/gpu, health, metrics.
+RUN_HELP = """Serve one node: kubelet's device plugins, health checks and metrics.
 
-Runs on every node with GPUs, as root; the Helm chart's DaemonSet does so. SIGHUP enumerates the GPUs again. Without a
-driver, kubelet or API server it waits for them, and says so in its log and under /readyz.
+The agent runs as root on every node with GPUs; the Helm chart's DaemonSet starts it. SIGHUP makes it enumerate the
+GPUs again. If driver, kubelet or API server are missing, it waits for them, and says so in its log and at /readyz.
 
-Exit code: 0 stopped by SIGTERM or SIGINT; 1 it could not go on: a port is taken, or another agent serves the node; 2
-wrong usage: an option, or the kubeconfig.
+Exit code: 0 stopped by SIGTERM or SIGINT; 1 it could not continue: a port is taken, or another agent serves the node;
+2 wrong usage: an option, or the kubeconfig.
 
 Example: purser agent run --node-name $(hostname) --kubeconfig /etc/kubernetes/kubelet.conf
 """
 
 CHECK_HELP = """Check whether this node can serve its GPUs, what is missing, and how to fix it.
 
-Looks at driver, GPUs, container runtime, CDI, kubelet's sockets and what holds containers to their shares, and changes
-nothing; the API server is not asked. Takes the options of purser agent run, for what is looked at is where they say.
+The command checks the driver, the GPUs, the container runtime, CDI, kubelet's sockets and the enforcement of shares.
+It changes nothing and does not ask the API server. Give it the options that you give purser agent run, which say where
+things are.
 
 Exit code: 0 the GPUs can be served; 1 a failed check keeps one or all of them from being served; 2 wrong usage.
 

@@ -164,7 +164,7 @@ def _of_metrics(url: str, seconds: float, token: str, selector: str, tick: "Call
         fail(f"{url}: {error}", MISUSED)
     except NothingToReplay as error:
         _tell(omissions)
-        fail(f"{url}: {error}: does it scrape kube-state-metrics?", MISUSED)
+        fail(f"{url}: {error}. Check that it scrapes kube-state-metrics", MISUSED)
 
 
 def _tell(omissions: "Omissions") -> None:

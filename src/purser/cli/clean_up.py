@@ -9,13 +9,13 @@ from purser.cli.output import fail
 from purser.cli.serving import LogLevel
 from purser.core.names import DEFAULT_NAMESPACE
 
-HELP = """Remove what Purser left in a cluster that it was uninstalled from, and what Helm does not know of.
+HELP = """Remove what Purser left in a cluster after Helm has uninstalled it.
 
-That is what agents wrote on nodes, kube-scheduler's lease, the certificates and, once no pod with a grant is there any
-more, the keys of grants. The chart has it done after `helm uninstall`.
+That is what agents wrote on nodes, kube-scheduler's lease, the certificates and, once no pod has a grant, the keys of
+grants. The chart runs this after `helm uninstall`.
 
-Exit code: 0 nothing is left, but keys that it named; 1 the cluster did not answer, or refused it, or pods of Purser's
-have not gone in time; 2 wrong usage.
+Exit code: 0 nothing is left, except keys that the command named; 1 the cluster did not answer, or refused, or Purser's
+pods did not end in time; 2 wrong usage.
 
 Example: purser clean-up --namespace purser-system
 """
@@ -25,7 +25,7 @@ def clean_up(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Annotated[str, typer.Option(help="The release's namespace.")] = DEFAULT_NAMESPACE,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait until Purser's pods are gone.")] = 60.0,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for Purser's pods to end.")] = 60.0,
 ) -> None:
     """Remove it, and print each thing."""
     import asyncio

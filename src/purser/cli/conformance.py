@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from purser.lab.conformance import Check, CheckVerdict, Report, Settings
 
 app = typer.Typer(
-    help="Check software of others against Kubernetes' interfaces.\n\n"
+    help="Check other software against Kubernetes' interfaces.\n\n"
     "Example: purser conformance device-plugin ./my-plugin",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -30,10 +30,10 @@ def _group() -> None:
 
 HELP = """Check a device plugin against an emulated kubelet, without a cluster.
 
-PLUGIN is the socket of a plugin that serves already, or a command that starts one, with its arguments; options of
-purser stand before it. A command learns kubelet's plugin folder from PURSER_DEVICE_PLUGIN_DIR, or from {dir} in its
-arguments; for plugins that know no folder but kubelet's own there is --folder, on a machine where no kubelet runs.
-The plugin is restarted, stopped and called in ways that no kubelet would: use no production node.
+PLUGIN is the socket of a running plugin, or the command that starts one, with its arguments; give purser's options
+before it. The command finds kubelet's plugin folder in PURSER_DEVICE_PLUGIN_DIR, or as {dir} in its arguments. For
+plugins that know only kubelet's own folder, use --folder on a machine where no kubelet runs. The checks restart, stop
+and call the plugin in ways that no kubelet would: do not run them on a production node.
 
 \b
 Examples:
@@ -43,7 +43,7 @@ Examples:
   purser conformance device-plugin --only 'list*' /var/lib/kubelet/device-plugins/my.sock
   purser conformance device-plugin --list
 
-Exit code: 0 every check passed or was skipped, 1 some failed, 2 wrong usage, or nothing could be checked.
+Exit code: 0 every check passed or was skipped; 1 checks failed; 2 wrong usage, or nothing could be checked.
 """
 
 
@@ -85,11 +85,11 @@ def device_plugin(
     list_checks: Annotated[bool, typer.Option("--list", help="List the checks without running them.")] = False,
     timeout: Annotated[float, typer.Option(help="Seconds that each registration, list and answer may take.")] = 10.0,
     observe: Annotated[float, typer.Option(help="Seconds to wait before concluding that nothing happened.")] = 2.0,
-    size: Annotated[int | None, typer.Option(help="How many devices the container asks for; default: 2.")] = None,
+    size: Annotated[int | None, typer.Option(help="Number of devices that the container requests. Default: 2.")] = None,
     pod: Annotated[
         str | None,
         typer.Option(
-            help="Serve PodResources (at {pod_resources}) with this container under admission.",
+            help="Serve PodResources at {pod_resources} while this container is admitted.",
             metavar="NAMESPACE/POD/CONTAINER",
         ),
     ] = None,
@@ -261,6 +261,6 @@ def _exit_code(report: "Report") -> int:
     if report.count(CheckOutcome.FAILED):
         return FAILED
     if not report.count(CheckOutcome.PASSED):
-        print("purser: no check could be made; the reasons are above", file=sys.stderr)
+        print("purser: no check could run; the reasons are above", file=sys.stderr)
         return MISUSED
     return 0

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from purser.kube import Client
 
-_EXIT_CODES_HELP = """Exit code: 0 it is so now, or was before; 1 the cluster did not answer, or has no such node or
-GPU; 2 wrong usage."""
+_EXIT_CODES_HELP = """Exit code: 0 done, or nothing to do; 1 the cluster did not answer, or has no such node or GPU; 2
+wrong usage."""
 
 CORDON_HELP = f"""Keep new pods off GPUs of a node; pods that hold a share keep it until they end.
 
-Name GPUs by index, by uuid, or by the beginning of a uuid; purser get gpus -o wide shows both. HAMi's annotation
-hami.io/device-cordon counts, too.
+Name GPUs by index, UUID, or the beginning of a UUID; purser get gpus -o wide shows both. HAMi's annotation
+hami.io/device-cordon counts as well.
 
 {_EXIT_CODES_HELP}
 
@@ -29,9 +29,8 @@ Example: purser cordon gpu node-1 3
 Example: purser cordon gpu node-1 GPU-8f5c6d1e
 """
 
-UNCORDON_HELP = f"""Let new pods have GPUs of a node again, also those that HAMi's annotation had cordoned.
-
-Name GPUs by index, by uuid, or by the beginning of a uuid.
+UNCORDON_HELP = f"""Let new pods use GPUs of a node again, including GPUs that HAMi's annotation cordoned. Name GPUs by
+index, UUID, or the beginning of a UUID.
 
 {_EXIT_CODES_HELP}
 
@@ -39,7 +38,7 @@ Example: purser uncordon gpu node-1 3
 """
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="The node.")]
-Gpus = Annotated[list[str], typer.Argument(metavar="GPU...", help="GPUs of the node, by index or uuid.")]
+Gpus = Annotated[list[str], typer.Argument(metavar="GPU...", help="GPUs of the node, by index or UUID.")]
 
 
 def _group(name: str, what: str) -> typer.Typer:

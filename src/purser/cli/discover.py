@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 SETTINGS = "purser.agent.discovery:DiscoverySettings"
 """Whose options the command has."""
 
-HELP = """Write to this node which GPUs, operating system and distribution of Kubernetes it has.
+HELP = """Write this node's GPUs, operating system and Kubernetes distribution to its labels.
 
-The operator runs it on nodes without node-feature-discovery, and on GPU nodes for the models of their GPUs.
+The operator runs this on nodes without node-feature-discovery, and on GPU nodes to find the GPU models.
 
-Exit code: 0 it was stopped; 1 it could not go on; 2 wrong usage: an option, or the kubeconfig.
+Exit code: 0 stopped; 1 it could not continue; 2 wrong usage: an option, or the kubeconfig.
 
 Example: purser discover --node-name $(hostname) --kubeconfig /etc/kubernetes/kubelet.conf
 """

@@ -42,16 +42,16 @@ class GpuView(StrEnum):
 app = typer.Typer(
     cls=PluralCommands,
     help="Show GPUs, grants, namespaces and nodes as the scheduler counts them."
-    "\n\nExit code: 0 they are shown; 1 the cluster did not answer, or with --check records differ; 2 wrong usage, or "
-    "a kubeconfig that cannot be used.\n\nExample: purser get gpus",
+    "\n\nExit code: 0 the list is shown; 1 the cluster did not answer, or with --check records differ; 2 wrong usage, "
+    "or a kubeconfig that cannot be used.\n\nExample: purser get gpus",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-GPUS_HELP = """Each GPU with what is held of it.
+GPUS_HELP = """List GPUs and how much of each is held.
 
-With --view gpushare, instead, the table of "kubectl inspect gpushare": a row per node, memory in gpushare's unit; and
-with -o wide that of "kubectl inspect gpushare -d": the pods of each node, with what each holds.
+--view gpushare prints the table of "kubectl inspect gpushare" instead: a row per node, with memory in gpushare's unit.
+With -o wide it prints the table of "kubectl inspect gpushare -d": the pods of each node and what each holds.
 
 Example: purser get gpus -o wide
 
@@ -59,13 +59,13 @@ Example: purser get gpus --model a100 --state free --sort-by node
 
 Example: purser get gpus --view gpushare
 """
-GRANTS_HELP = """What each container holds.
+GRANTS_HELP = """List what each container holds.
 
-With --check, instead, where records of who holds which GPU differ: pods that hold GPUs without a valid grant, GPUs that
-were granted twice, what nodes refused; with -o wide who settles it.
+--check shows instead where records of who holds which GPU differ: pods that hold GPUs without a valid grant, GPUs that
+were granted twice, and what nodes refused; -o wide adds who settles it.
 
-Exit code: 0 they are shown, or with --check all records agree; 1 the cluster did not answer, or records differ; 2 wrong
-usage, or a kubeconfig that cannot be used.
+Exit code: 0 the grants are shown, or with --check all records agree; 1 the cluster did not answer, or records differ;
+2 wrong usage, or a kubeconfig that cannot be used.
 
 Example: purser get grants -n team-a -o json
 
@@ -73,18 +73,18 @@ Example: purser get grants --node node-1 --sort-by -memory
 
 Example: purser get grants --check
 """
-NODES_HELP = """Each node that has an inventory, summed up.
+NODES_HELP = """List the nodes with GPUs, with the sums of their GPUs.
 
 Example: purser get nodes -l topology.kubernetes.io/zone=a -o yaml
 """
 
 
-NAMESPACES_HELP = """What each namespace holds of GPUs, what its quota allows, and how many of its pods wait.
+NAMESPACES_HELP = """List what each namespace holds, what its quota allows, and how many of its pods wait.
 
-GPUS is what its pods hold as so many whole GPUs, by memory. MEMORY and CORES are held/limit where a ResourceQuota has
+GPUS is what its pods hold, by memory, in whole GPUs. MEMORY and CORES are held/limit where a ResourceQuota has
 limits.nvidia.com/gpumem or limits.nvidia.com/gpucores.
 
-Exit code: 0 they are shown; 1 the cluster did not answer; 2 wrong usage, or a kubeconfig that cannot be used.
+Exit code: 0 the list is shown; 1 the cluster did not answer; 2 wrong usage, or a kubeconfig that cannot be used.
 
 Example: purser get namespaces --sort-by -gpus
 """
@@ -123,7 +123,7 @@ def gpus(
 
     if view is GpuView.GPUSHARE:
         if any((node, model, state, selector, sort_by, watch, no_headers)):
-            fail("--view gpushare shows all nodes: leave out what chooses and sorts rows", MISUSED)
+            fail("--view gpushare shows all nodes: leave out the options that filter and sort rows", MISUSED)
         _show_gpushare(kubeconfig, context, output)
         return
 
@@ -134,7 +134,7 @@ def gpus(
         return [row for row in chosen if state is None or is_in_state(row, state)]
 
     options = TableOptions(kubeconfig, context, node or (), selector, sort_by, output, not no_headers, watch)
-    empty = "No GPU is like that." if any((node, model, state, selector)) else "No node has published GPUs."
+    empty = "No GPU matches." if any((node, model, state, selector)) else "No node has published GPUs."
     _present(options, rows, lambda _: get_tables.gpu_columns(), get_tables.gpu_document, empty)
 
 
@@ -158,7 +158,7 @@ def grants(
 
     if check:
         if any((node, selector, sort_by, watch)):
-            fail("--check compares the records of all nodes: leave out what chooses and sorts rows", MISUSED)
+            fail("--check compares the records of all nodes: leave out the options that filter and sort rows", MISUSED)
         _check(kubeconfig, context, namespace, output, headers=not no_headers)
         return
 
@@ -168,7 +168,7 @@ def grants(
         return [row for row in chosen if not node or row.grant.node in node]
 
     options = TableOptions(kubeconfig, context, node or (), selector, sort_by, output, not no_headers, watch)
-    empty = "No grant is like that." if any((namespace, node, selector)) else "No pods have grants."
+    empty = "No grant matches." if any((namespace, node, selector)) else "No pods have grants."
     _present(options, rows, get_tables.grant_columns, get_tables.grant_document, empty)
 
 
@@ -194,7 +194,7 @@ def nodes(
         ]
 
     options = TableOptions(kubeconfig, context, node or (), selector, sort_by, output, not no_headers, watch)
-    empty = "No node is like that." if any((node, model, selector)) else "No node has published GPUs."
+    empty = "No node matches." if any((node, model, selector)) else "No node has published GPUs."
     _present(options, rows, lambda _: get_tables.node_columns(), get_tables.node_document, empty)
 
 
@@ -206,7 +206,7 @@ def namespaces(
     no_headers: NoHeaders = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Print the namespaces of the cluster that have to do with GPUs."""
+    """Print the namespaces that hold GPUs, wait for GPUs or have a quota over them."""
     from purser.adapters.snapshot import read_objects
     from purser.cli import get_tables
     from purser.kube.resource_quotas import RESOURCE_QUOTAS, ResourceQuota
@@ -219,7 +219,7 @@ def namespaces(
     fleet, _ = _fleet(nodes, pods)
     columns = get_tables.namespace_columns()
     rows = ordered(get_tables.namespace_rows(fleet, pods, quotas), columns, sort_by)
-    empty = "No namespace holds GPUs, waits for some, or has a quota over them."
+    empty = "No namespace holds GPUs, waits for GPUs, or has a quota over them."
     show(rows, columns, output, empty=empty, document=get_tables.namespace_document, headers=not no_headers)
 
 
@@ -235,7 +235,7 @@ def _present(
         from purser.cli.watching import watch_rows
 
         if options.output not in (OutputFormat.TABLE, OutputFormat.WIDE):
-            fail("--watch prints a table: leave --output out, or give it as wide", MISUSED)
+            fail("--watch prints a table: leave out --output, or give -o wide", MISUSED)
 
         said: set[str] = set()
         is_first = True
@@ -281,7 +281,7 @@ def _show_gpushare(kubeconfig: Path | None, context: str | None, output: OutputF
     from purser.cli.gpushare_view import gpushare_details, gpushare_table, listed_unit_mib
 
     if output not in (OutputFormat.TABLE, OutputFormat.WIDE):
-        fail("--view gpushare is a table: leave --output out, or give it as wide", MISUSED)
+        fail("--view gpushare prints a table: leave out --output, or give -o wide", MISUSED)
     addresses, memory, gpus = _ask(kubeconfig, context, read_gpushare)
     fleet, _ = _fleet(*_ask(kubeconfig, context, read_objects))
     unit_mib = listed_unit_mib(memory, gpus)

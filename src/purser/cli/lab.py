@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 
 HELP = """Start a cluster with simulated GPUs on this machine, without root, Docker or network.
 
-API server, emulated nodes, a simulated NVIDIA driver, and every part of Purser as it runs in production.
-It ends, and is gone, with Ctrl-C. With --run it goes through a scenario and exits: 0 as expected, 1 not, 2 a bad file.
-Where KUBEBUILDER_ASSETS names a folder with etcd and kube-apiserver, these run instead of the lab's own API server;
-kube-scheduler and kube-controller-manager too, where they are in it.
-With --demo it shows a share placed, a GPU lost and recovered, and a pod that waits and why, in less than a minute and
-without kubectl. purser lab gpu changes the GPUs of a lab that runs.
+It has an API server, emulated nodes, a simulated NVIDIA driver, and every part of Purser as it runs in production.
+Ctrl-C ends it and leaves nothing behind. purser lab gpu changes the GPUs of a running lab.
+
+With --demo it shows, in less than a minute and without kubectl, a share placed, a GPU lost and recovered, and why a pod
+waits. With --run it plays a scenario and exits with 0 if all went as expected, 1 if not, 2 for an invalid file.
+
+If KUBEBUILDER_ASSETS names a folder with etcd and kube-apiserver, these run in place of the lab's own API server; so do
+kube-scheduler and kube-controller-manager if the folder has them.
 
 Example: purser lab --node a100-40gb-8 --node t4-4:3
 
@@ -51,23 +53,21 @@ def lab(
     node: Annotated[
         list[str] | None,
         typer.Option(
-            help="PROFILE or PROFILE:COUNT; may be repeated. A name, a profile's path, or a family of another vendor's "
-            "devices, such as hygon-dcu.",
+            help="Nodes to start: PROFILE or PROFILE:COUNT; may be repeated. PROFILE is a name, a path, or a device "
+            "family of another vendor, such as hygon-dcu.",
             metavar="PROFILE",
         ),
     ] = None,
     run: Annotated[
-        Path | None, typer.Option(help="Scenario file to run; it brings its own nodes.", metavar="SCENARIO.yaml")
+        Path | None, typer.Option(help="Scenario file to play; it defines its own nodes.", metavar="SCENARIO.yaml")
     ] = None,
     demo: Annotated[
-        bool, typer.Option("--demo", help="Go through a short demonstration on a node of its own, then exit.")
+        bool, typer.Option("--demo", help="Play a short demonstration on its own node, then exit.")
     ] = False,
     port: Annotated[int, typer.Option(help="Port of the API server; 0 picks a free one.")] = 0,
     kubelet_version: Annotated[
         str | None,
-        typer.Option(
-            help="Version of kubelet that nodes emulate, from v1.20.0 on. Default: v1.36.2.", metavar="V1.X.Y"
-        ),
+        typer.Option(help="Version of the emulated kubelets, v1.20.0 or newer. Default: v1.36.2.", metavar="V1.X.Y"),
     ] = None,
     topology_policy: Annotated[
         TopologyPolicy | None, typer.Option(help="topologyManagerPolicy of every node.", show_default=False)
@@ -117,8 +117,7 @@ def lab(
     memory_unit: Annotated[
         list[str] | None,
         typer.Option(
-            help="How many MiB one unit of a resource is, for scheduler and agents, such as aliyun.com/gpu-mem=1. "
-            "May be repeated.",
+            help="Size of a unit of a memory resource in MiB, such as aliyun.com/gpu-mem=1. May be repeated.",
             metavar="RESOURCE=MIB",
         ),
     ] = None,
@@ -131,7 +130,7 @@ def lab(
         ),
     ] = None,
     operator: Annotated[
-        bool, typer.Option("--operator", help="Run Purser's operator, too: a ClusterPolicy then brings the agents.")
+        bool, typer.Option("--operator", help="Run Purser's operator, too; a ClusterPolicy then rolls out the agents.")
     ] = False,
     log_level: Annotated[LogLevel, typer.Option(help="Log level of the cluster's components.")] = LogLevel.WARNING,
 ) -> None:
@@ -155,9 +154,9 @@ def lab(
     from purser.lab.settings import LabSettings, chosen_nodes
 
     if run is not None and node:
-        fail("--node and --run exclude each other: the scenario names its nodes", MISUSED)
+        fail("--node and --run exclude each other: the scenario defines its nodes", MISUSED)
     if demo and (run is not None or node or operator):
-        fail("--demo brings its own node and pods: leave --node, --run and --operator out", MISUSED)
+        fail("--demo has its own node and pods: leave out --node, --run and --operator", MISUSED)
     kubelet = KubeletSection(
         version=kubelet_version,
         topologyManagerPolicy=topology_policy,

@@ -108,7 +108,7 @@ COLUMNS = [
 ]
 
 
-@app.command("list", help=_help("Each GPU of the lab, as its driver reports it.", "list -o wide"))
+@app.command("list", help=_help("List the lab's GPUs as their drivers report them.", "list -o wide"))
 def list_gpus(
     node: OneNode = None, kubeconfig: LabKubeconfig = None, output: OutputOption = OutputFormat.TABLE
 ) -> None:
@@ -123,18 +123,22 @@ def list_gpus(
     show(rows, COLUMNS, output, empty="The lab's nodes have no GPUs.", document=LabGpuRow.document)
 
 
-@app.command("xid", help=_help("The driver reports an Xid, NVIDIA's number of an error.", "xid t4-4-0 2 79"))
+@app.command("xid", help=_help("Have the driver report an Xid, NVIDIA's number for an error.", "xid t4-4-0 2 79"))
 def xid(
     node: NodeName,
     gpu: GpuName,
-    number: Annotated[int, typer.Argument(metavar="XID", min=1, max=MOST, help="Such as 79: it fell off the bus.")],
+    number: Annotated[
+        int, typer.Argument(metavar="XID", min=1, max=MOST, help="Number of the Xid, such as 79 (fell off the bus).")
+    ],
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Report it."""
     change(kubeconfig, node, gpu, f"reported Xid {number}", lambda driver, one: driver.inject_xid(one, number))
 
 
-@app.command("lose", help=_help("A GPU falls off the bus: calls on it fail, and Xid 79 says so.", "lose t4-4-0 2"))
+@app.command(
+    "lose", help=_help("Drop a GPU off the bus: calls on it fail, and the driver reports Xid 79.", "lose t4-4-0 2")
+)
 def lose(
     node: NodeName,
     gpu: GpuName,
@@ -148,7 +152,7 @@ def lose(
 @app.command(
     "recover",
     help=_help(
-        "A GPU is reset: it answers again. Processes and MIG devices are gone, what waited for a reset is done.",
+        "Reset a GPU: it answers again. Its processes and MIG devices are gone, and pending changes take effect.",
         "recover t4-4-0 2",
     ),
 )
@@ -160,15 +164,15 @@ def recover(node: NodeName, gpu: GpuName, kubeconfig: LabKubeconfig = None) -> N
 @app.command(
     "hang",
     help=_help(
-        "Calls of NVML do not return until purser lab gpu answer, or the GPU's reset. Without a GPU: no call at all.",
+        "Make NVML calls on a GPU hang until purser lab gpu answer or a reset; without a GPU, all calls on the node.",
         "hang t4-4-0 2 --call nvmlDeviceGetTemperature",
         "hang t4-4-0",
     ),
 )
 def hang(
     node: NodeName,
-    gpu: Annotated[str | None, typer.Argument(metavar="[GPU]", help="Its index, or its uuid.")] = None,
-    call: Annotated[str, typer.Option(help="NVML's name of the call; *: every call on the GPU.")] = "*",
+    gpu: Annotated[str | None, typer.Argument(metavar="[GPU]", help="GPU, by index or UUID.")] = None,
+    call: Annotated[str, typer.Option(help="NVML's name for the call; * for every call on the GPU.")] = "*",
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Have them hang."""
@@ -183,15 +187,15 @@ def hang(
 @app.command(
     "fail",
     help=_help(
-        "A call of NVML on a GPU fails with a code until purser lab gpu answer, or a reset.",
+        "Make an NVML call on a GPU fail with a code until purser lab gpu answer or a reset.",
         "fail t4-4-0 2 nvmlDeviceGetUUID 999",
     ),
 )
 def fail_call(
     node: NodeName,
     gpu: GpuName,
-    call: Annotated[str, typer.Argument(metavar="CALL", help="NVML's name of the call; *: every call on the GPU.")],
-    code: Annotated[int, typer.Argument(metavar="CODE", min=1, max=MOST, help="NVML's, such as 4 or 999.")],
+    call: Annotated[str, typer.Argument(metavar="CALL", help="NVML's name for the call; * for every call on the GPU.")],
+    code: Annotated[int, typer.Argument(metavar="CODE", min=1, max=MOST, help="NVML's return code, such as 4 or 999.")],
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Have it fail."""
@@ -200,11 +204,11 @@ def fail_call(
 
 @app.command(
     "answer",
-    help=_help("Calls that hang or fail are answered again. Without a GPU: the driver as a whole.", "answer t4-4-0"),
+    help=_help("Undo hang and fail. Without a GPU, for all calls on the node.", "answer t4-4-0"),
 )
 def answer(
     node: NodeName,
-    gpu: Annotated[str | None, typer.Argument(metavar="[GPU]", help="Its index, or its uuid.")] = None,
+    gpu: Annotated[str | None, typer.Argument(metavar="[GPU]", help="GPU, by index or UUID.")] = None,
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Undo hang and fail."""
@@ -219,7 +223,7 @@ def answer(
 @app.command(
     "ecc",
     help=_help(
-        "ECC finds errors in the GPU's memory. Xids beside them come by purser lab gpu xid.",
+        "Have ECC count errors in a GPU's memory. To report an Xid as well, use purser lab gpu xid.",
         "ecc t4-4-0 2 --uncorrected 1",
         "ecc a100-40gb-8-0 2 --uncorrected 9 --at sram --sram-threshold",
     ),
@@ -229,9 +233,11 @@ def ecc(
     gpu: GpuName,
     corrected: Annotated[int, typer.Option(min=0, max=MOST, help="So many more.")] = 0,
     uncorrected: Annotated[int, typer.Option(min=0, max=MOST, help="So many more.")] = 0,
-    at: Annotated[str, typer.Option(help="l1, l2, dram, register-file, texture, texture-shm, cbu or sram.")] = "dram",
+    at: Annotated[
+        str, typer.Option(help="Where the errors are: l1, l2, dram, register-file, texture, texture-shm, cbu or sram.")
+    ] = "dram",
     sram_threshold: Annotated[
-        bool | None, typer.Option(help="Whether NVML says that errors in SRAM exceed NVIDIA's threshold.")
+        bool | None, typer.Option(help="Whether NVML reports that SRAM errors exceed NVIDIA's threshold.")
     ] = None,
     kubeconfig: LabKubeconfig = None,
 ) -> None:
@@ -243,30 +249,39 @@ def ecc(
         kubeconfig,
         node,
         gpu,
-        f"counted {corrected} corrected and {uncorrected} uncorrected errors",
+        f"has {corrected} more corrected and {uncorrected} more uncorrected errors",
         lambda driver, one: driver.add_ecc_errors(one, place=place, corrected=corrected, uncorrected=uncorrected),
     )
     if sram_threshold is not None:
-        done = f"has {'more' if sram_threshold else 'no more'} errors in SRAM than the threshold"
+        done = f"reports SRAM errors {'above' if sram_threshold else 'below'} the threshold"
         change(kubeconfig, node, gpu, done, lambda driver, one: driver.set_sram_threshold_exceeded(one, sram_threshold))
 
 
 @app.command(
     "remap",
     help=_help(
-        "Rows of the GPU's memory are replaced by spare ones (Ampere and newer).",
+        "Remap rows of a GPU's memory to spare rows (Ampere and newer).",
         "remap a100-40gb-8-0 2 --uncorrectable 1 --pending",
     ),
 )
 def remap(
     node: NodeName,
     gpu: GpuName,
-    correctable: Annotated[int, typer.Option(min=0, max=MOST, help="So many more, for correctable errors.")] = 0,
-    uncorrectable: Annotated[int, typer.Option(min=0, max=MOST, help="So many more, for uncorrectable errors.")] = 0,
-    pending: Annotated[bool | None, typer.Option(help="Whether a replacement waits for a reset.")] = None,
-    failed: Annotated[bool | None, typer.Option(help="Whether a replacement failed for want of spare rows.")] = None,
+    correctable: Annotated[
+        int, typer.Option(min=0, max=MOST, help="How many rows to remap for correctable errors.")
+    ] = 0,
+    uncorrectable: Annotated[
+        int, typer.Option(min=0, max=MOST, help="How many rows to remap for uncorrectable errors.")
+    ] = 0,
+    pending: Annotated[bool | None, typer.Option(help="Whether a remapping waits for a reset.")] = None,
+    failed: Annotated[
+        bool | None, typer.Option(help="Whether a remapping failed because no spare row was left.")
+    ] = None,
     spares: Annotated[
-        str, typer.Option(help="What these rows' banks have left, in the histogram: high, partial, low or none.")
+        str,
+        typer.Option(
+            help="How many spare rows the banks have left, as the histogram counts them: high, partial, low or none."
+        ),
     ] = "high",
     kubeconfig: LabKubeconfig = None,
 ) -> None:
@@ -286,13 +301,15 @@ def remap(
 
 @app.command(
     "retire",
-    help=_help("A page of the GPU's memory is given up at its next reset (before Ampere).", "retire t4-4-0 2 0x1000"),
+    help=_help("Retire a page of a GPU's memory at its next reset (before Ampere).", "retire t4-4-0 2 0x1000"),
 )
 def retire(
     node: NodeName,
     gpu: GpuName,
-    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="The page's; 0x before hexadecimal numbers.")],
-    single_bit: Annotated[bool, typer.Option("--single-bit", help="For several single bit errors.")] = False,
+    address: Annotated[
+        str, typer.Argument(metavar="ADDRESS", help="Address of the page; hexadecimal numbers begin with 0x.")
+    ],
+    single_bit: Annotated[bool, typer.Option("--single-bit", help="The cause is several single-bit errors.")] = False,
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Retire it."""
@@ -314,7 +331,7 @@ def retire(
 @app.command(
     "nvlink",
     help=_help(
-        "An NVLink of a GPU goes down or up at its end, or counts errors.",
+        "Take a GPU's end of an NVLink down or up, or have it count errors.",
         "nvlink a100-40gb-8-0 2 5 --down",
         "nvlink a100-40gb-8-0 2 5 --error crc-flit --count 100",
     ),
@@ -323,9 +340,11 @@ def nvlink(
     node: NodeName,
     gpu: GpuName,
     link: Annotated[int, typer.Argument(metavar="LINK", min=0, max=MOST, help="Its number.")],
-    up: Annotated[bool | None, typer.Option("--up/--down", help="Whether it is active.")] = None,
-    error: Annotated[str | None, typer.Option(help="replay, recovery, crc-flit, crc-data or ecc-data.")] = None,
-    count: Annotated[int, typer.Option(min=1, max=MOST, help="So many more errors.")] = 1,
+    up: Annotated[bool | None, typer.Option("--up/--down", help="Whether the link is active.")] = None,
+    error: Annotated[
+        str | None, typer.Option(help="Counter to raise: replay, recovery, crc-flit, crc-data or ecc-data.")
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, max=MOST, help="How many errors to add.")] = 1,
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Change it."""
@@ -345,7 +364,7 @@ def nvlink(
 @app.command(
     "fabric",
     help=_help(
-        "A GPU joins an NVLink domain, or its registration with the fabric manager goes no further than --state says.",
+        "Join a GPU to an NVLink domain, or stop its registration with the fabric manager at --state.",
         "fabric gb200-nvl4-0 2 --cluster 7c5f1a30-4b0e-4f8a-9d52-6e1b0c8a2f47 --clique 7",
         "fabric gb200-nvl4-0 2 --state failed",
     ),
@@ -353,9 +372,11 @@ def nvlink(
 def fabric(
     node: NodeName,
     gpu: GpuName,
-    cluster: Annotated[str | None, typer.Option(metavar="UUID", help="The domain; without it: none.")] = None,
-    clique: Annotated[int, typer.Option(min=0, max=MOST, help="The clique in it.")] = 0,
-    state: Annotated[str, typer.Option(metavar="STATE", help="Without a domain: how far it is.")] = "not-started",
+    cluster: Annotated[str | None, typer.Option(metavar="UUID", help="UUID of the domain. Default: none.")] = None,
+    clique: Annotated[int, typer.Option(min=0, max=MOST, help="Clique within the domain.")] = 0,
+    state: Annotated[
+        str, typer.Option(metavar="STATE", help="How far the registration gets, without a domain.")
+    ] = "not-started",
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Join it."""
@@ -366,7 +387,7 @@ def fabric(
 
     if cluster is None:
         registration = Fabric.so_far(one_of(FabricState, "--state", state))
-        done = f"has joined no NVLink domain of several machines: {state}"
+        done = f"is in no multi-node NVLink domain: {state}"
         change(kubeconfig, node, gpu, done, lambda driver, one: driver.set_fabric(one, registration))
         return
     try:
@@ -377,7 +398,7 @@ def fabric(
     change(kubeconfig, node, gpu, done, lambda driver, one: driver.set_fabric(one, joined))
 
 
-@app.command("pcie", help=_help("Transfers over PCIe have to be repeated.", "pcie t4-4-0 2 --replays 10"))
+@app.command("pcie", help=_help("Have a GPU count PCIe replays.", "pcie t4-4-0 2 --replays 10"))
 def pcie(
     node: NodeName,
     gpu: GpuName,
@@ -391,7 +412,7 @@ def pcie(
 @app.command(
     "slowdown",
     help=_help(
-        "A GPU runs at lower clocks for these reasons; without any, for none.",
+        "Slow a GPU's clocks down for these reasons; without a reason, end the slowdown.",
         "slowdown a100-40gb-8-0 2 hw-thermal",
         "slowdown a100-40gb-8-0 2",
     ),
@@ -400,7 +421,8 @@ def slowdown(
     node: NodeName,
     gpu: GpuName,
     reasons: Annotated[
-        list[str] | None, typer.Argument(metavar="[REASON]...", help="power-cap, sw-thermal, hw-thermal, power-brake.")
+        list[str] | None,
+        typer.Argument(metavar="[REASON]...", help="Reason: power-cap, sw-thermal, hw-thermal or power-brake."),
     ] = None,
     kubeconfig: LabKubeconfig = None,
 ) -> None:
@@ -415,7 +437,7 @@ def slowdown(
 @app.command(
     "load",
     help=_help(
-        "What sensors say instead of what follows from the GPU's processes; --follow: that again, for all of them.",
+        "Set what a GPU's sensors read, in place of what its processes cause; --follow undoes that for all sensors.",
         "load a100-40gb-8-0 2 --utilization 90 --celsius 88 --watts 390",
         "load a100-40gb-8-0 2 --follow",
     ),
@@ -423,14 +445,16 @@ def slowdown(
 def load(
     node: NodeName,
     gpu: GpuName,
-    follow: Annotated[bool, typer.Option("--follow", help="Derive all values from processes again.")] = False,
-    utilization: Annotated[int | None, typer.Option(min=0, max=100, help="Percent of the GPU's time.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Derive all values from the GPU's processes again.")] = False,
+    utilization: Annotated[int | None, typer.Option(min=0, max=100, help="Utilization of the GPU, in percent.")] = None,
     memory_utilization: Annotated[
-        int | None, typer.Option(min=0, max=100, help="Percent of the memory's time.")
+        int | None, typer.Option(min=0, max=100, help="Utilization of the memory, in percent.")
     ] = None,
     encoder: Annotated[int | None, typer.Option(min=0, max=100, help="Percent.")] = None,
     decoder: Annotated[int | None, typer.Option(min=0, max=100, help="Percent.")] = None,
-    tensor: Annotated[int | None, typer.Option(min=0, max=100, help="Percent of the tensor cores' time.")] = None,
+    tensor: Annotated[
+        int | None, typer.Option(min=0, max=100, help="Utilization of the tensor cores, in percent.")
+    ] = None,
     celsius: Annotated[int | None, typer.Option(min=0, max=MOST, help="Temperature of the GPU.")] = None,
     memory_celsius: Annotated[int | None, typer.Option(min=0, max=MOST, help="Temperature of the memory.")] = None,
     watts: Annotated[int | None, typer.Option(min=0, max=MOST, help="Power.")] = None,

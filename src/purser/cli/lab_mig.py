@@ -24,7 +24,7 @@ _help = partial(help_of, "purser lab gpu mig")
 
 app = typer.Typer(
     name="mig",
-    help=_help("Cut GPUs into MIG devices.", "create a100-40gb-8-0 2 3g.20gb"),
+    help=_help("Divide GPUs into MIG devices.", "create a100-40gb-8-0 2 3g.20gb"),
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -61,7 +61,7 @@ COLUMNS = [
 ]
 
 
-@app.command("list", help=_help("Each MIG device of the lab.", "list -o wide"))
+@app.command("list", help=_help("List the lab's MIG devices.", "list -o wide"))
 def list_devices(
     node: OneNode = None,
     kubeconfig: LabKubeconfig = None,
@@ -79,10 +79,10 @@ def list_devices(
                 start, size = mig.instances[place[0]].start, profile_of(gpu, mig, place[0]).size
                 name, uuid = device_name(gpu, mig, *place), mig_uuid(gpu.uuid, *place)
                 rows.append(LabMigRow(each.name, index, name, start, size, *place, len(inside), uuid))
-    show(rows, COLUMNS, output, empty="No GPU of the lab is cut into MIG devices.", document=LabMigRow.document)
+    show(rows, COLUMNS, output, empty="The lab has no MIG devices.", document=LabMigRow.document)
 
 
-@app.command("on", help=_help("Turn MIG mode on; with something on the GPU, at the next reset.", "on a100-40gb-8-0 2"))
+@app.command("on", help=_help("Turn MIG mode on, at the next reset if the GPU is in use.", "on a100-40gb-8-0 2"))
 def on(node: NodeName, gpu: GpuName, kubeconfig: LabKubeconfig = None) -> None:
     """Turn it on."""
     from purser.lab.driver.node_mig import set_mig
@@ -90,9 +90,7 @@ def on(node: NodeName, gpu: GpuName, kubeconfig: LabKubeconfig = None) -> None:
     change(kubeconfig, node, gpu, "is in MIG mode", lambda driver, one: set_mig(driver.folder, one, enabled=True))
 
 
-@app.command(
-    "off", help=_help("Turn MIG mode off; with something on the GPU, at the next reset.", "off a100-40gb-8-0 2")
-)
+@app.command("off", help=_help("Turn MIG mode off, at the next reset if the GPU is in use.", "off a100-40gb-8-0 2"))
 def off(node: NodeName, gpu: GpuName, kubeconfig: LabKubeconfig = None) -> None:
     """Turn it off."""
     from purser.lab.driver.node_mig import set_mig
@@ -103,7 +101,7 @@ def off(node: NodeName, gpu: GpuName, kubeconfig: LabKubeconfig = None) -> None:
 @app.command(
     "create",
     help=_help(
-        "Create a GPU instance and a compute instance in it; the device's uuid is printed.",
+        "Create a GPU instance with a compute instance, and print the UUID of the MIG device.",
         "create a100-40gb-8-0 2 3g.20gb --start 4",
         "create a100-40gb-8-0 2 2g.10gb --slices 1 -o json",
     ),
@@ -112,10 +110,15 @@ def create(
     node: NodeName,
     gpu: GpuName,
     profile: Annotated[
-        str, typer.Argument(metavar="PROFILE", help="Profile, such as 1g.5gb. Each model of GPU has its own.")
+        str,
+        typer.Argument(
+            metavar="PROFILE", help="Profile, such as 1g.5gb. Which profiles there are depends on the GPU's model."
+        ),
     ],
-    start: Annotated[int | None, typer.Option(min=0, help="Its first memory slice; default: the driver's.")] = None,
-    slices: Annotated[int | None, typer.Option(min=1, help="Of the compute instance; default: all of them.")] = None,
+    start: Annotated[int | None, typer.Option(min=0, help="First memory slice. Default: the driver chooses.")] = None,
+    slices: Annotated[
+        int | None, typer.Option(min=1, help="Compute slices of the compute instance. Default: all.")
+    ] = None,
     kubeconfig: LabKubeconfig = None,
     output: DocumentOption = DocumentFormat.TEXT,
 ) -> None:
@@ -134,13 +137,15 @@ def create(
 @app.command(
     "destroy",
     help=_help(
-        "Destroy a MIG device; refused while a process is in it.",
+        "Destroy a MIG device. The driver refuses while a process uses it.",
         "destroy a100-40gb-8-0 MIG-8f5c6d1e-2a4b-4f0e-9d3c-7b6a5e4d3c2b",
     ),
 )
 def destroy(
     node: NodeName,
-    uuid: Annotated[str, typer.Argument(metavar="UUID", help="As purser lab gpu mig list shows it.")],
+    uuid: Annotated[
+        str, typer.Argument(metavar="UUID", help="UUID of the MIG device, as purser lab gpu mig list shows it.")
+    ],
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Destroy it."""

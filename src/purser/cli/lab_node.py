@@ -19,14 +19,17 @@ T = TypeVar("T")
 Word = TypeVar("Word", bound=StrEnum)
 
 LabKubeconfig = Annotated[
-    Path | None, typer.Option("--kubeconfig", help="The lab's, as its first screen names it; default: $KUBECONFIG.")
+    Path | None,
+    typer.Option(
+        "--kubeconfig", help="Kubeconfig of the lab, as purser lab prints it when it starts. Default: $KUBECONFIG."
+    ),
 ]
-NodeName = Annotated[str, typer.Argument(metavar="NODE", help="A node of the lab.")]
+NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Node of the lab.")]
 OneNode = Annotated[str | None, typer.Argument(metavar="[NODE]", help="Only this node's.")]
-GpuName = Annotated[str, typer.Argument(metavar="GPU", help="Its index, or its uuid.")]
+GpuName = Annotated[str, typer.Argument(metavar="GPU", help="GPU, by index or UUID.")]
 
-CODES = """Exit code: 0 done; 1 there is no such node, GPU or process, or the driver refuses; 2 wrong usage, or no lab's
-kubeconfig."""
+CODES = """Exit code: 0 done; 1 the node, GPU or process does not exist, or the driver refused; 2 wrong usage, or the
+kubeconfig is not a lab's."""
 
 
 def help_of(commands: str, text: str, *examples: str) -> str:
@@ -52,7 +55,7 @@ def lab_nodes(kubeconfig: Path | None, name: str | None = None) -> list[LabNode]
     listed = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
     path = kubeconfig or (Path(listed) if listed else None)
     if path is None:
-        fail("KUBECONFIG is not set: export it as the first screen of purser lab says, or give --kubeconfig", MISUSED)
+        fail("KUBECONFIG is not set: export it as purser lab prints when it starts, or give --kubeconfig", MISUSED)
     found = running_nodes(path.resolve())
     if not found:
         fail(f"no lab belongs to kubeconfig {path}: use the one that purser lab prints when it starts", MISUSED)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from purser.lab.kubelet.runtime import ContainerRecord
     from purser.lab.processes import GpuProcesses
 
-HELP = f"""Start and stop processes on GPUs. Nothing runs: the driver lists them, and /proc below the node's root says
-which container they are in. They end with their pod.
+HELP = f"""Start and stop simulated processes on GPUs. Nothing really runs: the driver lists the processes, and /proc
+below the node's root shows their containers. A process ends with its pod.
 
 {CODES}
 
@@ -25,9 +25,8 @@ Example: purser lab gpu process list
 MAX_PID = 1 << 22
 """Linux has none above."""
 
-START_HELP = f"""A process starts on a GPU or MIG device, in a container of a pod or, without --pod, in none.
-
-Its pid is printed. With --pid of a process that runs, that one uses this GPU as well, or uses something else of it.
+START_HELP = f"""Start a process on a GPU or MIG device, in a container of --pod or outside of pods, and print its PID.
+With the --pid of a running process, that process uses this GPU, too, or uses other amounts of it.
 
 {CODES}
 
@@ -78,7 +77,9 @@ COLUMNS = [
 ]
 
 
-@app.command("list", help=f"Each process on the lab's GPUs.\n\n{CODES}\n\nExample: purser lab gpu process list -o wide")
+@app.command(
+    "list", help=f"List the processes on the lab's GPUs.\n\n{CODES}\n\nExample: purser lab gpu process list -o wide"
+)
 def list_processes(
     node: OneNode = None,
     kubeconfig: LabKubeconfig = None,
@@ -91,25 +92,31 @@ def list_processes(
         for index, gpu in enumerate(each.driver.state.gpus)
         for process in gpu.processes
     ]
-    show(rows, COLUMNS, output, empty="Nothing runs on the lab's GPUs.", document=LabProcessRow.document)
+    show(rows, COLUMNS, output, empty="No process runs on the lab's GPUs.", document=LabProcessRow.document)
 
 
 @app.command("start", help=START_HELP)
 def start(
     node: NodeName,
     gpu: GpuName,
-    pod: Annotated[str | None, typer.Option(help="NAMESPACE/NAME, or NAME in the namespace default.")] = None,
-    container: Annotated[str | None, typer.Option(help="Of the pod; default: the one that started last.")] = None,
+    pod: Annotated[
+        str | None, typer.Option(help="Pod of the process: NAMESPACE/NAME, or NAME in the namespace default.")
+    ] = None,
+    container: Annotated[
+        str | None, typer.Option(help="Container of the pod. Default: the one that started last.")
+    ] = None,
     pid: Annotated[int | None, typer.Option(min=1, max=MAX_PID, help="Default: a new one.")] = None,
     memory: Annotated[str, typer.Option(help="GPU memory that the process uses, such as 512Mi or 8Gi.")] = "0",
-    sm: Annotated[int, typer.Option(min=0, max=100, help="Percent of the GPU's time.")] = 0,
-    memory_utilization: Annotated[int, typer.Option(min=0, max=100, help="Percent of the memory's time.")] = 0,
+    sm: Annotated[int, typer.Option(min=0, max=100, help="Utilization of the GPU, in percent.")] = 0,
+    memory_utilization: Annotated[int, typer.Option(min=0, max=100, help="Utilization of the memory, in percent.")] = 0,
     encoder: Annotated[int, typer.Option(min=0, max=100, help="Percent.")] = 0,
     decoder: Annotated[int, typer.Option(min=0, max=100, help="Percent.")] = 0,
-    graphics: Annotated[bool, typer.Option("--graphics", help="It draws instead of computing.")] = False,
-    mps: Annotated[bool, typer.Option("--mps", help="It computes as a client of MPS.")] = False,
-    cgroup: Annotated[str, typer.Option(help="The host's version: v1 or v2.")] = "v2",
-    cgroup_driver: Annotated[str, typer.Option(help="kubelet's: systemd or cgroupfs.")] = "systemd",
+    graphics: Annotated[
+        bool, typer.Option("--graphics", help="Start a graphics process in place of a compute process.")
+    ] = False,
+    mps: Annotated[bool, typer.Option("--mps", help="Start the process as a client of MPS.")] = False,
+    cgroup: Annotated[str, typer.Option(help="Version of cgroups on the host: v1 or v2.")] = "v2",
+    cgroup_driver: Annotated[str, typer.Option(help="cgroup driver of kubelet: systemd or cgroupfs.")] = "systemd",
     kubeconfig: LabKubeconfig = None,
     output: DocumentOption = DocumentFormat.TEXT,
 ) -> None:
@@ -142,11 +149,11 @@ def start(
 
 @app.command(
     "stop",
-    help=f"A process ends on all GPUs.\n\n{CODES}\n\nExample: purser lab gpu process stop a100-40gb-8-0 10001",
+    help=f"End a process on all of its GPUs.\n\n{CODES}\n\nExample: purser lab gpu process stop a100-40gb-8-0 10001",
 )
 def stop(
     node: NodeName,
-    pid: Annotated[int, typer.Argument(metavar="PID", help="As purser lab gpu process list shows it.")],
+    pid: Annotated[int, typer.Argument(metavar="PID", help="PID, as purser lab gpu process list shows it.")],
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """End it."""
@@ -159,7 +166,7 @@ def stop(
 def _container(processes: "GpuProcesses", pod: str | None, container: str | None) -> "ContainerRecord | None":
     if pod is None:
         if container is not None:
-            fail("--container is of a pod: give --pod, too", MISUSED)
+            fail("--container needs --pod", MISUSED)
         return None
     namespace, _, name = pod.rpartition("/")
     return processes.container(namespace or "default", name, container)
@@ -173,5 +180,5 @@ def _mib(text: str) -> int:
     except QuantityError as error:
         fail(f"--memory {text}: {error}", MISUSED)
     if found < 0:
-        fail(f"--memory {text}: it is less than nothing", MISUSED)
+        fail(f"--memory {text} is negative", MISUSED)
     return found

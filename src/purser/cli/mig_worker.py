@@ -14,9 +14,9 @@ SETTINGS = "purser.agent.mig.settings:MigWorkerSettings"
 
 HELP = """Apply the MIG layouts that the operator asks for on this node.
 
-The operator runs it on nodes whose GPUs can MIG, as root. It changes nothing by itself.
+The operator runs this as root on nodes whose GPUs support MIG. It changes nothing on its own.
 
-Exit code: 0 it was stopped; 1 it could not go on; 2 wrong usage: an option, or the kubeconfig.
+Exit code: 0 stopped; 1 it could not continue; 2 wrong usage: an option, or the kubeconfig.
 
 Example: purser mig-worker --node-name $(hostname) --config /etc/purser/mig/config.yaml
 """

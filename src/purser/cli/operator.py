@@ -45,7 +45,9 @@ def run(
     *,
     settings: "OperatorSettings",
     dry_run: Annotated[bool, typer.Option(help="Show what one round would write, and write nothing.")] = False,
-    policy: Annotated[Path | None, typer.Option(help="With --dry-run: as if this ClusterPolicy were applied.")] = None,
+    policy: Annotated[
+        Path | None, typer.Option(help="With --dry-run: assume that this ClusterPolicy is applied.")
+    ] = None,
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """Run the operator until it is stopped; the GPU stack stays.
@@ -64,7 +66,7 @@ def run(
     from purser.operator.running import run as run_operator
 
     if policy is not None and not dry_run:
-        fail("--policy goes with --dry-run: policies to act on are applied to the cluster", MISUSED)
+        fail("--policy needs --dry-run: to act on a policy, apply it to the cluster", MISUSED)
     if dry_run:
         wanted, image = _read(policy) if policy is not None else None, settings.purser_image
         count = _ask(kubeconfig, context, lambda client: preview(client, settings.namespace, image, print, wanted))
@@ -80,7 +82,7 @@ def run(
 
 @settings_command(app, "plan", SETTINGS, only=frozenset({"namespace", "image"}))
 def plan(
-    policy: Annotated[Path | None, typer.Option(help="As if this ClusterPolicy were applied.")] = None,
+    policy: Annotated[Path | None, typer.Option(help="Assume that this ClusterPolicy is applied.")] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     *,
@@ -114,17 +116,20 @@ def plan(
 def import_(
     file: Annotated[
         Path | None,
-        typer.Argument(help="A ClusterPolicy of nvidia.com/v1, and NVIDIADrivers; default: the cluster's."),
+        typer.Argument(
+            help="File with NVIDIA's ClusterPolicy (nvidia.com/v1) and NVIDIADrivers. Default: the cluster's."
+        ),
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
     """Convert NVIDIA's ClusterPolicy and NVIDIADrivers to a purser.dev ClusterPolicy; losses go to standard error.
 
-    What matters most comes first: something runs elsewhere, nodes get nothing, a feature is off, a setting is unknown.
+    The most important losses come first: something runs elsewhere, nodes get nothing, a feature is off, a setting is
+    unknown.
 
-    Exit code: 0 it is printed, whatever is lost; 1 there is no such ClusterPolicy, or it is malformed; 2 wrong usage,
-    or a file that cannot be read.
+    Exit code: 0 the policy is printed, whatever is lost; 1 no such ClusterPolicy exists, or it is malformed; 2 wrong
+    usage, or a file that cannot be read.
 
     Example: purser operator import gpu-operator-policy.yaml > policy.yaml
     """
@@ -157,7 +162,8 @@ def crd(
 ) -> None:
     """Print the CustomResourceDefinition of ClusterPolicy, or update the cluster's: Helm never updates one.
 
-    Exit code: 0 it is printed, or the cluster has it; 1 the cluster did not answer, or refused it; 2 wrong usage.
+    Exit code: 0 the definition is printed, or the cluster has it; 1 the cluster did not answer, or refused it; 2 wrong
+    usage.
 
     Example: purser operator crd --apply
     """
@@ -165,7 +171,7 @@ def crd(
     from purser.operator.policy.crd import definition
 
     if dry_run and not apply:
-        fail("--dry-run goes with --apply: alone nothing is changed", MISUSED)
+        fail("--dry-run needs --apply", MISUSED)
     if dry_run:
         print(_ask(kubeconfig, context, preview_definition) or "nothing to write")
     elif apply:
@@ -215,7 +221,7 @@ def uninstall(
         work = remove(config, namespace, definition=crd, timeout_s=timeout, say=print)
         await until(work, stop.wait())
         if stop.is_set():
-            fail("interrupted: run it again to go on", FAILED)
+            fail("interrupted: run the command again to continue", FAILED)
 
     serve(main)
     print("the operator left nothing behind")
@@ -245,7 +251,7 @@ def _ask(kubeconfig: Path | None, context: str | None, question: "Callable[[Clie
 def _read(path: Path) -> dict[str, Any]:
     found = _read_all(path)
     if len(found) != 1:
-        fail(f"{path}: there are {len(found)} objects in it: give one", MISUSED)
+        fail(f"{path} contains {len(found)} objects: give one", MISUSED)
     return found[0]
 
 

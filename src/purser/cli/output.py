@@ -169,7 +169,7 @@ def write_text(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        fail(f"the report cannot be written: {error}", FAILED)
+        fail(f"cannot write the report: {error}", FAILED)
 
 
 def cell(value: object) -> str:

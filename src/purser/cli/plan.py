@@ -28,16 +28,16 @@ reading_app = typer.Typer(
 )
 """For the plugin of kubectl, which writes nothing: plans alone."""
 
-_WHAT = """The cheapest evictions after which whole GPUs of a node are free, in order.
+_WHAT = """Find the cheapest evictions that free whole GPUs of a node, and their order.
 
-Each step evicts one pod, and says where its replacement goes by the scheduler's own decision. A step costs 1 where the
-replacement has a place, 10 where it waits, 100 where nothing recreates the pod. PodDisruptionBudgets, priorities and
-what enforces shares are respected."""
+Each step evicts one pod and shows where the scheduler would place its replacement. A step costs 1 if the replacement
+fits elsewhere, 10 if it has to wait, and 100 if nothing recreates the pod. PodDisruptionBudgets, priorities and the
+enforcement of shares are respected."""
 
-FREE_HELP = f"""{_WHAT} Nothing is changed without --apply.
+FREE_HELP = f"""{_WHAT} Without --apply, nothing is changed.
 
-With --apply the GPUs are cordoned and the pods evicted one by one, each once the replacement of the one before runs.
-It stops at the first thing that is not as planned, and says what was done. Cordons are taken back at the end.
+With --apply, the command cordons the GPUs and evicts one pod after the other, each once the previous pod's replacement
+runs. It stops as soon as anything deviates from the plan, and says what it did. At the end it uncordons the GPUs.
 
 Exit code: 0 there is a plan, or room without one, with --apply: there is room; 1 there is none, or the cluster did not
 answer, with --apply: it stopped; 2 wrong usage.
@@ -50,16 +50,16 @@ Example: purser plan free --gpus 4 --nodes 2 --max-priority 1000 -o json
 """
 
 
-READING_HELP = f"""{_WHAT} Nothing is changed: purser plan free --apply carries a plan out.
+READING_HELP = f"""{_WHAT} Nothing is changed; purser plan free --apply carries out a plan.
 
 Exit code: 0 there is a plan, or room without one; 1 there is none, or the cluster did not answer; 2 wrong usage.
 
 Example: kubectl purser plan free --gpus 8
 """
 
-Gpus = Annotated[int, typer.Option(min=1, help="Whole GPUs that are to be free, on each of the nodes.")]
-Nodes = Annotated[int, typer.Option(min=1, help="On how many nodes.")]
-MaxPriority = Annotated[int, typer.Option(help="Evict no pod of a higher priority.")]
+Gpus = Annotated[int, typer.Option(min=1, help="Number of whole GPUs to free on each node.")]
+Nodes = Annotated[int, typer.Option(min=1, help="Number of nodes.")]
+MaxPriority = Annotated[int, typer.Option(help="Do not evict pods of a higher priority.")]
 Force = Annotated[bool, typer.Option("--force", help="Also evict pods that no controller recreates.")]
 
 
@@ -93,7 +93,7 @@ def free(
     max_priority: MaxPriority = 0,
     force: Force = False,
     apply: Annotated[bool, typer.Option("--apply", help="Carry the plan out.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --apply: do not ask before.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --apply: do not ask for confirmation.")] = False,
     step_timeout: Annotated[
         float, typer.Option(min=1, help="With --apply: seconds for a pod to end and for its replacement to run.")
     ] = 300.0,
@@ -107,9 +107,9 @@ def free(
 
     wish, rules = RoomRequest(gpus, nodes), EvictionRules(max_priority, force)
     if yes and not apply:
-        fail("--yes goes with --apply: alone nothing is changed", MISUSED)
+        fail("--yes needs --apply", MISUSED)
     if apply and not (yes or sys.stdin.isatty()):
-        fail("--apply asks before it evicts, and there is no terminal: give --yes", MISUSED)
+        fail("--apply asks for confirmation, but there is no terminal: give --yes", MISUSED)
     occupancy, made = _shown_plan(wish, rules, kubeconfig, context, output)
     if not apply or not made.steps:
         return
@@ -230,10 +230,10 @@ def _why_not(occupancy: "Occupancy", wish: "RoomRequest") -> str:
         return f"no node that takes pods has {asked}{there}: {_USABLE}"
     if enough < wish.nodes:
         have = f"{enough} of {counted(len(usable), 'node')} that take pods {'has' if enough == 1 else 'have'} {asked}"
-        return f"{have}, and {wish.nodes} are wanted: {_USABLE}"
+        return f"{have}, but you asked for {wish.nodes}: {_USABLE}"
     stay = sorted(f"{pod.request.key} {pod.stays}" for pod in occupancy.pods.values() if pod.stays)
     where = counted(wish.nodes, "node")
-    problem = f"no plan was found that frees {counted(wish.gpus, 'GPU')} on {where} without pods that stay"
+    problem = f"no plan frees {counted(wish.gpus, 'GPU')} on {where} without evicting pods that must stay"
     return f"{problem}: {some(stay, 'pod')}" if stay else f"{where} with {asked} cannot be had"
 
 

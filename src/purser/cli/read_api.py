@@ -12,7 +12,12 @@ if TYPE_CHECKING:
     from purser.top.asking import ReadApi
 
 SchedulerUrl = Annotated[
-    str | None, typer.Option("--scheduler", help="Ask the scheduler's read API there.", metavar="https://HOST:PORT")
+    str | None,
+    typer.Option(
+        "--scheduler",
+        help="URL of the scheduler's read API, to ask it in place of the cluster.",
+        metavar="https://HOST:PORT",
+    ),
 ]
 SchedulerTokenFile = Annotated[
     Path | None, typer.Option("--token-file", help="File with the bearer token for --scheduler.")
@@ -26,11 +31,11 @@ def read_api_of(url: str | None, token_file: Path | None, ca_file: Path | None) 
     """What the options say together; ends the command where they do not go together."""
     if url is None:
         if token_file is not None or ca_file is not None:
-            fail("--token-file and --certificate-authority are for --scheduler: give it, too", MISUSED)
+            fail("--token-file and --certificate-authority need --scheduler", MISUSED)
         return None
     if token_file is None:
         how = "kubectl create token ACCOUNT --audience=purser-read-api > FILE, and give --token-file FILE"
-        fail(f"--scheduler wants a token: {how}", MISUSED)
+        fail(f"--scheduler needs a token: {how}", MISUSED)
     from purser.top.asking import ReadApi
 
     return ReadApi(url, token_file, ca_file)

@@ -12,10 +12,10 @@ from purser.cli.output import FAILED, MISUSED, Column, DocumentFormat, OutputFor
 if TYPE_CHECKING:
     from purser.core.decisions import DecisionDifference, Outcome
 
-HELP = """Make the decisions of a decision log again, and say which come out differently.
+HELP = """Make the decisions of a decision log again, and show which ones differ.
 
 LOG is a file that purser simulate --decision-log wrote, one of a scheduler with --decision-log-folder, or that folder,
-whose *.log files are taken in order; of several files each stands by itself. Without --policy, every decision is made
+whose *.log files are taken in order; each file is replayed separately. Without --policy, every decision is made
 again from its logged inputs and compared to the last bit: a difference is a change of Purser, or of the log. With
 --policy, another policy is asked at each decision, in the state that the logged decisions led to: what it would have
 done, and why; pods that name a policy keep theirs.

@@ -12,17 +12,18 @@ from purser.cli.prometheus import prometheus_at, seconds_of, token_of
 if TYPE_CHECKING:
     from purser.usage import UsageReport
 
-_HELP = """What GPUs were used for, out of the metrics that a Prometheus has kept.
+_HELP = """Report what GPUs were used for, from the metrics in Prometheus.
 
 Example: purser report usage --since 7d --prometheus http://prometheus.monitoring:9090
 """
 
-USAGE_HELP = """GPU-hours by namespace: granted, used, busy. With what was not granted they add up to those of all GPUs.
+USAGE_HELP = """Report GPU-hours by namespace: granted, used, busy.
 
-A share counts by the part of the GPU's memory that it holds. Used is the part that the pods' processes had of it, busy
-the compute that they used. Needs Purser's metrics as the chart's PodMonitor has them scraped.
+Granted hours and those that nobody held add up to the hours of all GPUs. A share counts by the part of the GPU's
+memory that it holds. Used is the part of it that processes of the pods used, busy the compute that they used.
+Prometheus must scrape Purser's metrics, as the chart's PodMonitor has it do.
 
-Exit code: 0 it is shown; 1 Prometheus did not answer, or has no metrics of that time; 2 wrong usage.
+Exit code: 0 the report is shown; 1 Prometheus did not answer, or has no metrics for that time; 2 wrong usage.
 
 \b
 Examples:
@@ -51,9 +52,7 @@ def usage(
         str, typer.Option(help="URL of Prometheus.", envvar="PROMETHEUS_URL")
     ] = "http://localhost:9090",
     token_file: Annotated[Path | None, typer.Option(help="File that holds a bearer token for Prometheus.")] = None,
-    selector: Annotated[
-        str, typer.Option(help='Matchers of this cluster\'s series, where there are several: cluster="a".')
-    ] = "",
+    selector: Annotated[str, typer.Option(help='Label matchers that select this cluster: cluster="a".')] = "",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Print the report."""

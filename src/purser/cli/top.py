@@ -57,7 +57,7 @@ def top(
     if api is not None and (kubeconfig is not None or context is not None):
         fail("--scheduler is asked instead of a cluster: leave --kubeconfig and --context out", MISUSED)
     if output is not None and not once:
-        fail("--output is how --once prints: give --once, too", MISUSED)
+        fail("--output needs --once", MISUSED)
     from purser.cli.kernels import choose_kernels
 
     choose_kernels("numpy")  # importing numba takes longer than it saves

@@ -96,15 +96,15 @@ async def test_nodes_have_kubernetes_status(ask):
     ("words", "code", "says"),
     [
         (("gpus", "--node", "t100"), FAILED, "no node t100 has published GPUs. Did you mean t10?"),
-        (("gpus", "--sort-by", "age"), MISUSED, "there is no such column. Give one of node, gpu, model, health"),
+        (("gpus", "--sort-by", "age"), MISUSED, "no such column. Give one of node, gpu, model, health"),
         (("gpus", "--watch", "-o", "json"), MISUSED, "--watch prints a table"),
-        (("gpus", "--watch", "--sort-by", "age"), MISUSED, "there is no such column"),
+        (("gpus", "--watch", "--sort-by", "age"), MISUSED, "no such column"),
         (("gpus", "--watch", "--node", "t100"), FAILED, "no node t100 has published GPUs. Did you mean t10?"),
         (("gpus", "--node", "a1", "-l", "kind=t"), FAILED, "no node a1 with the labels kind=t has published GPUs"),
         (("gpus", "--view", "gpushare", "--node", "t9"), MISUSED, "--view gpushare shows all nodes"),
         (("grants", "--check", "--node", "t9"), MISUSED, "--check compares the records of all nodes"),
         (("pods",), MISUSED, "Did you mean 'grants'?"),
-        (("gpus", "--model", "H100"), 0, "No GPU is like that."),
+        (("gpus", "--model", "H100"), 0, "No GPU matches."),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, tuple) else "",
 )

@@ -156,7 +156,7 @@ def test_gpus_are_cut(lab: FolderLab) -> None:
     lab.done("mig", "destroy", "a100-0", uuid)
     assert lab.gpu("mig", "off", "a100-0", 1)[0] == FAILED
     lab.done("recover", "a100-0", 1)
-    assert lab.gpu("mig", "list") == (0, "", "No GPU of the lab is cut into MIG devices.\n")
+    assert lab.gpu("mig", "list") == (0, "", "The lab has no MIG devices.\n")
 
 
 @pytest.mark.parametrize(
@@ -176,11 +176,11 @@ def test_gpus_are_cut(lab: FolderLab) -> None:
         (("hang", "t4-0", 0, "--call", "a\nb"), FAILED, "'a\\nb' is not a call of NVML"),
         (("fail", "t4-0", 0, "\udcff", 4), FAILED, "is not a call of NVML"),
         (("xid", "t4-0", 0, 2**31), MISUSED, "2147483648 is not in the range"),
-        (("process", "start", "t4-0", 0, "--memory", "-1"), MISUSED, "--memory -1: it is less than nothing"),
+        (("process", "start", "t4-0", 0, "--memory", "-1"), MISUSED, "--memory -1 is negative"),
         (("ecc", "t4-0", 0, "--at", "disk"), MISUSED, "--at disk: give one of l1, l2, dram"),
         (("slowdown", "t4-0", 0, "heat"), MISUSED, "REASON heat: give one of power-cap, sw-thermal"),
         (("process", "start", "t4-0", 0, "--pod", "nobody"), FAILED, "node t4-0 runs no pod default/nobody"),
-        (("process", "start", "t4-0", 0, "--container", "c"), MISUSED, "--container is of a pod: give --pod, too"),
+        (("process", "start", "t4-0", 0, "--container", "c"), MISUSED, "--container needs --pod"),
         (("process", "start", "t4-0", 0, "--memory", "much"), MISUSED, "--memory much: "),
         (("process", "start", "t4-0", 0, "--memory", "1Ti"), FAILED, "a process cannot have 1048576 MiB"),
         (("process", "start", "t4-0", 0, "--cgroup", "v3"), MISUSED, "--cgroup v3: give one of v1, v2"),
@@ -199,7 +199,7 @@ def test_an_error_has_an_exit_code(lab: FolderLab, words: tuple[object, ...], co
 def test_a_kubeconfig_that_is_no_labs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", "")
     code, _, says = here("lab", "gpu", "list")
-    assert (code, "KUBECONFIG is not set: export it as the first screen of purser lab says" in says) == (MISUSED, True)
+    assert (code, "KUBECONFIG is not set: export it as purser lab prints when it starts" in says) == (MISUSED, True)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     code, _, says = here("lab", "gpu", "list")
     assert (code, f"no lab belongs to kubeconfig {tmp_path}/config" in says) == (MISUSED, True)

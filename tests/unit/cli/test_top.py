@@ -170,8 +170,8 @@ async def test_it_is_printed_once(tmp_path):
     [
         ((), "this is not a terminal: use --once"),
         (("-o", "json"), "give --once, too"),
-        (("--scheduler", "https://a"), "--scheduler wants a token"),
-        (("--token-file", "t"), "are for --scheduler"),
+        (("--scheduler", "https://a"), "--scheduler needs a token"),
+        (("--token-file", "t"), "need --scheduler"),
         (("--scheduler", "http://a", "--token-file", "t", "--once"), "give https://HOST:PORT"),
         (("--scheduler", "https://a", "--token-file", "t", "--context", "c"), "leave --kubeconfig and --context out"),
         (("--scheduler", "https://a", "--token-file", "/none", "--once"), "--token-file /none"),
