@@ -324,9 +324,9 @@ class Arbiter:
                 continue
             if bool(device.mig_kind) != (share.mig is not None):
                 problem_text = (
-                    f"GPU {share.uuid} is cut into GPU instances on demand, but the grant names none"
+                    f"GPU {share.uuid} is divided on demand, but the grant names no GPU instance"
                     if share.mig is None
-                    else f"the grant names a GPU instance of GPU {share.uuid}, which is no longer cut on demand"
+                    else f"the grant names a GPU instance of GPU {share.uuid}, which is no longer divided on demand"
                 )
             elif share.mig is not None and (problem := overlap(device, (share.mig,))):
                 problem_text = f"GPU {share.uuid} has no room beside GPU instances without a grant: {problem}"
@@ -407,7 +407,7 @@ class Arbiter:
         if held is None:
             raise AllocationRefused(
                 RefusalReason.MISMATCH,
-                f"neither kubelet nor this agent knows a container that holds {', '.join(ids)}",
+                f"neither kubelet nor the agent knows a container that holds {', '.join(ids)}",
             )
         pod, container = held
         part = pod.grant.of(container)

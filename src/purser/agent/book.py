@@ -89,7 +89,7 @@ def read_checkpoint(path: Path, node: str) -> AgentCheckpoint:
     if checkpoint.version != VERSION:
         raise AgentCheckpointError(f"{path}: version {checkpoint.version}, but this agent reads version {VERSION}")
     if node and checkpoint.node != node:
-        raise AgentCheckpointError(f"{path}: of node {checkpoint.node}, but this agent serves node {node}")
+        raise AgentCheckpointError(f"{path} belongs to node {checkpoint.node}, but this agent serves node {node}")
     return checkpoint
 
 

@@ -40,7 +40,7 @@ def make_own_dir(path: Path, mode: int) -> None:
             folder.mkdir(0o755)
         found = folder.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            raise OSError(errno.EPERM, "in the place of the agent's own folder is another", str(folder))
+            raise OSError(errno.EPERM, "another folder is in the place of the agent's own", str(folder))
     path.chmod(mode)
 
 

@@ -122,12 +122,13 @@ class _NodeCollector(Collector):
         yield _gauge("purser_agent_streams", "Open ListAndWatch streams of kubelet.", snapshot.streams)
         yield _gauge(
             "purser_agent_lists_amounts",
-            "1 while the node lists the amounts of memory, cores and so on that it has.",
+            "1 while the node lists its amounts of memory, cores and so on.",
             int(snapshot.lists_amounts),
         )
         yield _gauge(
             "purser_agent_config_rejected",
-            "1 while the device plugin's configuration is invalid and another holds, or entries of it are left out.",
+            "1 while the device plugin's configuration is invalid and another one is in effect, or some "
+            "entries are ignored.",
             int(snapshot.config_rejected),
         )
         yield _gauge(
@@ -253,8 +254,9 @@ def _domains(readings: dict[str, DeviceReading]) -> GaugeMetricFamily:
 def _grants(pods: Iterable[BookedPod], policies: Mapping[str, str], running: Container[str]) -> Iterator[Metric]:
     memory = GaugeMetricFamily(
         "purser_grant_memory_bytes",
-        "Memory that a container holds, each part of a GPU once: of an init container until its pod runs, where no "
-        "other container gets as much; policy: the node policy that its pod names, empty: the scheduler's.",
+        "Memory that a container holds; each part of a GPU counts once, for an init container only until its pod "
+        "runs and where no other container gets as much. policy: the node policy that the pod names; empty: the "
+        "scheduler's.",
         labels=_GRANT_LABELS,
     )
     cores = GaugeMetricFamily(

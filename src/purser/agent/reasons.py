@@ -30,7 +30,7 @@ class AgentReason(ExplainedReason):
     HELD_GPU_DEGRADED = (
         "HeldGpuDegraded",
         "Pod",
-        "Something is wrong with a GPU that the pod holds, such as its memory. The pod can go on.",
+        "Something is wrong with a GPU that the pod holds, such as its memory. The pod can continue.",
         "Follow the message once no pod uses the GPU.",
     )
     HELD_GPU_RECOVERED = "HeldGpuRecovered", "Pod", "A GPU that the pod holds is healthy again."
@@ -99,7 +99,7 @@ class AgentReason(ExplainedReason):
         "Node",
         "The node's routes cannot be read, so that the agent cannot know which interface has the default route. "
         "Existing SR-IOV pools are unchanged; an agent that just started has none.",
-        "Let the agent read /proc/1/net/route of the host: the message names the cause.",
+        "Let the agent read the host's /proc/1/net/route. The message names the cause.",
     )
     SRIOV_EMPTY = (
         "SriovPoolEmpty",

@@ -162,7 +162,7 @@ class DevicePluginFlags:
         ),
     ] = None
     imex_channels: Annotated[
-        str | None, Option("IMEX channels of containers: 0, or none.", name="imex-channel-ids")
+        str | None, Option("IMEX channels that containers get: 0, or none.", name="imex-channel-ids")
     ] = None
     imex_required: Annotated[bool | None, Option("Fail if the IMEX channels are missing.")] = None
 
@@ -228,7 +228,7 @@ class SharingSettings:
     variables: Annotated[
         Mapping[str, str],
         Variables(
-            "Variables of NVIDIA's device plugin, which set the same as some of the options.",
+            "Environment variables of NVIDIA's device plugin that do the same as some of the options.",
             PLUGIN_VARIABLES,
             _plugin_variables,
         ),
@@ -256,7 +256,7 @@ class SriovSettings:
     resource_prefix: Annotated[
         str,
         Option(
-            "Resource prefix of pools that name none.",
+            "Resource prefix for pools that do not set one.",
             name="sriov-resource-prefix",
             value="agent.sriov.resourcePrefix",
         ),
@@ -437,9 +437,9 @@ class AgentSettings:
     xid_policy: Annotated[
         XidPolicy,
         Variables(
-            "Which Xid errors make a GPU unhealthy, where not those that NVIDIA's catalogue says: as for NVIDIA's "
-            "device plugin, the first variable disables some, the second enables some and takes precedence; all, or "
-            "a comma-separated list. The third, of NVIDIA's DRA driver, disables a list.",
+            "Which Xid errors make a GPU unhealthy, if not those of NVIDIA's catalogue. As in NVIDIA's "
+            "device plugin, the first variable disables Xids and the second enables some, with precedence; each is all "
+            "or a comma-separated list. The third, from NVIDIA's DRA driver, disables a list.",
             (DISABLE_VARIABLE, ENABLE_VARIABLE, IGNORE_VARIABLE),
             XidPolicy.from_environment,
         ),

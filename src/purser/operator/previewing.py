@@ -135,7 +135,7 @@ def _fleet(snapshot: Snapshot, policy: Policy | None) -> UpgradeInputs:
 def _with_image_of_its_own(snapshot: Snapshot, say: Callable[[str], None]) -> Snapshot:
     image = _image_of_its_own(snapshot)
     if not image:
-        say(f"the cluster runs no image of Purser: showing {DEFAULT_IMAGE}, or give --image")
+        say(f"no image of Purser runs in the cluster: showing {DEFAULT_IMAGE}. Give another with --image")
     return msgspec.structs.replace(snapshot, purser_image=image or DEFAULT_IMAGE)
 
 

@@ -14,7 +14,7 @@ class OperatorReason(ExplainedReason):
     OPERANDS_NOT_READY = (
         "OperandsNotReady",
         "ClusterPolicy",
-        "Not ready: some GPU nodes are not complete; the message names the first.",
+        "Not ready: some GPU nodes lack operands; the message names the first.",
         "Check status.failingNodes. Other nodes only need time.",
     )
     NODES_PROGRESSING = "NodesProgressing", "ClusterPolicy", "Operands are starting on nodes."
@@ -31,7 +31,7 @@ class OperatorReason(ExplainedReason):
     NODES_FAILING = (
         "NodesFailing",
         "ClusterPolicy",
-        "Degraded: nodes do not get ready by themselves.",
+        "Degraded: some nodes do not become ready without your help.",
         "Look at status.failingNodes.",
     )
     NO_FAILURES = "NoFailures", "ClusterPolicy", "No node fails."

@@ -92,7 +92,7 @@ async def test_a_book_that_cannot_be_written_is_still_a_book(tmp_path):
         pytest.param("{", "truncated", id="cut off"),
         pytest.param('{"node": "node-1", "pods": [{}]}', "required field `grant`", id="of another shape"),
         pytest.param('{"node": "node-1", "version": 99}', "version 99", id="of another version"),
-        pytest.param('{"node": "other"}', "of node other", id="of another node"),
+        pytest.param('{"node": "other"}', "belongs to node other", id="of another node"),
     ],
 )
 def test_a_checkpoint_is_refused(tmp_path, content, problem):

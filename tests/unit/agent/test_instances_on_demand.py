@@ -213,7 +213,7 @@ async def test_a_grant_without_a_place_is_refused(world, kubelet):
             await kubelet.admit("default/amounts", [("main", 1)])
         kubelet.remove("default/amounts")
         await world.pod("misled", of(whole, AT_0))
-        with pytest.raises(Rejected, match="no longer cut on demand"):
+        with pytest.raises(Rejected, match="no longer divided on demand"):
             await kubelet.admit("default/misled", [("main", 1)])
 
 

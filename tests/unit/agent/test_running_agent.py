@@ -201,7 +201,7 @@ async def test_a_container_does_not_start_with_ids_that_are_not_its_grants(world
     kubelet.pods["default/p"]["main"] = [f"{b}::0"]
     with pytest.raises(Rejected, match="kubelet allocated"):
         await kubelet.pre_start([f"{b}::0"])
-    with pytest.raises(Rejected, match="neither kubelet nor this agent knows"):
+    with pytest.raises(Rejected, match="neither kubelet nor the agent knows"):
         await kubelet.pre_start([f"{b}::3"])
 
 

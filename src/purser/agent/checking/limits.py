@@ -32,7 +32,7 @@ def _of_hami_core(settings: AgentSettings) -> CheckResult:
         return CheckResult("HAMi-core", CheckState.ABSENT, f"{settings.hami_core_dir} has neither of its files")
     if len(there) == 1:
         return CheckResult(
-            "HAMi-core", CheckState.WARNING, f"{settings.hami_core_dir} has {there[0]} alone", _BOTH_OR_NEITHER
+            "HAMi-core", CheckState.WARNING, f"{settings.hami_core_dir} has only {there[0]}", _BOTH_OR_NEITHER
         )
     try:
         preloads = read_start(folder / PRELOAD_FILE, _MAX_PRELOAD_FILE_BYTES).decode(errors="replace")

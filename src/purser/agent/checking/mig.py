@@ -13,7 +13,7 @@ from purser.agent.settings import AgentSettings
 from purser.core.sharing import MigStrategy
 
 _NO_FILES = "Load nvidia's kernel module from R450 on: containers get MIG devices by their files in /dev/nvidia-caps."
-_NOT_KNOWN = "It is served as with MIG strategy mixed: create its instances by hand."
+_NOT_KNOWN = "The agent serves it as with MIG strategy mixed: create its GPU instances yourself."
 
 
 def wants_on_demand(settings: AgentSettings) -> bool:
@@ -44,6 +44,6 @@ def check_on_demand(settings: AgentSettings, gpus: Iterable[Gpu], problems: Mapp
         elif problem := problems.get(gpu.uuid or ""):
             yield CheckResult(what, CheckState.FAILED, problem, "Run the check, and the agent, privileged and as root.")
         else:
-            yield CheckResult(what, CheckState.OK, f"{gpu.name} is cut as {kind.name}")
+            yield CheckResult(what, CheckState.OK, f"{gpu.name} is divided as {kind.name}")
     if cut and not read_mig_minors(on_host(settings, MIG_MINORS)):
         yield CheckResult("MIG capabilities", CheckState.FAILED, f"there is no {MIG_MINORS}", _NO_FILES)

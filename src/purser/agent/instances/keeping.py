@@ -145,7 +145,9 @@ class InstanceKeeper:
         were given them before. Raises `InstanceError`."""
         state = self._gpus.get(uuid)
         if state is None:
-            raise InstanceError(f"GPU {uuid} is no longer cut on demand: MIG was disabled, or the MIG strategy changed")
+            raise InstanceError(
+                f"GPU {uuid} is no longer divided on demand: MIG was disabled, or the MIG strategy changed"
+            )
 
         def prepare() -> Work:
             granted = self._users.granted(besides=to).get(uuid, NONE)

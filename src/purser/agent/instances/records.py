@@ -104,7 +104,7 @@ def exclusive(path: Path) -> Iterator[None]:
 def _say_no_locks(folder: Path, error: str) -> None:
     """Once: GPUs are looked at every few seconds."""
     log.warning(
-        "The file system of the records of GPU instances has no locks: nothing keeps a second agent from cutting the "
+        "The file system of the records of GPU instances has no locks: nothing keeps a second agent from dividing the "
         "same GPU. Give the agent a folder on a local file system",
         path=str(folder),
         error=error,

@@ -156,8 +156,8 @@ def wanted(layouts: Layouts, name: str, gpus: Iterable[MigGpu], offers: Offers |
             continue
         if not gpu.capable and entry.layout.enabled and not (entry.is_of_all and any_can):
             raise LayoutError(
-                f"it wants MIG on GPU {gpu.index} ({gpu.device_id}), which knows none: "
-                "write an entry that leaves that GPU out, by devices or device-filter"
+                f"it enables MIG on GPU {gpu.index} ({gpu.device_id}), which does not support MIG: "
+                "exclude that GPU by devices or device-filter"
             )
         if contradiction := _contradiction(entry, offers.get(gpu.index, {})):
             raise LayoutError(f"GPU {gpu.index} {contradiction}: {_others(layouts, there, offers)}")

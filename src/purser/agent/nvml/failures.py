@@ -42,38 +42,38 @@ def _all(meaning: Meaning, why: str, calls: Iterable[str]) -> dict[str, FailedCa
 CALL_FAILURES: Mapping[str, FailedCall] = {
     **_all(
         Meaning.REQUIRED,
-        "who the device is: grants are of a uuid, and models, quotas and what counts as a GPU go by the name",
+        "identifies the device: grants name UUIDs; models, quotas and what counts as a GPU depend on the name",
         ("nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID", "nvmlDeviceGetName"),
     ),
     **_all(
         Meaning.WHERE_SUPPORTED,
-        "shares are of memory; a GPU that uses the machine's (GB10, Jetson Thor) has none to report. Without "
-        "permission, which a process in a container may lack in MIG mode, its shares would be gone in silence",
+        "shares divide memory. A GPU that uses the machine's memory (GB10, Jetson Thor) reports none. If a call "
+        "without permission (in a container, in MIG mode) counted as unsupported, the GPU would lose its shares unseen",
         ("nvmlDeviceGetMemoryInfo",),
     ),
     **_all(
         Meaning.SIGN_OF_LIFE,
-        "answered by the GPU's own processors, of which a hanging one is seen here first",
+        "the GPU's own processors answer, so that a hang shows here first",
         ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetTemperature", "nvmlDeviceGetPowerUsage"),
     ),
     **_all(
         Meaning.WHERE_SUPPORTED,
-        "one in MIG mode that seemed whole would be given away beside its MIG devices (so go-nvlib takes it)",
+        "a GPU in MIG mode that is taken for a whole GPU is granted beside its MIG devices (go-nvlib does so)",
         ("nvmlDeviceGetMigMode",),
     ),
     **_all(
         Meaning.SIGN_OF_LIFE,
-        "what of a GPU in MIG mode is handed out; of most indexes there is no MIG device",
+        "finds the MIG devices of a GPU; most indexes have none",
         ("nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex"),
     ),
     **_all(
         Meaning.SIGN_OF_LIFE,
-        "containers count their GPUs by their addresses, and limits of shares go by that; a GPU on no bus has none",
+        "containers number their GPUs by PCI address, and limits of shares use that; a GPU on no bus has no address",
         ("nvmlDeviceGetPciInfo",),
     ),
     **_all(
         Meaning.PROPERTY,
-        "what the GPU is and where it sits: it serves pods all the same",
+        "describes the GPU and its place in the machine: without it, the GPU still serves pods",
         (
             "nvmlDeviceGetMinorNumber",
             "nvmlDeviceGetCudaComputeCapability",
@@ -89,7 +89,7 @@ CALL_FAILURES: Mapping[str, FailedCall] = {
     ),
     **_all(
         Meaning.PROPERTY,
-        "what the GPU reports of its health: boards and drivers lack some of it, and no news is not bad news",
+        "reports health: some boards and drivers lack these calls, which says nothing about the GPU",
         (
             "nvmlDeviceGetEccMode",
             "nvmlDeviceGetTotalEccErrors",
@@ -105,7 +105,7 @@ CALL_FAILURES: Mapping[str, FailedCall] = {
     ),
     **_all(
         Meaning.PROPERTY,
-        "of a MIG device, which may be gone by now: its GPU is none the worse for it",
+        "describes a MIG device, which may be gone by now: its GPU is unaffected",
         (
             "nvmlDeviceGetAttributes_v2",
             "nvmlDeviceGetGpuInstanceId",
@@ -114,7 +114,7 @@ CALL_FAILURES: Mapping[str, FailedCall] = {
     ),
     **_all(
         Meaning.PROPERTY,
-        "a measurement: its metric is missing",
+        "is a measurement: only its metric is missing",
         (
             "nvmlDeviceGetClockInfo",
             "nvmlDeviceGetTotalEnergyConsumption",
@@ -132,8 +132,7 @@ CALL_FAILURES: Mapping[str, FailedCall] = {
     ),
     **_all(
         Meaning.PROPERTY,
-        "who uses the GPU; of one with many processes the list may be longer at the second question than at the first, "
-        "which the binding raises as an error",
+        "lists the GPU's processes; if the list grows between the binding's two calls, the binding raises an error",
         (
             "nvmlDeviceGetComputeRunningProcesses_v3",
             "nvmlDeviceGetGraphicsRunningProcesses_v3",
@@ -143,7 +142,7 @@ CALL_FAILURES: Mapping[str, FailedCall] = {
     ),
     **_all(
         Meaning.PROPERTY,
-        "versions, for labels and advice",
+        "reports versions, for labels and advice",
         ("nvmlSystemGetDriverVersion", "nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetNVMLVersion"),
     ),
     **_all(

@@ -32,7 +32,7 @@ class FreshLook:
     def __call__(self) -> tuple[str | None, ...]:
         """See `Driver.answering`. Blocks, `LOOK_TIMEOUT_S` and `_KILLED_WITHIN_S` at the most."""
         if self._hanging is not None and self._hanging.poll() is None:
-            raise _failed(f"process {self._hanging.pid} hangs in the driver since an earlier look")
+            raise _failed(f"process {self._hanging.pid} has been hanging in the driver since an earlier check")
         self._hanging = None
         try:
             process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -17,7 +17,10 @@ T = TypeVar("T")
 _MEANINGS = {
     "NVML_ERROR_IN_USE": (MigTrouble.IN_USE, "processes run on it"),
     "NVML_ERROR_INSUFFICIENT_RESOURCES": (MigTrouble.NO_ROOM, "the GPU has no room for it there"),
-    "NVML_ERROR_INVALID_ARGUMENT": (MigTrouble.NOT_OFFERED, "the driver does not offer it on this GPU, or not there"),
+    "NVML_ERROR_INVALID_ARGUMENT": (
+        MigTrouble.NOT_OFFERED,
+        "the driver does not offer it on this GPU, or not at this place",
+    ),
     "NVML_ERROR_NOT_SUPPORTED": (MigTrouble.OFF, "MIG is not enabled on the GPU, or the node is a vGPU guest"),
     "NVML_ERROR_NO_PERMISSION": (
         MigTrouble.NO_PERMISSION,

@@ -70,7 +70,7 @@ def _blockers(progress: NodeProgress, refused: Mapping[ObjectKey, str]) -> Itera
         message = f"GPUs no longer detected, but pod {using} still uses one: its operands stay until no pod does"
         yield FailingNode(name=name, reason=OperatorReason.GPUS_MISSING, message=message)
     if removal is not None and removal.stays and removal.users:
-        message = f"driver removal blocked: {removal_blocker(removal)}; pods are not evicted for it"
+        message = f"driver removal blocked: {removal_blocker(removal)}; pods are not evicted for this"
         yield FailingNode(name=name, operand=Operand.DRIVER, reason=OperatorReason.DRIVER_IN_USE, message=message)
 
 

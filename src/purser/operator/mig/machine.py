@@ -170,7 +170,7 @@ def _begin(progress: NodeProgress, fleet: MigFleet, profile: str) -> NodeStep:
     change = MigChange.begun(progress, profile, fleet.now)
     request = MigRequest(profile, change.check_attempt, check_only=True)
     annotations = record(change) | {MIG_WANTED_ANNOTATION: encode(request)}
-    why = f"MIG layout {profile} is compared"
+    why = f"MIG layout {profile}: comparing with the GPUs"
     return to(patch(progress.node, why, labels=state_label(PENDING), annotations=annotations))
 
 
@@ -211,7 +211,7 @@ def _check(progress: NodeProgress, fleet: MigFleet, change: MigChange, may_empty
             waits=fleet.no_room, events=(node_event(node, f"MIG layout {change.profile} waits: {fleet.no_room}"),)
         )
     annotations = following(change, "draining", fleet.now) | {MIG_WANTED_ANNOTATION: None} | claim(node, Cordoner.MIG)
-    why = f"MIG layout {change.profile}: cordoned, operands are paused, pods of GPUs that change leave"
+    why = f"MIG layout {change.profile}: node cordoned, operands paused, waiting for pods to leave the GPUs that change"
     return to(
         patch(node, why, labels=state_label(PENDING), annotations=annotations, unschedulable=True),
         node_event(node, why),

@@ -263,7 +263,9 @@ def definition() -> Raw:
 
 def _schema() -> Schema:
     spec = schema_of(ClusterPolicySpec)
-    spec["description"] = "The GPU stack of a cluster. Every field has a default: an empty spec is a whole stack."
+    spec["description"] = (
+        "The GPU stack of a cluster. Every field has a default, so that an empty spec describes a whole stack."
+    )
     spec["default"] = {}
     status = schema_of(ClusterPolicyStatus, defaults=False)
     status["description"] = "State of the GPU stack."

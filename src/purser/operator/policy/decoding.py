@@ -199,7 +199,7 @@ def in_words(error: Exception) -> str:
     if match := re.fullmatch(r"Expected `(.+)`, got `(.+)`", problem):
         wanted, found = match[1].split(" | "), match[2]
         hint = ": write it in quotes" if "str" in wanted and found in _UNQUOTED else ""
-        return f"this is {_word(found)}, and has to be {' or '.join(map(_word, wanted))}{hint}"
+        return f"this is {_word(found)}, but must be {' or '.join(map(_word, wanted))}{hint}"
     for theirs, ours in _PHRASES.items():
         problem = problem.replace(theirs, ours)
     return re.sub("`([^`]+)`", lambda each: _word(each[1]), problem)

@@ -89,7 +89,7 @@ def driver(node: SimulatedDriver) -> Driver:
 REFUSALS = [
     (19, MigTrouble.IN_USE, "processes run on it"),
     (23, MigTrouble.NO_ROOM, "the GPU has no room for it there"),
-    (2, MigTrouble.NOT_OFFERED, "the driver does not offer it on this GPU, or not there"),
+    (2, MigTrouble.NOT_OFFERED, "the driver does not offer it on this GPU, or not at this place"),
     (3, MigTrouble.OFF, "MIG is not enabled on the GPU, or the node is a vGPU guest"),
     (4, MigTrouble.NO_PERMISSION, "no permission: only root with CAP_SYS_ADMIN"),
     (15, MigTrouble.LOST, "the GPU is lost: it cannot be reached"),
@@ -214,4 +214,4 @@ def test_the_check_names_what_keeps_gpus_from_being_cut(tmp_path: Path) -> None:
         ("MIG capabilities", CheckState.FAILED, "there is no /proc/driver/nvidia-caps/mig-minors"),
     ]
     (well, *_) = check_on_demand(settings, gpus[:1], {})
-    assert (well.state, well.found) == (CheckState.OK, "NVIDIA A100-SXM4-40GB is cut as A100-40GB")
+    assert (well.state, well.found) == (CheckState.OK, "NVIDIA A100-SXM4-40GB is divided as A100-40GB")

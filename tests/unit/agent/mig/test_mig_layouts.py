@@ -67,7 +67,7 @@ def test_only_some_names_that_apply_to_the_gpu_are_listed() -> None:
 
 def test_gpus_without_mig_may_be_without() -> None:
     assert meant("none", A100, capable=False) == {}
-    with pytest.raises(LayoutError, match="wants MIG on GPU 0"):
+    with pytest.raises(LayoutError, match="enables MIG on GPU 0"):
         meant("of-many", A100, capable=False)
 
 
@@ -81,9 +81,12 @@ DISPLAY = MigGpu(index=1, device_id="0x1FB010DE", capable=False)
         ("{devices: all, mig-enabled: true}, {devices: [1], mig-enabled: false}", ""),
         (
             "{devices: all, mig-enabled: true}, {devices: [1], mig-enabled: true}",
-            "wants MIG on GPU 1 .*, which knows none",
+            "enables MIG on GPU 1 .*, which does not support MIG",
         ),
-        ('{devices: all, device-filter: "0x1fb010de", mig-enabled: true}', "wants MIG on GPU 1 .*, which knows none"),
+        (
+            '{devices: all, device-filter: "0x1fb010de", mig-enabled: true}',
+            "enables MIG on GPU 1 .*, which does not support MIG",
+        ),
     ],
     ids=["all", "off by its index", "on by its index", "of its kind alone"],
 )

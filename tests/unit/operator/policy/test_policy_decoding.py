@@ -53,15 +53,15 @@ def test_what_a_newer_version_writes_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("sections", "events"),
     [
-        pytest.param({"driver": {"enabled": "yes"}}, "this is a text, and has to be true or false", id="a wrong type"),
-        pytest.param({"driver": {"version": 580.1}}, "has to be a text: write it in quotes", id="no quotes"),
-        pytest.param({"driver": {"version": date(2026, 1, 1)}}, "this is a date, and has to be a text", id="a date"),
+        pytest.param({"driver": {"enabled": "yes"}}, "this is a text, but must be true or false", id="a wrong type"),
+        pytest.param({"driver": {"version": 580.1}}, "must be a text: write it in quotes", id="no quotes"),
+        pytest.param({"driver": {"version": date(2026, 1, 1)}}, "this is a date, but must be a text", id="a date"),
         pytest.param(
             {"driver": {"upgradePolicy": {"maxUnavailable": True}}},
-            "has to be a whole number or a text",
+            "must be a whole number or a text",
             id="two types",
         ),
-        pytest.param({"driver": []}, "spec.driver: this is a list, and has to be a section with fields", id="a list"),
+        pytest.param({"driver": []}, "spec.driver: this is a list, but must be a section with fields", id="a list"),
         pytest.param({"driver": {"profiles": [{}]}}, "spec.driver.profiles[0]: it lacks the field name", id="no name"),
         pytest.param(
             {"driver": {"upgradePolicy": {"maxParallelUpgrades": -1}}}, "it has to be a whole number >= 0", id="a bound"

@@ -32,7 +32,7 @@ class _Absent(msgspec.Struct, frozen=True):
     def why(self) -> str:
         """The line on it where it is on."""
         instead = f"; write instead: {self.instead}" if self.instead else ""
-        return f"ENABLED, and not supported: {self.lacks}{instead}"
+        return f"ENABLED, but not supported: {self.lacks}{instead}"
 
 
 def _switch(given: Raw, section: str) -> bool:
@@ -60,8 +60,8 @@ _SECTIONS = (
     _Absent(
         _SANDBOX,
         _sandbox,
-        "Purser has no operands for virtual machines, and keeps all others away from nodes whose label"
-        f" {WORKLOAD_LABEL} is vm-passthrough or vm-vgpu, by defaultWorkload as well",
+        "Purser has no operands for virtual machines, and keeps all others off nodes whose label"
+        f" {WORKLOAD_LABEL} (or defaultWorkload) is vm-passthrough or vm-vgpu",
         "DaemonSets of your own for what virtual machines need there, before NVIDIA's operator is removed",
     ),
     _Absent(

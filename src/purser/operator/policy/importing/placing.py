@@ -37,7 +37,7 @@ def without_placing(given: Raw, lost: Losses) -> Raw:
 def _without(name: str, what: str, label: str, section: Raw, lost: Losses) -> Raw:
     for field in _SELECTING:
         if says_something(section.get(field)) or (field != "nodeSelector" and section.get(field)):
-            why = f"{what} runs on every GPU node, also where this kept it away; write instead: "
+            why = f"{what} runs on every GPU node, even where this kept it away; write instead: "
             lost.lose_whole(f"{name}.{field}", why + _instead(section[field], label), Rank.RUNS)
     return {field: value for field, value in section.items() if field not in _SELECTING}
 

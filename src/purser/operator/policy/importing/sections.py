@@ -35,10 +35,10 @@ class Rank(IntEnum):
 
 
 _HEADLINES = {
-    Rank.RUNS: "something runs where it did not, or otherwise than it did",
-    Rank.NOTHING: "nodes get nothing of these",
+    Rank.RUNS: "something runs on other nodes than before, or behaves differently",
+    Rank.NOTHING: "nodes get none of these",
     Rank.FEATURE: "these features are off",
-    Rank.SETTING: "Purser has no such settings",
+    Rank.SETTING: "Purser does not have these settings",
     Rank.OFF: "these had no effect",
 }
 

@@ -115,7 +115,7 @@ def test_an_enabled_section_that_is_not_pursers_is_reported_first_and_once(mode:
     lost = import_policy([nvidia({**STOCK, **sandbox})]).lost
     first = lost[: len(loud)]
     assert [each.partition(":")[0] for each in first] == [f"spec.{name}" for name in loud]
-    assert all("ENABLED, and not supported" in each for each in first)
+    assert all("ENABLED, but not supported" in each for each in first)
     assert not any("ENABLED" in each for each in lost[len(loud) :])
     assert all(each.partition("; write instead: ")[2] for each in first)
 
@@ -145,8 +145,8 @@ def test_nodes_of_a_maintenance_operator_are_reported() -> None:
 
 def test_sections_of_an_odd_type_are_reported_as_fields_that_nobody_knows() -> None:
     assert import_policy([nvidia({"vfioManager": "on", "validator": "x", "sandboxWorkloads": [1]})]).lost == (
-        "spec.sandboxWorkloads: this is a list, and has to be a section with fields",
-        "spec.validator: this is a text, and has to be a section with fields",
+        "spec.sandboxWorkloads: this is a list, but must be a section with fields",
+        "spec.validator: this is a text, but must be a section with fields",
         "spec.vfioManager: Purser has no such setting",
     )
 
@@ -176,7 +176,7 @@ def test_where_an_operand_ran_is_written_with_labels_instead() -> None:
     placed = {"nodeSelector": {"team": "vision", "gpu": "on"}}
     [told] = import_policy([nvidia({"toolkit": placed})]).lost
     assert told == (
-        "spec.toolkit.nodeSelector: container-toolkit runs on every GPU node, also where this kept it away"
+        "spec.toolkit.nodeSelector: container-toolkit runs on every GPU node, even where this kept it away"
         "; write instead: kubectl label nodes -l 'team!=vision' nvidia.com/gpu.deploy.container-toolkit=false"
         " && kubectl label nodes -l 'gpu!=on' nvidia.com/gpu.deploy.container-toolkit=false"
     )
