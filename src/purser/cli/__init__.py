@@ -22,6 +22,7 @@ from purser.cli import (
     discover,
     get,
     lab,
+    man_pages,
     mig_worker,
     operator,
     plan,
@@ -72,6 +73,7 @@ app.add_typer(webhook.app, name="webhook")
 app.add_typer(conformance.app, name="conformance")
 app.command("clean-up", help=clean_up.HELP)(clean_up.clean_up)
 app.command("completion", help=completion.HELP)(completion.completion)
+app.command("man-pages", help=man_pages.HELP)(man_pages.man_pages)
 app.command("version", help=version.HELP)(version.version)
 
 

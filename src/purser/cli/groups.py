@@ -36,6 +36,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "Other": {
         "completion": "Print a script that completes commands in your shell.",
+        "man-pages": "Write a manual page for each command.",
         "version": "Print the versions of Purser and Python.",
     },
 }
