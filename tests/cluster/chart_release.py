@@ -15,12 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from purser.core.names import DEFAULT_NAMESPACE
 from purser.lab.driver.node import DriverKind, SimulatedDriver
 
+from .helm import Helm
 from .kubernetes import BUSYBOX_IMAGE, RealCluster
 from .kubernetes.image import write_program
 from .purser_image import REFERENCE
 
-ROOT = Path(__file__).parents[2]
-CHART = ROOT / "deploy" / "helm" / "purser"
 PROFILE = "a100-40gb-8"
 NAMESPACE = DEFAULT_NAMESPACE
 GPU, MEMORY = "nvidia.com/gpu", "nvidia.com/gpumem"
@@ -44,9 +43,11 @@ class Standing(NamedTuple):
 class Release:
     """The release `purser` in its namespace, on a cluster that has its images and a driver."""
 
-    def __init__(self, cluster: RealCluster, archive: Path, folder: Path) -> None:
+    def __init__(self, cluster: RealCluster, archive: Path, folder: Path, registry: str) -> None:
+        """archive: the image; registry: the address of one for the chart."""
         self.cluster = cluster
-        self.helm_program = cluster.binaries.path("helm")
+        self.registry = registry
+        self._helm = Helm(cluster.binaries, folder)
         cluster.start_services()
         version = cluster.get("nodes")["items"][0]["status"]["nodeInfo"]["kubeletVersion"]
         scheduler = folder / "kube-scheduler.tar"
@@ -65,14 +66,12 @@ class Release:
         )
 
     def helm(self, *arguments: str) -> str:
-        """What Helm prints; raises RuntimeError with all that it said."""
-        environment = {"HOME": str(self.cluster.folder), "PATH": os.environ["PATH"]}
-        command = [self.helm_program, *arguments, f"--kubeconfig={self.cluster.kubeconfig}", f"--namespace={NAMESPACE}"]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, env=environment)
-        if done.returncode != 0:
+        """What Helm prints; raises RuntimeError with all that it said, and the pods."""
+        try:
+            return self._helm(*arguments, f"--kubeconfig={self.cluster.kubeconfig}", f"--namespace={NAMESPACE}")
+        except RuntimeError as error:
             pods = self.cluster.kubectl("get", "pods,events", f"-n{NAMESPACE}", "-owide")
-            raise RuntimeError(f"helm {' '.join(arguments)}: {done.stdout}{done.stderr}\n{pods}")
-        return done.stdout
+            raise RuntimeError(f"{error}\n{pods}") from error
 
     def tag(self, reference: str) -> None:
         """Have nodes know the image by another name, as if they had pulled it from there."""

@@ -12,16 +12,16 @@ import yaml
 
 from purser.lab.controlplane.programs import ASSETS_VARIABLE
 
-from .kubernetes import MissingBinariesError, RealCluster
+from .kubernetes import Binaries, MissingBinariesError, RealCluster
 from .kubernetes.modules import source
 
 ACCOUNTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 
 
-def program(cluster: RealCluster, name: str) -> str:
+def program(binaries: Binaries, name: str) -> str:
     """Path of a program; skips the test where programs are somebody else's, or another release's, without it."""
     try:
-        return cluster.binaries.path(name)
+        return binaries.path(name)
     except MissingBinariesError as error:
         if os.environ.get("PURSER_CLUSTER") == "1" and not os.environ.get(ASSETS_VARIABLE):
             pytest.fail(str(error), pytrace=False)

@@ -60,7 +60,7 @@ class Prometheus:
         every = {"scrape_interval": "1s"}
         config.write_text(json.dumps({"global": every, "scrape_configs": [each | found for each in jobs]}))
         argv = [
-            program(cluster, "prometheus"),
+            program(cluster.binaries, "prometheus"),
             f"--config.file={config}",
             f"--storage.tsdb.path={folder / 'data'}",
             f"--web.listen-address={LOOPBACK}:{port}",
@@ -137,13 +137,13 @@ def serving_history(cluster: RealCluster, folder: Path, lines: Iterable[str]) ->
     """The URL of a Prometheus that has these lines of OpenMetrics, and scrapes nothing."""
     text, data, config = folder / "history.txt", folder / "data", folder / "prometheus.yaml"
     text.write_text("\n".join(lines) + "\n")
-    made = [program(cluster, "promtool"), "tsdb", "create-blocks-from", "openmetrics", str(text), str(data)]
+    made = [program(cluster.binaries, "promtool"), "tsdb", "create-blocks-from", "openmetrics", str(text), str(data)]
     done = subprocess.run(made, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     config.write_text("scrape_configs: []\n")
     [port] = free_ports(1)
     argv = [
-        program(cluster, "prometheus"),
+        program(cluster.binaries, "prometheus"),
         f"--config.file={config}",
         f"--storage.tsdb.path={data}",
         f"--web.listen-address={LOOPBACK}:{port}",

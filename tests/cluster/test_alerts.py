@@ -57,7 +57,7 @@ WELL = (
 
 @pytest.fixture
 def promtool(cluster: RealCluster) -> str:
-    return program(cluster, "promtool")
+    return program(cluster.binaries, "promtool")
 
 
 def test_promtool_finds_no_fault_with_the_rules(promtool: str) -> None:

@@ -160,12 +160,13 @@ def test_no_release_is_an_error_that_says_what_to_write(monkeypatch: pytest.Monk
 def test_what_runs_beside_a_release_is_of_its_time(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(releases, "TIER", Tier.GATE)
     assert list(releases.folders("1.20.2")) == ["kubernetes"]
-    assert list(releases.folders("1.32.13")) == ["kubernetes", "etcd", "containerd", "helm"]
+    assert list(releases.folders("1.32.13")) == ["kubernetes", "etcd", "containerd", "helm", "registry"]
     assert list(releases.folders(releases.pinned("kubernetes"))) == [
         "kubernetes",
         "etcd",
         "containerd",
         "helm",
+        "registry",
         *releases.NEIGHBOURS,
     ]
 

@@ -17,9 +17,10 @@ from purser.core.names import HEALTH_CONDITION as UNHEALTHY
 from purser.core.node.amounts import AMOUNTS
 from purser.lab.driver.parts import ProcessLoad
 
-from .chart_release import CHART, GPU, MEMORY, NAMESPACE, Release, Standing, gpu_pod
-from .documented import REGISTRY, follow
+from .chart_release import GPU, MEMORY, NAMESPACE, Release, Standing, gpu_pod
+from .documented import INSTALL, PUBLISH, follow
 from .former_release import TAG, former_release
+from .helm import CHART, registry
 from .kubernetes import RealCluster, busybox_pod
 from .kubernetes.releases import CRI_V1
 from .purser_processes import PURSER
@@ -35,13 +36,16 @@ def release(
 ) -> Iterator[Release]:
     if real_cluster.version < CRI_V1:
         pytest.skip("neither kube-proxy nor CDI beside this release")
-    release = Release(real_cluster, purser_archive, tmp_path_factory.mktemp("release"))
-    real_cluster.create_namespace(PODS)
-    follow(release, "Pod Security")
-    try:
-        yield release
-    finally:
-        real_cluster.delete("namespace", NAMESPACE, PODS)
+    folder = tmp_path_factory.mktemp("release")
+    with registry(real_cluster.binaries, folder) as address:
+        release = Release(real_cluster, purser_archive, folder, address)
+        real_cluster.create_namespace(PODS)
+        follow(release, "Pod Security")
+        follow(release, PUBLISH)
+        try:
+            yield release
+        finally:
+            real_cluster.delete("namespace", NAMESPACE, PODS)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +55,7 @@ def before(release: Release) -> Standing:
 
 @pytest.fixture(scope="module")
 def installed(release: Release, before: Standing) -> Iterator[Release]:
-    follow(release, "Install", *release.values, release.with_cdi, "--wait", "--timeout=3m")
+    follow(release, INSTALL, *release.values, release.with_cdi, "--wait", "--timeout=3m")
     try:
         yield release
     finally:
@@ -240,14 +244,15 @@ def test_a_gpu_that_falls_off_the_bus_is_a_condition_of_its_node(installed: Rele
 @pytest.mark.timeout(900)  # twice ninety pods come and go within
 def test_gpu_pods_outlive_upgrade_and_rollback_under_load(installed: Release) -> None:
     cluster = installed.cluster
-    installed.tag(f"{REGISTRY}/purser:next")
+    installed.tag(f"{installed.registry}/purser:next")
     cluster.delete("pods", "--all", f"-n{PODS}")
     before = thirty_running(installed)
-    upgrade = ("upgrade", "purser", str(CHART), "--reset-then-reuse-values", "--set=image.tag=next")
-    for command in (upgrade, ("rollback", "purser", "1")):
+    patience = ("--wait", "--timeout=3m")
+    upgrade = partial(follow, installed, "Upgrade", "--set=image.tag=next", *patience)
+    for step in (upgrade, partial(installed.helm, "rollback", "purser", "1", *patience)):
         books, old = installed.books(), names(installed)
         with meanwhile(arrivals(cluster, 60)):
-            installed.helm(*command, "--wait", "--timeout=3m")
+            step()
         check_nothing_was_lost(installed, before, books)
         assert not old & names(installed)
         cluster.delete("pods", "-lapp=arriving", f"-n{PODS}")

@@ -32,7 +32,7 @@ PODS_EACH = 2
 def jobset(real_cluster: RealCluster) -> Iterator[RealCluster]:
     """Its controllers with the account that its manifests give them, without its webhooks."""
     cluster = real_cluster
-    path = program(cluster, "jobset")
+    path = program(cluster.binaries, "jobset")
     kinds = ("Namespace", "CustomResourceDefinition", *ACCOUNTS)
     installed = manifests(cluster, "jobset", "config/default", kinds)
     for each in installed:

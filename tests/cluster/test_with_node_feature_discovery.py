@@ -53,7 +53,7 @@ class NodeFeatureDiscovery:
         self.feature_files = folder / "features"
         """Is the worker's features.d."""
         self.feature_files.mkdir()
-        self._programs = {name: program(cluster, name) for name in ("nfd-master", "nfd-worker")}
+        self._programs = {name: program(cluster.binaries, name) for name in ("nfd-master", "nfd-worker")}
 
     @contextmanager
     def running(self) -> Iterator["NodeFeatureDiscovery"]:

@@ -165,8 +165,7 @@ def test_promtool_finds_no_fault_with_any_metric_but_for_a_name_of_nvidias(purse
     said = []
     for port in (purser.agents[0].metrics_port, purser.scheduler_metrics, operator.metrics_port):
         with urlopen(f"http://{NODE_ADDRESS}:{port}/metrics") as answer:
-            told = subprocess.run(
-                [program(purser.cluster, "promtool"), "check", "metrics"], input=answer.read(), capture_output=True
-            )
+            promtool = program(purser.cluster.binaries, "promtool")
+            told = subprocess.run([promtool, "check", "metrics"], input=answer.read(), capture_output=True)
         said += (told.stdout + told.stderr).decode().splitlines()
     assert said == ['gpu_operator_gpu_nodes_total non-counter metrics should not have "_total" suffix']

@@ -28,6 +28,7 @@ _PROGRAMS = {
     "etcd": {"etcd": releases.PINNED["etcd"]},
     "containerd": {name: f"{_CONTAINERD}/cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")},
     "helm": {"helm": f"{releases.PINNED['helm']}/cmd/helm"},
+    "registry": {"registry": f"{releases.PINNED['registry']}/cmd/registry"},
     "nfd": {name: f"{_NFD}/cmd/{name}" for name in ("nfd-master", "nfd-worker")},
     "jobset": {"jobset": "purser.dev/tests/jobset"},
 }

@@ -2,8 +2,8 @@
 
 `KUBERNETES` names it: `1.32.5`, or `1.32.x` for the newest of a minor version; by default the newest that tests know.
 1.20.2, the oldest, is built from Debian's source package, every other from Go modules. The newest that tests know, and
-the etcd, containerd and helm beside it, are pinned in `modules/*/go.mod`, and nowhere else. Where one of these is not
-served, the newest of its minor version that is takes its place.
+the etcd, containerd, helm and registry beside it, are pinned in `modules/*/go.mod`, and nowhere else. Where one of
+these is not served, the newest of its minor version that is takes its place.
 """
 
 import os
@@ -22,6 +22,7 @@ PINNED = {
     "etcd": "go.etcd.io/etcd/server/v3",
     "containerd": "github.com/containerd/containerd/v2",
     "helm": "helm.sh/helm/v4",
+    "registry": "github.com/google/go-containerregistry",
     "nfd": "sigs.k8s.io/node-feature-discovery",
     "jobset": "sigs.k8s.io/jobset",
 }
@@ -107,7 +108,7 @@ def folder(name: str, version: str) -> Path:
 
 def beside(version: str) -> tuple[str, ...]:
     """What is built beside a release of Kubernetes; all else comes from Debian."""
-    found = ("etcd", "containerd", "helm") if (1, minor_of(version)) >= CRI_V1 else ()
+    found = ("etcd", "containerd", "helm", "registry") if (1, minor_of(version)) >= CRI_V1 else ()
     neighbours = (*NEIGHBOURS, *LONG_NEIGHBOURS) if TIER is Tier.SOAK else NEIGHBOURS
     return (*found, *neighbours) if version == pinned("kubernetes") else found
 
