@@ -39,7 +39,7 @@ cluster-test: setup  ## Tests on a real Kubernetes (root on Debian 12; builds it
 	$(BIN)/python -m tests.cluster.kubernetes.build
 	PURSER_CLUSTER=1 $(BIN)/python -m pytest tests/cluster -p no:randomly -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-image:  ## Build the image with docker, podman or buildah. ENGINE=podman names one; ARGS are the build's, e.g. --build-arg=BASE=...
+image:  ## Build the image with docker, podman or buildah; with syft, its bill of materials too. ENGINE=podman names one; ARGS are the build's, e.g. --build-arg=BASE=...
 	@scripts/image $(ARGS)
 
 docs: setup  ## Build the documentation site into site/
