@@ -12,9 +12,9 @@ from purser.cli.output import fail
 
 HELP = """Write a manual page for each command, for man to show.
 
-man purser-plan-free, say, then shows what purser plan free --help prints.
+Then, for example, man purser-plan-free shows what purser plan free --help prints.
 
-Exit code: 0 the pages are written; 1 they cannot be written there; 2 wrong usage.
+Exit code: 0 the pages are written; 1 they cannot be written to the folder; 2 wrong usage.
 
 Example: purser man-pages
 
@@ -40,7 +40,7 @@ def man_pages(
     folder: Annotated[
         Path | None,
         typer.Argument(
-            help="Where they go; default: share/man/man1 beside the bin folder that has purser, where man looks."
+            help="Folder for the pages. Default: share/man/man1 beside the bin folder of purser, where man looks."
         ),
     ] = None,
 ) -> None:
@@ -53,8 +53,8 @@ def man_pages(
         for name, text in found:
             (target / f"{name}.1").write_text(text, encoding="ascii")
     except OSError as error:
-        fail(f"the pages cannot be written: {error}; name a folder: purser man-pages FOLDER")
-    print(f"{len(found)} pages are written to {target}")
+        fail(f"cannot write the pages: {error}. Give another folder: purser man-pages FOLDER")
+    print(f"{len(found)} pages written to {target}")
 
 
 def _pages(command: Any, name: str, parent: Any = None) -> Iterator[tuple[str, str]]:

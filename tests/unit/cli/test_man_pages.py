@@ -35,7 +35,7 @@ COMMANDS = list(commands(typer.main.get_command(app)))
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pages") / "man1"
     done = CliRunner().invoke(app, ["man-pages", str(folder)], prog_name="purser")
-    assert done.output == f"{len(COMMANDS)} pages are written to {folder}\n"
+    assert done.output == f"{len(COMMANDS)} pages written to {folder}\n"
     return folder
 
 
@@ -78,4 +78,4 @@ def test_where_they_cannot_be_written_it_says_what_to_do(tmp_path: Path) -> None
     (tmp_path / "file").touch()
     done = CliRunner().invoke(app, ["man-pages", str(tmp_path / "file")])
     assert done.exit_code == 1
-    assert re.fullmatch(r"purser: the pages cannot be written: .*/file'; name a folder: .*\n", done.output)
+    assert re.fullmatch(r"purser: cannot write the pages: .*/file'\. Give another folder: .*\n", done.output)

@@ -54,7 +54,7 @@ def test_the_first_engine_that_is_there_builds_what_is_asked_for(programs: Path)
     assert {"--timestamp=0", "--file=deploy/image/Dockerfile", "--tag=docker.io/library/purser:0.1.0"} < set(words)
     assert words[-5:-2] == ["--tag=registry.test/purser:1", "--build-arg=EXTRAS=a b", "."]
     assert words[-2] == "image: docker.io/library/purser:0.1.0 is built by podman"
-    assert words[-1].startswith("image: no bill of materials is written, because syft is not on the PATH")
+    assert words[-1].startswith("image: no bill of materials: syft is not on the PATH")
     revision, created = (next(each for each in words if f".{name}=" in each) for name in ("revision", "created"))
     assert revision.startswith("--label=org.opencontainers.image.revision=")
     assert created.endswith("Z")
