@@ -14,8 +14,8 @@ from purser.core.vendors.catalogue import FAMILIES, FAMILY_NAMES
 from purser.kube.objects import Container, Pod
 from purser.scheduler.explaining.changes import ChangeKind, SuggestedChange, Suggestion
 from purser.scheduler.explaining.edits import containers, with_amount
-from purser.scheduler.explaining.searching import MOST_TRIED, fewer_cpus, largest_that_fits
-from purser.scheduler.explaining.trial import Trial
+from purser.scheduler.explaining.searching import MOST_TRIED, Steps, fewer_cpus, largest_that_fits
+from purser.scheduler.explaining.trial import PodTrial
 
 _SERVED = frozenset(FAMILY_NAMES)
 _ALONE = {GPU_RESOURCE, hami.GPUCORES, hami.PRIORITY}
@@ -48,10 +48,10 @@ class _Axis(msgspec.Struct, frozen=True):
         return f"{value}Mi" if self.resource == "memory" else str(value)
 
 
-def smaller_amounts(trial: Trial) -> Iterator[Suggestion]:
-    """For each container and resource the largest amount that fits."""
+def smaller_amounts(trial: PodTrial) -> Iterator[Suggestion | None]:
+    """For each container and resource the largest amount that fits; None after each verdict of the search."""
     for axis in _axes(trial):
-        found = _largest(trial, axis)
+        found = yield from _largest(trial, axis)
         if found is not None:
             text, change = _suggested(trial.pod, axis, found)
             yield from trial.if_it_fits(ChangeKind.AMOUNT, text, change, _changed(trial.pod, axis, found))
@@ -80,7 +80,7 @@ def _in_kais_words(annotation: str, value: int) -> str:
     return f"{value / 100:.2f}" if annotation == kai.GPU_FRACTION else str(value)
 
 
-def _axes(trial: Trial) -> Iterator[_Axis]:
+def _axes(trial: PodTrial) -> Iterator[_Axis]:
     if not (trial.short or trial.reasons):
         return
     for container in containers(trial.pod):
@@ -90,11 +90,10 @@ def _axes(trial: Trial) -> Iterator[_Axis]:
                 yield from _axes_of(trial, container, resource, quantity)
         words = {name for name in asked if is_device_word(name, _SERVED)}
         if GPU_RESOURCE in words <= _ALONE and trial.reasons:
-            most = max((s.device.memory_mib for node in trial.cluster.fleet for s in node.devices), default=0)
-            yield _Axis(container.name, hami.GPUMEM, 0, range(1, most + 1), False)
+            yield _Axis(container.name, hami.GPUMEM, 0, range(1, trial.judge.largest_gpu_mib + 1), False)
 
 
-def _may_help(trial: Trial, resource: str) -> bool:
+def _may_help(trial: PodTrial, resource: str) -> bool:
     """Whether less of a resource can help: somewhere it is short, or what Purser or kubelet counts is."""
     if resource in trial.short:
         return True
@@ -103,7 +102,7 @@ def _may_help(trial: Trial, resource: str) -> bool:
     return resource in ("cpu", "memory") and Reason.KUBELET_WOULD_REJECT in trial.reasons
 
 
-def _axes_of(trial: Trial, container: Container, resource: str, quantity: QuantityLike) -> Iterator[_Axis]:
+def _axes_of(trial: PodTrial, container: Container, resource: str, quantity: QuantityLike) -> Iterator[_Axis]:
     """One at most; none for what cannot be lowered."""
     try:
         amount = quantity_milli(quantity) if resource == "cpu" else quantity_ceil(quantity)
@@ -129,7 +128,7 @@ def _changed(pod: Pod, axis: _Axis, value: int) -> Pod:
     return with_amount(pod, axis.container, axis.resource, axis.spelled(value))
 
 
-def _largest(trial: Trial, axis: _Axis) -> int | None:
+def _largest(trial: PodTrial, axis: _Axis) -> Steps[int | None]:
     def fits(value: int) -> bool:
         return bool(trial.fits(_changed(trial.pod, axis, value)))
 

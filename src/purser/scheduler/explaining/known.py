@@ -103,6 +103,11 @@ class KnownCluster:
         """What Purser knows of their GPUs, and what pods hold of them."""
         return self._cache.fleet
 
+    @property
+    def largest_gpu_mib(self) -> int:
+        """The memory of the largest GPU that there is; 0: there is none."""
+        return max((each.device.memory_mib for node in self.fleet for each in node.devices), default=0)
+
     def node_object(self, name: str) -> Node | None:
         """A node as it was read."""
         return self._cache.node(name)

@@ -20,7 +20,7 @@ from purser.scheduler.explaining.edits import (
     without_required,
     without_spread,
 )
-from purser.scheduler.explaining.trial import Trial
+from purser.scheduler.explaining.trial import PodTrial, Trial
 
 _OF_KUBERNETES = "node.kubernetes.io/"
 
@@ -50,13 +50,14 @@ _NARROWING = (
 _AFFINITIES = (ChangeKind.AFFINITY, ChangeKind.POD_AFFINITY, ChangeKind.POD_ANTI_AFFINITY)
 
 
-def fewer_annotations(trial: Trial) -> Iterator[Suggestion]:
-    """Each annotation that alone is in the way."""
+def fewer_annotations(trial: PodTrial) -> Iterator[Suggestion | None]:
+    """Each annotation that alone is in the way; None for one that is not."""
     for key in _NARROWING:
         if key in trial.pod.metadata.annotations:
             text = f"the pod has no annotation {key}"
             changed = without_annotation(trial.pod, key)
-            yield from trial.if_it_fits(ChangeKind.ANNOTATION, text, SuggestedChange(annotation=key), changed)
+            change = SuggestedChange(annotation=key)
+            yield next(trial.if_it_fits(ChangeKind.ANNOTATION, text, change, changed), None)
 
 
 def node_selectors(trial: Trial) -> Iterator[Suggestion]:

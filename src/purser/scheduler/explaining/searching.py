@@ -1,7 +1,7 @@
 """Searches over plain values, that the changes of a cluster and those of a decision log share: the largest amount, the
 fewest holders, a set of which nobody can stay."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from typing import TypeVar
 
 from purser.core.fleet import NodeState, rule
@@ -10,6 +10,7 @@ from purser.core.ledger import UNUSED, pod_usage
 from purser.core.model import DeviceRequest, Grant
 
 Who = TypeVar("Who")
+T = TypeVar("T")
 
 MOST_TRIED = 64
 """Numbers that are tried one by one."""
@@ -18,17 +19,36 @@ Lacking = tuple[int, dict[str, tuple[int, int]]]
 """How many GPUs have the amounts, and of each other one how much memory and compute it lacks."""
 
 
-def largest_that_fits(values: Sequence[int], fits: Callable[[int], bool], *, is_tried: bool) -> int | None:
-    """Of ascending values. Not ``is_tried``: where one fits, all before it do."""
+Steps = Generator[None, None, T]
+"""Pauses after each verdict, for who has something else to do meanwhile, and returns what was found."""
+
+
+def at_once(steps: Steps[T]) -> T:
+    """What is found without a pause."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+
+
+def largest_that_fits(values: Sequence[int], fits: Callable[[int], bool], *, is_tried: bool) -> Steps[int | None]:
+    """Of ascending values; None: none of them. Not ``is_tried``: where one fits, all before it do."""
     if is_tried:
-        return next((value for value in reversed(values) if fits(value)), None)
-    if not values or not fits(values[0]):
+        for value in reversed(values):
+            does_fit = fits(value)
+            yield
+            if does_fit:
+                return value
         return None
-    low, high = 0, len(values)
+    low, high = -1, len(values)
+    middle = 0  # the smallest first: most often it does not fit either
     while high - low > 1:
-        middle = (low + high) // 2
         low, high = (middle, high) if fits(values[middle]) else (low, middle)
-    return values[low]
+        yield
+        middle = (low + high) // 2
+    return values[low] if low >= 0 else None
 
 
 def fewer_cpus(amount_milli: int) -> list[int]:

@@ -1,7 +1,7 @@
 """One pod that waits, what refused it, and how a change is tried: by the decision that refused the pod."""
 
 from collections.abc import Iterable, Iterator
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from purser.core.explaining.reasons import FilterReason
 from purser.core.placement import Reason
@@ -21,11 +21,24 @@ class ChangedNode(NamedTuple, Generic[What]):
     node: Node
 
 
-class Trial:
-    """What would help one pod is tried here."""
+class PodJudge(Protocol):
+    """Who decides on a pod, as it is written or as it could be."""
 
-    def __init__(self, cluster: KnownCluster, pod: Pod, refused: Judgement) -> None:
-        self.cluster = cluster
+    def judge(self, pod: Pod) -> Judgement:
+        """The verdict of every node on it."""
+        ...
+
+    @property
+    def largest_gpu_mib(self) -> int:
+        """The memory of the largest GPU that there is; 0: there is none."""
+        ...
+
+
+class PodTrial:
+    """What of the pod itself could be otherwise is tried here."""
+
+    def __init__(self, judge: PodJudge, pod: Pod, refused: Judgement) -> None:
+        self.judge = judge
         self.pod = pod
         self.refused = refused
         self.short = {each.about for each in refused.rejections.values() if each.reason is FilterReason.RESOURCES}
@@ -35,7 +48,7 @@ class Trial:
 
     def fits(self, pod: Pod) -> tuple[str, ...]:
         """The nodes that would take a pod."""
-        return self.cluster.judge(pod).fits
+        return self.judge.judge(pod).fits
 
     def if_it_fits(self, kind: ChangeKind, text: str, change: SuggestedChange, pod: Pod) -> Iterator[Suggestion]:
         """The suggestion, where some node takes the pod."""
@@ -43,6 +56,14 @@ class Trial:
         if fits:
             examples = tuple(sorted(fits, key=natural)[:EXAMPLES])
             yield Suggestion(kind, text, change, len(fits), examples)
+
+
+class Trial(PodTrial):
+    """What would help one pod is tried here, of a cluster of which all can be otherwise."""
+
+    def __init__(self, cluster: KnownCluster, pod: Pod, refused: Judgement) -> None:
+        super().__init__(cluster, pod, refused)
+        self.cluster = cluster
 
     def with_node(self, kind: ChangeKind, text: str, change: SuggestedChange, node: Node) -> Iterator[Suggestion]:
         """The suggestion, where some node takes the pod once one of them is changed."""

@@ -16,7 +16,7 @@ from purser.core.wording import counted
 from purser.scheduler.explaining.changes import ChangeKind, SuggestedChange, Suggestion
 from purser.scheduler.explaining.logged.moment import LoggedMoment
 from purser.scheduler.explaining.logged.offering import if_it_fits
-from purser.scheduler.explaining.searching import MOST_TRIED, fewer_cpus, largest_that_fits
+from purser.scheduler.explaining.searching import MOST_TRIED, at_once, fewer_cpus, largest_that_fits
 
 GPUS, GPU_MEMORY, GPU_MEMORY_PERCENT, GPU_CORES = "gpus", "gpuMemoryMiB", "gpuMemoryPercent", "gpuCoresPercent"
 """What a container asks for, as suggestions name it."""
@@ -47,7 +47,7 @@ class _Axis(msgspec.Struct, frozen=True):
 def smaller_requests(moment: LoggedMoment) -> Iterator[Suggestion]:
     """For each container and amount the largest that fits."""
     for axis in _axes(moment):
-        found = largest_that_fits(axis.values, _fits(moment, axis), is_tried=axis.is_tried)
+        found = at_once(largest_that_fits(axis.values, _fits(moment, axis), is_tried=axis.is_tried))
         if found is not None:
             text = f"container {axis.container} asks for {_words(axis.what, found)} instead of {axis.asked}"
             change = SuggestedChange(container=axis.container, resource=axis.what, amount=_spelled(axis.what, found))
