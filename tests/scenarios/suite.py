@@ -4,12 +4,14 @@ They hold on any cluster that fulfils `Cluster`: the embedded lab and a real Kub
 """
 
 import asyncio
+import re
 from collections.abc import Callable
 
 import pytest
 
 from purser.core.names import GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION, SCHEDULER_NAME
 from purser.kube.errors import ApiError
+from purser.kube.resource_quotas import RESOURCE_QUOTAS
 from purser.kube.resources import EVENTS, PODS, untyped
 from tests.scenarios.actions import (
     absent,
@@ -53,6 +55,7 @@ from tests.scenarios.pods import (
 __all__ = [
     "test_a_card_that_dies_takes_only_its_own_slots_and_gives_them_back_when_it_recovers",
     "test_a_pod_that_does_not_fit_waits_says_why_and_runs_when_room_appears",
+    "test_a_pod_that_waits_is_told_what_change_makes_it_fit_and_so_changed_it_runs",
     "test_an_app_container_takes_over_the_card_of_its_init_container",
     "test_eight_whole_gpu_pods_get_eight_cards_and_one_pod_gets_all_eight",
     "test_gpu_pod_that_slipped_past_the_webhook_gets_no_device_and_an_event_says_what_to_do",
@@ -124,6 +127,35 @@ async def test_a_pod_that_does_not_fit_waits_says_why_and_runs_when_room_appears
     found = await running(cluster, ["late"])
     assert cards(found["late"])
     await check_books(cluster)
+
+
+@pytest.mark.gate
+async def test_a_pod_that_waits_is_told_what_change_makes_it_fit_and_so_changed_it_runs(cluster: Cluster):
+    holders = [f"holder-{place}" for place in range(8)]
+    await create(cluster, *(pod(cluster, name, share(memory=30000, cores=10)) for name in holders))
+    await running(cluster, holders)
+    await create(cluster, pod(cluster, "late", share(memory=20000, cores=10)))
+    message = await event(cluster, "late", "FitsIfChanged", "the pod fits if container main asks for")
+    fits = re.search(rf"{GPUMEM}: (\d+) instead of 20000$", message)
+    assert fits, message
+
+    quota = {"metadata": {"name": "ample"}, "spec": {"hard": {f"limits.{GPUMEM}": "1000000"}}}
+    await cluster.client.create(RESOURCE_QUOTAS, quota, cluster.namespace)  # for kube-scheduler to try it again
+    await eventually(cluster, "the condition ends with the advice", lambda: _is_advised(cluster, fits[0]))
+    await cluster.client.delete(RESOURCE_QUOTAS, "ample", cluster.namespace)
+
+    await create(cluster, pod(cluster, "larger", share(memory=int(fits[1]) + 1, cores=10)))
+    await event(cluster, "larger", "FailedScheduling", "no suitable GPU")
+    await create(cluster, pod(cluster, "changed", share(memory=int(fits[1]), cores=10)))
+    assert cards((await running(cluster, ["changed"]))["changed"])
+    await check_books(cluster)
+
+
+async def _is_advised(cluster: Cluster, advice: str) -> bool:
+    conditions = (await pod_named(cluster, "late"))["status"].get("conditions") or ()
+    found = [each.get("message", "") for each in conditions if each["type"] == "PodScheduled"]
+    assert any("; the pod fits if container main asks for" in each and advice in each for each in found), found
+    return True
 
 
 # --- 3

@@ -7,6 +7,12 @@ class SchedulerReason(ExplainedReason):
     """Reasons of the scheduler's events on pods and nodes."""
 
     GRANTED = "Granted", "Pod", "The scheduler bound the pod and granted it the GPUs named in the message."
+    FITS_IF_CHANGED = (
+        "FitsIfChanged",
+        "Pod",
+        "The pod waits, and would fit now if it were written as the message says: the scheduler tried it.",
+        "Recreate the pod like that, or wait for room. purser why lists changes of other kinds, too.",
+    )
     PREEMPTING = (
         "Preempting",
         "Pod",

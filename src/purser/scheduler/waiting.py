@@ -37,6 +37,14 @@ class WaitingPods(Generic[RefusedT]):
         """The pod has to be looked at again, unless it was refused once more meanwhile."""
         self._by_uid.setdefault(refused.request.uid, refused)
 
+    def get(self, uid: str) -> RefusedT | None:
+        """What is known of the pod."""
+        return self._by_uid.get(uid)
+
+    def renew(self, refused: RefusedT) -> None:
+        """More is known of the pod, which was not refused anew: it keeps its place."""
+        self._by_uid[refused.request.uid] = refused
+
     def pop(self, uid: str) -> RefusedT | None:
         """The pod need not be looked at again before it is refused again; what was known of it."""
         return self._by_uid.pop(uid, None)

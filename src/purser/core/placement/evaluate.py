@@ -8,6 +8,7 @@ has room.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import compress
 
@@ -46,6 +47,9 @@ _NO_ROWS: Rows = np.zeros(0, np.intp)
 
 _MOST_ASKS = 128
 """Verdicts kept: each costs some 40 bytes a node."""
+
+_MOST_TRIED = 8
+"""The same, of what is only tried."""
 
 _MOST_TABLES = 8
 """Policies of which scores are kept: pods may weigh them in any way."""
@@ -109,6 +113,18 @@ class Evaluator:
         self._tables: Recent[tuple[str, str], ShapeTable] = Recent(_MOST_TABLES)
         self._verdicts: Recent[VerdictKey, Verdicts] = Recent(_MOST_ASKS)
         self._judged = VerdictCache()
+
+    def for_trials(self) -> "Evaluator":
+        """One that decides alike, of the same arrays, and keeps its verdicts apart: those on what pods could ask for
+        instead do not displace those on what pods ask for."""
+        other = copy(self)
+        other._verdicts, other._judged = Recent(_MOST_TRIED), VerdictCache()
+        return other
+
+    @property
+    def largest_gpu_mib(self) -> int:
+        """The memory of the largest GPU, as of the last decision or `refresh`; 0: there is none."""
+        return int(self._live.arrays.memory_mib.max(initial=0))
 
     def refresh(self) -> None:
         """Take in what changed of the fleet, and plan for the pods to expect: else the next decision does."""

@@ -79,9 +79,14 @@ class Readings:
         of_namespace = self._enforcement_of_namespace(pod.metadata.namespace)
         if known is not None and known.spec.enforcement_of_namespace == of_namespace and known.is_of(pod):
             return known
-        read, spec = AskedPod(pod, of_namespace, self._families, self._units_mib), pod.spec
+        read, spec = self.of_changed(pod), pod.spec
         waits_here = spec.scheduler_name == self._scheduler_name and not spec.node_name
         return self._known.put(pod.metadata.uid, read) if waits_here else read
+
+    def of_changed(self, pod: Pod) -> AskedPod:
+        """What a pod would request if it were written like this: what is known of it as it is stays."""
+        of_namespace = self._enforcement_of_namespace(pod.metadata.namespace)
+        return AskedPod(pod, of_namespace, self._families, self._units_mib)
 
     def forget(self, uid: str) -> None:
         """The pod is bound or gone: its reading is not needed again, and its manifest may be large."""

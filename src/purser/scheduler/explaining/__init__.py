@@ -1,4 +1,4 @@
-"""Why a pod waits, of a cluster that was read once, for `purser why` and `purser top`.
+"""Why a pod waits: of a cluster that was read once, for `purser why` and `purser top`; and in the running scheduler.
 
 - ``explainer``: what is said of a pod.
 - ``choosing``: of one that is on a node, what that node was worth against the others.
@@ -11,11 +11,14 @@
   ``node_changes``, ``leaving``. ``edits``: changed pods; ``ending``: which pods would have to end; ``searching``: how
   the largest and the fewest are found.
 - ``logged``: the same of a scheduler's decision log.
+- ``advising``: the running scheduler tells pods that wait what change of their own would make them fit; ``live_judge``:
+  its verdict on a changed pod.
 - ``overview``: the whole cluster as the state document, and of all pods that wait the reasons.
 
 Not here: the filters themselves and how reasons are counted (`purser.core.explaining`).
 """
 
+from purser.scheduler.explaining.advising import PodAdvisor
 from purser.scheduler.explaining.changes import ChangeKind, SuggestedChange, Suggestion
 from purser.scheduler.explaining.choosing import ChosenNode, NodeScore
 from purser.scheduler.explaining.explainer import Explainer, Explanation, UnknownPodError
@@ -30,6 +33,7 @@ __all__ = [
     "LogFile",
     "NodeScore",
     "Overview",
+    "PodAdvisor",
     "SuggestedChange",
     "Suggestion",
     "UnknownPodError",

@@ -4,7 +4,8 @@
 - ``requeue_hints``: wakes kube-scheduler for pods that were refused and fit by now.
 - ``early_nominations``: chooses nodes before kube-scheduler asks, in large clusters.
 
-Not here: HTTPS and messages (``server``, ``extender_wire``, ``extender_api``), and who leads (``leadership_gate``).
+Not here: HTTPS and messages (``server``, ``extender_wire``, ``extender_api``), who leads (``leadership_gate``), and
+what would make a pod fit (``explaining``).
 """
 
 from purser.scheduler.extender.extender import KubeExtender

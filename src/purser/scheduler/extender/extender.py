@@ -38,6 +38,7 @@ from purser.kube.resources import PODS, node_ref
 from purser.scheduler.binding import RESOLVE_PERIOD_S, Binder, BindError
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.decision_log import NO_LOG, DecisionLog
+from purser.scheduler.explaining import PodAdvisor
 from purser.scheduler.extender.early_nominations import EarlyNominations
 from purser.scheduler.extender.requeue_hints import RequeueHints
 from purser.scheduler.extender_api import (
@@ -95,6 +96,7 @@ class KubeExtender:
         self._binder = Binder(client, cache, keys, reservations, gate, events)
         self._preemptor = Preemptor(client, cache, feasibility, reservations, gate, events)
         self._requeue_hints = RequeueHints(client, cache, feasibility)
+        self._advisor = PodAdvisor(cache, evaluator, reservations, events, client.failures, lambda: gate.is_open)
         self._early_nominations = EarlyNominations(client, cache, feasibility, reservations, gate, metrics)
         self._latest: tuple[PodRequest, Evaluation] | None = None
         self._was_active = False
@@ -135,16 +137,18 @@ class KubeExtender:
         if evaluation.fits:
             self.pending.judged(request.uid, {})
             self._requeue_hints.forget(request.uid)
+            self._advisor.forget(request.uid)
             self._preemptor.forget(request.uid)
             returned = self._worth_returning(args.pod, evaluation)
             self._latest = (request, returned)
             return _filter_result(returned)
         self._latest = None
         self._reservations.withdraw(request.uid)
-        why = self._feasibility.explain(request, evaluation)
+        why = self._advisor.with_advice(request.uid, self._feasibility.explain(request, evaluation), MAX_WHY)
         self.pending.judged(request.uid, nodes_by_reason, _bounded(why))
         if await self._is_there(args.pod):
             self._requeue_hints.refused(request, names)
+            self._advisor.refused(request, names)
             self._preemptor.refused(request, evaluation.refusals)
         return _filter_result(evaluation, why)
 
@@ -271,6 +275,7 @@ class KubeExtender:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._failures.keep_going("nominations", self._early_nominations.run))
+                group.create_task(self._failures.keep_going("advice", self._advisor.run))
                 while True:
                     for name, turn in turns.items():
                         await self._take(name, turn)
@@ -317,6 +322,7 @@ class KubeExtender:
             self.pending.forget_reasons()
             self._early_nominations.clear()
             self._requeue_hints.clear()
+            self._advisor.clear()
             self._preemptor.clear()
 
     async def _is_active(self) -> bool:

@@ -1,0 +1,163 @@
+"""Tells pods that wait what change of their own would make them fit now: in an event, and at the end of what
+kube-scheduler is told when it next asks about the pod, which is the pod's condition ``PodScheduled`` then.
+
+Both, because neither is enough. kube-scheduler asks again after minutes, where nothing changes; and its own event keeps
+the words of the first refusal as long as others follow within six minutes (client-go's ``tools/events`` tells events
+apart by everything but the note).
+
+The changes are those that `purser why` offers of the pod's own words for devices, found by the same search; others are
+not for its author to make, or name pods of other namespaces. kube-scheduler's questions go first: between two verdicts
+the loop answers them, verdicts are few in a second, and pods that are refused again are looked at again once a minute
+at most.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Never
+
+import msgspec
+
+from purser.adapters.pods import ref_of_request
+from purser.core.decoding import brief
+from purser.core.model import PodRequest
+from purser.core.placement import Evaluator
+from purser.kube.events import EventRecorder
+from purser.kube.failures import ObjectFailures
+from purser.kube.objects import Pod
+from purser.kube.pods import is_terminal
+from purser.kube.resources import PODS, ref_of
+from purser.scheduler.cache import ClusterCache
+from purser.scheduler.explaining.changes import Suggestion
+from purser.scheduler.explaining.live_judge import LiveJudge
+from purser.scheduler.explaining.suggesting import changes_of_devices
+from purser.scheduler.explaining.trial import PodTrial
+from purser.scheduler.placement import Feasibility, Reservations
+from purser.scheduler.reasons import SchedulerReason
+from purser.scheduler.waiting import WaitingPods
+
+FIRST_AFTER_S = 10.0
+"""From a pod's first refusal: most pods are placed before."""
+AGAIN_AFTER_S = 60.0
+"""From one search to the next, of a pod that was refused again meanwhile."""
+VERDICT_PERIOD_S = 0.05
+"""From one verdict to the next at least."""
+_REST = 9.0
+"""Times as long as a verdict took: a tenth of the time at most."""
+_LOOK_PERIOD_S = 1.0
+_MAX_WAYS = 400
+"""Characters of what is suggested: names of containers, resources and annotations have bounds, and two fit."""
+
+
+class _Refused(msgspec.Struct, frozen=True):
+    """A pod that fits nowhere."""
+
+    request: PodRequest
+    node_names: list[str]
+    """The nodes that kube-scheduler asked about."""
+    due: float
+    """When it may be looked at, in monotonic seconds."""
+    is_new: bool = True
+    """Whether it was refused since it was looked at: if not, nothing has changed that kube-scheduler knows of."""
+    ways: str = ""
+    """By which changes it fits, as the end of a sentence; empty: none is known."""
+
+
+class PodAdvisor:
+    """The pods that fitted nowhere when kube-scheduler last asked, and what would help them."""
+
+    def __init__(
+        self,
+        cache: ClusterCache,
+        evaluator: Evaluator,
+        reservations: Reservations,
+        events: EventRecorder,
+        failures: ObjectFailures,
+        is_active: Callable[[], bool],
+    ) -> None:
+        """``is_active``: whether this replica is the one that places pods."""
+        self._cache, self._events, self._failures, self._is_active = cache, events, failures, is_active
+        self._evaluator = evaluator.for_trials()
+        self._feasibility = Feasibility(cache, self._evaluator, reservations)
+        self._waiting: WaitingPods[_Refused] = WaitingPods()
+
+    def refused(self, request: PodRequest, node_names: list[str]) -> None:
+        """The pod fits nowhere."""
+        known = self._waiting.get(request.uid)
+        due = self._cache.clock.monotonic() + FIRST_AFTER_S if known is None else known.due
+        self._waiting.put(_Refused(request, node_names, due, ways="" if known is None else known.ways))
+
+    def with_advice(self, pod_uid: str, why: str, most: int) -> str:
+        """Why a pod is refused, followed by what would help it, where that is known; in so many characters at most."""
+        known = self._waiting.get(pod_uid)
+        if known is None or not known.ways:
+            return why
+        advice = f"; the pod fits if {known.ways}"
+        return (why if len(why) + len(advice) <= most else brief(why, most - len(advice))) + advice
+
+    def forget(self, pod_uid: str) -> None:
+        """The pod fits, or is gone."""
+        self._waiting.pop(pod_uid)
+
+    def clear(self) -> None:
+        """Another replica is asked from now on."""
+        self._waiting.clear()
+
+    async def run(self) -> Never:
+        """Look for what would help, until cancelled."""
+        while True:
+            await self._cache.clock.sleep(_LOOK_PERIOD_S)
+            await self.look()
+
+    async def look(self) -> None:
+        """Once for each pod that is due: the most important first, then those that wait longest."""
+        for refused in self._waiting.by_importance():
+            is_due = refused.is_new and refused.due <= self._cache.clock.monotonic()
+            if is_due and refused in self._waiting and self._is_active():
+                await self._look_at(refused)
+
+    async def _look_at(self, refused: _Refused) -> None:
+        uid = refused.request.uid
+        pod = self._cache.pod_by_uid(uid)
+        if pod is None or pod.spec.node_name or is_terminal(pod):
+            self.forget(uid)
+            return
+        ways = ""
+        with self._failures.guard(PODS, ref_of_request(refused.request)):
+            ways = brief(_ways(await self._tried(pod, refused.node_names)), _MAX_WAYS)
+        known = self._waiting.get(uid)
+        if known is None or not self._is_active():
+            return
+        due = self._cache.clock.monotonic() + AGAIN_AFTER_S
+        self._waiting.renew(msgspec.structs.replace(known, due=due, is_new=known is not refused, ways=ways))
+        if ways and ways != refused.ways:
+            message = f"As things are now, the pod fits if {ways}"
+            self._events.event(ref_of(PODS, pod), SchedulerReason.FITS_IF_CHANGED, message)
+
+    async def _tried(self, pod: Pod, node_names: Sequence[str]) -> list[Suggestion]:
+        judge = LiveJudge(self._cache, self._evaluator, self._feasibility, node_names)
+        began = self._cache.clock.monotonic()
+        refused = judge.judge(pod)
+        began = await self._rest(began)
+        found: list[Suggestion] = []
+        if refused.fits or refused.objection:
+            return found
+        for each in changes_of_devices(PodTrial(judge, pod, refused)):
+            if each is not None:
+                found.append(each)
+            began = await self._rest(began)
+            if self._waiting.get(pod.metadata.uid) is None:  # it fits, or another replica is asked from now on
+                return []
+        return found
+
+    async def _rest(self, began: float) -> float:
+        """After a verdict that was asked for then; when the next one is."""
+        clock = self._cache.clock
+        await clock.sleep(max(VERDICT_PERIOD_S, _REST * (clock.monotonic() - began)))
+        return clock.monotonic()
+
+
+def _ways(found: Iterable[Suggestion]) -> str:
+    """The first of each kind: of the amounts, and of the annotations."""
+    by_kind: dict[str, str] = {}
+    for each in found:
+        by_kind.setdefault(each.kind, each.text)
+    return ", or if ".join(by_kind.values())

@@ -1,0 +1,40 @@
+"""The verdict of the running scheduler on a pod as it could have been written."""
+
+from collections.abc import Sequence
+
+from purser.core.dialects import DialectError
+from purser.core.placement import Evaluator
+from purser.kube.objects import Pod
+from purser.scheduler.cache import ClusterCache
+from purser.scheduler.explaining.judging import Judgement
+from purser.scheduler.placement import Feasibility
+
+
+class LiveJudge:
+    """Decides on the nodes that kube-scheduler's own filters let pass, as they are now; changes nothing."""
+
+    def __init__(
+        self, cache: ClusterCache, evaluator: Evaluator, feasibility: Feasibility, names: Sequence[str]
+    ) -> None:
+        """``names``: these nodes. What kube-scheduler keeps the pod from it would not keep one from that asks for
+        less."""
+        self._cache, self._evaluator, self._feasibility, self._names = cache, evaluator, feasibility, names
+
+    def judge(self, pod: Pod) -> Judgement:
+        """The verdict on each of the nodes."""
+        reading = self._cache.readings.of_changed(pod)
+        if reading.objection:
+            return Judgement(objection=reading.objection)
+        try:
+            request = reading.request()
+        except DialectError as error:
+            return Judgement(objection=str(error))
+        if request is None:
+            return Judgement(tuple(self._names))
+        found = self._feasibility.evaluate(request, self._names, scored=False)
+        return Judgement(tuple(found.fits), refusals=found.refusals, request=request)
+
+    @property
+    def largest_gpu_mib(self) -> int:
+        """The memory of the largest GPU that there is; 0: there is none."""
+        return self._evaluator.largest_gpu_mib
