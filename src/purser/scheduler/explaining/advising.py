@@ -90,7 +90,7 @@ class PodAdvisor:
         known = self._waiting.get(pod_uid)
         if known is None or not known.ways:
             return why
-        advice = f"; the pod fits if {known.ways}"
+        advice = f"; there is room if {known.ways}"
         return (why if len(why) + len(advice) <= most else brief(why, most - len(advice))) + advice
 
     def forget(self, pod_uid: str) -> None:
@@ -129,7 +129,7 @@ class PodAdvisor:
         due = self._cache.clock.monotonic() + AGAIN_AFTER_S
         self._waiting.renew(msgspec.structs.replace(known, due=due, is_new=known is not refused, ways=ways))
         if ways and ways != refused.ways:
-            message = f"As things are now, the pod fits if {ways}"
+            message = f"There is room now if {ways}"
             self._events.event(ref_of(PODS, pod), SchedulerReason.FITS_IF_CHANGED, message)
 
     async def _tried(self, pod: Pod, node_names: Sequence[str]) -> list[Suggestion]:

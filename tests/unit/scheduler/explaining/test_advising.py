@@ -113,13 +113,13 @@ async def test_a_pod_that_waits_is_told_what_why_says_and_so_is_who_asks_next(mo
             assert await world.bind(holder, "a") == ""
         waits = await world.add_pod("waits", **pod)
         why = await refused(world, waits, "a")
-        assert "fits if" not in why
+        assert "there is room if" not in why
         await looked(world, clock, after_s=FIRST_AFTER_S - 1)
         assert (await advice(world, "waits"), clock.verdicts) == ([], [])
         await looked(world, clock, after_s=1)
         [message] = await advice(world, "waits")
-        assert message == f"As things are now, the pod fits if {expected}"
-        assert await refused(world, waits, "a") == f"{why}; {message.partition(', ')[2]}"
+        assert message == f"There is room now if {expected}"
+        assert await refused(world, waits, "a") == f"{why}; {message.replace('There is room now', 'there is room')}"
         by_kind = {}
         for each in Explainer(await read_objects(world.client)).explain("default", "waits").suggestions:
             if each.kind in TOLD:
@@ -175,7 +175,7 @@ async def test_what_a_pod_is_told_changes_with_the_cluster(monkeypatch):
         assert await world.bind(full, "a") == ""
         await refused(world, pod, "a")
         await looked(world, clock, after_s=AGAIN_AFTER_S)
-        assert "fits if" not in await refused(world, pod, "a")
+        assert "there is room if" not in await refused(world, pod, "a")
 
 
 async def test_a_pod_that_fits_or_has_gone_is_told_nothing_be_it_while_it_is_looked_at(monkeypatch):
@@ -255,7 +255,7 @@ async def test_a_long_reason_leaves_room_for_the_advice(monkeypatch):
         await looked(world, clock)
         found = world.extender._advisor.with_advice(pod.metadata.uid, "why " * 1000, 1024)
         assert len(found) <= 1024
-        assert found.endswith("...; the pod fits if container c asks for nvidia.com/gpumem: 1500 instead of 2000")
+        assert found.endswith("...; there is room if container c asks for nvidia.com/gpumem: 1500 instead of 2000")
 
 
 def live(objects):
