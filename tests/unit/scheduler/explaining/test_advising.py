@@ -65,11 +65,13 @@ async def stopped(monkeypatch, **options):
 
 
 async def advice(world, name):
+    """What was said of a pod, as often as it was."""
     await world.events.drain()
     found = (await world.client.list(EVENTS, "default")).items
     return [
         each.message
         for each in found
+        for _ in range(each.count)
         if (each.reason, each.involved_object.name) == (SchedulerReason.FITS_IF_CHANGED, name)
     ]
 
@@ -213,6 +215,7 @@ async def test_a_replica_that_is_not_the_active_one_tells_nobody(monkeypatch):
         assert clock.verdicts == []
         await world.extender.retry_refused()
         active = True
+        await world.extender._gate.wait_open()
         await looked(world, clock)
         assert (clock.verdicts, await advice(world, "p")) == ([], []), "another was asked meanwhile"
 
