@@ -12,6 +12,7 @@ from purser.kube.resources import EVENTS, NODES
 from purser.lab.driver import SimulatedDriver
 from purser.lab.driver.node_mig import mig_states, set_mig
 from purser.scheduler.webhook.configurations import REQUIRED_WEBHOOK
+from tests.cluster.kubelet_twin.kubelets import CHECKPOINT
 from tests.cluster.purser_processes import Purser
 from tests.cluster.real_scenarios import RealScenarioCluster, scenario_cluster
 from tests.scenarios.actions import create, delete, eventually, grant_of, inventory, is_running, pods, running
@@ -86,6 +87,36 @@ async def test_pods_get_the_gpu_instances_that_the_agent_creates_for_them(
     there = mig_states(on_demand.folder)[0].instances.values()
     assert sorted(share.mig.start for share in shares) == sorted(each.start for each in there)
     await delete(cluster, *found)
+
+
+@pytest.mark.oldest
+async def test_pods_that_are_bound_while_kubelet_is_away_get_the_devices_of_pods_that_ended_before(
+    cluster: RealScenarioCluster, purser: Purser
+) -> None:
+    """kubelet takes what its checkpoint has for taken until it has admitted all pods that were bound by then, and it
+    writes its checkpoint with each list and each Allocate alone."""
+    real = purser.cluster
+    await create(cluster, pod(cluster, "before", whole(8)))
+    await running(cluster, ["before"])
+    await delete(cluster, "before")
+
+    async def forgotten() -> bool:
+        checkpoint = json.loads((real.kubelet_folder / CHECKPOINT).read_text())
+        return not checkpoint["Data"]["PodDeviceEntries"]
+
+    await eventually(cluster, "kubelet's checkpoint has no devices of pods", forgotten)
+    await asyncio.to_thread(real.kill_kubelet)
+    try:
+        await create(cluster, pod(cluster, "after", whole(8)))
+
+        async def bound() -> bool:
+            return [bool(each["spec"].get("nodeName")) for each in await pods(cluster)] == [True]
+
+        await eventually(cluster, "the pod is bound", bound)
+    finally:
+        await asyncio.to_thread(real.start_kubelet)
+    await running(cluster, ["after"])
+    await delete(cluster, "after")
 
 
 async def test_without_the_webhook_no_gpu_pod_is_created_that_cannot_wait_on_its_node(

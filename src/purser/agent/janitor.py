@@ -39,7 +39,8 @@ class Janitor:
         on_released: Callable[[], None] = lambda: None,
         on_learned: Callable[[], None] = lambda: None,
     ) -> None:
-        """``on_learned``: called when what kubelet lists is in the book."""
+        """``on_released``: called when pods are off the book, and kubelet has let go of what they held. ``on_learned``:
+        when what kubelet lists is in the book."""
         self._pods = pods
         self._book = book
         self._arbiter = arbiter
@@ -69,7 +70,8 @@ class Janitor:
         lists nothing for them any more."""
         pods = {uid: self._pods.pods.store.by_uid(uid) for uid in self._book.pods}
         over = [uid for uid, pod in pods.items() if pod is None or is_terminal(pod)]
-        await self._arbiter.release_ended(await self._let_go(over))
+        if await self._arbiter.release_ended(await self._let_go(over)):
+            self._on_released()
 
     async def _let_go(self, uids: Iterable[str]) -> list[str]:
         """Those of some pods for which kubelet lists nothing that the book has; where it does not answer, those that
@@ -111,8 +113,10 @@ class Janitor:
             pod = await self._ended.get()
             with self._failures.guard(PODS, pod):
                 for uid in await self._let_go((pod.metadata.uid,)):
+                    was_booked = uid in self._book.pods
                     await self._arbiter.release(uid)
-                    self._on_released()
+                    if was_booked:
+                        self._on_released()
 
     async def _let_go_forever(self) -> None:
         while True:
@@ -120,7 +124,6 @@ class Janitor:
             await asyncio.sleep(LET_GO_CHECK_PERIOD_S)
             self._lingers.clear()
             await self.sweep()
-            self._on_released()
 
     async def _sweep_forever(self) -> None:
         while True:

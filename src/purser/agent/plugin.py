@@ -53,6 +53,10 @@ class Answers(Protocol):
         ...
 
 
+FREED_PAUSE_S = 1.0
+"""From the first pod whose devices kubelet has let go of to the list that is sent for them: pods end in numbers."""
+
+
 class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
     """The five calls, of one resource."""
 
@@ -65,8 +69,15 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
         on_refused: Callable[[AllocationRefused], None],
         *,
         checks_starts: bool = True,
+        freed: Latest[int] | None = None,
     ) -> None:
-        """``checks_starts``: whether kubelet asks before each start of a container, too."""
+        """``checks_starts``: whether kubelet asks before each start of a container, too.
+
+        ``freed``: another number whenever kubelet has let go of devices of pods that ended. The list is sent again
+        then, because kubelet (1.20 to 1.37) writes its checkpoint with each list and each Allocate, and not when pods
+        end: after a restart, what its checkpoint has is taken until kubelet has admitted all pods that were bound by
+        then, and these fail.
+        """
         self.options = api_pb2.DevicePluginOptions(
             pre_start_required=checks_starts, get_preferred_allocation_available=True
         )
@@ -76,6 +87,7 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
         self._arbiter = arbiter
         self._metrics = metrics
         self._on_refused = on_refused
+        self._freed = Latest(0) if freed is None else freed
         self._stopping = asyncio.Event()
         self.streams = Latest(0)
         """How many ListAndWatch streams are open."""
@@ -91,14 +103,21 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
     async def ListAndWatch(
         self, request: api_pb2.Empty, context: object
     ) -> AsyncIterator[api_pb2.ListAndWatchResponse]:
-        """The complete list, again after every change."""
+        """The complete list, again after every change, and after kubelet has let go of devices."""
         self.streams.set(self.streams.value + 1)
         log.info("A ListAndWatch stream of kubelet opened", resource=self._resource, streams=self.streams.value)
         try:
-            devices = self._devices.value
+            devices, freed = self._devices.value, self._freed.value
             sent = self._own(devices)
             yield device_list(sent)
-            while (changed := await until(self._devices.differs(devices), self._stopping.wait())) is not None:
+            while True:
+                changed = await until(self._devices.differs(devices), self._stops_or_frees(freed))
+                if self._stopping.is_set():
+                    return
+                if changed is None:
+                    freed = self._freed.value
+                    yield device_list(sent)
+                    continue
                 devices = changed
                 if (own := self._own(devices)) != sent:
                     sent = own
@@ -106,6 +125,13 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
         finally:
             self.streams.set(self.streams.value - 1)
             log.info("A ListAndWatch stream of kubelet ended", resource=self._resource, streams=self.streams.value)
+
+    async def _stops_or_frees(self, freed: int) -> None:
+        async def frees() -> None:
+            await self._freed.differs(freed)
+            await asyncio.sleep(FREED_PAUSE_S)
+
+        await until(frees(), self._stopping.wait())
 
     def _own(self, devices: tuple[Advertised, ...]) -> tuple[Advertised, ...]:
         return tuple(device for device in devices if device.resource == self._resource)

@@ -161,6 +161,8 @@ class Agent:
         )
         self._monitor.mps_ready = lambda: self._mps.ready
         self._devices: Latest[tuple[Advertised, ...]] = Latest(())
+        self._freed = Latest(0)
+        """How often kubelet has let go of devices of pods that ended."""
         client.failures.report_to(self._metrics.registry, recorder)
         self._failures = client.failures
         self._facts = KubeletFacts(settings, kubelet, self._devices, self._metrics.registry)
@@ -217,7 +219,7 @@ class Agent:
             self._events.enforcement_changed,
         )
         self._janitor = Janitor(
-            self._pods, self._book, self._arbiter, kubelet, self._advertise, self._keeper.look_again
+            self._pods, self._book, self._arbiter, kubelet, self._freed_devices, self._keeper.look_again
         )
         self._invariants = BookInvariantWatch(self._book, kubelet, self._metrics, SystemClock())
         auditor = Auditor(
@@ -319,6 +321,10 @@ class Agent:
             if self._devices.set(advertise(inventory, self._book.held_ids)):
                 self._disputes.devices_changed()
 
+    def _freed_devices(self) -> None:
+        self._freed.set(self._freed.value + 1)
+        self._advertise()
+
     async def _follow_cuts(self) -> None:
         basis = None
         while True:
@@ -348,7 +354,7 @@ class Agent:
         return SriovPlugins(self._settings, kubelet, self._metrics, self._failures, tell, self._on_refused, neighbours)
 
     def _make_plugin(self, resource: str) -> DevicePlugin:
-        return DevicePlugin(resource, self._devices, self._arbiter, self._metrics, self._on_refused)
+        return DevicePlugin(resource, self._devices, self._arbiter, self._metrics, self._on_refused, freed=self._freed)
 
     def _node_facts(self) -> AllocationFacts:
         inventory, held = self._monitor.renewed(), self._monitor.configured.sharing.settings

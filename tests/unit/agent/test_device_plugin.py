@@ -1,0 +1,38 @@
+"""What the device plugin sends kubelet."""
+
+import asyncio
+from unittest.mock import MagicMock
+
+import pytest
+
+from purser.agent import plugin as plugin_module
+from purser.agent.inventory import Advertised
+from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
+from purser.agent.latest import Latest
+from purser.agent.metrics import AgentMetrics
+from purser.agent.plugin import DevicePlugin
+
+GPU = "nvidia.com/gpu"
+
+
+async def test_kubelet_is_sent_its_list_again_once_for_all_pods_whose_devices_it_let_go_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It writes its checkpoint then."""
+    monkeypatch.setattr(plugin_module, "FREED_PAUSE_S", 0.05)
+    devices, freed = Latest((Advertised("GPU-0::0", True),)), Latest(0)
+    plugin = DevicePlugin(GPU, devices, MagicMock(), AgentMetrics(), MagicMock(), freed=freed)
+    lists = plugin.ListAndWatch(api_pb2.Empty(), None)
+    first = await anext(lists)
+    again = asyncio.ensure_future(anext(lists))
+    for count in (1, 2, 3):
+        freed.set(count)
+        await asyncio.sleep(0)
+    assert await again == first
+    third = asyncio.ensure_future(anext(lists))
+    assert not (await asyncio.wait({third}, timeout=0.2))[0], "three pods ended, and one list is enough"
+    devices.set((Advertised("GPU-0::0", False),))
+    assert [each.health for each in (await third).devices] == ["Unhealthy"]
+    ended = asyncio.ensure_future(anext(lists, None))
+    plugin.stop()
+    assert await ended is None
