@@ -22,6 +22,7 @@ import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from purser.adapters.manifests import ManifestError, manifest_pods
 from purser.adapters.nodes import InventoryError, allocatable, inventory_of
 from purser.adapters.objects import DumpError, objects_of_dump
 from purser.adapters.pods import pod_spec
@@ -422,6 +423,19 @@ def explained(data: bytes) -> None:
     Explainer(objects_of_dump(data)).explain("default", "p")
 
 
+_TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": pod_of_dump("t", gpu(9000))["spec"]}
+MANIFESTS = [
+    pod_of_dump("new", gpu(9000, cpu="2"), affinity=AFFINITY),
+    {"kind": "CronJob", "metadata": {"name": "c"}, "spec": {"jobTemplate": {"spec": {"template": _TEMPLATE}}}},
+]
+
+
+def explained_new(data: bytes) -> None:
+    cluster = Explainer(objects_of_dump(dump(*EXPLAINED)))
+    for each in manifest_pods(data, "x"):
+        cluster.explain_new(each, "default")
+
+
 PAST = [
     *life("a", "u-a", "n1", whole(1), (10, 50, 200)),
     *life("b", "u-b", "n1", share(500), (20, 20, None)),
@@ -689,6 +703,11 @@ def entries(folder: Path) -> dict[str, Entry]:
             (UnreadableError,),
         ),
         "a cluster in a file": (explained, [dump(*EXPLAINED)], (DumpError, UnknownPodError)),
+        "a manifest of pods that do not exist yet": (
+            explained_new,
+            [yaml.safe_dump_all(MANIFESTS), as_json({"kind": "List", "items": MANIFESTS})],
+            (ManifestError,),
+        ),
         "a cluster's past": (
             past,
             [listed(PAST), b"\n".join(as_json(each).encode() for each in PAST)],

@@ -14,6 +14,7 @@ from purser.kube.pod_details import SCHEDULED_PODS, ScheduledPod
 from purser.kube.resource_quotas import RESOURCE_QUOTAS, ResourceQuota
 from purser.kube.resources import NAMESPACES, NODES, Resource, key_of_ref
 from purser.kube.volumes import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PersistentVolume, PersistentVolumeClaim
+from purser.kube.workloads import WORKLOADS, Workload
 
 T = TypeVar("T")
 
@@ -31,6 +32,8 @@ class ClusterObjects(msgspec.Struct, frozen=True):
     claims: tuple[PersistentVolumeClaim, ...] | None = None
     """None: not known, for they may not be read, or a file has none, which does not say whether they were asked for."""
     volumes: tuple[PersistentVolume, ...] = ()
+    workloads: Mapping[str, tuple[Workload, ...]] = {}
+    """By kind. Of a file: those that it has; of a cluster none, for only `purser.adapters.workloads` reads them."""
     problems: tuple[str, ...] = ()
     """A sentence on each object that is left out, and on each kind that may not be read."""
 
@@ -82,13 +85,13 @@ async def read_objects(client: Client) -> ClusterObjects:
 
 
 def objects_of_dump(text: bytes) -> ClusterObjects:
-    """Of what ``kubectl get nodes,pods,resourcequotas,namespaces,pvc,pv -A -o json`` printed; other kinds are passed
-    over. Raises `DumpError` for what is not a list of objects."""
+    """Of what ``kubectl get nodes,pods,resourcequotas,namespaces,pvc,pv -A -o json`` printed, and of Deployments and
+    the like, where it has them; other kinds are passed over. Raises `DumpError` for what is not a list of objects."""
     try:
         items = _dumps.read(text).items
     except UnreadableError as error:
         raise DumpError(f"{error}: give the output of kubectl get nodes,pods -A -o json") from error
-    by_kind = {resource.kind: resource for resource in READ_KINDS}
+    by_kind: dict[str, Resource[Any]] = {resource.kind: resource for resource in (*READ_KINDS, *WORKLOADS)}
     found: dict[str, list[Any]] = {}
     problems: list[str] = []
     for place, item in enumerate(items):
@@ -110,5 +113,6 @@ def objects_by_kind(found: Mapping[str, tuple[Any, ...]], problems: Sequence[str
         found.get(NAMESPACES.kind, ()),
         found.get(PERSISTENT_VOLUME_CLAIMS.kind),
         found.get(PERSISTENT_VOLUMES.kind, ()),
+        {resource.kind: found[resource.kind] for resource in WORKLOADS if resource.kind in found},
         tuple(problems),
     )

@@ -1,8 +1,9 @@
-"""`purser why`: why a pod waits, or is where it is."""
+"""`purser why`: why a pod waits, or is where it is, or what would happen to one of a manifest."""
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -10,17 +11,24 @@ from purser.cli.options import Context, Kubeconfig, OutputOption
 from purser.cli.output import FAILED, MISUSED, Column, DocumentFormat, OutputFormat, dump, fail, table_lines
 from purser.cli.read_api import SchedulerCa, SchedulerTokenFile, SchedulerUrl, read_api_of
 from purser.cli.why_scheduler import why_by_scheduler
+from purser.cli.why_workloads import named, resource_of, workload_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from purser.adapters.manifests import ManifestPod
     from purser.adapters.objects import ClusterObjects
+    from purser.adapters.workloads import ReadWorkload
     from purser.core.explaining.grouping import ReasonCount
-    from purser.scheduler.explaining import ChosenNode, Explanation, LogFile, NodeScore, Suggestion
+    from purser.scheduler.explaining import ChosenNode, Explanation, LogFile, NodeScore, Suggestion, WorkloadExplanation
 
 HELP = """Explain why a pod waits: each reason with the number of nodes and GPUs it applies to, kube-scheduler's own
 filters included, then the smallest changes that would make the pod fit. Each was tried with the scheduler's own
 decision. For a pod on a node: that node's score, compared with the best other node.
+
+POD may also be KIND/NAME of a Deployment, ReplicaSet, StatefulSet or Job (deploy/web, as kubectl takes it): it says how
+many of its pods wait and explains the first, or what the object says where it has none. With -f it reads a manifest
+instead, and explains what would happen to its pod if that was created now, after Purser's webhook.
 
 With --scheduler it asks the read API of Purser's scheduler (docs/read-api.md) for the reasons that it has.
 
@@ -37,15 +45,29 @@ on it; 2 wrong usage, or a kubeconfig or file that cannot be used.
 \b
 Examples:
   purser why train-0 -n team-a
+  purser why deploy/web -n team-a
+  purser why -f pod.yaml
   purser why train-0 -n team-a --from cluster.json -o json
   purser why train-0 -n team-a --from /var/log/purser --at 2026-03-01T10:00:00Z
 """
 
 
 def why(
-    pod: Annotated[str, typer.Argument(metavar="POD", help="Name of the pod.")],
+    pod: Annotated[
+        str,
+        typer.Argument(metavar="[POD]", help="Name of the pod, or KIND/NAME. With -f: which of several in the file."),
+    ] = "",
     namespace: Annotated[
         str | None, typer.Option("--namespace", "-n", help="Namespace of the pod. Default: the context's namespace.")
+    ] = None,
+    manifest: Annotated[
+        Path | None,
+        typer.Option(
+            "--filename",
+            "-f",
+            help="Manifest with a Pod, or a Deployment, Job or the like, that does not exist yet; - is standard input.",
+            metavar="FILE",
+        ),
     ] = None,
     scheduler: SchedulerUrl = None,
     token_file: SchedulerTokenFile = None,
@@ -69,13 +91,17 @@ def why(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Print the explanation."""
+    kind, name = _meant(pod, manifest)
     if (api := read_api_of(scheduler, token_file, certificate_authority)) is not None:
         if from_ is not None or kubeconfig is not None or context is not None:
             fail("--scheduler is asked instead of a cluster: leave --kubeconfig, --context and --from out", MISUSED)
-        why_by_scheduler(api, namespace or "default", pod, output)
+        if kind != "Pod" or manifest is not None:
+            fail("the scheduler knows pods alone: leave --scheduler out, or give the name of a pod", MISUSED)
+        why_by_scheduler(api, namespace or "default", name, output)
         return
     import gc
 
+    from purser.adapters.manifests import ManifestError
     from purser.cli.decision_logs import log_files
     from purser.cli.kernels import choose_kernels
     from purser.cli.serving import LogLevel, configure_logs
@@ -83,21 +109,66 @@ def why(
 
     if from_ is not None and (kubeconfig is not None or context is not None):
         fail("--from is read instead of a cluster: leave --kubeconfig and --context out", MISUSED)
+    asked = None if manifest is None else _asked(manifest, pod and name)
     configure_logs(LogLevel.ERROR)
     choose_kernels("numpy")  # importing numba takes longer than it saves
     logs = [] if from_ is None else log_files(from_)
     if at is not None and not logs:
         fail("--at is a time in a decision log, which --from names", MISUSED)
+    if logs and (kind != "Pod" or asked is not None):
+        fail("a decision log has pods alone: give the name of a pod", MISUSED)
     gc.disable()  # what is made here stays until the command ends
     try:
         if logs:
-            found = _explain_logged(logs, namespace or "default", pod, at)
+            _print(_explain_logged(logs, namespace or "default", name, at), output)
+            return
+        workload = None if kind == "Pod" or asked is not None else (kind, namespace, name)
+        read = _read_cluster(kubeconfig, context, workload) if from_ is None else _ReadCluster(_read_file(from_))
+        explainer, here = Explainer(read.objects), namespace or read.namespace
+        if asked is not None:
+            _print(explainer.explain_new(asked, here), output)
+        elif kind == "Pod":
+            _print(explainer.explain(here, name), output)
         else:
-            objects, current = _read_cluster(kubeconfig, context) if from_ is None else (_read_file(from_), "default")
-            found = Explainer(objects).explain(namespace or current, pod)
+            _print_workload(explainer.explain_workload(kind, here, name, read.workload), output)
     except UnknownPodError as error:
         fail(str(error), FAILED)
-    _print(found, output)
+    except ManifestError as error:
+        fail(str(error), MISUSED)
+
+
+def _meant(pod: str, manifest: Path | None) -> tuple[str, str]:
+    """Kind and name of what is to be explained."""
+    if not pod and manifest is None:
+        fail("give the name of a pod, KIND/NAME, or a manifest with -f (--help has examples)", MISUSED)
+    try:
+        return named(pod)
+    except ValueError as error:
+        fail(str(error), MISUSED)
+
+
+def _asked(path: Path, name: str) -> "ManifestPod":
+    """The pod of a manifest. ``name``: which one, where there are several."""
+    from purser.adapters.manifests import MAX_MANIFEST_BYTES, ManifestError, manifest_pods
+
+    is_stdin = str(path) == "-"
+    try:
+        with nullcontext(sys.stdin.buffer) if is_stdin else path.open("rb") as file:
+            found = manifest_pods(file.read(MAX_MANIFEST_BYTES + 1), "standard input" if is_stdin else str(path))
+    except OSError as error:
+        fail(f"-f {path}: {error.strerror or error}", MISUSED)
+    except ManifestError as error:
+        fail(f"-f {error}", MISUSED)
+    chosen = [each for each in found if not name or each.name == name]
+    if len(chosen) != 1:
+        there = ", ".join(f"{each.kind} {each.name}" for each in found[:_MOST_NAMED])
+        which = f"none named {name}" if not chosen else "several with pods"
+        fail(f"-f {path} has {which}: give the NAME of one of {there}", MISUSED)
+    return chosen[0]
+
+
+_MOST_NAMED = 8
+"""Objects of a manifest in a message."""
 
 
 def _explain_logged(logs: "list[LogFile]", namespace: str, pod: str, at: str | None) -> "Explanation":
@@ -115,17 +186,32 @@ def _explain_logged(logs: "list[LogFile]", namespace: str, pod: str, at: str | N
         fail(f"--from {error}", MISUSED)
 
 
-def _read_cluster(kubeconfig: Path | None, context: str | None) -> "tuple[ClusterObjects, str]":
-    """Its objects, and the namespace of the context."""
+class _ReadCluster(NamedTuple):
+    objects: "ClusterObjects"
+    namespace: str = "default"
+    """The context's."""
+    workload: "ReadWorkload | None" = None
+    """None: what the objects have."""
+
+
+def _read_cluster(
+    kubeconfig: Path | None, context: str | None, workload: tuple[str, str | None, str] | None
+) -> _ReadCluster:
+    """``workload``: kind, namespace and name of one that is to be read beside the objects."""
     import asyncio
 
     from purser.adapters.objects import read_objects
+    from purser.adapters.workloads import read_workload
     from purser.kube import Client, ClusterConfig, ConfigError, KubeError
 
-    async def ask() -> "tuple[ClusterObjects, str]":
+    async def ask() -> _ReadCluster:
         config = ClusterConfig.load(kubeconfig, context)
         async with Client(config, user_agent="purser") as client:
-            return await read_objects(client), config.namespace
+            found = None
+            if workload is not None:
+                kind, namespace, name = workload
+                found = await read_workload(client, resource_of(kind), namespace or config.namespace, name)
+            return _ReadCluster(await read_objects(client), config.namespace, found)
 
     try:
         return asyncio.run(ask())
@@ -151,10 +237,27 @@ def _print(found: "Explanation", output: OutputFormat) -> None:
     if output in (OutputFormat.JSON, OutputFormat.YAML):
         dump(msgspec.to_builtins(found), DocumentFormat(output.value))
         return
-    for note in found.notes:
-        print(f"purser: {_line(note)}", file=sys.stderr)
+    _tell(found.notes)
     for line in explanation_lines(found, output):
         print(line)
+
+
+def _print_workload(found: "WorkloadExplanation", output: OutputFormat) -> None:
+    import msgspec
+
+    if output in (OutputFormat.JSON, OutputFormat.YAML):
+        dump(msgspec.to_builtins(found), DocumentFormat(output.value))
+        return
+    _tell(found.notes)
+    for line in workload_lines(found):
+        print(_line(line))
+    for line in () if found.pod is None else explanation_lines(found.pod, output):
+        print(line)
+
+
+def _tell(notes: "Iterable[str]") -> None:
+    for note in notes:
+        print(f"purser: {_line(note)}", file=sys.stderr)
 
 
 def explanation_lines(found: "Explanation", output: OutputFormat = OutputFormat.TABLE) -> "Iterator[str]":
@@ -168,6 +271,7 @@ def explanation_lines(found: "Explanation", output: OutputFormat = OutputFormat.
     if found.reasons:
         yield ""
         yield from table_lines(found.reasons, _columns(), output)
+    if found.reasons and not found.fits:
         yield ""
         yield _changes_words(found)
     for each in found.suggestions:
@@ -199,6 +303,8 @@ def _head(found: "Explanation") -> str:
         return f"{whose} has ended{f': {found.objection}' if found.objection else ''}"
     if found.at:
         return _head_of_log(whose, found)
+    if found.state == "New":
+        return _head_of_new(whose, found)
     if found.state == "Placed":
         return f"{whose} is on node {found.node}"
     if found.objection:
@@ -208,6 +314,16 @@ def _head(found: "Explanation") -> str:
         scheduler = f"scheduler {found.scheduler or 'default-scheduler'}"
         return some if found.last_message else f"{some}: {scheduler} has yet to try it"
     return f"{whose} waits: it fits none of {found.nodes} nodes"
+
+
+def _head_of_new(whose: str, found: "Explanation") -> str:
+    if found.objection:
+        return f"{whose} would be placed nowhere: {found.objection}"
+    if not found.fits:
+        return f"{whose} would wait: it fits none of {found.nodes} nodes"
+    some = ", ".join(found.fits[:3])
+    scheduler = f"scheduler {found.scheduler or 'default-scheduler'}"
+    return f"{whose} would fit {len(found.fits)} of {found.nodes} nodes now ({some}), placed by {scheduler}"
 
 
 def _head_of_log(whose: str, found: "Explanation") -> str:

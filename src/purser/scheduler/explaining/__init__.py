@@ -1,6 +1,7 @@
 """Why a pod waits: of a cluster that was read once, for `purser why` and `purser top`; and in the running scheduler.
 
-- ``explainer``: what is said of a pod.
+- ``explainer``: what is said of a pod (``explanation``), and of the pods of a Deployment or the like (``workloads``).
+  ``new_pods``: a pod of a manifest, as it would be created.
 - ``choosing``: of one that is on a node, what that node was worth against the others.
 - ``known``: the cluster, as it is and as it would be, and the verdict of every node on a pod: kube-scheduler's filters
   (``filtering``), then Purser's own decision, with the live scheduler's cache and decision. Signatures of grants are
@@ -21,9 +22,11 @@ Not here: the filters themselves and how reasons are counted (`purser.core.expla
 from purser.scheduler.explaining.advising import PodAdvisor
 from purser.scheduler.explaining.changes import ChangeKind, SuggestedChange, Suggestion
 from purser.scheduler.explaining.choosing import ChosenNode, NodeScore
-from purser.scheduler.explaining.explainer import Explainer, Explanation, UnknownPodError
+from purser.scheduler.explaining.explainer import Explainer
+from purser.scheduler.explaining.explanation import Explanation, UnknownPodError
 from purser.scheduler.explaining.logged import LogFile, explain_logged
 from purser.scheduler.explaining.overview import Overview
+from purser.scheduler.explaining.workloads import WorkloadExplanation
 
 __all__ = [
     "ChangeKind",
@@ -37,5 +40,6 @@ __all__ = [
     "SuggestedChange",
     "Suggestion",
     "UnknownPodError",
+    "WorkloadExplanation",
     "explain_logged",
 ]

@@ -1,54 +1,29 @@
-"""What is said of one pod."""
+"""What is said of one pod, of one that does not exist yet, and of the pods of one workload."""
 
 import msgspec
 
+from purser.adapters.manifests import ManifestPod
 from purser.adapters.objects import ClusterObjects
+from purser.adapters.workloads import ReadWorkload
 from purser.core.decoding import brief
-from purser.core.explaining.grouping import ReasonCount
 from purser.core.names import SCHEDULER_NAME
 from purser.core.placement import PolicySettings
 from purser.core.policy.settings import DEFAULT_POLICIES
+from purser.kube.objects import Pod
 from purser.kube.pods import is_terminal
-from purser.scheduler.explaining.changes import Suggestion
-from purser.scheduler.explaining.choosing import ChosenNode, choice_of
+from purser.scheduler.explaining.choosing import choice_of
+from purser.scheduler.explaining.explanation import Explanation, UnknownPodError
 from purser.scheduler.explaining.judging import reason_counts, words_by_node
 from purser.scheduler.explaining.known import KnownCluster
 from purser.scheduler.explaining.last_message import last_message
+from purser.scheduler.explaining.new_pods import new_pod
 from purser.scheduler.explaining.suggesting import suggestions
-
-
-class Explanation(msgspec.Struct, frozen=True):
-    """Why a pod waits, or where it is."""
-
-    namespace: str
-    pod: str
-    scheduler: str
-    state: str
-    """``Waiting``, ``Placed`` or ``Ended``."""
-    node: str = ""
-    nodes: int = 0
-    """How many there are."""
-    fits: tuple[str, ...] = ()
-    """The nodes that would take it now; of a pod that waits."""
-    objection: str = ""
-    """Why it is placed nowhere, whatever the nodes; of a pod that has ended, its last message."""
-    last_message: str = ""
-    """What its scheduler said last of a pod that waits, by the pod's condition PodScheduled."""
-    reasons: tuple[ReasonCount, ...] = ()
-    by_node: dict[str, str] = {}
-    """Of each node that does not take it, why."""
-    suggestions: tuple[Suggestion, ...] = ()
-    """Any one of them would make it fit: each was judged on the changed cluster."""
-    choice: ChosenNode | None = None
-    """Of a pod that is on a node."""
-    at: str = ""
-    """Of a decision log: when it was decided, in RFC 3339. All else is as it was then."""
-    notes: tuple[str, ...] = ()
-    """What of the cluster could not be read."""
-
-
-class UnknownPodError(ValueError):
-    """There is no such pod; the message says so."""
+from purser.scheduler.explaining.workloads import (
+    WorkloadExplanation,
+    pods_of,
+    waiting_pods,
+    workload_explanation,
+)
 
 
 class Explainer:
@@ -60,15 +35,48 @@ class Explainer:
         policy: PolicySettings = DEFAULT_POLICIES,
         scheduler_name: str = SCHEDULER_NAME,
     ) -> None:
+        self._workloads = objects.workloads
         self._cluster = KnownCluster(objects, policy, scheduler_name)
 
     def explain(self, namespace: str, name: str) -> Explanation:
         """Why a pod waits, or where it is. Raises `UnknownPodError`."""
-        cluster, pod = self._cluster, self._cluster.pod(namespace, name)
+        pod = self._cluster.pod(namespace, name)
         if pod is None:
             raise UnknownPodError(f"namespace {namespace} has no pod {name}")
-        spec = pod.spec
-        head = Explanation(namespace, name, spec.scheduler_name, "Waiting", spec.node_name, len(cluster.nodes))
+        return self._explained(pod)
+
+    def explain_workload(
+        self, kind: str, namespace: str, name: str, read: ReadWorkload | None = None
+    ) -> WorkloadExplanation:
+        """How a workload's pods are, and what is said of the one that waits longest. ``read``: the workload, where it
+        is not among the objects. Raises `UnknownPodError` where there is neither the workload nor a pod of it."""
+        there = (each for each in self._workloads.get(kind, ()) if each.metadata.name == name)
+        of_file = next((each for each in there if each.metadata.namespace == namespace), None)
+        read = read or ReadWorkload(of_file)
+        pods = pods_of(kind, namespace, name, self._cluster.pods())
+        if read.found is None and not pods:
+            raise UnknownPodError(
+                " ".join((f"namespace {namespace} has no {kind} {name}, nor a pod of one", *read.problems))
+            )
+        waiting = waiting_pods(pods)
+        first = self._explained(waiting[0]) if waiting else None
+        notes = (*read.problems, *self._cluster.notes)
+        return workload_explanation(kind, namespace, name, read, pods, first, notes)
+
+    def explain_new(self, asked: ManifestPod, namespace: str) -> Explanation:
+        """What would happen to a pod if it was created now. Raises `purser.adapters.manifests.ManifestError` for one
+        that cannot be read."""
+        made = new_pod(self._cluster, asked, asked.namespace or namespace)
+        found = self._explained(made.pod, made.refusal)
+        notes = (*(f"warning for the pod's author: {each}" for each in made.warnings), *found.notes)
+        return msgspec.structs.replace(found, state="New", notes=notes)
+
+    def _explained(self, pod: Pod, refusal: str = "") -> Explanation:
+        cluster, spec, meta = self._cluster, pod.spec, pod.metadata
+        node, nodes = spec.node_name, len(cluster.nodes)
+        head = Explanation(meta.namespace, meta.name, spec.scheduler_name, "Waiting", node, nodes)
+        if refusal:
+            return msgspec.structs.replace(head, objection=refusal, notes=cluster.notes)
         if is_terminal(pod):
             return msgspec.structs.replace(
                 head, state="Ended", objection=brief(pod.status.message), notes=cluster.notes

@@ -3,7 +3,7 @@
 The same cache and the same decision as the live scheduler's; only signatures of grants are not checked.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 import msgspec
@@ -17,10 +17,10 @@ from purser.core.fleet import Fleet
 from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, grant_demand, remaining, request_demand
 from purser.core.kubernetes.quantities import QuantityError
 from purser.core.model import Grant, PodRequest
-from purser.core.names import SCHEDULER_NAME
+from purser.core.names import INVENTORY_ANNOTATION, SCHEDULER_NAME
 from purser.core.placement import Evaluation, Evaluator, Placement, PolicySettings, Reason, place, to_grant
 from purser.core.policy.settings import DEFAULT_POLICIES
-from purser.core.vendors.catalogue import FAMILIES
+from purser.core.vendors.catalogue import FAMILIES, FAMILY_NAMES
 from purser.kube.failures import ObjectFailures
 from purser.kube.objects import Node, ObjectReference, Pod
 from purser.kube.pods import is_terminal
@@ -33,6 +33,7 @@ from purser.scheduler.explaining.judging import Judgement
 from purser.scheduler.explaining.placed_pods import PlacedPods
 from purser.scheduler.pending import gpus_at_peak
 from purser.scheduler.placement import Feasibility, Reservations
+from purser.scheduler.webhook import DeviceRules, Mutation
 
 
 class KnownCluster:
@@ -62,6 +63,8 @@ class KnownCluster:
         self._scores: dict[str, float] = {}
         self._pods = pods.store
         self._quotas = objects.quotas
+        self._nodes = objects.nodes
+        self._namespaces = objects.namespaces
         self._placed = PlacedPods(self._notes.append)
         self._filters = KnownFilters(objects, self._placed, self._notes.append)
         for pod in self._pods.values():
@@ -75,6 +78,24 @@ class KnownCluster:
     def pod(self, namespace: str, name: str) -> Pod | None:
         """A pod by its name."""
         return self._pods.get(f"{namespace}/{name}")
+
+    def webhook(self) -> Mutation | None:
+        """Purser's, with the defaults of its options; None where no node has an agent, and so nobody asks it."""
+        if not any(INVENTORY_ANNOTATION in each.metadata.annotations for each in self._nodes):
+            return None
+        cache = self._cache
+        devices = DeviceRules((), cache.enforcements, cache.enforcement_of_namespace, FAMILY_NAMES)
+        return Mutation(self._scheduler_name, cache, devices)
+
+    def labels_of_namespace(self, name: str) -> Mapping[str, str] | None:
+        """None: there is no such namespace. Where namespaces could not be read, each is there, without labels."""
+        if not self._namespaces:
+            return {}
+        return next((each.metadata.labels for each in self._namespaces if each.metadata.name == name), None)
+
+    def pods(self) -> Iterable[Pod]:
+        """All pods."""
+        return self._pods.values()
 
     def waiting(self) -> list[Pod]:
         """Pods that ask for devices and are on no node, by name."""

@@ -1,6 +1,7 @@
 """JSON patches (RFC 6902) that make a pod one which kubelet and the agent understand."""
 
-from collections.abc import Iterator, Mapping
+import copy
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from purser.scheduler.webhook.review import Operation
@@ -36,6 +37,21 @@ def annotation_patches(pod: Mapping[str, Any], wanted: Mapping[str, str | None])
     if changed and not there:
         return [{"op": "add", "path": "/metadata/annotations", "value": changed}]
     return [_annotation_patch(f"/metadata/annotations/{_pointer(name)}", value) for name, value in changed.items()]
+
+
+def patched(pod: Mapping[str, Any], patch: Iterable[Operation]) -> dict[str, Any]:
+    """The pod as the API server stores it after a patch of this module's kinds: values added and taken away."""
+    found: dict[str, Any] = copy.deepcopy(dict(pod))
+    for operation in patch:
+        *parents, last = (each.replace("~1", "/").replace("~0", "~") for each in operation["path"].split("/")[1:])
+        at: Any = found
+        for step in parents:
+            at = at[int(step)] if isinstance(at, list) else at[step]
+        if operation["op"] == "remove":
+            del at[last]
+        else:
+            at[last] = operation["value"]
+    return found
 
 
 def _annotation_patch(path: str, value: str | None) -> Operation:

@@ -21,7 +21,7 @@ from purser.core.placement import Placement
 from purser.core.wording import counted, natural, some
 from purser.scheduler.explaining.changes import Suggestion
 from purser.scheduler.explaining.choosing import compared, held_words
-from purser.scheduler.explaining.explainer import Explanation, UnknownPodError
+from purser.scheduler.explaining.explanation import Explanation, UnknownPodError
 from purser.scheduler.explaining.logged.finding import PodDecision, PodSearch
 from purser.scheduler.explaining.logged.fleet_changes import (
     ended,

@@ -1,0 +1,40 @@
+"""One Deployment, ReplicaSet, StatefulSet or Job, and what was last said of pods that it could not create."""
+
+import msgspec
+
+from purser.kube.client import Client
+from purser.kube.errors import ForbiddenError, NotFoundError
+from purser.kube.resources import Resource
+from purser.kube.workloads import WORKLOAD_EVENTS, Workload
+
+FAILED_CREATE = "FailedCreate"
+"""Reason of kube-controller-manager's event where the API server refused a pod: a quota, a LimitRange, a webhook. Jobs
+and StatefulSets have no condition that says so."""
+
+
+class ReadWorkload(msgspec.Struct, frozen=True):
+    """What was read of a workload."""
+
+    found: Workload | None = None
+    """None: there is none of that name, or it may not be read, which ``problems`` says."""
+    last_failure: str = ""
+    """The message of its last event `FAILED_CREATE`. The API server keeps events for an hour."""
+    problems: tuple[str, ...] = ()
+
+
+async def read_workload(client: Client, resource: Resource[Workload], namespace: str, name: str) -> ReadWorkload:
+    """A workload of a cluster. Raises `purser.kube.errors.KubeError`."""
+    try:
+        found = await client.get(resource, name, namespace)
+    except NotFoundError:
+        return ReadWorkload()
+    except ForbiddenError as error:
+        return ReadWorkload(problems=(f"{resource.kind} {namespace}/{name}: you may not read it: {error}",))
+    about = {"kind": resource.kind, "name": name, "namespace": namespace}
+    fields = ",".join(f"involvedObject.{field}={value}" for field, value in about.items())
+    try:
+        events = await client.list(WORKLOAD_EVENTS, namespace, field_selector=f"{fields},reason={FAILED_CREATE}")
+    except ForbiddenError as error:
+        return ReadWorkload(found, problems=(f"events are left out: you may not read them: {error}",))
+    last = max(events.items, key=lambda each: each.last_timestamp or each.metadata.creation_timestamp, default=None)
+    return ReadWorkload(found, "" if last is None else last.message)

@@ -1,0 +1,77 @@
+"""`purser why deployment/NAME`: which object is meant, and what is printed of it."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from purser.kube.resources import Resource
+    from purser.kube.workloads import Workload
+    from purser.scheduler.explaining import WorkloadExplanation
+
+_WORDS = {
+    "Pod": ("po", "pod", "pods"),
+    "Deployment": ("deploy", "deployment", "deployments"),
+    "ReplicaSet": ("rs", "replicaset", "replicasets"),
+    "StatefulSet": ("sts", "statefulset", "statefulsets"),
+    "Job": ("job", "jobs"),
+}
+"""By kind: as kubectl takes them."""
+
+_GROUPS = (".apps", ".batch")
+"""What ``kubectl get -o name`` prints behind the kind."""
+
+
+def named(text: str) -> tuple[str, str]:
+    """Kind and name of what was typed: ``NAME`` is a pod. Raises ValueError for a kind that has no pods."""
+    word, slash, name = text.partition("/")
+    if not slash:
+        return "Pod", text
+    short = word.lower()
+    for group in _GROUPS:
+        short = short.removesuffix(group)
+    kind = next((kind for kind, words in _WORDS.items() if short in words), "")
+    if not kind or not name or "/" in name:
+        known = ", ".join(words[1] for words in _WORDS.values())
+        raise ValueError(f"{text} cannot be explained: give the name of a pod, or KIND/NAME with one of {known}")
+    return kind, name
+
+
+def resource_of(kind: str) -> "Resource[Workload]":
+    """Where objects of a kind are."""
+    from purser.kube.workloads import WORKLOADS
+
+    return next(each for each in WORKLOADS if each.kind == kind)
+
+
+def workload_lines(found: "WorkloadExplanation") -> Iterator[str]:
+    """What is printed of a workload before its first waiting pod."""
+    yield f"{found.kind} {found.namespace}/{found.name} {_pods(found)}"
+    for objection in found.objections:
+        yield f"{objection[:1].upper()}{objection[1:]}"
+    if not (found.waiting or found.placed or found.ended or found.objections):
+        yield f"It does not say why: see kubectl describe {found.kind.lower()} {found.name} -n {found.namespace}"
+    if found.placed and not found.waiting:
+        yield f"On {', '.join(found.nodes[:_MOST_NAMED])}{_more(len(found.nodes) - _MOST_NAMED)}"
+    if found.pod is not None and found.waiting > 1:
+        yield "Of the pods that wait this one was created first:"
+
+
+_MOST_NAMED = 8
+"""Nodes in a line."""
+
+
+def _more(others: int) -> str:
+    return f" and {others} more" if others > 0 else ""
+
+
+def _pods(found: "WorkloadExplanation") -> str:
+    from purser.core.wording import counted
+
+    wanted = "" if found.wanted is None else f"; it is to have {found.wanted}"
+    parts = [
+        f"{counted(found.waiting, 'pod')} that {'waits' if found.waiting == 1 else 'wait'}" if found.waiting else "",
+        f"{counted(found.placed, 'pod')} on {'a node' if found.placed == 1 else 'nodes'}" if found.placed else "",
+        f"{counted(found.ended, 'pod')} that {'has' if found.ended == 1 else 'have'} ended" if found.ended else "",
+    ]
+    said = [part for part in parts if part]
+    return f"has {', '.join(said) if said else 'no pod'}{wanted}"

@@ -1,0 +1,41 @@
+"""What is said of one pod: the noun."""
+
+import msgspec
+
+from purser.core.explaining.grouping import ReasonCount
+from purser.scheduler.explaining.changes import Suggestion
+from purser.scheduler.explaining.choosing import ChosenNode
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """Why a pod waits, or where it is."""
+
+    namespace: str
+    pod: str
+    scheduler: str
+    state: str
+    """``Waiting``, ``Placed``, ``Ended``, or ``New``: of a manifest, so that it does not exist yet."""
+    node: str = ""
+    nodes: int = 0
+    """How many there are."""
+    fits: tuple[str, ...] = ()
+    """The nodes that would take it now; of a pod that waits or is new."""
+    objection: str = ""
+    """Why it is placed nowhere, whatever the nodes; of a pod that has ended, its last message."""
+    last_message: str = ""
+    """What its scheduler said last of a pod that waits, by the pod's condition PodScheduled."""
+    reasons: tuple[ReasonCount, ...] = ()
+    by_node: dict[str, str] = {}
+    """Of each node that does not take it, why."""
+    suggestions: tuple[Suggestion, ...] = ()
+    """Any one of them would make it fit: each was judged on the changed cluster."""
+    choice: ChosenNode | None = None
+    """Of a pod that is on a node."""
+    at: str = ""
+    """Of a decision log: when it was decided, in RFC 3339. All else is as it was then."""
+    notes: tuple[str, ...] = ()
+    """What of the cluster could not be read."""
+
+
+class UnknownPodError(ValueError):
+    """There is no such pod; the message says so."""

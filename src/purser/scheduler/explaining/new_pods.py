@@ -1,0 +1,58 @@
+"""A pod that does not exist yet, as it would be once it was created."""
+
+from typing import Any
+
+import msgspec
+
+from purser.adapters.manifests import ManifestError, ManifestPod
+from purser.core.decoding import brief
+from purser.core.names import ignoring_label
+from purser.kube.codec import codec_of
+from purser.kube.errors import DecodeError
+from purser.kube.pod_details import SCHEDULED_PODS, ScheduledPod
+from purser.scheduler.explaining.known import KnownCluster
+from purser.scheduler.webhook import ReviewError, mutated
+
+NEW_UID = "new"
+"""Of a pod that has none yet."""
+
+
+class NewPod(msgspec.Struct, frozen=True):
+    """What would be created."""
+
+    pod: ScheduledPod
+    refusal: str = ""
+    """Why nothing would be created; empty: it would."""
+    warnings: tuple[str, ...] = ()
+    """What its author would be told."""
+
+
+def new_pod(cluster: KnownCluster, asked: ManifestPod, namespace: str) -> NewPod:
+    """The pod as Purser's webhook would make it, where the webhook is asked. Raises `ManifestError` for a pod that
+    cannot be read."""
+    metadata = {**asked.body["metadata"], "namespace": namespace, "uid": NEW_UID}
+    body: dict[str, Any] = {**asked.body, "metadata": metadata}
+    try:
+        pod = _decoded(body)
+        webhook = cluster.webhook()
+        labels = cluster.labels_of_namespace(namespace)
+        if labels is None:
+            return NewPod(pod, f"namespace {namespace} does not exist")
+        if webhook is None or ignoring_label(pod.metadata.labels) or ignoring_label(labels):
+            return NewPod(pod, _preset(pod))
+        changed, decision = mutated(body, namespace, webhook)
+        if not decision.allowed:
+            return NewPod(pod, f"Purser's webhook would refuse it: {decision.message}", decision.warnings)
+        pod = _decoded(changed)
+        return NewPod(pod, _preset(pod), decision.warnings)
+    except (DecodeError, ReviewError) as error:
+        raise ManifestError(f"{asked.kind} {asked.name}: {brief(error)}") from error
+
+
+def _preset(pod: ScheduledPod) -> str:
+    node = brief(pod.spec.node_name, 253)
+    return f"spec.nodeName is {node}: kubelet there would take it, and no scheduler is asked" if node else ""
+
+
+def _decoded(body: dict[str, Any]) -> ScheduledPod:
+    return codec_of(SCHEDULED_PODS).object(msgspec.json.encode(body))

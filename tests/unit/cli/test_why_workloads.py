@@ -1,0 +1,136 @@
+"""`purser why deployment/NAME`: its pods, and what it says itself where it has none."""
+
+import json
+from typing import Any
+
+import pytest
+from tests.unit.cli.typed import beside, here
+from tests.unit.scheduler.explained import Raw, dump, gpu, gpus, node, pod
+
+from purser.kube import Client, ClusterConfig
+from purser.kube.resources import EVENTS, PODS
+from purser.kube.workloads import JOBS
+from purser.lab.apiserver import ApiServer
+
+NODE = node("n", gpus("n", 2, 8000))
+REFUSED = 'pods "web-7d4-" is forbidden: exceeded quota: q, requested: pods=1, used: pods=4, limited: pods=4'
+
+
+def owned(name: str, at: str, kind: str, owner: str, *, memory: int = 9000, **facts: Any) -> Raw:
+    made = pod(name, gpu(memory), **facts)
+    reference = {"kind": kind, "name": owner, "uid": "o", "controller": True}
+    made["metadata"] |= {"creationTimestamp": f"2026-01-01T00:00:{at}Z", "ownerReferences": [reference]}
+    return made
+
+
+def of_web(name: str, at: str, **facts: Any) -> Raw:
+    return owned(name, at, "ReplicaSet", "web-7d4", labels={"pod-template-hash": "7d4"}, **facts)
+
+
+def workload(kind: str, name: str, *conditions: Raw, **spec: Any) -> Raw:
+    meta = {"name": name, "namespace": "default"}
+    return {"kind": kind, "metadata": meta, "spec": spec, "status": {"conditions": list(conditions)}}
+
+
+@pytest.fixture
+def asked(tmp_path):
+    def ask(*objects: Raw, words: str, output: str = "table") -> tuple[int, list[str], str]:
+        file = tmp_path / "cluster.json"
+        file.write_bytes(dump(NODE, *objects))
+        code, out, err = here("why", words, "--from", file, "-o", output)
+        return code, out.splitlines(), err
+
+    return ask
+
+
+def test_of_a_deployment_s_pods_the_one_that_waits_longest_is_explained(asked):
+    pods = [
+        of_web("web-7d4-b", "30"),
+        of_web("web-7d4-c", "20"),
+        of_web("web-7d4-a", "10", memory=8000, on="n", share={"n-0": 8000}),
+        owned("web-7d4x-a", "01", "ReplicaSet", "web-7d4x", labels={"pod-template-hash": "other"}),
+        owned("web-0", "01", "StatefulSet", "web"),
+        pod("web", gpu(9000)),
+    ]
+    code, lines, err = asked(*pods, words="deploy/web")
+    assert (code, err) == (0, "")
+    assert lines[:3] == [
+        "Deployment default/web has 2 pods that wait, 1 pod on a node",
+        "Of the pods that wait this one was created first:",
+        "default/web-7d4-c waits: it fits none of 1 nodes",
+    ]
+    for words in ("deployment/web", "deployment.apps/web", "Deployments/web"):
+        assert asked(*pods, words=words)[1] == lines
+    document = json.loads("".join(asked(*pods, words="deploy/web", output="json")[1]))
+    assert (document["waiting"], document["placed"], document["pod"]["pod"]) == (2, 1, "web-7d4-c")
+    assert asked(*pods, words="sts/web")[1][1] == "default/web-0 waits: it fits none of 1 nodes"
+    assert asked(*pods, words="rs/web-7d4")[1][2] == lines[2]
+    assert asked(*pods, words="pod/web")[1][0] == "default/web waits: it fits none of 1 nodes"
+
+
+def test_a_deployment_whose_pods_are_refused_says_by_whom(asked):
+    failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": REFUSED}
+    healthy = {"type": "Available", "status": "True", "message": "Deployment has minimum availability."}
+    code, lines, _ = asked(workload("Deployment", "web", healthy, failure, replicas=2), words="deploy/web")
+    assert code == 0
+    assert lines == [
+        "Deployment default/web has no pod; it is to have 2",
+        f"Its condition ReplicaFailure says: {REFUSED}",
+    ]
+    running = of_web("web-7d4-a", "10", memory=8, on="n", share={"n-0": 8})
+    lines = asked(workload("Deployment", "web", failure, replicas=2), running, words="deploy/web")[1]
+    assert lines[0] == "Deployment default/web has 1 pod on a node; it is to have 2"
+    assert lines[1:] == [f"Its condition ReplicaFailure says: {REFUSED}", "On n"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "says"),
+    [
+        ("Deployment", {"replicas": 0}, "It is to have no pods: spec.replicas is 0"),
+        ("Deployment", {"paused": True}, "It is paused: spec.paused is true"),
+        ("Job", {"suspend": True}, "It is suspended: spec.suspend is true"),
+        ("StatefulSet", {}, "It does not say why: see kubectl describe statefulset web -n default"),
+    ],
+)
+def test_a_workload_without_pods_says_why_or_that_it_does_not(asked, kind, spec, says):
+    code, lines, _ = asked(workload(kind, "web", **spec), words=f"{kind}/web")
+    assert (code, lines[1:]) == (0, [says])
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ("job/web", 1, "purser: namespace default has no Job web, nor a pod of one\n"),
+        ("daemonset/web", 2, "purser: daemonset/web cannot be explained: give the name of a pod, or KIND/NAME with"),
+        ("deploy/", 2, "purser: deploy/ cannot be explained"),
+        ("deploy/a/b", 2, "purser: deploy/a/b cannot be explained"),
+    ],
+)
+def test_what_is_not_there_or_has_no_pods_is_refused(asked, words, code, says):
+    found, lines, err = asked(words=words)
+    assert (found, lines, err[: len(says)]) == (code, [], says)
+
+
+async def test_of_a_cluster_s_job_without_pods_its_last_event_says_who_refused_them(tmp_path):
+    kubeconfig = tmp_path / "kubeconfig"
+    async with ApiServer(tls=False) as api:
+        api.write_kubeconfig(kubeconfig)
+        async with Client(ClusterConfig.load(kubeconfig)) as client:
+            container = {"name": "c", "image": "i"}
+            spec = {"template": {"spec": {"containers": [container], "restartPolicy": "Never"}}}
+            await client.create(JOBS, {"metadata": {"name": "train", "namespace": "default"}, "spec": spec})
+            for name, at, message in (("b", "10", "older"), ("a", "20", REFUSED)):
+                about = {"kind": "Job", "name": "train", "namespace": "default"}
+                event = {"reason": "FailedCreate", "message": message, "lastTimestamp": f"2026-01-01T00:00:{at}Z"}
+                meta = {"name": name, "namespace": "default"}
+                await client.create(EVENTS, {"metadata": meta, "involvedObject": about, "type": "Warning", **event})
+            container["resources"] = {"limits": gpu(9)}
+            await client.create(PODS, pod("p", gpu(9)) | {"metadata": {"name": "p", "namespace": "default"}})
+        code, out, err = await beside("why", "job/train", f"--kubeconfig={kubeconfig}")
+        assert (code, err) == (0, "")
+        assert out.splitlines() == [
+            "Job default/train has no pod",
+            f"Its last event FailedCreate says: {REFUSED}",
+        ]
+        code, _, err = await beside("why", "job/other", f"--kubeconfig={kubeconfig}")
+        assert (code, err) == (1, "purser: namespace default has no Job other, nor a pod of one\n")
