@@ -1,5 +1,9 @@
-"""All objects that placing a pod depends on, read once: from an API server, or from a file of `kubectl get -o json`."""
+"""All objects that placing a pod depends on, read once: from an API server, or from a file of `kubectl get -o json` or
+`purser snapshot`."""
 
+import gzip
+import io
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -42,6 +46,11 @@ class DumpError(ValueError):
     """A file that is not a list of objects; the message says what is wrong with it."""
 
 
+CLAIM_LIST_KIND = "PersistentVolumeClaimList"
+"""In a file in place of an object: claims were asked for. Where it has no claim, there is none."""
+GZIP_MAGIC = b"\x1f\x8b"
+
+
 class _Dump(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw]
 
@@ -65,15 +74,16 @@ OPTIONAL_KINDS: tuple[Resource[Any], ...] = (RESOURCE_QUOTAS, NAMESPACES, PERSIS
 """Without the right to read them a pod is explained as if there were none, which is said."""
 
 
-async def read_objects(client: Client) -> ClusterObjects:
-    """Of the whole cluster. Raises `purser.kube.errors.KubeError`."""
+async def read_objects(client: Client, also: Sequence[Resource[Any]] = ()) -> ClusterObjects:
+    """Of the whole cluster. ``also``: of `WORKLOADS` those to read, too, as far as they may be. Raises
+    `purser.kube.errors.KubeError`."""
     found: dict[str, tuple[Any, ...]] = {}
     problems: list[str] = []
-    for resource in READ_KINDS:
+    for resource in (*READ_KINDS, *also):
         try:
             listing = await client.list(resource)
         except ForbiddenError as error:
-            if resource not in OPTIONAL_KINDS:
+            if resource not in (*OPTIONAL_KINDS, *also):
                 raise
             problems.append(f"{resource.plural} are left out: you may not read them: {error}")
             continue
@@ -88,20 +98,37 @@ def objects_of_dump(text: bytes) -> ClusterObjects:
     """Of what ``kubectl get nodes,pods,resourcequotas,namespaces,pvc,pv -A -o json`` printed, and of Deployments and
     the like, where it has them; other kinds are passed over. Raises `DumpError` for what is not a list of objects."""
     try:
-        items = _dumps.read(text).items
+        items = _dumps.read(_uncompressed(text)).items
     except UnreadableError as error:
-        raise DumpError(f"{error}: give the output of kubectl get nodes,pods -A -o json") from error
+        raise DumpError(
+            f"{error}: give the output of kubectl get nodes,pods -A -o json, or of purser snapshot"
+        ) from error
     by_kind: dict[str, Resource[Any]] = {resource.kind: resource for resource in (*READ_KINDS, *WORKLOADS)}
     found: dict[str, list[Any]] = {}
     problems: list[str] = []
     for place, item in enumerate(items):
         try:
-            resource = by_kind.get(_kinds.read(item).kind)
-            if resource is not None:
+            kind = _kinds.read(item).kind
+            resource = by_kind.get(kind)
+            if kind == CLAIM_LIST_KIND:
+                found.setdefault(PERSISTENT_VOLUME_CLAIMS.kind, [])
+            elif resource is not None:
                 found.setdefault(resource.kind, []).append(codec_of(resource).object(item))
         except (UnreadableError, DecodeError) as error:
             problems.append(f"object {place + 1} of the file is left out: {brief(error)}")
     return objects_by_kind({kind: tuple(each) for kind, each in found.items()}, problems)
+
+
+def _uncompressed(text: bytes) -> bytes:
+    """Of a file that gzip made, what is in it. Raises `UnreadableError`."""
+    if not text.startswith(GZIP_MAGIC):
+        return text
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(text)) as file:
+            found = file.read(MAX_DUMP_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UnreadableError(f"the file is damaged: {brief(error)}") from error
+    return found
 
 
 def objects_by_kind(found: Mapping[str, tuple[Any, ...]], problems: Sequence[str]) -> ClusterObjects:

@@ -30,6 +30,7 @@ from purser.cli import (
     report,
     scheduler,
     simulate,
+    snapshot,
     top,
     version,
     webhook,
@@ -65,6 +66,7 @@ app.add_typer(operator.app, name="operator")
 app.add_typer(get.app, name="get")
 app.command("why", help=why.HELP)(why.why)
 app.command("top", help=top.HELP)(top.top)
+app.command("snapshot", help=snapshot.HELP)(snapshot.snapshot)
 app.add_typer(cordon.cordon_app, name="cordon")
 app.add_typer(cordon.uncordon_app, name="uncordon")
 app.add_typer(plan.app, name="plan")
@@ -100,6 +102,7 @@ plugin = typer.Typer(
 plugin.add_typer(get.app, name="get")
 plugin.command("why", help=why.HELP)(why.why)
 plugin.command("top", help=top.HELP)(top.top)
+plugin.command("snapshot", help=snapshot.HELP)(snapshot.snapshot)
 plugin.add_typer(report.app, name="report")
 plugin.command("simulate", help=simulate.HELP)(simulate.simulate)
 plugin.command("replay", help=replay.HELP)(replay.replay)

@@ -9,6 +9,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "get": "List GPUs, grants, nodes or namespaces as they are counted.",
         "top": "Watch nodes, GPUs, and pods that hold them or wait.",
         "why": "Explain why a pod waits, or why it was placed where it is.",
+        "snapshot": "Write what decisions need of a cluster to a file.",
         "report": "Report what GPUs were used for, from Prometheus.",
     },
     "Plan and compare": {

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from purser.cli.cluster_source import FromFile, objects_of_file
 from purser.cli.output import MISUSED, DocumentFormat, OutputFormat, dump, fail, is_writable, write_text
 from purser.cli.simulate_table import print_table
 
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
 HELP = """Compare placement policies on a list of nodes and pods, with the scheduler's own code.
 
 The lists are two CSV files with the columns of the openb traces (--nodes, --pods), one YAML file (--workload), what a
-cluster has now (--cluster), or a demonstration that ships with Purser (--demo). Pods arrive one after the other, in an
-order drawn from each --seed or read from each --order, until they ask for --load percent of all GPUs; each is tried
-once. With --departures they come and go at the times of the list instead, and wait where there is no place.
+cluster has now (--cluster) or had when purser snapshot wrote its file (--from), or a demonstration that ships with
+Purser (--demo). Pods arrive one after the other, in an order drawn from each --seed or read from each --order, until
+they ask for --load percent of all GPUs; each is tried once. With --departures they come and go at the times of the list
+instead, and wait where there is no place.
 
 A policy is a name (fragmentation), several with weights (fragmentation=3,spread=1), or one for nodes and one for the
 GPUs there (best-fit/spread). Percents are of all GPUs.
@@ -35,6 +37,7 @@ Examples:
   purser simulate --nodes nodes.csv --pods pods.csv --order seed42.txt.gz --bound -o json
   purser simulate --demo --policy purser --decision-log demo.log
   purser simulate --cluster --kubeconfig ~/.kube/config --report report.html
+  purser simulate --from cluster.json.gz
 
 Exit code: 0 simulated, 1 the cluster did not answer or a run failed, 2 wrong usage or an input that is wrong.
 """
@@ -63,6 +66,7 @@ def simulate(
     pods: Annotated[Path | None, typer.Option(help="Pods as openb CSV, plain or gzipped.")] = None,
     workload: Annotated[Path | None, typer.Option(help="Nodes and pods as one YAML file.")] = None,
     cluster: Annotated[bool, typer.Option("--cluster", help="Use the nodes and pods of a running cluster.")] = False,
+    from_: FromFile = None,
     kubeconfig: Annotated[Path | None, typer.Option(help="Path of the kubeconfig, with --cluster.")] = None,
     context: Annotated[str | None, typer.Option(help="Context in the kubeconfig, with --cluster.")] = None,
     policy: Annotated[list[str] | None, typer.Option(help="Policy to simulate; may be repeated. Default: all.")] = None,
@@ -107,7 +111,7 @@ def simulate(
     from purser.simulator import bounds
     from purser.simulator.report import html
 
-    _one_source(demo, nodes, pods, workload, cluster)
+    _one_source(demo, nodes, pods, workload, cluster, from_)
     if bound and not bounds.is_installed():
         fail(bounds.NEEDS_SCIPY, MISUSED)
     if report is not None and not html.is_installed():
@@ -124,7 +128,7 @@ def simulate(
         fail("--load is for orders that are drawn: it does not go with --order", MISUSED)
     if kubeconfig is not None and not cluster:
         fail("--kubeconfig is for --cluster", MISUSED)
-    read = _read(demo, nodes, pods, workload, cluster, kubeconfig, context)
+    read = _read(demo, nodes, pods, workload, from_, kubeconfig, context)
     orders = _orders(read, seed, order, load, departures)
     tasks = _tasks(policy or _all_policies(), orders, mix is MixKnowledge.LEARNED, bound)
     if decision_log is not None:
@@ -136,11 +140,13 @@ def simulate(
         write_text(report, html.report(read, runs))
 
 
-def _one_source(demo: bool, nodes: Path | None, pods: Path | None, workload: Path | None, cluster: bool) -> None:
+def _one_source(
+    demo: bool, nodes: Path | None, pods: Path | None, workload: Path | None, cluster: bool, from_: Path | None
+) -> None:
     if (nodes is None) is not (pods is None):
         fail("--nodes and --pods belong together", MISUSED)
-    if sum((demo, nodes is not None, workload is not None, cluster)) != 1:
-        fail("give one of --demo, --nodes with --pods, --workload, --cluster (--help has examples)", MISUSED)
+    if sum((demo, nodes is not None, workload is not None, cluster, from_ is not None)) != 1:
+        fail("give one of --demo, --nodes with --pods, --workload, --cluster, --from (--help has examples)", MISUSED)
 
 
 def _read(
@@ -148,7 +154,7 @@ def _read(
     nodes: Path | None,
     pods: Path | None,
     path: Path | None,
-    cluster: bool,
+    from_: Path | None,
     kubeconfig: Path | None,
     context: str | None,
 ) -> "Workload":
@@ -166,7 +172,22 @@ def _read(
             return read_lists(nodes, pods)
     except InputError as error:
         _refuse(error.lines())
-    return _read_cluster(kubeconfig, context)
+    return _read_cluster(kubeconfig, context) if from_ is None else _read_file(from_)
+
+
+def _read_file(path: Path) -> "Workload":
+    from purser.core.decoding import brief
+    from purser.kube.pods import is_terminal
+    from purser.simulator.cluster import NothingToSimulate, workload_of
+
+    objects = objects_of_file(path)
+    try:
+        found = workload_of(objects.nodes, [pod for pod in objects.pods if not is_terminal(pod)])
+    except NothingToSimulate as error:
+        fail(f"--from {path}: {error}", MISUSED)
+    for note in (*objects.problems, *found.notes):
+        print(f"purser: {brief(note, 2000)}", file=sys.stderr)
+    return found
 
 
 def _read_cluster(kubeconfig: Path | None, context: str | None) -> "Workload":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from purser.cli.cluster_source import objects_of_file
 from purser.cli.options import Context, Kubeconfig, OutputOption
 from purser.cli.output import FAILED, MISUSED, Column, DocumentFormat, OutputFormat, dump, fail, table_lines
 from purser.cli.read_api import SchedulerCa, SchedulerTokenFile, SchedulerUrl, read_api_of
@@ -33,7 +34,7 @@ instead, and explains what would happen to its pod if that was created now, afte
 With --scheduler it asks the read API of Purser's scheduler (docs/read-api.md) for the reasons that it has.
 
 It reads the cluster and writes nothing, so it needs only the right to list pods and nodes; Purser need not place the
-cluster's pods. With --from it reads a file instead, made by:
+cluster's pods. With --from it reads a file instead, made by purser snapshot -o FILE, or by:
 kubectl get nodes,pods,resourcequotas,namespaces,pvc,pv -A -o json
 
 --from may also be a scheduler's decision log, a file or its folder: it explains the last decision on the pod, or the
@@ -78,7 +79,8 @@ def why(
         Path | None,
         typer.Option(
             "--from",
-            help="Read this instead of the cluster: output of kubectl get -o json, or a decision log or its folder.",
+            help="Read this instead of the cluster: file of purser snapshot, output of kubectl get -o json, or a "
+            "decision log or its folder.",
         ),
     ] = None,
     at: Annotated[
@@ -123,7 +125,7 @@ def why(
             _print(_explain_logged(logs, namespace or "default", name, at), output)
             return
         workload = None if kind == "Pod" or asked is not None else (kind, namespace, name)
-        read = _read_cluster(kubeconfig, context, workload) if from_ is None else _ReadCluster(_read_file(from_))
+        read = _read_cluster(kubeconfig, context, workload) if from_ is None else _ReadCluster(objects_of_file(from_))
         explainer, here = Explainer(read.objects), namespace or read.namespace
         if asked is not None:
             _print(explainer.explain_new(asked, here), output)
@@ -219,16 +221,6 @@ def _read_cluster(
         fail(str(error), MISUSED)
     except KubeError as error:
         fail(str(error))
-
-
-def _read_file(path: Path) -> "ClusterObjects":
-    from purser.adapters.objects import MAX_DUMP_BYTES, DumpError, objects_of_dump
-
-    try:
-        with path.open("rb") as file:
-            return objects_of_dump(file.read(MAX_DUMP_BYTES + 1))
-    except (OSError, DumpError) as error:
-        fail(f"--from {path}: {error}", MISUSED)
 
 
 def _print(found: "Explanation", output: OutputFormat) -> None:

@@ -29,7 +29,7 @@ POD_SOURCE_ANNOTATION = "kubernetes.io/config.source"
 """Where kubelet has a pod from; ``api`` or nothing for pods of the API server."""
 
 
-class Slim(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class Slim(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """What all of them are, and those of other groups."""
 
 

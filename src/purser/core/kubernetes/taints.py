@@ -8,7 +8,7 @@ KEEPING_AWAY = ("NoSchedule", "NoExecute")
 """The effects that keep new pods away from a node; ``PreferNoSchedule`` does not."""
 
 
-class Taint(msgspec.Struct, frozen=True, gc=False):
+class Taint(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What keeps pods away from a node that do not tolerate it."""
 
     key: str = ""
@@ -20,7 +20,7 @@ class Taint(msgspec.Struct, frozen=True, gc=False):
         return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
 
 
-class PodToleration(msgspec.Struct, frozen=True, gc=False):
+class PodToleration(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A taint that a pod puts up with."""
 
     key: str = ""

@@ -15,7 +15,7 @@ class ContainerKind(StrEnum):
     APP = "app"
 
 
-class _Part(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class _Part(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """A part of a pod that is read as the API has it: informers hold it for every pod, so nothing is copied."""
 
 

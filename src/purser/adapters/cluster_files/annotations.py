@@ -1,0 +1,189 @@
+"""Pseudonyms in annotations: those of Purser by what they say, of others the ids of devices and pods in their text."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from purser.adapters.cluster_files.pseudonyms import NameKind, Pseudonyms
+from purser.core.dialects import kai, selectors
+from purser.core.grant import signing
+from purser.core.grant.disputes import HeldPod, NodeDisputes, RefusedPod, read_disputes
+from purser.core.kubelet.report import format as report_format
+from purser.core.kubelet.report.format import MAX_REPORTED_DEVICES, Holding, KubeletReport, ReportError, ResourceReport
+from purser.core.kubelet.report.idlists import IdList, compact, expand
+from purser.core.model import ContainerGrant, Grant
+from purser.core.names import (
+    CORDON_ANNOTATIONS,
+    DISPUTES_ANNOTATION,
+    GRANT_ANNOTATION,
+    INIT_RESOURCES_ANNOTATION,
+    KUBELET_ANNOTATION,
+)
+
+Found = tuple[NameKind, str]
+
+_LISTS = (
+    *CORDON_ANNOTATIONS,
+    selectors.USE_GPUUUID,
+    selectors.NOUSE_GPUUUID,
+    selectors.VOLCANO_USE_GPUUUID,
+    selectors.VOLCANO_NOUSE_GPUUUID,
+)
+"""Uuids of devices with commas: who wrote them may mean devices that no node has."""
+
+
+def names_in(annotations: Mapping[str, str], node: str = "") -> Iterator[Found]:
+    """The names that nothing but an annotation has. ``node``: whose they are, of a node's."""
+    for name in _LISTS:
+        yield from ((NameKind.GPU, each.strip()) for each in annotations.get(name, "").split(","))
+    if (grant := _grant(annotations)) is not None:
+        yield from ((NameKind.NODE, grant.node), (NameKind.NAMESPACE, grant.namespace), (NameKind.POD, grant.pod))
+        yield (NameKind.UID, grant.pod_uid)
+        yield from _in_parts(grant.containers)
+    if (disputes := read_disputes(annotations.get(DISPUTES_ANNOTATION), node)) is not None:
+        those: list[HeldPod | RefusedPod] = [*disputes.held, *disputes.refused]
+        for each in those:
+            yield from ((NameKind.NAMESPACE, each.namespace), (NameKind.POD, each.pod), (NameKind.UID, each.uid))
+            yield from ((NameKind.GPU, uuid) for uuid in each.uuids)
+        for held in disputes.held:
+            yield from _in_parts(held.containers)
+    if (report := _report(annotations)) is not None:
+        for holding in report.held:
+            yield from ((NameKind.UID, holding.uid), (NameKind.CONTAINER, holding.container))
+
+
+def _in_parts(parts: Iterable[ContainerGrant]) -> Iterator[Found]:
+    for part in parts:
+        yield NameKind.CONTAINER, part.container
+        yield from ((NameKind.GPU, share.uuid) for share in part.shares)
+
+
+def replaced(annotations: Mapping[str, str], given: Pseudonyms, node: str = "") -> dict[str, str]:
+    """The annotations with pseudonyms. What cannot be read of Purser's own is left out. ``node``: as in `names_in`."""
+    found: dict[str, str] = {}
+    for name, text in annotations.items():
+        match name:
+            case str() if name == GRANT_ANNOTATION:
+                grant = _grant(annotations)
+                new = None if grant is None else msgspec.json.encode(_of_grant(grant, given)).decode()
+            case str() if name == DISPUTES_ANNOTATION:
+                disputes = read_disputes(text, node)
+                new = None if disputes is None else msgspec.json.encode(_of_disputes(disputes, given)).decode()
+            case str() if name == KUBELET_ANNOTATION:
+                report = _report(annotations)
+                new = None if report is None else report_format.encode(_of_report(report, given))
+            case str() if name == INIT_RESOURCES_ANNOTATION:
+                new = _of_init_resources(text, given)
+            case kai.GPU_FRACTION_CONTAINER_NAME:
+                new = given.of(NameKind.CONTAINER, text)
+            case _:
+                new = _of_text(text, given)
+        if new is not None:
+            found[name] = new
+    return found
+
+
+def _of_text(text: str, given: Pseudonyms) -> str:
+    """Node names stand in JSON, too, such as that of an inventory."""
+    if not text.startswith(("{", "[")):
+        return given.in_text(text)
+    try:
+        value: Any = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return given.in_text(text)
+    return msgspec.json.encode(given.in_json(value)).decode()
+
+
+def _grant(annotations: Mapping[str, str]) -> Grant | None:
+    try:
+        return signing.read(annotations)
+    except signing.GrantError:
+        return None
+
+
+def _of_grant(grant: Grant, given: Pseudonyms) -> Grant:
+    return replace(
+        grant,
+        pod_uid=given.of(NameKind.UID, grant.pod_uid),
+        namespace=given.of(NameKind.NAMESPACE, grant.namespace),
+        pod=given.of(NameKind.POD, grant.pod),
+        node=given.of(NameKind.NODE, grant.node),
+        containers=_of_parts(grant.containers, given),
+    )
+
+
+def _of_parts(parts: Iterable[ContainerGrant], given: Pseudonyms) -> tuple[ContainerGrant, ...]:
+    return tuple(
+        replace(
+            part,
+            container=given.of(NameKind.CONTAINER, part.container),
+            shares=tuple(replace(share, uuid=given.in_text(share.uuid)) for share in part.shares),
+        )
+        for part in parts
+    )
+
+
+def _of_disputes(found: NodeDisputes, given: Pseudonyms) -> NodeDisputes:
+    return NodeDisputes(
+        given.of(NameKind.NODE, found.node),
+        held=tuple(replace(_of_pod(each, given), containers=_of_parts(each.containers, given)) for each in found.held),
+        refused=tuple(replace(_of_pod(each, given), in_the_way=()) for each in found.refused),
+        closed=tuple(map(given.in_text, found.closed)),
+    )
+
+
+def _of_pod(found: Any, given: Pseudonyms) -> Any:
+    pod: HeldPod | RefusedPod = found
+    return replace(
+        pod,
+        namespace=given.of(NameKind.NAMESPACE, pod.namespace),
+        pod=given.of(NameKind.POD, pod.pod),
+        uid=given.of(NameKind.UID, pod.uid),
+        uuids=tuple(map(given.in_text, pod.uuids)),
+    )
+
+
+def _report(annotations: Mapping[str, str]) -> KubeletReport | None:
+    try:
+        return report_format.decode(annotations[KUBELET_ANNOTATION]) if KUBELET_ANNOTATION in annotations else None
+    except ReportError:
+        return None
+
+
+def _of_report(found: KubeletReport, given: Pseudonyms) -> KubeletReport:
+    return replace(
+        found,
+        resources={name: _of_resource(each, given) for name, each in found.resources.items()},
+        held=tuple(_of_holding(each, given) for each in found.held),
+    )
+
+
+def _of_resource(found: ResourceReport, given: Pseudonyms) -> ResourceReport:
+    return replace(found, groups=tuple(replace(each, ids=_of_ids(each.ids, given)) for each in found.groups))
+
+
+def _of_holding(found: Holding, given: Pseudonyms) -> Holding:
+    return replace(
+        found,
+        uid=given.of(NameKind.UID, found.uid),
+        container=given.of(NameKind.CONTAINER, found.container),
+        devices={name: _of_ids(each, given) for name, each in found.devices.items()},
+    )
+
+
+def _of_ids(ids: IdList, given: Pseudonyms) -> IdList:
+    try:
+        return compact([given.in_text(each) for each in expand(ids, MAX_REPORTED_DEVICES)])
+    except ValueError:
+        return ()
+
+
+def _of_init_resources(text: str, given: Pseudonyms) -> str | None:
+    try:
+        found: dict[str, Any] = msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+        return None
+    named = {given.of(NameKind.CONTAINER, name): each for name, each in found.items()}
+    return msgspec.json.encode(named).decode()

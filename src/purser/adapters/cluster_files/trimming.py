@@ -1,0 +1,163 @@
+"""What of a cluster's objects a decision needs. The types of `purser.adapters.objects` leave most out already: images,
+commands, Secrets, managed fields. Here goes what they have for others, and all that somebody may have written."""
+
+from collections.abc import Collection, Mapping
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from purser.adapters.nodes import DEVICE_ANNOTATIONS
+from purser.adapters.objects import ClusterObjects
+from purser.core.dialects import SHARING, VENDORS, kai, policies, selectors
+from purser.core.grant.share_variables import (
+    BESIDE_GPUS,
+    CORE_POLICY,
+    DEVICES,
+    DISABLE_CONTROL,
+    LIMITS,
+    LOADER,
+    MPS,
+    VISIBLE_DEVICES,
+)
+from purser.core.names import (
+    AWAITS_GRANT_ANNOTATION,
+    DISPUTES_ANNOTATION,
+    ENFORCEMENT_ANNOTATION,
+    GPU_NIC_ANNOTATION,
+    GPU_POLICY_ANNOTATION,
+    GRANT_ANNOTATION,
+    INIT_RESOURCES_ANNOTATION,
+    KUBELET_ANNOTATION,
+    MEMORY_UNITS_ANNOTATION,
+    NODE_POLICY_ANNOTATION,
+)
+from purser.core.pod.manifest import ContainerEnvVar
+from purser.core.vendors.catalogue import FAMILIES
+from purser.kube.objects import (
+    MIRROR_POD_ANNOTATION,
+    POD_SOURCE_ANNOTATION,
+    STATIC_POD_UID_ANNOTATION,
+    Namespace,
+    Node,
+    NodeStatus,
+    NodeSystemInfo,
+    ObjectMeta,
+)
+from purser.kube.pod_details import ScheduledContainer, ScheduledPod, ScheduledPodSpec
+from purser.kube.resource_quotas import ResourceQuota
+from purser.kube.volumes import PersistentVolume, PersistentVolumeClaim
+from purser.kube.workloads import Workload
+
+Named = TypeVar(
+    "Named", Node, ScheduledPod, ResourceQuota, Namespace, PersistentVolume, PersistentVolumeClaim, Workload
+)
+
+POD_ANNOTATIONS = frozenset(
+    {
+        GRANT_ANNOTATION,
+        INIT_RESOURCES_ANNOTATION,
+        MEMORY_UNITS_ANNOTATION,
+        AWAITS_GRANT_ANNOTATION,
+        NODE_POLICY_ANNOTATION,
+        GPU_POLICY_ANNOTATION,
+        GPU_NIC_ANNOTATION,
+        ENFORCEMENT_ANNOTATION,
+        policies.HAMI_NODE_POLICY,
+        policies.HAMI_GPU_POLICY,
+        policies.HAMI_WEIGHTS,
+        selectors.USE_GPUTYPE,
+        selectors.NOUSE_GPUTYPE,
+        selectors.USE_GPUUUID,
+        selectors.NOUSE_GPUUUID,
+        selectors.NUMA_BIND,
+        selectors.VGPU_MODE,
+        selectors.MIG_PREFERENCE,
+        selectors.VOLCANO_USE_GPUUUID,
+        selectors.VOLCANO_NOUSE_GPUUUID,
+        selectors.VOLCANO_VGPU_MODE,
+        kai.GPU_FRACTION,
+        kai.KAI_GPU_MEMORY,
+        kai.GPU_FRACTION_NUM_DEVICES,
+        kai.GPU_FRACTION_CONTAINER_NAME,
+        kai.KAI_MPS,
+        MIRROR_POD_ANNOTATION,
+        STATIC_POD_UID_ANNOTATION,
+        POD_SOURCE_ANNOTATION,
+        *(name for dialect in (*SHARING.values(), *VENDORS.values()) for name in (*dialect.RECORDS, *dialect.MARKS)),
+        *(name for family in FAMILIES for name in family.pod_annotations),
+    }
+)
+"""Of pods. A grant's signature is not among them: who explains and simulates has no keys."""
+
+NODE_ANNOTATIONS = frozenset(
+    {
+        *DEVICE_ANNOTATIONS,
+        KUBELET_ANNOTATION,
+        DISPUTES_ANNOTATION,
+        *(name for family in FAMILIES for name in family.node_annotations),
+    }
+)
+NAMESPACE_ANNOTATIONS = frozenset({ENFORCEMENT_ANNOTATION})
+
+_VARIABLES = (BESIDE_GPUS, DEVICES, LIMITS, LOADER, MPS)
+"""Names of variables that decide where a pod goes by being there."""
+
+_VALUES = frozenset({DISABLE_CONTROL, CORE_POLICY, VISIBLE_DEVICES})
+"""And those whose value does."""
+
+
+def trimmed(objects: ClusterObjects) -> ClusterObjects:
+    """What a decision on any pod of the cluster reads."""
+    return replace(
+        objects,
+        nodes=tuple(map(_node, objects.nodes)),
+        pods=tuple(map(_pod, objects.pods)),
+        quotas=tuple(_bare(each) for each in objects.quotas),
+        namespaces=tuple(_bare(each, NAMESPACE_ANNOTATIONS) for each in objects.namespaces),
+        claims=None if objects.claims is None else tuple(_bare(each) for each in objects.claims),
+        volumes=tuple(_bare(each) for each in objects.volumes),
+        workloads={kind: tuple(_bare(each) for each in found) for kind, found in objects.workloads.items()},
+    )
+
+
+def _bare(found: Named, annotations: Collection[str] = ()) -> Named:
+    return replace(found, metadata=_metadata(found.metadata, annotations))
+
+
+def _metadata(found: ObjectMeta, annotations: Collection[str]) -> ObjectMeta:
+    return replace(found, resource_version="", annotations=_among(found.annotations, annotations))
+
+
+def _among(found: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+    return {name: value for name, value in found.items() if name in names}
+
+
+def _node(node: Node) -> Node:
+    status = node.status
+    info = NodeSystemInfo(kubelet_version=status.node_info.kubelet_version)
+    amounts = NodeStatus(capacity=status.capacity, allocatable=status.allocatable, node_info=info)
+    return replace(_bare(node, NODE_ANNOTATIONS), status=amounts)
+
+
+def _pod(pod: ScheduledPod) -> ScheduledPod:
+    spec: ScheduledPodSpec = replace(
+        pod.spec,
+        containers=tuple(map(_container, pod.spec.containers)),
+        init_containers=tuple(map(_container, pod.spec.init_containers)),
+        ephemeral_containers=(),
+    )
+    scheduled = tuple(each for each in pod.status.conditions if each.type == "PodScheduled")
+    return replace(_bare(pod, POD_ANNOTATIONS), spec=spec, status=replace(pod.status, conditions=scheduled))
+
+
+def _container(found: ScheduledContainer) -> ScheduledContainer:
+    ports = tuple(port for port in found.ports if port.host_port)
+    return replace(found, env=tuple(_variable(each) for each in found.env if _decides(each)), ports=ports)
+
+
+def _decides(variable: ContainerEnvVar) -> bool:
+    return variable.name in _VALUES or any(names.has(variable.name) for names in _VARIABLES)
+
+
+def _variable(found: ContainerEnvVar) -> ContainerEnvVar:
+    return found if found.name in _VALUES else replace(found, value="")
