@@ -7,6 +7,7 @@ import gzip
 import json
 import random
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,14 +16,16 @@ from tests.unit.scheduler.explained import Raw, cluster, gpu, gpus, node, pod, q
 from tests.unit.scheduler.explaining.drawn import drawn
 
 from purser.adapters.cluster_files import anonymized, encoded, trimmed
+from purser.adapters.cluster_files.trimming import NAMESPACE_ANNOTATIONS, NODE_ANNOTATIONS, POD_ANNOTATIONS
 from purser.adapters.objects import DumpError, objects_of_dump
 from purser.core.decoding import UnreadableError
 from purser.core.names import CORDONED_GPUS_ANNOTATION
 from purser.scheduler.explaining import Explainer
 from purser.simulator.cluster import workload_of
 
-CLUSTERS = (15, 300, 10_000)[tiers.TIER]
+CLUSTERS = (36, 400, 10_000)[tiers.TIER]
 PARTS = 10 if tiers.IS_LONG else 3
+REFERENCE = Path(__file__).parents[4] / "docs/annotations.md"
 WORD, SECRET = "zebra", "s3cr3t"
 _NAMES = (
     (r"\bn([0-2])\b", rf"{WORD}n\1"),
@@ -94,6 +97,21 @@ def test_a_snapshot_gives_the_answers_that_the_cluster_gives(part):
         assert WORD.encode() not in file, re.findall(rf".{{80}}{WORD}.{{80}}", file.decode())[:3]
         found = answers(objects_of_dump(file))
         assert with_names_back(found, given.originals()) == expected
+
+
+def test_every_annotation_that_the_scheduler_reads_is_kept():
+    """The reference names them: what is new there is to be allowed here, or to be left out for a reason."""
+    rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \| [^|]+ \| ([^|]+) \| (.*) \|$", REFERENCE.read_text(), re.MULTILINE)
+    of = {"Pod": set(), "Node": set(), "Namespace": set()}
+    for name, on, readers, what in rows:
+        for kind in of.keys() & set(on.split(", ")):
+            if "scheduler" in readers.split(", ") and not what.startswith("Label"):
+                of[kind].add(name)
+    assert of["Pod"] - POD_ANNOTATIONS == {"purser.dev/grant-signature"}
+    assert of["Namespace"] - NAMESPACE_ANNOTATIONS == set()
+    locks = {"gpu", "hamivgpu"}
+    assert {name for name in of["Node"] if "/" not in name or "purser.dev" in name} - NODE_ANNOTATIONS == locks
+    assert CORDONED_GPUS_ANNOTATION in of["Node"]
 
 
 def test_a_snapshot_is_simulated_as_the_cluster_is():
