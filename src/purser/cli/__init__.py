@@ -23,6 +23,7 @@ from purser.cli import (
     get,
     lab,
     man_pages,
+    mcp,
     mig_worker,
     operator,
     plan,
@@ -67,6 +68,7 @@ app.add_typer(get.app, name="get")
 app.command("why", help=why.HELP)(why.why)
 app.command("top", help=top.HELP)(top.top)
 app.command("snapshot", help=snapshot.HELP)(snapshot.snapshot)
+app.command("mcp", help=mcp.HELP)(mcp.mcp)
 app.add_typer(cordon.cordon_app, name="cordon")
 app.add_typer(cordon.uncordon_app, name="uncordon")
 app.add_typer(plan.app, name="plan")
@@ -103,6 +105,7 @@ plugin.add_typer(get.app, name="get")
 plugin.command("why", help=why.HELP)(why.why)
 plugin.command("top", help=top.HELP)(top.top)
 plugin.command("snapshot", help=snapshot.HELP)(snapshot.snapshot)
+plugin.command("mcp", help=mcp.HELP)(mcp.mcp)
 plugin.add_typer(report.app, name="report")
 plugin.command("simulate", help=simulate.HELP)(simulate.simulate)
 plugin.command("replay", help=replay.HELP)(replay.replay)

@@ -10,6 +10,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "top": "Watch nodes, GPUs, and pods that hold them or wait.",
         "why": "Explain why a pod waits, or why it was placed where it is.",
         "snapshot": "Write what decisions need of a cluster to a file.",
+        "mcp": "Answer assistants by the Model Context Protocol.",
         "report": "Report what GPUs were used for, from Prometheus.",
     },
     "Plan and compare": {

@@ -122,18 +122,24 @@ def _shown_plan(
     wish: "RoomRequest", rules: "EvictionRules", kubeconfig: "Path | None", context: str | None, output: OutputFormat
 ) -> "tuple[Occupancy, RoomPlan]":
     """What was printed; ends the command where there is no plan."""
-    from purser.core.planning import NoBoundError, least_cost, plan
+    from purser.core.planning import plan
 
     occupancy = _read(kubeconfig, context, rules)
     made = plan(occupancy, wish)
     if made is None:
-        fail(_why_not(occupancy, wish))
-    try:
-        least: int | None = least_cost(occupancy, wish, made.cost)
-    except NoBoundError:
-        least = made.cost if made.is_cheapest else None
-    _show(occupancy, made, least, output)
+        fail(why_no_plan(occupancy, wish))
+    _show(occupancy, made, least_known(occupancy, wish, made), output)
     return occupancy, made
+
+
+def least_known(occupancy: "Occupancy", wish: "RoomRequest", made: "RoomPlan") -> int | None:
+    """What no plan costs less than; None: not known."""
+    from purser.core.planning import NoBoundError, least_cost
+
+    try:
+        return least_cost(occupancy, wish, made.cost)
+    except NoBoundError:
+        return made.cost if made.is_cheapest else None
 
 
 def _question(made: "RoomPlan") -> str:
@@ -217,7 +223,8 @@ _USABLE = (
 )
 
 
-def _why_not(occupancy: "Occupancy", wish: "RoomRequest") -> str:
+def why_no_plan(occupancy: "Occupancy", wish: "RoomRequest") -> str:
+    """Why no node has room, or can have it, in a sentence."""
     from purser.core.planning import usable_gpus
     from purser.core.wording import counted, some
 
@@ -239,7 +246,7 @@ def _why_not(occupancy: "Occupancy", wish: "RoomRequest") -> str:
 
 def _show(occupancy: "Occupancy", made: "RoomPlan", least: int | None, output: OutputFormat) -> None:
     if output in (OutputFormat.JSON, OutputFormat.YAML):
-        dump(_document(made, least), DocumentFormat(output.value))
+        dump(plan_document(made, least), DocumentFormat(output.value))
         return
     if made.steps:
         print_table(list(enumerate(made.steps, 1)), _columns(occupancy), output)
@@ -275,7 +282,8 @@ def _indices(occupancy: "Occupancy", name: str, uuids: tuple[str, ...]) -> list[
     return [known.get(uuid, uuid) for uuid in uuids]
 
 
-def _document(made: "RoomPlan", least: int | None) -> dict[str, Any]:
+def plan_document(made: "RoomPlan", least: int | None) -> dict[str, Any]:
+    """A plan as ``-o json`` prints it; ``least``: no plan costs less, None where that is not known."""
     import msgspec
 
     found: dict[str, Any] = msgspec.to_builtins(made)

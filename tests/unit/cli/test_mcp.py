@@ -1,0 +1,101 @@
+"""`purser mcp`, asked by the protocol's own client over standard input and output of a process."""
+
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from mcp import Client as Assistant
+from mcp.client.stdio import StdioServerParameters
+from tests.unit.cli.typed import here
+from tests.unit.scheduler.explained import gpu, gpus, node, pod
+
+import purser
+from purser.cli.mcp import NEEDS_MCP
+from purser.cli.mcp_tools import bounded
+from purser.kube import Client, ClusterConfig
+from purser.kube.resources import NODES, PODS
+from purser.lab.apiserver import ApiServer
+
+pytestmark = pytest.mark.processes
+
+
+@asynccontextmanager
+async def assistant(kubeconfig):
+    """One that has started the server."""
+    arguments = ["-c", "from purser.cli import main; main()", "mcp", f"--kubeconfig={kubeconfig}"]
+    env = {"PYTHONPATH": str(Path(purser.__file__).parents[1])}  # the client hands nothing on by itself
+    async with Assistant(StdioServerParameters(command=sys.executable, args=arguments, env=env)) as found:
+        yield found
+
+
+def said(result) -> str:
+    return "\n".join(each.text for each in result.content)
+
+
+async def test_an_assistant_asks_about_a_cluster_and_is_told_what_is_wrong_with_its_questions(tmp_path):
+    kubeconfig = tmp_path / "kubeconfig"
+    async with ApiServer(tls=False) as api:
+        api.write_kubeconfig(kubeconfig)
+        async with Client(ClusterConfig.load(kubeconfig)) as client:
+            made = node("n", gpus("n", 2, 8000))
+            await client.create(NODES, {"metadata": {**made["metadata"], "uid": None}})
+            await client.patch_merge(NODES, "n", {"status": made["status"]}, subresource="status")
+            waiting = {**pod("p", gpu(9000)), "metadata": {"name": "p", "namespace": "default"}}
+            await client.create(PODS, waiting)
+        async with assistant(kubeconfig) as asking:
+            tools = (await asking.list_tools()).tools
+            assert {each.name for each in tools} == {"why", "get", "plan_free"}
+            assert all(each.annotations.read_only_hint and each.description for each in tools)
+
+            why = await asking.call_tool("why", {"pod": "p"})
+            assert not why.is_error
+            found = why.structured_content
+            assert found["text"].startswith("default/p waits: it fits none of 1 nodes")
+            assert found["explanation"]["reasons"][0]["reason"] == "CardInsufficientMemory"
+            assert found["left_out"] == {}
+
+            listed = (await asking.call_tool("get", {"what": "gpus", "node": "n"})).structured_content
+            assert [each["uuid"] for each in listed["gpus"]] == ["n-0", "n-1"]
+            assert (await asking.call_tool("get", {"what": "gpus", "node": "m"})).structured_content["gpus"] == []
+            for what in ("nodes", "grants", "namespaces"):
+                assert not (await asking.call_tool("get", {"what": what})).is_error
+
+            free = (await asking.call_tool("plan_free", {"gpus": 2})).structured_content
+            assert (free["cost"], free["rooms"][0]["node"]) == (0, "n")
+
+            for tool, arguments, says in (
+                ("why", {"pod": "q"}, "namespace default has no pod q"),
+                ("why", {"pod": "daemonset/q"}, "daemonset/q cannot be explained"),
+                ("why", {"pod": ""}, "at least 1 character"),
+                ("why", {}, "required"),
+                ("get", {"what": "secrets"}, "'gpus', 'grants', 'nodes'"),
+                ("plan_free", {"gpus": 0}, "greater than or equal to 1"),
+                ("plan_free", {"gpus": 9}, "no node that takes pods has 9 usable GPUs"),
+            ):
+                refused = await asking.call_tool(tool, arguments)
+                assert (refused.is_error, says.lower() in said(refused).lower()) == (True, True), said(refused)
+
+            await api.stop()
+            away = await asking.call_tool("why", {"pod": "p"})
+            assert (away.is_error, "the cluster did not answer: " in said(away)) == (True, True), said(away)
+
+
+async def test_without_a_kubeconfig_each_question_says_so(tmp_path):
+    async with assistant(tmp_path / "none") as asking:
+        refused = await asking.call_tool("get", {"what": "nodes"})
+    assert (refused.is_error, f"cannot read kubeconfig {tmp_path / 'none'}" in said(refused)) == (True, True)
+
+
+def test_where_the_package_is_missing_the_command_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
+    assert here("mcp") == (2, "", f"purser: {NEEDS_MCP}\n")
+
+
+def test_a_long_answer_is_cut_and_says_where():
+    document = {"rows": [{"names": list(range(5))}, 2, 3], "by": {"a": 1, "b": 2, "c": 3}}
+    assert bounded(document, 2) == {
+        "rows": [{"names": [0, 1]}, 2],
+        "by": {"a": 1, "b": 2},
+        "left_out": {"rows": 1, "rows[0].names": 3, "by": 1},
+    }
