@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from purser.adapters.cluster_files.pseudonyms import NameKind, Pseudonyms
-from purser.core.dialects import kai, selectors
+from purser.core.dialects import SHARING, VENDORS, kai, selectors
 from purser.core.grant import signing
 from purser.core.grant.disputes import HeldPod, NodeDisputes, RefusedPod, read_disputes
 from purser.core.kubelet.report import format as report_format
@@ -32,6 +32,9 @@ _LISTS = (
     selectors.VOLCANO_NOUSE_GPUUUID,
 )
 """Uuids of devices with commas: who wrote them may mean devices that no node has."""
+
+_RECORDS = frozenset(name for dialect in (*SHARING.values(), *VENDORS.values()) for name in dialect.RECORDS)
+"""What other systems' schedulers write of a placement."""
 
 
 def names_in(annotations: Mapping[str, str], node: str = "") -> Iterator[Found]:
@@ -79,21 +82,26 @@ def replaced(annotations: Mapping[str, str], given: Pseudonyms, node: str = "") 
             case kai.GPU_FRACTION_CONTAINER_NAME:
                 new = given.of(NameKind.CONTAINER, text)
             case _:
-                new = _of_text(text, given)
+                new = _of_text(name, text, given)
         if new is not None:
             found[name] = new
     return found
 
 
-def _of_text(text: str, given: Pseudonyms) -> str:
-    """Node names stand in JSON, too, such as that of an inventory."""
+def _of_text(name: str, text: str, given: Pseudonyms) -> str:
+    """A record may be a node's name; an inventory has it in a field. Elsewhere the same word may be a model."""
+    if name in _RECORDS and given.has(NameKind.NODE, text):
+        return given.of(NameKind.NODE, text)
     if not text.startswith(("{", "[")):
         return given.in_text(text)
     try:
         value: Any = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
         return given.in_text(text)
-    return msgspec.json.encode(given.in_json(value)).decode()
+    found = given.in_json(value)
+    if isinstance(value, dict) and isinstance(value.get("node"), str):
+        found["node"] = given.of(NameKind.NODE, value["node"])
+    return msgspec.json.encode(found).decode()
 
 
 def _grant(annotations: Mapping[str, str]) -> Grant | None:

@@ -56,10 +56,13 @@ class Pseudonyms:
             return ""
         return self._of.get(kind, {}).get(name, f"{kind.value}-unknown")
 
+    def has(self, kind: NameKind, name: str) -> bool:
+        """Whether it is one of the names."""
+        return name in self._of.get(kind, {})
+
     def in_text(self, text: str) -> str:
-        """A text in which uids of pods and of devices stand for themselves; a text that is a node's name is that."""
-        node = self._of.get(NameKind.NODE, {}).get(text)
-        return node or self._pattern.sub(lambda found: self._tokens[found[0]], text)
+        """A text with the uids of pods and of devices in it replaced."""
+        return self._pattern.sub(lambda found: self._tokens[found[0]], text)
 
     def in_json(self, value: Any) -> Any:
         """The same of all texts in a value."""

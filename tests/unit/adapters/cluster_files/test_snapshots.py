@@ -19,6 +19,7 @@ from purser.adapters.cluster_files import anonymized, encoded, trimmed
 from purser.adapters.cluster_files.trimming import NAMESPACE_ANNOTATIONS, NODE_ANNOTATIONS, POD_ANNOTATIONS
 from purser.adapters.objects import DumpError, objects_of_dump
 from purser.core.decoding import UnreadableError
+from purser.core.dialects.selectors import USE_GPUTYPE
 from purser.core.names import CORDONED_GPUS_ANNOTATION
 from purser.scheduler.explaining import Explainer
 from purser.simulator.cluster import workload_of
@@ -138,6 +139,13 @@ def test_known_words_stay_and_the_file_is_the_same_each_time():
     for damaged in (small[:-9], small[:20] + b"xx" + small[22:], b"\x1f\x8b"):
         with pytest.raises((DumpError, UnreadableError)):
             objects_of_dump(damaged)
+
+
+def test_a_node_that_is_named_as_a_model_does_not_rename_the_model():
+    objects = cluster(node("A100", gpus("A100", 1, model="A100")), pod("p", gpu(9), annotations={USE_GPUTYPE: "A100"}))
+    hidden = objects_of_dump(encoded(anonymized(trimmed(objects))[0]))
+    found = Explainer(hidden).explain(hidden.pods[0].metadata.namespace, hidden.pods[0].metadata.name)
+    assert found.fits == ("node-1",)
 
 
 def test_what_only_annotations_name_is_hidden_too():
