@@ -33,7 +33,10 @@ class NameKind(StrEnum):
 _NATURAL = frozenset({NameKind.NODE, NameKind.GPU})
 """Whose order is that of people (`n2` before `n10`): of others texts are compared."""
 
+_WORD = r"[\w.-]+"
+"""As most ids are: what is between the punctuation of lists and records is looked up."""
 _TOKEN = r"(?<![A-Za-z0-9_])(?:{})(?![A-Za-z0-9_])"
+"""Ids with other characters are looked for."""
 
 
 class Pseudonyms:
@@ -46,9 +49,9 @@ class Pseudonyms:
         for uuid in gpus:
             gpus[uuid] = _device(uuid, gpus[uuid], nodes)
         tokens = {**self._of.get(NameKind.UID, {}), **gpus}
-        longest_first = sorted(tokens, key=lambda each: -len(each))
+        odd = sorted((each for each in tokens if not re.fullmatch(_WORD, each)), key=lambda each: -len(each))
         self._tokens = tokens
-        self._pattern = re.compile(_TOKEN.format("|".join(map(re.escape, longest_first))) if tokens else r"(?!)")
+        self._pattern = re.compile("|".join([*([_TOKEN.format("|".join(map(re.escape, odd)))] if odd else []), _WORD]))
 
     def of(self, kind: NameKind, name: str) -> str:
         """A name's; of none there is none. Of a name that was not among those at first: one that says nothing."""
@@ -62,7 +65,7 @@ class Pseudonyms:
 
     def in_text(self, text: str) -> str:
         """A text with the uids of pods and of devices in it replaced."""
-        return self._pattern.sub(lambda found: self._tokens[found[0]], text)
+        return self._pattern.sub(lambda found: self._tokens.get(found[0], found[0]), text)
 
     def in_json(self, value: Any) -> Any:
         """The same of all texts in a value."""
@@ -86,7 +89,8 @@ def _numbered(kind: NameKind, names: Iterable[str]) -> dict[str, str]:
 
 def _device(uuid: str, given: str, nodes: Mapping[str, str]) -> str:
     """Of a device: plugins that give theirs no ids of their own are read as if these began with the node's name."""
-    node = max((name for name in nodes if uuid.startswith(f"{name}-")), key=len, default="")
+    hyphens = (place for place in range(len(uuid) - 1, 0, -1) if uuid[place] == "-")
+    node = next((uuid[:place] for place in hyphens if uuid[:place] in nodes), "")
     if node:
         return nodes[node] + uuid.removeprefix(node)
     prefix = next((each for each in ("GPU-", "MIG-") if uuid.startswith(each)), "")
