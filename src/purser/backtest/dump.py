@@ -67,11 +67,11 @@ class _Collected:
 
     def take(self, data: bytes, name: str) -> None:
         if len(data) > MAX_HISTORY_BYTES:
-            raise HistoryError(f"{name} has more than {MAX_HISTORY_BYTES >> 20} MiB: give what it has in parts")
+            raise HistoryError(f"{name} has more than {MAX_HISTORY_BYTES >> 20} MiB: split it into parts")
         for place, item in enumerate(_items(data, name)):
             self._objects += 1
             if self._objects > MAX_OBJECTS:
-                raise HistoryError(f"{name} has more than {MAX_OBJECTS} objects, with those of the files before")
+                raise HistoryError(f"{name} has more than {MAX_OBJECTS} objects, including those of earlier files")
             try:
                 self._add(item)
             except (UnreadableError, DecodeError) as error:
@@ -114,7 +114,7 @@ def _items(data: bytes, name: str) -> Iterator[bytes | msgspec.Raw]:
         if document.items is not None:
             yield from document.items
         elif not document.kind and place == 0:
-            raise HistoryError(f"{name} is not a list of Kubernetes' objects: it has no kind")
+            raise HistoryError(f"{name} is not a list of Kubernetes objects: it has no kind")
         else:
             yield text
 

@@ -143,7 +143,7 @@ def _dated(
     near = [each for each in found if all(abs(time_s - middle) < MAX_WINDOW_S / 2 for time_s in each[1:])]
     for event, _, last_s in found:
         if abs(last_s - middle) >= MAX_WINDOW_S / 2:
-            omissions.add("events of another time than all others", key_of_ref(event.involved_object))
+            omissions.add("events far from the time of all others", key_of_ref(event.involved_object))
     near.sort(key=lambda each: each[1])
     last = [last_s for *_, last_s in near]
     return near, min(last, default=math.inf), max(last, default=-math.inf)
@@ -207,7 +207,7 @@ class _Seers:
         try:
             pod.shape = read_asked(text)
         except UnreadableError as error:
-            self._omissions.add("events Granted that do not say what the pod asked for", f"{pod.name}: {error}")
+            self._omissions.add("Granted events that do not say what the pod asked for", f"{pod.name}: {error}")
 
     def take_pods(self, pods: Iterable[DatedPod], notes: list[str]) -> "defaultdict[str, list[EffectiveRequests]]":
         """The pods that are listed; what those without GPUs ask for, by node."""
@@ -307,7 +307,7 @@ def _correct_clocks(pods: Iterable[_Seen], omissions: Omissions) -> None:
         pod.ended_s += behind[pod.node] if behind[pod.node] > SOON_S else 0.0
     for node, seconds in behind.items():
         if seconds > SOON_S:
-            omissions.add("nodes whose clock is behind, which is made up for", f"{node}: {seconds:.0f} s")
+            omissions.add("nodes whose clock is behind, which is corrected", f"{node}: {seconds:.0f} s")
 
 
 def _pod(seen: _Seen, lists_pods: bool, begin_s: float, omissions: Omissions) -> HistoryPod | None:
@@ -320,7 +320,7 @@ def _pod(seen: _Seen, lists_pods: bool, begin_s: float, omissions: Omissions) ->
                 seen.name,
             )
         elif not seen.is_listed and math.isfinite(seen.tried_s):
-            omissions.add("pods that waited, are not listed, and of which no event says what they asked for", seen.name)
+            omissions.add("pods that waited and are not listed, and no event says what they asked for", seen.name)
         return None
     bound_s = seen.placed_s
     ended_s = beside_exact(seen.ended_s if math.isfinite(seen.ended_s) else seen.evicted_s, bound_s)
@@ -328,7 +328,7 @@ def _pod(seen: _Seen, lists_pods: bool, begin_s: float, omissions: Omissions) ->
         if lists_pods:
             omissions.add("deleted pods without an event that says when they ended", seen.name)
             return None
-        omissions.add("pods of which no event says that they ended, which run on", seen.name)
+        omissions.add("pods without an event that says that they ended, replayed as still running", seen.name)
     return HistoryPod(seen.name, seen.shape, _created(seen, begin_s), seen.node, bound_s, ended_s, seen.priority)
 
 

@@ -48,7 +48,7 @@ FORGOTTEN_S = 600.0
 """kube-scheduler tries a pod that waits again after five minutes at the latest, if nothing happens that may help it
 (``podMaxInUnschedulablePodsDuration``). So one on which nothing was decided for twice as long is there no more."""
 
-_FORGOTTEN = f"pods that waited and were not tried in the last {FORGOTTEN_S / 60:.0f} minutes, taken to be deleted"
+_FORGOTTEN = f"pods that waited and were not tried in the last {FORGOTTEN_S / 60:.0f} minutes, assumed to be deleted"
 
 
 @dataclass
@@ -89,7 +89,7 @@ def _start(path: Path) -> SchedulingStart:
     except DecisionLogError as error:
         raise HistoryError(f"{path}: {error}") from error
     if not isinstance(first, SchedulingStart):
-        raise HistoryError(f"{path} is a log without times, as those of simulations: give logs of a scheduler")
+        raise HistoryError(f"{path} is a log without times, such as a simulation writes: give logs of a scheduler")
     return first
 
 
@@ -118,7 +118,7 @@ class _LogReader:
                     self._apply(record)
                 except (ValueError, OverflowError) as error:
                     problem = f"record {reader.number} of {name}: {brief(error)}"
-                    self._omissions.add("records that make no sense where they stand", problem)
+                    self._omissions.add("records that make no sense in their place", problem)
         except DecisionLogError as error:
             self._omissions.add("logs that cannot be read to their end", f"{name}: {error}")
         self._end_of_state()
@@ -259,10 +259,10 @@ class _LogReader:
 
     def _history_pod(self, pod: _LoggedPod) -> HistoryPod | None:
         if pod.shape is None:
-            self._omissions.add("pods that wait and ask for more than a size", pod.name)
+            self._omissions.add("waiting pods that ask for more than amounts", pod.name)
             return None
         if not pod.is_decided and pod.bound_s > self._begin_s:
-            self._omissions.add("pods on which no decision is in the log, which are taken not to have waited", pod.name)
+            self._omissions.add("pods without a decision in the log, assumed not to have waited", pod.name)
         waits = math.isinf(pod.bound_s)
         if waits and math.isinf(pod.gone_s) and pod.heard_s < self._now_s - FORGOTTEN_S:
             self._omissions.add(_FORGOTTEN, pod.name)

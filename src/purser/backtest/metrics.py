@@ -94,9 +94,10 @@ async def history_of_metrics(
     pods = [pod for each in asked.pods.values() if (pod := _pod(each, end_s, asked.scrape_s, omissions)) is not None]
     nodes = [_history_node(name, node, end_s) for name, node in asked.nodes.items()]
     notes = [
-        f"there are metrics of {(end_s - begin_s) / 3600:.1f} of the {window_s / 3600:.1f} hours: those are replayed"
+        f"there are metrics for only {(end_s - begin_s) / 3600:.1f} of the {window_s / 3600:.1f} hours: only those are "
+        "replayed"
     ] * (end_s - begin_s < 0.99 * window_s)
-    notes += ["what pods asked for beyond amounts, as models of GPUs, is in no metric: they fit wherever there is room"]
+    notes += ["no metric says what pods asked for besides amounts, such as GPU models: they fit wherever there is room"]
     return history_of("kube-state-metrics", begin_s, end_s, nodes, pods, omissions, notes)
 
 
@@ -208,7 +209,7 @@ class _Asked:
         found = await self._prometheus.ask(expression, at_s)
         self._series += len(found)
         if self._series > MAX_SERIES:
-            raise TooMuchToReplay(f"it has more than {MAX_SERIES} series of that time: give a shorter --since")
+            raise TooMuchToReplay(f"it has more than {MAX_SERIES} series for that time: give a shorter --since")
         return [(labels, value) for labels, value in found if math.isfinite(value)]
 
     @property
@@ -263,7 +264,7 @@ def _shape(seen: _Pod, omissions: Omissions) -> PodShape | None:
     try:
         request = parse(manifest)
     except (DialectError, QuantityError) as error:
-        omissions.add("pods that ask for what makes no sense", f"{seen.name}: {' '.join(str(error).split())}")
+        omissions.add("pods whose requests make no sense", f"{seen.name}: {' '.join(str(error).split())}")
         return None
     shape = None if request is None else shape_of(request)
     if shape is None:

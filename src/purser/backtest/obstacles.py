@@ -9,10 +9,10 @@ from purser.core.decoding import brief
 from purser.kube.objects import DEFAULT_SCHEDULER, Pod
 from purser.kube.resources import key_of
 
-GATED = "pods with scheduling gates, left out: nothing tells when the gates go"
-SELECTIVE = "pods with a node selector, affinity or topology spread, replayed as if they might be on any node"
-CLAIMING = "pods that wait for a PersistentVolumeClaim, replayed as if they waited for GPUs alone"
-OF_OTHERS = "pods of another scheduler than most, replayed as if there were one"
+GATED = "pods with scheduling gates, left out: nothing says when the gates are removed"
+SELECTIVE = "pods with a node selector, affinity or topology spread, replayed as if any node would do"
+CLAIMING = "pods that wait for a PersistentVolumeClaim, replayed as if they waited only for GPUs"
+OF_OTHERS = "pods of another scheduler than most, replayed as if there were only one"
 
 _CLAIM = "persistentvolumeclaim"
 """In what kube-scheduler says of claims that are missing, unbound or being deleted (its plugin VolumeBinding)."""

@@ -84,9 +84,9 @@ def simulated_pod(pod: Pod, notes: list[str]) -> SimPod | None:
     shape = shape_of(request) if request is not None else None
     if shape is None and (grant := _grant(pod, name, notes)) is not None:
         shape = held_shape(grant, asked.cpu_milli, asked.memory_mib)
-        notes.append(f"pod {name} asks for more than a size: it is simulated as what it holds, wherever that fits")
+        notes.append(f"pod {name} asks for more than amounts: it is simulated with what it holds, wherever that fits")
     if shape is None and request is not None:
-        notes.append(f"pod {name} is left out: it waits, and asks for more than a size")
+        notes.append(f"pod {name} is left out: it waits, and asks for more than amounts")
     return SimPod(name, shape) if shape is not None else None
 
 

@@ -86,7 +86,7 @@ class Departures(msgspec.Struct, frozen=True):
     placed: npt.NDArray[np.bool_]
     """By event."""
     pending_gpu_hours: float
-    """What waiting pods asked for, times how long they waited."""
+    """What waiting pods asked for, multiplied by their waiting time."""
     unplaced: dict[str, int]
     """By class, those that found no place until the end."""
     seconds: float

@@ -104,7 +104,7 @@ def _shape(row: "_Row") -> PodShape:
     if readable and gpus and not milli:
         row.wrong("gpu_milli", f"is 0, but num_gpu is {gpus}: give 1 to {WHOLE_MILLI} thousandths of each GPU")
     if readable and milli and not gpus:
-        row.wrong("gpu_milli", f"is {milli}, but num_gpu is 0: give how many GPUs, or 0 thousandths")
+        row.wrong("gpu_milli", f"is {milli}, but num_gpu is 0: give the number of GPUs, or 0 thousandths")
     # A pod without GPUs may run on nodes with GPUs of any model.
     words = row.text("gpu_spec").split("|") if gpus and row.text("gpu_spec") else []
     if not all(words):
@@ -183,7 +183,7 @@ def _rows(path: Path, required: Sequence[str], problems: FileProblems) -> Iterat
     delimiter = max(_DELIMITERS, key=lines[first].count) if lines else ","
     head = _split(lines[first], delimiter) if lines else None
     if head is None:
-        problems.add(first + 1, 1, f"has no line with the names of columns: begin with {','.join(required)}")
+        problems.add(first + 1, 1, f"has no line with column names: begin with {','.join(required)}")
         raise InputError(problems.found)
     columns = [name.strip() for name, _ in head]
     for name in required:
@@ -198,7 +198,7 @@ def _rows(path: Path, required: Sequence[str], problems: FileProblems) -> Iterat
             problems.add(number, line.index('"') + 1, "a quote is out of place")
         elif len(fields) != len(columns):
             extra = fields[len(columns)][1] if len(fields) > len(columns) else len(line) + 1
-            problems.add(number, extra, f"has {len(fields)} fields where there are {len(columns)} columns")
+            problems.add(number, extra, f"has {len(fields)} fields, but there are {len(columns)} columns")
         else:
             yield _Row(number, dict(zip(columns, fields, strict=True)), problems)
 

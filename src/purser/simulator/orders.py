@@ -43,7 +43,7 @@ def read_order(path: Path, workload: Workload, seed: int | None = None) -> Order
             problems.add(number, 1, f"begins with {kind[:20]!r}: give 'p <pod>', 'n <rank>-<node>' or '# comment'")
     missing = [node.name for place, node in enumerate(workload.nodes) if place not in ranks]
     if missing and ranks:
-        problems.add(1, 1, f"has no rank for {len(missing)} nodes of the list, one is {missing[0]}")
+        problems.add(1, 1, f"has no rank for {len(missing)} nodes of the list, for example {missing[0]}")
     if not pods and not problems.found:
         problems.add(1, 1, "has no pods")
     problems.raise_if_any()

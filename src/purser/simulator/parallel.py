@@ -111,7 +111,7 @@ def _in_processes(workload: Workload, tasks: Sequence[Task], jobs: int, on_progr
                 process.kill()
             if isinstance(error, BrokenProcessPool):
                 raise LostProcess(
-                    "a process that simulated was killed, perhaps for want of memory: try fewer --jobs"
+                    "a simulation process was killed, perhaps because memory ran out: try fewer --jobs"
                 ) from error
             raise
 

@@ -60,7 +60,7 @@ class TimedRun(msgspec.Struct, frozen=True):
     allocation_percent: float
     fragmentation_percent: float
     pending_gpu_hours: float
-    """What waiting pods asked for, times how long they waited."""
+    """What waiting pods asked for, multiplied by their waiting time."""
     waited_pods: int
     waited_mean_s: float
     """Over all pods."""

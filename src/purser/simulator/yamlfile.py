@@ -41,7 +41,7 @@ NODE_FIELDS = ("name", "count", "gpus", "model", "family", "mig", "cpu", "memory
 _OF_PODS = ("gpus", "gpu_milli", "family", "mig", "models", "cpu", "memory", "arrives", "every", "lasts")
 POD_FIELDS = ("name", "count", *_OF_PODS)
 
-NO_BOUNDS = "there are no bounds of lists with GPUs that are cut on demand, or of other vendors"
+NO_BOUNDS = "there are no bounds for lists with GPUs that are divided on demand, or GPUs of other vendors"
 
 MOST_OF_ALL = 2_000_000
 """Nodes, and pods."""
@@ -104,7 +104,7 @@ class _Entry:
             return
         for key, value in node.value:
             if key.value not in fields:
-                self.wrong(key, f"{str(key.value)[:40]!r} is not a field of this: there are {', '.join(fields)}")
+                self.wrong(key, f"{str(key.value)[:40]!r} is not a field here: give one of {', '.join(fields)}")
             elif key.value in self.values:
                 self.wrong(key, f"{key.value} appears twice")
             else:
@@ -160,7 +160,7 @@ class _Entry:
             self.wrong(self.values[field], f"{field}: {error}")
             return default
         if not 0 <= value <= MAX_AMOUNT:
-            self.wrong(self.values[field], f"{field} is {text!r}: give 0 or more, and no more than there can be")
+            self.wrong(self.values[field], f"{field} is {text!r}: give a realistic amount of 0 or more")
             return default
         return value
 
@@ -207,7 +207,7 @@ def _nodes(entry: _Entry, count: int) -> list[FleetNodeFacts]:
     name, model = entry.name(), entry.text("model") or entry.text("family")
     gpus = entry.whole("gpus", 0, 0, MOST_GPUS)
     if gpus and not model:
-        entry.wrong(entry.node, f"has {gpus} GPUs of no model")
+        entry.wrong(entry.node, f"has {gpus} GPUs without a model: give model")
     cpu, memory = entry.quantity("cpu", MANY, quantity_milli), entry.quantity("memory", MANY, quantity_mib)
     each = (_gpu(entry, model),) * gpus
     return [FleetNodeFacts(one, each, cpu, memory, PODS_PER_NODE) for one in _names(name, count)]
@@ -218,7 +218,7 @@ def _gpu(entry: _Entry, model: str) -> GpuFacts:
     if not (name := entry.text("mig")) or resource != GPU_RESOURCE:
         return GpuFacts(model, WHOLE_MILLI, SLOTS, resource=resource)
     if (kind := MIG_KINDS.get(name)) is None:
-        entry.wrong(entry.values["mig"], f"mig is {name[:40]!r}: there are {', '.join(MIG_KINDS)}")
+        entry.wrong(entry.values["mig"], f"mig is {name[:40]!r}: give one of {', '.join(MIG_KINDS)}")
         return GpuFacts(model, WHOLE_MILLI, SLOTS)
     return GpuFacts(
         model,
@@ -237,11 +237,11 @@ def _resource(entry: _Entry) -> str:
     if not (name := entry.text("family")):
         return GPU_RESOURCE
     if "mig" in entry.values:
-        entry.wrong(entry.values["mig"], f"mig is of NVIDIA's GPUs, and not of {name[:40]!r}")
+        entry.wrong(entry.values["mig"], f"mig applies to NVIDIA's GPUs, not to {name[:40]!r}")
     family = next((each for each in FAMILIES if each.name == name), None)
     if family is None:
         known = ", ".join(each.name for each in FAMILIES)
-        entry.wrong(entry.values["family"], f"family is {name[:40]!r}: there are {known}")
+        entry.wrong(entry.values["family"], f"family is {name[:40]!r}: give one of {known}")
     return GPU_RESOURCE if family is None else family.resource
 
 
@@ -250,10 +250,13 @@ def _instances(entry: _Entry, gpus: int, kinds: Sequence[str]) -> PodShape:
     profile = entry.text("mig")
     offered = [each.name for kind in kinds for each in MIG_KINDS[kind].profiles]
     if profile not in offered:
-        there = ", ".join(dict.fromkeys(offered)) or "none, as no node has GPUs that are cut on demand"
+        there = ", ".join(dict.fromkeys(offered)) or "none, because no node has GPUs that are divided on demand"
         entry.wrong(entry.values["mig"], f"mig is {profile[:40]!r}: the nodes offer {there}")
     if "gpu_milli" in entry.values:
-        entry.wrong(entry.values["gpu_milli"], "gpu_milli is of a GPU, and a GPU instance has its own size: give one")
+        entry.wrong(
+            entry.values["gpu_milli"],
+            "gpu_milli is a part of a GPU, but a GPU instance has its own size: give only one",
+        )
     return PodShape(
         gpu_count=max(gpus, 1),
         resource=mig_resource(profile),
@@ -266,7 +269,7 @@ def _pods(entry: _Entry, count: int, kinds: Sequence[str]) -> list[SimPod]:
     name, gpus = entry.name(), entry.whole("gpus", 0, 0, MOST_GPUS)
     milli = entry.whole("gpu_milli", WHOLE_MILLI, 1, WHOLE_MILLI) if gpus else 0
     if not gpus and "gpu_milli" in entry.values:
-        entry.wrong(entry.values["gpu_milli"], "gpu_milli is of each GPU: give gpus too")
+        entry.wrong(entry.values["gpu_milli"], "gpu_milli applies to each GPU: give gpus too")
     models = tuple(f"={word}" for word in entry.words("models")) if gpus or "mig" in entry.values else ()
     cpu, memory = entry.quantity("cpu", 0, quantity_milli), entry.quantity("memory", 0, quantity_mib)
     if "mig" in entry.values:
@@ -281,7 +284,7 @@ def _pods(entry: _Entry, count: int, kinds: Sequence[str]) -> list[SimPod]:
     shape = msgspec.structs.replace(asked, cpu_milli=cpu, memory_mib=memory, models=models)
     arrives, every, lasts = entry.seconds("arrives"), entry.seconds("every"), entry.seconds("lasts")
     if ("arrives" in entry.values) is not ("lasts" in entry.values):
-        entry.wrong(entry.node, "gives one of arrives and lasts: give both, or none")
+        entry.wrong(entry.node, "gives only one of arrives and lasts: give both or neither")
     return [
         SimPod(one, shape, None if arrives is None else arrives + place * (every or 0.0), lasts)
         for place, one in enumerate(_names(name, count))

@@ -141,7 +141,7 @@ def test_a_pod_that_is_evicted_has_ended_unless_that_was_called_off():
 def test_a_pod_without_an_end_runs_on_unless_pods_are_listed():
     found = history(A[:-1])
     assert times(found.pods[0]) == (10, 50, None)
-    assert left_out(found) == {"pods of which no event says that they ended, which run on": 1}
+    assert left_out(found) == {"pods without an event that says that they ended, replayed as still running": 1}
     other = pod_object("b", "u-b", {"nvidia.com/gpu": "1"}, BEGIN_S + 1, {"phase": "Pending"})
     found = history(A[:-1], other)
     assert [pod.name for pod in found.pods] == ["ns/b"]
@@ -235,14 +235,14 @@ def test_a_node_whose_clock_is_behind_is_set_right():
         [*A[:-1], killed("a", "u-a", BEGIN_S + 250 - 300), started], life("b", "u-b", "n1", whole(1), (9, 9, 10))
     )
     assert {pod.name: times(pod) for pod in behind.pods}["ns/a"] == (10, 50, 250)
-    assert "nodes whose clock is behind, which is made up for" in left_out(behind)
+    assert "nodes whose clock is behind, which is corrected" in left_out(behind)
     assert times(history(A, late).pods[0]) == (10, 50, 200)
 
 
 def test_times_that_contradict_one_another_are_taken_as_the_least_that_makes_sense():
     found = history([*A[:-1], killed("a", "u-a", BEGIN_S + 20)])
     assert times(found.pods[0]) == (10, 50, 50)
-    assert "pods whose times contradict one another, taken as the least that makes sense" in left_out(found)
+    assert "pods whose times contradict one another, corrected by the least that makes sense" in left_out(found)
 
 
 def test_nodes_come_and_go():

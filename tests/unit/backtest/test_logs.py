@@ -229,7 +229,7 @@ def test_an_inventory_beyond_all_limits_costs_itself_alone(tmp_path, device):
 
     found = cluster.history(tmp_path, with_odd_node)
     assert [each.facts.name for each in found.nodes] == ["n1"]
-    assert [each.what for each in found.left_out] == ["records that make no sense where they stand"]
+    assert [each.what for each in found.left_out] == ["records that make no sense in their place"]
 
 
 def test_pods_on_which_no_decision_is_logged_are_counted(tmp_path):
@@ -240,7 +240,7 @@ def test_pods_on_which_no_decision_is_logged_are_counted(tmp_path):
     found = cluster.history(tmp_path)
     assert told(found) == {"ns/a": (10, 10, 100)}
     assert [(each.what.split(",")[0], each.count) for each in found.left_out] == [
-        ("pods on which no decision is in the log", 1)
+        ("pods without a decision in the log", 1)
     ]
 
 

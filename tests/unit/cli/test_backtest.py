@@ -32,7 +32,7 @@ def test_policies_stand_in_a_table_below_what_was(past):
         "P50 by 0.0 s, P95 by 0.0 s, WAITED MEAN by 0.0 %."
     )
     assert "purser: 151 pods on 31 nodes with 164 GPUs, 2.50 hours" in err
-    assert "130 pods of which no event says that they ended, which run on; one is ns/pod-1" in err
+    assert "130 pods without an event that says that they ended, replayed as still running; one is ns/pod-1" in err
 
 
 def test_a_document_has_everything(past):
@@ -70,7 +70,10 @@ def test_a_pod_that_waits_behind_a_gate_or_selector_is_counted_on_standard_error
     (tmp_path / "past").write_bytes(listed(items))
     code, _, err = here("backtest", "--dump", tmp_path / "past", "--no-nodes-needed")
     assert code == 0 and "purser: 2 pods on 1 nodes" in err
-    assert "purser: 1 pods with scheduling gates, left out: nothing tells when the gates go; one is ns/gated\n" in err
+    assert (
+        "purser: 1 pods with scheduling gates, left out: nothing says when the gates are removed; one is ns/gated\n"
+        in err
+    )
     assert "purser: 1 pods with a node selector, affinity or topology spread, replayed as if" in err
 
 

@@ -99,7 +99,7 @@ async def test_what_cannot_be_read_is_left_out_and_reported(client: Client) -> N
     notes = " | ".join(found.notes)
     assert "node b is left out: annotation" in notes
     assert "pod team/odd" in notes
-    assert "pod team/picky is left out: it waits, and asks for more than a size" in notes
+    assert "pod team/picky is left out: it waits, and asks for more than amounts" in notes
 
 
 async def test_a_cluster_without_gpus_is_reported(client: Client) -> None:

@@ -180,7 +180,7 @@ def test_overcommitting_would_be_noticed() -> None:
     placement = decider.place(share(600))
     assert placement is not None
     decider.fleet.take(placement.row, placement.gpus, placement.taken)
-    with pytest.raises(AssertionError, match="given away more than there is"):
+    with pytest.raises(AssertionError, match="allocated more than there is"):
         check_overcommitted(decider.fleet)
 
 

@@ -90,8 +90,8 @@ def test_pods_by_profile_wait_until_instances_end(tmp_path) -> None:  # type: ig
 @pytest.mark.parametrize(
     ("nodes", "pods", "said"),
     [
-        ("{name: n, gpus: 1, model: A, mig: A100}", "{name: p}", "mig is 'A100': there are A30, A100-40GB"),
-        ("{name: n, gpus: 1, model: A}", "{name: p, mig: 1g.5gb}", "the nodes offer none, as no node has GPUs"),
+        ("{name: n, gpus: 1, model: A, mig: A100}", "{name: p}", "mig is 'A100': give one of A30, A100-40GB"),
+        ("{name: n, gpus: 1, model: A}", "{name: p, mig: 1g.5gb}", "the nodes offer none, because no node has GPUs"),
         ("{name: n, gpus: 1, model: A, mig: A30}", "{name: p, mig: 1g.5gb}", "the nodes offer 1g.6gb, 1g.6gb+me, 2g"),
         ("{name: n, gpus: 1, model: A, mig: A30}", "{name: p, gpus: 1, mig: 1g.6gb, gpu_milli: 5}", "its own size"),
     ],

@@ -105,8 +105,8 @@ def test_columns_may_stand_in_any_order_and_times_may_be_missing(tmp_path: Path)
         ("a,1,1,1,500,,LS,ten,,", ":2:17: creation_time is 'ten': give seconds"),
         ("a,1,1,1,500,,LS,9,8,", ":2:19: deletion_time is before creation_time"),
         ("a,1,1,1,500,,LS,1,8,9", ":2:21: scheduled_time is not between"),
-        ("a,1,1,1,500,,LS,,", ":2:18: has 9 fields where there are 10 columns"),
-        ("a,1,1,1,500,,LS,,,,7", ":2:20: has 11 fields where there are 10 columns"),
+        ("a,1,1,1,500,,LS,,", ":2:18: has 9 fields, but there are 10 columns"),
+        ("a,1,1,1,500,,LS,,,,7", ":2:20: has 11 fields, but there are 10 columns"),
         ('a,1,1,1,500,"T4,LS,,,', ":2:13: a quote is out of place"),
         ('"a",1x,1,1,500,,LS,,,', ":2:5: cpu_milli is '1x'"),
         ("a,1,1,1.0,500.5,,LS,,,", ":2:11: gpu_milli is '500.5': give a whole number"),
@@ -114,7 +114,7 @@ def test_columns_may_stand_in_any_order_and_times_may_be_missing(tmp_path: Path)
         ("a,1e99,1,1,500,,LS,,,", ":2:3: cpu_milli is '1e99': give a whole number"),
         ("a,nan,1,1,500,,LS,,,", ":2:3: cpu_milli is 'nan': give a whole number"),
         ("a,1,1,1,500,,LS,1e98,,", ":2:17: creation_time is '1e98': give seconds"),
-        ("\n,1,1,500,,LS,,,", ":3:16: has 9 fields where there are 10 columns"),
+        ("\n,1,1,500,,LS,,,", ":3:16: has 9 fields, but there are 10 columns"),
         ("a,99999999999999999999,1,1,500,,LS,,,", ":2:3: cpu_milli is '99999999999999999999'"),
     ],
 )
@@ -126,7 +126,7 @@ def test_an_error_in_a_pod_has_its_place(tmp_path: Path, row: str, says: str) ->
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", ":1:1: has no line with the names of columns"),
+        ("", ":1:1: has no line with column names"),
         (NODES, ":1:1: has no nodes"),
         ("sn,cpu_milli,memory_mib,gpu\n", ":1:1: column model is missing"),
         ("sn,sn,cpu_milli,memory_mib,gpu,model\n", ":1:1: column sn is given twice"),

@@ -95,12 +95,12 @@ def test_everything_that_belongs_in_it_is_there(pages: list[str]) -> None:
     for words in (
         "GPU placement policies on a made-up cluster",
         "Once pods have asked for 100 % of the GPUs, best-fit has allocated",
-        "the choice of the policy is worth",
-        "In the end the fewest pods have found no place with spread",
-        "Of 8-GPU pods the fewest with best-fit",
-        "No policy whatever can have allocated more than",
+        "the choice of policy is worth",
+        "In the end, spread leaves the fewest pods without room",
+        "best-fit turned away the fewest 8-GPU pods",
+        "No policy can have allocated more than",
         "Idle GPUs by cause",
-        "Pods that found no place",
+        "Pods that found no room",
         "8-GPU",
         "How to read this",
     ):

@@ -28,23 +28,23 @@ figure { margin: 1.5rem 0; } figure svg { width: 100%; height: auto; }
 _READING = (
     (
         "Allocated",
-        "GPUs that pods hold, a shared GPU in parts, in percent of all GPUs. At 100 % is the mean of all moments at "
-        "which pods had asked for 99.5 to 100.5 % of them.",
+        "GPUs that pods hold, a shared GPU in parts, in percent of all GPUs. The value at 100 % is the mean over all "
+        "moments at which pods had asked for 99.5 to 100.5 % of them.",
     ),
     (
         "Fragmented",
         "GPUs that nobody holds and that a typical pod could not use: too little is left of the GPU, or of its node's "
-        "CPU, or it is of the wrong model. Weighed by how frequent such pods are; what is of no use to pods without "
-        "GPUs counts too, so that an empty cluster is a little fragmented as well.",
+        "CPU, or it is the wrong model. Weighted by how frequent such pods are; GPUs of no use to pods without "
+        "GPUs count too, so that even an empty cluster is slightly fragmented.",
     ),
     (
         "Orders",
-        "In which order pods come, and which of two equally good nodes is the first, is drawn for each seed. "
+        "Each seed draws the order in which pods arrive, and which of two equally good nodes comes first. "
         "Numbers are means over the orders; a difference smaller than that between orders means nothing.",
     ),
     (
         "What is simulated",
-        "Purser's own scheduling code, on lists in place of a cluster: CPU, memory and GPUs of nodes, models that pods "
+        "Purser's own scheduling code, on lists instead of a cluster: CPU, memory and GPUs of nodes, models that pods "
         "allow. Not simulated: priorities and preemption, affinities, taints, and the time that decisions take.",
     ),
 )
@@ -90,7 +90,7 @@ def _arrival_parts(workload: Workload, runs: list[Run]) -> list[str]:
         *_figures(plots.arrival_plots(grouped)),
         "<h2>Idle GPUs by cause</h2>",
         _causes_table(grouped),
-        "<h2>Pods that found no place</h2>",
+        "<h2>Pods that found no room</h2>",
         _failed_table(grouped),
         *_bounds(grouped),
         "<h2>Each run</h2>",
@@ -116,9 +116,9 @@ def _simulated(workload: Workload, runs: Sequence[AnyRun]) -> str:
     orders = list(dict.fromkeys(run.order for run in runs))
     policies = len(dict.fromkeys(run.policy for run in runs))
     how = (
-        f"pods come and go over {runs[0].hours:.1f} hours, and wait where there is no place"
+        f"pods come and go over {runs[0].hours:.1f} hours, and wait if there is no room"
         if isinstance(runs[0], TimedRun)
-        else "pods come one after the other, and each is tried once"
+        else "pods arrive one after the other, and each is tried once"
     )
     summary = f"{len(workload.nodes)} nodes with {workload.gpus} GPUs, a list of {len(workload.pods)} pods; {how}."
     mix = "learn the mix of pods from those that arrive" if runs[0].learned else "know the mix of pods"
@@ -188,7 +188,7 @@ def _bounds(runs: dict[str, list[Run]]) -> list[str]:
     return [
         "<h2>What no policy can exceed</h2>",
         table(["order", "at 100 % arrived", "at the end", "if no pod fails before"], rows),
-        '<p class="note">Computed by letting pods be divided at will: no placement of whole pods can do better. The '
+        '<p class="note">Computed as if pods could be divided freely: no placement of whole pods can do better. The '
         "second number holds for every policy that places all pods as long as the fragmentation policy does.</p>",
     ]
 

@@ -101,7 +101,7 @@ def _svg(figure: Any, axes: Any, prefix: str) -> str:
 def arrival_plots(runs: dict[str, list[Run]]) -> list[str]:
     """Allocation and fragmentation over what has arrived, idle GPUs by cause, failed pods by class."""
     allocation = Lines("Allocated GPUs", "asked for, % of all GPUs", "allocated, % of all GPUs")
-    fragments = Lines("Fragmentation", "asked for, % of all GPUs", "of no use to coming pods, % of all GPUs")
+    fragments = Lines("Fragmentation", "asked for, % of all GPUs", "of no use to future pods, % of all GPUs")
     for name, each in runs.items():
         allocation.add(name, *_mean_curve(each, "arrived", "allocation"))
         fragments.add(name, *_mean_curve(each, "arrived", "fragmentation"))
@@ -113,13 +113,13 @@ def arrival_plots(runs: dict[str, list[Run]]) -> list[str]:
         allocation.svg("allocation"),
         fragments.svg("fragmentation"),
         bars(
-            "GPUs that nobody has once 100 % have been asked for, and why",
+            "Idle GPUs once 100 % have been asked for, by cause",
             "% of all GPUs",
             list(runs),
             {words: [each[cause] for each in idle] for cause, words in CAUSES.items() if any(e[cause] for e in idle)},
             "causes",
         ),
-        _failed("Pods that found no place", list(runs), list(runs.values())),
+        _failed("Pods that found no room", list(runs), list(runs.values())),
     ]
 
 
@@ -128,19 +128,19 @@ def timed_plots(runs: dict[str, list[TimedRun]]) -> list[str]:
     plots = []
     for field, title, y in (
         ("allocation", "Allocated GPUs", "allocated, % of all GPUs"),
-        ("fragmentation", "Fragmentation", "of no use to coming pods, % of all GPUs"),
+        ("fragmentation", "Fragmentation", "of no use to future pods, % of all GPUs"),
         ("waiting", "Waiting", "asked for by waiting pods, % of all GPUs"),
     ):
         lines = Lines(title, "hours", y)
         for name, each in runs.items():
             lines.add(name, *_mean_curve(each, "hours", field))
         plots.append(lines.svg(field))
-    waits = Lines("Waiting time", "% of pods", "seconds that they waited at most")
+    waits = Lines("Waiting time", "% of pods", "longest wait in seconds")
     for name, each in runs.items():
         waits.add(name, list(range(101)), np.mean([run.waits_s for run in each], axis=0).tolist())
     plots.append(waits.svg("waits"))
     pending = [sum(run.pending_gpu_hours for run in each) / len(each) for each in runs.values()]
-    title = "What waiting pods asked for, times how long they waited"
+    title = "What waiting pods asked for, multiplied by their waiting time"
     plots.append(bars(title, "GPU-hours", list(runs), {"pending": pending}, "pending"))
     if any(run.failed for each in runs.values() for run in each):
         plots.append(_failed("Pods that waited until the end", list(runs), list(runs.values())))

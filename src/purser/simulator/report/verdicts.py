@@ -19,15 +19,15 @@ def arrival_verdicts(workload: Workload, runs: dict[str, list[Run]]) -> list[str
     ]
     if allocated[best] - allocated[worst] >= 0.01:
         found.append(
-            f"{worst} has allocated {allocated[worst]:.2f} %: the choice of the policy is worth "
+            f"{worst} has allocated {allocated[worst]:.2f} %: the choice of policy is worth "
             f"{_gpus(workload, allocated[best] - allocated[worst])} GPUs."
         )
     limits = [run.bounds for each in runs.values() for run in each if run.bounds is not None]
     if limits and at == FULL:
         limit = sum(each.b_percent for each in limits) / len(limits)
         found.append(
-            f"No policy whatever can have allocated more than {limit:.2f} % by then: {best} is "
-            f"{_gpus(workload, limit - allocated[best])} GPUs away from that."
+            f"No policy can have allocated more than {limit:.2f} % by then: {best} is "
+            f"{_gpus(workload, limit - allocated[best])} GPUs short of that."
         )
     return [*found, *_failures(runs)]
 
@@ -36,14 +36,14 @@ def _failures(runs: dict[str, list[Run]]) -> list[str]:
     """Who turns away the fewest pods, and who the fewest of the largest: not always the same."""
     failed = {name: mean_of(each, lambda run: sum(run.failed.values())) for name, each in runs.items()}
     fewest = min(failed, key=lambda name: failed[name])
-    found = f"In the end the fewest pods have found no place with {fewest}: {failed[fewest]:.0f}."
+    found = f"In the end, {fewest} leaves the fewest pods without room: {failed[fewest]:.0f}."
     largest = max((kind for each in runs.values() for run in each for kind in run.failed), key=by_size, default="")
     large = {name: sum(run.failed.get(largest, 0) for run in each) / len(each) for name, each in runs.items()}
     best = min(large, key=lambda name: large[name])
     if large[best] < large[fewest]:
         found += (
-            f" Of {largest} pods the fewest with {best}: {large[best]:.0f}, where {fewest} turned away "
-            f"{large[fewest]:.0f}; one of these asks for as much as many small ones."
+            f" {best} turned away the fewest {largest} pods: {large[best]:.0f}, while {fewest} turned away "
+            f"{large[fewest]:.0f}; one of them asks for as much as many small pods."
         )
     return [found]
 
@@ -54,7 +54,7 @@ def timed_verdicts(runs: dict[str, list[TimedRun]]) -> list[str]:
     if not any(pending.values()):
         return ["No pod ever waited: there is room for all of them with every policy. Try a higher --load."]
     best, worst = min(pending, key=lambda name: pending[name]), max(pending, key=lambda name: pending[name])
-    found = [f"Pods wait least with {best}: for {pending[best]:.1f} GPU-hours in all."]
+    found = [f"Pods wait least with {best}: {pending[best]:.1f} GPU-hours in all."]
     if worst != best and pending[worst] > pending[best]:
         found.append(f"With {worst} they wait for {pending[worst]:.1f} GPU-hours.")
     fragments = {name: sum(run.fragmentation_percent for run in each) / len(each) for name, each in runs.items()}
