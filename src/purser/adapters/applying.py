@@ -87,7 +87,10 @@ class PlanRun:
         """What was done of the steps, what was not, and which GPUs are still cordoned."""
         steps = self._plan.steps
         done = [f"{step.pod} was evicted" for step in steps[: self._landed]]
-        done += [f"{step.pod} was asked to leave and has not landed" for step in steps[self._landed : self._asked]]
+        done += [
+            f"{step.pod} was asked to leave, but its eviction is not complete"
+            for step in steps[self._landed : self._asked]
+        ]
         parts = [f"Of {counted(len(steps), 'step')}: {'; '.join(done) or 'nobody was evicted'}"]
         if left := [step.pod for step in steps[self._asked :]]:
             parts.append(f"Not evicted: {some(left, 'pod', named=10)}")
@@ -186,7 +189,9 @@ class PlanRun:
         step = self._plan.steps[number]
         budget = budgets.store.get(self._budgets[step.uid])
         allows = budget is None or budget.status.disruptions_allowed > 0
-        return Landing(allows, f"PodDisruptionBudget {self._budgets[step.uid]} does not allow pod {step.pod} to go")
+        return Landing(
+            allows, f"PodDisruptionBudget {self._budgets[step.uid]} does not allow pod {step.pod} to be evicted"
+        )
 
     def _occupancy(self, budgets: Informer[DisruptionBudget]) -> Occupancy:
         nodes, pods = list(self._nodes.store.values()), list(self._pods.store.values())
@@ -216,7 +221,7 @@ class PlanRun:
         made = rehearse(now, self._plan.rooms, [step.uid for step in left])
         for planned, again in zip(left, made, strict=False):  # as far as budgets allow
             if again.price > planned.price:
-                lost = "has no place any more" if planned.price == MOVED else "would be lost"
+                lost = "no longer has a place" if planned.price == MOVED else "would be lost"
                 raise PlanStoppedError(f"the replacement of pod {planned.pod} {lost}")
         if len(made) < len(left):
             raise PlanStoppedError("a PodDisruptionBudget does not allow the steps that are left")

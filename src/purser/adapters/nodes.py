@@ -163,16 +163,16 @@ def _problems(inventory: NodeInventory, node: str) -> Iterator[str]:
         if not device.uuid:
             yield "names a device without a uuid"
         if device.replicas not in (1, device.slots):
-            yield f"divides device {device.uuid!r} into {device.replicas} parts, and gives it {device.slots} slots"
+            yield f"divides device {device.uuid!r} into {device.replicas} parts, but gives it {device.slots} slots"
         if device.mig_kind and (device.replicas > 1 or device.mode is not DeviceMode.MIG):
-            yield f"cuts device {device.uuid!r} on demand, and hands it out in another mode"
+            yield f"divides device {device.uuid!r} on demand, but grants it in another mode"
         if not is_gpu_resource(device.resource):
-            yield f"lists device {device.uuid!r} as {device.resource!r}, which is not a resource of GPUs"
+            yield f"lists device {device.uuid!r} as {device.resource!r}, which is not a GPU resource"
     if len({pool.resource for pool in inventory.pools}) < len(inventory.pools):
         yield "names one pool twice"
     for pool in inventory.pools:
         if is_gpu_resource(pool.resource):
-            yield f"has pool {pool.resource!r}, which is a resource of GPUs"
+            yield f"has pool {pool.resource!r}, which is a GPU resource"
         if len({place.id for place in pool.places}) < len(pool.places):
             yield f"names one place of pool {pool.resource!r} twice"
         if any(place.numa_node is not None and not 0 <= place.numa_node <= MAX_NUMA_NODE for place in pool.places):

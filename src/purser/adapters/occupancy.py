@@ -156,7 +156,7 @@ def _stays(pod: Pod, rules: EvictionRules, budgets: Sequence[str]) -> str:
     if controller is None and not rules.force:
         return "has no controller and would be lost (--force)"
     if controller is not None and controller.kind == "DaemonSet":
-        return "is of a DaemonSet, and would come back to its node"
+        return "belongs to a DaemonSet, which would recreate it on its node"
     if pod.spec.priority > rules.max_priority:
         return f"has priority {pod.spec.priority} (--max-priority {rules.max_priority})"
     if len(budgets) > 1:

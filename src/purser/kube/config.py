@@ -69,7 +69,7 @@ def from_home(path: Path, context: str | None) -> ClusterConfig:
     """The kubeconfig of last resort. Raises `ConfigError` that says what was looked for."""
     if not path.exists():
         raise ConfigError(
-            f"no cluster is configured: KUBECONFIG is not set, this is not a pod, and {path} is not there;"
+            f"no cluster is configured: KUBECONFIG is not set, this is not a pod, and {path} does not exist;"
             " name a kubeconfig with --kubeconfig"
         )
     return from_kubeconfig([path], context)

@@ -94,7 +94,7 @@ class ObjectFailures:
         about = obj if isinstance(obj, ObjectReference) else ref_of(resource, obj)
         log.error("Handling an object failed", resource=resource.plural, object=key_of_ref(about), exc_info=error)
         what = brief(f"{type(error).__name__}: {error}")
-        self._tell(about, FailureReason.FAILED, f"Purser failed on this object and goes on without it: {what}")
+        self._tell(about, FailureReason.FAILED, f"Purser failed on this object and continues without it: {what}")
 
     def unreadable(self, resource: Resource[Any], about: ObjectReference | None, problem: str) -> None:
         """An object does not fit its type and is left out; ``about``: what is known of it."""

@@ -169,7 +169,7 @@ def parse_exec_credential(where: str, output: bytes) -> _CredentialStatus:
     try:
         status = _credentials.read(output).status
     except UnreadableError as error:
-        raise ConfigError(f"{where}: the plugin printed no ExecCredential: {error}") from error
+        raise ConfigError(f"{where}: the plugin did not print an ExecCredential: {error}") from error
     if not status.token and not status.client_certificate_data:
         raise ConfigError(f"{where}: the plugin gave neither status.token nor status.clientCertificateData")
     if status.expiration_timestamp is not None and status.expiration_timestamp.tzinfo is None:

@@ -21,12 +21,12 @@ class FailureReason(ExplainedReason):
     RECORD_NOT_COUNTED = (
         "RecordNotCounted",
         "Pod",
-        "What HAMi's scheduler recorded on the pod cannot be read, or cannot be: its node's GPUs take no new pods.",
+        "HAMi's scheduler recorded something unreadable or impossible on the pod: its node's GPUs take no new pods.",
         "Delete the pod, so that it is placed anew, or correct the annotation that the message names.",
     )
     FAILED = (
         "HandlingFailed",
         "any object",
-        "Purser failed on this object, which is a bug, and goes on with the others.",
-        "Report it with the log line; look at what is unusual about the object.",
+        "Purser failed on this object, which is a bug, and continues with the others.",
+        "Report the bug with the log line, and say what is unusual about the object.",
     )

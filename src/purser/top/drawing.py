@@ -18,14 +18,14 @@ MOST_CELLS = 44
 HELP = """\
 Up Down j k      one row            Page keys, blank   a page; Ctrl-B, Ctrl-F, too
 Home End g G     first, last row    Tab, h l, 1 to 4   another view
-Enter            the row in full; of a pod, why it waits or is where it is
+Enter            the row in full; for a pod, why it waits or is where it is
 /                show only rows with a text in them; Escape shows all
 s                sort by the next column      S   the other way round
 ?                this page                    q   quit
-Ctrl-L           draw all of the screen again
+Ctrl-L           redraw the screen
 
-Memory and cores: what grants hold of what there is, not what programs use.
-A row is red where GPUs take no new pods by themselves, faint where people closed them."""
+Memory and cores show how much grants hold, not how much programs use.
+A row is red if its GPUs refuse new pods by themselves, faint if somebody closed them."""
 
 _KEYS = "q quit  ? help  Tab view  Enter details  / find  s sort"
 
@@ -161,12 +161,12 @@ def _nothing(shown: Shown) -> str:
     if shown.state is None:
         return ""
     if shown.table.total:
-        return "no row has this text in it: Escape shows all"
+        return "no row contains this text: press Escape to show all"
     return {
         TopView.NODES: "no node has published GPUs",
         TopView.GPUS: "no node has published GPUs",
         TopView.PODS: "no pod holds a GPU",
-        TopView.WAITING: "no pod that asks for GPUs waits",
+        TopView.WAITING: "no pod waits for GPUs",
     }[shown.screen.view]
 
 

@@ -54,11 +54,11 @@ class Prometheus:
         for what is none."""
         self._url = URL(url) / "api/v1/query"
         if not self._url.host:
-            raise ValueError("the URL names no host")
+            raise ValueError("the URL has no host name")
         if not (token.isascii() and token.isprintable()):
-            raise ValueError("the token has characters that no HTTP header can have")
+            raise ValueError("the token has characters that are not allowed in an HTTP header")
         if token and self._url.user:
-            raise ValueError("there are a token and a user in the URL: give one of them")
+            raise ValueError("there is both a token and a user in the URL: give only one of them")
         self._server = f"Prometheus at {URL(url).with_user(None)}"
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)

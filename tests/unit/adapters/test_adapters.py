@@ -131,7 +131,7 @@ def with_pools(*pools):
             "names one device twice",
         ),
         ('{"node":"n1","pools":[{"resource":"a/b"},{"resource":"a/b"}]}', "names one pool twice"),
-        ('{"node":"n1","pools":[{"resource":"nvidia.com/gpu"}]}', "a resource of GPUs"),
+        ('{"node":"n1","pools":[{"resource":"nvidia.com/gpu"}]}', "a GPU resource"),
         (
             '{"node":"n1","pools":[{"resource":"a/b","places":[[["r"],1,0],[["r"],2,1]]}]}',
             "one place of pool 'a/b' twice",

@@ -86,7 +86,7 @@ async def test_the_place_of_a_replacement_is_taken(cluster):
     run = await planned(cluster)
     for number, node in enumerate(("n2", "n3")):
         await cluster.pod(f"x{number}", node)
-    await stops(run, "the replacement of pod default/p has no place any more")
+    await stops(run, "the replacement of pod default/p no longer has a place")
 
 
 async def test_gpus_that_somebody_else_has_cordoned_stay_so(cluster):
@@ -105,7 +105,7 @@ async def test_a_replacement_that_fails(cluster):
         await cluster.pod("q", "n2", phase="Failed")
 
     await meanwhile(run, "replacement default/q failed", after=happens())
-    assert run.story() == "Of 1 step: default/p was asked to leave and has not landed"
+    assert run.story() == "Of 1 step: default/p was asked to leave, but its eviction is not complete"
 
 
 @pytest.mark.parametrize("case", ["terminating", "not replaced", "not bound", "not running"])
@@ -165,7 +165,7 @@ async def test_a_budget_is_waited_for_and_never_forced(cluster):
     await cluster.allow(1)
     run, late = await planned(cluster), await planned(cluster, step_timeout_s=1)
     await cluster.allow(0)
-    await stops(late, "after 1 s PodDisruptionBudget default/b does not allow pod default/p to go")
+    await stops(late, "after 1 s PodDisruptionBudget default/b does not allow pod default/p to be evicted")
     task = asyncio.create_task(run.run())
     await eventually(cluster.cordoned)
     await cluster.allow(1)
@@ -173,4 +173,4 @@ async def test_a_budget_is_waited_for_and_never_forced(cluster):
     task.cancel()
     await asyncio.wait({task})
     assert await cluster.cordoned() == ""
-    assert run.story() == "Of 1 step: default/p was asked to leave and has not landed"
+    assert run.story() == "Of 1 step: default/p was asked to leave, but its eviction is not complete"

@@ -45,7 +45,7 @@ AFFINITY = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
 STAYS = {
     "of a ReplicaSet": (pod(), ""),
     "nothing recreates it": (pod(controller=""), "has no controller"),
-    "of a DaemonSet": (pod(controller="DaemonSet"), "is of a DaemonSet"),
+    "of a DaemonSet": (pod(controller="DaemonSet"), "belongs to a DaemonSet"),
     "of higher priority": (pod(priority=1), "has priority 1"),
     "terminating": (pod(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), "is terminating"),
     "static": (pod(metadata={"annotations": {"kubernetes.io/config.mirror": "x"}}), "is a static pod"),

@@ -134,7 +134,7 @@ REMOVED = [
     ("etc/containerd/conf.d/99-nvidia.toml", "container toolkit", FAILED, "not installed"),
     ("run/containerd/containerd.sock", "container runtime", WARNING, "no socket"),
     ("run/cdi/gpu.yaml", "CDI", ABSENT, "needs none"),
-    ("usr/local/vgpu/libvgpu.so", "HAMi-core", WARNING, "ld.so.preload alone"),
+    ("usr/local/vgpu/libvgpu.so", "HAMi-core", WARNING, "only ld.so.preload"),
     ("usr/bin/nvidia-cuda-mps-control", "MPS", ABSENT, "no nvidia-cuda-mps-control"),
     ("var/lib/kubelet/config.yaml", "kubelet's files", WARNING, "cannot read"),
 ]
@@ -241,7 +241,7 @@ async def test_the_device_plugins_file_is_read_as_by_the_agent(host, folder):
         row = (await host.check(sharing=sharing))["device plugin's file"]
         assert (row.state, says in row.found) == (WARNING if says else OK, True), row
     row = (await host.check(sharing=SharingSettings(folder=file.parent, default="b")))["device plugin's file"]
-    assert "the default names the file b, which is not there" in row.found
+    assert "the default names the file b, which does not exist" in row.found
     file.write_text("{version: v1, flags: {migStrategy: on-demand}}")
     assert wants_on_demand(AgentSettings(node_name="n", sharing=SharingSettings(file=file)))
     assert "device plugin's file" not in await host.check()
@@ -257,12 +257,21 @@ async def rows_of(host, **sharing):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("sharing: {timeSlicing: {resources: [{name: gpu, replicas: 1}]}}", ["resources[0].replicas is 1", "no entry"]),
-        ("flags: {failOnInitError: false, color: red}", ["flags.color is not known", "flags.failOnInitError has no"]),
-        ("sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, devices: [9]}]}}", ["devices is", "device 9,"]),
+        (
+            "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 1}]}}",
+            ["resources[0].replicas is 1", "no usable entry"],
+        ),
+        ("flags: {failOnInitError: false, color: red}", ["flags.color is unknown", "flags.failOnInitError has no"]),
+        (
+            "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, devices: [9]}]}}",
+            ["devices takes effect", "device 9,"],
+        ),
         (
             "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, rename: gpu-0}]}}",
-            ["rename is followed here", "resources[0] names devices 0, 1, 2, 3 nvidia.com/gpu-0, about which kube-sch"],
+            [
+                "rename takes effect here",
+                "resources[0] names devices 0, 1, 2, 3 nvidia.com/gpu-0, about which kube-sch",
+            ],
         ),
         ("sharing: {mps: {resources: [{name: gpu, replicas: 60}]}}", ["MPS on GPU 0 has 48", *["MPS on GPU"] * 3]),
         ('{"nodeconfig": [{"name": "n", "devicesplitcount": 4}]}', ["devicesplitcount has no effect"]),
@@ -284,7 +293,7 @@ async def test_files_as_users_have_them(host, folder):
     for name, says in (
         ("replicas-1001.yaml", "write a number up to 1000"),
         ("fleet.yaml", "replicates device 4, which the node does not have"),
-        ("one-card.yaml", "is followed here, which NVIDIA's plugin reads and ignores"),
+        ("one-card.yaml", "takes effect here, although NVIDIA's plugin ignores it"),
         ("filterdevices.json", "filterdevices keeps GPUs from pods: index 3"),
     ):
         file = folder / name
@@ -306,10 +315,10 @@ async def test_every_note_on_the_sriov_file_is_shown(host, folder):
     rows = [each for each in await check_node(settings, lambda: host.opened) if each.check == "SR-IOV pools"]
     for says in (
         "resourceList[0].selectors: pfName is not a condition: write pfNames",
-        "resourceList[1]: kubelet takes no resource intel.com/a.b",
-        "resourceList[1].colour is not known",
-        "more is not known",
-        "ens1f0#0 counts for nothing",
+        "resourceList[1]: kubelet rejects resource intel.com/a.b",
+        "resourceList[1].colour is unknown",
+        "more is unknown",
+        "ens1f0#0 has no effect",
     ):
         (row,) = (each for each in rows if says in each.found)
         assert (row.state, row.found.startswith(f"{file}: "), bool(row.advice)) == (WARNING, True, True)

@@ -419,7 +419,7 @@ async def test_a_gpu_in_mig_mode_of_which_nothing_is_listed_is_reported_once():
         (
             MigStrategy.SINGLE,
             "MIG mode is on, but the node's configuration does not fit: MIG strategy single: MIG is enabled on GPU 0 "
-            "and GPU 1 cannot be cut",
+            "and GPU 1 cannot be divided",
         ),
     ],
 )
@@ -453,4 +453,4 @@ async def test_gpus_that_a_configuration_does_not_fit_go_by_the_one_before():
         await eventually(lambda: {each.resource for each in monitor.inventory.value.devices} == {"nvidia.com/gpu"})
     assert told == [first, second, ""], "each cause, until they fit"
     assert first == "There was no valid file before, so the agent's options apply: " + first.partition(": ")[2]
-    assert ["GPU 1 cannot be cut (T4)" in each for each in told] == [True, False, False]
+    assert ["GPU 1 cannot be divided (T4)" in each for each in told] == [True, False, False]

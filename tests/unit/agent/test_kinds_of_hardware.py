@@ -130,7 +130,7 @@ async def test_cards_for_monitors_are_told_by_their_name_wherever_they_sit(
 
     node = await Node(tmp_path, station(cards, name), prepare, mig_strategy=strategy).looked_at()
     if is_cut and "NVIDIA T400 4GB" in name:
-        assert "GPU 1 cannot be cut (NVIDIA T400 4GB)" in node.monitor.configured.misfit
+        assert "GPU 1 cannot be divided (NVIDIA T400 4GB)" in node.monitor.configured.misfit
     else:
         each = 7 if is_cut else 1
         assert [index for _, index, _ in node.devices()] == [index for index in counted for _ in range(each)]

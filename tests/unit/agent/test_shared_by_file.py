@@ -172,7 +172,7 @@ async def test_a_gpu_that_hamis_file_filters_is_not_handed_out(world, kubelet, c
         configs.write(default=text.replace("[3]", "[2, 8]"))
         await eventually(lambda: world.uuids[3] in kubelet.lists_of["nvidia.com/gpu"])
         assert world.uuids[2] not in kubelet.lists_of["nvidia.com/gpu"]
-        await eventually(lambda: told(world, 1, IN_PART, "filterdevices names index 8, and the node has no such GPU"))
+        await eventually(lambda: told(world, 1, IN_PART, "filterdevices names index 8, but the node has no such GPU"))
 
 
 async def test_one_container_gets_several_replicas_unless_the_file_says_otherwise(world, kubelet, configs):

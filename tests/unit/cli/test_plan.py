@@ -122,7 +122,7 @@ async def test_a_plan_is_carried_out_or_says_why_it_stopped(tmp_path):
         assert (code, [step["pod"] for step in json.loads(out)["steps"]]) == (FAILED, ["default/r"])
         assert err.splitlines()[-1] == (
             "purser: stopped: after 1 s pod default/r is still terminating."
-            " Of 1 step: default/r was asked to leave and has not landed"
+            " Of 1 step: default/r was asked to leave, but its eviction is not complete"
         )
 
 
@@ -138,7 +138,10 @@ async def test_cordons_are_taken_back_by_the_plan_or_by_the_command_that_it_said
         out, err = map(bytes.decode, await process.communicate())
         if number is signal.SIGINT:
             assert process.returncode == FAILED
-            assert err == "purser: interrupted. Of 1 step: default/p was asked to leave and has not landed\n"
+            assert (
+                err
+                == "purser: interrupted. Of 1 step: default/p was asked to leave, but its eviction is not complete\n"
+            )
         else:
             assert await cluster.cordoned() == "n1-0,n1-1"
             _, _, command = out.splitlines()[-1].partition("If this is killed: purser ")

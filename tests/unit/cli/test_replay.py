@@ -67,7 +67,7 @@ def test_a_log_that_ends_early_is_misuse_after_what_could_be_read(log: Path, tmp
     code, out, err = here("replay", cut, log)
     assert code == MISUSED
     assert "decisions are the same" in out
-    assert f"purser: {cut}: record " in err and "the file ends within it" in err
+    assert f"purser: {cut}: record " in err and "the file ends inside the record" in err
     unreadable = tmp_path / "unreadable.log"
     unreadable.mkdir()
     (unreadable / "a.log").mkdir()
@@ -102,7 +102,7 @@ def test_where_nothing_can_be_read_nothing_is_said_to_be_the_same(tmp_path: Path
     (tmp_path / "hello").write_text("hello")
     code, out, err = here("replay", tmp_path / "hello")
     assert (code, out) == (MISUSED, "")
-    assert "it is not a decision log" in err
+    assert "this is not a decision log" in err
     assert json.loads(here("replay", tmp_path / "hello", "-o", "json")[1])["decisions"] == 0
 
 

@@ -47,9 +47,9 @@ def test_policies_are_read_as_in_pods_annotations() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--node-policy=best"], "--node-policy: no policy for nodes is called 'best': there are best-fit, "),
+        (["--node-policy=best"], "--node-policy: no policy for nodes is called 'best': give one of best-fit, "),
         (["--node-policy=spread=x"], "--node-policy: the weight of policy 'spread' is 'x'"),
-        (["--gpu-policy=purser,numa"], "--gpu-policy: policy 'purser' for GPUs stands beside 'numa'"),
+        (["--gpu-policy=purser,numa"], "--gpu-policy: policy 'purser' for GPUs is combined with 'numa'"),
         (["--authority=none"], "--authority is none: give shared or exclusive"),
         (["--follow-lease=purser"], "--follow-lease is purser: give NAMESPACE/NAME"),
         (["--webhook-failure-policy=ignore"], "--webhook-failure-policy is ignore: give Ignore or Fail"),

@@ -190,7 +190,7 @@ class SchedulingReplay:
             case ModelsKnown():
                 self._evaluator.arrays.know_models(record.models)
             case _:
-                raise ValueError("it is none of a scheduler's records")
+                raise ValueError("it is not a record of a scheduler")
 
     def _see(self, name: str) -> None:
         if name in self._numbers:
@@ -244,21 +244,21 @@ class SchedulingReplay:
             return "no node has room for it"
         if best == record.best:
             return (
-                f"{len(found.fits)} nodes fit, in the log {record.fits}"
+                f"{len(found.fits)} nodes fit, but in the log {record.fits}"
                 if len(found.fits) != record.fits
                 else f"{self._words} scores it {score!r}"
                 if score != record.score
-                else f"{self._words} scores other nodes otherwise, or other nodes fit, or others for other reasons"
+                else f"{self._words} scores other nodes differently, or other nodes fit, or the reasons differ"
             )
         name = self._names[best]
         if record.best < 0:
             return f"node {name} has room for it"
         logged = self._names[record.best]
         if logged not in found.fits:
-            return f"the pod does not fit where the log has it, and node {name} has room"
+            return f"the pod does not fit on the node of the log, but node {name} has room"
         there = float(found.scores[found.fits.index(logged)])
-        equal = "; of equal nodes the first is taken" if there == score else ""
-        return f"{self._words} scores node {name} {score:.6g}, and the logged one {there:.6g}{equal}"
+        equal = "; the first of equal nodes is chosen" if there == score else ""
+        return f"{self._words} scores node {name} {score:.6g}, but the logged node {there:.6g}{equal}"
 
     def _place(self, record: PodPlaced) -> DecisionDifference | None:
         (request, left, held, _), name = self.asked(record), self.node(record.node)
@@ -273,7 +273,7 @@ class SchedulingReplay:
             return None
         logged, outcome = self._gpus(name, record.containers), self._gpus(name, now)
         if isinstance(found, Refusal):
-            why = f"the pod does not fit node {name}: {found.message}"
+            why = f"the pod does not fit on node {name}: {found.message}"
         else:
             pros = self._evaluator.why(request, found)
             why = f"{self._words} takes other GPUs{f': {pros}' if pros else ''}"

@@ -62,7 +62,7 @@ class SimulationReplay:
             case SimulatedNode():
                 self._put(record)
             case _:
-                raise ValueError("it is none of a simulation's records")
+                raise ValueError("it is not a record of a simulation")
         return None
 
     def _put(self, record: SimulatedNode) -> None:
@@ -107,13 +107,13 @@ class SimulationReplay:
         if not 0 <= row < len(self._fleet):
             raise ValueError(f"there is no row {row}")
         if not all(0 <= gpu < self._fleet.gpu_count[row] for gpu in gpus):
-            raise ValueError(f"node {self._fleet.names[row]} has no such GPUs as {list(gpus)}")
+            raise ValueError(f"node {self._fleet.names[row]} does not have GPUs {list(gpus)}")
 
     def _check_bits(self, record: ShapeReleased) -> None:
         for gpu, bits in zip(record.gpus, record.mig_bits, strict=True):
             mask = int(self._fleet.mig_mask[gpu, record.row])
             if bits and (mask < 0 or bits & ~mask):
-                raise ValueError(f"GPU {gpu} gives back what was not taken of it")
+                raise ValueError(f"GPU {gpu} would get back what was never taken from it")
 
     def _difference(
         self, record: ShapePlaced, shape: PodShape, row: int, gpus: tuple[int, ...], score: float
@@ -137,14 +137,14 @@ class SimulationReplay:
         if record.row < 0:
             difference = f"node {name} has room for it"
         elif there == -np.inf:
-            difference = f"the pod does not fit where the log has it, and node {name} has room"
+            difference = f"the pod does not fit on the node of the log, but node {name} has room"
         elif row == record.row:
             difference = (
                 f"{self._policy} takes other GPUs" if gpus != record.gpus else f"{self._policy} scores it {score!r}"
             )
         else:
-            equal = "; of equal nodes the first is taken" if there == score else ""
-            difference = f"{self._policy} scores node {name} {score:.6g}, and the logged one {there:.6g}{equal}"
+            equal = "; the first of equal nodes is chosen" if there == score else ""
+            difference = f"{self._policy} scores node {name} {score:.6g}, but the logged node {there:.6g}{equal}"
         pros = self._table.policy.why(view(self._fleet, shape, np.array([row], np.intp)), gpus) if gpus else ""
         return f"{difference}: {pros}" if pros else difference
 
@@ -170,4 +170,4 @@ def _check_node(node: FleetNodeFacts) -> None:
             raise ValueError(f"node {node.name} has a GPU of the unknown kind {gpu.mig_kind[:64]}")
         most = 0 if kind is None else kind.masks
         if not (-1 <= gpu.mig_mask < most and -1 <= gpu.mig_held < most) and (kind or gpu.mig_mask != -1):
-            raise ValueError(f"node {node.name} has a GPU of which what is not there is taken")
+            raise ValueError(f"node {node.name} has a GPU with more taken than it has")

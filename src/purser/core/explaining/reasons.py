@@ -33,8 +33,8 @@ class FilterReason(ExplainedReason):
     PORTS = (
         "NodePorts",
         "Node",
-        "A pod on the node has a host port that the pod wants.",
-        "Use no hostPort, or wait until that pod ends.",
+        "Another pod on the node uses a host port that the pod needs.",
+        "Remove hostPort, or wait until that pod ends.",
     )
     RESOURCES = (
         "NodeResourcesFit",
@@ -46,7 +46,7 @@ class FilterReason(ExplainedReason):
         "TooManyPods",
         "Node",
         "The node runs its maximum number of pods.",
-        "Wait until pods there end, or raise maxPods of its kubelet.",
+        "Wait until pods there end, or raise maxPods in the configuration of its kubelet.",
     )
     VOLUME = (
         "VolumeBinding",
@@ -76,5 +76,5 @@ class FilterReason(ExplainedReason):
         "NotAsked",
         "Node",
         "With a decision log: kube-scheduler did not ask Purser about the node, because its own filters rejected it.",
-        "Ask the cluster, or a dump of its objects: a decision log does not have the results of other filters.",
+        "Ask the cluster or a dump of its objects instead: a decision log does not have the results of other filters.",
     )

@@ -94,7 +94,7 @@ def overlap(device: Device, instances: Iterable[MigPlacement]) -> str:
     """Why these instances cannot be on a GPU together, beside its administrator's; empty: they can."""
     kind = kind_of(device)
     if kind is None:
-        return f"GPUs of kind {device.mig_kind} are not known"
+        return f"GPU kind {device.mig_kind} is unknown"
     mask, there = taken_mask(device, ()), list(device.mig_held)
     for each in instances:
         try:
@@ -102,7 +102,7 @@ def overlap(device: Device, instances: Iterable[MigPlacement]) -> str:
         except MigGeometryError as error:
             return str(error)
         if mask & bits:
-            return f"{named(each)} overlaps with {', '.join(map(named, there)) or 'what its administrator made'}"
+            return f"{named(each)} overlaps with {', '.join(map(named, there)) or 'what its administrator created'}"
         mask |= bits
         there.append(each)
     return ""

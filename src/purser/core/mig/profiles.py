@@ -89,7 +89,7 @@ class MigKind(msgspec.Struct, frozen=True):
             if not profile.starts or any(
                 not 0 <= start <= self.slices - profile.memory_slices for start in profile.starts
             ):
-                raise ValueError(f"{self.name}: {profile.name} lies nowhere, or not on the GPU")
+                raise ValueError(f"{self.name}: {profile.name} has no start, or one that is not on the GPU")
 
     @property
     def compute_slices(self) -> int:

@@ -39,7 +39,7 @@ class DcgmMetric(msgspec.Struct, frozen=True, kw_only=True):
 
 _GAUGE, _COUNTER = DcgmType.GAUGE, DcgmType.COUNTER
 _GPM = "nvmlGpmMetricsGet"
-_GPM_LIMITS = "Hopper and newer: of older GPUs only DCGM's profiling library knows it"
+_GPM_LIMITS = "Hopper and newer; for older GPUs only DCGM's profiling library measures it"
 _AMPERE = "Ampere and newer"
 
 METRICS: tuple[DcgmMetric, ...] = (
@@ -63,7 +63,7 @@ METRICS: tuple[DcgmMetric, ...] = (
         help="Temperature of the memory.",
         unit="°C",
         call="nvmlDeviceGetFieldValues(MEMORY_TEMP)",
-        limits="GPUs with HBM; of others DCGM reports 0",
+        limits="GPUs with HBM; for others DCGM reports 0",
     ),
     DcgmMetric(
         name="DCGM_FI_DEV_GPU_TEMP",
@@ -171,7 +171,7 @@ METRICS: tuple[DcgmMetric, ...] = (
         type=_GAUGE,
         help="1 while a vGPU has its licence.",
         call="nvmlDeviceGetGridLicensableFeatures",
-        limits="0 of a GPU that needs none",
+        limits="0 for a GPU that needs none",
     ),
     DcgmMetric(
         name="DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",

@@ -152,7 +152,7 @@ OLD_METRICS: tuple[HamiMetric, ...] = tuple(
 """Of HAMi's option ``--legacy-metrics``."""
 
 _OF_HAMI_CORE = "only HAMi-core counts it, in memory that it shares with HAMi's monitor; the driver does not report it"
-_OF_SCHEDULER = "the scheduler's, not of one node"
+_OF_SCHEDULER = "the scheduler's, not one node's"
 _BY_PLACE = "HAMi numbers a pod's containers; `purser_grant_memory_bytes` and `purser_grant_cores_ratio` name them"
 
 NOT_EXPORTED: Mapping[str, str] = {
@@ -168,7 +168,7 @@ NOT_EXPORTED: Mapping[str, str] = {
     "hami_build_info": "the version of HAMi",
     "Device_memory_desc_of_container": _OF_HAMI_CORE,
     "Device_last_kernel_of_container": _OF_HAMI_CORE,
-    "nodeGPUMigInstance": "`MigInfo` has the same of each container",
+    "nodeGPUMigInstance": "`MigInfo` reports the same for each container",
     "vGPUMemoryAllocated": _BY_PLACE,
     "vGPUCoreAllocated": _BY_PLACE,
     "QuotaUsed": _OF_SCHEDULER,

@@ -54,7 +54,7 @@ def node_policies(text: str) -> tuple[tuple[NodePolicy, float], ...]:
     names = [name for name, _ in parts]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"policy {name.value!r} is named twice: give each once")
+            raise ValueError(f"policy {name.value!r} appears twice: give it once")
     return parts
 
 
@@ -78,7 +78,7 @@ def gpu_policies(text: str) -> tuple[GpuPolicy, ...]:
         others = [other.value for other in words if other not in (word, GpuPolicy.MUTEX)]
         if word in ARRAY_WORDS and others:
             raise ValueError(
-                f"policy {word.value!r} for GPUs stands beside {others[0]!r}: give it alone, or with mutex only"
+                f"policy {word.value!r} for GPUs is combined with {others[0]!r}: give it alone, or with mutex only"
             )
     return words
 
@@ -103,7 +103,7 @@ def _any_of(words: Iterable[str]) -> str:
 
 def _words(text: str) -> list[str]:
     if len(text) > MAX_LENGTH:
-        raise ValueError(f"{len(text)} characters are too many for policies: give at most {MAX_LENGTH}")
+        raise ValueError(f"the policies have {len(text)} characters: give at most {MAX_LENGTH}")
     return [word.strip() for word in text.split(",")]
 
 
@@ -131,4 +131,4 @@ def _named(words: type[Word], of_what: str, name: str) -> Word:
         return words(name)
     except ValueError:
         there_are = ", ".join(sorted(words))
-        raise ValueError(f"no policy for {of_what} is called {name[:64]!r}: there are {there_are}") from None
+        raise ValueError(f"no policy for {of_what} is called {name[:64]!r}: give one of {there_are}") from None

@@ -100,15 +100,15 @@ def _trouble(
 ) -> str:
     """Why this device does not become replicas by this entry; empty: it does."""
     if device.uuid in replicated:
-        return f"replicates device {device.index}, which an entry before it does already: write each device once"
+        return f"replicates device {device.index}, which an earlier entry already replicates: write each device once"
     if way is not SharingStrategy.MPS:
         return ""
     if device.parent or device.mig_kind:
-        return f"shares MIG device {device.index}, and MPS shares whole GPUs: write sharing.timeSlicing"
+        return f"shares MIG device {device.index}, but MPS shares only whole GPUs: write sharing.timeSlicing"
     most = mps_clients(device.compute_capability)
     if entry.replicas > most:
         return (
-            f"makes {entry.replicas} replicas, and MPS on GPU {device.index} has {most} clients: write a number up to "
+            f"makes {entry.replicas} replicas, but MPS on GPU {device.index} has {most} clients: write a number up to "
             f"that. The GPU is not divided"
         )
     return ""
@@ -135,14 +135,14 @@ def unlike_upstream(file: PluginFile) -> tuple[str, ...]:
         ("rename", any(replicas and replicas.advertised_as(each) != replicas.by_default(each) for each in entries)),
         ("devices", any(each.devices != "all" for each in entries)),
     )
-    followed = "is followed here, which NVIDIA's plugin reads and ignores"
+    followed = "takes effect here, although NVIDIA's plugin ignores it"
     names = {rule.name for rule in (*file.resources.gpus, *file.resources.mig)} | {
         e.rename for e in entries if e.rename
     }
     odd = sorted(name for name in names if not is_gpu_resource(name))
     return (
         *(f"{FILE}: {key} {followed}" for key, is_there in keys if is_there),
-        *(f"{FILE}: resource {name} is passed over: write nvidia.com/gpu.NAME or nvidia.com/mig-NAME" for name in odd),
+        *(f"{FILE}: resource {name} is ignored: write nvidia.com/gpu.NAME or nvidia.com/mig-NAME" for name in odd),
     )
 
 
@@ -152,15 +152,15 @@ _WITHOUT_EFFECT: tuple[tuple[str, Callable[[Flags], bool], str], ...] = (
     (
         "useNodeFeatureAPI",
         lambda flags: flags.use_node_feature_api is not None,
-        "option --feature-labels of the agent says where labels go",
+        "the agent's option --feature-labels sets where labels go",
     ),
     ("deviceDiscoveryStrategy", lambda flags: flags.device_discovery_strategy == "tegra", "only NVML finds GPUs"),
     (
         "plugin.containerDriverRoot",
         lambda flags: flags.plugin.container_driver_root is not None,
-        "option --driver-root of the agent says where the driver is",
+        "the agent's option --driver-root sets where the driver is",
     ),
-    ("gfd", lambda flags: flags.gfd != DiscoveryFlags(), "options of the agent say where labels go"),
+    ("gfd", lambda flags: flags.gfd != DiscoveryFlags(), "the agent's options set where labels go"),
 )
 """Of ``flags``: what Purser does not go by, whether the file says it, and what counts instead."""
 
@@ -206,8 +206,8 @@ def _named(
 def _without_resource(mig: NodeMigDevice, index: str) -> str:
     write = 'write one in resources.mig ({pattern: "' + mig.profile + '", name: nvidia.com/mig-NAME})'
     return (
-        f"MIG device {index} is {mig.profile}, a part of a GPU instance: no resource is for it, and it is left out. "
-        f"Make a compute instance that fills the GPU instance, or {write}"
+        f"MIG device {index} is {mig.profile}, a part of a GPU instance: no resource matches it, so it is left out. "
+        f"Create a compute instance that fills the GPU instance, or {write}"
     )
 
 
@@ -235,14 +235,14 @@ def _check_mig(gpus: Sequence[NodeGpu], strategy: MigStrategy, odd: frozenset[st
         causes.append(f"MIG is enabled on {_gpus(cut)} and disabled on {_gpus(whole)}")
     if other := [gpu for gpu in gpus if not gpu.mig_enabled and not gpu.can_mig]:
         causes.append(
-            f"MIG is enabled on {_gpus(cut)} and {_gpus(other)} cannot be cut ({_models(other)}): "
+            f"MIG is enabled on {_gpus(cut)} and {_gpus(other)} cannot be divided ({_models(other)}): "
             f"write migStrategy: mixed on such a node"
         )
     if empty := [gpu for gpu in cut if not gpu.migs]:
-        causes.append(f"no MIG device is on {_gpus(empty)}")
+        causes.append(f"there is no MIG device on {_gpus(empty)}")
     profiles = sorted({mig.profile for gpu in cut for mig in gpu.migs} - odd)
     if len(profiles) > 1:
-        causes.append(f"MIG devices are of different profiles: {', '.join(profiles)}")
+        causes.append(f"MIG devices have different profiles: {', '.join(profiles)}")
     if causes:
         raise SharingError(f"MIG strategy single: {'; '.join(causes)}")
 
@@ -276,7 +276,7 @@ def _chosen(
     if isinstance(entry.devices, int):
         if entry.devices > len(there):
             problems.append(
-                f"{where} replicates {entry.devices} devices, and the node has {len(there)} of {entry.name}, which are "
+                f"{where} replicates {entry.devices} devices, but the node has {len(there)} of {entry.name}, which are "
                 f"replicated: write up to {len(there)}, or all"
             )
         return there[: entry.devices]

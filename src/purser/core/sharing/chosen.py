@@ -36,7 +36,7 @@ def chosen_config(
     if name := label or default:
         if name not in there:
             by = f"label {CONFIG_LABEL}" if label else "the default"
-            raise SharingError(f"{by} names the file {brief(name, 60)}, which is not there: {_names_text(there)}")
+            raise SharingError(f"{by} names the file {brief(name, 60)}, which does not exist: {_names_text(there)}")
         return name
     for fallback in fallbacks:
         if fallback is ConfigFallback.NAMED and NAMED_CONFIG in there:

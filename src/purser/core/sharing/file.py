@@ -33,7 +33,7 @@ MAX_RESOURCE_NAME = 63
 MAX_NOTES = 20
 """Unknown keys that are named at most."""
 
-_A_DEVICE = "an index (0, of a MIG device 0:1) or a uuid"
+_A_DEVICE = "an index (0, or 0:1 for a MIG device) or a uuid"
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _DEVICE = re.compile(rf"[0-9]+|[0-9]+:[0-9]+|(?:GPU|MIG)-{_UUID}|MIG-GPU-{_UUID}/[0-9]+/[0-9]+", re.ASCII | re.I)
 
@@ -112,7 +112,7 @@ class ReplicatedResource(msgspec.Struct, frozen=True):
             msgspec.structs.force_setattr(self, "rename", resource_name(self.rename))
         for each in self.refs:
             if not _DEVICE.fullmatch(each):
-                raise ValueError(f"device {brief(each, 80)} is none: write {_A_DEVICE}")
+                raise ValueError(f"device {brief(each, 80)} is not a device: write {_A_DEVICE}")
 
     @property
     def refs(self) -> tuple[str, ...]:
@@ -221,7 +221,7 @@ class SetAside(msgspec.Struct, frozen=True):
         unknown = [*sorted(self.uuids - uuids), *(f"index {each}" for each in sorted(self.indexes - indexes))]
         has = ", ".join(map(str, sorted(indexes))) or "none"
         return tuple(
-            f"{self.said_by} names {brief(each, MAX_RESOURCE_NAME)}, and the node has no such GPU: write a uuid, or "
+            f"{self.said_by} names {brief(each, MAX_RESOURCE_NAME)}, but the node has no such GPU: write a uuid, or "
             f"one of the indexes {has}"
             for each in unknown[:MAX_NOTES]
         )
@@ -254,7 +254,7 @@ def plugin_file(value: Any) -> ReadFile:
     except UnreadableError as error:
         raise SharingError(str(error)) from error
     problems += _without_entries(found.sharing)
-    notes = capped([f"{FILE}: {where} is not known, and passed over" for where in unknown], MAX_NOTES, FILE)
+    notes = capped([f"{FILE}: {where} is unknown and ignored" for where in unknown], MAX_NOTES, FILE)
     return ReadFile(msgspec.structs.replace(found, version="v1"), notes, capped(problems, MAX_PROBLEMS, FILE))
 
 
@@ -263,7 +263,7 @@ def _check_version(tidy: Any) -> None:
     if not isinstance(tidy, dict):
         raise SharingError(f"{FILE} is not an object: write keys and values, version: v1 first")
     if (version := tidy.get("version", "v1")) not in ("", "v1"):
-        raise SharingError(f"{FILE}: version is {brief(version)}: write v1, no other is known")
+        raise SharingError(f"{FILE}: version is {brief(version)}: write v1, the only known version")
 
 
 def _in_places(tidy: Any, problems: list[str]) -> Any:
@@ -293,7 +293,7 @@ def _bounded(entry: dict[str, Any], at: str, problems: list[str]) -> dict[str, A
     replicas = entry.get("replicas")
     if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas <= MAX_SLOTS:
         return entry
-    most = f"write a number up to {MAX_SLOTS}, the most that Purser lists of a device. It lists {MAX_SLOTS}"
+    most = f"write a number up to {MAX_SLOTS}, the most that Purser lists for a device. It lists {MAX_SLOTS}"
     problems.append(f"{FILE}: {at}.replicas is {brief(replicas, 24)}: {most}")
     return {**entry, "replicas": MAX_SLOTS}
 
@@ -319,7 +319,7 @@ def _without_entries(sharing: Sharing) -> Iterator[str]:
     for way, section in (("timeSlicing", sharing.time_slicing), ("mps", sharing.mps)):
         if section is not None and not section.resources:
             write = _ADVICE[Replicas, "resources"]
-            yield f"{FILE}: sharing.{way}.resources has no entry to go by: write {write}. No device is divided"
+            yield f"{FILE}: sharing.{way}.resources has no usable entry: write {write}. No device is divided"
 
 
 MAX_PROBLEMS = 50

@@ -75,7 +75,7 @@ def hami_file(value: Any, node: str) -> ReadFile:
     except UnreadableError as error:  # pragma: no cover (an object is always read, be it without any field)
         raise SharingError(str(error)) from error
     odd = (key for key in unknown if key.lower() not in _MEAN_NOTHING_HERE)
-    notes = (*_notes(found, where), *(f"{where}: {key} is not known, and passed over" for key in odd))
+    notes = (*_notes(found, where), *(f"{where}: {key} is unknown and ignored" for key in odd))
     on_demand = MigStrategy.ON_DEMAND if found.operatingmode == "mig" else None
     file = PluginFile(flags=Flags(mig_strategy=on_demand or found.migstrategy or None))
     messages = capped(notes, MAX_NOTES, where), capped(problems, MAX_PROBLEMS, _FILE)
@@ -121,18 +121,18 @@ def _set_aside(node: _Node, where: str) -> SetAside:
 
 
 def _notes(node: _Node, where: str) -> Iterator[str]:
-    overbooked = "pods are granted no more of a GPU than there is"
+    overbooked = "pods are never granted more of a GPU than it has"
     without_effect = (
         ("operatingmode mps", node.operatingmode == "mps", "agent.enforcement of the chart starts MPS daemons"),
         (
             "devicesplitcount",
             bool(node.devicesplitcount),
-            "agent.slots of the chart is how many share a GPU",
+            "agent.slots of the chart sets how many pods share a GPU",
         ),
         ("devicememoryscaling", node.devicememoryscaling not in (None, 0, 1), overbooked),
         ("devicecorescaling", node.devicecorescaling not in (None, 0, 1), overbooked),
         ("preconfigureddevicememory", bool(node.preconfigureddevicememory), "a GPU has the memory that NVML reports"),
-        ("libcudaloglevel", node.libcudaloglevel is not None, "a container's variable LIBCUDA_LOG_LEVEL counts"),
+        ("libcudaloglevel", node.libcudaloglevel is not None, "a container's variable LIBCUDA_LOG_LEVEL sets it"),
     )
     yield from (f"{where}: {key} has no effect: {instead}" for key, is_given, instead in without_effect if is_given)
     filtered = node.filterdevices or _Filter()

@@ -154,7 +154,7 @@ def with_last_flags(file: PluginFile, problems: Iterable[str], last: PluginFile)
         if is_mistaken and _in(file, at) is None and (before := _in(last, at)) is not None:
             file = _with(file, at, before)
             told_before = ", ".join(map(str, before)) if isinstance(before, tuple) else shown(before)
-            notes.append(f"{FILE}: {at}: what the last good file says holds, {told_before}")
+            notes.append(f"{FILE}: {at}: the value of the last valid file stays in effect, {told_before}")
     return file, tuple(notes)
 
 
@@ -162,13 +162,13 @@ def _conflicts(file: PluginFile, found: PluginSettings) -> Iterator[tuple[str, s
     """What does not go together: which part of the file is the later word, and a sentence."""
     if found.imex_channels not in ((), (0,)):
         at = "imex.channelIDs"
-        yield at, f"{FILE}: {at} are {list(found.imex_channels)}: write none, or 0 alone"
+        yield at, f"{FILE}: {at} are {list(found.imex_channels)}: leave it empty, or write only 0"
     if file.sharing.mps is not None and found.mig_strategy in (MigStrategy.MIXED, MigStrategy.ON_DEMAND):
-        goes = f"goes with the MIG strategies none and single, not with {found.mig_strategy}"
+        goes = f"works only with the MIG strategies none and single, not with {found.mig_strategy}"
         yield "sharing.mps", f"{FILE}: sharing.mps {goes}: write sharing.timeSlicing, or another flags.migStrategy"
     if found.device_ids == "index" and found.mig_strategy is MigStrategy.ON_DEMAND:
         at = "flags.plugin.deviceIDStrategy"
-        goes = "deviceIDStrategy index does not go with the MIG strategy on-demand: indexes of MIG devices move"
+        goes = "deviceIDStrategy index does not work with the MIG strategy on-demand: indexes of MIG devices change"
         yield at, f"{FILE}: {goes}. Write uuid"
 
 

@@ -150,7 +150,7 @@ def sriov_config(text: str | bytes, default_prefix: str = DEFAULT_PREFIX) -> Sri
         file = converted(tidied(_json.read(text), _FILE_SHAPE, unknown), _File, FILE)
     except UnreadableError as error:
         raise SriovConfigError(str(error)) from error
-    notes = [f"{FILE}: {where} is not known, and passed over" for where in unknown]
+    notes = [f"{FILE}: {where} is unknown and ignored" for where in unknown]
     problems: list[str] = []
     pools = tuple(_pools(file, default_prefix, notes, problems))
     return SriovConfig(pools, capped(notes, MAX_NOTES, FILE), capped(problems, MAX_NOTES, FILE))
@@ -162,7 +162,7 @@ def _pools(file: _File, default_prefix: str, notes: list[str], problems: list[st
     room = MAX_SELECTORS
     if beyond := file.resource_list[MAX_POOLS:]:
         problems.append(
-            f"{FILE}: resourceList[{MAX_POOLS}] and {len(beyond) - 1} behind it are left out: write {MAX_POOLS} "
+            f"{FILE}: resourceList[{MAX_POOLS}] and {len(beyond) - 1} after it are left out: write {MAX_POOLS} "
             "entries at most"
         )
     for place, raw in enumerate(file.resource_list[:MAX_POOLS]):
@@ -173,11 +173,11 @@ def _pools(file: _File, default_prefix: str, notes: list[str], problems: list[st
             problems.append(mistake(FILE, f"resourceList[{place}]", raw, "an object"))
             continue
         entry = _entry(tidied(raw, _ENTRY_SHAPE, unknown), where, mistakes)
-        notes += (f"{where}.{each} is not known, and passed over" for each in unknown)
+        notes += (f"{where}.{each} is unknown and ignored" for each in unknown)
         device_type = _device_type(entry, where, mistakes)
         selectors = _selectors(entry, device_type, where, notes, mistakes)
         if len(selectors) > room:
-            mistakes.append(f"{where}.selectors: write {MAX_SELECTORS} at most of all pools together, {room} are left")
+            mistakes.append(f"{where}.selectors: write at most {MAX_SELECTORS} in all pools together; {room} are left")
             selectors = ()
         room -= len(selectors)
         pool = SriovPoolConfig(
@@ -191,7 +191,7 @@ def _pools(file: _File, default_prefix: str, notes: list[str], problems: list[st
         mistakes += (f"{where}: {each}" for each in _problems(pool, seen))
         if mistakes:
             known = tuple(each for each in selectors if device_type is not None and _is_clear(each, device_type))
-            with_it = ", and what its selectors mean with it" if known else ""
+            with_it = ", and so are the devices that its selectors match" if known else ""
             problems += (f"{each}. The pool is left out{with_it}" for each in mistakes)
             pool = msgspec.structs.replace(pool, is_refused=True, selectors=known)
         else:
@@ -243,11 +243,11 @@ def _selectors(
         odd += (_misspelt(here, key) for key in unknown if key.lower() != "selectorobj")
         if isinstance(tidy, dict) and device_type is not None:
             unused = sorted(tidy.keys() - _FIELDS[device_type])
-            notes += (f"{here}: {key} counts for nothing with deviceType {device_type}" for key in unused)
+            notes += (f"{here}: {key} has no effect with deviceType {device_type}" for key in unused)
             kept = {key: value for key, value in tidy.items() if key not in unused}
             if unused and not kept:
                 write = ", ".join(sorted(_FIELDS[device_type]))
-                odd.append(f"{here} has no condition that counts with deviceType {device_type}: write some of {write}")
+                odd.append(f"{here} has no condition that applies to deviceType {device_type}: write some of {write}")
             tidy = kept
         selector = _selector(tidy, here, odd)
         mistakes += odd
@@ -281,15 +281,15 @@ def _problems(pool: SriovPoolConfig, seen: set[str]) -> Iterator[str]:
     resource = brief(pool.resource, 100)
     if "." in pool.name or not is_extended_resource(pool.resource):
         yield (
-            f"kubelet takes no resource {resource}: resourceName must be letters, digits, - and _, 63 at the most, "
-            "with a letter or digit at both ends, and the prefix a domain name: write such names"
+            f"kubelet rejects resource {resource}: resourceName must be letters, digits, - and _, at most 63, "
+            "with a letter or digit at both ends, and the prefix a domain name: write names of this form"
         )
     if is_gpu_word(pool.resource):
-        yield f"{resource} is a resource of GPUs: write another prefix or name"
+        yield f"{resource} is a GPU resource: write another prefix or name"
     if (family := BY_WORD.get(pool.resource)) is not None:
         yield f"{resource} is a resource of {family.name}: write another prefix or name"
     if _is_kubernetes_own(pool.prefix):
-        yield f"{resource} has a prefix that is Kubernetes' own: write another one"
+        yield f"{resource} has a prefix reserved for Kubernetes: write another one"
     if pool.resource in seen:
         yield f"{resource} appears twice: write the selectors of both in one list"
     for each in pool.selectors:

@@ -19,7 +19,7 @@ UIO_DRIVERS = ("uio", "igb_uio")
 _VHOST = "vhost"
 """Of vDPA: the type that containers use by a device file."""
 
-UNSELECTED = "its selectors do not mean it any more"
+UNSELECTED = "its selectors no longer match it"
 
 _DEVICES_SHOWN = 4
 """Devices that a message names at most."""
@@ -100,9 +100,9 @@ def trouble_of(device: SriovDevice, selector: SriovSelector) -> str:
     """What is wrong with a device, as a part of a sentence; empty: nothing is known of it. ``selector``: the one by
     which it is in its pool, for what containers are to get with it."""
     if device.driver == VFIO_DRIVER and not device.vfio_group:
-        return f"its driver is {VFIO_DRIVER}, and it has no IOMMU group"
+        return f"its driver is {VFIO_DRIVER}, but it has no IOMMU group"
     if device.driver in UIO_DRIVERS and not device.uio:
-        return f"its driver is {device.driver}, and it has no device file"
+        return f"its driver is {device.driver}, but it has no device file"
     if selector.vdpa_type == _VHOST and device.vdpa is not None and not device.vdpa.path:
         return f"its vDPA device {device.vdpa.name} has no device file"
     if (
@@ -137,7 +137,7 @@ def _why_empty(
         taken = [device for device in possible if each.selects(device)]
         if taken:
             others = ", ".join(sorted({owners[device.id] for device in taken})[:_DEVICES_SHOWN])
-            found.append(f"selector {place}: the {len(taken)} that it means are in {others}")
+            found.append(f"selector {place}: the {len(taken)} that it matches are in {others}")
         else:
             found.append(f"selector {place}: {each.why_none(possible)}")
     used = [each for each in of_type if each.in_use]

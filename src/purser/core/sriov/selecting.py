@@ -41,7 +41,9 @@ def function_range(text: str) -> FunctionRange:
         first, dash, last = each.partition("-")
         ends = (first, last if dash else first)
         if not all(end.isascii() and end.isdecimal() and len(end) <= _MAX_DIGITS for end in ends):
-            return FunctionRange(pf.lower(), tuple(found), f"{brief(text, 60)} is none of PF, PF#1 and PF#0,2-7")
+            return FunctionRange(
+                pf.lower(), tuple(found), f"{brief(text, 60)} does not have the form PF, PF#1 or PF#0,2-7"
+            )
         found.append((int(ends[0]), int(ends[1])))
     return FunctionRange(pf.lower(), tuple(found))
 
@@ -110,7 +112,7 @@ class SelectorFilter:
             if found.problem:
                 self.problems.append(f"{name}: {found.problem}")
             if found.pf in by_pf:
-                self.problems.append(f"{name}: {brief(text, 60)} counts for nothing, the first of a PF decides")
+                self.problems.append(f"{name}: {brief(text, 60)} has no effect: only the first for each PF applies")
             by_pf.setdefault(found.pf, found)
 
         def holds(device: SriovDevice) -> bool:

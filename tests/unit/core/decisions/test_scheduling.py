@@ -235,6 +235,6 @@ def test_a_log_goes_on_in_the_next_version_s_format() -> None:
     assert replayed(now) == (before, [])
     assert scheduler.decisions > before + 20
     with pytest.raises(
-        DecisionLogError, match=f"the log has format {LOG_FORMAT + 1}, and this version of Purser reads"
+        DecisionLogError, match=f"the log has format {LOG_FORMAT + 1}, but this version of Purser reads"
     ):
         replayed([*now, later])

@@ -104,7 +104,7 @@ def test_another_node_in_the_log_is_found_with_what_speaks_for_the_right_one() -
 
     found = replayed(rewritten(log, change))[1][0]
     assert (found.decision, found.logged.node, found.now.node) == (2, "b", "a")
-    assert "does not fit where the log has it" in found.why
+    assert "does not fit on the node of the log" in found.why
 
 
 def test_another_policy_is_asked_of_the_states_that_the_logged_one_led_to() -> None:
@@ -141,8 +141,8 @@ def test_each_changed_byte_is_found_and_each_cut_is_said_to_be_one() -> None:
         if at in ends:
             assert replayed(LOG[:at])[1] == []
         else:
-            assert "the file ends within it" in broken(LOG[:at])
-    assert broken(b"") == broken(b"PK\3\4") == "it is not a decision log: it begins with other bytes"
+            assert "the file ends inside the record" in broken(LOG[:at])
+    assert broken(b"") == broken(b"PK\3\4") == "this is not a decision log: its first bytes are different"
 
 
 def framed(contents: Iterable[bytes]) -> bytes:
@@ -174,9 +174,9 @@ def test_whatever_the_records_say_it_is_one_sentence(data) -> None:
         (ShapePlaced(9), "record 7 at byte"),
         (ShapePlaced(-1), "there is no shape -1"),
         (ShapePlaced(0, 700, (0,)), "there is no row 700"),
-        (ShapePlaced(0, 1, (7,)), "has no such GPUs as [7]"),
-        (ShapeReleased(0, 0, (0,), (1 << 14,)), "GPU 0 gives back what was not taken of it"),
-        (SimulationStart(1, "", "purser", 0, False, Mix()), "none of a simulation's records"),
+        (ShapePlaced(0, 1, (7,)), "does not have GPUs [7]"),
+        (ShapeReleased(0, 0, (0,), (1 << 14,)), "GPU 0 would get back what was never taken from it"),
+        (SimulationStart(1, "", "purser", 0, False, Mix()), "not a record of a simulation"),
     ],
 )
 def test_what_makes_no_sense_is_named(record: Record, says: str) -> None:
@@ -193,7 +193,7 @@ def test_other_versions_of_the_format() -> None:
     nowhere = [tuple(each[:2]) if each[0] == 5 and each[2] < 0 else each for each in plain]
     assert replayed(framed(map(msgspec.msgpack.encode, nowhere))) == replayed(LOG)
     plain[0][1] = LOG_FORMAT + 1
-    assert f"the log has format {LOG_FORMAT + 1}, and this version of Purser reads 1 to {LOG_FORMAT}" in broken(
+    assert f"the log has format {LOG_FORMAT + 1}, but this version of Purser reads 1 to {LOG_FORMAT}" in broken(
         framed(map(msgspec.msgpack.encode, plain))
     )
 

@@ -208,7 +208,7 @@ def test_a_pod_that_requires_it_says_of_each_container_what_would_hold_it():
     [
         (
             {"node_policy": "binpak"},
-            "purser.dev/node-policy: no policy for nodes is called 'binpak': there are best-fit, bin",
+            "purser.dev/node-policy: no policy for nodes is called 'binpak': give one of best-fit, bin",
         ),
         (
             {"hami_gpu_policy": "binpack,frgamentation"},

@@ -43,7 +43,7 @@ def test_policies_for_nodes_are_weighed(text: str, parts: list[tuple[str, float]
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "no policy for nodes is called '': there are best-fit, binpack, clustering, dot-product"),
+        ("", "no policy for nodes is called '': give one of best-fit, binpack, clustering, dot-product"),
         ("binpak", "no policy for nodes is called 'binpak'"),
         ("Spread", "no policy for nodes is called 'Spread'"),
         ("spread,", "no policy for nodes is called ''"),
@@ -66,9 +66,9 @@ def test_policies_for_nodes_are_weighed(text: str, parts: list[tuple[str, float]
         ("spread=inf", "is 'inf'"),
         ("spread=1=2", "is '1=2'"),
         ("spread=" + "9" * 240, f"is '{'9' * 64}'"),
-        ("spread=1,binpack,spread=2", "policy 'spread' is named twice: give each once"),
+        ("spread=1,binpack,spread=2", "policy 'spread' appears twice: give it once"),
         (",".join(list(NodePolicy)[:5]), "5 policies for nodes are weighed: give at most 4"),
-        ("spread" + " " * 251, "257 characters are too many for policies: give at most 256"),
+        ("spread" + " " * 251, "the policies have 257 characters: give at most 256"),
     ],
     ids=lambda value: value[:40],
 )
@@ -127,15 +127,15 @@ def test_policies_for_gpus_chain(text: str, words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "no policy for GPUs is called '': there are best-fit, binpack, fragmentation, mutex, numa"),
+        ("", "no policy for GPUs is called '': give one of best-fit, binpack, fragmentation, mutex, numa"),
         ("binpack,", "no policy for GPUs is called ''"),
         ("packing", "no policy for GPUs is called 'packing'"),
         ("purser=2", "no policy for GPUs is called 'purser=2'"),
-        ("purser,numa", "policy 'purser' for GPUs stands beside 'numa': give it alone, or with mutex only"),
-        ("mutex,spread,best-fit", "policy 'best-fit' for GPUs stands beside 'spread'"),
-        ("random,fragmentation", "policy 'random' for GPUs stands beside 'fragmentation'"),
-        ("topology,purser", "policy 'purser' for GPUs stands beside 'topology-aware'"),
-        ("numa," * 60, "300 characters are too many"),
+        ("purser,numa", "policy 'purser' for GPUs is combined with 'numa': give it alone, or with mutex only"),
+        ("mutex,spread,best-fit", "policy 'best-fit' for GPUs is combined with 'spread'"),
+        ("random,fragmentation", "policy 'random' for GPUs is combined with 'fragmentation'"),
+        ("topology,purser", "policy 'purser' for GPUs is combined with 'topology-aware'"),
+        ("numa," * 60, "the policies have 300 characters"),
     ],
     ids=lambda value: value[:40],
 )

@@ -100,15 +100,15 @@ def test_resources(gpus: list[NodeGpu], file: Any, strategy: MigStrategy, resour
     ("gpus", "complaint"),
     [
         ([gpu(0), gpu(1, "1g.5gb")], "single: MIG is enabled on GPU 1 and disabled on GPU 0$"),
-        ([gpu(0, mig=True)], "single: no MIG device is on GPU 0$"),
+        ([gpu(0, mig=True)], "single: there is no MIG device on GPU 0$"),
         (
             [gpu(0), gpu(1, mig=True), gpu(2, mig=True), gpu(3, "1g.5gb", "2g.10gb")],
-            "enabled on GPUs 1, 2, 3 and disabled on GPU 0; no MIG device is on GPUs 1, 2; .*: 1g.5gb, 2g.10gb$",
+            "enabled on GPUs 1, 2, 3 and disabled on GPU 0; there is no MIG device on GPUs 1, 2; .*: 1g.5gb, 2g.10gb$",
         ),
         ([gpu(0, "1g.5gb"), gpu(1, "2g.10gb")], "1g.5gb, 2g.10gb"),
         (
             [gpu(0, "1g.5gb"), gpu(1, "1g.5gb"), gpu(2, model="Tesla T4")],
-            r"enabled on GPUs 0, 1 and GPU 2 cannot be cut \(Tesla T4\): write migStrategy: mixed",
+            r"enabled on GPUs 0, 1 and GPU 2 cannot be divided \(Tesla T4\): write migStrategy: mixed",
         ),
     ],
 )
@@ -152,13 +152,19 @@ def fleet(*indexes: int) -> dict[str, Any]:
             "gpu=1:0*1 gpu=1:1*1",
             "MIG device 0:0 is 1c.3g.20gb",
         ),
-        ([gpu(0, "1g.5gb")], shared(TWO, way="mps"), SINGLE, "gpu=0:0*1", "MPS shares whole GPUs: write sharing.time"),
+        (
+            [gpu(0, "1g.5gb")],
+            shared(TWO, way="mps"),
+            SINGLE,
+            "gpu=0:0*1",
+            "MPS shares only whole GPUs: write sharing.time",
+        ),
         (
             [gpu(0), gpu(1, cc=(9, 0))],
             shared({"name": "gpu", "replicas": 49, "devices": [0]}, {**TWO, "devices": [1]}, way="mps"),
             NONE,
             "gpu=0*1 gpu=1*2",
-            r"mps\.resources\[0\] makes 49 replicas, and MPS on GPU 0 has 48 clients: write",
+            r"mps\.resources\[0\] makes 49 replicas, but MPS on GPU 0 has 48 clients: write",
         ),
         (
             [gpu(0, cc=(6, 1)), gpu(1)],
@@ -217,7 +223,7 @@ def test_what_nvidias_plugin_would_set_aside_is_reported() -> None:
     assert keys(shared({**TWO, "rename": "gpu.x", "devices": 1})) == ["rename", "devices"]
     assert keys({"resources": {"mig": [{"pattern": "*", "name": "mig-x"}]}}) == ["resources"]
     odd = unlike_upstream(plugin_file(shared({**TWO, "rename": "slice"}))[0])[1]
-    assert "resource nvidia.com/slice is passed over" in odd
+    assert "resource nvidia.com/slice is ignored" in odd
 
 
 def test_what_has_no_effect_is_reported() -> None:

@@ -94,7 +94,7 @@ def test_devices_that_are_filtered_are_set_aside() -> None:
     assert "keeps GPUs from pods: index 3, GPU-1" in found.notes[0]
     assert [aside.names("GPU-1", 0), aside.names("GPU-2", 3), aside.names("GPU-2", 0)] == [True, True, False]
     (missing,) = aside.missing([("GPU-1", 0), ("GPU-2", 1)])
-    assert missing.startswith("HAMi's nodeconfig, node a: filterdevices names index 3, and the node has no such GPU")
+    assert missing.startswith("HAMi's nodeconfig, node a: filterdevices names index 3, but the node has no such GPU")
 
 
 @pytest.mark.parametrize("name", [None, 3, ["a"], {}])
@@ -108,4 +108,4 @@ def test_an_entry_of_no_node_is_told_on_every_node(name: Any) -> None:
 
 def test_a_key_that_is_not_known_is_told() -> None:
     (note,) = config("a", {"name": "a", "migstratgy": "mixed"}).notes
-    assert note == "HAMi's nodeconfig, node a: migstratgy is not known, and passed over"
+    assert note == "HAMi's nodeconfig, node a: migstratgy is unknown and ignored"

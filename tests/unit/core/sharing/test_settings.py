@@ -80,7 +80,7 @@ def test_errors_name_the_source_of_a_setting(
         ({"flags": {"plugin": {"deviceListStrategy": "env"}}}, {}, "flags.plugin.deviceListStrategy", "give envvar"),
         ({"flags": {"plugin": {"deviceIDStrategy": "name"}}}, {}, "flags.plugin.deviceIDStrategy", "give uuid"),
         ({"flags": {"deviceDiscoveryStrategy": "x"}}, {}, "flags.deviceDiscoveryStrategy", "give auto"),
-        ({"imex": {"channelIDs": [1]}}, {}, "imex.channelIDs", "write none, or 0 alone"),
+        ({"imex": {"channelIDs": [1]}}, {}, "imex.channelIDs", "leave it empty, or write only 0"),
         ({"sharing": {"mps": {"resources": [TWO]}}}, {"mig-strategy": "mixed"}, "sharing.mps", "write"),
         (
             {"flags": {"plugin": {"deviceIDStrategy": "index"}}},
@@ -124,7 +124,7 @@ def test_flags_with_mistakes_stay_as_the_last_good_file_has_them(bad: dict[str, 
     read = plugin_file(bad)
     file, problems = followable(read.file)
     found, notes = with_last_flags(file, (*read.problems, *problems), good)
-    assert f"the device plugin's file: {at}: what the last good file says holds, {kept}" in notes
+    assert f"the device plugin's file: {at}: the value of the last valid file stays in effect, {kept}" in notes
     assert (found.flags.gds_enabled is None) is (bad.get("flags") != 3), (
         "what the file does not say is not the last one's"
     )

@@ -44,7 +44,7 @@ def test_a_file_in_all_spellings_is_read():
     assert (rdma.selectors[0].is_rdma, rdma.selectors[0].need_vhost_net, rdma.exclude_topology) == (True, True, True)
     assert rdma.selectors[1].pf_names == ("ens2f0#0-3,5",)
     assert rdma.additional_info == {"*": {"token": "a"}}
-    assert found.notes == ("the SR-IOV configuration: resourceList[2].SelectorObj is not known, and passed over",)
+    assert found.notes == ("the SR-IOV configuration: resourceList[2].SelectorObj is unknown and ignored",)
     assert sriov_config(FULL, "example.com").pools[0].resource == "example.com/intel_sriov_netdevice"
 
 
@@ -53,13 +53,13 @@ def test_names_that_kubelet_takes_are_taken():
 
 
 LEFT_OUT = {
-    "a name with dots": ([entry("junk.net.0")], r"resourceList\[0\]: kubelet takes no resource intel.com/junk.net.0"),
-    "a name that ends in a dash": ([entry("net-")], "kubelet takes no resource intel.com/net-"),
+    "a name with dots": ([entry("junk.net.0")], r"resourceList\[0\]: kubelet rejects resource intel.com/junk.net.0"),
+    "a name that ends in a dash": ([entry("net-")], "kubelet rejects resource intel.com/net-"),
     "a name twice": ([entry("a"), entry("a")], r"resourceList\[1\]: intel.com/a appears twice"),
-    "GPUs": ([entry("gpu", resourcePrefix="nvidia.com")], "is a resource of GPUs"),
-    "a word for parts of GPUs": ([entry("vgpu-memory", resourcePrefix="volcano.sh")], "is a resource of GPUs"),
+    "GPUs": ([entry("gpu", resourcePrefix="nvidia.com")], "is a GPU resource"),
+    "a word for parts of GPUs": ([entry("vgpu-memory", resourcePrefix="volcano.sh")], "is a GPU resource"),
     "another vendor's devices": ([entry("vmlu", resourcePrefix="cambricon.com")], "is a resource of "),
-    "Kubernetes' own": ([entry("net", resourcePrefix="networking.k8s.io")], "a prefix that is Kubernetes' own"),
+    "Kubernetes' own": ([entry("net", resourcePrefix="networking.k8s.io")], "a prefix reserved for Kubernetes"),
     "a device type": (
         [entry(deviceType="gpu")],
         "deviceType is gpu: write one of netDevice, accelerator, auxNetDevice",
@@ -87,7 +87,7 @@ LEFT_OUT = {
         [entry(selectors=[{}, {"vendors": 8086}])],
         r"selectors\[1\]: vendors is 8086: write a list, each a text",
     ),
-    "what has no name": ([{"selectors": [{}]}], "kubelet takes no resource"),
+    "what has no name": ([{"selectors": [{}]}], "kubelet rejects resource"),
 }
 
 
@@ -113,7 +113,7 @@ def test_what_cannot_be_costs_its_pool_alone(what):
     assert problem.startswith("the SR-IOV configuration: resourceList[")
     assert ": write " in problem
     known = what not in MEANS_NOTHING
-    assert problem.endswith(f"The pool is left out{', and what its selectors mean with it' * known}")
+    assert problem.endswith(f"The pool is left out{', and so are the devices that its selectors match' * known}")
     of_type = "sfs" if "auxiliary" in what else "beside"
     devices = vf(0), vf(1), vf(2, type=AUX, aux_type="sf")
     given = {pool.config.name: ids(pool) for pool in make_pools(found, node(*devices), {})}
@@ -136,12 +136,12 @@ def test_of_too_much_the_first_is_served():
     found = config(*(entry(f"p{n}") for n in range(MAX_POOLS + 3)))
     assert len(found.pools) == MAX_POOLS
     assert found.problems == (
-        "the SR-IOV configuration: resourceList[256] and 2 behind it are left out: write 256 entries at most",
+        "the SR-IOV configuration: resourceList[256] and 2 after it are left out: write 256 entries at most",
     )
     found = config(entry("a"), entry("b", selectors=[{}] * 2000), entry("c"))
     assert [pool.name for pool in found.pools] == ["a", "c"]
     (problem,) = found.problems
-    assert "resourceList[1].selectors: write 1024 at most of all pools together, 1023 are left. The pool is" in problem
+    assert "resourceList[1].selectors: write at most 1024 in all pools together; 1023 are left. The pool is" in problem
 
 
 def test_a_pool_whose_selectors_cannot_be_read_is_left_out_and_the_others_stay():
@@ -171,7 +171,7 @@ def test_an_entry_in_an_older_form_costs_itself_alone():
         ({"vendors": ["8086"], "rootDevice": ["0000:09:00.0"]}, "rootDevice is not a condition: write rootDevices"),
         ([{"pfNames": ["ens1f0#0"]}, {"vendor": ["15b3"]}], "selectors[1]: vendor is not a condition: write vendors"),
         ({"colour": "red"}, "colour is not a condition: write one of acpiIndexes, auxTypes"),
-        ({"auxTypes": ["sf"]}, "no condition that counts with deviceType netDevice: write some of acpiIndexes"),
+        ({"auxTypes": ["sf"]}, "no condition that applies to deviceType netDevice: write some of acpiIndexes"),
     ],
 )
 def test_a_misspelt_condition_takes_no_device_of_the_node(selectors, write):
@@ -188,7 +188,7 @@ def test_selectors_of_another_device_type_count_for_nothing_and_are_named():
     found = config(entry(deviceType="accelerator", selectors={"vendors": ["8086"], "pfNames": ["x"]}))
     assert found.pools[0].selectors[0].pf_names == ()
     assert [note.partition("selectors: ")[2] for note in found.notes] == [
-        "pfNames counts for nothing with deviceType accelerator",
+        "pfNames has no effect with deviceType accelerator",
     ]
 
 

@@ -76,9 +76,9 @@ def test_the_first_value_of_a_pf_decides_and_ignored_ones_are_reported():
     (pool,) = make_pools(config(*entries), node_, {})
     assert ids(pool) == ["0000:03:02.0", "0000:05:02.1"]
     assert selector_problems(config(*entries)) == [
-        "intel.com/sriov: pfNames: ens1f0#5 counts for nothing, the first of a PF decides",
-        "intel.com/sriov: pfNames: ens2#x is none of PF, PF#1 and PF#0,2-7",
-        "intel.com/sriov: pfNames: ens3#1,a-b is none of PF, PF#1 and PF#0,2-7",
+        "intel.com/sriov: pfNames: ens1f0#5 has no effect: only the first for each PF applies",
+        "intel.com/sriov: pfNames: ens2#x does not have the form PF, PF#1 or PF#0,2-7",
+        "intel.com/sriov: pfNames: ens3#1,a-b does not have the form PF, PF#1 or PF#0,2-7",
     ]
 
 
@@ -88,7 +88,7 @@ def test_a_device_is_of_the_first_pool_whose_selectors_mean_it():
     assert ids(a) == ["0000:03:02.3", "0000:03:02.0", "0000:03:02.1"]
     assert ids(b) == ["0000:03:02.2"]
     assert c.empty == (
-        "selector 0: the 4 that it means are in intel.com/a, intel.com/b; "
+        "selector 0: the 4 that it matches are in intel.com/a, intel.com/b; "
         "1 more may not be given to pods: 0000:03:02.4 has the default route"
     )
 
@@ -146,9 +146,9 @@ def test_what_a_container_holds_stays_in_its_pool_until_it_is_free():
     [
         (vf(0), ""),
         (vf(0, no_link=True), "the port of ens1f0 has no link"),
-        (vf(0, driver="vfio-pci"), "its driver is vfio-pci, and it has no IOMMU group"),
+        (vf(0, driver="vfio-pci"), "its driver is vfio-pci, but it has no IOMMU group"),
         (vf(0, driver="vfio-pci", vfio_group="/dev/vfio/7"), ""),
-        (vf(0, driver="igb_uio"), "its driver is igb_uio, and it has no device file"),
+        (vf(0, driver="igb_uio"), "its driver is igb_uio, but it has no device file"),
     ],
     ids=["well", "no link", "no group", "a group", "no uio"],
 )

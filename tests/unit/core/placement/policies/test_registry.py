@@ -41,8 +41,10 @@ def test_several_are_weighed() -> None:
 @pytest.mark.parametrize(
     ("node", "gpu", "message"),
     [
-        pytest.param("bestfit", "", r"no policy for nodes is called 'bestfit': there are best-fit, binpack", id="node"),
-        pytest.param("best-fit", "best", r"no policy for GPUs is called 'best': there are best-fit", id="gpu"),
+        pytest.param(
+            "bestfit", "", r"no policy for nodes is called 'bestfit': give one of best-fit, binpack", id="node"
+        ),
+        pytest.param("best-fit", "best", r"no policy for GPUs is called 'best': give one of best-fit", id="gpu"),
         pytest.param("spread=much", "", r"the weight of policy 'spread' is 'much'", id="weight that is not a number"),
         pytest.param("best-fit", "mutex", r"'mutex' is not one policy that chooses GPUs", id="gpu word that filters"),
         pytest.param("best-fit", "numa,spread", r"'numa,spread' is not one policy", id="chain"),

@@ -178,7 +178,7 @@ def test_a_file_that_ends_early_is_explained_up_to_there():
     cut = made.written()[0][:-3]
     found = explain_logged([file_of(cut)], "ns", "p")
     assert found.state == "Placed"
-    assert [each for each in found.notes if "the file ends within it" in each]
+    assert [each for each in found.notes if "the file ends inside the record" in each]
     with pytest.raises(UnknownPodError, match=r"the rest of the file is lost: record \d+ at byte"):
         explain_logged([file_of(cut)], "ns", "r")
 
@@ -191,7 +191,7 @@ def test_what_is_no_schedulers_log_is_one_error():
     made = scheduler()
     made.schedule(asking("p", 9000), ["a", "b"])
     found = explain_logged([file_of(b"no log", "bad"), file_of(made.written()[0])], "ns", "p")
-    assert any(each.startswith("bad: it is not a decision log") for each in found.notes)
+    assert any(each.startswith("bad: this is not a decision log") for each in found.notes)
 
 
 def test_a_file_that_changes_while_it_is_read_is_one_error():
