@@ -209,7 +209,7 @@ async def test_a_grant_without_a_place_is_refused(world, kubelet):
     async with on_demand(world) as agent:
         await eventually(agent.ready)
         await world.pod("amounts", of(a, None))
-        with pytest.raises(Rejected, match="the grant names none"):
+        with pytest.raises(Rejected, match="the grant names no GPU instance"):
             await kubelet.admit("default/amounts", [("main", 1)])
         kubelet.remove("default/amounts")
         await world.pod("misled", of(whole, AT_0))

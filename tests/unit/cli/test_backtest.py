@@ -144,7 +144,7 @@ async def test_a_prometheus_without_kube_state_metrics(tmp_path):
     async with prometheus(lambda _: []) as (url, asked):
         code, out, err = await beside("backtest", f"--prometheus={url}", "--since=13h", '--selector=cluster="x"')
     assert (code, out) == (2, "")
-    assert "does it scrape kube-state-metrics?" in err
+    assert "Check that it scrapes kube-state-metrics" in err
     assert len({text for text, _ in asked}) > 10 and all('cluster="x"' in text for text, _ in asked)
 
 

@@ -93,7 +93,7 @@ def test_a_fault_is_exit_code_1_and_scripts_get_a_document(form, load, tmp_path)
             "cannot write /no/such/folder/j.xml",
             marks=pytest.mark.gate,
         ),
-        (["--only=health*", *TINY], "no check could be made"),
+        (["--only=health*", *TINY], "no check could run"),
     ],
 )
 def test_wrong_usage_and_what_cannot_be_done_are_one_line_and_exit_code_2(words, says):

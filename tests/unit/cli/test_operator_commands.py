@@ -131,7 +131,7 @@ def test_a_policy_of_the_gpu_operator_is_imported_and_what_is_lost_reported(tmp_
     assert policy["spec"]["driver"]["version"] == "570.86.10"
     assert "not imported: spec.sandboxWorkloads" in err
     headlines = [line for line in err.splitlines() if line.startswith("purser: not imported, ")]
-    assert headlines[0].endswith("nodes get nothing of these:")
+    assert headlines[0].endswith("nodes get none of these:")
     assert refusals(policy["spec"]) == []
 
 
@@ -188,7 +188,7 @@ def test_a_policy_to_preview_is_one_object(tmp_path):
     path.write_text(yaml.safe_dump_all([POLICY, POLICY]))
     code, _, err = here("operator", "plan", f"--policy={path}")
     assert code == 2
-    assert "there are 2 objects in it" in err
+    assert "contains 2 objects" in err
 
 
 @pytest.mark.gate

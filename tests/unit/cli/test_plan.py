@@ -80,9 +80,15 @@ async def test_a_plan_is_printed_and_what_stays_is_named(tmp_path):
     ("words", "says"),
     [
         (["--gpus=9"], "no node that takes pods has 9 usable GPUs, the most are 2 (node n1): GPUs that are "),
-        (["--gpus=2", "--nodes=2"], "1 of 3 nodes that take pods has 2 usable GPUs, and 2 are wanted: GPUs that are "),
-        (["--gpus=1", "--nodes=4"], "3 of 3 nodes that take pods have 1 usable GPU, and 4 are wanted: GPUs that are "),
-        (["--gpus=1", "--nodes=3"], "without pods that stay: default/p has priority 0"),
+        (
+            ["--gpus=2", "--nodes=2"],
+            "1 of 3 nodes that take pods has 2 usable GPUs, but you asked for 2: GPUs that are ",
+        ),
+        (
+            ["--gpus=1", "--nodes=4"],
+            "3 of 3 nodes that take pods have 1 usable GPU, but you asked for 4: GPUs that are ",
+        ),
+        (["--gpus=1", "--nodes=3"], "without evicting pods that must stay: default/p has priority 0"),
     ],
 )
 async def test_room_that_there_is_not_is_not_blamed_on_pods_that_stay(tmp_path, words, says):

@@ -169,7 +169,7 @@ async def test_it_is_printed_once(tmp_path):
     ("words", "says"),
     [
         ((), "this is not a terminal: use --once"),
-        (("-o", "json"), "give --once, too"),
+        (("-o", "json"), "--output needs --once"),
         (("--scheduler", "https://a"), "--scheduler needs a token"),
         (("--token-file", "t"), "need --scheduler"),
         (("--scheduler", "http://a", "--token-file", "t", "--once"), "give https://HOST:PORT"),

@@ -7,6 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from purser.adapters.cluster_files.pseudonyms import NameKind, Pseudonyms
+from purser.core.decoding import JsonReader, UnreadableError
 from purser.core.dialects import SHARING, VENDORS, kai, selectors
 from purser.core.grant import signing
 from purser.core.grant.disputes import HeldPod, NodeDisputes, RefusedPod, read_disputes
@@ -23,6 +24,13 @@ from purser.core.names import (
 )
 
 Found = tuple[NameKind, str]
+
+_MAX_BYTES = 1024 * 1024
+"""Of an annotation; the API server allows 256 KiB for all of an object."""
+_ANY_JSON: JsonReader[Any] = JsonReader(object, "annotation", max_bytes=_MAX_BYTES)
+_BY_CONTAINER: JsonReader[dict[str, Any]] = JsonReader(
+    dict[str, Any], f"annotation {INIT_RESOURCES_ANNOTATION}", max_bytes=_MAX_BYTES
+)
 
 _LISTS = (
     *CORDON_ANNOTATIONS,
@@ -95,8 +103,8 @@ def _of_text(name: str, text: str, given: Pseudonyms) -> str:
     if not text.startswith(("{", "[")):
         return given.in_text(text)
     try:
-        value: Any = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
+        value = _ANY_JSON.read(text)
+    except UnreadableError:
         return given.in_text(text)
     found = given.in_json(value)
     if isinstance(value, dict) and isinstance(value.get("node"), str):
@@ -190,8 +198,8 @@ def _of_ids(ids: IdList, given: Pseudonyms) -> IdList:
 
 def _of_init_resources(text: str, given: Pseudonyms) -> str | None:
     try:
-        found: dict[str, Any] = msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+        found = _BY_CONTAINER.read(text)
+    except UnreadableError:
         return None
     named = {given.of(NameKind.CONTAINER, name): each for name, each in found.items()}
     return msgspec.json.encode(named).decode()

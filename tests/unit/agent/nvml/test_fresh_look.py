@@ -1,4 +1,4 @@
-"""A look by another process that hangs in the driver, where not even SIGKILL ends it."""
+"""A look by another process that has been hanging in the driver, where not even SIGKILL ends it."""
 
 import subprocess
 from collections.abc import Iterator
@@ -34,6 +34,6 @@ def test_a_process_that_cannot_be_killed_holds_up_nobody_and_gets_no_second_besi
     look = FreshLook("libnvidia-ml.so.1", program)
     with pytest.raises(DriverError, match="timed out"):
         look()
-    with pytest.raises(DriverError, match=f"process {started[0].pid} hangs in the driver"):
+    with pytest.raises(DriverError, match=f"process {started[0].pid} has been hanging in the driver"):
         look()
     assert len(started) == 1
