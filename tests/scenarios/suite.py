@@ -423,7 +423,10 @@ async def test_while_nothing_of_the_scheduler_is_there_owners_gpu_pods_wait_and_
             await cluster.client.create(OWNERS[kind], body, cluster.namespace)
         waiting = await all_are("all wait", lambda each: _waits_for_its_grant(each) if asks(each) else is_running(each))
         events = (await cluster.client.list(EVENTS, cluster.namespace)).items
-        assert not [each.message for each in events if each.reason in ("UnexpectedAdmissionError", "FailedCreate")]
+        refused = [each.message for each in events if each.reason in ("UnexpectedAdmissionError", "FailedCreate")]
+        # StatefulSets' controller of 1.20 may create a pod that is there already, before it has heard of it.
+        refused = [each for each in refused if "please try again" not in each]
+        assert not refused, refused
     finally:
         await cluster.start_scheduler()
     found = await all_are("all run", is_running)

@@ -98,7 +98,7 @@ async def test_a_flag_with_a_mistake_stays_as_it_was_over_a_restart_as_well(worl
     good = {"version": "v1", "flags": {"gdsEnabled": True, "plugin": {"deviceListStrategy": "cdi-cri"}}, **sliced(2)}
     configs.write(default=good)
     settings = {"sharing": SharingSettings(folder=configs.path)}
-    says = "flags.plugin.deviceListStrategy: what the last good file says holds, cdi-cri"
+    says = "flags.plugin.deviceListStrategy: the value of the last valid file stays in effect, cdi-cri"
     async with world.agent(**settings):
         await eventually(lambda: counts(kubelet) == {"gpu.shared": 8})
         typo = {**sliced(3), "flags": {"plugin": {"deviceListStrategy": "cdi"}}}

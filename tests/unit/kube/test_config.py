@@ -51,7 +51,7 @@ def test_the_order_is_file_then_environment_then_service_account_then_home(nowhe
     home = nowhere / "home" / ".kube"
     home.mkdir(parents=True)
     with pytest.raises(
-        ConfigError, match=r"KUBECONFIG is not set, this is not a pod, and .*\.kube/config is not there"
+        ConfigError, match=r"KUBECONFIG is not set, this is not a pod, and .*\.kube/config does not exist"
     ):
         ClusterConfig.load()
     kubeconfig(home, cluster={"server": "http://home"})
@@ -252,7 +252,7 @@ async def test_an_exec_plugin_gets_the_cluster_where_it_asks_for_it(tmp_path):
     ("script", "says"),
     [
         ("import sys; sys.exit('no session')", "ended with status 1: no session"),
-        ("print('hello')", "printed no ExecCredential"),
+        ("print('hello')", "did not print an ExecCredential"),
         ("print('{\"status\": {}}')", "neither status.token nor status.clientCertificateData"),
         ("while True: print('x' * 4096)", "printed more than 1048576 bytes"),
     ],
