@@ -1,17 +1,20 @@
 """Where commands that look once have their objects from: a cluster, or a file of it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from purser.cli.output import MISUSED, fail
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from purser.adapters.objects import ClusterObjects
+    from purser.kube import Client
     from purser.kube.resources import Resource
+
+T = TypeVar("T")
 
 FromFile = Annotated[
     Path | None,
@@ -39,18 +42,32 @@ def objects_of_file(path: Path) -> "ClusterObjects":
 def objects_of_cluster(
     kubeconfig: Path | None, context: str | None, also: "Sequence[Resource[Any]]" = ()
 ) -> "ClusterObjects":
-    """What the API server answers; ends the command where it does not. ``also``: as `read_objects` has it."""
+    """What the API server has; ends the command where it does not answer. ``also``: as `read_objects` has it."""
+    from purser.adapters.objects import read_objects
+
+    return ask_cluster(kubeconfig, context, lambda client: read_objects(client, also))
+
+
+def ask_cluster(kubeconfig: Path | None, context: str | None, read: "Callable[[Client], Awaitable[T]]") -> T:
+    """What the API server answers; ends the command where it does not."""
+    from purser.kube import Client, ClusterConfig
+
+    async def ask() -> T:
+        async with Client(ClusterConfig.load(kubeconfig, context), user_agent="purser") as client:
+            return await read(client)
+
+    return answer_of(ask())
+
+
+def answer_of(question: "Coroutine[Any, Any, T]") -> T:
+    """The answer of an API server or of Purser's scheduler; ends the command where there is none, with exit code 2 if a
+    kubeconfig or an option is wrong."""
     import asyncio
 
-    from purser.adapters.objects import read_objects
-    from purser.kube import Client, ClusterConfig, ConfigError, KubeError
-
-    async def ask() -> "ClusterObjects":
-        async with Client(ClusterConfig.load(kubeconfig, context), user_agent="purser") as client:
-            return await read_objects(client, also)
+    from purser.kube import ConfigError, KubeError
 
     try:
-        return asyncio.run(ask())
+        return asyncio.run(question)
     except ConfigError as error:
         fail(str(error), MISUSED)
     except KubeError as error:

@@ -21,6 +21,7 @@ from purser.cli.choosing import (
     is_in_state,
     ordered,
 )
+from purser.cli.cluster_source import ask_cluster
 from purser.cli.groups import PluralCommands
 from purser.cli.options import Context, Kubeconfig, OutputOption
 from purser.cli.output import FAILED, MISUSED, Column, OutputFormat, fail, show
@@ -293,22 +294,10 @@ def _show_gpushare(kubeconfig: Path | None, context: str | None, output: OutputF
 
 def _ask(kubeconfig: Path | None, context: str | None, read: "Callable[[Client], Awaitable[T]]") -> T:
     """What the API server answers; ends the command where it does not."""
-    import asyncio
-
     from purser.cli.serving import LogLevel, configure_logs
-    from purser.kube import Client, ClusterConfig, ConfigError, KubeError
-
-    async def ask() -> T:
-        async with Client(ClusterConfig.load(kubeconfig, context)) as client:
-            return await read(client)
 
     configure_logs(LogLevel.WARNING)
-    try:
-        return asyncio.run(ask())
-    except ConfigError as error:
-        fail(str(error), MISUSED)
-    except KubeError as error:
-        fail(str(error))
+    return ask_cluster(kubeconfig, context, read)
 
 
 def _read(options: TableOptions) -> "tuple[Fleet, Mapping[str, Node]]":

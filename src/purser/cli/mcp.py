@@ -83,9 +83,9 @@ def server(tools: "ClusterTools") -> "MCPServer[Any]":
 
     @found.tool(annotations=reads)
     async def plan_free(
-        gpus: Annotated[int, Field(ge=1, le=1024, description="Whole GPUs to be free on each node.")],
-        nodes: Annotated[int, Field(ge=1, le=1000, description="On how many nodes.")] = 1,
-        max_priority: Annotated[int, Field(description="Evict no pod of a higher priority.")] = 0,
+        gpus: Annotated[int, Field(ge=1, le=1024, description="Number of whole GPUs to free on each node.")],
+        nodes: Annotated[int, Field(ge=1, le=1000, description="Number of nodes.")] = 1,
+        max_priority: Annotated[int, Field(description="Do not evict pods of a higher priority.")] = 0,
     ) -> dict[str, Any]:
         """Plan which pods would have to move for whole GPUs to be free. Nothing is carried out."""
         try:

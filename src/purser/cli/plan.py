@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from purser.cli.cluster_source import ask_cluster
 from purser.cli.options import Context, Kubeconfig, OutputOption
 from purser.cli.output import MISUSED, Column, DocumentFormat, OutputFormat, dump, fail, print_table
 
@@ -195,23 +196,11 @@ def _apply(
 
 def _read(kubeconfig: "Path | None", context: str | None, rules: "EvictionRules") -> "Occupancy":
     """What the API server answers; ends the command where it does not."""
-    import asyncio
-
     from purser.adapters.occupancy import read_occupancy
     from purser.cli.serving import LogLevel, configure_logs
-    from purser.kube import Client, ClusterConfig, ConfigError, KubeError
-
-    async def ask() -> "tuple[Occupancy, tuple[str, ...]]":
-        async with Client(ClusterConfig.load(kubeconfig, context), user_agent="purser") as client:
-            return await read_occupancy(client, rules)
 
     configure_logs(LogLevel.WARNING)
-    try:
-        occupancy, problems = asyncio.run(ask())
-    except ConfigError as error:
-        fail(str(error), MISUSED)
-    except KubeError as error:
-        fail(str(error))
+    occupancy, problems = ask_cluster(kubeconfig, context, lambda client: read_occupancy(client, rules))
     for problem in problems:
         print(f"purser: {problem}", file=sys.stderr)
     return occupancy

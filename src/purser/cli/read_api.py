@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from purser.cli.cluster_source import answer_of
 from purser.cli.output import MISUSED, fail
 
 if TYPE_CHECKING:
@@ -43,18 +44,10 @@ def read_api_of(url: str | None, token_file: Path | None, ca_file: Path | None) 
 
 def read_state(api: "ReadApi") -> "ClusterState":
     """The state now; ends the command where there is no answer, or the wrong one."""
-    import asyncio
-
-    from purser.kube import ConfigError, KubeError
     from purser.top.asking import StateReader
 
     async def ask() -> "ClusterState":
         async with StateReader(api) as reader:
             return await reader.read()
 
-    try:
-        return asyncio.run(ask())
-    except ConfigError as error:
-        fail(str(error), MISUSED)
-    except KubeError as error:
-        fail(str(error))
+    return answer_of(ask())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from purser.cli.cluster_source import FromFile, objects_of_file
+from purser.cli.cluster_source import FromFile, ask_cluster, objects_of_file
 from purser.cli.output import MISUSED, DocumentFormat, OutputFormat, dump, fail, is_writable, write_text
 from purser.cli.simulate_table import print_table
 
@@ -191,23 +191,14 @@ def _read_file(path: Path) -> "Workload":
 
 
 def _read_cluster(kubeconfig: Path | None, context: str | None) -> "Workload":
-    import asyncio
-
     from purser.cli.serving import LogLevel, configure_logs
-    from purser.kube import Client, ClusterConfig, ConfigError, KubeError
     from purser.simulator.cluster import NothingToSimulate, read_cluster
-
-    async def read() -> "Workload":
-        async with Client(ClusterConfig.load(kubeconfig, context)) as client:
-            return await read_cluster(client)
 
     configure_logs(LogLevel.WARNING)
     try:
-        found = asyncio.run(read())
-    except (ConfigError, NothingToSimulate) as error:
+        found = ask_cluster(kubeconfig, context, read_cluster)
+    except NothingToSimulate as error:
         fail(str(error), MISUSED)
-    except KubeError as error:
-        fail(str(error))
     for note in found.notes:
         print(f"purser: {note}", file=sys.stderr)
     return found

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from purser.cli.cluster_source import objects_of_cluster
 from purser.cli.options import Context, Kubeconfig
 from purser.cli.output import MISUSED, Column, DocumentFormat, OutputFormat, dump, fail, print_table
 from purser.cli.read_api import SchedulerCa, SchedulerTokenFile, SchedulerUrl, read_api_of, read_state
@@ -68,31 +69,19 @@ def top(
 
 
 def _read_once(kubeconfig: Path | None, context: str | None, api: "ReadApi | None") -> "ClusterState":
-    import asyncio
     import gc
 
     from purser.cli.serving import LogLevel, configure_logs
-    from purser.kube import Client, ClusterConfig, ConfigError, KubeError
 
     configure_logs(LogLevel.ERROR)
     if api is not None:
         return read_state(api)
 
-    async def ask() -> "ClusterState":
-        from purser.adapters.objects import read_objects
-        from purser.scheduler.explaining import Overview
+    from purser.scheduler.explaining import Overview
 
-        async with Client(ClusterConfig.load(kubeconfig, context), user_agent="purser") as client:
-            objects = await read_objects(client)
-        gc.disable()  # what is made here stays until the command ends
-        return Overview(objects).complete()
-
-    try:
-        return asyncio.run(ask())
-    except ConfigError as error:
-        fail(str(error), MISUSED)
-    except KubeError as error:
-        fail(str(error))
+    objects = objects_of_cluster(kubeconfig, context)
+    gc.disable()  # what is made here stays until the command ends
+    return Overview(objects).complete()
 
 
 def _print(state: "ClusterState", view: TopView | None, output: OutputFormat) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from purser.cli.cluster_source import objects_of_file
+from purser.cli.cluster_source import ask_cluster, objects_of_file
 from purser.cli.options import Context, Kubeconfig, OutputOption
 from purser.cli.output import FAILED, MISUSED, Column, DocumentFormat, OutputFormat, dump, fail, table_lines
 from purser.cli.read_api import SchedulerCa, SchedulerTokenFile, SchedulerUrl, read_api_of
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from purser.adapters.objects import ClusterObjects
     from purser.adapters.workloads import ReadWorkload
     from purser.core.explaining.grouping import ReasonCount
+    from purser.kube import Client
     from purser.scheduler.explaining import ChosenNode, Explanation, LogFile, NodeScore, Suggestion, WorkloadExplanation
 
 HELP = """Explain why a pod waits: each reason with the number of nodes and GPUs it applies to, kube-scheduler's own
@@ -200,27 +201,17 @@ def _read_cluster(
     kubeconfig: Path | None, context: str | None, workload: tuple[str, str | None, str] | None
 ) -> _ReadCluster:
     """``workload``: kind, namespace and name of one that is to be read beside the objects."""
-    import asyncio
-
     from purser.adapters.objects import read_objects
     from purser.adapters.workloads import read_workload
-    from purser.kube import Client, ClusterConfig, ConfigError, KubeError
 
-    async def ask() -> _ReadCluster:
-        config = ClusterConfig.load(kubeconfig, context)
-        async with Client(config, user_agent="purser") as client:
-            found = None
-            if workload is not None:
-                kind, namespace, name = workload
-                found = await read_workload(client, resource_of(kind), namespace or config.namespace, name)
-            return _ReadCluster(await read_objects(client), config.namespace, found)
+    async def read(client: "Client") -> _ReadCluster:
+        here, found = client.config.namespace, None
+        if workload is not None:
+            kind, namespace, name = workload
+            found = await read_workload(client, resource_of(kind), namespace or here, name)
+        return _ReadCluster(await read_objects(client), here, found)
 
-    try:
-        return asyncio.run(ask())
-    except ConfigError as error:
-        fail(str(error), MISUSED)
-    except KubeError as error:
-        fail(str(error))
+    return ask_cluster(kubeconfig, context, read)
 
 
 def _print(found: "Explanation", output: OutputFormat) -> None:

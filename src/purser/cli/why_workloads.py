@@ -67,7 +67,7 @@ def _more(others: int) -> str:
 def _pods(found: "WorkloadExplanation") -> str:
     from purser.core.wording import counted
 
-    wanted = "" if found.wanted is None else f"; it is to have {found.wanted}"
+    wanted = "" if found.wanted is None else f"; spec.replicas is {found.wanted}"
     parts = [
         f"{counted(found.waiting, 'pod')} that {'waits' if found.waiting == 1 else 'wait'}" if found.waiting else "",
         f"{counted(found.placed, 'pod')} on {'a node' if found.placed == 1 else 'nodes'}" if found.placed else "",

@@ -74,19 +74,19 @@ def test_a_deployment_whose_pods_are_refused_says_by_whom(asked):
     code, lines, _ = asked(workload("Deployment", "web", healthy, failure, replicas=2), words="deploy/web")
     assert code == 0
     assert lines == [
-        "Deployment default/web has no pod; it is to have 2",
+        "Deployment default/web has no pod; spec.replicas is 2",
         f"Its condition ReplicaFailure says: {REFUSED}",
     ]
     running = of_web("web-7d4-a", "10", memory=8, on="n", share={"n-0": 8})
     lines = asked(workload("Deployment", "web", failure, replicas=2), running, words="deploy/web")[1]
-    assert lines[0] == "Deployment default/web has 1 pod on a node; it is to have 2"
+    assert lines[0] == "Deployment default/web has 1 pod on a node; spec.replicas is 2"
     assert lines[1:] == [f"Its condition ReplicaFailure says: {REFUSED}", "On n"]
 
 
 @pytest.mark.parametrize(
     ("kind", "spec", "says"),
     [
-        ("Deployment", {"replicas": 0}, "It is to have no pods: spec.replicas is 0"),
+        ("Deployment", {"replicas": 0}, "It has no pods because spec.replicas is 0"),
         ("Deployment", {"paused": True}, "It is paused: spec.paused is true"),
         ("Job", {"suspend": True}, "It is suspended: spec.suspend is true"),
         ("StatefulSet", {}, "It does not say why: see kubectl describe statefulset web -n default"),
