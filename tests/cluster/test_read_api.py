@@ -21,6 +21,8 @@ from .kubernetes import RealCluster, busybox_pod
 from .purser_processes import LOOPBACK, PURSER, Purser
 
 NAMESPACE = "readers"
+OTHER = "read-by-nobody"
+PART = f"/v1/namespaces/{NAMESPACE}/state"
 
 
 class Readers:
@@ -69,9 +71,10 @@ class Readers:
 @pytest.fixture(scope="module")
 def readers(real_cluster: RealCluster, purser: Purser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Readers]:
     real_cluster.create_namespace(NAMESPACE)
+    real_cluster.create_namespace(OTHER)
     yield Readers(purser, tmp_path_factory.mktemp("readers"))
     real_cluster.delete("clusterrolebindings", "viewer", "leaving", "other", "gone")
-    real_cluster.delete("namespace", NAMESPACE)
+    real_cluster.delete("namespace", NAMESPACE, OTHER)
 
 
 @pytest.fixture(scope="module")
@@ -191,6 +194,45 @@ def test_top_and_why_read_it_with_a_token_that_may_do_nothing_else(readers: Read
     for token, says in (("no-token", "401"), (readers.token("nobody"), "purser-view")):
         done = readers.purser(token, "top", "--once")
         assert (done.returncode, done.stdout, says in done.stderr) == (1, "", True), done.stderr
+
+
+def test_who_may_list_the_pods_of_a_namespace_reads_its_part_and_nothing_of_another(readers: Readers) -> None:
+    cluster, tenant = readers.cluster, readers.account("tenant")
+    assert [readers.get(tenant, path)[0] for path in (PART, STATE_PATH)] == [403, 403]
+    whose = ("--clusterrole=view", f"--serviceaccount={NAMESPACE}:tenant")
+    cluster.kubectl("create", "rolebinding", "tenant", f"-n{NAMESPACE}", *whose)
+    cluster.wait_until("the tenant may read", lambda: readers.get(tenant, PART)[0] == 200, KNOWN_FOR_S + 10)
+    assert [readers.get(tenant, path)[0] for path in (f"/v1/namespaces/{OTHER}/state", STATE_PATH)] == [403, 403]
+
+    for namespace in (NAMESPACE, OTHER):
+        cluster.create(busybox_pod(f"of-{namespace}", namespace=namespace, resources=share(1000)))
+        cluster.wait_pod(f"of-{namespace}", namespace)
+
+    def part(token: str) -> dict[str, Any]:
+        text = readers.get(token, PART)[1]
+        assert OTHER not in text
+        state: dict[str, Any] = json.loads(text)
+        return state if f"of-{NAMESPACE}" in {each["pod"] for each in state["grants"]} else {}
+
+    state = cluster.wait_until("the pod's GPU is in the document", lambda: part(tenant))
+    held = {share["gpu"] for grant in state["grants"] for each in grant["containers"] for share in each["shares"]}
+    [node] = state["nodes"]
+    assert {each["uuid"] for each in node["gpus"]} == held
+    top = readers.purser(tenant, "top", "--once", "-n", NAMESPACE)
+    assert (top.returncode, top.stderr, cluster.node_name in top.stdout) == (0, "", True)
+    why = readers.purser(tenant, "why", f"of-{NAMESPACE}", "-n", NAMESPACE)
+    assert (why.returncode, f"is on node {cluster.node_name}" in why.stdout) == (0, True), why.stderr
+
+    cluster.kubectl("create", "clusterrole", "sees-nodes", "--verb=list", "--resource=nodes")
+    whose = ("--clusterrole=sees-nodes", f"--serviceaccount={NAMESPACE}:tenant")
+    cluster.kubectl("create", "clusterrolebinding", "sees-nodes", *whose)
+
+    def has_all_gpus() -> bool:
+        return [len(each["gpus"]) for each in part(tenant)["nodes"]] == [8]
+
+    cluster.wait_until("who may list nodes sees all GPUs", has_all_gpus, KNOWN_FOR_S + 10)
+    cluster.delete("clusterrole", "sees-nodes")
+    cluster.delete("clusterrolebinding", "sees-nodes")
 
 
 def _nobody(cluster: RealCluster) -> Path:

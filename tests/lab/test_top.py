@@ -69,6 +69,9 @@ async def test_both_ways_say_the_same_of_nodes_and_grants_and_why_a_pod_waits(tm
         first, _, head, reason, *_ = out.splitlines()
         assert first.startswith("default/large waits: ") and "too small for 20000 MiB" in first
         assert (head.split(), reason.split()) == (["NODES", "REASON", "OF"], ["2", "CardInsufficientMemory", "Purser"])
+        code, out, _ = await beside("top", "--once", "-o", "json", "-n", "empty", *of_scheduler)
+        part = json.loads(out)
+        assert (code, part["nodes"], part["grants"], part["waiting"]) == (0, other["nodes"], [], [])
         code, out, _ = await beside("why", "held-0", *of_scheduler)
         assert code == 0 and out.startswith("default/held-0 is on node t4-4-") and "holds 9000 MiB of GPU" in out
         code, out, err = await beside("why", "held-0", "-n", "other", *of_scheduler)

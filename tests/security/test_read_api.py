@@ -56,6 +56,14 @@ async def test_a_scheduler_answers_those_whom_the_api_server_vouches_for():
                 assert '"places_pods":true' in said
                 known = {"Authorization": "Bearer viewer", "If-None-Match": headers["ETag"]}
                 assert (await get(**known))[::2] == (304, "")
+                part = f"/v1/namespaces/{NAMESPACE}/state"
+                status, _, said = await get(part, Authorization="Bearer viewer")
+                assert (status, '"name":"","places_pods":true' in said) == (200, True)
+                assert (await get(part))[0] == 401
+                assert (await get(part, Authorization="Bearer nobody"))[0] == 403
+                for odd in ("", "A", "a%2Fb", "a%20b", "a" * 64):
+                    path = f"/v1/namespaces/{odd}/state"
+                    assert (await get(path, Authorization="Bearer viewer"))[0] == 404, path
                 assert (await get("/v1/other", Authorization="Bearer viewer"))[0] == 404
                 assert (await get(method="POST", Authorization="Bearer viewer"))[0] == 405
                 assert any("subjectaccessreviews" in path for _, path in world.writes)
@@ -66,7 +74,7 @@ def _ca_of(configuration):
 
 
 class LargePage:
-    async def current(self):
+    async def current(self, scope):
         return LARGE
 
 

@@ -28,8 +28,11 @@ SchedulerCa = Annotated[
 ]
 
 
-def read_api_of(url: str | None, token_file: Path | None, ca_file: Path | None) -> "ReadApi | None":
-    """What the options say together; ends the command where they do not go together."""
+def read_api_of(
+    url: str | None, token_file: Path | None, ca_file: Path | None, namespace: str | None = None
+) -> "ReadApi | None":
+    """What the options say together; ends the command where they do not go together. ``namespace``: whose part of the
+    state to read; None: the whole."""
     if url is None:
         if token_file is not None or ca_file is not None:
             fail("--token-file and --certificate-authority need --scheduler", MISUSED)
@@ -37,9 +40,12 @@ def read_api_of(url: str | None, token_file: Path | None, ca_file: Path | None) 
     if token_file is None:
         how = "kubectl create token ACCOUNT --audience=purser-read-api > FILE, and give --token-file FILE"
         fail(f"--scheduler needs a token: {how}", MISUSED)
+    from purser.core.kubernetes.naming import is_label
     from purser.top.asking import ReadApi
 
-    return ReadApi(url, token_file, ca_file)
+    if namespace is not None and not is_label(namespace):
+        fail(f"invalid value {namespace!r} for --namespace: must be an RFC 1123 label", MISUSED)
+    return ReadApi(url, token_file, ca_file, namespace or "")
 
 
 def read_state(api: "ReadApi") -> "ClusterState":

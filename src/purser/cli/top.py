@@ -26,7 +26,7 @@ Keys: Tab another view, arrows or j and k another row, Enter all of it (of a pod
 
 Reads the cluster by watches and writes nothing, so it needs no more than the right to list and watch pods and nodes;
 Purser need not place the cluster's pods. With --scheduler it asks the read API of Purser's scheduler instead
-(docs/read-api.md).
+(docs/read-api.md); with --namespace as well, the right to list the pods of that namespace is enough.
 
 Exit code: 0 it was ended, or has printed; 1 the cluster did not answer; 2 wrong usage, such as no terminal without
 --once, or a kubeconfig that cannot be used.
@@ -49,12 +49,20 @@ def top(
     output: Annotated[
         OutputFormat | None, typer.Option("--output", "-o", help="Output format, with --once. Default: table.")
     ] = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "--namespace", "-n", help="With --scheduler, read only this namespace's pods and the GPUs you may see."
+        ),
+    ] = None,
     scheduler: SchedulerUrl = None,
     token_file: SchedulerTokenFile = None,
     certificate_authority: SchedulerCa = None,
 ) -> None:
     """Show it."""
-    api = read_api_of(scheduler, token_file, certificate_authority)
+    api = read_api_of(scheduler, token_file, certificate_authority, namespace)
+    if api is None and namespace is not None:
+        fail("--namespace needs --scheduler", MISUSED)
     if api is not None and (kubeconfig is not None or context is not None):
         fail("--scheduler is asked instead of a cluster: leave --kubeconfig and --context out", MISUSED)
     if output is not None and not once:

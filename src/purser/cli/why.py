@@ -95,7 +95,7 @@ def why(
 ) -> None:
     """Print the explanation."""
     kind, name = _meant(pod, manifest)
-    if (api := read_api_of(scheduler, token_file, certificate_authority)) is not None:
+    if (api := read_api_of(scheduler, token_file, certificate_authority, namespace or "default")) is not None:
         if from_ is not None or kubeconfig is not None or context is not None:
             fail("--scheduler is asked instead of a cluster: leave --kubeconfig, --context and --from out", MISUSED)
         if kind != "Pod" or manifest is not None:

@@ -67,11 +67,21 @@ async def review_token(client: Client, token: str, audience: str = "") -> Review
 
 async def review_path(client: Client, user: ReviewedUser, verb: str, path: str) -> bool:
     """Whether a user may use a verb (``get``) on a path that is no resource's. Raises `KubeError`."""
+    return await _review(client, user, {"nonResourceAttributes": {"path": path, "verb": verb}})
+
+
+async def review_resource(
+    client: Client, user: ReviewedUser, verb: str, resource: Resource[Any], namespace: str = ""
+) -> bool:
+    """Whether a user may use a verb (``list``) on the objects of a kind, in all namespaces where none is named.
+    Raises `KubeError`."""
+    what = {"group": resource.group, "version": resource.version, "resource": resource.plural, "verb": verb}
+    return await _review(client, user, {"resourceAttributes": {**what, "namespace": namespace}})
+
+
+async def _review(client: Client, user: ReviewedUser, attributes: dict[str, Any]) -> bool:
     who: dict[str, Any] = {"user": user.username, **msgspec.to_builtins(user)}
     who.pop("username")
-    spec = {
-        **{key: value for key, value in who.items() if value},
-        "nonResourceAttributes": {"path": path, "verb": verb},
-    }
+    spec = {**{key: value for key, value in who.items() if value}, **attributes}
     status = (await client.create(ACCESS_REVIEWS, {"metadata": {}, "spec": spec})).status
     return status.allowed and not status.denied

@@ -22,7 +22,6 @@ MAX_STATE_ANSWER_BYTES = 256 << 20
 """100 000 GPUs with a pod on each have some 80 MiB."""
 _MAX_REASON_BYTES = 2000
 _MAX_TOKEN_FILE_BYTES = 64 * 1024
-_PATH = "/v1/state"
 
 _states = JsonReader(ClusterState, "the scheduler's state", max_bytes=MAX_STATE_ANSWER_BYTES, max_depth=None)
 
@@ -37,6 +36,8 @@ class ReadApi:
     """Read each time: tokens are renewed."""
     ca_file: Path | None = None
     """None: what the system trusts."""
+    namespace: str = ""
+    """Whose part of the state to read; empty: the whole."""
 
 
 def read_state(text: bytes) -> ClusterState:
@@ -53,7 +54,7 @@ class StateReader:
         if parts.scheme != "https" or not parts.hostname or parts.username or parts.query or parts.fragment:
             raise ConfigError(f"{brief(api.url)} is not an address of the read API: give https://HOST:PORT")
         self._api = api
-        self._url = api.url.rstrip("/") + _PATH
+        self._url = api.url.rstrip("/") + (f"/v1/namespaces/{api.namespace}/state" if api.namespace else "/v1/state")
         try:
             self._context = ssl.create_default_context(cafile=api.ca_file)
         except OSError as error:

@@ -7,11 +7,14 @@ from purser.core.mig.on_demand import named
 from purser.core.model import DeviceShare, Grant, GrantState
 from purser.core.state.documents import StateContainer, StateGpu, StateGpuHealth, StateGrant, StateNode, StateShare
 
+DISPUTED = "the records of which pods hold this GPU differ"
+"""For readers who must not learn the pods' names."""
 
-def state_node(node: NodeState, *, cordoned: bool) -> StateNode:
-    """A node with its GPUs. ``cordoned``: the node as a whole."""
+
+def state_node(node: NodeState, *, cordoned: bool, names_pods: bool = True) -> StateNode:
+    """A node with its GPUs. ``cordoned``: the node as a whole. ``names_pods``: whether the reasons may name pods."""
     inventory = node.inventory
-    gpus = tuple(_gpu(each) for each in node.devices)
+    gpus = tuple(_gpu(each, each.disputed if names_pods or not each.disputed else DISPUTED) for each in node.devices)
     return StateNode(node.name, cordoned, inventory.driver_version, inventory.agent_version, gpus)
 
 
@@ -30,7 +33,7 @@ def state_grant(grant: Grant, state: GrantState, node: NodeState | None) -> Stat
     return StateGrant(grant.namespace, grant.pod, grant.pod_uid, grant.node, str(state), containers)
 
 
-def _gpu(state: DeviceState) -> StateGpu:
+def _gpu(state: DeviceState, dispute: str) -> StateGpu:
     device, usage = state.device, state.usage
     return StateGpu(
         uuid=device.uuid,
@@ -40,7 +43,7 @@ def _gpu(state: DeviceState) -> StateGpu:
         resource=device.resource,
         parent=device.parent,
         health=_health(state),
-        reason=device.unhealthy_reason or state.disputed,
+        reason=device.unhealthy_reason or dispute,
         cordoned=state.cordoned,
         enforcement=str(device.enforcement),
         slots=device.slots,

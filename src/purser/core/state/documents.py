@@ -142,16 +142,19 @@ class StateReplica(msgspec.Struct, frozen=True):
     """The replica of the scheduler that answered."""
 
     name: str
+    """Its pod; empty in a document of one namespace."""
     places_pods: bool
     """Whether it is the one that does: only that one knows why pods wait."""
     leader: str
-    """Who holds kube-scheduler's Lease; empty: nobody, or there is one replica."""
+    """Who holds kube-scheduler's Lease; empty: nobody, there is one replica, or the document is of one namespace."""
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What readers of its answer have to know."""
         if self.places_pods:
             return ()
+        if not self.name:
+            return ("this replica of the scheduler does not place pods, so it does not know why they wait",)
         return (f"{self.name} places no pods and knows no reasons; the leader: {self.leader or 'nobody'}",)
 
 

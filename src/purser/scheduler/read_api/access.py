@@ -1,6 +1,8 @@
-"""Whose a bearer token is, and whether its user may read the state: the API server's word, remembered for seconds.
+"""Whose a bearer token is, and what its user may read: the API server's word, remembered for seconds.
 
-As Kubernetes' own servers delegate it: a TokenReview, then a SubjectAccessReview for a path that is no resource's.
+As Kubernetes' own servers delegate it: a TokenReview, then SubjectAccessReviews. The whole state is for those who may
+``get`` its path, which is no resource's. A namespace's part of it is also for those who may list the namespace's pods,
+and shows them all nodes if they may list nodes.
 Tokens are remembered by their digest. Strangers cannot push out those who are known, nor keep the API server busy.
 """
 
@@ -13,7 +15,8 @@ import structlog
 
 from purser.core.decoding import brief
 from purser.kube import Client, Clock, KubeError
-from purser.kube.reviews import review_path, review_token
+from purser.kube.resources import NODES, PODS
+from purser.kube.reviews import ReviewedUser, review_path, review_resource, review_token
 from purser.recent import Recent
 
 log = structlog.get_logger("purser.scheduler")
@@ -26,7 +29,8 @@ READ_AUDIENCE = "purser-read-api"
 KNOWN_FOR_S = 10.0
 """As Kubernetes' servers do by default: for so long a token that was revoked still counts."""
 MAX_KNOWN = 512
-"""Tokens that are remembered, of each kind: those that may read, and those that may not."""
+"""Tokens that are remembered, of each kind: those that may read, and those that may not. A token counts once for each
+namespace that it was used for."""
 MAX_TOKEN_BYTES = 8 * 1024
 """What fits a header that aiohttp takes. Tokens of OIDC providers with many groups have some KiB."""
 MAX_STRANGERS = 4
@@ -43,6 +47,8 @@ class AccessVerdict(msgspec.Struct, frozen=True):
     """200: it may read; 401, 403 or 503."""
     user: str = ""
     message: str = ""
+    sees_nodes: bool = False
+    """Whether it may know of all nodes, and not only of those that the namespace's pods are on."""
 
 
 _UNKNOWN = AccessVerdict(401, message="the bearer token is not valid, or has expired")
@@ -61,15 +67,15 @@ class AccessControl:
         self._strangers: set[bytes] = set()
         """Those under way that could not read before."""
 
-    async def verdict(self, authorization: str) -> AccessVerdict:
-        """Of the header ``Authorization`` of a request."""
+    async def verdict(self, authorization: str, namespace: str | None = None) -> AccessVerdict:
+        """Of the header ``Authorization`` of a request for a namespace's part of the state, or for the whole."""
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
             return AccessVerdict(401, message="a bearer token is needed: Authorization: Bearer TOKEN")
         if len(token) > MAX_TOKEN_BYTES or not _TOKEN.fullmatch(token):
             return _UNKNOWN
-        key = hashlib.sha256(token.encode()).digest()
+        key = hashlib.sha256(f"{namespace or ''} {token}".encode()).digest()
         now = self._clock.monotonic()
         before = self._allowed.get(key)
         known = before or self._refused.get(key)
@@ -80,7 +86,7 @@ class AccessControl:
             number = len(self._strangers) if is_stranger else len(self._under_way) - len(self._strangers)
             if number >= MAX_STRANGERS:
                 return _BUSY
-            task = self._under_way[key] = asyncio.ensure_future(self._review(token))
+            task = self._under_way[key] = asyncio.ensure_future(self._review(token, namespace))
             if is_stranger:
                 self._strangers.add(key)
             task.add_done_callback(lambda done: self._done(key, done))
@@ -99,18 +105,31 @@ class AccessControl:
         where = self._allowed if verdict.status == 200 else self._refused
         where.put(key, (verdict, self._clock.monotonic() + KNOWN_FOR_S))
 
-    async def _review(self, token: str) -> AccessVerdict:
+    async def _review(self, token: str, namespace: str | None) -> AccessVerdict:
         try:
             # Tokens for this audience are good for nothing else; logins by OIDC have none but the API server's.
             user = await review_token(self._client, token, READ_AUDIENCE) or await review_token(self._client, token)
             if user is None:
                 return _UNKNOWN
-            allowed = await review_path(self._client, user, READ_VERB, STATE_PATH)
+            if namespace is None:
+                return await self._of_all(user)
+            return await self._of_namespace(user, namespace)
         except KubeError as error:
-            log.warning("A token for the read API cannot be reviewed", error=brief(error))
+            log.warning("Cannot review a token for the read API", error=brief(error))
             return _AWAY
+
+    async def _of_all(self, user: ReviewedUser) -> AccessVerdict:
         name = brief(user.username)
-        if allowed:
-            return AccessVerdict(200, name)
+        if await review_path(self._client, user, READ_VERB, STATE_PATH):
+            return AccessVerdict(200, name, sees_nodes=True)
         message = f'user "{name}" may not {READ_VERB} {STATE_PATH}: bind them to the ClusterRole purser-view'
+        return AccessVerdict(403, name, message)
+
+    async def _of_namespace(self, user: ReviewedUser, namespace: str) -> AccessVerdict:
+        name = brief(user.username)
+        if await review_resource(self._client, user, "list", PODS, namespace):
+            return AccessVerdict(200, name, sees_nodes=await review_resource(self._client, user, "list", NODES))
+        if await review_path(self._client, user, READ_VERB, STATE_PATH):
+            return AccessVerdict(200, name, sees_nodes=True)
+        message = f'user "{name}" may not list pods in namespace "{namespace}"'
         return AccessVerdict(403, name, message)

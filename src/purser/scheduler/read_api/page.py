@@ -1,33 +1,59 @@
-"""The state document of this replica: made in small steps, encoded as it is made, and kept until it is old.
+"""The state documents of this replica, of all namespaces and of one: made in small steps, and kept until they are old.
 
-kube-scheduler's questions go first: between two steps the loop answers them, and after a document it has at least three
+kube-scheduler's questions go first: between two steps the loop answers them, and after a snapshot it has at least three
 times as long for others as that took. So a document is not a picture of one moment: it took some milliseconds, at a
 thousand nodes some hundred, and pods came and went meanwhile.
+
+A namespace's document has the pods of that namespace alone, and nothing in it names another namespace or its pods.
 """
 
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
-from purser.core.state import STATE_VERSION, StateReason, StateReplica, StateWaiting, state_grant, state_node
+from purser.core.fleet import NodeState
+from purser.core.model import Grant
+from purser.core.state import (
+    STATE_VERSION,
+    StateGrant,
+    StateNode,
+    StateReason,
+    StateReplica,
+    StateWaiting,
+    state_grant,
+    state_node,
+)
 from purser.kube import Clock
+from purser.recent import Recent
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.pending import PendingPod, PendingPods
 from purser.scheduler.reasons import PendingReason
 
 FRESH_FOR_S = 1.0
 """A document is not made again before it is so old."""
+MAX_SCOPES = 4096
+"""Namespaces' documents of which it is remembered since when they have been as they are."""
+MAX_DOCUMENTS = 64
+"""Namespaces' documents that are kept, until something changes."""
 _WAITS = PendingReason.KUBE_SCHEDULER.happened
 _REST = 3.0
 _NODES_AT_ONCE = 16
-_GRANTS_AT_ONCE = 256
 _PODS_AT_ONCE = 256
-_PIECES_AT_ONCE = 16
+_PIECES_AT_ONCE = 512
 """Between two turns of the event loop: one to three milliseconds' work."""
+
+
+class Scope(NamedTuple):
+    """Of which namespace a document is."""
+
+    namespace: str
+    has_all_nodes: bool
+    """Else it has those GPUs alone that the namespace's pods hold."""
 
 
 class EncodedState(msgspec.Struct, frozen=True):
@@ -44,6 +70,27 @@ class EncodedState(msgspec.Struct, frozen=True):
         return sum(map(len, self.pieces))
 
 
+@dataclass
+class _Snapshot:
+    """What documents are put together of. Each element begins with the comma that separates it from the one before."""
+
+    replica: StateReplica
+    nodes: list[bytes] = field(default_factory=list)
+    nameless_nodes: list[bytes] = field(default_factory=list)
+    """The same, without the names of pods."""
+    grants: dict[str, list[bytes]] = field(default_factory=dict)
+    """By namespace."""
+    waiting: dict[str, list[bytes]] = field(default_factory=dict)
+    held: dict[str, list[Grant]] = field(default_factory=dict)
+    """The grants of each namespace, as they were read."""
+    digest: bytes = b""
+    nodes_digest: bytes = b""
+    """Of `nameless_nodes`."""
+    sequence: int = 0
+    documents: Recent[Scope | None, EncodedState] = field(default_factory=lambda: Recent(MAX_DOCUMENTS))
+    """Those that were asked for; None: the whole."""
+
+
 class StatePage:
     """Requests that wait for a document share it."""
 
@@ -53,16 +100,24 @@ class StatePage:
         self._cache, self._pending, self._replica, self._clock = cache, pending, replica, clock
         self._instance = secrets.token_hex(8)
         self._sequence = 0
-        self._last: tuple[bytes, EncodedState] | None = None
-        """A digest of what of it can change, and the whole."""
+        self._last: _Snapshot | None = None
         self._fresh_until = 0.0
-        self._making: asyncio.Task[EncodedState] | None = None
+        self._making: asyncio.Task[_Snapshot] | None = None
+        self._sequences: Recent[Scope, tuple[bytes, int]] = Recent(MAX_SCOPES)
+        """Digests of documents, and since which sequence they have been as they are."""
 
-    async def current(self) -> EncodedState:
-        """The newest, a second old at most, or some where it takes that long to make."""
+    async def current(self, scope: Scope | None = None) -> EncodedState:
+        """The newest of a namespace or the whole, a second old at most, or some where it takes that long to make."""
+        snapshot = await self._snapshot()
+        if (known := snapshot.documents.get(scope)) is not None:
+            return known
+        made = self._whole(snapshot) if scope is None else await self._of_namespace(snapshot, scope)
+        return snapshot.documents.put(scope, made)
+
+    async def _snapshot(self) -> _Snapshot:
         if self._making is None:
             if self._last is not None and self._clock.monotonic() < self._fresh_until:
-                return self._last[1]
+                return self._last
             self._making = asyncio.ensure_future(self._make())
             self._making.add_done_callback(self._made)
         return await asyncio.shield(self._making)  # others wait for it where this request is given up
@@ -70,61 +125,125 @@ class StatePage:
     def _made(self, _: object) -> None:
         self._making = None
 
-    async def _make(self) -> EncodedState:
+    async def _make(self) -> _Snapshot:
         began = self._clock.monotonic()
-        replica = self._replica()
-        pieces = [b'"replica":', msgspec.json.encode(replica), b',"nodes":[']
-        pieces += await _encoded(self._nodes(), _NODES_AT_ONCE)
-        pieces.append(b'],"grants":[')
-        pieces += await _encoded(self._grants(), _GRANTS_AT_ONCE)
-        pieces.append(b'],"waiting":[')
-        pieces += await _encoded(self._waiting(knows_why=replica.places_pods), _PODS_AT_ONCE)
-        notes = msgspec.json.encode(replica.notes)
-        pieces.append(b'],"notes":%s,"api_version":"%s"}' % (notes, STATE_VERSION.encode()))
-        digest = await _digest(pieces)
+        made = _Snapshot(self._replica())
+        await _in_steps(self._put_nodes(made), _NODES_AT_ONCE)
+        await _in_steps(self._put_grants(made), _PODS_AT_ONCE)
+        await _in_steps(self._put_waiting(made), _PODS_AT_ONCE)
+        made.nodes_digest = await _digest(made.nameless_nodes)
+        made.digest = await _digest(_pieces(made.replica, made.nodes, _all(made.grants), _all(made.waiting)))
         now = self._clock.monotonic()
         self._fresh_until = now + max(FRESH_FOR_S, _REST * (now - began))
-        if self._last is None or self._last[0] != digest:
-            self._sequence += 1
-            head = b'{"instance":"%s","sequence":%d,' % (self._instance.encode(), self._sequence)
-            made = EncodedState(f'"{self._instance}-{self._sequence}"', (head, *pieces))
-            self._last = (digest, made)
-        return self._last[1]
+        if self._last is None or self._last.digest != made.digest:
+            self._sequence = made.sequence = self._sequence + 1
+            self._last = made
+        return self._last
 
-    def _nodes(self) -> Iterator[object]:
+    def _put_nodes(self, made: _Snapshot) -> Iterator[None]:
         for name in sorted(self._cache.fleet.names()):
-            state, node = self._cache.fleet.node(name), self._cache.node(name)
-            if state is not None:  # else it has gone meanwhile
-                yield state_node(state, cordoned=node is not None and node.spec.unschedulable)
+            if (state := self._cache.fleet.node(name)) is not None:  # else it has gone meanwhile
+                node = _element(self._node(state, names_pods=True))
+                is_nameless = not any(each.disputed for each in state.devices)
+                made.nodes.append(node)
+                made.nameless_nodes.append(node if is_nameless else _element(self._node(state, names_pods=False)))
+            yield
 
-    def _grants(self) -> Iterator[object]:
+    def _node(self, state: NodeState, *, names_pods: bool) -> StateNode:
+        node = self._cache.node(state.name)
+        return state_node(state, cordoned=node is not None and node.spec.unschedulable, names_pods=names_pods)
+
+    def _put_grants(self, made: _Snapshot) -> Iterator[None]:
         fleet = self._cache.fleet
         for uid in fleet.ledger.uids():
             grant, state = fleet.ledger.grant(uid), fleet.ledger.state(uid)
             if grant is not None and state is not None:
-                yield state_grant(grant, state, fleet.node(grant.node))
+                element = _element(state_grant(grant, state, fleet.node(grant.node)))
+                made.grants.setdefault(grant.namespace, []).append(element)
+                made.held.setdefault(grant.namespace, []).append(grant)
+            yield
 
-    def _waiting(self, *, knows_why: bool) -> Iterator[object]:
+    def _put_waiting(self, made: _Snapshot) -> Iterator[None]:
         for uid, pod in self._pending.pods():
-            yield _entry(uid, pod, self._cache.scheduler_name, knows_why=knows_why)
+            entry = _entry(uid, pod, self._cache.scheduler_name, knows_why=made.replica.places_pods)
+            made.waiting.setdefault(pod.namespace, []).append(_element(entry))
+            yield
+
+    def _whole(self, snapshot: _Snapshot) -> EncodedState:
+        pieces = _pieces(snapshot.replica, snapshot.nodes, _all(snapshot.grants), _all(snapshot.waiting))
+        return self._document(snapshot.sequence, snapshot.digest, pieces)
+
+    async def _of_namespace(self, snapshot: _Snapshot, scope: Scope) -> EncodedState:
+        replica = StateReplica("", snapshot.replica.places_pods, "")
+        grants, waiting = snapshot.grants.get(scope.namespace, ()), snapshot.waiting.get(scope.namespace, ())
+        nodes = snapshot.nameless_nodes
+        if not scope.has_all_nodes:
+            nodes = []
+            await _in_steps(self._put_held(nodes, snapshot.held.get(scope.namespace, ())), _NODES_AT_ONCE)
+        nodes_digest = snapshot.nodes_digest if scope.has_all_nodes else await _digest(nodes)
+        digest = await _digest([nodes_digest, *_pieces(replica, (), grants, waiting)])
+        known = self._sequences.get(scope)
+        sequence = known[1] if known is not None and known[0] == digest else snapshot.sequence
+        self._sequences.put(scope, (digest, sequence))
+        return self._document(sequence, digest, _pieces(replica, nodes, grants, waiting))
+
+    def _put_held(self, nodes: list[bytes], held: Sequence[Grant]) -> Iterator[None]:
+        by_node: dict[str, set[str]] = {}
+        for grant in held:
+            by_node.setdefault(grant.node, set()).update(grant.uuids)
+        for name, uuids in sorted(by_node.items()):
+            if (state := self._cache.fleet.node(name)) is not None:
+                node = self._node(state, names_pods=False)
+                gpus = tuple(each for each in node.gpus if each.uuid in uuids)
+                nodes.append(_element(msgspec.structs.replace(node, gpus=gpus)))
+            yield
+
+    def _document(self, sequence: int, digest: bytes, pieces: Iterable[bytes]) -> EncodedState:
+        head = b'{"instance":"%s","sequence":%d,' % (self._instance.encode(), sequence)
+        return EncodedState(f'"{self._instance}-{digest.hex()}"', (head, *pieces))
 
 
-async def _encoded(things: Iterator[object], at_once: int) -> list[bytes]:
-    """The elements of a list in JSON, ``at_once`` in a piece."""
-    pieces: list[bytes] = []
-    while some := list(islice(things, at_once)):
-        text = msgspec.json.encode(some)[1:-1]  # without the brackets of the list
-        pieces.append(b"," + text if pieces else text)
-        await asyncio.sleep(0)
-    return pieces
+def _pieces(
+    replica: StateReplica, nodes: Sequence[bytes], grants: Iterable[bytes], waiting: Iterable[bytes]
+) -> Iterator[bytes]:
+    """A document but for its head, in the order of the fields of `ClusterState`."""
+    yield b'"replica":%s,"nodes":[' % msgspec.json.encode(replica)
+    yield from _without_first_comma(nodes)
+    yield b'],"grants":['
+    yield from _without_first_comma(grants)
+    yield b'],"waiting":['
+    yield from _without_first_comma(waiting)
+    yield b'],"notes":%s,"api_version":"%s"}' % (msgspec.json.encode(replica.notes), STATE_VERSION.encode())
 
 
-async def _digest(pieces: Sequence[bytes]) -> bytes:
+def _element(thing: StateNode | StateGrant | StateWaiting) -> bytes:
+    return b"," + msgspec.json.encode(thing)
+
+
+def _without_first_comma(elements: Iterable[bytes]) -> Iterator[bytes]:
+    each = iter(elements)
+    yield next(each, b",")[1:]
+    yield from each
+
+
+def _all(by_namespace: Mapping[str, Sequence[bytes]]) -> Iterator[bytes]:
+    for namespace in sorted(by_namespace):
+        yield from by_namespace[namespace]
+
+
+async def _in_steps(work: Iterator[None], at_once: int) -> None:
+    """Do work, and let others have their turn after so many steps."""
+    for done, _ in enumerate(work, 1):
+        if done % at_once == 0:
+            await asyncio.sleep(0)
+
+
+async def _digest(pieces: Iterable[bytes]) -> bytes:
     """Equal for equal pieces."""
     digest = hashlib.blake2b(digest_size=16)
-    for at, piece in enumerate(pieces):
+    for done, piece in enumerate(pieces, 1):
         digest.update(piece)
-        if at % _PIECES_AT_ONCE == _PIECES_AT_ONCE - 1:
+        if done % _PIECES_AT_ONCE == 0:
             await asyncio.sleep(0)
     return digest.digest()
 

@@ -1,13 +1,13 @@
 """The HTTPS of the read API. It has a port, connections and limits of its own: whatever its clients do, those of
 webhook and extender are not theirs.
 
-An answer is written piece by piece, and given up where its client reads too slowly: what a client can hold of this
-process is one piece, and the document that all share.
+An answer is written chunk by chunk, and given up where its client reads too slowly: what a client can hold of this
+process is one chunk, and the document that all share.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 
 import structlog
@@ -15,20 +15,23 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from purser.connections import Limits
+from purser.core.kubernetes.naming import is_label
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.read_api.access import STATE_PATH, AccessControl
-from purser.scheduler.read_api.page import EncodedState, StatePage
+from purser.scheduler.read_api.page import EncodedState, Scope, StatePage
 
 log = structlog.get_logger("purser.scheduler")
 
 READ_API_LIMITS = Limits(connections=64, request_s=10.0, idle_s=30.0)
+
+NAMESPACE_STATE_PATH = "/v1/namespaces/{namespace}/state"
 
 MAX_ANSWERS = 8
 """Documents that are sent at once."""
 MAX_ANSWERS_OF_A_USER = 2
 SEND_TIMEOUT_S = 30.0
 """For one document: of ten MiB, 3 Mbit/s."""
-_PIECE_BYTES = 64 * 1024
+_CHUNK_BYTES = 64 * 1024
 _RETRY_AFTER = {"Retry-After": "1"}
 _HEADERS = {"Cache-Control": "private, no-cache", "X-Content-Type-Options": "nosniff"}
 
@@ -63,12 +66,16 @@ def read_api_app(access: AccessControl, page: StatePage, metrics: SchedulerMetri
     answers = SentAnswers()
 
     async def state(request: web.Request) -> web.StreamResponse:
-        verdict = await access.verdict(request.headers.get("Authorization", ""))
+        namespace = request.match_info.get("namespace")
+        if namespace is not None and not is_label(namespace):
+            raise web.HTTPNotFound(text="the namespace in the path must be an RFC 1123 label\n")
+        verdict = await access.verdict(request.headers.get("Authorization", ""), namespace)
         if verdict.status != 200:
             return _refusal(verdict.status, verdict.message)
+        scope = None if namespace is None else Scope(namespace, verdict.sees_nodes)
         async with answers.one(verdict.user):
             try:
-                document = await page.current()
+                document = await page.current(scope)
             except Exception:
                 log.exception("Cannot build the state document")
                 return web.Response(status=500, text="this failed inside Purser: see the log of its scheduler\n")
@@ -88,6 +95,7 @@ def read_api_app(access: AccessControl, page: StatePage, metrics: SchedulerMetri
 
     app = web.Application(middlewares=[counted])
     app.router.add_get(STATE_PATH, state, allow_head=False)
+    app.router.add_get(NAMESPACE_STATE_PATH, state, allow_head=False)
     return app
 
 
@@ -102,11 +110,21 @@ async def _send(request: web.Request, document: EncodedState) -> web.StreamRespo
     try:
         async with asyncio.timeout(SEND_TIMEOUT_S):
             await response.prepare(request)
-            for piece in document.pieces:
-                for at in range(0, len(piece), _PIECE_BYTES):
-                    await response.write(piece[at : at + _PIECE_BYTES])
+            for chunk in _chunks(document.pieces):
+                await response.write(chunk)
             await response.write_eof()
     except TimeoutError:
         if request.transport is not None:
             request.transport.abort()
     return response
+
+
+def _chunks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The pieces, short ones together and long ones divided."""
+    chunk = bytearray()
+    for piece in pieces:
+        chunk += piece
+        while len(chunk) >= _CHUNK_BYTES:
+            yield bytes(chunk[:_CHUNK_BYTES])
+            del chunk[:_CHUNK_BYTES]
+    yield bytes(chunk)

@@ -30,6 +30,8 @@ class World:
         self.asked, self.audiences = [], []
         self.hold = None
         self.is_away = False
+        self.rights = None
+        """What reviews allow: a namespace, "nodes" or a path; None: as the lab's API server says."""
         api.intercept(self._look)
 
     async def _look(self, request):
@@ -40,10 +42,22 @@ class World:
             await self.hold.wait()
         if self.is_away:
             return web.json_response({"kind": "Status", "code": 403, "message": "no"}, status=403)
+        if self.rights is not None and self.asked[-1] == "subjectaccessreviews":
+            spec = (await request.json())["spec"]
+            return web.json_response({"status": {"allowed": _asked_for(spec) in self.rights}}, status=201)
         return None
 
-    async def status(self, token):
-        return (await self.access.verdict(f"Bearer {token}")).status
+    async def status(self, token, namespace=None):
+        return (await self.access.verdict(f"Bearer {token}", namespace)).status
+
+
+def _asked_for(spec):
+    if (path := spec.get("nonResourceAttributes")) is not None:
+        assert path["verb"] == "get"
+        return path["path"]
+    wanted = spec["resourceAttributes"]
+    assert (wanted["group"], wanted["version"], wanted["verb"]) == ("", "v1", "list")
+    return {"pods": wanted["namespace"], "nodes": "nodes"}[wanted["resource"]]
 
 
 @pytest.fixture
@@ -101,6 +115,34 @@ async def test_a_token_for_the_read_api_is_nobodys_at_the_api_server(it):
     async with Client(ClusterConfig.insecure(it.api.url, "made")) as client:
         with pytest.raises(KubeError, match="Unauthorized"):
             await client.list(PODS)
+
+
+@pytest.mark.parametrize(
+    ("rights", "status", "sees_nodes"),
+    [
+        ((), 403, False),
+        (("team-b", "nodes"), 403, False),
+        (("team-a",), 200, False),
+        (("team-a", "nodes"), 200, True),
+        (("/v1/state",), 200, True),
+    ],
+)
+async def test_a_namespace_is_for_those_who_may_list_its_pods_or_read_the_whole(it, rights, status, sees_nodes):
+    it.rights = rights
+    for _ in range(2):
+        verdict = await it.access.verdict("Bearer reader", "team-a")
+        assert (verdict.status, verdict.sees_nodes) == (status, sees_nodes)
+    assert it.asked.count("tokenreviews") == 2, "one for each audience"
+    assert status == 200 or verdict.message == 'user "jane" may not list pods in namespace "team-a"'
+
+
+async def test_what_is_known_of_one_namespace_says_nothing_of_another_or_of_the_whole(it):
+    it.rights = ("team-a",)
+    assert [await it.status("reader", each) for each in ("team-a", "team-b", None, "team-a")] == [200, 403, 403, 200]
+    it.rights = ("team-b",)
+    assert [await it.status("reader", each) for each in ("team-a", "team-b")] == [200, 403], "as remembered"
+    it.clock.ahead_s = KNOWN_FOR_S
+    assert [await it.status("reader", each) for each in ("team-a", "team-b")] == [403, 200]
 
 
 async def test_a_token_that_has_expired_counts_for_some_seconds_at_most(it):
