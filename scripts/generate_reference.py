@@ -28,6 +28,7 @@ from purser.core.dialects import kai, policies, selectors
 from purser.core.dialects.policies import WEIGHED
 from purser.core.explaining.grouping import filter_wording
 from purser.core.explaining.reasons import FilterReason
+from purser.core.explaining.start_reasons import StartReason
 from purser.core.features.words import LABELS
 from purser.core.fleet.totals import OTHERS
 from purser.core.grant.disputes import DisputeReason, HeldReason
@@ -84,6 +85,12 @@ REASONS: tuple[tuple[type[ExplainedReason], str, str], ...] = (
         "kube-scheduler does not take a pod",
         "What `purser why` says of kube-scheduler's own filters, in the words of the third column, beside the reasons"
         " of the table above ([why a pod waits](why.md)).",
+    ),
+    (
+        StartReason,
+        "A pod on a node does not run, or failed",
+        "What `purser why` says of a pod that does not run on its node or has failed: words of kubelet and of"
+        " containers' states, with what helps. `OutOf...` ends with the resource, as in `OutOfcpu`.",
     ),
     (
         PendingReason,

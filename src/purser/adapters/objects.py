@@ -13,6 +13,7 @@ from purser.core.decoding import JsonReader, UnreadableError, brief
 from purser.kube.client import Client
 from purser.kube.codec import codec_of
 from purser.kube.errors import DecodeError, ForbiddenError
+from purser.kube.object_events import ObservedEvent
 from purser.kube.objects import Namespace, Node
 from purser.kube.pod_details import SCHEDULED_PODS, ScheduledPod
 from purser.kube.resource_quotas import RESOURCE_QUOTAS, ResourceQuota
@@ -40,6 +41,9 @@ class ClusterObjects(msgspec.Struct, frozen=True):
     """By kind. Of a file: those that it has; of a cluster none, for only `purser.adapters.workloads` reads them."""
     problems: tuple[str, ...] = ()
     """A sentence on each object that is left out, and on each kind that may not be read."""
+    warnings: Mapping[str, tuple[ObservedEvent, ...]] = {}
+    """Events about pods, by uid, the last at the end. Of a cluster: those that `purser.adapters.pod_events` read; of a
+    file none."""
 
 
 class DumpError(ValueError):

@@ -4,8 +4,9 @@ import msgspec
 
 from purser.kube.client import Client
 from purser.kube.errors import ForbiddenError, NotFoundError
+from purser.kube.object_events import events_about
 from purser.kube.resources import Resource
-from purser.kube.workloads import WORKLOAD_EVENTS, Workload
+from purser.kube.workloads import Workload
 
 FAILED_CREATE = "FailedCreate"
 """Reason of kube-controller-manager's event where the API server refused a pod: a quota, a LimitRange, a webhook. Jobs
@@ -30,11 +31,10 @@ async def read_workload(client: Client, resource: Resource[Workload], namespace:
         return ReadWorkload()
     except ForbiddenError as error:
         return ReadWorkload(problems=(f"{resource.kind} {namespace}/{name}: you may not read it: {error}",))
-    about = {"kind": resource.kind, "name": name, "namespace": namespace}
-    fields = ",".join(f"involvedObject.{field}={value}" for field, value in about.items())
     try:
-        events = await client.list(WORKLOAD_EVENTS, namespace, field_selector=f"{fields},reason={FAILED_CREATE}")
+        events = await events_about(
+            client, namespace, involvedObject__kind=resource.kind, involvedObject__name=name, reason=FAILED_CREATE
+        )
     except ForbiddenError as error:
         return ReadWorkload(found, problems=(f"events are left out: you may not read them: {error}",))
-    last = max(events.items, key=lambda each: each.last_timestamp or each.metadata.creation_timestamp, default=None)
-    return ReadWorkload(found, "" if last is None else last.message)
+    return ReadWorkload(found, events[-1].message if events else "")

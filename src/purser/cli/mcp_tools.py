@@ -11,6 +11,7 @@ import msgspec
 from purser.adapters import snapshot
 from purser.adapters.objects import read_objects
 from purser.adapters.occupancy import EvictionRules, read_occupancy
+from purser.adapters.pod_events import with_warnings
 from purser.adapters.workloads import read_workload
 from purser.cli import get_tables, plan
 from purser.cli.why import explanation_lines
@@ -58,7 +59,7 @@ class ClusterTools:
         async def read(client: Client) -> dict[str, Any]:
             where = namespace or client.config.namespace
             workload = None if kind == "Pod" else await read_workload(client, resource_of(kind), where, name)
-            objects = await read_objects(client)
+            objects = await with_warnings(client, await read_objects(client), kind, where, name)
 
             def explained() -> dict[str, Any]:
                 explainer = Explainer(objects)

@@ -22,11 +22,20 @@ if TYPE_CHECKING:
     from purser.adapters.workloads import ReadWorkload
     from purser.core.explaining.grouping import ReasonCount
     from purser.kube import Client
-    from purser.scheduler.explaining import ChosenNode, Explanation, LogFile, NodeScore, Suggestion, WorkloadExplanation
+    from purser.scheduler.explaining import (
+        ChosenNode,
+        Explanation,
+        LogFile,
+        NodeScore,
+        Obstacle,
+        Suggestion,
+        WorkloadExplanation,
+    )
 
 HELP = """Explain why a pod waits: each reason with the number of nodes and GPUs it applies to, kube-scheduler's own
 filters included, then the smallest changes that would make the pod fit. Each was tried with the scheduler's own
-decision. For a pod on a node: that node's score, compared with the best other node.
+decision. For a pod on a node: what keeps it from running there, and that node's score, compared with the best other
+node. For a pod that failed: who refused it, and what helps.
 
 POD may also be KIND/NAME of a Deployment, ReplicaSet, StatefulSet or Job (deploy/web, as kubectl takes it): it says how
 many of its pods wait and explains the first, or what the object says where it has none. With -f it reads a manifest
@@ -125,8 +134,8 @@ def why(
         if logs:
             _print(_explain_logged(logs, namespace or "default", name, at), output)
             return
-        workload = None if kind == "Pod" or asked is not None else (kind, namespace, name)
-        read = _read_cluster(kubeconfig, context, workload) if from_ is None else _ReadCluster(objects_of_file(from_))
+        about = None if asked is not None else (kind, namespace, name)
+        read = _read_cluster(kubeconfig, context, about) if from_ is None else _ReadCluster(objects_of_file(from_))
         explainer, here = Explainer(read.objects), namespace or read.namespace
         if asked is not None:
             _print(explainer.explain_new(asked, here), output)
@@ -198,18 +207,22 @@ class _ReadCluster(NamedTuple):
 
 
 def _read_cluster(
-    kubeconfig: Path | None, context: str | None, workload: tuple[str, str | None, str] | None
+    kubeconfig: Path | None, context: str | None, about: tuple[str, str | None, str] | None
 ) -> _ReadCluster:
-    """``workload``: kind, namespace and name of one that is to be read beside the objects."""
+    """``about``: kind, namespace and name of what is to be explained: what concerns it alone is read, too."""
     from purser.adapters.objects import read_objects
+    from purser.adapters.pod_events import with_warnings
     from purser.adapters.workloads import read_workload
 
     async def read(client: "Client") -> _ReadCluster:
         here, found = client.config.namespace, None
-        if workload is not None:
-            kind, namespace, name = workload
-            found = await read_workload(client, resource_of(kind), namespace or here, name)
-        return _ReadCluster(await read_objects(client), here, found)
+        objects = await read_objects(client)
+        if about is not None:
+            kind, namespace, name = about
+            if kind != "Pod":
+                found = await read_workload(client, resource_of(kind), namespace or here, name)
+            objects = await with_warnings(client, objects, kind, namespace or here, name)
+        return _ReadCluster(objects, here, found)
 
     return ask_cluster(kubeconfig, context, read)
 
@@ -246,6 +259,8 @@ def _tell(notes: "Iterable[str]") -> None:
 def explanation_lines(found: "Explanation", output: OutputFormat = OutputFormat.TABLE) -> "Iterator[str]":
     """What is printed of an explanation."""
     yield _line(_head(found))
+    if found.obstacle is not None and found.obstacle.remedy:
+        yield found.obstacle.remedy
     if found.fits and found.last_message and not found.objection:
         yield _line(f"Scheduler {found.scheduler or 'default-scheduler'} last said: {found.last_message}")
         yield "That was before something changed, or is about what docs/why.md says is not looked at."
@@ -283,13 +298,14 @@ def _where(found: "Suggestion") -> str:
 def _head(found: "Explanation") -> str:
     whose = f"{found.namespace}/{found.pod}"
     if found.state == "Ended":
-        return f"{whose} has ended{f': {found.objection}' if found.objection else ''}"
+        return _head_of_ended(whose, found)
     if found.at:
         return _head_of_log(whose, found)
     if found.state == "New":
         return _head_of_new(whose, found)
     if found.state == "Placed":
-        return f"{whose} is on node {found.node}"
+        head = f"{whose} is on node {found.node}"
+        return head if found.obstacle is None else f"{head}, but does not run: {_obstacle(found.obstacle)}"
     if found.objection:
         return f"{whose} waits: {found.objection}"
     if found.fits:
@@ -297,6 +313,17 @@ def _head(found: "Explanation") -> str:
         scheduler = f"scheduler {found.scheduler or 'default-scheduler'}"
         return some if found.last_message else f"{some}: {scheduler} has yet to try it"
     return f"{whose} waits: it fits none of {found.nodes} nodes"
+
+
+def _head_of_ended(whose: str, found: "Explanation") -> str:
+    if found.obstacle is not None:
+        return f"{whose} failed{f' on node {found.node}' if found.node else ''}: {_obstacle(found.obstacle)}"
+    return f"{whose} has ended{f': {found.objection}' if found.objection else ''}"
+
+
+def _obstacle(found: "Obstacle") -> str:
+    who = f"{found.reason} ({found.by})" if found.reason else found.by
+    return f"{who}: {found.text}" if found.text else who
 
 
 def _head_of_new(whose: str, found: "Explanation") -> str:

@@ -223,9 +223,11 @@ class ScheduledPodSpec(PodSpec, frozen=True, gc=False):
 
 
 class ScheduledPodStatus(PodStatus, frozen=True, gc=False):
-    """How far a pod has come, and what its scheduler said of it."""
+    """How far a pod has come, what its scheduler said of it, and what keeps its containers from running."""
 
     conditions: tuple[PodCondition, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
 
 
 class ScheduledPod(Pod, frozen=True, gc=False):

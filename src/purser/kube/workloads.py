@@ -3,7 +3,7 @@
 from purser.kube.objects import ObjectMeta, Pod, Slim
 from purser.kube.pod_details import PodCondition
 from purser.kube.pods import controller_of
-from purser.kube.resources import EVENTS, Resource
+from purser.kube.resources import Resource
 
 POD_TEMPLATE_HASH = "pod-template-hash"
 """Label of a Deployment's pods; the name of their ReplicaSet is the Deployment's, a hyphen and this label's value."""
@@ -34,20 +34,11 @@ class Workload(Slim, frozen=True, gc=False):
     status: WorkloadStatus = WorkloadStatus()
 
 
-class WorkloadEvent(Slim, frozen=True, gc=False):
-    """An event about a workload."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    message: str = ""
-    last_timestamp: str | None = None
-
-
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", True, Workload)
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet", True, Workload)
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet", True, Workload)
 JOBS = Resource("batch", "v1", "jobs", "Job", True, Workload)
 WORKLOADS = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS)
-WORKLOAD_EVENTS = EVENTS.as_type(WorkloadEvent)
 
 
 def is_of(pod: Pod, kind: str, name: str) -> bool:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from purser.cli import app, plugin
 from purser.kube import Client, ClusterConfig
-from purser.kube.resources import NODES, PODS
+from purser.kube.resources import EVENTS, NODES, PODS
 from purser.lab.apiserver import ApiServer
 
 WAITS = "default/p waits: it fits none of 1 nodes"
@@ -83,6 +83,22 @@ async def test_a_cluster_is_explained(tmp_path):
         assert (code, err, out.splitlines()[0]) == (0, "", WAITS)
         code, out, _ = await beside("why", "claims", f"--kubeconfig={kubeconfig}")
         assert (code, out) == (0, "default/claims waits: PersistentVolumeClaim gone does not exist\n")
+        async with Client(ClusterConfig.load(kubeconfig)) as client:
+            body = pod("mounts", gpu(9), on="n")
+            made = await client.create(PODS, {**body, "metadata": {"name": "mounts", "namespace": "default"}})
+            for name, uid, type in (
+                ("of-it", made.metadata.uid, "Warning"),
+                ("of-former", "other", "Warning"),
+                ("ok", made.metadata.uid, "Normal"),
+            ):
+                about = {"kind": "Pod", "name": "mounts", "namespace": "default", "uid": uid}
+                event = {"reason": "FailedMount", "message": name, "type": type, "source": {"component": "kubelet"}}
+                await client.create(
+                    EVENTS, {"metadata": {"name": name, "namespace": "default"}, "involvedObject": about, **event}
+                )
+        code, out, err = await beside("why", "mounts", f"--kubeconfig={kubeconfig}")
+        head = "default/mounts is on node n, but does not run: FailedMount (kubelet): of-it"
+        assert (code, err, out.splitlines()[0]) == (0, "", head)
         code, _, err = await beside("why", "p", "-n", "other", f"--kubeconfig={kubeconfig}")
         assert (code, err) == (1, "purser: namespace other has no pod p\n")
 

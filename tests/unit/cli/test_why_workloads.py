@@ -68,6 +68,22 @@ def test_of_a_deployment_s_pods_the_one_that_waits_longest_is_explained(asked):
     assert asked(*pods, words="pod/web")[1][0] == "default/web waits: it fits none of 1 nodes"
 
 
+def test_of_a_deployment_whose_pods_are_on_nodes_one_that_does_not_run_is_explained(asked):
+    running, stuck = (of_web(f"web-7d4-{at}", at, memory=8, on="n", share={f"n-{at[0]}": 8}) for at in ("00", "10"))
+    stuck["status"] = {"phase": "Pending", "startTime": "2026-01-01T00:00:00Z"}
+    code, lines, _ = asked(running, stuck, words="deploy/web")
+    assert code == 0
+    assert lines[:2] == ["Deployment default/web has 2 pods on nodes", "On n"]
+    assert lines[2].startswith("default/web-7d4-10 is on node n, but does not run: ContainerCreating (kubelet): ")
+    failed = owned("train-x", "10", "Job", "train", memory=8, on="n")
+    failed["status"] = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
+    lines = asked(failed, words="job/train")[1]
+    assert lines[:2] == [
+        "Job default/train has 1 pod that has ended",
+        "default/train-x failed on node n: Evicted (kubelet): The node was low on resource: memory.",
+    ]
+
+
 def test_a_deployment_whose_pods_are_refused_says_by_whom(asked):
     failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": REFUSED}
     healthy = {"type": "Available", "status": "True", "message": "Deployment has minimum availability."}

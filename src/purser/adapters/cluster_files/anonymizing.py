@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -18,12 +19,15 @@ from purser.kube.objects import (
     MIRROR_POD_ANNOTATION,
     STATIC_POD_UID_ANNOTATION,
     Node,
+    NodeCondition,
     ObjectMeta,
     OwnerReference,
 )
 from purser.kube.pod_details import (
     ClaimSource,
     ContainerPort,
+    ContainerState,
+    ContainerStatus,
     PodCondition,
     ScheduledContainer,
     ScheduledPod,
@@ -32,6 +36,8 @@ from purser.kube.pod_details import (
 )
 from purser.kube.volumes import PersistentVolume, PersistentVolumeClaim
 from purser.kube.workloads import POD_TEMPLATE_HASH, REPLICA_SETS, Workload
+
+AnyCondition = TypeVar("AnyCondition", NodeCondition, PodCondition)
 
 LEFT_OUT = "(left out of the anonymized snapshot)"
 """In place of messages: they may quote anything."""
@@ -141,6 +147,8 @@ class _Names:
                 yield NameKind.CLAIM, volume.persistent_volume_claim.claim_name
             if volume.host_path is not None:
                 yield from _parts(volume.host_path.path)
+        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+            yield NameKind.CONTAINER, status.name
         for container in (*spec.containers, *spec.init_containers):
             yield NameKind.CONTAINER, container.name
             yield from ((NameKind.ADDRESS, port.host_ip) for port in container.ports)
@@ -237,16 +245,23 @@ class _Replacing:
             for each in node.spec.taints
         )
         meta = self._meta(node.metadata, NameKind.NODE, node.metadata.name)
-        return replace(node, metadata=meta, spec=replace(node.spec, taints=taints))
+        status = replace(node.status, conditions=tuple(map(_condition, node.status.conditions)))
+        return replace(node, metadata=meta, spec=replace(node.spec, taints=taints), status=status)
 
     def _pod(self, pod: ScheduledPod) -> ScheduledPod:
         status = replace(
             pod.status,
             nominated_node_name=self._given.of(NameKind.NODE, pod.status.nominated_node_name),
-            message=LEFT_OUT if pod.status.message else "",
+            message=_left_out(pod.status.message),
             conditions=tuple(map(_condition, pod.status.conditions)),
+            init_container_statuses=tuple(map(self._container_status, pod.status.init_container_statuses)),
+            container_statuses=tuple(map(self._container_status, pod.status.container_statuses)),
         )
         return replace(pod, metadata=self._meta(pod.metadata, NameKind.POD), spec=self._spec(pod.spec), status=status)
+
+    def _container_status(self, found: ContainerStatus) -> ContainerStatus:
+        given = self._given.of(NameKind.CONTAINER, found.name)
+        return replace(found, name=given, state=_state(found.state), last_state=_state(found.last_state))
 
     def _spec(self, spec: ScheduledPodSpec) -> ScheduledPodSpec:
         given = self._given
@@ -337,5 +352,17 @@ class _Replacing:
         return replace(found, metadata=meta, status=status)
 
 
-def _condition(found: PodCondition) -> PodCondition:
-    return replace(found, message=LEFT_OUT if found.message else "")
+def _condition(found: AnyCondition) -> AnyCondition:
+    return replace(found, message=_left_out(found.message))
+
+
+def _state(found: ContainerState) -> ContainerState:
+    waiting, terminated = found.waiting, found.terminated
+    return ContainerState(
+        waiting and replace(waiting, message=_left_out(waiting.message)),
+        terminated and replace(terminated, message=_left_out(terminated.message)),
+    )
+
+
+def _left_out(message: str) -> str:
+    return LEFT_OUT if message else ""

@@ -43,7 +43,7 @@ from purser.kube.objects import (
     NodeSystemInfo,
     ObjectMeta,
 )
-from purser.kube.pod_details import ScheduledContainer, ScheduledPod, ScheduledPodSpec
+from purser.kube.pod_details import ContainerStatus, ScheduledContainer, ScheduledPod, ScheduledPodSpec
 from purser.kube.resource_quotas import ResourceQuota
 from purser.kube.volumes import PersistentVolume, PersistentVolumeClaim
 from purser.kube.workloads import Workload
@@ -135,8 +135,9 @@ def _among(found: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
 def _node(node: Node) -> Node:
     status = node.status
     info = NodeSystemInfo(kubelet_version=status.node_info.kubelet_version)
-    amounts = NodeStatus(capacity=status.capacity, allocatable=status.allocatable, node_info=info)
-    return replace(_bare(node, NODE_ANNOTATIONS), status=amounts)
+    not_ready = tuple(each for each in status.conditions if each.type == "Ready" and each.status != "True")
+    kept = NodeStatus(status.capacity, status.allocatable, info, not_ready)
+    return replace(_bare(node, NODE_ANNOTATIONS), status=kept)
 
 
 def _pod(pod: ScheduledPod) -> ScheduledPod:
@@ -146,8 +147,19 @@ def _pod(pod: ScheduledPod) -> ScheduledPod:
         init_containers=tuple(map(_container, pod.spec.init_containers)),
         ephemeral_containers=(),
     )
-    scheduled = tuple(each for each in pod.status.conditions if each.type == "PodScheduled")
-    return replace(_bare(pod, POD_ANNOTATIONS), spec=spec, status=replace(pod.status, conditions=scheduled))
+    status = replace(
+        pod.status,
+        conditions=tuple(each for each in pod.status.conditions if each.type == "PodScheduled"),
+        init_container_statuses=tuple(filter(_explains, pod.status.init_container_statuses)),
+        container_statuses=tuple(filter(_explains, pod.status.container_statuses)),
+    )
+    return replace(_bare(pod, POD_ANNOTATIONS), spec=spec, status=status)
+
+
+def _explains(found: ContainerStatus) -> bool:
+    """Whether it says why a pod does not run, or failed."""
+    ended = found.state.terminated
+    return found.state.waiting is not None or (ended is not None and ended.exit_code != 0)
 
 
 def _container(found: ScheduledContainer) -> ScheduledContainer:

@@ -2,6 +2,7 @@
 
 - ``explainer``: what is said of a pod (``explanation``), and of the pods of a Deployment or the like (``workloads``).
   ``new_pods``: a pod of a manifest, as it would be created.
+- ``starting``: what keeps a pod on its node from running there, and why one failed.
 - ``choosing``: of one that is on a node, what that node was worth against the others.
 - ``known``: the cluster, as it is and as it would be, and the verdict of every node on a pod: kube-scheduler's filters
   (``filtering``), then Purser's own decision, with the live scheduler's cache and decision. Signatures of grants are
@@ -26,6 +27,7 @@ from purser.scheduler.explaining.explainer import Explainer
 from purser.scheduler.explaining.explanation import Explanation, UnknownPodError
 from purser.scheduler.explaining.logged import LogFile, explain_logged
 from purser.scheduler.explaining.overview import Overview
+from purser.scheduler.explaining.starting import Obstacle
 from purser.scheduler.explaining.workloads import WorkloadExplanation
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "Explanation",
     "LogFile",
     "NodeScore",
+    "Obstacle",
     "Overview",
     "PodAdvisor",
     "SuggestedChange",

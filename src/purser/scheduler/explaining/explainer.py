@@ -1,5 +1,7 @@
 """What is said of one pod, of one that does not exist yet, and of the pods of one workload."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from purser.adapters.manifests import ManifestPod
@@ -17,6 +19,7 @@ from purser.scheduler.explaining.judging import reason_counts, words_by_node
 from purser.scheduler.explaining.known import KnownCluster
 from purser.scheduler.explaining.last_message import last_message
 from purser.scheduler.explaining.new_pods import new_pod
+from purser.scheduler.explaining.starting import Obstacle, failure, obstacle
 from purser.scheduler.explaining.suggesting import suggestions
 from purser.scheduler.explaining.workloads import (
     WorkloadExplanation,
@@ -35,7 +38,7 @@ class Explainer:
         policy: PolicySettings = DEFAULT_POLICIES,
         scheduler_name: str = SCHEDULER_NAME,
     ) -> None:
-        self._workloads = objects.workloads
+        self._workloads, self._warnings = objects.workloads, objects.warnings
         self._cluster = KnownCluster(objects, policy, scheduler_name)
 
     def explain(self, namespace: str, name: str) -> Explanation:
@@ -48,7 +51,8 @@ class Explainer:
     def explain_workload(
         self, kind: str, namespace: str, name: str, read: ReadWorkload | None = None
     ) -> WorkloadExplanation:
-        """How a workload's pods are, and what is said of the one that waits longest. ``read``: the workload, where it
+        """How a workload's pods are, and what is said of the one that waits longest, or else of one that does not run.
+        ``read``: the workload, where it
         is not among the objects. Raises `UnknownPodError` where there is neither the workload nor a pod of it."""
         there = (each for each in self._workloads.get(kind, ()) if each.metadata.name == name)
         of_file = next((each for each in there if each.metadata.namespace == namespace), None)
@@ -58,8 +62,8 @@ class Explainer:
             raise UnknownPodError(
                 " ".join((f"namespace {namespace} has no {kind} {name}, nor a pod of one", *read.problems))
             )
-        waiting = waiting_pods(pods)
-        first = self._explained(waiting[0]) if waiting else None
+        of_interest = next(iter(waiting_pods(pods)), None) or self._not_running(pods)
+        first = None if of_interest is None else self._explained(of_interest)
         notes = (*read.problems, *self._cluster.notes)
         return workload_explanation(kind, namespace, name, read, pods, first, notes)
 
@@ -71,6 +75,18 @@ class Explainer:
         notes = (*(f"warning for the pod's author: {each}" for each in made.warnings), *found.notes)
         return msgspec.structs.replace(found, state="New", notes=notes)
 
+    def _obstacle(self, pod: Pod) -> Obstacle | None:
+        warnings = self._warnings.get(pod.metadata.uid, ())
+        return obstacle(pod, self._cluster.node_object(pod.spec.node_name), warnings)
+
+    def _not_running(self, pods: Sequence[Pod]) -> Pod | None:
+        """The first of a workload's pods that is on a node and does not run; where it has none there, the last that
+        failed."""
+        placed = [pod for pod in pods if pod.spec.node_name and not is_terminal(pod)]
+        if placed:
+            return next((pod for pod in placed if self._obstacle(pod) is not None), None)
+        return next((pod for pod in reversed(pods) if failure(pod) is not None), None)
+
     def _explained(self, pod: Pod, refusal: str = "") -> Explanation:
         cluster, spec, meta = self._cluster, pod.spec, pod.metadata
         node, nodes = spec.node_name, len(cluster.nodes)
@@ -78,11 +94,13 @@ class Explainer:
         if refusal:
             return msgspec.structs.replace(head, objection=refusal, notes=cluster.notes)
         if is_terminal(pod):
+            message = brief(pod.status.message)
             return msgspec.structs.replace(
-                head, state="Ended", objection=brief(pod.status.message), notes=cluster.notes
+                head, state="Ended", objection=message, obstacle=failure(pod), notes=cluster.notes
             )
         if spec.node_name:
-            return msgspec.structs.replace(head, state="Placed", choice=choice_of(cluster, pod), notes=cluster.notes)
+            choice, held_by = choice_of(cluster, pod), self._obstacle(pod)
+            return msgspec.structs.replace(head, state="Placed", choice=choice, obstacle=held_by, notes=cluster.notes)
         found = cluster.judge(pod)
         return msgspec.structs.replace(
             head,

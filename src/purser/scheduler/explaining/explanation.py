@@ -5,6 +5,7 @@ import msgspec
 from purser.core.explaining.grouping import ReasonCount
 from purser.scheduler.explaining.changes import Suggestion
 from purser.scheduler.explaining.choosing import ChosenNode
+from purser.scheduler.explaining.starting import Obstacle
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -22,6 +23,8 @@ class Explanation(msgspec.Struct, frozen=True):
     """The nodes that would take it now; of a pod that waits or is new."""
     objection: str = ""
     """Why it is placed nowhere, whatever the nodes; of a pod that has ended, its last message."""
+    obstacle: Obstacle | None = None
+    """What keeps a pod on a node from running there, or why one failed."""
     last_message: str = ""
     """What its scheduler said last of a pod that waits, by the pod's condition PodScheduled."""
     reasons: tuple[ReasonCount, ...] = ()

@@ -43,7 +43,7 @@ class WorkloadExplanation(msgspec.Struct, frozen=True):
     objections: tuple[str, ...] = ()
     """What it says itself of pods that it does not have."""
     pod: Explanation | None = None
-    """Of its pods that wait the one that was created first."""
+    """Of its pods that wait the one that was created first; or else one that does not run on its node, or failed."""
     notes: tuple[str, ...] = ()
     """What of the cluster could not be read."""
 
@@ -68,7 +68,7 @@ def workload_explanation(
     first: Explanation | None,
     notes: tuple[str, ...],
 ) -> WorkloadExplanation:
-    """``pods``: the workload's; ``first``: what is said of the one that waits longest."""
+    """``pods``: the workload's; ``first``: what is said of one of them."""
     found = read.found
     ended = [pod for pod in pods if is_terminal(pod)]
     waiting = waiting_pods(pods)

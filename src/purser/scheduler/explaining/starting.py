@@ -1,0 +1,117 @@
+"""What keeps a pod that is on a node from running there, and why one failed: the first link of the chain from kubelet's
+admission to the last container, in the words of who holds it."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from purser.core.decoding import brief
+from purser.core.explaining.reasons import FilterReason
+from purser.core.explaining.start_reasons import StartReason
+from purser.kube.object_events import ObservedEvent
+from purser.kube.objects import Node, Pod
+from purser.kube.pod_details import ContainerStateTerminated, ContainerStatus, ScheduledPod
+
+MAX_TEXT = 1000
+"""Characters of a message: that of a container runtime may be long."""
+
+_SAYS_NOTHING = frozenset({"", StartReason.CREATING, "PodInitializing"})
+"""Reasons of containers that wait for something which their states do not name."""
+_BY_PLUGIN = re.compile(
+    r"Allocate failed due to (?:rpc error: code = \w+ desc = )?(.*), which is unexpected", re.DOTALL
+)
+"""The message of kubelet's device manager (pkg/kubelet/cm/admission/errors.go)."""
+
+
+class Obstacle(msgspec.Struct, frozen=True):
+    """What keeps a pod on its node from running, or ended it."""
+
+    by: str
+    """Who says so: ``kubelet``, ``container NAME``, ``device plugin``, or the component of an event."""
+    reason: str
+    """The word; empty: there is none."""
+    text: str
+    """In their own words; empty: they give none."""
+    remedy: str = ""
+    """What to do, in a sentence; empty: not known."""
+
+
+def obstacle(pod: Pod, node: Node | None, events: Sequence[ObservedEvent] = ()) -> Obstacle | None:
+    """Of a pod on a node that has not ended; None: all its containers run. ``node``: None where there is none of that
+    name. ``events``: warnings about the pod, the last at the end."""
+    said = next(_waiting(pod, _SAYS_NOTHING), None) or next(_exited(pod), None)
+    if said is not None:
+        return said
+    is_creating = next(_waiting(pod, frozenset()), None)
+    if pod.status.phase != "Pending" and is_creating is None:
+        return None
+    if node is None:
+        return _of_kubelet(StartReason.NODE_GONE)
+    ready = next((each for each in node.status.conditions if each.type == "Ready"), None)
+    if ready is not None and ready.status != "True":
+        is_silent = ready.status == "Unknown"
+        return _of_kubelet(StartReason.NODE_UNKNOWN if is_silent else StartReason.KUBELET_NOT_READY, ready.message)
+    if events:
+        last = events[-1]
+        return Obstacle(last.component or "kubelet", last.reason, brief(last.message, MAX_TEXT), _remedy(last.reason))
+    if is_creating is not None:
+        return is_creating
+    return _of_kubelet(StartReason.CREATING if pod.status.start_time else StartReason.NOT_ADMITTED)
+
+
+def failure(pod: Pod) -> Obstacle | None:
+    """Why a pod failed, and by whose doing; None: nothing says so, or it succeeded."""
+    reason, message = pod.status.reason, pod.status.message
+    if pod.status.phase != "Failed":
+        return None
+    if reason:
+        refused = _BY_PLUGIN.search(message) if reason == StartReason.ADMISSION else None
+        by, text = ("kubelet", message) if refused is None else ("device plugin", refused[1])
+        return Obstacle(by, reason, brief(text, MAX_TEXT), _remedy(reason))
+    exited = next(_exited(pod), None)
+    if exited is not None:
+        return exited
+    return Obstacle("kubelet", "", brief(message, MAX_TEXT)) if message else None
+
+
+def _waiting(pod: Pod, without: frozenset[str]) -> Iterator[Obstacle]:
+    """Containers that wait, in the order in which they are to start, but those for such reasons."""
+    for each in _containers(pod):
+        state = each.state.waiting
+        if state is None or state.reason in without:
+            continue
+        text, last = state.message, each.last_state.terminated
+        if state.reason == StartReason.CRASH_LOOP and last is not None:
+            text = f"its last run ended with {last.reason or 'no reason'}, {_exit(last)}"
+        yield Obstacle(f"container {each.name}", state.reason, brief(text, MAX_TEXT), _remedy(state.reason))
+
+
+def _exited(pod: Pod) -> Iterator[Obstacle]:
+    """Containers whose run failed. A real kubelet reports a container so that it is about to start again, too, for most
+    of the time (seen on 1.37)."""
+    for each in _containers(pod):
+        ended = each.state.terminated
+        if ended is not None and ended.exit_code:
+            yield Obstacle(f"container {each.name}", ended.reason, _exit(ended), _remedy(ended.reason))
+
+
+def _containers(pod: Pod) -> tuple[ContainerStatus, ...]:
+    """In the order in which they start; none, of a pod that was read without them."""
+    if not isinstance(pod, ScheduledPod):
+        return ()
+    return (*pod.status.init_container_statuses, *pod.status.container_statuses)
+
+
+def _exit(ended: ContainerStateTerminated) -> str:
+    return brief(f"exit code {ended.exit_code}{f': {ended.message}' if ended.message else ''}", MAX_TEXT)
+
+
+def _of_kubelet(reason: StartReason, text: str = "") -> Obstacle:
+    return Obstacle("kubelet", reason, brief(text, MAX_TEXT) or reason.happened, reason.remedy)
+
+
+def _remedy(reason: str) -> str:
+    if reason.startswith("OutOf"):
+        return StartReason.OUT_OF.remedy
+    return next((each.remedy for kind in (StartReason, FilterReason) for each in kind if each == reason), "")
