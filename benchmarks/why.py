@@ -28,6 +28,7 @@ from purser.core.decisions import encode
 from purser.core.decisions.framing import MAGIC
 from purser.core.decisions.naming import LoggedNames
 from purser.core.decisions.recording import Asked, Recording
+from purser.core.decisions.transcript import Transcript
 from purser.core.fleet import Fleet
 from purser.core.grant.quota import UNLIMITED
 from purser.core.grant.signing import GRANT_ANNOTATION, read
@@ -112,11 +113,11 @@ def decision_log(objects: ClusterObjects) -> bytes:
     asked = ContainerRequest("main", ContainerKind.APP, DeviceRequest(1, 60000))
     request = PodRequest("uid-waits", "team", "waits", (asked,), cpu_milli=2000, memory_mib=8192)
     evaluator = Evaluator(fleet, mix=mix)
-    recording = Recording(fleet, evaluator, mix, LoggedNames())
-    records = recording.start(0.0)
+    recording = Recording(fleet, evaluator, mix)
+    notes = recording.start(0.0)
     found = evaluator.evaluate(request, fleet.names())
-    records += recording.judged(0.0, Asked(request, UNLIMITED, {}), fleet.names(), found, "filter")
-    return MAGIC + b"".join(map(encode, records))
+    notes += recording.judged(0.0, Asked(request, UNLIMITED, {}), found, "filter")
+    return MAGIC + b"".join(map(encode, Transcript(LoggedNames()).records(notes)))
 
 
 @contextmanager
