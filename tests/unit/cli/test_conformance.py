@@ -73,7 +73,7 @@ def test_a_fault_is_exit_code_1_and_scripts_get_a_document(form, load, tmp_path)
         1,
     )
     [bad] = [check for check in document["checks"] if check["result"] == "fail"]
-    assert (bad["id"], bad["sentence"]) == ("register-version", "It registers with the API version v1beta1.")
+    assert (bad["id"], bad["sentence"]) == ("register-version", "The plugin registers with the API version v1beta1.")
     assert 'kubelet refuses the version "v1alpha"' in bad["reason"]
     [failure] = xml.parse(tmp_path / "j.xml").getroot().findall("testsuite/testcase/failure")
     assert failure.get("message") == bad["reason"]
@@ -84,9 +84,9 @@ def test_a_fault_is_exit_code_1_and_scripts_get_a_document(form, load, tmp_path)
     [
         ([], "give the plugin's socket, or the command"),
         (["/no/such.sock"], "there is no socket /no/such.sock"),
-        (["--only=x", "true"], "no check is called x"),
-        (["--size=0", "true"], "--size is 0"),
-        (["--pod=p", "true"], "--pod is p: give NAMESPACE/POD/CONTAINER"),
+        (["--only=x", "true"], "no check matches x"),
+        (["--size=0", "true"], "invalid value 0 for --size: must be 1 or more"),
+        (["--pod=p", "true"], "invalid value 'p' for --pod: must be NAMESPACE/POD/CONTAINER"),
         (["/no/such/plugin"], "cannot start /no/such/plugin"),
         pytest.param(
             ["--only=health*", "--junit=/no/such/folder/j.xml", *TINY],

@@ -39,10 +39,12 @@ def select(only: Sequence[str] = (), skip: Sequence[str] = ()) -> tuple[Check, .
     """
     for pattern in (*only, *skip):
         if not any(fnmatchcase(check.id, pattern) for check in CATALOGUE):
-            raise ValueError(f"no check is called {pattern}: purser conformance device-plugin --list shows them")
+            raise ValueError(
+                f"no check matches {pattern}: list the checks with purser conformance device-plugin --list"
+            )
     chosen = tuple(check for check in CATALOGUE if _matches(check, only or ("*",)) and not _matches(check, skip))
     if not chosen:
-        raise ValueError("--only and --skip leave no check")
+        raise ValueError("no checks are left after --only and --skip")
     return chosen
 
 

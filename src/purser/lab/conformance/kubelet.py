@@ -133,7 +133,9 @@ class ConformanceKubelet(api_pb2_grpc.RegistrationServicer):
             async with asyncio.timeout(self._dial_s + self._timeout_s):
                 await found.connected.wait()
         except TimeoutError:
-            raise CheckFailed(f'it registered the endpoint "{found.request.endpoint}", and nobody serves it') from None
+            raise CheckFailed(
+                f'the plugin registered the endpoint "{found.request.endpoint}", but no process serves it'
+            ) from None
         return found
 
     async def Register(
@@ -149,7 +151,7 @@ class ConformanceKubelet(api_pb2_grpc.RegistrationServicer):
             self.refusals -= 1
             note.refused = True
             await context.abort(
-                grpc.StatusCode.UNKNOWN, "kubelet is not ready: this registration is refused on purpose"
+                grpc.StatusCode.UNKNOWN, "kubelet is not ready: the test kit refuses this registration on purpose"
             )
         task = asyncio.create_task(self._dial(note), name=f"dial {request.resource_name}")
         self._dials.add(task)
@@ -190,7 +192,7 @@ class ConformanceKubelet(api_pb2_grpc.RegistrationServicer):
 
     def _nobody(self, after: int) -> str:
         others = {note.request.resource_name for note in self.registrations[after:]} - {self.resource}
-        seen = f" of {self.resource}, only of {', '.join(sorted(others))}" if others else ""
+        seen = f" for {self.resource}, only for {', '.join(sorted(others))}," if others else ""
         return f"no Register call{seen} within {self._timeout_s:g} s"
 
 

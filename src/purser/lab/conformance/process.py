@@ -73,5 +73,5 @@ class PluginProcess:
             text = self._log.read_bytes()[-_LAST_WORDS_BYTES:].decode(errors="replace")
             lines = [line for line in text.splitlines() if line.strip()]
             if lines:
-                return f'; its last words: "{one_line(lines[-1])}"'
+                return f'; last line of output: "{one_line(lines[-1])}"'
         return ""

@@ -17,7 +17,7 @@ class PodName:
         """Read ``NAMESPACE/POD/CONTAINER``. Raises ValueError."""
         parts = text.split("/")
         if len(parts) != 3 or not all(parts):
-            raise ValueError(f"--pod is {text}: give NAMESPACE/POD/CONTAINER")
+            raise ValueError(f"invalid value {text!r} for --pod: must be NAMESPACE/POD/CONTAINER")
         return cls(*parts)
 
 
@@ -61,14 +61,16 @@ class Settings:
     def __post_init__(self) -> None:
         """Refuse what cannot be meant. Raises ValueError."""
         if bool(self.command) == (self.socket is not None):
-            raise ValueError("give the socket of a plugin that serves, or the command that starts one")
+            raise ValueError("either the socket of a running plugin or the command that starts one is required")
         if self.size is not None and self.size < 1:
-            raise ValueError(f"--size is {self.size}: a container asks for 1 device or more")
+            raise ValueError(f"invalid value {self.size} for --size: must be 1 or more")
         if self.timeout_s <= 0 or self.observe_s < 0:
-            raise ValueError("--timeout and --observe are seconds: give positive numbers")
+            raise ValueError("--timeout and --observe must be positive numbers of seconds")
         if self.socket is not None and self.pod is not None and self.folder is None:
             raise ValueError(
                 "--pod requires --folder when testing a socket: PodResources is served next to that folder"
             )
         if self.healthy_command and not self.unhealthy_command:
-            raise ValueError("--healthy-command needs --unhealthy-command: there is nothing to recover from")
+            raise ValueError(
+                "--healthy-command requires --unhealthy-command, because only an unhealthy device can recover"
+            )

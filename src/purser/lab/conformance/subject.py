@@ -26,7 +26,7 @@ PLUGIN_EXIT_TIMEOUT_S = 2.0
 _DYING_S = 0.1
 _PING_S = 1.0
 
-_NOBODY = "nobody serves {}: start the plugin first, or give its command"
+_NOBODY = "no process serves {}: start the plugin first, or specify the command that starts it"
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ class Subject:
         """The emulated kubelet. Raises `CheckSkipped` where there is none."""
         if self._kubelet is None:
             raise CheckSkipped(
-                "the plugin serves already and is not asked to register; --folder names the folder to do that in"
+                "the plugin is already running and has no folder to register in: set --folder to test registration"
             )
         return self._kubelet
 
@@ -105,7 +105,9 @@ class Subject:
     def started(self) -> PluginProcess:
         """The plugin's process. Raises `CheckSkipped` where it is not the kit's."""
         if self.process is None:
-            raise CheckSkipped("the plugin's process is not the kit's: give its command instead of its socket")
+            raise CheckSkipped(
+                "the test kit did not start the plugin: specify the plugin's command instead of its socket"
+            )
         return self.process
 
     async def registered(self, after: int) -> RegisterCall:
@@ -138,7 +140,7 @@ class Subject:
                 await self._revive()
                 await self.registrations_ready()
             except (CheckFailed, CannotRun) as error:
-                self._lost = f"there is no plugin to ask any more: {error}"
+                self._lost = f"the plugin can no longer be reached: {error}"
         return self._lost
 
     async def ended(self, check: str) -> str | None:
@@ -154,7 +156,7 @@ class Subject:
         """Ask the plugin to end; how long it took. Raises `CheckFailed` when it goes on, `CheckSkipped`."""
         process, started = self.started(), time.monotonic()
         if process.ended is not None:
-            raise CheckSkipped(f"the plugin had ended by itself before, {process.ended}")
+            raise CheckSkipped(f"the plugin had already exited: {process.ended}")
         self.is_over = True
         process.terminate()
         try:
@@ -162,7 +164,7 @@ class Subject:
                 await process.wait()
         except TimeoutError:
             await process.kill()
-            raise CheckFailed(f"it still ran {self.settings.timeout_s:g} s after SIGTERM") from None
+            raise CheckFailed(f"the plugin was still running {self.settings.timeout_s:g} s after SIGTERM") from None
         return time.monotonic() - started
 
     async def devices(self) -> ListedDevices:
@@ -175,7 +177,7 @@ class Subject:
         if self._books is not None:
             self._books.resource, self._books.known = self.resource or "", listing.ids
         if len(listing.healthy) < at_least:
-            raise CheckSkipped(f"needs {at_least} healthy devices, the plugin lists {len(listing.healthy)}")
+            raise CheckSkipped(f"needs {at_least} healthy devices, but the plugin lists {len(listing.healthy)}")
         return listing.healthy
 
     def size(self, available: tuple[str, ...]) -> int:
@@ -239,12 +241,12 @@ class Subject:
         if self.process is not None and self._place is not None and self.process.ended is not None:
             after = len(self.kubelet.registrations)
             if not after:
-                raise CheckFailed(f"it ended before it registered, {self.process.ended}")
+                raise CheckFailed(f"the plugin exited before it registered: {self.process.ended}")
             await self.process.kill()
             self.process = await self._start(self._place)
             await self.registered(after)
         elif self.process is None and (path := self._path()) is not None and not listens(path):
-            raise CheckFailed(f"nobody serves {path}")
+            raise CheckFailed(f"no process serves {path}")
 
     async def _death(self) -> str | None:
         """How the plugin ended. None once it is seen alive, or was not yet there to be."""
@@ -258,7 +260,7 @@ class Subject:
             if path is None or listens(path):
                 return None
             if time.monotonic() >= deadline:
-                return f"nobody serves {path} any more" if self.process is None else None
+                return f"no process serves {path} any longer" if self.process is None else None
             await asyncio.sleep(SOCKET_POLL_PERIOD_S)
             path = self._path()
         return self.process.ended
@@ -291,7 +293,7 @@ class Subject:
             await asyncio.wait({waiting, ending}, return_when=asyncio.FIRST_COMPLETED)
             if waiting.done():
                 return waiting.result()
-            raise CheckFailed(f"the plugin's process ended, {self.process.ended if self.process else ''}")
+            raise CheckFailed(f"the plugin's process exited: {self.process.ended if self.process else ''}")
         finally:
             waiting.cancel()
             ending.cancel()
@@ -300,7 +302,9 @@ class Subject:
 
 def _refuse_live(socket: Path) -> None:
     if listens(socket):
-        raise CannotRun(f"somebody serves {socket}, a kubelet it seems: stop it, or use another folder")
+        raise CannotRun(
+            f"another process, probably a kubelet, already serves {socket}: stop that process, or use another folder"
+        )
 
 
 async def _serving(start: Coroutine[Any, Any, None], socket: Path) -> None:

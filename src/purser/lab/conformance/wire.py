@@ -91,7 +91,7 @@ class PluginConnection:
         except grpc.aio.AioRpcError as error:
             late = time.monotonic() - started >= limit_s
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and late:
-                raise CheckFailed(f"{method} gave no answer within {limit_s:g} s") from error
+                raise CheckFailed(f"{method} did not return within {limit_s:g} s") from error
             raise CallRefused(method, error.code().name, error.details() or "") from error
         except asyncio.CancelledError as error:
             # grpc cancels the calls of a closed channel: that is not a cancellation of the caller.
@@ -114,14 +114,14 @@ class PluginConnection:
         answer = await self.ask("GetPreferredAllocation", request)
         if len(answer.container_responses) != 1:
             count = len(answer.container_responses)
-            raise CheckFailed(f"GetPreferredAllocation for one container was answered with {count} responses")
+            raise CheckFailed(f"GetPreferredAllocation for one container returned {count} responses")
         return tuple(answer.container_responses[0].deviceIDs)
 
     async def allocate(self, ids: Iterable[str]) -> Any:
         """Allocate for one container. Raises `CheckFailed`."""
         answer = await self.ask("Allocate", allocate_request(ids))
         if len(answer.container_responses) != 1:
-            raise CheckFailed(f"Allocate for one container was answered with {len(answer.container_responses)}")
+            raise CheckFailed(f"Allocate for one container returned {len(answer.container_responses)} responses")
         return answer.container_responses[0]
 
     def stream(self) -> "Stream":
@@ -158,7 +158,7 @@ class Stream:
 
     async def first(self) -> ListedDevices:
         """The first list. Raises `CheckFailed`."""
-        return await self.until(lambda listing: True, "no list came")
+        return await self.until(lambda listing: True, "no list arrived")
 
     async def until(self, is_it: Callable[[ListedDevices], bool], otherwise: str, after: int = 0) -> ListedDevices:
         """The first list after the first ``after`` ones that is such. Raises `CheckFailed`, beginning ``otherwise``."""
@@ -168,7 +168,7 @@ class Stream:
             if found is not None:
                 return found
             if self.ended is not None:
-                raise CheckFailed(f"{otherwise}: the stream ended, {self.ended}")
+                raise CheckFailed(f"{otherwise}: the stream was closed ({self.ended})")
             self._news.clear()
             try:
                 async with asyncio.timeout_at(asyncio.get_running_loop().time() + deadline - time.monotonic()):
@@ -187,7 +187,7 @@ class Stream:
             async for message in self._call:
                 self.lists.append(_listing(message))
                 self._news.set()
-            self.ended = "the plugin closed it"
+            self.ended = "closed by the plugin"
         except grpc.aio.AioRpcError as error:
             self.ended = f"{error.code().name}: {one_line(error.details() or '')}"
         finally:

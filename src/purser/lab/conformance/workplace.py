@@ -68,4 +68,4 @@ class Workplace:
         except OSError as error:
             raise CannotRun(f"cannot use the folder {self.folder}: {error}") from error
         if len(bytes(self.folder / SOCKET_NAME)) > _LONGEST_SOCKET_PATH:
-            raise CannotRun(f"the path of {self.folder} is too long for a unix socket in it: use a shorter --folder")
+            raise CannotRun(f"the path {self.folder} is too long to hold a unix socket: use a shorter --folder")

@@ -53,9 +53,9 @@ async def test_a_serving_plugin_is_checked_but_for_registration_and_process_and_
     assert not [check for check, (outcome, _) in told.items() if outcome is CheckOutcome.FAILED], told
     skipped = {check.partition("-")[0] for check, (outcome, _) in told.items() if outcome is CheckOutcome.SKIPPED}
     assert skipped == {"register", "reregister", "process", "health", "allocate", "list"}
-    assert "--folder names the folder" in told["register-version"][1]
-    assert "--folder names the folder" in told["reregister-repeated"][1]
-    assert "give its command" in told["process-ends"][1]
+    assert "set --folder to test registration" in told["register-version"][1]
+    assert "set --folder to test registration" in told["reregister-repeated"][1]
+    assert "specify the plugin's command" in told["process-ends"][1]
     assert told["allocate-idempotent"][0] is CheckOutcome.PASSED
 
 
@@ -82,21 +82,21 @@ async def test_a_serving_plugin_that_dies_cannot_be_started_again_and_the_rest_i
     assert told["allocate-unknown-id"][0] is CheckOutcome.FAILED
     assert told["limits-list"] == (
         CheckOutcome.SKIPPED,
-        f"there is no plugin to ask any more: nobody serves {socket}",
+        f"the plugin can no longer be reached: no process serves {socket}",
     )
 
 
 async def test_a_folder_with_a_living_kubelet_is_left_alone(folder):
     kubelet = ConformanceKubelet(folder, TIMEOUT_S)
     await kubelet.start()
-    with pytest.raises(CannotRun, match="a kubelet it seems"):
+    with pytest.raises(CannotRun, match="probably a kubelet"):
         await run(Settings(command=("true",), folder=folder), select())
     assert kubelet.socket.is_socket()
     await kubelet.stop()
 
 
 async def test_a_socket_that_nobody_serves_cannot_be_checked(folder):
-    with pytest.raises(CannotRun, match="nobody serves"):
+    with pytest.raises(CannotRun, match="no process serves"):
         await run(Settings(socket=folder / "gone.sock"), select())
 
 

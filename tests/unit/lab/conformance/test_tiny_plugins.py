@@ -106,7 +106,7 @@ async def test_plugins_that_make_kubelet_wait_fail_the_checks_about_it_and_no_ot
     for wrong, (fails, _) in SLOW_FAULTS.items():
         assert ids(reports[wrong], CheckOutcome.FAILED) == fails, f"{wrong}\n{not_passed(reports[wrong])}"
     # What stands on a check that failed is skipped, and says so.
-    assert told(reports["hangs"])["allocate"] == "fail: Allocate gave no answer within 6 s"
+    assert told(reports["hangs"])["allocate"] == "fail: Allocate did not return within 6 s"
     assert told(reports["hangs"])["allocate-idempotent"] == "skip: needs allocate, which failed"
 
 
@@ -132,7 +132,7 @@ def test_every_fault_of_the_tiny_plugin_is_looked_for():
 async def test_the_end_of_a_plugin_is_reported_with_its_last_words():
     report = await checked("--wrong", "dies", only=["allocate-unknown-id", "list"])
     reason = told(report)["allocate-unknown-id"]
-    assert "ended by itself during this check, exit code 3" in reason
+    assert "exited unasked during this check: exit code 3" in reason
     assert "panic: no such device" in reason
 
 
@@ -155,7 +155,7 @@ async def test_a_plugin_that_lists_changes_only_fails_when_health_changes():
 
 async def test_a_hook_that_fails_is_not_the_plugins_fault():
     report = await checked(only=["health*"], unhealthy_command="echo no such card; exit 4")
-    assert told(report)["health-lost"] == "skip: echo no such card; exit 4 ended with exit code 4: no such card"
+    assert told(report)["health-lost"] == "skip: echo no such card; exit 4 exited with code 4: no such card"
 
 
 @pytest.mark.gate

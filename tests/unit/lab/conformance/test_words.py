@@ -30,9 +30,9 @@ def test_checks_are_chosen_by_patterns_in_their_own_order():
 @pytest.mark.parametrize(
     ("only", "skip", "says"),
     [
-        (["listing"], [], "no check is called listing"),
-        ([], ["x*"], "no check is called"),
-        (["list"], ["l*"], "no check"),
+        (["listing"], [], "no check matches listing"),
+        ([], ["x*"], "no check matches"),
+        (["list"], ["l*"], "no checks are left"),
     ],
 )
 def test_patterns_that_choose_nothing_are_refused(only, skip, says):
@@ -66,11 +66,11 @@ def test_other_names_are_not(name):
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({}, "give the socket"),
-        ({"command": ("x",), "socket": "y"}, "give the socket"),
-        ({"command": ("x",), "size": 0}, "--size is 0"),
+        ({}, "either the socket"),
+        ({"command": ("x",), "socket": "y"}, "either the socket"),
+        ({"command": ("x",), "size": 0}, "invalid value 0 for --size"),
         ({"command": ("x",), "timeout_s": 0}, "--timeout"),
-        ({"command": ("x",), "healthy_command": "y"}, "--healthy-command needs"),
+        ({"command": ("x",), "healthy_command": "y"}, "--healthy-command requires"),
         ({"socket": "x", "pod": PodName("a", "b", "c")}, "--pod requires --folder"),
     ],
 )

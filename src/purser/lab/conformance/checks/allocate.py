@@ -37,21 +37,23 @@ async def _valid(subject: Subject) -> None:
 def _problems(answer: Any) -> list[str]:
     """What a container runtime would not take."""
     found = [
-        f'"{path}" of a mount or device node is no absolute path'
+        f'the path "{path}" of a mount or device node is not absolute'
         for item in (*answer.mounts, *answer.devices)
         for path in (item.container_path, item.host_path)
         if not path.startswith("/")
     ]
     found += [
-        f'the permissions of {device.host_path} are "{device.permissions}": letters out of r, w, m'
+        f'invalid permissions "{device.permissions}" for {device.host_path}: must be one or more of r, w, m'
         for device in answer.devices
         if not device.permissions or set(device.permissions) - _PERMISSIONS
     ]
     found += [
-        f'"{name}" is not a name of a variable' for name in answer.envs if not name or "=" in name or "\0" in name
+        f'"{name}" is not a valid environment variable name'
+        for name in answer.envs
+        if not name or "=" in name or "\0" in name
     ]
     found += [
-        f'"{device.name}" is not a CDI device: vendor.example/class=name'
+        f'"{device.name}" is not a CDI device name: must have the form vendor.example/class=name'
         for device in answer.cdi_devices
         if _CDI_NAME.fullmatch(device.name) is None
     ]
@@ -62,9 +64,7 @@ async def _idempotent(subject: Subject) -> None:
     ids = await subject.pick()
     first, again = await subject.plugin.allocate(ids), await subject.plugin.allocate(ids)
     if first != again:
-        raise CheckFailed(
-            f"the same ids twice, and {_difference(first, again)} differ: a kubelet that restarts asks again"
-        )
+        raise CheckFailed(f"two Allocate calls for the same IDs returned different {_difference(first, again)}")
 
 
 def _difference(one: Any, other: Any) -> str:
@@ -78,9 +78,9 @@ async def _several(subject: Subject) -> str | None:
     try:
         answer = await subject.plugin.ask("Allocate", two)
     except CallRefused as error:
-        return f"refused, and kubelet asks for one container at a time: {error}"
+        return f"refused, which is harmless because kubelet asks for one container at a time: {error}"
     if len(answer.container_responses) != 2:
-        raise CheckFailed(f"two containers in one call were answered with {len(answer.container_responses)} responses")
+        raise CheckFailed(f"one call for two containers returned {len(answer.container_responses)} responses")
     return None
 
 
@@ -91,7 +91,7 @@ async def _unknown(subject: Subject) -> str:
         if not await _still_answers(subject):
             raise
         return str(error)
-    raise CheckFailed("an id that was never listed was allocated: a container would start without its device")
+    raise CheckFailed("the plugin allocated an ID that it never listed: a container would start without its device")
 
 
 async def _still_answers(subject: Subject) -> bool:
@@ -120,7 +120,7 @@ async def _no_change(subject: Subject) -> None:
     if not before.same_as(after):
         changed = {device.id for device in set(before.devices) ^ set(after.devices)}
         raise CheckFailed(
-            f"the list is another one after Allocate: {some(changed)}; kubelet itself counts what is taken"
+            f"Allocate changed the list ({some(changed)}), but kubelet itself tracks which devices are allocated"
         )
 
 
@@ -128,13 +128,13 @@ async def _concurrent(subject: Subject) -> str:
     ids = await subject.pick()
     answers = await asyncio.gather(*(subject.plugin.allocate(ids) for _ in range(CALLS)))
     if any(answer != answers[0] for answer in answers):
-        raise CheckFailed(f"{CALLS} calls at once for the same ids were answered differently")
-    return f"{CALLS} calls at once"
+        raise CheckFailed(f"{CALLS} concurrent Allocate calls for the same IDs returned different responses")
+    return f"{CALLS} concurrent calls"
 
 
 async def _pre_start(subject: Subject) -> None:
     if not (await subject.plugin.options()).pre_start_required:
-        raise CheckSkipped("the plugin does not ask for PreStartContainer")
+        raise CheckSkipped("the plugin does not require PreStartContainer")
     ids = await subject.pick()
     await subject.plugin.allocate(ids)
     books = subject.books
@@ -159,19 +159,24 @@ async def _pre_start_unknown(subject: Subject) -> str:
 _NEEDS = ("allocate",)
 
 CHECKS = (
-    Check("allocate", "It answers Allocate for the devices that kubelet would take.", _answers, ("list",)),
+    Check("allocate", "The plugin answers Allocate for the devices that kubelet would choose.", _answers, ("list",)),
     Check("allocate-no-change", "Allocate does not change the list.", _no_change, _NEEDS),
-    Check("allocate-valid", "A container runtime could use its answer.", _valid, _NEEDS),
-    Check("allocate-idempotent", "The same ids get the same answer.", _idempotent, _NEEDS),
-    Check("allocate-several", "Two containers in one call get a response each.", _several, _NEEDS),
-    Check("allocate-unknown-id", "It refuses an id that it never listed, and survives.", _unknown, _NEEDS),
-    Check("allocate-empty", "It survives a call without containers or ids.", _empty, _NEEDS),
-    Check("allocate-concurrent", "Concurrent calls are all answered, and equally.", _concurrent, _NEEDS),
+    Check("allocate-valid", "A container runtime can use the answer to Allocate.", _valid, _NEEDS),
+    Check("allocate-idempotent", "Allocate gives the same answer for the same IDs.", _idempotent, _NEEDS),
+    Check("allocate-several", "One Allocate call for two containers returns two responses.", _several, _NEEDS),
+    Check("allocate-unknown-id", "The plugin refuses an ID that it never listed, and keeps running.", _unknown, _NEEDS),
+    Check("allocate-empty", "The plugin survives an Allocate call without containers or IDs.", _empty, _NEEDS),
+    Check("allocate-concurrent", "Concurrent Allocate calls all get the same answer.", _concurrent, _NEEDS),
     Check(
         "prestart",
-        "It answers PreStartContainer for an allocated container, if it asks for that call.",
+        "The plugin answers PreStartContainer for an allocated container, if the plugin requires that call.",
         _pre_start,
         _NEEDS,
     ),
-    Check("prestart-unknown-id", "It survives PreStartContainer for an unknown id.", _pre_start_unknown, ("prestart",)),
+    Check(
+        "prestart-unknown-id",
+        "The plugin survives PreStartContainer for an unknown ID.",
+        _pre_start_unknown,
+        ("prestart",),
+    ),
 )

@@ -50,7 +50,7 @@ async def _concurrent(subject: Subject) -> str:
         *(plugin.options() for _ in range(STREAMS)),
         *(plugin.listing() for _ in range(STREAMS)),
     )
-    return f"{2 * STREAMS} at once"
+    return f"{2 * STREAMS} concurrent calls"
 
 
 async def _slow(subject: Subject) -> str:
@@ -61,7 +61,7 @@ async def _slow(subject: Subject) -> str:
     finally:
         for call in calls:
             call.cancel()
-    return f"{STREAMS} streams not read"
+    return f"with {STREAMS} unread streams"
 
 
 async def _broken(subject: Subject) -> None:
@@ -83,9 +83,9 @@ async def _works(subject: Subject) -> None:
 
 
 CHECKS = (
-    Check("calls-cancelled", "It survives cancelled calls.", _cancelled, ("list",)),
-    Check("calls-deadline", "It survives calls whose deadline passes.", _deadline, ("list",)),
+    Check("calls-cancelled", "The plugin survives cancelled calls.", _cancelled, ("list",)),
+    Check("calls-deadline", "The plugin survives calls whose deadline expires.", _deadline, ("list",)),
     Check("calls-concurrent", "Many concurrent calls are all answered.", _concurrent, ("list",)),
-    Check("calls-slow-clients", "Clients that do not read block no other client.", _slow, ("list",)),
-    Check("calls-broken-clients", "It survives connections that send garbage or nothing.", _broken, ("list",)),
+    Check("calls-slow-clients", "Clients that do not read their streams do not block other clients.", _slow, ("list",)),
+    Check("calls-broken-clients", "The plugin survives connections that send garbage or nothing.", _broken, ("list",)),
 )

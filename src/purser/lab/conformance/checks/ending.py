@@ -8,11 +8,11 @@ from purser.lab.kubelet.serving import SOCKET_NAME
 async def _survives(subject: Subject) -> None:
     subject.started()
     if subject.endings:
-        raise CheckFailed(f"it ended by itself in {'; '.join(subject.endings)}")
+        raise CheckFailed(f"the plugin exited unasked during {'; '.join(subject.endings)}")
 
 
 async def _ends(subject: Subject) -> str:
-    return f"after {await subject.terminate():.1f} s, {subject.started().ended}"
+    return f"exited after {await subject.terminate():.1f} s: {subject.started().ended}"
 
 
 async def _no_socket(subject: Subject) -> None:
@@ -22,12 +22,18 @@ async def _no_socket(subject: Subject) -> None:
     left = [path.name for path in folder.iterdir() if path.is_socket() and path.name != SOCKET_NAME]
     if left:
         raise CheckFailed(
-            f"it left {', '.join(left)} in kubelet's folder: kubelet and its own next start may trip over it"
+            f"{', '.join(left)} still exists in kubelet's folder and can disturb kubelet and the plugin's next start"
         )
 
 
 CHECKS = (
-    Check("process-survives", "Its process survived all checks.", _survives, registered=False),
-    Check("process-ends", "It exits on SIGTERM in time.", _ends, registered=False),
-    Check("process-leaves-no-socket", "It removes its socket.", _no_socket, ("process-ends",), registered=False),
+    Check("process-survives", "The plugin's process survived all checks.", _survives, registered=False),
+    Check("process-ends", "The plugin exits on SIGTERM in time.", _ends, registered=False),
+    Check(
+        "process-leaves-no-socket",
+        "The plugin removes its socket when it exits.",
+        _no_socket,
+        ("process-ends",),
+        registered=False,
+    ),
 )

@@ -16,12 +16,12 @@ DEVICE_VARIABLE = "PURSER_DEVICE_ID"
 async def _goes_down(subject: Subject) -> str:
     command = subject.settings.unhealthy_command
     if command is None:
-        raise CheckSkipped("nothing makes a device unhealthy: give --unhealthy-command")
+        raise CheckSkipped("this check requires --unhealthy-command, which makes a device unhealthy")
     stream, healthy = subject.endpoint.stream, set(await subject.healthy())
     seen = len(stream.lists)
     await _hook(subject, command, min(healthy))
     listing = await stream.until(
-        lambda listing: bool(healthy & set(listing.unhealthy)), "no list with an unhealthy device came", seen
+        lambda listing: bool(healthy & set(listing.unhealthy)), "no list with an unhealthy device arrived", seen
     )
     return some(healthy & set(listing.unhealthy))
 
@@ -30,7 +30,7 @@ async def _new_stream(subject: Subject) -> None:
     unhealthy, stream = set(subject.endpoint.stream.lists[-1].unhealthy), await subject.devices()
     if unhealthy != set(stream.unhealthy):
         raise CheckFailed(
-            "a new stream reports other devices as unhealthy than the open one: "
+            "a new stream and the open one disagree about which devices are unhealthy: "
             f"{some(unhealthy ^ set(stream.unhealthy))}"
         )
 
@@ -44,20 +44,20 @@ async def _allocate_unhealthy(subject: Subject) -> str:
     except CallRefused as error:
         await subject.plugin.options()
         return str(error)
-    return f"{unhealthy[0]} was allocated: kubelet asks for none that it knows to be unhealthy"
+    return f"{unhealthy[0]} was allocated, which is harmless: kubelet never requests a device reported as unhealthy"
 
 
 async def _comes_back(subject: Subject) -> str:
     command = subject.settings.healthy_command
     if command is None:
-        raise CheckSkipped("nothing makes it healthy again: give --healthy-command")
+        raise CheckSkipped("this check requires --healthy-command, which makes the device healthy again")
     stream, unhealthy = subject.endpoint.stream, set((await subject.devices()).unhealthy)
     if not unhealthy:
         raise CheckSkipped("no device is unhealthy")
     seen = len(stream.lists)
     await _hook(subject, command, min(unhealthy))
     listing = await stream.until(
-        lambda listing: bool(unhealthy & set(listing.healthy)), "no list with the device healthy came", seen
+        lambda listing: bool(unhealthy & set(listing.healthy)), "no list that shows the device as healthy arrived", seen
     )
     return some(unhealthy & set(listing.healthy))
 
@@ -78,17 +78,32 @@ async def _hook(subject: Subject, command: str, device_id: str) -> None:
     except TimeoutError:
         child.kill()
         await child.wait()
-        raise CheckSkipped(f"{command} did not end within {subject.settings.timeout_s:g} s") from None
+        raise CheckSkipped(f"{command} did not exit within {subject.settings.timeout_s:g} s") from None
     if child.returncode:
         raise CheckSkipped(
-            f"{command} ended with exit code {child.returncode}: {one_line(output.decode(errors='replace'))}"
+            f"{command} exited with code {child.returncode}: {one_line(output.decode(errors='replace'))}"
         )
 
 
 CHECKS = (
-    Check("health-lost", "It reports a device that becomes unhealthy on the open stream.", _goes_down, ("list",)),
-    Check("health-new-stream", "A new stream reports the same health.", _new_stream, ("health-lost",)),
-    Check("allocate-unhealthy", "It survives Allocate of an unhealthy device.", _allocate_unhealthy, ("list",)),
-    Check("health-back", "It reports a device that recovers on the open stream.", _comes_back, ("health-lost",)),
+    Check(
+        "health-lost",
+        "On the open stream, the plugin reports that a device has become unhealthy.",
+        _goes_down,
+        ("list",),
+    ),
+    Check("health-new-stream", "A new stream reports the same health as the open one.", _new_stream, ("health-lost",)),
+    Check(
+        "allocate-unhealthy",
+        "The plugin survives an Allocate call for an unhealthy device.",
+        _allocate_unhealthy,
+        ("list",),
+    ),
+    Check(
+        "health-back",
+        "On the open stream, the plugin reports that a device has recovered.",
+        _comes_back,
+        ("health-lost",),
+    ),
     COMPLETE,
 )

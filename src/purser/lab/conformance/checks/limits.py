@@ -16,12 +16,12 @@ _LONG_ID = "x" * 1024
 async def _list_size(subject: Subject) -> str:
     listing = await subject.devices()
     if not listing.devices:
-        raise CheckSkipped("the plugin lists no device")
+        raise CheckSkipped("the plugin lists no devices")
     each = listing.size_bytes / len(listing.devices)
     fit = f"at {each:.0f} bytes per device, {int(MESSAGE_LIMIT_BYTES // each)} would fit"
     if listing.size_bytes > MESSAGE_LIMIT_BYTES:
         raise CheckFailed(
-            f"the list has {listing.size_bytes} bytes, kubelet takes {MESSAGE_LIMIT_BYTES} and drops the plugin: {fit}"
+            f"the list has {listing.size_bytes} bytes, but kubelet accepts at most {MESSAGE_LIMIT_BYTES}: {fit}"
         )
     return f"{listing.size_bytes} bytes for {len(listing.devices)} devices: {fit}"
 
@@ -33,7 +33,7 @@ async def _many_ids(subject: Subject) -> str:
     outcomes = [await _try(subject, "Allocate", allocate_request(ids))]
     if (await subject.plugin.options()).get_preferred_allocation_available:
         outcomes.append(await _try(subject, "GetPreferredAllocation", preferred_request((ids, 1, ()))))
-    return f"{MANY_DEVICES} ids: {', '.join(outcomes)}"
+    return f"{MANY_DEVICES} IDs: {', '.join(outcomes)}"
 
 
 async def _oversized(subject: Subject) -> str:
@@ -54,9 +54,11 @@ async def _try(subject: Subject, method: str, request: Any) -> str:
 
 
 CHECKS = (
-    Check("limits-list", "Its list fits into kubelet's message limit of 4 MiB.", _list_size, ("list",)),
+    Check("limits-list", "The device list fits into kubelet's message limit of 4 MiB.", _list_size, ("list",)),
     Check(
-        "limits-many-ids", f"Calls with {MANY_DEVICES} ids are answered or refused in time.", _many_ids, ("allocate",)
+        "limits-many-ids", f"Calls with {MANY_DEVICES} IDs are answered or refused in time.", _many_ids, ("allocate",)
     ),
-    Check("limits-oversized", "It survives a request above the limit.", _oversized, ("allocate",)),
+    Check(
+        "limits-oversized", "The plugin survives a request that exceeds the message limit.", _oversized, ("allocate",)
+    ),
 )

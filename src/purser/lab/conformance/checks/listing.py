@@ -16,28 +16,30 @@ async def _arrives(subject: Subject) -> str:
 async def _unique(subject: Subject) -> None:
     ids = (await subject.devices()).ids
     if "" in ids:
-        raise CheckFailed("a device has no id")
+        raise CheckFailed("a device has an empty ID")
     twice = [device_id for device_id, count in Counter(ids).items() if count > 1]
     if twice:
-        raise CheckFailed(f"ids listed more than once, of which kubelet keeps one each: {some(twice)}")
+        raise CheckFailed(
+            f"these IDs are listed more than once, and kubelet keeps only one device per ID: {some(twice)}"
+        )
 
 
 async def _health(subject: Subject) -> None:
     odd = {device.health for device in (await subject.devices()).devices} - {HEALTHY, UNHEALTHY}
     if odd:
         words = some([f'"{word}"' for word in odd])
-        raise CheckFailed(f'health is {words}: kubelet takes everything but "{HEALTHY}" for unhealthy')
+        raise CheckFailed(f'invalid health {words}: kubelet treats every value but "{HEALTHY}" as unhealthy')
 
 
 async def _numa(subject: Subject) -> str:
     devices = (await subject.devices()).devices
     negative = [device.id for device in devices if min(device.numa_nodes, default=0) < 0]
     if negative:
-        raise CheckFailed(f"a negative NUMA node, which no hint can hold: {some(negative)}; leave the topology out")
+        raise CheckFailed(f"negative NUMA node on {some(negative)}: omit the topology if the NUMA node is unknown")
     empty = [device.id for device in devices if device.has_topology and not device.numa_nodes]
     if empty:
         raise CheckFailed(
-            f"a topology without a NUMA node, which kubelet 1.20 takes for a device that fits nowhere: {some(empty)}"
+            f"topology without a NUMA node on {some(empty)}: kubelet 1.20 cannot place such a device on any NUMA node"
         )
     placed = sum(device.has_topology for device in devices)
     return f"{placed} of {len(devices)} devices report their NUMA nodes"
@@ -49,7 +51,7 @@ async def _stays_open(subject: Subject) -> None:
     for _ in range(10):
         await asyncio.sleep(subject.settings.observe_s / 10)
         if stream.ended is not None:
-            raise CheckFailed(f"the stream ended, {stream.ended}: kubelet takes all devices for unhealthy then")
+            raise CheckFailed(f"the stream was closed ({stream.ended}): kubelet then marks all devices unhealthy")
 
 
 async def _several(subject: Subject) -> None:
@@ -60,36 +62,36 @@ async def _several(subject: Subject) -> None:
         async with plugin.stream() as three:
             _same(await two.first(), await three.first())
         if two.ended is not None:
-            raise CheckFailed(f"a stream ended when another one was closed: {two.ended}")
+            raise CheckFailed(f"closing one stream also closed another: {two.ended}")
 
 
 def _same(one: ListedDevices, other: ListedDevices) -> None:
     missing = set(one.ids) ^ set(other.ids)
     if missing:
-        raise CheckFailed(f"a new stream does not begin with the complete list: {some(missing)} on one of two only")
+        raise CheckFailed(
+            f"a new stream does not begin with the complete list: {some(missing)} on only one of two streams"
+        )
     if not one.same_as(other):
-        raise CheckFailed("two streams report different health or NUMA nodes of the same devices")
+        raise CheckFailed("two streams report different health or NUMA nodes for the same devices")
 
 
 async def _complete(subject: Subject) -> str:
     """Every message so far against the last one: a plugin that sends changes only is found out."""
     lists = subject.endpoint.stream.lists
     if len(lists) < 2:
-        raise CheckSkipped("the list has not changed so far, no second message was seen")
+        raise CheckSkipped("the list has not changed so far, so no second message was sent")
     known = set(lists[0].ids)
     for listing in lists[1:]:
         missing = known - set(listing.ids)
         if missing and known & set((await subject.devices()).ids) & missing:
-            raise CheckFailed(
-                f"a message leaves out devices that there are, which kubelet forgets then: {some(missing)}"
-            )
+            raise CheckFailed(f"a message omits existing devices, which kubelet then forgets: {some(missing)}")
         known = set(listing.ids)
     return f"{len(lists)} messages"
 
 
 CHECKS = (
     Check("list", "The first list arrives in time.", _arrives),
-    Check("list-unique-ids", "Every device has a unique id.", _unique, ("list",)),
+    Check("list-unique-ids", "Every device has a unique ID.", _unique, ("list",)),
     Check("list-health", 'Health is exactly "Healthy" or "Unhealthy".', _health, ("list",)),
     Check("list-numa-nodes", "A topology, if present, names NUMA nodes.", _numa, ("list",)),
     Check("list-stays-open", "The stream stays open.", _stays_open, ("list",)),

@@ -13,13 +13,15 @@ async def _answers(subject: Subject) -> str:
     if not (await subject.plugin.options()).get_preferred_allocation_available:
         raise CheckSkipped("the plugin does not offer GetPreferredAllocation")
     available, size, preferred = await _ask(subject)
-    return f"{len(preferred)} of {len(available)} for a container that wants {size}"
+    return f"{len(preferred)} of {len(available)} devices for a container that requests {size}"
 
 
 async def _size(subject: Subject) -> None:
     available, size, preferred = await _ask(subject)
     if len(preferred) != size:
-        raise CheckFailed(f"{len(preferred)} ids for a size of {size} with {len(available)} available")
+        raise CheckFailed(
+            f"the plugin returned {len(preferred)} IDs, but {size} of {len(available)} available devices were requested"
+        )
 
 
 async def _available(subject: Subject) -> None:
@@ -31,13 +33,13 @@ async def _available(subject: Subject) -> None:
         half, _, preferred = await _ask(subject)
     foreign = set(preferred) - set(half)
     if foreign:
-        raise CheckFailed(f"it prefers ids that are not available: {some(foreign)}")
+        raise CheckFailed(f"the plugin prefers IDs that are not available: {some(foreign)}")
 
 
 async def _no_duplicates(subject: Subject) -> None:
     _, _, preferred = await _ask(subject)
     if len(set(preferred)) != len(preferred):
-        raise CheckFailed(f"an id is in the answer more than once: {', '.join(preferred)}")
+        raise CheckFailed(f"the answer contains an ID more than once: {', '.join(preferred)}")
 
 
 async def _must_include(subject: Subject) -> str | None:
@@ -45,7 +47,7 @@ async def _must_include(subject: Subject) -> str | None:
     available, size, preferred = await _ask(subject)
     others = [device_id for device_id in available if device_id not in preferred]
     if not others:
-        raise CheckSkipped(f"needs more than {size} healthy devices: an answer that differs must be possible")
+        raise CheckSkipped(f"needs more than {size} healthy devices, so that a different answer is possible")
     refused = ""
     for must in others[:_CANDIDATES]:
         try:
@@ -54,9 +56,11 @@ async def _must_include(subject: Subject) -> str | None:
             refused = str(error)
             continue
         if must not in answer:
-            raise CheckFailed(f"{must} must be included and is not: {', '.join(answer)}")
+            raise CheckFailed(f"the answer must include {must}, but is {', '.join(answer)}")
         return None
-    raise CheckSkipped(f"all of {min(len(others), _CANDIDATES)} ids to include were refused: {refused}")
+    raise CheckSkipped(
+        f"the plugin refused each of {min(len(others), _CANDIDATES)} IDs that it was asked to include: {refused}"
+    )
 
 
 async def _deterministic(subject: Subject) -> str:
@@ -64,7 +68,7 @@ async def _deterministic(subject: Subject) -> str:
     for _ in range(REPEATS - 1):
         again = await subject.plugin.prefer(available, size)
         if set(again) != set(first):
-            raise CheckFailed(f"the same question twice, {', '.join(first)} the one time, {', '.join(again)} the other")
+            raise CheckFailed(f"the same request got different answers: {', '.join(first)}, then {', '.join(again)}")
     return f"asked {REPEATS} times"
 
 
@@ -75,9 +79,9 @@ async def _several(subject: Subject) -> str | None:
     try:
         answer = await subject.plugin.ask("GetPreferredAllocation", request)
     except CallRefused as error:
-        return f"refused, and kubelet asks for one container at a time: {error}"
+        return f"refused, which is harmless because kubelet asks for one container at a time: {error}"
     if len(answer.container_responses) != 2:
-        raise CheckFailed(f"two containers in one call were answered with {len(answer.container_responses)} responses")
+        raise CheckFailed(f"one call for two containers returned {len(answer.container_responses)} responses")
     return None
 
 
@@ -86,14 +90,14 @@ async def _absurd(subject: Subject) -> str:
     ids = await subject.healthy()
     one = ids[:1]
     cases = {
-        "more than there are": (ids, len(ids) + 1, ()),
+        "more devices than exist": (ids, len(ids) + 1, ()),
         "size 0": (ids, 0, ()),
         "a negative size": (ids, -1, ()),
         "nothing available": ((), 1, ()),
-        "more to include than the size": (ids, 1, ids[:2]),
-        "to include what is not available": (one, 1, (_FOREIGN,)),
-        "unknown ids": ((_FOREIGN, f"{_FOREIGN}-2"), 1, ()),
-        "an id twice": ((*one, *one), 2, ()),
+        "more IDs to include than requested": (ids, 1, ids[:2]),
+        "an ID to include that is not available": (one, 1, (_FOREIGN,)),
+        "unknown IDs": ((_FOREIGN, f"{_FOREIGN}-2"), 1, ()),
+        "an ID given twice": ((*one, *one), 2, ()),
     }
     refused = 0
     for name, (available, size, must) in cases.items():
@@ -106,9 +110,9 @@ async def _absurd(subject: Subject) -> str:
             raise CheckFailed(f"{name}: {error}") from error
         foreign = set(answer) - set(available) - set(must)
         if foreign:
-            raise CheckFailed(f"{name}: answered with ids that were not in the question: {some(foreign)}")
+            raise CheckFailed(f"{name}: the answer contains IDs that the request does not: {some(foreign)}")
     await subject.plugin.options()
-    return f"{refused} of {len(cases)} refused, {len(cases) - refused} answered out of what was given"
+    return f"{refused} of {len(cases)} requests refused, {len(cases) - refused} answered with IDs from the request"
 
 
 async def _ask(subject: Subject) -> tuple[tuple[str, ...], int, tuple[str, ...]]:
@@ -120,12 +124,22 @@ async def _ask(subject: Subject) -> tuple[tuple[str, ...], int, tuple[str, ...]]
 _NEEDS = ("preferred",)
 
 CHECKS = (
-    Check("preferred", "It answers GetPreferredAllocation, if it offers it.", _answers, ("list",)),
-    Check("preferred-size", "It prefers as many ids as requested.", _size, _NEEDS),
-    Check("preferred-available", "It prefers only what is available.", _available, _NEEDS),
-    Check("preferred-no-duplicates", "It prefers no id twice.", _no_duplicates, _NEEDS),
-    Check("preferred-must-include", "The answer includes all required ids.", _must_include, _NEEDS),
-    Check("preferred-deterministic", "The same request gets the same answer.", _deterministic, _NEEDS),
-    Check("preferred-several", "Two containers in one call get a response each.", _several, _NEEDS),
-    Check("preferred-absurd", "It survives requests without a good answer.", _absurd, _NEEDS),
+    Check("preferred", "The plugin answers GetPreferredAllocation, if it offers that call.", _answers, ("list",)),
+    Check("preferred-size", "The plugin prefers as many IDs as requested.", _size, _NEEDS),
+    Check("preferred-available", "The plugin prefers only available IDs.", _available, _NEEDS),
+    Check("preferred-no-duplicates", "The plugin does not prefer any ID twice.", _no_duplicates, _NEEDS),
+    Check("preferred-must-include", "The answer includes all required IDs.", _must_include, _NEEDS),
+    Check(
+        "preferred-deterministic",
+        "GetPreferredAllocation gives the same answer to the same request.",
+        _deterministic,
+        _NEEDS,
+    ),
+    Check(
+        "preferred-several",
+        "One GetPreferredAllocation call for two containers returns two responses.",
+        _several,
+        _NEEDS,
+    ),
+    Check("preferred-absurd", "The plugin survives requests that it cannot satisfy.", _absurd, _NEEDS),
 )

@@ -14,14 +14,16 @@ from purser.lab.kubelet.serving import SOCKET_NAME
 def why_no_resource(name: str) -> str | None:
     """Why kubelet would not take this name for a device plugin's resource; None when it would."""
     if "/" not in name:
-        return "it has no domain: vendor.example/thing"
+        return "it has no domain: must have the form vendor.example/thing"
     if "kubernetes.io/" in name or name.startswith("requests."):
-        return "kubernetes.io/ and requests. are Kubernetes' own"
+        return "kubernetes.io/ and requests. are reserved for Kubernetes"
     prefix, _, rest = f"requests.{name}".partition("/")
     if not is_subdomain(prefix):
-        return "what is before the / is not a DNS name in lower case"
+        return "the part before the slash must be a lowercase DNS name"
     if not is_unprefixed_name(rest):
-        return "what is after the / is not 1 to 63 letters, digits, - _ . between letters or digits"
+        return (
+            "the part after the slash must be 1 to 63 letters, digits, - _ . and begin and end with a letter or digit"
+        )
     return None
 
 
@@ -34,7 +36,7 @@ async def _registers(subject: Subject) -> str:
 async def _version(subject: Subject) -> None:
     version = _first(subject).request.version
     if version != API_VERSION:
-        raise CheckFailed(f'kubelet refuses the version "{version}": it supports {API_VERSION} alone')
+        raise CheckFailed(f'kubelet refuses the version "{version}": it supports only {API_VERSION}')
 
 
 async def _resource_name(subject: Subject) -> None:
@@ -48,16 +50,16 @@ async def _endpoint(subject: Subject) -> None:
     endpoint, folder = _first(subject).request.endpoint, subject.kubelet.folder
     if not endpoint or "/" in endpoint or endpoint in (".", "..", SOCKET_NAME):
         raise CheckFailed(
-            f'the endpoint is "{endpoint}": kubelet wants the name of a socket in its folder, without a path'
+            f'invalid endpoint "{endpoint}": must be the name of a socket in kubelet\'s folder, without a path'
         )
     if not (folder / endpoint).is_socket():
-        raise CheckFailed(f'there is no socket "{endpoint}" in kubelet\'s folder')
+        raise CheckFailed(f'the socket "{endpoint}" does not exist in kubelet\'s folder')
 
 
 async def _serves_first(subject: Subject) -> None:
     if not _first(subject).served_while_pending:
         raise CheckFailed(
-            "its endpoint took no connection before Register was answered: kubelets since 1.25 connect first"
+            "the endpoint did not accept a connection before Register returned: kubelet 1.25 and later connects first"
         )
 
 
@@ -65,7 +67,9 @@ async def _options_while_pending(subject: Subject) -> None:
     note = _first(subject)
     if note.options is None:
         why = note.problem or "no answer"
-        raise CheckFailed(f"GetDevicePluginOptions while Register was pending: {why}; kubelets since 1.25 wait for it")
+        raise CheckFailed(
+            f"GetDevicePluginOptions failed while Register was pending, and kubelet 1.25 and later waits for it: {why}"
+        )
 
 
 async def _options_equal(subject: Subject) -> None:
@@ -73,8 +77,8 @@ async def _options_equal(subject: Subject) -> None:
     for name in ("pre_start_required", "get_preferred_allocation_available"):
         if getattr(registered, name) != getattr(asked, name):
             raise CheckFailed(
-                f"{name} is {getattr(registered, name)} in Register and {getattr(asked, name)} in "
-                "GetDevicePluginOptions: kubelets before 1.25 use the one, later ones the other"
+                f"{name} is {getattr(registered, name)} in Register but {getattr(asked, name)} in "
+                "GetDevicePluginOptions: kubelet before 1.25 uses the former, later versions the latter"
             )
 
 
@@ -87,7 +91,7 @@ async def _once(subject: Subject) -> str:
     )
     watched_s = time.monotonic() - note.at
     if count > 1:
-        raise CheckFailed(f"{count} registrations in {watched_s:.1f} s: each makes kubelet drop the one before")
+        raise CheckFailed(f"{count} registrations in {watched_s:.1f} s: each one makes kubelet drop the previous one")
     return f"watched for {watched_s:.1f} s"
 
 
@@ -102,17 +106,32 @@ def _first(subject: Subject) -> RegisterCall:
 
 
 CHECKS = (
-    Check("register", "It registers with kubelet.", _registers, registered=False),
-    Check("register-version", "It registers with the API version v1beta1.", _version, ("register",)),
-    Check("register-resource-name", "Its resource name is one of an extended resource.", _resource_name, ("register",)),
-    Check("register-endpoint", "Its endpoint is the name of its socket in kubelet's folder.", _endpoint, ("register",)),
-    Check("register-serves-first", "It serves before it registers.", _serves_first, ("register",)),
+    Check("register", "The plugin registers with kubelet.", _registers, registered=False),
+    Check("register-version", "The plugin registers with the API version v1beta1.", _version, ("register",)),
+    Check(
+        "register-resource-name",
+        "The plugin's resource name is a valid extended resource name.",
+        _resource_name,
+        ("register",),
+    ),
+    Check(
+        "register-endpoint",
+        "The registered endpoint is the name of the plugin's socket in kubelet's folder.",
+        _endpoint,
+        ("register",),
+    ),
+    Check("register-serves-first", "The plugin serves before it registers.", _serves_first, ("register",)),
     Check(
         "register-options-while-pending",
-        "It answers GetDevicePluginOptions while its own Register call is pending.",
+        "The plugin answers GetDevicePluginOptions while its Register call is pending.",
         _options_while_pending,
         ("register-serves-first",),
     ),
-    Check("register-options-equal", "Its options are the same both ways.", _options_equal, ("register",)),
-    Check("register-once", "It registers once, not repeatedly.", _once, ("register",)),
+    Check(
+        "register-options-equal",
+        "Register and GetDevicePluginOptions report the same options.",
+        _options_equal,
+        ("register",),
+    ),
+    Check("register-once", "The plugin registers once, not repeatedly.", _once, ("register",)),
 )

@@ -57,11 +57,9 @@ async def _own_socket(subject: Subject) -> str:
         await subject.registered(after)
     except CheckFailed as error:
         await _heal(subject)
-        raise CheckFailed(
-            f"its socket was deleted and {error}: it can be reached no more, and does not notice"
-        ) from error
+        raise CheckFailed(f"the plugin did not notice that its socket was deleted: {error}") from error
     await _serves(subject)
-    return f"again after {time.monotonic() - started:.1f} s"
+    return f"registered again after {time.monotonic() - started:.1f} s"
 
 
 async def _restart(subject: Subject, *, empty: bool = True, at_once: bool = False) -> str:
@@ -84,13 +82,13 @@ async def _restart(subject: Subject, *, empty: bool = True, at_once: bool = Fals
             await _serves(subject)
     except CheckFailed as error:
         raise CheckFailed(f"after kubelet restarted: {error}") from error
-    return f"again after {time.monotonic() - started:.1f} s"
+    return f"registered again after {time.monotonic() - started:.1f} s"
 
 
 async def _serves(subject: Subject) -> None:
     await subject.endpoint.stream.first()
     if not listens(subject.endpoint.path):
-        raise CheckFailed(f"nobody serves {subject.endpoint.path.name} in kubelet's folder")
+        raise CheckFailed(f"no process serves {subject.endpoint.path.name} in kubelet's folder")
 
 
 async def _heal(subject: Subject) -> None:
@@ -102,12 +100,30 @@ async def _heal(subject: Subject) -> None:
 _NEEDS = ("register", "reregister")
 
 CHECKS = (
-    Check("reregister", "It registers again when kubelet restarts.", _after_restart, ("register",)),
-    Check("reregister-repeated", f"It does so {RESTART_ROUNDS} times in a row.", _again_and_again, _NEEDS),
-    Check("reregister-twice-at-once", "It does so when kubelet restarts twice at once.", _twice_at_once, _NEEDS),
-    Check("reregister-refused", "It retries when kubelet refuses its registration.", _after_refusal, _NEEDS),
-    Check("reregister-socket-kept", "It does so when only kubelet's socket was replaced.", _socket_kept, _NEEDS),
+    Check("reregister", "The plugin registers again when kubelet restarts.", _after_restart, ("register",)),
     Check(
-        "reregister-own-socket", "It serves and registers again after its own socket was deleted.", _own_socket, _NEEDS
+        "reregister-repeated",
+        f"The plugin registers again each time kubelet restarts {RESTART_ROUNDS} times in a row.",
+        _again_and_again,
+        _NEEDS,
+    ),
+    Check(
+        "reregister-twice-at-once",
+        "The plugin registers again when kubelet restarts twice in quick succession.",
+        _twice_at_once,
+        _NEEDS,
+    ),
+    Check("reregister-refused", "The plugin retries when kubelet refuses its registration.", _after_refusal, _NEEDS),
+    Check(
+        "reregister-socket-kept",
+        "The plugin registers again when only kubelet's socket was replaced.",
+        _socket_kept,
+        _NEEDS,
+    ),
+    Check(
+        "reregister-own-socket",
+        "The plugin serves and registers again after its own socket was deleted.",
+        _own_socket,
+        _NEEDS,
     ),
 )
