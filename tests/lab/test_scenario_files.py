@@ -85,13 +85,13 @@ def test_a_scenario_that_fails_says_what_was_so_instead_and_exits_with_1(failing
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--run", "none.yaml"], "none.yaml: cannot be read"),
-        (["--node", "nonsense"], "no profile nonsense"),
-        (["--node", "t4-4:"], "write PROFILE or PROFILE:COUNT"),
-        (["--kubelet-version", "1.36"], "write one such as v1.36.2"),
+        (["--run", "none.yaml"], "cannot read none.yaml"),
+        (["--node", "nonsense"], "profile nonsense does not exist"),
+        (["--node", "t4-4:"], "must be PROFILE or PROFILE:COUNT"),
+        (["--kubelet-version", "1.36"], "must be v1.20.0 or newer, such as v1.36.2"),
         (["--node", "gb200-nvl4", "--kubelet-version", "v1.29.1"], "node gb200-nvl4-0: kubelet would not start"),
-        (["--kubelet-version", "v1.20.2", "--memory-manager", "Static"], "has no memory manager: ask for v1.21.0"),
-        (["--port", "65536"], "write one from 1 to 65535"),
+        (["--kubelet-version", "v1.20.2", "--memory-manager", "Static"], "does not have a memory manager: use v1.21.0"),
+        (["--port", "65536"], "must be from 1 to 65535"),
     ],
 )
 def test_bad_words_are_refused_with_2(words, message, monkeypatch, capsys):

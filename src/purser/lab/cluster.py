@@ -219,7 +219,7 @@ class Lab:
                 component.start()
                 self._stack.push_async_callback(component.kill)
         self._stack.push_async_callback(self._stop_nodes)
-        self._say(f"Setting up {len(nodes)} nodes (the first time, the simulated NVIDIA driver is compiled)")
+        self._say(f"Setting up {len(nodes)} nodes (the first run compiles the simulated NVIDIA driver)")
         # With the operator agents begin later, and people are told their ports before.
         ports = free_ports(len(nodes)) if self.settings.operator else [0] * len(nodes)
         made = (asyncio.to_thread(self._make_node, place, port) for place, port in enumerate(ports))
@@ -358,7 +358,7 @@ class Lab:
             await self.client.apply(MUTATING_WEBHOOKS, mutating_configuration(_WEBHOOK, target), force=True)
             await self.client.apply(VALIDATING_WEBHOOKS, validating_configuration(_WEBHOOK, target), force=True)
 
-        await insist(apply, "The webhook configurations cannot be written yet")
+        await insist(apply, "Failed to write the webhook configurations, retrying")
 
     def _on_scheduler_ready(self, addresses: Addresses) -> None:
         self._scheduler_at = addresses

@@ -60,7 +60,7 @@ class Component:
             except Exception:
                 if _is_being_killed():
                     return
-                log.exception("A component of the lab failed and is restarted", component=self.name)
+                log.exception("A lab component failed and will be restarted", component=self.name)
             await asyncio.sleep(_RESTART_S)
 
 

@@ -69,7 +69,7 @@ def _field(text: str, low: int, high: int, names: Sequence[str]) -> frozenset[in
             end = _number(last, low, names, part) if is_range else high if has_step else start
         every = _number(step, 1, (), part) if has_step else 1
         if not low <= start <= end <= high or not every:
-            raise ValueError(f"{part} is not within {low} to {high}")
+            raise ValueError(f"{part} is out of range: must be from {low} to {high}")
         found.update(range(start, end + 1, every))
     return frozenset(found)
 

@@ -49,38 +49,38 @@ class Scene:
 
 SCENES = (
     Scene(
-        "Pod share asks for half a GPU: 7680 MiB of its memory and 50 % of its compute",
+        "Pod share requests half a GPU: 7680 MiB of memory and 50% of the compute",
         ("get grants",),
         r"share .* running",
         create=SHARE,
         shown=True,
     ),
     Scene(
-        "Its GPU falls off the bus: the GPU is unhealthy, and no new pod gets it",
+        "The pod's GPU falls off the bus, so it is unhealthy and closed to new pods",
         (f"lab gpu lose {NODE} {{gpu}}", "get gpus"),
         "Unhealthy",
     ),
     Scene(
-        "You delete the pod and create it again: it gets another GPU",
+        "You delete and recreate the pod, which then gets another GPU",
         ("get grants",),
         r"share .* running",
         delete=SHARE,
         create=SHARE,
     ),
     Scene(
-        "The lost GPU answers again: pods get it as before",
+        "The lost GPU recovers and is open to new pods again",
         (f"lab gpu recover {NODE} {{gpu}}", "get gpus"),
         r"\A(?!.*Unhealthy).*Healthy",
     ),
     Scene(
-        "Pod whole asks for 4 whole GPUs and waits. Purser tries changes that would start it",
+        "Pod whole requests 4 whole GPUs and waits. Purser looks for changes that would let the pod start",
         ("why whole",),
         "alone makes it fit",
         create=WHOLE,
         shown=True,
     ),
     Scene(
-        "Pod share ends: pod whole starts",
+        "Pod share is deleted, so pod whole starts",
         ("get grants",),
         r"whole .* running",
         delete=SHARE,
@@ -124,7 +124,7 @@ async def _delete(lab: Lab, pod: str) -> None:
             while pod in [each.metadata.name for each in (await lab.client.list(PODS, "default")).items]:  # noqa: ASYNC110
                 await asyncio.sleep(_RETRY_S)
     except TimeoutError as error:
-        raise DemoError(f"pod {pod} was deleted and is still there after {_WITHIN_S:g} s") from error
+        raise DemoError(f"pod {pod} still exists {_WITHIN_S:g} s after it was deleted") from error
 
 
 def _gpu_of(grants: str) -> str:
@@ -142,8 +142,7 @@ async def _until(lab: Lab, command: str, pattern: str) -> str:
                 output = await _output(lab, command)
     except TimeoutError as error:
         raise DemoError(
-            f"purser {command} did not print what the demonstration waits for within {_WITHIN_S:g} s. "
-            f"It printed last:\n{output}"
+            f"purser {command} did not print the expected output within {_WITHIN_S:g} s. Last output:\n{output}"
         ) from error
     return output
 

@@ -22,7 +22,7 @@ def managed_names(settings: LabSettings) -> tuple[str, ...]:
             if folder is not None and (folder / name).is_file():
                 found |= _named_by(config_text(folder / name))
     except SharingError as error:  # the agents say so as well
-        log.warning("The device plugin's files cannot be read", error=str(error))
+        log.warning("Cannot read the device plugin's configuration files", error=str(error))
     return tuple(sorted(found))
 
 

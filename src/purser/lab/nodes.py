@@ -182,7 +182,7 @@ class EmulatedNode:
             except KubeletStartError as error:
                 if str(error) != reported:
                     reported = str(error)
-                    log.error("The kubelet of a node does not start", node=self.name, error=reported)
+                    log.error("A node's kubelet failed to start", node=self.name, error=reported)
             await asyncio.sleep(_SYSTEMD_RESTART_S)
 
     def _process_of(self, pod: Raw) -> Component | None:
@@ -201,8 +201,8 @@ class EmulatedNode:
         if not self._told_missing_plugin:
             self._told_missing_plugin = True
             log.warning(
-                "The lab has no device plugin of NVIDIA's, and the node lists no GPUs; with devicePlugin.flavor purser"
-                " the lab runs Purser's agent",
+                "The lab does not include NVIDIA's device plugin, so the node lists no GPUs. With devicePlugin.flavor"
+                " purser, the lab runs Purser's agent instead",
                 node=self.name,
             )
 

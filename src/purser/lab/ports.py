@@ -23,7 +23,7 @@ def free_ports(count: int) -> list[int]:
         found: list[int] = []
         while len(found) < count:
             if not candidates:
-                raise OSError(f"no {count} free TCP ports on {_LOOPBACK}")
+                raise OSError(f"cannot find {count} free TCP ports on {_LOOPBACK}")
             any_place = random.randrange(len(candidates))
             candidates[any_place], candidates[-1] = candidates[-1], candidates[any_place]
             one = stack.enter_context(socket.socket())

@@ -66,12 +66,12 @@ class GpuProcesses:
         """A container that runs on this node, the pod's last one unless it is named. Raises LookupError."""
         found = [each for each in self._runtime.all() if (each.namespace, each.pod) == (namespace, pod)]
         if not found:
-            raise LookupError(f"node {self._driver.state.node} runs no pod {namespace}/{pod}")
+            raise LookupError(f"pod {namespace}/{pod} is not running on node {self._driver.state.node}")
         named = {each.container: each for each in sorted(found, key=lambda each: each.started_at)}
         if container is None:
             return next(reversed(named.values()))
         if container not in named:
-            raise LookupError(f"pod {namespace}/{pod} has no container {container}: name one of {', '.join(named)}")
+            raise LookupError(f"pod {namespace}/{pod} has no container {container}: must be one of {', '.join(named)}")
         return named[container]
 
     def start(
@@ -112,7 +112,7 @@ class GpuProcesses:
         held = self._gpus_of(pid)
         folder = self._proc / str(pid)
         if not held and not folder.exists():
-            raise LookupError(f"node {self._driver.state.node} has no process {pid} on its GPUs")
+            raise LookupError(f"process {pid} does not use a GPU of node {self._driver.state.node}")
         for place in held:
             self._driver.remove_process(place, pid)
         shutil.rmtree(folder, ignore_errors=True)
@@ -144,7 +144,7 @@ class GpuProcesses:
                 continue
             last.write_text(f"{pid}\n")
             return self._proc / str(pid)
-        raise AssertionError("pids do not end")
+        raise AssertionError("PIDs never run out")
 
     def _pids(self) -> Iterator[int]:
         if self._proc.is_dir():

@@ -16,13 +16,13 @@ from purser.operator.names import GROUP, KIND, PLURAL, VERSION
 
 _KINDS = {
     DriverKind.LIBRARY: "C library, through the real NVML binding",
-    DriverKind.PYTHON: "in Python, for no C compiler is at hand",
+    DriverKind.PYTHON: "in Python, because no C compiler was found",
 }
 
 _EXAMPLE, _POLICY = "share.yaml", "clusterpolicy.yaml"
 """What is applied first, and first where the operator runs."""
 
-_NO_KUBECTL = "There is no kubectl on this PATH: https://kubernetes.io/docs/tasks/tools/ says how to get it."
+_NO_KUBECTL = "kubectl is not on this PATH. To install it, see https://kubernetes.io/docs/tasks/tools/"
 
 _NAME = "gpus"
 _ANY_POLICY = f'{{"apiVersion": "{GROUP}/{VERSION}", "kind": "{KIND}", "metadata": {{"name": "{_NAME}"}}}}'
@@ -63,7 +63,7 @@ def show(lab: Lab, seconds: float, console: Console, around: Surroundings) -> No
     servers = [f"the scheduler on port {lab.scheduler_metrics_port}"]
     servers += [f"the operator on port {lab.operator_metrics_port}"] if lab.settings.operator else []
     servers += ["agents on their nodes' ports"] if lab.nodes else []
-    _print(console, f"Metrics: http://127.0.0.1:PORT/metrics, those of {', of '.join(servers)}", "")
+    _print(console, f"Metrics: http://127.0.0.1:PORT/metrics, served by {', '.join(servers)}", "")
     _print(console, "In another terminal:")
     _print(console, f"  export KUBECONFIG={lab.kubeconfig}")
     if lab.settings.operator:
@@ -74,19 +74,21 @@ def show(lab: Lab, seconds: float, console: Console, around: Surroundings) -> No
     if lab.settings.operator:
         _print(
             console,
-            f"  {around.purser} operator uninstall --dry-run   # all that would go, and what that waits for",
+            f"  {around.purser} operator uninstall --dry-run   # what would be removed, and what that waits for",
             "",
         )
     elif lab.nodes:
-        _print(console, f"  {around.purser} lab gpu lose {next(iter(lab.nodes))} 0   # a GPU dies", "")
+        _print(console, f"  {around.purser} lab gpu lose {next(iter(lab.nodes))} 0   # a GPU fails", "")
     if not around.kubectl:
         _print(console, _NO_KUBECTL, f"A demonstration without kubectl: {around.purser} lab --demo")
-    _print(console, "Ctrl-C ends the lab and removes it.")
+    _print(console, "Press Ctrl-C to stop and remove the lab.")
 
 
 def next_steps(around: Surroundings) -> list[str]:
     """What to try after the demonstration."""
-    lines = ["The demonstration is over, and its lab is gone. To try this yourself, start a lab that stays:"]
+    lines = [
+        "The demonstration is over and its lab has been removed. To try this yourself, start a lab that keeps running:"
+    ]
     return [*lines, f"  {around.purser} lab", *([] if around.kubectl else [_NO_KUBECTL])]
 
 
@@ -102,7 +104,7 @@ def _first_with_operator(around: Surroundings) -> list[str]:
         f"  {apply}   # a GPU stack, in order on each node",
         f"  kubectl get {_POLICIES} --watch   # until it is ready, then Ctrl-C",
         f"  kubectl patch {_POLICIES} {_NAME} --type merge --patch '{upgrade}'   # a driver upgrade, node by node",
-        f"  kubectl describe {_POLICIES} {_NAME}   # how far it is, and what was done when",
+        f"  kubectl describe {_POLICIES} {_NAME}   # its progress, and what was done when",
     ]
 
 
@@ -112,7 +114,7 @@ def _control_plane(lab: Lab) -> list[str]:
         return []
     real = ", ".join(f"{lab.real[part]} ({part})" for part in PARTS if part in lab.real)
     rest = ", ".join(part for part in PARTS if part not in lab.real) or "no part"
-    return [f"Real: etcd, {real}; the lab's stand-ins: {rest}", f"Logs of what is real: {lab.folder / 'logs'}"]
+    return [f"Real: etcd, {real}; the lab's stand-ins: {rest}", f"Logs of the real components: {lab.folder / 'logs'}"]
 
 
 def _nodes(lab: Lab) -> Table:

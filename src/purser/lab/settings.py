@@ -77,21 +77,21 @@ class LabSettings:
         """Refuse what could only fail later. Raises ValueError."""
         names = [*(choice.name for choice in self.nodes), *(name for each in self.hollow for name in each.names)]
         if twice := [name for name, count in Counter(names).items() if count > 1]:
-            raise ValueError(f"two nodes are called {twice[0]}: give one of them another name")
+            raise ValueError(f"two nodes have the name {twice[0]}: rename one of them")
         for choice in self.nodes:
             self.kubelet_of(choice)
         if not 1 <= self.slots <= MAX_SLOTS:
-            raise ValueError(f"slots {self.slots}: write a number from 1 to {MAX_SLOTS}")
+            raise ValueError(f"invalid slots {self.slots}: must be from 1 to {MAX_SLOTS}")
         if self.memory_units and self.operator:
-            raise ValueError("agents of the operator count memory in the usual units: give no --memory-unit")
+            raise ValueError("agents that the operator runs count memory in the default units: omit --memory-unit")
         if self.device_plugin_configs is not None and not self.device_plugin_configs.is_dir():
             raise ValueError(
-                f"{self.device_plugin_configs} is not a folder: name one with files of NVIDIA's device plugin"
+                f"{self.device_plugin_configs} is not a folder: use one with NVIDIA device plugin configuration files"
             )
         if self.decision_log_folder is not None and not self.decision_log_folder.is_dir():
-            raise ValueError(f"{self.decision_log_folder} is not a folder: name one for the decision log")
+            raise ValueError(f"{self.decision_log_folder} is not a folder: use an existing folder for the decision log")
         if not 0 <= self.port <= PORT_MAXIMUM:
-            raise ValueError(f"port {self.port}: write one from 1 to {PORT_MAXIMUM}, or 0 for any free one")
+            raise ValueError(f"invalid port {self.port}: must be from 1 to {PORT_MAXIMUM}, or 0 for any free port")
 
     def kubelet_of(self, choice: NodeChoice) -> Configured:
         """How a node's kubelet is configured. Raises ValueError."""
@@ -122,7 +122,7 @@ def node_choices(texts: Iterable[str]) -> tuple[NodeChoice, ...]:
             names[stem] = number + 1
             found.append(NodeChoice(f"{stem}-{number}", profile))
     if len(found) > MAX_NODES:
-        raise ValueError(f"{len(found)} nodes are more than the lab can emulate: ask for at most {MAX_NODES}")
+        raise ValueError(f"the lab cannot emulate {len(found)} nodes: the maximum is {MAX_NODES}")
     return tuple(found)
 
 
@@ -149,5 +149,7 @@ def family_words() -> dict[str, str]:
 
 def _count(text: str, count: str) -> int:
     if not count.isdecimal() or int(count) < 1:
-        raise ValueError(f'"{text}": write PROFILE or PROFILE:COUNT with a count of 1 or more, such as t4-4:3')
+        raise ValueError(
+            f'invalid node "{text}": must be PROFILE or PROFILE:COUNT with a count of 1 or more, such as t4-4:3'
+        )
     return int(count)

@@ -96,7 +96,7 @@ def test_a_process_uses_several_gpus_and_keeps_its_container(world: World) -> No
     assert world.pids(0) == world.pids(1) == [pid]
     world.processes.stop(pid)
     assert world.pids(0) == world.pids(1) == []
-    with pytest.raises(LookupError, match=f"node node-1 has no process {pid}"):
+    with pytest.raises(LookupError, match=f"process {pid} does not use a GPU of node node-1"):
         world.processes.stop(pid)
 
 
@@ -127,7 +127,7 @@ def test_containers_are_found_by_name(world: World) -> None:
     world.runtime.start(record("main", started_at=2.0))
     assert world.processes.container("team", "train").container == "main"
     assert world.processes.container("team", "train", "init").container == "init"
-    with pytest.raises(LookupError, match="has no container x: name one of init, main"):
+    with pytest.raises(LookupError, match="has no container x: must be one of init, main"):
         world.processes.container("team", "train", "x")
-    with pytest.raises(LookupError, match="node node-1 runs no pod team/other"):
+    with pytest.raises(LookupError, match="pod team/other is not running on node node-1"):
         world.processes.container("team", "other")

@@ -116,7 +116,7 @@ async def _ask(
         answer = await _post(cluster, webhook, review)
     except WebhookCallError as error:
         if webhook.get("failurePolicy") == "Ignore":
-            log.warning("An admission webhook failed and is ignored", webhook=webhook["name"], error=str(error))
+            log.warning("Failed calling webhook, failing open", webhook=webhook["name"], error=str(error))
             return {}
         message = f'Internal error occurred: failed calling webhook "{webhook["name"]}": {error}'
         raise StatusError(500, "InternalError", message, {"causes": [{"message": message}]}) from error

@@ -48,7 +48,7 @@ def strict_error(unknown: Unknown) -> StatusError:
 
 def _value(value: Any, schema: Schema, path: str, unknown: Unknown, depth: int) -> Any:
     if depth > _MAX_JSON_DEPTH:
-        raise TypeError(f"json: nested deeper than {_MAX_JSON_DEPTH} levels at {path}")
+        raise TypeError(f"json: nesting exceeds {_MAX_JSON_DEPTH} levels at {path}")
     match schema.kind:
         case "":
             return value

@@ -87,7 +87,7 @@ class Frontend:
         if user is None or API_AUDIENCE not in user.audiences:
             raise StatusError(401, "Unauthorized", "Unauthorized")
         if not user.has_rights:
-            raise StatusError(403, "Forbidden", f'User "{user.name}" has no rights')
+            raise StatusError(403, "Forbidden", f'User "{user.name}" has no permissions')
         return user
 
     async def _resource(self, request: web.Request, user: User, target: Target) -> web.StreamResponse:

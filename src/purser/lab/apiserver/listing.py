@@ -96,5 +96,5 @@ def _read_token(text: str) -> tuple[int, Key]:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         token = _tokens.read(raw)
     except ValueError as error:
-        raise bad_request("continue key is not valid: it was not made by this server") from error
+        raise bad_request("continue key is not valid: this server did not create it") from error
     return token.rv, (token.namespace, token.name)

@@ -18,7 +18,7 @@ async def serve(request: web.Request, pod: Obj, source: PodLogs | None) -> web.S
     if not pod["spec"].get("nodeName"):
         return web.Response(status=204)  # there are no logs yet; the real server returns nothing either
     if source is None:
-        raise StatusError(503, "ServiceUnavailable", "no kubelet serves logs in this lab")
+        raise StatusError(503, "ServiceUnavailable", "the nodes of this lab do not serve logs")
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
     chunks = source(pod, options)
     first = await anext(chunks, b"")  # a refusal comes before the first byte, while there is a status to send

@@ -31,7 +31,7 @@ def json_patch(target: Obj, operations: Any) -> Obj:
 
 def _apply(document: Any, operation: Any) -> Any:
     if not isinstance(operation, dict) or not isinstance(operation.get("path"), str):
-        raise bad_request("every JSON patch operation needs op and path")
+        raise bad_request("every JSON patch operation must have op and path")
     path = _pointer(operation["path"])
     match operation.get("op"):
         case "add":
@@ -74,7 +74,7 @@ def _step(container: Any, key: str) -> Any:
 
 def _position(container: list[Any], key: str, last: int) -> int:
     if not key.isdigit() or int(key) > last:
-        raise _failed(f"index {key!r} is outside a list of {len(container)}")
+        raise _failed(f"index {key!r} is out of bounds for a list of length {len(container)}")
     return int(key)
 
 

@@ -36,7 +36,7 @@ def _table() -> dict[str, Fields]:
 def decode_body(data: bytes, type_name: Callable[[str, str], str]) -> Obj:
     """A request body as JSON-like data; `type_name` maps apiVersion and kind to a type of the table. Raises 400."""
     if not data.startswith(_MAGIC):
-        raise bad_request("the protobuf body does not start with the prefix k8s\\0")
+        raise bad_request("the protobuf body must start with the prefix k8s\\0")
     try:
         envelope = dict(_fields(data[len(_MAGIC) :]))
         meta = {number: value.decode() for number, value in _fields(envelope.get(1, b""))}
@@ -78,14 +78,14 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
             case other:
                 raise ValueError(f"wire type {other} is not used by Kubernetes")
         if at + size > len(data):
-            raise ValueError("the message ends within a field")
+            raise ValueError("the message ends in the middle of a field")
         yield tag >> 3, data[at : at + size]
         at += size
 
 
 def _message(data: bytes, name: str, depth: int) -> Any:
     if depth > _MAX_MESSAGE_DEPTH:
-        raise ValueError(f"nested deeper than {_MAX_MESSAGE_DEPTH} levels")
+        raise ValueError(f"the message is nested more than {_MAX_MESSAGE_DEPTH} levels deep")
     if special := _SPECIAL.get(name.rsplit(".", 1)[-1]):
         return special(dict(_fields(data)))
     fields = _table()[name]

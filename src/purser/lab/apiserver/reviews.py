@@ -22,8 +22,8 @@ def _access(call: ApiRequest, name: str, tokens: Mapping[str, User]) -> Obj:
     """``name``: of a SubjectAccessReview; the other kinds ask about who asks."""
     users = [call.user] if not name else [user for user in tokens.values() if user.name == name]
     if any(user.has_rights for user in users):
-        return {"allowed": True, "reason": "every known user may do everything in the lab"}
-    return {"allowed": False, "reason": "the user has no rights"}
+        return {"allowed": True, "reason": "the lab allows everything to every authenticated user"}
+    return {"allowed": False, "reason": "the user has no permissions"}
 
 
 def _authenticated(spec: Obj, tokens: Mapping[str, User]) -> Obj:
@@ -32,5 +32,5 @@ def _authenticated(spec: Obj, tokens: Mapping[str, User]) -> Obj:
     wanted = spec.get("audiences") or [API_AUDIENCE]
     audiences = [] if user is None else [each for each in user.audiences if each in wanted]
     if user is None or not audiences:
-        return {"authenticated": False, "error": "unknown token, or one for others"}
+        return {"authenticated": False, "error": "the token is unknown or meant for another audience"}
     return {"authenticated": True, "user": user.to_json(), "audiences": audiences}

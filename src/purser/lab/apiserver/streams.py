@@ -6,11 +6,11 @@ from .logs import check_container
 NAMES = {"exec": "PodExecOptions", "attach": "PodAttachOptions", "portforward": "PodPortForwardOptions"}
 """The subresources, and the kind that each is asked with."""
 _MISSING = {
-    "exec": "there is no place to run a command",
-    "attach": "there is no process to attach to",
-    "portforward": "nothing listens on a port",
+    "exec": "cannot run a command",
+    "attach": "cannot attach to a process",
+    "portforward": "cannot forward a port",
 }
-_INSTEAD = "kubectl logs prints what a container would see of its devices"
+_INSTEAD = "use kubectl logs to see which devices a container would get"
 
 
 def refusal(pod: Obj, subresource: str, container: str) -> StatusError:
@@ -21,5 +21,7 @@ def refusal(pod: Obj, subresource: str, container: str) -> StatusError:
     if not pod["spec"].get("nodeName"):
         return bad_request(f"pod {name} does not have a host assigned")
     return StatusError(
-        501, "NotImplemented", f"the lab runs no containers: {_MISSING[subresource]} in pod {name}; {_INSTEAD}"
+        501,
+        "NotImplemented",
+        f"{_MISSING[subresource]} in pod {name} because the lab does not run containers: {_INSTEAD}",
     )

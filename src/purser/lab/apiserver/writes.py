@@ -217,7 +217,7 @@ def _patcher(call: ApiRequest, content_type: str, patch_body: Any) -> Mutate:
         else:
             result = merge_patch(current, patch_body)
         if not isinstance(result, dict):
-            raise bad_request("the patch does not leave an object")
+            raise bad_request("the result of the patch must be an object")
         return incoming(call, result)
 
     return patched

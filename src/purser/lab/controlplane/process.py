@@ -36,7 +36,7 @@ class Process:
     def start(self) -> None:
         """Start it; its output is appended to the log."""
         if self.pid is not None:
-            raise RuntimeError(f"{self.name} is running already, as process {self.pid}")
+            raise RuntimeError(f"{self.name} is already running as process {self.pid}")
         with self.log.open("ab") as log:
             # A session of its own: a Ctrl-C in the terminal is for this process, which then stops the others in order.
             self._child = subprocess.Popen(
@@ -72,10 +72,10 @@ class Process:
         deadline = time.monotonic() + timeout_seconds
         while not probe():
             if self.pid is None:
-                raise ProcessStartError(f"{self.name} ended while starting; {self.log}:\n{self.tail()}")
+                raise ProcessStartError(f"{self.name} exited during startup. Last lines of {self.log}:\n{self.tail()}")
             if time.monotonic() > deadline:
                 raise ProcessStartError(
-                    f"{self.name} is not ready after {timeout_seconds} s; {self.log}:\n{self.tail()}"
+                    f"{self.name} is not ready after {timeout_seconds} s. Last lines of {self.log}:\n{self.tail()}"
                 )
             time.sleep(0.1)
 

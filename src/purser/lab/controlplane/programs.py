@@ -28,8 +28,8 @@ class Programs:
         absent = [name for name in (ETCD, API_SERVER) if not _is_program(folder / name)]
         if absent:
             raise ValueError(
-                f"{ASSETS_VARIABLE} names {folder}, where there is no {' and no '.join(absent)}: put programs "
-                "there, or unset the variable for the lab's own API server"
+                f"{ASSETS_VARIABLE} is set to {folder}, which does not contain {' or '.join(absent)}: add the program, "
+                "or unset the variable to use the lab's own API server"
             )
         return cls(folder.absolute(), version_of(folder / API_SERVER))
 
@@ -47,10 +47,10 @@ def version_of(program: Path) -> Version:
     try:
         done = subprocess.run([program.absolute(), "--version"], check=True, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
-        raise ValueError(f"{program} --version does not run: {error}") from error
+        raise ValueError(f"cannot run {program} --version: {error}") from error
     match = re.search(r"v(\d+)\.(\d+)", done.stdout)
     if match is None:
-        raise ValueError(f"{program} --version does not print a version: {done.stdout!r}")
+        raise ValueError(f"{program} --version did not print a version: {done.stdout!r}")
     return int(match[1]), int(match[2])
 
 

@@ -199,7 +199,7 @@ class RealControlPlane:
         """Say once of every process that it ended: nothing here starts it again."""
         while self._processes:
             for process in [each for each in self._processes if each.pid is None]:
-                log.error("A process of the control plane ended", part=process.name, log=process.tail())
+                log.error("A control plane process exited", part=process.name, log=process.tail())
                 self._processes.remove(process)
             await asyncio.sleep(_WATCH_S)
 

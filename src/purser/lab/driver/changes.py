@@ -61,9 +61,9 @@ def with_process(gpu: GpuState, process: ProcessState, room_mib: int | None) -> 
     if room_mib is not None:
         free_mib = room_mib - sum(p.memory_mib for p in others if p.gpu_instance == process.gpu_instance)
     if process.memory_mib > free_mib:
-        raise ValueError(f"{gpu.uuid} has {free_mib} MiB free: a process cannot have {process.memory_mib} MiB")
+        raise ValueError(f"{gpu.uuid} has only {free_mib} MiB free, but the process needs {process.memory_mib} MiB")
     if len(others) == MAX_PROCESSES:
-        raise ValueError(f"{gpu.uuid} has {MAX_PROCESSES} processes: it has no room for another one")
+        raise ValueError(f"{gpu.uuid} already has {MAX_PROCESSES} processes, the maximum of the simulated driver")
     before = next((each for each in gpu.processes if each.pid == process.pid), process)
     return replace(gpu, processes=(*others, replace(process, started_us=before.started_us)))
 
@@ -91,7 +91,7 @@ def with_remapped_rows(
     """So many more rows are replaced, each in a bank of its own that has these spares left; ``pending``, ``failed``:
     None for as it was. Raises ValueError where the GPU is older than row remapping, or has no more banks."""
     if not gpu.model.row_remapping:
-        raise ValueError(f"{gpu.model.name} replaces no rows: it retires pages")
+        raise ValueError(f"{gpu.model.name} does not support row remapping: it uses page retirement")
     before = gpu.remapped_rows
     rows = RemappedRows(
         before.correctable + correctable,
@@ -101,16 +101,16 @@ def with_remapped_rows(
     )
     banks = {**gpu.banks, spares: gpu.banks.get(spares, 0) + correctable + uncorrectable}
     if sum(banks.values()) > MEMORY_BANKS:
-        raise ValueError(f"{gpu.uuid} has {MEMORY_BANKS} banks of memory: it can replace no more rows")
+        raise ValueError(f"{gpu.uuid} cannot remap more rows: all {MEMORY_BANKS} memory banks already have one")
     return replace(gpu, remapped_rows=rows, banks=banks)
 
 
 def with_retired_page(gpu: GpuState, page: RetiredPage) -> GpuState:
     """One more page is given up. Raises ValueError where the GPU replaces rows instead, or has given up too many."""
     if gpu.model.row_remapping:
-        raise ValueError(f"{gpu.model.name} retires no pages: it replaces rows")
+        raise ValueError(f"{gpu.model.name} does not support page retirement: it uses row remapping")
     if len(gpu.retired_pages) == MAX_PAGES:
-        raise ValueError(f"{gpu.uuid} has {MAX_PAGES} retired pages: it can have no more")
+        raise ValueError(f"{gpu.uuid} already has {MAX_PAGES} retired pages, the maximum")
     return replace(gpu, retired_pages=(*gpu.retired_pages, page))
 
 
@@ -132,7 +132,7 @@ def with_nvlink_errors(gpu: GpuState, link: int, error: NvLinkError, count: int)
 
 def _with_link(gpu: GpuState, link: int, change: Callable[[NvLinkState], NvLinkState]) -> GpuState:
     if not 0 <= link < len(gpu.nvlinks):
-        raise LookupError(f"{gpu.uuid} has no NVLink {link}: it has {len(gpu.nvlinks)}, counted from 0")
+        raise LookupError(f"{gpu.uuid} does not have NVLink {link}: it has {len(gpu.nvlinks)} NVLinks, numbered from 0")
     links = list(gpu.nvlinks)
     links[link] = change(links[link])
     return replace(gpu, nvlinks=tuple(links))
@@ -140,5 +140,5 @@ def _with_link(gpu: GpuState, link: int, change: Callable[[NvLinkState], NvLinkS
 
 def _more(several: tuple[T, ...], one: T) -> tuple[T, ...]:
     if one not in several and len(several) == MAX_FAILURES:
-        raise ValueError(f"{MAX_FAILURES} calls fail or hang already: clear them first")
+        raise ValueError(f"{MAX_FAILURES} calls are already set to fail or hang: clear them first")
     return tuple(dict.fromkeys((*several, one)))

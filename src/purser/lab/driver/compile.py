@@ -46,7 +46,7 @@ def compiled_library(extra_flags: Sequence[str] = (), cache: Path | None = None)
     """The compiled library; None where there is no compiler, or one that cannot build it (the log says why)."""
     compiler = find_compiler()
     if compiler is None:
-        log.info("No C compiler, simulating the driver in Python", looked_for=_COMPILERS)
+        log.info("No C compiler found, simulating the driver in Python", looked_for=_COMPILERS)
         return None
     flags = (*FLAGS, *extra_flags)
     folder = cache if cache is not None else cache_folder()
@@ -59,7 +59,7 @@ def compiled_library(extra_flags: Sequence[str] = (), cache: Path | None = None)
                 _compile(compiler, flags, library)
     except (OSError, subprocess.CalledProcessError) as error:
         output = getattr(error, "stderr", "") or ""
-        log.warning("The simulated driver does not compile", error=str(error), output=output[-2000:])
+        log.warning("Failed to compile the simulated driver", error=str(error), output=output[-2000:])
         return None
     return library
 

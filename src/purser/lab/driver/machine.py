@@ -136,8 +136,8 @@ def bad_machine(numa: tuple[NumaLayout, ...], topology: CpuLayout) -> Iterator[s
     bearing = sum(bool(each.cpus) for each in numa or DEFAULT_NUMA)
     if topology.sockets is not None and (topology.sockets > bearing or bearing % topology.sockets):
         yield (
-            f"cpu.sockets: {bearing} NUMA nodes with CPUs cannot be dealt out to {topology.sockets} sockets: "
-            f"write a number that divides {bearing}"
+            f"cpu.sockets: {bearing} NUMA nodes with CPUs cannot be divided evenly among {topology.sockets} sockets: "
+            f"must be a divisor of {bearing}"
         )
 
 
@@ -145,22 +145,22 @@ def _bad_nodes(numa: tuple[NumaLayout, ...]) -> Iterator[str]:
     seen: set[int] = set()
     for index, each in enumerate(numa):
         if each.node in seen:
-            yield f"numa[{index}].node: node {each.node} is there already: number each node once"
+            yield f"numa[{index}].node: node {each.node} is already defined: use each number only once"
         seen.add(each.node)
         yield from _bad_quantity(f"numa[{index}].memory", each.memory)
         for size, amount in each.hugepages.items():
             yield from _bad_quantity(f"numa[{index}].hugepages", size)
             yield from _bad_quantity(f"numa[{index}].hugepages.{size}", amount)
         if each.distances and len(each.distances) != len(numa):
-            yield f"numa[{index}].distances: has {len(each.distances)} numbers for {len(numa)} nodes: write one each"
+            yield f"numa[{index}].distances: has {len(each.distances)} numbers for {len(numa)} nodes: use one per node"
     if numa and not any(each.cpus for each in numa):
-        yield "numa: no node has CPUs: give at least one its list"
+        yield "numa: no node has CPUs: set cpus for at least one node"
 
 
 def _bad_quantity(field: str, text: str) -> Iterator[str]:
     try:
         if quantity_ceil(text) < 0:
-            yield f"{field}: {text} is negative: write an amount such as 512Gi"
+            yield f"{field}: {text} is negative: use an amount such as 512Gi"
     except QuantityError as error:
         yield f"{field}: {error}"
 
@@ -171,14 +171,14 @@ def _bad_cpus(numa: tuple[NumaLayout, ...], topology: CpuLayout) -> Iterator[str
         try:
             cpus = cpus_of(parse_cpuset(each.cpus))
         except ValueError:
-            yield f"numa[{index}].cpus: {each.cpus!r} is not a CPU list: write one like 0-15,128-143"
+            yield f"numa[{index}].cpus: {each.cpus!r} is not a CPU list: use one such as 0-15,128-143"
             continue
         twice = [cpu for cpu in cpus if cpu in holders]
         if twice:
-            yield f"numa[{index}].cpus: CPU {twice[0]} is in numa[{holders[twice[0]]}] too: give each CPU to one node"
+            yield f"numa[{index}].cpus: CPU {twice[0]} is also in numa[{holders[twice[0]]}]: list each CPU only once"
         holders.update(dict.fromkeys(cpus, index))
         if len(cpus) % topology.threads_per_core:
             yield (
-                f"numa[{index}].cpus: {len(cpus)} CPUs make no whole cores of {topology.threads_per_core} threads: "
-                f"correct the list or cpu.threads_per_core"
+                f"numa[{index}].cpus: {len(cpus)} CPUs is not a multiple of cpu.threads_per_core "
+                f"({topology.threads_per_core}): correct either one"
             )

@@ -24,9 +24,9 @@ from purser.lab.driver.state import GpuState
 MIG_FILE = "node.mig"
 
 _WORDS = {
-    pynvml.NVML_ERROR_IN_USE: "something runs on it, or is cut out of it",
-    pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES: "there is no room for it",
-    pynvml.NVML_ERROR_NOT_FOUND: "it is not there",
+    pynvml.NVML_ERROR_IN_USE: "the GPU or MIG instance is in use by a process or another MIG instance",
+    pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES: "there is not enough free space for the MIG instance",
+    pynvml.NVML_ERROR_NOT_FOUND: "the MIG instance does not exist",
 }
 _FNV_START, _FNV_PRIME = 14695981039346656037, 1099511628211
 _64_BITS = (1 << 64) - 1
@@ -137,9 +137,13 @@ def offered_profile(gpu: GpuState, mig: MigState, name: str, start: int | None) 
     if not mig.enabled:
         raise ValueError(f"{gpu.uuid} is not in MIG mode")
     if name not in offered:
-        raise ValueError(f"{gpu.model.name} offers no {name}: it offers {', '.join(offered) or 'nothing'}")
+        raise ValueError(
+            f"{gpu.model.name} does not support {name}: it supports {', '.join(offered) or 'no MIG profiles'}"
+        )
     if start is not None and start not in offered[name].starts:
-        raise ValueError(f"{name} may begin at {', '.join(map(str, sorted(offered[name].starts)))}, not at {start}")
+        raise ValueError(
+            f"{name} cannot start at {start}: must start at {', '.join(map(str, sorted(offered[name].starts)))}"
+        )
     return offered[name]
 
 

@@ -335,7 +335,7 @@ class SimulatedDriver:
 def _checked(call: str) -> str:
     """The state of a node is a text of lines, which the driver's library reads. Raises ValueError."""
     if not _CALL.fullmatch(call):
-        raise ValueError(f"{call[:40]!a} is not a call of NVML: name one, such as nvmlDeviceGetTemperature, or *")
+        raise ValueError(f"{call[:40]!a} is not an NVML call: use a name such as nvmlDeviceGetTemperature, or *")
     return call
 
 

@@ -52,7 +52,7 @@ def set_mig(folder: Path, gpu: int | str, *, enabled: bool) -> None:
 
     def switch(of_gpu: GpuState, mig: MigState) -> tuple[MigState, int]:
         if not of_gpu.model.mig_devices:
-            raise ValueError(f"{of_gpu.model.name} knows no MIG")
+            raise ValueError(f"{of_gpu.model.name} does not support MIG")
         return switched(of_gpu, mig, enabled=enabled)
 
     if code := _change(folder, gpu, switch):
@@ -74,7 +74,7 @@ def create_mig(
         offered = offered_profile(of_gpu, mig, profile, start)
         part = next((each for each in offered.compute if each.slices == (slices or offered.slices)), None)
         if part is None:
-            raise ValueError(f"{profile} has no compute instance of {slices} slices")
+            raise ValueError(f"{profile} does not support a compute instance with {slices} slices")
         mig, instance = create_instance(of_gpu, mig, offered, start)
         mig, compute = create_compute(of_gpu, mig, instance, part)
         return mig, mig_uuid(of_gpu.uuid, instance, compute)
@@ -137,7 +137,7 @@ def process_place(folder: Path, gpu: int | str) -> MigPlaceOnNode | None:
     if is_mig_uuid(gpu):
         return mig_place(folder, str(gpu))
     if mig_states(folder)[load(folder).index_of(gpu)].enabled:
-        raise ValueError(f"GPU {gpu} is in MIG mode: name one of its MIG devices")
+        raise ValueError(f"GPU {gpu} is in MIG mode: use one of its MIG devices instead")
     return None
 
 

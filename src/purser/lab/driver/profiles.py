@@ -54,7 +54,7 @@ class MigShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Raises ValueError for numbers that do not belong together."""
         if (len(self.gigabytes), len(self.memory_mib), len(self.multiprocessors)) not in ((4, 4, 7), (3, 3, 4)):
-            raise ValueError("write 4 gigabytes, 4 memory_mib and 7 multiprocessors, or 3, 3 and 4")
+            raise ValueError("must have 4 gigabytes, 4 memory_mib and 7 multiprocessors, or 3, 3 and 4")
 
 
 class GpuModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -185,7 +185,7 @@ def load(name_or_path: str | Path) -> NodeProfile:
         return _shipped(str(name_or_path))
     path = Path(name_or_path)
     if not path.is_file():
-        raise ProfileError(f"no profile {name_or_path}: name a file, or one of {', '.join(names())}")
+        raise ProfileError(f"profile {name_or_path} does not exist: must be a file, or one of {', '.join(names())}")
     return _profile(path)
 
 
@@ -237,9 +237,9 @@ def _bad_models(profile: NodeProfile) -> Iterator[str]:
     for key, model in profile.models.items():
         if model.architecture not in ARCHITECTURES.values():
             known = ", ".join(ARCHITECTURES.values())
-            yield f"models.{key}.architecture: {model.architecture!r} is unknown to NVML: write one of {known}"
+            yield f"models.{key}.architecture: {model.architecture!r} is unknown to NVML: must be one of {known}"
         if model.brand not in BRANDS.values():
-            yield f"models.{key}.brand: {model.brand!r} is unknown to NVML: write one of {', '.join(BRANDS.values())}"
+            yield f"models.{key}.brand: {model.brand!r} is unknown to NVML: must be one of {', '.join(BRANDS.values())}"
 
 
 def _bad_gpus(profile: NodeProfile) -> Iterator[str]:
@@ -247,7 +247,7 @@ def _bad_gpus(profile: NodeProfile) -> Iterator[str]:
     for index, gpu in enumerate(profile.gpus):
         if gpu.model not in profile.models:
             known = ", ".join(sorted(profile.models))
-            yield f"gpus[{index}].model: no model {gpu.model!r}: write one of {known}, or add it under models"
+            yield f"gpus[{index}].model: unknown model {gpu.model!r}: must be one of {known}, or be added to models"
         yield from _bad_address(f"gpus[{index}].pci", gpu.pci, seen)
     for index, address in enumerate(profile.nvswitch.pci if profile.nvswitch else ()):
         yield from _bad_address(f"nvswitch.pci[{index}]", address, seen)
@@ -265,7 +265,7 @@ def _bad_switches(profile: NodeProfile) -> Iterator[str]:
         for place, address in enumerate(switch.below):
             yield from _bad_address(f"switches[{index}].below[{place}]", address, seen)
             if pci_address(address) not in known:
-                yield f"switches[{index}].below[{place}]: {address} is neither a GPU nor a network card of the profile"
+                yield f"switches[{index}].below[{place}]: {address} is neither a GPU nor a network card in the profile"
 
 
 def _bad_address(field: str, address: str, seen: dict[str, str]) -> Iterator[str]:
@@ -275,7 +275,7 @@ def _bad_address(field: str, address: str, seen: dict[str, str]) -> Iterator[str
         yield f"{field}: {error}"
         return
     if canonical in seen:
-        yield f"{field}: {address} is {seen[canonical]} already: give every device its own address"
+        yield f"{field}: {address} is already used by {seen[canonical]}: every device must have its own address"
     seen[canonical] = field
 
 
@@ -283,10 +283,10 @@ def _bad_numa(profile: NodeProfile) -> Iterator[str]:
     declared = {each.node for each in profile.numa}
     for index, gpu in enumerate(profile.gpus):
         if gpu.numa_node is not None and gpu.numa_node not in declared:
-            yield f"gpus[{index}].numa_node: node {gpu.numa_node} is not under numa: add it there, or leave this out"
+            yield f"gpus[{index}].numa_node: node {gpu.numa_node} is not in numa: add it to numa, or omit numa_node"
     for index, nic in enumerate(profile.nics):
         if nic.numa_node is not None and nic.numa_node not in declared:
-            yield f"nics[{index}].numa_node: node {nic.numa_node} is not under numa: add it there, or leave this out"
+            yield f"nics[{index}].numa_node: node {nic.numa_node} is not in numa: add it to numa, or omit numa_node"
 
 
 def _bad_kubelet(profile: NodeProfile) -> Iterator[str]:
@@ -302,13 +302,13 @@ def _bad_links(profile: NodeProfile) -> Iterator[str]:
         for number, group in enumerate(groups):
             for gpu in group:
                 if gpu >= count:
-                    yield f"pcie.{level}[{number}]: no GPU {gpu}: the profile has {count}, counted from 0"
+                    yield f"pcie.{level}[{number}]: no GPU {gpu}: the profile has {count} GPUs, numbered from 0"
     ends = Counter[int]()
     for number, bridge in enumerate(profile.bridges):
         if max(bridge.between) >= count or bridge.between[0] == bridge.between[1]:
-            yield f"bridges[{number}].between: name two different GPUs out of {count}, counted from 0"
+            yield f"bridges[{number}].between: must be two different GPUs of the profile's {count}, numbered from 0"
         ends.update(dict.fromkeys(bridge.between, bridge.links))
     switched = profile.nvswitch.links_per_gpu if profile.nvswitch else 0
     for gpu, links in ends.items():
         if links + switched > MAX_NVLINKS:
-            yield f"bridges: GPU {gpu} has {links + switched} NVLinks: no GPU has more than {MAX_NVLINKS}"
+            yield f"bridges: GPU {gpu} has {links + switched} NVLinks, but the maximum is {MAX_NVLINKS}"

@@ -211,7 +211,9 @@ class DriverState(msgspec.Struct, frozen=True, kw_only=True):
         for index, each in enumerate(self.gpus):
             if gpu in (index, each.uuid):
                 return index
-        raise LookupError(f"node {self.node} has no GPU {gpu}: name one of 0 to {len(self.gpus) - 1}, or a uuid")
+        raise LookupError(
+            f"node {self.node} has no GPU {gpu}: must be an index from 0 to {len(self.gpus) - 1}, or a UUID"
+        )
 
 
 def initial_state(node: str, profile: NodeProfile) -> DriverState:

@@ -80,11 +80,11 @@ class HollowNodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def __post_init__(self) -> None:
         """Refuse what could only fail later."""
         if not 1 <= self.count <= MAX_COUNT:
-            raise ValueError(f"count {self.count}: write a number from 1 to {MAX_COUNT}")
+            raise ValueError(f"invalid count {self.count}: must be from 1 to {MAX_COUNT}")
         if self.gpus < 0:
-            raise ValueError(f"gpus {self.gpus}: write 0 or more")
+            raise ValueError(f"invalid gpus {self.gpus}: must be 0 or more")
         if self.family and family_of(self.family) is None:
-            raise ValueError(f"family {self.family[:64]!r}: there is none of this name in docs/vendors.md")
+            raise ValueError(f"unknown family {self.family[:64]!r}: docs/vendors.md lists all families")
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -127,7 +127,7 @@ def _seen(pod: Raw) -> KubeletPod:
     try:
         return kubelet_pod(pod_spec(msgspec.convert(pod, Pod)))
     except (QuantityError, msgspec.ValidationError) as error:
-        raise AdmissionError(UNEXPECTED_ADMISSION_ERROR, f"pod {uid_of(pod)} cannot be read: {error}") from error
+        raise AdmissionError(UNEXPECTED_ADMISSION_ERROR, f"cannot decode pod {uid_of(pod)}: {error}") from error
 
 
 def _check_forgotten(books: Books, pod: KubeletPod) -> None:

@@ -149,16 +149,18 @@ def _option_texts(options: TopologyOptions | CpuOptions) -> dict[str, str]:
 
 def _version(text: str) -> str:
     if _VERSION.fullmatch(text) is None or parse_version(text) < _OLDEST:
-        raise ValueError(f"version: {text} is not a version of kubelet: write one such as v1.36.2, from v1.20.0 on")
+        raise ValueError(
+            f"version: {text} is not a supported kubelet version: must be v1.20.0 or newer, such as v1.36.2"
+        )
     return text
 
 
 def _check_version(section: KubeletSection, version: str) -> None:
     known = behaviour(parse_version(version))
     if section.topologyManagerPolicyOptions and not known.has_policy_options:
-        raise ValueError(f"topologyManagerPolicyOptions: kubelet {version} has none: ask for v1.26.0 or newer")
+        raise ValueError(f"topologyManagerPolicyOptions: not supported by kubelet {version}: use v1.26.0 or newer")
     if section.memoryManagerPolicy is MemoryPolicy.STATIC and not known.has_memory_manager:
-        raise ValueError(f"memoryManagerPolicy: kubelet {version} has no memory manager: ask for v1.21.0 or newer")
+        raise ValueError(f"memoryManagerPolicy: kubelet {version} does not have a memory manager: use v1.21.0 or newer")
 
 
 def _reserved(section: KubeletSection, resource: str) -> int:
@@ -182,7 +184,7 @@ def _reserved_cpus(section: KubeletSection, machine: Machine, *, needed: bool) -
         raise ValueError(f"reservedSystemCPUs: {error}") from error
     if foreign := reserved & ~machine.all_cpus:
         has = format_cpuset(machine.all_cpus)
-        raise ValueError(f"reservedSystemCPUs: the node has no CPUs {format_cpuset(foreign)}: it has {has}")
+        raise ValueError(f"reservedSystemCPUs: the node does not have CPUs {format_cpuset(foreign)}: it has {has}")
     return section.reservedSystemCPUs
 
 
@@ -191,9 +193,11 @@ def _reserved_memory(section: KubeletSection, machine: Machine) -> dict[int, dic
     for index, each in enumerate(section.reservedMemory or ()):
         where = f"reservedMemory[{index}]"
         if not machine.nodes_mask >> each.numaNode & 1:
-            raise ValueError(f"{where}.numaNode: the node has no NUMA node {each.numaNode}")
+            raise ValueError(f"{where}.numaNode: the node does not have NUMA node {each.numaNode}")
         if each.numaNode in found:
-            raise ValueError(f"{where}.numaNode: NUMA node {each.numaNode} is there already: put its limits together")
+            raise ValueError(
+                f"{where}.numaNode: NUMA node {each.numaNode} is already listed: merge the limits into one entry"
+            )
         try:
             found[each.numaNode] = {name: quantity_ceil(amount) for name, amount in each.limits.items()}
         except ValueError as error:
@@ -206,6 +210,6 @@ def _check_sum(reserved: Mapping[int, Mapping[str, int]], expected: int) -> None
     total = sum(limits.get(_MEMORY, 0) for limits in reserved.values())
     if total != expected:
         raise ValueError(
-            f"reservedMemory: its memory is {total} bytes in all, but systemReserved, kubeReserved and the eviction "
-            f"threshold of 100Mi make {expected}: kubelet refuses to start until they are equal"
+            f"reservedMemory: the memory adds up to {total} bytes, but systemReserved, kubeReserved and the eviction "
+            f"threshold of 100Mi add up to {expected}: kubelet does not start unless both are equal"
         )

@@ -173,12 +173,14 @@ class Endpoints:
                 self._books.checkpoint()
                 self._on_change()
         except grpc.aio.AioRpcError as error:
-            log.info("The device plugin's stream ended", resource=endpoint.resource, error=go_error(error))
+            log.info(
+                "listAndWatch ended unexpectedly for device plugin", resource=endpoint.resource, error=go_error(error)
+            )
         except asyncio.CancelledError:
             if _is_cancelled():
                 raise
         except Exception:
-            log.exception("A device plugin's device list cannot be processed", resource=endpoint.resource)
+            log.exception("Failed to process a device plugin's device list", resource=endpoint.resource)
         self._open.discard(endpoint)
         await self._ended(endpoint)
 

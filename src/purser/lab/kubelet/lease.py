@@ -24,7 +24,7 @@ async def keep_leases(client: Client, clock: Clock, nodes: Callable[[], Iterable
             try:
                 await renew_lease(client, node, clock.now())
             except (ApiError, ApiUnavailableError) as error:
-                log.warning("The node lease was not renewed", node=node, error=str(error))
+                log.warning("Failed to renew the node lease", node=node, error=str(error))
         await clock.sleep(_PERIOD_S)
 
 

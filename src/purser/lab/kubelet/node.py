@@ -138,7 +138,7 @@ class NodeReporter:
             try:
                 await self._report()
             except (ApiError, ApiUnavailableError) as error:
-                log.warning("The node status was not updated", node=self._settings.name, error=str(error))
+                log.warning("Failed to update the node status", node=self._settings.name, error=str(error))
 
     async def _report(self) -> None:
         there = (await self._client.get(NODES, self._settings.name)).status.capacity

@@ -112,7 +112,7 @@ class PluginWatcher:
             except grpc.aio.AioRpcError as error:
                 refusal = go_error(error)
         if refusal:
-            log.error("A plugin was not registered", socket=str(socket.path), error=refusal)
+            log.error("Failed to register a plugin", socket=str(socket.path), error=refusal)
         return not refusal
 
     async def _connect(self, socket: _Socket, info: api_pb2.PluginInfo) -> str:

@@ -388,7 +388,7 @@ class PodWorkers:
             with contextlib.suppress(NotFoundError, ConflictError):
                 await call()
 
-        await insist(attempt, f"Node {self._settings.name}: a pod was not updated", self._clock)
+        await insist(attempt, f"Node {self._settings.name}: failed to update a pod", self._clock)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=name)

@@ -71,7 +71,7 @@ class RegistrationServer(api_pb2_grpc.RegistrationServicer):
         try:
             await self._endpoints.connect(resource, path, options)
         except PluginError as error:
-            log.error("Dialling the device plugin failed", resource=resource, error=str(error))
+            log.error("Failed to dial the device plugin", resource=resource, error=str(error))
 
     def _is_kept(self, path: Path) -> bool:
         return path.name in self._kept

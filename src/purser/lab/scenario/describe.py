@@ -27,7 +27,7 @@ def describe(step: Step) -> str:
 
 
 def _never(never: NeverRule) -> str:
-    what = f"{never.kind} {', '.join(never.names)} {'goes' if never.deleted else f'with {never.match}'}"
+    what = f"{never.kind} {', '.join(never.names)} {'removed' if never.deleted else f'with {never.match}'}"
     what += f" for {never.longer_than_s:g} s" if never.longer_than_s else ""
     return f"more than {never.more_than}: {what}" if never.more_than else what
 
@@ -61,7 +61,7 @@ def _expect(expect: Expect) -> str:
         return f"CPUs, memory and devices of {expect.container.pod}"
     if expect.objects is not None:
         return f"{expect.objects.kind} {', '.join(expect.objects.names)} with {expect.objects.match}"
-    return f"{expect.rejections.count} pods refused by kubelets" if expect.rejections else ""
+    return f"{expect.rejections.count} pods rejected by kubelets" if expect.rejections else ""
 
 
 def _fault(fault: FaultStep) -> str:

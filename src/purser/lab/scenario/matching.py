@@ -37,4 +37,4 @@ def _is_equal(wanted: Any, found: Any) -> bool:
 
 
 def _difference_at(path: str, found: Any) -> str:
-    return f"{path or 'it'} is {'not there' if found is None else found}"
+    return f"{path or 'the object'} is {'not set' if found is None else found}"

@@ -79,9 +79,9 @@ class _Watched:
         long = sorted(key for key, since in self._now.items() if self._allowed_s(since) <= 0)
         if len(long) > self._never.more_than and not self.problem:
             names, kind = ", ".join(long[:MAX_NAMED_OBJECTS]), self._never.kind
-            what = "went" if self._never.deleted else f"were {self._never.match}"
+            what = "removed" if self._never.deleted else f"with {self._never.match}"
             after = f" for {self._never.longer_than_s:g} s" if self._never.longer_than_s else ""
-            self.problem = f"{len(long)} {kind} {what}{after}, at most {self._never.more_than} may: {names}"
+            self.problem = f"{len(long)} {kind} {what}{after}, but the limit is {self._never.more_than}: {names}"
 
     def _note(self, obj: Raw) -> None:
         self._now.setdefault(key_of(obj), self._clock.monotonic())

@@ -58,7 +58,7 @@ def manifests(given: str | list[dict[str, Any]], folder: Path) -> list[Raw]:
         found, where = [body for body in read_documents(path) if body is not None], str(path)
     for body in found:
         if not isinstance(body, dict) or not isinstance(body.get("metadata"), dict):
-            raise ScenarioError(f"{where}: a manifest is not an object with metadata")
+            raise ScenarioError(f"{where}: every manifest must be an object with metadata")
         resource_of(body, where)
     return found
 
@@ -74,7 +74,7 @@ def kind_named(kind: str, where: str) -> Resource[Raw]:
     """Where objects of this kind live. Raises `ScenarioError`."""
     known = {**_BY_KIND, **_BY_WHOLE_NAME}
     if kind not in known:
-        raise ScenarioError(f"{where}: scenarios know no kind {kind}: use {', '.join(sorted(known))}")
+        raise ScenarioError(f"{where}: unsupported kind {kind}: must be one of {', '.join(sorted(known))}")
     return known[kind]
 
 
@@ -114,5 +114,5 @@ async def filled(client: Client, value: Any) -> Any:
     for part in found[3].split("."):
         obj = obj.get(part) if isinstance(obj, Mapping) else None
     if not isinstance(obj, str):
-        raise ScenarioError(f"patch.merge: {found[1]} {found[2]} has no text {found[3]}")
+        raise ScenarioError(f"patch.merge: {found[1]} {found[2]} has no string field {found[3]}")
     return value.replace(found[0], obj)

@@ -38,7 +38,7 @@ async def waited_for(lab: Lab, wait: Wait) -> str | None:
         if any(fnmatchcase(pod.metadata.name, pattern) for pattern in wait.pods)
     ]
     if wait.phase is Phase.GONE:
-        return ("still there: " + _phases(pods)) if pods else None
+        return ("still exists: " + _phases(pods)) if pods else None
     there = [pod for pod in pods if pod.status.phase.lower() == wait.phase]
     if wait.count is not None:
         return None if len(there) == wait.count else f"{len(there)} of {wait.count} {wait.phase}: {_phases(pods)}"
@@ -72,7 +72,7 @@ async def _objects(lab: Lab, expect: ExpectObjects) -> str | None:
     if expect.count is None and found and not wrong:
         return None
     listed = "; ".join(f"{name}: {why}" for name, why in list(wrong.items())[:MAX_NAMED_OBJECTS])
-    return f"{right} of {len(found)} {expect.kind} are so{': ' + listed if listed else ''}"
+    return f"{right} of {len(found)} {expect.kind} match{': ' + listed if listed else ''}"
 
 
 async def _grants(lab: Lab, expect: ExpectGrants) -> str | None:
@@ -82,7 +82,7 @@ async def _grants(lab: Lab, expect: ExpectGrants) -> str | None:
         if grant is not None and not is_terminal(pod) and expect.node in ("", grant.node):
             counts.update({share.uuid for part in grant.containers for share in part.shares})
     found = sorted(counts.values(), reverse=True)
-    return None if found == sorted(expect.per_gpu, reverse=True) else f"pods per GPU are {found}"
+    return None if found == sorted(expect.per_gpu, reverse=True) else f"the numbers of pods per GPU are {found}"
 
 
 def _grant(pod: Pod) -> Grant | None:
@@ -97,7 +97,7 @@ async def _event(lab: Lab, expect: ExpectEvent) -> str | None:
     messages = [e.message for e in events if (e.involved_object.name, e.reason) == (expect.pod, expect.reason)]
     if any(expect.contains in message for message in messages):
         return None
-    return f"{expect.reason} on {expect.pod} says: {'; '.join(messages) or 'nothing'}"
+    return f"messages of event {expect.reason} on {expect.pod}: {'; '.join(messages) or 'none'}"
 
 
 async def _environment(lab: Lab, expect: ExpectEnvironment) -> str | None:
@@ -138,8 +138,8 @@ def _rejections(lab: Lab, expect: ExpectRejections) -> str | None:
     for node in lab.nodes.values():
         found.update(node.rejections)
     count = found[expect.reason] if expect.reason else found.total()
-    listed = ", ".join(f"{number} times {reason}" for reason, number in found.items())
-    return None if count == expect.count else f"kubelets refused {count} pods: {listed or 'none'}"
+    listed = ", ".join(f"{number} x {reason}" for reason, number in found.items())
+    return None if count == expect.count else f"kubelets rejected {count} pods{f': {listed}' if listed else ''}"
 
 
 def _phases(pods: Iterable[Pod]) -> str:

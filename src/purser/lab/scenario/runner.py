@@ -46,7 +46,11 @@ async def _problem(lab: Lab, step: Step, loaded: Loaded, left_s: float, rules: N
             await do(lab, step, loaded.path.parent, rules)
     except TimeoutError:
         whole = left_s < step.within_s + 1
-        return f"the scenario's deadline of {loaded.scenario.deadline_s:g} s is over" if whole else "it took too long"
+        return (
+            f"the scenario's deadline of {loaded.scenario.deadline_s:g} s has passed"
+            if whole
+            else "the step took too long"
+        )
     except (StepFailed, ScenarioError, KubeError) as error:
         # What was and must never have been is often why something else did not come about.
         return "; ".join(dict.fromkeys(filter(None, (str(error), rules.broken()))))

@@ -312,7 +312,7 @@ def _read(path: Path, read: Callable[..., Any]) -> Any:
     try:
         return read(path.read_bytes(), str(path), max_bytes=MAX_SCENARIO_BYTES)
     except OSError as error:
-        raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
+        raise ScenarioError(f"cannot read {path}: {error.strerror}") from error
     except UnreadableError as error:
         raise ScenarioError(str(error)) from error
 
@@ -320,9 +320,9 @@ def _read(path: Path, read: Callable[..., Any]) -> Any:
 def _check(path: Path, scenario: Scenario, nodes: dict[str, int]) -> None:
     """``nodes``: how many GPUs each has."""
     if not scenario.steps:
-        raise ScenarioError(f"{path}: steps: is empty: give at least one step")
+        raise ScenarioError(f"{path}: steps: must have at least one step")
     if not nodes and not scenario.hollow:
-        raise ScenarioError(f"{path}: nodes: is empty: name a profile, or give hollow nodes")
+        raise ScenarioError(f"{path}: nodes: must have at least one profile if the scenario has no hollow nodes")
     for place, step in enumerate(scenario.steps):
         where = f"{path}: steps[{place}]"
         _check_one_of(where, step)
@@ -333,15 +333,19 @@ def _check(path: Path, scenario: Scenario, nodes: dict[str, int]) -> None:
         if step.wait is not None:
             _check_wait(f"{where}.wait", step.wait)
         if step.join and not scenario.hollow:
-            raise ScenarioError(f"{where}.join: give the scenario hollow nodes to begin with")
+            raise ScenarioError(f"{where}.join: the scenario must start with hollow nodes")
         if (step.fault or FaultStep()).needs_operator and not scenario.operator:
-            raise ScenarioError(f"{where}.fault: there is no operator: write operator: true above the steps")
+            raise ScenarioError(
+                f"{where}.fault: the scenario does not run the operator: set operator: true above the steps"
+            )
         for name in _nodes_of(step):
             if name not in nodes:
-                raise ScenarioError(f"{where}: there is no node {name}: write one of {', '.join(sorted(nodes))}")
+                raise ScenarioError(f"{where}: unknown node {name}: must be one of {', '.join(sorted(nodes))}")
         for gpu in _gpus_of(step):
             if not 0 <= gpu.gpu < nodes[gpu.node]:
-                raise ScenarioError(f"{where}: {gpu.node} has no GPU {gpu.gpu}: write 0 to {nodes[gpu.node] - 1}")
+                raise ScenarioError(
+                    f"{where}: {gpu.node} has no GPU {gpu.gpu}: must be from 0 to {nodes[gpu.node] - 1}"
+                )
 
 
 def _check_one_of(where: str, part: Any) -> None:
@@ -349,14 +353,16 @@ def _check_one_of(where: str, part: Any) -> None:
     given = [kind for kind in kinds if getattr(part, kind)]
     if len(given) != 1:
         found = " and ".join(given) or "none"
-        raise ScenarioError(f"{where}: has {found}: write exactly one of {', '.join(kinds)}")
+        raise ScenarioError(f"{where}: must have exactly one of {', '.join(kinds)}, but has {found}")
 
 
 def _check_wait(where: str, wait: Wait) -> None:
     if bool(wait.pods) == bool(wait.node):
-        raise ScenarioError(f"{where}: write either pods or node")
+        raise ScenarioError(f"{where}: must have either pods or node")
     if wait.node and wait.allocatable is None:
-        raise ScenarioError(f"{where}.allocatable: is missing: say how many {wait.resource} {wait.node} must offer")
+        raise ScenarioError(
+            f"{where}.allocatable: must be set to the number of {wait.resource} that {wait.node} must offer"
+        )
 
 
 def _nodes_of(step: Step) -> list[str]:

@@ -53,7 +53,7 @@ async def _eventually(probe: Callable[[], Awaitable[str | None]], within_s: floa
         if wrong is None:
             return
         if loop.time() > deadline:
-            raise StepFailed(f"not within {within_s:g} s: {wrong}")
+            raise StepFailed(f"not as expected after {within_s:g} s: {wrong}")
         await asyncio.sleep(_EXPECTATION_POLL_S)
 
 
@@ -62,9 +62,9 @@ async def _refused(lab: Lab, refused: RefusedStep, folder: Path) -> None:
         await objects.apply(lab.client, objects.manifests(refused.apply, folder))
     except ApiError as error:
         if refused.contains not in str(error):
-            raise StepFailed(f"it was refused with other words: {error}") from error
+            raise StepFailed(f"the manifest was refused with another message: {error}") from error
         return
-    raise StepFailed("it was not refused")
+    raise StepFailed("the manifest was not refused")
 
 
 async def _fault(lab: Lab, fault: FaultStep) -> None:
@@ -111,4 +111,4 @@ async def _patch(lab: Lab, patch: Patch) -> None:
             await lab.client.patch_merge(resource, obj["metadata"]["name"], merge, namespace)
             patched += 1
     if not patched:
-        raise StepFailed(f"there is no {patch.kind} {', '.join(patch.names)}")
+        raise StepFailed(f"no {patch.kind} matches {', '.join(patch.names)}")

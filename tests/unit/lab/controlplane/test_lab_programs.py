@@ -47,13 +47,13 @@ def test_etcd_and_an_api_server_are_enough(folder):
 @pytest.mark.parametrize("absent", ["etcd", "kube-apiserver"])
 def test_a_folder_without_one_of_them_is_refused_by_name(folder, absent):
     (folder / absent).unlink()
-    with pytest.raises(ValueError, match=f"there is no {absent}: .*unset"):
+    with pytest.raises(ValueError, match=f"does not contain {absent}: .*unset"):
         Programs.find(folder)
 
 
 @pytest.mark.parametrize(
     ("script", "message"),
-    [("echo 7", "does not print a version: '7"), ("exit 3", "does not run: .*status 3")],
+    [("echo 7", "did not print a version: '7"), ("exit 3", "cannot run .*--version: .*status 3")],
 )
 def test_an_api_server_without_a_version_is_refused(folder, script, message):
     program(folder, "kube-apiserver", script)
@@ -66,7 +66,7 @@ def lab(folder, state):
 
 
 async def test_a_program_that_does_not_start_fails_the_lab_with_its_last_words(folder, tmp_path):
-    with pytest.raises(ProcessStartError, match=r"(?s)etcd ended while starting; .*etcd\.log:\nno disk left"):
+    with pytest.raises(ProcessStartError, match=r"(?s)etcd exited during startup. .*etcd\.log:\nno disk left"):
         async with lab(folder, tmp_path / "lab"):
             pytest.fail("it started")
 
@@ -92,7 +92,7 @@ async def test_a_lab_that_is_stopped_while_it_starts_leaves_no_process_behind(fo
         os.killpg(int(told.read_text()), 0)
 
 
-@pytest.mark.parametrize(("absent", "code", "words"), [("etcd", 2, "there is no etcd"), ("", 1, "no disk left")])
+@pytest.mark.parametrize(("absent", "code", "words"), [("etcd", 2, "does not contain etcd"), ("", 1, "no disk left")])
 def test_the_command_says_what_is_wrong_without_a_traceback(folder, absent, code, words, monkeypatch):
     if absent:
         (folder / absent).unlink()

@@ -272,9 +272,9 @@ def test_a_mig_device_is_a_device_of_its_own(cut: Cut) -> None:
     assert [each.pid for each in nvml.nvmlDeviceGetComputeRunningProcesses_v3(cut.gpu)] == [7]
     assert nvml.nvmlDeviceGetGraphicsRunningProcesses_v3(device) == []
     assert cut.code("nvmlDeviceGetPowerUsage", device) == "error 2", "that is the whole GPU's"
-    with pytest.raises(ValueError, match="is in MIG mode: name one of its MIG devices"):
+    with pytest.raises(ValueError, match="is in MIG mode: use one of its MIG devices"):
         node.add_process(0, 9, ProcessLoad(memory_mib=1))
-    with pytest.raises(ValueError, match="has 9756 MiB free"):
+    with pytest.raises(ValueError, match="has only 9756 MiB free"):
         node.add_process(part, 9, ProcessLoad(memory_mib=9757))
 
 
@@ -286,7 +286,7 @@ def test_nothing_is_destroyed_that_is_in_use(cut: Cut) -> None:
     device = nvml.nvmlDeviceGetHandleByUUID(uuid)
     node.add_process(uuid, 7, ProcessLoad(memory_mib=10))
     assert cut.code("nvmlGpuInstanceDestroy", instance) == cut.code("nvmlComputeInstanceDestroy", compute) == "error 19"
-    with pytest.raises(MigRefusedError, match="something runs on it"):
+    with pytest.raises(MigRefusedError, match="is in use by a process"):
         destroy_mig(node.folder, uuid)
     node.remove_process(0, 7)
     nvml.nvmlComputeInstanceDestroy(compute)
@@ -350,18 +350,18 @@ def test_an_xid_names_the_mig_device_that_it_concerns(cut: Cut) -> None:
 
 def test_what_cannot_be_cut_is_named(cut: Cut, create: Create) -> None:
     node = cut.node
-    with pytest.raises(ValueError, match=r"offers no 1g.10: it offers 1g.5gb, .*7g.40gb"):
+    with pytest.raises(ValueError, match=r"does not support 1g.10: it supports 1g.5gb, .*7g.40gb"):
         create_mig(node.folder, 0, "1g.10")
-    with pytest.raises(ValueError, match=r"2g\.10gb may begin at 0, 2, 4, not at 1"):
+    with pytest.raises(ValueError, match=r"2g\.10gb cannot start at 1: must start at 0, 2, 4"):
         create_mig(node.folder, 0, "2g.10gb", start=1)
-    with pytest.raises(ValueError, match=r"3g\.20gb has no compute instance of 4 slices"):
+    with pytest.raises(ValueError, match=r"3g\.20gb does not support a compute instance with 4 slices"):
         create_mig(node.folder, 0, "3g.20gb", slices=4)
     with pytest.raises(ValueError, match="is not in MIG mode"):
         create_mig(node.folder, 1, "1g.5gb")
     create_mig(node.folder, 0, "7g.40gb")
-    with pytest.raises(MigRefusedError, match="there is no room for it"):
+    with pytest.raises(MigRefusedError, match="there is not enough free space for the MIG instance"):
         create_mig(node.folder, 0, "1g.5gb")
-    with pytest.raises(ValueError, match="Tesla T4 knows no MIG"):
+    with pytest.raises(ValueError, match="Tesla T4 does not support MIG"):
         set_mig(create("t4-4", node="node-2", kind=DriverKind.PYTHON).folder, 0, enabled=True)
     with pytest.raises(LookupError, match="has no MIG device MIG-1"):
         destroy_mig(node.folder, "MIG-1")

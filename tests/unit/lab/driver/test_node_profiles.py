@@ -56,7 +56,7 @@ def test_a_profile_brings_models_of_its_own(tmp_path: Path) -> None:
         pytest.param({"cuda_version": "12"}, "cuda_version", id="a version without its second number"),
         pytest.param(
             {"gpus": [{"model": "t4", "pci": "0000:01:00.0"}]},
-            r"gpus\[0\].model: no model 't4': write one of .*tesla-t4",
+            r"gpus\[0\].model: unknown model 't4': must be one of .*tesla-t4",
             id="an unknown model",
         ),
         pytest.param(
@@ -66,10 +66,10 @@ def test_a_profile_brings_models_of_its_own(tmp_path: Path) -> None:
         ),
         pytest.param(
             {"gpus": [{"model": "tesla-t4", "pci": "0000:01:00.0"}, {"model": "tesla-t4", "pci": "01:00.0"}]},
-            r"gpus\[1\].pci: 01:00.0 is gpus\[0\].pci already",
+            r"gpus\[1\].pci: 01:00.0 is already used by gpus\[0\].pci",
             id="an address twice",
         ),
-        pytest.param({"numa": []}, r"gpus\[0\].numa_node: node 0 is not under numa", id="an undeclared NUMA node"),
+        pytest.param({"numa": []}, r"gpus\[0\].numa_node: node 0 is not in numa", id="an undeclared NUMA node"),
         pytest.param(
             {"numa": [{"node": 0, "cpus": "x"}]}, r"numa\[0\].cpus: 'x' is not a CPU list", id="a bad CPU list"
         ),
@@ -79,7 +79,7 @@ def test_a_profile_brings_models_of_its_own(tmp_path: Path) -> None:
         ),
         pytest.param(
             {"bridges": [{"between": [0, 0], "links": 1}]},
-            r"bridges\[0\].between: name two different GPUs",
+            r"bridges\[0\].between: must be two different GPUs",
             id="a bridge to itself",
         ),
         pytest.param(
@@ -87,7 +87,7 @@ def test_a_profile_brings_models_of_its_own(tmp_path: Path) -> None:
         ),
         pytest.param(
             {"nvswitch": {"links_per_gpu": 1, "pci": ["0000:01:00.0"]}},
-            r"nvswitch.pci\[0\]: 0000:01:00.0 is gpus\[0\].pci already",
+            r"nvswitch.pci\[0\]: 0000:01:00.0 is already used by gpus\[0\].pci",
             id="a switch in a GPU's place",
         ),
         pytest.param(
@@ -131,5 +131,5 @@ def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, content: str) -> N
 
 
 def test_a_name_that_is_no_profile_lists_those_that_are() -> None:
-    with pytest.raises(ProfileError, match=r"no profile a100: name a file, or one of a100-40gb-8, "):
+    with pytest.raises(ProfileError, match=r"profile a100 does not exist: must be a file, or one of a100-40gb-8, "):
         profiles.load("a100")

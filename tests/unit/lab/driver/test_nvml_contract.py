@@ -191,7 +191,7 @@ def test_sensors_are_sampled_while_they_have_values(node: SimulatedDriver, nvml:
 def test_more_than_a_gpu_has_is_refused(node: SimulatedDriver) -> None:
     node.add_process(0, 1, ProcessLoad(memory_mib=40000))
     node.add_process(0, 1, ProcessLoad(memory_mib=40377))
-    with pytest.raises(ValueError, match="has 0 MiB free: a process cannot have 1 MiB"):
+    with pytest.raises(ValueError, match="has only 0 MiB free, but the process needs 1 MiB"):
         node.add_process(0, 2, ProcessLoad(memory_mib=1))
 
 
@@ -307,7 +307,7 @@ def test_rows_are_replaced_in_banks_that_have_spare_ones(node: SimulatedDriver, 
     node.remap_rows(0, correctable=1, spares=BankSpares.NONE)
     banks = plain(nvml.nvmlDeviceGetRowRemapperHistogram(gpu))
     assert banks == {"max": 637, "high": 2, "partial": 0, "low": 0, "none": 1}
-    with pytest.raises(ValueError, match="has 640 banks of memory: it can replace no more rows"):
+    with pytest.raises(ValueError, match="cannot remap more rows: all 640 memory banks already have one"):
         node.remap_rows(0, correctable=638)
 
 
@@ -318,7 +318,7 @@ def test_what_a_gpu_lacks_is_not_supported(create: Create, kind: DriverKind, ope
     lacking = ["RemappedRows", "MigMode", "RowRemapperHistogram"]
     assert [told(nvml, f"nvmlDeviceGet{call}", gpu) for call in lacking] == ["error 3"] * 3
     assert fields(nvml, gpu, nvml.NVML_FI_DEV_MEMORY_TEMP, nvml.NVML_FI_DEV_NVLINK_LINK_COUNT) == [None, None]
-    with pytest.raises(ValueError, match="Tesla T4 replaces no rows"):
+    with pytest.raises(ValueError, match="Tesla T4 does not support row remapping"):
         node.remap_rows(0, pending=True)
     node.retire_page(0, 4096)
     assert nvml.nvmlDeviceGetRetiredPagesPendingStatus(gpu) == 1
@@ -328,7 +328,7 @@ def test_what_a_gpu_lacks_is_not_supported(create: Create, kind: DriverKind, ope
 
 
 def test_a_link_that_is_not_there_is_named(node: SimulatedDriver) -> None:
-    with pytest.raises(LookupError, match="has no NVLink 12: it has 12, counted from 0"):
+    with pytest.raises(LookupError, match="does not have NVLink 12: it has 12 NVLinks, numbered from 0"):
         node.set_nvlink(0, 12, active=False)
 
 
@@ -375,5 +375,5 @@ def test_nothing_hangs_once_the_node_is_gone(node: SimulatedDriver, nvml: Any) -
 def test_more_calls_than_can_fail_are_refused(node: SimulatedDriver) -> None:
     for number in range(16):
         node.fail_call(0, f"nvmlDeviceGet{number}", 999)
-    with pytest.raises(ValueError, match="16 calls fail or hang already"):
+    with pytest.raises(ValueError, match="16 calls are already set to fail or hang"):
         node.fail_call(0, "nvmlDeviceGetName", 999)

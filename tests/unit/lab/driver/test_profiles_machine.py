@@ -86,18 +86,22 @@ def test_hugepages_are_kept_by_their_size():
     [
         pytest.param(
             {"numa": [{"node": 0, "cpus": "0-3"}, {"node": 1, "cpus": "3-7"}]},
-            r"numa\[1\].cpus: CPU 3 is in numa\[0\] too",
+            r"numa\[1\].cpus: CPU 3 is also in numa\[0\]",
             id="a CPU on two nodes",
         ),
         pytest.param(
             {"numa": [{"node": 0, "cpus": "0-3"}, {"node": 0, "cpus": "4"}]},
-            r"numa\[1\].node: node 0 is there already",
+            r"numa\[1\].node: node 0 is already defined",
             id="a node twice",
         ),
         pytest.param(
-            {"cpu": {"threads_per_core": 3}}, r"4 CPUs make no whole cores of 3 threads", id="a core that is not whole"
+            {"cpu": {"threads_per_core": 3}},
+            r"4 CPUs is not a multiple of cpu.threads_per_core \(3\)",
+            id="a core that is not whole",
         ),
-        pytest.param({"cpu": {"sockets": 2}}, "1 NUMA nodes with CPUs cannot be dealt out to 2", id="too many sockets"),
+        pytest.param(
+            {"cpu": {"sockets": 2}}, "1 NUMA nodes with CPUs cannot be divided evenly among 2", id="too many sockets"
+        ),
         pytest.param(
             {"numa": [{"node": 0, "cpus": "0", "memory": "much"}]},
             r"numa\[0\].memory: 'much' is not a quantity",
@@ -117,12 +121,12 @@ def test_hugepages_are_kept_by_their_size():
         pytest.param({"kubelet": {"topologyPolicy": "none"}}, "unknown field `topologyPolicy`", id="an unknown field"),
         pytest.param(
             {"kubelet": {"version": "1.36"}},
-            "kubelet.version: 1.36 is not a version of kubelet: write one such as",
+            "kubelet.version: 1.36 is not a supported kubelet version: must be v1.20.0 or newer",
             id="no version",
         ),
         pytest.param(
             {"kubelet": {"reservedSystemCPUs": "3-4"}},
-            r"kubelet.reservedSystemCPUs: the node has no CPUs 4: it has 0-3",
+            r"kubelet.reservedSystemCPUs: the node does not have CPUs 4: it has 0-3",
             id="reserved CPUs that are not there",
         ),
         pytest.param(
@@ -137,7 +141,7 @@ def test_hugepages_are_kept_by_their_size():
         ),
         pytest.param(
             {"kubelet": {"version": "v1.20.2", "memoryManagerPolicy": "Static"}},
-            "memoryManagerPolicy: kubelet v1.20.2 has no memory manager",
+            "memoryManagerPolicy: kubelet v1.20.2 does not have a memory manager",
             id="a memory manager before its time",
         ),
         pytest.param(
@@ -147,12 +151,12 @@ def test_hugepages_are_kept_by_their_size():
                     "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
                 }
             },
-            "reservedMemory: its memory is 1073741824 bytes in all, but .* make 104857600",
+            "reservedMemory: the memory adds up to 1073741824 bytes, but .* add up to 104857600",
             id="reserved memory that does not add up",
         ),
         pytest.param(
             {"kubelet": {"reservedMemory": [{"numaNode": 1, "limits": {"memory": "1Gi"}}]}},
-            r"reservedMemory\[0\].numaNode: the node has no NUMA node 1",
+            r"reservedMemory\[0\].numaNode: the node does not have NUMA node 1",
             id="reserved memory on no node",
         ),
     ],

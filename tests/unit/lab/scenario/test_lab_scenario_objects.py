@@ -26,7 +26,7 @@ def test_two_operators_have_a_cluster_policy():
 
 
 def test_a_kind_that_nobody_knows_is_refused():
-    with pytest.raises(ScenarioError, match=r"here: scenarios know no kind Nonsense: use .*ClusterPolicy\.nvidia"):
+    with pytest.raises(ScenarioError, match=r"here: unsupported kind Nonsense: must be one of .*ClusterPolicy\.nvidia"):
         kind_named("Nonsense", "here")
 
 
@@ -37,5 +37,5 @@ async def test_a_patch_has_fields_of_other_objects(client):
 
 
 async def test_a_field_that_is_not_there_is_refused(client):
-    with pytest.raises(ScenarioError, match=r"Node a has no text metadata\.labels\.none"):
+    with pytest.raises(ScenarioError, match=r"Node a has no string field metadata\.labels\.none"):
         await filled(client, "${Node a metadata.labels.none}")

@@ -34,31 +34,34 @@ def test_the_examples_are_scenarios(path):
         ("steps: [{expect: {}}]", ["steps[0].expect", "exactly one of grants, event, environment, container"]),
         ("steps: [{fault: {kill_scheduler: true, start_scheduler: true}}]", ["steps[0].fault"]),
         ("steps: [{wait: {}}]", ["steps[0].wait", "either pods or node"]),
-        ("nodes: [t4-4]\nsteps: [{wait: {node: t4-4-0}}]", ["steps[0].wait.allocatable", "is missing"]),
-        ("nodes: [t4-4]\nsteps: [{fault: {kill_agent: t4-4-7}}]", ["steps[0]", "no node t4-4-7", "t4-4-0"]),
-        ("steps: [{fault: {lose_gpu: {node: '', gpu: 0}}}]", ["steps[0]", "there is no node"]),
+        (
+            "nodes: [t4-4]\nsteps: [{wait: {node: t4-4-0}}]",
+            ["steps[0].wait.allocatable", "must be set to the number of"],
+        ),
+        ("nodes: [t4-4]\nsteps: [{fault: {kill_agent: t4-4-7}}]", ["steps[0]", "unknown node t4-4-7", "t4-4-0"]),
+        ("steps: [{fault: {lose_gpu: {node: '', gpu: 0}}}]", ["steps[0]", "unknown node"]),
         (
             "nodes: [t4-4]\nsteps: [{fault: {lose_gpu: {node: t4-4-0, gpu: 4}}}]",
             ["steps[0]", "t4-4-0 has no GPU 4", "0 to 3"],
         ),
-        ("nodes: [nonsense]\nsteps: [{apply: x.yaml}]", ["nodes", "no profile nonsense", "a100-40gb-8"]),
+        ("nodes: [nonsense]\nsteps: [{apply: x.yaml}]", ["nodes", "profile nonsense does not exist", "a100-40gb-8"]),
         ("nodes: ['t4-4:none']\nsteps: [{apply: x.yaml}]", ["nodes", "PROFILE:COUNT"]),
         ("nodes: ['t4-4:65']\nsteps: [{apply: x.yaml}]", ["nodes", "65 nodes"]),
         ("kubelet: {topologyPolicy: none}\nsteps: [{apply: x.yaml}]", ["kubelet", "topologyPolicy"]),
         (
             "nodes: [t4-4]\nkubelet: {reservedSystemCPUs: '64'}\nsteps: [{apply: x.yaml}]",
-            ["t4-4-0", "reservedSystemCPUs", "no CPUs 64"],
+            ["t4-4-0", "reservedSystemCPUs", "does not have CPUs 64"],
         ),
         (
             "nodes: [gb200-nvl4]\nkubelet: {topologyManagerPolicyOptions: {}}\nsteps: [{apply: x.yaml}]",
             ["gb200-nvl4-0", "would not start", "more than 8 NUMA Nodes"],
         ),
         ("steps: [{expect: {container: {pod: a, cpu: 4}}}]", ["steps[0].expect.container", "cpu"]),
-        ("nodes: []\nsteps: [{apply: x.yaml}]", ["nodes", "is empty", "hollow"]),
-        ("hollow: [{name: a, count: 0}]\nsteps: [{apply: x.yaml}]", ["hollow[0]", "count 0"]),
+        ("nodes: []\nsteps: [{apply: x.yaml}]", ["nodes", "at least one profile", "hollow"]),
+        ("hollow: [{name: a, count: 0}]\nsteps: [{apply: x.yaml}]", ["hollow[0]", "invalid count 0"]),
         ("hollow: [{name: a, colour: red}]\nsteps: [{apply: x.yaml}]", ["hollow[0]", "colour"]),
-        ("hollow: [{name: a}, {name: a}]\nsteps: [{apply: x.yaml}]", ["two nodes are called a-0"]),
-        ("nodes: [t4-4]\nsteps: [{join: [{name: a}]}]", ["steps[0].join", "hollow nodes to begin with"]),
+        ("hollow: [{name: a}, {name: a}]\nsteps: [{apply: x.yaml}]", ["two nodes have the name a-0"]),
+        ("nodes: [t4-4]\nsteps: [{join: [{name: a}]}]", ["steps[0].join", "must start with hollow nodes"]),
         ("steps: [{fault: {kill_operator: true}}]", ["steps[0].fault", "operator: true"]),
         ("steps: [", ["is not YAML"]),
         ("steps: [{apply: x.yaml, within_s: soon}]", ["steps[0].within_s", "float"]),
@@ -74,7 +77,7 @@ def test_a_bad_file_is_refused_with_its_name_the_field_and_the_fix(tmp_path, tex
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(ScenarioError, match="cannot be read"):
+    with pytest.raises(ScenarioError, match="cannot read"):
         load(tmp_path / "none.yaml")
 
 

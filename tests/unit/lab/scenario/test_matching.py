@@ -30,7 +30,7 @@ def test_a_part_of_an_object_matches(wanted):
         ({"spec": {"count": True}}, "spec.count is 3"),
         ({"spec": {"count": "3"}}, "spec.count is 3"),
         ({"spec": {"name": "away"}}, "spec.name is gpu-0 is away"),
-        ({"other": {"field": 1}}, "other is not there"),
+        ({"other": {"field": 1}}, "other is not set"),
         ({"status": {"conditions": [{"type": "Ready", "status": "False"}]}}, "status.conditions is"),
     ],
 )

@@ -42,7 +42,7 @@ async def test_a_moment_is_enough(client):
         assert not rules.broken()
         await cordon(client, "a", True)
         await cordon(client, "a", None)
-        assert "1 Node were" in await broken(rules)
+        assert "1 Node with" in await broken(rules)
 
 
 async def test_as_many_as_may_be_are_no_matter(client):
@@ -54,7 +54,7 @@ async def test_as_many_as_may_be_are_no_matter(client):
         assert not rules.broken()
         await cordon(client, "a", True)
         await cordon(client, "b", True)
-        assert "at most 1 may: a, b" in await broken(rules)
+        assert "but the limit is 1: a, b" in await broken(rules)
 
 
 async def test_what_may_be_for_a_while_may_not_stay(client):
@@ -74,7 +74,7 @@ async def test_what_may_be_for_a_while_may_not_stay(client):
         clock.advance(9)
         assert not rules.broken()
         clock.advance(1)
-        assert "for 10 s, at most 0 may: b" in rules.broken()
+        assert "for 10 s, but the limit is 0: b" in rules.broken()
 
 
 async def test_what_goes_is_missed_and_other_names_are_not(client):
@@ -84,7 +84,7 @@ async def test_what_goes_is_missed_and_other_names_are_not(client):
         await cordon(client, "a", True)
         assert not rules.broken()
         await client.delete(NODES, "a")
-        assert "1 Node went, at most 0 may: a" in await broken(rules)
+        assert "1 Node removed, but the limit is 0: a" in await broken(rules)
 
 
 async def test_what_is_so_already_counts(client):

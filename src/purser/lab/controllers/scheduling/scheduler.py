@@ -219,7 +219,7 @@ class Scheduler:
                 extra = await extender.prioritize(view.pod, scores)
             except ExtenderError as error:
                 # As kube-scheduler does: scores are a wish, the pod is placed without them.
-                log.warning("An extender did not return scores", error=str(error))
+                log.warning("An extender failed to return scores", error=str(error))
                 continue
             for name, score in extra.items():
                 if name in scores:
@@ -335,7 +335,7 @@ class Scheduler:
         except (NotFoundError, ConflictError):
             return
         except (ApiError, ApiUnavailableError) as error:
-            log.warning("A victim of preemption was not deleted", pod=metadata["name"], error=str(error))
+            log.warning("Failed to delete a preemption victim", pod=metadata["name"], error=str(error))
 
     async def _write_status(self, pod: Raw, status: dict[str, Any]) -> None:
         metadata = pod["metadata"]
@@ -345,7 +345,7 @@ class Scheduler:
         except (NotFoundError, ConflictError):
             return
         except (ApiError, ApiUnavailableError) as error:
-            log.warning("A pod's condition was not written", pod=metadata["name"], error=str(error))
+            log.warning("Failed to update a pod's condition", pod=metadata["name"], error=str(error))
 
 
 def _phase(pod: Raw) -> str:
