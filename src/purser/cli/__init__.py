@@ -47,7 +47,7 @@ _LEFT_OUT = ("purser.backtest", "purser.lab", "purser.simulator")
 app = typer.Typer(
     name="purser",
     cls=GroupedCommands,
-    help="The GPU control plane for Kubernetes: which pod gets which GPU, or which share of one.\n\n"
+    help="The GPU control plane for Kubernetes: decides which pod gets which GPU, or which share of a GPU.\n\n"
     "Example: purser lab",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -144,8 +144,8 @@ def _run(app: typer.Typer) -> None:
         if error.name not in _LEFT_OUT:
             raise
         print(
-            f"purser: {error.name} is not installed here: Purser's image comes without the lab and the simulator. "
-            "Run this command where Purser was installed with pip.",
+            f"purser: {error.name} is not installed: Purser's image does not include the lab and the simulator. "
+            "Run this command where you installed Purser with pip.",
             file=sys.stderr,
         )
         sys.exit(MISUSED)

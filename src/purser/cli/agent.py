@@ -28,11 +28,12 @@ app = typer.Typer(
 
 RUN_HELP = """Serve one node: kubelet's device plugins, health checks and metrics.
 
-The agent runs as root on every node with GPUs; the Helm chart's DaemonSet starts it. SIGHUP makes it enumerate the
-GPUs again. If driver, kubelet or API server are missing, it waits for them, and says so in its log and at /readyz.
+The agent runs as root on every node with GPUs and is started by the Helm chart's DaemonSet. On SIGHUP, the agent
+enumerates the GPUs again. If the driver, kubelet or the API server is unavailable, the agent waits, and reports the
+reason in its log and at /readyz.
 
-Exit code: 0 stopped by SIGTERM or SIGINT; 1 it could not continue: a port is taken, or another agent serves the node;
-2 wrong usage: an option, or the kubeconfig.
+Exit code: 0 the agent was stopped by SIGTERM or SIGINT; 1 the agent could not continue, because a port is in use or
+another agent serves the node; 2 wrong usage, such as an invalid option or kubeconfig.
 
 Example: purser agent run --node-name $(hostname) --kubeconfig /etc/kubernetes/kubelet.conf
 """
@@ -40,10 +41,10 @@ Example: purser agent run --node-name $(hostname) --kubeconfig /etc/kubernetes/k
 CHECK_HELP = """Check whether this node can serve its GPUs, what is missing, and how to fix it.
 
 The command checks the driver, the GPUs, the container runtime, CDI, kubelet's sockets and the enforcement of shares.
-It changes nothing and does not ask the API server. Give it the options that you give purser agent run, which say where
-things are.
+It does not change anything and does not contact the API server. Use the same options as for purser agent run, so that
+the command looks in the same places.
 
-Exit code: 0 the GPUs can be served; 1 a failed check keeps one or all of them from being served; 2 wrong usage.
+Exit code: 0 the GPUs can be served; 1 a check failed, so at least one GPU cannot be served; 2 wrong usage.
 
 Example: purser agent check
 

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from purser.backtest.history import History, Omissions
     from purser.backtest.reconstruction import Course, Reconstruction, ReconstructionError
 
-HELP = """Replay a cluster's past with other policies: allocation, waiting time, and the nodes that would have done.
+HELP = """Replay a cluster's history with other policies, and compare allocation, waiting times and nodes needed.
 
-The past comes from the scheduler's decision log (--log), from files of kubectl (--dump: events, and the pods and nodes
-that are still there), or from a Prometheus that scrapes kube-state-metrics (--prometheus). It is replayed first with
-the policy that was in force (--true-policy), and how far that is from what the source says is printed: no smaller
-difference between policies means anything. Then each --policy is replayed, and on fewer and fewer nodes, those that
-held the fewest GPU-hours removed first. NODES NEEDED is the fewest on which pods wait no longer than in the first
-replay.
+The history comes from the scheduler's decision log (--log), from kubectl output (--dump: events, and the pods and nodes
+that still exist), or from a Prometheus that scrapes kube-state-metrics (--prometheus). The command first replays the
+history with the policy that the cluster used (--true-policy) and prints how much the result deviates from the source.
+Differences between policies that are smaller than this error are not meaningful. The command then replays each
+--policy, also with fewer and fewer nodes, removing the nodes with the fewest GPU-hours first. NODES NEEDED is the
+smallest number of nodes on which pods do not wait longer than in the first replay.
 
 \b
 Examples:
@@ -45,36 +45,40 @@ Examples:
   purser backtest --log /var/log/purser --policy spread
   purser backtest --dump monday.json --dump tuesday.json -o json
 
-Exit code: 0 replayed, 1 the source did not answer, 2 wrong usage, or a source without what a replay needs.
+Exit code: 0 the history was replayed; 1 the source did not answer; 2 wrong usage, or a source that
+lacks required data.
 """
 
 
 def backtest(
     dumps: Annotated[
         list[Path] | None,
-        typer.Option("--dump", help="Output of kubectl get events,pods,nodes -A -o json; may be repeated."),
+        typer.Option(
+            "--dump", help="File with the output of kubectl get events,pods,nodes -A -o json. May be repeated."
+        ),
     ] = None,
     prometheus: Annotated[str | None, typer.Option(help="URL of a Prometheus that scrapes kube-state-metrics.")] = None,
-    since: Annotated[str, typer.Option(help="How far back to read, with --prometheus: 12h, 7d, 4w.")] = "7d",
+    since: Annotated[str, typer.Option(help="With --prometheus: how far back to read, such as 12h, 7d or 4w.")] = "7d",
     token_file: Annotated[Path | None, typer.Option(help="File that holds a bearer token for --prometheus.")] = None,
     selector: Annotated[
-        str, typer.Option(help='Label matchers that select this cluster, with --prometheus: cluster="a".')
+        str, typer.Option(help='With --prometheus: label matchers that select this cluster, such as cluster="a".')
     ] = "",
     logs: Annotated[
         list[Path] | None,
-        typer.Option("--log", help="File or folder of a scheduler's decision log; may be repeated.", metavar="FILE"),
+        typer.Option("--log", help="File or folder with a scheduler's decision log. May be repeated.", metavar="FILE"),
     ] = None,
     true_policy: Annotated[
-        str | None, typer.Option(help="Policy that was in force. Default: the one in the log, otherwise purser.")
+        str | None, typer.Option(help="Policy that the cluster used. Default: the policy in the log, otherwise purser.")
     ] = None,
     policy: Annotated[
-        list[str] | None, typer.Option(help="Policy to replay; may be repeated. Default: the one in force.")
+        list[str] | None,
+        typer.Option(help="Policy to replay. May be repeated. Default: the policy that the cluster used."),
     ] = None,
     with_nodes: Annotated[
-        bool, typer.Option("--nodes-needed/--no-nodes-needed", help="Also replay on fewer and fewer nodes.")
+        bool, typer.Option("--nodes-needed/--no-nodes-needed", help="Also replay with fewer and fewer nodes.")
     ] = True,
     report: Annotated[
-        Path | None, typer.Option(help="Write a report with plots, one HTML file (needs matplotlib).")
+        Path | None, typer.Option(help="Write a report with plots to this HTML file. Requires matplotlib.")
     ] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
@@ -91,11 +95,11 @@ def backtest(
         except ValueError as error:
             fail(str(error), MISUSED)
     if sum((bool(dumps), prometheus is not None, bool(logs))) != 1:
-        fail("give one of --dump, --prometheus and --log (--help has examples)", MISUSED)
+        fail("exactly one of --dump, --prometheus and --log is required (see --help for examples)", MISUSED)
     if report is not None and not html.is_installed():
         fail(html.NEEDS_MATPLOTLIB, MISUSED)
     if report is not None and not is_writable(report):
-        fail(f"--report {report} cannot be written: give a file in a directory that can", MISUSED)
+        fail(f"cannot write --report {report}: use a file in a writable directory", MISUSED)
     choose_kernels()
     try:
         with _Progress() as progress:
@@ -164,12 +168,12 @@ def _of_metrics(url: str, seconds: float, token: str, selector: str, tick: "Call
         fail(f"{url}: {error}", MISUSED)
     except NothingToReplay as error:
         _tell(omissions)
-        fail(f"{url}: {error}. Check that it scrapes kube-state-metrics", MISUSED)
+        fail(f"{url}: {error}. Check that Prometheus scrapes kube-state-metrics", MISUSED)
 
 
 def _tell(omissions: "Omissions") -> None:
     for each in omissions.found:
-        print(f"purser: {each.count} {each.what}; one is {each.example}", file=sys.stderr)
+        print(f"purser: {each.count} {each.what}, for example {each.example}", file=sys.stderr)
 
 
 class _Progress:
@@ -270,15 +274,19 @@ def _print(of: "Reconstruction", found: "Backtest", output: OutputFormat, with_n
         file=sys.stderr,
     )
     for each in history.left_out:
-        print(f"purser: {each.count} {each.what}; one is {each.example}", file=sys.stderr)
+        print(f"purser: {each.count} {each.what}, for example {each.example}", file=sys.stderr)
     for note in history.notes[:_NOTES]:
         print(f"purser: {note}", file=sys.stderr)
     if len(history.notes) > _NOTES:
-        print(f"purser: {len(history.notes) - _NOTES} more such notes; -o json has all", file=sys.stderr)
+        print(f"purser: {len(history.notes) - _NOTES} more notes; use -o json to see all", file=sys.stderr)
 
 
 def _spelled(error: "ReconstructionError") -> str:
-    mean = "is unknown, as no pod waited" if error.waiting_percent is None else f"by {error.waiting_percent:.1f} %"
+    mean = (
+        "by an unknown amount because no pod waited"
+        if error.waiting_percent is None
+        else f"by {error.waiting_percent:.1f} %"
+    )
     return (
         f"replayed with {error.policy}, ALLOCATED % is off by {error.allocation_points:.2f} points"
         f" ({error.moment_points:.2f} at one moment), P50 by {error.waited_p50_s:.1f} s,"

@@ -26,24 +26,33 @@ class StateFilter(StrEnum):
 
 
 Nodes = Annotated[
-    list[str] | None, typer.Option("--node", metavar="NODE", help="Show only this node; may be repeated.")
+    list[str] | None, typer.Option("--node", metavar="NODE", help="Show only this node. May be repeated.")
 ]
-Model = Annotated[str | None, typer.Option("--model", metavar="TEXT", help="Show only models that contain this text.")]
+Model = Annotated[
+    str | None, typer.Option("--model", metavar="TEXT", help="Show only GPUs whose model contains this text.")
+]
 Selector = Annotated[
     str | None, typer.Option("--selector", "-l", metavar="LABELS", help="Show only nodes with these labels.")
 ]
 State = Annotated[
     StateFilter | None,
     typer.Option(
-        "--state", help="Show only GPUs in this state. A free GPU is healthy, and no pod holds any part of it."
+        "--state", help="Show only GPUs in this state. A free GPU is healthy and not held by any pod, even in part."
     ),
 ]
 SortBy = Annotated[
     str | None,
-    typer.Option("--sort-by", metavar="COLUMN", help="Sort by this column; a - before its name reverses the order."),
+    typer.Option(
+        "--sort-by", metavar="COLUMN", help="Sort by this column. Prefix the name with - to reverse the order."
+    ),
 ]
-NoHeaders = Annotated[bool, typer.Option("--no-headers", help="Leave out the line of headers.")]
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print rows again when they change, until Ctrl-C.")]
+NoHeaders = Annotated[bool, typer.Option("--no-headers", help="Do not print the header line.")]
+Watch = Annotated[
+    bool,
+    typer.Option(
+        "--watch", "-w", help="After printing the table, watch for changes and print changed rows, until Ctrl-C."
+    ),
+]
 
 
 def is_in_state(row: "GpuRow", wanted: StateFilter) -> bool:
@@ -80,7 +89,7 @@ def ordered(rows: Sequence[Row], columns: Sequence[Column[Row]], sort_by: str | 
     found = next((each for each in columns if name in _names(each)), None)
     if found is None:
         known = ", ".join(_names(each)[-1] for each in columns)
-        fail(f"--sort-by {sort_by}: no such column. Give one of {known}", MISUSED)
+        fail(f"invalid value {sort_by!r} for --sort-by: must be one of {known}", MISUSED)
     key: Callable[[Row], object] = lambda row: natural(cell(found.read(row)))  # noqa: E731
     return sorted(rows, key=key, reverse=sort_by.startswith("-"))  # type: ignore[arg-type]
 

@@ -9,13 +9,13 @@ from purser.cli.output import fail
 from purser.cli.serving import LogLevel
 from purser.core.names import DEFAULT_NAMESPACE
 
-HELP = """Remove what Purser left in a cluster after Helm has uninstalled it.
+HELP = """Remove what Purser left in a cluster after Helm has uninstalled Purser.
 
-That is what agents wrote on nodes, kube-scheduler's lease, the certificates and, once no pod has a grant, the keys of
-grants. The chart runs this after `helm uninstall`.
+The command removes what agents wrote to nodes, kube-scheduler's lease, the certificates and, once no pod has a grant,
+the keys that sign grants. The chart runs this command after `helm uninstall`.
 
-Exit code: 0 nothing is left, except keys that the command named; 1 the cluster did not answer, or refused, or Purser's
-pods did not end in time; 2 wrong usage.
+Exit code: 0 nothing is left, except keys that the command named; 1 the cluster did not answer or refused a request, or
+Purser's pods did not stop in time; 2 wrong usage.
 
 Example: purser clean-up --namespace purser-system
 """
@@ -24,8 +24,8 @@ Example: purser clean-up --namespace purser-system
 def clean_up(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-    namespace: Annotated[str, typer.Option(help="The release's namespace.")] = DEFAULT_NAMESPACE,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for Purser's pods to end.")] = 60.0,
+    namespace: Annotated[str, typer.Option(help="Namespace of the Helm release.")] = DEFAULT_NAMESPACE,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for Purser's pods to stop.")] = 60.0,
 ) -> None:
     """Remove it, and print each thing."""
     import asyncio

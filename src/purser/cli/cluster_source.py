@@ -20,7 +20,7 @@ FromFile = Annotated[
     Path | None,
     typer.Option(
         "--from",
-        help="Read this file instead of a cluster: of purser snapshot, or output of kubectl get -o json.",
+        help="Read this file instead of a cluster: output of purser snapshot or of kubectl get -o json.",
         metavar="FILE",
     ),
 ]

@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 from typer.completion import completion_init, get_completion_script  # type: ignore[attr-defined] # not in __all__
 
-HELP = """Print a script that completes purser's commands and options in your shell.
+HELP = """Print a shell completion script for purser's commands and options.
 
 Example: source <(purser completion bash)
 
 Put that line into ~/.bashrc, or source <(purser completion zsh) into ~/.zshrc after compinit. For fish, run purser
-completion fish > ~/.config/fish/completions/purser.fish. kubectl completes kubectl purser by itself if
-kubectl_complete-purser, which pip installs beside purser, is on your PATH.
+completion fish > ~/.config/fish/completions/purser.fish. kubectl completes kubectl purser without
+this script if kubectl_complete-purser, which pip installs next to purser, is on your PATH.
 """
 
 _VARIABLE = "_PURSER_COMPLETE"

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from purser.lab.conformance import Check, CheckVerdict, Report, Settings
 
 app = typer.Typer(
-    help="Check other software against Kubernetes' interfaces.\n\n"
-    "Example: purser conformance device-plugin ./my-plugin",
+    help="Check other software against Kubernetes interfaces.\n\nExample: purser conformance device-plugin ./my-plugin",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -30,10 +29,11 @@ def _group() -> None:
 
 HELP = """Check a device plugin against an emulated kubelet, without a cluster.
 
-PLUGIN is the socket of a running plugin, or the command that starts one, with its arguments; give purser's options
-before it. The command finds kubelet's plugin folder in PURSER_DEVICE_PLUGIN_DIR, or as {dir} in its arguments. For
-plugins that know only kubelet's own folder, use --folder on a machine where no kubelet runs. The checks restart, stop
-and call the plugin in ways that no kubelet would: do not run them on a production node.
+PLUGIN is the socket of a running plugin, or the command that starts a plugin, with arguments. purser's own options
+must come before PLUGIN. The plugin's command gets kubelet's plugin folder in PURSER_DEVICE_PLUGIN_DIR and in place of
+{dir} in its arguments. For plugins that support only kubelet's default folder, use --folder on a machine where no
+kubelet runs. The checks restart, stop and call the plugin in ways that no kubelet would, so do not run them on a
+production node.
 
 \b
 Examples:
@@ -73,23 +73,27 @@ def device_plugin(
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option(help="Folder to use as kubelet's plugin folder. Default: a new one; none for a socket."),
+        typer.Option(
+            help="Folder to use as kubelet's plugin folder. Default: a new folder for a command, none for a socket."
+        ),
     ] = None,
-    resource: Annotated[str | None, typer.Option(help="Resource to check, if the plugin serves several.")] = None,
+    resource: Annotated[
+        str | None, typer.Option(help="Resource to check, if the plugin serves several resources.")
+    ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(help="Run only checks with these ids; may be repeated.", metavar="PATTERN")
+        list[str] | None, typer.Option(help="Run only checks with these IDs. May be repeated.", metavar="PATTERN")
     ] = None,
     skip: Annotated[
-        list[str] | None, typer.Option(help="Skip checks with these ids; may be repeated.", metavar="PATTERN")
+        list[str] | None, typer.Option(help="Skip checks with these IDs. May be repeated.", metavar="PATTERN")
     ] = None,
     list_checks: Annotated[bool, typer.Option("--list", help="List the checks without running them.")] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds that each registration, list and answer may take.")] = 10.0,
+    timeout: Annotated[float, typer.Option(help="Maximum seconds for each registration, list and response.")] = 10.0,
     observe: Annotated[float, typer.Option(help="Seconds to wait before concluding that nothing happened.")] = 2.0,
     size: Annotated[int | None, typer.Option(help="Number of devices that the container requests. Default: 2.")] = None,
     pod: Annotated[
         str | None,
         typer.Option(
-            help="Serve PodResources at {pod_resources} while this container is admitted.",
+            help="Serve the PodResources API at {pod_resources}, with this container being admitted.",
             metavar="NAMESPACE/POD/CONTAINER",
         ),
     ] = None,
@@ -100,7 +104,7 @@ def device_plugin(
         str | None, typer.Option(help="Shell command that makes $PURSER_DEVICE_ID healthy again.")
     ] = None,
     log: Annotated[Path | None, typer.Option(help="Append the plugin's output to this file.")] = None,
-    junit: Annotated[Path | None, typer.Option(help="Write the report as JUnit XML too.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="Also write the report to this file, as JUnit XML.")] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Run the checks, print the report."""
@@ -144,14 +148,16 @@ def _target(words: list[str]) -> tuple[Path | None, tuple[str, ...]]:
     import shutil
 
     if not words:
-        raise ValueError("give the plugin's socket, or the command that starts it (--help has examples)")
+        raise ValueError(
+            "the plugin's socket, or the command that starts the plugin, is required (see --help for examples)"
+        )
     if len(words) == 1:
         path = Path(words[0])
         if path.is_socket():
             return path, ()
         words = shlex.split(words[0])
         if not words or (path.suffix == ".sock" and shutil.which(words[0]) is None):
-            raise ValueError(f"there is no socket {path}")
+            raise ValueError(f"socket {path} does not exist")
     return None, tuple(words)
 
 
@@ -261,6 +267,6 @@ def _exit_code(report: "Report") -> int:
     if report.count(CheckOutcome.FAILED):
         return FAILED
     if not report.count(CheckOutcome.PASSED):
-        print("purser: no check could run; the reasons are above", file=sys.stderr)
+        print("purser: no check could run, for the reasons above", file=sys.stderr)
         return MISUSED
     return 0

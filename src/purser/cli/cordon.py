@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from purser.kube import Client
 
-_EXIT_CODES_HELP = """Exit code: 0 done, or nothing to do; 1 the cluster did not answer, or has no such node or GPU; 2
-wrong usage."""
+_EXIT_CODES_HELP = """Exit code: 0 done, or nothing to do; 1 the cluster did not answer, or the node or GPU does not
+exist; 2 wrong usage."""
 
-CORDON_HELP = f"""Keep new pods off GPUs of a node; pods that hold a share keep it until they end.
+CORDON_HELP = f"""Keep new pods off GPUs of a node. Running pods keep their GPUs.
 
-Name GPUs by index, UUID, or the beginning of a UUID; purser get gpus -o wide shows both. HAMi's annotation
-hami.io/device-cordon counts as well.
+Specify GPUs by index, UUID, or UUID prefix, as shown by purser get gpus -o wide. GPUs in HAMi's annotation
+hami.io/device-cordon are also cordoned.
 
 {_EXIT_CODES_HELP}
 
@@ -29,8 +29,8 @@ Example: purser cordon gpu node-1 3
 Example: purser cordon gpu node-1 GPU-8f5c6d1e
 """
 
-UNCORDON_HELP = f"""Let new pods use GPUs of a node again, including GPUs that HAMi's annotation cordoned. Name GPUs by
-index, UUID, or the beginning of a UUID.
+UNCORDON_HELP = f"""Let new pods use GPUs of a node again, including GPUs that HAMi's annotation cordoned. Specify GPUs
+by index, UUID, or UUID prefix.
 
 {_EXIT_CODES_HELP}
 
@@ -38,7 +38,7 @@ Example: purser uncordon gpu node-1 3
 """
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="The node.")]
-Gpus = Annotated[list[str], typer.Argument(metavar="GPU...", help="GPUs of the node, by index or UUID.")]
+Gpus = Annotated[list[str], typer.Argument(metavar="GPU...", help="Index or UUID of each GPU.")]
 
 
 def _group(name: str, what: str) -> typer.Typer:
@@ -51,7 +51,7 @@ def _group(name: str, what: str) -> typer.Typer:
 
 
 cordon_app = _group("cordon", "Keep new pods off GPUs.")
-uncordon_app = _group("uncordon", "Let new pods have GPUs again.")
+uncordon_app = _group("uncordon", "Let new pods use GPUs again.")
 
 
 @cordon_app.callback()
@@ -98,7 +98,7 @@ def _run(
             return uuids, await change(client, node, uuids)
 
     if not all(each and each.isprintable() for each in (node, *gpus)):
-        fail("NODE and GPU must not be empty, and must be printable", MISUSED)
+        fail("NODE and GPU must be non-empty printable text", MISUSED)
     configure_logs(LogLevel.WARNING)
     try:
         uuids, written = asyncio.run(ask())

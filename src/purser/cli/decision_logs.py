@@ -45,7 +45,7 @@ def in_folders(paths: Iterable[Path], option: str) -> list[Path]:
 def _of_folder(path: Path, option: str) -> list[Path]:
     found = sorted(path.glob(_PATTERN))
     if not found:
-        fail(f"{option} {path}: the folder has no decision logs ({_PATTERN})", MISUSED)
+        fail(f"{option} {path}: the folder does not contain decision logs ({_PATTERN})", MISUSED)
     return found
 
 

@@ -15,7 +15,8 @@ HELP = """Write this node's GPUs, operating system and Kubernetes distribution t
 
 The operator runs this on nodes without node-feature-discovery, and on GPU nodes to find the GPU models.
 
-Exit code: 0 stopped; 1 it could not continue; 2 wrong usage: an option, or the kubeconfig.
+Exit code: 0 the command was stopped; 1 the command could not continue; 2 wrong usage, such as an invalid option or
+kubeconfig.
 
 Example: purser discover --node-name $(hostname) --kubeconfig /etc/kubernetes/kubelet.conf
 """

@@ -42,17 +42,18 @@ class GpuView(StrEnum):
 
 app = typer.Typer(
     cls=PluralCommands,
-    help="Show GPUs, grants, namespaces and nodes as the scheduler counts them."
-    "\n\nExit code: 0 the list is shown; 1 the cluster did not answer, or with --check records differ; 2 wrong usage, "
-    "or a kubeconfig that cannot be used.\n\nExample: purser get gpus",
+    help="Show GPUs, grants, namespaces and nodes as the scheduler sees them."
+    "\n\nExit code: 0 the list is shown; 1 the cluster did not answer, or --check found records that differ; 2 wrong "
+    "usage, or a kubeconfig that cannot be used.\n\nExample: purser get gpus",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-GPUS_HELP = """List GPUs and how much of each is held.
+GPUS_HELP = """List GPUs and how much of each GPU is held by pods.
 
---view gpushare prints the table of "kubectl inspect gpushare" instead: a row per node, with memory in gpushare's unit.
-With -o wide it prints the table of "kubectl inspect gpushare -d": the pods of each node and what each holds.
+--view gpushare prints the table of "kubectl inspect gpushare" instead, with a row per node and memory in gpushare's
+unit. With -o wide, the view prints the table of "kubectl inspect gpushare -d", with the pods on each node and what they
+hold.
 
 Example: purser get gpus -o wide
 
@@ -60,10 +61,10 @@ Example: purser get gpus --model a100 --state free --sort-by node
 
 Example: purser get gpus --view gpushare
 """
-GRANTS_HELP = """List what each container holds.
+GRANTS_HELP = """List the GPUs that each container holds.
 
---check shows instead where records of who holds which GPU differ: pods that hold GPUs without a valid grant, GPUs that
-were granted twice, and what nodes refused; -o wide adds who settles it.
+--check instead shows where records of who holds which GPU differ: pods that hold GPUs without a valid grant, GPUs that
+were granted twice, and grants that nodes refused. -o wide also shows which component resolves each difference.
 
 Exit code: 0 the grants are shown, or with --check all records agree; 1 the cluster did not answer, or records differ;
 2 wrong usage, or a kubeconfig that cannot be used.
@@ -74,16 +75,16 @@ Example: purser get grants --node node-1 --sort-by -memory
 
 Example: purser get grants --check
 """
-NODES_HELP = """List the nodes with GPUs, with the sums of their GPUs.
+NODES_HELP = """List the nodes with GPUs, with totals over each node's GPUs.
 
 Example: purser get nodes -l topology.kubernetes.io/zone=a -o yaml
 """
 
 
-NAMESPACES_HELP = """List what each namespace holds, what its quota allows, and how many of its pods wait.
+NAMESPACES_HELP = """List each namespace's GPU usage, quota and number of waiting pods.
 
-GPUS is what its pods hold, by memory, in whole GPUs. MEMORY and CORES are held/limit where a ResourceQuota has
-limits.nvidia.com/gpumem or limits.nvidia.com/gpucores.
+GPUS is the memory that the namespace's pods hold, expressed as a number of whole GPUs. MEMORY and CORES show held/limit
+if a ResourceQuota has limits.nvidia.com/gpumem or limits.nvidia.com/gpucores.
 
 Exit code: 0 the list is shown; 1 the cluster did not answer; 2 wrong usage, or a kubeconfig that cannot be used.
 
@@ -116,7 +117,7 @@ def gpus(
     sort_by: SortBy = None,
     watch: Watch = False,
     no_headers: NoHeaders = False,
-    view: Annotated[GpuView | None, typer.Option("--view", help="Show the table of another system.")] = None,
+    view: Annotated[GpuView | None, typer.Option("--view", help="Print the table of another system's command.")] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Print the GPUs of the cluster."""
@@ -124,7 +125,7 @@ def gpus(
 
     if view is GpuView.GPUSHARE:
         if any((node, model, state, selector, sort_by, watch, no_headers)):
-            fail("--view gpushare shows all nodes: leave out the options that filter and sort rows", MISUSED)
+            fail("--view gpushare shows all nodes and cannot be used with options that filter or sort rows", MISUSED)
         _show_gpushare(kubeconfig, context, output)
         return
 
@@ -144,14 +145,16 @@ def grants(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Show only pods of this namespace.")
+        str | None, typer.Option("--namespace", "-n", help="Show only pods in this namespace.")
     ] = None,
     node: Nodes = None,
     selector: Selector = None,
     sort_by: SortBy = None,
     watch: Watch = False,
     no_headers: NoHeaders = False,
-    check: Annotated[bool, typer.Option("--check", help="Show where records differ; exit with 1 if they do.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Show where records differ, and exit with 1 if any do.")
+    ] = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Print the grants of the cluster."""
@@ -159,7 +162,10 @@ def grants(
 
     if check:
         if any((node, selector, sort_by, watch)):
-            fail("--check compares the records of all nodes: leave out the options that filter and sort rows", MISUSED)
+            fail(
+                "--check compares the records of all nodes and cannot be used with options that filter or sort rows",
+                MISUSED,
+            )
         _check(kubeconfig, context, namespace, output, headers=not no_headers)
         return
 
@@ -169,7 +175,7 @@ def grants(
         return [row for row in chosen if not node or row.grant.node in node]
 
     options = TableOptions(kubeconfig, context, node or (), selector, sort_by, output, not no_headers, watch)
-    empty = "No grant matches." if any((namespace, node, selector)) else "No pods have grants."
+    empty = "No grant matches." if any((namespace, node, selector)) else "No pod has a grant."
     _present(options, rows, get_tables.grant_columns, get_tables.grant_document, empty)
 
 
@@ -220,7 +226,7 @@ def namespaces(
     fleet, _ = _fleet(nodes, pods)
     columns = get_tables.namespace_columns()
     rows = ordered(get_tables.namespace_rows(fleet, pods, quotas), columns, sort_by)
-    empty = "No namespace holds GPUs, waits for GPUs, or has a quota over them."
+    empty = "No namespace holds GPUs, waits for GPUs, or has a quota for GPUs."
     show(rows, columns, output, empty=empty, document=get_tables.namespace_document, headers=not no_headers)
 
 
@@ -236,7 +242,7 @@ def _present(
         from purser.cli.watching import watch_rows
 
         if options.output not in (OutputFormat.TABLE, OutputFormat.WIDE):
-            fail("--watch prints a table: leave out --output, or give -o wide", MISUSED)
+            fail("--watch supports only table output: omit --output, or use -o wide", MISUSED)
 
         said: set[str] = set()
         is_first = True
@@ -282,7 +288,7 @@ def _show_gpushare(kubeconfig: Path | None, context: str | None, output: OutputF
     from purser.cli.gpushare_view import gpushare_details, gpushare_table, listed_unit_mib
 
     if output not in (OutputFormat.TABLE, OutputFormat.WIDE):
-        fail("--view gpushare prints a table: leave out --output, or give -o wide", MISUSED)
+        fail("--view gpushare supports only table output: omit --output, or use -o wide", MISUSED)
     addresses, memory, gpus = _ask(kubeconfig, context, read_gpushare)
     fleet, _ = _fleet(*_ask(kubeconfig, context, read_objects))
     unit_mib = listed_unit_mib(memory, gpus)
@@ -320,7 +326,7 @@ def _check_names(options: TableOptions, fleet: "Fleet") -> None:
         if name not in there:
             close = difflib.get_close_matches(name, sorted(there), 1)
             hint = f". Did you mean {close[0]}?" if close else ""
-            labelled = f" with the labels {options.selector}" if options.selector else ""
+            labelled = f" with labels {options.selector}" if options.selector else ""
             fail(f"no node {name}{labelled} has published GPUs{hint}")
 
 
@@ -334,7 +340,7 @@ def _fleet(
     fleet, problems = fleet_of(by_name.values(), pods)
     sentences = list(problems)
     if problems or any(state.disputed for node in fleet for state in node.devices):
-        sentences.append("records of who holds which GPU differ; purser get grants --check says where")
+        sentences.append("records of who holds which GPU differ: run purser get grants --check to see where")
     for sentence in sentences:
         if said is None or sentence not in said:
             print(f"purser: {sentence}", file=sys.stderr)

@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 
 HELP = """Start a cluster with simulated GPUs on this machine, without root, Docker or network.
 
-It has an API server, emulated nodes, a simulated NVIDIA driver, and every part of Purser as it runs in production.
-Ctrl-C ends it and leaves nothing behind. purser lab gpu changes the GPUs of a running lab.
+The lab has an API server, emulated nodes, a simulated NVIDIA driver, and every part of Purser as in production. Press
+Ctrl-C to stop and remove the lab. To change the GPUs of a running lab, use purser lab gpu.
 
-With --demo it shows, in less than a minute and without kubectl, a share placed, a GPU lost and recovered, and why a pod
-waits. With --run it plays a scenario and exits with 0 if all went as expected, 1 if not, 2 for an invalid file.
+With --demo, the lab shows in less than a minute, and without kubectl, how Purser places a share, handles a lost GPU and
+explains why a pod waits. With --run, the lab runs a scenario and exits with 0 if every step succeeded, 1 if a step
+failed, or 2 if the file is invalid.
 
-If KUBEBUILDER_ASSETS names a folder with etcd and kube-apiserver, these run in place of the lab's own API server; so do
-kube-scheduler and kube-controller-manager if the folder has them.
+If KUBEBUILDER_ASSETS is a folder with etcd and kube-apiserver, they replace the lab's own API server. If the folder
+also has kube-scheduler and kube-controller-manager, they replace the lab's own ones.
 
 Example: purser lab --node a100-40gb-8 --node t4-4:3
 
@@ -53,18 +54,19 @@ def lab(
     node: Annotated[
         list[str] | None,
         typer.Option(
-            help="Nodes to start: PROFILE or PROFILE:COUNT; may be repeated. PROFILE is a name, a path, or a device "
+            help="Nodes to start: PROFILE or PROFILE:COUNT. May be repeated. PROFILE is a name, a path, or a device "
             "family of another vendor, such as hygon-dcu.",
             metavar="PROFILE",
         ),
     ] = None,
     run: Annotated[
-        Path | None, typer.Option(help="Scenario file to play; it defines its own nodes.", metavar="SCENARIO.yaml")
+        Path | None,
+        typer.Option(help="Scenario file to run. The scenario defines its own nodes.", metavar="SCENARIO.yaml"),
     ] = None,
     demo: Annotated[
         bool, typer.Option("--demo", help="Play a short demonstration on its own node, then exit.")
     ] = False,
-    port: Annotated[int, typer.Option(help="Port of the API server; 0 picks a free one.")] = 0,
+    port: Annotated[int, typer.Option(help="Port of the API server. 0 picks a free port.")] = 0,
     kubelet_version: Annotated[
         str | None,
         typer.Option(help="Version of the emulated kubelets, v1.20.0 or newer. Default: v1.36.2.", metavar="V1.X.Y"),
@@ -84,14 +86,14 @@ def lab(
     slots: Annotated[
         int | None,
         typer.Option(
-            help="How many containers may share a GPU. Default: 10. With --operator, the policy sets it.",
+            help="Maximum number of containers per GPU. Default: 10. With --operator, the ClusterPolicy sets this.",
             show_default=False,
         ),
     ] = None,
     device_plugin_configs: Annotated[
         Path | None,
         typer.Option(
-            help="Files of NVIDIA's device plugin; nodes name theirs by label nvidia.com/device-plugin.config.",
+            help="Folder with NVIDIA device plugin files. The node label nvidia.com/device-plugin.config selects one.",
             metavar="FOLDER",
         ),
     ] = None,
@@ -109,8 +111,8 @@ def lab(
     serve_scheduler_name: Annotated[
         list[str] | None,
         typer.Option(
-            help="schedulerName of another scheduler that you run beside the lab and that places its GPU pods; Purser "
-            "gives them their GPUs. May be repeated.",
+            help="schedulerName of another scheduler that you run beside the lab. It places its GPU pods on nodes, and "
+            "Purser assigns the GPUs. May be repeated.",
             metavar="NAME",
         ),
     ] = None,
@@ -124,13 +126,16 @@ def lab(
     managed_resource: Annotated[
         list[str] | None,
         typer.Option(
-            help="A further name that nodes list GPUs under, as value scheduler.kubeScheduler.managedResources of the "
-            "chart; those of --device-plugin-configs are known. May be repeated.",
+            help="Additional resource name for GPUs, like the chart value scheduler.kubeScheduler.managedResources. "
+            "Names in --device-plugin-configs are already known. May be repeated.",
             metavar="RESOURCE",
         ),
     ] = None,
     operator: Annotated[
-        bool, typer.Option("--operator", help="Run Purser's operator, too; a ClusterPolicy then rolls out the agents.")
+        bool,
+        typer.Option(
+            "--operator", help="Also run Purser's operator. The agents are then rolled out by a ClusterPolicy."
+        ),
     ] = False,
     log_level: Annotated[LogLevel, typer.Option(help="Log level of the cluster's components.")] = LogLevel.WARNING,
 ) -> None:
@@ -154,9 +159,12 @@ def lab(
     from purser.lab.settings import LabSettings, chosen_nodes
 
     if run is not None and node:
-        fail("--node and --run exclude each other: the scenario defines its nodes", MISUSED)
+        fail("--node cannot be used with --run, because the scenario defines its nodes", MISUSED)
     if demo and (run is not None or node or operator):
-        fail("--demo has its own node and pods: leave out --node, --run and --operator", MISUSED)
+        fail(
+            "--demo cannot be used with --node, --run or --operator: the demonstration has its own node and pods",
+            MISUSED,
+        )
     kubelet = KubeletSection(
         version=kubelet_version,
         topologyManagerPolicy=topology_policy,

@@ -34,7 +34,7 @@ _help = partial(help_of, "purser lab gpu")
 
 app = typer.Typer(
     name="gpu",
-    help="Change GPUs of a running lab: processes, load, faults, MIG. Clients of the driver see it at once."
+    help="Change GPUs of a running lab: processes, load, faults, MIG. Clients of the driver see changes immediately."
     f"\n\n{CODES}\n\nExample: purser lab gpu list",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -123,12 +123,12 @@ def list_gpus(
     show(rows, COLUMNS, output, empty="The lab's nodes have no GPUs.", document=LabGpuRow.document)
 
 
-@app.command("xid", help=_help("Have the driver report an Xid, NVIDIA's number for an error.", "xid t4-4-0 2 79"))
+@app.command("xid", help=_help("Make the driver report an Xid, NVIDIA's error number.", "xid t4-4-0 2 79"))
 def xid(
     node: NodeName,
     gpu: GpuName,
     number: Annotated[
-        int, typer.Argument(metavar="XID", min=1, max=MOST, help="Number of the Xid, such as 79 (fell off the bus).")
+        int, typer.Argument(metavar="XID", min=1, max=MOST, help="Xid number, such as 79 (fell off the bus).")
     ],
     kubeconfig: LabKubeconfig = None,
 ) -> None:
@@ -137,12 +137,16 @@ def xid(
 
 
 @app.command(
-    "lose", help=_help("Drop a GPU off the bus: calls on it fail, and the driver reports Xid 79.", "lose t4-4-0 2")
+    "lose",
+    help=_help(
+        "Make a GPU fall off the bus, so that NVML calls on the GPU fail and the driver reports Xid 79.",
+        "lose t4-4-0 2",
+    ),
 )
 def lose(
     node: NodeName,
     gpu: GpuName,
-    quietly: Annotated[bool, typer.Option("--quietly", help="Without an Xid.")] = False,
+    quietly: Annotated[bool, typer.Option("--quietly", help="Do not report an Xid.")] = False,
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Lose it."""
@@ -152,7 +156,7 @@ def lose(
 @app.command(
     "recover",
     help=_help(
-        "Reset a GPU: it answers again. Its processes and MIG devices are gone, and pending changes take effect.",
+        "Reset a GPU so that it answers again. A reset removes processes and MIG devices and applies pending changes.",
         "recover t4-4-0 2",
     ),
 )
@@ -164,7 +168,7 @@ def recover(node: NodeName, gpu: GpuName, kubeconfig: LabKubeconfig = None) -> N
 @app.command(
     "hang",
     help=_help(
-        "Make NVML calls on a GPU hang until purser lab gpu answer or a reset; without a GPU, all calls on the node.",
+        "Make NVML calls hang, on a GPU or on the whole node, until purser lab gpu answer or a reset.",
         "hang t4-4-0 2 --call nvmlDeviceGetTemperature",
         "hang t4-4-0",
     ),
@@ -172,7 +176,7 @@ def recover(node: NodeName, gpu: GpuName, kubeconfig: LabKubeconfig = None) -> N
 def hang(
     node: NodeName,
     gpu: Annotated[str | None, typer.Argument(metavar="[GPU]", help="GPU, by index or UUID.")] = None,
-    call: Annotated[str, typer.Option(help="NVML's name for the call; * for every call on the GPU.")] = "*",
+    call: Annotated[str, typer.Option(help="Name of the NVML call, or * for every call on the GPU.")] = "*",
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Have them hang."""
@@ -187,15 +191,15 @@ def hang(
 @app.command(
     "fail",
     help=_help(
-        "Make an NVML call on a GPU fail with a code until purser lab gpu answer or a reset.",
+        "Make an NVML call on a GPU fail with a return code, until purser lab gpu answer or a reset.",
         "fail t4-4-0 2 nvmlDeviceGetUUID 999",
     ),
 )
 def fail_call(
     node: NodeName,
     gpu: GpuName,
-    call: Annotated[str, typer.Argument(metavar="CALL", help="NVML's name for the call; * for every call on the GPU.")],
-    code: Annotated[int, typer.Argument(metavar="CODE", min=1, max=MOST, help="NVML's return code, such as 4 or 999.")],
+    call: Annotated[str, typer.Argument(metavar="CALL", help="Name of the NVML call, or * for every call on the GPU.")],
+    code: Annotated[int, typer.Argument(metavar="CODE", min=1, max=MOST, help="NVML return code, such as 4 or 999.")],
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Have it fail."""
@@ -204,7 +208,7 @@ def fail_call(
 
 @app.command(
     "answer",
-    help=_help("Undo hang and fail. Without a GPU, for all calls on the node.", "answer t4-4-0"),
+    help=_help("Undo hang and fail on a GPU. If no GPU is given, undo hang on the whole node.", "answer t4-4-0"),
 )
 def answer(
     node: NodeName,
@@ -223,7 +227,7 @@ def answer(
 @app.command(
     "ecc",
     help=_help(
-        "Have ECC count errors in a GPU's memory. To report an Xid as well, use purser lab gpu xid.",
+        "Add ECC errors to a GPU's counters. To also report an Xid, use purser lab gpu xid.",
         "ecc t4-4-0 2 --uncorrected 1",
         "ecc a100-40gb-8-0 2 --uncorrected 9 --at sram --sram-threshold",
     ),
@@ -231,10 +235,11 @@ def answer(
 def ecc(
     node: NodeName,
     gpu: GpuName,
-    corrected: Annotated[int, typer.Option(min=0, max=MOST, help="So many more.")] = 0,
-    uncorrected: Annotated[int, typer.Option(min=0, max=MOST, help="So many more.")] = 0,
+    corrected: Annotated[int, typer.Option(min=0, max=MOST, help="Number of corrected errors to add.")] = 0,
+    uncorrected: Annotated[int, typer.Option(min=0, max=MOST, help="Number of uncorrected errors to add.")] = 0,
     at: Annotated[
-        str, typer.Option(help="Where the errors are: l1, l2, dram, register-file, texture, texture-shm, cbu or sram.")
+        str,
+        typer.Option(help="Location of the errors: l1, l2, dram, register-file, texture, texture-shm, cbu or sram."),
     ] = "dram",
     sram_threshold: Annotated[
         bool | None, typer.Option(help="Whether NVML reports that SRAM errors exceed NVIDIA's threshold.")
@@ -249,7 +254,7 @@ def ecc(
         kubeconfig,
         node,
         gpu,
-        f"has {corrected} more corrected and {uncorrected} more uncorrected errors",
+        f"counted {corrected} more corrected and {uncorrected} more uncorrected errors",
         lambda driver, one: driver.add_ecc_errors(one, place=place, corrected=corrected, uncorrected=uncorrected),
     )
     if sram_threshold is not None:
@@ -268,19 +273,19 @@ def remap(
     node: NodeName,
     gpu: GpuName,
     correctable: Annotated[
-        int, typer.Option(min=0, max=MOST, help="How many rows to remap for correctable errors.")
+        int, typer.Option(min=0, max=MOST, help="Number of rows to remap for correctable errors.")
     ] = 0,
     uncorrectable: Annotated[
-        int, typer.Option(min=0, max=MOST, help="How many rows to remap for uncorrectable errors.")
+        int, typer.Option(min=0, max=MOST, help="Number of rows to remap for uncorrectable errors.")
     ] = 0,
-    pending: Annotated[bool | None, typer.Option(help="Whether a remapping waits for a reset.")] = None,
+    pending: Annotated[bool | None, typer.Option(help="Whether a row remapping is pending until a reset.")] = None,
     failed: Annotated[
-        bool | None, typer.Option(help="Whether a remapping failed because no spare row was left.")
+        bool | None, typer.Option(help="Whether a row remapping failed because no spare row was left.")
     ] = None,
     spares: Annotated[
         str,
         typer.Option(
-            help="How many spare rows the banks have left, as the histogram counts them: high, partial, low or none."
+            help="Availability of spare rows in the remapped banks, as in NVML's histogram: high, partial, low or none."
         ),
     ] = "high",
     kubeconfig: LabKubeconfig = None,
@@ -301,7 +306,10 @@ def remap(
 
 @app.command(
     "retire",
-    help=_help("Retire a page of a GPU's memory at its next reset (before Ampere).", "retire t4-4-0 2 0x1000"),
+    help=_help(
+        "Mark a GPU memory page for retirement at the next reset (GPUs older than Ampere only).",
+        "retire t4-4-0 2 0x1000",
+    ),
 )
 def retire(
     node: NodeName,
@@ -309,7 +317,12 @@ def retire(
     address: Annotated[
         str, typer.Argument(metavar="ADDRESS", help="Address of the page; hexadecimal numbers begin with 0x.")
     ],
-    single_bit: Annotated[bool, typer.Option("--single-bit", help="The cause is several single-bit errors.")] = False,
+    single_bit: Annotated[
+        bool,
+        typer.Option(
+            "--single-bit", help="Record multiple single-bit ECC errors as the cause. Default: a double-bit error."
+        ),
+    ] = False,
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Retire it."""
@@ -318,7 +331,7 @@ def retire(
     except ValueError:
         page = -1
     if not 0 <= page < 1 << 64:
-        fail(f"{address[:40]} is not an address: write a number such as 0x1000", MISUSED)
+        fail(f"invalid address {address[:40]}: must be a number such as 0x1000", MISUSED)
     change(
         kubeconfig,
         node,
@@ -331,7 +344,7 @@ def retire(
 @app.command(
     "nvlink",
     help=_help(
-        "Take a GPU's end of an NVLink down or up, or have it count errors.",
+        "Bring a GPU's end of an NVLink up or down, or add errors to its counters.",
         "nvlink a100-40gb-8-0 2 5 --down",
         "nvlink a100-40gb-8-0 2 5 --error crc-flit --count 100",
     ),
@@ -339,19 +352,19 @@ def retire(
 def nvlink(
     node: NodeName,
     gpu: GpuName,
-    link: Annotated[int, typer.Argument(metavar="LINK", min=0, max=MOST, help="Its number.")],
+    link: Annotated[int, typer.Argument(metavar="LINK", min=0, max=MOST, help="Number of the NVLink.")],
     up: Annotated[bool | None, typer.Option("--up/--down", help="Whether the link is active.")] = None,
     error: Annotated[
         str | None, typer.Option(help="Counter to raise: replay, recovery, crc-flit, crc-data or ecc-data.")
     ] = None,
-    count: Annotated[int, typer.Option(min=1, max=MOST, help="How many errors to add.")] = 1,
+    count: Annotated[int, typer.Option(min=1, max=MOST, help="Number of errors to add.")] = 1,
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Change it."""
     from purser.lab.driver.parts import NvLinkError
 
     if up is None and error is None:
-        fail("give --up, --down or --error", MISUSED)
+        fail("one of --up, --down and --error is required", MISUSED)
     if up is not None:
         done = f"NVLink {link} is {'up' if up else 'down'}"
         change(kubeconfig, node, gpu, done, lambda driver, one: driver.set_nvlink(one, link, active=up))
@@ -364,7 +377,7 @@ def nvlink(
 @app.command(
     "fabric",
     help=_help(
-        "Join a GPU to an NVLink domain, or stop its registration with the fabric manager at --state.",
+        "Join a GPU to an NVLink domain, or set the state in which its fabric manager registration stops.",
         "fabric gb200-nvl4-0 2 --cluster 7c5f1a30-4b0e-4f8a-9d52-6e1b0c8a2f47 --clique 7",
         "fabric gb200-nvl4-0 2 --state failed",
     ),
@@ -372,10 +385,12 @@ def nvlink(
 def fabric(
     node: NodeName,
     gpu: GpuName,
-    cluster: Annotated[str | None, typer.Option(metavar="UUID", help="UUID of the domain. Default: none.")] = None,
-    clique: Annotated[int, typer.Option(min=0, max=MOST, help="Clique within the domain.")] = 0,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="UUID", help="UUID of the NVLink domain. Default: none.")
+    ] = None,
+    clique: Annotated[int, typer.Option(min=0, max=MOST, help="Clique ID in the NVLink domain.")] = 0,
     state: Annotated[
-        str, typer.Option(metavar="STATE", help="How far the registration gets, without a domain.")
+        str, typer.Option(metavar="STATE", help="Without --cluster: state of the fabric manager registration.")
     ] = "not-started",
     kubeconfig: LabKubeconfig = None,
 ) -> None:
@@ -387,22 +402,22 @@ def fabric(
 
     if cluster is None:
         registration = Fabric.so_far(one_of(FabricState, "--state", state))
-        done = f"is in no multi-node NVLink domain: {state}"
+        done = f"is not in a multi-node NVLink domain: {state}"
         change(kubeconfig, node, gpu, done, lambda driver, one: driver.set_fabric(one, registration))
         return
     try:
         joined = Fabric(cluster=UUID(cluster), clique=clique)
     except ValueError:
-        fail(f"{cluster[:40]} is not a UUID: write one such as 7c5f1a30-4b0e-4f8a-9d52-6e1b0c8a2f47", MISUSED)
+        fail(f"invalid UUID {cluster[:40]}: must be one such as 7c5f1a30-4b0e-4f8a-9d52-6e1b0c8a2f47", MISUSED)
     done = f"joined clique {clique} of {joined.cluster}"
     change(kubeconfig, node, gpu, done, lambda driver, one: driver.set_fabric(one, joined))
 
 
-@app.command("pcie", help=_help("Have a GPU count PCIe replays.", "pcie t4-4-0 2 --replays 10"))
+@app.command("pcie", help=_help("Add PCIe replays to a GPU's counter.", "pcie t4-4-0 2 --replays 10"))
 def pcie(
     node: NodeName,
     gpu: GpuName,
-    replays: Annotated[int, typer.Option(min=1, max=MOST, help="So many more.")] = 1,
+    replays: Annotated[int, typer.Option(min=1, max=MOST, help="Number of replays to add.")] = 1,
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Count them."""
@@ -412,7 +427,7 @@ def pcie(
 @app.command(
     "slowdown",
     help=_help(
-        "Slow a GPU's clocks down for these reasons; without a reason, end the slowdown.",
+        "Slow down a GPU's clocks for the given reasons. If no reason is given, end the slowdown.",
         "slowdown a100-40gb-8-0 2 hw-thermal",
         "slowdown a100-40gb-8-0 2",
     ),
@@ -437,7 +452,7 @@ def slowdown(
 @app.command(
     "load",
     help=_help(
-        "Set what a GPU's sensors read, in place of what its processes cause; --follow undoes that for all sensors.",
+        "Override a GPU's sensor readings, which otherwise follow its processes. --follow removes all overrides.",
         "load a100-40gb-8-0 2 --utilization 90 --celsius 88 --watts 390",
         "load a100-40gb-8-0 2 --follow",
     ),
@@ -446,22 +461,26 @@ def load(
     node: NodeName,
     gpu: GpuName,
     follow: Annotated[bool, typer.Option("--follow", help="Derive all values from the GPU's processes again.")] = False,
-    utilization: Annotated[int | None, typer.Option(min=0, max=100, help="Utilization of the GPU, in percent.")] = None,
+    utilization: Annotated[int | None, typer.Option(min=0, max=100, help="GPU utilization in percent.")] = None,
     memory_utilization: Annotated[
-        int | None, typer.Option(min=0, max=100, help="Utilization of the memory, in percent.")
+        int | None, typer.Option(min=0, max=100, help="Memory utilization in percent.")
     ] = None,
-    encoder: Annotated[int | None, typer.Option(min=0, max=100, help="Percent.")] = None,
-    decoder: Annotated[int | None, typer.Option(min=0, max=100, help="Percent.")] = None,
-    tensor: Annotated[
-        int | None, typer.Option(min=0, max=100, help="Utilization of the tensor cores, in percent.")
+    encoder: Annotated[int | None, typer.Option(min=0, max=100, help="Encoder utilization in percent.")] = None,
+    decoder: Annotated[int | None, typer.Option(min=0, max=100, help="Decoder utilization in percent.")] = None,
+    tensor: Annotated[int | None, typer.Option(min=0, max=100, help="Tensor core utilization in percent.")] = None,
+    celsius: Annotated[int | None, typer.Option(min=0, max=MOST, help="GPU temperature in degrees Celsius.")] = None,
+    memory_celsius: Annotated[
+        int | None, typer.Option(min=0, max=MOST, help="Memory temperature in degrees Celsius.")
     ] = None,
-    celsius: Annotated[int | None, typer.Option(min=0, max=MOST, help="Temperature of the GPU.")] = None,
-    memory_celsius: Annotated[int | None, typer.Option(min=0, max=MOST, help="Temperature of the memory.")] = None,
-    watts: Annotated[int | None, typer.Option(min=0, max=MOST, help="Power.")] = None,
-    pcie_tx: Annotated[int | None, typer.Option(min=0, max=MOST, help="KiB per second over PCIe.")] = None,
-    pcie_rx: Annotated[int | None, typer.Option(min=0, max=MOST, help="KiB per second over PCIe.")] = None,
-    nvlink_tx: Annotated[int | None, typer.Option(min=0, max=MOST, help="KiB per second over all NVLinks.")] = None,
-    nvlink_rx: Annotated[int | None, typer.Option(min=0, max=MOST, help="KiB per second over all NVLinks.")] = None,
+    watts: Annotated[int | None, typer.Option(min=0, max=MOST, help="Power draw in watts.")] = None,
+    pcie_tx: Annotated[int | None, typer.Option(min=0, max=MOST, help="Sent over PCIe, in KiB per second.")] = None,
+    pcie_rx: Annotated[int | None, typer.Option(min=0, max=MOST, help="Received over PCIe, in KiB per second.")] = None,
+    nvlink_tx: Annotated[
+        int | None, typer.Option(min=0, max=MOST, help="Sent over all NVLinks, in KiB per second.")
+    ] = None,
+    nvlink_rx: Annotated[
+        int | None, typer.Option(min=0, max=MOST, help="Received over all NVLinks, in KiB per second.")
+    ] = None,
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Say it."""
@@ -486,4 +505,4 @@ def load(
         if follow:
             found.driver.clear_load(gpu_of(gpu))
         found.driver.set_load(gpu_of(gpu), measured)
-    print(f"gpu/{gpu} on node/{node} loaded")
+    print(f"gpu/{gpu} on node/{node} load set")

@@ -24,7 +24,7 @@ _help = partial(help_of, "purser lab gpu mig")
 
 app = typer.Typer(
     name="mig",
-    help=_help("Divide GPUs into MIG devices.", "create a100-40gb-8-0 2 3g.20gb"),
+    help=_help("Partition GPUs into MIG devices.", "create a100-40gb-8-0 2 3g.20gb"),
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -82,7 +82,12 @@ def list_devices(
     show(rows, COLUMNS, output, empty="The lab has no MIG devices.", document=LabMigRow.document)
 
 
-@app.command("on", help=_help("Turn MIG mode on, at the next reset if the GPU is in use.", "on a100-40gb-8-0 2"))
+@app.command(
+    "on",
+    help=_help(
+        "Enable MIG mode. If the GPU is in use, the change takes effect at the next reset.", "on a100-40gb-8-0 2"
+    ),
+)
 def on(node: NodeName, gpu: GpuName, kubeconfig: LabKubeconfig = None) -> None:
     """Turn it on."""
     from purser.lab.driver.node_mig import set_mig
@@ -90,7 +95,12 @@ def on(node: NodeName, gpu: GpuName, kubeconfig: LabKubeconfig = None) -> None:
     change(kubeconfig, node, gpu, "is in MIG mode", lambda driver, one: set_mig(driver.folder, one, enabled=True))
 
 
-@app.command("off", help=_help("Turn MIG mode off, at the next reset if the GPU is in use.", "off a100-40gb-8-0 2"))
+@app.command(
+    "off",
+    help=_help(
+        "Disable MIG mode. If the GPU is in use, the change takes effect at the next reset.", "off a100-40gb-8-0 2"
+    ),
+)
 def off(node: NodeName, gpu: GpuName, kubeconfig: LabKubeconfig = None) -> None:
     """Turn it off."""
     from purser.lab.driver.node_mig import set_mig
@@ -112,12 +122,12 @@ def create(
     profile: Annotated[
         str,
         typer.Argument(
-            metavar="PROFILE", help="Profile, such as 1g.5gb. Which profiles there are depends on the GPU's model."
+            metavar="PROFILE", help="Profile, such as 1g.5gb. The supported profiles depend on the GPU model."
         ),
     ],
     start: Annotated[int | None, typer.Option(min=0, help="First memory slice. Default: the driver chooses.")] = None,
     slices: Annotated[
-        int | None, typer.Option(min=1, help="Compute slices of the compute instance. Default: all.")
+        int | None, typer.Option(min=1, help="Number of compute slices in the compute instance. Default: all.")
     ] = None,
     kubeconfig: LabKubeconfig = None,
     output: DocumentOption = DocumentFormat.TEXT,
@@ -129,7 +139,7 @@ def create(
     with refusals():
         uuid = create_mig(found.driver.folder, gpu_of(gpu), profile, start=start, slices=slices)
     if output is DocumentFormat.TEXT:
-        print(f"{uuid} on gpu/{gpu} of node/{node} created")
+        print(f"{uuid} on gpu/{gpu} on node/{node} created")
     else:
         dump({"node": node, "gpu": gpu, "profile": profile, "uuid": uuid}, output)
 
@@ -144,7 +154,7 @@ def create(
 def destroy(
     node: NodeName,
     uuid: Annotated[
-        str, typer.Argument(metavar="UUID", help="UUID of the MIG device, as purser lab gpu mig list shows it.")
+        str, typer.Argument(metavar="UUID", help="UUID of the MIG device, as shown by purser lab gpu mig list.")
     ],
     kubeconfig: LabKubeconfig = None,
 ) -> None:
@@ -154,4 +164,4 @@ def destroy(
     [found] = lab_nodes(kubeconfig, node)
     with refusals():
         destroy_mig(found.driver.folder, uuid)
-    print(f"{uuid} of node/{node} destroyed")
+    print(f"{uuid} on node/{node} destroyed")

@@ -21,15 +21,16 @@ Word = TypeVar("Word", bound=StrEnum)
 LabKubeconfig = Annotated[
     Path | None,
     typer.Option(
-        "--kubeconfig", help="Kubeconfig of the lab, as purser lab prints it when it starts. Default: $KUBECONFIG."
+        "--kubeconfig",
+        help="Path of the lab's kubeconfig, which purser lab prints when it starts. Default: $KUBECONFIG.",
     ),
 ]
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Node of the lab.")]
-OneNode = Annotated[str | None, typer.Argument(metavar="[NODE]", help="Only this node's.")]
+OneNode = Annotated[str | None, typer.Argument(metavar="[NODE]", help="Show only this node.")]
 GpuName = Annotated[str, typer.Argument(metavar="GPU", help="GPU, by index or UUID.")]
 
-CODES = """Exit code: 0 done; 1 the node, GPU or process does not exist, or the driver refused; 2 wrong usage, or the
-kubeconfig is not a lab's."""
+CODES = """Exit code: 0 done; 1 the node, GPU or process does not exist, or the driver refused the change; 2 wrong
+usage, or the kubeconfig is not for a lab."""
 
 
 def help_of(commands: str, text: str, *examples: str) -> str:
@@ -55,12 +56,18 @@ def lab_nodes(kubeconfig: Path | None, name: str | None = None) -> list[LabNode]
     listed = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
     path = kubeconfig or (Path(listed) if listed else None)
     if path is None:
-        fail("KUBECONFIG is not set: export it as purser lab prints when it starts, or give --kubeconfig", MISUSED)
+        fail(
+            "KUBECONFIG is not set: run the export command that purser lab prints when it starts, or use --kubeconfig",
+            MISUSED,
+        )
     found = running_nodes(path.resolve())
     if not found:
-        fail(f"no lab belongs to kubeconfig {path}: use the one that purser lab prints when it starts", MISUSED)
+        fail(
+            f"kubeconfig {path} does not belong to a running lab: use the path that purser lab prints when it starts",
+            MISUSED,
+        )
     if name is not None and name not in found:
-        fail(f"the lab has no node {name}: it has {', '.join(found)}")
+        fail(f"the lab has no node {name}: must be one of {', '.join(found)}")
     names = found if name is None else {name: found[name]}
     drivers = {each: SimulatedDriver(folders.driver) for each, folders in names.items()}
     return [LabNode(each, drivers[each], folders.processes(drivers[each])) for each, folders in names.items()]
@@ -98,4 +105,4 @@ def one_of(words: type[Word], what: str, text: str) -> Word:
     try:
         return words(text)
     except ValueError:
-        fail(f"{what} {text}: give one of {', '.join(words)}", MISUSED)
+        fail(f"invalid value {text!r} for {what}: must be one of {', '.join(words)}", MISUSED)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from purser.lab.kubelet.runtime import ContainerRecord
     from purser.lab.processes import GpuProcesses
 
-HELP = f"""Start and stop simulated processes on GPUs. Nothing really runs: the driver lists the processes, and /proc
-below the node's root shows their containers. A process ends with its pod.
+HELP = f"""Start and stop simulated processes on GPUs. The driver lists the processes, and /proc below the node's root
+shows their containers, but no real process runs. A process stops together with its pod.
 
 {CODES}
 
@@ -25,8 +25,8 @@ Example: purser lab gpu process list
 MAX_PID = 1 << 22
 """Linux has none above."""
 
-START_HELP = f"""Start a process on a GPU or MIG device, in a container of --pod or outside of pods, and print its PID.
-With the --pid of a running process, that process uses this GPU, too, or uses other amounts of it.
+START_HELP = f"""Start a process on a GPU or MIG device, and print the PID. The process runs in a container of --pod, or
+outside of pods. With the --pid of a running process, that process also uses this GPU, or changes how much it uses.
 
 {CODES}
 
@@ -100,23 +100,25 @@ def start(
     node: NodeName,
     gpu: GpuName,
     pod: Annotated[
-        str | None, typer.Option(help="Pod of the process: NAMESPACE/NAME, or NAME in the namespace default.")
+        str | None,
+        typer.Option(help="Pod in which the process runs: NAMESPACE/NAME, or NAME for a pod in the default namespace."),
     ] = None,
     container: Annotated[
-        str | None, typer.Option(help="Container of the pod. Default: the one that started last.")
+        str | None,
+        typer.Option(help="Container in which the process runs. Default: the pod's container that started last."),
     ] = None,
-    pid: Annotated[int | None, typer.Option(min=1, max=MAX_PID, help="Default: a new one.")] = None,
+    pid: Annotated[int | None, typer.Option(min=1, max=MAX_PID, help="PID of the process. Default: a new PID.")] = None,
     memory: Annotated[str, typer.Option(help="GPU memory that the process uses, such as 512Mi or 8Gi.")] = "0",
-    sm: Annotated[int, typer.Option(min=0, max=100, help="Utilization of the GPU, in percent.")] = 0,
-    memory_utilization: Annotated[int, typer.Option(min=0, max=100, help="Utilization of the memory, in percent.")] = 0,
-    encoder: Annotated[int, typer.Option(min=0, max=100, help="Percent.")] = 0,
-    decoder: Annotated[int, typer.Option(min=0, max=100, help="Percent.")] = 0,
+    sm: Annotated[int, typer.Option(min=0, max=100, help="GPU utilization in percent.")] = 0,
+    memory_utilization: Annotated[int, typer.Option(min=0, max=100, help="Memory utilization in percent.")] = 0,
+    encoder: Annotated[int, typer.Option(min=0, max=100, help="Encoder utilization in percent.")] = 0,
+    decoder: Annotated[int, typer.Option(min=0, max=100, help="Decoder utilization in percent.")] = 0,
     graphics: Annotated[
-        bool, typer.Option("--graphics", help="Start a graphics process in place of a compute process.")
+        bool, typer.Option("--graphics", help="Start a graphics process instead of a compute process.")
     ] = False,
-    mps: Annotated[bool, typer.Option("--mps", help="Start the process as a client of MPS.")] = False,
-    cgroup: Annotated[str, typer.Option(help="Version of cgroups on the host: v1 or v2.")] = "v2",
-    cgroup_driver: Annotated[str, typer.Option(help="cgroup driver of kubelet: systemd or cgroupfs.")] = "systemd",
+    mps: Annotated[bool, typer.Option("--mps", help="Start the process as an MPS client.")] = False,
+    cgroup: Annotated[str, typer.Option(help="cgroup version on the host: v1 or v2.")] = "v2",
+    cgroup_driver: Annotated[str, typer.Option(help="kubelet's cgroup driver: systemd or cgroupfs.")] = "systemd",
     kubeconfig: LabKubeconfig = None,
     output: DocumentOption = DocumentFormat.TEXT,
 ) -> None:
@@ -125,7 +127,7 @@ def start(
     from purser.lab.processes import CgroupDriver, CgroupVersion
 
     if graphics and mps:
-        fail("give --graphics or --mps, not both", MISUSED)
+        fail("--graphics and --mps cannot be used together", MISUSED)
     version = one_of(CgroupVersion, "--cgroup", cgroup)
     driver = one_of(CgroupDriver, "--cgroup-driver", cgroup_driver)
     load = ProcessLoad(
@@ -144,23 +146,23 @@ def start(
     if output is not DocumentFormat.TEXT:
         dump({"node": node, "gpu": gpu, "pid": started}, output)
         return
-    print(f"process/{started} on gpu/{gpu} of node/{node} started")
+    print(f"process/{started} on gpu/{gpu} on node/{node} started")
 
 
 @app.command(
     "stop",
-    help=f"End a process on all of its GPUs.\n\n{CODES}\n\nExample: purser lab gpu process stop a100-40gb-8-0 10001",
+    help=f"Stop a process on all its GPUs.\n\n{CODES}\n\nExample: purser lab gpu process stop a100-40gb-8-0 10001",
 )
 def stop(
     node: NodeName,
-    pid: Annotated[int, typer.Argument(metavar="PID", help="PID, as purser lab gpu process list shows it.")],
+    pid: Annotated[int, typer.Argument(metavar="PID", help="PID, as shown by purser lab gpu process list.")],
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """End it."""
     [found] = lab_nodes(kubeconfig, node)
     with refusals():
         found.processes.stop(pid)
-    print(f"process/{pid} of node/{node} stopped")
+    print(f"process/{pid} on node/{node} stopped")
 
 
 def _container(processes: "GpuProcesses", pod: str | None, container: str | None) -> "ContainerRecord | None":
@@ -180,5 +182,5 @@ def _mib(text: str) -> int:
     except QuantityError as error:
         fail(f"--memory {text}: {error}", MISUSED)
     if found < 0:
-        fail(f"--memory {text} is negative", MISUSED)
+        fail(f"invalid value {text!r} for --memory: must not be negative", MISUSED)
     return found

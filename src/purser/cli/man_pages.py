@@ -10,11 +10,11 @@ import typer
 
 from purser.cli.output import fail
 
-HELP = """Write a manual page for each command, for man to show.
+HELP = """Write a manual page for each command.
 
-Then, for example, man purser-plan-free shows what purser plan free --help prints.
+For example, man purser-plan-free then shows the text of purser plan free --help.
 
-Exit code: 0 the pages are written; 1 they cannot be written to the folder; 2 wrong usage.
+Exit code: 0 the pages are written; 1 the pages cannot be written to the folder; 2 wrong usage.
 
 Example: purser man-pages
 
@@ -40,7 +40,7 @@ def man_pages(
     folder: Annotated[
         Path | None,
         typer.Argument(
-            help="Folder for the pages. Default: share/man/man1 beside the bin folder of purser, where man looks."
+            help="Folder for the pages. Default: share/man/man1 next to purser's bin folder, where man looks for pages."
         ),
     ] = None,
 ) -> None:
@@ -53,7 +53,7 @@ def man_pages(
         for name, text in found:
             (target / f"{name}.1").write_text(text, encoding="ascii")
     except OSError as error:
-        fail(f"cannot write the pages: {error}. Give another folder: purser man-pages FOLDER")
+        fail(f"cannot write the pages: {error}. Use another folder: purser man-pages FOLDER")
     print(f"{len(found)} pages written to {target}")
 
 

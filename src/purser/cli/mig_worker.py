@@ -12,11 +12,13 @@ if TYPE_CHECKING:
 SETTINGS = "purser.agent.mig.settings:MigWorkerSettings"
 """Whose options the command has."""
 
-HELP = """Apply the MIG layouts that the operator asks for on this node.
+HELP = """Apply the MIG layouts that the operator requests for this node.
 
-The operator runs this as root on nodes whose GPUs support MIG. It changes nothing on its own.
+The operator runs this command as root on nodes whose GPUs support MIG. The command only makes changes that the operator
+requests.
 
-Exit code: 0 stopped; 1 it could not continue; 2 wrong usage: an option, or the kubeconfig.
+Exit code: 0 the command was stopped; 1 the command could not continue; 2 wrong usage, such as an invalid option or
+kubeconfig.
 
 Example: purser mig-worker --node-name $(hostname) --config /etc/purser/mig/config.yaml
 """

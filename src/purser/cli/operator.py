@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SETTINGS = "purser.operator.settings:OperatorSettings"
 """Whose options the commands have."""
 
-HELP = """Roll out a GPU stack as a ClusterPolicy says: driver, toolkit, device plugin, monitoring, MIG.
+HELP = """Roll out the GPU stack that a ClusterPolicy describes: driver, toolkit, device plugin, monitoring, MIG.
 
 \b
 Examples:
@@ -44,16 +44,18 @@ def run(
     context: Context = None,
     *,
     settings: "OperatorSettings",
-    dry_run: Annotated[bool, typer.Option(help="Show what one round would write, and write nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option(help="Print the changes one reconciliation would make, without making them.")
+    ] = False,
     policy: Annotated[
-        Path | None, typer.Option(help="With --dry-run: assume that this ClusterPolicy is applied.")
+        Path | None, typer.Option(help="With --dry-run: assume that the ClusterPolicy in this file is applied.")
     ] = None,
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
-    """Run the operator until it is stopped; the GPU stack stays.
+    """Run the operator until it is stopped. The GPU stack keeps running without the operator.
 
-    Exit code: 0 it was stopped, or showed what it would write; 1 nothing can be shown, or the cluster did
-    not answer, or refused it; 2 wrong usage, or a policy that is refused.
+    Exit code: 0 the operator was stopped, or the changes were printed; 1 the changes cannot be determined, or the
+    cluster did not answer or refused the request; 2 wrong usage, or an invalid policy.
 
     Example: purser operator run --dry-run --policy policy.yaml
     """
@@ -66,7 +68,7 @@ def run(
     from purser.operator.running import run as run_operator
 
     if policy is not None and not dry_run:
-        fail("--policy needs --dry-run: to act on a policy, apply it to the cluster", MISUSED)
+        fail("--policy requires --dry-run: to put a policy into effect, apply the policy to the cluster", MISUSED)
     if dry_run:
         wanted, image = _read(policy) if policy is not None else None, settings.purser_image
         count = _ask(kubeconfig, context, lambda client: preview(client, settings.namespace, image, print, wanted))
@@ -82,19 +84,19 @@ def run(
 
 @settings_command(app, "plan", SETTINGS, only=frozenset({"namespace", "image"}))
 def plan(
-    policy: Annotated[Path | None, typer.Option(help="Assume that this ClusterPolicy is applied.")] = None,
+    policy: Annotated[Path | None, typer.Option(help="Assume that the ClusterPolicy in this file is applied.")] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     *,
     settings: "OperatorSettings",
     output: DocumentOption = DocumentFormat.TEXT,
 ) -> None:
-    """Print what a driver upgrade would do: which nodes when, which pods are evicted, what is skipped and why.
+    """Print what a driver upgrade would do: the order of nodes, the pods to evict, and what is skipped and why.
 
-    A policy with another name than the active one's is refused, because it would be ignored.
+    A policy whose name differs from the active policy's is refused, because the operator would ignore it.
 
-    Exit code: 0 the plan is shown, also one with nodes that would fail; 1 there is no plan, or the cluster did not
-    answer; 2 wrong usage, or a policy that is refused.
+    Exit code: 0 the plan is shown, even if some nodes would fail; 1 there is no plan, or the cluster did not answer;
+    2 wrong usage, or an invalid policy.
 
     Example: purser operator plan --policy policy.yaml
     """
@@ -117,19 +119,19 @@ def import_(
     file: Annotated[
         Path | None,
         typer.Argument(
-            help="File with NVIDIA's ClusterPolicy (nvidia.com/v1) and NVIDIADrivers. Default: the cluster's."
+            help="File with NVIDIA's ClusterPolicy (nvidia.com/v1) and NVIDIADrivers. Default: read from the cluster."
         ),
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Convert NVIDIA's ClusterPolicy and NVIDIADrivers to a purser.dev ClusterPolicy; losses go to standard error.
+    """Convert NVIDIA's ClusterPolicy and NVIDIADrivers to a purser.dev ClusterPolicy.
 
-    The most important losses come first: something runs elsewhere, nodes get nothing, a feature is off, a setting is
-    unknown.
+    Settings that cannot be converted are listed on standard error, the most important first: components that run on
+    other nodes, nodes without components, disabled features, unknown settings.
 
-    Exit code: 0 the policy is printed, whatever is lost; 1 no such ClusterPolicy exists, or it is malformed; 2 wrong
-    usage, or a file that cannot be read.
+    Exit code: 0 the policy is printed, even if settings are lost; 1 the ClusterPolicy does not exist, or is malformed;
+    2 wrong usage, or a file that cannot be read.
 
     Example: purser operator import gpu-operator-policy.yaml > policy.yaml
     """
@@ -150,20 +152,22 @@ def import_(
         for line in lines:
             print(f"purser: not imported: {line.text}", file=sys.stderr)
     for idle in imported.idle:
-        print(f"purser: imported, without effect: {idle}", file=sys.stderr)
+        print(f"purser: imported, but without effect: {idle}", file=sys.stderr)
 
 
 @app.command("crd")
 def crd(
-    apply: Annotated[bool, typer.Option(help="Update the cluster's definition.")] = False,
-    dry_run: Annotated[bool, typer.Option(help="With --apply: show what would change, and change nothing.")] = False,
+    apply: Annotated[bool, typer.Option(help="Update the definition in the cluster.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option(help="With --apply: print what would change, without changing anything.")
+    ] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Print the CustomResourceDefinition of ClusterPolicy, or update the cluster's: Helm never updates one.
+    """Print the ClusterPolicy CustomResourceDefinition, or update it in the cluster, because Helm never does.
 
-    Exit code: 0 the definition is printed, or the cluster has it; 1 the cluster did not answer, or refused it; 2 wrong
-    usage.
+    Exit code: 0 the definition is printed, or is up to date in the cluster; 1 the cluster did not answer, or refused
+    the definition; 2 wrong usage.
 
     Example: purser operator crd --apply
     """
@@ -171,7 +175,7 @@ def crd(
     from purser.operator.policy.crd import definition
 
     if dry_run and not apply:
-        fail("--dry-run needs --apply", MISUSED)
+        fail("--dry-run requires --apply", MISUSED)
     if dry_run:
         print(_ask(kubeconfig, context, preview_definition) or "nothing to write")
     elif apply:
@@ -188,15 +192,17 @@ def uninstall(
     settings: "OperatorSettings",
     crd: Annotated[bool, typer.Option(help="Also remove the CustomResourceDefinition.")] = False,
     timeout: Annotated[float, typer.Option(min=1, help="Give up after this many seconds.")] = 300.0,
-    dry_run: Annotated[bool, typer.Option(help="Show everything that would be removed, and remove nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option(help="Print everything that would be removed, without removing anything.")
+    ] = False,
     log_level: LogLevelOption = LogLevel.WARNING,
 ) -> None:
     """Delete all ClusterPolicies and wait until no object, label or annotation of the operator is left.
 
-    Works with and without a running operator. No pod is evicted: a driver stays on its node until the pods that use its
-    GPUs have ended. Prints the nodes and pods that it waits for.
+    The command works with and without a running operator. It does not evict pods, so a driver stays on its node until
+    the pods that use the node's GPUs have ended. The command prints the nodes and pods for which it waits.
 
-    Exit code: 0 nothing is left; 1 timeout, with what is left: run it again to continue; 2 wrong usage.
+    Exit code: 0 nothing is left; 1 the timeout expired, so run the command again to continue; 2 wrong usage.
 
     Example: purser operator uninstall --crd --timeout 3600
     """
@@ -221,10 +227,10 @@ def uninstall(
         work = remove(config, namespace, definition=crd, timeout_s=timeout, say=print)
         await until(work, stop.wait())
         if stop.is_set():
-            fail("interrupted: run the command again to continue", FAILED)
+            fail("interrupted: to continue, run the command again", FAILED)
 
     serve(main)
-    print("the operator left nothing behind")
+    print("nothing of the operator is left in the cluster")
 
 
 def _ask(kubeconfig: Path | None, context: str | None, question: "Callable[[Client], Awaitable[Any]]") -> Any:
@@ -251,7 +257,7 @@ def _ask(kubeconfig: Path | None, context: str | None, question: "Callable[[Clie
 def _read(path: Path) -> dict[str, Any]:
     found = _read_all(path)
     if len(found) != 1:
-        fail(f"{path} contains {len(found)} objects: give one", MISUSED)
+        fail(f"{path} contains {len(found)} objects: must contain exactly one", MISUSED)
     return found[0]
 
 
@@ -262,9 +268,9 @@ def _read_all(path: Path) -> list[dict[str, Any]]:
     try:
         found = [each for each in read_all_yaml(path.read_bytes(), str(path)) if each is not None]
     except OSError as error:
-        fail(f"{path} cannot be read: {error.strerror or error}", MISUSED)
+        fail(f"cannot read {path}: {error.strerror or error}", MISUSED)
     except UnreadableError as error:
         fail(str(error), MISUSED)
     if not found or not all(isinstance(each, dict) for each in found):
-        fail(f"{path}: this is not an object with apiVersion and kind", MISUSED)
+        fail(f"{path}: must contain an object with apiVersion and kind", MISUSED)
     return found

@@ -9,9 +9,10 @@ from purser.cli.output import DocumentFormat, OutputFormat
 from purser.cli.serving import LogLevel
 
 Kubeconfig = Annotated[
-    Path | None, typer.Option(help="Path of the kubeconfig; default: $KUBECONFIG, the pod's account, ~/.kube/config.")
+    Path | None,
+    typer.Option(help="Path of the kubeconfig. Default: $KUBECONFIG, the pod's service account, or ~/.kube/config."),
 ]
-Context = Annotated[str | None, typer.Option(help="Context in the kubeconfig; default: its current one.")]
-LogLevelOption = Annotated[LogLevel, typer.Option(help="How much to log.")]
+Context = Annotated[str | None, typer.Option(help="Context in the kubeconfig. Default: the current context.")]
+LogLevelOption = Annotated[LogLevel, typer.Option(help="Log level.")]
 OutputOption = Annotated[OutputFormat, typer.Option("--output", "-o", help="Output format.")]
 DocumentOption = Annotated[DocumentFormat, typer.Option("--output", "-o", help="Output format.")]

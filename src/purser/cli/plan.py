@@ -17,31 +17,32 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="plan",
-    help="Plan changes of the cluster, and carry them out.\n\nExample: purser plan free --gpus 8",
+    help="Plan changes to the cluster, and carry them out.\n\nExample: purser plan free --gpus 8",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 reading_app = typer.Typer(
     name="plan",
-    help="Plan changes of the cluster.\n\nExample: kubectl purser plan free --gpus 8",
+    help="Plan changes to the cluster.\n\nExample: kubectl purser plan free --gpus 8",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 """For the plugin of kubectl, which writes nothing: plans alone."""
 
-_WHAT = """Find the cheapest evictions that free whole GPUs of a node, and their order.
+_WHAT = """Find the cheapest evictions that free whole GPUs on a node, and their order.
 
 Each step evicts one pod and shows where the scheduler would place its replacement. A step costs 1 if the replacement
 fits elsewhere, 10 if it has to wait, and 100 if nothing recreates the pod. PodDisruptionBudgets, priorities and the
 enforcement of shares are respected."""
 
-FREE_HELP = f"""{_WHAT} Without --apply, nothing is changed.
+FREE_HELP = f"""{_WHAT} Without --apply, the command does not change anything.
 
-With --apply, the command cordons the GPUs and evicts one pod after the other, each once the previous pod's replacement
-runs. It stops as soon as anything deviates from the plan, and says what it did. At the end it uncordons the GPUs.
+With --apply, the command cordons the GPUs and evicts one pod at a time, after the previous pod's replacement has
+started. If anything deviates from the plan, the command stops and reports what it did. At the end, the command
+uncordons the GPUs.
 
-Exit code: 0 there is a plan, or room without one, with --apply: there is room; 1 there is none, or the cluster did not
-answer, with --apply: it stopped; 2 wrong usage.
+Exit code: 0 there is a plan or the GPUs are already free, or --apply freed them; 1 there is no plan, the cluster did
+not answer, or --apply stopped early; 2 wrong usage.
 
 Example: purser plan free --gpus 8
 
@@ -51,16 +52,17 @@ Example: purser plan free --gpus 4 --nodes 2 --max-priority 1000 -o json
 """
 
 
-READING_HELP = f"""{_WHAT} Nothing is changed; purser plan free --apply carries out a plan.
+READING_HELP = f"""{_WHAT} The command does not change anything. To carry out a plan, use purser plan free --apply.
 
-Exit code: 0 there is a plan, or room without one; 1 there is none, or the cluster did not answer; 2 wrong usage.
+Exit code: 0 there is a plan, or the GPUs are already free; 1 there is no plan, or the cluster did not answer; 2 wrong
+usage.
 
 Example: kubectl purser plan free --gpus 8
 """
 
 Gpus = Annotated[int, typer.Option(min=1, help="Number of whole GPUs to free on each node.")]
 Nodes = Annotated[int, typer.Option(min=1, help="Number of nodes.")]
-MaxPriority = Annotated[int, typer.Option(help="Do not evict pods of a higher priority.")]
+MaxPriority = Annotated[int, typer.Option(help="Do not evict pods whose priority is higher than this.")]
 Force = Annotated[bool, typer.Option("--force", help="Also evict pods that no controller recreates.")]
 
 
@@ -93,10 +95,11 @@ def free(
     nodes: Nodes = 1,
     max_priority: MaxPriority = 0,
     force: Force = False,
-    apply: Annotated[bool, typer.Option("--apply", help="Carry the plan out.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Carry out the plan.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --apply: do not ask for confirmation.")] = False,
     step_timeout: Annotated[
-        float, typer.Option(min=1, help="With --apply: seconds for a pod to end and for its replacement to run.")
+        float,
+        typer.Option(min=1, help="With --apply: seconds to wait for a pod to stop and for its replacement to run."),
     ] = 300.0,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -110,7 +113,7 @@ def free(
     if yes and not apply:
         fail("--yes needs --apply", MISUSED)
     if apply and not (yes or sys.stdin.isatty()):
-        fail("--apply asks for confirmation, but there is no terminal: give --yes", MISUSED)
+        fail("--apply asks for confirmation, but there is no terminal: use --yes", MISUSED)
     occupancy, made = _shown_plan(wish, rules, kubeconfig, context, output)
     if not apply or not made.steps:
         return
@@ -148,7 +151,7 @@ def _question(made: "RoomPlan") -> str:
     from purser.core.wording import counted
 
     homeless = sum(step.price != MOVED for step in made.steps)
-    without = f", {homeless} of which have no other place" if homeless else ""
+    without = f", {homeless} of which cannot be placed elsewhere" if homeless else ""
     return f"Evict {counted(len(made.steps), 'pod')}{without}?"
 
 
@@ -189,9 +192,11 @@ def _apply(
                 fail(". ".join(run.left_cordoned()))
 
     for room in made.rooms:
-        say(f"Node {room.node}: the GPUs are cordoned until the end. If this is killed: {uncordon_command(room)}")
+        say(
+            f"Node {room.node}: the GPUs are cordoned until the end. If purser is killed, run: {uncordon_command(room)}"
+        )
     serve(main)
-    say("The GPUs are free, and take pods again")
+    say("The GPUs are free and open to new pods again")
 
 
 def _read(kubeconfig: "Path | None", context: str | None, rules: "EvictionRules") -> "Occupancy":
@@ -207,8 +212,8 @@ def _read(kubeconfig: "Path | None", context: str | None, rules: "EvictionRules"
 
 
 _USABLE = (
-    "GPUs that are unhealthy, cordoned, disputed, in MIG mode or divided by time-slicing do not count,"
-    " nor nodes that are cordoned or not ready"
+    "GPUs that are unhealthy, cordoned, disputed, in MIG mode or shared by time-slicing are ignored,"
+    " and so are nodes that are cordoned or not ready"
 )
 
 
@@ -222,15 +227,15 @@ def why_no_plan(occupancy: "Occupancy", wish: "RoomRequest") -> str:
     asked = counted(wish.gpus, "usable GPU")
     if not enough:
         most = max(usable, key=lambda name: usable[name], default="")
-        there = f", the most are {usable[most]} (node {most})" if usable.get(most) else ""
-        return f"no node that takes pods has {asked}{there}: {_USABLE}"
+        there = f" (most: {usable[most]} on node {most})" if usable.get(most) else ""
+        return f"no schedulable node has {asked}{there}: {_USABLE}"
     if enough < wish.nodes:
-        have = f"{enough} of {counted(len(usable), 'node')} that take pods {'has' if enough == 1 else 'have'} {asked}"
+        have = f"{enough} of {counted(len(usable), 'schedulable node')} {'has' if enough == 1 else 'have'} {asked}"
         return f"{have}, but you asked for {wish.nodes}: {_USABLE}"
     stay = sorted(f"{pod.request.key} {pod.stays}" for pod in occupancy.pods.values() if pod.stays)
     where = counted(wish.nodes, "node")
-    problem = f"no plan frees {counted(wish.gpus, 'GPU')} on {where} without evicting pods that must stay"
-    return f"{problem}: {some(stay, 'pod')}" if stay else f"{where} with {asked} cannot be had"
+    problem = f"{counted(wish.gpus, 'GPU')} on {where} cannot be freed without evicting pods that must stay"
+    return f"{problem}: {some(stay, 'pod')}" if stay else f"cannot find {where} with {asked}"
 
 
 def _show(occupancy: "Occupancy", made: "RoomPlan", least: int | None, output: OutputFormat) -> None:
@@ -241,9 +246,9 @@ def _show(occupancy: "Occupancy", made: "RoomPlan", least: int | None, output: O
         print_table(list(enumerate(made.steps, 1)), _columns(occupancy), output)
     for room in made.rooms:
         gpus = ", ".join(_indices(occupancy, room.node, room.uuids))
-        print(f"{'Then free' if made.steps else 'Free now'}: GPUs {gpus} of node {room.node}")
+        print(f"{'Then free' if made.steps else 'Free now'}: GPUs {gpus} on node {room.node}")
     if made.steps:
-        bound = "no bound is known" if least is None else f"no plan costs less than {least}"
+        bound = "the lowest possible cost is unknown" if least is None else f"no plan costs less than {least}"
         print(f"Cost: {made.cost}; {bound}")
 
 

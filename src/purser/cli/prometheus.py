@@ -18,12 +18,14 @@ def prometheus_at(url: str, token: str, selector: str) -> "Prometheus":
     from purser.usage import Prometheus
 
     if not url.startswith(("http://", "https://")):
-        fail(f"--prometheus is {url}: give a URL, as http://prometheus.monitoring:9090", MISUSED)
+        fail(
+            f"invalid value {url!r} for --prometheus: must be a URL such as http://prometheus.monitoring:9090", MISUSED
+        )
     try:
         selector.encode()
         return Prometheus(url, token=token)
     except ValueError as error:
-        fail(f"--prometheus, --token-file or --selector cannot be used: {error}", MISUSED)
+        fail(f"invalid --prometheus, --token-file or --selector: {error}", MISUSED)
 
 
 def seconds_of(since: str) -> float:
@@ -31,7 +33,9 @@ def seconds_of(since: str) -> float:
     found = re.fullmatch(r"([1-9][0-9]{0,6})([mhdw])", since)
     seconds = int(found[1]) * _UNITS_S[found[2]] if found else 0
     if not 0 < seconds <= _MAX_SINCE_S:
-        fail(f"--since is {since}: give a number of m, h, d or w, up to a year, as 7d", MISUSED)
+        fail(
+            f"invalid value {since!r} for --since: must be a duration in m, h, d or w such as 7d, up to a year", MISUSED
+        )
     return float(seconds)
 
 

@@ -16,7 +16,7 @@ SchedulerUrl = Annotated[
     str | None,
     typer.Option(
         "--scheduler",
-        help="URL of the scheduler's read API, to ask it in place of the cluster.",
+        help="URL of the scheduler's read API, which is then queried instead of the cluster.",
         metavar="https://HOST:PORT",
     ),
 ]
@@ -24,7 +24,10 @@ SchedulerTokenFile = Annotated[
     Path | None, typer.Option("--token-file", help="File with the bearer token for --scheduler.")
 ]
 SchedulerCa = Annotated[
-    Path | None, typer.Option("--certificate-authority", help="File with the CA of the scheduler's certificate.")
+    Path | None,
+    typer.Option(
+        "--certificate-authority", help="File with the CA certificate that signed the scheduler's certificate."
+    ),
 ]
 
 
@@ -35,11 +38,11 @@ def read_api_of(
     state to read; None: the whole."""
     if url is None:
         if token_file is not None or ca_file is not None:
-            fail("--token-file and --certificate-authority need --scheduler", MISUSED)
+            fail("--token-file and --certificate-authority require --scheduler", MISUSED)
         return None
     if token_file is None:
-        how = "kubectl create token ACCOUNT --audience=purser-read-api > FILE, and give --token-file FILE"
-        fail(f"--scheduler needs a token: {how}", MISUSED)
+        how = "run kubectl create token ACCOUNT --audience=purser-read-api > FILE, and use --token-file FILE"
+        fail(f"--scheduler requires a token: {how}", MISUSED)
     from purser.core.kubernetes.naming import is_label
     from purser.top.asking import ReadApi
 

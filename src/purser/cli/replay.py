@@ -12,15 +12,16 @@ from purser.cli.output import FAILED, MISUSED, Column, DocumentFormat, OutputFor
 if TYPE_CHECKING:
     from purser.core.decisions import DecisionDifference, Outcome
 
-HELP = """Make the decisions of a decision log again, and show which ones differ.
+HELP = """Repeat the decisions in a decision log, and show which decisions differ.
 
-LOG is a file that purser simulate --decision-log wrote, one of a scheduler with --decision-log-folder, or that folder,
-whose *.log files are taken in order; each file is replayed separately. Without --policy, every decision is made
-again from its logged inputs and compared to the last bit: a difference is a change of Purser, or of the log. With
---policy, another policy is asked at each decision, in the state that the logged decisions led to: what it would have
-done, and why; pods that name a policy keep theirs.
+LOG is a file written by purser simulate --decision-log or by a scheduler with --decision-log-folder, or that folder,
+whose *.log files are read in order. Each file is replayed separately. Without --policy, every decision is repeated from
+its logged inputs and must be exactly the same: a difference means that Purser or the log has changed. With --policy,
+the command shows what another policy would have decided, and why, in the state that the logged decisions led to. Pods
+that specify a policy keep that policy.
 
-Exit code: 0 all decisions are the same; 1 some differ; 2 wrong usage, or a log that cannot be read to its end.
+Exit code: 0 all decisions are the same; 1 some decisions differ; 2 wrong usage, or a log that cannot be read
+completely.
 
 \b
 Examples:
@@ -35,11 +36,18 @@ _READS_PER_LOOK = 4096
 
 
 def replay(
-    log: Annotated[list[Path], typer.Argument(help="Files of decision logs, or folders of them.", metavar="LOG...")],
+    log: Annotated[
+        list[Path], typer.Argument(help="Decision log files, or folders with decision log files.", metavar="LOG...")
+    ],
     policy: Annotated[
-        str | None, typer.Option(help="Ask this policy, as purser simulate names it, in place of the log's.")
+        str | None,
+        typer.Option(
+            help="Decide with this policy instead of the log's. Policies have the same names as in purser simulate."
+        ),
     ] = None,
-    show: Annotated[int, typer.Option(min=0, help="Differences that are printed; all are counted.")] = 20,
+    show: Annotated[
+        int, typer.Option(min=0, help="Maximum number of differences to print. All differences are counted.")
+    ] = 20,
     output: Annotated[OutputFormat, typer.Option("--output", "-o", help="Output format.")] = OutputFormat.TABLE,
 ) -> None:
     """Replay, print."""
@@ -87,7 +95,7 @@ def _differences(paths: "Sequence[Path]", replayer: Any, unreadable: list[str]) 
             except DecisionLogError as error:
                 unreadable.append(f"{path}: {error}")
             except OSError as error:
-                unreadable.append(f"{path} cannot be read: {error.strerror}")
+                unreadable.append(f"cannot read {path}: {error.strerror}")
 
 
 class _Progress:
@@ -159,12 +167,12 @@ def _print(
             Column("WHY", lambda each: each.why),
         ]
         print_table(shown, columns, output)
-    more = f"; --show {different} prints all" if different > len(shown) else ""
+    more = f"; use --show {different} to print all" if different > len(shown) else ""
     whose = "" if policy is None else f" with {policy}"
     if not decisions:
-        print("The log holds no decisions to replay")
+        print("The log does not contain any decisions to replay")
     elif different:
-        print(f"{different} of {decisions} decisions are different{whose}{more}")
+        print(f"{different} of {decisions} decisions differ{whose}{more}")
     else:
         print(f"All {decisions} decisions are the same{whose}")
 

@@ -12,16 +12,17 @@ from purser.cli.prometheus import prometheus_at, seconds_of, token_of
 if TYPE_CHECKING:
     from purser.usage import UsageReport
 
-_HELP = """Report what GPUs were used for, from the metrics in Prometheus.
+_HELP = """Report how GPUs were used, from the metrics in Prometheus.
 
 Example: purser report usage --since 7d --prometheus http://prometheus.monitoring:9090
 """
 
 USAGE_HELP = """Report GPU-hours by namespace: granted, used, busy.
 
-Granted hours and those that nobody held add up to the hours of all GPUs. A share counts by the part of the GPU's
-memory that it holds. Used is the part of it that processes of the pods used, busy the compute that they used.
-Prometheus must scrape Purser's metrics, as the chart's PodMonitor has it do.
+GRANTED counts the GPU-hours that pods held. A share counts in proportion to the GPU memory that it holds. USED counts
+the part of this memory that the pods' processes used, and BUSY the compute that they used. Granted hours and hours that
+were not granted add up to the hours of all GPUs. Prometheus must scrape Purser's metrics, for example with the chart's
+PodMonitor.
 
 Exit code: 0 the report is shown; 1 Prometheus did not answer, or has no metrics for that time; 2 wrong usage.
 
@@ -47,12 +48,12 @@ def group() -> None:
 
 @app.command("usage", help=USAGE_HELP)
 def usage(
-    since: Annotated[str, typer.Option(help="How far back: 30m, 12h, 7d, 4w.")] = "7d",
+    since: Annotated[str, typer.Option(help="How far back to report, such as 30m, 12h, 7d or 4w.")] = "7d",
     prometheus: Annotated[
         str, typer.Option(help="URL of Prometheus.", envvar="PROMETHEUS_URL")
     ] = "http://localhost:9090",
     token_file: Annotated[Path | None, typer.Option(help="File that holds a bearer token for Prometheus.")] = None,
-    selector: Annotated[str, typer.Option(help='Label matchers that select this cluster: cluster="a".')] = "",
+    selector: Annotated[str, typer.Option(help='Label matchers that select this cluster, such as cluster="a".')] = "",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Print the report."""
@@ -73,7 +74,7 @@ def usage(
     except PrometheusError as error:
         fail(str(error))
     if not report.covered_s:
-        fail(f"{prometheus} has no metric purser_cluster_gpus of the last {since}: does it scrape Purser's scheduler?")
+        fail(f"{prometheus} has no purser_cluster_gpus metric for the last {since}: does it scrape Purser's scheduler?")
     _print(report, output)
 
 
@@ -102,7 +103,7 @@ def _print(report: "UsageReport", output: OutputFormat) -> None:
     ]
     if report.covered_s < _COVERED_FULLY * report.window_s:
         covered = f"{100 * report.covered_s / report.window_s:.0f} %"
-        print(f"purser: there are metrics of {covered} of that time: hours are those of it", file=sys.stderr)
+        print(f"purser: metrics cover only {covered} of that time, so the hours cover only that part", file=sys.stderr)
     print_table(rows, columns, output)
 
 

@@ -14,11 +14,11 @@ SETTINGS = "purser.scheduler.settings:SchedulerSettings"
 
 HELP = """Serve Purser's admission webhook and scheduler extender.
 
-Runs beside a kube-scheduler with the profile purser-scheduler; the Helm chart sets both up. If the API server does not
-answer, it waits.
+The server runs beside a kube-scheduler with the profile purser-scheduler. The Helm chart sets up both. If the API
+server does not answer, the server waits.
 
-Exit code: 0 stopped; 1 a port is taken, or a Secret holds no usable key; 2 wrong usage: an option, or a file that it
-names.
+Exit code: 0 the server was stopped; 1 a port is in use, or a Secret does not contain a usable key; 2 wrong usage, such
+as an invalid option or a file that cannot be used.
 
 Example: purser scheduler --kubeconfig ~/.kube/config --webhook-url 127.0.0.1:8443
 """

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 HELP = """Compare placement policies on a list of nodes and pods, with the scheduler's own code.
 
-The lists are two CSV files with the columns of the openb traces (--nodes, --pods), one YAML file (--workload), what a
-cluster has now (--cluster) or had when purser snapshot wrote its file (--from), or a demonstration that ships with
-Purser (--demo). Pods arrive one after the other, in an order drawn from each --seed or read from each --order, until
-they ask for --load percent of all GPUs; each is tried once. With --departures they come and go at the times of the list
-instead, and wait where there is no place.
+The list comes from two CSV files with the columns of the openb traces (--nodes, --pods), from a YAML file (--workload),
+from a running cluster (--cluster), from a file that purser snapshot wrote (--from), or from a demonstration that ships
+with Purser (--demo). Pods arrive one by one, in an order drawn from each --seed or read from each --order, until they
+have requested --load percent of all GPUs. Each pod is tried once. With --departures, pods instead arrive and leave at
+the times in the list, and wait if they do not fit.
 
-A policy is a name (fragmentation), several with weights (fragmentation=3,spread=1), or one for nodes and one for the
-GPUs there (best-fit/spread). Percents are of all GPUs.
+A policy is a name (fragmentation), several names with weights (fragmentation=3,spread=1), or a policy for nodes and a
+policy for the GPUs on a node (best-fit/spread). Percentages refer to all GPUs.
 
 \b
 Examples:
@@ -39,7 +39,7 @@ Examples:
   purser simulate --cluster --kubeconfig ~/.kube/config --report report.html
   purser simulate --from cluster.json.gz
 
-Exit code: 0 simulated, 1 the cluster did not answer or a run failed, 2 wrong usage or an input that is wrong.
+Exit code: 0 all runs finished; 1 the cluster did not answer, or a run failed; 2 wrong usage, or an invalid input.
 """
 
 
@@ -62,26 +62,26 @@ class MixKnowledge(StrEnum):
 
 def simulate(
     demo: Annotated[bool, typer.Option("--demo", help="Simulate the workload that ships with Purser.")] = False,
-    nodes: Annotated[Path | None, typer.Option(help="Nodes as openb CSV, plain or gzipped.")] = None,
-    pods: Annotated[Path | None, typer.Option(help="Pods as openb CSV, plain or gzipped.")] = None,
-    workload: Annotated[Path | None, typer.Option(help="Nodes and pods as one YAML file.")] = None,
+    nodes: Annotated[Path | None, typer.Option(help="File with nodes in openb CSV format, plain or gzipped.")] = None,
+    pods: Annotated[Path | None, typer.Option(help="File with pods in openb CSV format, plain or gzipped.")] = None,
+    workload: Annotated[Path | None, typer.Option(help="YAML file with nodes and pods.")] = None,
     cluster: Annotated[bool, typer.Option("--cluster", help="Use the nodes and pods of a running cluster.")] = False,
     from_: FromFile = None,
-    kubeconfig: Annotated[Path | None, typer.Option(help="Path of the kubeconfig, with --cluster.")] = None,
-    context: Annotated[str | None, typer.Option(help="Context in the kubeconfig, with --cluster.")] = None,
-    policy: Annotated[list[str] | None, typer.Option(help="Policy to simulate; may be repeated. Default: all.")] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="With --cluster: path of the kubeconfig.")] = None,
+    context: Annotated[str | None, typer.Option(help="With --cluster: context in the kubeconfig.")] = None,
+    policy: Annotated[list[str] | None, typer.Option(help="Policy to simulate. May be repeated. Default: all.")] = None,
     seed: Annotated[
-        list[int] | None, typer.Option(help="Seed for the order of pods; may be repeated. Default: 42.")
+        list[int] | None, typer.Option(help="Seed for the order of pods. May be repeated. Default: 42.")
     ] = None,
     order: Annotated[
-        list[Path] | None, typer.Option(help="Read the order of pods from this file; may be repeated.", metavar="FILE")
+        list[Path] | None, typer.Option(help="Read the order of pods from this file. May be repeated.", metavar="FILE")
     ] = None,
     load: Annotated[
         float | None,
         typer.Option(
             min=1,
             max=1000,
-            help="Percent of all GPUs that the pods ask for. Default: 130; with --departures, as the list says.",
+            help="Total that pods request, in percent of all GPUs. Default: 130; with --departures, as in the list.",
         ),
     ] = None,
     departures: Annotated[
@@ -89,19 +89,22 @@ def simulate(
     ] = False,
     mix: Annotated[
         MixKnowledge,
-        typer.Option(help="Whether policies know the mix of pods in advance, or learn it from pods that arrive."),
+        typer.Option(help="Whether policies know the mix of pods in advance, or learn it from arriving pods."),
     ] = MixKnowledge.KNOWN,
     bound: Annotated[
-        bool, typer.Option("--bound", help="Compute an upper bound for every policy (needs scipy).")
+        bool, typer.Option("--bound", help="Compute an upper bound on what any policy can allocate. Requires scipy.")
     ] = False,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Number of processes. Default: as many as help.")] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of parallel processes. Default: as many as speed up the simulation."),
+    ] = None,
     report: Annotated[
-        Path | None, typer.Option(help="Write a report with plots, one HTML file (needs matplotlib).")
+        Path | None, typer.Option(help="Write a report with plots to this HTML file. Requires matplotlib.")
     ] = None,
     decision_log: Annotated[
         Path | None,
         typer.Option(
-            help="Write each decision and its inputs to this file, for purser replay. Needs one --policy, one order.",
+            help="Log each decision and its inputs to this file, for purser replay. Requires one --policy, one order.",
             metavar="FILE",
         ),
     ] = None,
@@ -117,17 +120,17 @@ def simulate(
     if report is not None and not html.is_installed():
         fail(html.NEEDS_MATPLOTLIB, MISUSED)
     if departures and (order or bound):
-        fail("--departures takes times from the list: it goes with neither --order nor --bound", MISUSED)
+        fail("--departures cannot be used with --order or --bound, because the times come from the list", MISUSED)
     if load is not None and not math.isfinite(load):
-        fail(f"--load is {load}: give percent, 1 to 1000", MISUSED)
+        fail(f"invalid value {load} for --load: must be a percentage from 1 to 1000", MISUSED)
     if report is not None and not is_writable(report):
-        fail(f"--report {report} cannot be written: give a file in a directory that can", MISUSED)
+        fail(f"cannot write --report {report}: use a file in a writable directory", MISUSED)
     if decision_log is not None and not is_writable(decision_log):
-        fail(f"--decision-log {decision_log} cannot be written: give a file in a directory that can", MISUSED)
+        fail(f"cannot write --decision-log {decision_log}: use a file in a writable directory", MISUSED)
     if load is not None and order:
-        fail("--load is for orders that are drawn: it does not go with --order", MISUSED)
+        fail("--load cannot be used with --order, because only randomly drawn orders have a load", MISUSED)
     if kubeconfig is not None and not cluster:
-        fail("--kubeconfig is for --cluster", MISUSED)
+        fail("--kubeconfig requires --cluster", MISUSED)
     read = _read(demo, nodes, pods, workload, from_, kubeconfig, context)
     orders = _orders(read, seed, order, load, departures)
     tasks = _tasks(policy or _all_policies(), orders, mix is MixKnowledge.LEARNED, bound)
@@ -144,7 +147,7 @@ def _one_source(
     demo: bool, nodes: Path | None, pods: Path | None, workload: Path | None, cluster: bool, from_: Path | None
 ) -> None:
     if (nodes is None) is not (pods is None):
-        fail("--nodes and --pods belong together", MISUSED)
+        fail("--nodes and --pods must be used together", MISUSED)
     if sum((demo, nodes is not None, workload is not None, cluster, from_ is not None)) != 1:
         fail("give one of --demo, --nodes with --pods, --workload, --cluster, --from (--help has examples)", MISUSED)
 
@@ -223,7 +226,7 @@ def _orders(
         _refuse(error.lines())
     if departures:
         if not read.has_times:
-            fail("--departures needs the time at which each pod of the list comes, and how long it runs", MISUSED)
+            fail("--departures requires a list with each pod's arrival time and run time", MISUSED)
         return [timed_order(read, seed, load) for seed in seeds or [42]]
     return [draw_order(read, seed, load or 130) for seed in seeds or [42]]
 
@@ -245,7 +248,7 @@ def _logged(tasks: "list[Task]", path: Path) -> "list[Task]":
     import msgspec
 
     if len(tasks) != 1:
-        fail(f"--decision-log takes one run, and these are {len(tasks)}: give one --policy and one order", MISUSED)
+        fail(f"--decision-log logs only one run, not {len(tasks)}: use one --policy and one order", MISUSED)
     return [msgspec.structs.replace(tasks[0], log=str(path))]
 
 
@@ -269,7 +272,7 @@ def _run(read: "Workload", tasks: "list[Task]", jobs: int | None) -> "list[AnyRu
     except (LostProcess, CannotSolve) as error:
         fail(str(error))
     except OSError as error:
-        fail(f"the decision log cannot be written: {error}")
+        fail(f"cannot write the decision log: {error}")
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
@@ -317,7 +320,7 @@ def _tell_left_out(orders: "list[Order]") -> None:
     for order in orders:
         if order.left_out:
             print(
-                f"purser: {order.label}: {order.left_out} pods of the list do not come, drawn at random: together they "
-                "ask for more than --load",
+                f"purser: {order.label}: {order.left_out} pods in the list, chosen at random, are left out because "
+                "all pods together request more than --load",
                 file=sys.stderr,
             )

@@ -10,15 +10,15 @@ from purser.cli.cluster_source import FromFile, objects_of_cluster, objects_of_f
 from purser.cli.options import Context, Kubeconfig
 from purser.cli.output import MISUSED, OutputFormat, fail, is_writable
 
-HELP = """Write what decisions need of a cluster into a file that purser why --from and purser simulate --from read.
+HELP = """Save the cluster state that scheduling decisions need, for purser why --from and purser simulate --from.
 
-The file is a Kubernetes List in JSON: nodes, pods, ResourceQuotas, namespaces, volumes and their claims, Deployments,
-ReplicaSets, StatefulSets and Jobs, each with the fields that a decision reads (docs/snapshot.md). It has no Secrets, no
-images, no commands, no values of environment variables. With --anonymize names, labels and the ids of GPUs are replaced
-by pseudonyms, and the answers are the same up to names.
+The file is a Kubernetes List in JSON. It contains nodes, pods, ResourceQuotas, namespaces, volumes and their claims,
+Deployments, ReplicaSets, StatefulSets and Jobs, each with only the fields that decisions read (docs/snapshot.md). The
+file does not contain Secrets, images, commands or values of environment variables. With --anonymize, names, labels and
+GPU IDs are replaced with pseudonyms, which does not change the answers except for the names.
 
-It reads the cluster and writes nothing there. It needs the right to list nodes and pods; what else you may not list is
-left out and named.
+The command only reads the cluster. It requires the right to list nodes and pods. Other objects that you are not allowed
+to list are left out, and the command prints which.
 
 Exit code: 0 the file is written; 1 the cluster did not answer, or the file cannot be written; 2 wrong usage.
 
@@ -36,12 +36,12 @@ def snapshot(
         typer.Option(
             "--output",
             "-o",
-            help="File to write, compressed if its name ends with .gz. Default: standard output.",
+            help="File to write. The file is compressed if its name ends with .gz. Default: standard output.",
             metavar="FILE",
         ),
     ] = None,
     anonymize: Annotated[
-        bool, typer.Option("--anonymize", help="Replace names, label values and ids of GPUs by pseudonyms.")
+        bool, typer.Option("--anonymize", help="Replace names, label values and GPU IDs with pseudonyms.")
     ] = False,
     from_: FromFile = None,
     kubeconfig: Kubeconfig = None,
@@ -55,11 +55,11 @@ def snapshot(
     from purser.kube.workloads import WORKLOADS
 
     if from_ is not None and (kubeconfig is not None or context is not None):
-        fail("--from is read instead of a cluster: leave --kubeconfig and --context out", MISUSED)
+        fail("--from cannot be used with --kubeconfig or --context", MISUSED)
     if output is not None and str(output) in [*OutputFormat]:
-        fail(f"-o names the file to write, and not a format: give -o cluster.json instead of {output}", MISUSED)
+        fail(f"-o must be the file to write, such as cluster.json, not a format such as {output}", MISUSED)
     if output is not None and not is_writable(output):
-        fail(f"-o {output} cannot be written: give a file in a directory that can", MISUSED)
+        fail(f"cannot write -o {output}: use a file in a writable directory", MISUSED)
     configure_logs(LogLevel.ERROR)
     read = objects_of_cluster(kubeconfig, context, WORKLOADS) if from_ is None else objects_of_file(from_)
     for problem in read.problems:

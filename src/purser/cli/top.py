@@ -19,17 +19,18 @@ if TYPE_CHECKING:
     from purser.top.asking import ReadApi
     from purser.top.source import StateSource
 
-HELP = """Show nodes, GPUs, the pods that hold them and the pods that wait, with the reason, as they change.
+HELP = """Show nodes, GPUs, the pods that hold GPUs, and the pods that wait and why, updated live.
 
-Keys: Tab another view, arrows or j and k another row, Enter all of it (of a pod, why it waits), / find, s sort,
-? all keys, q quit. With --once it prints the nodes and what waits, or one view, and ends.
+Keys: Tab switches the view, the arrow keys or j and k select a row, Enter shows the row's details (for a waiting pod,
+the reasons), / searches, s sorts, ? lists all keys, q quits. With --once, the command prints the nodes and the waiting
+pods, or one view, and exits.
 
-Reads the cluster by watches and writes nothing, so it needs no more than the right to list and watch pods and nodes;
-Purser need not place the cluster's pods. With --scheduler it asks the read API of Purser's scheduler instead
-(docs/read-api.md); with --namespace as well, the right to list the pods of that namespace is enough.
+The command only reads the cluster and only needs the right to list and watch pods and nodes. It also works in clusters
+that do not use Purser's scheduler. With --scheduler, the command queries the read API of Purser's scheduler instead
+(docs/read-api.md). If you add --namespace, the right to list the pods in that namespace is enough.
 
-Exit code: 0 it was ended, or has printed; 1 the cluster did not answer; 2 wrong usage, such as no terminal without
---once, or a kubeconfig that cannot be used.
+Exit code: 0 you quit, or the output was printed; 1 the cluster did not answer; 2 wrong usage, such as no terminal
+without --once, or a kubeconfig that cannot be used.
 
 Example: purser top
 
@@ -43,16 +44,16 @@ def top(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     view: Annotated[
-        TopView | None, typer.Option("--view", help="View to show first; with --once, the only one.")
+        TopView | None, typer.Option("--view", help="View to show first. With --once, the only view to print.")
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
     output: Annotated[
-        OutputFormat | None, typer.Option("--output", "-o", help="Output format, with --once. Default: table.")
+        OutputFormat | None, typer.Option("--output", "-o", help="With --once: output format. Default: table.")
     ] = None,
     namespace: Annotated[
         str | None,
         typer.Option(
-            "--namespace", "-n", help="With --scheduler, read only this namespace's pods and the GPUs you may see."
+            "--namespace", "-n", help="With --scheduler: show only this namespace's pods."
         ),
     ] = None,
     scheduler: SchedulerUrl = None,
@@ -62,9 +63,9 @@ def top(
     """Show it."""
     api = read_api_of(scheduler, token_file, certificate_authority, namespace)
     if api is None and namespace is not None:
-        fail("--namespace needs --scheduler", MISUSED)
+        fail("--namespace requires --scheduler", MISUSED)
     if api is not None and (kubeconfig is not None or context is not None):
-        fail("--scheduler is asked instead of a cluster: leave --kubeconfig and --context out", MISUSED)
+        fail("--scheduler cannot be used with --kubeconfig or --context", MISUSED)
     if output is not None and not once:
         fail("--output needs --once", MISUSED)
     from purser.cli.kernels import choose_kernels

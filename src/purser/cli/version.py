@@ -5,7 +5,7 @@ import typer
 from purser.cli.options import DocumentOption
 from purser.cli.output import DocumentFormat, dump
 
-HELP = """Print the version of Purser and of the interpreter that runs it.
+HELP = """Print the versions of Purser and of the Python interpreter.
 
 Example: purser version -o json
 """

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="webhook",
-    help="The webhook configurations, for installations without the Helm chart."
+    help="Manage the webhook configurations of installations without the Helm chart."
     "\n\nExample: purser webhook manifest | kubectl apply -f -",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -31,12 +31,12 @@ def webhook() -> None:
     only=frozenset({"namespace", "webhook-service", "webhook-url", "webhook-failure-policy"}),
 )
 def manifest(settings: "SchedulerSettings") -> None:
-    """Print both webhook configurations; the scheduler enters the CA of its certificate once they are applied.
+    """Print both webhook configurations. Once you apply them, the scheduler adds the CA of its certificate.
 
-    Give the same options as to `purser scheduler`. What holds the accounts of agents to their own nodes is not among
-    them: the Helm chart alone brings that.
+    Use the same options as for `purser scheduler`. The policies that restrict each agent's account to its own node are
+    not included, because only the Helm chart installs them.
 
-    Exit code: 0 they are printed; 2 wrong usage.
+    Exit code: 0 the configurations are printed; 2 wrong usage.
 
     Example: purser webhook manifest --webhook-url 127.0.0.1:8443 | kubectl apply -f -
     """
@@ -44,6 +44,6 @@ def manifest(settings: "SchedulerSettings") -> None:
     from purser.yaml_text import yaml_text
 
     webhook = settings.webhook
-    assert webhook is not None, "nothing here turns it off"
+    assert webhook is not None, "this command always has a webhook"
     found = (mutating_configuration(webhook, webhook.target), validating_configuration(webhook, webhook.target))
     print("---\n".join(yaml_text(each) for each in found), end="")

@@ -32,26 +32,29 @@ if TYPE_CHECKING:
         WorkloadExplanation,
     )
 
-HELP = """Explain why a pod waits: each reason with the number of nodes and GPUs it applies to, kube-scheduler's own
-filters included, then the smallest changes that would make the pod fit. Each was tried with the scheduler's own
-decision. For a pod on a node: what keeps it from running there, and that node's score, compared with the best other
-node. For a pod that failed: who refused it, and what helps.
+HELP = """Explain why a pod waits.
 
-POD may also be KIND/NAME of a Deployment, ReplicaSet, StatefulSet or Job (deploy/web, as kubectl takes it): it says how
-many of its pods wait and explains the first, or what the object says where it has none. With -f it reads a manifest
-instead, and explains what would happen to its pod if that was created now, after Purser's webhook.
+The command lists each reason with the number of nodes and GPUs to which the reason applies, including the filters of
+kube-scheduler, and then the smallest changes that would make the pod fit. Each change is tried with the scheduler's own
+code. For a pod that is on a node, the command names what keeps the pod from running there, and compares the node's
+score with the best other node. For a pod that failed, the command names who refused the pod, and what helps.
 
-With --scheduler it asks the read API of Purser's scheduler (docs/read-api.md) for the reasons that it has.
+POD may also be the KIND/NAME of a Deployment, ReplicaSet, StatefulSet or Job, such as deploy/web. The command then
+shows how many of the object's pods wait and explains the first one. If the object has no pods, the command shows the
+object's own message. With -f, the command reads a manifest and explains what would happen to the manifest's pod,
+including the changes by Purser's webhook.
 
-It reads the cluster and writes nothing, so it needs only the right to list pods and nodes; Purser need not place the
-cluster's pods. With --from it reads a file instead, made by purser snapshot -o FILE, or by:
+With --scheduler, the command gets the reasons from the read API of Purser's scheduler (docs/read-api.md).
+
+The command only reads the cluster and only needs the right to list pods and nodes. It also works in clusters that do
+not use Purser's scheduler. With --from, the command reads a file instead, written by purser snapshot -o FILE, or by:
 kubectl get nodes,pods,resourcequotas,namespaces,pvc,pv -A -o json
 
---from may also be a scheduler's decision log, a file or its folder: it explains the last decision on the pod, or the
-last one before --at, as the cluster was then. POD may be a UID there.
+--from may also be a scheduler's decision log (file or folder). The command then explains the last decision on the pod,
+or the last decision before --at, with the cluster as it was then. In this case, POD may also be a UID.
 
-Exit code: 0 the explanation is shown; 1 the cluster did not answer, there is no such pod, or the log has no decision
-on it; 2 wrong usage, or a kubeconfig or file that cannot be used.
+Exit code: 0 the explanation is shown; 1 the cluster did not answer, the pod does not exist, or the log has no decision
+on the pod; 2 wrong usage, or a kubeconfig or file that cannot be used.
 
 \b
 Examples:
@@ -66,7 +69,9 @@ Examples:
 def why(
     pod: Annotated[
         str,
-        typer.Argument(metavar="[POD]", help="Name of the pod, or KIND/NAME. With -f: which of several in the file."),
+        typer.Argument(
+            metavar="[POD]", help="Pod name, or KIND/NAME. With -f: name of one of several objects in the file."
+        ),
     ] = "",
     namespace: Annotated[
         str | None, typer.Option("--namespace", "-n", help="Namespace of the pod. Default: the context's namespace.")
@@ -76,7 +81,7 @@ def why(
         typer.Option(
             "--filename",
             "-f",
-            help="Manifest with a Pod, or a Deployment, Job or the like, that does not exist yet; - is standard input.",
+            help="Manifest with a Pod, Deployment, Job or similar that does not exist yet. Use - for standard input.",
             metavar="FILE",
         ),
     ] = None,
@@ -89,15 +94,15 @@ def why(
         Path | None,
         typer.Option(
             "--from",
-            help="Read this instead of the cluster: file of purser snapshot, output of kubectl get -o json, or a "
-            "decision log or its folder.",
+            help="Read this instead of the cluster: output of purser snapshot or kubectl get -o json, or a decision "
+            "log (file or folder).",
         ),
     ] = None,
     at: Annotated[
         str | None,
         typer.Option(
             help="With a decision log: explain the last decision before this time, such as 2026-03-01T10:00:00Z. "
-            "Default: the last."
+            "Default: the last decision."
         ),
     ] = None,
     output: OutputOption = OutputFormat.TABLE,
@@ -106,9 +111,9 @@ def why(
     kind, name = _meant(pod, manifest)
     if (api := read_api_of(scheduler, token_file, certificate_authority, namespace or "default")) is not None:
         if from_ is not None or kubeconfig is not None or context is not None:
-            fail("--scheduler is asked instead of a cluster: leave --kubeconfig, --context and --from out", MISUSED)
+            fail("--scheduler cannot be used with --kubeconfig, --context or --from", MISUSED)
         if kind != "Pod" or manifest is not None:
-            fail("the scheduler knows pods alone: leave --scheduler out, or give the name of a pod", MISUSED)
+            fail("--scheduler explains only pods: use the name of a pod, or omit --scheduler", MISUSED)
         why_by_scheduler(api, namespace or "default", name, output)
         return
     import gc
@@ -120,15 +125,15 @@ def why(
     from purser.scheduler.explaining import Explainer, UnknownPodError
 
     if from_ is not None and (kubeconfig is not None or context is not None):
-        fail("--from is read instead of a cluster: leave --kubeconfig and --context out", MISUSED)
+        fail("--from cannot be used with --kubeconfig or --context", MISUSED)
     asked = None if manifest is None else _asked(manifest, pod and name)
     configure_logs(LogLevel.ERROR)
     choose_kernels("numpy")  # importing numba takes longer than it saves
     logs = [] if from_ is None else log_files(from_)
     if at is not None and not logs:
-        fail("--at is a time in a decision log, which --from names", MISUSED)
+        fail("--at requires a decision log in --from", MISUSED)
     if logs and (kind != "Pod" or asked is not None):
-        fail("a decision log has pods alone: give the name of a pod", MISUSED)
+        fail("a decision log contains only pods: use the name of a pod", MISUSED)
     gc.disable()  # what is made here stays until the command ends
     try:
         if logs:
@@ -152,7 +157,7 @@ def why(
 def _meant(pod: str, manifest: Path | None) -> tuple[str, str]:
     """Kind and name of what is to be explained."""
     if not pod and manifest is None:
-        fail("give the name of a pod, KIND/NAME, or a manifest with -f (--help has examples)", MISUSED)
+        fail("a pod name, KIND/NAME, or a manifest with -f is required (see --help for examples)", MISUSED)
     try:
         return named(pod)
     except ValueError as error:
@@ -174,8 +179,8 @@ def _asked(path: Path, name: str) -> "ManifestPod":
     chosen = [each for each in found if not name or each.name == name]
     if len(chosen) != 1:
         there = ", ".join(f"{each.kind} {each.name}" for each in found[:_MOST_NAMED])
-        which = f"none named {name}" if not chosen else "several with pods"
-        fail(f"-f {path} has {which}: give the NAME of one of {there}", MISUSED)
+        which = f"no object named {name}" if not chosen else "several objects with pods"
+        fail(f"-f {path} has {which}: POD must be the name of one of {there}", MISUSED)
     return chosen[0]
 
 
@@ -191,7 +196,7 @@ def _explain_logged(logs: "list[LogFile]", namespace: str, pod: str, at: str | N
 
     until = parsed(at)
     if at is not None and until is None:
-        fail(f"--at {at} is not a time: write it as 2026-03-01T10:00:00Z", MISUSED)
+        fail(f"invalid value {at!r} for --at: must be a time such as 2026-03-01T10:00:00Z", MISUSED)
     try:
         return explain_logged(logs, namespace, pod, until)
     except (OSError, DecisionLogError) as error:
@@ -263,7 +268,7 @@ def explanation_lines(found: "Explanation", output: OutputFormat = OutputFormat.
         yield found.obstacle.remedy
     if found.fits and found.last_message and not found.objection:
         yield _line(f"Scheduler {found.scheduler or 'default-scheduler'} last said: {found.last_message}")
-        yield "That was before something changed, or is about what docs/why.md says is not looked at."
+        yield "That message is out of date, or is about something that purser why does not check (see docs/why.md)."
     for line in _choice(found.choice, is_past=bool(found.at)) if found.choice is not None else ():
         yield _line(line)
     if found.reasons:
@@ -282,12 +287,10 @@ def _changes_words(found: "Explanation") -> str:
     return _CHANGES if found.suggestions else _NO_CHANGE
 
 
-_CHANGES = "Each of these changes alone makes it fit now. Each was tried with the scheduler's own decision:"
-_NO_CHANGE = "None of the changes that docs/why.md lists makes it fit now."
-_CHANGES_THEN = (
-    "With each of these changes alone it would have fitted. Each was tried with the scheduler's own decision:"
-)
-_NO_CHANGE_THEN = "With none of the changes that docs/why.md lists it would have fitted."
+_CHANGES = "Each of these changes alone makes the pod fit now. Each was tried with the scheduler's own code:"
+_NO_CHANGE = "None of the changes that docs/why.md lists makes the pod fit now."
+_CHANGES_THEN = "Each of these changes alone would have made the pod fit. Each was tried with the scheduler's own code:"
+_NO_CHANGE_THEN = "None of the changes that docs/why.md lists would have made the pod fit."
 
 
 def _where(found: "Suggestion") -> str:
@@ -311,7 +314,7 @@ def _head(found: "Explanation") -> str:
     if found.fits:
         some = f"{whose} waits, and fits {len(found.fits)} of {found.nodes} nodes now ({', '.join(found.fits[:3])})"
         scheduler = f"scheduler {found.scheduler or 'default-scheduler'}"
-        return some if found.last_message else f"{some}: {scheduler} has yet to try it"
+        return some if found.last_message else f"{some}: {scheduler} has not tried to place the pod yet"
     return f"{whose} waits: it fits none of {found.nodes} nodes"
 
 
@@ -328,7 +331,7 @@ def _obstacle(found: "Obstacle") -> str:
 
 def _head_of_new(whose: str, found: "Explanation") -> str:
     if found.objection:
-        return f"{whose} would be placed nowhere: {found.objection}"
+        return f"{whose} would not be placed: {found.objection}"
     if not found.fits:
         return f"{whose} would wait: it fits none of {found.nodes} nodes"
     some = ", ".join(found.fits[:3])
@@ -341,37 +344,39 @@ def _head_of_log(whose: str, found: "Explanation") -> str:
         return f"{whose} was placed on node {found.node} at {found.at}"
     if found.fits:
         names = ", ".join(found.fits[:3])
-        return f"{whose} fitted {len(found.fits)} of {found.nodes} nodes at {found.at} ({names}), and got no GPUs yet"
+        return (
+            f"{whose} fitted {len(found.fits)} of {found.nodes} nodes at {found.at} ({names}), but did not get GPUs yet"
+        )
     return f"{whose} waited at {found.at}: it fitted none of {found.nodes} nodes"
 
 
 def _choice(found: "ChosenNode", *, is_past: bool) -> "Iterator[str]":
     """What it holds there, and what else there was."""
     if found.gpus:
-        yield f"It {'got' if is_past else 'holds'} {'; '.join(found.gpus)}."
+        yield f"The pod {'got' if is_past else 'holds'} {'; '.join(found.gpus)}."
     if not found.policy:
         return
     nodes = f"{found.fits} node{'' if found.fits == 1 else 's'}"
     lead = (
-        f"As the cluster was then, {nodes} would have taken it"
+        f"In the cluster as it was then, the pod would have fitted {nodes}"
         if is_past
-        else f"As the cluster is now without it, {nodes} would take it"
+        else f"In the cluster as it is now without the pod, the pod would fit {nodes}"
     )
     verb = "was" if is_past else "is"
     if found.own is None:
-        yield f"{lead}, and its own {verb} none of them."
+        yield f"{lead}, but not its own node."
         return
-    yield f"{lead}. By policy {found.policy} its own {verb} number {found.rank}: {_score(found.own)}."
+    yield f"{lead}. By policy {found.policy}, its own node {verb} number {found.rank}: {_score(found.own)}."
     if found.runner_up is not None:
-        yield f"The best of the others {verb} {found.runner_up.node}: {_score(found.runner_up)}."
+        yield f"The best other node {verb} {found.runner_up.node}: {_score(found.runner_up)}."
     if found.gpus_why:
-        yield f"For its GPUs {'spoke' if is_past else 'speaks'}: {found.gpus_why}."
+        yield f"Reason for the choice of GPUs: {found.gpus_why}."
 
 
 def _score(found: "NodeScore") -> str:
     if found.is_kept:
-        return "the policy keeps it for other pods"
-    return "the policy sees no room of CPU or memory" if found.score is None else f"score {found.score:.1f}"
+        return "the policy keeps the node for other pods"
+    return "the policy finds too little CPU or memory" if found.score is None else f"score {found.score:.1f}"
 
 
 def _columns() -> "list[Column[ReasonCount]]":

@@ -32,23 +32,25 @@ def why_by_scheduler(api: "ReadApi", namespace: str, name: str, output: OutputFo
 
 def _unknown(state: "ClusterState", namespace: str, name: str) -> NoReturn:
     known = len(state.waiting) + len(state.grants)
-    fail(f"the scheduler knows no pod {namespace}/{name}: of {known} pods that wait or hold GPUs none has this name")
+    fail(
+        f"the scheduler does not know pod {namespace}/{name}: none of the {known} pods that wait for or hold GPUs match"
+    )
 
 
 def _of_waiting(pod: "StateWaiting", output: OutputFormat) -> Iterator[str]:
-    yield _line(f"{pod.namespace}/{pod.pod} waits: {pod.message or pod.reason or 'nothing is known of why'}")
+    yield _line(f"{pod.namespace}/{pod.pod} waits: {pod.message or pod.reason or 'the reason is unknown'}")
     if pod.reasons:
         yield ""
         yield from table_lines(pod.reasons, _columns(), output)
     yield ""
-    yield "What would make it fit is tried by purser why with a kubeconfig."
+    yield "To see what would make the pod fit, run purser why with a kubeconfig."
 
 
 def _of_grant(grant: "StateGrant") -> Iterator[str]:
     yield _line(f"{grant.namespace}/{grant.pod} is on node {grant.node} ({grant.state})")
     for container in grant.containers:
         for share in container.shares:
-            cores = f" and {share.cores_percent} % of its compute" if share.cores_percent else ""
+            cores = f" and {share.cores_percent}% of its compute" if share.cores_percent else ""
             yield _line(f"Container {container.name} holds {share.memory_mib} MiB of GPU {share.index}{cores}.")
 
 

@@ -32,7 +32,7 @@ def named(text: str) -> tuple[str, str]:
     kind = next((kind for kind, words in _WORDS.items() if short in words), "")
     if not kind or not name or "/" in name:
         known = ", ".join(words[1] for words in _WORDS.values())
-        raise ValueError(f"{text} cannot be explained: give the name of a pod, or KIND/NAME with one of {known}")
+        raise ValueError(f"cannot explain {text}: must be a pod name, or KIND/NAME with KIND one of {known}")
     return kind, name
 
 
@@ -49,11 +49,14 @@ def workload_lines(found: "WorkloadExplanation") -> Iterator[str]:
     for objection in found.objections:
         yield f"{objection[:1].upper()}{objection[1:]}"
     if not (found.waiting or found.placed or found.ended or found.objections):
-        yield f"It does not say why: see kubectl describe {found.kind.lower()} {found.name} -n {found.namespace}"
+        yield (
+            "The object does not report a reason. "
+            f"See kubectl describe {found.kind.lower()} {found.name} -n {found.namespace}"
+        )
     if found.placed and not found.waiting:
         yield f"On {', '.join(found.nodes[:_MOST_NAMED])}{_more(len(found.nodes) - _MOST_NAMED)}"
     if found.pod is not None and found.waiting > 1:
-        yield "Of the pods that wait this one was created first:"
+        yield "The waiting pod that was created first:"
 
 
 _MOST_NAMED = 8
@@ -69,9 +72,9 @@ def _pods(found: "WorkloadExplanation") -> str:
 
     wanted = "" if found.wanted is None else f"; spec.replicas is {found.wanted}"
     parts = [
-        f"{counted(found.waiting, 'pod')} that {'waits' if found.waiting == 1 else 'wait'}" if found.waiting else "",
-        f"{counted(found.placed, 'pod')} on {'a node' if found.placed == 1 else 'nodes'}" if found.placed else "",
-        f"{counted(found.ended, 'pod')} that {'has' if found.ended == 1 else 'have'} ended" if found.ended else "",
+        counted(found.waiting, "waiting pod") if found.waiting else "",
+        counted(found.placed, "placed pod") if found.placed else "",
+        counted(found.ended, "finished pod") if found.ended else "",
     ]
     said = [part for part in parts if part]
-    return f"has {', '.join(said) if said else 'no pod'}{wanted}"
+    return f"has {', '.join(said) if said else 'no pods'}{wanted}"

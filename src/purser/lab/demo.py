@@ -75,7 +75,7 @@ SCENES = (
     Scene(
         "Pod whole requests 4 whole GPUs and waits. Purser looks for changes that would let the pod start",
         ("why whole",),
-        "alone makes it fit",
+        "alone makes the pod fit",
         create=WHOLE,
         shown=True,
     ),

@@ -32,7 +32,7 @@ def test_policies_stand_in_a_table_below_what_was(past):
         "P50 by 0.0 s, P95 by 0.0 s, WAITED MEAN by 0.0 %."
     )
     assert "purser: 151 pods on 31 nodes with 164 GPUs, 2.50 hours" in err
-    assert "130 pods without an event that says that they ended, replayed as still running; one is ns/pod-1" in err
+    assert "130 pods without an event that says that they ended, replayed as still running, for example ns/pod-1" in err
 
 
 def test_a_document_has_everything(past):
@@ -71,8 +71,7 @@ def test_a_pod_that_waits_behind_a_gate_or_selector_is_counted_on_standard_error
     code, _, err = here("backtest", "--dump", tmp_path / "past", "--no-nodes-needed")
     assert code == 0 and "purser: 2 pods on 1 nodes" in err
     assert (
-        "purser: 1 pods with scheduling gates, left out: nothing says when the gates are removed; one is ns/gated\n"
-        in err
+        "1 pods with scheduling gates, left out: nothing says when the gates are removed, for example ns/gated\n" in err
     )
     assert "purser: 1 pods with a node selector, affinity or topology spread, replayed as if" in err
 
@@ -82,7 +81,7 @@ def test_waiting_that_never_was_is_of_no_percentage(tmp_path):
     items += life("a", "u-a", "n1", whole(1), (0, 0, 500)) + life("b", "u-b", "n1", share(500), (10, 10, 20))
     (tmp_path / "past").write_bytes(listed(items))
     code, out, _ = here("backtest", "--dump", tmp_path / "past")
-    assert code == 0 and "WAITED MEAN is unknown, as no pod waited." in out
+    assert code == 0 and "WAITED MEAN by an unknown amount because no pod waited." in out
 
 
 def test_a_decision_log_says_which_policy_was_in_force(tmp_path):
@@ -107,22 +106,25 @@ def test_a_log_is_given_by_its_folder(tmp_path):
     )
     (tmp_path / "none").mkdir()
     code, out, err = here("backtest", "--log", tmp_path / "none")
-    assert (code, out) == (2, "") and err == f"purser: --log {tmp_path}/none: the folder has no decision logs (*.log)\n"
+    assert (code, out) == (
+        2,
+        "",
+    ) and err == f"purser: --log {tmp_path}/none: the folder does not contain decision logs (*.log)\n"
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "give one of --dump, --prometheus and --log"),
-        (("--dump=x", "--prometheus=http://x"), "give one of --dump, --prometheus and --log"),
-        (("--dump=x", "--log=x"), "give one of --dump, --prometheus and --log"),
+        ((), "exactly one of --dump, --prometheus and --log"),
+        (("--dump=x", "--prometheus=http://x"), "exactly one of --dump, --prometheus and --log"),
+        (("--dump=x", "--log=x"), "exactly one of --dump, --prometheus and --log"),
         (("--log=none",), "none cannot be read: No such file or directory"),
         (("--dump=none",), "none cannot be read: No such file or directory"),
         (("--dump=none", "--policy=best"), "policy"),
         (("--dump=none", "--true-policy=best"), "policy"),
-        (("--prometheus=x",), "--prometheus is x: give a URL"),
-        (("--prometheus=http://x", "--since=soon"), "--since is soon"),
-        (("--dump=none", "--report=/none/x"), "--report /none/x cannot be written"),
+        (("--prometheus=x",), "invalid value 'x' for --prometheus: must be a URL"),
+        (("--prometheus=http://x", "--since=soon"), "invalid value 'soon' for --since"),
+        (("--dump=none", "--report=/none/x"), "cannot write --report /none/x"),
     ],
 )
 def test_wrong_usage(words, said):
@@ -135,7 +137,7 @@ def test_files_without_what_a_replay_needs_say_what_is_missing(tmp_path):
     code, out, err = here("backtest", "--dump", tmp_path / "past")
     assert (code, out) == (2, "")
     assert err.splitlines() == [
-        "purser: 1 events of pods without a uid; one is ns/x",
+        "purser: 1 events of pods without a uid, for example ns/x",
         "purser: past: its times leave no time to replay: the first and the last moment are the same",
     ]
 
@@ -144,7 +146,7 @@ async def test_a_prometheus_without_kube_state_metrics(tmp_path):
     async with prometheus(lambda _: []) as (url, asked):
         code, out, err = await beside("backtest", f"--prometheus={url}", "--since=13h", '--selector=cluster="x"')
     assert (code, out) == (2, "")
-    assert "Check that it scrapes kube-state-metrics" in err
+    assert "Check that Prometheus scrapes kube-state-metrics" in err
     assert len({text for text, _ in asked}) > 10 and all('cluster="x"' in text for text, _ in asked)
 
 

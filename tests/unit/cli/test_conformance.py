@@ -82,8 +82,8 @@ def test_a_fault_is_exit_code_1_and_scripts_get_a_document(form, load, tmp_path)
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "give the plugin's socket, or the command"),
-        (["/no/such.sock"], "there is no socket /no/such.sock"),
+        ([], "the plugin's socket, or the command that starts the plugin, is required"),
+        (["/no/such.sock"], "socket /no/such.sock does not exist"),
         (["--only=x", "true"], "no check matches x"),
         (["--size=0", "true"], "invalid value 0 for --size: must be 1 or more"),
         (["--pod=p", "true"], "invalid value 'p' for --pod: must be NAMESPACE/POD/CONTAINER"),

@@ -62,7 +62,7 @@ def test_a_cluster_without_gpus() -> None:
 
 def test_it_is_a_table_only() -> None:
     code, _, said = here("get", "gpus", "--view", "gpushare", "-o", "json")
-    assert (code, said) == (2, "purser: --view gpushare prints a table: leave out --output, or give -o wide\n")
+    assert (code, said) == (2, "purser: --view gpushare supports only table output: omit --output, or use -o wide\n")
 
 
 def test_memory_is_counted_in_what_nodes_list():

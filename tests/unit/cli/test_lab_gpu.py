@@ -123,7 +123,7 @@ def test_processes_start_in_pods_and_stop(lab: FolderLab) -> None:
     pid = json.loads(lab.done("process", "start", "a100-0", 1, "--pod", "team/train", *words, "-o", "json"))["pid"]
     text = (lab.folders[0].host_root / "proc" / str(pid) / "cgroup").read_text()
     assert text.startswith("6:memory:/kubepods/besteffort/pod0a1b-uid/")
-    assert lab.done("process", "start", "a100-0", 2, "--pid", pid) == f"process/{pid} on gpu/2 of node/a100-0 started\n"
+    assert lab.done("process", "start", "a100-0", 2, "--pid", pid) == f"process/{pid} on gpu/2 on node/a100-0 started\n"
     found = lab.table("process", "list")
     assert [(each["gpu"], each["pid"], each["container"]) for each in found] == [
         (1, pid, "team/train/main"),
@@ -162,28 +162,44 @@ def test_gpus_are_cut(lab: FolderLab) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (("lose", "h100-0", 0), FAILED, "the lab has no node h100-0: it has a100-0, t4-0"),
+        (("lose", "h100-0", 0), FAILED, "the lab has no node h100-0: must be one of a100-0, t4-0"),
         (("lose", "t4-0", 4), FAILED, "node t4-0 has no GPU 4: must be an index from 0 to 3, or a UUID"),
         (("lose", "t4-0", "GPU-1"), FAILED, "node t4-0 has no GPU GPU-1: must be an index from 0 to 3, or a UUID"),
         (("lose", "t4-0"), MISUSED, "Missing argument"),
         (("nvlink", "t4-0", 0, 0, "--down"), FAILED, "does not have NVLink 0"),
-        (("nvlink", "t4-0", 0, 0), MISUSED, "give --up, --down or --error"),
+        (("nvlink", "t4-0", 0, 0), MISUSED, "one of --up, --down and --error is required"),
         (("remap", "t4-0", 0, "--pending"), FAILED, "Tesla T4 does not support row remapping: it uses page retirement"),
-        (("fabric", "t4-0", 0, "--cluster", "x"), MISUSED, "x is not a UUID: write one such as 7c5f1a30"),
-        (("retire", "t4-0", 0, "page"), MISUSED, "page is not an address: write a number such as 0x1000"),
-        (("process", "start", "t4-0", 0, "--mps", "--graphics"), MISUSED, "give --graphics or --mps, not both"),
-        (("retire", "t4-0", 0, hex(1 << 64)), MISUSED, "0x10000000000000000 is not an address"),
+        (("fabric", "t4-0", 0, "--cluster", "x"), MISUSED, "invalid UUID x: must be one such as 7c5f1a30"),
+        (("retire", "t4-0", 0, "page"), MISUSED, "invalid address page: must be a number such as 0x1000"),
+        (
+            ("process", "start", "t4-0", 0, "--mps", "--graphics"),
+            MISUSED,
+            "--graphics and --mps cannot be used together",
+        ),
+        (("retire", "t4-0", 0, hex(1 << 64)), MISUSED, "invalid address 0x10000000000000000"),
         (("hang", "t4-0", 0, "--call", "a\nb"), FAILED, "'a\\nb' is not an NVML call"),
         (("fail", "t4-0", 0, "\udcff", 4), FAILED, "is not an NVML call"),
         (("xid", "t4-0", 0, 2**31), MISUSED, "2147483648 is not in the range"),
-        (("process", "start", "t4-0", 0, "--memory", "-1"), MISUSED, "--memory -1 is negative"),
-        (("ecc", "t4-0", 0, "--at", "disk"), MISUSED, "--at disk: give one of l1, l2, dram"),
-        (("slowdown", "t4-0", 0, "heat"), MISUSED, "REASON heat: give one of power-cap, sw-thermal"),
+        (
+            ("process", "start", "t4-0", 0, "--memory", "-1"),
+            MISUSED,
+            "invalid value '-1' for --memory: must not be negative",
+        ),
+        (("ecc", "t4-0", 0, "--at", "disk"), MISUSED, "invalid value 'disk' for --at: must be one of l1, l2, dram"),
+        (
+            ("slowdown", "t4-0", 0, "heat"),
+            MISUSED,
+            "invalid value 'heat' for REASON: must be one of power-cap, sw-thermal",
+        ),
         (("process", "start", "t4-0", 0, "--pod", "nobody"), FAILED, "pod default/nobody is not running on node t4-0"),
         (("process", "start", "t4-0", 0, "--container", "c"), MISUSED, "--container needs --pod"),
         (("process", "start", "t4-0", 0, "--memory", "much"), MISUSED, "--memory much: "),
         (("process", "start", "t4-0", 0, "--memory", "1Ti"), FAILED, "but the process needs 1048576 MiB"),
-        (("process", "start", "t4-0", 0, "--cgroup", "v3"), MISUSED, "--cgroup v3: give one of v1, v2"),
+        (
+            ("process", "start", "t4-0", 0, "--cgroup", "v3"),
+            MISUSED,
+            "invalid value 'v3' for --cgroup: must be one of v1, v2",
+        ),
         (("process", "stop", "t4-0", 7), FAILED, "process 7 does not use a GPU of node t4-0"),
         (("mig", "on", "t4-0", 0), FAILED, "Tesla T4 does not support MIG"),
         (("mig", "create", "a100-0", 0, "1g.5gb"), FAILED, "is not in MIG mode"),
@@ -199,7 +215,10 @@ def test_an_error_has_an_exit_code(lab: FolderLab, words: tuple[object, ...], co
 def test_a_kubeconfig_that_is_no_labs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", "")
     code, _, says = here("lab", "gpu", "list")
-    assert (code, "KUBECONFIG is not set: export it as purser lab prints when it starts" in says) == (MISUSED, True)
+    assert (code, "KUBECONFIG is not set: run the export command that purser lab prints when it starts" in says) == (
+        MISUSED,
+        True,
+    )
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     code, _, says = here("lab", "gpu", "list")
-    assert (code, f"no lab belongs to kubeconfig {tmp_path}/config" in says) == (MISUSED, True)
+    assert (code, f"kubeconfig {tmp_path}/config does not belong to a running lab" in says) == (MISUSED, True)

@@ -66,12 +66,12 @@ async def test_an_assistant_asks_about_a_cluster_and_is_told_what_is_wrong_with_
 
             for tool, arguments, says in (
                 ("why", {"pod": "q"}, "namespace default has no pod q"),
-                ("why", {"pod": "daemonset/q"}, "daemonset/q cannot be explained"),
+                ("why", {"pod": "daemonset/q"}, "cannot explain daemonset/q"),
                 ("why", {"pod": ""}, "at least 1 character"),
                 ("why", {}, "required"),
                 ("get", {"what": "secrets"}, "'gpus', 'grants', 'nodes'"),
                 ("plan_free", {"gpus": 0}, "greater than or equal to 1"),
-                ("plan_free", {"gpus": 9}, "no node that takes pods has 9 usable GPUs"),
+                ("plan_free", {"gpus": 9}, "no schedulable node has 9 usable GPUs"),
             ):
                 refused = await asking.call_tool(tool, arguments)
                 assert (refused.is_error, says.lower() in said(refused).lower()) == (True, True), said(refused)

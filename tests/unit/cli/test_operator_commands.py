@@ -109,7 +109,7 @@ async def test_it_runs_until_stopped_previews_and_goes_without_a_trace(cluster, 
     assert "delete DaemonSet " in out
     code, out, _ = await process(cluster, "uninstall", "--crd")
     assert code == 0
-    assert out.endswith("the operator left nothing behind\n")
+    assert out.endswith("nothing of the operator is left in the cluster\n")
 
 
 @pytest.mark.gate
@@ -227,10 +227,10 @@ async def test_without_a_policy_of_the_gpu_operator_import_says_what_to_do(clust
 @pytest.mark.parametrize(
     ("text", "events"),
     [
-        ("- a\n- b\n", "this is not an object"),
+        ("- a\n- b\n", "must contain an object"),
         ("a: [", "nvidia.yaml cannot be read"),
         ("[" * 5000, "nests deeper"),
-        (None, "nvidia.yaml cannot be read: No such file"),
+        (None, "nvidia.yaml: No such file"),
     ],
     ids=["a list", "no YAML", "a deep one", "no file"],
 )

@@ -55,7 +55,7 @@ async def test_a_plan_is_printed_and_what_stays_is_named(tmp_path):
             part = ContainerGrant("c", ContainerKind.APP, (DeviceShare("n1-1", 600, 0),))
             grant = Grant(pod.metadata.uid, "default", "p", "n1", (part,))
             await client.bind("default", "p", grant.pod_uid, "n1", sign(grant, Ed25519PrivateKey.generate()))
-            assert await free("--gpus", "1") == (0, "Free now: GPUs 0 of node n1\n", "")
+            assert await free("--gpus", "1") == (0, "Free now: GPUs 0 on node n1\n", "")
             code, out, err = await free("--gpus", "2")
             assert (code, err, [line.split() for line in out.splitlines()[:2]]) == (
                 0,
@@ -65,7 +65,7 @@ async def test_a_plan_is_printed_and_what_stays_is_named(tmp_path):
                     ["1", "default/p", "n1", "1", "to", "node", "n2", "0", "1"],
                 ],
             )
-            assert out.endswith("Then free: GPUs 0, 1 of node n1\nCost: 1; no plan costs less than 1\n")
+            assert out.endswith("Then free: GPUs 0, 1 on node n1\nCost: 1; no plan costs less than 1\n")
             found = json.loads((await free("--gpus", "2", "-o", "json"))[1])
             assert (found["cost"], found["least_cost"], found["is_cheapest"]) == (1, 1, True)
             assert [(step["uid"], step["to"]) for step in found["steps"]] == [(grant.pod_uid, "n2")]
@@ -79,14 +79,14 @@ async def test_a_plan_is_printed_and_what_stays_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--gpus=9"], "no node that takes pods has 9 usable GPUs, the most are 2 (node n1): GPUs that are "),
+        (["--gpus=9"], "no schedulable node has 9 usable GPUs (most: 2 on node n1): GPUs that are "),
         (
             ["--gpus=2", "--nodes=2"],
-            "1 of 3 nodes that take pods has 2 usable GPUs, but you asked for 2: GPUs that are ",
+            "1 of 3 schedulable nodes has 2 usable GPUs, but you asked for 2: GPUs that are ",
         ),
         (
             ["--gpus=1", "--nodes=4"],
-            "3 of 3 nodes that take pods have 1 usable GPU, but you asked for 4: GPUs that are ",
+            "3 of 3 schedulable nodes have 1 usable GPU, but you asked for 4: GPUs that are ",
         ),
         (["--gpus=1", "--nodes=3"], "without evicting pods that must stay: default/p has priority 0"),
     ],
@@ -118,11 +118,11 @@ async def test_a_plan_is_carried_out_or_says_why_it_stopped(tmp_path):
         code, out, err = await running
         assert (code, err) == (0, "")
         assert out.splitlines()[-3:] == [
-            "Node n1: the GPUs are cordoned until the end. If this is killed: purser uncordon gpu n1 n1-0 n1-1",
+            "Node n1: the GPUs are cordoned until the end. If purser is killed, run: purser uncordon gpu n1 n1-0 n1-1",
             "1/1: default/p evicted; default/q runs on node n2",
-            "The GPUs are free, and take pods again",
+            "The GPUs are free and open to new pods again",
         ]
-        assert (await apart(*words))[:2] == (0, "Free now: GPUs 0, 1 of node n1\n")
+        assert (await apart(*words))[:2] == (0, "Free now: GPUs 0, 1 on node n1\n")
         await cluster.pod("r", "n1")
         code, out, err = await apart(*words, "--step-timeout=1", "-o", "json")
         assert (code, [step["pod"] for step in json.loads(out)["steps"]]) == (FAILED, ["default/r"])
@@ -150,7 +150,7 @@ async def test_cordons_are_taken_back_by_the_plan_or_by_the_command_that_it_said
             )
         else:
             assert await cluster.cordoned() == "n1-0,n1-1"
-            _, _, command = out.splitlines()[-1].partition("If this is killed: purser ")
+            _, _, command = out.splitlines()[-1].partition("If purser is killed, run: purser ")
             code, _, err = await beside(*command.split(), f"--kubeconfig={tmp_path}/kubeconfig")
             assert (code, err) == (0, "")
         assert await cluster.cordoned() == ""

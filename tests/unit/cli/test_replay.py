@@ -54,7 +54,7 @@ def test_another_policy_says_what_would_have_changed_and_why(log: Path) -> None:
     assert head.split() == ["DECISION", "POD", "LOGGED", "NOW", "WHY"]
     assert "300 MiB of a GPU, 1000 m CPU" in first + second
     assert "spread scores node" in first + second
-    assert "decisions are different with spread; --show" in last
+    assert "decisions differ with spread; use --show" in last
     found = json.loads(here("replay", log, "--policy", "spread", "-o", "json", "--show", "1000")[1])
     assert found["different"] == len(found["differences"]) > 2
     assert found["differences"][0]["now"].keys() == {"node", "gpus", "score"}
@@ -72,13 +72,13 @@ def test_a_log_that_ends_early_is_misuse_after_what_could_be_read(log: Path, tmp
     unreadable.mkdir()
     (unreadable / "a.log").mkdir()
     code, out, err = here("replay", tmp_path / "none.log", unreadable)
-    assert (code, out, err.count("cannot be read")) == (MISUSED, "", 2)
+    assert (code, out, err.count("cannot read")) == (MISUSED, "", 2)
 
 
 def test_a_folder_is_its_logs_in_order(scheduler_log: Path, log: Path, tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("no log")
     code, _, err = here("replay", tmp_path)
-    assert (code, err) == (MISUSED, f"purser: LOG {tmp_path}: the folder has no decision logs (*.log)\n")
+    assert (code, err) == (MISUSED, f"purser: LOG {tmp_path}: the folder does not contain decision logs (*.log)\n")
     (tmp_path / "decisions-2.log").write_bytes(log.read_bytes())
     (tmp_path / "decisions-1.log").write_bytes(scheduler_log.read_bytes())
     words = ("--policy", "spread", "--show", "1000", "-o", "json")
@@ -110,8 +110,8 @@ def test_where_nothing_can_be_read_nothing_is_said_to_be_the_same(tmp_path: Path
     ("words", "says"),
     [
         (("replay", "{log}", "--policy", "nothing"), "no policy for nodes is called 'nothing'"),
-        (("simulate", "--demo", "--decision-log", "{log}"), "--decision-log takes one run, and these are 9"),
-        (("simulate", "--demo", "--decision-log", "/nowhere/x"), "--decision-log /nowhere/x cannot be written"),
+        (("simulate", "--demo", "--decision-log", "{log}"), "--decision-log logs only one run, not 9"),
+        (("simulate", "--demo", "--decision-log", "/nowhere/x"), "cannot write --decision-log /nowhere/x"),
     ],
 )
 def test_an_error_is_one_line_before_anything_runs(log: Path, words: tuple[str, ...], says: str) -> None:

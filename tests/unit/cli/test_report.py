@@ -76,7 +76,7 @@ async def test_namespaces_and_what_nobody_was_granted_are_all_gpu_hours(tmp_path
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (lambda query: [], "has no metric purser_cluster_gpus of the last 7d"),
+        (lambda query: [], "has no purser_cluster_gpus metric for the last 7d"),
         (lambda query: '{"status": "error", "error": "too many samples"}', "too many samples"),
         (lambda query: "<html>", "answers, but not as Prometheus does (status 500): check that --prometheus is"),
         (

@@ -124,7 +124,7 @@ def test_bounds_and_a_report_are_made_when_asked_for(lists: list[object], tmp_pa
 def test_pods_that_do_not_come_are_reported(lists: list[object]) -> None:
     done = simulate(*lists, "--policy", "best-fit", "--load", 50)
     assert done.exit_code == 0
-    assert "pods of the list do not come, drawn at random" in done.stderr
+    assert "pods in the list, chosen at random, are left out" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -132,13 +132,13 @@ def test_pods_that_do_not_come_are_reported(lists: list[object]) -> None:
     [
         ([], "give one of --demo, --nodes with --pods, --workload, --cluster"),
         (["--demo", "--cluster"], "give one of"),
-        (["--nodes", "n.csv"], "--nodes and --pods belong together"),
+        (["--nodes", "n.csv"], "--nodes and --pods must be used together"),
         (["--workload", "w.yaml"], "w.yaml:1:1: cannot be read"),
         (["--demo", "--order", "o.txt"], "o.txt:1:1: cannot be read"),
         (["--demo", "--policy", "nothing"], "no policy for nodes is called 'nothing'"),
-        (["--demo", "--departures", "--bound"], "--departures takes times from the list"),
-        (["--demo", "--order", "o.txt", "--load", "90"], "--load is for orders that are drawn"),
-        (["--demo", "--kubeconfig", "k"], "--kubeconfig is for --cluster"),
+        (["--demo", "--departures", "--bound"], "--departures cannot be used with --order or --bound"),
+        (["--demo", "--order", "o.txt", "--load", "90"], "--load cannot be used with --order"),
+        (["--demo", "--kubeconfig", "k"], "--kubeconfig requires --cluster"),
         (["--cluster", "--kubeconfig", "nowhere"], "cannot read kubeconfig"),
     ],
 )
@@ -164,7 +164,7 @@ def test_times_are_needed_for_departures(tmp_path: Path) -> None:
     path.write_text("nodes: [{name: a, gpus: 4, model: T4}]\npods: [{name: p, gpus: 1}]\n")
     done = simulate("--workload", path, "--departures")
     assert done.exit_code == MISUSED
-    assert "--departures needs the time at which each pod of the list comes" in done.stderr
+    assert "--departures requires a list with each pod's arrival time" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_is_simulated
 ) -> None:
     done = simulate(*lists, "--policy", "best-fit", "--report", tmp_path / "nowhere" / "r.html")
     assert done.exit_code == MISUSED
-    assert "cannot be written" in done.stderr
+    assert "cannot write --report" in done.stderr
     assert done.stdout == ""
 
 

@@ -49,9 +49,9 @@ def test_an_anonymized_file_has_no_name_of_the_cluster(cluster):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("-o", "json"), "-o names the file to write, and not a format"),
-        (("-o", "/nowhere/file"), "-o /nowhere/file cannot be written"),
-        (("--context", "c"), "--from is read instead of a cluster"),
+        (("-o", "json"), "-o must be the file to write"),
+        (("-o", "/nowhere/file"), "cannot write -o /nowhere/file"),
+        (("--context", "c"), "--from cannot be used with --kubeconfig or --context"),
     ],
 )
 def test_wrong_usage_is_said(cluster, words, says):

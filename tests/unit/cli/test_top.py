@@ -65,7 +65,7 @@ async def test_a_session_by_keys(tmp_path):
             top.press("/large\r")
             text = await top.shows(lambda text: "/large (1)" in text and "elsewhere" not in text)
             top.press("\r")
-            text = await top.shows("Each of these changes alone makes it fit now")
+            text = await top.shows("Each of these changes alone makes the pod fit now")
             assert "default/large waits: it fits none of 3 nodes" in text
             top.press("q\x1b")
             await top.shows("elsewhere")
@@ -170,10 +170,13 @@ async def test_it_is_printed_once(tmp_path):
     [
         ((), "this is not a terminal: use --once"),
         (("-o", "json"), "--output needs --once"),
-        (("--scheduler", "https://a"), "--scheduler needs a token"),
-        (("--token-file", "t"), "need --scheduler"),
+        (("--scheduler", "https://a"), "--scheduler requires a token"),
+        (("--token-file", "t"), "require --scheduler"),
         (("--scheduler", "http://a", "--token-file", "t", "--once"), "give https://HOST:PORT"),
-        (("--scheduler", "https://a", "--token-file", "t", "--context", "c"), "leave --kubeconfig and --context out"),
+        (
+            ("--scheduler", "https://a", "--token-file", "t", "--context", "c"),
+            "--scheduler cannot be used with --kubeconfig or --context",
+        ),
         (("--scheduler", "https://a", "--token-file", "/none", "--once"), "--token-file /none"),
         (("--scheduler", "https://a", "--token-file", "t", "--certificate-authority", "/none", "--once"), "/none"),
     ],

@@ -49,11 +49,11 @@ def test_a_pod_on_a_node_is_explained(tmp_path):
     code, out, err = here("why", "p", "--from", file)
     assert (code, err) == (0, "")
     head, held, own, other, *_ = out.splitlines()
-    assert (head, held) == ("default/p is on node n", "It holds GPU 0: 9 MiB.")
+    assert (head, held) == ("default/p is on node n", "The pod holds GPU 0: 9 MiB.")
     assert own.startswith(
-        "As the cluster is now without it, 2 nodes would take it. By policy purser its own is number 1:"
+        "In the cluster as it is now without the pod, the pod would fit 2 nodes. By policy purser, its own node is"
     )
-    assert other.startswith("The best of the others is m: ")
+    assert other.startswith("The best other node is m: ")
 
 
 def test_what_cannot_be_used_is_wrong_usage(tmp_path):
@@ -108,14 +108,17 @@ def test_of_a_pod_that_fits_it_says_what_its_scheduler_said_and_not_that_it_has_
     waiting = pod("p", gpu(8000))
     file.write_bytes(dump(node("n", gpus("n", 1, 8000)), waiting))
     fits = "default/p waits, and fits 1 of 1 nodes now (n)"
-    assert here("why", "p", "--from", file)[1] == f"{fits}: scheduler purser-scheduler has yet to try it\n"
+    assert (
+        here("why", "p", "--from", file)[1]
+        == f"{fits}: scheduler purser-scheduler has not tried to place the pod yet\n"
+    )
     message = "0/1 nodes are available: 1 node(s) exceed max volume count."
     waiting["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": message}]
     file.write_bytes(dump(node("n", gpus("n", 1, 8000)), waiting))
     assert here("why", "p", "--from", file)[1].splitlines() == [
         fits,
         f"Scheduler purser-scheduler last said: {message}",
-        "That was before something changed, or is about what docs/why.md says is not looked at.",
+        "That message is out of date, or is about something that purser why does not check (see docs/why.md).",
     ]
 
 

@@ -33,7 +33,7 @@ def test_a_pod_that_waited_has_reasons_and_changes(folder):
     lines = out.splitlines()
     assert lines[0] == "ns/p waited at 1970-01-01T00:16:40Z: it fitted none of 1 nodes"
     assert lines[3].split()[:4] == ["1", "2", "CardInsufficientMemory", "Purser"]
-    assert lines[5].startswith("With each of these changes alone it would have fitted. Each was tried with")
+    assert lines[5].startswith("Each of these changes alone would have made the pod fit. Each was tried with")
     assert lines[6:] == [
         "- container c asks for 960 MiB of GPU memory instead of 9000: fits a",
         "- pod ns/full ends: fits a",
@@ -52,8 +52,10 @@ def test_a_pod_that_was_placed_has_its_choice(folder):
     assert (code, err) == (0, "")
     head, got, own, *_ = out.splitlines()
     assert head == "ns/p was placed on node a at 1970-01-01T00:17:40Z"
-    assert got == "It got GPU 0: 9000 MiB, 10% of compute."
-    assert own.startswith("As the cluster was then, 1 node would have taken it. By policy binpack its own was number")
+    assert got == "The pod got GPU 0: 9000 MiB, 10% of compute."
+    assert own.startswith(
+        "In the cluster as it was then, the pod would have fitted 1 node. By policy binpack, its own node was number"
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,8 +63,12 @@ def test_a_pod_that_was_placed_has_its_choice(folder):
     [
         (("p",), 1, "namespace ns has a pod of this name: use -n"),
         (("p", "-n", "ns", "--at", "1970-01-01T00:00:01Z"), 1, "give a later --at"),
-        (("p", "-n", "ns", "--at", "noon"), 2, "--at noon is not a time: write it as 2026-03-01T10:00:00Z"),
-        (("p", "-n", "ns", "--context", "c"), 2, "leave --kubeconfig and --context out"),
+        (
+            ("p", "-n", "ns", "--at", "noon"),
+            2,
+            "invalid value 'noon' for --at: must be a time such as 2026-03-01T10:00:00Z",
+        ),
+        (("p", "-n", "ns", "--context", "c"), 2, "--from cannot be used with --kubeconfig or --context"),
     ],
 )
 def test_what_is_not_there_or_wrong_is_said_in_one_line(folder, words, code, says):
@@ -72,10 +78,10 @@ def test_what_is_not_there_or_wrong_is_said_in_one_line(folder, words, code, say
 
 
 def test_files_that_are_no_logs_are_wrong_usage(folder, tmp_path):
-    assert "the folder has no decision logs" in here("why", "p", "--from", tmp_path)[2]
+    assert "the folder does not contain decision logs" in here("why", "p", "--from", tmp_path)[2]
     (tmp_path / "cluster.json").write_text('{"items": []}')
     code, _, err = here("why", "p", "--from", tmp_path / "cluster.json", "--at", "2026-03-01T10:00:00Z")
-    assert (code, "--at is a time in a decision log" in err) == (2, True)
+    assert (code, "--at requires a decision log" in err) == (2, True)
     broken = bytearray((folder / "decisions-0.log").read_bytes())
     broken[30] ^= 1
     (tmp_path / "broken.log").write_bytes(broken)

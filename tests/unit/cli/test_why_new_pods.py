@@ -67,13 +67,13 @@ def test_a_pod_that_would_wait_is_told_why_and_what_would_help(asked):
 
 def test_what_the_webhook_would_refuse_is_not_said_to_fit(asked):
     code, out, _ = asked(POD % "many")
-    assert (code, out.startswith("team/p would be placed nowhere: Purser's webhook would refuse it: ")) == (0, True)
+    assert (code, out.startswith("team/p would not be placed: Purser's webhook would refuse it: ")) == (0, True)
     preset = POD % 8000 + "  nodeName: n\n"
     assert "Purser's webhook would refuse it: " in asked(preset)[1]
     unasked = preset.replace("nvidia.com/gpumem: 8000", "cpu: 1")
     assert "spec.nodeName is n: kubelet there would take it, and no scheduler is asked" in asked(unasked)[1]
     assert asked((POD % 8000).replace("team", "nowhere"))[1] == (
-        "nowhere/p would be placed nowhere: namespace nowhere does not exist\n"
+        "nowhere/p would not be placed: namespace nowhere does not exist\n"
     )
 
 
@@ -104,7 +104,10 @@ def test_templates_are_pods_and_one_of_several_is_chosen_by_name(asked):
     assert asked(text, "web")[1].startswith("default/web would fit 1 of 2 nodes now (n)")
     assert asked(text, "night", "-n", "team")[1].startswith("team/night would fit 1 of 2 nodes now (n)")
     code, _, err = asked(text)
-    assert (code, err.endswith("has several with pods: give the NAME of one of Deployment web, CronJob night\n")) == (
+    assert (
+        code,
+        err.endswith("has several objects with pods: POD must be the name of one of Deployment web, CronJob night\n"),
+    ) == (
         2,
         True,
     )
@@ -137,7 +140,7 @@ def test_a_manifest_may_come_from_standard_input(tmp_path):
     assert here("why", "-f", tmp_path / "none", "--from", cluster)[0] == 2
     assert here("why", "--from", cluster)[::2] == (
         2,
-        "purser: give the name of a pod, KIND/NAME, or a manifest with -f (--help has examples)\n",
+        "purser: a pod name, KIND/NAME, or a manifest with -f is required (see --help for examples)\n",
     )
 
 

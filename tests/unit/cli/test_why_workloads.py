@@ -55,8 +55,8 @@ def test_of_a_deployment_s_pods_the_one_that_waits_longest_is_explained(asked):
     code, lines, err = asked(*pods, words="deploy/web")
     assert (code, err) == (0, "")
     assert lines[:3] == [
-        "Deployment default/web has 2 pods that wait, 1 pod on a node",
-        "Of the pods that wait this one was created first:",
+        "Deployment default/web has 2 waiting pods, 1 placed pod",
+        "The waiting pod that was created first:",
         "default/web-7d4-c waits: it fits none of 1 nodes",
     ]
     for words in ("deployment/web", "deployment.apps/web", "Deployments/web"):
@@ -90,12 +90,12 @@ def test_a_deployment_whose_pods_are_refused_says_by_whom(asked):
     code, lines, _ = asked(workload("Deployment", "web", healthy, failure, replicas=2), words="deploy/web")
     assert code == 0
     assert lines == [
-        "Deployment default/web has no pod; spec.replicas is 2",
+        "Deployment default/web has no pods; spec.replicas is 2",
         f"Its condition ReplicaFailure says: {REFUSED}",
     ]
     running = of_web("web-7d4-a", "10", memory=8, on="n", share={"n-0": 8})
     lines = asked(workload("Deployment", "web", failure, replicas=2), running, words="deploy/web")[1]
-    assert lines[0] == "Deployment default/web has 1 pod on a node; spec.replicas is 2"
+    assert lines[0] == "Deployment default/web has 1 placed pod; spec.replicas is 2"
     assert lines[1:] == [f"Its condition ReplicaFailure says: {REFUSED}", "On n"]
 
 
@@ -105,7 +105,7 @@ def test_a_deployment_whose_pods_are_refused_says_by_whom(asked):
         ("Deployment", {"replicas": 0}, "It has no pods because spec.replicas is 0"),
         ("Deployment", {"paused": True}, "It is paused: spec.paused is true"),
         ("Job", {"suspend": True}, "It is suspended: spec.suspend is true"),
-        ("StatefulSet", {}, "It does not say why: see kubectl describe statefulset web -n default"),
+        ("StatefulSet", {}, "The object does not report a reason. See kubectl describe statefulset web -n default"),
     ],
 )
 def test_a_workload_without_pods_says_why_or_that_it_does_not(asked, kind, spec, says):
@@ -117,9 +117,9 @@ def test_a_workload_without_pods_says_why_or_that_it_does_not(asked, kind, spec,
     ("words", "code", "says"),
     [
         ("job/web", 1, "purser: namespace default has no Job web, nor a pod of one\n"),
-        ("daemonset/web", 2, "purser: daemonset/web cannot be explained: give the name of a pod, or KIND/NAME with"),
-        ("deploy/", 2, "purser: deploy/ cannot be explained"),
-        ("deploy/a/b", 2, "purser: deploy/a/b cannot be explained"),
+        ("daemonset/web", 2, "purser: cannot explain daemonset/web: must be a pod name, or KIND/NAME with KIND one of"),
+        ("deploy/", 2, "purser: cannot explain deploy/"),
+        ("deploy/a/b", 2, "purser: cannot explain deploy/a/b"),
     ],
 )
 def test_what_is_not_there_or_has_no_pods_is_refused(asked, words, code, says):
@@ -145,7 +145,7 @@ async def test_of_a_cluster_s_job_without_pods_its_last_event_says_who_refused_t
         code, out, err = await beside("why", "job/train", f"--kubeconfig={kubeconfig}")
         assert (code, err) == (0, "")
         assert out.splitlines() == [
-            "Job default/train has no pod",
+            "Job default/train has no pods",
             f"Its last event FailedCreate says: {REFUSED}",
         ]
         code, _, err = await beside("why", "job/other", f"--kubeconfig={kubeconfig}")

@@ -80,7 +80,7 @@ async def test_what_a_replica_notes_is_printed_and_is_said_of_its_pods(tmp_path)
         for output in ("table", "json"):
             code, out, err = await beside("why", "odd", *of_scheduler, "-o", output)
             assert (code, err) == (0, f"purser: {replica.notes[0]}\n")
-            assert output == "json" or out.startswith("default/odd waits: nothing is known of why\n")
+            assert output == "json" or out.startswith("default/odd waits: the reason is unknown\n")
 
 
 def test_a_reason_of_which_only_the_number_is_known_is_a_line():
