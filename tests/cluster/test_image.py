@@ -176,7 +176,7 @@ def test_version_as_the_user_that_the_image_names(cluster: RealCluster, purser_i
 def test_the_lab_is_not_there_and_says_so(cluster: RealCluster, purser_image: str) -> None:
     cluster.create(pod("lab", purser_image, ["lab"]))
     cluster.wait_pod("lab", phase="Failed")
-    assert cluster.kubectl("logs", "lab").startswith("purser: purser.lab is not installed here: Purser's image comes")
+    assert cluster.kubectl("logs", "lab").startswith("purser: purser.lab is not installed: Purser's image does not")
     cluster.delete("pod", "lab")
 
 

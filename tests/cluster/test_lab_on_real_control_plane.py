@@ -155,7 +155,7 @@ def first_screen(assets: Path) -> None:
             line = process.stdout.readline()
             assert line, process.stderr.read()
             lines.append(line)
-        [real] = [line for line in lines if line.startswith("Real: etcd, kube-apiserver 1.")]
+        [real] = [line for line in lines if line.startswith("Real components: etcd, kube-apiserver 1.")]
         assert real.endswith("stand-ins: no part\n")
         kubeconfig = Path(next(line.split("=")[1].strip() for line in lines if "KUBECONFIG" in line))
         assert _processes_of(kubeconfig.parent)

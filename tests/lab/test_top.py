@@ -75,4 +75,4 @@ async def test_both_ways_say_the_same_of_nodes_and_grants_and_why_a_pod_waits(tm
         code, out, _ = await beside("why", "held-0", *of_scheduler)
         assert code == 0 and out.startswith("default/held-0 is on node t4-4-") and "holds 9000 MiB of GPU" in out
         code, out, err = await beside("why", "held-0", "-n", "other", *of_scheduler)
-        assert (code, out) == (1, "") and "knows no pod other/held-0" in err
+        assert (code, out) == (1, "") and "does not know pod other/held-0" in err

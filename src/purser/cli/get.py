@@ -213,7 +213,7 @@ def namespaces(
     no_headers: NoHeaders = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Print the namespaces that hold GPUs, wait for GPUs or have a quota over them."""
+    """Print the namespaces that hold GPUs, wait for GPUs or have a GPU quota."""
     from purser.adapters.snapshot import read_objects
     from purser.cli import get_tables
     from purser.kube.resource_quotas import RESOURCE_QUOTAS, ResourceQuota
@@ -226,7 +226,7 @@ def namespaces(
     fleet, _ = _fleet(nodes, pods)
     columns = get_tables.namespace_columns()
     rows = ordered(get_tables.namespace_rows(fleet, pods, quotas), columns, sort_by)
-    empty = "No namespace holds GPUs, waits for GPUs, or has a quota for GPUs."
+    empty = "No namespace holds GPUs, waits for GPUs, or has a GPU quota."
     show(rows, columns, output, empty=empty, document=get_tables.namespace_document, headers=not no_headers)
 
 

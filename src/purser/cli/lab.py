@@ -72,16 +72,16 @@ def lab(
         typer.Option(help="Version of the emulated kubelets, v1.20.0 or newer. Default: v1.36.2.", metavar="V1.X.Y"),
     ] = None,
     topology_policy: Annotated[
-        TopologyPolicy | None, typer.Option(help="topologyManagerPolicy of every node.", show_default=False)
+        TopologyPolicy | None, typer.Option(help="kubelet's topologyManagerPolicy on every node.", show_default=False)
     ] = None,
     topology_scope: Annotated[
-        TopologyScope | None, typer.Option(help="topologyManagerScope of every node.", show_default=False)
+        TopologyScope | None, typer.Option(help="kubelet's topologyManagerScope on every node.", show_default=False)
     ] = None,
     cpu_manager: Annotated[
-        CpuPolicy | None, typer.Option(help="cpuManagerPolicy of every node.", show_default=False)
+        CpuPolicy | None, typer.Option(help="kubelet's cpuManagerPolicy on every node.", show_default=False)
     ] = None,
     memory_manager: Annotated[
-        MemoryPolicy | None, typer.Option(help="memoryManagerPolicy of every node.", show_default=False)
+        MemoryPolicy | None, typer.Option(help="kubelet's memoryManagerPolicy on every node.", show_default=False)
     ] = None,
     slots: Annotated[
         int | None,
@@ -119,7 +119,7 @@ def lab(
     memory_unit: Annotated[
         list[str] | None,
         typer.Option(
-            help="Size of a unit of a memory resource in MiB, such as aliyun.com/gpu-mem=1. May be repeated.",
+            help="MiB per unit of a memory resource, such as aliyun.com/gpu-mem=1. May be repeated.",
             metavar="RESOURCE=MIB",
         ),
     ] = None,

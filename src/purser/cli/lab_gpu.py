@@ -355,7 +355,7 @@ def nvlink(
     link: Annotated[int, typer.Argument(metavar="LINK", min=0, max=MOST, help="Number of the NVLink.")],
     up: Annotated[bool | None, typer.Option("--up/--down", help="Whether the link is active.")] = None,
     error: Annotated[
-        str | None, typer.Option(help="Counter to raise: replay, recovery, crc-flit, crc-data or ecc-data.")
+        str | None, typer.Option(help="Error counter to increment: replay, recovery, crc-flit, crc-data or ecc-data.")
     ] = None,
     count: Annotated[int, typer.Option(min=1, max=MOST, help="Number of errors to add.")] = 1,
     kubeconfig: LabKubeconfig = None,
@@ -437,7 +437,9 @@ def slowdown(
     gpu: GpuName,
     reasons: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[REASON]...", help="Reason: power-cap, sw-thermal, hw-thermal or power-brake."),
+        typer.Argument(
+            metavar="[REASON]...", help="Slowdown reason: power-cap, sw-thermal, hw-thermal or power-brake."
+        ),
     ] = None,
     kubeconfig: LabKubeconfig = None,
 ) -> None:

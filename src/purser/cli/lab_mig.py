@@ -147,7 +147,7 @@ def create(
 @app.command(
     "destroy",
     help=_help(
-        "Destroy a MIG device. The driver refuses while a process uses it.",
+        "Destroy a MIG device. The driver does not destroy a device that a process uses.",
         "destroy a100-40gb-8-0 MIG-8f5c6d1e-2a4b-4f0e-9d3c-7b6a5e4d3c2b",
     ),
 )

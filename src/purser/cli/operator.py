@@ -230,7 +230,7 @@ def uninstall(
             fail("interrupted: to continue, run the command again", FAILED)
 
     serve(main)
-    print("nothing of the operator is left in the cluster")
+    print("removed everything that the operator left in the cluster")
 
 
 def _ask(kubeconfig: Path | None, context: str | None, question: "Callable[[Client], Awaitable[Any]]") -> Any:

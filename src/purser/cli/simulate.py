@@ -149,7 +149,10 @@ def _one_source(
     if (nodes is None) is not (pods is None):
         fail("--nodes and --pods must be used together", MISUSED)
     if sum((demo, nodes is not None, workload is not None, cluster, from_ is not None)) != 1:
-        fail("give one of --demo, --nodes with --pods, --workload, --cluster, --from (--help has examples)", MISUSED)
+        fail(
+            "exactly one of --demo, --nodes with --pods, --workload, --cluster and --from is required (see --help)",
+            MISUSED,
+        )
 
 
 def _read(

@@ -267,7 +267,7 @@ def explanation_lines(found: "Explanation", output: OutputFormat = OutputFormat.
     if found.obstacle is not None and found.obstacle.remedy:
         yield found.obstacle.remedy
     if found.fits and found.last_message and not found.objection:
-        yield _line(f"Scheduler {found.scheduler or 'default-scheduler'} last said: {found.last_message}")
+        yield _line(f"Last message from scheduler {found.scheduler or 'default-scheduler'}: {found.last_message}")
         yield "That message is out of date, or is about something that purser why does not check (see docs/why.md)."
     for line in _choice(found.choice, is_past=bool(found.at)) if found.choice is not None else ():
         yield _line(line)

@@ -32,9 +32,7 @@ def why_by_scheduler(api: "ReadApi", namespace: str, name: str, output: OutputFo
 
 def _unknown(state: "ClusterState", namespace: str, name: str) -> NoReturn:
     known = len(state.waiting) + len(state.grants)
-    fail(
-        f"the scheduler does not know pod {namespace}/{name}: none of the {known} pods that wait for or hold GPUs match"
-    )
+    fail(f"the scheduler does not know pod {namespace}/{name}: none of {known} pods that wait for or hold GPUs matches")
 
 
 def _of_waiting(pod: "StateWaiting", output: OutputFormat) -> Iterator[str]:

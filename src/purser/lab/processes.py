@@ -144,7 +144,7 @@ class GpuProcesses:
                 continue
             last.write_text(f"{pid}\n")
             return self._proc / str(pid)
-        raise AssertionError("PIDs never run out")
+        raise AssertionError("no PID is free")
 
     def _pids(self) -> Iterator[int]:
         if self._proc.is_dir():

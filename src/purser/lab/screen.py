@@ -74,11 +74,11 @@ def show(lab: Lab, seconds: float, console: Console, around: Surroundings) -> No
     if lab.settings.operator:
         _print(
             console,
-            f"  {around.purser} operator uninstall --dry-run   # what would be removed, and what that waits for",
+            f"  {around.purser} operator uninstall --dry-run   # show what would be removed",
             "",
         )
     elif lab.nodes:
-        _print(console, f"  {around.purser} lab gpu lose {next(iter(lab.nodes))} 0   # a GPU fails", "")
+        _print(console, f"  {around.purser} lab gpu lose {next(iter(lab.nodes))} 0   # make a GPU fail", "")
     if not around.kubectl:
         _print(console, _NO_KUBECTL, f"A demonstration without kubectl: {around.purser} lab --demo")
     _print(console, "Press Ctrl-C to stop and remove the lab.")
@@ -101,10 +101,10 @@ def _first_with_operator(around: Surroundings) -> list[str]:
     )
     upgrade = '{"spec": {"driver": {"version": "590.10"}}}'
     return [
-        f"  {apply}   # a GPU stack, in order on each node",
-        f"  kubectl get {_POLICIES} --watch   # until it is ready, then Ctrl-C",
-        f"  kubectl patch {_POLICIES} {_NAME} --type merge --patch '{upgrade}'   # a driver upgrade, node by node",
-        f"  kubectl describe {_POLICIES} {_NAME}   # its progress, and what was done when",
+        f"  {apply}   # roll out a GPU stack, in order on each node",
+        f"  kubectl get {_POLICIES} --watch   # wait until the policy is ready, then press Ctrl-C",
+        f"  kubectl patch {_POLICIES} {_NAME} --type merge --patch '{upgrade}'   # upgrade the driver, node by node",
+        f"  kubectl describe {_POLICIES} {_NAME}   # show progress and recent events",
     ]
 
 
@@ -114,7 +114,10 @@ def _control_plane(lab: Lab) -> list[str]:
         return []
     real = ", ".join(f"{lab.real[part]} ({part})" for part in PARTS if part in lab.real)
     rest = ", ".join(part for part in PARTS if part not in lab.real) or "no part"
-    return [f"Real: etcd, {real}; the lab's stand-ins: {rest}", f"Logs of the real components: {lab.folder / 'logs'}"]
+    return [
+        f"Real components: etcd, {real}; the lab's stand-ins: {rest}",
+        f"Logs of the real components: {lab.folder / 'logs'}",
+    ]
 
 
 def _nodes(lab: Lab) -> Table:

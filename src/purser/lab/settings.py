@@ -83,7 +83,9 @@ class LabSettings:
         if not 1 <= self.slots <= MAX_SLOTS:
             raise ValueError(f"invalid slots {self.slots}: must be from 1 to {MAX_SLOTS}")
         if self.memory_units and self.operator:
-            raise ValueError("agents that the operator runs count memory in the default units: omit --memory-unit")
+            raise ValueError(
+                "--memory-unit cannot be used with --operator: agents that the operator runs use the default units"
+            )
         if self.device_plugin_configs is not None and not self.device_plugin_configs.is_dir():
             raise ValueError(
                 f"{self.device_plugin_configs} is not a folder: use one with NVIDIA device plugin configuration files"

@@ -109,7 +109,7 @@ async def test_it_runs_until_stopped_previews_and_goes_without_a_trace(cluster, 
     assert "delete DaemonSet " in out
     code, out, _ = await process(cluster, "uninstall", "--crd")
     assert code == 0
-    assert out.endswith("nothing of the operator is left in the cluster\n")
+    assert out.endswith("removed everything that the operator left in the cluster\n")
 
 
 @pytest.mark.gate

@@ -130,7 +130,7 @@ def test_pods_that_do_not_come_are_reported(lists: list[object]) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "give one of --demo, --nodes with --pods, --workload, --cluster"),
+        ([], "exactly one of --demo, --nodes with --pods, --workload, --cluster"),
         (["--demo", "--cluster"], "give one of"),
         (["--nodes", "n.csv"], "--nodes and --pods must be used together"),
         (["--workload", "w.yaml"], "w.yaml:1:1: cannot be read"),

@@ -117,7 +117,7 @@ def test_of_a_pod_that_fits_it_says_what_its_scheduler_said_and_not_that_it_has_
     file.write_bytes(dump(node("n", gpus("n", 1, 8000)), waiting))
     assert here("why", "p", "--from", file)[1].splitlines() == [
         fits,
-        f"Scheduler purser-scheduler last said: {message}",
+        f"Last message from scheduler purser-scheduler: {message}",
         "That message is out of date, or is about something that purser why does not check (see docs/why.md).",
     ]
 

@@ -52,7 +52,7 @@ async def _verdict(check: Check, subject: Subject, before: Mapping[str, CheckVer
     outcome, reason = await _outcome(check, subject, before)
     ended = await subject.ended(check.id)
     if ended is not None and outcome is not CheckOutcome.SKIPPED:
-        outcome, reason = CheckOutcome.FAILED, f"the plugin exited unasked during this check: {ended}"
+        outcome, reason = CheckOutcome.FAILED, f"the plugin exited unexpectedly during this check: {ended}"
     return CheckVerdict(check, outcome, one_line(reason), time.monotonic() - started)
 
 

@@ -302,7 +302,7 @@ def _bad_links(profile: NodeProfile) -> Iterator[str]:
         for number, group in enumerate(groups):
             for gpu in group:
                 if gpu >= count:
-                    yield f"pcie.{level}[{number}]: no GPU {gpu}: the profile has {count} GPUs, numbered from 0"
+                    yield f"pcie.{level}[{number}]: GPU {gpu} is not one of the profile's {count}, numbered from 0"
     ends = Counter[int]()
     for number, bridge in enumerate(profile.bridges):
         if max(bridge.between) >= count or bridge.between[0] == bridge.between[1]:

@@ -132,7 +132,7 @@ def test_every_fault_of_the_tiny_plugin_is_looked_for():
 async def test_the_end_of_a_plugin_is_reported_with_its_last_words():
     report = await checked("--wrong", "dies", only=["allocate-unknown-id", "list"])
     reason = told(report)["allocate-unknown-id"]
-    assert "exited unasked during this check: exit code 3" in reason
+    assert "exited unexpectedly during this check: exit code 3" in reason
     assert "panic: no such device" in reason
 
 

@@ -8,7 +8,7 @@ from purser.lab.kubelet.serving import SOCKET_NAME
 async def _survives(subject: Subject) -> None:
     subject.started()
     if subject.endings:
-        raise CheckFailed(f"the plugin exited unasked during {'; '.join(subject.endings)}")
+        raise CheckFailed(f"the plugin exited unexpectedly during {'; '.join(subject.endings)}")
 
 
 async def _ends(subject: Subject) -> str:
@@ -22,7 +22,7 @@ async def _no_socket(subject: Subject) -> None:
     left = [path.name for path in folder.iterdir() if path.is_socket() and path.name != SOCKET_NAME]
     if left:
         raise CheckFailed(
-            f"{', '.join(left)} still exists in kubelet's folder and can disturb kubelet and the plugin's next start"
+            f"the plugin did not remove {', '.join(left)}, which can disturb kubelet and the plugin's next start"
         )
 
 

@@ -79,7 +79,7 @@ async def _complete(subject: Subject) -> str:
     """Every message so far against the last one: a plugin that sends changes only is found out."""
     lists = subject.endpoint.stream.lists
     if len(lists) < 2:
-        raise CheckSkipped("the list has not changed so far, so no second message was sent")
+        raise CheckSkipped("the list has not changed so far, so no second message was received")
     known = set(lists[0].ids)
     for listing in lists[1:]:
         missing = known - set(listing.ids)
