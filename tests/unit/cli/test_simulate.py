@@ -117,7 +117,7 @@ def test_bounds_and_a_report_are_made_when_asked_for(lists: list[object], tmp_pa
     page = tmp_path / "report.html"
     done = simulate(*lists, "--policy", "best-fit", "--bound", "--report", page)
     assert done.exit_code == 0
-    assert "No policy can have more than 100.00 % at 100 % arrived (seed 42)" in done.stdout
+    assert "With seed 42, no policy can allocate more than 100.00 % at 100 % arrived" in done.stdout
     assert page.read_text().startswith("<!doctype html>")
 
 
@@ -131,7 +131,7 @@ def test_pods_that_do_not_come_are_reported(lists: list[object]) -> None:
     ("words", "says"),
     [
         ([], "exactly one of --demo, --nodes with --pods, --workload, --cluster"),
-        (["--demo", "--cluster"], "give one of"),
+        (["--demo", "--cluster"], "exactly one of --demo"),
         (["--nodes", "n.csv"], "--nodes and --pods must be used together"),
         (["--workload", "w.yaml"], "w.yaml:1:1: cannot be read"),
         (["--demo", "--order", "o.txt"], "o.txt:1:1: cannot be read"),
