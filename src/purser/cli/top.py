@@ -52,9 +52,7 @@ def top(
     ] = None,
     namespace: Annotated[
         str | None,
-        typer.Option(
-            "--namespace", "-n", help="With --scheduler: show only this namespace's pods."
-        ),
+        typer.Option("--namespace", "-n", help="With --scheduler: show only this namespace's pods."),
     ] = None,
     scheduler: SchedulerUrl = None,
     token_file: SchedulerTokenFile = None,

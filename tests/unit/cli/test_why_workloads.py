@@ -73,13 +73,13 @@ def test_of_a_deployment_whose_pods_are_on_nodes_one_that_does_not_run_is_explai
     stuck["status"] = {"phase": "Pending", "startTime": "2026-01-01T00:00:00Z"}
     code, lines, _ = asked(running, stuck, words="deploy/web")
     assert code == 0
-    assert lines[:2] == ["Deployment default/web has 2 pods on nodes", "On n"]
+    assert lines[:2] == ["Deployment default/web has 2 placed pods", "On n"]
     assert lines[2].startswith("default/web-7d4-10 is on node n, but does not run: ContainerCreating (kubelet): ")
     failed = owned("train-x", "10", "Job", "train", memory=8, on="n")
     failed["status"] = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
     lines = asked(failed, words="job/train")[1]
     assert lines[:2] == [
-        "Job default/train has 1 pod that has ended",
+        "Job default/train has 1 finished pod",
         "default/train-x failed on node n: Evicted (kubelet): The node was low on resource: memory.",
     ]
 
