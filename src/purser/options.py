@@ -137,7 +137,7 @@ def settings_from(kind: type[T], given: Mapping[str, Any], environment: Mapping[
             values[each.path] = each.option.read(environment)
         elif (value := given.get(each.name)) is not None and not (value == "" and each.option.skips_empty):
             if each.path in values:
-                raise ValueError(f"{by[each.path].flag} and {each.flag} exclude each other")
+                raise ValueError(f"{by[each.path].flag} and {each.flag} are mutually exclusive")
             values[each.path], by[each.path] = _read(each, each.option, value), each
             if value is False:
                 off.add(each.path)
@@ -184,7 +184,7 @@ def _read(setting: OptionField, option: Option, given: Any) -> Any:
 def _read_one(setting: OptionField, option: Option, given: Any) -> Any:
     if setting.words:
         if given not in setting.words:
-            raise ValueError(f"{setting.flag} is {given}: give {' or '.join(setting.words)}")
+            raise ValueError(f"invalid value {given!r} for {setting.flag}: must be {' or '.join(setting.words)}")
         return (get_args(setting.kind)[0] if option.repeated else setting.kind)(given)
     if option.read is None:
         return given
@@ -192,7 +192,9 @@ def _read_one(setting: OptionField, option: Option, given: Any) -> Any:
         return option.read(given)
     except ValueError as error:
         raise ValueError(
-            f"{setting.flag} is {given}: give {option.form}" if option.form else f"{setting.flag}: {error}"
+            f"invalid value {given!r} for {setting.flag}: must be {option.form}"
+            if option.form
+            else f"{setting.flag}: {error}"
         ) from None
 
 
@@ -211,8 +213,9 @@ PORT_MAXIMUM = 65535
 
 NODE_NAME = Option("This node's name in Kubernetes.", environment="NODE_NAME")
 MEMORY_UNITS = Option(
-    "How many MiB one unit of a resource is, such as aliyun.com/gpu-mem=1, for what gpushare's --memory-unit and "
-    "Volcano's gpu-memory-factor set; the same for agents and scheduler. Default: aliyun.com/gpu-mem=1024, "
+    "Number of MiB in one unit of a resource, such as aliyun.com/gpu-mem=1. It corresponds to gpushare's "
+    "--memory-unit and Volcano's gpu-memory-factor, and must be the same for agents and scheduler. Default: "
+    "aliyun.com/gpu-mem=1024, "
     "volcano.sh/gpu-memory=1 and volcano.sh/vgpu-memory=1.",
     name="memory-unit",
     value="memoryUnits",
@@ -220,9 +223,9 @@ MEMORY_UNITS = Option(
     repeated=True,
 )
 MANAGED_RESOURCES = Option(
-    "Further resources that nodes list GPUs under, which kube-scheduler is to ask Purser about: other names by the "
-    "device plugin's file (nvidia.com/gpu.<name>), MIG profiles of new GPUs. Agents list no others; the same for "
-    "agents and scheduler.",
+    "Additional resources under which nodes list GPUs and about which kube-scheduler asks Purser: other names from "
+    "the device plugin's file (nvidia.com/gpu.<name>), or MIG profiles of new GPUs. Agents do not list any other "
+    "names. Must be the same for agents and scheduler.",
     name="managed-resource",
     value="scheduler.kubeScheduler.managedResources",
     read=gpu_resource,
@@ -236,10 +239,11 @@ AGENT_METRICS_PORT = 9440
 METRICS_PORT = Option("Port to serve metrics and health on; 0 picks a free one.", minimum=0, maximum=PORT_MAXIMUM)
 HOST_ROOT = Option("Where the host's root file system is mounted.")
 SYSFS_ROOT = Option("Where sysfs is mounted.")
-DRIVER_LIBRARY = Option("Path of libnvidia-ml.so.1, if it is not in a standard location.")
+DRIVER_LIBRARY = Option("Path to libnvidia-ml.so.1, if the library is not in a standard location.")
 DRIVER_ROOTS = Option(
-    "Root of the driver, such as /run/nvidia/driver. Of several, the first that contains the library is used.",
+    "Root of the driver installation, such as /run/nvidia/driver. If there are several, the first one that contains "
+    "the library is used.",
     name="driver-root",
     repeated=True,
 )
-DRIVER_ROOT_FILE = Option("Path of NVIDIA's driver-ready file. If the file exists, it overrides the driver root.")
+DRIVER_ROOT_FILE = Option("Path to NVIDIA's driver-ready file. If the file exists, it overrides the driver root.")

@@ -105,7 +105,7 @@ def _count(data: bytes) -> None:
             open_.append((event.anchor, values))
             values += 1
             if len(open_) > MAX_DEPTH:
-                raise ValueError(f"it nests deeper than {MAX_DEPTH} levels")
+                raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
             if event.anchor is not None:
                 sizes.pop(event.anchor, None)
         elif isinstance(event, yaml.CollectionEndEvent):

@@ -237,7 +237,7 @@ def test_it_stops_where_others_take_the_places_of_replacements(fleet: Fleet) -> 
     fleet.may_end(ending)
     out, err = running.communicate(timeout=180)
     assert running.returncode == 1, (out, err)
-    assert "no longer has a place" in err
+    assert "no longer has room" in err
     [name] = [pod["metadata"]["name"] for pod in ending]
     assert f"Of 3 steps: {NAMESPACE}/{name} was evicted. Not evicted: " in err
     left = [*fleet.running("first"), *fleet.running("twice")]
@@ -254,8 +254,8 @@ def test_it_stops_where_a_foreign_pod_takes_the_room(fleet: Fleet) -> None:
     out, err = running.communicate(timeout=180)
     assert running.returncode == 1, (out, err)
     [name] = [pod["metadata"]["name"] for pod in ending]
-    assert f"somebody uncordoned GPUs of node {fleet.first}" in err
-    assert f"Of 3 steps: {NAMESPACE}/{name} was asked to leave, but its eviction is not complete. Not evicted: " in err
+    assert f"another client uncordoned GPUs on node {fleet.first}" in err
+    assert f"Of 3 steps: {NAMESPACE}/{name} is being evicted, but the eviction is not complete. Not evicted: " in err
     left = [*fleet.running("first"), *fleet.running("twice")]  # and the replacement, be it already there
     assert [pod["spec"]["nodeName"] for pod in left].count(fleet.first) == 2
     assert fleet.cordoned() == ""

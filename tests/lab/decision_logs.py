@@ -23,5 +23,5 @@ def up_to_the_cut(reader: Reader) -> Iterator[Record]:
     try:
         yield from reader
     except DecisionLogError as error:
-        if "the file ends inside the record" not in str(error):
+        if "the file ends in the middle of the record" not in str(error):
             raise

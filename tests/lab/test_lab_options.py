@@ -53,7 +53,7 @@ async def test_pods_of_schedulers_that_are_adopted_or_served_and_units_of_memory
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--memory-unit", "nvidia.com/gpumem=2"], "--memory-unit: 'nvidia.com/gpumem=2' is not a unit"),
+        (["--memory-unit", "nvidia.com/gpumem=2"], "--memory-unit: 'nvidia.com/gpumem=2' is not a memory unit"),
         (["--memory-unit", "aliyun.com/gpu-mem=1", "--operator"], "give no --memory-unit"),
     ],
 )

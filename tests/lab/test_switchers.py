@@ -32,7 +32,7 @@ PATHS = {"Pod": "api/v1/{}/pods", "Deployment": "apis/apps/v1/{}/deployments", "
 Raw = dict[str, Any]
 
 ADVISORY = "limits of GPU shares are advisory: no node enforces them (enforcement: time-slicing)"
-INSTEAD = "ask for nvidia.com/gpu with nvidia.com/gpumem (MiB) and nvidia.com/gpucores (percent)"
+INSTEAD = "ask for nvidia.com/gpu with nvidia.com/gpumem (MiB) and nvidia.com/gpucores (percentage)"
 OTHERS = 'its schedulerName is "{}", so Purser does not place it: remove schedulerName'
 
 
@@ -73,7 +73,7 @@ PLACED = {
     "hami/uuid-not-used": Placed(3, among=T4),
     "hami/policies": Placed(1),
     "hami/numa": Placed(2, among=T4),
-    "hami/index-used": Placed(1, told=("name the GPUs by uuid, in nvidia.com/use-gpuuuid",)),
+    "hami/index-used": Placed(1, told=("list the GPUs by UUID in nvidia.com/use-gpuuuid",)),
     "hami/tensor-parallel": Placed(2, {**memory(4608, 4608), "CUDA_DEVICE_SM_LIMIT": "30"}),
     "volcano/number": Placed(2),
     "volcano/vgpu": Placed(1, {**memory(3000), "CUDA_DEVICE_SM_LIMIT": "50"}),
@@ -90,7 +90,7 @@ KAIS = {
     "kai/whole": Placed(1),
     "kai/several": Placed(2, memory(2000, 2000)),
     "kai/eighth": Placed(1, memory(1843), told=("gpu-fraction 0.125 counts as 12 percent of a GPU's memory",)),
-    "kai/without-scheduler": Placed(1, told=("it counts in pods of schedulerName kai-scheduler alone",)),
+    "kai/without-scheduler": Placed(1, told=("it applies only to pods with schedulerName kai-scheduler",)),
 }
 
 CARDS = {"ens1f0": "0000:d8:00", "ens2f0": "0000:d9:00"}
@@ -115,20 +115,19 @@ WAITING = {
     "hami/static-mig": Waits((INSTEAD,), "2 Insufficient nvidia.com/mig-3g.20gb"),
     "hami/too-large": Waits(("the largest GPU has 40960 MiB", ADVISORY), "2 Insufficient nvidia.com/gpumem"),
     "hami/own-scheduler": Waits((OTHERS.format("hami-scheduler"),)),
-    "nvidia/time-slicing": Waits(
-        ("Leave -SHARED out, and for a share " + INSTEAD,), "didn't match Pod's node affinity"
-    ),
+    "nvidia/time-slicing": Waits(("Remove -SHARED, and for a share " + INSTEAD,), "didn't match Pod's node affinity"),
     "nvidia/shared": Waits((INSTEAD,), "2 Insufficient nvidia.com/gpu.shared"),
     "nvidia/mig": Waits((INSTEAD,), "2 Insufficient nvidia.com/mig-1g.5gb"),
 }
 
 REFUSED = {
-    "kai/both": "annotations gpu-fraction and gpu-memory both say how much of a GPU: write one of the two",
-    "kai/beside-whole": 'container "main" asks for nvidia.com/gpu, and the pod by annotation for a share of a GPU',
-    "kai/nan": 'annotation gpu-fraction "NaN" is no part of a GPU: write a number between 0 and 1, such as 0.5',
-    "kai/huge": "is more MiB than any GPU has: write MiB, such as 16384",
+    "kai/both": "annotations gpu-fraction and gpu-memory both set the size of the share: keep only one of them",
+    "kai/beside-whole": 'container "main" asks for nvidia.com/gpu, but the pod\'s annotations ask for a share of a GPU',
+    "kai/nan": 'annotation gpu-fraction "NaN" is not a fraction of a GPU: must be a number between 0 and 1, such as '
+    "0.5",
+    "kai/huge": "is more MiB than any GPU has: must be a number of MiB, such as 16384",
     "kai/rewritten": "switch that webhook off (docs/migrating/kai.md)",
-    "hami/in-bytes": 'nvidia.com/gpumem "16Gi" is not a plain number of MiB: write 16384',
+    "hami/in-bytes": 'nvidia.com/gpumem "16Gi" is not an integer number of MiB: use 16384',
     "nvidia/all-devices": "remove it and ask for GPUs with nvidia.com/gpu in the limits",
     "nvidia/named-node": "use a node selector or node affinity instead",
 }
@@ -369,14 +368,14 @@ async def test_what_never_could_run_is_refused_with_what_to_write(switch, name):
 async def test_a_deployment_is_warned_of_what_its_pods_will_be_refused_for(switch):
     (answer,) = await switch.apply("hami/in-bytes-deployed")
     check_told(answer, ("pods of this Deployment will be refused: ",))
-    assert "write 16384" in warnings(answer)[0]
+    assert "use 16384" in warnings(answer)[0]
 
 
 async def test_other_vendors_gpus_are_ignored(switch):
     for number, resource in enumerate(OTHER_VENDORS):
         main = {"name": "main", "image": "busybox", "resources": {"limits": {resource: 1}}}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{number}"}, "spec": {"containers": [main]}}
-        check_told(await switch.create(pod), (f"no node offers {resource}, so the pod waits: Purser ",))
+        check_told(await switch.create(pod), (f"no node offers {resource}, so the pod stays pending: Purser ",))
 
 
 async def test_the_pods_of_nvidias_validator_run_on_the_node_that_they_name_though_it_is_cordoned(switch):

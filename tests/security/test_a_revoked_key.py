@@ -34,7 +34,7 @@ async def test_a_running_pod_keeps_its_device_and_may_start_its_container_again(
         await eventually(agent.ready)
         await kubelet.pre_start(ids)
         await world.pod("forged", part("main", a, memory_mib=1000), key=old)
-        with pytest.raises(Rejected, match="not signed by any of the scheduler's keys"):
+        with pytest.raises(Rejected, match="not signed with any of the scheduler's keys"):
             await kubelet.admit("default/forged", [("main", 1)])
         await world.delete_pod("forged")
         await world.pod("too-much", part("main", a, memory_mib=10000))

@@ -132,8 +132,11 @@ async def test_the_scheduler_sends_nobody_there_until_the_agent_says_otherwise()
         await tell(replicas, encode(NodeDisputes("n", (word,))))
         await eventually_true(lambda: replicas.cache.disputes.closed("n"))
         (why,) = replicas.cache.disputes.closed("n").values()
-        assert why == "pod default/holder still holds it, although it ended or is gone according to the API server"
-        assert "still holds it" in await replicas.bind(after, "n")
+        assert why == (
+            "pod default/holder still holds the GPU, although the pod has ended or no longer exists according to the "
+            "API server"
+        )
+        assert "still holds the GPU" in await replicas.bind(after, "n")
         await tell(replicas, None)
         await eventually_true(lambda: not replicas.cache.disputes.closed("n"))
         assert await replicas.bind(after, "n") == ""

@@ -70,7 +70,7 @@ async def test_one_of_an_unknown_key_costs_one_list_of_the_keys(world, kubelet, 
         api.intercept(note)
         try:
             for _ in range(3):
-                with pytest.raises(Rejected, match="not signed by any of the scheduler's keys"):
+                with pytest.raises(Rejected, match="not signed with any of the scheduler's keys"):
                     await kubelet.admit("default/p", [("main", 1)])
         finally:
             api.intercept(None)

@@ -375,8 +375,8 @@ OPTING_OUT = env("CUDA_DISABLE_CONTROL", "true")
     [
         (SHARE, OPTING_OUT, "required", "", "but the pod's annotation purser.dev/enforcement is required"),
         (SHARE, OPTING_OUT, "", "required", "but its namespace's annotation purser.dev/enforcement is required"),
-        (SHARE, OPTING_OUT, "none", "required", 'annotation purser.dev/enforcement "none" is not a valid value'),
-        (SHARE, OPTING_OUT, "", "none", ': annotation purser.dev/enforcement "none" is not a valid value'),
+        (SHARE, OPTING_OUT, "none", "required", 'annotation purser.dev/enforcement "none" is not valid'),
+        (SHARE, OPTING_OUT, "", "none", ': annotation purser.dev/enforcement "none" is not valid'),
         (SHARE, OPTING_OUT, "", "", ""),
         (SHARE, {}, "required", "required", ""),
         (WHOLE, OPTING_OUT, "required", "required", ""),

@@ -88,17 +88,17 @@ class PlanRun:
         steps = self._plan.steps
         done = [f"{step.pod} was evicted" for step in steps[: self._landed]]
         done += [
-            f"{step.pod} was asked to leave, but its eviction is not complete"
+            f"{step.pod} is being evicted, but the eviction is not complete"
             for step in steps[self._landed : self._asked]
         ]
-        parts = [f"Of {counted(len(steps), 'step')}: {'; '.join(done) or 'nobody was evicted'}"]
+        parts = [f"Of {counted(len(steps), 'step')}: {'; '.join(done) or 'no pod was evicted'}"]
         if left := [step.pod for step in steps[self._asked :]]:
             parts.append(f"Not evicted: {some(left, 'pod', named=10)}")
         return ". ".join([*parts, *self.left_cordoned()])
 
     def left_cordoned(self) -> list[str]:
         """A sentence for each room whose cordons could not be taken back."""
-        return [f"GPUs of node {each.node} are still cordoned: {uncordon_command(each)}" for each in self._held]
+        return [f"GPUs on node {each.node} are still cordoned: {uncordon_command(each)}" for each in self._held]
 
     # --- the GPUs that are to be free
 
@@ -106,12 +106,12 @@ class PlanRun:
         try:
             node = await self._client.get(NODES, room.node)
             if taken := sorted({*room.uuids}.intersection(cordoned_gpus(node.metadata.annotations))):
-                raise PlanStoppedError(f"GPUs of node {room.node} were cordoned by somebody else: {', '.join(taken)}")
+                raise PlanStoppedError(f"GPUs on node {room.node} were cordoned by another client: {', '.join(taken)}")
             self._held.append(room)  # before the write, whose answer may be lost
             await cordon_gpus(self._client, room.node, room.uuids)
         except NotFoundError:
             self._held = [each for each in self._held if each != room]
-            raise PlanStoppedError(f"node {room.node} is gone") from None
+            raise PlanStoppedError(f"node {room.node} no longer exists") from None
         except (UnknownGpuError, InventoryError) as error:
             self._held.remove(room)
             raise PlanStoppedError(str(error)) from error
@@ -143,7 +143,7 @@ class PlanRun:
                 await self._until(allows)
                 self._look(number, budgets)
                 evicted = self._pods.store.by_uid(step.uid)
-                assert evicted is not None, "it was looked at"
+                assert evicted is not None, "Purser checked it"
                 controller = controller_of(evicted)
                 known = frozenset(pod.metadata.uid for pod in self._pods.store.values())
                 namespace, name = evicted.metadata.namespace, evicted.metadata.name
@@ -168,7 +168,7 @@ class PlanRun:
         self._say(f"{number + 1}/{len(self._plan.steps)}: {step.pod} evicted; {waits.said}")
 
     def _why(self, step: PlanStep) -> str:
-        rooms = " and ".join(f"{counted(len(room.uuids), 'GPU')} of node {room.node}" for room in self._plan.rooms)
+        rooms = " and ".join(f"{counted(len(room.uuids), 'GPU')} on node {room.node}" for room in self._plan.rooms)
         return f"Evicted by purser plan free --apply, to free {rooms}"
 
     async def _evict(self, step: PlanStep, version: str, namespace: str, name: str) -> None:
@@ -176,10 +176,12 @@ class PlanRun:
             await evict(self._client, version, namespace, name, step.uid)
         except TooManyRequestsError as error:
             self._asked -= 1
-            raise PlanStoppedError(f"pod {step.pod} may not be evicted now: {error.message}") from error
+            raise PlanStoppedError(f"pod {step.pod} cannot be evicted now: {error.message}") from error
         except (NotFoundError, ConflictError) as error:
             self._asked -= 1
-            raise PlanStoppedError(f"pod {step.pod} is gone, or is another one by now: {error.message}") from error
+            raise PlanStoppedError(
+                f"pod {step.pod} no longer exists, or was replaced by another pod with the same name: {error.message}"
+            ) from error
 
     # --- what is looked at
 
@@ -190,7 +192,7 @@ class PlanRun:
         budget = budgets.store.get(self._budgets[step.uid])
         allows = budget is None or budget.status.disruptions_allowed > 0
         return Landing(
-            allows, f"PodDisruptionBudget {self._budgets[step.uid]} does not allow pod {step.pod} to be evicted"
+            allows, f"PodDisruptionBudget {self._budgets[step.uid]} does not allow the eviction of pod {step.pod}"
         )
 
     def _occupancy(self, budgets: Informer[DisruptionBudget]) -> Occupancy:
@@ -206,9 +208,11 @@ class PlanRun:
         for step in left:
             pod, grant = now.pods.get(step.uid), now.fleet.ledger.grant(step.uid)
             if pod is None or grant is None:
-                raise PlanStoppedError(f"pod {step.pod} is gone, or is another one by now")
+                raise PlanStoppedError(
+                    f"pod {step.pod} no longer exists, or was replaced by another pod with the same name"
+                )
             if grant.node != step.node or set(now.fleet.ledger.held(step.uid)) != set(step.gpus):
-                raise PlanStoppedError(f"pod {step.pod} no longer holds what it held")
+                raise PlanStoppedError(f"pod {step.pod} no longer holds the devices that it held")
             if pod.stays:
                 raise PlanStoppedError(f"pod {step.pod} {pod.stays}")
         leaving = {step.uid for step in left}
@@ -216,33 +220,35 @@ class PlanRun:
             for other in now.fleet.ledger.grants(room.node):
                 if other.pod_uid not in leaving and set(now.fleet.ledger.held(other.pod_uid)) & set(room.uuids):
                     raise PlanStoppedError(
-                        f"pod {other.namespace}/{other.pod} holds GPUs of node {room.node} that are to be free"
+                        f"pod {other.namespace}/{other.pod} holds GPUs on node {room.node} that must be free"
                     )
         made = rehearse(now, self._plan.rooms, [step.uid for step in left])
         for planned, again in zip(left, made, strict=False):  # as far as budgets allow
             if again.price > planned.price:
-                lost = "no longer has a place" if planned.price == MOVED else "would be lost"
+                lost = "no longer has room" if planned.price == MOVED else "would be lost"
                 raise PlanStoppedError(f"the replacement of pod {planned.pod} {lost}")
         if len(made) < len(left):
-            raise PlanStoppedError("a PodDisruptionBudget does not allow the steps that are left")
+            raise PlanStoppedError("a PodDisruptionBudget does not allow the remaining steps")
 
     def _check_rooms(self) -> None:
         """Whether the rooms' GPUs are still there and kept free; cheap, for it is asked with every change."""
         for room in self._plan.rooms:
             node = self._nodes.store.get(room.node)
             if node is None:
-                raise PlanStoppedError(f"node {room.node} is gone")
+                raise PlanStoppedError(f"node {room.node} no longer exists")
             if closed_nodes([node]):
                 raise PlanStoppedError(f"node {room.node} is cordoned, or not ready")
             if free := set(room.uuids).difference(cordoned_gpus(node.metadata.annotations)):
-                raise PlanStoppedError(f"somebody uncordoned GPUs of node {room.node}: {', '.join(sorted(free))}")
+                raise PlanStoppedError(f"another client uncordoned GPUs on node {room.node}: {', '.join(sorted(free))}")
             try:
                 inventory = inventory_of(node, FAMILIES)
             except InventoryError as error:
                 raise PlanStoppedError(f"node {room.node}: {error}") from error
             well = {each.uuid for each in inventory.devices if each.healthy} if inventory is not None else set()
             if sick := set(room.uuids) - well:
-                raise PlanStoppedError(f"GPUs of node {room.node} are unhealthy or gone: {', '.join(sorted(sick))}")
+                raise PlanStoppedError(
+                    f"GPUs on node {room.node} are unhealthy or no longer exist: {', '.join(sorted(sick))}"
+                )
 
     # --- waiting
 

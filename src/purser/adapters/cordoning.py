@@ -46,7 +46,9 @@ def _named(node_name: str, word: str, devices: Sequence[Device], lost: Sequence[
     if len(found) == 1:
         return found[0]
     if found:
-        raise UnknownGpuError(f"{word} on node {node_name} could be {', '.join(found)}: write more of the uuid")
+        raise UnknownGpuError(
+            f"{word} on node {node_name} is ambiguous: it matches {', '.join(found)}. Use a longer part of the UUID"
+        )
     raise UnknownGpuError(f"node {node_name} has no GPU {word}: {_offered(devices)}")
 
 

@@ -155,25 +155,28 @@ def _check_inventory(inventory: NodeInventory, node: str) -> None:
 
 def _problems(inventory: NodeInventory, node: str) -> Iterator[str]:
     if inventory.node != node:
-        yield f"is that of node {inventory.node!r}, not of {node!r}"
+        yield f"is for node {inventory.node!r}, not for {node!r}"
     yield from beyond_limits(inventory)
     if len({device.uuid for device in inventory.devices}) < len(inventory.devices):
-        yield "names one device twice"
+        yield "lists a device twice"
     for device in inventory.devices:
         if not device.uuid:
-            yield "names a device without a uuid"
+            yield "lists a device without a UUID"
         if device.replicas not in (1, device.slots):
-            yield f"divides device {device.uuid!r} into {device.replicas} parts, but gives it {device.slots} slots"
+            yield f"divides device {device.uuid!r} into {device.replicas} replicas, but gives it {device.slots} slots"
         if device.mig_kind and (device.replicas > 1 or device.mode is not DeviceMode.MIG):
-            yield f"divides device {device.uuid!r} on demand, but grants it in another mode"
+            yield f"partitions device {device.uuid!r} on demand, but grants it in another mode"
         if not is_gpu_resource(device.resource):
             yield f"lists device {device.uuid!r} as {device.resource!r}, which is not a GPU resource"
     if len({pool.resource for pool in inventory.pools}) < len(inventory.pools):
-        yield "names one pool twice"
+        yield "lists a pool twice"
     for pool in inventory.pools:
         if is_gpu_resource(pool.resource):
             yield f"has pool {pool.resource!r}, which is a GPU resource"
         if len({place.id for place in pool.places}) < len(pool.places):
-            yield f"names one place of pool {pool.resource!r} twice"
+            yield f"lists a device of pool {pool.resource!r} twice"
         if any(place.numa_node is not None and not 0 <= place.numa_node <= MAX_NUMA_NODE for place in pool.places):
-            yield f"has pool {pool.resource!r} on a NUMA node that does not exist: they range from 0 to {MAX_NUMA_NODE}"
+            yield (
+                f"has pool {pool.resource!r} on a NUMA node that cannot exist: NUMA nodes range from 0 to "
+                f"{MAX_NUMA_NODE}"
+            )

@@ -89,12 +89,10 @@ async def read_objects(client: Client, also: Sequence[Resource[Any]] = ()) -> Cl
         except ForbiddenError as error:
             if resource not in (*OPTIONAL_KINDS, *also):
                 raise
-            problems.append(f"{resource.plural} are left out: you may not read them: {error}")
+            problems.append(f"{resource.plural} are skipped because you are not allowed to read them: {error}")
             continue
         found[resource.kind] = tuple(listing.items)
-        problems += [
-            f"{resource.kind} {key_of_ref(about)} cannot be read and is left out" for about in listing.left_out
-        ]
+        problems += [f"{resource.kind} {key_of_ref(about)} cannot be read and is skipped" for about in listing.left_out]
     return objects_by_kind(found, problems)
 
 
@@ -105,7 +103,7 @@ def objects_of_dump(text: bytes) -> ClusterObjects:
         items = _dumps.read(_uncompressed(text)).items
     except UnreadableError as error:
         raise DumpError(
-            f"{error}: give the output of kubectl get nodes,pods -A -o json, or of purser snapshot"
+            f"{error}: use the output of kubectl get nodes,pods -A -o json, or of purser snapshot"
         ) from error
     by_kind: dict[str, Resource[Any]] = {resource.kind: resource for resource in (*READ_KINDS, *WORKLOADS)}
     found: dict[str, list[Any]] = {}
@@ -119,7 +117,7 @@ def objects_of_dump(text: bytes) -> ClusterObjects:
             elif resource is not None:
                 found.setdefault(resource.kind, []).append(codec_of(resource).object(item))
         except (UnreadableError, DecodeError) as error:
-            problems.append(f"object {place + 1} of the file is left out: {brief(error)}")
+            problems.append(f"object {place + 1} of the file is skipped: {brief(error)}")
     return objects_by_kind({kind: tuple(each) for kind, each in found.items()}, problems)
 
 

@@ -154,7 +154,7 @@ def _stays(pod: Pod, rules: EvictionRules, budgets: Sequence[str]) -> str:
     if pod.metadata.deletion_timestamp:
         return "is terminating"
     if controller is None and not rules.force:
-        return "has no controller and would be lost (--force)"
+        return "has no controller and would be lost (to allow this, use --force)"
     if controller is not None and controller.kind == "DaemonSet":
         return "belongs to a DaemonSet, which would recreate it on its node"
     if pod.spec.priority > rules.max_priority:

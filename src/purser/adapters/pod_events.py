@@ -29,7 +29,7 @@ async def with_warnings(
                 await events_about(client, meta.namespace, involvedObject__uid=meta.uid, type="Warning")
             )
     except ForbiddenError as error:
-        problem = f"events are left out: you may not read them: {error}"
+        problem = f"events are skipped because you are not allowed to read them: {error}"
         return msgspec.structs.replace(objects, problems=(*objects.problems, problem))
     return msgspec.structs.replace(objects, warnings=found)
 

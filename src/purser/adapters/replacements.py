@@ -41,13 +41,16 @@ def landing(step: PlanStep, evicted: Pod | None, found: Iterable[Pod]) -> Landin
     if evicted is not None and not is_terminal(evicted):
         return Landing(False, f"pod {step.pod} is still terminating")
     if not step.returns:
-        return Landing(True, f"pod {step.pod} is gone, and nothing recreates it")
+        return Landing(True, f"pod {step.pod} no longer exists, and no controller recreates it")
     there = sorted(found, key=lambda pod: (not pod.spec.node_name, pod.metadata.name))
     if not there:
         return Landing(False, f"nothing has replaced pod {step.pod}")
     for pod in there:
         if pod.status.phase == "Failed":
-            why = ": ".join(filter(None, (pod.status.reason, pod.status.message))) or "the pod does not say why"
+            why = (
+                ": ".join(filter(None, (pod.status.reason, pod.status.message)))
+                or "the pod's status does not give a reason"
+            )
             raise LandingError(f"replacement {key_of(pod)} failed: {why}")
     for pod in there:
         if pod.spec.node_name and pod.status.phase in ("Running", "Succeeded"):
@@ -56,7 +59,7 @@ def landing(step: PlanStep, evicted: Pod | None, found: Iterable[Pod]) -> Landin
             return Landing(True, f"{key_of(pod)} runs on node {pod.spec.node_name}{instead}")
     first = there[0]
     if first.spec.node_name:
-        return Landing(False, f"replacement {key_of(first)} does not run yet on node {first.spec.node_name}")
+        return Landing(False, f"replacement {key_of(first)} is not running yet on node {first.spec.node_name}")
     if step.price != MOVED:
-        return Landing(True, f"{key_of(first)} waits for a place")
+        return Landing(True, f"{key_of(first)} is waiting for a node")
     return Landing(False, f"replacement {key_of(first)} is not bound to a node (purser why)")

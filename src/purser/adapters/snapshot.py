@@ -143,10 +143,10 @@ def _pod_book(pod: Pod, disputes: NodeDisputes | None) -> PodBook:
     try:
         grant = signing.read(meta.annotations)
         if grant is not None and (grant.pod_uid, grant.node) != (meta.uid, pod.spec.node_name):
-            grant, problem = None, "its grant is for another pod or node"
+            grant, problem = None, "the pod's grant is for another pod or node"
     except signing.GrantError as error:
         problem = str(error)
     if grant is not None and disputes is not None and any(each.uid == meta.uid for each in disputes.held):
-        grant, problem = None, "its node does not trust its grant"
+        grant, problem = None, "the node does not trust the pod's grant"
     asks = bool(devices_asked(pod)) or grant is not None  # of kubelet: an annotation alone holds nothing
     return PodBook(meta.namespace, meta.name, meta.uid, asks, has_started(pod), grant, problem)

@@ -30,11 +30,11 @@ async def read_workload(client: Client, resource: Resource[Workload], namespace:
     except NotFoundError:
         return ReadWorkload()
     except ForbiddenError as error:
-        return ReadWorkload(problems=(f"{resource.kind} {namespace}/{name}: you may not read it: {error}",))
+        return ReadWorkload(problems=(f"{resource.kind} {namespace}/{name}: you are not allowed to read it: {error}",))
     try:
         events = await events_about(
             client, namespace, involvedObject__kind=resource.kind, involvedObject__name=name, reason=FAILED_CREATE
         )
     except ForbiddenError as error:
-        return ReadWorkload(found, problems=(f"events are left out: you may not read them: {error}",))
+        return ReadWorkload(found, problems=(f"events are skipped because you are not allowed to read them: {error}",))
     return ReadWorkload(found, events[-1].message if events else "")

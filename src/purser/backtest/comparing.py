@@ -39,7 +39,7 @@ def backtest(
     tick: Tick = lambda _: None,
 ) -> Backtest:
     """Replay the policy that was in force, then each of the others. Raises ValueError for one that there is none of."""
-    replayed = of.replay(true_policy, tick=lambda: tick(f"{true_policy}, as it was"))
+    replayed = of.replay(true_policy, tick=lambda: tick(f"{true_policy}, as recorded"))
     removed_first = of.least_used_first()
     found = []
     for policy in policies:

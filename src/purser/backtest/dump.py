@@ -67,7 +67,7 @@ class _Collected:
 
     def take(self, data: bytes, name: str) -> None:
         if len(data) > MAX_HISTORY_BYTES:
-            raise HistoryError(f"{name} has more than {MAX_HISTORY_BYTES >> 20} MiB: split it into parts")
+            raise HistoryError(f"{name} has more than {MAX_HISTORY_BYTES >> 20} MiB: split the file into parts")
         for place, item in enumerate(_items(data, name)):
             self._objects += 1
             if self._objects > MAX_OBJECTS:
@@ -101,20 +101,20 @@ class _Collected:
 def _items(data: bytes, name: str) -> Iterator[bytes | msgspec.Raw]:
     texts = [text for text in _NEXT.split(data) if text.strip()]
     if not texts:
-        raise HistoryError(f"{name} is empty: give the output of kubectl get events,pods,nodes -A -o json")
+        raise HistoryError(f"{name} is empty: must be the output of kubectl get events,pods,nodes -A -o json")
     for place, text in enumerate(texts):
         try:
             document = _documents.read(text)
         except UnreadableError as error:
             if len(texts) == 1:
-                wanted = "give the output of kubectl get events,pods,nodes -A -o json"
+                wanted = "use the output of kubectl get events,pods,nodes -A -o json"
                 raise HistoryError(f"{name}: {error}: {wanted}") from error
             yield text  # it is counted where it is read again
             continue
         if document.items is not None:
             yield from document.items
         elif not document.kind and place == 0:
-            raise HistoryError(f"{name} is not a list of Kubernetes objects: it has no kind")
+            raise HistoryError(f"{name} is not a list of Kubernetes objects: kind is missing")
         else:
             yield text
 

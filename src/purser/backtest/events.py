@@ -143,7 +143,9 @@ def _dated(
     near = [each for each in found if all(abs(time_s - middle) < MAX_WINDOW_S / 2 for time_s in each[1:])]
     for event, _, last_s in found:
         if abs(last_s - middle) >= MAX_WINDOW_S / 2:
-            omissions.add("events far from the time of all others", key_of_ref(event.involved_object))
+            omissions.add(
+                "events whose time is far from the time of all other events", key_of_ref(event.involved_object)
+            )
     near.sort(key=lambda each: each[1])
     last = [last_s for *_, last_s in near]
     return near, min(last, default=math.inf), max(last, default=-math.inf)
@@ -180,7 +182,7 @@ class _Seers:
     def take(self, event: DatedEvent, first_s: float, last_s: float) -> None:
         about = event.involved_object
         if not about.uid:
-            self._omissions.add("events of pods without a uid", key_of_ref(about))
+            self._omissions.add("events for pods without a UID", key_of_ref(about))
             return
         pod = self.pods.setdefault(about.uid, _Seen(key_of_ref(about)))
         match event.reason:
@@ -207,7 +209,7 @@ class _Seers:
         try:
             pod.shape = read_asked(text)
         except UnreadableError as error:
-            self._omissions.add("Granted events that do not say what the pod asked for", f"{pod.name}: {error}")
+            self._omissions.add("Granted events without the pod's requests", f"{pod.name}: {error}")
 
     def take_pods(self, pods: Iterable[DatedPod], notes: list[str]) -> "defaultdict[str, list[EffectiveRequests]]":
         """The pods that are listed; what those without GPUs ask for, by node."""
@@ -290,7 +292,7 @@ def _window(begin_s: float, end_s: float, pods: Iterable[DatedPod]) -> tuple[flo
     created = [time_s for pod in pods if (time_s := parsed(pod.metadata.creation_timestamp)) is not None]
     if math.isinf(begin_s):
         if not created:
-            raise NothingToReplay("it has neither events nor pods with times")
+            raise NothingToReplay("the history has neither events nor pods with timestamps")
         begin_s = max(min(created), max(created) - MAX_WINDOW_S / 2)
         ends = [end for pod in pods if math.isfinite(end := max(_ended(pod), -math.inf))]
         end_s = max([*created, *(each for each in ends if each < max(created) + MAX_WINDOW_S / 2)])
@@ -307,7 +309,7 @@ def _correct_clocks(pods: Iterable[_Seen], omissions: Omissions) -> None:
         pod.ended_s += behind[pod.node] if behind[pod.node] > SOON_S else 0.0
     for node, seconds in behind.items():
         if seconds > SOON_S:
-            omissions.add("nodes whose clock is behind, which is corrected", f"{node}: {seconds:.0f} s")
+            omissions.add("nodes whose clock is slow, with their times corrected", f"{node}: {seconds:.0f} s")
 
 
 def _pod(seen: _Seen, lists_pods: bool, begin_s: float, omissions: Omissions) -> HistoryPod | None:
@@ -316,19 +318,21 @@ def _pod(seen: _Seen, lists_pods: bool, begin_s: float, omissions: Omissions) ->
     if seen.shape is None:
         if not seen.is_listed and math.isfinite(min(seen.bound_s, seen.started_s)):
             omissions.add(
-                "deleted pods whose requests no event records, mostly pods without GPUs",
+                "deleted pods whose requests are not recorded in any event, mostly pods without GPUs",
                 seen.name,
             )
         elif not seen.is_listed and math.isfinite(seen.tried_s):
-            omissions.add("pods that waited and are not listed, and no event says what they asked for", seen.name)
+            omissions.add(
+                "pods that waited but are not listed, and whose requests are not recorded in any event", seen.name
+            )
         return None
     bound_s = seen.placed_s
     ended_s = beside_exact(seen.ended_s if math.isfinite(seen.ended_s) else seen.evicted_s, bound_s)
     if math.isinf(ended_s) and not seen.is_listed:
         if lists_pods:
-            omissions.add("deleted pods without an event that says when they ended", seen.name)
+            omissions.add("deleted pods without an event that records when they ended", seen.name)
             return None
-        omissions.add("pods without an event that says that they ended, replayed as still running", seen.name)
+        omissions.add("pods without an event that they ended, replayed as still running", seen.name)
     return HistoryPod(seen.name, seen.shape, _created(seen, begin_s), seen.node, bound_s, ended_s, seen.priority)
 
 

@@ -127,18 +127,25 @@ def history_of(
 ) -> History:
     """A history of what a source found, without what cannot be replayed. Raises `NothingToReplay`."""
     if not begin_s < end_s:
-        raise NothingToReplay("its times leave no time to replay: the first and the last moment are the same")
+        raise NothingToReplay(
+            "the history has no time span to replay, because its first and last timestamps are the same"
+        )
     if (days := (end_s - begin_s) / 86400) > MAX_WINDOW_DAYS:
-        raise NothingToReplay(f"its times span {days:.0f} days, more than {MAX_WINDOW_DAYS}: give a shorter part of it")
+        raise NothingToReplay(
+            f"the history spans {days:.0f} days, more than {MAX_WINDOW_DAYS}: use a shorter part of it"
+        )
     there = [each for each in nodes if each.facts.gpus and each.there(begin_s, end_s)]
     if not there:
-        raise NothingToReplay("it names no node with GPUs for that time")
+        raise NothingToReplay("the history has no node with GPUs in that period")
     names = {each.facts.name for each in there}
     kept = [kept for pod in pods if (kept := _kept(pod, begin_s, end_s, names, omissions)) is not None]
     if not kept:
-        raise NothingToReplay("it names no pod with GPUs for that time about which enough is known")
+        raise NothingToReplay("the history has no pod with GPUs in that period about which enough is known")
     if (priorities := len({pod.priority for pod in kept})) > 1:
-        notes = [*notes, f"pods have {priorities} different priorities: the replay takes them in order of creation"]
+        notes = [
+            *notes,
+            f"pods have {priorities} different priorities, but the replay schedules them in order of creation",
+        ]
     kept.sort(key=lambda pod: (pod.created_s, pod.name))
     there.sort(key=lambda node: node.facts.name)
     return History(source, begin_s, end_s, tuple(there), tuple(kept), omissions.found, tuple(notes))
@@ -156,7 +163,7 @@ def _kept(pod: HistoryPod, begin_s: float, end_s: float, nodes: set[str], omissi
     created_s, bound_s = min(pod.created_s, pod.bound_s), pod.bound_s
     ended_s = pod.ended_s if math.isinf(bound_s) else max(pod.ended_s, bound_s)
     if pod.created_s > pod.bound_s or ended_s > pod.ended_s:
-        omissions.add("pods whose times contradict one another, corrected by the least that makes sense", pod.name)
+        omissions.add("pods with contradictory times, with the smallest possible correction", pod.name)
     if bound_s >= end_s:
         bound_s, ended_s = math.inf, math.inf
     return msgspec.structs.replace(pod, created_s=created_s, bound_s=bound_s, ended_s=ended_s)

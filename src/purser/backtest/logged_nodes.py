@@ -69,7 +69,7 @@ class LoggedNodes:
         """What is free of a node beside what pods with GPUs hold of it. Raises ValueError for a node that has not
         come."""
         if (node := self._nodes.get(name)) is None:
-            raise ValueError("a node has room before it has GPUs")
+            raise ValueError("a node has room before its GPUs are known")
         pods = [shape for shape in held if shape is not None]
         cpu = free.cpu_free_milli + sum(shape.cpu_milli for shape in pods)
         memory = free.memory_free_mib + sum(shape.memory_mib for shape in pods)

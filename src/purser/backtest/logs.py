@@ -89,7 +89,7 @@ def _start(path: Path) -> SchedulingStart:
     except DecisionLogError as error:
         raise HistoryError(f"{path}: {error}") from error
     if not isinstance(first, SchedulingStart):
-        raise HistoryError(f"{path} is a log without times, such as a simulation writes: give logs of a scheduler")
+        raise HistoryError(f"{path} is a log without timestamps, as written by a simulation: use a scheduler's logs")
     return first
 
 
@@ -118,9 +118,9 @@ class _LogReader:
                     self._apply(record)
                 except (ValueError, OverflowError) as error:
                     problem = f"record {reader.number} of {name}: {brief(error)}"
-                    self._omissions.add("records that make no sense in their place", problem)
+                    self._omissions.add("records that are inconsistent with those before them", problem)
         except DecisionLogError as error:
-            self._omissions.add("logs that cannot be read to their end", f"{name}: {error}")
+            self._omissions.add("logs that cannot be read to the end", f"{name}: {error}")
         self._end_of_state()
 
     def _apply(self, record: Record) -> None:
@@ -158,7 +158,7 @@ class _LogReader:
 
     def _begin(self, start: SchedulingStart) -> None:
         if not math.isfinite(start.at):
-            raise ValueError("it has no time")
+            raise ValueError("the record has no timestamp")
         if math.isinf(self._begin_s):
             self._begin_s = self._now_s = start.at
             self._policy = _policy_words(start.policy)
@@ -172,7 +172,7 @@ class _LogReader:
     def _move(self, at_s: float) -> None:
         """Where the machine's clock went backwards, time stands still."""
         if not math.isfinite(at_s):
-            raise ValueError("it has no time")
+            raise ValueError("the record has no timestamp")
         self._moments += 1
         if self._moments > 1:
             self._end_of_state()
@@ -252,14 +252,14 @@ class _LogReader:
     def history(self, source: str) -> History:
         """All of it."""
         if math.isinf(self._begin_s):
-            raise NothingToReplay("it has no time")
+            raise NothingToReplay("the record has no timestamp")
         pods = [pod for each in self._pods.values() if (pod := self._history_pod(each)) is not None]
         found = history_of(source, self._begin_s, self._now_s, self._nodes.history(), pods, self._omissions, [])
         return msgspec.structs.replace(found, policy=self._policy)
 
     def _history_pod(self, pod: _LoggedPod) -> HistoryPod | None:
         if pod.shape is None:
-            self._omissions.add("waiting pods that ask for more than amounts", pod.name)
+            self._omissions.add("waiting pods with requirements other than amounts", pod.name)
             return None
         if not pod.is_decided and pod.bound_s > self._begin_s:
             self._omissions.add("pods without a decision in the log, assumed not to have waited", pod.name)
@@ -283,5 +283,5 @@ def _policy_words(settings: PolicySettings) -> str:
 
 
 def _checked(shape: PodShape) -> PodShape:
-    check_shape(shape, "a pod of the log")
+    check_shape(shape, "a pod in the log")
     return shape

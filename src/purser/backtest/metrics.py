@@ -94,10 +94,13 @@ async def history_of_metrics(
     pods = [pod for each in asked.pods.values() if (pod := _pod(each, end_s, asked.scrape_s, omissions)) is not None]
     nodes = [_history_node(name, node, end_s) for name, node in asked.nodes.items()]
     notes = [
-        f"there are metrics for only {(end_s - begin_s) / 3600:.1f} of the {window_s / 3600:.1f} hours: only those are "
-        "replayed"
+        f"metrics exist for only {(end_s - begin_s) / 3600:.1f} of the {window_s / 3600:.1f} hours, so only those "
+        f"are replayed"
     ] * (end_s - begin_s < 0.99 * window_s)
-    notes += ["no metric says what pods asked for besides amounts, such as GPU models: they fit wherever there is room"]
+    notes += [
+        "metrics record only the amounts that pods requested, not other requirements such as GPU models, so "
+        "pods are placed wherever there is room"
+    ]
     return history_of("kube-state-metrics", begin_s, end_s, nodes, pods, omissions, notes)
 
 
@@ -209,7 +212,7 @@ class _Asked:
         found = await self._prometheus.ask(expression, at_s)
         self._series += len(found)
         if self._series > MAX_SERIES:
-            raise TooMuchToReplay(f"it has more than {MAX_SERIES} series for that time: give a shorter --since")
+            raise TooMuchToReplay(f"there are more than {MAX_SERIES} series in that period: use a shorter --since")
         return [(labels, value) for labels, value in found if math.isfinite(value)]
 
     @property
@@ -231,7 +234,7 @@ class TooMuchToReplay(ValueError):
 
 def _pod(seen: _Pod, end_s: float, scrape_s: float, omissions: Omissions) -> HistoryPod | None:
     if math.isinf(seen.created_s):
-        omissions.add("pods without a metric that says when they were created", seen.name)
+        omissions.add("pods without a metric for their creation time", seen.name)
         return None
     shape = _shape(seen, omissions)
     if shape is None:
@@ -239,7 +242,7 @@ def _pod(seen: _Pod, end_s: float, scrape_s: float, omissions: Omissions) -> His
     bound_s = seen.bound_s if math.isfinite(seen.bound_s) else seen.started_s
     ended_s = seen.completed_s
     if math.isinf(ended_s) and math.isinf(seen.seen_s):
-        omissions.add("pods for which kube_pod_info does not say how long they existed", seen.name)
+        omissions.add("pods whose lifetime is missing from kube_pod_info", seen.name)
         return None
     if math.isinf(ended_s) and seen.seen_s < end_s - 2 * (scrape_s + _SEEN_STEP_S):
         ended_s = seen.seen_s + scrape_s / 2
@@ -264,7 +267,7 @@ def _shape(seen: _Pod, omissions: Omissions) -> PodShape | None:
     try:
         request = parse(manifest)
     except (DialectError, QuantityError) as error:
-        omissions.add("pods whose requests make no sense", f"{seen.name}: {' '.join(str(error).split())}")
+        omissions.add("pods with invalid requests", f"{seen.name}: {' '.join(str(error).split())}")
         return None
     shape = None if request is None else shape_of(request)
     if shape is None:

@@ -9,10 +9,10 @@ from purser.core.decoding import brief
 from purser.kube.objects import DEFAULT_SCHEDULER, Pod
 from purser.kube.resources import key_of
 
-GATED = "pods with scheduling gates, left out: nothing says when the gates are removed"
-SELECTIVE = "pods with a node selector, affinity or topology spread, replayed as if any node would do"
+GATED = "pods with scheduling gates, skipped because there is no record of when the gates are removed"
+SELECTIVE = "pods with a node selector, affinity or topology spread, replayed as if they could run on any node"
 CLAIMING = "pods that wait for a PersistentVolumeClaim, replayed as if they waited only for GPUs"
-OF_OTHERS = "pods of another scheduler than most, replayed as if there were only one"
+OF_OTHERS = "pods that use a different scheduler from most pods, replayed as if there were only one scheduler"
 
 _CLAIM = "persistentvolumeclaim"
 """In what kube-scheduler says of claims that are missing, unbound or being deleted (its plugin VolumeBinding)."""

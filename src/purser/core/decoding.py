@@ -75,7 +75,7 @@ def check_nesting(value: Any, name: str, max_depth: int = MAX_DEPTH) -> None:
         if not inner:
             return
         level = [item for each in inner for item in (each.values() if isinstance(each, dict) else each)]
-    raise UnreadableError(f"{name} cannot be read: it nests deeper than {max_depth} levels")
+    raise UnreadableError(f"{name} cannot be read: it is nested deeper than {max_depth} levels")
 
 
 def without_nulls(value: Any) -> Any:
@@ -132,13 +132,13 @@ def check_depth(text: bytes, name: str, max_depth: int = MAX_DEPTH) -> None:
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
     brackets = b"".join(text.split(b'"')[::2]).translate(None, _NOT_BRACKETS)
     if max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > max_depth:
-        raise UnreadableError(f"{name} cannot be read: it nests deeper than {max_depth} levels")
+        raise UnreadableError(f"{name} cannot be read: it is nested deeper than {max_depth} levels")
 
 
 def unreadable(name: str, error: BaseException) -> UnreadableError:
     """The one error for whatever a parser raised."""
     if isinstance(error, RecursionError):
-        return UnreadableError(f"{name} cannot be read: it nests too deep")
+        return UnreadableError(f"{name} cannot be read: it is nested too deeply")
     return UnreadableError(f"{name} cannot be read: {brief(error)}")
 
 

@@ -243,11 +243,15 @@ class Ledger:
         """
         entry = self._entries.get(pod_uid)
         if entry is None or (container is not None and container not in entry.containers):
-            raise UnknownGrantError(f"pod {pod_uid} holds no grant{f' for container {container}' if container else ''}")
+            raise UnknownGrantError(
+                f"pod {pod_uid} does not hold a grant{f' for container {container}' if container else ''}"
+            )
         names = tuple(entry.containers) if container is None else (container,)
         for name in names:
             if _ORDER[state] < _ORDER[entry.containers[name]]:
-                raise StateError(f"container {name} of pod {pod_uid} is {entry.containers[name]}, it cannot be {state}")
+                raise StateError(
+                    f"container {name} of pod {pod_uid} is {entry.containers[name]} and cannot become {state}"
+                )
         entry.containers = {**entry.containers, **dict.fromkeys(names, state)}
         if entry.state is GrantState.RELEASED:
             self.release(pod_uid)
@@ -378,24 +382,29 @@ def overcommit(device: Device, usage: Usage) -> str:
     """
     if device.mig_kind:
         if usage.slots > len(usage.instances):
-            return "it is cut on demand, and a grant names no instance of it"
+            return "it is partitioned on demand, but a grant does not name one of its instances"
         return overlap(device, usage.instances)
     if usage.instances:
-        return "it is not cut on demand, and a grant names an instance of it"
+        return "it is not partitioned on demand, but a grant names one of its instances"
     if usage.slots > device.slots:
-        return f"{usage.slots} of {device.slots} slots would be taken"
+        return f"{usage.slots} slots would be allocated, but only {device.slots} are available"
     if usage.memory_mib > device.memory_mib:
-        return f"{usage.memory_mib} of {device.memory_mib} MiB would be taken"
+        return f"{usage.memory_mib} MiB would be allocated, but only {device.memory_mib} MiB are available"
     if usage.cores_percent > device.cores_percent:
-        return f"{usage.cores_percent} of {device.cores_percent} percent of its compute would be taken"
+        return (
+            f"{usage.cores_percent}% of its compute would be allocated, but only {device.cores_percent}% is available"
+        )
     if usage.exclusive and usage.pods > 1:
-        return f"{usage.pods} pods would hold it though one of them has it alone"
+        return f"{usage.pods} pods would hold it, although one of them has exclusive use"
     if len({word.partition(":")[0] for word in usage.alike}) > 1:
-        return f"shares of {usage.alike[0]} and of {usage.alike[-1]} would be there together"
+        return f"incompatible shares of {usage.alike[0]} and {usage.alike[-1]} would be on it together"
     if 0 < len(usage.alike) < usage.slots:
-        return f"shares of {usage.alike[0]} and others would be there together"
+        return f"incompatible shares of {usage.alike[0]} and others would be on it together"
     if len(set(usage.core_numbers)) < len(usage.core_numbers) or any(n >= device.cores for n in usage.core_numbers):
-        return f"cores {', '.join(map(str, usage.core_numbers))} would be taken, of {device.cores}, each once"
+        return (
+            f"cores {', '.join(map(str, usage.core_numbers))} would be allocated, but it has {device.cores} "
+            f"cores, and each can be allocated only once"
+        )
     return ""
 
 
@@ -411,11 +420,13 @@ def _check_parts(grant: Grant, devices: Mapping[str, Device]) -> None:
             raise OvercommitError(f"container {part.container} holds one device twice")
         if len({devices[uuid].is_mig for uuid in part.uuids if uuid in devices}) > 1:
             raise OvercommitError(
-                f"container {part.container} holds whole GPUs and MIG devices: it is to have one sort"
+                f"container {part.container} holds both whole GPUs and MIG devices, but must have only one kind"
             )
         if any(share.memory_mib < 0 or share.cores_percent < 0 for share in part.shares):
             raise OvercommitError(f"container {part.container} holds a negative share")
     for phase in phases(grant.containers):
         for uuid, usage in _together(phase).items():
             if usage.exclusive and usage.slots > 1:
-                raise OvercommitError(f"device {uuid}: {usage.slots} containers would share it though one has it alone")
+                raise OvercommitError(
+                    f"device {uuid}: {usage.slots} containers would share it, although one has exclusive use"
+                )

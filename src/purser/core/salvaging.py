@@ -21,9 +21,9 @@ MAX_SHOWN = 60
 _LIKE_OTHERS = re.compile(r"[-+.0-9e]*|true|false|null|yes|no|on|off", re.ASCII | re.IGNORECASE)
 """Texts that without quotation marks are taken for values of other types."""
 
-_ENTRY_IS_OUT = "The entry is left out"
+_ENTRY_IS_OUT = "The entry is ignored"
 _NOTHING: Final = object()
-_STRUCT_BOUNDS = (("ge", "from {}"), ("gt", "above {}"), ("le", "to {}"), ("lt", "below {}"))
+_BOUNDS = {"ge": "of {} or more", "gt": "greater than {}", "le": "of at most {}", "lt": "less than {}"}
 
 Advice = Mapping[tuple[Any, str], str]
 """By Struct and the name of its field in the file, what to write there where the type alone does not say it."""
@@ -52,9 +52,9 @@ def salvaged(
     return converted(plain, kind, f"{name}: {at}" if at else name)
 
 
-def mistake(name: str, at: str, value: Any, write: str, cost: str = "It is left out") -> str:
+def mistake(name: str, at: str, value: Any, write: str, cost: str = "The value is ignored") -> str:
     """The sentence for a value that is left out, or because of which something else is."""
-    return f"{name}: {at} is {shown(value)}: write {write}. {cost}"
+    return f"{name}: {at} is {shown(value)}, but must be {write}. {cost}"
 
 
 def capped(sentences: Sequence[str], most: int, name: str) -> tuple[str, ...]:
@@ -63,7 +63,7 @@ def capped(sentences: Sequence[str], most: int, name: str) -> tuple[str, ...]:
         return tuple(sentences)
     return (
         *sentences[: most - 1],
-        f"{name}: {len(sentences) - most + 1} more are not shown: correct these first",
+        f"{name}: {len(sentences) - most + 1} more are not shown: fix these first",
     )
 
 
@@ -72,10 +72,10 @@ def shown(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, dict | list):
-        of = "an object" if isinstance(value, dict) else "a list"
-        return of if value else f"{of} with nothing in it"
+        of = ("an object", "an empty object") if isinstance(value, dict) else ("a list", "an empty list")
+        return of[0] if value else of[1]
     text = brief(value, MAX_SHOWN)
-    return f'the text "{text}"' if isinstance(value, str) and _LIKE_OTHERS.fullmatch(text) else text
+    return f'the string "{text}"' if isinstance(value, str) and _LIKE_OTHERS.fullmatch(text) else text
 
 
 class _Reading:
@@ -87,7 +87,7 @@ class _Reading:
         self._advice = advice
         self._mistakes = mistakes
 
-    def of(self, value: Any, kind: Any, at: str, write: str = "", cost: str = "It is left out") -> Any:
+    def of(self, value: Any, kind: Any, at: str, write: str = "", cost: str = "The value is ignored") -> Any:
         """The value without mistakes, or `_NOTHING`."""
         struct, item = _struct_of(kind), _item_of(kind)
         if struct is not None and isinstance(value, dict):
@@ -108,7 +108,7 @@ class _Reading:
     def _object(self, value: dict[Any, Any], struct: type, at: str) -> Any:
         found: dict[str, Any] = {}
         is_whole, is_out, before = struct in self._whole, False, len(self._mistakes)
-        cost = _ENTRY_IS_OUT if is_whole else "It is left out"
+        cost = _ENTRY_IS_OUT if is_whole else "The value is ignored"
         for field in msgspec.structs.fields(struct):
             key, inner = field.encode_name, f"{at}.{field.encode_name}".removeprefix(".")
             write = self._advice.get((struct, key)) or words_of(field.type)
@@ -117,7 +117,7 @@ class _Reading:
                 if kept is not _NOTHING:
                     found[key] = kept
             elif field.required:
-                self._mistakes.append(f"{self._name}: {at or 'it'} lacks {key}: write {write}. {_ENTRY_IS_OUT}")
+                self._mistakes.append(f"{self._name}: {at or 'it'} lacks {key}, which must be {write}. {_ENTRY_IS_OUT}")
             is_out = is_out or (field.required and key not in found)
         if is_out or (is_whole and len(self._mistakes) > before):
             return _NOTHING
@@ -155,9 +155,9 @@ def _item_of(kind: Any) -> type | None:
 
 _WORDS: Mapping[Any, str] = {
     bool: "true or false",
-    int: "a whole number",
+    int: "an integer",
     float: "a number",
-    str: "a text",
+    str: "a string",
     dict: "an object",
     Any: "a value",
 }
@@ -171,19 +171,17 @@ def words_of(kind: Any) -> str:
     (one,) = members
     if get_origin(one) is Annotated:
         plain, *metas = get_args(one)
-        bounds = [
-            text.format(getattr(meta, key))
-            for meta in metas
-            for key, text in _STRUCT_BOUNDS
-            if getattr(meta, key, None) is not None
-        ]
+        limits = {key: bound for meta in metas for key in _BOUNDS if (bound := getattr(meta, key, None)) is not None}
+        if limits.keys() == {"ge", "le"}:
+            return f"{words_of(plain)} from {limits['ge']} to {limits['le']}"
+        bounds = (_BOUNDS[key].format(bound) for key, bound in limits.items())
         return " ".join((words_of(plain), *bounds))
     if get_origin(one) is Literal:
         return " or ".join(map(str, filter(None, get_args(one))))
     if get_origin(one) is tuple:
-        return "a list of objects" if _item_of(one) else f"a list, each {words_of(get_args(one)[0])}"
+        return "a list of objects" if _item_of(one) else f"a list in which each item is {words_of(get_args(one)[0])}"
     if _struct_of(one) is not None:
         return "an object"
     if get_origin(one) is dict and get_origin(inner := get_args(one)[1]) is dict:
-        return f"an object of objects, each value {words_of(get_args(inner)[1])}"
+        return f"an object of objects in which each value is {words_of(get_args(inner)[1])}"
     return _WORDS.get(get_origin(one) or one, "a value")

@@ -307,7 +307,7 @@ class Client:
         params: Mapping[str, str] | None = None,
     ) -> Call:
         if not isinstance(body, Mapping):
-            raise TypeError(f"a {type(body).__name__} is for reading only: write the fields that change, as a dict")
+            raise TypeError(f"a {type(body).__name__} is read-only: pass the changed fields as a dict")
         whole = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
         return Call(method, path, self._manager | dict(params or {}), msgspec.json.encode(whole), content_type)
 
@@ -326,5 +326,5 @@ def _present(values: Mapping[str, Any]) -> dict[str, Any]:
 def _meta(body: Mapping[str, Any]) -> Mapping[str, Any]:
     metadata = body.get("metadata") if isinstance(body, Mapping) else None
     if not isinstance(metadata, Mapping):
-        raise TypeError("a body to write is a dict with metadata")
+        raise TypeError("a body to write must be a dict with metadata")
     return metadata

@@ -100,7 +100,7 @@ def from_kubeconfig(paths: list[Path], context: str | None) -> ClusterConfig:
     if not cluster.server or not cluster.server.startswith(("http://", "https://")):
         raise ConfigError(f"{where}: server must be a URL with http or https, not {cluster.server!r}")
     if cluster.proxy_url:
-        raise ConfigError(f"{where}: proxy-url is not supported; reach the server directly or by port-forwarding")
+        raise ConfigError(f"{where}: proxy-url is not supported; connect to the server directly or by port-forwarding")
     ca = _source(
         where,
         choice.cluster_file,

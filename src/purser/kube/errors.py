@@ -152,7 +152,7 @@ def error_from_status(status: Status, http_status: int = 0) -> ApiError:
     code = status.code or http_status
     reason = status.reason or ""
     kind = _BY_REASON.get(reason) or _BY_STATUS.get(code) or (ServerError if code >= 500 else ApiError)
-    return kind(code, reason, status.message or "the API server gave no message", status.details)
+    return kind(code, reason, status.message or "the API server sent no message", status.details)
 
 
 def error_from_response(http_status: int, body: bytes, retry_after: str | None = None) -> ApiError:

@@ -138,7 +138,7 @@ class EventRecorder:
             return
         is_warning = type == "Warning"
         if self._queue.qsize() >= (_QUEUED_WARNINGS if is_warning else _QUEUED):
-            self._drop(event, "too many events at once")
+            self._drop(event, "too many events in a short time")
             return
         self._queue.put_nowait((not is_warning, next(self._order), event, self._clock.now()))
 
@@ -154,7 +154,7 @@ class EventRecorder:
             except KubeError as error:
                 self._drop(event, str(error))
             except Exception:
-                log.exception("An event could not be posted", reason=event.reason)
+                log.exception("Failed to post an event", reason=event.reason)
                 self.dropped += 1
             finally:
                 self._queue.task_done()

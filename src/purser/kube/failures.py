@@ -39,13 +39,13 @@ class ObjectFailures:
     def __init__(self) -> None:
         self._count = Counter(
             "purser_object_failures",
-            "Objects that could not be read (read) or that a part of Purser failed on unexpectedly (handle).",
+            "Objects that could not be read (read), or whose handling failed unexpectedly (handle).",
             ["resource", "stage"],
             registry=None,
         )
         self._loops = Counter(
             "purser_loop_failures",
-            "How often a background loop failed unexpectedly and was restarted.",
+            "Number of times that a background loop failed unexpectedly and was restarted.",
             ["loop"],
             registry=None,
         )
@@ -99,9 +99,9 @@ class ObjectFailures:
     def unreadable(self, resource: Resource[Any], about: ObjectReference | None, problem: str) -> None:
         """An object does not fit its type and is left out; ``about``: what is known of it."""
         self._count.labels(resource.plural, "read").inc()
-        log.error("An object cannot be read and is left out", resource=resource.plural, error=problem)
+        log.error("An object cannot be read and is ignored", resource=resource.plural, error=problem)
         if about is not None and about.name:
-            self._tell(about, FailureReason.UNREADABLE, f"Purser leaves this object out: {brief(problem)}")
+            self._tell(about, FailureReason.UNREADABLE, f"Purser ignores this object: {brief(problem)}")
 
     def malformed(
         self, resource: Resource[Any], obj: Any, problem: str, reason: FailureReason = FailureReason.UNREADABLE

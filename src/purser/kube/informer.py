@@ -142,7 +142,7 @@ class Informer(Generic[T]):
                     await self._advance()
                 except GoneError as error:
                     self._error, self._version = error, None
-                    await self._rest("The watched version is gone, listing again", error)
+                    await self._rest("The watched version has expired, listing again", error)
                 except KubeError as error:
                     self._error = error
                     await self._rest("Watching failed", error)
@@ -190,7 +190,7 @@ class Informer(Generic[T]):
             async for event in events:
                 self._apply(event)
         if self._last_event == seen_before and self._clock.monotonic() - started < _SHORT_WATCH_S:
-            raise ApiUnavailableError(f"the server ended the watch on {self.resource.plural} at once")
+            raise ApiUnavailableError(f"the server closed the watch on {self.resource.plural} immediately")
         self._backoff.reset()
 
     async def _rest(self, what: str, error: Exception) -> None:

@@ -110,7 +110,7 @@ def choose(paths: Sequence[Path], context: str | None = None) -> SelectedContext
     shown = ", ".join(map(str, paths))
     name = context or next((file.current_context for _, file in files if file.current_context), None)
     if not name:
-        raise ConfigError(f"{shown}: current-context is not set; set it, or give --context ({_names(files)})")
+        raise ConfigError(f"{shown}: current-context is not set; set it, or use --context ({_names(files)})")
     found = _find([(path, file.contexts) for path, file in files], name)
     if found is None:
         raise ConfigError(f"{shown}: no context {name!r}, only {_names(files)}")
@@ -137,7 +137,7 @@ def _find(lists: list[tuple[Path, list[N] | None]], name: str) -> tuple[Path, N]
 
 def _names(files: list[tuple[Path, _File]]) -> str:
     names = [context.name for _, file in files for context in file.contexts or ()]
-    return ", ".join(names) or "no context at all"
+    return ", ".join(names) or "no contexts"
 
 
 def _read(path: Path) -> _File:

@@ -98,7 +98,10 @@ class LeaderElector:
         clock: Clock | None = None,
     ):
         if not lease_duration > renew_deadline > retry_period > 0:
-            raise ValueError("lease_duration > renew_deadline > retry_period > 0 must hold, or two could lead at once")
+            raise ValueError(
+                "lease_duration > renew_deadline > retry_period > 0 is required, or two replicas could "
+                "lead concurrently"
+            )
         self._client = client
         self._namespace = namespace
         self._name = name
@@ -147,14 +150,14 @@ class LeaderElector:
         held = await until(self._acquire_or_renew(), self._clock.sleep(limit))
         if held:
             self._renewed_at, self._waits_for = started, ""
-            self._lead(True, "the lease is ours")
+            self._lead(True, "this replica holds the lease")
         elif held is False:
-            self._lead(False, "another holds the lease")
+            self._lead(False, "another replica holds the lease")
         elif self._time_left() <= 0:
             self._lead(False, "the lease could not be renewed in time")
 
     async def _acquire_or_renew(self) -> bool | None:
-        """Whether the lease is ours after this attempt; None when that is not known."""
+        """Whether this replica holds the lease after this attempt; None when that is not known."""
         try:
             lease = await self._client.get(LEASES.raw(), self._name, self._namespace)
             return await self._write_if_free(lease)

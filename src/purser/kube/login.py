@@ -106,7 +106,7 @@ def checked_token(where: str, token: bytes) -> str:
     """A bearer token fit for a header. Raises `ConfigError`, without the token."""
     text = token.decode("ascii", errors="replace").strip()
     if any(not "!" <= character <= "~" for character in text):
-        raise ConfigError(f"{where}: the token has blanks or characters outside of ASCII; is it really a token?")
+        raise ConfigError(f"{where}: the token contains whitespace or non-ASCII characters; is it really a token?")
     return text
 
 
@@ -171,7 +171,7 @@ def parse_exec_credential(where: str, output: bytes) -> _CredentialStatus:
     except UnreadableError as error:
         raise ConfigError(f"{where}: the plugin did not print an ExecCredential: {error}") from error
     if not status.token and not status.client_certificate_data:
-        raise ConfigError(f"{where}: the plugin gave neither status.token nor status.clientCertificateData")
+        raise ConfigError(f"{where}: the plugin returned neither status.token nor status.clientCertificateData")
     if status.expiration_timestamp is not None and status.expiration_timestamp.tzinfo is None:
         raise ConfigError(f"{where}: the plugin's status.expirationTimestamp has no time zone")
     if status.expiration_timestamp == _NEVER:
@@ -212,7 +212,7 @@ async def _output_of(process: asyncio.subprocess.Process, command: PluginCommand
         raise ConfigError(f"{command.where}: {command.argv[0]!r} printed more than {MAX_CREDENTIAL_BYTES} bytes")
     if process.returncode:
         tail = complaints.decode(errors="replace").strip()[-500:]
-        raise ConfigError(f"{command.where}: {command.argv[0]!r} ended with status {process.returncode}: {tail}")
+        raise ConfigError(f"{command.where}: {command.argv[0]!r} exited with status {process.returncode}: {tail}")
     return output
 
 

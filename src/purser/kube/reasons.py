@@ -9,24 +9,25 @@ class FailureReason(ExplainedReason):
     UNREADABLE = (
         "Unreadable",
         "any object",
-        "The object or one of Purser's annotations on it is malformed and is left out.",
-        "Correct what the message names.",
+        "The object, or one of Purser's annotations on it, is malformed and is ignored.",
+        "Fix what the message names.",
     )
     UNTRUSTED = (
         "UntrustedGrant",
         "Pod",
-        "The grant on the pod was not written by the scheduler, or was changed; it gives the pod nothing.",
+        "The grant on the pod was not written by the scheduler, or was changed, so Purser ignores it.",
         "Create the pod again.",
     )
     RECORD_NOT_COUNTED = (
         "RecordNotCounted",
         "Pod",
-        "HAMi's scheduler recorded something unreadable or impossible on the pod: its node's GPUs take no new pods.",
-        "Delete the pod, so that it is placed anew, or correct the annotation that the message names.",
+        "HAMi's scheduler recorded something unreadable or impossible on the pod, so the node's GPUs are closed to "
+        "new pods.",
+        "Delete the pod so that it is scheduled again, or fix the annotation that the message names.",
     )
     FAILED = (
         "HandlingFailed",
         "any object",
-        "Purser failed on this object, which is a bug, and continues with the others.",
-        "Report the bug with the log line, and say what is unusual about the object.",
+        "Purser failed to handle this object because of a bug, and continues with other objects.",
+        "Report the bug with the log line, and describe what is unusual about the object.",
     )

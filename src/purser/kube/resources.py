@@ -48,7 +48,7 @@ class Resource(Generic[T]):
         Raises ValueError for a namespace on a cluster-scoped resource, and for an object of a namespaced one without.
         """
         if namespace and not self.namespaced:
-            raise ValueError(f"{self.plural} are cluster-scoped: namespace {namespace!r} does not apply")
+            raise ValueError(f"{self.plural} are cluster-scoped, so namespace {namespace!r} does not apply")
         if name and self.namespaced and not namespace:
             raise ValueError(f"{self.kind} {name!r} needs a namespace")
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]

@@ -108,7 +108,7 @@ class Transport:
                 return await self._until_answered(call, deadline)
         except TimeoutError:
             raise ApiUnavailableError(
-                f"{call}: no answer from {self._config.server} within {self._timeout:g} s",
+                f"{call}: no response from {self._config.server} within {self._timeout:g} s",
                 outcome_unknown=not call.is_read,
             ) from None
 
@@ -175,7 +175,7 @@ class Transport:
 
     async def _send(self, call: Call, login: Login, timeout: aiohttp.ClientTimeout | None) -> aiohttp.ClientResponse:
         if self._session is None:
-            raise RuntimeError("the client is used outside of its `async with`")
+            raise RuntimeError("the client is used outside its `async with` block")
         headers = {"Authorization": f"Bearer {login.token}"} if login.token else {}
         if call.body is not None:
             headers["Content-Type"] = call.content_type
@@ -223,7 +223,7 @@ def retry_delay(call: Call, error: KubeError, attempt: int, backoff: Backoff) ->
 
 def unavailable(call: Call, server: str, error: Exception) -> ApiUnavailableError:
     """What a failure below HTTP means for a call."""
-    text = f"{call}: {server} gave no answer: {_reason(error)}"
+    text = f"{call}: no response from {server}: {_reason(error)}"
     if isinstance(error, aiohttp.ClientSSLError | aiohttp.ServerFingerprintMismatch):
         return TlsError(text)
     unsent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)

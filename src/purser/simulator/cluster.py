@@ -53,10 +53,10 @@ def workload_of(nodes: Iterable[Node], pods: Iterable[Pod]) -> Workload:
             others[pod.spec.node_name].append(requests_of(pod, notes))
     facts = [f for node in nodes if (f := simulated_node(node, others[node.metadata.name], notes))]
     if not facts:
-        raise NothingToSimulate("no node of the cluster has an inventory: is purser's agent running?")
+        raise NothingToSimulate("no node in the cluster has an inventory: is Purser's agent running?")
     if not found:
-        raise NothingToSimulate("no pod of the cluster holds a GPU or asks for one")
-    return Workload("a cluster as it is now", tuple(facts), tuple(found), tuple(notes))
+        raise NothingToSimulate("no pod in the cluster holds a GPU or asks for one")
+    return Workload("a cluster in its current state", tuple(facts), tuple(found), tuple(notes))
 
 
 def simulated_node(node: Node, others: Sequence[EffectiveRequests], notes: list[str]) -> FleetNodeFacts | None:
@@ -66,11 +66,11 @@ def simulated_node(node: Node, others: Sequence[EffectiveRequests], notes: list[
     try:
         inventory = inventory_of(node, FAMILIES)
         if inventory is None:
-            notes.append(f"node {name} is left out: it has no inventory")
+            notes.append(f"node {name} is skipped because it has no inventory")
             return None
         free = allocatable(node).less(sum(others, EffectiveRequests()), len(others))
     except (InventoryError, QuantityError) as error:
-        notes.append(f"node {name} is left out: {error}")
+        notes.append(f"node {name} is skipped: {error}")
         return None
     state = node_state(inventory, {})
     return node_facts(state, free, links=links_of(state))
@@ -84,9 +84,11 @@ def simulated_pod(pod: Pod, notes: list[str]) -> SimPod | None:
     shape = shape_of(request) if request is not None else None
     if shape is None and (grant := _grant(pod, name, notes)) is not None:
         shape = held_shape(grant, asked.cpu_milli, asked.memory_mib)
-        notes.append(f"pod {name} asks for more than amounts: it is simulated with what it holds, wherever that fits")
+        notes.append(
+            f"pod {name} has requirements other than amounts: the simulation uses only the amounts that the pod holds"
+        )
     if shape is None and request is not None:
-        notes.append(f"pod {name} is left out: it waits, and asks for more than amounts")
+        notes.append(f"pod {name} is skipped because it is pending and has requirements other than amounts")
     return SimPod(name, shape) if shape is not None else None
 
 

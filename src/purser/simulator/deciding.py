@@ -119,4 +119,4 @@ def check_overcommitted(fleet: FleetArrays) -> None:
     free = (fleet.memory_free_mib, fleet.cores_free_percent, fleet.slots_free, fleet.cpu_free_milli)
     for array in (*free, fleet.memory_free_mib_of_node, fleet.pods_free):
         if (array < 0).any():
-            raise AssertionError("a policy has allocated more than there is")
+            raise AssertionError("a policy has allocated more than the available capacity")

@@ -128,7 +128,7 @@ class _Simulation:
         log: SimulationLog | None,
     ) -> None:
         if order.arrives_s is None:
-            raise ValueError("an order without times cannot be run with departures")
+            raise ValueError("an order without times cannot be simulated with departures")
         self.shapes: Shapes = shapes_of(workload)
         self.decider = Decider(workload, order, policy, learns, log)
         self._tell = placed

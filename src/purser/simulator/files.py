@@ -15,7 +15,7 @@ def read_text(path: Path) -> str:
     with as_input_errors(path):
         data = _bytes(path)
     if len(data) > MOST_BYTES:
-        raise InputError([Problem(str(path), 1, 1, f"has more than {MOST_BYTES >> 20} MiB")])
+        raise InputError([Problem(str(path), 1, 1, f"is larger than {MOST_BYTES >> 20} MiB")])
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -102,13 +102,13 @@ def _shape(row: "_Row") -> PodShape:
     milli = row.whole("gpu_milli", WHOLE_MILLI) if gpus or row.text("gpu_milli") else 0
     readable = len(row.problems.found) == before
     if readable and gpus and not milli:
-        row.wrong("gpu_milli", f"is 0, but num_gpu is {gpus}: give 1 to {WHOLE_MILLI} thousandths of each GPU")
+        row.wrong("gpu_milli", f"is 0, but num_gpu is {gpus}: must be from 1 to {WHOLE_MILLI} thousandths of each GPU")
     if readable and milli and not gpus:
-        row.wrong("gpu_milli", f"is {milli}, but num_gpu is 0: give the number of GPUs, or 0 thousandths")
+        row.wrong("gpu_milli", f"is {milli}, but num_gpu is 0: set num_gpu to the number of GPUs, or use 0 thousandths")
     # A pod without GPUs may run on nodes with GPUs of any model.
     words = row.text("gpu_spec").split("|") if gpus and row.text("gpu_spec") else []
     if not all(words):
-        row.wrong("gpu_spec", "names an empty model: join models with one |")
+        row.wrong("gpu_spec", "contains an empty model: separate models with a single |")
     return PodShape(cpu, memory, gpus, milli, models=tuple(f"={word}" for word in words))
 
 
@@ -162,7 +162,7 @@ class _Row(msgspec.Struct):
         text = self.text(column)
         number = whole_number(text)
         if number is None or number > most:
-            self.wrong(column, f"is {self._raw(column)!r}: give a whole number from 0 to {most}")
+            self.wrong(column, f"is {self._raw(column)!r}, but must be an integer from 0 to {most}")
             return 0
         return number
 
@@ -173,7 +173,7 @@ class _Row(msgspec.Struct):
             return None
         found = any_number(text)
         if found is None:
-            self.wrong(column, f"is {text!r}: give seconds, 0 or more, or nothing")
+            self.wrong(column, f"is {text!r}, but must be a number of seconds, 0 or more, or empty")
         return found
 
 
@@ -183,7 +183,7 @@ def _rows(path: Path, required: Sequence[str], problems: FileProblems) -> Iterat
     delimiter = max(_DELIMITERS, key=lines[first].count) if lines else ","
     head = _split(lines[first], delimiter) if lines else None
     if head is None:
-        problems.add(first + 1, 1, f"has no line with column names: begin with {','.join(required)}")
+        problems.add(first + 1, 1, f"has no header line: the first line must be {','.join(required)}")
         raise InputError(problems.found)
     columns = [name.strip() for name, _ in head]
     for name in required:

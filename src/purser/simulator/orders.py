@@ -40,10 +40,10 @@ def read_order(path: Path, workload: Workload, seed: int | None = None) -> Order
         elif kind == "n":
             _add_rank(ranks, node_of, name, problems, number)
         elif kind and not kind.startswith("#"):
-            problems.add(number, 1, f"begins with {kind[:20]!r}: give 'p <pod>', 'n <rank>-<node>' or '# comment'")
+            problems.add(number, 1, f"starts with {kind[:20]!r}: must be 'p <pod>', 'n <rank>-<node>' or '# comment'")
     missing = [node.name for place, node in enumerate(workload.nodes) if place not in ranks]
     if missing and ranks:
-        problems.add(1, 1, f"has no rank for {len(missing)} nodes of the list, for example {missing[0]}")
+        problems.add(1, 1, f"has no rank for {len(missing)} of the listed nodes, for example {missing[0]}")
     if not pods and not problems.found:
         problems.add(1, 1, "has no pods")
     problems.raise_if_any()
@@ -56,7 +56,7 @@ def _add_pod(pods: list[int], pod_of: dict[str, int], name: str, problems: FileP
     if place is None and (repeat := _REPEAT.fullmatch(name)):
         place = pod_of.get(repeat.group(1))
     if place is None:
-        problems.add(line, 3, f"no pod of the list is called {name!r}")
+        problems.add(line, 3, f"no listed pod is named {name!r}")
     else:
         pods.append(place)
 
@@ -64,11 +64,11 @@ def _add_pod(pods: list[int], pod_of: dict[str, int], name: str, problems: FileP
 def _add_rank(ranks: dict[int, int], node_of: dict[str, int], word: str, problems: FileProblems, line: int) -> None:
     match = _NODE.fullmatch(word)
     if match is None:
-        problems.add(line, 3, f"{word!r} is not a node with its rank: give <rank>-<node>")
+        problems.add(line, 3, f"{word!r} is not a node with a rank: must be <rank>-<node>")
         return
     place = node_of.get(match.group(2))
     if place is None:
-        problems.add(line, 3 + match.start(2), f"no node of the list is called {match.group(2)!r}")
+        problems.add(line, 3 + match.start(2), f"no listed node is named {match.group(2)!r}")
     elif place in ranks:
         problems.add(line, 3 + match.start(2), f"node {match.group(2)!r} has a rank already")
     else:

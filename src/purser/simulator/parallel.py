@@ -111,7 +111,7 @@ def _in_processes(workload: Workload, tasks: Sequence[Task], jobs: int, on_progr
                 process.kill()
             if isinstance(error, BrokenProcessPool):
                 raise LostProcess(
-                    "a simulation process was killed, perhaps because memory ran out: try fewer --jobs"
+                    "a simulation process was killed, possibly because the machine ran out of memory: try fewer --jobs"
                 ) from error
             raise
 

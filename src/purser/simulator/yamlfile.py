@@ -41,7 +41,7 @@ NODE_FIELDS = ("name", "count", "gpus", "model", "family", "mig", "cpu", "memory
 _OF_PODS = ("gpus", "gpu_milli", "family", "mig", "models", "cpu", "memory", "arrives", "every", "lasts")
 POD_FIELDS = ("name", "count", *_OF_PODS)
 
-NO_BOUNDS = "there are no bounds for lists with GPUs that are divided on demand, or GPUs of other vendors"
+NO_BOUNDS = "bounds are not supported for lists with GPUs that are partitioned on demand, or with other vendors' GPUs"
 
 MOST_OF_ALL = 2_000_000
 """Nodes, and pods."""
@@ -58,7 +58,7 @@ def read_workload(path: Path) -> Workload:
     root = _compose(path)
     top = _Entry(root, ("nodes", "pods"), problems) if root is not None else None
     if top is None:
-        problems.add(1, 1, "is empty: give nodes and pods")
+        problems.add(1, 1, "is empty: must contain nodes and pods")
         raise InputError(problems.found)
     nodes = _each(top, "nodes", NODE_FIELDS, _nodes, problems)
     kinds = mig_kinds(tuple(nodes))
@@ -90,7 +90,7 @@ def _check_depth(path: Path, text: str) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MOST_DEEP:
             line, column = (event.start_mark.line, event.start_mark.column) if event.start_mark else (0, 0)
-            raise InputError([Problem(str(path), line + 1, column + 1, "is nested too deep for a workload")])
+            raise InputError([Problem(str(path), line + 1, column + 1, "is nested too deeply for a workload")])
 
 
 class _Entry:
@@ -100,11 +100,11 @@ class _Entry:
         self.node, self.problems = node, problems
         self.values: dict[str, yaml.Node] = {}
         if not isinstance(node, yaml.MappingNode):
-            self.wrong(node, f"give a mapping with {', '.join(fields)}")
+            self.wrong(node, f"must be a mapping with {', '.join(fields)}")
             return
         for key, value in node.value:
             if key.value not in fields:
-                self.wrong(key, f"{str(key.value)[:40]!r} is not a field here: give one of {', '.join(fields)}")
+                self.wrong(key, f"unknown field {str(key.value)[:40]!r}: must be one of {', '.join(fields)}")
             elif key.value in self.values:
                 self.wrong(key, f"{key.value} appears twice")
             else:
@@ -120,7 +120,7 @@ class _Entry:
         if node is None:
             return ""
         if not isinstance(node, yaml.ScalarNode) or not node.value:
-            self.wrong(node, f"{field}: give one word")
+            self.wrong(node, f"{field} must be a single string")
             return ""
         return str(node.value)
 
@@ -137,7 +137,9 @@ class _Entry:
             return default
         number = whole_number(text)
         if number is None or not least <= number <= most:
-            self.wrong(self.values[field], f"{field} is {text!r}: give a whole number from {least} to {most}")
+            self.wrong(
+                self.values[field], f"invalid value {text!r} for {field}: must be an integer from {least} to {most}"
+            )
             return default
         return number
 
@@ -146,7 +148,9 @@ class _Entry:
         text = self.text(field)
         found = any_number(text)
         if text and found is None:
-            self.wrong(self.values[field], f"{field} is {text!r}: give seconds, 0 or more")
+            self.wrong(
+                self.values[field], f"invalid value {text!r} for {field}: must be a number of seconds, 0 or more"
+            )
         return found
 
     def quantity(self, field: str, default: int, read: Callable[[str], int]) -> int:
@@ -160,7 +164,9 @@ class _Entry:
             self.wrong(self.values[field], f"{field}: {error}")
             return default
         if not 0 <= value <= MAX_AMOUNT:
-            self.wrong(self.values[field], f"{field} is {text!r}: give a realistic amount of 0 or more")
+            self.wrong(
+                self.values[field], f"invalid value {text!r} for {field}: must be a realistic amount of 0 or more"
+            )
             return default
         return value
 
@@ -171,7 +177,7 @@ class _Entry:
             return ()
         items = node.value if isinstance(node, yaml.SequenceNode) else None
         if items is None or not all(isinstance(item, yaml.ScalarNode) and item.value for item in items):
-            self.wrong(node, f"{field}: give a list of words")
+            self.wrong(node, f"{field} must be a list of strings")
             return ()
         return tuple(str(item.value) for item in items)
 
@@ -185,7 +191,7 @@ def _each(
 ) -> list[Any]:
     node = top.values.get(field)
     if not isinstance(node, yaml.SequenceNode) or not node.value:
-        top.wrong(node or top.node, f"give a list of {field}")
+        top.wrong(node or top.node, f"{field} must be a list with at least one entry")
         return []
     found: list[Any] = []
     names: set[str] = set()
@@ -207,7 +213,7 @@ def _nodes(entry: _Entry, count: int) -> list[FleetNodeFacts]:
     name, model = entry.name(), entry.text("model") or entry.text("family")
     gpus = entry.whole("gpus", 0, 0, MOST_GPUS)
     if gpus and not model:
-        entry.wrong(entry.node, f"has {gpus} GPUs without a model: give model")
+        entry.wrong(entry.node, f"has {gpus} GPUs without a model: add model")
     cpu, memory = entry.quantity("cpu", MANY, quantity_milli), entry.quantity("memory", MANY, quantity_mib)
     each = (_gpu(entry, model),) * gpus
     return [FleetNodeFacts(one, each, cpu, memory, PODS_PER_NODE) for one in _names(name, count)]
@@ -218,7 +224,7 @@ def _gpu(entry: _Entry, model: str) -> GpuFacts:
     if not (name := entry.text("mig")) or resource != GPU_RESOURCE:
         return GpuFacts(model, WHOLE_MILLI, SLOTS, resource=resource)
     if (kind := MIG_KINDS.get(name)) is None:
-        entry.wrong(entry.values["mig"], f"mig is {name[:40]!r}: give one of {', '.join(MIG_KINDS)}")
+        entry.wrong(entry.values["mig"], f"invalid value {name[:40]!r} for mig: must be one of {', '.join(MIG_KINDS)}")
         return GpuFacts(model, WHOLE_MILLI, SLOTS)
     return GpuFacts(
         model,
@@ -241,7 +247,7 @@ def _resource(entry: _Entry) -> str:
     family = next((each for each in FAMILIES if each.name == name), None)
     if family is None:
         known = ", ".join(each.name for each in FAMILIES)
-        entry.wrong(entry.values["family"], f"family is {name[:40]!r}: give one of {known}")
+        entry.wrong(entry.values["family"], f"invalid value {name[:40]!r} for family: must be one of {known}")
     return GPU_RESOURCE if family is None else family.resource
 
 
@@ -250,12 +256,14 @@ def _instances(entry: _Entry, gpus: int, kinds: Sequence[str]) -> PodShape:
     profile = entry.text("mig")
     offered = [each.name for kind in kinds for each in MIG_KINDS[kind].profiles]
     if profile not in offered:
-        there = ", ".join(dict.fromkeys(offered)) or "none, because no node has GPUs that are divided on demand"
-        entry.wrong(entry.values["mig"], f"mig is {profile[:40]!r}: the nodes offer {there}")
+        there = (
+            ", ".join(dict.fromkeys(offered)) or "no profiles, because no node has GPUs that are partitioned on demand"
+        )
+        entry.wrong(entry.values["mig"], f"invalid value {profile[:40]!r} for mig: the nodes offer {there}")
     if "gpu_milli" in entry.values:
         entry.wrong(
             entry.values["gpu_milli"],
-            "gpu_milli is a part of a GPU, but a GPU instance has its own size: give only one",
+            "gpu_milli and mig are mutually exclusive, because a GPU instance has a fixed size: remove one of them",
         )
     return PodShape(
         gpu_count=max(gpus, 1),
@@ -269,7 +277,7 @@ def _pods(entry: _Entry, count: int, kinds: Sequence[str]) -> list[SimPod]:
     name, gpus = entry.name(), entry.whole("gpus", 0, 0, MOST_GPUS)
     milli = entry.whole("gpu_milli", WHOLE_MILLI, 1, WHOLE_MILLI) if gpus else 0
     if not gpus and "gpu_milli" in entry.values:
-        entry.wrong(entry.values["gpu_milli"], "gpu_milli applies to each GPU: give gpus too")
+        entry.wrong(entry.values["gpu_milli"], "gpu_milli applies to each GPU: add gpus")
     models = tuple(f"={word}" for word in entry.words("models")) if gpus or "mig" in entry.values else ()
     cpu, memory = entry.quantity("cpu", 0, quantity_milli), entry.quantity("memory", 0, quantity_mib)
     if "mig" in entry.values:
@@ -284,7 +292,7 @@ def _pods(entry: _Entry, count: int, kinds: Sequence[str]) -> list[SimPod]:
     shape = msgspec.structs.replace(asked, cpu_milli=cpu, memory_mib=memory, models=models)
     arrives, every, lasts = entry.seconds("arrives"), entry.seconds("every"), entry.seconds("lasts")
     if ("arrives" in entry.values) is not ("lasts" in entry.values):
-        entry.wrong(entry.node, "gives only one of arrives and lasts: give both or neither")
+        entry.wrong(entry.node, "has only one of arrives and lasts: set both or neither")
     return [
         SimPod(one, shape, None if arrives is None else arrives + place * (every or 0.0), lasts)
         for place, one in enumerate(_names(name, count))

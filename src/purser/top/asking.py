@@ -52,13 +52,13 @@ class StateReader:
         """Raises `ConfigError`."""
         parts = urlsplit(api.url)
         if parts.scheme != "https" or not parts.hostname or parts.username or parts.query or parts.fragment:
-            raise ConfigError(f"{brief(api.url)} is not an address of the read API: give https://HOST:PORT")
+            raise ConfigError(f"{brief(api.url)} is not a read API address: must be https://HOST:PORT")
         self._api = api
         self._url = api.url.rstrip("/") + (f"/v1/namespaces/{api.namespace}/state" if api.namespace else "/v1/state")
         try:
             self._context = ssl.create_default_context(cafile=api.ca_file)
         except OSError as error:
-            raise ConfigError(f"{api.ca_file} should hold the CA of the scheduler's certificate: {error}") from error
+            raise ConfigError(f"{api.ca_file} must contain the CA of the scheduler's certificate: {error}") from error
         self._session: aiohttp.ClientSession | None = None
         self._tag = ""
         self._last: ClusterState | None = None
@@ -102,7 +102,7 @@ class StateReader:
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"--token-file {self._api.token_file}: {error}") from error
         if not text or not text.isascii() or not text.isprintable() or " " in text:
-            raise ConfigError(f"--token-file {self._api.token_file} should hold a token and nothing else")
+            raise ConfigError(f"--token-file {self._api.token_file} must contain only a token")
         return text
 
 
@@ -153,5 +153,5 @@ async def _bounded(content: aiohttp.StreamReader) -> bytes:
     async for chunk in content.iter_any():
         found += chunk
         if len(found) > MAX_STATE_ANSWER_BYTES:
-            raise KubeError(f"the answer has more than {MAX_STATE_ANSWER_BYTES} bytes")
+            raise KubeError(f"the response is larger than {MAX_STATE_ANSWER_BYTES} bytes")
     return bytes(found)

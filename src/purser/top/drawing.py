@@ -25,7 +25,7 @@ s                sort by the next column      S   the other way round
 Ctrl-L           redraw the screen
 
 Memory and cores show how much grants hold, not how much programs use.
-A row is red if its GPUs refuse new pods by themselves, faint if somebody closed them."""
+A row is red if its GPUs are closed to new pods automatically, and dim if an administrator cordoned them."""
 
 _KEYS = "q quit  ? help  Tab view  Enter details  / find  s sort"
 
@@ -161,7 +161,7 @@ def _nothing(shown: Shown) -> str:
     if shown.state is None:
         return ""
     if shown.table.total:
-        return "no row contains this text: press Escape to show all"
+        return "no row contains this text. Press Escape to show all rows"
     return {
         TopView.NODES: "no node has published GPUs",
         TopView.GPUS: "no node has published GPUs",

@@ -93,7 +93,7 @@ class FollowedCluster:
                     continue
                 if not (isinstance(informer.error, ForbiddenError) and resource in OPTIONAL_KINDS):
                     raise informer.error
-                self._notes.append(f"{resource.plural} are left out: you may not read them")
+                self._notes.append(f"{resource.plural} are not shown, because you are not allowed to read them")
                 running.cancel()
                 return
         finally:

@@ -45,7 +45,7 @@ def holder_lines(state: ClusterState, node: str, uuid: str = "") -> list[str]:
         held = [_held(name, memory[part], cores[part]) for part, name in parts.items()]
         if held:
             lines.append(clean(f"{grant.namespace}/{grant.pod}  {'; '.join(held)}"))
-    return lines or ["No pod holds any of it."]
+    return lines or ["No pod holds any part of the GPU."]
 
 
 def _shares(grant: StateGrant) -> Iterator[StateShare]:

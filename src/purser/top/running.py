@@ -184,8 +184,8 @@ class Top:
         try:
             lines = await self._source.details(namespace, pod)
         except Exception as error:
-            log.exception("Cannot explain why a pod waits or where it was placed", namespace=namespace, pod=pod)
-            lines = [f"this failed inside Purser: {type(error).__name__}: {error}"]
+            log.exception("Failed to explain why a pod is waiting or where it was placed", namespace=namespace, pod=pod)
+            lines = [f"an error occurred in Purser: {type(error).__name__}: {error}"]
         self._page = [*fields, "", *(clean(line) if line else "" for line in lines)]
         self._dirty.set()
 

@@ -45,9 +45,11 @@ class Terminal:
     def __init__(self, input_fd: int, output_fd: int, environment: Mapping[str, str], encoding: str = "utf-8") -> None:
         """``input_fd`` and ``output_fd``: file descriptors. Raises `TerminalError`."""
         if input_fd < 0 or output_fd < 0 or not (os.isatty(input_fd) and os.isatty(output_fd)):
-            raise TerminalError("this is not a terminal: use --once, with -o json for programs")
+            raise TerminalError(
+                "standard input or output is not a terminal: use --once, or --once -o json for machine-readable output"
+            )
         if environment.get("TERM", "dumb") in ("dumb", "unknown", ""):
-            raise TerminalError("TERM names a terminal without cursor movement: use --once, or set TERM")
+            raise TerminalError("TERM specifies a terminal without cursor movement: use --once, or set TERM")
         self.input_fd = input_fd
         self._encoding = encoding
         self._codes = _WITHOUT_COLOURS if environment.get("NO_COLOR") else _COLOURS

@@ -14,10 +14,10 @@ MAX_ANSWER_BYTES = 32 * 1024 * 1024
 """Of one query: thousands of namespaces are far less."""
 
 
-CHECK_URL = "check that --prometheus is its URL, without /api/v1"
-REACH = "check --prometheus, or forward a port to it with kubectl port-forward"
-LOG_IN = "give a valid token with --token-file, or a user in the URL"
-TRUST = "set SSL_CERT_FILE to a file with the certificate of its CA"
+CHECK_URL = "check that --prometheus is the URL of Prometheus, without /api/v1"
+REACH = "check --prometheus, or forward a port to Prometheus with kubectl port-forward"
+LOG_IN = "use a valid token with --token-file, or add a user to the URL"
+TRUST = "set SSL_CERT_FILE to a file with its CA certificate"
 
 
 class PrometheusError(Exception):
@@ -58,7 +58,7 @@ class Prometheus:
         if not (token.isascii() and token.isprintable()):
             raise ValueError("the token has characters that are not allowed in an HTTP header")
         if token and self._url.user:
-            raise ValueError("there is both a token and a user in the URL: give only one of them")
+            raise ValueError("a token and a user in the URL are mutually exclusive: use only one of them")
         self._server = f"Prometheus at {URL(url).with_user(None)}"
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
@@ -78,19 +78,23 @@ class Prometheus:
         try:
             async with self._session.post(self._url, data=form) as response:
                 if response.status in (401, 403):
-                    raise PrometheusError(f"{self._server} refuses the login (status {response.status}): {LOG_IN}")
+                    raise PrometheusError(
+                        f"{self._server} rejected the credentials (status {response.status}): {LOG_IN}"
+                    )
                 answer = _answers.read(await _body(response))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise PrometheusError(f"{self._server} {self._failure(error)}") from error
         except UnreadableError as error:
-            what = f"answers, but not as Prometheus does (status {response.status})"
+            what = f"responds, but not like Prometheus (status {response.status})"
             raise PrometheusError(f"{self._server} {what}: {CHECK_URL}") from error
         if answer.status != "success":
-            raise PrometheusError(f"{self._server} refuses {expression}: {brief(answer.error or str(response.status))}")
+            raise PrometheusError(
+                f"{self._server} rejected {expression}: {brief(answer.error or str(response.status))}"
+            )
         try:
             return [(each.metric, float(each.value[1])) for each in answer.data.result]
         except ValueError as error:
-            what = f"answers with a value that is not a number ({error})"
+            what = f"returned a value that is not a number ({error})"
             raise PrometheusError(f"{self._server} {what}: {CHECK_URL}") from error
 
     def _failure(self, error: Exception) -> str:
@@ -100,16 +104,16 @@ class Prometheus:
                 why = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
                 return f"has a certificate that is not trusted ({why}): {TRUST}"
             case aiohttp.ClientConnectorSSLError():
-                return "does not speak TLS: give its URL as http://"
+                return "does not support TLS: use an http:// URL"
             case aiohttp.ClientConnectorDNSError():
                 return f"cannot be reached (no such host): {REACH}"
             case aiohttp.ClientConnectorError():
                 return f"cannot be reached ({_reason(error.os_error)}): {REACH}"
             case aiohttp.InvalidURL() | aiohttp.TooManyRedirects() | aiohttp.ClientResponseError():
-                return f"does not answer as Prometheus does: {CHECK_URL}"
+                return f"does not respond like Prometheus: {CHECK_URL}"
             case TimeoutError():
-                return f"does not answer within {self._timeout.total:g} s: ask for less time (--since), or try again"
-        return f"closed the connection without an answer: {CHECK_URL}"
+                return f"did not respond within {self._timeout.total:g} s: use a shorter --since, or try again"
+        return f"closed the connection without a response: {CHECK_URL}"
 
 
 def _reason(error: OSError) -> str:

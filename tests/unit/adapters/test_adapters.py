@@ -111,8 +111,8 @@ def with_pools(*pools):
     [
         ("", "cannot be read"),
         ("{}", "missing required field `node`"),
-        ("[" * 5000, "nests deeper"),
-        ('{"node":"n2"}', "is that of node 'n2', not of 'n1'"),
+        ("[" * 5000, "deeper"),
+        ('{"node":"n2"}', "is for node 'n2', not for 'n1'"),
         ('{"node":"n1","devices":[{"uuid":"a","index":0,"model":"A","memory_mib":"16Gi"}]}', "$.devices[0].memory_mib"),
         ('{"node":"n1","devices":[{"uuid":"a","index":0,"model":"A","memory_mib":-1}]}', ">= 0"),
         (
@@ -121,20 +121,20 @@ def with_pools(*pools):
         ),
         (
             '{"node":"n1","devices":[{"uuid":"a","index":0,"model":"A","memory_mib":1,"slots":1001}]}',
-            "1000 are the most",
+            "the maximum is 1000",
         ),
         ('{"node":"n1","devices":[{"uuid":"a","index":0,"model":"A","memory_mib":1,"numa_nodes":[-1]}]}', "NUMA node"),
-        ('{"node":"n1","devices":[{"uuid":"","index":0,"model":"A","memory_mib":1}]}', "without a uuid"),
+        ('{"node":"n1","devices":[{"uuid":"","index":0,"model":"A","memory_mib":1}]}', "without a"),
         (
             '{"node":"n1","devices":[{"uuid":"a","index":0,"model":"A","memory_mib":1},'
             '{"uuid":"a","index":1,"model":"A","memory_mib":1}]}',
-            "names one device twice",
+            "lists a device twice",
         ),
-        ('{"node":"n1","pools":[{"resource":"a/b"},{"resource":"a/b"}]}', "names one pool twice"),
+        ('{"node":"n1","pools":[{"resource":"a/b"},{"resource":"a/b"}]}', "lists a pool twice"),
         ('{"node":"n1","pools":[{"resource":"nvidia.com/gpu"}]}', "a GPU resource"),
         (
             '{"node":"n1","pools":[{"resource":"a/b","places":[[["r"],1,0],[["r"],2,1]]}]}',
-            "one place of pool 'a/b' twice",
+            "a device of pool 'a/b' twice",
         ),
         ('{"node":"n1","pools":[{"resource":"a/b","places":[[["r"],1,9999]]}]}', "NUMA node"),
         ('{"node":"n1","pools":[{"resource":"a/b","places":[[["r"],-1,0]]}]}', ">= 0"),

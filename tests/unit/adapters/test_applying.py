@@ -64,35 +64,35 @@ async def test_a_step_ends_when_the_replacement_runs_and_cordons_are_taken_back(
     assert said == [f"1/1: default/p evicted; default/r runs {says}"]
     assert (await cluster.cordoned(), await cluster.cordoned("n3")) == ("", "n3-0" if node == "n2" else "")
     [event] = [each for each in (await cluster.client.list(EVENTS, "default")).items if each.reason == "EvictedByPlan"]
-    assert (event.involved_object.name, "2 GPUs of node n1" in event.message) == ("p", True)
+    assert (event.involved_object.name, "2 GPUs on node n1" in event.message) == ("p", True)
 
 
 async def test_nobody_is_evicted_when_the_pod_is_another_one_by_now(cluster):
     run = await planned(cluster)
     await cluster.end("p")
     await cluster.pod("p", "n1")
-    await stops(run, "default/p is gone, or is another one")
-    assert run.story() == "Of 1 step: nobody was evicted. Not evicted: default/p"
+    await stops(run, "default/p no longer exists, or was replaced")
+    assert run.story() == "Of 1 step: no pod was evicted. Not evicted: default/p"
     assert await cluster.cordoned() == ""
 
 
 async def test_a_pod_of_others_in_the_room(cluster):
     run = await planned(cluster)
     await cluster.pod("x", "n1", gpu=1)
-    await stops(run, "default/x holds GPUs of node n1")
+    await stops(run, "default/x holds GPUs on node n1")
 
 
 async def test_the_place_of_a_replacement_is_taken(cluster):
     run = await planned(cluster)
     for number, node in enumerate(("n2", "n3")):
         await cluster.pod(f"x{number}", node)
-    await stops(run, "the replacement of pod default/p no longer has a place")
+    await stops(run, "the replacement of pod default/p no longer has room")
 
 
 async def test_gpus_that_somebody_else_has_cordoned_stay_so(cluster):
     run = await planned(cluster)
     await cordon_gpus(cluster.client, "n1", ["n1-1"])
-    await stops(run, "cordoned by somebody else: n1-1")
+    await stops(run, "cordoned by another client: n1-1")
     assert await cluster.cordoned() == "n1-1"
 
 
@@ -105,7 +105,7 @@ async def test_a_replacement_that_fails(cluster):
         await cluster.pod("q", "n2", phase="Failed")
 
     await meanwhile(run, "replacement default/q failed", after=happens())
-    assert run.story() == "Of 1 step: default/p was asked to leave, but its eviction is not complete"
+    assert run.story() == "Of 1 step: default/p is being evicted, but the eviction is not complete"
 
 
 @pytest.mark.parametrize("case", ["terminating", "not replaced", "not bound", "not running"])
@@ -125,7 +125,7 @@ async def test_a_step_that_takes_too_long_says_what_it_waits_for(cluster, case):
         "terminating": "pod default/p is still terminating",
         "not replaced": "nothing has replaced pod default/p",
         "not bound": "replacement default/q is not bound",
-        "not running": "replacement default/q does not run yet on node n2",
+        "not running": "replacement default/q is not running yet on node n2",
     }
     await meanwhile(run, f"after 1 s {says[case]}", after=happens())
     assert await cluster.cordoned() == ""
@@ -134,10 +134,10 @@ async def test_a_step_that_takes_too_long_says_what_it_waits_for(cluster, case):
 @pytest.mark.parametrize(
     ("case", "says"),
     [
-        ("node gone", "node n1 is gone"),
+        ("node gone", "node n1 no longer exists"),
         ("node cordoned", "node n1 is cordoned, or not ready"),
-        ("uncordoned", "somebody uncordoned GPUs of node n1: n1-0, n1-1"),
-        ("unhealthy", "GPUs of node n1 are unhealthy or gone: n1-0"),
+        ("uncordoned", "another client uncordoned GPUs on node n1: n1-0, n1-1"),
+        ("unhealthy", "GPUs on node n1 are unhealthy or no longer exist: n1-0"),
     ],
 )
 async def test_what_happens_to_the_room_while_it_waits(cluster, case, says):
@@ -165,7 +165,7 @@ async def test_a_budget_is_waited_for_and_never_forced(cluster):
     await cluster.allow(1)
     run, late = await planned(cluster), await planned(cluster, step_timeout_s=1)
     await cluster.allow(0)
-    await stops(late, "after 1 s PodDisruptionBudget default/b does not allow pod default/p to be evicted")
+    await stops(late, "after 1 s PodDisruptionBudget default/b does not allow the eviction of pod default/p")
     task = asyncio.create_task(run.run())
     await eventually(cluster.cordoned)
     await cluster.allow(1)
@@ -173,4 +173,4 @@ async def test_a_budget_is_waited_for_and_never_forced(cluster):
     task.cancel()
     await asyncio.wait({task})
     assert await cluster.cordoned() == ""
-    assert run.story() == "Of 1 step: default/p was asked to leave, but its eviction is not complete"
+    assert run.story() == "Of 1 step: default/p is being evicted, but the eviction is not complete"

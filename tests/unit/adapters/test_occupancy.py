@@ -44,7 +44,7 @@ def only(found):
 AFFINITY = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}
 STAYS = {
     "of a ReplicaSet": (pod(), ""),
-    "nothing recreates it": (pod(controller=""), "has no controller"),
+    "no controller recreates it": (pod(controller=""), "has no controller"),
     "of a DaemonSet": (pod(controller="DaemonSet"), "belongs to a DaemonSet"),
     "of higher priority": (pod(priority=1), "has priority 1"),
     "terminating": (pod(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), "is terminating"),

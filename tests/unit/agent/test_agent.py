@@ -330,7 +330,7 @@ async def test_a_corrupt_checkpoint_is_rebuilt_from_kubelet_and_the_api(world, k
     async with world.agent() as agent:
         await eventually(agent.ready)
         await world.pod("q", part("main", a, memory_mib=9000))
-        with pytest.raises(Rejected, match="MiB would be taken"):
+        with pytest.raises(Rejected, match="MiB would be allocated"):
             await kubelet.admit("default/q", [("main", 1)])
 
 

@@ -259,7 +259,7 @@ async def rows_of(host, **sharing):
     [
         (
             "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 1}]}}",
-            ["resources[0].replicas is 1", "no usable entry"],
+            ["resources[0].replicas is 1", "no valid entry"],
         ),
         ("flags: {failOnInitError: false, color: red}", ["flags.color is unknown", "flags.failOnInitError has no"]),
         (
@@ -273,9 +273,15 @@ async def rows_of(host, **sharing):
                 "resources[0] names devices 0, 1, 2, 3 nvidia.com/gpu-0, about which kube-sch",
             ],
         ),
-        ("sharing: {mps: {resources: [{name: gpu, replicas: 60}]}}", ["MPS on GPU 0 has 48", *["MPS on GPU"] * 3]),
+        (
+            "sharing: {mps: {resources: [{name: gpu, replicas: 60}]}}",
+            ["MPS on GPU 0 supports only 48", *["MPS on GPU"] * 3],
+        ),
         ('{"nodeconfig": [{"name": "n", "devicesplitcount": 4}]}', ["devicesplitcount has no effect"]),
-        ('{"nodeconfig": [{"name": "n", "filterdevices": {"index": [5]}}]}', ["keeps GPUs from", "no such GPU"]),
+        (
+            '{"nodeconfig": [{"name": "n", "filterdevices": {"index": [5]}}]}',
+            ["hides GPUs from", "does not have this GPU"],
+        ),
     ],
 )
 async def test_every_note_on_the_file_is_shown(host, folder, text, says):
@@ -291,10 +297,10 @@ async def test_every_note_on_the_file_is_shown(host, folder, text, says):
 async def test_files_as_users_have_them(host, folder):
     """A number above the limit is told with the limit; devices of other nodes and filtered ones are told by name."""
     for name, says in (
-        ("replicas-1001.yaml", "write a number up to 1000"),
-        ("fleet.yaml", "replicates device 4, which the node does not have"),
-        ("one-card.yaml", "takes effect here, although NVIDIA's plugin ignores it"),
-        ("filterdevices.json", "filterdevices keeps GPUs from pods: index 3"),
+        ("replicas-1001.yaml", "must be at most 1000"),
+        ("fleet.yaml", "asks to replicate device 4, which the node does not have"),
+        ("one-card.yaml", "takes effect here, although NVIDIA's device plugin ignores it"),
+        ("filterdevices.json", "filterdevices hides GPUs from pods: index 3"),
     ):
         file = folder / name
         file.write_text(reported(name).read_text().replace("t4-4-0", "n"))
@@ -314,8 +320,8 @@ async def test_every_note_on_the_sriov_file_is_shown(host, folder):
     settings = AgentSettings(**{**host.settings, "sriov": SriovSettings(config=file)})
     rows = [each for each in await check_node(settings, lambda: host.opened) if each.check == "SR-IOV pools"]
     for says in (
-        "resourceList[0].selectors: pfName is not a condition: write pfNames",
-        "resourceList[1]: kubelet rejects resource intel.com/a.b",
+        "resourceList[0].selectors: pfName is not a condition: use pfNames",
+        "resourceList[1]: kubelet would reject resource intel.com/a.b",
         "resourceList[1].colour is unknown",
         "more is unknown",
         "ens1f0#0 has no effect",
@@ -339,7 +345,7 @@ async def test_a_gpu_in_mig_mode_without_mig_devices_is_reported(folder):
     file = folder / "mixed.yaml"
     file.write_text("{version: v1, flags: {migStrategy: mixed}}")
     (row,) = [each for each in await rows_of(host, file=file) if each.state is not OK]
-    assert "MIG device 1:0 is 1c.3g.20gb, a part of a GPU instance" in row.found
+    assert "MIG device 1:0 is 1c.3g.20gb, which is a part of a GPU instance" in row.found
     on_demand = SharingSettings(flags=DevicePluginFlags(mig_strategy=MigStrategy.ON_DEMAND))
     assert (await host.check(sharing=on_demand))["GPU 1"].state is OK
     type(host.opened).close(host.opened)

@@ -453,4 +453,4 @@ async def test_gpus_that_a_configuration_does_not_fit_go_by_the_one_before():
         await eventually(lambda: {each.resource for each in monitor.inventory.value.devices} == {"nvidia.com/gpu"})
     assert told == [first, second, ""], "each cause, until they fit"
     assert first == "There was no valid file before, so the agent's options apply: " + first.partition(": ")[2]
-    assert ["GPU 1 cannot be divided (T4)" in each for each in told] == [True, False, False]
+    assert ["GPU 1 cannot be partitioned (T4)" in each for each in told] == [True, False, False]

@@ -79,7 +79,7 @@ async def test_defaced_pods_keep_what_they_hold_and_their_node_reports_it(world,
             await kubelet.pre_start(kubelet.pods[f"default/{name}"]["main"])  # its container may start again
         assert await agent.metric("purser_agent_disputed_pods", kind="held") == 2
         await world.pod("q", part("main", a, memory_mib=9000))
-        with pytest.raises(Rejected, match="MiB would be taken"):
+        with pytest.raises(Rejected, match="MiB would be allocated"):
             await kubelet.admit("default/q", [("main", 1)])
     async with world.agent():  # by its checkpoint the next agent knows as much
         await end(world, kubelet, "q")

@@ -130,7 +130,7 @@ async def test_cards_for_monitors_are_told_by_their_name_wherever_they_sit(
 
     node = await Node(tmp_path, station(cards, name), prepare, mig_strategy=strategy).looked_at()
     if is_cut and "NVIDIA T400 4GB" in name:
-        assert "GPU 1 cannot be divided (NVIDIA T400 4GB)" in node.monitor.configured.misfit
+        assert "GPU 1 cannot be partitioned (NVIDIA T400 4GB)" in node.monitor.configured.misfit
     else:
         each = 7 if is_cut else 1
         assert [index for _, index, _ in node.devices()] == [index for index in counted for _ in range(each)]
@@ -154,11 +154,11 @@ async def test_a_card_for_the_monitor_counts_in_no_mig_strategy(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("profile", "fabric", "why", "state"),
     [
-        ("gb200-nvl4", Fabric(state=0), "its driver supports none for it", "not-supported"),
+        ("gb200-nvl4", Fabric(state=0), "the driver does not support an NVLink domain for this GPU", "not-supported"),
         ("gb200-nvl4", Fabric(state=1), "its registration has not started", "not-started"),
         ("gb200-nvl4", Fabric(state=2), "its registration is in progress", "in-progress"),
         ("gb200-nvl4", Fabric(status=999), "its registration failed (Unknown Error)", "failed"),
-        ("gb200-nvl4", Fabric(), "it is registered without a cluster", "completed"),
+        ("gb200-nvl4", Fabric(), "it is registered without a cluster UUID", "completed"),
         ("h100-8", Fabric(state=2), "its registration is in progress", "in-progress"),
         ("h100-8", Fabric(), "", "completed"),
     ],
@@ -170,7 +170,10 @@ async def test_a_gpu_that_its_neighbours_nvlink_domain_lacks_is_degraded(
     assert await node.probed_for(LASTING_S - 1) == [], "after a boot they join one after another"
     told = await node.probed_for(1)
     assert len(told) == bool(why)
-    assert all(f"is degraded: in no NVLink domain while GPUs beside it are: {why}. Programs" in each for each in told)
+    assert all(
+        f"is degraded: not in an NVLink domain, although other GPUs of the node are: {why}. Programs" in each
+        for each in told
+    )
     assert all(each.healthy for each in node.inventory().devices)
     registration = node.monitor.readings[node.simulated.uuids[2]].registration
     assert registration is not None

@@ -294,7 +294,9 @@ def test_a_name_about_which_nobody_asks_the_scheduler_is_not_listed(managed, lis
     assert {each.index: each.resource for each in made.devices} == listed
     assert len(found) == problems
     for each in found:
-        assert "add it to the chart's value scheduler.kubeScheduler.managedResources, or write another name" in each
+        assert (
+            "add this name to the chart's value scheduler.kubeScheduler.managedResources, or use another name" in each
+        )
         assert ("resources.gpus[0] names device 1 nvidia.com/gpu.small" in each) != (
             "sharing.timeSlicing.resources[0] names device 0 nvidia.com/gpu-0" in each
         )

@@ -98,14 +98,16 @@ async def test_a_flag_with_a_mistake_stays_as_it_was_over_a_restart_as_well(worl
     good = {"version": "v1", "flags": {"gdsEnabled": True, "plugin": {"deviceListStrategy": "cdi-cri"}}, **sliced(2)}
     configs.write(default=good)
     settings = {"sharing": SharingSettings(folder=configs.path)}
-    says = "flags.plugin.deviceListStrategy: the value of the last valid file stays in effect, cdi-cri"
+    says = "flags.plugin.deviceListStrategy: the value from the last valid file stays in effect: cdi-cri"
     async with world.agent(**settings):
         await eventually(lambda: counts(kubelet) == {"gpu.shared": 8})
         typo = {**sliced(3), "flags": {"plugin": {"deviceListStrategy": "cdi"}}}
         configs.write(default=typo)
         await eventually(lambda: counts(kubelet) == {"gpu.shared": 12})
         await eventually(lambda: told(world, 1, IN_PART, says))
-        await eventually(lambda: told(world, 1, IN_PART, "flags.plugin.deviceListStrategy is cdi: give envvar or"))
+        await eventually(
+            lambda: told(world, 1, IN_PART, "flags.plugin.deviceListStrategy is cdi, but must be envvar or")
+        )
     configs.write(default={**typo, **sliced(4)})
     async with world.agent(**settings) as agent:
         await eventually(lambda: counts(kubelet) == {"gpu.shared": 16})
@@ -145,9 +147,9 @@ async def test_of_a_file_for_a_fleet_the_devices_that_the_node_has_are_served(wo
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
-        ({"name": "nvidia.com/gpu", "replicas": 1, "devices": [0]}, "resources[0].replicas is 1: write"),
-        ({"name": "nvidia.com/gpu", "replicas": "two"}, "resources[0].replicas is two: write"),
-        ({"replicas": 2}, "resources[0] lacks name: write"),
+        ({"name": "nvidia.com/gpu", "replicas": 1, "devices": [0]}, "resources[0].replicas is 1, but must be"),
+        ({"name": "nvidia.com/gpu", "replicas": "two"}, "resources[0].replicas is two, but must be"),
+        ({"replicas": 2}, "resources[0] lacks name, which must be"),
     ],
 )
 async def test_a_bad_entry_costs_itself_alone(world, kubelet, configs, bad, says):
@@ -167,12 +169,14 @@ async def test_a_gpu_that_hamis_file_filters_is_not_handed_out(world, kubelet, c
     configs.write(default=text)
     async with world.agent(sharing=SharingSettings(folder=configs.path), mode=DeviceMode.WHOLE) as agent:
         await eventually(lambda: sorted(kubelet.lists_of.get("nvidia.com/gpu", ())) == sorted(world.uuids[:3]))
-        await eventually(lambda: told(world, 1, IN_PART, "filterdevices keeps GPUs from pods: index 3"))
+        await eventually(lambda: told(world, 1, IN_PART, "filterdevices hides GPUs from pods: index 3"))
         assert await agent.metric("purser_agent_config_rejected") == 0
         configs.write(default=text.replace("[3]", "[2, 8]"))
         await eventually(lambda: world.uuids[3] in kubelet.lists_of["nvidia.com/gpu"])
         assert world.uuids[2] not in kubelet.lists_of["nvidia.com/gpu"]
-        await eventually(lambda: told(world, 1, IN_PART, "filterdevices names index 8, but the node has no such GPU"))
+        await eventually(
+            lambda: told(world, 1, IN_PART, "filterdevices names index 8, but the node does not have this GPU")
+        )
 
 
 async def test_one_container_gets_several_replicas_unless_the_file_says_otherwise(world, kubelet, configs):

@@ -141,11 +141,11 @@ def test_a_pod_that_is_evicted_has_ended_unless_that_was_called_off():
 def test_a_pod_without_an_end_runs_on_unless_pods_are_listed():
     found = history(A[:-1])
     assert times(found.pods[0]) == (10, 50, None)
-    assert left_out(found) == {"pods without an event that says that they ended, replayed as still running": 1}
+    assert left_out(found) == {"pods without an event that they ended, replayed as still running": 1}
     other = pod_object("b", "u-b", {"nvidia.com/gpu": "1"}, BEGIN_S + 1, {"phase": "Pending"})
     found = history(A[:-1], other)
     assert [pod.name for pod in found.pods] == ["ns/b"]
-    assert left_out(found) == {"deleted pods without an event that says when they ended": 1}
+    assert left_out(found) == {"deleted pods without an event that records when they ended": 1}
 
 
 def test_pods_that_are_still_there_say_it_themselves():
@@ -235,14 +235,14 @@ def test_a_node_whose_clock_is_behind_is_set_right():
         [*A[:-1], killed("a", "u-a", BEGIN_S + 250 - 300), started], life("b", "u-b", "n1", whole(1), (9, 9, 10))
     )
     assert {pod.name: times(pod) for pod in behind.pods}["ns/a"] == (10, 50, 250)
-    assert "nodes whose clock is behind, which is corrected" in left_out(behind)
+    assert "nodes whose clock is slow, with their times corrected" in left_out(behind)
     assert times(history(A, late).pods[0]) == (10, 50, 200)
 
 
 def test_times_that_contradict_one_another_are_taken_as_the_least_that_makes_sense():
     found = history([*A[:-1], killed("a", "u-a", BEGIN_S + 20)])
     assert times(found.pods[0]) == (10, 50, 50)
-    assert "pods whose times contradict one another, corrected by the least that makes sense" in left_out(found)
+    assert "pods with contradictory times, with the smallest possible correction" in left_out(found)
 
 
 def test_nodes_come_and_go():
@@ -269,7 +269,7 @@ def test_nodes_without_an_inventory_have_what_kubelet_lists():
     facts = found.nodes[1].facts
     assert (facts.name, len(facts.gpus), facts.gpus[0].model, facts.gpus[0].memory_mib) == ("n2", 4, "Tesla-T4", 15360)
     assert (facts.cpu_free_milli, facts.memory_free_mib, facts.pods_free) == (8000, 32 * 1024, 110)
-    assert found.notes == ("node n3 is left out: it has no inventory",)
+    assert found.notes == ("node n3 is skipped because it has no inventory",)
 
 
 def test_objects_one_after_the_other_are_read_as_watches_print_them(tmp_path):
@@ -304,7 +304,7 @@ def test_what_is_no_list_of_objects_is_refused(text):
         dump_of(text, Omissions())
 
 
-@pytest.mark.parametrize(("days", "says"), [(0, "are the same"), (365, ""), (800, "span 800 days, more than 366")])
+@pytest.mark.parametrize(("days", "says"), [(0, "are the same"), (365, ""), (800, "800 days, more than 366")])
 def test_a_past_of_no_time_and_one_of_years_are_told_apart(days, says):
     end_s = BEGIN_S + 86400 * days
     pods = [HistoryPod("ns/a", whole(1), BEGIN_S, "n1", BEGIN_S, end_s)]

@@ -229,7 +229,7 @@ def test_an_inventory_beyond_all_limits_costs_itself_alone(tmp_path, device):
 
     found = cluster.history(tmp_path, with_odd_node)
     assert [each.facts.name for each in found.nodes] == ["n1"]
-    assert [each.what for each in found.left_out] == ["records that make no sense in their place"]
+    assert [each.what for each in found.left_out] == ["records that are inconsistent with those before them"]
 
 
 def test_pods_on_which_no_decision_is_logged_are_counted(tmp_path):
@@ -248,7 +248,7 @@ def test_a_log_that_ends_within_a_record_counts_as_far_as_it_goes(tmp_path):
     cluster = Cluster("n1").at(1010).decide(A, "n1").at(1100).end(A).at(1200).decide(B, "n1")
     found = cluster.history(tmp_path, lambda files: [files[0][:-3]])
     assert told(found)["ns/a"] == (10, 10, 100)
-    assert [each.what for each in found.left_out] == ["logs that cannot be read to their end"]
+    assert [each.what for each in found.left_out] == ["logs that cannot be read to the end"]
 
 
 def test_time_never_goes_back(tmp_path):

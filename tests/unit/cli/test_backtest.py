@@ -32,7 +32,7 @@ def test_policies_stand_in_a_table_below_what_was(past):
         "P50 by 0.0 s, P95 by 0.0 s, WAITED MEAN by 0.0 %."
     )
     assert "purser: 151 pods on 31 nodes with 164 GPUs, 2.50 hours" in err
-    assert "130 pods without an event that says that they ended, replayed as still running, for example ns/pod-1" in err
+    assert "130 pods without an event that they ended, replayed as still running, for example ns/pod-1" in err
 
 
 def test_a_document_has_everything(past):
@@ -71,7 +71,8 @@ def test_a_pod_that_waits_behind_a_gate_or_selector_is_counted_on_standard_error
     code, _, err = here("backtest", "--dump", tmp_path / "past", "--no-nodes-needed")
     assert code == 0 and "purser: 2 pods on 1 nodes" in err
     assert (
-        "1 pods with scheduling gates, left out: nothing says when the gates are removed, for example ns/gated\n" in err
+        "purser: 1 pods with scheduling gates, skipped because there is no record of when the gates are removed, for "
+        "example ns/gated\n" in err
     )
     assert "purser: 1 pods with a node selector, affinity or topology spread, replayed as if" in err
 
@@ -137,8 +138,8 @@ def test_files_without_what_a_replay_needs_say_what_is_missing(tmp_path):
     code, out, err = here("backtest", "--dump", tmp_path / "past")
     assert (code, out) == (2, "")
     assert err.splitlines() == [
-        "purser: 1 events of pods without a uid, for example ns/x",
-        "purser: past: its times leave no time to replay: the first and the last moment are the same",
+        "purser: 1 events for pods without a UID, for example ns/x",
+        "purser: past: the history has no time span to replay, because its first and last timestamps are the same",
     ]
 
 
@@ -153,4 +154,4 @@ async def test_a_prometheus_without_kube_state_metrics(tmp_path):
 async def test_a_prometheus_that_refuses():
     async with prometheus(lambda _: 403) as (url, _):
         code, out, err = await beside("backtest", f"--prometheus={url}")
-    assert (code, out) == (1, "") and "refuses the login (status 403)" in err
+    assert (code, out) == (1, "") and "rejected the credentials (status 403)" in err

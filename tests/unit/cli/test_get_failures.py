@@ -21,7 +21,7 @@ users: [{name: u, user: {token: x}}]
         (None, "cannot read kubeconfig", MISUSED),
         ("{{{", "is not YAML", MISUSED),
         ("a: b", "current-context is not set", MISUSED),
-        (KUBECONFIG, "http://127.0.0.1:1 gave no answer: Connection refused", FAILED),
+        (KUBECONFIG, "no response from http://127.0.0.1:1: Connection refused", FAILED),
     ],
     ids=["no file", "no YAML", "no context", "nobody listens"],
 )

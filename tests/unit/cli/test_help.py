@@ -47,8 +47,11 @@ def test_every_command_is_in_one_group_and_fits_into_a_line_of_80_columns(of: ty
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--mode", "mig"), "--mode is mig: give shared or whole"),
-        (("--device-list-strategy", "cdi"), "option --device-list-strategy is cdi: give envvar or volume-mounts or"),
+        (("--mode", "mig"), "invalid value 'mig' for --mode: must be shared or whole"),
+        (
+            ("--device-list-strategy", "cdi"),
+            "option --device-list-strategy is cdi, but must be envvar or volume-mounts or",
+        ),
         (("--slots", "0"), "slots is 0: give a number from 1 to 1000"),
         (("--kubeconfig", "/nowhere"), "cannot read kubeconfig /nowhere"),
     ],

@@ -128,7 +128,7 @@ async def test_a_plan_is_carried_out_or_says_why_it_stopped(tmp_path):
         assert (code, [step["pod"] for step in json.loads(out)["steps"]]) == (FAILED, ["default/r"])
         assert err.splitlines()[-1] == (
             "purser: stopped: after 1 s pod default/r is still terminating."
-            " Of 1 step: default/r was asked to leave, but its eviction is not complete"
+            " Of 1 step: default/r is being evicted, but the eviction is not complete"
         )
 
 
@@ -145,8 +145,7 @@ async def test_cordons_are_taken_back_by_the_plan_or_by_the_command_that_it_said
         if number is signal.SIGINT:
             assert process.returncode == FAILED
             assert (
-                err
-                == "purser: interrupted. Of 1 step: default/p was asked to leave, but its eviction is not complete\n"
+                err == "purser: interrupted. Of 1 step: default/p is being evicted, but the eviction is not complete\n"
             )
         else:
             assert await cluster.cordoned() == "n1-0,n1-1"

@@ -67,7 +67,7 @@ def test_a_log_that_ends_early_is_misuse_after_what_could_be_read(log: Path, tmp
     code, out, err = here("replay", cut, log)
     assert code == MISUSED
     assert "decisions are the same" in out
-    assert f"purser: {cut}: record " in err and "the file ends inside the record" in err
+    assert f"purser: {cut}: record " in err and "the file ends in the middle of the record" in err
     unreadable = tmp_path / "unreadable.log"
     unreadable.mkdir()
     (unreadable / "a.log").mkdir()
@@ -109,7 +109,7 @@ def test_where_nothing_can_be_read_nothing_is_said_to_be_the_same(tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("replay", "{log}", "--policy", "nothing"), "no policy for nodes is called 'nothing'"),
+        (("replay", "{log}", "--policy", "nothing"), "unknown policy 'nothing' for nodes"),
         (("simulate", "--demo", "--decision-log", "{log}"), "--decision-log logs only one run, not 9"),
         (("simulate", "--demo", "--decision-log", "/nowhere/x"), "cannot write --decision-log /nowhere/x"),
     ],

@@ -78,12 +78,12 @@ async def test_namespaces_and_what_nobody_was_granted_are_all_gpu_hours(tmp_path
     [
         (lambda query: [], "has no purser_cluster_gpus metric for the last 7d"),
         (lambda query: '{"status": "error", "error": "too many samples"}', "too many samples"),
-        (lambda query: "<html>", "answers, but not as Prometheus does (status 500): check that --prometheus is"),
+        (lambda query: "<html>", "responds, but not like Prometheus (status 500): check that --prometheus is"),
         (
             lambda query: '{"data": {"result": [{"metric": {}, "value": [1, "x"]}]}, "status": "success"}',
             "is not a number",
         ),
-        (lambda query: "[" * 10_000, "not as Prometheus does"),
+        (lambda query: "[" * 10_000, "not like Prometheus"),
     ],
     ids=["no metrics", "refused", "something else", "no number", "deep"],
 )
@@ -107,22 +107,22 @@ async def said_by(url):
 async def test_what_is_wrong_with_the_connection_is_one_plain_sentence(monkeypatch):
     assert await said_by("http://me:secret@127.0.0.1:1") == (
         "purser: Prometheus at http://127.0.0.1:1 cannot be reached (connection refused): "
-        "check --prometheus, or forward a port to it with kubectl port-forward\n"
+        "check --prometheus, or forward a port to Prometheus with kubectl port-forward\n"
     )
     with monkeypatch.context() as names:  # a machine may have nobody to ask
         names.setattr("socket.getaddrinfo", no_such_host)
         assert "nowhere.invalid cannot be reached (no such host): check" in await said_by("http://nowhere.invalid")
     async with prometheus(two_gpus_for_an_hour) as (url, _):
-        assert "does not speak TLS: give its URL as http://" in await said_by(url.replace("http:", "https:"))
+        assert "does not support TLS: use an http:// URL" in await said_by(url.replace("http:", "https:"))
     async with prometheus(lambda query: 401) as (url, _):
-        assert "refuses the login (status 401): give a valid token with --token-file" in await said_by(url)
+        assert "rejected the credentials (status 401): use a valid token with --token-file" in await said_by(url)
 
 
 async def test_a_certificate_that_is_not_trusted_is_said_with_what_to_do():
     async with ApiServer() as api:
         said = await said_by(api.url)
     assert "has a certificate that is not trusted (" in said
-    assert said.endswith(": set SSL_CERT_FILE to a file with the certificate of its CA\n")
+    assert said.endswith(": set SSL_CERT_FILE to a file with its CA certificate\n")
 
 
 def test_wrong_usage(tmp_path):

@@ -30,7 +30,8 @@ def test_a_webhooks_address_has_a_host_and_perhaps_a_port(text: str, host: str, 
 @pytest.mark.parametrize("text", ["", ":8443", "host:port", "host:99999", "::1", "[::1", "host/path", "https://host"])
 def test_what_is_no_address_is_refused_with_the_option_and_the_fix(text: str) -> None:
     with pytest.raises(
-        ValueError, match=r"^--webhook-url is .*: give HOST or HOST:PORT, with IPv6 addresses in brackets$"
+        ValueError,
+        match=r"^invalid value .* for --webhook-url: must be HOST or HOST:PORT, with IPv6 addresses in brackets$",
     ):
         told(webhook_url=text)
 
@@ -47,13 +48,16 @@ def test_policies_are_read_as_in_pods_annotations() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--node-policy=best"], "--node-policy: no policy for nodes is called 'best': give one of best-fit, "),
-        (["--node-policy=spread=x"], "--node-policy: the weight of policy 'spread' is 'x'"),
-        (["--gpu-policy=purser,numa"], "--gpu-policy: policy 'purser' for GPUs is combined with 'numa'"),
-        (["--authority=none"], "--authority is none: give shared or exclusive"),
-        (["--follow-lease=purser"], "--follow-lease is purser: give NAMESPACE/NAME"),
-        (["--webhook-failure-policy=ignore"], "--webhook-failure-policy is ignore: give Ignore or Fail"),
-        (["--webhook-service=a/b", "--webhook-url=c"], "--webhook-service and --webhook-url exclude each other"),
+        (["--node-policy=best"], "--node-policy: unknown policy 'best' for nodes: must be one of best-fit, "),
+        (["--node-policy=spread=x"], "--node-policy: invalid weight 'x' for policy 'spread'"),
+        (["--gpu-policy=purser,numa"], "--gpu-policy: policy 'purser' for GPUs cannot be combined with 'numa'"),
+        (["--authority=none"], "invalid value 'none' for --authority: must be shared or exclusive"),
+        (["--follow-lease=purser"], "invalid value 'purser' for --follow-lease: must be NAMESPACE/NAME"),
+        (
+            ["--webhook-failure-policy=ignore"],
+            "invalid value 'ignore' for --webhook-failure-policy: must be Ignore or Fail",
+        ),
+        (["--webhook-service=a/b", "--webhook-url=c"], "--webhook-service and --webhook-url are mutually exclusive"),
     ],
     ids=lambda each: each[0] if isinstance(each, list) else "",
 )

@@ -168,11 +168,11 @@ async def test_it_is_printed_once(tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ((), "this is not a terminal: use --once"),
+        ((), "is not a terminal: use --once"),
         (("-o", "json"), "--output needs --once"),
         (("--scheduler", "https://a"), "--scheduler requires a token"),
         (("--token-file", "t"), "require --scheduler"),
-        (("--scheduler", "http://a", "--token-file", "t", "--once"), "give https://HOST:PORT"),
+        (("--scheduler", "http://a", "--token-file", "t", "--once"), "must be https://HOST:PORT"),
         (
             ("--scheduler", "https://a", "--token-file", "t", "--context", "c"),
             "--scheduler cannot be used with --kubeconfig or --context",

@@ -61,7 +61,7 @@ def test_what_cannot_be_used_is_wrong_usage(tmp_path):
     file.write_text("items: []")
     code, _, err = here("why", "p", "--from", file)
     assert code == 2
-    assert "give the output of kubectl get nodes,pods -A -o json" in err
+    assert "use the output of kubectl get nodes,pods -A -o json" in err
     assert here("why", "p", "--from", file, "--context", "c")[0] == 2
     assert here("why", "p", "--from", tmp_path / "none")[0] == 2
 

@@ -37,18 +37,24 @@ def read(value: Any) -> tuple[File, list[str]]:
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        ({"flag": 1}, "the file: flag is 1: write true or false. It is left out"),
-        ({"flag": "true"}, 'the file: flag is the text "true": write true or false. It is left out'),
-        ({"part": []}, "the file: part is a list with nothing in it: write an object. It is left out"),
-        ({"part": {"word": "c"}}, "the file: part.word is c: write a or b. It is left out"),
-        ({"part": {"numbers": ["x"]}}, "the file: part.numbers is a list: write a list, each a whole number. It is"),
-        ({"entries": {}}, "the file: entries is an object with nothing in it: write a list of objects. It is left out"),
-        ({"entries": [3]}, "the file: entries[0] is 3: write an object. It is left out"),
-        ({"entries": [{}]}, "the file: entries[0] lacks name: write its name. The entry is left out"),
-        ({"entries": [{"name": 1}]}, "the file: entries[0].name is 1: write its name. The entry is left out"),
+        ({"flag": 1}, "the file: flag is 1, but must be true or false. The value is ignored"),
+        ({"flag": "true"}, 'the file: flag is the string "true", but must be true or false. The value is ignored'),
+        ({"part": []}, "the file: part is an empty list, but must be an object. The value is ignored"),
+        ({"part": {"word": "c"}}, "the file: part.word is c, but must be a or b. The value is ignored"),
+        (
+            {"part": {"numbers": ["x"]}},
+            "the file: part.numbers is a list, but must be a list in which each item is an integer. The value is",
+        ),
+        (
+            {"entries": {}},
+            "the file: entries is an empty object, but must be a list of objects. The value is ignored",
+        ),
+        ({"entries": [3]}, "the file: entries[0] is 3, but must be an object. The value is ignored"),
+        ({"entries": [{}]}, "the file: entries[0] lacks name, which must be its name. The entry is ignored"),
+        ({"entries": [{"name": 1}]}, "the file: entries[0].name is 1, but must be its name. The entry is ignored"),
         (
             {"entries": [{"name": "x", "size": 10}]},
-            "the file: entries[0].size is 10: write a whole number from 1 to 9. The entry is left out",
+            "the file: entries[0].size is 10, but must be an integer from 1 to 9. The entry is ignored",
         ),
         (
             {"entries": [{"name": "bad"}]},
@@ -72,19 +78,19 @@ def test_a_mistake_costs_itself_alone(value: dict[str, Any], sentence: str) -> N
 
 @pytest.mark.parametrize("value", [[], "x", None, 3])
 def test_what_is_no_object_at_all(value: Any) -> None:
-    with pytest.raises(UnreadableError, match=r"the file: it is .*: write an object"):
+    with pytest.raises(UnreadableError, match=r"the file: it is .*, but must be an object"):
         read(value)
 
 
 def test_values_in_sentences_are_short_and_printable() -> None:
     assert len(shown("x" * 1000)) == 60
     assert shown("a\nb\x1b") == "a b\N{REPLACEMENT CHARACTER}"
-    assert (shown(None), shown(True), shown(""), shown([1])) == ("null", "true", 'the text ""', "a list")
+    assert (shown(None), shown(True), shown(""), shown([1])) == ("null", "true", 'the string ""', "a list")
 
 
 def test_what_is_not_said_is_counted() -> None:
     assert capped(["a", "b"], 2, "f") == ("a", "b")
     assert capped(["a", "b", "c", "d"], 2, "f") == (
         "a",
-        "f: 3 more are not shown: correct these first",
+        "f: 3 more are not shown: fix these first",
     )

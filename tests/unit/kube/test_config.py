@@ -107,9 +107,9 @@ async def test_paths_in_a_kubeconfig_are_relative_to_it(tmp_path):
         ({"user": {"exec": {"command": "x", "apiVersion": "v0"}}}, "user 'u': exec: apiVersion 'v0' is not one of"),
         ({"context": {"cluster": "d"}}, "context 'here' names cluster 'd', which is not defined"),
         ({"context": {"user": "d"}}, "context 'here' names user 'd', which is not defined"),
-        ({"current-context": ""}, "current-context is not set; set it, or give --context (here)"),
+        ({"current-context": ""}, "current-context is not set; set it, or use --context (here)"),
         ({"current-context": "there"}, "no context 'there', only here"),
-        ({"contexts": []}, "no context 'here', only no context at all"),
+        ({"contexts": []}, "no context 'here', only no contexts"),
         ({"contexts": 3}, "Expected `array | null`, got `int` - at `$.contexts`"),
     ],
 )
@@ -166,7 +166,7 @@ async def test_a_token_is_read_again_after_a_minute_and_at_once_when_it_was_reje
 @pytest.mark.parametrize("token", ["two\nlines", "a b", "ünicode", "\0"])
 async def test_what_cannot_be_a_token_is_refused_without_showing_it(tmp_path, token):
     (tmp_path / "token").write_text(token)
-    with pytest.raises(ConfigError, match="test: the token has blanks or characters") as caught:
+    with pytest.raises(ConfigError, match="test: the token contains whitespace or non-ASCII") as caught:
         await StoredLogin(Source("test", path=tmp_path / "token")).login()
     assert token not in str(caught.value)
 
@@ -251,7 +251,7 @@ async def test_an_exec_plugin_gets_the_cluster_where_it_asks_for_it(tmp_path):
 @pytest.mark.parametrize(
     ("script", "says"),
     [
-        ("import sys; sys.exit('no session')", "ended with status 1: no session"),
+        ("import sys; sys.exit('no session')", "exited with status 1: no session"),
         ("print('hello')", "did not print an ExecCredential"),
         ("print('{\"status\": {}}')", "neither status.token nor status.clientCertificateData"),
         ("while True: print('x' * 4096)", "printed more than 1048576 bytes"),

@@ -208,7 +208,7 @@ def test_a_full_disk_loses_what_does_not_fit_and_the_file_is_read_up_to_there(tm
     written.stop()
     (path,) = tmp_path.iterdir()
     reader, read = Reader(io.BytesIO(path.read_bytes()).read), []
-    with pytest.raises(DecisionLogError, match="the file ends inside the record"):
+    with pytest.raises(DecisionLogError, match="the file ends in the middle of the record"):
         read.extend(reader)
     assert counted(metrics, "written") == len(read) - 1 > 50
 
@@ -333,7 +333,7 @@ def test_after_kill_9_the_file_is_read_up_to_its_last_whole_record(tmp_path: Pat
         try:
             read.extend(reader)
         except DecisionLogError as error:
-            assert str(error).endswith("the file ends inside the record")
+            assert str(error).endswith("the file ends in the middle of the record")
         numbers = [each.at for each in read if isinstance(each, Moment)]
         assert numbers == [float(number) for number in range(len(numbers))]
         assert len(numbers) > 100

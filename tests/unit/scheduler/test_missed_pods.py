@@ -139,7 +139,7 @@ async def test_a_missed_pod_is_left_alone_until_its_controller_must_have_heard_o
     async with looking(world, patience_s=60.0):
         await world.pod("early", SHARE, owned=True)
         await world.pod("last", SHARE)
-        await eventually(lambda: world.told("last"))  # so the one before it was looked at as well
+        await eventually(lambda: world.told("last"))  # so the one before Purser checked it as well
         assert not await gone()
     async with looking(world, patience_s=0.3):
         await eventually(gone)
@@ -320,7 +320,7 @@ async def test_unserved_words_are_reported_on_the_pod(world: World) -> None:
             [(reason, message)] = await told(name)
             assert reason == SchedulerReason.NOT_SERVED
             assert words in message
-            assert message.count("serves no such devices") == 1
+            assert message.count("does not support these devices") == 1
         assert [await told(name) for name in ("theirs", "offered", "bound")] == [[], [], []]
         assert await world.exists("adopted")
 

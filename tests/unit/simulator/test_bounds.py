@@ -1,4 +1,4 @@
-"""What no policy can exceed: against cases computed by hand, and against policies."""
+"""Upper bound for every policy: against cases computed by hand, and against policies."""
 
 import numpy as np
 import pytest

@@ -69,7 +69,7 @@ async def test_nodes_and_pods_with_gpus_are_simulated_and_other_pods_keep_what_t
     assert (node.cpu_free_milli, node.memory_free_mib, node.pods_free) == (14_000, 63 * 1024, 109)
     shape = PodShape(2000, 1024, 1, 4096, gpu_cores_percent=50)
     assert sorted((pod.name, pod.shape) for pod in found.pods) == [("team/holds", shape), ("team/waits", shape)]
-    assert found.notes == ("node plain is left out: it has no inventory",)
+    assert found.notes == ("node plain is skipped because it has no inventory",)
     order = draw_order(found, 1, 100)
     run = arrivals.run(found, order, "binpack")
     assert (run.placed, run.rows.allocated[-1]) == (4, 2000)
@@ -97,14 +97,14 @@ async def test_what_cannot_be_read_is_left_out_and_reported(client: Client) -> N
     found = await read_cluster(client)
     assert [pod.name for pod in found.pods] == ["team/fine"]
     notes = " | ".join(found.notes)
-    assert "node b is left out: annotation" in notes
+    assert "node b is skipped: annotation" in notes
     assert "pod team/odd" in notes
-    assert "pod team/picky is left out: it waits, and asks for more than amounts" in notes
+    assert "pod team/picky is skipped because it is pending and has requirements other than amounts" in notes
 
 
 async def test_a_cluster_without_gpus_is_reported(client: Client) -> None:
-    with pytest.raises(NothingToSimulate, match="no node of the cluster has an inventory"):
+    with pytest.raises(NothingToSimulate, match="no node in the cluster has an inventory"):
         await read_cluster(client)
     await put_node(client, "a", 1)
-    with pytest.raises(NothingToSimulate, match="no pod of the cluster holds a GPU"):
+    with pytest.raises(NothingToSimulate, match="no pod in the cluster holds a GPU"):
         await read_cluster(client)

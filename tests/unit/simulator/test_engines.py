@@ -180,7 +180,7 @@ def test_overcommitting_would_be_noticed() -> None:
     placement = decider.place(share(600))
     assert placement is not None
     decider.fleet.take(placement.row, placement.gpus, placement.taken)
-    with pytest.raises(AssertionError, match="allocated more than there is"):
+    with pytest.raises(AssertionError, match="allocated more than"):
         check_overcommitted(decider.fleet)
 
 
@@ -198,10 +198,10 @@ def test_fragments_kept_row_by_row_are_those_of_the_whole_fleet() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("nothing", "no policy for nodes is called 'nothing'"),
-        ("best-fit/nothing", "no policy for GPUs is called 'nothing'"),
-        ("best-fit/", "names none for GPUs"),
-        ("best-fit=-1", "the weight of policy 'best-fit' is '-1'"),
+        ("nothing", "policy 'nothing' for nodes"),
+        ("best-fit/nothing", "unknown policy 'nothing' for GPUs"),
+        ("best-fit/", "does not name a policy for GPUs"),
+        ("best-fit=-1", "invalid weight '-1' for policy 'best-fit'"),
     ],
 )
 def test_a_policy_that_there_is_none_of_is_refused_with_those_that_there_are(words: str, says: str) -> None:

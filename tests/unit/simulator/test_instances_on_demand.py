@@ -90,10 +90,18 @@ def test_pods_by_profile_wait_until_instances_end(tmp_path) -> None:  # type: ig
 @pytest.mark.parametrize(
     ("nodes", "pods", "said"),
     [
-        ("{name: n, gpus: 1, model: A, mig: A100}", "{name: p}", "mig is 'A100': give one of A30, A100-40GB"),
-        ("{name: n, gpus: 1, model: A}", "{name: p, mig: 1g.5gb}", "the nodes offer none, because no node has GPUs"),
+        (
+            "{name: n, gpus: 1, model: A, mig: A100}",
+            "{name: p}",
+            "invalid value 'A100' for mig: must be one of A30, A100-40GB",
+        ),
+        (
+            "{name: n, gpus: 1, model: A}",
+            "{name: p, mig: 1g.5gb}",
+            "the nodes offer no profiles, because no node has GPUs",
+        ),
         ("{name: n, gpus: 1, model: A, mig: A30}", "{name: p, mig: 1g.5gb}", "the nodes offer 1g.6gb, 1g.6gb+me, 2g"),
-        ("{name: n, gpus: 1, model: A, mig: A30}", "{name: p, gpus: 1, mig: 1g.6gb, gpu_milli: 5}", "its own size"),
+        ("{name: n, gpus: 1, model: A, mig: A30}", "{name: p, gpus: 1, mig: 1g.6gb, gpu_milli: 5}", "a fixed size"),
     ],
 )
 def test_a_malformed_entry_is_reported_at_its_place(tmp_path, nodes: str, pods: str, said: str) -> None:  # type: ignore[no-untyped-def]

@@ -33,13 +33,13 @@ def test_without_ranks_nodes_are_first_as_they_are_listed(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("p p0\np nobody\n", ":2:3: no pod of the list is called 'nobody'"),
-        ("p nobody-tuned-1\n", ":1:3: no pod of the list is called 'nobody-tuned-1'"),
-        ("p p0\nn 1-nowhere\n", ":2:5: no node of the list is called 'nowhere'"),
-        ("p p0\nn a\n", ":2:3: 'a' is not a node with its rank"),
+        ("p p0\np nobody\n", ":2:3: no listed pod is named 'nobody'"),
+        ("p nobody-tuned-1\n", ":1:3: no listed pod is named 'nobody-tuned-1'"),
+        ("p p0\nn 1-nowhere\n", ":2:5: no listed node is named 'nowhere'"),
+        ("p p0\nn a\n", ":2:3: 'a' is not a node with a rank"),
         ("p p0\nn 1-a\nn 2-a\n", ":3:5: node 'a' has a rank already"),
-        ("p p0\nn 1-a\n", ":1:1: has no rank for 1 nodes of the list, for example b-1"),
-        ("q p0\n", ":1:1: begins with 'q'"),
+        ("p p0\nn 1-a\n", ":1:1: has no rank for 1 of the listed nodes, for example b-1"),
+        ("q p0\n", ":1:1: starts with 'q'"),
         ("# nothing\n", ":1:1: has no pods"),
     ],
 )

@@ -34,7 +34,7 @@ def test_processes_come_to_what_one_process_comes_to() -> None:
 def test_a_policy_that_there_is_none_of_is_refused_before_anything_runs() -> None:
     made_up = small_demo()
     order = draw_order(made_up, 1, 60)
-    with pytest.raises(ValueError, match="no policy for nodes is called 'nothing'"):
+    with pytest.raises(ValueError, match="policy 'nothing' for nodes"):
         run_all(made_up, [Task("best-fit", order), Task("nothing", order)], 2, lambda place, events: pytest.fail("ran"))
 
 

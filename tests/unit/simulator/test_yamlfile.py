@@ -39,18 +39,22 @@ def test_lists_are_read_as_they_stand(tmp_path: Path) -> None:
     ("old", "new", "at_and_says"),
     [
         (GOOD, "", "|is empty"),
-        (GOOD, "- a", "- a|give a mapping with nodes, pods"),
-        ("nodes:", "nodes: []\nother:", "other|'other' is not a field here"),
+        (GOOD, "- a", "- a|must be a mapping with nodes, pods"),
+        ("nodes:", "nodes: []\nother:", "other|unknown field 'other': must be one of"),
         ("name: plain", "count: 1", "{count|has no name"),
         ("{name: plain}", "{name: a-1}", "a-1|'a-1' appears twice"),
-        ("gpus: 8, model: A100", "gpus: 8", "{name: a,|has 8 GPUs without a model: give model"),
+        ("gpus: 8, model: A100", "gpus: 8", "{name: a,|has 8 GPUs without a model: add model"),
         ("cpu: 96,", "cpu: many,", "many|cpu: 'many' is not a quantity"),
-        ("gpus: 2,", "gpus: two,", "two|gpus is 'two': give a whole number"),
-        ("gpu_milli: 250", "gpu_milli: 0", "0|gpu_milli is '0': give a whole number from 1 to 1000"),
-        ("models: [A100, T4]", "models: A100", "A100|models: give a list of words"),
-        ("arrives: 1, lasts: 2", "arrives: 1", "{name: share|gives only one of arrives and lasts"),
-        ("count: 2, gpus: 2", "count: 99999999, gpus: 2", "99999999|count is '99999999': give a whole number"),
-        ("lasts: 60", "lasts: [60]", "[60]|lasts: give one word"),
+        ("gpus: 2,", "gpus: two,", "two|invalid value 'two' for gpus: must be an integer"),
+        ("gpu_milli: 250", "gpu_milli: 0", "0|invalid value '0' for gpu_milli: must be an integer from 1 to 1000"),
+        ("models: [A100, T4]", "models: A100", "A100|models must be a list of strings"),
+        ("arrives: 1, lasts: 2", "arrives: 1", "{name: share|has only one of arrives and lasts"),
+        (
+            "count: 2, gpus: 2",
+            "count: 99999999, gpus: 2",
+            "99999999|invalid value '99999999' for count: must be an integer",
+        ),
+        ("lasts: 60", "lasts: [60]", "[60]|lasts must be a single string"),
         ("name: share", "name: share, name: b", "name: b|name appears twice"),
         ("{name: share", "{name: share]", "]|is not YAML"),
     ],
@@ -101,7 +105,10 @@ def test_devices_of_other_vendors_are_listed_as_their_own(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("new", "says"),
-    [("Hygon DCU, mig: A30}]", "mig applies to NVIDIA's GPUs"), ("Acme}]", "family is 'Acme': give one of")],
+    [
+        ("Hygon DCU, mig: A30}]", "mig applies to NVIDIA's GPUs"),
+        ("Acme}]", "invalid value 'Acme' for family: must be one of"),
+    ],
 )
 def test_of_other_vendors_there_are_families_and_no_mig(new: str, says: str, tmp_path: Path) -> None:
     path = tmp_path / "w.yaml"

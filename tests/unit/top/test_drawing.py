@@ -46,7 +46,7 @@ def test_a_view_has_its_heads_and_rows_and_the_cluster_in_a_line():
 
 
 def test_what_could_not_be_read_is_said_above_the_rows_and_in_full_beside_the_keys():
-    notes = ("resourcequotas are left out: you may not read them", "namespaces are left out: ...")
+    notes = ("resourcequotas are not shown, because you are not allowed to read them", "namespaces are left out: ...")
     state = msgspec.structs.replace(STATE, notes=notes)
     lines = texts(drawn(shown(state), 110, 12))
     assert lines[2].startswith(f"Note: {notes[0]}  Note: namespaces")

@@ -69,7 +69,7 @@ def test_the_holders_of_a_node_and_of_a_gpu_are_named():
     state = cluster((node("n"),), (grant("a"), grant("b", "other"), grant("c", memory=7)))
     assert holder_lines(state, "n") == ["default/a  GPU 0: 100 MiB", "default/c  GPU 0: 7 MiB"]
     assert holder_lines(state, "n", "GPU-0") == holder_lines(state, "n")
-    assert holder_lines(state, "n", "GPU-1") == ["No pod holds any of it."]
+    assert holder_lines(state, "n", "GPU-1") == ["No pod holds any part of the GPU."]
 
 
 def test_gpu_instances_of_one_gpu_are_named_apart():

@@ -59,7 +59,7 @@ async def test_a_question_that_fails_is_answered_by_its_error():
 
         await shows("big")
         os.write(leader, b"\r")
-        await shows("this failed inside Purser: ZeroDivisionError: of default/big")
+        await shows("an error occurred in Purser: ZeroDivisionError: of default/big")
         assert "asking why" not in "\n".join(screen.text)
         os.write(leader, b"qq")
         await running

@@ -39,7 +39,7 @@ from purser.kube.workloads import POD_TEMPLATE_HASH, REPLICA_SETS, Workload
 
 AnyCondition = TypeVar("AnyCondition", NodeCondition, PodCondition)
 
-LEFT_OUT = "(left out of the anonymized snapshot)"
+LEFT_OUT = "(omitted from the anonymized snapshot)"
 """In place of messages: they may quote anything."""
 
 _SCHEDULERS = frozenset(

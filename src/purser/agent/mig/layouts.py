@@ -98,7 +98,7 @@ def _entry(value: Any, where: str, mistakes: list[str]) -> Entry | None:
         counts = list(_of_devices(value.get("mig-devices"), where))
         found = [*(each for each in found if not (counts and ": mig-devices is " in each)), *counts]
         found += (_misspelt(key, where) for key in value if key not in _KEYS)
-    mistakes += (each.removesuffix(". It is left out").removesuffix(". The entry is left out") for each in found)
+    mistakes += (each.removesuffix(". The value is ignored").removesuffix(". The entry is ignored") for each in found)
     return None if found else entry
 
 

@@ -50,7 +50,7 @@ class Reader:
         """The records in their order. Raises `DecisionLogError` after the last that can be read, and nothing else."""
         magic = self._read(len(MAGIC))
         if magic != MAGIC:
-            raise DecisionLogError("this is not a decision log: its first bytes are different")
+            raise DecisionLogError("this is not a decision log: the file signature does not match")
         self._end = len(MAGIC)
         while (record := self._next()) is not None:
             if not self.number > 1:
@@ -68,24 +68,24 @@ class Reader:
             self.number -= 1
             return None
         if len(head) < _HEAD.size:
-            raise self.error("the file ends inside the record")
+            raise self.error("the file ends in the middle of the record")
         length, crc = _HEAD.unpack(head)
         if length > MAX_CONTENT_BYTES:
-            raise self.error(f"it claims to have {length} bytes, more than {MAX_CONTENT_BYTES}")
+            raise self.error(f"the record's header claims {length} bytes, more than {MAX_CONTENT_BYTES}")
         content = self._read(length)
         self._end += _HEAD.size + length
         if len(content) < length:
-            raise self.error("the file ends inside the record")
+            raise self.error("the file ends in the middle of the record")
         if zlib.crc32(content) != crc:
-            raise self.error("its checksum is wrong: bytes were changed")
+            raise self.error("the record's checksum is wrong, so bytes were changed")
         try:
             return _DECODER.decode(content)
         except Exception as error:  # whatever a parser makes of bytes that others wrote is these bytes' fault
-            raise self.error(f"it cannot be read: {brief(error)}") from error
+            raise self.error(f"the record cannot be read: {brief(error)}") from error
 
     def _check_format(self, record: Record) -> None:
         found = getattr(record, "format", None)
         if found is None:
-            raise self.error("the first record of a log must say what kind the log is, but this one does not")
+            raise self.error("the first record of a log must state the kind of log, but this record does not")
         if not 1 <= found <= LOG_FORMAT:
             raise self.error(f"the log has format {found}, but this version of Purser reads 1 to {LOG_FORMAT}")

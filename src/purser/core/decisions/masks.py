@@ -43,7 +43,7 @@ def with_wide_masks(state: KubeletState, masks: Sequence[bytes]) -> KubeletState
 
     whole = _with_masks(state, put_back)
     if next(left, None) is not None:
-        raise ValueError("there are more sets of NUMA nodes than the kubelet's state needs")
+        raise ValueError("there are more sets of NUMA nodes than kubelet's state uses")
     return whole
 
 

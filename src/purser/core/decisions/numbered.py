@@ -9,5 +9,5 @@ T = TypeVar("T")
 def numbered(listed: Sequence[T], number: int, what: str) -> T:
     """The one with this number. Raises ValueError where there is none; ``what`` they are."""
     if not 0 <= number < len(listed):
-        raise ValueError(f"there is no {what} {number}")
+        raise ValueError(f"{what} {number} does not exist")
     return listed[number]

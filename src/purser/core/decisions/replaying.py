@@ -49,4 +49,4 @@ class Replayer:
             case SchedulingStart():
                 self._log = SchedulingReplay(start, self._policy)
             case _:
-                raise ValueError("the kind of the log is unknown")
+                raise ValueError("unknown kind of log")

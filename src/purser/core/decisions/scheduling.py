@@ -190,7 +190,7 @@ class SchedulingReplay:
             case ModelsKnown():
                 self._evaluator.arrays.know_models(record.models)
             case _:
-                raise ValueError("it is not a record of a scheduler")
+                raise ValueError("this is not a scheduler's record")
 
     def _see(self, name: str) -> None:
         if name in self._numbers:
@@ -241,23 +241,24 @@ class SchedulingReplay:
 
     def _why_node(self, record: NodesJudged, found: Evaluation, best: int, score: float) -> str:
         if best < 0:
-            return "no node has room for it"
+            return "no node has room for the pod"
         if best == record.best:
             return (
-                f"{len(found.fits)} nodes fit, but in the log {record.fits}"
+                f"{len(found.fits)} nodes fit, but the log has {record.fits}"
                 if len(found.fits) != record.fits
-                else f"{self._words} scores it {score!r}"
+                else f"{self._words} scores the node {score!r}"
                 if score != record.score
-                else f"{self._words} scores other nodes differently, or other nodes fit, or the reasons differ"
+                else f"{self._words} scores other nodes differently, a different set of nodes fits, or the reasons "
+                f"differ"
             )
         name = self._names[best]
         if record.best < 0:
-            return f"node {name} has room for it"
+            return f"node {name} has room for the pod"
         logged = self._names[record.best]
         if logged not in found.fits:
-            return f"the pod does not fit on the node of the log, but node {name} has room"
+            return f"the pod does not fit on the logged node, but node {name} has room"
         there = float(found.scores[found.fits.index(logged)])
-        equal = "; the first of equal nodes is chosen" if there == score else ""
+        equal = "; of equal nodes, the first is chosen" if there == score else ""
         return f"{self._words} scores node {name} {score:.6g}, but the logged node {there:.6g}{equal}"
 
     def _place(self, record: PodPlaced) -> DecisionDifference | None:
@@ -276,9 +277,9 @@ class SchedulingReplay:
             why = f"the pod does not fit on node {name}: {found.message}"
         else:
             pros = self._evaluator.why(request, found)
-            why = f"{self._words} takes other GPUs{f': {pros}' if pros else ''}"
+            why = f"{self._words} chooses other GPUs{f': {pros}' if pros else ''}"
             if not record.containers:
-                why = f"node {name} has room for it"
+                why = f"node {name} has room for the pod"
         return self._difference(record.pod, logged, outcome, why)
 
     def _gpus(self, name: str, containers: tuple[ContainerGrant, ...]) -> Outcome:
@@ -346,4 +347,4 @@ def _check_inventory(inventory: NodeInventory) -> None:
         raise ValueError(f"an inventory {problem}")
     for device in inventory.devices:
         if device.replicas > max(device.slots, 1):
-            raise ValueError(f"device {device.uuid[:64]} has more parts than slots")
+            raise ValueError(f"device {device.uuid[:64]} has more replicas than slots")

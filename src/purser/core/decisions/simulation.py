@@ -62,7 +62,7 @@ class SimulationReplay:
             case SimulatedNode():
                 self._put(record)
             case _:
-                raise ValueError("it is not a record of a simulation")
+                raise ValueError("this is not a simulation's record")
         return None
 
     def _put(self, record: SimulatedNode) -> None:
@@ -88,10 +88,10 @@ class SimulationReplay:
         """What the log says that the pod took, so that later decisions are made where they were made."""
         self._check_places(record.row, record.gpus)
         if len(record.gpus) != shape.gpu_count:
-            raise ValueError(f"a pod that asks for {shape.gpu_count} GPUs has {len(record.gpus)}")
+            raise ValueError(f"a pod that asks for {shape.gpu_count} GPUs is given {len(record.gpus)}")
         taken = taken_by(self._fleet, shape, record.row, record.gpus)
         if any(bits < 0 for bits in taken.mig_bits):
-            raise ValueError("a GPU instance has no place on its GPU")
+            raise ValueError("a GPU instance has no placement on its GPU")
         self._fleet.take(record.row, record.gpus, taken)
 
     def _release(self, record: ShapeReleased) -> None:
@@ -105,7 +105,7 @@ class SimulationReplay:
 
     def _check_places(self, row: int, gpus: tuple[int, ...]) -> None:
         if not 0 <= row < len(self._fleet):
-            raise ValueError(f"there is no row {row}")
+            raise ValueError(f"row {row} does not exist")
         if not all(0 <= gpu < self._fleet.gpu_count[row] for gpu in gpus):
             raise ValueError(f"node {self._fleet.names[row]} does not have GPUs {list(gpus)}")
 
@@ -113,7 +113,7 @@ class SimulationReplay:
         for gpu, bits in zip(record.gpus, record.mig_bits, strict=True):
             mask = int(self._fleet.mig_mask[gpu, record.row])
             if bits and (mask < 0 or bits & ~mask):
-                raise ValueError(f"GPU {gpu} would get back what was never taken from it")
+                raise ValueError(f"GPU {gpu} would be freed of an amount that was never allocated on it")
 
     def _difference(
         self, record: ShapePlaced, shape: PodShape, row: int, gpus: tuple[int, ...], score: float
@@ -131,19 +131,21 @@ class SimulationReplay:
 
     def _why(self, shape: PodShape, record: ShapePlaced, row: int, gpus: tuple[int, ...], score: float) -> str:
         if row < 0:
-            return "no node has room for it"
+            return "no node has room for the pod"
         known, name = self._table.known(shape), self._fleet.names[row]
         there = float(known.scores[record.row]) if 0 <= record.row < len(self._fleet) else -np.inf
         if record.row < 0:
-            difference = f"node {name} has room for it"
+            difference = f"node {name} has room for the pod"
         elif there == -np.inf:
-            difference = f"the pod does not fit on the node of the log, but node {name} has room"
+            difference = f"the pod does not fit on the logged node, but node {name} has room"
         elif row == record.row:
             difference = (
-                f"{self._policy} takes other GPUs" if gpus != record.gpus else f"{self._policy} scores it {score!r}"
+                f"{self._policy} chooses other GPUs"
+                if gpus != record.gpus
+                else f"{self._policy} scores the node {score!r}"
             )
         else:
-            equal = "; the first of equal nodes is chosen" if there == score else ""
+            equal = "; of equal nodes, the first is chosen" if there == score else ""
             difference = f"{self._policy} scores node {name} {score:.6g}, but the logged node {there:.6g}{equal}"
         pros = self._table.policy.why(view(self._fleet, shape, np.array([row], np.intp)), gpus) if gpus else ""
         return f"{difference}: {pros}" if pros else difference
@@ -167,7 +169,7 @@ def _check_node(node: FleetNodeFacts) -> None:
     for gpu in node.gpus:
         kind = MIG_KINDS.get(gpu.mig_kind)
         if gpu.mig_kind and kind is None:
-            raise ValueError(f"node {node.name} has a GPU of the unknown kind {gpu.mig_kind[:64]}")
+            raise ValueError(f"node {node.name} has a GPU of unknown kind {gpu.mig_kind[:64]}")
         most = 0 if kind is None else kind.masks
         if not (-1 <= gpu.mig_mask < most and -1 <= gpu.mig_held < most) and (kind or gpu.mig_mask != -1):
-            raise ValueError(f"node {node.name} has a GPU with more taken than it has")
+            raise ValueError(f"node {node.name} has a GPU with more allocated than its capacity")

@@ -29,5 +29,7 @@ def mig_resource(profile: str) -> str:
 def gpu_resource(text: str) -> str:
     """The name of such a resource. Raises ValueError for another text."""
     if not is_gpu_resource(text):
-        raise ValueError(f"{text[:80]!r} is not a name of GPUs: write nvidia.com/gpu.NAME or nvidia.com/mig-NAME")
+        raise ValueError(
+            f"{text[:80]!r} is not a GPU resource name: must be nvidia.com/gpu.NAME or nvidia.com/mig-NAME"
+        )
     return text

@@ -159,7 +159,7 @@ def parse(pod: PodManifest) -> PodRequest | None:
         return None
     if len(pod.containers) > MAX_CONTAINERS:
         raise DialectError(
-            [f"the pod has {len(pod.containers)} containers, but one with GPUs may have at most {MAX_CONTAINERS}"]
+            [f"the pod has {len(pod.containers)} containers, but a pod with GPUs may have at most {MAX_CONTAINERS}"]
         )
     seen_by_kubelet, asked = _seen_by_kubelet(pod), _asked(pod)
     pod = restored(pod)
@@ -175,7 +175,7 @@ def parse(pod: PodManifest) -> PodRequest | None:
     check_init_containers(containers, problems)
     check_alike(containers, problems)
     if (total := sum(container.devices.count for container in containers)) > MAX_DEVICES_ASKED:
-        problems.add(f"the pod's containers ask for {total} devices together: the maximum is {MAX_DEVICES_ASKED}")
+        problems.add(f"the pod's containers ask for {total} devices in total: the maximum is {MAX_DEVICES_ASKED}")
     request = PodRequest(
         uid=pod.uid,
         namespace=pod.namespace,
@@ -202,7 +202,7 @@ def _family(containers: Iterable[ContainerRequest], problems: Problems) -> str:
     families = dict.fromkeys(resource if resource in BY_RESOURCE else "" for resource in resources)
     if len(families) > 1:
         names = " and ".join(BY_RESOURCE[each].name if each else "NVIDIA" for each in families)
-        problems.add(f"the pod asks for devices of {brief(names)}: a pod can have devices of one family only")
+        problems.add(f"the pod asks for devices of {brief(names)}, but a pod can have devices of only one family")
     return next(iter(families), "")
 
 
@@ -353,8 +353,8 @@ def _mixed(container: ContainerSpec, claimants: list[Dialect]) -> list[str]:
 
 def _one_of(words: list[str]) -> str:
     if mig := next((word for word in words if word.startswith(MIG_PREFIX)), ""):
-        return f"a MIG device has its own memory and compute, so ask for {brief(mig, 63)} alone"
-    return "use the resources of one system"
+        return f"a MIG device has its own memory and compute, so ask for only {brief(mig, 63)}"
+    return "use the resources of only one system"
 
 
 def _defaults(pod: PodManifest, container: ContainerSpec) -> dict[str, str]:

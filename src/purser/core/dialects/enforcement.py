@@ -18,7 +18,7 @@ def requires_enforcement(pod: PodManifest, problems: Problems) -> bool:
     for where, value in values.items():
         if value not in ("", ENFORCEMENT_REQUIRED):
             subject = f'{where} {ENFORCEMENT_ANNOTATION} "{value[:64]}"'
-            problems.add(f'{subject} is not a valid value: write "{ENFORCEMENT_REQUIRED}", or remove it')
+            problems.add(f'{subject} is not valid: set it to "{ENFORCEMENT_REQUIRED}", or remove it')
     return ENFORCEMENT_REQUIRED in values.values()
 
 

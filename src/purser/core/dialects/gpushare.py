@@ -42,21 +42,21 @@ _ALLOCATION = "scheduler.framework.gpushare.allocation"
 
 WORDS: Mapping[str, Word] = {
     GPU_MEM: Word(
-        "gpushare's word for GiB of one GPU; MiB where `memoryUnits` says so.",
+        "gpushare's resource for memory on one GPU, in GiB, or in MiB if `memoryUnits` says so.",
         lambda device: device.memory_mib,
         lambda usage: usage.memory_mib,
         DEFAULT_UNITS_MIB[GPU_MEM],
     ),
     # Nodes list it for gpushare's tools, and no container may ask for it.
-    GPU_COUNT: Word("gpushare's word for the number of GPUs.", lambda device: 1, lambda usage: 0),
+    GPU_COUNT: Word("gpushare's resource for the number of GPUs.", lambda device: 1, lambda usage: 0),
 }
 RECORDS: Mapping[str, str] = {
-    _IDX: "The index of the grant's GPU.",
-    _POD: "GiB, or MiB, of all of the pod's containers.",
-    _DEV: "GiB, or MiB, of the GPU.",
+    _IDX: "Index of the granted GPU.",
+    _POD: "GPU memory of all of the pod's containers, in GiB or MiB.",
+    _DEV: "The GPU's total memory, in GiB or MiB.",
     _ASSIGNED: "`true`, as gpushare's device plugin writes it.",
     _ASSUME_TIME: "When the pod was bound, in nanoseconds since 1970.",
-    _ALLOCATION: "GiB, or MiB, by container and GPU, both by index, as JSON.",
+    _ALLOCATION: "GPU memory in GiB or MiB by container index and GPU index, as JSON.",
 }
 MARKS: frozenset[str] = frozenset()
 
@@ -72,23 +72,23 @@ def parse_container(
     """Memory of one GPU, or an equal part of it on each of as many as the pod's label says."""
     if asks_for(container, GPU_COUNT):
         problems.add(
-            f'container "{container.name}" asks for {GPU_COUNT}, which only nodes list: ask for {GPU_MEM}, and write '
-            f"the number of GPUs into the pod's label {GPU_COUNT}"
+            f'container "{container.name}" asks for {GPU_COUNT}, which only nodes list: ask '
+            f"for {GPU_MEM}, and set the number of GPUs in the pod's label {GPU_COUNT}"
         )
         return None
     noted = Problems()
     # Not 0: `claims` found it to be more, or nonsense.
     unit = unit_mib(pod, GPU_MEM)
-    unit_name = {1: "MiB", 1024: "GiB"}.get(unit, f"units of {unit} MiB")
+    unit_name = {1: "a number of MiB", 1024: "a number of GiB"}.get(unit, f"a number of units of {unit} MiB")
     units = amount(container, GPU_MEM, 1, MAX_DEVICE_MEMORY_MIB // unit - 1, f"{unit_name} of GPU memory", noted) or 0
     count = _count(pod)
     if count is None:
         label = f'label {GPU_COUNT} "{pod.labels[GPU_COUNT][:64]}"'
-        noted.add(f"{label} is not a number of GPUs: write 1 to {MAX_DEVICES_ASKED}")
+        noted.add(f"{label} is not a number of GPUs: must be an integer from 1 to {MAX_DEVICES_ASKED}")
     elif units % count:
         noted.add(
-            f'container "{container.name}": {GPU_MEM} "{units}" cannot be divided among the {count} GPUs that label '
-            f"{GPU_COUNT} says: write a multiple of {count}"
+            f'container "{container.name}": {GPU_MEM} "{units}" cannot be divided evenly among the {count} GPUs in '
+            f"label {GPU_COUNT}: must be a multiple of {count}"
         )
     else:
         check_device_count(container, count, "gpushare", noted)

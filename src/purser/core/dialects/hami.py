@@ -54,28 +54,29 @@ WORDS: Mapping[str, Word] = {
     # Beside gpumem a percentage counts for nothing, and percentages are rounded down to MiB: a GPU's may come to more
     # than 100. No container asks for more than 100, and each takes a slot.
     GPUMEM_PERCENTAGE: Word(
-        "Percent of each GPU's memory.", lambda device: 100 * device.slots, lambda usage: 100 * usage.slots
+        "Percentage of each GPU's memory.", lambda device: 100 * device.slots, lambda usage: 100 * usage.slots
     ),
     GPUCORES: Word(
-        "Percent of each GPU's compute; 100: the GPU alone.",
+        "Percentage of each GPU's compute. With 100, the container has the GPU to itself.",
         lambda device: device.cores_percent,
         lambda usage: usage.cores_percent,
     ),
     # A rank, 0 or 1, and no amount at all: one for each container that can be there does not bind.
     PRIORITY: Word(
-        "Rank of the container's kernels for HAMi-core; 0 is the highest.",
+        "Priority of the container's kernels for HAMi-core; 0 is the highest.",
         lambda device: device.slots,
         lambda usage: usage.slots,
     ),
 }
 RECORDS: Mapping[str, str] = {
     VGPU_NODE: "The grant's node.",
-    VGPU_TIME: "When, in seconds since 1970; on nodes that HAMi's scheduler knows.",
+    VGPU_TIME: "When the pod was assigned its GPUs, in seconds since 1970. Only on nodes that HAMi's scheduler "
+    "manages.",
     DEVICES_ALLOCATED: "The grant's GPUs.",
-    DEVICES_TO_ALLOCATE: "The same for HAMi's device plugin, which empties it; on its nodes alone.",
+    DEVICES_TO_ALLOCATE: "The same devices for HAMi's device plugin, which clears the value. Only on HAMi's nodes.",
     MIG_ALLOCATIONS: "The grant's GPU instances.",
-    BIND_PHASE: "`allocating` for HAMi's device plugin, which makes it `success` or `failed`; on its nodes alone.",
-    BIND_TIME: "When the pod was bound, in seconds since 1970; on the same.",
+    BIND_PHASE: "`allocating`, which HAMi's device plugin changes to `success` or `failed`. Only on HAMi's nodes.",
+    BIND_TIME: "When the pod was bound, in seconds since 1970. Only on HAMi's nodes.",
 }
 """HAMi issue 3041: its own plugin trusts these from any writer."""
 
@@ -119,7 +120,7 @@ def parse_container(
     count = _count(container, noted)
     memory = memory_mib(container, GPUMEM, noted)
     percent = _percent(container, noted)
-    cores = amount(container, GPUCORES, 0, 100, "percent of one GPU", noted)
+    cores = amount(container, GPUCORES, 0, 100, "a percentage of one GPU", noted)
     _check_priority(container, noted)
     problems.extend(noted)
     if noted:
@@ -137,7 +138,7 @@ def _count(container: ContainerSpec, problems: Problems) -> int:
 
 
 def _percent(container: ContainerSpec, problems: Problems) -> int | None:
-    return amount(container, GPUMEM_PERCENTAGE, 1, 100, "percent of one GPU's memory", problems)
+    return amount(container, GPUMEM_PERCENTAGE, 1, 100, "a percentage of one GPU's memory", problems)
 
 
 def _effective_percent(memory: int | None, percent: int | None) -> int | None:
@@ -154,12 +155,12 @@ def _effective_cores(cores: int | None, memory: int | None, percent: int | None)
 
 
 def _check_priority(container: ContainerSpec, problems: Problems) -> None:
-    amount(container, PRIORITY, 0, 1, "0 (high) or 1 (low)", problems)
+    amount(container, PRIORITY, 0, 1, "a priority (0 is high, 1 is low)", problems)
 
 
 def task_priority(container: ContainerSpec) -> int | None:
     """What HAMi-core must find in ``CUDA_TASK_PRIORITY``: 0 high, 1 low; None where the container does not say."""
-    return amount(container, PRIORITY, 0, 1, "0 (high) or 1 (low)", Problems())
+    return amount(container, PRIORITY, 0, 1, "a priority (0 is high, 1 is low)", Problems())
 
 
 def limits(pod: PodManifest, container: ContainerSpec) -> dict[str, str]:
@@ -225,7 +226,7 @@ def _listed(pod: PodManifest, listed: Sequence[Sequence[ContainerDevice]]) -> Se
             return each
     if fitting and len(fitting[0]) == ended:
         return fitting[0]
-    raise CodecError(f"{DEVICES_ALLOCATED} lists {ended} containers, and the pod has {len(pod.containers)}")
+    raise CodecError(f"{DEVICES_ALLOCATED} lists {ended} containers, but the pod has {len(pod.containers)}")
 
 
 def _asks_for_gpus(container: ContainerSpec) -> bool:

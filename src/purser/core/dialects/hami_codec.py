@@ -89,5 +89,5 @@ _INT32 = range(-(2**31), 2**31)
 
 def _integer(field: str, text: str) -> int:
     if not _INTEGER.fullmatch(field) or int(field) not in _INT32:
-        raise CodecError(f'device "{text[:100]}": "{field[:20]}" is not a whole number of 32 bits')
+        raise CodecError(f'device "{text[:100]}": "{field[:20]}" is not a 32-bit integer')
     return int(field)

@@ -25,7 +25,10 @@ def check_init_containers(containers: Sequence[ContainerRequest], problems: Prob
             pools.pop(resource, None)
             continue
         if others := pools.keys() - {resource}:
-            problems.add(f"init containers ask for {resource} and {min(others)}: let them all ask for one of these")
+            problems.add(
+                f"init containers ask for both {resource} and {min(others)}: all init containers must ask "
+                f"for the same resource"
+            )
         if count >= pool:
             pools[resource] = (count, container.name)
 
@@ -38,14 +41,17 @@ def check_alike(containers: Sequence[ContainerRequest], problems: Problems) -> N
     words = dict.fromkeys(container.devices.alike for container in containers)
     if len(words) > 1:
         there = " and ".join(word or "whole devices" for word in words)
-        problems.add(f"the pod has init containers, and its containers ask for {there}: let them all ask for the same")
+        problems.add(
+            f"the pod has init containers, but its containers ask for {there}: all containers must ask for the same"
+        )
 
 
 def _ambiguous(container: ContainerRequest, owner: str, pool: int) -> str:
     count = container.devices.count
     return (
-        f'container "{container.name}" asks for {_devices(count)} and init container "{owner}" before it for {pool}: '
-        f"kubelet hands init containers' devices on in random order, so it is unknown which ones "
+        f'container "{container.name}" asks for {_devices(count)} and the earlier init container "{owner}" asks for '
+        f"{pool}. kubelet reuses init containers' devices in random "
+        f"order, so it is unknown which ones "
         f'"{container.name}" gets. Ask for {pool} or more in "{container.name}", or for {count} or fewer in "{owner}"'
     )
 

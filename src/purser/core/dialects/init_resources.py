@@ -33,7 +33,10 @@ def restored(pod: PodManifest) -> PodManifest:
     if unknown:
         names = brief(", ".join(sorted(unknown)))
         raise DialectError(
-            [f"annotation {INIT_RESOURCES_ANNOTATION} names {names}, which are not init containers: remove it"]
+            [
+                f"annotation {INIT_RESOURCES_ANNOTATION} names {names}, which are not init containers: remove the "
+                f"annotation"
+            ]
         )
     containers = tuple(_with_limits(container, moved.get(container.name, {})) for container in pod.containers)
     return msgspec.structs.replace(pod, containers=containers)
@@ -43,7 +46,7 @@ def _decode(text: str) -> InitResources:
     try:
         return _reader.read(text)
     except UnreadableError as error:
-        raise DialectError([f"{error}; it need not be written: remove it"]) from error
+        raise DialectError([f"{error}: remove the annotation, which is no longer needed"]) from error
 
 
 def _is_init(container: ContainerSpec) -> bool:

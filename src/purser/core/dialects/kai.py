@@ -139,21 +139,23 @@ def _in_hamis_words(pod: PodManifest) -> dict[str, int]:
 def check_pod(pod: PodManifest, problems: Problems) -> None:
     """Notes what KAI's admission refuses of the pod as a whole, and a container that is not there."""
     if pod.scheduler_name == KAI_SCHEDULER and _says_mps_of_whole_gpus(pod):
-        problems.add(f"annotation {KAI_MPS} goes with {GPU_FRACTION} or {KAI_GPU_MEMORY} alone: leave it out")
+        problems.add(f"annotation {KAI_MPS} applies only with {GPU_FRACTION} or {KAI_GPU_MEMORY}: remove it")
     if not is_spoken(pod):
         return
     others = [container for container in pod.containers if not _is_meant(pod, container)]
     if len(others) == len(pod.containers):
         name = pod.annotations.get(GPU_FRACTION_CONTAINER_NAME, "")
         problems.add(
-            f'annotation {GPU_FRACTION_CONTAINER_NAME} "{name[:64]}" names none of the pod\'s containers: write the '
-            "name of the one that is to have the share, or leave it out for the first"
+            f'annotation {GPU_FRACTION_CONTAINER_NAME} "{name[:64]}" does not name any of the pod\'s containers: set '
+            f"it "
+            "to the name of the container that gets the share, or remove it to give the share to the first container"
         )
     for container in others:
         if asked := _asked(container):
             problems.add(
-                f'container "{container.name}" asks for {min(asked)} beside the share by annotation: KAI gives a pod '
-                "either, so write what all containers ask for into their limits, and no annotation"
+                f'container "{container.name}" asks for {min(asked)} in addition to the share in the pod\'s '
+                f"annotations: "
+                "KAI supports only one of these, so remove the annotations and set the limits of all containers instead"
             )
             return
 
@@ -172,8 +174,8 @@ def parse_container(
     asked = _asked(container)
     if asked and asked != share.in_hamis_words():
         problems.add(
-            f'container "{container.name}" asks for {min(asked)}, and the pod by annotation for a share of a GPU: '
-            "write one of the two"
+            f'container "{container.name}" asks for {min(asked)}, but the pod\'s annotations '
+            "ask for a share of a GPU: use only one of these"
         )
         return None
     return msgspec.structs.replace(
@@ -190,10 +192,13 @@ def _share(pod: PodManifest, problems: Problems) -> _Share | None:
     fraction, memory = pod.annotations.get(GPU_FRACTION), pod.annotations.get(KAI_GPU_MEMORY)
     noted = Problems()
     if fraction is not None and memory is not None:
-        noted.add(f"annotations {GPU_FRACTION} and {KAI_GPU_MEMORY} both say how much of a GPU: write one of the two")
+        noted.add(
+            f"annotations {GPU_FRACTION} and {KAI_GPU_MEMORY} both set the size of the share: keep only one of them"
+        )
     elif fraction is None and memory is None:
         noted.add(
-            f"annotation {GPU_FRACTION_NUM_DEVICES} says how many shares: write {GPU_FRACTION} or {KAI_GPU_MEMORY}, too"
+            f"annotation {GPU_FRACTION_NUM_DEVICES} sets the number of shares but not their size: add {GPU_FRACTION} "
+            f"or {KAI_GPU_MEMORY}"
         )
     count = _count(pod.annotations.get(GPU_FRACTION_NUM_DEVICES, "1"), noted)
     percent = _percent(fraction, noted) if fraction is not None else None
@@ -206,7 +211,7 @@ def _count(text: str, problems: Problems) -> int:
     count = int(text) if _WHOLE.fullmatch(text) else 0
     if not 1 <= count <= MAX_DEVICES_ASKED:
         subject = f'annotation {GPU_FRACTION_NUM_DEVICES} "{text[:64]}"'
-        problems.add(f"{subject} is not a number of GPUs: write 1 to {MAX_DEVICES_ASKED}")
+        problems.add(f"{subject} is not a number of GPUs: must be an integer from 1 to {MAX_DEVICES_ASKED}")
     return count
 
 
@@ -214,10 +219,10 @@ def _percent(text: str, problems: Problems) -> int:
     value = _fraction(text)
     subject = f'annotation {GPU_FRACTION} "{text[:64]}"'
     if value is None or not 0 < value < 1:
-        problems.add(f"{subject} is no part of a GPU: write a number between 0 and 1, such as 0.5")
+        problems.add(f"{subject} is not a fraction of a GPU: must be a number between 0 and 1, such as 0.5")
         return 0
     if (percent := math.floor(100 * value)) < 1:
-        problems.add(f"{subject} is less than one percent of a GPU: write 0.01 or more, or {KAI_GPU_MEMORY} in MiB")
+        problems.add(f"{subject} is less than 1% of a GPU: use 0.01 or more, or {KAI_GPU_MEMORY} in MiB")
     return percent
 
 
@@ -229,9 +234,9 @@ def _mib(text: str, problems: Problems) -> int:
     subject = f'annotation {KAI_GPU_MEMORY} "{text[:64]}"'
     mib = int(text) if _WHOLE.fullmatch(text) else 0
     if mib < 1:
-        problems.add(f"{subject} is not a number of MiB: write 1 or more without a unit, such as 16384")
+        problems.add(f"{subject} is not a number of MiB: must be an integer of 1 or more without a unit, such as 16384")
     elif mib > MAX_DEVICE_MEMORY_MIB:
-        problems.add(f"{subject} is more MiB than any GPU has: write MiB, such as 16384")
+        problems.add(f"{subject} is more MiB than any GPU has: must be a number of MiB, such as 16384")
     return mib
 
 
@@ -246,8 +251,8 @@ def warnings(pod: PodManifest) -> tuple[str, ...]:
     if 100 * value == percent:
         return ()
     return (
-        f"annotation {GPU_FRACTION} {text[:64]} counts as {percent} percent of a GPU's memory, the next lower whole "
-        f"one: for an exact amount write {KAI_GPU_MEMORY} in MiB",
+        f"annotation {GPU_FRACTION} {text[:64]} is rounded down to {percent}% of a GPU's memory: for an exact "
+        f"amount, use {KAI_GPU_MEMORY} in MiB",
     )
 
 

@@ -54,14 +54,14 @@ def read_gpu_nic(
     """
     text = annotations.get(GPU_NIC_ANNOTATION, "").strip()
     if text and text not in list(GpuNic):
-        problems.add(f'annotation {GPU_NIC_ANNOTATION} "{text[:64]}" is not valid: write {" or ".join(GpuNic)}')
+        problems.add(f'invalid value "{text[:64]}" for annotation {GPU_NIC_ANNOTATION}: must be {" or ".join(GpuNic)}')
         return None
     if any(container.beside for container in containers):
         return GpuNic(text or GpuNic.PREFERRED)
     if text == GpuNic.REQUIRED:
         problems.add(
-            f'annotation {GPU_NIC_ANNOTATION} is "{text}", and no container asks for both GPUs and devices of an '
-            "SR-IOV pool: add such a limit, or remove the annotation"
+            f'annotation {GPU_NIC_ANNOTATION} is "{text}", but no container asks for both GPUs '
+            "and devices of an SR-IOV pool: add both to a container's limits, or remove the annotation"
         )
     return None
 
@@ -74,14 +74,14 @@ def read_weights(annotations: Mapping[str, str], problems: Problems) -> ScoreWei
     try:
         return _weights(text)
     except ValueError as error:
-        problems.add(f'annotation {HAMI_WEIGHTS} "{text[:64]}" {error}: write for example slot=1,core=1,memory=1')
+        problems.add(f'annotation {HAMI_WEIGHTS} "{text[:64]}" {error}: use a value such as slot=1,core=1,memory=1')
         return ScoreWeights()
 
 
 def _one_of(annotations: Mapping[str, str], own: str, other: str, problems: Problems) -> tuple[str, str]:
     ours, theirs = annotations.get(own, "").strip(), annotations.get(other, "").strip()
     if ours and theirs and ours != theirs:
-        problems.add(f'annotations {own} "{ours[:64]}" and {other} "{theirs[:64]}" differ: write one of them')
+        problems.add(f'annotations {own} "{ours[:64]}" and {other} "{theirs[:64]}" differ: keep only one of them')
     return (own, ours) if ours else (other, theirs)
 
 
@@ -100,12 +100,12 @@ def _weights(text: str) -> ScoreWeights:
     """Raises ValueError with what is wrong."""
     pairs = [tuple(part.strip() for part in item.split("=")) for item in text.split(",")]
     if sorted(pair[0] for pair in pairs) != ["core", "memory", "slot"]:
-        raise ValueError("does not name slot, core and memory once each")
+        raise ValueError("must name slot, core and memory exactly once each")
     if not all(len(pair) == 2 and _is_weight(pair[1]) for pair in pairs):
-        raise ValueError(f"has a weight that is not a whole number from 0 to {_MAX_WEIGHT}")
+        raise ValueError(f"has a weight that is not an integer from 0 to {_MAX_WEIGHT}")
     values = {pair[0]: int(pair[1]) for pair in pairs}
     if not any(values.values()):
-        raise ValueError("has no weight above 0")
+        raise ValueError("has no weight greater than 0")
     return ScoreWeights(**values)
 
 

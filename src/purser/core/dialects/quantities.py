@@ -58,10 +58,10 @@ def amount(container: ContainerSpec, resource: str, low: int, high: int, unit: s
     try:
         value = whole_number(text)
     except NotWholeError:
-        problems.add(f"{_where(container, resource, text)} is not a whole number: write {unit}, {low} to {high}")
+        problems.add(f"{_where(container, resource, text)} is not an integer: must be {unit} from {low} to {high}")
         return None
     if not low <= value <= high:
-        problems.add(f"{_where(container, resource, text)} is out of range: write {unit}, {low} to {high}")
+        problems.add(f"{_where(container, resource, text)} is out of range: must be {unit} from {low} to {high}")
         return None
     return value
 
@@ -72,7 +72,9 @@ def memory_mib(container: ContainerSpec, resource: str, problems: Problems, unit
     ``unit_mib``: what one of the resource is.
     """
     if unit_mib != 1:
-        units = amount(container, resource, 1, MAX_DEVICE_MEMORY_MIB // unit_mib, f"units of {unit_mib} MiB", problems)
+        units = amount(
+            container, resource, 1, MAX_DEVICE_MEMORY_MIB // unit_mib, f"a number of units of {unit_mib} MiB", problems
+        )
         return None if units is None else units * unit_mib
     text = container.quantity(resource)
     if text is None or is_zero(text):
@@ -80,10 +82,10 @@ def memory_mib(container: ContainerSpec, resource: str, problems: Problems, unit
     try:
         value = whole_number(text)
     except NotWholeError as error:
-        problems.add(f"{_where(container, resource, text)} is not a plain number of MiB{_instead(error.in_bytes)}")
+        problems.add(f"{_where(container, resource, text)} is not an integer number of MiB{_instead(error.in_bytes)}")
         return None
     if value < 1:
-        problems.add(f"{_where(container, resource, text)} is no memory: write 1 or more MiB, or leave it out")
+        problems.add(f"{_where(container, resource, text)} is not an amount of memory: must be 1 or more MiB")
         return None
     if value > MAX_DEVICE_MEMORY_MIB:
         hint = _instead(Decimal(value))
@@ -103,7 +105,8 @@ def in_bytes(container: ContainerSpec, resource: str, problems: Problems) -> int
         return None
     if text and not 1 <= mib <= MAX_DEVICE_MEMORY_MIB:
         problems.add(
-            f"{_where(container, resource, text)} is no memory of a device: write such as 2048Mi, or 2 for GiB"
+            f"{_where(container, resource, text)} is not a valid amount of device memory: must be bytes such as "
+            f"2048Mi, or a number of GiB such as 2"
         )
         return 1
     return mib or None
@@ -118,8 +121,8 @@ def check_device_count(container: ContainerSpec, count: int, system: str, proble
         agrees = False
     if not agrees:
         problems.add(
-            f'container "{container.name}": {GPU_RESOURCE} "{text}" does not go with {count} by {system}\'s resources: '
-            f"leave {GPU_RESOURCE} out, Purser adds it"
+            f'container "{container.name}": {GPU_RESOURCE} "{text}" conflicts with {system}\'s resources, which ask '
+            f"for {count}: remove {GPU_RESOURCE}, because Purser adds it"
         )
 
 
@@ -129,4 +132,4 @@ def _where(container: ContainerSpec, resource: str, text: str) -> str:
 
 def _instead(in_bytes: Decimal | None) -> str:
     mib = int(in_bytes / MIB) if in_bytes is not None else 0
-    return f": write {mib}" if 1 <= mib <= MAX_DEVICE_MEMORY_MIB else ": write MiB without a suffix, such as 16384"
+    return f": use {mib}" if 1 <= mib <= MAX_DEVICE_MEMORY_MIB else ": must be in MiB without a suffix, such as 16384"

@@ -65,7 +65,7 @@ def names_in(annotations: Mapping[str, str], key: str, problems: Problems) -> tu
     """The names in one annotation, which commas separate; too many are noted."""
     names = tuple(dict.fromkeys(name for part in annotations.get(key, "").split(",") if (name := part.strip())))
     if len(names) > _MAX_ENTRIES:
-        problems.add(f"annotation {key} lists {len(names)} names: list at most {_MAX_ENTRIES}")
+        problems.add(f"annotation {key} lists {len(names)} names, more than the maximum of {_MAX_ENTRIES}")
         return ()
     return names
 
@@ -74,7 +74,7 @@ def _flag(annotations: Mapping[str, str], key: str, problems: Problems) -> bool:
     text = annotations.get(key, "").strip()
     value = parse_bool(text)  # HAMi reads it so, too
     if value is None and text:
-        problems.add(f'annotation {key} "{text[:64]}" is neither true nor false')
+        problems.add(f'invalid value "{text[:64]}" for annotation {key}: must be true or false')
     return value is True
 
 
@@ -82,7 +82,7 @@ def _modes(annotations: Mapping[str, str], problems: Problems) -> tuple[DeviceMo
     words = {word: key for key in (VOLCANO_VGPU_MODE, VGPU_MODE) for word in names_in(annotations, key, problems)}
     for word, key in words.items():
         if word not in MODES:
-            problems.add(f'annotation {key} "{word[:64]}" is not a mode: write {", ".join(MODES)}')
+            problems.add(f'invalid value "{word[:64]}" for annotation {key}: must be one of {", ".join(MODES)}')
     return tuple(MODES[word] for word in words if word in MODES)
 
 
@@ -91,5 +91,7 @@ def _profiles(annotations: Mapping[str, str], problems: Problems) -> tuple[str, 
     words = names_in(annotations, MIG_PREFERENCE, problems)
     for word in words:
         if not _PROFILE.fullmatch(word):
-            problems.add(f'annotation {MIG_PREFERENCE} "{word[:64]}" is not a MIG profile: write such as 4g.20gb or 4g')
+            problems.add(
+                f'annotation {MIG_PREFERENCE}: "{word[:64]}" is not a MIG profile: use one such as 4g.20gb or 4g'
+            )
     return words

@@ -15,16 +15,20 @@ from purser.core.dialects.misspelt import meant
 from purser.core.pod.manifest import PodManifest
 from purser.core.vendors.catalogue import BY_WORD
 
-_SHARE = "nvidia.com/gpu with nvidia.com/gpumem (MiB) and nvidia.com/gpucores (percent)"
+_SHARE = "nvidia.com/gpu with nvidia.com/gpumem (MiB) and nvidia.com/gpucores (percentage)"
 
-_REGISTERED = "Purser serves it on nodes whose device plugin has registered such devices: see docs/vendors.md"
-_UNNAMED = "Purser serves it where an administrator has named {} in the value vendors of its chart: see docs/vendors.md"
-_OTHERS = "Purser serves no such devices: see docs/vendors.md"
+_REGISTERED = (
+    "Purser serves this resource only on nodes whose device plugin has registered its devices; see docs/vendors.md"
+)
+_UNNAMED = (
+    "Purser serves this resource only if an administrator lists {} in its chart value vendors; see docs/vendors.md"
+)
+_OTHERS = "Purser does not support these devices; see docs/vendors.md"
 
 _RESOURCES = (
-    ("nvidia.com/gpu.", f"for a share of a GPU ask for {_SHARE}"),
-    ("nvidia.com/gpu-", f"for a share of a GPU ask for {_SHARE}"),
-    (MIG_PREFIX, f"for a part of a GPU ask for {_SHARE}"),
+    ("nvidia.com/gpu.", f"for a share of a GPU, ask for {_SHARE}"),
+    ("nvidia.com/gpu-", f"for a share of a GPU, ask for {_SHARE}"),
+    (MIG_PREFIX, f"for a share of a GPU, ask for {_SHARE}"),
     ("amd.com/", _OTHERS),
     ("aws.amazon.com/neuron", _OTHERS),
     ("birentech.com/", _OTHERS),
@@ -41,17 +45,20 @@ _RESOURCES = (
 )
 """By prefix of the resource's name. Sources: HAMi's vendor devices, NVIDIA's device plugin."""
 
-_KAIS = f"it counts in pods of schedulerName {kai.KAI_SCHEDULER} alone. Elsewhere"
+_KAIS = f"it applies only to pods with schedulerName {kai.KAI_SCHEDULER}. In other pods,"
 
 _ANNOTATIONS = {
     kai.GPU_FRACTION: f"{_KAIS} ask for nvidia.com/gpu: 1 with nvidia.com/gpumem-percentage in the container's limits",
     kai.KAI_GPU_MEMORY: f"{_KAIS} ask for nvidia.com/gpu: 1 with nvidia.com/gpumem in the container's limits",
-    "nvidia.com/use-gpuindexes": "name the GPUs by uuid, in nvidia.com/use-gpuuuid",
-    "nvidia.com/nouse-gpuindexes": "name the GPUs by uuid, in nvidia.com/nouse-gpuuuid",
+    "nvidia.com/use-gpuindexes": "list the GPUs by UUID in nvidia.com/use-gpuuuid",
+    "nvidia.com/nouse-gpuindexes": "list the GPUs by UUID in nvidia.com/nouse-gpuuuid",
 }
 """KAI's, in pods that are not KAI's, and those of HAMi's that name a GPU by what changes when its node restarts."""
 
-_PLACING = {"volcano.sh/vgpu-podgroup-policy": "write purser.dev/gpu-policy: mutex for a GPU that is idle, or spread"}
+_PLACING = {
+    "volcano.sh/vgpu-podgroup-policy": "use purser.dev/gpu-policy: mutex for an idle GPU, or "
+    "purser.dev/gpu-policy: spread"
+}
 """Those that the scheduler which places a pod reads: Volcano's, which keeps the pods of a PodGroup on GPUs of their
 own."""
 
@@ -90,8 +97,8 @@ def _time_sliced(pod: PodManifest, has_label: Callable[[str, str], bool]) -> Ite
     product = pod.node_selector.get(_PRODUCT, "")
     if product.endswith(_TIME_SLICED) and not has_label(_PRODUCT, product):
         yield (
-            f"no node is labelled {_PRODUCT}={product[:63]}, so the pod waits: no node slices the time of such GPUs. "
-            f"Leave {_TIME_SLICED} out, and for a share ask for {_SHARE}"
+            f"no node has label {_PRODUCT}={product[:63]}, because no node time-slices these GPUs, so the pod stays "
+            f"pending. Remove {_TIME_SLICED}, and for a share of a GPU, ask for {_SHARE}"
         )
 
 
@@ -113,10 +120,13 @@ def _hints(
             hint = f"did you mean {word}?"
         if hint and not any(map(is_offered, (name,) if family is None else family.resources)):
             if name.startswith(MIG_PREFIX) and (listed := mig_resources()):
-                hint = f"ask for one that nodes list: {', '.join(listed[:_MAX_LISTED])}"
+                hint = f"ask for a profile that nodes list: {', '.join(listed[:_MAX_LISTED])}"
             elif is_gpu_resource(name) and not is_managed(name, managed):
-                hint = f"agents list it only if it is in {MANAGED_VALUE}; for a share ask for nvidia.com/gpu and gpumem"
-            yield f"no node offers {name[:80]}, so the pod waits: {hint}"
+                hint = (
+                    f"agents list it only if it is in {MANAGED_VALUE}; for a share, ask for "
+                    f"nvidia.com/gpu and nvidia.com/gpumem"
+                )
+            yield f"no node offers {name[:80]}, so the pod stays pending: {hint}"
 
 
 def _ignored(pod: PodManifest, is_placed: bool) -> Iterator[str]:

@@ -25,7 +25,7 @@ class VendorDialect:
         self.family = family
         self.WORDS: Mapping[str, Word] = {resource: _word(family) for resource in family.resources}
         self.MARKS: frozenset[str] = frozenset()
-        about = f"For the device plugin of {family.name}."
+        about = f"For {family.name}'s device plugin."
         self.RECORDS: Mapping[str, str] = dict.fromkeys(family.all_records, about)
 
     def claims(self, pod: PodManifest, container: ContainerSpec) -> bool:
@@ -40,7 +40,7 @@ class VendorDialect:
         named = {name: frozenset(uuids) for name, uuids in allowed.items() if uuids}
         both = tuple(sorted(frozenset.intersection(*named.values()))) if named else ()
         if named and not both:
-            problems.add(f"annotations {' and '.join(named)} allow no device together: leave one of them out")
+            problems.add(f"annotations {' and '.join(named)} together exclude every device: remove one of them")
         return Selectors(
             models_allowed=names_in(annotations, models.allowed, problems) if models else (),
             models_denied=names_in(annotations, models.denied, problems) if models else (),
@@ -86,15 +86,18 @@ class VendorDialect:
         if classes is not None and named:
             if named not in (classes.foreground, classes.background):
                 words = f"{classes.foreground} or {classes.background}"
-                problems.add(f"annotation {classes.annotation} is {brief(named)!r}: write {words}")
+                problems.add(f"invalid value {brief(named)!r} for annotation {classes.annotation}: must be {words}")
             if asked.count > 1:
                 problems.add(
-                    f'container "{container.name}" asks for {asked.count} devices, and with annotation '
-                    f"{classes.annotation} it can have one: ask for 1"
+                    f'container "{container.name}" asks for {asked.count} devices, but with annotation '
+                    f"{classes.annotation} "
+                    f"it can have only one: ask for 1"
                 )
         if family.quality is not None and (word := self._quality(pod)) not in family.quality.words:
             words = ", ".join(family.quality.words)
-            problems.add(f"annotation {family.quality.annotation} is {brief(word)!r}: write one of {words}")
+            problems.add(
+                f"invalid value {brief(word)!r} for annotation {family.quality.annotation}: must be one of {words}"
+            )
 
     def _alike(self, pod: PodManifest, asked: VendorAmounts, is_soft: bool) -> str:
         """What shares beside it must have in common with it; who has the device alone has none beside it."""

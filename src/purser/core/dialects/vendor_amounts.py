@@ -57,8 +57,8 @@ def _count(family: DeviceFamily, container: ContainerSpec, problems: Problems) -
     if not asks_for(container, family.resource):
         named = next((each for each in family.resources if asks_for(container, each)), family.resource)
         problems.add(
-            f'container "{container.name}" asks for {named} and for no {family.resource}: '
-            f"write how many devices it is to have"
+            f'container "{container.name}" asks for {named} but not for {family.resource}: '
+            f"set {family.resource} to the number of devices"
         )
         return 1
     count = amount(container, family.resource, 1, MAX_DEVICES_ASKED, "a number of devices", problems) or 1
@@ -67,8 +67,7 @@ def _count(family: DeviceFamily, container: ContainerSpec, problems: Problems) -
     if family.counts and count not in family.counts:
         allowed = ", ".join(map(str, family.counts))
         problems.add(
-            f'container "{container.name}" asks for {count} devices of {family.name}, which have to be linked: '
-            f"write one of {allowed}"
+            f'container "{container.name}" asks for {count} linked devices of {family.name}: must be one of {allowed}'
         )
     return count
 
@@ -80,15 +79,15 @@ def _numbered(family: DeviceFamily, container: ContainerSpec, problems: Problems
         return VendorAmounts()
     if asks_for(container, family.resource):
         problems.add(
-            f'container "{container.name}" asks for {cores.resource} and {family.resource}: the one counts cores, '
-            f"the other whole devices: write one of them"
+            f'container "{container.name}" asks for both {cores.resource} and {family.resource}: '
+            f"use either {cores.resource}, which counts cores, or {family.resource}, which counts whole devices"
         )
     each, most = cores.per_device, MAX_DEVICES_ASKED * cores.per_device
     units = amount(container, cores.resource, 1, most, "a number of cores", problems) or 1
     if units > each and units % each:
         problems.add(
-            f'container "{container.name}": {cores.resource} "{units}" is not a number of whole devices: '
-            f"write up to {each}, or a multiple of {each}"
+            f'container "{container.name}": {cores.resource} "{units}" is not a number of whole devices: must be at '
+            f"most {each}, or a multiple of {each}"
         )
     percent = min(units * WHOLE_PERCENT // each, WHOLE_PERCENT)
     return VendorAmounts(-(-units // each), None, percent, by_cores=percent < WHOLE_PERCENT)
@@ -96,17 +95,17 @@ def _numbered(family: DeviceFamily, container: ContainerSpec, problems: Problems
 
 def _slices(family: DeviceFamily, container: ContainerSpec, problems: Problems) -> SliceAsk:
     """A profile by its slices, or by what it must have."""
-    slices = amount(container, family.resource, 0, MAX_DEVICES_ASKED, "the slices of a profile", problems) or 0
+    slices = amount(container, family.resource, 0, MAX_DEVICES_ASKED, "a profile's number of slices", problems) or 0
     memory, cores = family.memory, family.cores
     named = [each.resource for each in (memory, cores) if each is not None and asks_for(container, each.resource)]
     if slices and named:
         problems.add(
-            f'container "{container.name}" asks for {family.resource} and {named[0]}: the one names a profile, the '
-            f"other what it must have: write one of them"
+            f'container "{container.name}" asks for both {family.resource} and {named[0]}: '
+            f"use either {family.resource}, which names a profile, or {named[0]}, which says what the profile must have"
         )
-    unit = "GiB, or MiB" if memory is None else f"units of {memory.unit_mib} MiB, or MiB"
+    unit = "a number of GiB or MiB" if memory is None else f"a number of units of {memory.unit_mib} MiB, or of MiB"
     asked = 0 if memory is None else amount(container, memory.resource, 0, MAX_DEVICE_MEMORY_MIB, unit, problems)
-    percent = 0 if cores is None else amount(container, cores.resource, 0, WHOLE_PERCENT, "percent", problems)
+    percent = 0 if cores is None else amount(container, cores.resource, 0, WHOLE_PERCENT, "a percentage", problems)
     return SliceAsk(slices, asked or 0, percent or 0)
 
 
@@ -114,8 +113,8 @@ def _soft(family: DeviceFamily, container: ContainerSpec, count: int, problems: 
     """Shares of any size, and of any number of devices."""
     memory, soft = family.memory, family.soft_split
     most = family.templates_up_to_mib or MAX_DEVICE_MEMORY_MIB
-    mib = None if memory is None else amount(container, memory.resource, 0, most, "MiB", problems)
-    percent = None if soft is None else amount(container, soft.cores, 0, WHOLE_PERCENT, "percent", problems)
+    mib = None if memory is None else amount(container, memory.resource, 0, most, "a number of MiB", problems)
+    percent = None if soft is None else amount(container, soft.cores, 0, WHOLE_PERCENT, "a percentage", problems)
     return VendorAmounts(count, mib or None, percent or 0)
 
 
@@ -126,7 +125,7 @@ def _memory_mib(family: DeviceFamily, container: ContainerSpec, count: int, prob
         return None
     if memory.or_bytes and (mib := in_bytes(container, memory.resource, problems)) is not None:
         return mib
-    most, unit = MAX_DEVICE_MEMORY_MIB // memory.unit_mib, f"units of {memory.unit_mib} MiB"
+    most, unit = MAX_DEVICE_MEMORY_MIB // memory.unit_mib, f"a number of units of {memory.unit_mib} MiB"
     units = amount(container, memory.resource, 0, most, unit, problems)
     if not units:
         return None
@@ -135,12 +134,15 @@ def _memory_mib(family: DeviceFamily, container: ContainerSpec, count: int, prob
         return None
     if memory.allowed and units not in memory.allowed:
         allowed = ", ".join(map(str, memory.allowed))
-        problems.add(f'container "{container.name}": {memory.resource} "{units}" is not a size: use one of {allowed}')
+        problems.add(
+            f'container "{container.name}": {memory.resource} "{units}" is not a supported size: must be '
+            f"one of {allowed}"
+        )
     share = None if units == memory.whole else _size(family, container, memory, units, problems)
     if share is not None and count > family.fewest and family.several_are_whole:
         problems.add(
-            f'container "{container.name}" asks for {count} devices and a share of each: a container gets several '
-            f"devices of {family.name} only whole: leave {memory.resource} out"
+            f'container "{container.name}" asks for a share of each of {count} devices, but '
+            f"a container can have several devices of {family.name} only if they are whole: remove {memory.resource}"
         )
     return share
 
@@ -152,7 +154,9 @@ def _size(
     if not family.templates:
         return mib
     if mib > most:
-        problems.add(f'container "{container.name}": {memory.resource} "{units}" is out of range: {most} is the most')
+        problems.add(
+            f'container "{container.name}": {memory.resource} "{units}" is out of range: must be at most {most}'
+        )
     template = family.template_for(mib)
     return None if template is None else template.memory_mib
 
@@ -163,8 +167,8 @@ def _cores_percent(
     soft, cores = family.soft_split, family.cores
     if soft is not None and asks_for(container, soft.cores):
         problems.add(
-            f'container "{container.name}": {soft.cores} is of the soft split alone: leave it out, or annotate the pod '
-            f"with {soft.annotation}: {soft.value}"
+            f'container "{container.name}": {soft.cores} applies only to the soft split: remove it, '
+            f"or annotate the pod with {soft.annotation}: {soft.value}"
         )
     if cores is None:
         template = None if memory_mib is None else family.template_for(memory_mib)
@@ -173,7 +177,7 @@ def _cores_percent(
         return WHOLE_PERCENT
     in_sum = (cores.whole or cores.of_several) if count > 1 else 0
     most = in_sum * count or cores.per_device
-    units = amount(container, cores.resource, 0, most, f"whole numbers, {cores.per_device} for a device", problems)
+    units = amount(container, cores.resource, 0, most, f"a number ({cores.per_device} is one whole device)", problems)
     if in_sum:
         if units is not None:
             _check_sum(container, cores.resource, units, most, count, problems)
@@ -188,6 +192,6 @@ def _check_sum(
 ) -> None:
     if units != wanted:
         problems.add(
-            f'container "{container.name}": {resource} "{units}" does not go with {count} devices, whole ones: '
-            f"leave it out, or write {wanted}"
+            f'container "{container.name}": {resource} "{units}" does not match {count} whole devices: '
+            f"remove it, or set it to {wanted}"
         )

@@ -26,14 +26,14 @@ GPU_ASSIGNED = "volcano.sh/gpu-assigned"
 
 WORDS: Mapping[str, Word] = {
     GPU_MEMORY: Word(
-        "Volcano's word for MiB of one GPU, or blocks of as many as `memoryUnits` says.",
+        "Volcano's resource for memory on one GPU, in MiB or in blocks of the size set in `memoryUnits`.",
         lambda device: device.memory_mib,
         lambda usage: usage.memory_mib,
     ),
-    GPU_NUMBER: Word("Volcano's word for whole GPUs.", lambda device: 1, lambda usage: usage.exclusive),
+    GPU_NUMBER: Word("Volcano's resource for whole GPUs.", lambda device: 1, lambda usage: usage.exclusive),
 }
 RECORDS: Mapping[str, str] = {
-    GPU_INDEX: "The index of the grant's GPU.",
+    GPU_INDEX: "Index of the granted GPU.",
     PREDICATE_TIME: "When the pod was bound, in nanoseconds since 1970.",
     GPU_ASSIGNED: "`true`, as Volcano's device plugin writes it.",
 }
@@ -51,8 +51,8 @@ def parse_container(
     """Memory on one GPU, or whole GPUs."""
     if asks_for(container, GPU_MEMORY) and asks_for(container, GPU_NUMBER):
         problems.add(
-            f'container "{container.name}" asks for both {GPU_MEMORY} and {GPU_NUMBER}: '
-            f"write the one for a share of a GPU, or the other for whole GPUs"
+            f'container "{container.name}" asks for both {GPU_MEMORY} and {GPU_NUMBER}: use '
+            f"either {GPU_MEMORY} for a share of a GPU, or {GPU_NUMBER} for whole GPUs"
         )
         return None
     request = (

@@ -34,21 +34,23 @@ VGPU_PHASE = "volcano.sh/bind-phase"
 
 WORDS: Mapping[str, Word] = {
     VGPU_NUMBER: Word(
-        "Volcano's word for shares, each of another GPU.", lambda device: device.slots, lambda usage: usage.slots
+        "Volcano's resource for a number of shares, each on a different GPU.",
+        lambda device: device.slots,
+        lambda usage: usage.slots,
     ),
     VGPU_MEMORY: Word(
-        "Volcano's word for MiB of each GPU, or blocks of as many as `memoryUnits` says.",
+        "Volcano's resource for memory on each GPU, in MiB or in blocks of the size set in `memoryUnits`.",
         lambda device: device.memory_mib,
         lambda usage: usage.memory_mib,
     ),
     # As of HAMi's: beside an amount it counts for nothing, and percentages are rounded down to MiB.
     VGPU_MEMORY_PERCENTAGE: Word(
-        "Volcano's word for percent of each GPU's memory.",
+        "Volcano's resource for a percentage of each GPU's memory.",
         lambda device: 100 * device.slots,
         lambda usage: 100 * usage.slots,
     ),
     VGPU_CORES: Word(
-        "Volcano's word for percent of each GPU's compute.",
+        "Volcano's resource for a percentage of each GPU's compute.",
         lambda device: device.cores_percent,
         lambda usage: usage.cores_percent,
     ),
@@ -58,7 +60,7 @@ RECORDS: Mapping[str, str] = {
     VGPU_TIME: "When the pod was bound, in seconds since 1970.",
     VGPU_IDS: "The grant's GPUs.",
     VGPU_TO_ALLOCATE: "",
-    VGPU_PHASE: "`success` or `failed`, as Volcano's device plugin writes it, of pods that Volcano's scheduler placed.",
+    VGPU_PHASE: "`success` or `failed`, written by Volcano's device plugin for pods that Volcano's scheduler placed.",
     "volcano.sh/bind-time": "",
 }
 MARKS = frozenset[str]()
@@ -83,7 +85,7 @@ def parse_container(
         else None
     )
     percent = _percent(container, noted) if memory is None else None
-    cores = amount(container, VGPU_CORES, 0, 100, "percent of one GPU", noted) or 0
+    cores = amount(container, VGPU_CORES, 0, 100, "a percentage of one GPU", noted) or 0
     check_device_count(container, count, "Volcano", noted)
     problems.extend(noted)
     if noted:
@@ -103,7 +105,7 @@ def _count(container: ContainerSpec, problems: Problems) -> int:
 
 
 def _percent(container: ContainerSpec, problems: Problems) -> int:
-    found = amount(container, VGPU_MEMORY_PERCENTAGE, 1, 100, "percent of one GPU's memory", problems)
+    found = amount(container, VGPU_MEMORY_PERCENTAGE, 1, 100, "a percentage of one GPU's memory", problems)
     return 100 if found is None else found
 
 

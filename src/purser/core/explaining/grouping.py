@@ -104,14 +104,14 @@ def _text(reason: FilterReason, about: str, found: Sequence[FilterRejection]) ->
         case FilterReason.SPREAD:
             return f"{lead} would break the pod's spread constraint over {about}"
         case FilterReason.POD_AFFINITY:
-            return f"{lead} {'has' if one else 'have'} none of the pods that its affinity over {about} requires"
+            return f"{lead} {'has' if one else 'have'} none of the pods that the pod's affinity over {about} requires"
         case FilterReason.POD_ANTI_AFFINITY:
-            return f"{lead} {'is' if one else 'are'} kept apart from the pod by anti-affinity over {about}"
+            return f"{lead} {'is' if one else 'are'} excluded by pod anti-affinity over {about}"
         case FilterReason.PODS:
             return f"{lead} {'has' if one else 'have'} the maximum number of pods"
         case FilterReason.NOT_ASKED:
             them = "it" if one else "them"
-            return f"{lead} {'was' if one else 'were'} not asked about: kube-scheduler's own filters kept {them} out"
+            return f"{lead} {'was' if one else 'were'} not considered: kube-scheduler's other filters rejected {them}"
         case FilterReason.RESOURCES:
             asked, most = max(each.asked for each in found), max(each.free for each in found)
             words = f"{_amount(about, asked)} of {about} free (most: {_amount(about, most)})"

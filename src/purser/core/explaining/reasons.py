@@ -34,47 +34,50 @@ class FilterReason(ExplainedReason):
         "NodePorts",
         "Node",
         "Another pod on the node uses a host port that the pod needs.",
-        "Remove hostPort, or wait until that pod ends.",
+        "Remove hostPort, or wait until the other pod ends.",
     )
     RESOURCES = (
         "NodeResourcesFit",
         "Node",
-        "The node has less of a resource free than the pod requests.",
-        "Request less, or wait until pods there end.",
+        "The node has less of a resource available than the pod requests.",
+        "Request less, or wait until pods on the node end.",
     )
     PODS = (
         "TooManyPods",
         "Node",
-        "The node runs its maximum number of pods.",
-        "Wait until pods there end, or raise maxPods in the configuration of its kubelet.",
+        "The node already runs its maximum number of pods.",
+        "Wait until pods on the node end, or raise maxPods in its kubelet's configuration.",
     )
     VOLUME = (
         "VolumeBinding",
         "Node",
         "A volume of the pod is not available on the node, because of the node affinity of its PersistentVolume.",
-        "Place the pod where its volume is.",
+        "Let the pod run where its volume is available.",
     )
     SPREAD = (
         "PodTopologySpread",
         "Node",
         "The pod would be spread more unevenly than its topology spread constraints allow.",
-        "Raise maxSkew, or make room where fewer of these pods run.",
+        "Raise maxSkew, or free capacity in the domains that run fewer of these pods.",
     )
     POD_AFFINITY = (
         "InterPodAffinity",
         "Node",
-        "No pod that the pod's affinity requires runs in the same topology domain.",
-        "Change the affinity, or place those pods first.",
+        "None of the pods that the pod's affinity requires runs in the same topology domain.",
+        "Change the affinity, or start the required pods first.",
     )
     POD_ANTI_AFFINITY = (
         "InterPodAntiAffinity",
         "Node",
-        "A pod in the same topology domain is excluded by the pod's anti-affinity, or by its own.",
-        "Change the anti-affinity, or wait until that pod ends.",
+        "The pod's anti-affinity excludes another pod in the same topology domain, or that pod's anti-affinity "
+        "excludes this pod.",
+        "Change the anti-affinity, or wait until the other pod ends.",
     )
     NOT_ASKED = (
         "NotAsked",
         "Node",
-        "With a decision log: kube-scheduler did not ask Purser about the node, because its own filters rejected it.",
-        "Ask the cluster or a dump of its objects instead: a decision log does not have the results of other filters.",
+        "Only from a decision log: kube-scheduler did not ask Purser about the node, because another filter plugin "
+        "rejected it.",
+        "Use the cluster or a dump of its objects instead, because a decision log does not contain the results of "
+        "other filters.",
     )

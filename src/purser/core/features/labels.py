@@ -26,7 +26,7 @@ def labels_of(node: LabelFacts) -> tuple[Labels, tuple[str, ...]]:
         except LabelTrouble as trouble:
             troubles.append(str(trouble))
     written = {key: value for key, value in labels.items() if is_label(key, value)}
-    troubles += [f"{key}={labels[key]} is not a label" for key in sorted(labels.keys() - written.keys())]
+    troubles += [f"{key}={labels[key]} is not a valid label" for key in sorted(labels.keys() - written.keys())]
     return written, tuple(troubles)
 
 
@@ -54,11 +54,11 @@ def version_labels(node: LabelFacts) -> Labels:
     """Driver and newest CUDA, each under the older names, too."""
     driver = node.driver_version.split(".")
     if not 2 <= len(driver) <= 3:
-        raise LabelTrouble(f"the driver's version {node.driver_version!r} is not of the form X.Y or X.Y.Z")
+        raise LabelTrouble(f"driver version {node.driver_version!r} does not have the form X.Y or X.Y.Z")
     major, minor, revision = (*driver, "")[:3]
     cuda_major, dot, cuda_minor = node.cuda_version.partition(".")
     if not dot:
-        raise LabelTrouble("the driver does not report which CUDA it supports")
+        raise LabelTrouble("the driver does not report which CUDA version it supports")
     return {
         "nvidia.com/cuda.driver.major": major,
         "nvidia.com/cuda.driver.minor": minor,
@@ -84,7 +84,7 @@ def mps_labels(node: LabelFacts) -> Labels:
     """Whether GPUs are shared by MPS."""
     is_mps = node.sharing.strategy is SharingStrategy.MPS
     if is_mps and any(gpu.mig_enabled for gpu in node.gpus):
-        raise LabelTrouble("GPUs in MIG mode cannot be shared by MPS")
+        raise LabelTrouble("MPS cannot share GPUs in MIG mode")
     return {"nvidia.com/mps.capable": _word(is_mps)}
 
 

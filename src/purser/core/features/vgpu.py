@@ -31,7 +31,7 @@ def vgpu_host(config: bytes) -> VgpuHost | None:
         LabelTrouble: the configuration space, or the host's driver in it, cannot be read.
     """
     if len(config) < CONFIG_BYTES:
-        raise LabelTrouble("PCI configuration cannot be read in full, which takes CAP_SYS_ADMIN")
+        raise LabelTrouble("PCI configuration space cannot be read in full, which requires CAP_SYS_ADMIN")
     capability = _vendor_specific(config)
     if capability[3:_FIRST_RECORD] != _SIGNATURE:
         return None
@@ -40,7 +40,7 @@ def vgpu_host(config: bytes) -> VgpuHost | None:
         at += max(capability[at + 1], 1)
     version, branch = (capability[at + 2 + skipped :][:_TEXT_BYTES] for skipped in (0, _TEXT_BYTES))
     if len(branch) < _TEXT_BYTES:
-        raise LabelTrouble("a vGPU's PCI configuration does not name the host's driver")
+        raise LabelTrouble("a vGPU's PCI configuration space does not name the host's driver")
     return VgpuHost(_text(version), _text(branch))
 
 

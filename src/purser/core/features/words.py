@@ -12,66 +12,82 @@ LABELS: dict[str, tuple[tuple[str, str], ...]] = {
     "GPUs": (
         (
             f"{_GPU}.product",
-            "Model, such as `NVIDIA-L4`; ends in `-SHARED` where replicas are offered under its own name.",
+            "Model, such as `NVIDIA-L4`. Ends in `-SHARED` if GPUs are shared under their original resource name.",
         ),
-        (f"{MODEL_LABEL_PREFIX}<model>", "How many of the node's GPUs are of the model; Purser's own label."),
-        (f"{_GPU}.count", "How many GPUs of the model there are."),
-        (f"{_GPU}.replicas", "How many containers may have the same GPU; `0` in MIG mode."),
+        (f"{MODEL_LABEL_PREFIX}<model>", "Number of the node's GPUs of this model. Purser's own label."),
+        (f"{_GPU}.count", "Number of GPUs of this model."),
+        (f"{_GPU}.replicas", "Number of containers that may share a GPU; `0` in MIG mode."),
         (f"{_GPU}.sharing-strategy", "`none`, `time-slicing` or `mps`."),
         (f"{_GPU}.memory", "MiB of a GPU."),
         (
             f"{_GPU}.family",
-            "Architecture by compute capability: `turing`, `ampere`, `ada-lovelace`, `hopper`, `blackwell` ...",
+            "Architecture, from the compute capability: `turing`, `ampere`, `ada-lovelace`, `hopper`, `blackwell` ...",
         ),
         (f"{_GPU}.compute.major", "Compute capability."),
         (f"{_GPU}.compute.minor", "Compute capability."),
-        (f"{_GPU}.mode", "By PCI class: `compute`, `graphics`, or `unknown`, also where GPUs differ."),
-        (f"{_GPU}.clique", "NVLink domain that the GPUs have joined: cluster's UUID, dot, clique."),
+        (
+            f"{_GPU}.mode",
+            "`compute` or `graphics`, from the PCI class. `unknown` if it cannot be determined or GPUs differ.",
+        ),
+        (f"{_GPU}.clique", "NVLink domain that the GPUs have joined: the cluster UUID, a dot and the clique ID."),
         (f"{_GPU}.machine", "The machine's product name, or `unknown`."),
-        ("nvidia.com/mps.capable", "`true` where GPUs are shared by MPS."),
+        ("nvidia.com/mps.capable", "`true` if GPUs are shared with MPS."),
     ),
     "MIG": (
-        ("nvidia.com/mig.capable", "`true` where a GPU supports MIG."),
-        ("nvidia.com/mig.strategy", "`single` or `mixed`; no label where MIG devices are not offered."),
+        ("nvidia.com/mig.capable", "`true` if a GPU supports MIG."),
+        ("nvidia.com/mig.strategy", "`single` or `mixed`. Absent if no MIG devices are offered."),
         (
             f"{_GPU}.product",
-            "Strategy `single`: `<model>-MIG-<profile>`; count, replicas, strategy and memory are of MIG devices,"
-            " too. `<model>-MIG-INVALID` where these differ, or not all GPUs have some.",
+            "With strategy `single`: `<model>-MIG-<profile>`; count, replicas, strategy and memory then also "
+            "describe MIG devices. `<model>-MIG-INVALID` if MIG devices differ, or if a GPU has none.",
         ),
-        (f"{_GPU}.multiprocessors", "Strategy `single`: of a MIG device."),
-        (f"{_GPU}.slices.gi", "Strategy `single`: slices of its GPU instance."),
-        (f"{_GPU}.slices.ci", "Strategy `single`: slices of its compute instance."),
-        *((f"{_GPU}.engines.{engine}", "Strategy `single`: its engines.") for engine in _ENGINES),
+        (f"{_GPU}.multiprocessors", "With strategy `single`: number of multiprocessors of a MIG device."),
+        (f"{_GPU}.slices.gi", "With strategy `single`: number of slices of a MIG device's GPU instance."),
+        (f"{_GPU}.slices.ci", "With strategy `single`: number of slices of a MIG device's compute instance."),
+        *(
+            (f"{_GPU}.engines.{engine}", "With strategy `single`: number of engines of this type per MIG device.")
+            for engine in _ENGINES
+        ),
         (
             f"{_MIG}.product",
-            "Strategy `mixed`: `<model>-MIG-<profile>`. A `+` in a profile is a dot in names of labels and resources.",
+            "With strategy `mixed`: `<model>-MIG-<profile>`. A `+` in a profile becomes a dot in names of labels and "
+            "resources.",
         ),
-        (f"{_MIG}.count", "Strategy `mixed`: how many MIG devices of the profile there are."),
-        (f"{_MIG}.replicas", "Strategy `mixed`: how many containers may have the same one."),
-        (f"{_MIG}.sharing-strategy", "Strategy `mixed`: `none` or `time-slicing`."),
-        (f"{_MIG}.memory", "Strategy `mixed`: MiB of one."),
-        (f"{_MIG}.multiprocessors", "Strategy `mixed`: of one."),
-        (f"{_MIG}.slices.gi", "Strategy `mixed`: slices of its GPU instance."),
-        (f"{_MIG}.slices.ci", "Strategy `mixed`: slices of its compute instance."),
-        *((f"{_MIG}.engines.{engine}", "Strategy `mixed`: its engines.") for engine in _ENGINES),
+        (f"{_MIG}.count", "With strategy `mixed`: number of MIG devices with this profile."),
+        (f"{_MIG}.replicas", "With strategy `mixed`: number of containers that may share a MIG device."),
+        (f"{_MIG}.sharing-strategy", "With strategy `mixed`: `none` or `time-slicing`."),
+        (f"{_MIG}.memory", "With strategy `mixed`: memory of a MIG device, in MiB."),
+        (f"{_MIG}.multiprocessors", "With strategy `mixed`: number of multiprocessors of a MIG device."),
+        (f"{_MIG}.slices.gi", "With strategy `mixed`: number of slices of a MIG device's GPU instance."),
+        (f"{_MIG}.slices.ci", "With strategy `mixed`: number of slices of a MIG device's compute instance."),
+        *(
+            (f"{_MIG}.engines.{engine}", "With strategy `mixed`: number of engines of this type per MIG device.")
+            for engine in _ENGINES
+        ),
     ),
     "Driver": (
         ("nvidia.com/cuda.driver-version.full", "The driver's version."),
-        ("nvidia.com/cuda.driver-version.major", "Its first part."),
-        ("nvidia.com/cuda.driver-version.minor", "Its second part."),
-        ("nvidia.com/cuda.driver-version.revision", "Its third part, or empty."),
-        ("nvidia.com/cuda.runtime-version.full", "The newest CUDA that the driver supports."),
-        ("nvidia.com/cuda.runtime-version.major", "Its first part."),
-        ("nvidia.com/cuda.runtime-version.minor", "Its second part."),
-        *((f"nvidia.com/cuda.driver.{part}", "Older name of the same.") for part in ("major", "minor", "rev")),
-        *((f"nvidia.com/cuda.runtime.{part}", "Older name of the same.") for part in ("major", "minor")),
+        ("nvidia.com/cuda.driver-version.major", "First part of the version."),
+        ("nvidia.com/cuda.driver-version.minor", "Second part of the version."),
+        ("nvidia.com/cuda.driver-version.revision", "Third part of the driver version, or empty."),
+        ("nvidia.com/cuda.runtime-version.full", "Newest CUDA version that the driver supports."),
+        ("nvidia.com/cuda.runtime-version.major", "First part of the version."),
+        ("nvidia.com/cuda.runtime-version.minor", "Second part of the version."),
+        *(
+            (f"nvidia.com/cuda.driver.{old}", f"Older name of `nvidia.com/cuda.driver-version.{new}`.")
+            for old, new in (("major", "major"), ("minor", "minor"), ("rev", "revision"))
+        ),
+        *(
+            (f"nvidia.com/cuda.runtime.{part}", f"Older name of `nvidia.com/cuda.runtime-version.{part}`.")
+            for part in ("major", "minor")
+        ),
     ),
     "Virtual machines": (
-        ("nvidia.com/vgpu.present", "`true` where a GPU is a vGPU."),
-        ("nvidia.com/vgpu.host-driver-version", "The driver on the hypervisor's host."),
-        ("nvidia.com/vgpu.host-driver-branch", "Its branch."),
+        ("nvidia.com/vgpu.present", "`true` if a GPU is a vGPU."),
+        ("nvidia.com/vgpu.host-driver-version", "Version of the driver on the hypervisor host."),
+        ("nvidia.com/vgpu.host-driver-branch", "Branch of the driver on the hypervisor host."),
     ),
-    "The labels themselves": ((TIMESTAMP_LABEL, "When they became what they are, in Unix time."),),
+    "The labels themselves": ((TIMESTAMP_LABEL, "When the labels last changed, in Unix time."),),
 }
 """By title of a table: name and sentence. In ``<>`` stands what differs from node to node."""
 

@@ -28,7 +28,7 @@ def adopted_grant(request: PodRequest, given: Grant, inventory: NodeInventory) -
     devices = {device.uuid: device for device in inventory.devices}
     names = {part.container for part in given.containers}
     if names != {container.name for container in request.containers}:
-        raise AdoptionError(f"containers {', '.join(sorted(names))} were given GPUs, but others ask for some")
+        raise AdoptionError(f"containers {', '.join(sorted(names))} were given GPUs, but other containers ask for them")
     parts = tuple(_part(container, given.of(container.name), devices, inventory) for container in request.containers)
     return to_grant(Placement(given.node, parts), request, inventory)
 
@@ -70,7 +70,7 @@ def _part(
 
 def _share(uuid: str, asked: DeviceRequest, device: Device | None, inventory: NodeInventory) -> DeviceShare:
     if device is None or device.resource != asked.resource or device.mig_kind or device.replicas > 1:
-        raise AdoptionError(f"GPU {uuid[:64]} has no amounts to give")
+        raise AdoptionError(f"GPU {uuid[:64]} has no known capacity")
     if not device.healthy or uuid in inventory.cordoned or asked.excludes(uuid):
-        raise AdoptionError(f"GPU {uuid} takes no such pod")
+        raise AdoptionError(f"GPU {uuid} cannot hold this pod")
     return DeviceShare(uuid, _memory_mib(asked, device.memory_mib), asked.cores_percent)

@@ -19,14 +19,14 @@ class DisputeReason(ExplainedReason):
     GPU_DISPUTED = (
         "GpuDisputed",
         "Node",
-        "Pods hold GPUs of the node without a valid grant, or were refused what they were granted: these GPUs"
-        " take no new pods. It is also the reason of condition PurserGpuDisputed.",
+        "Pods hold GPUs of the node without a valid grant, or were refused the GPUs that they were granted. These "
+        "GPUs are closed to new pods. Condition PurserGpuDisputed has the same reason.",
         "Delete the pods that the message names.",
     )
     GPU_DISPUTE_SETTLED = (
         "GpuDisputeSettled",
         "Node",
-        "The records of who holds the node's GPUs agree again, and the GPUs take new pods.",
+        "All records of which pods hold the node's GPUs agree again, and the GPUs are open to new pods.",
     )
 
 
@@ -48,14 +48,14 @@ class HeldReason(ExplainedReason):
     STRANGER = (
         "never-granted",
         "Pod",
-        "The pod never had a grant: another device plugin served it.",
+        "The pod never had a grant because another device plugin served it.",
         "End the pod.",
     )
     ENDED = (
         "ended",
         "Pod",
-        "The pod has ended or is gone according to the API server, but kubelet still lists devices for it.",
-        "Wait a moment. If it lasts, check the containers on the node.",
+        "According to the API server, the pod has ended or no longer exists, but kubelet still lists devices for it.",
+        "Wait a moment. If kubelet still lists the devices, check the containers on the node.",
     )
 
 
@@ -153,16 +153,18 @@ def closed_gpus(disputes: NodeDisputes, is_live: Callable[[str], bool]) -> dict[
     """Why GPUs take no new grants, by uuid. ``is_live`` says of a pod, by uid, whether it is still there: what held
     them may have ended since. A refusal stands until the agent takes it back, and so does that a pod which is said to
     have ended holds them."""
-    closed = dict.fromkeys(disputes.closed, "more pods hold it without a grant than its node can list")
+    closed = dict.fromkeys(disputes.closed, "more pods hold the GPU without a grant than the node can list")
     for each in disputes.refused:
         closed |= dict.fromkeys(each.uuids, _refusal(each))
     for held in disputes.held:
         if held.why is HeldReason.ENDED:
             closed |= dict.fromkeys(
-                held.uuids, f"{_who(held)} still holds it, although it ended or is gone according to the API server"
+                held.uuids,
+                f"{_who(held)} still holds the GPU, although the pod has ended or no longer exists "
+                f"according to the API server",
             )
         elif is_live(held.uid):
-            closed |= dict.fromkeys(held.uuids, f"{_who(held)} holds it without a grant")
+            closed |= dict.fromkeys(held.uuids, f"{_who(held)} holds the GPU without a grant")
     return closed
 
 
@@ -176,16 +178,16 @@ def sentence(disputes: NodeDisputes) -> str:
 
 def _holding(held: HeldPod) -> str:
     words = {
-        HeldReason.GRANT_MISSING: "its grant annotation was removed",
-        HeldReason.GRANT_UNTRUSTED: "its grant annotation is invalid",
-        HeldReason.STRANGER: "it has no grant from Purser",
-        HeldReason.ENDED: "the API server says it ended or is gone",
+        HeldReason.GRANT_MISSING: "but its grant annotation was removed",
+        HeldReason.GRANT_UNTRUSTED: "but its grant annotation is invalid",
+        HeldReason.STRANGER: "but it has no grant from Purser",
+        HeldReason.ENDED: "but it has ended or no longer exists according to the API server",
     }
     return f"pod {held.key} holds {_gpus(held.gpus)}, {words[held.why]}"
 
 
 def _refused(each: RefusedPod) -> str:
-    way = f", in the way: {', '.join(each.in_the_way)}" if each.in_the_way else ""
+    way = f", blocked by {', '.join(each.in_the_way)}" if each.in_the_way else ""
     return f"pod {each.key} was refused {_gpus(each.uuids)} ({each.reason}{way})"
 
 
@@ -194,7 +196,7 @@ def _who(held: HeldPod) -> str:
 
 
 def _refusal(each: RefusedPod) -> str:
-    way = f": {', '.join(f'pod {key}' for key in each.in_the_way)} holds it" if each.in_the_way else ""
+    way = f": {', '.join(f'pod {key}' for key in each.in_the_way)} holds the GPU" if each.in_the_way else ""
     return f"its node refused pod {each.key} ({each.reason}){way}"
 
 

@@ -84,15 +84,19 @@ class DifferenceKind(StrEnum):
 
 
 SETTLED_BY: Mapping[DifferenceKind, str] = {
-    DifferenceKind.GRANT_LOST: "the agent's report counts until the pod ends",
-    DifferenceKind.STRANGER: "its GPUs take no new pods until it ends; delete it to free them sooner",
-    DifferenceKind.UNTOLD: "the node's agent will report what it holds; until then the node's GPUs take no new pods",
+    DifferenceKind.GRANT_LOST: "the agent's report is used until the pod ends",
+    DifferenceKind.STRANGER: "the pod's GPUs are closed to new pods until the pod ends; delete the pod to free them "
+    "sooner",
+    DifferenceKind.UNTOLD: "the node's agent will report which devices the pod holds; until then, no new pods are "
+    "placed on the node's GPUs",
     DifferenceKind.REFUSED: "the node's agent withdraws its report once the pod has ended",
-    DifferenceKind.GRANTED_TWICE: "the scheduler deletes the pod that has not started; otherwise delete one of them",
-    DifferenceKind.DEVICES_DIFFER: "delete the pod: kubelet gave it other devices than it was granted",
-    DifferenceKind.DEVICE_UNKNOWN: "the GPU returns, or the pod ends",
-    DifferenceKind.AGENT_BEHIND: "the agent takes over what kubelet lists, and releases what has ended",
-    DifferenceKind.KUBELET_BEHIND: "kubelet releases it once it learns of the pod's end",
+    DifferenceKind.GRANTED_TWICE: "the scheduler deletes the pod that has not started; if both have started, delete "
+    "one of them",
+    DifferenceKind.DEVICES_DIFFER: "delete the pod, because kubelet gave it different devices from those granted",
+    DifferenceKind.DEVICE_UNKNOWN: "wait until the GPU is available again, or the pod ends",
+    DifferenceKind.AGENT_BEHIND: "the agent adopts the devices that kubelet lists, and releases those of pods that "
+    "have ended",
+    DifferenceKind.KUBELET_BEHIND: "kubelet releases the device once it learns that the pod has ended",
     DifferenceKind.SCHEDULER_BEHIND: "the scheduler reads the pod and its node again",
     DifferenceKind.TOLD_STALE: "the agent publishes its report again",
 }
@@ -158,7 +162,7 @@ def counts(pod: PodBook, word: HeldPod | None, node: str) -> Grant | str:
     if not in_doubt(pod):
         return ""
     why = f" ({pod.record})" if pod.record else ""
-    return f"pod {pod.key} runs without a grant, and its node's agent has not reported what it holds{why}"
+    return f"pod {pod.key} runs without a grant, and the node's agent has not reported which devices the pod holds{why}"
 
 
 def closed_by(pod: PodBook, counted: Grant | str, devices: Mapping[str, Device]) -> dict[str, str]:
@@ -172,7 +176,7 @@ def closed_by(pod: PodBook, counted: Grant | str, devices: Mapping[str, Device])
     if isinstance(counted, str) and counted:
         why[""] = counted
     if pod.grant is None and pod.started:
-        problem = f"pod {pod.key} runs without a grant, and no agent reports what it holds"
+        problem = f"pod {pod.key} runs without a grant, and no agent reports which devices the pod holds"
         why |= dict.fromkeys(pod.families, problem)
     if not why:
         return {}
@@ -207,7 +211,7 @@ def _of_pods(books: NodeRecords) -> Iterator[BookDifference]:
         if pod.grant is not None:
             yield from _of_granted(pod, pod.grant, books)
             if word is not None:
-                yield BookDifference(DifferenceKind.TOLD_STALE, books.node, pod.key, detail="its grant is there")
+                yield BookDifference(DifferenceKind.TOLD_STALE, books.node, pod.key, detail="the grant exists")
             continue
         truth = _held_beyond(pod, books) if knows_itself else word
         if truth is not None and truth.gpus:
@@ -219,7 +223,7 @@ def _of_pods(books: NodeRecords) -> Iterator[BookDifference]:
         elif knows_itself and word != truth:
             yield BookDifference(DifferenceKind.TOLD_STALE, books.node, pod.key, detail="its devices have changed")
     for each in () if books.disputes is None else books.disputes.refused:
-        detail = each.reason + (f", in the way: {', '.join(each.in_the_way)}" if each.in_the_way else "")
+        detail = each.reason + (f", blocked by {', '.join(each.in_the_way)}" if each.in_the_way else "")
         yield BookDifference(DifferenceKind.REFUSED, books.node, each.key, each.uuids, detail)
 
 
@@ -282,5 +286,5 @@ def _of_scheduler(books: NodeRecords) -> Iterator[BookDifference]:
             key = of_pod.get(uid) or (counted.key if counted else "")
             yield BookDifference(DifferenceKind.SCHEDULER_BEHIND, books.node, key)
     for uuid in sorted(wanted.closed.keys() ^ books.scheduler.closed.keys()):
-        detail = wanted.closed.get(uuid) or "it is disputed for an unknown reason"
+        detail = wanted.closed.get(uuid) or "the GPU is disputed for an unknown reason"
         yield BookDifference(DifferenceKind.SCHEDULER_BEHIND, books.node, uuids=(uuid,), detail=detail)

@@ -22,7 +22,7 @@ _grants = JsonReader(Grant, f"annotation {GRANT_ANNOTATION}", max_bytes=MAX_GRAN
 _MAX_SIGNATURE = 128
 """Characters; the 64 bytes of a signature are 88."""
 
-UNKNOWN_KEY = "the grant is not signed by any of the scheduler's keys"
+UNKNOWN_KEY = "the grant is not signed with any of the scheduler's keys"
 """What is wrong where the reader may not have heard of the key yet."""
 
 _PEM_BEGIN, _PEM_END = "-----BEGIN PUBLIC KEY-----", "-----END PUBLIC KEY-----"

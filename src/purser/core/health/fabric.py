@@ -31,8 +31,8 @@ class FabricRegistration(msgspec.Struct, frozen=True):
 
 
 FABRIC_ADVICE = (
-    "Programs that use NVLink fail on it: read the log of the fabric manager (nvidia-fabricmanager, or that of the "
-    "NVLink switches), and compare the section Fabric of nvidia-smi -q with that of the other GPUs"
+    "Programs that use NVLink fail on this GPU: check the fabric manager's log (nvidia-fabricmanager on the node, or "
+    "the NVLink switches' log), and compare the Fabric section of nvidia-smi -q with the other GPUs"
 )
 
 
@@ -45,12 +45,12 @@ def missing_domain(own: FabricRegistration | None, neighbours: Iterable[FabricRe
     if own.state is FabricState.COMPLETED and (own.ids is not None or all(each.ids is None for each in joined)):
         return ""
     words = f"its registration failed ({own.error})" if own.state is FabricState.FAILED else _WORDS[own.state]
-    return f"in no NVLink domain while GPUs beside it are: {words}"
+    return f"not in an NVLink domain, although other GPUs of the node are: {words}"
 
 
 _WORDS = {
-    FabricState.NOT_SUPPORTED: "its driver supports none for it",
+    FabricState.NOT_SUPPORTED: "the driver does not support an NVLink domain for this GPU",
     FabricState.NOT_STARTED: "its registration has not started",
     FabricState.IN_PROGRESS: "its registration is in progress",
-    FabricState.COMPLETED: "it is registered without a cluster",
+    FabricState.COMPLETED: "it is registered without a cluster UUID",
 }

@@ -30,7 +30,7 @@ LASTING_S = 60.0
 """How long probes have to show a slow-down until it counts: short ones keep a GPU under full load within its limits. A
 GPU that its neighbours' NVLink domain lacks has the same time: after a boot they join one after another."""
 
-SAY_RESET = "The driver does not report resets: after one, run pkill -HUP -f 'purser agent run' on the node"
+SAY_RESET = "The driver does not report resets. After a reset, run pkill -HUP -f 'purser agent run' on the node"
 """For drivers before R570."""
 
 FIELD_DIAGNOSTIC = "Have the GPU replaced if NVIDIA's field diagnostic confirms it"
@@ -265,12 +265,15 @@ def _of_memory(before: Seen, seen: Seen, signs: Signs, policy: XidPolicy) -> Ite
     if rows.failed and not policy.state_after(REMAP_FAILED_XID).takes_pods:
         yield HealthCause(Sign.REMAPPED_ROWS, failed, "a memory row could not be remapped", FIELD_DIAGNOSTIC)
     elif rows.pending:
-        words = "a memory row is to be remapped by the next reset"
+        words = "a memory row will be remapped at the next reset"
         yield HealthCause(Sign.REMAPPED_ROWS, degraded, words, "Reset the GPU once no pod holds it")
     if rows.exhausted_banks and not rows.failed:
         words = "a memory bank has no spare row left"
         yield HealthCause(
-            Sign.SPARE_ROWS, degraded, words, "Plan a replacement: another error there makes the GPU unusable"
+            Sign.SPARE_ROWS,
+            degraded,
+            words,
+            "Plan a replacement, because another error in that bank makes the GPU unusable",
         )
 
 

@@ -43,7 +43,7 @@ def news_of(before: GpuHealth, after: GpuHealth) -> HealthNews | None:
         but = f", but is degraded: {_explained(after)}" if after.reason else ""
         return HealthNews(News.RECOVERED, f"is healthy again{but}")
     if after.reason:
-        return HealthNews(News.DEGRADED, f"takes pods, but is degraded: {_explained(after)}")
+        return HealthNews(News.DEGRADED, f"is open to new pods, but is degraded: {_explained(after)}")
     return HealthNews(News.RECOVERED, "is no longer degraded")
 
 

@@ -82,7 +82,7 @@ def after_recovery_action(asked: RecoveryAction) -> HealthState:
 ADVICE: Mapping[HealthState, str] = {
     HealthState.HEALTHY: "",
     HealthState.DEGRADED: "",
-    HealthState.SUSPECT: "It takes pods again once it has answered for a while",
+    HealthState.SUSPECT: "The GPU is opened to new pods again once it has responded for a while",
     HealthState.NEEDS_RESET: "Reset the GPU once no pod holds it, or restart the node",
     HealthState.LOST: "Restart the node if the GPU does not come back",
     HealthState.NEEDS_REBOOT: "Restart the node",

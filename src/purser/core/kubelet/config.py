@@ -91,7 +91,7 @@ def topology_options(options: Mapping[str, object]) -> TopologyOptions:
         elif name == "max-allowable-numa-nodes":
             values["max_allowable_numa_nodes"] = _node_limit(where, value)
         else:
-            raise ValueError(f"{where}: no such option: write prefer-closest-numa-nodes or max-allowable-numa-nodes")
+            raise ValueError(f"{where}: unknown option: must be prefer-closest-numa-nodes or max-allowable-numa-nodes")
     return msgspec.convert(values, TopologyOptions)
 
 
@@ -99,7 +99,7 @@ def cpu_options(options: Mapping[str, object]) -> CpuOptions:
     """cpuManagerPolicyOptions as they stand in a configuration. Raises ValueError that names the option."""
     fields = {field.replace("_", "-"): field for field in CpuOptions.__struct_fields__}
     for name in options.keys() - fields.keys():
-        raise ValueError(f"cpuManagerPolicyOptions.{name}: no such option: write one of {', '.join(fields)}")
+        raise ValueError(f"cpuManagerPolicyOptions.{name}: unknown option: must be one of {', '.join(fields)}")
     return CpuOptions(
         **{fields[name]: _flag(f"cpuManagerPolicyOptions.{name}", value) for name, value in options.items()}
     )
@@ -109,7 +109,7 @@ def _flag(where: str, value: object) -> bool:
     text = str(value)
     flag = parse_bool(text)
     if flag is None:
-        raise ValueError(f'{where}: {text!r}: write "true" or "false", in quotes')
+        raise ValueError(f'{where}: invalid value {text!r}: must be "true" or "false", in quotes')
     return flag
 
 
@@ -117,5 +117,5 @@ def _node_limit(where: str, value: object) -> int:
     least = TopologyOptions().max_allowable_numa_nodes
     text = str(value)
     if not text.isdecimal() or int(text) < least:
-        raise ValueError(f"{where}: {text!r}: write a number of {least} or more, in quotes")
+        raise ValueError(f"{where}: invalid value {text!r}: must be an integer of at least {least}, in quotes")
     return int(text)

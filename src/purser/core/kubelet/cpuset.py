@@ -30,7 +30,7 @@ def parse_cpuset(text: str) -> CpuSet:
         except ValueError:
             low, high = -1, -1
         if not 0 <= low <= high <= MAX_CPU:
-            raise ValueError(f"{part!r} in CPU list {text!r}: write numbers and ranges such as 0-3,8")
+            raise ValueError(f"invalid value {part!r} in CPU list {text!r}: must be numbers and ranges such as 0-3,8")
         cpus |= (1 << (high + 1)) - (1 << low)
     return cpus
 

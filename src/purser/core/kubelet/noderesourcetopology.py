@@ -161,7 +161,7 @@ def _count(zone: str, amount: Amount) -> _Count:
     except ValueError as error:
         raise TopologyError(f"zone {zone}: {amount.name}: {error}") from error
     if min(capacity, allocatable, available) < 0:
-        raise TopologyError(f"zone {zone}: {amount.name}: an amount is below 0")
+        raise TopologyError(f"zone {zone}: {amount.name}: an amount is negative")
     capacity = max(capacity, allocatable)
     return _Count(capacity, allocatable, min(available, allocatable))
 
@@ -185,7 +185,7 @@ def _cpus(counts: Counts) -> Iterator[Cpu]:
     for number, of_zone in counts.items():
         last = first + _cpu_count(of_zone).capacity
         if last > MAX_CPU + 1:
-            raise TopologyError(f"zone node-{number}: a node with {last} CPUs: {MAX_CPU + 1} are the limit")
+            raise TopologyError(f"zone node-{number}: a node with {last} CPUs, more than the maximum of {MAX_CPU + 1}")
         yield from (Cpu(cpu, number, number, cpu, number) for cpu in range(first, last))
         first = last
 
@@ -239,7 +239,7 @@ def _device_state(counts: Counts) -> DeviceManagerState:
     names = {name for of_zone in counts.values() for name in of_zone if "/" in name}
     total = sum(count.capacity for of_zone in counts.values() for name, count in of_zone.items() if name in names)
     if total > MAX_TOPOLOGY_DEVICES:
-        raise TopologyError(f"{total} devices on one node: {MAX_TOPOLOGY_DEVICES} are the limit")
+        raise TopologyError(f"{total} devices on one node, more than the maximum of {MAX_TOPOLOGY_DEVICES}")
     return DeviceManagerState({name: _resource(name, counts) for name in sorted(names)})
 
 

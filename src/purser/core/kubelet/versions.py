@@ -20,7 +20,7 @@ def parse_version(text: str) -> Version:
     """``v1.29.4-gke.100`` as (1, 29, 4). Raises ValueError."""
     found = _VERSION.match(text)
     if found is None:
-        raise ValueError(f"{text!r} is not a kubelet version: expected one such as v1.36.2")
+        raise ValueError(f"{text!r} is not a kubelet version: must have a form such as v1.36.2")
     return int(found[1]), int(found[2]), int(found[3] or 0)
 
 

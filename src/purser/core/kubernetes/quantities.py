@@ -41,7 +41,9 @@ def parse_quantity(value: QuantityLike) -> Decimal:
     match = _SYNTAX.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if match is None:
         shown = text if len(text) <= _MAX_LENGTH else text[:_MAX_LENGTH] + "..."
-        raise QuantityError(f"{shown!r} is not a quantity: write a number with a suffix, such as 2, 500m or 16Gi")
+        raise QuantityError(
+            f"{shown!r} is not a quantity: must be a number with an optional suffix, such as 2, 500m or 16Gi"
+        )
     number, suffix = match.group(1), match.group(2) or ""
     if suffix[:1] in ("e", "E") and len(suffix) > 1 and suffix != "Ei":
         return _EXACT.scaleb(Decimal(number), int(suffix[1:]))

@@ -85,7 +85,7 @@ def _expression(expression: Mapping[str, Any]) -> Requirement:
     except UnreadableError as error:
         raise SelectorError(str(error)) from error
     if requirement.operator not in OBJECT_OPERATORS:
-        raise SelectorError(f"matchExpressions: {requirement.operator} is not an operator of a label selector")
+        raise SelectorError(f"matchExpressions: unknown label selector operator {requirement.operator}")
     return requirement
 
 
@@ -106,4 +106,4 @@ def _part(part: str) -> Requirement:
         return Requirement(found["key"], "Gt" if found["how"] == ">" else "Lt", (found["value"],))
     if found := _EXISTS.fullmatch(part):
         return Requirement(found["key"], "DoesNotExist" if found["no"] else "Exists")
-    raise SelectorError(f"{part!r} is not a label selector: write such as app=train, tier in (a,b), or !debug")
+    raise SelectorError(f"{part!r} is not a label selector: use one such as app=train, tier in (a,b) or !debug")

@@ -60,7 +60,7 @@ class MigChooser:
         """``weights`` say how often each profile is asked for, by name, to any measure; empty: all alike, but for those
         with the media extension, which are rare. Raises `MigGeometryError` for a profile that is not offered."""
         if unknown := next((name for name in weights if kind.profile(name) is None), None):
-            raise MigGeometryError(f"{kind.name} offers no {unknown}")
+            raise MigGeometryError(f"{kind.name} does not offer {unknown}")
         self.kind = kind
         self._columns = {profile.name: column for column, profile in enumerate(kind.profiles)}
         asked = {each: weights.get(each.name, 0.0) for each in kind.profiles}

@@ -102,7 +102,10 @@ def overlap(device: Device, instances: Iterable[MigPlacement]) -> str:
         except MigGeometryError as error:
             return str(error)
         if mask & bits:
-            return f"{named(each)} overlaps with {', '.join(map(named, there)) or 'what its administrator created'}"
+            return (
+                f"{named(each)} overlaps with "
+                f"{', '.join(map(named, there)) or 'instances that its administrator created'}"
+            )
         mask |= bits
         there.append(each)
     return ""

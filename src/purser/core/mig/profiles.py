@@ -84,12 +84,12 @@ class MigKind(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         """Raises ValueError for an impossible value, from a driver or a table."""
         if not 0 < self.slices <= MAX_MEMORY_SLICES:
-            raise ValueError(f"{self.name}: {self.slices} memory slices; there are 1 to {MAX_MEMORY_SLICES}")
+            raise ValueError(f"{self.name}: {self.slices} memory slices: must be from 1 to {MAX_MEMORY_SLICES}")
         for profile in self.profiles:
             if not profile.starts or any(
                 not 0 <= start <= self.slices - profile.memory_slices for start in profile.starts
             ):
-                raise ValueError(f"{self.name}: {profile.name} has no start, or one that is not on the GPU")
+                raise ValueError(f"{self.name}: {profile.name} has no start, or a start outside the GPU")
 
     @property
     def compute_slices(self) -> int:

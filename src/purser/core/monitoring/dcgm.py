@@ -39,21 +39,21 @@ class DcgmMetric(msgspec.Struct, frozen=True, kw_only=True):
 
 _GAUGE, _COUNTER = DcgmType.GAUGE, DcgmType.COUNTER
 _GPM = "nvmlGpmMetricsGet"
-_GPM_LIMITS = "Hopper and newer; for older GPUs only DCGM's profiling library measures it"
+_GPM_LIMITS = "Hopper and newer; on older GPUs, only DCGM's profiling library measures this"
 _AMPERE = "Ampere and newer"
 
 METRICS: tuple[DcgmMetric, ...] = (
     DcgmMetric(
         name="DCGM_FI_DEV_SM_CLOCK",
         type=_GAUGE,
-        help="Clock of the streaming multiprocessors.",
+        help="Clock frequency of the streaming multiprocessors.",
         unit="MHz",
         call="nvmlDeviceGetClockInfo(SM)",
     ),
     DcgmMetric(
         name="DCGM_FI_DEV_MEM_CLOCK",
         type=_GAUGE,
-        help="Clock of the memory.",
+        help="Clock frequency of the memory.",
         unit="MHz",
         call="nvmlDeviceGetClockInfo(MEM)",
     ),
@@ -63,7 +63,7 @@ METRICS: tuple[DcgmMetric, ...] = (
         help="Temperature of the memory.",
         unit="°C",
         call="nvmlDeviceGetFieldValues(MEMORY_TEMP)",
-        limits="GPUs with HBM; for others DCGM reports 0",
+        limits="only GPUs with HBM; DCGM reports 0 for others",
     ),
     DcgmMetric(
         name="DCGM_FI_DEV_GPU_TEMP",
@@ -97,7 +97,7 @@ METRICS: tuple[DcgmMetric, ...] = (
     DcgmMetric(
         name="DCGM_FI_DEV_GPU_UTIL",
         type=_GAUGE,
-        help="Share of the time with a kernel running.",
+        help="Fraction of time during which a kernel was running.",
         unit="%",
         call="nvmlDeviceGetUtilizationRates",
         limits="not in MIG mode",
@@ -105,7 +105,7 @@ METRICS: tuple[DcgmMetric, ...] = (
     DcgmMetric(
         name="DCGM_FI_DEV_MEM_COPY_UTIL",
         type=_GAUGE,
-        help="Share of the time in which memory was read or written.",
+        help="Fraction of time during which memory was read or written.",
         unit="%",
         call="nvmlDeviceGetUtilizationRates",
         limits="not in MIG mode",
@@ -129,9 +129,9 @@ METRICS: tuple[DcgmMetric, ...] = (
     DcgmMetric(
         name="DCGM_FI_DEV_XID_ERRORS",
         type=_GAUGE,
-        help="The last Xid; 0: none.",
+        help="The last Xid, or 0 if there was none.",
         call="nvmlEventSetWait",
-        limits="since the agent started, also of the GPU's MIG devices; labels err_code and err_msg name the Xid",
+        limits="since the agent started, including the GPU's MIG devices; labels err_code and err_msg identify the Xid",
     ),
     DcgmMetric(
         name="DCGM_FI_DEV_FB_FREE",
@@ -152,26 +152,26 @@ METRICS: tuple[DcgmMetric, ...] = (
     DcgmMetric(
         name="DCGM_FI_DEV_FB_RESERVED",
         type=_GAUGE,
-        help="Memory that the driver keeps for itself.",
+        help="Memory reserved by the driver.",
         unit="MiB",
         call="nvmlDeviceGetMemoryInfo",
-        limits="driver R510 and newer; older ones count it as in use",
+        limits="driver R510 and newer; older drivers count this memory as used",
         per_instance=True,
     ),
     DcgmMetric(
         name="DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
         type=_GAUGE,
-        help="Data through all NVLinks of the GPU, both ways.",
+        help="Data transferred over all NVLinks of the GPU, in both directions.",
         unit="MB/s",
         call="nvmlDeviceGetFieldValues(NVLINK_THROUGHPUT_DATA_RX, NVLINK_THROUGHPUT_DATA_TX)",
-        limits="a rate between two measurements; exporters before 4.8.3 call it a counter",
+        limits="the rate between two measurements; exporters before 4.8.3 declare a counter",
     ),
     DcgmMetric(
         name="DCGM_FI_DEV_VGPU_LICENSE_STATUS",
         type=_GAUGE,
-        help="1 while a vGPU has its licence.",
+        help="1 while a vGPU is licensed.",
         call="nvmlDeviceGetGridLicensableFeatures",
-        limits="0 for a GPU that needs none",
+        limits="0 for a GPU that does not need a license",
     ),
     DcgmMetric(
         name="DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
@@ -205,7 +205,7 @@ METRICS: tuple[DcgmMetric, ...] = (
     DcgmMetric(
         name="DCGM_FI_PROF_GR_ENGINE_ACTIVE",
         type=_GAUGE,
-        help="Share of the time in which the graphics or compute engine was active.",
+        help="Fraction of time during which the graphics or compute engine was active.",
         unit="0 to 1",
         call=f"{_GPM}(GRAPHICS_UTIL)",
         limits=_GPM_LIMITS,
@@ -214,7 +214,7 @@ METRICS: tuple[DcgmMetric, ...] = (
     DcgmMetric(
         name="DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
         type=_GAUGE,
-        help="Share of the cycles in which tensor cores were active.",
+        help="Fraction of cycles during which tensor cores were active.",
         unit="0 to 1",
         call=f"{_GPM}(ANY_TENSOR_UTIL)",
         limits=_GPM_LIMITS,
@@ -223,7 +223,7 @@ METRICS: tuple[DcgmMetric, ...] = (
     DcgmMetric(
         name="DCGM_FI_PROF_DRAM_ACTIVE",
         type=_GAUGE,
-        help="Share of the cycles in which memory was read or written.",
+        help="Fraction of cycles during which memory was read or written.",
         unit="0 to 1",
         call=f"{_GPM}(DRAM_BW_UTIL)",
         limits=_GPM_LIMITS,
@@ -232,7 +232,7 @@ METRICS: tuple[DcgmMetric, ...] = (
     DcgmMetric(
         name="DCGM_FI_PROF_PCIE_TX_BYTES",
         type=_GAUGE,
-        help="Data sent over PCIe, headers included.",
+        help="Data sent over PCIe, including headers.",
         unit="B/s",
         call=f"{_GPM}(PCIE_TX_PER_SEC)",
         limits=_GPM_LIMITS,
@@ -240,7 +240,7 @@ METRICS: tuple[DcgmMetric, ...] = (
     DcgmMetric(
         name="DCGM_FI_PROF_PCIE_RX_BYTES",
         type=_GAUGE,
-        help="Data received over PCIe, headers included.",
+        help="Data received over PCIe, including headers.",
         unit="B/s",
         call=f"{_GPM}(PCIE_RX_PER_SEC)",
         limits=_GPM_LIMITS,

@@ -55,33 +55,38 @@ _SHARE = {
 }
 
 METRICS: tuple[HamiMetric, ...] = (
-    HamiMetric("hami_host_gpu_memory_used_bytes", HamiFact.HOST_MEMORY, _GPU, "Memory of the GPU in use (B)."),
-    HamiMetric("hami_host_gpu_utilization_ratio", HamiFact.HOST_UTILIZATION, _GPU, "Utilization of the GPU (%)."),
+    HamiMetric("hami_host_gpu_memory_used_bytes", HamiFact.HOST_MEMORY, _GPU, "GPU memory in use (B)."),
+    HamiMetric("hami_host_gpu_utilization_ratio", HamiFact.HOST_UTILIZATION, _GPU, "GPU utilization (%)."),
     HamiMetric(
         "hami_host_gpu_memory_controller_utilization_ratio",
         HamiFact.HOST_MEMORY_UTILIZATION,
         _NAMELESS,
         "Utilization of the GPU's memory interface (%).",
     ),
-    HamiMetric("hami_gpu_memory_limit_bytes", HamiFact.MEMORY_LIMIT, _GPU, "Memory of the GPU (B)."),
-    HamiMetric("hami_gpu_core_limit_ratio", HamiFact.CORE_LIMIT, _GPU, "Compute of the GPU (%)."),
-    HamiMetric("hami_gpu_memory_allocated_bytes", HamiFact.MEMORY_ALLOCATED, _CORES, "Memory that pods hold (B)."),
+    HamiMetric("hami_gpu_memory_limit_bytes", HamiFact.MEMORY_LIMIT, _GPU, "Total GPU memory (B)."),
+    HamiMetric("hami_gpu_core_limit_ratio", HamiFact.CORE_LIMIT, _GPU, "Total GPU compute (%)."),
+    HamiMetric("hami_gpu_memory_allocated_bytes", HamiFact.MEMORY_ALLOCATED, _CORES, "GPU memory that pods hold (B)."),
     HamiMetric(
         "hami_node_gpu_memory_allocated_ratio",
         HamiFact.MEMORY_ALLOCATED_RATIO,
         _GPU,
-        "Share of the GPU's memory that pods hold (0 to 1).",
+        "Fraction of the GPU's memory that pods hold (0 to 1).",
     ),
     HamiMetric("hami_gpu_core_allocated_ratio", HamiFact.CORE_ALLOCATED, _GPU, "Compute that pods hold (%)."),
-    HamiMetric("hami_gpu_shared_count", HamiFact.SHARED_COUNT, _GPU, "Containers that share the GPU."),
+    HamiMetric("hami_gpu_shared_count", HamiFact.SHARED_COUNT, _GPU, "Number of containers that share the GPU."),
     HamiMetric(
         "hami_node_gpu_overview",
         HamiFact.OVERVIEW,
         {**_CORES, "memory": "device_memory_limit"},
-        "Memory that pods hold (B); the GPU's own, in MiB, is a label.",
+        "GPU memory that pods hold (B); the GPU's total memory, in MiB, is a label.",
     ),
     HamiMetric("hami_vgpu_memory_used_bytes", HamiFact.SHARE_MEMORY, _SHARE, "Memory that the container uses (B)."),
-    HamiMetric("hami_vgpu_memory_limit_bytes", HamiFact.SHARE_MEMORY_LIMIT, _SHARE, "Memory that it was granted (B)."),
+    HamiMetric(
+        "hami_vgpu_memory_limit_bytes",
+        HamiFact.SHARE_MEMORY_LIMIT,
+        _SHARE,
+        "Memory that the container was granted (B).",
+    ),
     HamiMetric(
         "hami_container_device_memory_bytes", HamiFact.CONTAINER_MEMORY, _SHARE, "Memory that the container uses (B)."
     ),
@@ -151,8 +156,10 @@ OLD_METRICS: tuple[HamiMetric, ...] = tuple(
 )
 """Of HAMi's option ``--legacy-metrics``."""
 
-_OF_HAMI_CORE = "only HAMi-core counts it, in memory that it shares with HAMi's monitor; the driver does not report it"
-_OF_SCHEDULER = "the scheduler's, not one node's"
+_OF_HAMI_CORE = (
+    "only HAMi-core counts this, in memory that it shares with HAMi's monitor; the driver does not report it"
+)
+_OF_SCHEDULER = "reported by the scheduler, not by a node"
 _BY_PLACE = "HAMi numbers a pod's containers; `purser_grant_memory_bytes` and `purser_grant_cores_ratio` name them"
 
 NOT_EXPORTED: Mapping[str, str] = {
@@ -160,7 +167,7 @@ NOT_EXPORTED: Mapping[str, str] = {
     "hami_vgpu_memory_module_bytes": _OF_HAMI_CORE,
     "hami_vgpu_memory_buffer_bytes": _OF_HAMI_CORE,
     "hami_container_last_kernel_elapsed_seconds": _OF_HAMI_CORE,
-    "hami_node_gpu_mig_instance_info": "agents do not ask where on its GPU a MIG instance lies",
+    "hami_node_gpu_mig_instance_info": "agents do not query a MIG instance's placement on the GPU",
     "hami_vgpu_memory_allocated_bytes": _BY_PLACE,
     "hami_vgpu_core_allocated_ratio": _BY_PLACE,
     "hami_resource_quota_used": _OF_SCHEDULER,

@@ -152,29 +152,29 @@ def _of_node(write: NodeWrite) -> Iterator[str]:
     new, old = _part(write.new, "metadata"), _part(write.old, "metadata")
     for key in _changed(_part(new, "annotations"), _part(old, "annotations")):
         if key not in may.annotations:
-            yield f"annotation {key} is not its to write"
+            yield f"it may not write annotation {key}"
     for key in _changed(_part(new, "labels"), _part(old, "labels")):
         if not key.startswith(may.label_prefixes or "\0"):
-            yield f"label {key} is not its to write"
+            yield f"it may not write label {key}"
     for key in ("finalizers", "ownerReferences"):
         if (new.get(key) or []) != (old.get(key) or []):
-            yield f"metadata.{key} is not its to write"
+            yield f"it may not write metadata.{key}"
     for key in _changed(_part(write.new, "spec"), _part(write.old, "spec")):
         if key == "taints" and _other_taints(may, write.new) == _other_taints(may, write.old):
             continue
         if not (may.cordons and key == "unschedulable"):
-            yield f"spec.{key} is not its to write"
+            yield f"it may not write spec.{key}"
     yield from _of_status(may, _part(write.new, "status"), _part(write.old, "status"))
 
 
 def _of_status(may: NodeWriter, new: Json, old: Json) -> Iterator[str]:
     for key in _changed(new, old):
         if key not in ("conditions", *AMOUNT_FIELDS):
-            yield f"status.{key} is not its to write"
+            yield f"it may not write status.{key}"
     for field in AMOUNT_FIELDS:
         for resource in _changed(_part(new, field), _part(old, field)):
             if resource not in may.amounts:
-                yield f"the {field} of {resource} is not its to write"
+                yield f"it may not write {field} of {resource}"
     if _others(may, new) != _others(may, old):
         yield "it may write only its own conditions"
 
@@ -194,11 +194,11 @@ def _of_event(write: NodeWrite) -> Iterator[str]:
     about, before = _part(write.new, "involvedObject"), _part(write.old, "involvedObject")
     if about.get("kind") == "Node":
         if about.get("name") != write.node:
-            yield "its events are about its own node, or about pods"
+            yield "its events must be about its own node or about pods"
     elif about.get("kind") != "Pod":
-        yield "its events are about its own node, or about pods"
+        yield "its events must be about its own node or about pods"
     if not _is_own(write.new, write):
-        yield "its events say who reports: itself, on its node"
+        yield "its events must name itself and its node as the reporter"
     if write.operation == "UPDATE" and not (_is_own(write.old, write) and about == before):
         yield "it may change only its own events"
 

@@ -41,7 +41,7 @@ def check_shape(shape: PodShape, name: str) -> None:
         and not (shape.gpu_memory_mib and shape.gpu_memory_percent)
         and all(len(each) <= _MAX_WORDS for each in words)
     ):
-        raise UnreadableError(f"{name} asks for something that no pod can have")
+        raise UnreadableError(f"{name} requests something that no pod can have")
 
 
 def held_shape(grant: Grant, cpu_milli: int, memory_mib: int) -> PodShape:

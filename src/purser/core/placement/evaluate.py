@@ -222,7 +222,7 @@ class Evaluator:
         found = view(self._live.arrays, shape, np.array([row], np.intp))
         is_predicted = found.fits[0] and found.takes[gpus, 0].all()
         if any(share.mig is not None for share in held.shares):
-            return "the GPU that loses least room for other GPU instances"
+            return "the GPU that loses the least room for other GPU instances"
         return self._table(request).policy.why(found, tuple(gpus)) if is_predicted else ""
 
     def _answered(self, request: PodRequest, names: Sequence[str], left: QuotaLimits, own: Grant | None) -> _Question:

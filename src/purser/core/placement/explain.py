@@ -254,27 +254,31 @@ def _other_type(found: _Tally, asked: DeviceRequest) -> str:
         if all(takes_model(asked.models_allowed, asked.models_denied, model) for model in models):
             wants.clear()  # the models are not in the way
         wants.append(
-            f"{asked.count} whole GPUs for one container: of GPUs in MIG mode it gets one GPU instance, or several "
-            f"where it asks for MIG devices by name, such as {profiles[0]}"
+            f"{asked.count} whole GPUs for one container, but on GPUs in MIG mode a container gets one GPU instance, "
+            f"or several if it asks for MIG devices by name, such as {profiles[0]}"
         )
     if any(state.device.resource != asked.resource and not _is_served(state, asked) for state in found.examples):
         wants.insert(0, asked.resource)
     elif any(state.device.mig_kind and asked_profile(state.device, asked) is None for state in found.examples):
-        wants.append("a GPU instance larger than any")
+        wants.append("a GPU instance larger than any available profile")
     elif asked.resource == GPU_RESOURCE and any(not state.device.memory_mib for state in found.examples):
-        wants.append("an amount of memory, and the driver does not report how much these have: ask for whole GPUs")
+        wants.append(
+            "an amount of memory, but the driver does not report how much memory these GPUs have: ask for whole GPUs"
+        )
     elif asked.soft_split and any(not state.device.soft_split for state in found.examples):
         wants.append("a node that has the library for the soft split")
     elif asked.slices is not None:
         wants.append("a profile that the node does not list")
     elif asked.count > 1 and any(state.device.one_each for state in found.examples):
-        wants.append(f"{asked.count} replicas, and the node's file sets failRequestsGreaterThanOne: ask for 1")
+        wants.append(
+            f"{asked.count} replicas, but the node's configuration file sets failRequestsGreaterThanOne: ask for 1"
+        )
     elif not asked.is_plain and any(state.device.replicas > 1 for state in found.examples):
-        wants.append("an amount of memory or compute, but these are shared in equal parts: leave the amount out")
+        wants.append("an amount of memory or compute, but these GPUs are shared in equal parts: remove the amount")
     if asked.modes_allowed:
         wants.append(f"mode {mode_words(asked.modes_allowed)}")
         modes = mode_words(state.device.mode for state in found.examples)
-    there = f" (there: {named}{f', mode {modes}' if modes else ''})" if named else ""
+    there = f" (available: {named}{f', mode {modes}' if modes else ''})" if named else ""
     return f"{_is(found)} not what the pod wants: {', '.join(wants) or 'another model or mode'}{there}"
 
 
@@ -283,7 +287,10 @@ def _not_enforced(found: _Tally, asked: DeviceRequest) -> str:
     *others, last = asked.held_by or ("...",)
     wanted = f"{', '.join(others)} or {last}" if others else last
     verb = _verb(found, "does", "do")
-    return f"{verb} not enforce the pod's share, which it requires (there: {there or '...'}; it needs {wanted})"
+    return (
+        f"{verb} not enforce the pod's share, but the pod requires enforcement (available: {there or '...'}; "
+        f"required: {wanted})"
+    )
 
 
 def _is_served(state: DeviceState, asked: DeviceRequest) -> bool:
@@ -299,11 +306,11 @@ def _no_place(found: _Tally, asked: DeviceRequest) -> str:
         [f"GPU {state.device.index}: {_instances(state)}" for state in cut], "; ", 2 * _MAX_MODEL_CHARACTERS
     )
     beside = f" {found.detail}" if found.detail == OTHER_INSTANCES else ""
-    return f"{_has(found)} no place for {wanted}{beside}{f' ({there})' if there else ''}"
+    return f"{_has(found)} no room for {wanted}{beside}{f' ({there})' if there else ''}"
 
 
 def _instances(state: DeviceState) -> str:
-    held = [f"{named(each)} (not of a pod)" for each in state.device.mig_held]
+    held = [f"{named(each)} (not held by a pod)" for each in state.device.mig_held]
     return ", ".join([*map(named, state.usage.instances), *held]) or "empty"
 
 
@@ -347,16 +354,16 @@ _OF_NODES = {
     Reason.UNREGISTERED: ("has no inventory: no agent runs there", "have no inventory: no agent runs there"),
     Reason.NO_DEVICES: ("has no GPUs", "have no GPUs"),
     Reason.NOMINATED: (
-        "reserves its room for nominated pods of the same or higher priority",
-        "reserve their room for nominated pods of the same or higher priority",
+        "is reserved for nominated pods of the same or higher priority",
+        "are reserved for nominated pods of the same or higher priority",
     ),
     Reason.TOO_FEW_PAIRS: (
         "has too few pairs of a GPU and a network device below one PCIe switch",
         "have too few pairs of a GPU and a network device below one PCIe switch",
     ),
     Reason.NO_POOL: (
-        "has no SR-IOV pool that the pod asks for",
-        "have no SR-IOV pool that the pod asks for",
+        "does not have the SR-IOV pool that the pod asks for",
+        "do not have the SR-IOV pool that the pod asks for",
     ),
     Reason.KUBELET_ADMISSION_PENDING: (
         "has pods awaiting kubelet's admission",
@@ -374,10 +381,10 @@ _OF_DEVICES: dict[Reason, Callable[[_Tally, DeviceRequest], str]] = {
         f"{_is(t)} excluded by the UUIDs that the pod names{f' ({t.detail})' if t.detail else ''}"
     ),
     Reason.NUMA_NOT_FIT: lambda t, _: f"{_is(t)} available, but {t.count_needed} are needed on one NUMA node",
-    Reason.NOT_LINKED: lambda t, _: f"{_is(t)} available, but {t.count_needed} that are linked are needed on one node",
+    Reason.NOT_LINKED: lambda t, _: f"{_is(t)} available, but {t.count_needed} linked GPUs are needed on one node",
     Reason.NOT_MIXED: lambda t, _: (
-        f"{_is(t)} available, but {t.count_needed} whole GPUs or {t.count_needed} MIG devices are needed on one node: "
-        "no container gets both"
+        f"{_is(t)} available, but {t.count_needed} whole GPUs or {t.count_needed} MIG devices are needed on one "
+        f"node, because no container can have both"
     ),
     Reason.NOT_ENFORCED: _not_enforced,
     Reason.SLOTS_EXHAUSTED: lambda t, _: f"{_has(t)} no free slot",

@@ -20,12 +20,12 @@ class Reason(ExplainedReason):
     CORDONED = (
         "GpuCordoned",
         "GPU",
-        "The GPU is cordoned, by `purser cordon gpu` or by HAMi's annotation of its node.",
+        "The GPU is cordoned by `purser cordon gpu` or by HAMi's annotation on the node.",
     )
     DISPUTED = (
         "GpuHolderUnknown",
         "GPU",
-        "Records disagree on who holds the GPU.",
+        "Records disagree on which pod holds the GPU.",
         "Delete the pods that the node's condition PurserGpuDisputed names.",
     )
     TYPE_MISMATCH = (
@@ -33,28 +33,28 @@ class Reason(ExplainedReason):
         "GPU",
         "The pod's annotations do not allow the GPU's model or mode; or the GPU is in MIG mode, and the container "
         "asks for several GPUs.",
-        "Allow more models, or add a node that has one of them. Of GPUs in MIG mode, ask for one per container, or "
-        "for MIG devices by name, such as nvidia.com/mig-1g.10gb.",
+        "Allow more models, or add a node that has an allowed model. On GPUs in MIG mode, ask for one GPU per "
+        "container, or for MIG devices by name, such as nvidia.com/mig-1g.10gb.",
     )
     NUMA_NOT_FIT = (
         "NumaNotFit",
         "GPU",
-        "The pod binds its GPUs to one NUMA node, but no NUMA node has enough that fit.",
-        "Drop the NUMA binding, or ask for fewer GPUs.",
+        "The pod requires all its GPUs on one NUMA node, but no NUMA node has enough suitable GPUs.",
+        "Remove the NUMA binding, or ask for fewer GPUs.",
     )
     NOT_LINKED = (
         "CardsNotLinked",
         "GPU",
         "Several devices of this family are allocated together only if they are linked, and no such set is free.",
-        "Wait until pods there end, or ask for fewer devices.",
+        "Wait until pods on the node end, or ask for fewer devices.",
     )
     NOT_MIXED = (
         "MigDevicesNotMixed",
         "GPU",
-        "The node lists MIG devices and whole GPUs under one name, and has enough only with both together, which no "
-        "container gets.",
-        "Ask for fewer, or ask the administrator to give the node's MIG devices a name of their own, as MIG strategy "
-        "mixed does.",
+        "The node lists MIG devices and whole GPUs under one name, and only both together are enough, but no "
+        "container can have both.",
+        "Ask for fewer devices, or ask the administrator to list the node's MIG devices under a separate name, as "
+        "MIG strategy mixed does.",
     )
     UUID_MISMATCH = (
         "CardUuidMismatch",
@@ -71,13 +71,13 @@ class Reason(ExplainedReason):
     SLOTS_EXHAUSTED = (
         "CardTimeSlicingExhausted",
         "GPU",
-        "All slots of the GPU are taken.",
+        "All slots of the GPU are in use.",
         "Wait, or raise agent.slots.",
     )
     EXCLUSIVE_CONFLICT = (
         "ExclusiveDeviceAllocateConflict",
         "GPU",
-        "The pod wants the GPU for itself but others use it, or another pod has it for itself.",
+        "The pod requires exclusive use of the GPU but other pods use it, or another pod has exclusive use.",
         "Wait until these pods end.",
     )
     QUOTA_NOT_FIT = (
@@ -90,7 +90,7 @@ class Reason(ExplainedReason):
         "CardInsufficientMemory",
         "GPU",
         "Too little of the GPU's memory is free.",
-        "Ask for less memory, or wait if a GPU is that large.",
+        "Ask for less memory, or wait if some GPU has that much memory.",
     )
     INSUFFICIENT_CORES = (
         "CardInsufficientCore",
@@ -101,26 +101,26 @@ class Reason(ExplainedReason):
     CORES_EXHAUSTED = (
         "CardComputeUnitsExhausted",
         "GPU",
-        "All of the GPU's compute is taken, so a pod that names no cores cannot join.",
-        "Wait until a pod on it ends.",
+        "All of the GPU's compute is allocated, so a pod that does not specify cores cannot share the GPU.",
+        "Wait until a pod on the GPU ends.",
     )
     NO_MIG_PLACE = (
         "MigPlaceNotFound",
         "GPU",
-        "The GPU is cut on demand, but has no room for another GPU instance of the pod's profile.",
-        "Ask for a smaller profile, or wait until other instances are gone.",
+        "The GPU is partitioned on demand, but has no room for another GPU instance of the pod's profile.",
+        "Ask for a smaller profile, or wait until other instances are deleted.",
     )
     SHARES_DIFFER = (
         "CardSharesDiffer",
         "GPU",
-        "The device takes only shares that are compatible, in size, quality of service or kind of sharing, with "
-        "those that pods hold.",
-        "Wait until these pods end, or ask for the same.",
+        "The device supports only shares whose size, quality of service or kind of sharing is compatible with the "
+        "shares that pods already hold.",
+        "Wait until these pods end, or ask for a compatible share.",
     )
     TOO_FEW_GPUS = (
         "AllocatedCardsInsufficientRequest",
         "GPU",
-        "The GPU fits, but the node has too few such GPUs for the container.",
+        "The GPU is suitable, but the node has too few suitable GPUs for the container.",
         "Ask for fewer GPUs per container, or wait.",
     )
     NO_DEVICES = (
@@ -138,7 +138,8 @@ class Reason(ExplainedReason):
     KUBELET_WOULD_REJECT = (
         "KubeletWouldReject",
         "Node",
-        "The GPUs fit, but the node's kubelet would reject the pod, for example by its topology manager policy.",
+        "The GPUs are suitable, but the node's kubelet would reject the pod, for example because of its topology "
+        "manager policy.",
         "The message has the details; see docs/kubelet.md.",
     )
     KUBELET_ADMISSION_PENDING = (
@@ -149,16 +150,17 @@ class Reason(ExplainedReason):
     TOO_FEW_PAIRS = (
         "GpuNicPairsNotFound",
         "Node",
-        "The pod requires its GPUs and network devices below the same PCIe switches, and the node has too few such "
+        "The pod requires its GPUs and network devices below the same PCIe switches, but the node has too few such "
         "pairs.",
-        "Wait until pods there end, ask for fewer, or set annotation purser.dev/gpu-nic to preferred.",
+        "Wait until pods on the node end, ask for fewer devices, or set annotation purser.dev/gpu-nic to preferred.",
     )
     NO_POOL = (
         "GpuNicPoolNotFound",
         "Node",
-        "The pod requires its GPUs and network devices below the same PCIe switches, and the node has none of the "
-        "SR-IOV pools that it asks for.",
-        "Name a pool of nodes with GPUs in the pod's limits, or configure the pool on the node; see docs/sriov.md.",
+        "The pod requires its GPUs and network devices below the same PCIe switches, but the node has none of the "
+        "SR-IOV pools that the pod asks for.",
+        "In the pod's limits, ask for a pool that nodes with GPUs have, or configure the pool on the node; see "
+        "docs/sriov.md.",
     )
     NOMINATED = (
         "NodeNominated",
@@ -270,7 +272,7 @@ def dispute_detail(uuid: str, why: str) -> str:
     return f"GPU {uuid} is disputed: {why}"
 
 
-OTHER_INSTANCES = "beside what the pod's other containers get there"
+OTHER_INSTANCES = "in addition to what the pod's other containers get there"
 """Init containers' instances stay as long as the pod."""
 
 PROMISED = Refusal(((Reason.NOMINATED, 1),), resolvable=True)

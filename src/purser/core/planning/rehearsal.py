@@ -119,7 +119,7 @@ class Rehearsal:
         for name, uuids in wanted.items():
             if self._cordoned_now(name) != uuids:
                 node = self._fleet.node(name)
-                assert node is not None, "rooms are of the fleet's own nodes"
+                assert node is not None, "rooms must be on the fleet's own nodes"
                 before = self._inventories.setdefault(name, node.inventory)
                 self._fleet.set_inventory(msgspec.structs.replace(before, cordoned=(*before.cordoned, *uuids)))
 
@@ -164,7 +164,7 @@ class Rehearsal:
     def _released(self, uid: str) -> tuple[Grant, GrantState]:
         ledger = self._fleet.ledger
         state, grant = ledger.state(uid), ledger.release(uid)
-        assert grant is not None and state is not None, "only pods with grants are evicted"
+        assert grant is not None and state is not None, "only pods with grants can be evicted"
         return grant, state
 
     def _give(self, name: str, cpu_milli: int, memory_mib: int, pods: int) -> None:

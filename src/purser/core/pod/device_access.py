@@ -139,7 +139,7 @@ def widening(pod: PodManifest, parts: Mapping[str, bool], *, by_library: bool = 
         found.append(
             Finding(
                 "the pod asks for a share of a GPU and sets hostPID, which exposes other pods' processes to it",
-                "drop hostPID, or ask for whole GPUs (nvidia.com/gpu alone)",
+                "remove hostPID, or ask for whole GPUs (nvidia.com/gpu alone)",
             )
         )
     for container in pod.containers:
@@ -167,7 +167,7 @@ def _unasked_by_annotations(annotations: Mapping[str, str]) -> Iterator[Finding]
     for key, value in annotations.items():
         by_injector = _INJECTORS.match(key) and (_NVIDIA.search(value) or _NVIDIA.search(key))
         if by_injector or (key not in _NO_REQUESTS and names_gpus(value)):
-            yield Finding(f'annotation "{_short(key)}" names NVIDIA devices itself', "remove it")
+            yield Finding(f'annotation "{_short(key)}" names NVIDIA devices directly', "remove it")
 
 
 def names_gpus(value: str) -> bool:
@@ -284,8 +284,8 @@ def _annotations(annotations: Mapping[str, str]) -> Iterator[Finding]:
     for key, value in annotations.items():
         if _INJECTORS.match(key) and not _is_for_dma_buf(value):
             yield Finding(
-                f'the pod asks for GPUs and annotation "{_short(key)}" for devices beside them',
-                "remove it: Purser's agent names the granted devices",
+                f'the pod asks for GPUs, but annotation "{_short(key)}" asks for additional devices',
+                "remove the annotation, because Purser's agent adds the granted devices",
             )
 
 
@@ -305,7 +305,7 @@ def _node_paths(pod: PodManifest) -> Iterator[Finding]:
             yield Finding(
                 f'the pod asks for GPUs and volume "{_short(volume.name)}" is the host path {_short(path)}, '
                 f"which exposes the node's devices or Purser's records to it",
-                "mount a narrower path, or none",
+                "mount a narrower path, or remove the volume",
             )
 
 
@@ -323,10 +323,11 @@ def _of_container(container: ContainerSpec, is_share: bool, by_library: bool) ->
     yield from _variables(container, LIMITS, "which Purser's agent sets", "remove it")
     if limited:
         instead = (
-            "remove it, or set CUDA_DISABLE_CONTROL=true: the container is then not limited, and its grant says so"
+            "remove it, or set CUDA_DISABLE_CONTROL=true, which leaves the container without limits and is noted in "
+            "its grant"
         )
         yield from _variables(
-            container, MPS, "which would make it use a different MPS daemon from that of its share", "remove it"
+            container, MPS, "which would make it use a different MPS daemon from the one for its share", "remove it"
         )
         if by_library:
             yield from _variables(container, LOADER, "which loads libraries before HAMi-core's", instead)
@@ -337,9 +338,9 @@ def _of_container(container: ContainerSpec, is_share: bool, by_library: bool) ->
         )
     if is_share and (strong := _strong(container)):
         yield Finding(
-            f'container "{container.name}" asks for a share of a GPU and for the capability {strong}, '
-            f"which undoes limits",
-            "drop the capability, or ask for whole GPUs (nvidia.com/gpu alone)",
+            f'container "{container.name}" asks for a share of a GPU and for the capability {strong}, which lets it '
+            f"bypass limits",
+            "remove the capability, or ask for whole GPUs (nvidia.com/gpu alone)",
         )
     for path in _targets(container):
         plain = _plain(path)
@@ -350,8 +351,9 @@ def _of_container(container: ContainerSpec, is_share: bool, by_library: bool) ->
             or (limited and (_is_within(plain, _MOUNTS_OF_LIBRARY) or plain in _MOUNTS_ABOVE_LIBRARY))
         ):
             yield Finding(
-                f'container "{container.name}" asks for GPUs and mounts {_short(path)}, '
-                f"where Purser's agent or NVIDIA's runtime places what limits it",
+                f'container "{container.name}" asks for GPUs and mounts {_short(path)}, where Purser\'s agent or '
+                f"NVIDIA's runtime "
+                f"places the files that limit it",
                 "mount it elsewhere",
             )
 

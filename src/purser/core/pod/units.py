@@ -28,9 +28,12 @@ def read_unit(text: str) -> tuple[str, int]:
     """``RESOURCE=MIB``, such as ``aliyun.com/gpu-mem=1``. Raises ValueError."""
     resource, _, unit = text.partition("=")
     if resource not in DEFAULT_UNITS_MIB or not (unit.isascii() and unit.isdigit() and len(unit) < 5):
-        raise ValueError(f"{brief(text)!r} is not a unit: write RESOURCE=MIB with {' or '.join(DEFAULT_UNITS_MIB)}")
+        raise ValueError(
+            f"{brief(text)!r} is not a memory unit: must be RESOURCE=MIB, where RESOURCE is "
+            f"{' or '.join(DEFAULT_UNITS_MIB)}"
+        )
     if not 1 <= int(unit) <= MAX_UNIT_MIB:
-        raise ValueError(f"{brief(text)!r}: write 1 to {MAX_UNIT_MIB} MiB")
+        raise ValueError(f"{brief(text)!r}: the number of MiB must be from 1 to {MAX_UNIT_MIB}")
     return resource, int(unit)
 
 
@@ -62,5 +65,5 @@ def units_problem(pod: PodManifest) -> str:
 def _units(pod: PodManifest) -> dict[str, int]:
     text = pod.annotations.get(MEMORY_UNITS_ANNOTATION, "")
     if len(text) > _MAX_TEXT:
-        raise ValueError("it is too long: remove it, because the webhook writes it")
+        raise ValueError("it is too long: remove the annotation, which the webhook writes itself")
     return dict(read_unit(each) for each in text.split(",")) if text else {}

@@ -49,12 +49,12 @@ def node_policies(text: str) -> tuple[tuple[NodePolicy, float], ...]:
     """
     words = _words(text)
     if len(words) > MAX_WEIGHED:
-        raise ValueError(f"{len(words)} policies for nodes are weighed: give at most {MAX_WEIGHED}")
+        raise ValueError(f"{len(words)} policies for nodes are weighted, more than the maximum of {MAX_WEIGHED}")
     parts = tuple(map(_weighed, words))
     names = [name for name, _ in parts]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"policy {name.value!r} appears twice: give it once")
+            raise ValueError(f"policy {name.value!r} appears twice: remove one of them")
     return parts
 
 
@@ -78,7 +78,8 @@ def gpu_policies(text: str) -> tuple[GpuPolicy, ...]:
         others = [other.value for other in words if other not in (word, GpuPolicy.MUTEX)]
         if word in ARRAY_WORDS and others:
             raise ValueError(
-                f"policy {word.value!r} for GPUs is combined with {others[0]!r}: give it alone, or with mutex only"
+                f"policy {word.value!r} for GPUs cannot be combined with {others[0]!r}: use it alone, or only with "
+                f"mutex"
             )
     return words
 
@@ -103,7 +104,7 @@ def _any_of(words: Iterable[str]) -> str:
 
 def _words(text: str) -> list[str]:
     if len(text) > MAX_LENGTH:
-        raise ValueError(f"the policies have {len(text)} characters: give at most {MAX_LENGTH}")
+        raise ValueError(f"the policies have {len(text)} characters, more than the maximum of {MAX_LENGTH}")
     return [word.strip() for word in text.split(",")]
 
 
@@ -116,8 +117,8 @@ def _weight(name: str, text: str) -> float:
     value = float(text) if _WEIGHT.fullmatch(text) else 0.0
     if not 0 < value <= MAX_WEIGHT:
         raise ValueError(
-            f"the weight of policy {name!r} is {text[:64]!r}: it must be a number above 0 and up to {MAX_WEIGHT}, "
-            "with at most three decimals"
+            f"invalid weight {text[:64]!r} for policy {name!r}: must be a number greater than 0 and at most "
+            f"{MAX_WEIGHT}, with at most three decimals"
         )
     return value
 
@@ -131,4 +132,4 @@ def _named(words: type[Word], of_what: str, name: str) -> Word:
         return words(name)
     except ValueError:
         there_are = ", ".join(sorted(words))
-        raise ValueError(f"no policy for {of_what} is called {name[:64]!r}: give one of {there_are}") from None
+        raise ValueError(f"unknown policy {name[:64]!r} for {of_what}: must be one of {there_are}") from None

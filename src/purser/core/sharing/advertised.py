@@ -100,16 +100,18 @@ def _trouble(
 ) -> str:
     """Why this device does not become replicas by this entry; empty: it does."""
     if device.uuid in replicated:
-        return f"replicates device {device.index}, which an earlier entry already replicates: write each device once"
+        return (
+            f"replicates device {device.index}, which an earlier entry already replicates: list each device only once"
+        )
     if way is not SharingStrategy.MPS:
         return ""
     if device.parent or device.mig_kind:
-        return f"shares MIG device {device.index}, but MPS shares only whole GPUs: write sharing.timeSlicing"
+        return f"shares MIG device {device.index}, but MPS can share only whole GPUs: use sharing.timeSlicing"
     most = mps_clients(device.compute_capability)
     if entry.replicas > most:
         return (
-            f"makes {entry.replicas} replicas, but MPS on GPU {device.index} has {most} clients: write a number up to "
-            f"that. The GPU is not divided"
+            f"makes {entry.replicas} replicas, but MPS on GPU {device.index} supports only {most} clients: use at "
+            f"most {most}. The GPU is not shared"
         )
     return ""
 
@@ -135,32 +137,39 @@ def unlike_upstream(file: PluginFile) -> tuple[str, ...]:
         ("rename", any(replicas and replicas.advertised_as(each) != replicas.by_default(each) for each in entries)),
         ("devices", any(each.devices != "all" for each in entries)),
     )
-    followed = "takes effect here, although NVIDIA's plugin ignores it"
+    followed = "takes effect here, although NVIDIA's device plugin ignores it"
     names = {rule.name for rule in (*file.resources.gpus, *file.resources.mig)} | {
         e.rename for e in entries if e.rename
     }
     odd = sorted(name for name in names if not is_gpu_resource(name))
     return (
         *(f"{FILE}: {key} {followed}" for key, is_there in keys if is_there),
-        *(f"{FILE}: resource {name} is ignored: write nvidia.com/gpu.NAME or nvidia.com/mig-NAME" for name in odd),
+        *(
+            f"{FILE}: resource {name} is ignored: its name must be nvidia.com/gpu.NAME or nvidia.com/mig-NAME"
+            for name in odd
+        ),
     )
 
 
 _WITHOUT_EFFECT: tuple[tuple[str, Callable[[Flags], bool], str], ...] = (
     ("failOnInitError", lambda flags: flags.fail_on_init_error is not None, "the agent waits for a driver"),
-    ("mpsRoot", lambda flags: flags.mps_root is not None, "MPS daemons have their sockets in /run/purser/mps"),
+    ("mpsRoot", lambda flags: flags.mps_root is not None, "the sockets of MPS daemons are in /run/purser/mps"),
     (
         "useNodeFeatureAPI",
         lambda flags: flags.use_node_feature_api is not None,
-        "the agent's option --feature-labels sets where labels go",
+        "the agent's option --feature-labels sets where labels are written",
     ),
-    ("deviceDiscoveryStrategy", lambda flags: flags.device_discovery_strategy == "tegra", "only NVML finds GPUs"),
+    (
+        "deviceDiscoveryStrategy",
+        lambda flags: flags.device_discovery_strategy == "tegra",
+        "GPUs are discovered only by NVML",
+    ),
     (
         "plugin.containerDriverRoot",
         lambda flags: flags.plugin.container_driver_root is not None,
         "the agent's option --driver-root sets where the driver is",
     ),
-    ("gfd", lambda flags: flags.gfd != DiscoveryFlags(), "the agent's options set where labels go"),
+    ("gfd", lambda flags: flags.gfd != DiscoveryFlags(), "the agent's options set where labels are written"),
 )
 """Of ``flags``: what Purser does not go by, whether the file says it, and what counts instead."""
 
@@ -204,10 +213,10 @@ def _named(
 
 
 def _without_resource(mig: NodeMigDevice, index: str) -> str:
-    write = 'write one in resources.mig ({pattern: "' + mig.profile + '", name: nvidia.com/mig-NAME})'
+    write = 'add one to resources.mig ({pattern: "' + mig.profile + '", name: nvidia.com/mig-NAME})'
     return (
-        f"MIG device {index} is {mig.profile}, a part of a GPU instance: no resource matches it, so it is left out. "
-        f"Create a compute instance that fills the GPU instance, or {write}"
+        f"MIG device {index} is {mig.profile}, which is a part of a GPU instance. The device is ignored because no "
+        f"resource matches this profile. Create a compute instance that fills the GPU instance, or {write}"
     )
 
 
@@ -235,11 +244,11 @@ def _check_mig(gpus: Sequence[NodeGpu], strategy: MigStrategy, odd: frozenset[st
         causes.append(f"MIG is enabled on {_gpus(cut)} and disabled on {_gpus(whole)}")
     if other := [gpu for gpu in gpus if not gpu.mig_enabled and not gpu.can_mig]:
         causes.append(
-            f"MIG is enabled on {_gpus(cut)} and {_gpus(other)} cannot be divided ({_models(other)}): "
-            f"write migStrategy: mixed on such a node"
+            f"MIG is enabled on {_gpus(cut)}, but {_gpus(other)} cannot be partitioned ({_models(other)}): use "
+            f"migStrategy: mixed on this node"
         )
     if empty := [gpu for gpu in cut if not gpu.migs]:
-        causes.append(f"there is no MIG device on {_gpus(empty)}")
+        causes.append(f"there are no MIG devices on {_gpus(empty)}")
     profiles = sorted({mig.profile for gpu in cut for mig in gpu.migs} - odd)
     if len(profiles) > 1:
         causes.append(f"MIG devices have different profiles: {', '.join(profiles)}")
@@ -276,16 +285,16 @@ def _chosen(
     if isinstance(entry.devices, int):
         if entry.devices > len(there):
             problems.append(
-                f"{where} replicates {entry.devices} devices, but the node has {len(there)} of {entry.name}, which are "
-                f"replicated: write up to {len(there)}, or all"
+                f"{where} asks to replicate {entry.devices} {entry.name} devices, but the node has only "
+                f"{len(there)}, so those are replicated: use at most {len(there)}, or all"
             )
         return there[: entry.devices]
     by_name = {**{each.uuid: each for each in there}, **{each.index: each for each in there}}
     if missing := [ref for ref in dict.fromkeys(entry.refs) if ref not in by_name]:
         device = f"device{'s' * (len(missing) > 1)} {', '.join(missing[:MAX_MISSING])}"
         problems.append(
-            f"{where} replicates {device}, which the node does not have as {entry.name}: write indexes or uuids of "
-            f"devices that it has ({', '.join(each.index for each in there[:MAX_MISSING])})"
+            f"{where} asks to replicate {device}, which the node does not have as {entry.name}: use indexes or UUIDs "
+            f"of devices that the node has ({', '.join(each.index for each in there[:MAX_MISSING])})"
         )
     return {by_name[ref].uuid: by_name[ref] for ref in entry.refs if ref in by_name}.values()
 

@@ -45,7 +45,7 @@ def chosen_config(
             return there[0]
         if fallback is ConfigFallback.EMPTY:
             return ""
-    raise SharingError(f"the node has no label {CONFIG_LABEL}, and there is no default: {_names_text(there)}")
+    raise SharingError(f"the node has no label {CONFIG_LABEL}, and no default is set: {_names_text(there)}")
 
 
 def _names_text(names: Collection[str]) -> str:

@@ -33,7 +33,7 @@ MAX_RESOURCE_NAME = 63
 MAX_NOTES = 20
 """Unknown keys that are named at most."""
 
-_A_DEVICE = "an index (0, or 0:1 for a MIG device) or a uuid"
+_A_DEVICE = "an index (0, or 0:1 for a MIG device) or a UUID"
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _DEVICE = re.compile(rf"[0-9]+|[0-9]+:[0-9]+|(?:GPU|MIG)-{_UUID}|MIG-GPU-{_UUID}/[0-9]+/[0-9]+", re.ASCII | re.I)
 
@@ -49,10 +49,13 @@ def resource_name(written: str) -> str:
     """
     name = written if written.startswith(PREFIX) else PREFIX + written
     if len(name) > MAX_RESOURCE_NAME:
-        most = f"{MAX_RESOURCE_NAME} characters: write a shorter name"
+        most = f"{MAX_RESOURCE_NAME} characters: use a shorter name"
         raise ValueError(f"resource {brief(name, 80)} has more than {most}")
     if not is_subdomain(name.removeprefix(PREFIX)):
-        raise ValueError(f"resource {brief(name, 80)} is not a name: write lowercase letters, digits, dashes and dots")
+        raise ValueError(
+            f"resource {brief(name, 80)} is not a valid name: must consist of lowercase letters, "
+            f"digits, dashes and dots"
+        )
     return name
 
 
@@ -112,7 +115,7 @@ class ReplicatedResource(msgspec.Struct, frozen=True):
             msgspec.structs.force_setattr(self, "rename", resource_name(self.rename))
         for each in self.refs:
             if not _DEVICE.fullmatch(each):
-                raise ValueError(f"device {brief(each, 80)} is not a device: write {_A_DEVICE}")
+                raise ValueError(f"device {brief(each, 80)} is not a device: must be {_A_DEVICE}")
 
     @property
     def refs(self) -> tuple[str, ...]:
@@ -221,8 +224,8 @@ class SetAside(msgspec.Struct, frozen=True):
         unknown = [*sorted(self.uuids - uuids), *(f"index {each}" for each in sorted(self.indexes - indexes))]
         has = ", ".join(map(str, sorted(indexes))) or "none"
         return tuple(
-            f"{self.said_by} names {brief(each, MAX_RESOURCE_NAME)}, but the node has no such GPU: write a uuid, or "
-            f"one of the indexes {has}"
+            f"{self.said_by} names {brief(each, MAX_RESOURCE_NAME)}, but the node does not have this GPU: use a "
+            f"UUID, or one of the indexes {has}"
             for each in unknown[:MAX_NOTES]
         )
 
@@ -261,9 +264,9 @@ def plugin_file(value: Any) -> ReadFile:
 def _check_version(tidy: Any) -> None:
     """What another version means by any of its keys is not known."""
     if not isinstance(tidy, dict):
-        raise SharingError(f"{FILE} is not an object: write keys and values, version: v1 first")
+        raise SharingError(f"{FILE} is not an object: must be keys and values, with version: v1 first")
     if (version := tidy.get("version", "v1")) not in ("", "v1"):
-        raise SharingError(f"{FILE}: version is {brief(version)}: write v1, the only known version")
+        raise SharingError(f"{FILE}: version is {brief(version)}, but must be v1, the only supported version")
 
 
 def _in_places(tidy: Any, problems: list[str]) -> Any:
@@ -293,7 +296,7 @@ def _bounded(entry: dict[str, Any], at: str, problems: list[str]) -> dict[str, A
     replicas = entry.get("replicas")
     if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas <= MAX_SLOTS:
         return entry
-    most = f"write a number up to {MAX_SLOTS}, the most that Purser lists for a device. It lists {MAX_SLOTS}"
+    most = f"must be at most {MAX_SLOTS}, the maximum that Purser lists for a device. Purser lists {MAX_SLOTS}"
     problems.append(f"{FILE}: {at}.replicas is {brief(replicas, 24)}: {most}")
     return {**entry, "replicas": MAX_SLOTS}
 
@@ -319,7 +322,7 @@ def _without_entries(sharing: Sharing) -> Iterator[str]:
     for way, section in (("timeSlicing", sharing.time_slicing), ("mps", sharing.mps)):
         if section is not None and not section.resources:
             write = _ADVICE[Replicas, "resources"]
-            yield f"{FILE}: sharing.{way}.resources has no usable entry: write {write}. No device is divided"
+            yield f"{FILE}: sharing.{way}.resources has no valid entry: must be {write}. No device is shared"
 
 
 MAX_PROBLEMS = 50
@@ -329,10 +332,10 @@ _A_NAME = "a name such as nvidia.com/gpu"
 _ADVICE = {
     (ReplicatedResource, "name"): _A_NAME,
     (ReplicatedResource, "rename"): "a name such as nvidia.com/gpu.small",
-    (ReplicatedResource, "replicas"): f"a whole number from 2 to {MAX_SLOTS}",
-    (ReplicatedResource, "devices"): f"all, a number of devices, or a list, each {_A_DEVICE}",
+    (ReplicatedResource, "replicas"): f"an integer from 2 to {MAX_SLOTS}",
+    (ReplicatedResource, "devices"): f"all, a number of devices, or a list in which each item is {_A_DEVICE}",
     (Replicas, "resources"): "a list with an object for each resource: {name: nvidia.com/gpu, replicas: 2}",
-    (Named, "pattern"): "a model or a MIG profile, * for any characters",
+    (Named, "pattern"): "a model or a MIG profile, with * for any characters",
     (Named, "name"): _A_NAME,
 }
 

@@ -63,7 +63,7 @@ def hami_file(value: Any, node: str) -> ReadFile:
     """
     entries = value[NODES]
     if not isinstance(entries, list | None):
-        raise SharingError(f"{_FILE} is not a list: write a list with an object for each node")
+        raise SharingError(f"{_FILE} is not a list: must be a list with an object for each node")
     problems = list(_nameless(entries or ()))
     entry = next((each for each in entries or () if isinstance(each, dict) and _name(each) == node), None)
     if entry is None:
@@ -102,7 +102,7 @@ def _with_readable_filter(tidy: dict[str, Any], where: str, problems: list[str])
     if not isinstance(filters, dict):
         return tidy
     kept = dict(filters)
-    for key, kind, write in (("uuid", str, "a GPU's uuid"), ("index", int, "a GPU's index, a whole number from 0")):
+    for key, kind, write in (("uuid", str, "a GPU's UUID"), ("index", int, "a GPU's index, an integer of 0 or more")):
         if isinstance(refs := filters.get(key), list):
             good = [ref for ref in refs if _can_name(ref, kind)]
             bad = ((place, ref) for place, ref in enumerate(refs) if not _can_name(ref, kind))
@@ -121,7 +121,7 @@ def _set_aside(node: _Node, where: str) -> SetAside:
 
 
 def _notes(node: _Node, where: str) -> Iterator[str]:
-    overbooked = "pods are never granted more of a GPU than it has"
+    overbooked = "Purser never overcommits a GPU"
     without_effect = (
         ("operatingmode mps", node.operatingmode == "mps", "agent.enforcement of the chart starts MPS daemons"),
         (
@@ -131,11 +131,15 @@ def _notes(node: _Node, where: str) -> Iterator[str]:
         ),
         ("devicememoryscaling", node.devicememoryscaling not in (None, 0, 1), overbooked),
         ("devicecorescaling", node.devicecorescaling not in (None, 0, 1), overbooked),
-        ("preconfigureddevicememory", bool(node.preconfigureddevicememory), "a GPU has the memory that NVML reports"),
-        ("libcudaloglevel", node.libcudaloglevel is not None, "a container's variable LIBCUDA_LOG_LEVEL sets it"),
+        (
+            "preconfigureddevicememory",
+            bool(node.preconfigureddevicememory),
+            "Purser uses the memory that NVML reports for a GPU",
+        ),
+        ("libcudaloglevel", node.libcudaloglevel is not None, "set the variable LIBCUDA_LOG_LEVEL in a container"),
     )
     yield from (f"{where}: {key} has no effect: {instead}" for key, is_given, instead in without_effect if is_given)
     filtered = node.filterdevices or _Filter()
     named = [*(f"index {each}" for each in filtered.index or ()), *(filtered.uuid or ())]
     if named:
-        yield f"{where}: filterdevices keeps GPUs from pods: {', '.join(brief(each, 60) for each in named[:MAX_NAMED])}"
+        yield f"{where}: filterdevices hides GPUs from pods: {', '.join(brief(each, 60) for each in named[:MAX_NAMED])}"

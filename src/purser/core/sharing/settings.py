@@ -133,12 +133,12 @@ def followable(
         try:
             dict(_given(_only(file, flag.at), {}, {}))
         except SharingError as error:
-            problems.append(f"{error}. It is left out")
+            problems.append(f"{error}. The value is ignored")
             file = _without(file, flag.at)
     plugin_settings(PluginFile(), options, environment)
     found = PluginSettings(**dict(_given(file, options or {}, environment or {})))
     for at, conflict in _conflicts(file, found):
-        problems.append(f"{conflict}. {at} is left out")
+        problems.append(f"{conflict}. {at} is ignored")
         file = _without(file, at)
     return file, tuple(problems)
 
@@ -154,7 +154,7 @@ def with_last_flags(file: PluginFile, problems: Iterable[str], last: PluginFile)
         if is_mistaken and _in(file, at) is None and (before := _in(last, at)) is not None:
             file = _with(file, at, before)
             told_before = ", ".join(map(str, before)) if isinstance(before, tuple) else shown(before)
-            notes.append(f"{FILE}: {at}: the value of the last valid file stays in effect, {told_before}")
+            notes.append(f"{FILE}: {at}: the value from the last valid file stays in effect: {told_before}")
     return file, tuple(notes)
 
 
@@ -162,14 +162,17 @@ def _conflicts(file: PluginFile, found: PluginSettings) -> Iterator[tuple[str, s
     """What does not go together: which part of the file is the later word, and a sentence."""
     if found.imex_channels not in ((), (0,)):
         at = "imex.channelIDs"
-        yield at, f"{FILE}: {at} are {list(found.imex_channels)}: leave it empty, or write only 0"
+        yield at, f"{FILE}: {at} is {list(found.imex_channels)}, but must be empty or contain only 0"
     if file.sharing.mps is not None and found.mig_strategy in (MigStrategy.MIXED, MigStrategy.ON_DEMAND):
         goes = f"works only with the MIG strategies none and single, not with {found.mig_strategy}"
-        yield "sharing.mps", f"{FILE}: sharing.mps {goes}: write sharing.timeSlicing, or another flags.migStrategy"
+        yield "sharing.mps", f"{FILE}: sharing.mps {goes}: use sharing.timeSlicing, or another flags.migStrategy"
     if found.device_ids == "index" and found.mig_strategy is MigStrategy.ON_DEMAND:
         at = "flags.plugin.deviceIDStrategy"
-        goes = "deviceIDStrategy index does not work with the MIG strategy on-demand: indexes of MIG devices change"
-        yield at, f"{FILE}: {goes}. Write uuid"
+        goes = (
+            "deviceIDStrategy index does not work with the MIG strategy on-demand, because the indexes of MIG "
+            "devices change"
+        )
+        yield at, f"{FILE}: {goes}. Use uuid"
 
 
 def _only(file: PluginFile, at: str) -> PluginFile:
@@ -239,7 +242,7 @@ def _checked(value: Any, kind: Any, where: str) -> Any:
     words = _words(kind)
     for each in value if isinstance(value, tuple) else (value,):
         if words and isinstance(each, str) and each not in words:
-            raise SharingError(f"{where} is {brief(each)}: give {' or '.join(words)}")
+            raise SharingError(f"{where} is {brief(each)}, but must be {' or '.join(words)}")
     try:
         return converted(value, kind, where)
     except UnreadableError as error:

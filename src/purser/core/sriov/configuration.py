@@ -162,8 +162,8 @@ def _pools(file: _File, default_prefix: str, notes: list[str], problems: list[st
     room = MAX_SELECTORS
     if beyond := file.resource_list[MAX_POOLS:]:
         problems.append(
-            f"{FILE}: resourceList[{MAX_POOLS}] and {len(beyond) - 1} after it are left out: write {MAX_POOLS} "
-            "entries at most"
+            f"{FILE}: resourceList[{MAX_POOLS}] and the {len(beyond) - 1} entries after it are ignored: use at most "
+            f"{MAX_POOLS} entries"
         )
     for place, raw in enumerate(file.resource_list[:MAX_POOLS]):
         where = f"{FILE}: resourceList[{place}]"
@@ -177,7 +177,10 @@ def _pools(file: _File, default_prefix: str, notes: list[str], problems: list[st
         device_type = _device_type(entry, where, mistakes)
         selectors = _selectors(entry, device_type, where, notes, mistakes)
         if len(selectors) > room:
-            mistakes.append(f"{where}.selectors: write at most {MAX_SELECTORS} in all pools together; {room} are left")
+            mistakes.append(
+                f"{where}.selectors: there must be at most {MAX_SELECTORS} selectors in all pools "
+                f"together, and only {room} more are allowed"
+            )
             selectors = ()
         room -= len(selectors)
         pool = SriovPoolConfig(
@@ -192,7 +195,7 @@ def _pools(file: _File, default_prefix: str, notes: list[str], problems: list[st
         if mistakes:
             known = tuple(each for each in selectors if device_type is not None and _is_clear(each, device_type))
             with_it = ", and so are the devices that its selectors match" if known else ""
-            problems += (f"{each}. The pool is left out{with_it}" for each in mistakes)
+            problems += (f"{each}. The pool is ignored{with_it}" for each in mistakes)
             pool = msgspec.structs.replace(pool, is_refused=True, selectors=known)
         else:
             seen.add(pool.resource)
@@ -204,7 +207,7 @@ def _entry(tidy: dict[str, Any], where: str, mistakes: list[str]) -> _Entry:
     """With what of it can be read."""
     found: list[str] = []
     entry = salvaged(tidy, _Entry, where, found)
-    mistakes += (each.removesuffix(". It is left out") for each in found)
+    mistakes += (each.removesuffix(". The value is ignored") for each in found)
     has_type = isinstance(tidy.get("deviceType", ""), str)
     return entry if has_type else msgspec.structs.replace(entry, device_type=_UNREADABLE)
 
@@ -221,7 +224,7 @@ def _device_type(entry: _Entry, where: str, mistakes: list[str]) -> SriovDeviceT
         return SriovDeviceType(entry.device_type)
     if entry.device_type != _UNREADABLE:
         words = ", ".join(SriovDeviceType)
-        mistakes.append(f"{where}: deviceType is {brief(entry.device_type, 40)}: write one of {words}")
+        mistakes.append(f"{where}: deviceType is {brief(entry.device_type, 40)}, but must be one of {words}")
     return next((each for each in SriovDeviceType if each.lower() == entry.device_type.lower()), None)
 
 
@@ -232,7 +235,7 @@ def _selectors(
     at = f"{where}.selectors"
     objects = [entry.selectors] if isinstance(entry.selectors, dict) else entry.selectors
     if not isinstance(objects, list) or not objects:
-        mistakes.append(f"{at} is {shown(entry.selectors)}: write an object, or a list with at least one")
+        mistakes.append(f"{at} is {shown(entry.selectors)}, but must be an object, or a list of at least one object")
         return ()
     found = []
     for place, each in enumerate(objects):
@@ -247,7 +250,9 @@ def _selectors(
             kept = {key: value for key, value in tidy.items() if key not in unused}
             if unused and not kept:
                 write = ", ".join(sorted(_FIELDS[device_type]))
-                odd.append(f"{here} has no condition that applies to deviceType {device_type}: write some of {write}")
+                odd.append(
+                    f"{here} has no condition that applies to deviceType {device_type}: use at least one of {write}"
+                )
             tidy = kept
         selector = _selector(tidy, here, odd)
         mistakes += odd
@@ -265,7 +270,7 @@ def _selector(tidy: Any, here: str, odd: list[str]) -> SriovSelector | None:
         found = [str(error)]
         return None
     finally:
-        odd += (each.removesuffix(". It is left out") for each in found)
+        odd += (each.removesuffix(". The value is ignored") for each in found)
 
 
 def _misspelt(here: str, key: str) -> str:
@@ -273,7 +278,7 @@ def _misspelt(here: str, key: str) -> str:
     known = sorted(field.encode_name for field in msgspec.structs.fields(SriovSelector))
     close = difflib.get_close_matches(key.lower(), [each.lower() for each in known], 1)
     write = next((each for each in known if each.lower() in close), "") or f"one of {', '.join(known)}"
-    return f"{here}: {brief(key, 40)} is not a condition: write {write}"
+    return f"{here}: {brief(key, 40)} is not a condition: use {write}"
 
 
 def _problems(pool: SriovPoolConfig, seen: set[str]) -> Iterator[str]:
@@ -281,22 +286,22 @@ def _problems(pool: SriovPoolConfig, seen: set[str]) -> Iterator[str]:
     resource = brief(pool.resource, 100)
     if "." in pool.name or not is_extended_resource(pool.resource):
         yield (
-            f"kubelet rejects resource {resource}: resourceName must be letters, digits, - and _, at most 63, "
-            "with a letter or digit at both ends, and the prefix a domain name: write names of this form"
+            f"kubelet would reject resource {resource}: the prefix must be a domain name, and resourceName at most "
+            f"63 letters, digits, - and _, with a letter or digit at both ends"
         )
     if is_gpu_word(pool.resource):
-        yield f"{resource} is a GPU resource: write another prefix or name"
+        yield f"{resource} is a GPU resource: use another prefix or name"
     if (family := BY_WORD.get(pool.resource)) is not None:
-        yield f"{resource} is a resource of {family.name}: write another prefix or name"
+        yield f"{resource} is a {family.name} resource: use another prefix or name"
     if _is_kubernetes_own(pool.prefix):
-        yield f"{resource} has a prefix reserved for Kubernetes: write another one"
+        yield f"{resource} has a prefix that is reserved for Kubernetes: use another prefix"
     if pool.resource in seen:
-        yield f"{resource} appears twice: write the selectors of both in one list"
+        yield f"{resource} appears twice: combine the selectors of both entries in one list"
     for each in pool.selectors:
         if each.is_rdma and each.vdpa_type:
-            yield f"{resource}: isRdma and vdpaType exclude each other in one selector: write a list of two"
+            yield f"{resource}: isRdma and vdpaType are mutually exclusive in one selector: use a list of two selectors"
         if each.vdpa_type and each.vdpa_type not in VDPA_TYPES:
-            yield f"{resource}: vdpaType is {brief(each.vdpa_type, 40)}: write one of {', '.join(VDPA_TYPES)}"
+            yield f"{resource}: vdpaType is {brief(each.vdpa_type, 40)}, but must be one of {', '.join(VDPA_TYPES)}"
         if pool.device_type is SriovDeviceType.AUX_NET_DEVICE:
             yield from _aux_problems(resource, each)
 
@@ -317,7 +322,10 @@ def _is_kubernetes_own(prefix: str) -> bool:
 
 def _aux_problems(resource: str, selector: SriovSelector) -> Iterator[str]:
     if not selector.aux_types:
-        yield f"{resource}: deviceType auxNetDevice needs auxTypes in each selector: write {', '.join(AUX_TYPES)}"
+        yield (
+            f"{resource}: deviceType auxNetDevice needs auxTypes in each selector: must be one of "
+            f"{', '.join(AUX_TYPES)}"
+        )
     for each in selector.aux_types:
         if each not in AUX_TYPES:
-            yield f"{resource}: auxTypes has {brief(each, 40)}: write {', '.join(AUX_TYPES)}"
+            yield f"{resource}: auxTypes contains {brief(each, 40)}, but must contain only {', '.join(AUX_TYPES)}"

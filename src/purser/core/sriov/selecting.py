@@ -42,7 +42,7 @@ def function_range(text: str) -> FunctionRange:
         ends = (first, last if dash else first)
         if not all(end.isascii() and end.isdecimal() and len(end) <= _MAX_DIGITS for end in ends):
             return FunctionRange(
-                pf.lower(), tuple(found), f"{brief(text, 60)} does not have the form PF, PF#1 or PF#0,2-7"
+                pf.lower(), tuple(found), f"{brief(text, 60)} is not a PF: must have the form PF, PF#1 or PF#0,2-7"
             )
         found.append((int(ends[0]), int(ends[1])))
     return FunctionRange(pf.lower(), tuple(found))
@@ -79,7 +79,10 @@ class SelectorFilter:
             if not left:
                 found = sorted({each.value(device) or "none" for device in before})
                 more = f" and {len(found) - _VALUES_SHOWN} more" if len(found) > _VALUES_SHOWN else ""
-                return f"{each.name} matches none of {len(before)}: they have {', '.join(found[:_VALUES_SHOWN])}{more}"
+                return (
+                    f"{each.name} does not match any of {len(before)}: they have "
+                    f"{', '.join(found[:_VALUES_SHOWN])}{more}"
+                )
         return ""
 
     def _prepare(self) -> Iterator[_Condition]:
@@ -112,7 +115,9 @@ class SelectorFilter:
             if found.problem:
                 self.problems.append(f"{name}: {found.problem}")
             if found.pf in by_pf:
-                self.problems.append(f"{name}: {brief(text, 60)} has no effect: only the first for each PF applies")
+                self.problems.append(
+                    f"{name}: {brief(text, 60)} has no effect: only the first entry for each PF applies"
+                )
             by_pf.setdefault(found.pf, found)
 
         def holds(device: SriovDevice) -> bool:

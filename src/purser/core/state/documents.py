@@ -155,7 +155,10 @@ class StateReplica(msgspec.Struct, frozen=True):
             return ()
         if not self.name:
             return ("this replica of the scheduler does not place pods, so it does not know why they wait",)
-        return (f"{self.name} places no pods and knows no reasons; the leader: {self.leader or 'nobody'}",)
+        return (
+            f"{self.name} is not the leader, so it does not place pods or know reasons; the leader is "
+            f"{self.leader or 'unknown'}",
+        )
 
 
 class ClusterState(msgspec.Struct, frozen=True):

@@ -25,19 +25,20 @@ _MOST_LINKED = 64
 RECORD_FIELDS = {
     "node": "the node's name",
     "seconds": "the time, in seconds since 1970",
-    "nanoseconds": "the same in nanoseconds",
-    "devices": "the devices by container, as HAMi encodes them",
-    "indices": "the indexes of all devices, with commas",
-    "numbers": "the same; of containers that ask for numbered cores the numbers of these, counted over the node",
-    "count": "how many devices there are",
+    "nanoseconds": "the time, in nanoseconds since 1970",
+    "devices": "the devices by container, in HAMi's encoding",
+    "indices": "the indexes of all devices, separated by commas",
+    "numbers": "the indexes of all devices; for containers that ask for numbered cores, the core numbers, counted "
+    "across the node",
+    "count": "the number of devices",
     "index": "the index of the first device",
-    "cores": "the compute of the first device, as pods name it",
-    "memory": "the memory of the first device, as pods name it",
-    "by_container": "a JSON list by container of lists of its devices, with the compute and MiB of each",
+    "cores": "the compute of the first device, in the unit that pods use",
+    "memory": "the memory of the first device, in the unit that pods use",
+    "by_container": "a JSON list with a list of devices for each container, with each device's compute and MiB",
     "minor": "the number of the first device's file",
     "slices": "the slices of the first device's profile",
-    "profiles": "a JSON object of the profile that each container has of its device",
-    "templates": "a JSON list of the devices with the template and the memory of each",
+    "profiles": "a JSON object with each container's profile on its device",
+    "templates": "a JSON list of the devices, with each device's template and memory",
 }
 """What may stand in braces in a record's value."""
 
@@ -102,7 +103,7 @@ class Register(_Part, frozen=True):
 
 
 class CountedBy(StrEnum):
-    """What of a node's capacity says how many devices there are."""
+    """What of a node's capacity says the number of devices."""
 
     DEVICES = "devices"
     """The family's resource: one for each device."""

@@ -44,7 +44,7 @@ _MARK = {"purser.dev": "agent"}
 _MIG = "mig"
 _MODES = {"": DeviceMode.SHARED, "hami-core": DeviceMode.SHARED, "mps": DeviceMode.MPS}
 _PREFIX = "NVIDIA-"
-_GONE = "no device plugin lists it to kubelet"
+_GONE = "no device plugin reports it to kubelet"
 
 
 class RegisteredGpu(RegisteredDevice, frozen=True, omit_defaults=True):
@@ -67,7 +67,7 @@ def read_gpus(text: str, problems: list[str] | None = None) -> list[RegisteredGp
     odd = [] if problems is None else problems
     gpus = read_each(text, "the registration", _gpus, RegisteredGpu, odd)
     if len(gpus) > MAX_NODE_DEVICES:
-        raise RegisterError(f"{len(gpus)} GPUs are registered: {MAX_NODE_DEVICES} are the most")
+        raise RegisterError(f"{len(gpus)} GPUs are registered: the maximum is {MAX_NODE_DEVICES}")
     return gpus
 
 
@@ -88,8 +88,8 @@ def devices(
     is_listed = _is_listed(allocatable)
     if gpus and not is_listed and (renamed := renamed_resource(allocatable)):
         problems.append(
-            f"HAMi's device plugin lists {renamed} instead of {GPU_RESOURCE}, and the node's GPUs take no pods of"
-            f" Purser's: set resourceName of HAMi's chart to {GPU_RESOURCE}, and write that in pods"
+            f"HAMi's device plugin lists {renamed} instead of {GPU_RESOURCE}, so pods that Purser schedules cannot "
+            f"use the node's GPUs: set resourceName in HAMi's chart to {GPU_RESOURCE}, and use that name in pods"
         )
     found = []
     for gpu in gpus:
@@ -97,9 +97,9 @@ def devices(
             if gpu.mode != _MIG:
                 found.append(_device(gpu, is_listed, problems))
         except RegisterError as error:
-            problems.append(f"{error}. The GPU is left out")
+            problems.append(f"{error}. The GPU is ignored")
     if len({device.uuid for device in found}) < len(found):
-        raise RegisterError("one GPU is registered twice")
+        raise RegisterError("a GPU is registered twice")
     return tuple(found)
 
 
@@ -110,7 +110,7 @@ def _device(gpu: RegisteredGpu, is_listed: bool, problems: list[str]) -> Device:
         raise RegisterError(f"GPU {gpu.id[:64]!r} has mode {gpu.mode[:20]!r}")
     if gpu.count < 0 or not 0 <= gpu.devmem <= _HAMI_MAX_INT32 or not 0 <= gpu.devcore <= _HAMI_MAX_INT32:
         raise RegisterError(
-            f"GPU {gpu.id[:64]!r} has {gpu.count} slots, {gpu.devmem} MiB and {gpu.devcore} percent of compute"
+            f"GPU {gpu.id[:64]!r} has {gpu.count} slots, {gpu.devmem} MiB and {gpu.devcore}% of compute"
         )
     if not 0 <= gpu.numa <= MAX_NUMA_NODE or not 0 <= gpu.index <= _HAMI_MAX_INT32:
         raise RegisterError(f"GPU {gpu.id[:64]!r} is number {gpu.index} on NUMA node {gpu.numa}")
@@ -125,7 +125,7 @@ def _device(gpu: RegisteredGpu, is_listed: bool, problems: list[str]) -> Device:
         numa_nodes=(gpu.numa,),
         mode=mode,
         healthy=healthy,
-        unhealthy_reason="" if healthy else _GONE if gpu.health else "HAMi's device plugin says so",
+        unhealthy_reason="" if healthy else _GONE if gpu.health else "HAMi's device plugin reports it as unhealthy",
         enforcement=Enforcement.MPS if mode is DeviceMode.MPS else Enforcement.HAMI_CORE,
     )
 
@@ -144,7 +144,7 @@ def _is_listed(allocatable: Mapping[str, QuantityLike]) -> bool:
     try:
         return quantity_ceil(allocatable.get(GPU_RESOURCE, 0)) > 0
     except QuantityError as error:
-        raise RegisterError(f"{GPU_RESOURCE} of the node's allocatable amounts is not an amount") from error
+        raise RegisterError(f"{GPU_RESOURCE} in the node's allocatable resources is not a valid quantity") from error
 
 
 def registration(inventory: NodeInventory, closed: Collection[str] = ()) -> str:

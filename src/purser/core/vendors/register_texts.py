@@ -67,25 +67,25 @@ def read_each(
         try:
             found.append(converted(each, kind, f"{name}, device {place}"))
         except UnreadableError as error:
-            odd.append(f"{error}. The device is left out")
+            odd.append(f"{error}. The device is ignored")
     return found
 
 
 def check_names(registered: RegisteredDevice) -> None:
     """Id and model are such as others can print, count and list. Raises `RegisterError`."""
     if not _ID.fullmatch(registered.id):
-        raise RegisterError(f"{registered.id[:64]!r} is no device's id")
+        raise RegisterError(f"{registered.id[:64]!r} is not a device ID")
     if len(registered.type) > _MAX_MODEL or not registered.type.isprintable():
         raise RegisterError(
-            f"device {registered.id!r} has a type that is not a name of a model: {registered.type[:_MAX_MODEL]!r}"
+            f"device {registered.id!r} has a type that is not a model name: {registered.type[:_MAX_MODEL]!r}"
         )
 
 
 def slots_of(registered: RegisteredDevice, problems: list[str]) -> int:
     """How many may share the device: Purser lists `MAX_SLOTS` at most, and then says so in ``problems``."""
     if registered.count > MAX_SLOTS:
-        most = f"{MAX_SLOTS} are the most that Purser shares a device among, and so many count"
-        problems.append(f"device {registered.id!r} has {registered.count} slots: {most}. Register up to {MAX_SLOTS}")
+        most = f"Purser shares a device among at most {MAX_SLOTS} containers, so only {MAX_SLOTS} slots are used"
+        problems.append(f"device {registered.id!r} has {registered.count} slots: {most}. Register at most {MAX_SLOTS}")
     return min(registered.count, MAX_SLOTS)
 
 
@@ -103,7 +103,7 @@ def _of_colons(text: str, odd: list[str]) -> list[RegisteredDevice]:
         try:
             found.append(_of_fields(part, place))
         except RegisterError as error:
-            odd.append(f"{error}. The device is left out")
+            odd.append(f"{error}. The device is ignored")
     return found
 
 
@@ -121,7 +121,7 @@ def _of_fields(text: str, place: int) -> RegisteredDevice:
 
 def _number(field: str, device: str) -> int:
     if not (field.removeprefix("-").isascii() and field.removeprefix("-").isdigit() and len(field) <= 10):
-        raise RegisterError(f'device "{device[:100]}": "{field[:20]}" is no whole number')
+        raise RegisterError(f'device "{device[:100]}": "{field[:20]}" is not an integer')
     return int(field)
 
 
@@ -135,7 +135,7 @@ def _renamed(register: Register, text: str, odd: list[str]) -> list[RegisteredDe
             named = {ours: one[theirs] for ours, theirs in register.fields.items() if theirs in one}
             found.append(converted({"index": place, **named}, RegisteredDevice, where))
         except UnreadableError as error:
-            odd.append(f"{error}. The device is left out")
+            odd.append(f"{error}. The device is ignored")
     return found
 
 
@@ -170,7 +170,7 @@ def _of_slices(text: str, id_form: str, node: str) -> list[RegisteredDevice]:
         if match is not None and len(name) <= _MAX_MODEL and len(number) <= _MAX_MODEL
     ]
     if not profiles or len(profiles) > _MOST_PROFILES:
-        raise RegisterError(f"{len(profiles)} profiles have a size in their name: there are 1 to {_MOST_PROFILES}")
+        raise RegisterError(f"{len(profiles)} profiles have a size in their name: must be from 1 to {_MOST_PROFILES}")
     found = []
     profiles.sort(key=lambda each: (each.slices, each.memory_mib, each.name))
     for place, device in enumerate(read.devices):

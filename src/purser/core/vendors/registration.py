@@ -22,7 +22,7 @@ MAX_PROBLEMS = 8
 """Of one family's devices: an event each."""
 
 _MAX_AMOUNT = 1 << 30
-_GONE = "no device plugin lists it to kubelet"
+_GONE = "no device plugin reports it to kubelet"
 
 Amounts = Mapping[str, QuantityLike]
 
@@ -84,8 +84,8 @@ def _uuids(devices: list[Device], known: Collection[str]) -> set[str]:
             raise RegisterError(f"device {device.uuid!r} appears twice")
         uuids.add(device.uuid)
     if uuids and len(uuids) + len(known) > MAX_NODE_DEVICES:
-        beside = f" beside {len(known)} others" if known else ""
-        raise RegisterError(f"there are {len(uuids)} devices{beside}: {MAX_NODE_DEVICES} are the most of a node")
+        beside = f" in addition to {len(known)} others" if known else ""
+        raise RegisterError(f"there are {len(uuids)} devices{beside}: the maximum for a node is {MAX_NODE_DEVICES}")
     return uuids
 
 
@@ -105,14 +105,14 @@ def _devices(
         return []
     registered = read_register(family.register, text, node, odd)
     if len(registered) > MAX_NODE_DEVICES:
-        raise RegisterError(f"{len(registered)} devices are registered: {MAX_NODE_DEVICES} are the most of a node")
+        raise RegisterError(f"{len(registered)} devices are registered: the maximum for a node is {MAX_NODE_DEVICES}")
     is_listed = _amount(allocatable, family.resource) > 0
     found = []
     for each in registered:
         try:
             found.append(_device(family, each, is_listed, odd))
         except RegisterError as error:
-            odd.append(f"{error}. The device is left out")
+            odd.append(f"{error}. The device is ignored")
     return found
 
 
@@ -124,7 +124,9 @@ def _counted(
     total = _amount(listed, resource)
     count, healthy = total // each, _amount(allocatable, resource) // each
     if count > MAX_NODE_DEVICES:
-        raise RegisterError(f"the node lists {total} of {resource}: {MAX_NODE_DEVICES} devices are the most of a node")
+        raise RegisterError(
+            f"the node lists {total} of {resource}: the maximum for a node is {MAX_NODE_DEVICES} devices"
+        )
     memory_mib = capacity.memory_mib
     if family.memory is not None and not memory_mib and total:
         memory_mib = min(_amount(listed, family.memory.resource) * family.memory.unit_mib * each // total, _MAX_AMOUNT)
@@ -160,7 +162,7 @@ def _device(family: DeviceFamily, registered: RegisteredDevice, is_listed: bool,
         slots=slots_of(registered, odd),
         numa_nodes=(registered.numa,) if registered.numa >= 0 else (),
         healthy=healthy,
-        unhealthy_reason="" if healthy else _GONE if registered.health else "its device plugin says so",
+        unhealthy_reason="" if healthy else _GONE if registered.health else "its device plugin reports it as unhealthy",
         vendor=family.vendor,
         enforcement=Enforcement.VENDOR,
         resource=family.resource,
@@ -172,4 +174,4 @@ def _amount(amounts: Amounts, resource: str) -> int:
     try:
         return max(0, min(quantity_ceil(amounts[resource]), _MAX_AMOUNT)) if resource in amounts else 0
     except QuantityError as error:
-        raise RegisterError(f"{resource} of the node's capacity is not an amount") from error
+        raise RegisterError(f"{resource} in the node's capacity is not a valid quantity") from error

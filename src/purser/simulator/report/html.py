@@ -10,7 +10,7 @@ from purser.simulator.report import plots, verdicts
 from purser.simulator.results import AnyRun, Run, TimedRun, mean_by_key, mean_by_percent, mean_of
 from purser.simulator.workload import Workload, class_of, common_memory_mib
 
-NEEDS_MATPLOTLIB = "--report needs matplotlib: install it with pip install 'gpu-purser[simulator]'"
+NEEDS_MATPLOTLIB = "--report needs matplotlib: run pip install 'gpu-purser[simulator]'"
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1b1f24; }
@@ -28,24 +28,25 @@ figure { margin: 1.5rem 0; } figure svg { width: 100%; height: auto; }
 _READING = (
     (
         "Allocated",
-        "GPUs that pods hold, a shared GPU in parts, in percent of all GPUs. The value at 100 % is the mean over all "
-        "moments at which pods had asked for 99.5 to 100.5 % of them.",
+        "GPUs that pods hold, as a percentage of all GPUs. A shared GPU counts in proportion to its use. The value "
+        "at 100 % is the mean over all moments at which pods had asked for 99.5 to 100.5 % of all GPUs.",
     ),
     (
         "Fragmented",
-        "GPUs that nobody holds and that a typical pod could not use: too little is left of the GPU, or of its node's "
-        "CPU, or it is the wrong model. Weighted by how frequent such pods are; GPUs of no use to pods without "
-        "GPUs count too, so that even an empty cluster is slightly fragmented.",
+        "Free GPU capacity that a typical pod cannot use because too little of the GPU or of the node's CPU is left, "
+        "or because the GPU is the wrong model. Pods are weighted by how often they occur. Pods that request no GPU "
+        "cannot use any, so even an empty cluster counts as slightly fragmented.",
     ),
     (
         "Orders",
-        "Each seed draws the order in which pods arrive, and which of two equally good nodes comes first. "
-        "Numbers are means over the orders; a difference smaller than that between orders means nothing.",
+        "Each seed determines the order in which pods arrive, and which of two equally good nodes is tried first. "
+        "Numbers are means over the orders. A difference smaller than the variation between orders is not significant.",
     ),
     (
         "What is simulated",
-        "Purser's own scheduling code, on lists instead of a cluster: CPU, memory and GPUs of nodes, models that pods "
-        "allow. Not simulated: priorities and preemption, affinities, taints, and the time that decisions take.",
+        "The simulator runs Purser's own scheduling code on lists instead of a cluster. It takes into account the "
+        "nodes' CPU, memory and GPUs, and the models that pods allow. It does not simulate priorities and "
+        "preemption, affinities, taints, or the time that decisions take.",
     ),
 )
 
@@ -90,7 +91,7 @@ def _arrival_parts(workload: Workload, runs: list[Run]) -> list[str]:
         *_figures(plots.arrival_plots(grouped)),
         "<h2>Idle GPUs by cause</h2>",
         _causes_table(grouped),
-        "<h2>Pods that found no room</h2>",
+        "<h2>Pods that could not be placed</h2>",
         _failed_table(grouped),
         *_bounds(grouped),
         "<h2>Each run</h2>",
@@ -116,12 +117,12 @@ def _simulated(workload: Workload, runs: Sequence[AnyRun]) -> str:
     orders = list(dict.fromkeys(run.order for run in runs))
     policies = len(dict.fromkeys(run.policy for run in runs))
     how = (
-        f"pods come and go over {runs[0].hours:.1f} hours, and wait if there is no room"
+        f"pods arrive and depart over {runs[0].hours:.1f} hours, and wait if there is no room"
         if isinstance(runs[0], TimedRun)
-        else "pods arrive one after the other, and each is tried once"
+        else "pods arrive one after another, and each is tried once"
     )
     summary = f"{len(workload.nodes)} nodes with {workload.gpus} GPUs, a list of {len(workload.pods)} pods; {how}."
-    mix = "learn the mix of pods from those that arrive" if runs[0].learned else "know the mix of pods"
+    mix = "learn the mix of pods from the arriving pods" if runs[0].learned else "know the mix of pods in advance"
     orders_told = f"{len(orders)} {'order' if len(orders) == 1 else 'orders'} of arrival ({', '.join(orders)})"
     return escape(f"{summary} {policies} {'policy' if policies == 1 else 'policies'}, which {mix}; {orders_told}.")
 
@@ -169,7 +170,9 @@ def _causes_table(runs: dict[str, list[Run]]) -> str:
     rows = [
         [name, *(f"{mean[cause]:.2f}" for cause in causes), f"{sum(mean.values()):.2f}"] for name, mean in means.items()
     ]
-    return table(heads, rows) + '<p class="note">In percent of all GPUs, once 100 % have been asked for.</p>'
+    return (
+        table(heads, rows) + '<p class="note">As a percentage of all GPUs, once pods have asked for 100 % of them.</p>'
+    )
 
 
 def _failed_table(runs: dict[str, list[Run]]) -> str:
@@ -186,10 +189,11 @@ def _bounds(runs: dict[str, list[Run]]) -> list[str]:
         return []
     rows = [[order, f"{b.b_percent:.2f}", f"{b.c_percent:.2f}", f"{b.c_from_percent:.2f}"] for order, b in limits]
     return [
-        "<h2>What no policy can exceed</h2>",
-        table(["order", "at 100 % arrived", "at the end", "if no pod fails before"], rows),
-        '<p class="note">Computed as if pods could be divided freely: no placement of whole pods can do better. The '
-        "second number holds for every policy that places all pods as long as the fragmentation policy does.</p>",
+        "<h2>Upper bound for every policy</h2>",
+        table(["order", "at 100 % arrived", "at the end", "if no pod fails earlier"], rows),
+        '<p class="note">The bound is computed as if pods could be split '
+        "freely, so no placement of whole pods can do better. The second number applies to every policy that places "
+        "all pods for as long as the fragmentation policy does.</p>",
     ]
 
 

@@ -15,12 +15,12 @@ DASHES = ("-", "--", "-.", ":")
 
 CAUSES = {
     "usable": "could still be used",
-    "lacks_gpu": "too little left of the GPUs",
-    "lacks_cpu": "too little CPU beside them",
-    "lacks_both": "too little of both",
-    "no_access": "of a model that the pod may not use",
-    "no_use": "of no use to pods without GPUs",
-    "no_use_lacks_cpu": "of no use to pods without GPUs, CPU short",
+    "lacks_gpu": "too little of the GPUs left",
+    "lacks_cpu": "too little CPU on the node",
+    "lacks_both": "too little of both left",
+    "no_access": "of a model that the pod does not allow",
+    "no_use": "unusable by pods without GPUs",
+    "no_use_lacks_cpu": "unusable by pods without GPUs, too little CPU",
 }
 """What idle GPUs are idle for, in words."""
 
@@ -100,8 +100,8 @@ def _svg(figure: Any, axes: Any, prefix: str) -> str:
 
 def arrival_plots(runs: dict[str, list[Run]]) -> list[str]:
     """Allocation and fragmentation over what has arrived, idle GPUs by cause, failed pods by class."""
-    allocation = Lines("Allocated GPUs", "asked for, % of all GPUs", "allocated, % of all GPUs")
-    fragments = Lines("Fragmentation", "asked for, % of all GPUs", "of no use to future pods, % of all GPUs")
+    allocation = Lines("Allocated GPUs", "requested, % of all GPUs", "allocated, % of all GPUs")
+    fragments = Lines("Fragmentation", "requested, % of all GPUs", "unusable by future pods, % of all GPUs")
     for name, each in runs.items():
         allocation.add(name, *_mean_curve(each, "arrived", "allocation"))
         fragments.add(name, *_mean_curve(each, "arrived", "fragmentation"))
@@ -113,13 +113,13 @@ def arrival_plots(runs: dict[str, list[Run]]) -> list[str]:
         allocation.svg("allocation"),
         fragments.svg("fragmentation"),
         bars(
-            "Idle GPUs once 100 % have been asked for, by cause",
+            "Idle GPUs once 100 % have been requested, by cause",
             "% of all GPUs",
             list(runs),
             {words: [each[cause] for each in idle] for cause, words in CAUSES.items() if any(e[cause] for e in idle)},
             "causes",
         ),
-        _failed("Pods that found no room", list(runs), list(runs.values())),
+        _failed("Pods that could not be placed", list(runs), list(runs.values())),
     ]
 
 
@@ -128,19 +128,19 @@ def timed_plots(runs: dict[str, list[TimedRun]]) -> list[str]:
     plots = []
     for field, title, y in (
         ("allocation", "Allocated GPUs", "allocated, % of all GPUs"),
-        ("fragmentation", "Fragmentation", "of no use to future pods, % of all GPUs"),
-        ("waiting", "Waiting", "asked for by waiting pods, % of all GPUs"),
+        ("fragmentation", "Fragmentation", "unusable by future pods, % of all GPUs"),
+        ("waiting", "Waiting", "requested by waiting pods, % of all GPUs"),
     ):
         lines = Lines(title, "hours", y)
         for name, each in runs.items():
             lines.add(name, *_mean_curve(each, "hours", field))
         plots.append(lines.svg(field))
-    waits = Lines("Waiting time", "% of pods", "longest wait in seconds")
+    waits = Lines("Waiting time", "% of pods", "longest wait, seconds")
     for name, each in runs.items():
         waits.add(name, list(range(101)), np.mean([run.waits_s for run in each], axis=0).tolist())
     plots.append(waits.svg("waits"))
     pending = [sum(run.pending_gpu_hours for run in each) / len(each) for each in runs.values()]
-    title = "What waiting pods asked for, multiplied by their waiting time"
+    title = "GPUs that waiting pods asked for, multiplied by their waiting time"
     plots.append(bars(title, "GPU-hours", list(runs), {"pending": pending}, "pending"))
     if any(run.failed for each in runs.values() for run in each):
         plots.append(_failed("Pods that waited until the end", list(runs), list(runs.values())))

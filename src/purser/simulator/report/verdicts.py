@@ -27,7 +27,7 @@ def arrival_verdicts(workload: Workload, runs: dict[str, list[Run]]) -> list[str
         limit = sum(each.b_percent for each in limits) / len(limits)
         found.append(
             f"No policy can have allocated more than {limit:.2f} % by then: {best} is "
-            f"{_gpus(workload, limit - allocated[best])} GPUs short of that."
+            f"{_gpus(workload, limit - allocated[best])} GPUs short of that bound."
         )
     return [*found, *_failures(runs)]
 
@@ -36,14 +36,14 @@ def _failures(runs: dict[str, list[Run]]) -> list[str]:
     """Who turns away the fewest pods, and who the fewest of the largest: not always the same."""
     failed = {name: mean_of(each, lambda run: sum(run.failed.values())) for name, each in runs.items()}
     fewest = min(failed, key=lambda name: failed[name])
-    found = f"In the end, {fewest} leaves the fewest pods without room: {failed[fewest]:.0f}."
+    found = f"At the end, {fewest} has the fewest unplaced pods: {failed[fewest]:.0f}."
     largest = max((kind for each in runs.values() for run in each for kind in run.failed), key=by_size, default="")
     large = {name: sum(run.failed.get(largest, 0) for run in each) / len(each) for name, each in runs.items()}
     best = min(large, key=lambda name: large[name])
     if large[best] < large[fewest]:
         found += (
-            f" {best} turned away the fewest {largest} pods: {large[best]:.0f}, while {fewest} turned away "
-            f"{large[fewest]:.0f}; one of them asks for as much as many small pods."
+            f" {best} left the fewest {largest} pods unplaced: {large[best]:.0f}, while {fewest} left "
+            f"{large[fewest]:.0f}. One of these pods asks for as much as many small pods."
         )
     return [found]
 
@@ -52,14 +52,14 @@ def timed_verdicts(runs: dict[str, list[TimedRun]]) -> list[str]:
     """With which policy pods wait least, and most."""
     pending = {name: sum(run.pending_gpu_hours for run in each) / len(each) for name, each in runs.items()}
     if not any(pending.values()):
-        return ["No pod ever waited: there is room for all of them with every policy. Try a higher --load."]
+        return ["No pod ever waited, because every policy had room for all of them. Try a higher --load."]
     best, worst = min(pending, key=lambda name: pending[name]), max(pending, key=lambda name: pending[name])
-    found = [f"Pods wait least with {best}: {pending[best]:.1f} GPU-hours in all."]
+    found = [f"Pods wait least with {best}: {pending[best]:.1f} GPU-hours in total."]
     if worst != best and pending[worst] > pending[best]:
-        found.append(f"With {worst} they wait for {pending[worst]:.1f} GPU-hours.")
+        found.append(f"With {worst} pods wait for {pending[worst]:.1f} GPU-hours.")
     fragments = {name: sum(run.fragmentation_percent for run in each) / len(each) for name, each in runs.items()}
     least = min(fragments, key=lambda name: fragments[name])
-    found.append(f"{least} leaves the least in fragments: {fragments[least]:.2f} % of the GPUs on average over time.")
+    found.append(f"{least} leaves the least fragmented: {fragments[least]:.2f} % of the GPUs on average over time.")
     return found
 
 

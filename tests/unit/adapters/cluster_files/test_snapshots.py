@@ -149,7 +149,7 @@ def test_a_node_that_is_named_as_a_model_does_not_rename_the_model():
 
 
 def test_what_only_annotations_name_is_hidden_too():
-    """GPUs that no node has, a namespace and a pod that is gone, a kubelet's holders."""
+    """GPUs that no node has, a namespace and a pod that no longer exists, a kubelet's holders."""
     annotations = {CORDONED_GPUS_ANNOTATION: f"GPU-{WORD}", "nvidia.com/use-gpuuuid": f"GPU-{WORD},GPU-{WORD}2"}
     made = node("n", gpus("n", 1), annotations=annotations)
     held = pod("q", gpu(9), on="n", share={f"GPU-{WORD}9": 9})

@@ -124,23 +124,29 @@ GOOD = "[{devices: all, mig-enabled: true, mig-devices: {1g.5gb: 7}}]"
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
-        ("[{devices: some, mig-enabled: true}]", "[0]: devices is some: write all, or a list of the indexes"),
-        ("[{devices: [-1], mig-enabled: true}]", "[0]: devices is a list: write all, or a list of the indexes"),
+        ("[{devices: some, mig-enabled: true}]", "[0]: devices is some, but must be all, or a list of the indexes"),
+        ("[{devices: [-1], mig-enabled: true}]", "[0]: devices is a list, but must be all, or a list of the indexes"),
         (
             "[{devices: all, mig-enabled: true, mig-devices: {2g.10gb: 1, 1g.5gb: 1000000000}}]",
             "[0]: mig-devices.1g.5gb is 1000000000: write a whole number from 0 to 64",
         ),
-        (f"[*x, {GOOD[1:-1]}]".replace("*x", "{devices: all}"), "[0]: it lacks mig-enabled: write true or false"),
+        (
+            f"[*x, {GOOD[1:-1]}]".replace("*x", "{devices: all}"),
+            "[0]: it lacks mig-enabled, which must be true or false",
+        ),
         ("[{devices: all, mig-enabled: yes, mig-device: {1g.5gb: 7}}]", "mig-device is not known: write mig-devices"),
         (
             "[{devices: all, mig-enabled: true, mig-devices: {1g.tengb: 7}}]",
             "1g.tengb is not a profile: write one such",
         ),
-        ("[{devices: all, mig-enabled: true, mig-devices: [1g.5gb]}]", "mig-devices is a list: write profiles with"),
-        ("[{devices: all, mig-enabled: 'true'}]", 'mig-enabled is the text "true": write true or false'),
-        ("[3]", "[0]: it is 3: write an object"),
-        ("3", " is 3: write a list of objects"),
-        ("[]", " is a list with nothing in it: write a list of objects"),
+        (
+            "[{devices: all, mig-enabled: true, mig-devices: [1g.5gb]}]",
+            "mig-devices is a list, but must be profiles with",
+        ),
+        ("[{devices: all, mig-enabled: 'true'}]", 'mig-enabled is the string "true", but must be true or false'),
+        ("[3]", "[0]: it is 3, but must be an object"),
+        ("3", "is 3: write a list of objects"),
+        ("[]", "is an empty list: write a list of objects"),
     ],
 )
 def test_a_bad_layout_costs_itself_alone(bad: str, says: str) -> None:

@@ -189,7 +189,7 @@ async def test_a_file_that_cannot_be_read_leaves_the_pools_as_they_are(agent):
         await node.admit("u1", _asking(NET, 1))
         agent.configure([{"resourceName": "a.b", "deviceType": "accelerator", "selectors": {}}, _pool_of("ens1f0#0-4")])
         await node.until_capacity(5, resource=NET)
-        assert "The pool is left out" in await agent.until_told(AgentReason.SRIOV_CONFIG, "intel.com/a.b")
+        assert "The pool is ignored" in await agent.until_told(AgentReason.SRIOV_CONFIG, "intel.com/a.b")
 
 
 async def test_whatever_in_the_file_is_not_followed_is_told_once(agent):
@@ -198,12 +198,14 @@ async def test_whatever_in_the_file_is_not_followed_is_told_once(agent):
     async with agent.running():
         await node.until_capacity(4, resource=NET)
         for says in (
-            "resourceList[0].selectors: pfName is not a condition: write pfNames",
-            "deviceType is vfio: write",
+            "resourceList[0].selectors: pfName is not a condition: use pfNames",
+            "deviceType is vfio, but must be",
         ):
             assert await agent.until_told(AgentReason.SRIOV_CONFIG, says)
         agent.configure([odd, {"resourceName": "late", "selectors": {"pfNames": ["ens1f0#x"]}}, *POOLS])
-        assert await agent.until_told(AgentReason.SRIOV_CONFIG, "pfNames: ens1f0#x does not have the form PF, PF#1")
+        assert await agent.until_told(
+            AgentReason.SRIOV_CONFIG, "pfNames: ens1f0#x is not a PF: must have the form PF, PF#1"
+        )
         assert len([1 for _, message in agent.told if "pfName is not a condition" in message]) == 1
 
 

@@ -38,7 +38,7 @@ def test_a_label_divides_the_memory_among_gpus():
 
 
 @pytest.mark.parametrize(
-    ("count", "said"), [("3", "write a multiple of 3"), ("x", "is not a number of GPUs"), ("0", "not a nu")]
+    ("count", "said"), [("3", "a multiple of 3"), ("x", "is not a number of GPUs"), ("0", "not a nu")]
 )
 def test_a_label_that_makes_no_sense_is_refused(count, said):
     with pytest.raises(DialectError, match=said):

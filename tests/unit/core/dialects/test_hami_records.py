@@ -70,5 +70,5 @@ def test_a_list_that_is_shorter_or_longer_than_the_pod_loses_nothing(
 
 @pytest.mark.parametrize("text", [f"{DEVICE};{DEVICE};", f";{DEVICE};"])
 def test_devices_that_no_container_can_hold_are_refused_in_words(text: str) -> None:
-    with pytest.raises(CodecError, match="lists 2 containers, and the pod has 1"):
+    with pytest.raises(CodecError, match="lists 2 containers, but the pod has 1"):
         recorded_grant(pod(text, "A"))

@@ -76,15 +76,19 @@ def test_a_zero_that_kai_would_refuse_is_as_absent() -> None:
     assert request_of(kais(container(gpu=0, mem=0), fraction="0.5")) == request_of(kais(fraction="0.5"))
 
 
-OF_BOTH = "say how much of a GPU: write one of the two"
-NO_PART, NO_MIB, NO_COUNT = "is no part of a GPU", "is not a number of MiB", "is not a number of GPUs: write 1 to 1024"
-BESIDE = "and the pod by annotation for a share of a GPU: write one of the two"
+OF_BOTH = "of the share: keep only one of"
+NO_PART, NO_MIB, NO_COUNT = (
+    "is not a fraction of a GPU",
+    "is not a number of MiB",
+    "is not a number of GPUs: must be an integer from 1 to 1024",
+)
+BESIDE = "the pod's annotations ask for a share of a GPU: use only one of"
 
 
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        (kais(container(gpu=1), mps="true"), "annotation mps goes with gpu-fraction or gpu-memory alone"),
+        (kais(container(gpu=1), mps="true"), "annotation mps applies only with gpu-fraction or gpu-memory"),
         (kais(container(gpu="2m"), fraction="0.5"), BESIDE),
         (kais(container(gpu=1), fraction="0.5"), BESIDE),
         (kais(container(gpu="1m"), memory="1"), BESIDE),
@@ -95,12 +99,12 @@ BESIDE = "and the pod by annotation for a share of a GPU: write one of the two"
         (kais(fraction="1.2"), NO_PART),
         (kais(fraction="-1"), NO_PART),
         (kais(memory="-1"), NO_MIB),
-        (kais(devices="1"), "says how many shares: write gpu-fraction or gpu-memory, too"),
+        (kais(devices="1"), "shares but not their size: add gpu-fraction or gpu-memory"),
         (kais(devices="1.2", fraction="0.2"), NO_COUNT),
         (kais(devices="0", fraction="0.2"), NO_COUNT),
         (kais(fraction="NaN"), NO_PART),
         (kais(fraction="0x1p-1"), NO_PART),
-        (kais(fraction="0.5", named="nobody"), 'gpu-fraction-container-name "nobody" names none of the pod\'s'),
+        (kais(fraction="0.5", named="nobody"), 'gpu-fraction-container-name "nobody" does not name any of the pod\'s'),
     ],
 )
 def test_what_kai_refuses_is_refused_with_what_to_write(spec: PodManifest, said: str) -> None:
@@ -116,9 +120,9 @@ def test_what_kai_refuses_is_refused_with_what_to_write(spec: PodManifest, said:
             for text in ("", " ", "0.5 ", " 0.5", "٠.٥", "0,5", "0_1", "50%", "500m", "0.5Gi", "5e", ".")
         ),
         *((text, NO_PART) for text in ("9" * 100_000, "0." + "1" * 100_000, "1e-9999", "0.5\x00", "\ud800")),
-        ("1.2e-10", "is less than one percent of a GPU: write 0.01 or more, or gpu-memory in MiB"),
-        ("0.0099", "is less than one percent of a GPU"),
-        ("1e-400", "is less than one percent of a GPU"),
+        ("1.2e-10", "is less than 1% of a GPU: use 0.01 or more, or gpu-memory in MiB"),
+        ("0.0099", "is less than 1% of a GPU"),
+        ("1e-400", "is less than 1% of a GPU"),
     ],
 )
 def test_a_fraction_that_makes_no_sense_is_refused_in_one_short_sentence(text: str, said: str) -> None:
@@ -132,7 +136,7 @@ def test_a_fraction_that_makes_no_sense_is_refused_in_one_short_sentence(text: s
     [
         *((text, NO_MIB) for text in ("", "0", "00", "-0", "+5", "1.5", "1e3", "2k", "2Gi", "NaN", "inf", "٣", "1_0")),
         *((text, NO_MIB) for text in ("9" * 20, "9" * 100_000, " 5", "5\n", "0x10")),
-        ("1048577", "is more MiB than any GPU has: write MiB, such as 16384"),
+        ("1048577", "is more MiB than any GPU has: must be a number of MiB, such as 16384"),
         ("17179869184", "is more MiB than any GPU has"),
     ],
 )
@@ -200,7 +204,7 @@ def test_in_other_pods_the_annotations_are_somebody_elses(scheduler: str) -> Non
         assert not asks_for_devices(spec)
         assert parse(spec) is None
         (hint,) = unserved_words(spec, lambda *_: False, lambda *_: False)
-        assert "Purser ignores annotation gpu-memory: it counts in pods of schedulerName kai-scheduler alone" in hint
+        assert "Purser ignores annotation gpu-memory: it applies only to pods with schedulerName kai-scheduler" in hint
         asks = kais(container(gpu=1), scheduler=scheduler, memory=text)
         assert request_of(asks).is_whole
         assert request_of(completed(asks)).is_whole
@@ -219,7 +223,7 @@ def test_a_fraction_that_is_no_whole_percent_counts_as_the_next_lower_and_its_au
     assert request_of(spec) == DeviceRequest(1, memory_percent=12)
     for seen in (spec, completed(spec)):
         (said,) = kai.warnings(seen)
-        assert "gpu-fraction 0.125 counts as 12 percent" in said
+        assert "gpu-fraction 0.125 is rounded down to 12" in said
     assert kai.warnings(kais(fraction="0.29")) == kai.warnings(kais(scheduler="", fraction="0.125")) == ()
 
 
@@ -233,7 +237,7 @@ def test_other_vendors_devices_are_no_share_of_a_gpu() -> None:
     part = msgspec.structs.replace(container(), limits={"hygon.com/dcunum": "1"})
     spec = msgspec.structs.replace(kais(part, fraction="0.5"), families=frozenset({"Hygon DCU"}))
     (problem,) = problems_of(spec)
-    assert "mixes KAI's annotations and hygon.com/dcunum: use the resources of one system" in problem
+    assert "mixes KAI's annotations and hygon.com/dcunum: use the resources of only one system" in problem
 
 
 def test_a_pod_of_kais_without_gpus_asks_for_nothing() -> None:

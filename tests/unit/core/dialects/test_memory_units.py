@@ -51,9 +51,9 @@ def test_usual_units_and_words_that_a_pod_does_not_use_are_not_written():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ({"gpumem": 1 << 20}, "write MiB of GPU memory, 1 to 1048575"),
-        ({"vmem": 1 << 20}, "write units of 10 MiB, 1 to 104857"),
-        ({"vgpumem": "16Gi"}, "write units of 10 MiB"),
+        ({"gpumem": 1 << 20}, "MiB of GPU memory from 1 to 1048575"),
+        ({"vmem": 1 << 20}, "units of 10 MiB from 1 to 104857"),
+        ({"vgpumem": "16Gi"}, "units of 10 MiB"),
     ],
 )
 def test_amounts_are_bounded_in_their_unit(words, said):
@@ -69,7 +69,7 @@ def test_an_annotation_that_makes_no_sense_is_refused(text):
     spec.annotations[MEMORY_UNITS_ANNOTATION] = text
     with pytest.raises(DialectError, match=MEMORY_UNITS_ANNOTATION):
         parse(spec)
-    with pytest.raises(ValueError, match="write"):
+    with pytest.raises(ValueError, match=r"must be|remove"):
         read_unit(text)
 
 

@@ -75,48 +75,60 @@ def test_a_container_without_any_device_makes_no_request(limits):
 @pytest.mark.parametrize(
     ("limits", "says"),
     [
-        ({"mem": "16Gi"}, 'container "train": nvidia.com/gpumem "16Gi" is not a plain number of MiB: write 16384'),
-        ({"mem": "512Mi"}, "write 512"),
-        ({"mem": "1.5Gi"}, "write 1536"),
-        ({"mem": "16G"}, "is more MiB than any device has: write 15258"),
-        ({"mem": str(16 * 2**30)}, "is more MiB than any device has: write 16384"),
-        ({"mem": "much"}, "is not a plain number of MiB: write MiB without a suffix, such as 16384"),
+        ({"mem": "16Gi"}, 'container "train": nvidia.com/gpumem "16Gi" is not an integer number of MiB: use 16384'),
+        ({"mem": "512Mi"}, "512"),
+        ({"mem": "1.5Gi"}, "1536"),
+        ({"mem": "16G"}, "is more MiB than any device has: use 15258"),
+        ({"mem": str(16 * 2**30)}, "is more MiB than any device has: use 16384"),
+        ({"mem": "much"}, "is not an integer number of MiB: must be in MiB without a suffix, such as 16384"),
         ({"mem": "1e99"}, "is more MiB than any device has"),
-        ({"mem": "1e999999999"}, "is not a plain number of MiB"),
-        ({"mem": -5}, "is no memory"),
+        ({"mem": "1e999999999"}, "is not an integer number of MiB"),
+        ({"mem": -5}, "is not an amount of memory"),
         ({"percent": -1}, 'nvidia.com/gpumem-percentage "-1" is out of range'),
-        ({"percent": 101}, "write percent of one GPU's memory, 1 to 100"),
-        ({"percent": 101, "mem": 100}, "write percent of one GPU's memory, 1 to 100"),
-        ({"percent": "12.5"}, "is not a whole number"),
+        ({"percent": 101}, "of one GPU's memory from 1 to 100"),
+        ({"percent": 101, "mem": 100}, "of one GPU's memory from 1 to 100"),
+        ({"percent": "12.5"}, "is not an integer: must be a"),
         ({"percent": 2**32 + 50}, "is out of range"),
-        ({"cores": 101}, 'nvidia.com/gpucores "101" is out of range: write percent of one GPU, 0 to 100'),
+        ({"cores": 101}, 'nvidia.com/gpucores "101" is out of range: must be a percentage of one GPU from 0 to 100'),
         ({"cores": -1, "gpu": 1}, "is out of range"),
-        ({"gpu": -1}, 'nvidia.com/gpu "-1" is out of range: write a number of GPUs, 1 to 1024'),
-        ({"gpu": "500m"}, "is not a whole number"),
-        ({"mig": 0.5}, 'nvidia.com/mig-1g.5gb "0.5" is not a whole number: write a number of devices, 1 to 1024'),
+        ({"gpu": -1}, 'nvidia.com/gpu "-1" is out of range: must be a number of GPUs from 1 to 1024'),
+        ({"gpu": "500m"}, "is not an integer: must be a"),
+        ({"mig": 0.5}, 'nvidia.com/mig-1g.5gb "0.5" is not an integer: must be a number of devices from 1 to 1024'),
         ({"mig": 1, "gpu": 1}, "mixes nvidia.com/gpu and nvidia.com/mig-1g.5gb: a MIG device has its own memory"),
         (
             {"mig": 1, "mem": 1},
-            "a MIG device has its own memory and compute, so ask for nvidia.com/mig-1g.5gb alone",
+            "a MIG device has its own memory and compute, so ask for only nvidia.com/mig-1g.5gb",
         ),
         ({"shared": 1, "mem": 100}, "mixes nvidia.com/gpu.shared and nvidia.com/gpumem"),
-        ({"gpu": 1, "mem": 10, "priority": 2}, "write 0 (high) or 1 (low), 0 to 1"),
-        ({"vmem": "8Gi"}, 'volcano.sh/gpu-memory "8Gi" is not a plain number of MiB: write 8192'),
+        ({"gpu": 1, "mem": 10, "priority": 2}, "0 is high, 1 is low) from 0 to 1"),
+        ({"vmem": "8Gi"}, 'volcano.sh/gpu-memory "8Gi" is not an integer number of MiB: use 8192'),
         ({"vmem": 8, "vnum": 1}, "asks for both volcano.sh/gpu-memory and volcano.sh/gpu-number"),
-        ({"vgpu": 1, "vnum": 1}, "mixes volcano.sh/gpu-number and volcano.sh/vgpu-number: use the resources of one"),
+        (
+            {"vgpu": 1, "vnum": 1},
+            "mixes volcano.sh/gpu-number and volcano.sh/vgpu-number: use the resources of only one",
+        ),
         (
             {"vgpu": 1, "vgpucores": 101},
-            'volcano.sh/vgpu-cores "101" is out of range: write percent of one GPU, 0 to 100',
+            'volcano.sh/vgpu-cores "101" is out of range: must be a percentage of one GPU from 0 to 100',
         ),
-        ({"gpumem": 8138}, 'aliyun.com/gpu-mem "8138" is out of range: write GiB of GPU memory, 1 to 1023'),
-        ({"gpumem": "8Gi"}, 'aliyun.com/gpu-mem "8Gi" is not a whole number: write GiB of GPU memory'),
-        ({"gpumem": 8, "gpucount": 1}, "write the number of GPUs into the pod's label aliyun.com/gpu-count"),
-        ({"gpumem": 8, "mem": 8}, "mixes nvidia.com/gpumem and aliyun.com/gpu-mem: use the resources of one system"),
-        ({"gpumem": 8, "gpu": 2}, 'nvidia.com/gpu "2" does not go with 1 by gpushare'),
-        ({"vgpu": 2, "gpu": 1}, 'nvidia.com/gpu "1" does not go with 2'),
-        ({"vnum": 2, "gpu": 1}, 'nvidia.com/gpu "1" does not go with 2'),
-        ({"vmem": 8, "gpu": "x"}, 'nvidia.com/gpu "x" does not go with 1'),
-        ({"vmem": 8, "mem": 8}, "mixes nvidia.com/gpumem and volcano.sh/gpu-memory: use the resources of one system"),
+        (
+            {"gpumem": 8138},
+            'aliyun.com/gpu-mem "8138" is out of range: must be a number of GiB of GPU memory from 1 to 1023',
+        ),
+        ({"gpumem": "8Gi"}, 'aliyun.com/gpu-mem "8Gi" is not an integer: must be a number of GiB of GPU memory'),
+        ({"gpumem": 8, "gpucount": 1}, "the number of GPUs in the pod's label aliyun.com/gpu-count"),
+        (
+            {"gpumem": 8, "mem": 8},
+            "mixes nvidia.com/gpumem and aliyun.com/gpu-mem: use the resources of only one system",
+        ),
+        ({"gpumem": 8, "gpu": 2}, 'nvidia.com/gpu "2" conflicts with gpushare\'s resources, which ask for 1'),
+        ({"vgpu": 2, "gpu": 1}, 'nvidia.com/gpu "1" conflicts with Volcano\'s resources, which ask for 2'),
+        ({"vnum": 2, "gpu": 1}, 'nvidia.com/gpu "1" conflicts with Volcano\'s resources, which ask for 2'),
+        ({"vmem": 8, "gpu": "x"}, 'nvidia.com/gpu "x" conflicts with Volcano\'s resources, which ask for 1'),
+        (
+            {"vmem": 8, "mem": 8},
+            "mixes nvidia.com/gpumem and volcano.sh/gpu-memory: use the resources of only one system",
+        ),
     ],
     ids=str,
 )
@@ -208,32 +220,35 @@ def test_a_pod_that_requires_it_says_of_each_container_what_would_hold_it():
     [
         (
             {"node_policy": "binpak"},
-            "purser.dev/node-policy: no policy for nodes is called 'binpak': give one of best-fit, bin",
+            "purser.dev/node-policy: unknown policy 'binpak' for nodes: must be one of best-fit,",
         ),
         (
             {"hami_gpu_policy": "binpack,frgamentation"},
-            "hami.io/gpu-scheduler-policy: no policy for GPUs is called 'frgamentation'",
+            "hami.io/gpu-scheduler-policy: unknown policy 'frgamentation' for GPUs",
         ),
-        ({"gpu_policy": "spread", "hami_gpu_policy": "numa"}, "differ: write one of them"),
-        ({"numa": "yes"}, 'nvidia.com/numa-bind "yes" is neither true nor false'),
+        ({"gpu_policy": "spread", "hami_gpu_policy": "numa"}, "differ: keep only one of them"),
+        ({"numa": "yes"}, "nvidia.com/numa-bind: must be true or false"),
         (
             {"enforcement": "Required"},
-            'purser.dev/enforcement "Required" is not a valid value: write "required", or remove it',
+            'purser.dev/enforcement "Required" is not valid: set it to "required", or remove it',
         ),
-        ({"mode": "passthrough"}, '"passthrough" is not a mode: write hami-core, mig, mps'),
-        ({"mig_profiles": "4g,20gb"}, '"20gb" is not a MIG profile: write such as 4g.20gb or 4g'),
+        (
+            {"mode": "passthrough"},
+            '"passthrough" for annotation nvidia.com/vgpu-mode: must be one of hami-core, mig, mps',
+        ),
+        ({"mig_profiles": "4g,20gb"}, '"20gb" is not a MIG profile: use one such as 4g.20gb or 4g'),
         (
             {"weights": "slot=1,core=1"},
-            "does not name slot, core and memory once each: write for example slot=1,core=1,memory=1",
+            "must name slot, core and memory exactly once each: use a value such as slot=1,core=1,memory=1",
         ),
-        ({"weights": "slot=0,core=0,memory=0"}, "has no weight above 0"),
-        ({"weights": "slot=1,core=1,memory=-1"}, "has a weight that is not a whole number from 0 to 1000000"),
+        ({"weights": "slot=0,core=0,memory=0"}, "has no weight greater than 0"),
+        ({"weights": "slot=1,core=1,memory=-1"}, "has a weight that is not an integer from 0 to 1000000"),
         ({"weights": "slot=1,core=1,memory=1,disk=1"}, "once each"),
         ({"weights": "slot=1,core=1,memory=1,memory=2"}, "once each"),
-        ({"weights": "slot==1,core=1,memory=1"}, "not a whole number"),
-        ({"weights": "slot,core=1,memory=1"}, "not a whole number"),
-        ({"weights": "slot=99999999,core=1,memory=1"}, "not a whole number"),
-        ({"use_type": ",".join(map(str, range(2000)))}, "lists 2000 names: list at most 1024"),
+        ({"weights": "slot==1,core=1,memory=1"}, "not an integer"),
+        ({"weights": "slot,core=1,memory=1"}, "not an integer"),
+        ({"weights": "slot=99999999,core=1,memory=1"}, "not an integer"),
+        ({"use_type": ",".join(map(str, range(2000)))}, "lists 2000 names, more than the maximum of 1024"),
     ],
     ids=lambda value: str(value)[:60],
 )
@@ -279,7 +294,8 @@ def test_each_resource_has_a_pool_of_its_own():
     assert parse(pod(container("i", INIT, mig=2), container("a", gpu=1))) is not None
     (problem,) = problems_of(container("i", INIT, mig=2), container("j", INIT, gpu=1), container("a", gpu=1))
     assert (
-        problem == "init containers ask for nvidia.com/gpu and nvidia.com/mig-1g.5gb: let them all ask for one of these"
+        problem == "init containers ask for both nvidia.com/gpu and nvidia.com/mig-1g.5gb: all init containers must "
+        "ask for the same resource"
     )
 
 
@@ -456,7 +472,7 @@ def test_a_container_of_thousands_of_names_is_refused_in_a_sentence_and_few_are_
 def test_a_pods_containers_ask_for_no_more_devices_than_one_may() -> None:
     assert parse(pod(container("a", shared=1000), container("b", shared=24))) is not None
     (problem,) = problems_of(container("a", shared=1000), container("b", shared=25))
-    assert problem == "the pod's containers ask for 1025 devices together: the maximum is 1024"
+    assert problem == "the pod's containers ask for 1025 devices in total: the maximum is 1024"
 
 
 VF = "mellanox.com/vf"
@@ -491,9 +507,9 @@ def test_who_asks_for_network_devices_beside_gpus_wants_them_near(limits, value,
 @pytest.mark.parametrize(
     ("limits", "value", "said"),
     [
-        ({VF: "2"}, "REQUIRED", 'purser.dev/gpu-nic "REQUIRED" is not valid: write preferred or required'),
-        ({VF: "2"}, "required" * 9000, "is not valid: write preferred or required"),
-        ({VF: "2"}, "\x00", "is not valid"),
+        ({VF: "2"}, "REQUIRED", "purser.dev/gpu-nic: must be preferred or required"),
+        ({VF: "2"}, "required" * 9000, "preferred or required"),
+        ({VF: "2"}, "\x00", "invalid value"),
         ({}, "required", "no container asks for both GPUs and devices of an SR-IOV pool"),
         ({VF: "many"}, "required", "no container asks for both GPUs and devices of an SR-IOV pool"),
     ],

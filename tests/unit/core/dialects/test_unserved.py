@@ -25,8 +25,8 @@ def pod(*resources: str, **annotations: str) -> PodManifest:
     [
         ("nvidia.com/gpu.shared", "nvidia.com/gpumem"),
         ("nvidia.com/mig-3g.20gb", "nvidia.com/gpumem"),
-        ("hygon.com/dcunum", "has named Hygon DCU in the value vendors"),
-        ("enflame.com/vgcu", "serves no such devices"),
+        ("hygon.com/dcunum", "Hygon DCU in its chart value vendors"),
+        ("enflame.com/vgcu", "no"),
     ],
 )
 def test_a_word_that_nobody_serves_gets_a_hint_what_to_write(resource: str, words: str) -> None:
@@ -39,7 +39,7 @@ def test_a_word_that_nobody_serves_gets_a_hint_what_to_write(resource: str, word
     ("resource", "managed", "words"),
     [
         ("nvidia.com/gpu-0", (), "agents list it only if it is in scheduler.kubeScheduler.managedResources"),
-        ("nvidia.com/gpu-0", ("nvidia.com/gpu-0",), "for a share of a GPU ask for nvidia.com/gpu"),
+        ("nvidia.com/gpu-0", ("nvidia.com/gpu-0",), "for a share of a GPU, ask for nvidia.com/gpu"),
         ("nvidia.com/mig-9g.1gb", (), "agents list it only if it is in scheduler.kubeScheduler.managedResources"),
     ],
 )
@@ -71,7 +71,7 @@ def test_of_a_name_that_nobody_may_list_it_is_said_where_it_is_to_be_added(
 )
 def test_a_word_that_looks_like_one_is_answered_with_the_one_that_was_meant(resource: str, word: str) -> None:
     (hint,) = unserved_words(pod(resource), nowhere, nowhere)
-    assert f"no node offers {resource}, so the pod waits: did you mean {word}?" == hint
+    assert f"no node offers {resource}, so the pod stays pending: did you mean {word}?" == hint
     assert unserved_words(pod(resource), resource.__eq__, nowhere) == ()
 
 
@@ -134,5 +134,5 @@ def test_pods_for_time_slicing_nodes_are_warned_where_there_is_none(product: str
 def test_pods_of_a_podgroup_are_not_kept_apart_by_volcanos_annotation_unless_volcano_places_them() -> None:
     apart = msgspec.structs.replace(pod(), annotations={"volcano.sh/vgpu-podgroup-policy": "spread"})
     (hint,) = unserved_words(apart, nowhere, nowhere)
-    assert hint.startswith("Purser ignores annotation volcano.sh/vgpu-podgroup-policy: write purser.dev/gpu-policy")
+    assert hint.startswith("Purser ignores annotation volcano.sh/vgpu-podgroup-policy: use purser.dev/gpu-policy")
     assert unserved_words(apart, nowhere, nowhere, is_placed=False) == ()

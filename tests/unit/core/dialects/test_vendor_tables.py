@@ -92,24 +92,34 @@ def test_what_a_container_asks_for(limits, expected):
 @pytest.mark.parametrize(
     ("limits", "sentence"),
     [
-        ({DCU_MEM: 2000}, "asks for hygon.com/dcumem and for no hygon.com/dcunum"),
-        ({DCU: 1, DCU_MEM: "16Gi"}, "is not a whole number: write units of 1 MiB"),
+        ({DCU_MEM: 2000}, "asks for hygon.com/dcumem but not for hygon.com/dcunum"),
+        ({DCU: 1, DCU_MEM: "16Gi"}, "is not an integer: must be a number of units of 1 MiB"),
         ({DCU: 1, DCU_CORES: 101}, 'hygon.com/dcucores "101" is out of range'),
-        ({NPU: 1, NPU_MEM: 32769}, "32768 is the most"),
-        ({NPU: 2, NPU_MEM: 2000}, "a container gets several devices of Ascend 910A only whole"),
-        ({NPU: 1, "huawei.com/Ascend910A-core": 2}, "huawei.com/Ascend910A-core is of the soft split alone"),
-        ({MT: 1, MT_MEM: 3}, "use one of 2, 4, 8, 16, 32, 64, 96"),
-        ({MT: 2, MT_MEM: 64}, "leave it out, or write 192"),
-        ({BI: 2, BI_CORES: 50}, "leave it out, or write 200"),
-        ({"kunlunxin.com/xpu": 3}, "which have to be linked: write one of 1, 2, 4, 8"),
-        ({VXPU: 1, VXPU_MEM: 98305}, "98304 is the most"),
-        ({SGPU: 1, SGPU_MEM: 2000}, 'vmemory "2000" is out of range: write units of 1024 MiB, 0 to 1024'),
-        ({SGPU: 1, SGPU_MEM: "1Ki"}, 'vmemory "1Ki" is no memory of a device: write such as 2048Mi, or 2 for GiB'),
-        ({SGPU: 1, SGPU_MEM: "x"}, 'vmemory "x" is not a whole number'),
+        ({NPU: 1, NPU_MEM: 32769}, "is out of range: must be at most"),
+        ({NPU: 2, NPU_MEM: 2000}, "a container can have several devices of Ascend 910A only if they are whole"),
+        ({NPU: 1, "huawei.com/Ascend910A-core": 2}, "huawei.com/Ascend910A-core applies only to the soft split"),
+        ({MT: 1, MT_MEM: 3}, "one of 2, 4, 8, 16, 32, 64, 96"),
+        ({MT: 2, MT_MEM: 64}, "it, or set it to 192"),
+        ({BI: 2, BI_CORES: 50}, "it, or set it to 200"),
+        ({"kunlunxin.com/xpu": 3}, "be one of 1, 2, 4, 8"),
+        ({VXPU: 1, VXPU_MEM: 98305}, "is out of range: must be at most"),
+        (
+            {SGPU: 1, SGPU_MEM: 2000},
+            'vmemory "2000" is out of range: must be a number of units of 1024 MiB from 0 to 1024',
+        ),
+        (
+            {SGPU: 1, SGPU_MEM: "1Ki"},
+            'vmemory "1Ki" is not a valid amount of device memory: must be bytes such as '
+            "2048Mi, or a number of GiB such as 2",
+        ),
+        ({SGPU: 1, SGPU_MEM: "x"}, 'vmemory "x" is not an integer: must be a'),
         ({SGPU: 1, SGPU_CORES: 101}, 'vcore "101" is out of range'),
-        ({VXPU: 3}, "which have to be linked: write one of 1, 2, 4, 8"),
-        ({C910: 3}, "write one of 2, 4, 6, 8, 10, 12, 14, 16"),
-        ({C910: 4, f"{C910}-memory": 16384}, "a container gets several devices of Ascend 910C only whole"),
+        ({VXPU: 3}, "be one of 1, 2, 4, 8"),
+        ({C910: 3}, "one of 2, 4, 6, 8, 10, 12, 14, 16"),
+        (
+            {C910: 4, f"{C910}-memory": 16384},
+            "a container can have several devices of Ascend 910C only if they are whole",
+        ),
         ({DCU: 1, MLU: 1}, "mixes"),
         ({DCU: 1, "nvidia.com/gpu": 1}, "mixes nvidia.com/gpu and hygon.com/dcunum"),
     ],
@@ -139,7 +149,7 @@ def test_records_that_may_not_be_forged_are_those_of_what_the_pod_asks_for():
 
 def test_a_pod_gets_devices_of_one_family():
     with pytest.raises(
-        DialectError, match="devices of NVIDIA and Hygon DCU: a pod can have devices of one family only"
+        DialectError, match="devices of NVIDIA and Hygon DCU, but a pod can have devices of only one family"
     ):
         parse(pod({"nvidia.com/gpu": 1}, {DCU: 1}))
 
@@ -199,7 +209,7 @@ def test_ascends_hard_split_knows_templates_and_no_compute():
     for mode in ({}, {"huawei.com/vnpu-mode": "vnpu"}):
         devices = parse(pod({NPU: 1, NPU_MEM: 2000}, **mode)).containers[0].devices
         assert (devices.memory_mib, devices.soft_split, devices.alike) == (2184, False, "")
-        with pytest.raises(DialectError, match="is of the soft split alone: leave it out, or annotate the pod with"):
+        with pytest.raises(DialectError, match="the soft split: remove it, or annotate the pod with"):
             parse(pod({NPU: 1, NPU_MEM: 2000, NPU_CORES: 30}, **mode))
     assert not parse(pod({DCU: 1}, **SOFT)).containers[0].devices.soft_split
 
@@ -216,7 +226,7 @@ def test_a_device_has_to_be_allowed_by_both_of_two_lists():
     both = {"hami.io/use-xpu-uuid": "x1, x2", "baidu.com/use-gpuuuid": "x2,x3", "hami.io/no-use-xpu-uuid": "x4"}
     devices = parse(pod({VXPU: 1}, **both)).containers[0].devices
     assert (devices.uuids_allowed, devices.uuids_denied) == (("x2",), ("x4",))
-    with pytest.raises(DialectError, match=r"use-xpu-uuid and baidu\.com/use-gpuuuid allow no device together"):
+    with pytest.raises(DialectError, match=r"use-xpu-uuid and baidu\.com/use-gpuuuid together exclude every device"):
         parse(pod({VXPU: 1}, **{**both, "baidu.com/use-gpuuuid": "x3"}))
 
 
@@ -244,11 +254,11 @@ def test_shares_of_an_sgpu_have_one_quality_of_service(said, alike):
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
-        ({QOS: "fast"}, "sgpu-qos-policy is 'fast': write one of best-effort, fixed-share, burst-share"),
-        ({APP_CLASS: "onlin"}, "sgpu-app-class is 'onlin': write online or offline"),
+        ({QOS: "fast"}, "sgpu-qos-policy: must be one of best-effort, fixed-share, burst-share"),
+        ({APP_CLASS: "onlin"}, "sgpu-app-class"),
         (
             {APP_CLASS: "offline"},
-            "asks for 2 devices, and with annotation metax-tech.com/sgpu-app-class it can have one",
+            "asks for 2 devices, but with annotation metax-tech.com/sgpu-app-class it can have only one",
         ),
     ],
 )

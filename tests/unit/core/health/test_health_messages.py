@@ -16,17 +16,17 @@ EVERYTHING = AllowedRemedies(taint=True, cordon=True, reset=True)
 
 def test_each_change_is_reported_once_with_what_to_do() -> None:
     told = "is unhealthy: Xid 119 (GSP RPC timeout). Reset the GPU once no pod holds it, or restart the node"
-    hangup = "The driver does not report resets: after one, run pkill -HUP -f 'purser agent run' on the node"
+    hangup = "The driver does not report resets. After a reset, run pkill -HUP -f 'purser agent run' on the node"
     assert news_of(WELL, RESET) == HealthNews(News.UNHEALTHY, f"{told}. {hangup}")
     assert news_of(NEWER, after_xid(NEWER, 119, POLICY)) == HealthNews(News.UNHEALTHY, told)
     assert news_of(WELL, SUSPECT) == HealthNews(
         News.UNHEALTHY,
-        "is unhealthy: Xid 1. It takes pods again once it has answered for a while; "
+        "is unhealthy: Xid 1. The GPU is opened to new pods again once it has responded for a while; "
         "NVIDIA's catalogue says CONTACT_SUPPORT",
     )
     assert news_of(WELL, PENDING) == HealthNews(
         News.DEGRADED,
-        "takes pods, but is degraded: a memory row is to be remapped by the next reset. "
+        "is open to new pods, but is degraded: a memory row will be remapped at the next reset. "
         "Reset the GPU once no pod holds it",
     )
     assert news_of(RESET, WELL) == HealthNews(News.RECOVERED, "is healthy again")
@@ -39,7 +39,7 @@ def test_each_change_is_reported_once_with_what_to_do() -> None:
 
 def test_one_condition_says_how_all_gpus_are_those_that_take_no_pods_first() -> None:
     assert condition_of([("GPU 0", WELL)]) is None
-    degraded = "GPU 0 is degraded: a memory row is to be remapped by the next reset"
+    degraded = "GPU 0 is degraded: a memory row will be remapped at the next reset"
     assert condition_of([("GPU 0", PENDING), ("GPU 1", WELL)]) == HealthCondition(False, degraded)
     assert condition_of([("GPU 0", PENDING), ("GPU 1", RESET)]) == HealthCondition(
         True, f"GPU 1 needs a reset: Xid 119 (GSP RPC timeout); {degraded}"

@@ -75,5 +75,5 @@ def test_of_several_gpus_the_one_that_loses_least_room() -> None:
 
 
 def test_a_mix_is_of_what_is_offered() -> None:
-    with pytest.raises(MigGeometryError, match=r"A30 offers no 1g.5gb"):
+    with pytest.raises(MigGeometryError, match=r"A30 does not offer 1g.5gb"):
         chooser(A30, {"1g.5gb": 1})

@@ -62,7 +62,10 @@ def test_the_owners_parts_are_always_the_whole(
 
 
 def test_a_process_is_of_the_container_whose_id_its_pod_names() -> None:
-    pods = {"uid-a": PodOfNode("uid-a", "team", "a", {"1f": "main"}), "hash": PodOfNode("uid-s", "kube-system", "s")}
+    pods = {
+        "uid-a": PodOfNode("uid-a", "team", "a", {"1f": "main"}),
+        "hash": PodOfNode("uid-s", "kube-system", "s"),
+    }
     assert owner_among(CgroupOwner("uid-a", "1f"), pods) == A
     assert owner_among(CgroupOwner("uid-a", "2e"), pods) == ContainerOfPod("team", "a", "uid-a")
     assert owner_among(CgroupOwner("hash", "1f"), pods) == ContainerOfPod("kube-system", "s", "uid-s"), "a static pod"

@@ -274,7 +274,7 @@ def test_the_default_policy_says_in_a_sentence_why_it_chose() -> None:
     evaluator = Evaluator(fleet(2), PolicySettings())
     placement = evaluator.place("n1", pod())
     assert isinstance(placement, Placement)
-    assert evaluator.why(pod(), placement) == "tightest fit, as no other pods are known yet"
+    assert evaluator.why(pod(), placement) == "tightest fit, because no other pods are known yet"
 
 
 def test_of_several_containers_the_sentence_is_about_the_one_that_asks_for_the_most() -> None:

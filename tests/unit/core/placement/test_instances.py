@@ -301,15 +301,19 @@ def test_containers_after_init_containers_share_an_instance_that_is_large_enough
 @pytest.mark.parametrize(
     ("gpus", "containers", "said"),
     [
-        (1, [(INIT, SMALL), (APP, WHOLE)], "no place for 7g.40gb (GPU 0: 1g.5gb at 6)"),
-        (1, [(INIT, WHOLE), (APP, SMALL)], "no place for 7g.40gb (GPU 0: 1g.5gb at 6)"),
+        (1, [(INIT, SMALL), (APP, WHOLE)], "no room for 7g.40gb (GPU 0: 1g.5gb at 6)"),
+        (1, [(INIT, WHOLE), (APP, SMALL)], "no room for 7g.40gb (GPU 0: 1g.5gb at 6)"),
         (
             2,
             [(INIT, WHOLE), (APP, asks(2, memory=4000, by_mode=True))],
-            "no place for 1g.5gb beside what the pod's other containers",
+            "no room for 1g.5gb in addition to what the pod's other containers",
         ),
-        (1, [(INIT, NAMED[1]), (APP, NAMED[2])], "no place for 7g.40gb (GPU"),
-        (2, [(INIT, NAMED[2]), (APP, NAMED[2]), (APP, NAMED[1]), (APP, NAMED[1])], "3g.20gb beside what the pod's"),
+        (1, [(INIT, NAMED[1]), (APP, NAMED[2])], "no room for 7g.40gb (GPU"),
+        (
+            2,
+            [(INIT, NAMED[2]), (APP, NAMED[2]), (APP, NAMED[1]), (APP, NAMED[1])],
+            "3g.20gb in addition to what the pod's",
+        ),
     ],
 )
 def test_a_pod_whose_containers_find_no_room_together_is_refused_for_the_one_that_needs_it(
@@ -340,15 +344,15 @@ def test_a_refusal_says_what_is_in_the_way_of_which_profile() -> None:
     request = pod("p", asks(resource="nvidia.com/mig-3g.20gb"))
     found = Evaluator(fleet).evaluate(request, ["n"])
     assert explain(found.refusals, request, fleet) == (
-        "node(s) had no suitable GPU: 1 GPU on 1 node has no place for 3g.20gb"
-        " (GPU 0: 3g.20gb at 4, 1g.5gb at 2 (not of a pod))"
+        "node(s) had no suitable GPU: 1 GPU on 1 node has no room for 3g.20gb"
+        " (GPU 0: 3g.20gb at 4, 1g.5gb at 2 (not held by a pod))"
     )
     assert found.refusals["n"].resolvable
     whole = Evaluator(fleet).evaluate(pod("p", asks(resource="nvidia.com/mig-7g.40gb")), ["n"])
     assert not whole.refusals["n"].resolvable  # the administrator's instance stays
     larger = pod("p", asks(memory=50000))
     refusals = Evaluator(fleet).evaluate(larger, ["n"]).refusals
-    assert "a GPU instance larger than any" in explain(refusals, larger, fleet)
+    assert "a GPU instance larger than any available profile" in explain(refusals, larger, fleet)
 
 
 def grant(uid: str, placement: MigPlacement | None) -> Grant:
@@ -363,7 +367,7 @@ def grant(uid: str, placement: MigPlacement | None) -> Grant:
         (MigPlacement("1g.5gb", 2), "1g.5gb at 2 overlaps"),
         (MigPlacement("3g.20gb", 1), "begins at 0, 4, not at 1"),
         (MigPlacement("2g.12gb", 0), "has no profile 2g.12gb"),
-        (None, "names no instance"),
+        (None, "does not name one of its instances"),
     ],
 )
 def test_the_book_refuses_what_overlaps_or_names_no_place(placement: MigPlacement | None, problem: str) -> None:

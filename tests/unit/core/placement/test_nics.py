@@ -133,10 +133,10 @@ def test_a_pod_that_requires_pairs_goes_where_they_are_or_waits():
     too_few = dict.fromkeys(("none", "one"), Reason.TOO_FEW_PAIRS)
     no_pool = dict.fromkeys(("old", "other"), Reason.NO_POOL)
     assert reasons == too_few | no_pool | {"missing": Reason.UNREGISTERED}
-    assert found.refusals["one"].detail == "1 of 2 of its GPUs would have a network device below their PCIe switch"
+    assert found.refusals["one"].detail == "1 of 2 of its GPUs would have a network device below the same PCIe switch"
     said = explain(found.refusals, asks, fleet)
     assert "2 nodes have too few pairs of a GPU and a network device below one PCIe switch" in said
-    assert "2 nodes have no SR-IOV pool that the pod asks for" in said
+    assert "2 nodes do not have the SR-IOV pool that the pod asks for" in said
     refusal = Evaluator(fleet).place("old", asks)
     assert isinstance(refusal, Refusal)
     assert (refusal.message, refusal.resolvable) == ("GpuNicPoolNotFound", False), "it would not help to evict pods"
@@ -172,7 +172,7 @@ def test_a_share_whose_network_device_kubelet_takes_elsewhere_is_no_pair(policy)
     asks = pod("p", 1, 1, memory_mib=10000, gpu_nic=GpuNic.REQUIRED)
     refusal = place(kubelet.fleet.node("n"), asks)
     assert isinstance(refusal, Refusal)
-    assert "on NUMA node 0, where none is near a GPU for the container" in refusal.detail
+    assert "on NUMA node 0, but none of those are near a GPU for the container" in refusal.detail
     grant = bind(kubelet.fleet, msgspec.structs.replace(asks, gpu_nic=GpuNic.PREFERRED))
     assert [(share.place, share.count) for share in grant.pools] == [(above(0)[-1], 1)]
     assert pairs(kubelet.fleet, grant) == 0

@@ -75,9 +75,12 @@ def test_a_pods_devices_and_cores_are_both_counted_in_their_own_way():
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        (cores(3), 'aws.amazon.com/neuroncore "3" is not a number of whole devices: write up to 2, or a multiple of 2'),
-        ({DEVICES: 1, CORES: 2}, "the one counts cores, the other whole devices: write one of them"),
-        (cores("1.5"), "is not a whole number: write a number of cores"),
+        (
+            cores(3),
+            'aws.amazon.com/neuroncore "3" is not a number of whole devices: must be at most 2, or a multiple of 2',
+        ),
+        ({DEVICES: 1, CORES: 2}, "counts cores, or aws.amazon.com/neuron, which counts whole devices"),
+        (cores("1.5"), "is not an integer: must be a number of cores"),
     ],
 )
 def test_what_is_no_number_of_cores_is_refused(asked, sentence):
@@ -99,5 +102,5 @@ def test_the_ledger_refuses_by_itself_a_core_that_is_taken_or_that_there_is_none
     uuid = world.inventory.devices[0].uuid
     for number in (0, 2):
         share = DeviceShare(uuid, 100, 50, family=DEVICES, core_numbers=(number,))
-        with pytest.raises(OvercommitError, match=f"cores 0, {number} would be taken, of 2"):
+        with pytest.raises(OvercommitError, match=f"cores 0, {number} would be allocated, but it has 2 cores"):
             world.fleet.ledger.reserve(Grant("b", "team", "b", "n", (ContainerGrant("c", APP, (share,)),)))

@@ -196,14 +196,15 @@ def test_preemption_makes_no_room_by_mixing() -> None:
         (
             ["cut", "cut", "whole"],
             "2",
-            "2 GPUs on 1 node are not what the pod wants: 2 whole GPUs for one container: of GPUs in MIG mode it "
-            "gets one GPU instance, or several where it asks for MIG devices by name, such as nvidia.com/mig-1g.5gb",
+            "2 GPUs on 1 node are not what the pod wants: 2 whole GPUs for one container, but on GPUs in MIG mode a "
+            "container gets one GPU instance, or several if it asks for MIG devices by name, such as "
+            "nvidia.com/mig-1g.5gb",
         ),
         (
             ["whole", "single"],
             "2",
-            "2 GPUs on 1 node are available, but 2 whole GPUs or 2 MIG devices are needed on one node: no container "
-            "gets both",
+            "2 GPUs on 1 node are available, but 2 whole GPUs or 2 MIG devices are needed on one node, because no "
+            "container can have both",
         ),
     ],
 )
@@ -233,7 +234,7 @@ def test_the_ledger_refuses_a_grant_that_mixes() -> None:
     shares = [DeviceShare(uuids[0], 40960, 100), DeviceShare(uuids[1], 4864, 100)]
     instance = DeviceShare(uuids[2], 40192, 100, MigPlacement("7g.40gb", 0))
     for mixed in (shares, [shares[0], instance]):
-        with pytest.raises(OvercommitError, match="container c holds whole GPUs and MIG devices"):
+        with pytest.raises(OvercommitError, match="container c holds both whole GPUs and MIG devices"):
             fleet.ledger.reserve(Grant("p", "ns", "p", "n0", (ContainerGrant("c", APP, tuple(mixed)),)))
     parts = tuple(ContainerGrant(f"c{at}", APP, (share,)) for at, share in enumerate([*shares, instance]))
     fleet.ledger.reserve(Grant("p", "ns", "p", "n0", parts))  # each container has one sort

@@ -187,14 +187,14 @@ def test_the_ledger_refuses_by_itself_what_is_not_alike():
     empty = World(xpus(1)).evaluator.place("n", other)
     plain = msgspec.structs.replace(empty.containers[0].shares[0], alike="")
     part = msgspec.structs.replace(empty.containers[0], shares=(plain,))
-    with pytest.raises(OvercommitError, match="shares of 49152 MiB and others would be there together"):
+    with pytest.raises(OvercommitError, match="incompatible shares of 49152 MiB and others would be on it together"):
         world.fleet.ledger.reserve(Grant("b", "team", "b", "n", (part,)))
-    with pytest.raises(OvercommitError, match="shares of 24576 MiB and of 49152 MiB would be there together"):
+    with pytest.raises(OvercommitError, match="incompatible shares of 24576 MiB and 49152 MiB would be on it together"):
         world.fleet.ledger.reserve(to_grant(empty, other, world.inventory))
 
 
 def test_init_containers_and_those_after_them_ask_for_one_size():
     kinds = (ContainerKind.INIT, ContainerKind.APP)
-    with pytest.raises(DialectError, match="ask for 49152 MiB and 24576 MiB: let them all ask for the same"):
+    with pytest.raises(DialectError, match="ask for 49152 MiB and 24576 MiB: all containers must ask for the same"):
         pod("p", HALF, QUARTER, kinds=kinds)
     assert try_(World(xpus(1)), pod("p", HALF, HALF, kinds=kinds)) == [("x0",), ("x0",)]

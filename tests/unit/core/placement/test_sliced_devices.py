@@ -98,9 +98,9 @@ def test_a_quota_holds_the_profiles_memory():
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ({DRS: 3, MEMORY: 20}, "the one names a profile, the other what it must have: write one of them"),
+        ({DRS: 3, MEMORY: 20}, "names a profile, or enflame.com/gcu-memory, which says what the profile must have"),
         ({CORES: 101}, 'gcu-core "101" is out of range'),
-        ({MEMORY: "20Gi"}, 'gcu-memory "20Gi" is not a whole number'),
+        ({MEMORY: "20Gi"}, 'gcu-memory "20Gi" is not an integer: must be a'),
     ],
 )
 def test_what_makes_no_sense_is_refused(asked, sentence):

@@ -100,15 +100,15 @@ def test_resources(gpus: list[NodeGpu], file: Any, strategy: MigStrategy, resour
     ("gpus", "complaint"),
     [
         ([gpu(0), gpu(1, "1g.5gb")], "single: MIG is enabled on GPU 1 and disabled on GPU 0$"),
-        ([gpu(0, mig=True)], "single: there is no MIG device on GPU 0$"),
+        ([gpu(0, mig=True)], "single: there are no MIG devices on GPU 0"),
         (
             [gpu(0), gpu(1, mig=True), gpu(2, mig=True), gpu(3, "1g.5gb", "2g.10gb")],
-            "enabled on GPUs 1, 2, 3 and disabled on GPU 0; there is no MIG device on GPUs 1, 2; .*: 1g.5gb, 2g.10gb$",
+            "enabled on GPUs 1, 2, 3 and disabled on GPU 0; there are no MIG devices on GPUs 1, 2.*: 1g.5gb, 2g.10gb$",
         ),
         ([gpu(0, "1g.5gb"), gpu(1, "2g.10gb")], "1g.5gb, 2g.10gb"),
         (
             [gpu(0, "1g.5gb"), gpu(1, "1g.5gb"), gpu(2, model="Tesla T4")],
-            r"enabled on GPUs 0, 1 and GPU 2 cannot be divided \(Tesla T4\): write migStrategy: mixed",
+            r"enabled on GPUs 0, 1, but GPU 2 cannot be partitioned \(Tesla T4\): use migStrategy: mixed",
         ),
     ],
 )
@@ -125,18 +125,30 @@ def fleet(*indexes: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("gpus", "file", "strategy", "resources", "problem"),
     [
-        ([gpu(0)], shared({**TWO, "devices": 2}), NONE, "gpu=0*2", r"timeSlicing\.resources\[0\].* 2 devices.*has 1"),
+        (
+            [gpu(0)],
+            shared({**TWO, "devices": 2}),
+            NONE,
+            "gpu=0*2",
+            r"timeSlicing\.resources\[0\].* 2 nvidia.com/gpu devices.*has only 1",
+        ),
         ([gpu(0)], shared({**TWO, "devices": ["0:1"]}), NONE, "gpu=0*1", "device 0:1, which the node does not have"),
-        ([gpu(0), gpu(1)], shared({**TWO, "devices": [1, 7, 9]}), NONE, "gpu=0*1 gpu=1*2", "devices 7, 9, .*: write"),
+        (
+            [gpu(0), gpu(1)],
+            shared({**TWO, "devices": [1, 7, 9]}),
+            NONE,
+            "gpu=0*1 gpu=1*2",
+            "devices 7, 9, .*: use indexes",
+        ),
         ([gpu(0), gpu(1)], shared({**TWO, "devices": [NOWHERE, 0]}), NONE, "gpu=0*2 gpu=1*1", f"device {NOWHERE}"),
-        ([gpu(0), gpu(1)], fleet(0, 4), NONE, "gpu-0=0*8 gpu=1*1", r"resources\[1\] replicates device 4"),
+        ([gpu(0), gpu(1)], fleet(0, 4), NONE, "gpu-0=0*8 gpu=1*1", r"resources\[1\] asks to replicate device 4"),
         ([gpu(0)], shared(TWO, {"name": "gpu", "replicas": 3}), NONE, "gpu=0*2", r"resources\[1\] replicates device 0"),
         (
             [gpu(0, "1c.2g.10gb"), gpu(1, "3g.20gb"), gpu(2)],
             None,
             MIXED,
             "mig-3g.20gb=1:0*1 gpu=2*1",
-            "MIG device 0:0 is 1c.2g.10gb, a part of a GPU instance.*write one in resources.mig",
+            "MIG device 0:0 is 1c.2g.10gb, which is a part of a GPU instance.*add one to resources.mig",
         ),
         (
             [gpu(0, "1g.5gb", "1c.3g.20gb", "1g.5gb")],
@@ -157,14 +169,14 @@ def fleet(*indexes: int) -> dict[str, Any]:
             shared(TWO, way="mps"),
             SINGLE,
             "gpu=0:0*1",
-            "MPS shares only whole GPUs: write sharing.time",
+            "MPS can share only whole GPUs: use sharing.time",
         ),
         (
             [gpu(0), gpu(1, cc=(9, 0))],
             shared({"name": "gpu", "replicas": 49, "devices": [0]}, {**TWO, "devices": [1]}, way="mps"),
             NONE,
             "gpu=0*1 gpu=1*2",
-            r"mps\.resources\[0\] makes 49 replicas, but MPS on GPU 0 has 48 clients: write",
+            r"mps\.resources\[0\] makes 49 replicas, but MPS on GPU 0 supports only 48 clients: use",
         ),
         (
             [gpu(0, cc=(6, 1)), gpu(1)],
@@ -190,7 +202,7 @@ def test_entries_are_named_by_their_place_in_the_file_though_one_before_them_is_
     file = shared({"name": "gpu", "replicas": 1}, {**TWO, "devices": [0]}, {**TWO, "devices": [6]})
     advertised([gpu(0)], plugin_file(file)[0], NONE, problems)
     (problem,) = problems
-    assert "timeSlicing.resources[2] replicates device 6" in problem
+    assert "timeSlicing.resources[2] asks to replicate device 6" in problem
 
 
 def test_how_devices_are_shared_and_of_which_gpu_they_are() -> None:

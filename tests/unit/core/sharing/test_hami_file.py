@@ -51,31 +51,31 @@ def test_what_has_no_effect_is_reported_with_what_has() -> None:
     notes = config("a", said).notes
     assert [note.split(" has no effect: ")[0] for note in notes] == [
         f"HAMi's nodeconfig, node a: {key}" for key in ("operatingmode mps", *list(said)[2:-2])
-    ] + ["HAMi's nodeconfig, node a: filterdevices keeps GPUs from pods: index 1"]
+    ] + ["HAMi's nodeconfig, node a: filterdevices hides GPUs from pods: index 1"]
 
 
 @pytest.mark.parametrize(
     ("bad", "where"),
     [
-        ({"operatingmode": "fast"}, "node a: operatingmode is fast: write hami-core or mig or mps"),
-        ({"devicesplitcount": "many"}, "node a: devicesplitcount is many: write a whole number"),
-        ({"devicememoryscaling": []}, "node a: devicememoryscaling is a list with nothing in it: write a number"),
-        ({"filterdevices": "0"}, "node a: filterdevices is the text"),
-        ({"filterdevices": {"index": "0"}}, "node a: filterdevices.index is the text"),
+        ({"operatingmode": "fast"}, "node a: operatingmode is fast, but must be hami-core or mig or mps"),
+        ({"devicesplitcount": "many"}, "node a: devicesplitcount is many, but must be an integer"),
+        ({"devicememoryscaling": []}, "node a: devicememoryscaling is an empty list, but must be a number"),
+        ({"filterdevices": "0"}, "node a: filterdevices is the string"),
+        ({"filterdevices": {"index": "0"}}, "node a: filterdevices.index is the string"),
     ],
 )
 def test_a_bad_field_costs_itself_alone(bad: dict[str, Any], where: str) -> None:
     found = config("a", "a", {"name": "a", "migstrategy": "mixed", **bad})  # type: ignore[arg-type]
     assert found.settings.mig_strategy is MigStrategy.MIXED
     first, second = found.problems
-    assert first == "HAMi's nodeconfig: nodeconfig[0] is a: write an object with a name. It is left out"
+    assert first == "HAMi's nodeconfig: nodeconfig[0] is a, but must be an object with a name. The value is ignored"
     assert second.startswith(f"HAMi's nodeconfig, {where}")
-    assert ": write " in second
+    assert "but must be " in second
 
 
 @pytest.mark.parametrize("entries", [{"name": "a"}, "a", 3])
 def test_a_file_that_is_no_list_of_nodes(entries: Any) -> None:
-    with pytest.raises(SharingError, match="HAMi's nodeconfig is not a list: write"):
+    with pytest.raises(SharingError, match="HAMi's nodeconfig is not a list:"):
         config_of(SharingSettings(), "config.json", json.dumps({"nodeconfig": entries}), "a")
 
 
@@ -91,10 +91,12 @@ def test_devices_that_are_filtered_are_set_aside() -> None:
         "filterdevices.index[2]",
         "filterdevices.index[3]",
     ]
-    assert "keeps GPUs from pods: index 3, GPU-1" in found.notes[0]
+    assert "GPUs from pods: index 3, GPU-1" in found.notes[0]
     assert [aside.names("GPU-1", 0), aside.names("GPU-2", 3), aside.names("GPU-2", 0)] == [True, True, False]
     (missing,) = aside.missing([("GPU-1", 0), ("GPU-2", 1)])
-    assert missing.startswith("HAMi's nodeconfig, node a: filterdevices names index 3, but the node has no such GPU")
+    assert missing.startswith(
+        "HAMi's nodeconfig, node a: filterdevices names index 3, but the node does not have this GPU"
+    )
 
 
 @pytest.mark.parametrize("name", [None, 3, ["a"], {}])
@@ -103,7 +105,7 @@ def test_an_entry_of_no_node_is_told_on_every_node(name: Any) -> None:
     assert found.settings.mig_strategy is MigStrategy.MIXED
     (problem,) = found.problems
     assert problem.startswith("HAMi's nodeconfig: nodeconfig[0].name is ")
-    assert problem.endswith("write the name of a node. The entry does not name a node")
+    assert problem.endswith("but must be the name of a node. The entry does not name a node")
 
 
 def test_a_key_that_is_not_known_is_told() -> None:

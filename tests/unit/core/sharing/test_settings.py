@@ -76,17 +76,22 @@ def test_errors_name_the_source_of_a_setting(
 @pytest.mark.parametrize(
     ("said", "options", "where", "write"),
     [
-        ({"flags": {"migStrategy": "half"}}, {}, "flags.migStrategy is half", "give none or single"),
-        ({"flags": {"plugin": {"deviceListStrategy": "env"}}}, {}, "flags.plugin.deviceListStrategy", "give envvar"),
-        ({"flags": {"plugin": {"deviceIDStrategy": "name"}}}, {}, "flags.plugin.deviceIDStrategy", "give uuid"),
-        ({"flags": {"deviceDiscoveryStrategy": "x"}}, {}, "flags.deviceDiscoveryStrategy", "give auto"),
-        ({"imex": {"channelIDs": [1]}}, {}, "imex.channelIDs", "leave it empty, or write only 0"),
-        ({"sharing": {"mps": {"resources": [TWO]}}}, {"mig-strategy": "mixed"}, "sharing.mps", "write"),
+        ({"flags": {"migStrategy": "half"}}, {}, "flags.migStrategy is half", "none or single"),
+        ({"flags": {"plugin": {"deviceListStrategy": "env"}}}, {}, "flags.plugin.deviceListStrategy", "envvar"),
+        ({"flags": {"plugin": {"deviceIDStrategy": "name"}}}, {}, "flags.plugin.deviceIDStrategy", "uuid"),
+        ({"flags": {"deviceDiscoveryStrategy": "x"}}, {}, "flags.deviceDiscoveryStrategy", "auto"),
+        ({"imex": {"channelIDs": [1]}}, {}, "imex.channelIDs", "empty or contain only 0"),
+        (
+            {"sharing": {"mps": {"resources": [TWO]}}},
+            {"mig-strategy": "mixed"},
+            "sharing.mps",
+            "use sharing.timeSlicing",
+        ),
         (
             {"flags": {"plugin": {"deviceIDStrategy": "index"}}},
             {"mig-strategy": "on-demand"},
             "deviceIDStrategy index",
-            "Write uuid",
+            "uuid",
         ),
     ],
 )
@@ -100,7 +105,7 @@ def test_a_bad_value_of_the_file_costs_itself_alone(
     (problem,) = problems
     assert where in problem
     assert write in problem
-    assert problem.endswith("is left out")
+    assert problem.endswith("is ignored")
 
 
 def test_what_options_say_is_refused_whatever_the_file_says() -> None:
@@ -124,7 +129,7 @@ def test_flags_with_mistakes_stay_as_the_last_good_file_has_them(bad: dict[str, 
     read = plugin_file(bad)
     file, problems = followable(read.file)
     found, notes = with_last_flags(file, (*read.problems, *problems), good)
-    assert f"the device plugin's file: {at}: the value of the last valid file stays in effect, {kept}" in notes
+    assert f"the device plugin's file: {at}: the value from the last valid file stays in effect: {kept}" in notes
     assert (found.flags.gds_enabled is None) is (bad.get("flags") != 3), (
         "what the file does not say is not the last one's"
     )

@@ -53,41 +53,44 @@ def test_names_that_kubelet_takes_are_taken():
 
 
 LEFT_OUT = {
-    "a name with dots": ([entry("junk.net.0")], r"resourceList\[0\]: kubelet rejects resource intel.com/junk.net.0"),
-    "a name that ends in a dash": ([entry("net-")], "kubelet rejects resource intel.com/net-"),
+    "a name with dots": (
+        [entry("junk.net.0")],
+        r"resourceList\[0\]: kubelet would reject resource intel.com/junk.net.0",
+    ),
+    "a name that ends in a dash": ([entry("net-")], "kubelet would reject resource intel.com/net-"),
     "a name twice": ([entry("a"), entry("a")], r"resourceList\[1\]: intel.com/a appears twice"),
     "GPUs": ([entry("gpu", resourcePrefix="nvidia.com")], "is a GPU resource"),
     "a word for parts of GPUs": ([entry("vgpu-memory", resourcePrefix="volcano.sh")], "is a GPU resource"),
-    "another vendor's devices": ([entry("vmlu", resourcePrefix="cambricon.com")], "is a resource of "),
-    "Kubernetes' own": ([entry("net", resourcePrefix="networking.k8s.io")], "a prefix reserved for Kubernetes"),
+    "another vendor's devices": ([entry("vmlu", resourcePrefix="cambricon.com")], "is a Cambricon MLU resource"),
+    "Kubernetes' own": ([entry("net", resourcePrefix="networking.k8s.io")], "a prefix that is reserved for Kubernetes"),
     "a device type": (
         [entry(deviceType="gpu")],
-        "deviceType is gpu: write one of netDevice, accelerator, auxNetDevice",
+        "deviceType is gpu, but must be one of netDevice, accelerator, auxNetDevice",
     ),
-    "RDMA and vDPA in one selector": ([entry(selectors={"isRdma": True, "vdpaType": "vhost"})], "exclude each other"),
+    "RDMA and vDPA in one selector": ([entry(selectors={"isRdma": True, "vdpaType": "vhost"})], "mutually exclusive"),
     "the same in the second": (
         [entry(selectors=[{"isRdma": True}, {"isRdma": True, "vdpaType": "vhost"}])],
-        "exclude each other",
+        "mutually exclusive",
     ),
-    "a vDPA type": ([entry(selectors={"vdpaType": "block"})], "vdpaType is block: write one of vhost, virtio"),
+    "a vDPA type": ([entry(selectors={"vdpaType": "block"})], "vdpaType is block, but must be one of vhost, virtio"),
     "no auxiliary type": ([entry(deviceType="auxNetDevice")], "needs auxTypes in each selector"),
-    "an auxiliary type": ([entry(deviceType="auxNetDevice", selectors={"auxTypes": ["eth"]})], "auxTypes has eth"),
+    "an auxiliary type": ([entry(deviceType="auxNetDevice", selectors={"auxTypes": ["eth"]})], "auxTypes contains eth"),
     "a device type in another case": (
         [entry(deviceType="netdevice")],
-        "deviceType is netdevice: write one of",
+        "deviceType is netdevice, but must be one of",
     ),
-    "a device type that is not text": ([entry(deviceType=["netDevice"])], "deviceType is a list: write a text"),
-    "a wrong type": ([entry(excludeTopology="yes")], 'excludeTopology is the text "yes": write true or false'),
-    "a name that is none": ([entry(3)], "resourceName is 3: write a text"),
+    "a device type that is not text": ([entry(deviceType=["netDevice"])], "deviceType is a list, but must be a string"),
+    "a wrong type": ([entry(excludeTopology="yes")], 'excludeTopology is the string "yes", but must be true or false'),
+    "a name that is none": ([entry(3)], "resourceName is 3, but must be a string"),
     "wrong additional information": (
         [entry(additionalInfo={"*": {"token": 1}})],
-        "additionalInfo is an object: write an object of objects",
+        "additionalInfo is an object, but must be an object of objects",
     ),
     "one of two selectors": (
         [entry(selectors=[{}, {"vendors": 8086}])],
-        r"selectors\[1\]: vendors is 8086: write a list, each a text",
+        r"selectors\[1\]: vendors is 8086, but must be a list in which each item is a string",
     ),
-    "what has no name": ([{"selectors": [{}]}], "kubelet rejects resource"),
+    "what has no name": ([{"selectors": [{}]}], "kubelet would reject resource"),
 }
 
 
@@ -111,9 +114,9 @@ def test_what_cannot_be_costs_its_pool_alone(what):
     problem = found.problems[0]
     assert re.search(message, problem)
     assert problem.startswith("the SR-IOV configuration: resourceList[")
-    assert ": write " in problem
+    assert re.search(r"must (be|contain)|use|combine", problem)
     known = what not in MEANS_NOTHING
-    assert problem.endswith(f"The pool is left out{', and so are the devices that its selectors match' * known}")
+    assert problem.endswith(f"The pool is ignored{', and so are the devices that its selectors match' * known}")
     of_type = "sfs" if "auxiliary" in what else "beside"
     devices = vf(0), vf(1), vf(2, type=AUX, aux_type="sf")
     given = {pool.config.name: ids(pool) for pool in make_pools(found, node(*devices), {})}
@@ -128,7 +131,7 @@ def test_a_file_that_is_all_mistakes_is_read_at_once_and_names_some_of_them():
     found = config(*bad)
     assert (len(found.pools), len(found.problems)) == (MAX_POOLS, MAX_NOTES)
     assert not make_pools(found, node(*(vf(n) for n in range(64))), {})
-    assert found.problems[-1].endswith("237 more are not shown: correct these first")
+    assert found.problems[-1].endswith("237 more are not shown: fix these first")
     assert len(config(3, None, "x" * 9000, [], entry("last")).problems) == 4
 
 
@@ -136,12 +139,13 @@ def test_of_too_much_the_first_is_served():
     found = config(*(entry(f"p{n}") for n in range(MAX_POOLS + 3)))
     assert len(found.pools) == MAX_POOLS
     assert found.problems == (
-        "the SR-IOV configuration: resourceList[256] and 2 after it are left out: write 256 entries at most",
+        "the SR-IOV configuration: resourceList[256] and the 2 entries after it are ignored: use at most 256 entries",
     )
     found = config(entry("a"), entry("b", selectors=[{}] * 2000), entry("c"))
     assert [pool.name for pool in found.pools] == ["a", "c"]
     (problem,) = found.problems
-    assert "resourceList[1].selectors: write at most 1024 in all pools together; 1023 are left. The pool is" in problem
+    assert "resourceList[1].selectors: there must be at most 1024 selectors in all pools together, and only " in problem
+    assert "1023 more are allowed. The pool is" in problem
 
 
 def test_a_pool_whose_selectors_cannot_be_read_is_left_out_and_the_others_stay():
@@ -149,7 +153,7 @@ def test_a_pool_whose_selectors_cannot_be_read_is_left_out_and_the_others_stay()
     bad = [entry("a", selectors={"vendors": [8086]}), {"resourceName": "b"}, entry("c", selectors=[]), entry("d")]
     found = config(*bad)
     assert [pool.name for pool in found.pools] == ["d"]
-    assert [each.rpartition(". ")[2] for each in found.problems] == 3 * ["The pool is left out"]
+    assert [each.rpartition(". ")[2] for each in found.problems] == 3 * ["The pool is ignored"]
 
 
 def test_an_entry_in_an_older_form_costs_itself_alone():
@@ -158,7 +162,7 @@ def test_an_entry_in_an_older_form_costs_itself_alone():
     assert [(pool.resource, ids(pool)) for pool in make_pools(found, node(vf(0), vf(1)), {})] == [
         ("intel.com/kernel", [vf(0).id, vf(1).id])
     ]
-    assert [each.partition(": write")[0] for each in found.problems] == [
+    assert [re.split(": use|, but must", each)[0] for each in found.problems] == [
         "the SR-IOV configuration: resourceList[0]: deviceType is vfio",
         "the SR-IOV configuration: resourceList[0].selectors is null",
     ]
@@ -167,11 +171,11 @@ def test_an_entry_in_an_older_form_costs_itself_alone():
 @pytest.mark.parametrize(
     ("selectors", "write"),
     [
-        ({"pfName": ["ens9"]}, "selectors: pfName is not a condition: write pfNames"),
-        ({"vendors": ["8086"], "rootDevice": ["0000:09:00.0"]}, "rootDevice is not a condition: write rootDevices"),
-        ([{"pfNames": ["ens1f0#0"]}, {"vendor": ["15b3"]}], "selectors[1]: vendor is not a condition: write vendors"),
-        ({"colour": "red"}, "colour is not a condition: write one of acpiIndexes, auxTypes"),
-        ({"auxTypes": ["sf"]}, "no condition that applies to deviceType netDevice: write some of acpiIndexes"),
+        ({"pfName": ["ens9"]}, "selectors: pfName is not a condition: use pfNames"),
+        ({"vendors": ["8086"], "rootDevice": ["0000:09:00.0"]}, "rootDevice is not a condition: use rootDevices"),
+        ([{"pfNames": ["ens1f0#0"]}, {"vendor": ["15b3"]}], "selectors[1]: vendor is not a condition: use vendors"),
+        ({"colour": "red"}, "colour is not a condition: use one of acpiIndexes, auxTypes"),
+        ({"auxTypes": ["sf"]}, "no condition that applies to deviceType netDevice: use at least one of acpiIndexes"),
     ],
 )
 def test_a_misspelt_condition_takes_no_device_of_the_node(selectors, write):

@@ -76,9 +76,9 @@ def test_the_first_value_of_a_pf_decides_and_ignored_ones_are_reported():
     (pool,) = make_pools(config(*entries), node_, {})
     assert ids(pool) == ["0000:03:02.0", "0000:05:02.1"]
     assert selector_problems(config(*entries)) == [
-        "intel.com/sriov: pfNames: ens1f0#5 has no effect: only the first for each PF applies",
-        "intel.com/sriov: pfNames: ens2#x does not have the form PF, PF#1 or PF#0,2-7",
-        "intel.com/sriov: pfNames: ens3#1,a-b does not have the form PF, PF#1 or PF#0,2-7",
+        "intel.com/sriov: pfNames: ens1f0#5 has no effect: only the first entry for each PF applies",
+        "intel.com/sriov: pfNames: ens2#x is not a PF: must have the form PF, PF#1 or PF#0,2-7",
+        "intel.com/sriov: pfNames: ens3#1,a-b is not a PF: must have the form PF, PF#1 or PF#0,2-7",
     ]
 
 
@@ -120,10 +120,10 @@ def test_types_are_kept_apart():
         (
             [vf(0), vf(1, driver="vfio-pci"), vf(2, vendor="15b3")],
             {"vendors": ["8086"], "drivers": ["i40evf"], "isRdma": True},
-            "selector 0: drivers matches none of 2: they have iavf, vfio-pci",
+            "selector 0: drivers does not match any of 2: they have iavf, vfio-pci",
         ),
-        ([vf(0)], {"pfNames": ["ens9"]}, "selector 0: pfNames matches none of 1: they have ens1f0#0"),
-        ([vf(0, pf="")], {"pfNames": ["ens9"]}, "selector 0: pfNames matches none of 1: they have none"),
+        ([vf(0)], {"pfNames": ["ens9"]}, "selector 0: pfNames does not match any of 1: they have ens1f0#0"),
+        ([vf(0, pf="")], {"pfNames": ["ens9"]}, "selector 0: pfNames does not match any of 1: they have none"),
     ],
     ids=["none", "the host's", "another driver", "another PF", "no PF to be seen"],
 )

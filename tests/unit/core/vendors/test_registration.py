@@ -50,7 +50,7 @@ def test_json_leaves_out_what_is_zero_or_false():
 
 def test_devices_are_unhealthy_while_no_plugin_lists_them():
     (found,) = read({"hami.io/node-dcu-register": NINE}, {"hygon.com/dcunum": "0"}).devices
-    assert (found.healthy, found.unhealthy_reason) == (False, "no device plugin lists it to kubelet")
+    assert (found.healthy, found.unhealthy_reason) == (False, "no device plugin reports it to kubelet")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,11 @@ def dcus(count, prefix="d"):
     [
         (dcus(2) * 2, (), "Hygon DCU: device 'd0' appears twice"),
         (dcus(2), {"d1"}, "Hygon DCU: device 'd1' appears twice"),
-        (dcus(255), {"GPU-a"}, "Hygon DCU: there are 255 devices beside 3 others: 256 are the most of a node"),
+        (
+            dcus(255),
+            {"GPU-a"},
+            "Hygon DCU: there are 255 devices in addition to 3 others: the maximum for a node is 256",
+        ),
     ],
     ids=["within a family", "with the node's own", "too many"],
 )
@@ -152,7 +156,7 @@ def test_a_device_that_makes_no_sense_costs_itself_alone(bad):
     found = read({"hami.io/node-dcu-register": bad + GOOD}, {"hygon.com/dcunum": 8})
     assert [each.uuid for each in found.devices] == ["DCU-b"]
     (problem,) = found.problems
-    assert problem.startswith("Hygon DCU: ") and problem.endswith(". The device is left out")
+    assert problem.startswith("Hygon DCU: ") and problem.endswith(". The device is ignored")
 
 
 @pytest.mark.parametrize("bad", [3, None, [], {"id": 1}, {"id": "A0", "count": "16"}, {"id": "A0", "health": 1}])
@@ -168,8 +172,8 @@ def test_a_device_with_more_slots_than_purser_lists_has_as_many_as_it_lists():
     found = read({"hami.io/node-dcu-register": GOOD.replace(",4,", ",1001,", 1)}, {"hygon.com/dcunum": 8})
     assert [each.slots for each in found.devices] == [1000]
     assert found.problems == (
-        "Hygon DCU: device 'DCU-b' has 1001 slots: 1000 are the most that Purser shares a device among, and so many "
-        "count. Register up to 1000",
+        "Hygon DCU: device 'DCU-b' has 1001 slots: Purser shares a device among at most 1000 "
+        "containers, so only 1000 slots are used. Register at most 1000",
     )
 
 

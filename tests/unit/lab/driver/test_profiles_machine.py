@@ -131,7 +131,7 @@ def test_hugepages_are_kept_by_their_size():
         ),
         pytest.param(
             {"kubelet": {"cpuManagerPolicyOptions": {"full-cores": "true"}}},
-            r"kubelet.cpuManagerPolicyOptions.full-cores: no such option: write one of full-pcpus-only",
+            r"kubelet.cpuManagerPolicyOptions.full-cores: unknown option: must be one of full-pcpus-only",
             id="an unknown option",
         ),
         pytest.param(

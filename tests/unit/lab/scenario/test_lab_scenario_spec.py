@@ -65,7 +65,7 @@ def test_the_examples_are_scenarios(path):
         ("steps: [{fault: {kill_operator: true}}]", ["steps[0].fault", "operator: true"]),
         ("steps: [", ["is not YAML"]),
         ("steps: [{apply: x.yaml, within_s: soon}]", ["steps[0].within_s", "float"]),
-        ("[" * 101, ["nests deeper than 100 levels"]),
+        ("[" * 101, ["nested deeper than 100 levels"]),
     ],
 )
 def test_a_bad_file_is_refused_with_its_name_the_field_and_the_fix(tmp_path, text, parts):

@@ -58,7 +58,7 @@ async def world():
 
 @pytest.fixture
 async def pod(world):
-    """It is not bound yet; the node ``n1`` has room for it."""
+    """It is not bound yet; the node ``n1`` has room for the pod."""
     await world.add_node("n1")
     return await world.add_pod("p")
 

@@ -129,7 +129,7 @@ async def test_a_record_of_more_gpus_than_the_pod_asks_for_takes_none(world):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (f"{UUIDS[0]},NVIDIA,8GB,0:;", '"8GB" is not a whole number'),
+        (f"{UUIDS[0]},NVIDIA,8GB,0:;", '"8GB" is not a 32-bit integer'),
         (f"{UUIDS[0]},NVIDIA,8,0:{UUIDS[1]},NVIDIA,8,0:;", "gives container c 2 GPUs, but it asks for 1"),
         ("GPU-x,NVIDIA,8000,0:;", "names GPU-x, which HAMi's device plugin has not registered on node h1"),
     ],
@@ -160,7 +160,7 @@ async def test_a_node_whose_resources_hamis_chart_renamed_is_told_which_setting_
     told = "lists nvidia.com/vgpu instead of nvidia.com/gpu"
     await eventually(lambda: "nvidia.com/vgpu" in world.cache.node("h1").status.allocatable)
     (said,) = [each for each in await world.event_messages() if told in each]
-    assert "set resourceName of HAMi's chart to nvidia.com/gpu" in said
+    assert "set resourceName in HAMi's chart to nvidia.com/gpu" in said
 
 
 async def events(world):
@@ -286,6 +286,6 @@ async def test_a_gpu_that_makes_no_sense_costs_itself_alone_and_is_told():
         assert len(told) == 4
         assert [each for each in told if "device 3 cannot be read: Expected `int`" in each]
         assert all(each.startswith(f"annotation {REGISTER_ANNOTATION}: ") for each in told)
-        assert [each for each in told if "has 1001 slots: 1000 are the most" in each]
-        assert [each for each in told if "has mode 'of-tomorrow'. The GPU is left out" in each]
+        assert [each for each in told if "has 1001 slots: Purser shares a device among at most 1000" in each]
+        assert [each for each in told if "has mode 'of-tomorrow'. The GPU is ignored" in each]
         assert [each for each in told if "'GPU-of-elsewhere' has 10 slots, -1 MiB" in each]

@@ -61,7 +61,7 @@ async def test_a_forged_grant_takes_nothing(world):
     forged = sign(a_grant(pod.metadata.uid, "n1", "n1-0", 8000), Ed25519PrivateKey.generate())
     await bind_by_hand(world, pod, "n1", forged)
     await eventually(lambda: pod.metadata.uid in world.cache.untrusted)
-    assert "not signed by any of the scheduler's keys" in world.cache.untrusted[pod.metadata.uid]
+    assert "not signed with any of the scheduler's keys" in world.cache.untrusted[pod.metadata.uid]
     assert world.memory_used("n1") == 0
 
 

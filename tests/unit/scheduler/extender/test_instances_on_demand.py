@@ -50,7 +50,7 @@ async def test_pods_get_instances_by_name_and_by_amounts_on_the_fullest_gpu_that
         async with replica(api, policy=policy) as world:  # which knows what pods' annotations say
             late = await world.add_pod("late", None, **{TWO: "1"})
             refused = await world.filter(late, "n")
-            assert "2 GPUs on 1 node have no place for 2g.10gb (GPU" in refused.failed_nodes["n"]
+            assert "2 GPUs on 1 node have no room for 2g.10gb (GPU" in refused.failed_nodes["n"]
             assert "7g.40gb at 0" in refused.failed_nodes["n"]
             await world.client.delete(PODS, "whole", "default", grace_period_seconds=0)
             await eventually(lambda: world.cache.pod_by_uid(whole.metadata.uid) is None)

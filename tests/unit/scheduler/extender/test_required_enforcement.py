@@ -7,7 +7,10 @@ from purser.core.names import ENFORCEMENT_ANNOTATION
 from purser.kube.resources import NAMESPACES
 
 REQUIRED = {ENFORCEMENT_ANNOTATION: "required"}
-WHY = "2 GPUs on 1 node do not enforce the pod's share, which it requires (there: none; it needs mig, mps, hami-core or"
+WHY = (
+    "2 GPUs on 1 node do not enforce the pod's share, but the pod requires enforcement "
+    "(available: none; required: mig, mps, hami-core or"
+)
 
 
 async def test_by_the_pods_annotation_or_by_its_namespaces(world):

@@ -99,7 +99,7 @@ async def test_what_comes_back_does_not_take_the_room_though_kube_scheduler_forg
     nothing = {"status": {"nominatedNodeName": None}}
     await world.client.patch_merge(PODS, "high", nothing, "default", subresource="status")
     await eventually(lambda: not world.cache.pod_by_uid(high.metadata.uid).status.nominated_node_name)
-    assert "reserves its room for nominated pods" in (await world.filter(again, "n")).failed_nodes["n"]
+    assert "is reserved for nominated pods" in (await world.filter(again, "n")).failed_nodes["n"]
     assert "does not fit node n any more" in await world.bind(again, "n")
     assert (await world.filter(more, "n")).node_names == ["n"]  # beside what is kept
     assert await world.bind(more, "n") == ""

@@ -83,7 +83,10 @@ async def test_a_replica_that_places_no_pods_gives_no_reasons_and_says_who_does(
         assert (notes, why["large"][0], why["new"][:2]) == ((), "CardInsufficientMemory", ("KubeScheduler", True))
         leads = False
         nothing = dict.fromkeys(("large", "new"), ("", False, ()))
-        assert await told() == (("pod-1 places no pods and knows no reasons; the leader: pod-2",), nothing)
+        assert await told() == (
+            ("pod-1 is not the leader, so it does not place pods or know reasons; the leader is pod-2",),
+            nothing,
+        )
 
 
 @pytest.mark.parametrize("has_turn_between", [True, False])

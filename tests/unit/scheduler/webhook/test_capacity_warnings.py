@@ -63,7 +63,9 @@ def test_a_profile_that_no_node_lists_is_answered_with_those_that_are_there():
     listed = offers_of(fleet).mig_resources
     spec = pod(container(mig=1))
     (hint,) = unserved_words(spec, lambda name: False, lambda key, value: False, lambda: listed)
-    assert hint.startswith("no node offers nvidia.com/mig-1g.5gb, so the pod waits: ask for one that nodes list: ")
+    assert hint.startswith(
+        "no node offers nvidia.com/mig-1g.5gb, so the pod stays pending: ask for a profile that nodes list:"
+    )
     assert hint.endswith("mig-1g.6gb, nvidia.com/mig-1g.6gb.me, nvidia.com/mig-2g.12gb, nvidia.com/mig-2g.12gb.me, nv"
                          "idia.com/mig-4g.24gb")  # fmt: skip
     assert len(hint) <= 256

@@ -107,6 +107,6 @@ def test_while_the_scheduler_does_not_know_itself_the_signature_alone_decides():
 def test_how_near_network_devices_are_to_be_is_preferred_or_required():
     limits = {GPU: 1, "mellanox.com/vf": 1}
     obj = pod(container(limits=limits), annotations={"purser.dev/gpu-nic": "always"}, schedulerName="purser-scheduler")
-    assert "write preferred or required" in refusal(ask(Validation(), obj))
+    assert "preferred or required" in refusal(ask(Validation(), obj))
     obj["metadata"]["annotations"] = {"purser.dev/gpu-nic": "required"}
     assert ask(Validation(), obj)["allowed"]

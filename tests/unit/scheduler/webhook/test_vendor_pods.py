@@ -81,7 +81,7 @@ def test_a_pod_for_devices_of_a_family_that_is_not_named_is_left_alone():
 
 @pytest.mark.parametrize(
     ("families", "hint"),
-    [(["Hygon DCU"], "has registered such devices"), (["AMD"], "has named Hygon DCU in the value vendors")],
+    [(["Hygon DCU"], "has registered its devices"), (["AMD"], "Hygon DCU in its chart value vendors")],
 )
 def test_a_pod_for_devices_that_no_node_has_says_so(families, hint):
     answer = mutated(pod(container(limits={DCU: "1"})), BI, devices=DeviceRules(families=families))
@@ -167,7 +167,7 @@ def test_only_the_scheduler_binds_with_a_record():
 @pytest.mark.parametrize(
     ("obj", "sentence"),
     [
-        (pod(container(limits={DCU_MEM: "1000"})), "for no hygon.com/dcunum"),
+        (pod(container(limits={DCU_MEM: "1000"})), "for hygon.com/dcumem but not for hygon.com/dcunum"),
         (
             pod(container(limits={DCU: "1"}), annotations={"hami.io/dcu-devices-allocated": "x"}),
             "only Purser's scheduler",

@@ -147,7 +147,7 @@ def _mask(numbers: Iterable[int]) -> Mask:
     numbers = tuple(numbers)
     for number in numbers:
         if not 0 <= number <= MAX_NUMA_NODE:
-            raise CheckpointError(f"{FILE_NAME} names NUMA node {number}: they go from 0 to {MAX_NUMA_NODE}")
+            raise CheckpointError(f"{FILE_NAME} names NUMA node {number}: must be from 0 to {MAX_NUMA_NODE}")
     return mask_of(numbers)
 
 

@@ -39,7 +39,7 @@ MOST_DISTANT = 255
 def check_coherence(node: KubeletNode, state: KubeletState) -> None:
     """Raises `ReportError` for what no kubelet reports, and for machines too large to predict."""
     for problem in _problems(node, state):
-        raise ReportError(f"a kubelet report that does not fit together: {problem}")
+        raise ReportError(f"inconsistent kubelet report: {problem}")
 
 
 def _problems(node: KubeletNode, state: KubeletState) -> Iterator[str]:
@@ -57,16 +57,16 @@ def _problems(node: KubeletNode, state: KubeletState) -> Iterator[str]:
 def _of_machine(machine: Machine) -> Iterator[str]:
     numbers = [numa.node for numa in machine.numa_nodes]
     if numbers != sorted(set(numbers)):
-        yield f"NUMA nodes {numbers} are not ascending"
+        yield f"NUMA nodes {numbers} are not in ascending order"
     if len({cpu.cpu for cpu in machine.cpus}) < len(machine.cpus):
-        yield "a CPU is on two NUMA nodes"
+        yield "a CPU belongs to two NUMA nodes"
     if strange := set(machine.cpus_by_numa) - set(numbers):
-        yield f"CPUs are on NUMA nodes {sorted(strange)}, which the machine does not have"
+        yield f"CPUs are on NUMA nodes {sorted(strange)}, which do not exist on the machine"
     if len(machine.cpus_by_numa) > MOST_COMBINED:
-        yield f"{len(machine.cpus_by_numa)} NUMA nodes have CPUs, {MOST_COMBINED} are the most that can be predicted"
+        yield f"{len(machine.cpus_by_numa)} NUMA nodes have CPUs, but at most {MOST_COMBINED} are supported"
     for name, parts in (("sockets", machine.cpus_by_socket), ("uncore caches", machine.cpus_by_uncore)):
         if len(parts) > MOST_PARTS:
-            yield f"{len(parts)} {name}, {MOST_PARTS} are the most that can be predicted"
+            yield f"{len(parts)} {name}, but at most {MOST_PARTS} are supported"
 
 
 def _needs_distances(config: KubeletConfig) -> bool:
@@ -81,21 +81,23 @@ def _of_distances(machine: Machine) -> Iterator[str]:
     missing kubelet reads another node's distance, or crashes."""
     rows = [numa.distances for numa in machine.numa_nodes if numa.distances]
     if any(len(row) < machine.nodes_mask.bit_length() for row in rows):
-        yield "prefer-closest-numa-nodes is on, and distances are not given to all NUMA nodes"
+        yield "prefer-closest-numa-nodes is on, but the distances to some NUMA nodes are missing"
     if any(not 0 <= distance <= MOST_DISTANT for row in rows for distance in row):
-        yield f"distances between NUMA nodes go from 0 to {MOST_DISTANT}"
+        yield f"distances between NUMA nodes must be from 0 to {MOST_DISTANT}"
 
 
 def _of_resource(machine: Machine, name: str, resource: PluginResource) -> Iterator[str]:
     places = {device.numa_nodes or () for device in resource.devices.values()}
     if len(places) > MOST_PLACES:
-        yield f"devices of {name!r} are at {len(places)} different sets of NUMA nodes, {MOST_PLACES} can be predicted"
+        yield (
+            f"devices of {name!r} are on {len(places)} different sets of NUMA nodes, but at most {MOST_PLACES} are "
+            f"supported"
+        )
         return
     bearing = machine.nodes_mask & mask_of(number for place in places for number in place)
     if bearing.bit_count() > MOST_COMBINED:
         yield (
-            f"devices of {name!r} are on {bearing.bit_count()} NUMA nodes, "
-            f"{MOST_COMBINED} are the most that can be predicted"
+            f"devices of {name!r} are on {bearing.bit_count()} NUMA nodes, but at most {MOST_COMBINED} are supported"
         )
 
 
@@ -106,7 +108,7 @@ def _of_cpus(machine: Machine, cpus: CpuState) -> Iterator[str]:
     for exclusive in cpus.exclusive.values():
         named |= exclusive
     if strange := named & ~machine.all_cpus:
-        yield f"the machine has no CPUs {format_cpuset(strange)}"
+        yield f"the machine does not have CPUs {format_cpuset(strange)}"
 
 
 def _of_memory(machine: Machine, memory: MemoryState) -> Iterator[str]:
@@ -114,23 +116,25 @@ def _of_memory(machine: Machine, memory: MemoryState) -> Iterator[str]:
     others stay (see `purser.core.kubelet.memorymanager.tables.assign`)."""
     known = mask_of(memory.nodes)
     if known != machine.nodes_mask:
-        yield f"memory is on NUMA nodes {list(nodes_of(known))}, the machine has {list(nodes_of(machine.nodes_mask))}"
+        yield (
+            f"memory is on NUMA nodes {list(nodes_of(known))}, but the machine has {list(nodes_of(machine.nodes_mask))}"
+        )
     for number, node in memory.nodes.items():
         if node.group & ~known or not node.group >> number & 1:
             yield f"NUMA node {number} cannot be in a group with {list(nodes_of(node.group))}"
         if any(min(t.total, t.system_reserved, t.allocatable, t.reserved, t.free) < 0 for t in node.tables.values()):
-            yield f"NUMA node {number} has less than no memory"
+            yield f"NUMA node {number} has a negative amount of memory"
         if any(table.free + table.reserved != table.allocatable for table in node.tables.values()):
-            yield f"NUMA node {number} has memory that is neither free nor reserved, or both"
+            yield f"NUMA node {number} has memory that is neither free nor reserved, or is both"
         if node.assignments < 0:
             yield f"NUMA node {number} has {node.assignments} assignments"
     if any(not block.nodes or block.nodes & ~known for block in _blocks(memory)):
-        yield "memory is held on no NUMA node, or on one that has none"
+        yield "memory is assigned without a NUMA node, or on a NUMA node without memory"
     if any(block.size < 0 for block in _blocks(memory)):
-        yield "less than no memory is held"
+        yield "a negative amount of memory is assigned"
     counting: Mask = mask_of(number for number, node in memory.nodes.items() if _counts(node))
     if counting.bit_count() > MOST_COMBINED:
-        yield f"{counting.bit_count()} NUMA nodes have memory, {MOST_COMBINED} are the most that can be predicted"
+        yield f"{counting.bit_count()} NUMA nodes have memory, but at most {MOST_COMBINED} are supported"
 
 
 def _counts(node: MemoryNode) -> bool:

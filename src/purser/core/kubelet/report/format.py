@@ -137,7 +137,10 @@ def decode(text: str | bytes) -> KubeletReport:
         report = _reader.read(text)
         behaviour(replace(report.config, version=report.version).parsed_version)
     except ValueError as error:
-        raise ReportError(f"no kubelet report: {brief(error)}") from error
+        raise ReportError(f"invalid kubelet report: {brief(error)}") from error
     if report.format != FORMAT:
-        raise ReportError(f"a kubelet report of format {report.format}, known is {FORMAT}: upgrade the older part")
+        raise ReportError(
+            f"a kubelet report has format {report.format}, but only format {FORMAT} is supported: "
+            f"upgrade the older component"
+        )
     return report

@@ -61,5 +61,5 @@ def _parsed(ranges: str) -> Iterator[tuple[int, int]]:
     for part in ranges.split(","):
         found = _RANGE.fullmatch(part)
         if found is None or int(found[2] or found[1]) < int(found[1]):
-            raise ValueError(f"{part!r} is not a range of device numbers: write one such as 0-7")
+            raise ValueError(f"{part!r} is not a range of device numbers: must be a range such as 0-7")
         yield int(found[1]), int(found[2] or found[1])

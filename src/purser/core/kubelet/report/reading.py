@@ -46,7 +46,10 @@ def node_of(report: KubeletReport) -> KubeletNode:
     """The node of a report. Raises `ReportError`, also for a kubelet that aligns and whose hardware is not in the
     report: whatever was predicted without it would be wrong."""
     if report.machine is None and aligns(report.config):
-        raise ReportError("the report of a kubelet that aligns has its configuration only: it cannot be predicted")
+        raise ReportError(
+            "the kubelet aligns resources, but its report contains only its configuration, so its "
+            "admission cannot be predicted"
+        )
     return KubeletNode(replace(report.config, version=report.version), _checked(lambda: _machine(report.machine)))
 
 
@@ -69,7 +72,7 @@ def _machine(report: MachineReport | None) -> Machine:
 def _cpus(group: CpuGroup) -> Iterable[Cpu]:
     numbers = cpus_of(parse_cpuset(group.cpus))
     if sum(length for _, length in group.cores) != len(numbers):
-        raise ReportError(f"CPUs {group.cpus} do not have the cores of one each")
+        raise ReportError(f"CPUs {group.cpus} do not have one core each")
     cores = (core for first, length in group.cores for core in range(first, first + length))
     _node_number(group.numa)
     return [Cpu(cpu, group.numa, group.socket, core, group.uncore) for cpu, core in zip(numbers, cores, strict=True)]
@@ -80,7 +83,7 @@ def _resource(report: ResourceReport, budget: "_Budget") -> PluginResource:
         _mask(group.numa_nodes or ())
         if len(group.numa_nodes or ()) > MAX_NODES_OF_DEVICE:
             raise ReportError(
-                f"devices on {len(group.numa_nodes or ())} NUMA nodes: {MAX_NODES_OF_DEVICE} are the most"
+                f"devices on {len(group.numa_nodes or ())} NUMA nodes: the maximum is {MAX_NODES_OF_DEVICE}"
             )
     devices = {
         id_: PluginDevice(id_, group.healthy, group.numa_nodes)
@@ -159,7 +162,7 @@ def _mask(numbers: Iterable[int]) -> Mask:
 
 def _node_number(number: int) -> int:
     if not 0 <= number <= MAX_NUMA_NODE:
-        raise ReportError(f"NUMA node {number} in a kubelet report: they go from 0 to {MAX_NUMA_NODE}")
+        raise ReportError(f"NUMA node {number} in a kubelet report: must be from 0 to {MAX_NUMA_NODE}")
     return number
 
 
@@ -169,4 +172,4 @@ def _checked(make: Callable[[], T]) -> T:
     except ReportError:
         raise
     except (ValueError, OverflowError) as error:
-        raise ReportError(f"no kubelet report: {brief(error)}") from error
+        raise ReportError(f"invalid kubelet report: {brief(error)}") from error

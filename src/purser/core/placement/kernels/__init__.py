@@ -30,11 +30,11 @@ def use(name: str = "") -> None:
 def choose(name: str, has_numba: bool) -> ModuleType:
     """The module with the kernels of that name; see `use`."""
     if name not in {"", "numpy", "numba"}:
-        raise ValueError(f"there are no kernels {name!r}: say numpy or numba")
+        raise ValueError(f"invalid value {name!r} for kernels: must be numpy or numba")
     if name == "numpy" or not (name or has_numba):
         return plain
     if not has_numba:
-        raise ValueError("numba is not installed: pip install 'gpu-purser[fast]', or say numpy")
+        raise ValueError("numba is not installed: run pip install 'gpu-purser[fast]', or use numpy")
     from purser.core.placement.kernels import fast
 
     return fast

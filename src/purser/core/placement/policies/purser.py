@@ -178,7 +178,7 @@ class Purser:
     def why(self, view: View, gpus: tuple[int, ...]) -> str:
         """See `ArrayPolicy.why`."""
         if not self._planner.source.mix.typical:
-            return "tightest fit, as no other pods are known yet"
+            return "tightest fit, because no other pods are known yet"
         made = self._current(view.fleet)
         prices, penalty = self._paid(made, view.shape)
         return pros_and_cons(made, prices, penalty, adjust(view, kept_of(made, view.fleet)), view, gpus)

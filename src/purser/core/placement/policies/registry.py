@@ -116,7 +116,7 @@ def parse_policy(words: str, setting: Setting = _DEFAULTS) -> ArrayPolicy:
     """
     node, slash, gpu = words.partition("/")
     if slash and not gpu:
-        raise ValueError(f"policy {words!r} names none for GPUs after its /")
+        raise ValueError(f"policy {words!r} does not name a policy for GPUs after /")
     return policy(node.strip(), gpu.strip(), setting)
 
 
@@ -124,7 +124,7 @@ def _gpu_word(text: str) -> GpuWord:
     words = gpu_policies(text)
     if len(words) > 1 or words[0] not in GPU_POLICIES:
         there_are = ", ".join(sorted(GPU_POLICIES))
-        raise ValueError(f"{text!r} is not one policy that chooses GPUs by itself: there are {there_are}")
+        raise ValueError(f"{text!r} is not a single policy that chooses GPUs: must be one of {there_are}")
     return words[0]
 
 

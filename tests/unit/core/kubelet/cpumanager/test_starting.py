@@ -63,7 +63,7 @@ def test_more_cannot_be_reserved_than_there_is() -> None:
 
 def test_reserved_cpus_must_exist_and_be_a_list() -> None:
     assert refusal(node(ONE_SOCKET, reserved="7-8")) == "reserved-cpus: 7-8 is not a subset of online-cpus: 0-7"
-    assert refusal(node(ONE_SOCKET, reserved="x")).startswith("unable to parse reserved-cpus list: 'x'")
+    assert refusal(node(ONE_SOCKET, reserved="x")).startswith("unable to parse reserved-cpus list: invalid value 'x'")
 
 
 @pytest.mark.parametrize(

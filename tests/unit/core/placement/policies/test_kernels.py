@@ -81,7 +81,7 @@ def test_both_find_the_same_best_row(rows: list[tuple[float, int]]) -> None:
 def test_one_says_which_kernels_to_use() -> None:
     assert kernels.choose("numpy", has_numba=True) is plain
     assert kernels.choose("", has_numba=False) is plain
-    with pytest.raises(ValueError, match=r"no kernels 'cuda': say numpy or numba"):
+    with pytest.raises(ValueError, match=r"'cuda' for kernels: must be numpy or numba"):
         kernels.choose("cuda", has_numba=True)
 
 

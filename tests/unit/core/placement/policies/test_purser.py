@@ -181,7 +181,7 @@ def test_it_never_overcommits_and_decides_alike_whether_planned_ahead_or_not(
         pytest.param(share(350), "a", (0,), "GPU fits other shares", id="pattern"),
         pytest.param(share(350), "a", (1,), "fits other shares badly", id="no pattern"),
         pytest.param(whole(1, models=()), "b", (0,), "other pods require", id="scarce"),
-        pytest.param(whole(4), "c", (0, 1, 2, 3), "reserved for such pods", id="for whole nodes"),
+        pytest.param(whole(4), "c", (0, 1, 2, 3), "reserved for this kind of pod", id="for whole nodes"),
         pytest.param(share(350), "c", (0,), "breaks up a reserved node", id="kept node"),
     ],
 )

@@ -178,7 +178,7 @@ def test_a_file_that_ends_early_is_explained_up_to_there():
     cut = made.written()[0][:-3]
     found = explain_logged([file_of(cut)], "ns", "p")
     assert found.state == "Placed"
-    assert [each for each in found.notes if "the file ends inside the record" in each]
+    assert [each for each in found.notes if "the file ends in the middle of the record" in each]
     with pytest.raises(UnknownPodError, match=r"the rest of the file is lost: record \d+ at byte"):
         explain_logged([file_of(cut)], "ns", "r")
 
