@@ -46,7 +46,7 @@ from purser.core.model import (
 from purser.core.names import INVENTORY_ANNOTATION, SCHEDULER_NAME
 from purser.core.placement import Evaluator, kernels
 from purser.core.placement.mix import Mix
-from purser.scheduler.explaining import Explainer, LogFile, explain_logged
+from purser.scheduler.explaining import Explainer, LogFile, explain_from_log
 
 MEMORY_MIB = 81920
 
@@ -153,7 +153,7 @@ def main() -> None:
         print(f"- {each.text}")
     log = decision_log(objects)
     with measured("why, of a log"):
-        found = explain_logged([LogFile("log", lambda: io.BytesIO(log))], "team", "waits")
+        found = explain_from_log([LogFile("log", lambda: io.BytesIO(log))], "team", "waits")
     print(f"log of {len(log) / 1e6:.0f} MB")
     for each in found.suggestions:
         print(f"- {each.text}")

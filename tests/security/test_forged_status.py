@@ -11,13 +11,13 @@ from purser.kube.codec import codec_of
 from purser.kube.resources import PODS
 from purser.scheduler.cache import nominations
 from purser.scheduler.cache.disputes import INITIAL_GPU_CLOSURE_S
-from purser.scheduler.cache.nominations import NOMINATION_HOLD_S, Nominations
+from purser.scheduler.cache.nominations import UNCONFIRMED_NOMINATION_HOLD_S, Nominations
 from purser.scheduler.cache.readings import Readings
 from tests.unit.agent.builders import A
 from tests.unit.kube.servers import ManualClock
 from tests.unit.scheduler.extender_world import BINPACK, eventually, replica, server
 
-NAMED_HOLD_S = nominations.NAMED_HOLD_S
+NOMINATED_NODE_HOLD_S = nominations.NOMINATED_NODE_HOLD_S
 
 
 def pod(uid, node="n", **spec):
@@ -56,7 +56,7 @@ def test_a_node_is_not_kept_for_good_for_a_pod_about_which_kube_scheduler_never_
     """Its affinity may fit no node."""
     node = Node()
     node.put(pod("p"))
-    node.clock.advance(NAMED_HOLD_S - 1)
+    node.clock.advance(NOMINATED_NODE_HOLD_S - 1)
     assert node.keeps()
     node.clock.advance(1)
     assert not node.keeps()
@@ -67,7 +67,7 @@ def test_naming_the_node_anew_does_not_keep_it_longer(others):
     node = Node()
     for _ in range(4):
         node.put(pod("p"), pod("p", others), pod("p"))
-        node.clock.advance(NAMED_HOLD_S / 4)
+        node.clock.advance(NOMINATED_NODE_HOLD_S / 4)
     node.put(pod("p", others), pod("p"))
     assert not node.keeps()
 
@@ -76,11 +76,11 @@ def test_a_pod_that_kube_scheduler_tries_again_keeps_its_node_as_long_as_it_name
     node = Node()
     node.put(pod("p"))
     for _ in range(3):
-        node.clock.advance(NAMED_HOLD_S - 1)
+        node.clock.advance(NOMINATED_NODE_HOLD_S - 1)
         assert node.keeps()
         node.nominations.asked("p")
     node.put(pod("p", ""))
-    node.clock.advance(NOMINATION_HOLD_S)
+    node.clock.advance(UNCONFIRMED_NOMINATION_HOLD_S)
     assert not node.keeps()
 
 

@@ -120,7 +120,7 @@ from purser.scheduler.cache.arrivals import Arrivals
 from purser.scheduler.cache.disputes import DisputeBook
 from purser.scheduler.cache.node_free_resources import NodeFreeResources
 from purser.scheduler.cache.readings import Readings
-from purser.scheduler.explaining import Explainer, LogFile, UnknownPodError, explain_logged
+from purser.scheduler.explaining import Explainer, LogFile, UnknownPodError, explain_from_log
 from purser.scheduler.extender_wire import WireError, decode_args, decode_binding, decode_preemption
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.webhook.mutation import Mutation
@@ -565,7 +565,7 @@ def decision_log_bytes(data: bytes) -> None:
 
 def explained_log(data: bytes) -> None:
     """A decision log of a file, of which the last decision on a pod is explained."""
-    explain_logged([LogFile("d.log", lambda: io.BytesIO(data))], "", "u3")
+    explain_from_log([LogFile("d.log", lambda: io.BytesIO(data))], "", "u3")
 
 
 def explained_records(data: bytes) -> None:

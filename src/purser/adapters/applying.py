@@ -14,7 +14,7 @@ from purser.adapters.cordoning import UnknownGpuError, cordon_gpus, uncordon_gpu
 from purser.adapters.nodes import InventoryError, inventory_of
 from purser.adapters.occupancy import EvictionRules, closed_nodes, occupancy_of
 from purser.adapters.reasons import PlanReason
-from purser.adapters.replacements import Landing, LandingError, landing, replacements
+from purser.adapters.replacements import ReplacementError, ReplacementProgress, replacement_progress, replacements
 from purser.core.node.cordons import cordoned_gpus
 from purser.core.planning import MOVED, Occupancy, PlanStep, Room, RoomPlan, rehearse
 from purser.core.vendors.catalogue import FAMILIES
@@ -131,7 +131,7 @@ class PlanRun:
     async def _step(
         self, number: int, version: str, budgets: Informer[DisruptionBudget], recorder: EventRecorder
     ) -> None:
-        step, waits = self._plan.steps[number], Landing(False, "")
+        step, waits = self._plan.steps[number], ReplacementProgress(False, "")
 
         def allows() -> bool:
             nonlocal waits
@@ -156,13 +156,13 @@ class PlanRun:
                     self._check_rooms()
                     pods = self._pods.store
                     found = replacements(pods.values(), controller.uid, known) if controller is not None else []
-                    waits = landing(step, pods.by_uid(step.uid), found)
+                    waits = replacement_progress(step, pods.by_uid(step.uid), found)
                     return waits.is_over
 
                 await self._until(has_landed)
         except TimeoutError:
             raise PlanStoppedError(f"after {self._step_timeout_s:g} s {waits.said}") from None
-        except LandingError as error:
+        except ReplacementError as error:
             raise PlanStoppedError(str(error)) from error
         self._landed = number + 1
         self._say(f"{number + 1}/{len(self._plan.steps)}: {step.pod} evicted; {waits.said}")
@@ -185,13 +185,13 @@ class PlanRun:
 
     # --- what is looked at
 
-    def _budget_allows(self, number: int, budgets: Informer[DisruptionBudget]) -> Landing:
+    def _budget_allows(self, number: int, budgets: Informer[DisruptionBudget]) -> ReplacementProgress:
         """A replacement counts for its budget once it is ready, which is later than it runs."""
         self._check_rooms()
         step = self._plan.steps[number]
         budget = budgets.store.get(self._budgets[step.uid])
         allows = budget is None or budget.status.disruptions_allowed > 0
-        return Landing(
+        return ReplacementProgress(
             allows, f"PodDisruptionBudget {self._budgets[step.uid]} does not allow the eviction of pod {step.pod}"
         )
 

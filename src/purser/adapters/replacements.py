@@ -10,11 +10,11 @@ from purser.kube.pods import controller_of, is_terminal
 from purser.kube.resources import key_of
 
 
-class LandingError(Exception):
+class ReplacementError(Exception):
     """The step cannot end as it was planned; the message says why."""
 
 
-class Landing(msgspec.Struct, frozen=True):
+class ReplacementProgress(msgspec.Struct, frozen=True):
     """How far a step is."""
 
     is_over: bool
@@ -33,33 +33,35 @@ def replacements(pods: Iterable[Pod], controller_uid: str, known: Collection[str
     ]
 
 
-def landing(step: PlanStep, evicted: Pod | None, found: Iterable[Pod]) -> Landing:
-    """How far a step is: of the evicted pod, where it still exists, and what replaces it. Raises `LandingError`.
+def replacement_progress(step: PlanStep, evicted: Pod | None, found: Iterable[Pod]) -> ReplacementProgress:
+    """How far a step is: of the evicted pod, where it still exists, and what replaces it. Raises `ReplacementError`.
 
     A replacement has landed once it runs. One without a place in the plan has to exist.
     """
     if evicted is not None and not is_terminal(evicted):
-        return Landing(False, f"pod {step.pod} is still terminating")
+        return ReplacementProgress(False, f"pod {step.pod} is still terminating")
     if not step.returns:
-        return Landing(True, f"pod {step.pod} no longer exists, and no controller recreates it")
+        return ReplacementProgress(True, f"pod {step.pod} no longer exists, and no controller recreates it")
     there = sorted(found, key=lambda pod: (not pod.spec.node_name, pod.metadata.name))
     if not there:
-        return Landing(False, f"nothing has replaced pod {step.pod}")
+        return ReplacementProgress(False, f"nothing has replaced pod {step.pod}")
     for pod in there:
         if pod.status.phase == "Failed":
             why = (
                 ": ".join(filter(None, (pod.status.reason, pod.status.message)))
                 or "the pod's status does not give a reason"
             )
-            raise LandingError(f"replacement {key_of(pod)} failed: {why}")
+            raise ReplacementError(f"replacement {key_of(pod)} failed: {why}")
     for pod in there:
         if pod.spec.node_name and pod.status.phase in ("Running", "Succeeded"):
             is_there = pod.spec.node_name == step.to or not step.to
             instead = "" if is_there else f" instead of {step.to}"
-            return Landing(True, f"{key_of(pod)} runs on node {pod.spec.node_name}{instead}")
+            return ReplacementProgress(True, f"{key_of(pod)} runs on node {pod.spec.node_name}{instead}")
     first = there[0]
     if first.spec.node_name:
-        return Landing(False, f"replacement {key_of(first)} is not running yet on node {first.spec.node_name}")
+        return ReplacementProgress(
+            False, f"replacement {key_of(first)} is not running yet on node {first.spec.node_name}"
+        )
     if step.price != MOVED:
-        return Landing(True, f"{key_of(first)} is waiting for a node")
-    return Landing(False, f"replacement {key_of(first)} is not bound to a node (purser why)")
+        return ReplacementProgress(True, f"{key_of(first)} is waiting for a node")
+    return ReplacementProgress(False, f"replacement {key_of(first)} is not bound to a node (purser why)")

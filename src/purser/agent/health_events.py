@@ -61,7 +61,7 @@ class HealthEvents:
             advised = f"{message}. {_MOVE}" if news.news is News.UNHEALTHY else message
             self._recorder.event(ref_of(PODS, pod), reason_on_pods, advised, type=kind)
 
-    def program_error(self, uuid: str, xid: int) -> None:
+    def report_program_error(self, uuid: str, xid: int) -> None:
         """An Xid that leaves the GPU as it is: whose program it was, the driver does not say to all who hold it."""
         message = f"A program on {self.name(uuid)} failed: {describe(xid)}. Restart it if it belongs to this pod"
         for pod in self.holders(uuid):

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from purser.agent.enforcement import EnforcedBy, Holders, enforcement_of_device
-from purser.agent.mps.capability import most_clients, mps_obstacle
+from purser.agent.mps.capability import max_clients, mps_obstacle
 from purser.agent.nvml.driver import DriverInfo, Gpu
 from purser.agent.settings import AgentSettings
 from purser.agent.sharing import SharingConfig
@@ -129,7 +129,7 @@ def _device(
         mode = DeviceMode.WHOLE
     slots = settings.slots if mode is DeviceMode.SHARED else 1
     if settings.enforcement is EnforcedBy.MPS and slots > 1 and not mps_obstacle(gpu, info.cuda_version):
-        mode, slots = DeviceMode.MPS, min(slots, most_clients(gpu, info.cuda_version))
+        mode, slots = DeviceMode.MPS, min(slots, max_clients(gpu, info.cuda_version))
     return Device(
         uuid=each.uuid,
         index=gpu.index,

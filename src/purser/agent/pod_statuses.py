@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from purser.core.monitoring.accounts import PodOfNode
+from purser.core.monitoring.accounts import PodContainers
 from purser.core.monitoring.cgroups import id_in_status
 from purser.kube.objects import MIRROR_POD_ANNOTATION, Pod, PodSpec, PodStatus, Slim
 from purser.kube.resources import PODS
@@ -47,7 +47,7 @@ class NodePod(Pod, frozen=True, gc=False):
 NODE_PODS = PODS.as_type(NodePod)
 
 
-def by_kubelet_uid(pods: Iterable[NodePod]) -> dict[str, PodOfNode]:
+def by_kubelet_uid(pods: Iterable[NodePod]) -> dict[str, PodContainers]:
     """Pods by the uid that kubelet knows them by: that of a static pod is in its annotation. Anybody may write that
     annotation on a pod of his own, so that the uids that the API server gave come first."""
     found, static = {}, {}
@@ -55,7 +55,7 @@ def by_kubelet_uid(pods: Iterable[NodePod]) -> dict[str, PodOfNode]:
         meta, status = pod.metadata, pod.status
         statuses = (*status.container_statuses, *status.init_container_statuses, *status.ephemeral_container_statuses)
         containers = {id_in_status(each.container_id): each.name for each in statuses if each.container_id}
-        entry = PodOfNode(meta.uid, meta.namespace, meta.name, containers)
+        entry = PodContainers(meta.uid, meta.namespace, meta.name, containers)
         found[meta.uid] = entry
         if mirrored := meta.annotations.get(MIRROR_POD_ANNOTATION):
             static[mirrored] = entry

@@ -132,7 +132,7 @@ class Agent:
             driver,
             find_driver,
             events.news,
-            events.program_error,
+            events.report_program_error,
             client.failures,
             config=self._config.config,
             on_misfit=self._events.config_problem,

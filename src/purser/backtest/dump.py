@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from purser.backtest.history import Omissions
-from purser.backtest.objects import DATED_EVENTS, DATED_PODS, DatedEvent, DatedPod, Dump, EventSeries
+from purser.backtest.objects import DATED_EVENTS, DATED_PODS, Dump, EventSeries, TimestampedEvent, TimestampedPod
 from purser.core.decoding import JsonReader, UnreadableError, brief
 from purser.kube.codec import codec_of
 from purser.kube.errors import DecodeError
@@ -59,8 +59,8 @@ class _Collected:
 
     def __init__(self, omissions: Omissions) -> None:
         self._omissions = omissions
-        self._events: dict[str, DatedEvent] = {}
-        self._pods: dict[str, DatedPod] = {}
+        self._events: dict[str, TimestampedEvent] = {}
+        self._pods: dict[str, TimestampedPod] = {}
         self._nodes: dict[str, Node] = {}
         self._objects = 0
         self._lists_pods = False
@@ -83,10 +83,10 @@ class _Collected:
             return
         found = codec_of(resource).object(item)
         match found:
-            case DatedEvent():
+            case TimestampedEvent():
                 key = found.metadata.uid or f"{found.metadata.namespace}/{found.metadata.name}"
                 self._events[key] = _later_event(self._events.get(key), found)
-            case DatedPod():
+            case TimestampedPod():
                 self._lists_pods = True
                 self._pods[found.metadata.uid] = _later_pod(self._pods.get(found.metadata.uid), found)
             case Node():
@@ -119,17 +119,17 @@ def _items(data: bytes, name: str) -> Iterator[bytes | msgspec.Raw]:
             yield text
 
 
-def _later_event(known: DatedEvent | None, found: DatedEvent) -> DatedEvent:
+def _later_event(known: TimestampedEvent | None, found: TimestampedEvent) -> TimestampedEvent:
     """An event only ever counts up, and keeps its first time."""
     return found if known is None or _times_seen(found) >= _times_seen(known) else known
 
 
-def _times_seen(event: DatedEvent) -> tuple[int, str]:
+def _times_seen(event: TimestampedEvent) -> tuple[int, str]:
     series = event.series or EventSeries()
     return max(event.count, series.count), max(event.last_timestamp or "", series.last_observed_time)
 
 
-def _later_pod(known: DatedPod | None, found: DatedPod) -> DatedPod:
+def _later_pod(known: TimestampedPod | None, found: TimestampedPod) -> TimestampedPod:
     """Files may come in any order; a pod does not come back from its end."""
     return known if known is not None and _age(known) > _age(found) else found
 
@@ -144,5 +144,5 @@ def _version(node: Node) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _VERSION_DIGITS else -1
 
 
-def _age(pod: DatedPod) -> tuple[bool, bool, bool]:
+def _age(pod: TimestampedPod) -> tuple[bool, bool, bool]:
     return is_terminal(pod), bool(pod.metadata.deletion_timestamp), bool(pod.spec.node_name)

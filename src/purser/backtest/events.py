@@ -27,7 +27,7 @@ from purser.backtest.history import (
     history_of,
 )
 from purser.backtest.nodes import counted_node
-from purser.backtest.objects import DatedEvent, DatedPod, Dump
+from purser.backtest.objects import Dump, TimestampedEvent, TimestampedPod
 from purser.backtest.obstacles import GATED, is_gated, tell_obstacles
 from purser.core.decoding import UnreadableError
 from purser.core.fleet.facts import FleetNodeFacts
@@ -124,8 +124,8 @@ def history_of_dump(dump: Dump, source: str, omissions: Omissions) -> History:
 
 
 def _dated(
-    events: Iterable[DatedEvent], omissions: Omissions
-) -> tuple[list[tuple[DatedEvent, float, float]], float, float]:
+    events: Iterable[TimestampedEvent], omissions: Omissions
+) -> tuple[list[tuple[TimestampedEvent, float, float]], float, float]:
     """Events with their times, the first one first; and since when, and until when, they are complete.
 
     The API server keeps an event for an hour after it was last seen, so since the oldest of these times all are there.
@@ -151,7 +151,7 @@ def _dated(
     return near, min(last, default=math.inf), max(last, default=-math.inf)
 
 
-def _times(event: DatedEvent) -> tuple[float, float] | None:
+def _times(event: TimestampedEvent) -> tuple[float, float] | None:
     exactly_s = _named(event)
     first = [] if exactly_s is None else [exactly_s]
     first += [time_s for text in (event.event_time, event.first_timestamp) if (time_s := parsed(text)) is not None]
@@ -162,7 +162,7 @@ def _times(event: DatedEvent) -> tuple[float, float] | None:
     return (first or last)[0], max(first[:1] + last)
 
 
-def _named(event: DatedEvent) -> float | None:
+def _named(event: TimestampedEvent) -> float | None:
     """The time in an event's name, where it is of the second that the event says: client-go, and so kubelet, names
     events by the object and the nanosecond of their first time (``GenerateEventName``)."""
     found, said_s = _NANOSECONDS.search(event.metadata.name), parsed(event.first_timestamp)
@@ -179,7 +179,7 @@ class _Seers:
         self.pods: dict[str, _Seen] = {}
         self._omissions = omissions
 
-    def take(self, event: DatedEvent, first_s: float, last_s: float) -> None:
+    def take(self, event: TimestampedEvent, first_s: float, last_s: float) -> None:
         about = event.involved_object
         if not about.uid:
             self._omissions.add("events for pods without a UID", key_of_ref(about))
@@ -211,7 +211,9 @@ class _Seers:
         except UnreadableError as error:
             self._omissions.add("Granted events without the pod's requests", f"{pod.name}: {error}")
 
-    def take_pods(self, pods: Iterable[DatedPod], notes: list[str]) -> "defaultdict[str, list[EffectiveRequests]]":
+    def take_pods(
+        self, pods: Iterable[TimestampedPod], notes: list[str]
+    ) -> "defaultdict[str, list[EffectiveRequests]]":
         """The pods that are listed; what those without GPUs ask for, by node."""
         others: defaultdict[str, list[EffectiveRequests]] = defaultdict(list)
         for each in pods:
@@ -236,13 +238,13 @@ class _Seers:
         return others
 
 
-def _bound(pod: DatedPod) -> float:
+def _bound(pod: TimestampedPod) -> float:
     conditions = [each for each in pod.status.conditions if each.type == "PodScheduled" and each.status == "True"]
     times = [parsed(each.last_transition_time) for each in conditions]
     return _or(next(iter(times), None), _or(parsed(pod.status.start_time), math.inf))
 
 
-def _ended(pod: DatedPod) -> float:
+def _ended(pod: TimestampedPod) -> float:
     ends = [parsed(each.state.terminated.finished_at) for each in pod.status.container_statuses]
     ready = [parsed(each.last_transition_time) for each in pod.status.conditions if each.type == "Ready"]
     return max((end for end in ends or ready if end is not None), default=-math.inf)
@@ -256,7 +258,7 @@ class _Controllers:
         self._deleted: defaultdict[str, list[float]] = defaultdict(list)
         self._completed: dict[str, float] = {}
 
-    def take(self, event: DatedEvent, first_s: float) -> None:
+    def take(self, event: TimestampedEvent, first_s: float) -> None:
         about = event.involved_object
         if event.reason == "SuccessfulCreate" and (found := _CREATED.match(event.message)):
             self._created[f"{about.namespace}/{found[1]}"].append((first_s, about.uid))
@@ -287,7 +289,7 @@ class _Controllers:
             pod.ended_s = min(ends)
 
 
-def _window(begin_s: float, end_s: float, pods: Iterable[DatedPod]) -> tuple[float, float]:
+def _window(begin_s: float, end_s: float, pods: Iterable[TimestampedPod]) -> tuple[float, float]:
     """Events say since when all is known; without any, the oldest pod does."""
     created = [time_s for pod in pods if (time_s := parsed(pod.metadata.creation_timestamp)) is not None]
     if math.isinf(begin_s):

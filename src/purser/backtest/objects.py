@@ -14,7 +14,7 @@ class EventSeries(Slim, frozen=True, gc=False):
     last_observed_time: str = ""
 
 
-class DatedEvent(Event, frozen=True, gc=False):
+class TimestampedEvent(Event, frozen=True, gc=False):
     """An event with its times: kube-scheduler writes the newer ``eventTime`` and ``series``, kubelet the older ones,
     and either writes null for the others."""
 
@@ -42,28 +42,28 @@ class EndedContainer(Slim, frozen=True, gc=False):
     state: ContainerEndState = ContainerEndState()
 
 
-class DatedPodStatus(PodStatus, frozen=True, gc=False):
+class TimestampedPodStatus(PodStatus, frozen=True, gc=False):
     """How far a pod has come, and when."""
 
     conditions: tuple[PodCondition, ...] = ()
     container_statuses: tuple[EndedContainer, ...] = ()
 
 
-class DatedPod(Pod, frozen=True, gc=False):
+class TimestampedPod(Pod, frozen=True, gc=False):
     """A pod with its times."""
 
-    status: DatedPodStatus = DatedPodStatus()
+    status: TimestampedPodStatus = TimestampedPodStatus()
 
 
 class Dump(msgspec.Struct, frozen=True):
     """All objects of some files, each once."""
 
-    events: tuple[DatedEvent, ...]
-    pods: tuple[DatedPod, ...]
+    events: tuple[TimestampedEvent, ...]
+    pods: tuple[TimestampedPod, ...]
     nodes: tuple[Node, ...]
     lists_pods: bool
     """Whether any pod is listed, of whatever kind: then one that is not is gone."""
 
 
-DATED_EVENTS = EVENTS.as_type(DatedEvent)
-DATED_PODS = PODS.as_type(DatedPod)
+DATED_EVENTS = EVENTS.as_type(TimestampedEvent)
+DATED_PODS = PODS.as_type(TimestampedPod)

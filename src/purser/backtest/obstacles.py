@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from purser.backtest.history import Omissions
-from purser.backtest.objects import DatedPod
+from purser.backtest.objects import TimestampedPod
 from purser.core.decoding import brief
 from purser.kube.objects import DEFAULT_SCHEDULER, Pod
 from purser.kube.resources import key_of
@@ -23,7 +23,7 @@ def is_gated(pod: Pod) -> bool:
     return bool(pod.spec.scheduling_gates) and not pod.spec.node_name
 
 
-def tell_obstacles(pods: Iterable[DatedPod], omissions: Omissions) -> None:
+def tell_obstacles(pods: Iterable[TimestampedPod], omissions: Omissions) -> None:
     """Count the pods of which a replay does not know something. ``pods``: those that are replayed."""
     listed = list(pods)
     schedulers = Counter(map(_scheduler, listed))
@@ -42,7 +42,7 @@ def _scheduler(pod: Pod) -> str:
     return pod.spec.scheduler_name or DEFAULT_SCHEDULER
 
 
-def _about_claims(pod: DatedPod) -> str:
+def _about_claims(pod: TimestampedPod) -> str:
     """What kube-scheduler said of the pod's claims; empty where it said nothing of them."""
     messages = (each.message for each in pod.status.conditions if (each.type, each.status) == ("PodScheduled", "False"))
     return next((brief(message) for message in messages if _CLAIM in message.lower()), "")

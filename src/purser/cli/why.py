@@ -192,13 +192,13 @@ def _explain_logged(logs: "list[LogFile]", namespace: str, pod: str, at: str | N
     """Raises `purser.scheduler.explaining.UnknownPodError`."""
     from purser.core.decisions import DecisionLogError
     from purser.core.kubernetes.times import parsed
-    from purser.scheduler.explaining import explain_logged
+    from purser.scheduler.explaining import explain_from_log
 
     until = parsed(at)
     if at is not None and until is None:
         fail(f"invalid value {at!r} for --at: must be a time such as 2026-03-01T10:00:00Z", MISUSED)
     try:
-        return explain_logged(logs, namespace, pod, until)
+        return explain_from_log(logs, namespace, pod, until)
     except (OSError, DecisionLogError) as error:
         fail(f"--from {error}", MISUSED)
 

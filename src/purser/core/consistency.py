@@ -98,8 +98,8 @@ def node_usage_violations(ledger: Ledger, name: str) -> Iterator[InvariantViolat
 
 def apart(kept: Mapping[str, object], recounted: Mapping[str, object]) -> tuple[str, str]:
     """Two records as texts, without the entries in which they agree."""
-    differ = sorted(key for key in kept.keys() | recounted.keys() if kept.get(key) != recounted.get(key))
-    return str({key: kept.get(key) for key in differ}), str({key: recounted.get(key) for key in differ})
+    differing_keys = sorted(key for key in kept.keys() | recounted.keys() if kept.get(key) != recounted.get(key))
+    return str({key: kept.get(key) for key in differing_keys}), str({key: recounted.get(key) for key in differing_keys})
 
 
 def slices(items: Sequence[_Item], length: int) -> Iterator[Sequence[_Item]]:

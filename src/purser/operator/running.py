@@ -165,8 +165,8 @@ class Rounds:
         self._learn(result)
 
     def _tell_of_failures(self, outcome: RoundOutcome) -> None:
-        unsure_first = sorted(outcome.isolated, key=lambda each: each.error is not None)
-        self._suspects = tuple(each.node.name for each in unsure_first)
+        suspects_first = sorted(outcome.isolated, key=lambda each: each.error is not None)
+        self._suspects = tuple(each.node.name for each in suspects_first)
         for each in outcome.isolated:
             if each.error is not None:
                 about = ObjectReference(_API_VERSIONS["Node"], "Node", "", each.node.name, each.node.uid)

@@ -16,7 +16,7 @@ from purser.top.drawing import Shown, drawn, help_lines, layout_of, page_length,
 from purser.top.holding import holder_lines
 from purser.top.keys import KeyReader
 from purser.top.lines import clean
-from purser.top.screen import Screen, press, settled
+from purser.top.screen import Screen, handle_key, settled
 from purser.top.source import StateSource
 from purser.top.terminal import Terminal
 from purser.top.view_names import TopView
@@ -137,15 +137,15 @@ class Top:
             self._end()
             return
         for key in self._keys.feed(data):
-            self._press(key)
+            self._handle_key(key)
         if self._keys.is_waiting:
             asyncio.get_running_loop().call_later(_ESCAPE_S, self._lone_escape)
 
     def _lone_escape(self) -> None:
         for key in self._keys.flush():
-            self._press(key)
+            self._handle_key(key)
 
-    def _press(self, key: str) -> None:
+    def _handle_key(self, key: str) -> None:
         if key == keys.REDRAW:
             self._resized()
             return
@@ -154,7 +154,7 @@ class Top:
         found = self._found if self._screen.typed is not None else None  # while it is typed no row is asked about
         table = found[1] if found is not None else self._current()
         columns = shown_columns(table, cells, self._screen.choice.sort)
-        self._screen = press(self._screen, key, table, layout_of(lines, self._source.state).height, columns)
+        self._screen = handle_key(self._screen, key, table, layout_of(lines, self._source.state).height, columns)
         if self._screen.details and not had_details:
             self._ask()
         self._dirty.set()

@@ -74,7 +74,7 @@ def settled(screen: Screen, table: ViewTable, height: int) -> Screen:
     return screen.choose(replace(choice, key=table.rows[place].key, place=place, top=top))
 
 
-def press(screen: Screen, key: str, table: ViewTable, height: int, columns: Sequence[int]) -> Screen:
+def handle_key(screen: Screen, key: str, table: ViewTable, height: int, columns: Sequence[int]) -> Screen:
     """What a key does. ``height``: how many rows, or lines of details, are shown at once; ``columns``: those that are
     shown."""
     if key == keys.INTERRUPT:

@@ -10,7 +10,7 @@ from purser.core.state import StateGpuHealth
 from purser.top import keys
 from purser.top.drawing import Shown, drawn, layout_of
 from purser.top.lines import Style, clean, fitted, width, wrapped
-from purser.top.screen import Screen, press, settled
+from purser.top.screen import Screen, handle_key, settled
 from purser.top.view_names import TopView
 from purser.top.views import age, bar, filtered, table_of
 
@@ -93,7 +93,7 @@ def test_every_size_is_filled_and_never_passed_whatever_others_wrote(view, cells
 def test_only_what_is_visible_is_drawn():
     many = cluster(tuple(node(f"n{i}") for i in range(1000)))
     what = shown(many, lines=10)
-    screen = press(what.screen, keys.END, what.table, layout_of(10).height, (0,))
+    screen = handle_key(what.screen, keys.END, what.table, layout_of(10).height, (0,))
     found = texts(drawn(replace(what, screen=screen), 100, 10))
     assert [line.split()[0] for line in found[3:9]] == [f"n{i}" for i in range(994, 1000)]
 

@@ -4,7 +4,7 @@ import pytest
 
 from purser.top import keys
 from purser.top.drawing import shown_columns
-from purser.top.screen import Screen, press, settled
+from purser.top.screen import Screen, handle_key, settled
 from purser.top.view_names import TopView
 from purser.top.views import filtered, table_of
 
@@ -18,7 +18,7 @@ def pressed(screen, *names, state=TEN, height=4, cells=200):
         table = filtered(
             table_of(screen.view, state, NOW, sort=screen.choice.sort, down=screen.choice.down), screen.find
         )
-        screen = press(screen, name, table, height, shown_columns(table, cells, screen.choice.sort))
+        screen = handle_key(screen, name, table, height, shown_columns(table, cells, screen.choice.sort))
     return screen
 
 

@@ -60,7 +60,7 @@ class SelectorNames:
         """Of a label's or taint's value."""
         if key in _NAMES_OF:
             yield _NAMES_OF[key], value
-        elif not self._stays(key):
+        elif not self._is_kept_as_is(key):
             yield NameKind.VALUE, value
 
     def _key(self, key: str) -> Iterator[Found]:
@@ -130,7 +130,7 @@ class SelectorNames:
             return [given.of(NameKind.NAMESPACE, str(each)) for each in found]
         return self.replaced(found, given)
 
-    def _stays(self, key: str) -> bool:
+    def _is_kept_as_is(self, key: str) -> bool:
         return key in self._kept or key in _SPEAKING_KEYS or _is_of(key, _SPEAKING_DOMAINS)
 
 

@@ -14,7 +14,7 @@ from purser.agent.reasons import AgentReason
 from purser.core.model import Grant
 from purser.core.monitoring.accounts import GpuAccount
 from purser.core.monitoring.audit import Audit, AuditFinding, FindingKind, after_reading, find
-from purser.core.monitoring.compute import PodsCompute, find_over_users, with_reading
+from purser.core.monitoring.compute import PodsCompute, find_compute_overuse, with_reading
 from purser.kube.events import EventRecorder
 from purser.kube.resources import PODS, node_ref, ref_of
 
@@ -77,7 +77,7 @@ class Auditor:
         held = {(holder.namespace, holder.pod, uuid) for uuid, its in holders.items() for holder in its}
         by_uid, listed = {grant.pod_uid: grant for grant in grants}, self._gpus().keys()
         self._compute = with_reading(self._compute, accounts, listed=listed)
-        found = find(accounts, by_uid, held, unlimited) | find_over_users(self._compute, by_uid, unlimited)
+        found = find(accounts, by_uid, held, unlimited) | find_compute_overuse(self._compute, by_uid, unlimited)
         news = after_reading(self._audit, found, read={account.uuid for account in accounts}, listed=listed)
         self._audit = news.audit
         for finding in news.began:

@@ -7,7 +7,7 @@ import msgspec
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from purser.agent.nvml.driver import Telemetry
-from purser.core.monitoring.accounts import ContainerOfPod, ContainerUse, GpuAccount
+from purser.core.monitoring.accounts import ContainerUse, GpuAccount, PodContainer
 from purser.core.monitoring.audit import AuditFinding, FindingKind
 
 MAX_CONTAINER_SERIES = 1024
@@ -95,7 +95,7 @@ def _of_containers(accounts: Iterable[GpuAccount]) -> Iterator[Metric]:
     yield busy
 
 
-def _most_first(use: ContainerUse) -> tuple[int, ContainerOfPod, str]:
+def _most_first(use: ContainerUse) -> tuple[int, PodContainer, str]:
     return -(use.memory or 0), use.owner, use.device
 
 

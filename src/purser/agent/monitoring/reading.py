@@ -7,7 +7,7 @@ import msgspec
 
 from purser.agent.files import read_start
 from purser.agent.nvml.driver import Driver, GpuProcess, Telemetry
-from purser.core.monitoring.accounts import PodOfNode, ProcessUse, owner_among
+from purser.core.monitoring.accounts import PodContainers, ProcessUse, owner_among
 from purser.core.monitoring.cgroups import MAX_CGROUP_BYTES, CgroupOwner, owner_of
 
 
@@ -41,7 +41,7 @@ def processes_of(telemetry: Telemetry) -> tuple[GpuProcess, ...]:
     return (*(telemetry.processes or ()), *inside)
 
 
-def uses_of(sample: GpuSample, pods: Mapping[str, PodOfNode]) -> tuple[ProcessUse, ...]:
+def uses_of(sample: GpuSample, pods: Mapping[str, PodContainers]) -> tuple[ProcessUse, ...]:
     """What processes have of a GPU, with their owners; ``pods`` by the uid that kubelet knows them by."""
     return tuple(
         ProcessUse(

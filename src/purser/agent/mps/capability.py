@@ -22,7 +22,7 @@ def mps_obstacle(gpu: Gpu, cuda_version: str | None) -> str:
     return ""
 
 
-def most_clients(gpu: Gpu, cuda_version: str | None) -> int:
+def max_clients(gpu: Gpu, cuda_version: str | None) -> int:
     """How many containers can be clients of a GPU's daemon at once, if each is one."""
     return mps_clients(_version(gpu.compute_capability), _version(cuda_version))
 

@@ -74,7 +74,7 @@ class GpuNeighbours:
         inventory = self._inventory.value
         gpus = {each.uuid: each.pci_bus_id for each in inventory.devices} if inventory else {}
         switches = {uuid: found for uuid, bus_id in gpus.items() if (found := _switches(sys, bus_id))}
-        published, left_out = with_room(node_pools(pools, listed, self._pods.view().grants))
+        published, left_out = truncate_to_limits(node_pools(pools, listed, self._pods.view().grants))
         self.pcie.set(NodePcie(switches, published))
         return left_out if gpus else ""
 
@@ -160,7 +160,7 @@ def node_pools(
     return tuple(found)
 
 
-def with_room(pools: Sequence[NodePool]) -> tuple[tuple[NodePool, ...], str]:
+def truncate_to_limits(pools: Sequence[NodePool]) -> tuple[tuple[NodePool, ...], str]:
     """The pools that an inventory has room for, and of what it has none, in a sentence."""
     kept = tuple(
         msgspec.structs.replace(pool, places=pool.places[:_MOST_PLACES]) if len(pool.places) > _MOST_PLACES else pool

@@ -32,7 +32,7 @@ class GpuMemory(msgspec.Struct, frozen=True):
     """What the driver keeps for itself; None: it counts that as used (before R510)."""
 
 
-class PodOfNode(msgspec.Struct, frozen=True):
+class PodContainers(msgspec.Struct, frozen=True):
     """A pod of the node, as its processes are looked up."""
 
     uid: str
@@ -42,7 +42,7 @@ class PodOfNode(msgspec.Struct, frozen=True):
     """Name by the container's id."""
 
 
-class ContainerOfPod(msgspec.Struct, frozen=True, order=True):
+class PodContainer(msgspec.Struct, frozen=True, order=True):
     """Whose a process is."""
 
     namespace: str
@@ -62,14 +62,14 @@ class ProcessUse(msgspec.Struct, frozen=True):
     """None: the driver does not report it."""
     sm_percent: int | None
     """Share of the GPU's compute that it used lately; None: the driver does not report it."""
-    owner: ContainerOfPod | None
+    owner: PodContainer | None
     """None: no pod of this node."""
 
 
 class ContainerUse(msgspec.Struct, frozen=True):
     """What one container has of one GPU."""
 
-    owner: ContainerOfPod
+    owner: PodContainer
     device: str
     memory: int | None
     """None: the driver reports it for none of its processes."""
@@ -86,12 +86,12 @@ class GpuAccount(msgspec.Struct, frozen=True):
     foreign: tuple[ProcessUse, ...]
 
 
-def owner_among(found: CgroupOwner | None, pods: Mapping[str, PodOfNode]) -> ContainerOfPod | None:
+def owner_among(found: CgroupOwner | None, pods: Mapping[str, PodContainers]) -> PodContainer | None:
     """The container that a process' cgroup means, of these pods by the uid that kubelet knows them by."""
     pod = None if found is None else pods.get(found.pod_uid)
     if found is None or pod is None:
         return None
-    return ContainerOfPod(pod.namespace, pod.name, pod.uid, pod.containers.get(found.container_id, ""))
+    return PodContainer(pod.namespace, pod.name, pod.uid, pod.containers.get(found.container_id, ""))
 
 
 def account(uuid: str, memory: GpuMemory | None, processes: Iterable[ProcessUse]) -> GpuAccount:
@@ -107,7 +107,7 @@ def account(uuid: str, memory: GpuMemory | None, processes: Iterable[ProcessUse]
 
 
 def _by_container(processes: Iterable[ProcessUse]) -> tuple[ContainerUse, ...]:
-    found: dict[tuple[ContainerOfPod, str], list[ProcessUse]] = {}
+    found: dict[tuple[PodContainer, str], list[ProcessUse]] = {}
     for process in processes:
         if process.owner is not None:
             found.setdefault((process.owner, process.device), []).append(process)

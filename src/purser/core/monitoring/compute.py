@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias
 
 from purser.core.model import WHOLE_PERCENT, Enforcement, Grant
-from purser.core.monitoring.accounts import ContainerOfPod, GpuAccount
+from purser.core.monitoring.accounts import GpuAccount, PodContainer
 from purser.core.monitoring.audit import AuditFinding, FindingKey, FindingKind
 from purser.core.pod.phases import phases
 
@@ -20,7 +20,7 @@ TOLERATED_PERCENT = 10
 """Tolerated compute beyond a pod's grant, in percent of the GPU: HAMi-core steers by measuring, and is beyond its limit
 at times."""
 
-PodsCompute: TypeAlias = Mapping[tuple[str, ContainerOfPod], tuple[int, ...]]
+PodsCompute: TypeAlias = Mapping[tuple[str, PodContainer], tuple[int, ...]]
 """By the GPU's uuid and the pod (its container left empty): percent of the GPU's compute by reading, oldest first."""
 
 _OF_THREADS = (Enforcement.MPS, Enforcement.MPS_ADVISORY)
@@ -39,7 +39,7 @@ def with_reading(before: PodsCompute, accounts: Iterable[GpuAccount], *, listed:
     return {key: its for key, its in after.items() if any(its)}
 
 
-def find_over_users(
+def find_compute_overuse(
     used: PodsCompute, grants: Mapping[str, Grant], unlimited: Collection[str] = ()
 ) -> dict[FindingKey, AuditFinding]:
     """The pods that used more than they were granted, of those seen for a whole window. ``grants`` and ``unlimited`` as
@@ -55,11 +55,11 @@ def find_over_users(
     return found
 
 
-def _by_pod(gpu: GpuAccount) -> dict[tuple[str, ContainerOfPod], int]:
-    found: dict[tuple[str, ContainerOfPod], int] = {}
+def _by_pod(gpu: GpuAccount) -> dict[tuple[str, PodContainer], int]:
+    found: dict[tuple[str, PodContainer], int] = {}
     for use in gpu.containers:
         if use.device == gpu.uuid:  # not a MIG device
-            key = gpu.uuid, ContainerOfPod(use.owner.namespace, use.owner.pod, use.owner.pod_uid)
+            key = gpu.uuid, PodContainer(use.owner.namespace, use.owner.pod, use.owner.pod_uid)
             found[key] = found.get(key, 0) + (use.sm_percent or 0)
     return found
 

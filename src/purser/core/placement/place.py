@@ -103,15 +103,15 @@ def _choose(
 ) -> DeviceAssignment | Refusal:
     if not node.devices:
         return Refusal(((Reason.NO_DEVICES, 1),), container=request.containers[0].name if request.containers else "")
-    found = _choose_of(node, request, policy, left, preference, None)
+    found = _choose_in_order(node, request, policy, left, preference, None)
     if isinstance(found, Refusal) and len(request.containers) > 1 and has_mig_and_others(node):
         # What is left for a container that wants several depends on what those that want one have.
-        tries = (_choose_of(node, request, policy, left, preference, mig_first) for mig_first in (True, False))
+        tries = (_choose_in_order(node, request, policy, left, preference, mig_first) for mig_first in (True, False))
         return next((each for each in tries if not isinstance(each, Refusal)), found)
     return found
 
 
-def _choose_of(
+def _choose_in_order(
     node: NodeState,
     request: PodRequest,
     policy: PolicySettings,

@@ -40,7 +40,7 @@ from purser.operator.observing.kinds import (
     look_again_and_again,
     takes_node_features,
 )
-from purser.operator.observing.views import ObservedState, Views, config_view, node_view, pod_view, snapshot_of
+from purser.operator.observing.views import ObservedState, ViewCache, config_view, node_view, pod_view, snapshot_of
 from purser.operator.observing.workloads import Workloads
 from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.policy.decoding import UNDEFINED, namespace_of_operator
@@ -226,16 +226,16 @@ class Observer:
 
     def _attach(self) -> None:
         self._watch(self._policies, None)
-        self._watch(self._nodes, Views(self._node_views, node_view))
+        self._watch(self._nodes, ViewCache(self._node_views, node_view))
         self._nodes.add_handler(self._read_facts, lambda _, node: self._read_facts(node))
-        self._watch(self._pods, Views(self._pod_views, pod_view))
+        self._watch(self._pods, ViewCache(self._pod_views, pod_view))
         self._watch(self._rivals, None)
         for informer in self._owned.values():
-            views = Views(self._config_maps, config_view) if informer.resource is CONFIG_MAPS else None
+            views = ViewCache(self._config_maps, config_view) if informer.resource is CONFIG_MAPS else None
             self._watch(informer, views)
             informer.add_handler(on_delete=self._forget)
 
-    def _watch(self, informer: Informer[T], views: Views[T, Any] | None) -> None:
+    def _watch(self, informer: Informer[T], views: ViewCache[T, Any] | None) -> None:
         called = _called(informer.resource)
 
         def put(obj: T) -> None:

@@ -40,7 +40,7 @@ MAX_CONDITION_MESSAGE = 500
 """Of what a container left behind when it ended: more does not fit into a status."""
 
 
-class Views(Generic[T, V]):
+class ViewCache(Generic[T, V]):
     """The operator's nouns by the objects' keys: made when an object changes, not in each round."""
 
     def __init__(self, views: dict[str, V], make: Callable[[T], V]):

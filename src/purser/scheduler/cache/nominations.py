@@ -26,11 +26,11 @@ from purser.recent import Recent
 from purser.scheduler.cache.readings import Readings
 from purser.scheduler.waiting import keep_most_important
 
-NOMINATION_HOLD_S = 30.0
+UNCONFIRMED_NOMINATION_HOLD_S = 30.0
 """How long a nomination is kept of which the pod itself says nothing: it was just decided, or kube-scheduler took it
 back while it knew less than Purser."""
 
-NAMED_HOLD_S = 600.0
+NOMINATED_NODE_HOLD_S = 600.0
 """How long a node is kept for a pod that names it and about which kube-scheduler does not ask. It tries each pod again
 after five minutes at the latest (``--pod-max-in-unschedulable-pods-duration``), if any node passes its own filters."""
 
@@ -136,7 +136,10 @@ class Nominations:
         """The pods with grants on a node that are about to go: they were asked to, or will be in a moment."""
         now = self._clock.monotonic()
         nominated = {
-            uid for each in self._nominees.values() if now < each.decided_at + NOMINATION_HOLD_S for uid in each.victims
+            uid
+            for each in self._nominees.values()
+            if now < each.decided_at + UNCONFIRMED_NOMINATION_HOLD_S
+            for uid in each.victims
         }
         here = (grant.pod_uid for grant in self._fleet.ledger.grants(node))
         return frozenset(uid for uid in here if uid in nominated or now < self._leaving.get(uid, -math.inf))
@@ -184,7 +187,7 @@ class Nominations:
         return is_own and bool(pod.status.nominated_node_name) and not pod.spec.scheduling_gates
 
     def _renew(self, uid: str) -> float:
-        return self._named_until.put(uid, self._clock.monotonic() + NAMED_HOLD_S)
+        return self._named_until.put(uid, self._clock.monotonic() + NOMINATED_NODE_HOLD_S)
 
     def _put_nominated(self, pod: Pod) -> None:
         if self._fleet.ledger.grant(pod.metadata.uid) is not None:
@@ -199,7 +202,7 @@ class Nominations:
         if known is not None and known.node != node and known.victims and self._is_kept(known):
             return  # kube-scheduler 1.20 names nodes without victims where the pod does not fit
         if known is None or known.node != node:
-            named_until = self._named_until.recall(request.uid, lambda: self._clock.monotonic() + NAMED_HOLD_S)
+            named_until = self._named_until.recall(request.uid, lambda: self._clock.monotonic() + NOMINATED_NODE_HOLD_S)
             known = _Nominee(request, node, named_until=named_until)
         self._keep(msgspec.structs.replace(known, request=request, until=None))
 
@@ -213,7 +216,7 @@ class Nominations:
             self._hold(nominee)
 
     def _hold(self, nominee: _Nominee) -> None:
-        until = self._clock.monotonic() + NOMINATION_HOLD_S
+        until = self._clock.monotonic() + UNCONFIRMED_NOMINATION_HOLD_S
         self._keep(msgspec.structs.replace(nominee, until=until))
 
     def _keep(self, nominee: _Nominee) -> None:

@@ -25,7 +25,7 @@ from purser.scheduler.explaining.changes import ChangeKind, SuggestedChange, Sug
 from purser.scheduler.explaining.choosing import ChosenNode, NodeScore
 from purser.scheduler.explaining.explainer import Explainer
 from purser.scheduler.explaining.explanation import Explanation, UnknownPodError
-from purser.scheduler.explaining.logged import LogFile, explain_logged
+from purser.scheduler.explaining.logged import LogFile, explain_from_log
 from purser.scheduler.explaining.overview import Overview
 from purser.scheduler.explaining.starting import Obstacle
 from purser.scheduler.explaining.workloads import WorkloadExplanation
@@ -44,5 +44,5 @@ __all__ = [
     "Suggestion",
     "UnknownPodError",
     "WorkloadExplanation",
-    "explain_logged",
+    "explain_from_log",
 ]

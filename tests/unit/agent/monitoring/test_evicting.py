@@ -10,7 +10,7 @@ from purser.agent.monitoring import auditing
 from purser.agent.monitoring.auditing import Auditor
 from purser.agent.pod_statuses import NodePod, NodePodSpec
 from purser.core.kubernetes.quantities import MIB
-from purser.core.monitoring.accounts import ContainerOfPod, ContainerUse, GpuAccount
+from purser.core.monitoring.accounts import ContainerUse, GpuAccount, PodContainer
 from purser.core.monitoring.audit import LASTING_READINGS
 from purser.core.monitoring.compute import WINDOW_READINGS
 from purser.kube.errors import TooManyRequestsError
@@ -46,7 +46,7 @@ class World:
         """The evictions of so many, in each of which each pod uses so much compute. Each was granted 10 %."""
         self.evicted.clear()
         uses = tuple(
-            ContainerUse(ContainerOfPod("ns", name, f"uid-{name}", "main"), A, mib * MIB, sm_percent)
+            ContainerUse(PodContainer("ns", name, f"uid-{name}", "main"), A, mib * MIB, sm_percent)
             for name, mib in self.used_mib.items()
         )
         grants = [grant(name, part("main", A, memory_mib=1000)) for name in self.used_mib]

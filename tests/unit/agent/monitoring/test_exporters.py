@@ -18,7 +18,7 @@ from purser.core.device.gpus import NodeMigDevice
 from purser.core.kubernetes.quantities import MIB
 from purser.core.ledger import pod_usage
 from purser.core.model import Enforcement
-from purser.core.monitoring.accounts import ContainerOfPod, ContainerUse, GpuAccount, GpuMemory
+from purser.core.monitoring.accounts import ContainerUse, GpuAccount, GpuMemory, PodContainer
 from purser.core.monitoring.hami import METRICS, OLD_METRICS
 
 MIGS = (
@@ -129,7 +129,7 @@ T4 = Gpu(index=0, uuid=A, name="Tesla T4")
 def hami(metrics=METRICS, measured: bool = True, gpu: Gpu = T4) -> str:
     held = grant("p", part("main", B, A, *(mig.uuid for mig in gpu.migs), memory_mib=1000, cores_percent=30))
     accounts = {
-        A: GpuAccount(A, {}, (ContainerUse(ContainerOfPod("ns", "p", "uid-p", "main"), A, 600 * MIB, 12),), ()),
+        A: GpuAccount(A, {}, (ContainerUse(PodContainer("ns", "p", "uid-p", "main"), A, 600 * MIB, 12),), ()),
         B: GpuAccount(B, {}, (), ()),
     }
     memory = GpuMemory(16000 * MIB, 15000 * MIB, 900 * MIB, 100 * MIB)

@@ -6,7 +6,7 @@ from tests.unit.agent.builders import A, B
 
 from purser.agent.monitoring.gauges import MAX_CONTAINER_SERIES, Measurements, families
 from purser.agent.nvml import Telemetry
-from purser.core.monitoring.accounts import ContainerOfPod, ContainerUse, GpuAccount, GpuMemory, OwnerKind
+from purser.core.monitoring.accounts import ContainerUse, GpuAccount, GpuMemory, OwnerKind, PodContainer
 from purser.core.monitoring.audit import AuditFinding, FindingKey, FindingKind
 
 
@@ -25,7 +25,7 @@ def told(**measured) -> CollectorRegistry:
 
 
 def use(pod: str, memory: int, sm: int | None = None) -> ContainerUse:
-    return ContainerUse(ContainerOfPod("ns", pod, f"uid-{pod}", "main"), A, memory, sm)
+    return ContainerUse(PodContainer("ns", pod, f"uid-{pod}", "main"), A, memory, sm)
 
 
 def test_containers_with_equal_use_are_all_exported() -> None:

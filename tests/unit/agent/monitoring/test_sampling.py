@@ -12,7 +12,7 @@ from purser.agent.monitoring.reading import take_sample, uses_of
 from purser.agent.monitoring.sampling import Sampler
 from purser.agent.nvml import GpuProcess, InstanceTelemetry, NullDriver, Telemetry
 from purser.agent.settings import AgentSettings
-from purser.core.monitoring.accounts import ContainerOfPod, PodOfNode, ProcessUse
+from purser.core.monitoring.accounts import PodContainer, PodContainers, ProcessUse
 from purser.core.monitoring.cgroups import CgroupOwner
 from purser.kube.failures import ObjectFailures
 
@@ -113,11 +113,11 @@ def test_processes_are_looked_up_below_the_hosts_proc(tmp_path: Path) -> None:
         (tmp_path / str(pid) / "cgroup").write_text(text)
     sample = take_sample(Busy(""), A, tmp_path, 1.0)
     assert sample.cgroups == {1: CgroupOwner(UID, ID), 2: None, 3: CgroupOwner(UID)}
-    pods = {UID: PodOfNode(UID, "ns", "p", {ID: "main"})}
+    pods = {UID: PodContainers(UID, "ns", "p", {ID: "main"})}
     assert uses_of(sample, pods) == (
-        ProcessUse(1, A, 10, 5, ContainerOfPod("ns", "p", UID, "main")),
+        ProcessUse(1, A, 10, 5, PodContainer("ns", "p", UID, "main")),
         ProcessUse(2, A, 20, None, None),
-        ProcessUse(3, "MIG-1", 30, None, ContainerOfPod("ns", "p", UID)),
+        ProcessUse(3, "MIG-1", 30, None, PodContainer("ns", "p", UID)),
     ), "a process that has ended, and one that is not of this host's PID namespace, are nobody's"
 
 

@@ -15,7 +15,7 @@ from purser.agent.nvml import DriverInfo, Gpu, GpuProcess, NullDriver, Telemetry
 from purser.agent.pod_statuses import ContainerIdentity, NodePod, NodePodStatus, by_kubelet_uid
 from purser.agent.podresources import KubeletError
 from purser.agent.settings import AgentSettings, MetricNames
-from purser.core.monitoring.accounts import GpuMemory, PodOfNode
+from purser.core.monitoring.accounts import GpuMemory, PodContainers
 from purser.kube.failures import ObjectFailures
 from purser.kube.objects import MIRROR_POD_ANNOTATION, ObjectMeta
 
@@ -161,4 +161,4 @@ def test_pods_are_found_by_the_uid_that_kubelet_has_for_them() -> None:
         "a-hash": "static",
         "u-3": "thief",
     }, "nobody takes another pod's processes over by an annotation"
-    assert found["a-hash"] == PodOfNode("u-2", "ns", "static")
+    assert found["a-hash"] == PodContainers("u-2", "ns", "static")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from purser.agent.mps.capability import most_clients, mps_obstacle
+from purser.agent.mps.capability import max_clients, mps_obstacle
 from purser.agent.nvml import Gpu, MigMode
 
 CUT, NOT_CUT = MigMode(enabled=True, pending=True), MigMode(enabled=False, pending=False)
@@ -37,4 +37,4 @@ def test_limits_hold_where_gpu_and_driver_can_hold_them(capability, cuda, mig, s
     ],
 )
 def test_so_many_clients_have_room(capability, cuda, most):
-    assert most_clients(Gpu(index=0, compute_capability=capability), cuda) == most
+    assert max_clients(Gpu(index=0, compute_capability=capability), cuda) == most

@@ -20,7 +20,7 @@ from purser.agent.podresources import KubeletBooks
 from purser.agent.pods import LivePods
 from purser.agent.reasons import AgentReason
 from purser.agent.sriov import GpuNeighbours, SriovPlugins
-from purser.agent.sriov.neighbours import node_pools, with_room
+from purser.agent.sriov.neighbours import node_pools, truncate_to_limits
 from purser.agent.sysfs import pcie_switches
 from purser.core.model import (
     ContainerGrant,
@@ -222,7 +222,7 @@ def test_an_inventory_has_room_for_what_is_published():
         for pool in make_pools(config(entry()), node_of(*devices), {})
         for n in range(40)
     ]
-    found, left_out = with_room(node_pools(pools, [], {}))
+    found, left_out = truncate_to_limits(node_pools(pools, [], {}))
     assert left_out == (
         "The scheduler finds no pairs with GPUs for devices of intel.com/p16, intel.com/p17, intel.com/p18, "
         "intel.com/p19 (and 20 more), for there are 40 pools with devices, and room for 16; of parts of intel.com/p0, "

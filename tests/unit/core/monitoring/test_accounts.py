@@ -5,24 +5,24 @@ from hypothesis import strategies as st
 from tests.tiers import examples
 
 from purser.core.monitoring.accounts import (
-    ContainerOfPod,
     ContainerUse,
     GpuMemory,
     OwnerKind,
-    PodOfNode,
+    PodContainer,
+    PodContainers,
     ProcessUse,
     account,
     owner_among,
 )
 from purser.core.monitoring.cgroups import CgroupOwner
 
-A = ContainerOfPod("team", "a", "uid-a", "main")
-B = ContainerOfPod("team", "b", "uid-b", "main")
+A = PodContainer("team", "a", "uid-a", "main")
+B = PodContainer("team", "b", "uid-b", "main")
 GPU, OTHER = "GPU-1", "MIG-1"
 
 
 def use(
-    pid: int, memory: int | None, owner: ContainerOfPod | None = A, sm: int | None = None, device: str = GPU
+    pid: int, memory: int | None, owner: PodContainer | None = A, sm: int | None = None, device: str = GPU
 ) -> ProcessUse:
     return ProcessUse(pid, device, memory, sm, owner)
 
@@ -51,7 +51,7 @@ amounts = st.integers(0, 150)
 @examples(200)
 @given(amounts, amounts, st.lists(st.tuples(amounts | st.none(), st.sampled_from([A, B, None])), max_size=6))
 def test_the_owners_parts_are_always_the_whole(
-    total: int, free: int, processes: list[tuple[int | None, ContainerOfPod | None]]
+    total: int, free: int, processes: list[tuple[int | None, PodContainer | None]]
 ) -> None:
     """The calls are not of one moment: processes may have more than there is."""
     memory = GpuMemory(total, free, total - free)
@@ -63,11 +63,11 @@ def test_the_owners_parts_are_always_the_whole(
 
 def test_a_process_is_of_the_container_whose_id_its_pod_names() -> None:
     pods = {
-        "uid-a": PodOfNode("uid-a", "team", "a", {"1f": "main"}),
-        "hash": PodOfNode("uid-s", "kube-system", "s"),
+        "uid-a": PodContainers("uid-a", "team", "a", {"1f": "main"}),
+        "hash": PodContainers("uid-s", "kube-system", "s"),
     }
     assert owner_among(CgroupOwner("uid-a", "1f"), pods) == A
-    assert owner_among(CgroupOwner("uid-a", "2e"), pods) == ContainerOfPod("team", "a", "uid-a")
-    assert owner_among(CgroupOwner("hash", "1f"), pods) == ContainerOfPod("kube-system", "s", "uid-s"), "a static pod"
+    assert owner_among(CgroupOwner("uid-a", "2e"), pods) == PodContainer("team", "a", "uid-a")
+    assert owner_among(CgroupOwner("hash", "1f"), pods) == PodContainer("kube-system", "s", "uid-s"), "a static pod"
     assert owner_among(CgroupOwner("uid-gone", "1f"), pods) is None
     assert owner_among(None, pods) is None

@@ -4,7 +4,7 @@ import pytest
 from tests.unit.agent.builders import A, B, grant, init, part
 
 from purser.core.kubernetes.quantities import MIB
-from purser.core.monitoring.accounts import ContainerOfPod, ContainerUse, GpuAccount, ProcessUse
+from purser.core.monitoring.accounts import ContainerUse, GpuAccount, PodContainer, ProcessUse
 from purser.core.monitoring.audit import (
     LASTING_READINGS,
     MAX_FINDINGS,
@@ -25,7 +25,7 @@ GRANTS = {"uid-p": grant("p", part("main", A, memory_mib=GRANTED_MIB), init("war
 def gpu(uuid: str, *uses: tuple[str, str, int], foreign: tuple[tuple[int, int | None], ...] = ()) -> GpuAccount:
     """By pod, container and MiB; of no pod by pid and MiB."""
     containers = tuple(
-        ContainerUse(ContainerOfPod("ns", pod, f"uid-{pod}", container), uuid, mib * MIB, None)
+        ContainerUse(PodContainer("ns", pod, f"uid-{pod}", container), uuid, mib * MIB, None)
         for pod, container, mib in uses
     )
     strangers = tuple(ProcessUse(pid, uuid, None if mib is None else mib * MIB, None, None) for pid, mib in foreign)
@@ -64,7 +64,7 @@ def test_a_grant_of_one_gpu_is_none_of_another() -> None:
 
 def test_a_grant_of_mig_devices_is_compared_with_what_is_used_of_them() -> None:
     grants = {"uid-p": grant("p", part("main", "MIG-1", "MIG-2", memory_mib=5000))}
-    owner = ContainerOfPod("ns", "p", "uid-p", "main")
+    owner = PodContainer("ns", "p", "uid-p", "main")
 
     def found(mib: int, device: str = "MIG-1") -> list[str]:
         return [

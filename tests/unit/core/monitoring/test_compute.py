@@ -5,12 +5,12 @@ import pytest
 from tests.unit.agent.builders import A, B, grant, init, part
 
 from purser.core.model import Enforcement
-from purser.core.monitoring.accounts import ContainerOfPod, ContainerUse, GpuAccount
+from purser.core.monitoring.accounts import ContainerUse, GpuAccount, PodContainer
 from purser.core.monitoring.compute import (
     TOLERATED_PERCENT,
     WINDOW_READINGS,
     PodsCompute,
-    find_over_users,
+    find_compute_overuse,
     with_reading,
 )
 
@@ -21,7 +21,7 @@ MOST = 30 + TOLERATED_PERCENT
 def gpu(uuid: str, *uses: tuple[str, int | None], device: str = "") -> GpuAccount:
     """By pod and percent, each of a container of its own."""
     containers = tuple(
-        ContainerUse(ContainerOfPod("ns", pod, f"uid-{pod}", f"c{number}"), device or uuid, 1, percent)
+        ContainerUse(PodContainer("ns", pod, f"uid-{pod}", f"c{number}"), device or uuid, 1, percent)
         for number, (pod, percent) in enumerate(uses)
     )
     return GpuAccount(uuid, {}, containers, ())
@@ -35,7 +35,7 @@ def after(*readings: GpuAccount, before: PodsCompute | None = None) -> PodsCompu
 
 
 def over(used: PodsCompute, *parts, unlimited=()) -> list[tuple[int, int]]:
-    found = find_over_users(used, {"uid-p": grant("p", *(parts or (SHARE,)))}, unlimited)
+    found = find_compute_overuse(used, {"uid-p": grant("p", *(parts or (SHARE,)))}, unlimited)
     return [(each.used_percent, each.granted_percent) for each in found.values()]
 
 

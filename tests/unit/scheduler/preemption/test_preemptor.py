@@ -113,7 +113,7 @@ async def test_a_nomination_that_nobody_renews_is_over_some_time(world):
     high, low = await world.add_pod("high", 3000, priority=10), await world.add_pod("low", 3000)
     world.cache.nominations.nominate(parse(pod_spec(high)), "n", ())
     await refuse(world, low, "n")
-    world.clock.ahead_s += nominations.NOMINATION_HOLD_S
+    world.clock.ahead_s += nominations.UNCONFIRMED_NOMINATION_HOLD_S
     assert (await world.filter(low, "n")).node_names == ["n"]
 
 

@@ -12,6 +12,6 @@ labels, taints, affinity and words of pods, so that kube-scheduler's own filters
 Not here: how a log is read and followed (`purser.core.decisions`).
 """
 
-from purser.scheduler.explaining.logged.log_explainer import LogFile, explain_logged
+from purser.scheduler.explaining.logged.log_explainer import LogFile, explain_from_log
 
-__all__ = ["LogFile", "explain_logged"]
+__all__ = ["LogFile", "explain_from_log"]

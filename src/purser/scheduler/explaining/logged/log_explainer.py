@@ -42,7 +42,7 @@ class LogFile(NamedTuple):
     open: Callable[[], AbstractContextManager[BinaryIO]]
 
 
-def explain_logged(files: Sequence[LogFile], namespace: str, pod: str, until: float | None = None) -> Explanation:
+def explain_from_log(files: Sequence[LogFile], namespace: str, pod: str, until: float | None = None) -> Explanation:
     """Of the last decision on a pod, at a time or before it. ``files``: the newest first; ``pod``: a name, or a UID,
     for which the namespace counts nothing; ``until``: Unix time, None: the end.
 

@@ -33,7 +33,7 @@ from purser.core.kubelet.config import TopologyPolicy
 from purser.core.kubelet.pod import qos_class
 from purser.core.kubernetes.quantities import MIB
 from purser.core.model import DeviceRequest, GpuNic, PodRequest
-from purser.scheduler.explaining import ChangeKind, Explanation, LogFile, SuggestedChange, explain_logged
+from purser.scheduler.explaining import ChangeKind, Explanation, LogFile, SuggestedChange, explain_from_log
 from purser.scheduler.explaining.judging import Judgement
 from purser.scheduler.explaining.known import KnownCluster
 
@@ -68,7 +68,7 @@ def file_of(data: bytes, name: str = "d.log") -> LogFile:
 
 
 def explained(records: Sequence[Record], pod: str = "p") -> Explanation:
-    return explain_logged([file_of(as_file(records))], "default", pod)
+    return explain_from_log([file_of(as_file(records))], "default", pod)
 
 
 def fits(records: Sequence[Record]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from purser.core.ledger import Usage
 from purser.core.model import ContainerKind, ContainerRequest, Device, DeviceRequest, NodeInventory, PodRequest
 from purser.core.placement import PolicySettings
 from purser.core.placement.mix import Mix
-from purser.scheduler.explaining import ChangeKind, LogFile, UnknownPodError, explain_logged
+from purser.scheduler.explaining import ChangeKind, LogFile, UnknownPodError, explain_from_log
 
 
 def asking(name, memory, count=1, uid="", namespace="ns"):
@@ -36,7 +36,7 @@ def scheduler(names=None, nodes=("a", "b"), memory=40960):
 
 def explained(made, pod, namespace="ns", until=None):
     files = [file_of(each, f"{place}.log") for place, each in reversed(list(enumerate(made.written())))]
-    return explain_logged(files, namespace, pod, until)
+    return explain_from_log(files, namespace, pod, until)
 
 
 def test_a_placed_pod_has_its_choice_against_the_runner_up():
@@ -123,7 +123,7 @@ def test_nodes_that_were_not_asked_about_are_a_reason_and_said_to_have_room():
     assert any("2 nodes that kube-scheduler kept out had room for the pod (b, c)" in each for each in found.notes)
     narrowed = replace(made.files[0][-1], verb="prioritize")
     assert isinstance(narrowed, NodesJudged)
-    again = explain_logged([file_of(as_file([*made.files[0][:-1], narrowed]))], "ns", "p")
+    again = explain_from_log([file_of(as_file([*made.files[0][:-1], narrowed]))], "ns", "p")
     assert [each.reason for each in again.reasons] == ["CardInsufficientMemory"]
 
 
@@ -161,7 +161,7 @@ def test_a_log_without_the_pod_says_what_to_do():
 
     def told(pod, namespace="ns", until=None, files=None):
         with pytest.raises(UnknownPodError) as caught:
-            explain_logged([file_of(each) for each in files or made.written()[:1]], namespace, pod, until)
+            explain_from_log([file_of(each) for each in files or made.written()[:1]], namespace, pod, until)
         return str(caught.value)
 
     assert "namespace other has a pod of this name: use -n" in told("p")
@@ -176,21 +176,21 @@ def test_a_file_that_ends_early_is_explained_up_to_there():
     made.schedule(asking("p", 9000), ["a", "b"])
     made.schedule(asking("q", 9000), ["a", "b"])
     cut = made.written()[0][:-3]
-    found = explain_logged([file_of(cut)], "ns", "p")
+    found = explain_from_log([file_of(cut)], "ns", "p")
     assert found.state == "Placed"
     assert [each for each in found.notes if "the file ends in the middle of the record" in each]
     with pytest.raises(UnknownPodError, match=r"the rest of the file is lost: record \d+ at byte"):
-        explain_logged([file_of(cut)], "ns", "r")
+        explain_from_log([file_of(cut)], "ns", "r")
 
 
 def test_what_is_no_schedulers_log_is_one_error():
     simulation = as_file([SimulationStart(2, "1", "spread", 1, False, Mix())])
     for data, says in ((simulation, "the log of a simulation, which names no pods"), (b"", "not a decision log")):
         with pytest.raises(DecisionLogError, match=says):
-            explain_logged([file_of(data)], "ns", "p")
+            explain_from_log([file_of(data)], "ns", "p")
     made = scheduler()
     made.schedule(asking("p", 9000), ["a", "b"])
-    found = explain_logged([file_of(b"no log", "bad"), file_of(made.written()[0])], "ns", "p")
+    found = explain_from_log([file_of(b"no log", "bad"), file_of(made.written()[0])], "ns", "p")
     assert any(each.startswith("bad: this is not a decision log") for each in found.notes)
 
 
@@ -199,4 +199,4 @@ def test_a_file_that_changes_while_it_is_read_is_one_error():
     made.schedule(asking("p", 9000), ["a", "b"])
     contents = iter([made.written()[0], as_file(made.files[0][:3])])
     with pytest.raises(DecisionLogError, match="the file has just changed"):
-        explain_logged([LogFile("d.log", lambda: io.BytesIO(next(contents)))], "ns", "p")
+        explain_from_log([LogFile("d.log", lambda: io.BytesIO(next(contents)))], "ns", "p")
