@@ -133,13 +133,15 @@ async def test_of_a_file_for_a_fleet_the_devices_that_the_node_has_are_served(wo
     sharing = SharingSettings(folder=configs.path)
     async with world.agent(sharing=sharing, mode=DeviceMode.WHOLE, managed_resources=managed) as agent:
         await eventually(lambda: counts(kubelet) == {"gpu-0": 8, "gpu": 3})
-        await eventually(lambda: told(world, 1, IN_PART, "resources[1] replicates device 4, which the node does not"))
+        await eventually(
+            lambda: told(world, 1, IN_PART, "resources[1] asks to replicate device 4, which the node does not")
+        )
         assert await agent.metric("purser_agent_config_rejected") == 1
         configs.write(default=sliced(2, devices=[1, 7]))
         await eventually(lambda: counts(kubelet) == {"gpu.shared": 2, "gpu": 3})
-        await eventually(lambda: told(world, 1, IN_PART, "resources[0] replicates device 7"))
+        await eventually(lambda: told(world, 1, IN_PART, "resources[0] asks to replicate device 7"))
         configs.write(default=sliced(2, devices=[1, 9]))
-        await eventually(lambda: told(world, 1, IN_PART, "resources[0] replicates device 9"))
+        await eventually(lambda: told(world, 1, IN_PART, "resources[0] asks to replicate device 9"))
         configs.write(default=sliced(2, devices=[1]))
         await eventually(lambda: accepted(agent))
 
