@@ -213,9 +213,8 @@ PORT_MAXIMUM = 65535
 
 NODE_NAME = Option("This node's name in Kubernetes.", environment="NODE_NAME")
 MEMORY_UNITS = Option(
-    "Number of MiB in one unit of a resource, such as aliyun.com/gpu-mem=1. It corresponds to gpushare's "
-    "--memory-unit and Volcano's gpu-memory-factor, and must be the same for agents and scheduler. Default: "
-    "aliyun.com/gpu-mem=1024, "
+    "Number of MiB in one unit of a resource, such as aliyun.com/gpu-mem=1. It corresponds to gpushare's --memory-unit "
+    "and Volcano's gpu-memory-factor, and must be the same for agents and scheduler. Default: aliyun.com/gpu-mem=1024, "
     "volcano.sh/gpu-memory=1 and volcano.sh/vgpu-memory=1.",
     name="memory-unit",
     value="memoryUnits",

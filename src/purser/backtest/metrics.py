@@ -94,8 +94,8 @@ async def history_of_metrics(
     pods = [pod for each in asked.pods.values() if (pod := _pod(each, end_s, asked.scrape_s, omissions)) is not None]
     nodes = [_history_node(name, node, end_s) for name, node in asked.nodes.items()]
     notes = [
-        f"metrics exist for only {(end_s - begin_s) / 3600:.1f} of the {window_s / 3600:.1f} hours, so only those "
-        f"are replayed"
+        f"metrics exist for only {(end_s - begin_s) / 3600:.1f} of the {window_s / 3600:.1f} hours, so only those are "
+        "replayed"
     ] * (end_s - begin_s < 0.99 * window_s)
     notes += [
         "metrics record only the amounts that pods requested, not other requirements such as GPU models, so "
@@ -176,9 +176,8 @@ class _Asked:
             node = self._node(labels)
             node.seen_s = max(node.seen_s, value)
         devices = (
-            f"max by (node, uuid, model) (max_over_time(purser_device_info{self._only}{over}))"
-            " * on (node, uuid) group_left ()"
-            f" max by (node, uuid) (max_over_time(purser_device_memory_bytes{self._only}{over}))"
+            f"max by (node, uuid, model) (max_over_time(purser_device_info{self._only}{over})) * on (node, uuid) "
+            f"group_left () max by (node, uuid) (max_over_time(purser_device_memory_bytes{self._only}{over}))"
         )
         for labels, value in await self._ask(devices, until_s):
             mib = int(value) // _MIB if value < MANY * _MIB else 0

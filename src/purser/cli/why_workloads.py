@@ -50,8 +50,8 @@ def workload_lines(found: "WorkloadExplanation") -> Iterator[str]:
         yield f"{objection[:1].upper()}{objection[1:]}"
     if not (found.waiting or found.placed or found.ended or found.objections):
         yield (
-            "The object does not report a reason. "
-            f"See kubectl describe {found.kind.lower()} {found.name} -n {found.namespace}"
+            f"The object does not report a reason. See kubectl describe {found.kind.lower()} {found.name} -n "
+            f"{found.namespace}"
         )
     if found.placed and not found.waiting:
         yield f"On {', '.join(found.nodes[:_MOST_NAMED])}{_more(len(found.nodes) - _MOST_NAMED)}"

@@ -402,8 +402,8 @@ def overcommit(device: Device, usage: Usage) -> str:
         return f"incompatible shares of {usage.alike[0]} and others would be on it together"
     if len(set(usage.core_numbers)) < len(usage.core_numbers) or any(n >= device.cores for n in usage.core_numbers):
         return (
-            f"cores {', '.join(map(str, usage.core_numbers))} would be allocated, but it has {device.cores} "
-            f"cores, and each can be allocated only once"
+            f"cores {', '.join(map(str, usage.core_numbers))} would be allocated, but it has {device.cores} cores, and "
+            "each can be allocated only once"
         )
     return ""
 

@@ -124,7 +124,7 @@ def with_pools(*pools):
             "the maximum is 1000",
         ),
         ('{"node":"n1","devices":[{"uuid":"a","index":0,"model":"A","memory_mib":1,"numa_nodes":[-1]}]}', "NUMA node"),
-        ('{"node":"n1","devices":[{"uuid":"","index":0,"model":"A","memory_mib":1}]}', "without a"),
+        ('{"node":"n1","devices":[{"uuid":"","index":0,"model":"A","memory_mib":1}]}', "without a UUID"),
         (
             '{"node":"n1","devices":[{"uuid":"a","index":0,"model":"A","memory_mib":1},'
             '{"uuid":"a","index":1,"model":"A","memory_mib":1}]}',

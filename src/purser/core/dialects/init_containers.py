@@ -26,8 +26,8 @@ def check_init_containers(containers: Sequence[ContainerRequest], problems: Prob
             continue
         if others := pools.keys() - {resource}:
             problems.add(
-                f"init containers ask for both {resource} and {min(others)}: all init containers must ask "
-                f"for the same resource"
+                f"init containers ask for both {resource} and {min(others)}: all init containers must ask for the same "
+                "resource"
             )
         if count >= pool:
             pools[resource] = (count, container.name)
@@ -50,8 +50,7 @@ def _ambiguous(container: ContainerRequest, owner: str, pool: int) -> str:
     count = container.devices.count
     return (
         f'container "{container.name}" asks for {_devices(count)} and the earlier init container "{owner}" asks for '
-        f"{pool}. kubelet reuses init containers' devices in random "
-        f"order, so it is unknown which ones "
+        f"{pool}. kubelet reuses init containers' devices in random order, so it is unknown which ones "
         f'"{container.name}" gets. Ask for {pool} or more in "{container.name}", or for {count} or fewer in "{owner}"'
     )
 

@@ -35,7 +35,7 @@ def restored(pod: PodManifest) -> PodManifest:
         raise DialectError(
             [
                 f"annotation {INIT_RESOURCES_ANNOTATION} names {names}, which are not init containers: remove the "
-                f"annotation"
+                "annotation"
             ]
         )
     containers = tuple(_with_limits(container, moved.get(container.name, {})) for container in pod.containers)

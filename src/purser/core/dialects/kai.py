@@ -147,15 +147,14 @@ def check_pod(pod: PodManifest, problems: Problems) -> None:
         name = pod.annotations.get(GPU_FRACTION_CONTAINER_NAME, "")
         problems.add(
             f'annotation {GPU_FRACTION_CONTAINER_NAME} "{name[:64]}" does not name any of the pod\'s containers: set '
-            f"it "
-            "to the name of the container that gets the share, or remove it to give the share to the first container"
+            "it to the name of the container that gets the share, or remove it to give the share to the first container"
         )
     for container in others:
         if asked := _asked(container):
             problems.add(
                 f'container "{container.name}" asks for {min(asked)} in addition to the share in the pod\'s '
-                f"annotations: "
-                "KAI supports only one of these, so remove the annotations and set the limits of all containers instead"
+                "annotations: KAI supports only one of these, so remove the annotations and set the limits of all "
+                "containers instead"
             )
             return
 

@@ -106,7 +106,7 @@ def in_bytes(container: ContainerSpec, resource: str, problems: Problems) -> int
     if text and not 1 <= mib <= MAX_DEVICE_MEMORY_MIB:
         problems.add(
             f"{_where(container, resource, text)} is not a valid amount of device memory: must be bytes such as "
-            f"2048Mi, or a number of GiB such as 2"
+            "2048Mi, or a number of GiB such as 2"
         )
         return 1
     return mib or None

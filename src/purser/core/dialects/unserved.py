@@ -123,8 +123,8 @@ def _hints(
                 hint = f"ask for a profile that nodes list: {', '.join(listed[:_MAX_LISTED])}"
             elif is_gpu_resource(name) and not is_managed(name, managed):
                 hint = (
-                    f"agents list it only if it is in {MANAGED_VALUE}; for a share, ask for "
-                    f"nvidia.com/gpu and nvidia.com/gpumem"
+                    f"agents list it only if it is in {MANAGED_VALUE}; for a share, ask for nvidia.com/gpu and "
+                    "nvidia.com/gpumem"
                 )
             yield f"no node offers {name[:80]}, so the pod stays pending: {hint}"
 

@@ -90,8 +90,7 @@ class VendorDialect:
             if asked.count > 1:
                 problems.add(
                     f'container "{container.name}" asks for {asked.count} devices, but with annotation '
-                    f"{classes.annotation} "
-                    f"it can have only one: ask for 1"
+                    f"{classes.annotation} it can have only one: ask for 1"
                 )
         if family.quality is not None and (word := self._quality(pod)) not in family.quality.words:
             words = ", ".join(family.quality.words)

@@ -160,8 +160,8 @@ def closed_gpus(disputes: NodeDisputes, is_live: Callable[[str], bool]) -> dict[
         if held.why is HeldReason.ENDED:
             closed |= dict.fromkeys(
                 held.uuids,
-                f"{_who(held)} still holds the GPU, although the pod has ended or no longer exists "
-                f"according to the API server",
+                f"{_who(held)} still holds the GPU, although the pod has ended or no longer exists according to the "
+                "API server",
             )
         elif is_live(held.uid):
             closed |= dict.fromkeys(held.uuids, f"{_who(held)} holds the GPU without a grant")

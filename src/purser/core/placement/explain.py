@@ -383,8 +383,8 @@ _OF_DEVICES: dict[Reason, Callable[[_Tally, DeviceRequest], str]] = {
     Reason.NUMA_NOT_FIT: lambda t, _: f"{_is(t)} available, but {t.count_needed} are needed on one NUMA node",
     Reason.NOT_LINKED: lambda t, _: f"{_is(t)} available, but {t.count_needed} linked GPUs are needed on one node",
     Reason.NOT_MIXED: lambda t, _: (
-        f"{_is(t)} available, but {t.count_needed} whole GPUs or {t.count_needed} MIG devices are needed on one "
-        f"node, because no container can have both"
+        f"{_is(t)} available, but {t.count_needed} whole GPUs or {t.count_needed} MIG devices are needed on one node, "
+        "because no container can have both"
     ),
     Reason.NOT_ENFORCED: _not_enforced,
     Reason.SLOTS_EXHAUSTED: lambda t, _: f"{_has(t)} no free slot",

@@ -244,8 +244,8 @@ def _refused(kubelet: KubeletSnapshot, refusal: KubeletRefusal) -> Refusal:
 def _mismatch(kubelet: KubeletSnapshot, mismatch: DeviceMismatch) -> Refusal:
     policy = kubelet.node.config.topology_policy
     return _refusal(
-        f"topology manager, policy {policy}: kubelet would use devices of {_numa_words(kubelet, mismatch)}, but "
-        f"other devices have room for the container",
+        f"topology manager, policy {policy}: kubelet would use devices of {_numa_words(kubelet, mismatch)}, but other "
+        "devices have room for the container",
         mismatch.container,
     )
 
@@ -254,7 +254,7 @@ def _pool_mismatch(kubelet: KubeletSnapshot, mismatch: PoolMismatch) -> Refusal:
     policy, nodes = kubelet.node.config.topology_policy, ", ".join(map(str, mismatch.numa_nodes))
     return _refusal(
         f"topology manager, policy {policy}: kubelet would use devices of {mismatch.resource} on NUMA node {nodes}, "
-        f"but none of those are near a GPU for the container",
+        "but none of those are near a GPU for the container",
         mismatch.container,
     )
 

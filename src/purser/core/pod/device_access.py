@@ -303,8 +303,8 @@ def _node_paths(pod: PodManifest) -> Iterator[Finding]:
         plain = _plain(path)
         if _exposes_node(plain) or _climbs(path):
             yield Finding(
-                f'the pod asks for GPUs and volume "{_short(volume.name)}" is the host path {_short(path)}, '
-                f"which exposes the node's devices or Purser's records to it",
+                f'the pod asks for GPUs and volume "{_short(volume.name)}" is the host path {_short(path)}, which '
+                "exposes the node's devices or Purser's records to it",
                 "mount a narrower path, or remove the volume",
             )
 
@@ -339,7 +339,7 @@ def _of_container(container: ContainerSpec, is_share: bool, by_library: bool) ->
     if is_share and (strong := _strong(container)):
         yield Finding(
             f'container "{container.name}" asks for a share of a GPU and for the capability {strong}, which lets it '
-            f"bypass limits",
+            "bypass limits",
             "remove the capability, or ask for whole GPUs (nvidia.com/gpu alone)",
         )
     for path in _targets(container):
@@ -352,8 +352,7 @@ def _of_container(container: ContainerSpec, is_share: bool, by_library: bool) ->
         ):
             yield Finding(
                 f'container "{container.name}" asks for GPUs and mounts {_short(path)}, where Purser\'s agent or '
-                f"NVIDIA's runtime "
-                f"places the files that limit it",
+                "NVIDIA's runtime places the files that limit it",
                 "mount it elsewhere",
             )
 

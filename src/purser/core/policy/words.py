@@ -79,7 +79,7 @@ def gpu_policies(text: str) -> tuple[GpuPolicy, ...]:
         if word in ARRAY_WORDS and others:
             raise ValueError(
                 f"policy {word.value!r} for GPUs cannot be combined with {others[0]!r}: use it alone, or only with "
-                f"mutex"
+                "mutex"
             )
     return words
 

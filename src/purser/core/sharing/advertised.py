@@ -245,7 +245,7 @@ def _check_mig(gpus: Sequence[NodeGpu], strategy: MigStrategy, odd: frozenset[st
     if other := [gpu for gpu in gpus if not gpu.mig_enabled and not gpu.can_mig]:
         causes.append(
             f"MIG is enabled on {_gpus(cut)}, but {_gpus(other)} cannot be partitioned ({_models(other)}): use "
-            f"migStrategy: mixed on this node"
+            "migStrategy: mixed on this node"
         )
     if empty := [gpu for gpu in cut if not gpu.migs]:
         causes.append(f"there are no MIG devices on {_gpus(empty)}")

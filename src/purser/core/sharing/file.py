@@ -53,8 +53,8 @@ def resource_name(written: str) -> str:
         raise ValueError(f"resource {brief(name, 80)} has more than {most}")
     if not is_subdomain(name.removeprefix(PREFIX)):
         raise ValueError(
-            f"resource {brief(name, 80)} is not a valid name: must consist of lowercase letters, "
-            f"digits, dashes and dots"
+            f"resource {brief(name, 80)} is not a valid name: must consist of lowercase letters, digits, dashes and "
+            "dots"
         )
     return name
 

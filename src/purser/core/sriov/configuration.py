@@ -286,8 +286,8 @@ def _problems(pool: SriovPoolConfig, seen: set[str]) -> Iterator[str]:
     resource = brief(pool.resource, 100)
     if "." in pool.name or not is_extended_resource(pool.resource):
         yield (
-            f"kubelet would reject resource {resource}: the prefix must be a domain name, and resourceName at most "
-            f"63 letters, digits, - and _, with a letter or digit at both ends"
+            f"kubelet would reject resource {resource}: the prefix must be a domain name, and resourceName at most 63 "
+            "letters, digits, - and _, with a letter or digit at both ends"
         )
     if is_gpu_word(pool.resource):
         yield f"{resource} is a GPU resource: use another prefix or name"

@@ -158,7 +158,7 @@ def _spew(file: _File, type_name: str, *, with_pods: bool) -> str:
         f"(*state.{type_name}){{PolicyName:(string){file.policy_name} "
         f"MachineState:(state.NUMANodeMap){_map(file.machine_state, _spew_node)} "
         f"Entries:(state.ContainerMemoryAssignments){_map(file.entries, _spew_containers)}{pods} "
-        f"Checksum:(checksum.Checksum)0}}"
+        "Checksum:(checksum.Checksum)0}"
     )
 
 

@@ -91,7 +91,7 @@ def _of_resource(machine: Machine, name: str, resource: PluginResource) -> Itera
     if len(places) > MOST_PLACES:
         yield (
             f"devices of {name!r} are on {len(places)} different sets of NUMA nodes, but at most {MOST_PLACES} are "
-            f"supported"
+            "supported"
         )
         return
     bearing = machine.nodes_mask & mask_of(number for place in places for number in place)

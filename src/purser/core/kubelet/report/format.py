@@ -140,7 +140,7 @@ def decode(text: str | bytes) -> KubeletReport:
         raise ReportError(f"invalid kubelet report: {brief(error)}") from error
     if report.format != FORMAT:
         raise ReportError(
-            f"a kubelet report has format {report.format}, but only format {FORMAT} is supported: "
-            f"upgrade the older component"
+            f"a kubelet report has format {report.format}, but only format {FORMAT} is supported: upgrade the older "
+            "component"
         )
     return report
