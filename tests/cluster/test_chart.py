@@ -217,8 +217,8 @@ def test_the_schedulers_account_changes_locks_of_nodes_and_nothing_else_there(in
     lock = "hami.io/mutex.lock"
     assert not patched({"metadata": {"annotations": {lock: "x"}}})
     assert not patched({"metadata": {"annotations": {lock: None}}})
-    assert "no annotations but its own" in patched({"metadata": {"annotations": {"purser.dev/inventory": "x"}}})
-    assert "no labels but its own" in patched({"metadata": {"labels": {"a": "b"}}})
+    assert "only its own annotations" in patched({"metadata": {"annotations": {"purser.dev/inventory": "x"}}})
+    assert "only its own labels" in patched({"metadata": {"labels": {"a": "b"}}})
     assert "the node's spec" in patched({"spec": {"unschedulable": True}})
 
 

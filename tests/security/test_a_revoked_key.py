@@ -101,4 +101,4 @@ async def test_a_secret_without_a_key_is_named_in_answers_of_the_new_leader():
         broken = {"data": {"key.pem": "bm9uZQ=="}}
         await world.client.patch_merge(SECRETS, GRANT_KEY_SECRET, broken, DEFAULT_NAMESPACE)
         answer = await world.filter(await world.add_pod("asks"), "n1")
-        assert "holds no private key" in answer.error
+        assert "does not hold a private key" in answer.error

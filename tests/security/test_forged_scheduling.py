@@ -46,7 +46,7 @@ async def pod_of(world, limits, *, labels=None, privileged=False, **spec):
         ({"nvidia.com/gpumem": "16Gi"}, {}, "cannot read what the pod asks for"),
         (GPU, {"schedulerName": "volcano"}, 'is for scheduler "volcano"'),
         (SHARE, {"schedulerName": "default-scheduler"}, 'is for scheduler "default-scheduler"'),
-        ({"cpu": "1"}, {}, "asks for no GPUs"),
+        ({"cpu": "1"}, {}, "does not request GPUs"),
         ({}, {"schedulerName": "default-scheduler"}, "is for scheduler"),
         (SHARE, {"nodeSelector": {"pool": "other"}}, "lacks pool=other of the pod's node selector"),
     ],

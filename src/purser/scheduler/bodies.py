@@ -73,12 +73,10 @@ class Bodies:
                     self._coming.pop(patience, None)
         except TimeoutError:
             raise web.HTTPServiceUnavailable(
-                text="too many large requests at once: try again\n", headers={"Retry-After": str(RETRY_AFTER_S)}
+                text="too many large concurrent requests: try again\n", headers={("Retry-After"): str(RETRY_AFTER_S)}
             ) from None
         except (ConnectionError, RequestPayloadError) as error:
-            raise web.HTTPBadRequest(
-                text="the request ended before its body was complete, or is malformed\n"
-            ) from error
+            raise web.HTTPBadRequest(text="the request body is incomplete or malformed\n") from error
         return bytes(taken)
 
     def _make_room(self, newest: asyncio.Timeout) -> None:

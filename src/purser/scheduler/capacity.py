@@ -50,38 +50,38 @@ class CapacityMetrics:
         self._gauges: list[Gauge] = []
         self._gpus = gauge(
             "purser_cluster_gpus",
-            "GPUs by state. Each GPU, whole or cut into MIG devices, is in one.",
+            "GPUs by state. Each GPU, whole or partitioned into MIG devices, is in exactly one state.",
             "model",
             "state",
         )
-        self._memory = gauge("purser_cluster_memory_bytes", "Memory of all GPUs, cut or not.", "model")
-        self._granted_memory = gauge("purser_cluster_granted_memory_bytes", "GPU memory that pods hold.", *_HELD_BY)
+        self._memory = gauge("purser_cluster_memory_bytes", "Memory of all GPUs, partitioned or not.", "model")
+        self._granted_memory = gauge("purser_cluster_granted_memory_bytes", "GPU memory allocated to pods.", *_HELD_BY)
         self._granted_cores = gauge(
             "purser_cluster_granted_cores_ratio",
-            "Compute that pods hold, in GPUs. MIG devices count by their slices, shares without a limit as 0.",
+            "Compute allocated to pods, in GPUs. MIG devices count by their slices, shares without a limit as 0.",
             *_HELD_BY,
         )
-        self._granted_gpus = gauge("purser_cluster_granted_gpus", "GPUs, or shares of one, that pods hold.", *_HELD_BY)
+        self._granted_gpus = gauge("purser_cluster_granted_gpus", "GPUs and GPU shares allocated to pods.", *_HELD_BY)
         self._default_policy = gauge(
             "purser_cluster_default_policy",
-            "1 for the scheduler's node policy, which applies to pods that name none.",
+            "1 for the scheduler's node policy, which applies to pods that do not set one.",
             "policy",
         )
         self._idle = gauge(
             "purser_cluster_idle_gpus",
-            "Idle GPUs and parts of GPUs, by what keeps expected pods from using them (usable: nothing).",
+            "Idle GPUs and parts of GPUs, by what prevents expected pods from using them (usable: nothing does).",
             "model",
             "cause",
         )
         self._pending = gauge(
             "purser_cluster_pending_pods",
-            "Pending pods that ask for GPUs, by what most nodes lack.",
+            "Pending pods that request GPUs, by what most nodes lack.",
             "namespace",
             "reason",
             "policy",
         )
         self._pending_gpus = gauge(
-            "purser_cluster_pending_gpus", "GPUs, or shares of one, that waiting pods ask for.", "namespace", "policy"
+            "purser_cluster_pending_gpus", "GPUs and GPU shares requested by pending pods.", "namespace", "policy"
         )
 
     def clear(self) -> None:

@@ -71,7 +71,7 @@ def check(material: Material) -> None:
     """Raises ValueError for material that holds something else than certificates and their keys."""
     for pair in (*material.authorities, material.serving):
         if pki.load(pair).public_key() != pki.load_key(pair).public_key():
-            raise ValueError("a certificate and its key do not match")
+            raise ValueError("the certificate and the key do not match")
 
 
 def make_authority(now: datetime) -> KeyPair:

@@ -83,7 +83,7 @@ class MemoryStore:
 
 def _no_password() -> str:
     # Else OpenSSL asks on the terminal, and everything waits.
-    raise KubeError("tls.key has a password: store it without")
+    raise KubeError("tls.key is password-protected: store the key unencrypted")
 
 
 class FolderStore:
@@ -153,7 +153,7 @@ class SecretStore:
             return material
         except Exception as error:  # any error of x509: without certificates no client is served
             where = f"{self._namespace}/{self._name}"
-            log.warning("The Secret with the certificates is invalid, issuing new ones", secret=where, error=str(error))
+            log.warning("The certificates Secret is invalid; issuing new certificates", secret=where, error=str(error))
             return None
 
 
@@ -212,12 +212,12 @@ class CertificateKeeper:
                 continue
             self._take(material)
             return
-        raise KubeError(f"others changed the certificates {MAX_WRITE_CONFLICTS} times while they were renewed")
+        raise KubeError(f"the certificates were changed by others {MAX_WRITE_CONFLICTS} times while they were renewed")
 
     async def run(self) -> None:
         """Refresh until cancelled; what fails is logged and tried again."""
         while True:
-            await insist(self.refresh, "Cannot refresh the certificates", self._clock)
+            await insist(self.refresh, "Failed to refresh the certificates", self._clock)
             await self._rest()
 
     async def _rest(self) -> None:

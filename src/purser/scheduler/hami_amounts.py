@@ -54,7 +54,7 @@ class HamiAmounts:
             self._queue.add_after(name, INACTIVE_RECHECK_PERIOD_S)
             return
         await self._client.patch_merge(NODES, name, {"status": changes}, subresource="status")
-        log.info("Listed the amounts of a HAMi node", node=name)
+        log.info("Published a HAMi node's amounts", node=name)
 
     def _changes(self, node: Node) -> dict[str, dict[str, str | None]]:
         """What must be written of the node's status."""

@@ -76,7 +76,7 @@ class GrantKeys:
         trusted = {_raw(key) for key in fresh.public}
         lost = {_raw(key) for key in self.public} - trusted
         if lost:
-            log.warning("Keys are revoked: grants signed with them are invalid", keys=len(lost))
+            log.warning("Some keys are revoked: grants signed with them are invalid", keys=len(lost))
         new = _raw(fresh.signing.public_key())
         if new in self._announced or _raw(self.signing.public_key()) not in trusted:
             self.signing = fresh.signing
@@ -174,7 +174,9 @@ def _read_secret(secret: Secret) -> Ed25519PrivateKey:
     try:
         key = load_pem_private_key(secret.data[SECRET_FIELD], password=None)
     except (KeyError, ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise SigningKeyError(f"{where} holds no private key ({error!r}): delete it, a new one is made") from error
+        raise SigningKeyError(
+            f"{where} does not hold a private key ({error!r}): delete it, and Purser creates a new one"
+        ) from error
     if not isinstance(key, Ed25519PrivateKey):
         raise SigningKeyError(f"{where} holds a key that is not Ed25519: delete it, and Purser creates a new one")
     return key

@@ -39,24 +39,24 @@ class SchedulerMetrics:
         histogram = partial(Histogram, buckets=_LATENCY_BUCKETS_S, registry=registry)
         self._latency = histogram(
             "purser_scheduler_request_seconds",
-            "Time to answer kube-scheduler or the API server, decoding and encoding included.",
+            "Time to answer kube-scheduler or the API server, including decoding and encoding.",
             ["verb", "outcome"],
         )
         self._stages = histogram(
-            "purser_scheduler_stage_seconds", "Time of each stage of an answer to kube-scheduler.", ["verb", "stage"]
+            "purser_scheduler_stage_seconds", "Duration of each stage of answering kube-scheduler.", ["verb", "stage"]
         )
         self._admissions = counter(
             "purser_scheduler_webhook_decisions",
-            "Decisions of the webhooks (mutate, validate, warn for workloads), and why.",
+            "Webhook decisions (mutate, validate, warn for workloads) by reason.",
             ["webhook", "decision", "reason"],
         )
-        self._reads = counter("purser_scheduler_read_api_requests", "Answers of the read API by HTTP status.", ["code"])
+        self._reads = counter("purser_scheduler_read_api_requests", "Read API responses by HTTP status.", ["code"])
         self._refusals = counter(
             "purser_scheduler_filter_refusals", "Nodes that a pod did not fit on, by reason.", ["reason"]
         )
         self._bind_failures = counter(
             "purser_scheduler_bind_failures",
-            "Pods that could not be bound, or were bound past Purser, by reason (docs/reasons.md).",
+            "Pods that could not be bound or were bound by something other than Purser, by reason (docs/reasons.md).",
             ["reason"],
         )
         self._nominations = counter(
@@ -66,7 +66,8 @@ class SchedulerMetrics:
         )
         self._grants = gauge("purser_scheduler_grants", "Grants in the ledger by state.", ["state"])
         self._disputed = gauge(
-            "purser_scheduler_disputed_gpus", "GPUs that take no new grants until the records agree on who holds them."
+            "purser_scheduler_disputed_gpus",
+            "GPUs closed to new grants until the records agree on which pods hold them.",
         )
         self._rejected = counter("purser_scheduler_rejected_grants", "Granted pods that kubelet rejected.")
         self._doubles = counter(
@@ -75,7 +76,7 @@ class SchedulerMetrics:
         )
         self._configurations = gauge(
             "purser_scheduler_webhook_configuration",
-            "1 for the state that a webhook configuration is in: right, different or missing.",
+            "1 for the current state of a webhook configuration: right, different or missing.",
             ["configuration", "state"],
         )
         self._invariants = counter(
@@ -91,7 +92,7 @@ class SchedulerMetrics:
         for outcome in ("written", "lost"):
             self._logged.labels(outcome)
         self._log_bytes = counter(
-            "purser_scheduler_decision_log_bytes", "Bytes written to the decision log, the state of nodes included."
+            "purser_scheduler_decision_log_bytes", "Bytes written to the decision log, including node state."
         )
         for each in Invariant:
             self._invariants.labels(each.value)

@@ -246,7 +246,7 @@ class MissedPods:
             f"it is deleted, and {owner.kind} {owner.name} recreates it",
             type="Warning",
         )
-        log.info("A pod that missed the webhook is deleted", pod=key_of(pod), owner=f"{owner.kind} {owner.name}")
+        log.info("Deleting a pod that missed the webhook", pod=key_of(pod), owner=(f"{owner.kind} {owner.name}"))
         meta = pod.metadata
         try:
             await self._client.delete(

@@ -10,25 +10,25 @@ class SchedulerReason(ExplainedReason):
     FITS_IF_CHANGED = (
         "FitsIfChanged",
         "Pod",
-        "The pod waits, and would fit now if it were written as the message says: the scheduler tried it.",
-        "Recreate the pod like that, or wait for room. purser why lists changes of other kinds, too.",
+        "The pod is pending, but the scheduler found that it would fit now with the changes in the message.",
+        "Recreate the pod with those changes, or wait for capacity. `purser why` also lists other kinds of changes.",
     )
     PREEMPTING = (
         "Preempting",
         "Pod",
-        "Pods of lower priority are evicted to make room for this pod on the node named in the message.",
+        "Lower-priority pods are evicted to make room for this pod on the node named in the message.",
     )
     PREEMPTED = (
         "Preempted",
         "Pod",
-        "The pod is evicted to make room for a pod of higher priority.",
+        "The pod is evicted to make room for a higher-priority pod.",
         "Give the pod a higher priority if it must not be evicted.",
     )
     PREEMPTION_NOT_ENOUGH = (
         "PreemptionNotEnough",
         "Pod",
-        "The pod would fit no node even if all pods of lower priority were evicted.",
-        "Ask for less, add GPUs, or wait for pods of the same or higher priority to end.",
+        "The pod would not fit on any node even if all lower-priority pods were evicted.",
+        "Request less, add GPUs, or wait for pods of the same or higher priority to finish.",
     )
     MISSED_WEBHOOK = (
         "MissedWebhook",
@@ -46,12 +46,12 @@ class SchedulerReason(ExplainedReason):
         "NotGranted",
         "Pod",
         "Another scheduler placed the pod on a node whose GPUs have no room for it, so kubelet rejects it.",
-        "The message has the details. Pods of controllers are recreated. Give that scheduler nodes of its own.",
+        "The message has the details. Controllers recreate their pods. Use separate nodes for that scheduler.",
     )
     NOT_SERVED = (
         "NotServed",
         "Pod",
-        "The pod asks for a resource that no node offers.",
+        "The pod requests a resource that no node offers.",
         "Use the resource that the message names.",
     )
     GRANTED_TWICE = (
@@ -68,14 +68,14 @@ class PendingReason(ExplainedReason):
     KUBE_SCHEDULER = (
         "KubeScheduler",
         "Pod",
-        "Purser has not refused the pod: kube-scheduler's own filters refuse it, or it is new.",
-        "Read the pod's FailedScheduling.",
+        "Purser has not rejected the pod: kube-scheduler's own filters reject it, or the pod is new.",
+        "See the pod's FailedScheduling event.",
     )
     INVALID_REQUEST = (
         "InvalidRequest",
         "Pod",
         "The pod's GPU request is invalid.",
-        "Follow the pod's FailedScheduling event.",
+        "See the pod's FailedScheduling event.",
     )
 
 
@@ -86,20 +86,20 @@ class BindFailure(ExplainedReason):
         "NotLeading",
         "Pod",
         "This replica of the scheduler is not the leader, or has just become leader and has not read the cluster yet.",
-        "Wait a few seconds. If it lasts, check the lease purser-kube-scheduler.",
+        "Wait a few seconds. If the error persists, check the lease purser-kube-scheduler.",
     )
-    POD_DELETED = "PodDeleted", "Pod", "The pod was deleted, is being deleted, or has ended."
+    POD_DELETED = "PodDeleted", "Pod", "The pod was deleted, is being deleted, or has finished."
     NOT_FOR_PURSER = (
         "NotForPurser",
         "Pod",
-        "The pod names another scheduler, or asks for no GPU.",
+        "The pod names another scheduler or does not request a GPU.",
         "Compare the extender's managedResources in kube-scheduler's configuration with the chart's.",
     )
     POD_NOT_ALLOWED = (
         "PodNotAllowed",
         "Pod",
-        "The pod's GPU request is invalid, or its spec breaks a rule of the webhook.",
-        "Follow the pod's FailedScheduling event.",
+        "The pod's GPU request is invalid, or its spec violates a webhook rule.",
+        "See the pod's FailedScheduling event.",
     )
     NODE_CLOSED = (
         "NodeClosed",
@@ -109,14 +109,14 @@ class BindFailure(ExplainedReason):
     NODE_LOCKED = (
         "NodeLocked",
         "Pod",
-        "The node's lock, by which another vendor's device plugin serves one pod at a time, cannot be taken.",
-        "If it lasts, check the log of that device plugin; see docs/vendors.md.",
+        "The node lock, which makes another vendor's device plugin serve one pod at a time, cannot be acquired.",
+        "If the error persists, check that device plugin's log; see docs/vendors.md.",
     )
     NO_INVENTORY = (
         "NoInventory",
         "Pod",
-        "The node no longer has an inventory of GPUs.",
-        "Check the log of the node's agent.",
+        "The node no longer has a GPU inventory.",
+        "Check the log of the agent on the node.",
     )
     NO_LONGER_FITS = (
         "NoLongerFits",
@@ -133,23 +133,23 @@ class BindFailure(ExplainedReason):
     BOUND_WITHOUT_GRANT = (
         "BoundWithoutGrant",
         "Pod",
-        "The pod asks for GPUs, and something other than Purser bound it, without a grant.",
+        "The pod requests GPUs but was bound without a grant by something other than Purser.",
         "Find out what bound it, such as a second scheduler, and recreate the pod.",
     )
     BOUND_WITH_INVALID_GRANT = (
         "BoundWithInvalidGrant",
         "Pod",
         "The pod is bound, but the grant in its annotations has no valid signature.",
-        "Follow the pod's event UntrustedGrant.",
+        "See the pod's UntrustedGrant event.",
     )
     OUTCOME_UNKNOWN = (
         "OutcomeUnknown",
         "Pod",
-        "The answer to a Binding of the pod was lost, and Purser asks the API server whether the pod is bound.",
+        "The response to the pod's Binding was lost, so Purser is asking the API server whether the pod is bound.",
     )
     API_ERROR = (
         "ApiError",
         "Pod",
         "The API server did not answer, or refused the Binding.",
-        "Check the error in the scheduler's log. It may be due to RBAC, an admission webhook, or the API server.",
+        "Check the error in the scheduler's log. The cause may be RBAC, an admission webhook, or the API server.",
     )

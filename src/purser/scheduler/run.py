@@ -169,7 +169,7 @@ async def _serve(
 async def _make_parts(
     settings: SchedulerSettings, client: Client, metrics: SchedulerMetrics, events: EventRecorder, host: str
 ) -> _Parts:
-    keys = await insist(lambda: load_or_create_keys(client, settings.namespace), "The signing key cannot be read")
+    keys = await insist(lambda: load_or_create_keys(client, settings.namespace), "Failed to read the signing key")
     keys.report()
     cache = ClusterCache(
         keys,

@@ -54,7 +54,7 @@ class ClientAuth:
             return None
         certificate = request.transport and request.transport.get_extra_info("peercert")
         if not certificate:
-            return web.Response(status=401, text="a client certificate is needed\n")
+            return web.Response(status=401, text="a client certificate is required\n")
         if self.names and self.names.isdisjoint(_common_names(certificate)):
             return web.Response(status=403, text="the client certificate's common name is not allowed\n")
         return None
@@ -173,11 +173,13 @@ async def _answer(name: str, verb: Verb, body: bytes) -> tuple[web.Response, str
         log.warning("Malformed extender request", verb=name, error=str(error))
         return web.Response(status=400, text=f"{error}\n"), "bad-request"
     except NotLeadingError as error:
-        log.info("A request reached a replica that is not active", verb=name, error=str(error))
+        log.info("A request reached an inactive replica", verb=name, error=str(error))
         return web.Response(status=503, text=f"{error}\n"), "error"
     except Exception:
         log.exception("A request failed", verb=name)
-        return web.Response(status=500, text="this failed inside Purser: see the log of its scheduler\n"), "failed"
+        return web.Response(status=500, text="internal error in Purser: see the log of Purser's scheduler\n"), (
+            "failed"
+        )
     return web.Response(body=answer.body, content_type=_JSON), "error" if answer.is_error else "ok"
 
 

@@ -54,7 +54,7 @@ class UrlTarget:
         """Of ``HOST`` or ``HOST:PORT``. Raises ValueError."""
         parts = urlsplit(f"//{text}")
         if not parts.hostname or parts.netloc != text:
-            raise ValueError("there is no host, or more than host and port")
+            raise ValueError("the host is missing, or there is more than a host and a port")
         return cls(parts.hostname, parts.port or 0)
 
 
@@ -101,7 +101,7 @@ class ServerSettings:
     webhook_client_names: Annotated[
         tuple[str, ...],
         Option(
-            "Common name of a client that the webhook answers. Default: any with a certificate of its CA.",
+            "Common name of a client that the webhook accepts. Default: any client with a certificate from the CA.",
             name="webhook-client-name",
             metavar="NAME",
             value="webhook.clientCA.names",
@@ -157,8 +157,10 @@ class WebhookSettings:
     failure_policy: Annotated[
         str,
         Option(
-            "While no replica answers, Ignore: pods are admitted, and GPU pods wait; Fail: all pods are refused, those "
-            "without GPUs too.",
+            (
+                "While no replica responds, Ignore: pods are admitted, and GPU pods wait; Fail: "
+                "all pods are rejected, including those without GPUs."
+            ),
             name="webhook-failure-policy",
             value="webhook.failurePolicy",
             words=("Ignore", "Fail"),
@@ -168,7 +170,10 @@ class WebhookSettings:
     timeout_seconds: int = 5
     scheduler_user: Annotated[
         str,
-        Option("User whose Bindings may carry grants; default: ask the API server.", name="webhook-scheduler-user"),
+        Option(
+            "User whose Bindings may carry grants. Default: the scheduler's own user, as reported by the API server.",
+            name="webhook-scheduler-user",
+        ),
     ] = ""
     """Empty: asked of the API server, where it knows (Kubernetes 1.28)."""
     agents_taint: Annotated[
@@ -221,7 +226,7 @@ POLICY_OPTIONS = {
         pattern=gpu_policy_pattern(),
     ),
     "authority": Option(
-        "shared: kube-scheduler's scores count too; exclusive: it gets only Purser's best node.",
+        "shared: kube-scheduler's scores count too; exclusive: kube-scheduler is offered only Purser's best node.",
         value="scheduler.authority",
     ),
     "nodes_to_score": Option(
@@ -266,7 +271,7 @@ class DecisionLogSettings:
     one_in: Annotated[
         int,
         Option(
-            "Log the decisions on one of this many pods. What pods hold is always logged.",
+            "Log the decisions for one pod in this many. The devices that pods hold are always logged.",
             name="decision-log-one-in",
             value="scheduler.decisionLog.oneIn",
             minimum=1,
@@ -336,7 +341,7 @@ class SchedulerSettings:
     vendors: Annotated[
         tuple[str, ...],
         Option(
-            "Family of other vendors' devices that Purser serves, by its name in docs/vendors.md. Empty: none.",
+            "Device family from another vendor that Purser serves, by its name in docs/vendors.md. Empty: none.",
             name="vendor",
             value="vendors",
             words=FAMILY_NAMES,
@@ -347,8 +352,9 @@ class SchedulerSettings:
     vendor_accounts: Annotated[
         tuple[str, ...],
         Option(
-            "User as which a device plugin of these families writes pods, such as "
-            "system:serviceaccount:kube-system:hami-dcu. Nobody else may change what pods tell the plugins.",
+            "User that a device plugin of these families uses to write pods, such as "
+            "system:serviceaccount:kube-system:hami-dcu. No other user may change the pod "
+            "annotations that the plugins read.",
             name="vendor-account",
             value="vendorAccounts",
             repeated=True,

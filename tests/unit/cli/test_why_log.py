@@ -62,7 +62,7 @@ def test_a_pod_that_was_placed_has_its_choice(folder):
     ("words", "code", "says"),
     [
         (("p",), 1, "namespace ns has a pod of this name: use -n"),
-        (("p", "-n", "ns", "--at", "1970-01-01T00:00:01Z"), 1, "give a later --at"),
+        (("p", "-n", "ns", "--at", "1970-01-01T00:00:01Z"), 1, "set a later --at"),
         (
             ("p", "-n", "ns", "--at", "noon"),
             2,

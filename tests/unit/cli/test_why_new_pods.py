@@ -67,9 +67,9 @@ def test_a_pod_that_would_wait_is_told_why_and_what_would_help(asked):
 
 def test_what_the_webhook_would_refuse_is_not_said_to_fit(asked):
     code, out, _ = asked(POD % "many")
-    assert (code, out.startswith("team/p would not be placed: Purser's webhook would refuse it: ")) == (0, True)
+    assert (code, out.startswith("team/p would not be placed: Purser's webhook would reject the pod: ")) == (0, True)
     preset = POD % 8000 + "  nodeName: n\n"
-    assert "Purser's webhook would refuse it: " in asked(preset)[1]
+    assert "Purser's webhook would reject the pod: " in asked(preset)[1]
     unasked = preset.replace("nvidia.com/gpumem: 8000", "cpu: 1")
     assert "spec.nodeName is n: kubelet there would take it, and no scheduler is asked" in asked(unasked)[1]
     assert asked((POD % 8000).replace("team", "nowhere"))[1] == (

@@ -102,7 +102,7 @@ def test_a_deployment_whose_pods_are_refused_says_by_whom(asked):
 @pytest.mark.parametrize(
     ("kind", "spec", "says"),
     [
-        ("Deployment", {"replicas": 0}, "It has no pods because spec.replicas is 0"),
+        ("Deployment", {"replicas": 0}, "No pods exist because spec.replicas is 0"),
         ("Deployment", {"paused": True}, "It is paused: spec.paused is true"),
         ("Job", {"suspend": True}, "It is suspended: spec.suspend is true"),
         ("StatefulSet", {}, "The object does not report a reason. See kubectl describe statefulset web -n default"),

@@ -285,7 +285,7 @@ async def test_a_given_key_with_a_password_is_refused_and_nobody_is_asked_for_it
     form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     locked = key.private_bytes(*form, serialization.BestAvailableEncryption(b"secret"))
     given(tmp_path, authority, KeyPair(serving.certificate, locked))
-    with pytest.raises(KubeError, match=r"tls\.key has a password: store it without"):
+    with pytest.raises(KubeError, match=r"tls\.key is password-protected: store the key unencrypted"):
         await FolderStore(tmp_path).load()
 
 

@@ -88,7 +88,7 @@ async def test_a_pod_whose_bindings_answer_was_lost_is_bound_once_anything_says_
         world.pods._apply = lambda event: None  # type: ignore[method-assign]
         for pod in (seen, asked):
             api.intercept(refuse_reading_of(pod.metadata.name))
-            assert "not known yet" in await world.bind(pod, "a")
+            assert "not know yet" in await world.bind(pod, "a")
             world.extender._log.turn(True)
             assert world.state_of(pod) is GrantState.RESERVED
             if pod is seen:
@@ -185,7 +185,7 @@ async def test_a_folder_that_cannot_be_written_costs_the_log_and_nothing_else(tm
             await world.filter(await world.add_pod("last"), "a")
     assert counted(world.metrics, "written") == 1
     assert [each["event"] for each in told if "decision log" in each["event"]] == [
-        "Cannot write the decision log; decisions continue"
+        "Failed to write the decision log; scheduling continues"
     ]
 
 
@@ -350,7 +350,7 @@ async def test_a_fault_of_the_log_fails_no_decision(tmp_path: Path) -> None:
                 assert (await world.filter(pod, "a")).node_names == ["a"]
                 until(lambda lost=2 * number: counted(world.metrics, "lost") == lost)  # type: ignore[misc]
             assert [each["event"] for each in told if each["log_level"] == "error"] == [
-                "Cannot log a decision; decisions continue"
+                "Failed to log a scheduling decision; scheduling continues"
             ]
             world.clock.ahead_s += 100
             world.extender._log.turn(True)

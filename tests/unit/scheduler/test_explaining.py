@@ -210,7 +210,7 @@ def test_pods_of_other_schedulers_on_clusters_without_an_inventory_are_kube_sche
 
 def test_what_is_in_the_way_wherever_the_pod_goes_is_one_sentence():
     gated = explained(pod("p", gpu(), schedulingGates=[{"name": "example.org/q"}]), node("n", gpus("n", 1)))
-    assert gated.objection == "it waits for its scheduling gates: example.org/q"
+    assert gated.objection == "the pod is waiting for its scheduling gates: example.org/q"
     wrong = explained(pod("p", gpu(nvidia_com__x="1") | {"nvidia.com/gpumem": "16Gi"}), node("n", gpus("n", 1)))
     assert "nvidia.com/gpumem" in wrong.objection
     placed = explained(pod("p", gpu(1), on="n", share={"n-0": 1}), node("n", gpus("n", 1)))

@@ -105,7 +105,7 @@ class Binder:
     def _forget(self, uid: str, attempt: asyncio.Task[None]) -> None:
         del self._attempts[uid]
         if not attempt.cancelled() and attempt.exception() is not None:
-            log.info("A pod was not bound", uid=uid, error=str(attempt.exception()))
+            log.info("Failed to bind a pod", uid=uid, error=str(attempt.exception()))
 
     async def _bind(self, args: ExtenderBindingArgs) -> None:
         await self._wait_for_leadership()
@@ -142,7 +142,7 @@ class Binder:
         if pod is None or pod.metadata.uid != uid:
             raise BindError(BindFailure.POD_DELETED, f"pod {namespace}/{name} ({uid}) is gone")
         if is_terminal(pod) or pod.metadata.deletion_timestamp:
-            raise BindError(BindFailure.POD_DELETED, f"pod {namespace}/{name} has ended or is being deleted")
+            raise BindError(BindFailure.POD_DELETED, f"pod {namespace}/{name} has finished or is being deleted")
         return pod
 
     def _check_pod(self, pod: Pod) -> None:
@@ -151,7 +151,9 @@ class Binder:
             raise BindError(BindFailure.NOT_FOR_PURSER, message)
         reading = self._cache.readings.of(pod)
         if not (reading.asks_for_devices or names_devices(reading.spec)):
-            raise BindError(BindFailure.NOT_FOR_PURSER, "the pod asks for no GPUs, so kube-scheduler binds it itself")
+            raise BindError(
+                BindFailure.NOT_FOR_PURSER, "the pod does not request GPUs, so kube-scheduler binds the pod itself"
+            )
         if message := reading.objection:
             raise BindError(BindFailure.POD_NOT_ALLOWED, message)
 
@@ -204,7 +206,8 @@ class Binder:
         grant = None if self._reservations.is_early(args.pod_uid) else self._cache.ledger.grant(args.pod_uid)
         if grant is not None and grant.node != args.node:
             raise BindError(
-                BindFailure.OUTCOME_UNKNOWN, f"it is not known yet whether the pod was bound to node {grant.node}"
+                BindFailure.OUTCOME_UNKNOWN,
+                f"Purser does not know yet whether the pod was bound to node {grant.node}",
             )
         return grant
 
@@ -286,10 +289,10 @@ class Binder:
             return
         if grant.pod_uid in self._unsettled:
             raise BindError(
-                BindFailure.OUTCOME_UNKNOWN, f"it is not known yet whether the pod was bound: {error}"
+                BindFailure.OUTCOME_UNKNOWN, f"Purser does not know yet whether the pod was bound: {error}"
             ) from error
         found = "not to be read" if truth is None else truth.value
-        raise BindError(BindFailure.API_ERROR, f"the pod was not bound but is {found}: {error}") from error
+        raise BindError(BindFailure.API_ERROR, f"the pod was not bound; its state is now {found}: {error}") from error
 
 
 def _is_lost(error: KubeError) -> bool:

@@ -98,7 +98,7 @@ class DoubleGrants:
     async def _take_off(self, pod: Pod, uuids: list[str], rivals: list[str]) -> None:
         uid = pod.metadata.uid
         owner = controller_of(pod)
-        what = f"{', '.join(sorted(uuids))} was granted at the same moment to {', '.join(rivals)}, which runs"
+        what = f"{', '.join(sorted(uuids))} was granted concurrently to {', '.join(rivals)}, which runs"
         before = self._reported.get(uid)
         if before != what:
             kept = {

@@ -85,7 +85,7 @@ class HamiPods(LateGrants):
     def _reserve(self, spec: PodManifest, request: PodRequest, node: NodeState) -> Grant:
         recorded = hami.recorded_grant(spec)
         if recorded is None:
-            raise AdoptionError("HAMi's scheduler recorded no GPUs for it")
+            raise AdoptionError("HAMi's scheduler did not record any GPUs for the pod")
         return self._enter(request, adopted_grant(request, recorded, node.inventory))
 
     def _annotations(self, pod: Pod, request: PodRequest, grant: Grant, node: NodeState) -> Mapping[str, str]:

@@ -109,13 +109,13 @@ class LateGrants(ABC):
                 raise AdoptionError(reading.objection)
             request = reading.request()
             if request is None or node is None:
-                raise AdoptionError("it asks for no GPUs, or its node has none")
+                raise AdoptionError("the pod does not request GPUs, or its node has none")
             self._cache.ledger.release(pod.metadata.uid)  # what was said of it before it was bound
             grant = self._reserve(reading.spec, request, node)
         except (AdoptionError, CodecError, DialectError, LedgerError) as error:
-            log.warning("A pod of another scheduler gets no grant", pod=key_of(pod), error=str(error))
+            log.warning("Cannot grant GPUs to another scheduler's pod", pod=key_of(pod), error=str(error))
             return None, self.REFUSED, str(error)
-        log.info("A pod of another scheduler is granted", pod=key_of(pod), node=grant.node)
+        log.info("Granted GPUs to another scheduler's pod", pod=key_of(pod), node=grant.node)
         return grant, {**self._annotations(pod, request, grant, node), **sign(grant, self._keys.signing)}, ""
 
     def _enter(self, request: PodRequest, grant: Grant) -> Grant:

@@ -45,7 +45,7 @@ class NodeLocks:
         except TimeoutError:
             why = f"the API server did not answer within {LOCK_TIMEOUT_S:g} s"
             raise NodeLockedError(f"node {node} cannot be locked: {why}") from None
-        raise NodeLockedError(f"node {node} cannot be locked: it keeps changing")
+        raise NodeLockedError(f"node {node} cannot be locked: the node keeps changing")
 
     async def _tried(self, node: str, lock: NodeLock, owner: LockHolder) -> bool:
         metadata, now_s = (await self._client.get(NODES, node)).metadata, self._cache.clock.now().timestamp()
@@ -84,4 +84,4 @@ class NodeLocks:
                 patch = {"annotations": {lock.annotation: None}, "resourceVersion": metadata.resource_version}
                 await self._client.patch_merge(NODES, node, {"metadata": patch})
         except KubeError as error:
-            log.warning("Cannot remove the lock of a node", node=node, annotation=lock.annotation, error=str(error))
+            log.warning("Failed to remove a node lock", node=node, annotation=lock.annotation, error=str(error))

@@ -464,7 +464,9 @@ class ClusterCache:
             self._metrics.bind_failed(BindFailure.BOUND_WITHOUT_GRANT)
             log.warning("A pod that asks for devices was bound without a grant", pod=key_of(pod), node=node)
         if self._pods is not None and (message := self._hami.problem_of(uid)):
-            sentence = f"{message[0].upper()}{message[1:]}. Until the pod ends its node's GPUs take no new pods"
+            sentence = (
+                f"{message[0].upper()}{message[1:]}. Until the pod finishes, no new pods are placed on the node's GPUs"
+            )
             self._pods.failures.malformed(PODS, pod, sentence, FailureReason.RECORD_NOT_COUNTED)
         return None
 

@@ -121,9 +121,9 @@ class HamiRecords:
         except CodecError as error:
             grant, problem = None, str(error)
         if problem:
-            self._problems[pod.metadata.uid] = f"what HAMi's scheduler recorded on the pod does not count: {problem}"
+            self._problems[pod.metadata.uid] = f"ignoring the HAMi scheduler's record on the pod: {problem}"
             if self._problems[pod.metadata.uid] != before:
-                log.warning("Ignoring an invalid HAMi record of a pod", pod=key_of(pod), node=node, error=problem)
+                log.warning("Ignoring a pod's invalid HAMi record", pod=key_of(pod), node=node, error=problem)
             return None
         if grant is None:
             return None

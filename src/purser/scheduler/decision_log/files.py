@@ -153,7 +153,7 @@ class LogFiles:
             self._tell(error)
         except Exception:  # a fault of ours
             self._lose(batch)
-            log.exception("Cannot log a decision; decisions continue")
+            log.exception("Failed to log a scheduling decision; scheduling continues")
         else:
             self._metrics.decisions_logged(batch.decisions)
 
@@ -202,5 +202,7 @@ class LogFiles:
         if problem != self._reported:
             self._reported = problem
             log.warning(
-                "Cannot write the decision log; decisions continue", folder=str(self._folder), error=problem[:512]
+                "Failed to write the decision log; scheduling continues",
+                folder=str(self._folder),
+                error=problem[:512],
             )

@@ -160,7 +160,7 @@ class WrittenDecisionLog(DecisionLog):
         try:
             return note()
         except Exception:
-            log.exception("Cannot log a decision; decisions continue")
+            log.exception("Failed to log a scheduling decision; scheduling continues")
             return None
 
     def _is_chosen(self, uid: str) -> bool:

@@ -42,7 +42,7 @@ def new_pod(cluster: KnownCluster, asked: ManifestPod, namespace: str) -> NewPod
             return NewPod(pod, _preset(pod))
         changed, decision = mutated(body, namespace, webhook)
         if not decision.allowed:
-            return NewPod(pod, f"Purser's webhook would refuse it: {decision.message}", decision.warnings)
+            return NewPod(pod, f"Purser's webhook would reject the pod: {decision.message}", decision.warnings)
         pod = _decoded(changed)
         return NewPod(pod, _preset(pod), decision.warnings)
     except (DecodeError, ReviewError) as error:

@@ -92,7 +92,7 @@ def workload_explanation(
 
 def _objections(found: Workload, wanted: int | None, last_failure: str) -> Iterator[str]:
     if wanted == 0:
-        yield "it has no pods because spec.replicas is 0"
+        yield "no pods exist because spec.replicas is 0"
     if found.spec.paused:
         yield "it is paused: spec.paused is true"
     said = [each for each in found.status.conditions if (each.type, each.status) in _TELLING]

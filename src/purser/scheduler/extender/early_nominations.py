@@ -199,7 +199,7 @@ class EarlyNominations:
                 try:
                     self._reservations.reserve_early(node.metadata.name, request)
                 except ReservationError as error:
-                    log.debug("A node was not reserved early", pod=request.key, error=str(error))
+                    log.debug("Failed to reserve a node early", pod=request.key, error=str(error))
                 else:
                     return node.metadata.name
         return ""
@@ -227,7 +227,7 @@ class EarlyNominations:
         try:
             await self._client.patch_merge(PODS, meta.name, patch, meta.namespace, subresource="status")
         except KubeError as error:
-            log.debug("A nomination was not written", pod=key_of(pod), error=str(error))
+            log.debug("Failed to write a nomination", pod=key_of(pod), error=str(error))
             return False
         return True
 

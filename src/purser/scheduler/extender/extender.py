@@ -363,7 +363,7 @@ class KubeExtender:
 
     def _tell_of_dispute(self, node: str, text: str) -> None:
         if self._gate.is_open:
-            message = f"Disputed GPUs take no new pods: {text}"
+            message = f"Disputed GPUs are closed to new pods: {text}"
             self._events.event(node_ref(node), DisputeReason.GPU_DISPUTED, message, "Warning")
 
 

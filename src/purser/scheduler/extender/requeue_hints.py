@@ -104,6 +104,8 @@ class RequeueHints:
         except NotFoundError:
             return
         except KubeError as error:
-            log.warning("Cannot wake kube-scheduler for a refused pod", pod=request.key, why=why, error=str(error))
+            log.warning(
+                "Failed to notify kube-scheduler to retry a rejected pod", pod=request.key, why=why, error=str(error)
+            )
             return
-        log.info("Waking kube-scheduler for a refused pod", pod=request.key, why=why)
+        log.info("Notifying kube-scheduler to retry a rejected pod", pod=request.key, why=why)

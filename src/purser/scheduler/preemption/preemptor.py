@@ -244,7 +244,7 @@ class Preemptor:
         try:
             await self._client.patch_merge(PODS, request.name, patch, request.namespace, subresource="status")
         except KubeError as error:
-            log.warning("A nomination was not written", pod=request.key, error=str(error))
+            log.warning("Failed to write a nomination", pod=request.key, error=str(error))
             return False
         return True
 
@@ -294,6 +294,6 @@ def _sentence(victims: Victims, namespace: str) -> str:
     names = [pod.name for pod in victims.pods if pod.namespace == namespace and pod.name]
     count = len(victims.pods)
     message = f"{count} pods" if count > 1 else "1 pod"
-    message += f" of lower priority {'have' if count > 1 else 'has'} to leave node {victims.node} to make room"
+    message += f" with lower priority must leave node {victims.node} to make room"
     shown = ", ".join(names[:_MAX_NAMED_PODS]) + (", ..." if len(names) > _MAX_NAMED_PODS else "")
     return f"{message}: {shown}" if names else message

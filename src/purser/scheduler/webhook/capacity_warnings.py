@@ -33,7 +33,7 @@ def _other_mode(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
     if not wanted or not modes or not wanted.isdisjoint(modes):
         return
     of = "GPUs" if asked.resource == GPU_RESOURCE else brief(asked.resource, 63)
-    instead = f"Leave the annotation out to get {of} of any mode"
+    instead = f"Remove the annotation to get {of} of any mode"
     if DeviceMode.MIG in wanted and there.mig_resources:
         instead = f"Ask for MIG devices by profile: {_listed(there.mig_resources[:1])}"
     yield (
@@ -83,7 +83,11 @@ def _preference(asked: list[DeviceRequest], there: FleetOffers) -> Iterator[str]
     unknown = [word for word in words if word not in known]
     if not unknown:
         return
-    has = f"GPUs there offer {_listed(tuple(sorted(there.profiles)))}" if there.profiles else "no GPU is cut on demand"
+    has = (
+        f"GPUs there offer {_listed(tuple(sorted(there.profiles)))}"
+        if there.profiles
+        else ("no GPU is partitioned on demand")
+    )
     yield f"annotation {MIG_PREFERENCE}: {_listed(tuple(unknown))} has no effect: {has}"
 
 

@@ -22,14 +22,18 @@ _MOST_NAMED = 8
 """Trusted namespaces that a message names."""
 
 _HOLDS = {
-    LibraryHold.OFF: "sets CUDA_DISABLE_CONTROL: nothing enforces its share of a GPU (enforcement: none)",
+    LibraryHold.OFF: "sets CUDA_DISABLE_CONTROL, so its GPU share is not enforced (enforcement: none)",
     LibraryHold.MEMORY: "switches off its compute limit, which HAMi-core would enforce (GPU_CORE_UTILIZATION_POLICY)",
-    LibraryHold.ADVISORY: "has variables that Purser cannot see before it runs (envFrom, valueFrom): they may lift the "
-    "limits of its share, which are therefore advisory",
+    LibraryHold.ADVISORY: (
+        "has variables that Purser cannot see before the container runs (envFrom, valueFrom) and "
+        "that may lift the share's limits, so the limits are advisory"
+    ),
 }
 
 
-_NO_CLIENT = "mounts a volume at /dev/shm: on GPUs shared by MPS nothing enforces its share (enforcement: time-slicing)"
+_NO_CLIENT = (
+    "mounts a volume at /dev/shm, so its share is not enforced on GPUs shared by MPS (enforcement: time-slicing)"
+)
 
 
 def unknown() -> Collection[Enforcement]:

@@ -109,13 +109,13 @@ def _node_rules() -> dict[str, str]:
     return {
         "(variables.anyNode || variables.node != '')": "the token is not bound to a node",
         "(variables.anyNode || request.name == variables.node)": "it may not write another node",
-        _kept("Annotations", "k in variables.annotations"): "it may write no annotations but its own",
-        _kept("Labels", "variables.prefixes.exists(p, k.startsWith(p))"): "it may write no labels but its own",
-        same_lists: "finalizers and owners are not its to write",
+        _kept("Annotations", "k in variables.annotations"): "it may write only its own annotations",
+        _kept("Labels", "variables.prefixes.exists(p, k.startsWith(p))"): "it may write only its own labels",
+        same_lists: "it may not write finalizers or owner references",
         _kept(
             "Spec", "(variables.cordons && k == 'unschedulable' || k == 'taints')"
         ): "it may not write the node's spec",
-        f"{taints.format('new')} == {taints.format('old')}": "it may write no taints but its own",
+        f"{taints.format('new')} == {taints.format('old')}": "it may write only its own taints",
         _kept("Status", f"k in {_list(['conditions', *AMOUNT_FIELDS])}"): "it may not write the node's status",
         **{
             _kept(part.title(), "k in variables.amounts"): f"it may write the {part} of no resources but its own"
@@ -145,8 +145,8 @@ def _of_events(namespace: str) -> Raw:
     validations = {
         "variables.node != ''": "the token is not bound to a node",
         "variables.reports && request.operation != 'DELETE'": "it may not write this event",
-        about_itself: "its events are about its own node, or about pods",
-        own.format("object"): "its events say who reports: itself, on its node",
+        about_itself: "its events must be about its own node or about pods",
+        own.format("object"): "its events must name itself, on its node, as the reporter",
         f"request.operation == 'CREATE' || {own.format('oldObject')} && variables.about == variables.before": (
             "it may change only its own events"
         ),

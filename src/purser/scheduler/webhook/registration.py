@@ -89,7 +89,7 @@ class WebhookRegistration:
                 except KubeError as error:
                     name = wanted["metadata"]["name"]
                     log.warning(
-                        "The CA could not be entered in a webhook configuration", configuration=name, error=str(error)
+                        "Failed to update the CA in a webhook configuration", configuration=name, error=str(error)
                     )
         if looked_at < len(self._wanted):
             return False
@@ -136,7 +136,7 @@ class WebhookRegistration:
             await self._client.patch_json(resource, name, operations)
         except NotFoundError:
             return  # removed meanwhile, which the next check reports
-        log.info("Entered the CA in a webhook configuration", configuration=name)
+        log.info("Updated the CA in a webhook configuration", configuration=name)
 
     def _tell(self, name: str, state: str, problem: str) -> None:
         self._metrics.webhook_configuration(name, state)
@@ -172,7 +172,7 @@ def differences(present: Any, wanted: Any, path: str = "") -> Iterator[str]:
     elif present is None and wanted not in ({}, []):
         yield f"{path} is missing"
     elif (present or None) != (wanted or None):
-        yield f"{path} is not as wanted"
+        yield f"{path} differs from the expected value"
 
 
 async def own_user(client: Client) -> str:
@@ -181,7 +181,7 @@ async def own_user(client: Client) -> str:
         review = await client.create(_SELF_SUBJECT_REVIEWS, {"metadata": {}})
     except KubeError as error:
         log.info(
-            "Cannot read the own user, grants are protected by signature only",
+            "Failed to look up the scheduler's own user; grants are protected by their signature only",
             error=str(error),
         )
         return ""

@@ -79,27 +79,27 @@ class DecisionReason(ExplainedReason):
     MIRROR_POD = (
         "mirror-pod",
         "Pod",
-        "The mirror pod of a static pod: kubelet runs that in any case.",
+        "The pod is the mirror pod of a static pod, which kubelet runs in any case.",
     )
-    NO_GPU = "no-gpu", "Pod", "The pod asks for no GPU."
+    NO_GPU = "no-gpu", "Pod", "The pod does not request a GPU."
     OTHER_SCHEDULER = (
         "other-scheduler",
         "Pod",
-        "The pod names another scheduler and is left to it.",
-        "Drop schedulerName, or have Purser adopt that name, if Purser is to place it.",
+        "The pod names another scheduler, so Purser leaves it to that scheduler.",
+        "If Purser should place the pod, remove schedulerName or make Purser adopt that name.",
     )
     ADMITTED = "admitted", "Pod", "All checks passed."
     BAD_REQUEST = (
         "bad-request",
         "Pod",
-        "Purser cannot read what the pod asks for.",
+        "Purser cannot parse the pod's GPU request.",
         "Correct the resource or annotation that the message names.",
     )
     PRIVILEGED_SHARE = (
         "privileged-share",
         "Pod",
-        "A privileged container asks for a share of a GPU, though it sees all GPUs of its node.",
-        "Drop privileged, or ask for whole GPUs.",
+        "A privileged container requests a share of a GPU but sees all GPUs on its node.",
+        "Remove privileged, or request whole GPUs.",
     )
     NODE_PRESET = (
         "node-preset",
@@ -110,7 +110,7 @@ class DecisionReason(ExplainedReason):
     FORGED_GRANT = (
         "forged-grant",
         "Pod",
-        "A new pod carries a grant, which only a Binding may bring.",
+        "A new pod carries a grant, which only a Binding may add.",
         "Remove the annotations that the message names.",
     )
     FORGED_RECORD = (
@@ -122,14 +122,14 @@ class DecisionReason(ExplainedReason):
     CHANGED_GRANT = (
         "changed-grant",
         "Pod",
-        "The update changes a grant, or takes the pod out of the webhook's reach.",
+        "The update changes a grant or exempts the pod from the webhook.",
         "Leave Purser's annotations and labels as they are.",
     )
     CHANGED_RECORD = (
         "changed-record",
         "Pod",
-        "A user changes what another vendor's device plugin is told, or reports, of a pod.",
-        "Leave the annotations that the message names; name the plugin's account if it was the plugin.",
+        "A user changes pod annotations that another vendor's device plugin reads or writes.",
+        "Leave the annotations named in the message unchanged; if the plugin made the change, configure its account.",
     )
     NOT_MUTATED = (
         "not-mutated",
@@ -140,20 +140,22 @@ class DecisionReason(ExplainedReason):
     WEBHOOK_IGNORED = (
         "webhook-ignored",
         "Pod",
-        "A label of the pod keeps the webhook away: all that it is asked is whether the pod names devices.",
-        "Where the pod asks for GPUs, create it without that label: Purser places none such, and elsewhere it fails"
-        " with NoGrant.",
+        "A label exempts the pod from the webhook, which then checks only whether the pod names devices.",
+        (
+            "If the pod requests GPUs, create it without that label: Purser does not place pods "
+            "with the label, and placed by another scheduler the pod fails with NoGrant."
+        ),
     )
     NOT_ITS_NODE = (
         "not-its-node",
         "Node",
-        "A node's account writes something that it may not write, or writes to another node.",
+        "A node's account writes something that it is not allowed to write, or writes to another node.",
         "See docs/rights.md. If this is not an attack, an agent runs with the wrong account.",
     )
     DEVICES_UNASKED = (
         "devices-unasked",
         "Pod",
-        "The pod's spec reaches GPUs that it does not ask for.",
+        "The pod's spec gives it access to GPUs that it does not request.",
         "Remove what the message names, or have the administrator trust the namespace.",
     )
     WIDENED_SHARE = (
@@ -165,7 +167,7 @@ class DecisionReason(ExplainedReason):
     UNENFORCED = (
         "enforcement-disabled",
         "Pod",
-        "The pod requires its shares to be held to their limits, and a container asks not to be limited.",
+        "The pod requires its share limits to be enforced, but a container disables enforcement.",
         "Remove the variable or the annotation that the message names.",
     )
     NO_ROOM_FOR_GRANT = (

@@ -154,7 +154,7 @@ class Validation:
             return Decision(
                 False,
                 DecisionReason.CHANGED_GRANT,
-                f"annotations {', '.join(changed)} are Purser's own: nobody changes them",
+                f"annotations {', '.join(changed)} are Purser's own and must not be changed",
             )
         if _holds_grant(before) and ignores_webhook(pod) and not ignores_webhook(before):
             label = ignoring_label(pod.labels)

@@ -171,7 +171,7 @@ async def test_a_binding_that_may_still_be_carried_out_keeps_its_share(world):
     await world.add_node("n1", memory=1500)
     pod, rival = await world.add_pod("p"), await world.add_pod("rival")
     world.client.before = LOST
-    assert "not known yet" in await world.bind(pod, "n1")
+    assert "not know yet" in await world.bind(pod, "n1")
     world.client.before = None
     assert "CardInsufficientMemory" in await world.bind(rival, "n1")
     await world.extender._binder.resolve()
@@ -190,7 +190,7 @@ async def test_a_retry_posts_the_same_grant_again(world):
     await world.bind(pod, "n1")
     reserved = world.ledger.grant(pod.metadata.uid)
     world.client.before = None
-    assert "not known yet whether the pod was bound to node n1" in await world.bind(pod, "n2")
+    assert "not know yet whether the pod was bound to node n1" in await world.bind(pod, "n2")
     assert await world.bind(pod, "n1") == ""
     assert await world.grant_on(pod) == reserved
 
@@ -213,7 +213,7 @@ async def test_a_lost_binding_of_a_pod_that_is_gone_is_released(world, pod):
 async def test_a_late_binding_is_taken_up_where_it_is_seen_first(world, pod):
     world.client.after = LOST
     world.api.intercept(refuse_reading_of("p"))
-    assert "not known yet" in await world.bind(pod, "n1")
+    assert "not know yet" in await world.bind(pod, "n1")
     await eventually(lambda: world.state_of(pod) is GrantState.BOUND)  # the informer's watch tells
     world.api.intercept(None)
     await world.extender._binder.resolve()

@@ -70,7 +70,7 @@ async def test_what_a_node_registers_of_a_family_that_is_not_named_is_nothing():
         await eventually(lambda: (node := world.cache.node("d1")) and node.status.allocatable)
         assert world.cache.fleet.node("d1") is None
         assert (await world.filter(pod, "d1", "d2")).node_names == ["d1", "d2"]
-        assert "asks for no GPUs" in await world.bind(pod, "d1")
+        assert "does not request GPUs" in await world.bind(pod, "d1")
         assert LOCK not in await annotations_of(world, "d1")
 
 

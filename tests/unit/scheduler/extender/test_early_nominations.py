@@ -245,7 +245,7 @@ async def test_what_another_replica_gave_to_others_is_not_handed_out(world: Worl
     pods = await nominating(world)
     other = await world.add_pod("other", 8000)
     await bound_by_another_replica(world, other, a_grant(other.metadata.uid, "a", "a-0", 8000, "other"))
-    assert "does not fit" in await world.bind(pods[2], "a")
+    assert "no longer fits" in await world.bind(pods[2], "a")
 
 
 async def test_nothing_is_reserved_any_more_once_the_lease_was_lost_be_it_won_back_at_once(world: World) -> None:

@@ -55,7 +55,7 @@ async def test_a_document_has_nodes_grants_and_what_waits_and_why(world):
     assert waits.since.endswith("Z")
     assert {waits.message} == set(answer.failed_nodes.values()), "the words of the event"
     assert sum(each.nodes for each in waits.reasons) == 2
-    assert by_name["new"].message.startswith("Purser has not refused the pod")
+    assert by_name["new"].message.startswith("Purser has not rejected the pod")
     assert by_name["odd"].reason == "InvalidRequest"
     assert "16Gi" in by_name["odd"].message
 

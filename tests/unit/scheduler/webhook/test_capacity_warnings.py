@@ -20,7 +20,7 @@ CUT = [gpu("a", 0), gpu("b", 1, held=[MigPlacement("1g.5gb", 2)])]
 
 MIXED, NO_NODE = {"mode": "mig"}, "and no node has one (there: "
 CASES = [
-    ([SHARED], {"gpu": 1}, MIXED, f"in mode mig, {NO_NODE}hami-core): the pod waits for one. Leave the annotation out"),
+    ([SHARED], {"gpu": 1}, MIXED, f"in mode mig, {NO_NODE}hami-core): the pod waits for one. Remove the annotation"),
     ([SHARED], {"gpu": 1}, {"mode": "mig,mps"}, f"GPUs in mode mig or mps, {NO_NODE}hami-core)"),
     ([SHARED], {"gpu": 1}, {"mode": "mig,hami-core"}, ""),
     ([SHARED, *STATIC], {"gpu": 1}, MIXED, "(there: hami-core): the pod waits for one. Ask for MIG devices by"),
@@ -39,7 +39,9 @@ CASES = [
     (CUT, {"mem": 40193}, {}, "requests 40193 MiB of GPU memory, but the largest GPU instance has 40192 MiB"),
     ([*CUT, SHARED], {"mem": 20000}, {"mode": "hami-core"}, "20000 MiB of GPU memory, but the largest GPU has 15360"),
     (CUT, {"mem": 10}, {"mig_profiles": "9g,4g"}, "9g has no effect: GPUs there offer 1g.10gb, 1g.5gb"),
-    ([SHARED], {"mem": 10}, {"mig_profiles": "4g"}, "4g has no effect: no GPU is cut on demand"),
+    ([SHARED], {"mem": 10}, {"mig_profiles": "4g"}, (
+        "4g has no effect: no GPU is partitioned on demand"
+    )),
     ([TWO_PARTS], {"gpu": 2}, {}, "requests 2 GPUs, but the largest node has 1"),
 ]  # fmt: skip
 

@@ -66,9 +66,9 @@ class PodSearch:
         start = next(records, None)
         if not isinstance(start, SchedulingStart):
             raise DecisionLogError(
-                "it is the log of a simulation, which names no pods: use purser replay"
+                "the file is a simulation log, which does not name pods: use purser replay"
                 if start is not None
-                else "it is empty: the scheduler has not written its first record yet"
+                else "the file is empty: the scheduler has not written its first record yet"
             )
         self._start, self._at = start, start.at
         try:
@@ -114,13 +114,13 @@ class PodSearch:
         """What the file has in place of a decision on the pod, and what to do, in one line."""
         start = self._start
         if start is None:
-            return "nothing of it could be read"
+            return "none of the file could be read"
         has = f"it has {counted(self._decisions, 'decision')} from {spelled(start.at)} to {spelled(self._at)}"
         return "; ".join([has, *self._hints(start)])
 
     def _hints(self, start: SchedulingStart) -> Iterable[str]:
         if self.problem:
-            yield f"the rest of the file is lost: {self.problem}"
+            yield f"the rest of the file could not be read: {self.problem}"
         if self._namesakes:
             there = some([brief(each) for each in sorted(self._namesakes)])
             yield f"namespace {there} has a pod of this name: use -n"
@@ -134,9 +134,9 @@ class PodSearch:
         if self._namesakes:
             return
         if self._held_on:
-            yield "the pod holds GPUs that it was given earlier: read the file before this one"
+            yield "the pod holds GPUs that were granted earlier: read the file before this one"
         elif self._until is not None:
-            yield "read an earlier file, or give a later --at"
+            yield "read an earlier file or set a later --at"
         else:
             yield (
                 "read another file of the folder; where kube-scheduler's own filters leave no node, Purser is not"

@@ -78,12 +78,12 @@ def _explained(reader: Reader, decision: PodDecision, notes: list[str]) -> Expla
     records = iter(reader)
     start = next(records, None)
     if not isinstance(start, SchedulingStart):
-        raise DecisionLogError("the file has just changed: is it still being written?")
+        raise DecisionLogError("the file has just changed: something may still be writing to it")
     replay = SchedulingReplay(start)
     try:
         target = _follow(reader, records, replay, decision)
         if target is None:
-            raise ValueError("the file has just changed: is it still being written?")
+            raise ValueError("the file has just changed: something may still be writing to it")
         if (difference := replay.apply(target)) is not None:
             notes.append(f"this version of Purser decides otherwise than the log has it: {difference.why}")
         found = _placed(replay, target, decision) if _is_placed(target) else _waiting(replay, target, decision)

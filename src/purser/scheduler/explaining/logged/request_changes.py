@@ -141,14 +141,14 @@ def wider_choices(moment: LoggedMoment) -> Iterator[Suggestion]:
     """Each thing that alone narrows the choice of GPUs too much."""
     request = moment.request
     fields: tuple[tuple[str, str, object], ...] = (
-        ("models_allowed", "the pod allows all models of GPUs", ()),
-        ("models_denied", "the pod denies no model of GPUs", ()),
-        ("uuids_allowed", "the pod allows GPUs of all UUIDs", ()),
-        ("uuids_denied", "the pod denies no GPU by its UUID", ()),
-        ("numa_bind", "the pod does not bind its GPUs to one NUMA node", False),
-        ("modes_allowed", "the pod allows all modes of GPUs", ()),
-        ("held_by", "the pod does not require that its shares are enforced", ()),
-        ("mig_profiles", "the pod names no MIG profile", ()),
+        ("models_allowed", "the pod allows all GPU models", ()),
+        ("models_denied", "the pod does not exclude any GPU model", ()),
+        ("uuids_allowed", "the pod allows all GPU UUIDs", ()),
+        ("uuids_denied", "the pod does not exclude any GPU UUID", ()),
+        ("numa_bind", "the pod does not require its GPUs to be on one NUMA node", False),
+        ("modes_allowed", "the pod allows all GPU modes", ()),
+        ("held_by", "the pod does not require its share limits to be enforced", ()),
+        ("mig_profiles", "the pod does not name a MIG profile", ()),
     )
     for field, text, anything in fields:
         if any(getattr(each.devices, field) != anything for each in request.containers):
@@ -157,9 +157,9 @@ def wider_choices(moment: LoggedMoment) -> Iterator[Suggestion]:
             )
             yield from _choice(moment, field, text, replace(request, containers=parts))
     if request.gpu_policy:
-        yield from _choice(moment, "gpu_policy", "the pod names no policy for GPUs", replace(request, gpu_policy=()))
+        yield from _choice(moment, "gpu_policy", "the pod does not set a GPU policy", replace(request, gpu_policy=()))
     if request.gpu_nic is GpuNic.REQUIRED:
-        text = "the pod prefers network devices near its GPUs, and does not require them"
+        text = "the pod prefers network devices near its GPUs instead of requiring them"
         yield from _choice(moment, "gpu_nic", text, replace(request, gpu_nic=GpuNic.PREFERRED))
 
 

@@ -165,8 +165,8 @@ def test_a_log_without_the_pod_says_what_to_do():
         return str(caught.value)
 
     assert "namespace other has a pod of this name: use -n" in told("p")
-    assert "give a later --at" in told("q", until=10.0)
-    assert "the pod holds GPUs that it was given earlier: read the file before this one" in told("q", files=last)
+    assert "set a later --at" in told("q", until=10.0)
+    assert "the pod holds GPUs that were granted earlier: read the file before this one" in told("q", files=last)
     sampled = as_file([replace(made.files[0][0], one_in=4), *made.files[0][1:]])
     assert "it has the decisions on one of 4 pods" in told("nobody", files=[sampled])
 
@@ -179,13 +179,13 @@ def test_a_file_that_ends_early_is_explained_up_to_there():
     found = explain_from_log([file_of(cut)], "ns", "p")
     assert found.state == "Placed"
     assert [each for each in found.notes if "the file ends in the middle of the record" in each]
-    with pytest.raises(UnknownPodError, match=r"the rest of the file is lost: record \d+ at byte"):
+    with pytest.raises(UnknownPodError, match=r"the rest of the file could not be read: record \d+ at byte"):
         explain_from_log([file_of(cut)], "ns", "r")
 
 
 def test_what_is_no_schedulers_log_is_one_error():
     simulation = as_file([SimulationStart(2, "1", "spread", 1, False, Mix())])
-    for data, says in ((simulation, "the log of a simulation, which names no pods"), (b"", "not a decision log")):
+    for data, says in ((simulation, "simulation log, which does not name pods"), (b"", "not a decision log")):
         with pytest.raises(DecisionLogError, match=says):
             explain_from_log([file_of(data)], "ns", "p")
     made = scheduler()
