@@ -90,7 +90,7 @@ def test_those_bound_to_the_charts_role_may_read_and_others_may_not(readers: Rea
     nobody = readers.account("nobody")
     status, text = readers.get(nobody)
     assert status == 403
-    assert f'user "system:serviceaccount:{NAMESPACE}:nobody" may not get {STATE_PATH}' in text
+    assert f'user "system:serviceaccount:{NAMESPACE}:nobody" is not allowed to get {STATE_PATH}' in text
     # A right to the objects that it tells of is none to this path.
     assert readers.get(readers.account("other", "view"))[0] == 403
 

@@ -50,7 +50,7 @@ async def test_a_scheduler_answers_those_whom_the_api_server_vouches_for():
                 assert (await get(Authorization="Bearer wrong"))[0] == 401
                 status, _, said = await get(Authorization="Bearer nobody")
                 assert (status, said.count("\n")) == (403, 1)
-                assert 'user "joe" may not get /v1/state' in said
+                assert 'user "joe" is not allowed to get /v1/state' in said
                 status, headers, said = await get(Authorization="Bearer viewer")
                 assert (status, headers["Content-Type"]) == (200, "application/json")
                 assert '"places_pods":true' in said

@@ -51,9 +51,9 @@ class AccessVerdict(msgspec.Struct, frozen=True):
     """Whether it may know of all nodes, and not only of those that the namespace's pods are on."""
 
 
-_UNKNOWN = AccessVerdict(401, message="the bearer token is not valid, or has expired")
+_UNKNOWN = AccessVerdict(401, message="the bearer token is invalid or has expired")
 _BUSY = AccessVerdict(503, message="too many unknown tokens are being reviewed: try again")
-_AWAY = AccessVerdict(503, message="the API server, which reviews tokens, does not answer: try again")
+_AWAY = AccessVerdict(503, message="the API server, which reviews tokens, is not responding: try again")
 
 
 class AccessControl:
@@ -72,7 +72,7 @@ class AccessControl:
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
-            return AccessVerdict(401, message="a bearer token is needed: Authorization: Bearer TOKEN")
+            return AccessVerdict(401, message="a bearer token is required: Authorization: Bearer TOKEN")
         if len(token) > MAX_TOKEN_BYTES or not _TOKEN.fullmatch(token):
             return _UNKNOWN
         key = hashlib.sha256(f"{namespace or ''} {token}".encode()).digest()
@@ -115,14 +115,14 @@ class AccessControl:
                 return await self._of_all(user)
             return await self._of_namespace(user, namespace)
         except KubeError as error:
-            log.warning("Cannot review a token for the read API", error=brief(error))
+            log.warning("Failed to review a token for the read API", error=brief(error))
             return _AWAY
 
     async def _of_all(self, user: ReviewedUser) -> AccessVerdict:
         name = brief(user.username)
         if await review_path(self._client, user, READ_VERB, STATE_PATH):
             return AccessVerdict(200, name, sees_nodes=True)
-        message = f'user "{name}" may not {READ_VERB} {STATE_PATH}: bind them to the ClusterRole purser-view'
+        message = f'user "{name}" is not allowed to {READ_VERB} {STATE_PATH}: bind the user to the ClusterRole purser-view'
         return AccessVerdict(403, name, message)
 
     async def _of_namespace(self, user: ReviewedUser, namespace: str) -> AccessVerdict:
@@ -131,5 +131,5 @@ class AccessControl:
             return AccessVerdict(200, name, sees_nodes=await review_resource(self._client, user, "list", NODES))
         if await review_path(self._client, user, READ_VERB, STATE_PATH):
             return AccessVerdict(200, name, sees_nodes=True)
-        message = f'user "{name}" may not list pods in namespace "{namespace}"'
+        message = f'user "{name}" is not allowed to list pods in namespace "{namespace}"'
         return AccessVerdict(403, name, message)

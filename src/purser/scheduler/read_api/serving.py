@@ -47,11 +47,11 @@ class SentAnswers:
         """While one is sent. Raises aiohttp's 429 and 503."""
         if self._by_user[user] >= MAX_ANSWERS_OF_A_USER:
             raise web.HTTPTooManyRequests(
-                text=f"{MAX_ANSWERS_OF_A_USER} answers are still being sent to you: read them first\n",
+                text=f"{MAX_ANSWERS_OF_A_USER} responses are still being sent to you: read those first\n",
                 headers=_RETRY_AFTER,
             )
         if self._by_user.total() >= MAX_ANSWERS:
-            raise web.HTTPServiceUnavailable(text="too many answers are being sent: try again\n", headers=_RETRY_AFTER)
+            raise web.HTTPServiceUnavailable(text="too many concurrent responses: try again\n", headers=_RETRY_AFTER)
         self._by_user[user] += 1
         try:
             yield
@@ -77,8 +77,8 @@ def read_api_app(access: AccessControl, page: StatePage, metrics: SchedulerMetri
             try:
                 document = await page.current(scope)
             except Exception:
-                log.exception("Cannot build the state document")
-                return web.Response(status=500, text="this failed inside Purser: see the log of its scheduler\n")
+                log.exception("Failed to build the state document")
+                return web.Response(status=500, text="internal error in Purser: see the log of Purser's scheduler\n")
             if request.headers.get("If-None-Match") == document.tag:
                 return web.Response(status=304, headers={**_HEADERS, "ETag": document.tag})
             return await _send(request, document)

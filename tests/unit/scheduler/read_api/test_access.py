@@ -76,7 +76,7 @@ async def test_the_api_server_says_whose_a_token_is_and_what_it_may_and_is_not_a
     assert it.asked == ["tokenreviews", "tokenreviews", "subjectaccessreviews"]
     verdict = await it.access.verdict("Bearer nobody")
     assert verdict.status == 403
-    assert verdict.message == (f'user "{NOBODY.name}" may not get /v1/state: bind them to the ClusterRole purser-view')
+    assert verdict.message == (f'user "{NOBODY.name}" is not allowed to get /v1/state: bind the user to the ClusterRole purser-view')
     assert [await it.status("wrong") for _ in range(3)] == [401] * 3
     assert len(it.asked) == 8
 
@@ -133,7 +133,7 @@ async def test_a_namespace_is_for_those_who_may_list_its_pods_or_read_the_whole(
         verdict = await it.access.verdict("Bearer reader", "team-a")
         assert (verdict.status, verdict.sees_nodes) == (status, sees_nodes)
     assert it.asked.count("tokenreviews") == 2, "one for each audience"
-    assert status == 200 or verdict.message == 'user "jane" may not list pods in namespace "team-a"'
+    assert status == 200 or verdict.message == 'user "jane" is not allowed to list pods in namespace "team-a"'
 
 
 async def test_what_is_known_of_one_namespace_says_nothing_of_another_or_of_the_whole(it):
