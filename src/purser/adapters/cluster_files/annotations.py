@@ -44,11 +44,15 @@ _LISTS = (
 _RECORDS = frozenset(name for dialect in (*SHARING.values(), *VENDORS.values()) for name in dialect.RECORDS)
 """What other systems' schedulers write of a placement."""
 
+_NODE_RECORDS = frozenset(name for name in _RECORDS if name.endswith("-node"))
+"""Of these the node, which may be gone."""
+
 
 def names_in(annotations: Mapping[str, str], node: str = "") -> Iterator[Found]:
     """The names that nothing but an annotation has. ``node``: whose they are, of a node's."""
     for name in _LISTS:
         yield from ((NameKind.GPU, each.strip()) for each in annotations.get(name, "").split(","))
+    yield from ((NameKind.NODE, annotations[name]) for name in sorted(_NODE_RECORDS & annotations.keys()))
     if (grant := _grant(annotations)) is not None:
         yield from ((NameKind.NODE, grant.node), (NameKind.NAMESPACE, grant.namespace), (NameKind.POD, grant.pod))
         yield (NameKind.UID, grant.pod_uid)

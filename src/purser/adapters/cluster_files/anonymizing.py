@@ -34,6 +34,7 @@ from purser.kube.pod_details import (
     ScheduledPodSpec,
     ScheduledVolume,
 )
+from purser.kube.resource_quotas import ResourceQuota
 from purser.kube.volumes import PersistentVolume, PersistentVolumeClaim
 from purser.kube.workloads import POD_TEMPLATE_HASH, REPLICA_SETS, Workload
 
@@ -159,6 +160,27 @@ class _Names:
                 yield from _parts(device.device_path)
 
 
+OTHER_VALUE = "other"
+"""In place of a variable's value that is none of the words below."""
+_VARIABLE_WORDS = frozenset(
+    {"", "0", "1", "all", "default", "disable", "false", "force", "no", "none", "off", "on", "true", "void", "yes"}
+)
+OTHER_OWNER = "CustomResource"
+"""In place of kinds that are not Kubernetes' own: who defines one may name it after the company."""
+_OWNERS = frozenset(
+    {
+        "",
+        "CronJob",
+        "DaemonSet",
+        "Deployment",
+        "Job",
+        "Node",
+        "Pod",
+        "ReplicaSet",
+        "ReplicationController",
+        "StatefulSet",
+    }
+)
 _HASHES = (MIRROR_POD_ANNOTATION, STATIC_POD_UID_ANNOTATION)
 """Annotations of static pods, by which kubelet knows them."""
 
@@ -186,6 +208,11 @@ def _is_known_part(part: str) -> bool:
     return part in _PATHS or part.startswith("nvidia")
 
 
+def _names_something(word: str) -> bool:
+    """Whether a quota's word has a name in it, of a storage class or a kind: no decision on a pod reads these."""
+    return word.startswith("count/") or ".storageclass.storage.k8s.io/" in word
+
+
 def _base(kind: str, name: str, hashed: str) -> str:
     """A ReplicaSet's name without the hash that a Deployment put behind its own."""
     return name.removesuffix(f"-{hashed}") if kind == REPLICA_SETS.kind and hashed else name
@@ -202,7 +229,7 @@ class _Replacing:
         return ClusterObjects(
             nodes=tuple(map(self._node, found.nodes)),
             pods=tuple(map(self._pod, found.pods)),
-            quotas=tuple(replace(each, metadata=self._meta(each.metadata, NameKind.QUOTA)) for each in found.quotas),
+            quotas=tuple(map(self._quota, found.quotas)),
             namespaces=tuple(
                 replace(each, metadata=self._meta(each.metadata, NameKind.NAMESPACE)) for each in found.namespaces
             ),
@@ -228,12 +255,17 @@ class _Replacing:
 
     def _owner(self, owner: OwnerReference, hashed: str) -> OwnerReference:
         name = self._owner_name(owner.kind, owner.name, hashed)
-        return replace(owner, name=name, uid=self._given.of(NameKind.UID, owner.uid))
+        kind = owner.kind if owner.kind in _OWNERS else OTHER_OWNER
+        return replace(owner, kind=kind, name=name, uid=self._given.of(NameKind.UID, owner.uid))
 
     def _owner_name(self, kind: str, name: str, hashed: str) -> str:
         base = _base(kind, name, hashed)
         given = self._given.of(NameKind.OWNER, base)
         return given if base == name else f"{given}-{self._given.of(NameKind.VALUE, hashed)}"
+
+    def _quota(self, found: ResourceQuota) -> ResourceQuota:
+        hard = {word: amount for word, amount in found.spec.hard.items() if not _names_something(word)}
+        return replace(found, metadata=self._meta(found.metadata, NameKind.QUOTA), spec=replace(found.spec, hard=hard))
 
     def _node(self, node: Node) -> Node:
         taints = tuple(
@@ -304,7 +336,8 @@ class _Replacing:
         )
 
     def _variable(self, found: ContainerEnvVar) -> ContainerEnvVar:
-        return replace(found, value=self._given.in_text(found.value))
+        known = found.value.strip().lower() in _VARIABLE_WORDS
+        return found if known else replace(found, value=OTHER_VALUE)
 
     def _mount(self, found: VolumeMount) -> VolumeMount:
         return replace(

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from purser.adapters.cluster_files.pseudonyms import NameKind, Pseudonyms
+from purser.core.dialects.gpushare import GPU_COUNT
 
 Found = tuple[NameKind, str]
 """A name, and what it is of."""
@@ -20,8 +21,12 @@ _KNOWN_DOMAINS = (
 )
 """Whose labels and taints say nothing of who runs the cluster."""
 
-_SPEAKING_DOMAINS = ("nvidia.com", "purser.dev", "hami.io", "volcano.sh", "feature.node.kubernetes.io")
-"""Whose values are words, too: models, modes, profiles."""
+_SPEAKING_DOMAINS = ("nvidia.com", "purser.dev", "hami.io", "feature.node.kubernetes.io")
+"""Whose values are words, too: models, modes, profiles. Not Volcano's: on pods they are names of jobs and queues."""
+
+_ROLES = "node-role.kubernetes.io"
+"""Whose keys people make up, but for these."""
+_KNOWN_ROLES = frozenset({"control-plane", "master", "worker", "etcd", "infra", "gpu"})
 
 _SPEAKING_KEYS = frozenset(
     {
@@ -31,6 +36,7 @@ _SPEAKING_KEYS = frozenset(
         "beta.kubernetes.io/arch",
         "node.kubernetes.io/instance-type",
         "beta.kubernetes.io/instance-type",
+        GPU_COUNT,
     }
 )
 _NAMES_OF = {
@@ -148,7 +154,10 @@ def compared(found: Any) -> Iterator[str]:
 
 def is_known(key: str) -> bool:
     """Whether a label's or taint's key stays as it is."""
-    return not key or _is_of(key, _KNOWN_DOMAINS) or key in _NAMES_OF or key == "pod-template-hash"
+    domain, _, name = key.partition("/")
+    if domain == _ROLES:
+        return name in _KNOWN_ROLES
+    return not key or _is_of(key, _KNOWN_DOMAINS) or key in (*_NAMES_OF, GPU_COUNT, "pod-template-hash")
 
 
 def key_of(key: str, given: Pseudonyms) -> str:

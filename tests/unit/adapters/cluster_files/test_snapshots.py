@@ -141,6 +141,37 @@ def test_known_words_stay_and_the_file_is_the_same_each_time():
             objects_of_dump(damaged)
 
 
+def test_the_number_of_gpus_in_a_pods_label_stays():
+    """gpushare's memory is divided among as many GPUs as the label says."""
+    asked = {"aliyun.com/gpu-mem": "16"}
+    objects = cluster(node("n", gpus("n", 2, 9000)), pod("p", asked, labels={"aliyun.com/gpu-count": "2"}))
+    assert Explainer(objects).explain("default", "p").fits == ("n",)
+    hidden = objects_of_dump(encoded(anonymized(trimmed(objects))[0]))
+    found = Explainer(hidden).explain(hidden.pods[0].metadata.namespace, hidden.pods[0].metadata.name)
+    assert found.fits == ("node-1",)
+
+
+def test_names_that_people_give_where_a_word_is_expected_are_not_in_an_anonymized_file():
+    made = pod(
+        "p",
+        gpu(9),
+        labels={f"volcano.sh/{each}": WORD for each in ("job-name", "job-namespace", "queue-name")},
+        annotations={"hami.io/vgpu-node": f"{WORD}-gone", "volcano.sh/vgpu-node": f"{WORD}-gone-too"},
+    )
+    made["metadata"]["ownerReferences"] = [{"kind": f"{WORD}Job", "name": "o", "uid": "u", "controller": True}]
+    made["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": f"GPU-{WORD}"}]
+    of_quota = quota(gpumem="9")
+    of_quota["spec"]["hard"] |= {
+        f"count/jobs.{WORD}.io": "1",
+        f"{WORD}.storageclass.storage.k8s.io/requests.storage": "1Gi",
+    }
+    where = node("n", gpus("n", 1), labels={f"node-role.kubernetes.io/{WORD}": ""})
+    where["spec"]["taints"] = [{"key": f"node-role.kubernetes.io/{WORD}", "effect": "NoSchedule"}]
+    text = encoded(anonymized(trimmed(cluster(where, made, of_quota)))[0]).decode()
+    assert not re.findall(rf".{{40}}{WORD}", text)
+    assert "limits.nvidia.com/gpumem" in text
+
+
 def test_a_node_that_is_named_as_a_model_does_not_rename_the_model():
     objects = cluster(node("A100", gpus("A100", 1, model="A100")), pod("p", gpu(9), annotations={USE_GPUTYPE: "A100"}))
     hidden = objects_of_dump(encoded(anonymized(trimmed(objects))[0]))
