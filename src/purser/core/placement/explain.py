@@ -161,7 +161,7 @@ def wordings(reason: Reason) -> list[str]:
     if reason in _OF_NODES:
         return [_OF_NODES[reason][True]]
     share = DeviceRequest(2, memory_mib=2048, models_allowed=("...",), held_by=(Enforcement.HAMI_CORE,))
-    whole = msgspec.structs.replace(share, cores_percent=100)
+    whole = msgspec.structs.replace(share, memory_mib=None, memory_percent=100, cores_percent=100)
     cases = (
         (found, share),
         (msgspec.structs.replace(found, memory_largest_mib=1024), share),
@@ -331,7 +331,7 @@ def _in_use(found: _Tally, asked: DeviceRequest) -> str:
 def _short_of_memory(found: _Tally, asked: DeviceRequest) -> str:
     if found.memory_needed_mib > found.memory_largest_mib:
         return f"{_is(found)} too small for {found.memory_needed_mib} MiB (largest: {found.memory_largest_mib} MiB)"
-    if _wants_whole(asked):
+    if _wants_whole(asked) and not asked.memory_mib:  # an idle GPU may have too little of an amount
         return _in_use(found, asked)
     percent = f" ({asked.memory_percent}%)" if asked.memory_percent else ""
     return (

@@ -81,6 +81,13 @@ def test_whole_gpus_that_are_busy_are_in_use_and_not_short_of_memory() -> None:
     assert why(state, DeviceRequest(1, memory_mib=0, cores_percent=100)) == why(state, WHOLE)
 
 
+def test_an_idle_gpu_that_is_too_small_is_not_said_to_be_in_use() -> None:
+    state = fleet(cards(1), cards(1, memory_mib=40960))
+    use(state, "n1", 0, memory_mib=30000)
+    wanted = DeviceRequest(1, memory_mib=20000, cores_percent=100)
+    assert why(state, wanted) == "2 GPUs on 2 nodes have less than 20000 MiB of memory free (most: 15360 MiB)"
+
+
 def test_gpus_that_are_too_small_even_when_idle_are_not_to_be_waited_for() -> None:
     state = fleet(cards(2), cards(1, memory_mib=40960))
     use(state, "n1", 0, memory_mib=12000)
