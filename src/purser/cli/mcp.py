@@ -52,9 +52,10 @@ def server(tools: "ClusterTools") -> "MCPServer[Any]":
     from mcp.types import ToolAnnotations
     from pydantic import Field
 
+    from purser import __version__
     from purser.cli.mcp_tools import Listing, ToolFailure
 
-    found: MCPServer[Any] = MCPServer("purser", instructions=INSTRUCTIONS, log_level="ERROR")
+    found: MCPServer[Any] = MCPServer("purser", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR")
     reads = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
     Name = Annotated[str, Field(min_length=1, max_length=253)]
 

@@ -67,11 +67,9 @@ class ClusterTools:
                     pod = explainer.explain(where, name)
                     return {"text": "\n".join(explanation_lines(pod)), "explanation": msgspec.to_builtins(pod)}
                 found = explainer.explain_workload(kind, where, name, workload)
-                lines = [*workload_lines(found), *(() if found.pod is None else explanation_lines(found.pod))]
-                return {
-                    "text": "\n".join(brief(line, 2000) for line in lines),
-                    "explanation": msgspec.to_builtins(found),
-                }
+                head = (brief(line, 2000) for line in workload_lines(found))
+                lines = [*head, *(() if found.pod is None else explanation_lines(found.pod))]
+                return {"text": "\n".join(lines), "explanation": msgspec.to_builtins(found)}
 
             return await asyncio.to_thread(explained)
 

@@ -15,6 +15,7 @@ from purser.cli.mcp import NEEDS_MCP
 from purser.cli.mcp_tools import bounded
 from purser.kube import Client, ClusterConfig
 from purser.kube.resources import NODES, PODS
+from purser.kube.workloads import STATEFUL_SETS
 from purser.lab.apiserver import ApiServer
 
 pytestmark = pytest.mark.processes
@@ -42,6 +43,11 @@ async def test_an_assistant_asks_about_a_cluster_and_is_told_what_is_wrong_with_
             await client.create(NODES, {"metadata": {**made["metadata"], "uid": None}})
             await client.patch_merge(NODES, "n", {"status": made["status"]}, subresource="status")
             waiting = {**pod("p", gpu(9000)), "metadata": {"name": "p", "namespace": "default"}}
+            template = {"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+            spec = {"serviceName": "db", "selector": {"matchLabels": {"app": "db"}}, "template": template}
+            db = await client.create(STATEFUL_SETS, {"metadata": {"name": "db", "namespace": "default"}, "spec": spec})
+            owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": db.metadata.uid}
+            waiting["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
             await client.create(PODS, waiting)
         async with assistant(kubeconfig) as asking:
             tools = (await asking.list_tools()).tools
@@ -54,6 +60,10 @@ async def test_an_assistant_asks_about_a_cluster_and_is_told_what_is_wrong_with_
             assert found["text"].startswith("default/p waits: it fits none of 1 nodes")
             assert found["explanation"]["reasons"][0]["reason"] == "CardInsufficientMemory"
             assert found["left_out"] == {}
+
+            of_db = (await asking.call_tool("why", {"pod": "sts/db"})).structured_content["text"].splitlines()
+            lines = found["text"].splitlines()
+            assert (of_db[0].startswith("StatefulSet default/db has"), of_db[-len(lines) :]) == (True, lines)
 
             listed = (await asking.call_tool("get", {"what": "gpus", "node": "n"})).structured_content
             assert [each["uuid"] for each in listed["gpus"]] == ["n-0", "n-1"]
