@@ -127,6 +127,11 @@ def why(
     if from_ is not None and (kubeconfig is not None or context is not None):
         fail("--from cannot be used with --kubeconfig or --context", MISUSED)
     asked = None if manifest is None else _asked(manifest, pod and name)
+    if asked is not None and namespace and asked.namespace not in ("", namespace):
+        theirs = _line(asked.namespace)
+        fail(
+            f"-f {manifest} is for namespace {theirs}, and not for {namespace}: leave -n out, or give {theirs}", MISUSED
+        )
     configure_logs(LogLevel.ERROR)
     choose_kernels("numpy")  # importing numba takes longer than it saves
     logs = [] if from_ is None else log_files(from_)

@@ -31,7 +31,7 @@ def named(text: str) -> tuple[str, str]:
         short = short.removesuffix(group)
     kind = next((kind for kind, words in _WORDS.items() if short in words), "")
     if not kind or not name or "/" in name:
-        known = ", ".join(words[1] for words in _WORDS.values())
+        known = ", ".join(kind.lower() for kind in _WORDS)
         raise ValueError(f"cannot explain {text}: must be a pod name, or KIND/NAME with KIND one of {known}")
     return kind, name
 

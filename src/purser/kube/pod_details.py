@@ -220,6 +220,7 @@ class ScheduledPodSpec(PodSpec, frozen=True, gc=False):
     containers: tuple[ScheduledContainer, ...] = ()
     init_containers: tuple[ScheduledContainer, ...] = ()
     volumes: tuple[ScheduledVolume, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
 
 
 class ScheduledPodStatus(PodStatus, frozen=True, gc=False):

@@ -32,6 +32,26 @@ def test_a_file_is_explained(tmp_path):
     assert here("why", "r", "--from", file)[::2] == (1, "purser: namespace default has no pod r\n")
 
 
+def test_a_pod_of_another_namespace_is_pointed_to(tmp_path):
+    file = tmp_path / "cluster.json"
+    there = pod("p", gpu(9))
+    there["metadata"]["namespace"] = "team-a"
+    file.write_bytes(dump(node("n", gpus("n", 1)), there))
+    said = "purser: namespace default has no pod p, but team-a has: give its namespace\n"
+    assert here("why", "p", "--from", file)[::2] == (1, said)
+
+
+def test_resource_claims_are_said_not_to_be_looked_at(tmp_path):
+    """Nothing else would tell why a pod that fits waits, or that one of a manifest may."""
+    file = tmp_path / "cluster.json"
+    file.write_bytes(dump(node("n", gpus("n", 1)), pod("p", gpu(9), resourceClaims=[{"name": "zebra"}])))
+    assert (
+        "resource claims (DRA): whether they can be allocated is not looked at" in here("why", "p", "--from", file)[2]
+    )
+    hidden = here("snapshot", "--anonymize", "--from", file)[1]
+    assert ('"resourceClaims":[' in hidden, "zebra" in hidden) == (True, False)
+
+
 def test_a_pipe_is_read_once(tmp_path):
     pipe, text = tmp_path / "pipe", dump(node("n", gpus("n", 1, 8000)), pod("p", gpu(9000)))
     os.mkfifo(pipe)
@@ -100,7 +120,7 @@ async def test_a_cluster_is_explained(tmp_path):
         head = "default/mounts is on node n, but does not run: FailedMount (kubelet): of-it"
         assert (code, err, out.splitlines()[0]) == (0, "", head)
         code, _, err = await beside("why", "p", "-n", "other", f"--kubeconfig={kubeconfig}")
-        assert (code, err) == (1, "purser: namespace other has no pod p\n")
+        assert (code, err) == (1, "purser: namespace other has no pod p, but default has: give its namespace\n")
 
 
 def test_of_a_pod_that_fits_it_says_what_its_scheduler_said_and_not_that_it_has_yet_to_try(tmp_path):

@@ -29,6 +29,7 @@ from purser.kube.pod_details import (
     ContainerState,
     ContainerStatus,
     PodCondition,
+    PodResourceClaim,
     ScheduledContainer,
     ScheduledPod,
     ScheduledPodSpec,
@@ -318,6 +319,7 @@ class _Replacing:
             containers=tuple(map(self._container, spec.containers)),
             init_containers=tuple(map(self._container, spec.init_containers)),
             volumes=tuple(map(self._pod_volume, spec.volumes)),
+            resource_claims=tuple(PodResourceClaim("claim") for _ in spec.resource_claims),
         )
 
     def _gate(self, name: str) -> str:

@@ -12,6 +12,7 @@ from purser.core.names import SCHEDULER_NAME
 from purser.core.placement import PolicySettings
 from purser.core.policy.settings import DEFAULT_POLICIES
 from purser.kube.objects import Pod
+from purser.kube.pod_details import ScheduledPod
 from purser.kube.pods import is_terminal
 from purser.scheduler.explaining.choosing import choice_of
 from purser.scheduler.explaining.explanation import Explanation, UnknownPodError
@@ -27,6 +28,11 @@ from purser.scheduler.explaining.workloads import (
     waiting_pods,
     workload_explanation,
 )
+
+_MOST_NAMED = 3
+"""Namespaces in a message."""
+
+_CLAIMS_UNKNOWN = "The pod has resource claims (DRA): whether they can be allocated is not looked at"
 
 
 class Explainer:
@@ -45,8 +51,14 @@ class Explainer:
         """Why a pod waits, or where it is. Raises `UnknownPodError`."""
         pod = self._cluster.pod(namespace, name)
         if pod is None:
-            raise UnknownPodError(f"namespace {namespace} has no pod {name}")
+            raise UnknownPodError(f"namespace {namespace} has no pod {name}{self._elsewhere(name)}")
         return self._explained(pod)
+
+    def _elsewhere(self, name: str) -> str:
+        """Where there are pods of this name."""
+        there = sorted({each.metadata.namespace for each in self._cluster.pods() if each.metadata.name == name})
+        more = f" and {len(there) - _MOST_NAMED} more" if len(there) > _MOST_NAMED else ""
+        return f", but {', '.join(map(brief, there[:_MOST_NAMED]))}{more} has: give its namespace" if there else ""
 
     def explain_workload(
         self, kind: str, namespace: str, name: str, read: ReadWorkload | None = None
@@ -102,6 +114,7 @@ class Explainer:
             choice, held_by = choice_of(cluster, pod), self._obstacle(pod)
             return msgspec.structs.replace(head, state="Placed", choice=choice, obstacle=held_by, notes=cluster.notes)
         found = cluster.judge(pod)
+        unknown = (_CLAIMS_UNKNOWN,) if isinstance(pod, ScheduledPod) and pod.spec.resource_claims else ()
         return msgspec.structs.replace(
             head,
             fits=found.fits,
@@ -110,5 +123,5 @@ class Explainer:
             reasons=reason_counts(found, cluster.fleet, cluster.policy),
             by_node=words_by_node(found),
             suggestions=() if found.fits or found.objection else tuple(suggestions(cluster, pod, found)),
-            notes=cluster.notes,
+            notes=(*unknown, *cluster.notes),
         )
