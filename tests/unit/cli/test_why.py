@@ -41,6 +41,33 @@ def test_a_pod_of_another_namespace_is_pointed_to(tmp_path):
     assert here("why", "p", "--from", file)[::2] == (1, said)
 
 
+@pytest.mark.parametrize(
+    ("facts", "first"),
+    [
+        (
+            {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
+            "default/p waits: it is being deleted, so no scheduler places it",
+        ),
+        (
+            {"spec": {"nodeName": "n"}, "status": {"phase": "Pending"}},
+            "default/p is on node n, but does not run: NotAdmittedYet (kubelet): kubelet has not reported yet that it has "
+            "seen the pod.",
+        ),
+        (
+            {"status": {"phase": "Failed", "reason": "TopologyAffinityError", "message": "Pod was rejected"}},
+            "default/p failed: TopologyAffinityError (kubelet): Pod was rejected",
+        ),
+    ],
+)
+def test_a_pod_that_nothing_would_place_is_offered_no_change(tmp_path, facts, first):
+    file, made = tmp_path / "cluster.json", pod("p", gpu(9000))
+    for part, more in facts.items():
+        made[part] |= more
+    file.write_bytes(dump(node("n", gpus("n", 1, 8000)), made))
+    code, out, err = here("why", "p", "--from", file)
+    assert (code, err, out.splitlines()[0], "change" in out) == (0, "", first, False)
+
+
 def test_resource_claims_are_said_not_to_be_looked_at(tmp_path):
     """Nothing else would tell why a pod that fits waits, or that one of a manifest may."""
     file = tmp_path / "cluster.json"

@@ -117,7 +117,7 @@ class PodAdvisor:
     async def _look_at(self, refused: _Refused) -> None:
         uid = refused.request.uid
         pod = self._cache.pod_by_uid(uid)
-        if pod is None or pod.spec.node_name or is_terminal(pod):
+        if pod is None or pod.spec.node_name or pod.metadata.deletion_timestamp or is_terminal(pod):
             self.forget(uid)
             return
         ways = ""

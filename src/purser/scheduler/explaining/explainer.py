@@ -32,6 +32,7 @@ from purser.scheduler.explaining.workloads import (
 _MOST_NAMED = 3
 """Namespaces in a message."""
 
+_BEING_DELETED = "it is being deleted, so no scheduler places it"
 _CLAIMS_UNKNOWN = "The pod has resource claims (DRA): whether they can be allocated is not looked at"
 
 
@@ -106,13 +107,15 @@ class Explainer:
         if refusal:
             return msgspec.structs.replace(head, objection=refusal, notes=cluster.notes)
         if is_terminal(pod):
-            message = brief(pod.status.message)
+            said = ": ".join(filter(None, (pod.status.reason, pod.status.message)))
             return msgspec.structs.replace(
-                head, state="Ended", objection=message, obstacle=failure(pod), notes=cluster.notes
+                head, state="Ended", objection=brief(said), obstacle=failure(pod), notes=cluster.notes
             )
         if spec.node_name:
             choice, held_by = choice_of(cluster, pod), self._obstacle(pod)
             return msgspec.structs.replace(head, state="Placed", choice=choice, obstacle=held_by, notes=cluster.notes)
+        if meta.deletion_timestamp:
+            return msgspec.structs.replace(head, objection=_BEING_DELETED, notes=cluster.notes)
         found = cluster.judge(pod)
         unknown = (_CLAIMS_UNKNOWN,) if isinstance(pod, ScheduledPod) and pod.spec.resource_claims else ()
         return msgspec.structs.replace(

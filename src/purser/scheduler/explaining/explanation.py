@@ -22,7 +22,7 @@ class Explanation(msgspec.Struct, frozen=True):
     fits: tuple[str, ...] = ()
     """The nodes that would take it now; of a pod that waits or is new."""
     objection: str = ""
-    """Why it is placed nowhere, whatever the nodes; of a pod that has ended, its last message."""
+    """Why it is placed nowhere, whatever the nodes; of a pod that has ended, its last reason and message."""
     obstacle: Obstacle | None = None
     """What keeps a pod on a node from running there, or why one failed."""
     last_message: str = ""

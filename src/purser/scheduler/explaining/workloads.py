@@ -55,8 +55,9 @@ def pods_of(kind: str, namespace: str, name: str, pods: Iterable[Pod]) -> list[P
 
 
 def waiting_pods(pods: Iterable[Pod]) -> list[Pod]:
-    """Those that have no node yet."""
-    return [pod for pod in pods if not pod.spec.node_name and not is_terminal(pod)]
+    """Those that have no node yet, and are not being deleted."""
+    waiting = (pod for pod in pods if not pod.spec.node_name and not is_terminal(pod))
+    return [pod for pod in waiting if not pod.metadata.deletion_timestamp]
 
 
 def workload_explanation(

@@ -183,10 +183,13 @@ async def test_what_a_pod_is_told_changes_with_the_cluster(monkeypatch):
 async def test_a_pod_that_fits_or_has_gone_is_told_nothing_be_it_while_it_is_looked_at(monkeypatch):
     async with stopped(monkeypatch) as (world, clock):
         await world.add_node("a", memory=1500)
-        fits, gone, leaves = [await world.add_pod(name, 2000) for name in ("fits", "gone", "leaves")]
-        for pod in (fits, gone, leaves):
+        names = ("fits", "gone", "leaves", "stays")
+        fits, gone, leaves, stays = pods = [await world.add_pod(name, 2000) for name in names]
+        for pod in pods:
             await refused(world, pod, "a")
         await world.client.delete(PODS, "gone", "default", grace_period_seconds=0)
+        await world.client.patch_merge(PODS, "stays", {"metadata": {"finalizers": ["a.b/c"]}}, "default")
+        await world.client.delete(PODS, "stays", "default", grace_period_seconds=0)
         await world.add_node("b")
         assert (await world.filter(fits, "b")).node_names == ["b"]
         verdict = clock.verdict
@@ -199,9 +202,11 @@ async def test_a_pod_that_fits_or_has_gone_is_told_nothing_be_it_while_it_is_loo
         clock.verdict = placed
         while world.cache.pod_by_uid(gone.metadata.uid) is not None:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
+        while not world.cache.pod_by_uid(stays.metadata.uid).metadata.deletion_timestamp:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
         await looked(world, clock)
         assert len(clock.verdicts) == 3
-        assert [await advice(world, name) for name in ("fits", "gone", "leaves")] == [[], [], []]
+        assert [await advice(world, name) for name in names] == [[], [], [], []]
 
 
 async def test_a_replica_that_is_not_the_active_one_tells_nobody(monkeypatch):
