@@ -1,5 +1,6 @@
 """Pseudonyms in annotations: those of Purser by what they say, of others the ids of devices and pods in their text."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -47,11 +48,16 @@ _RECORDS = frozenset(name for dialect in (*SHARING.values(), *VENDORS.values()) 
 _NODE_RECORDS = frozenset(name for name in _RECORDS if name.endswith("-node"))
 """Of these the node, which may be gone."""
 
+_DEVICE_IDS = re.compile(r"\b(?:GPU|MIG)-[\w-]+")
+"""Of devices that may be gone, too."""
+
 
 def names_in(annotations: Mapping[str, str], node: str = "") -> Iterator[Found]:
     """The names that nothing but an annotation has. ``node``: whose they are, of a node's."""
     for name in _LISTS:
         yield from ((NameKind.GPU, each.strip()) for each in annotations.get(name, "").split(","))
+    for name in sorted(_RECORDS & annotations.keys()):
+        yield from ((NameKind.GPU, each) for each in _DEVICE_IDS.findall(annotations[name]))
     yield from ((NameKind.NODE, annotations[name]) for name in sorted(_NODE_RECORDS & annotations.keys()))
     if (grant := _grant(annotations)) is not None:
         yield from ((NameKind.NODE, grant.node), (NameKind.NAMESPACE, grant.namespace), (NameKind.POD, grant.pod))

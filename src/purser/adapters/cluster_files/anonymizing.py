@@ -273,7 +273,7 @@ class _Replacing:
             replace(
                 each,
                 key=key_of(each.key, self._given),
-                value=self._selectors.replaced_value(each.key, each.value, self._given),
+                value=self._selectors.replaced_taint_value(each.key, each.value, self._given),
             )
             for each in node.spec.taints
         )
@@ -303,7 +303,7 @@ class _Replacing:
             replace(
                 each,
                 key=key_of(each.key, given),
-                value=self._selectors.replaced_value(each.key, each.value, given),
+                value=self._selectors.replaced_taint_value(each.key, each.value, given),
             )
             for each in spec.tolerations
         )

@@ -46,6 +46,7 @@ _NAMES_OF = {
 }
 """Keys, and a field, whose values are names of objects."""
 
+_TAINT_WORDS = frozenset({"", "true", "false", "present", "yes", "no"})
 _NUMBERED = frozenset({"Gt", "Lt"})
 
 
@@ -63,7 +64,7 @@ class SelectorNames:
             yield from self.value(key, value)
 
     def value(self, key: str, value: str) -> Iterator[Found]:
-        """Of a label's or taint's value."""
+        """Of a label's value."""
         if key in _NAMES_OF:
             yield _NAMES_OF[key], value
         elif not self._is_kept_as_is(key):
@@ -76,7 +77,16 @@ class SelectorNames:
     def taint(self, key: str, value: str) -> Iterator[Found]:
         """Of a taint or toleration."""
         yield from self._key(key)
-        yield from self.value(key, value)
+        yield from self._taint_value(key, value)
+
+    def _taint_value(self, key: str, value: str) -> Iterator[Found]:
+        """People write what they like, also for a vendor's key: who may use ``nvidia.com/gpu``."""
+        if value not in _TAINT_WORDS:
+            yield _NAMES_OF.get(key, NameKind.VALUE), value
+
+    def replaced_taint_value(self, key: str, value: str, given: Pseudonyms) -> str:
+        """The value of a taint or toleration."""
+        return next((given.of(kind, each) for kind, each in self._taint_value(key, value)), value)
 
     def within(self, found: Any) -> Iterator[Found]:
         """Of an affinity, spread constraints or the like, as they came."""
@@ -109,7 +119,7 @@ class SelectorNames:
         return {key_of(key, given): self.replaced_value(key, value, given) for key, value in labels.items()}
 
     def replaced_value(self, key: str, value: str, given: Pseudonyms) -> str:
-        """The value of a label or a taint."""
+        """The value of a label."""
         kind = next((kind for kind, _ in self.value(key, value)), None)
         return value if kind is None else given.of(kind, value)
 

@@ -156,7 +156,11 @@ def test_names_that_people_give_where_a_word_is_expected_are_not_in_an_anonymize
         "p",
         gpu(9),
         labels={f"volcano.sh/{each}": WORD for each in ("job-name", "job-namespace", "queue-name")},
-        annotations={"hami.io/vgpu-node": f"{WORD}-gone", "volcano.sh/vgpu-node": f"{WORD}-gone-too"},
+        annotations={
+            "hami.io/vgpu-node": f"{WORD}-gone",
+            "hami.io/vgpu-devices-allocated": f"GPU-{WORD},NVIDIA,9,0:;",
+            "volcano.sh/vgpu-node": f"{WORD}-gone-too",
+        },
     )
     made["metadata"]["ownerReferences"] = [{"kind": f"{WORD}Job", "name": "o", "uid": "u", "controller": True}]
     made["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": f"GPU-{WORD}"}]
@@ -166,7 +170,11 @@ def test_names_that_people_give_where_a_word_is_expected_are_not_in_an_anonymize
         f"{WORD}.storageclass.storage.k8s.io/requests.storage": "1Gi",
     }
     where = node("n", gpus("n", 1), labels={f"node-role.kubernetes.io/{WORD}": ""})
-    where["spec"]["taints"] = [{"key": f"node-role.kubernetes.io/{WORD}", "effect": "NoSchedule"}]
+    where["spec"]["taints"] = [
+        {"key": f"node-role.kubernetes.io/{WORD}", "effect": "NoSchedule"},
+        {"key": "nvidia.com/gpu", "value": WORD, "effect": "NoSchedule"},
+    ]
+    made["spec"]["tolerations"] = [{"key": "nvidia.com/gpu", "value": WORD}]
     text = encoded(anonymized(trimmed(cluster(where, made, of_quota)))[0]).decode()
     assert not re.findall(rf".{{40}}{WORD}", text)
     assert "limits.nvidia.com/gpumem" in text
