@@ -115,7 +115,11 @@ def objects_of_dump(text: bytes) -> ClusterObjects:
             if kind == CLAIM_LIST_KIND:
                 found.setdefault(PERSISTENT_VOLUME_CLAIMS.kind, [])
             elif resource is not None:
-                found.setdefault(resource.kind, []).append(codec_of(resource).object(item))
+                made = codec_of(resource).object(item)
+                if made.metadata.name:
+                    found.setdefault(resource.kind, []).append(made)
+                else:
+                    problems.append(f"object {place + 1} of the file is left out: the {kind} has no name")
         except (UnreadableError, DecodeError) as error:
             problems.append(f"object {place + 1} of the file is skipped: {brief(error)}")
     return objects_by_kind({kind: tuple(each) for kind, each in found.items()}, problems)

@@ -68,6 +68,14 @@ def test_a_pod_that_nothing_would_place_is_offered_no_change(tmp_path, facts, fi
     assert (code, err, out.splitlines()[0], "change" in out) == (0, "", first, False)
 
 
+def test_an_object_without_a_name_is_left_out_and_named(tmp_path):
+    file = tmp_path / "cluster.json"
+    file.write_bytes(dump(node("n", gpus("n", 1, 8000)), pod("p", gpu(9000)), {"kind": "Node"}))
+    code, out, err = here("why", "p", "--from", file)
+    said = "purser: object 3 of the file is left out: the Node has no name\n"
+    assert (code, err, out.splitlines()[0]) == (0, said, WAITS)
+
+
 def test_resource_claims_are_said_not_to_be_looked_at(tmp_path):
     """Nothing else would tell why a pod that fits waits, or that one of a manifest may."""
     file = tmp_path / "cluster.json"
