@@ -110,7 +110,7 @@ NO_MIG = "asks for GPUs in mode mig, and no node has one (there: hami-core): the
 
 WAITING = {
     "hami/dynamic-mig": Waits(
-        (NO_MIG, NO_4G, ADVISORY), "mode mig (there: NVIDIA A100-SXM4-40GB, Tesla T4, mode hami-core)"
+        (NO_MIG, NO_4G, ADVISORY), "mode mig (available: NVIDIA A100-SXM4-40GB, Tesla T4, mode hami-core)"
     ),
     "hami/static-mig": Waits((INSTEAD,), "2 Insufficient nvidia.com/mig-3g.20gb"),
     "hami/too-large": Waits(("the largest GPU has 40960 MiB", ADVISORY), "2 Insufficient nvidia.com/gpumem"),
@@ -396,7 +396,7 @@ def whole(name: str, count: int, **annotations: str) -> Raw:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [main]}}
 
 
-OTHER_MODEL = "8 GPUs on 1 node are not what the pod wants: a model with T4 (there: NVIDIA A100-SXM4-40GB)"
+OTHER_MODEL = "8 GPUs on 1 node are not what the pod wants: a model with T4 (available: NVIDIA A100-SXM4-40GB)"
 
 
 async def test_numa_nodes_that_are_too_small_are_what_a_pod_waits_for(switch):

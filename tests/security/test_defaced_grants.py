@@ -188,7 +188,7 @@ async def test_a_rejected_pod_closes_its_gpu_until_the_agents_next_good_word():
         assert "its node rejected pod default/p" in (await world.filter(waiting, "n1")).failed_nodes["n1"]
         refusal = RefusedPod("default", "p", pod.metadata.uid, "DeviceOvercommitted", ("n1-0",), ("other/x",))
         await tell(world, "n1", refused=(refusal,))
-        await eventually(lambda: "pod other/x holds it" in world.cache.disputes.closed("n1").get("n1-0", ""))
+        await eventually(lambda: "pod other/x holds the GPU" in world.cache.disputes.closed("n1").get("n1-0", ""))
         assert not await fits(world, waiting)
         await tell(world, "n1")
         await eventually(lambda: world.cache.disputes.closed("n1") == {})

@@ -177,7 +177,7 @@ STARTED_OTHERWISE = {
         Binder.bind: self._bind
         LeadershipGate.wait_open: self._reopen
         AccessControl.verdict: self._review
-        StatePage.current: self._make
+        StatePage._snapshot: self._make
         _serve: asyncio.to_thread
         _side_by_side: one
         Observer._follow: note

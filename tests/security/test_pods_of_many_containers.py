@@ -95,6 +95,6 @@ def test_placement_reads_them_once(looked_at):
 def test_a_malformed_pod_is_refused_each_time_and_read_once(looked_at):
     reading = placed(body(3, {"nvidia.com/gpumem": "16Gi"}))
     for _ in range(3):
-        with pytest.raises(dialects.DialectError, match="write 16384"):
+        with pytest.raises(dialects.DialectError, match="use 16384"):
             reading.request()
     assert len(looked_at[0]) == 3

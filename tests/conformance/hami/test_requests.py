@@ -57,7 +57,7 @@ def test_different_a_percentage_out_of_range_is_refused_not_taken_for_100(percen
 
 @pytest.mark.parametrize("memory", ["16Gi", "16.0Gi"])
 def test_different_memory_with_a_unit_is_refused_not_dropped(memory):
-    with pytest.raises(DialectError, match="write 16384"):
+    with pytest.raises(DialectError, match="use 16384"):
         parse(pod_with({GPU: "1", MEM: memory}))
 
 

@@ -229,7 +229,7 @@ async def test_without_a_policy_of_the_gpu_operator_import_says_what_to_do(clust
     [
         ("- a\n- b\n", "must contain an object"),
         ("a: [", "nvidia.yaml cannot be read"),
-        ("[" * 5000, "nests deeper"),
+        ("[" * 5000, "nested deeper"),
         (None, "nvidia.yaml: No such file"),
     ],
     ids=["a list", "no YAML", "a deep one", "no file"],

@@ -50,8 +50,8 @@ def test_a_pod_of_another_namespace_is_pointed_to(tmp_path):
         ),
         (
             {"spec": {"nodeName": "n"}, "status": {"phase": "Pending"}},
-            "default/p is on node n, but does not run: NotAdmittedYet (kubelet): kubelet has not reported yet that it has "
-            "seen the pod.",
+            "default/p is on node n, but does not run: NotAdmittedYet (kubelet): "
+            "kubelet has not reported yet that it has seen the pod.",
         ),
         (
             {"status": {"phase": "Failed", "reason": "TopologyAffinityError", "message": "Pod was rejected"}},

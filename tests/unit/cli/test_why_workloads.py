@@ -117,7 +117,11 @@ def test_a_workload_without_pods_says_why_or_that_it_does_not(asked, kind, spec,
     ("words", "code", "says"),
     [
         ("job/web", 1, "purser: namespace default has no Job web, nor a pod of one\n"),
-        ("daemonset/web", 2, "purser: cannot explain daemonset/web: must be a pod name, or KIND/NAME with KIND one of pod, d"),
+        (
+            "daemonset/web",
+            2,
+            "purser: cannot explain daemonset/web: must be a pod name, or KIND/NAME with KIND one of pod, d",
+        ),
         ("deploy/", 2, "purser: cannot explain deploy/"),
         ("deploy/a/b", 2, "purser: cannot explain deploy/a/b"),
     ],

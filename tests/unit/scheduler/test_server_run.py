@@ -138,7 +138,7 @@ async def test_a_pod_is_mutated_placed_and_bound_with_a_grant_that_nobody_can_ch
 
 async def test_refusals_and_warnings_come_through_the_api_server(world):
     async with world.scheduler():
-        with pytest.raises(ApiError, match="write 16384"):
+        with pytest.raises(ApiError, match="use 16384"):
             await world.create_pod("p", container("c", limits={"nvidia.com/gpumem": "16Gi"}))
         with pytest.raises(ApiError, match="only Purser's scheduler may write"):
             await world.create_pod("p", container("c"), annotations={"purser.dev/grant": "{}"})

@@ -269,7 +269,15 @@ def obstructed(
 
 def dispute_detail(uuid: str, why: str) -> str:
     """Such as ``GPU GPU-... is disputed: pod ns/name holds it without a grant``."""
-    return f"GPU {uuid} is disputed: {why}"
+    return f"GPU {uuid}{_IS_DISPUTED}{why}"
+
+
+def names_other_pods(message: str) -> bool:
+    """Whether a message to a pod has a `dispute_detail`, which names pods of any namespace."""
+    return _IS_DISPUTED in message
+
+
+_IS_DISPUTED = " is disputed: "
 
 
 OTHER_INSTANCES = "in addition to what the pod's other containers get there"

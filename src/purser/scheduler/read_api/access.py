@@ -122,7 +122,9 @@ class AccessControl:
         name = brief(user.username)
         if await review_path(self._client, user, READ_VERB, STATE_PATH):
             return AccessVerdict(200, name, sees_nodes=True)
-        message = f'user "{name}" is not allowed to {READ_VERB} {STATE_PATH}: bind the user to the ClusterRole purser-view'
+        message = (
+            f'user "{name}" is not allowed to {READ_VERB} {STATE_PATH}: bind the user to the ClusterRole purser-view'
+        )
         return AccessVerdict(403, name, message)
 
     async def _of_namespace(self, user: ReviewedUser, namespace: str) -> AccessVerdict:

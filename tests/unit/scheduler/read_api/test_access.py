@@ -76,7 +76,9 @@ async def test_the_api_server_says_whose_a_token_is_and_what_it_may_and_is_not_a
     assert it.asked == ["tokenreviews", "tokenreviews", "subjectaccessreviews"]
     verdict = await it.access.verdict("Bearer nobody")
     assert verdict.status == 403
-    assert verdict.message == (f'user "{NOBODY.name}" is not allowed to get /v1/state: bind the user to the ClusterRole purser-view')
+    assert verdict.message == (
+        f'user "{NOBODY.name}" is not allowed to get /v1/state: bind the user to the ClusterRole purser-view'
+    )
     assert [await it.status("wrong") for _ in range(3)] == [401] * 3
     assert len(it.asked) == 8
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from purser.core.fleet import Fleet
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, GrantState, NodeInventory
+from purser.core.placement.reasons import dispute_detail
 from purser.core.state import ClusterState, StateReplica
 from purser.kube import SystemClock
 from purser.scheduler.pending import PendingPod
@@ -40,7 +41,9 @@ def cluster(nodes, held, waiting, disputes):
     for count, namespace in enumerate(waiting):
         name = f"{namespace}-waits-{count}"
         why = (("CardInsufficientMemory", 1),)
-        pending[f"{name}-uid"] = PendingPod(namespace, name, "", 0, "", 1, "CardInsufficientMemory", why, "too small")
+        other = NAMESPACES[count % 3]
+        detail = dispute_detail("gpu-0-0", f"pod {other}/{other}-odd holds it") if count % 2 else "too small"
+        pending[f"{name}-uid"] = PendingPod(namespace, name, "", 0, "", 1, "CardInsufficientMemory", why, detail)
     for namespace, node, gpu in disputes:
         node, gpu = node % len(nodes), gpu % nodes[node % len(nodes)]
         before = fleet.disputes(f"node-{node}")
@@ -77,7 +80,10 @@ async def test_no_document_names_another_namespace_or_its_pods(nodes, held, wait
             for other in NAMESPACES:
                 assert other == namespace or other.encode() not in body(document)
             assert state.grants == tuple(each for each in whole.grants if each.namespace == namespace)
-            assert state.waiting == tuple(each for each in whole.waiting if each.namespace == namespace)
+            assert [each.uid for each in state.waiting] == [
+                each.uid for each in whole.waiting if each.namespace == namespace
+            ]
+            assert all(each.message for each in state.waiting)
             shares = {(g.node, s.gpu) for g in state.grants for c in g.containers for s in c.shares}
             found = {(node.name, gpu.uuid): gpu for node in state.nodes for gpu in node.gpus}
             before = {(node.name, gpu.uuid): gpu for node in whole.nodes for gpu in node.gpus}
