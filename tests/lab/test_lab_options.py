@@ -54,7 +54,7 @@ async def test_pods_of_schedulers_that_are_adopted_or_served_and_units_of_memory
     ("words", "said"),
     [
         (["--memory-unit", "nvidia.com/gpumem=2"], "--memory-unit: 'nvidia.com/gpumem=2' is not a memory unit"),
-        (["--memory-unit", "aliyun.com/gpu-mem=1", "--operator"], "give no --memory-unit"),
+        (["--memory-unit", "aliyun.com/gpu-mem=1", "--operator"], "--memory-unit cannot be used with --operator"),
     ],
 )
 def test_units_that_nothing_counts_in_are_wrong_usage(words, said):

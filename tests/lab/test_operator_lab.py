@@ -44,7 +44,7 @@ async def test_the_policy_of_the_operators_page_brings_nodes_their_agents_and_be
     screen = io.StringIO()
     show(lab, 1.0, Console(file=screen, width=200), surroundings())
     assert all(str(node.metrics_port) in screen.getvalue() for node in lab.nodes.values()), "agents are yet to come"
-    assert f"of the operator on port {lab.operator_metrics_port}" in screen.getvalue()
+    assert f"the operator on port {lab.operator_metrics_port}" in screen.getvalue()
     assert screen.getvalue().index("clusterpolicies.purser.dev --watch") < screen.getvalue().index("get gpus")
     assert not lab.nodes["t4-4-0"].agent.is_running
     policy = next(block for block in yaml_blocks(PAGE) if block.get("kind") == "ClusterPolicy")

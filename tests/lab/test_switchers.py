@@ -89,7 +89,7 @@ KAIS = {
     "kai/memory": Placed(1, memory(2000)),
     "kai/whole": Placed(1),
     "kai/several": Placed(2, memory(2000, 2000)),
-    "kai/eighth": Placed(1, memory(1843), told=("gpu-fraction 0.125 counts as 12 percent of a GPU's memory",)),
+    "kai/eighth": Placed(1, memory(1843), told=("gpu-fraction 0.125 is rounded down to 12% of a GPU's memory",)),
     "kai/without-scheduler": Placed(1, told=("it applies only to pods with schedulerName kai-scheduler",)),
 }
 
@@ -115,7 +115,9 @@ WAITING = {
     "hami/static-mig": Waits((INSTEAD,), "2 Insufficient nvidia.com/mig-3g.20gb"),
     "hami/too-large": Waits(("the largest GPU has 40960 MiB", ADVISORY), "2 Insufficient nvidia.com/gpumem"),
     "hami/own-scheduler": Waits((OTHERS.format("hami-scheduler"),)),
-    "nvidia/time-slicing": Waits(("Remove -SHARED, and for a share " + INSTEAD,), "didn't match Pod's node affinity"),
+    "nvidia/time-slicing": Waits(
+        ("Remove -SHARED, and for a share of a GPU, " + INSTEAD,), "didn't match Pod's node affinity"
+    ),
     "nvidia/shared": Waits((INSTEAD,), "2 Insufficient nvidia.com/gpu.shared"),
     "nvidia/mig": Waits((INSTEAD,), "2 Insufficient nvidia.com/mig-1g.5gb"),
 }

@@ -66,7 +66,7 @@ async def test_a_container_starts_when_the_processes_of_a_vanished_pod_have_ende
         await eventually(agent.ready)
         running = await vanished(world, kubelet, proc, 15_000)
         ids = await admitted(world, kubelet, "new", 15_000)
-        with pytest.raises(Rejected, match=r"processes of pod default/old \(uid .*\) still use GPU .* 30000 of"):
+        with pytest.raises(Rejected, match=r"processes of pod default/old \(uid .*\) still use GPU .* 30000 MiB"):
             await kubelet.pre_start(ids)
         await eventually(lambda: _has_event(world, "new", "DeviceInUse"))
     monkeypatch.setattr(lingering, "START_WAIT_S", 60.0)

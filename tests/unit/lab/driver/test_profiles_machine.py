@@ -136,7 +136,7 @@ def test_hugepages_are_kept_by_their_size():
         ),
         pytest.param(
             {"kubelet": {"topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "4"}}},
-            r"max-allowable-numa-nodes: '4': write a number of 8 or more",
+            r"max-allowable-numa-nodes: invalid value '4': must be an integer of at least 8",
             id="fewer than eight nodes",
         ),
         pytest.param(
