@@ -37,6 +37,10 @@ class LaneResult:
     seconds: float
 
 
+SECOND_TRY = ("-p", "no:xdist", "-p", "no:randomly")
+"""Options of pytest: alone, in the order of the file."""
+
+
 @dataclass(frozen=True)
 class Runner:
     """How commands of lanes run."""
@@ -102,8 +106,7 @@ class Runner:
         if not (second_try and first.is_complete and failed):
             return first, ()
         self._print(f"\n--- once more, alone: {', '.join(failed)}")
-        alone = ("-p", "no:xdist", "-p", "no:randomly", *failed)
-        second = self._pytest(run, alone, stem.with_suffix(".second.xml"), cache)
+        second = self._pytest(run, (*SECOND_TRY, *failed), stem.with_suffix(".second.xml"), cache)
         if not second.is_complete:
             return Report(first.passed, first.skipped, (*first.failures, *second.failures)), ()
         kept = tuple(failure for failure in first.failures if failure.name in second.names)

@@ -1,12 +1,16 @@
 """Every lane runs to its end, some try a failed test once more, and the table names what is wrong and nothing else."""
 
+import re
+import subprocess
+import sys
 import textwrap
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.gate.lanes import Lane, Run
 from tests.gate.reports import Failure
-from tests.gate.runner import LaneResult, Runner
+from tests.gate.runner import SECOND_TRY, LaneResult, Runner
 from tests.gate.table import passes, table
 
 pytestmark = pytest.mark.processes
@@ -21,6 +25,7 @@ PASSES_ALONE = """
         assert not is_first
 """
 
+REPOSITORY = Path(__file__).parents[3]
 ONE_WORKER = ("-p", "xdist.plugin", "-n1")
 
 
@@ -69,6 +74,20 @@ def test_what_failed_in_an_earlier_run_is_not_tried_again(tmp_path):
     (tmp_path / "test_a.py").unlink()
     result = run(tmp_path, {"b": PASSES_ALONE}, second_try=True)
     assert failed(result) == []
+
+
+def test_every_mark_is_known_without_the_plugins_that_a_second_try_leaves_out():
+    """Otherwise the second try of such a test breaks off, and what is flaky fails the lane."""
+    command = [sys.executable, "-m", "pytest", *SECOND_TRY, "--markers"]
+    said = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    known = set(re.findall(r"@pytest\.mark\.(\w+)", said))
+    used = {
+        mark
+        for path in (REPOSITORY / "tests").rglob("*.py")
+        for mark in re.findall(r"pytest\.mark\.(\w+)", path.read_text())
+    }
+    assert {"gate", "xdist_group"} <= used
+    assert used - known == set()
 
 
 def test_more_than_three_flaky_tests_fail_the_gate():
