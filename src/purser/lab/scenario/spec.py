@@ -203,7 +203,7 @@ class Step(_Strict, frozen=True):
 
     name: str = ""
     """For people; made from the step where it is left out."""
-    within_s: float = 60.0
+    within_s: float = 120.0
     """How long the step may take."""
     apply: str | list[dict[str, Any]] | None = None
     """A file beside the scenario's, or manifests."""
