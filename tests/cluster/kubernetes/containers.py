@@ -143,8 +143,14 @@ class Containerd:
         """Ids of a container's incarnations, the newest last."""
         wanted = {_NAMESPACE: namespace, _POD: pod, _CONTAINER: container, _KIND: "container"}
         query = ",".join(f'labels."{key}"=={value}' for key, value in wanted.items())
-        ids = self._ctr("containers", "ls", "-q", query).split()
-        return sorted(ids, key=lambda each: self.info(each)["CreatedAt"])
+        made: dict[str, str] = {}
+        for each in self._ctr("containers", "ls", "-q", query).split():
+            try:
+                made[each] = self.info(each)["CreatedAt"]
+            except RuntimeError as error:
+                if "not found" not in str(error):  # else kubelet has removed it meanwhile
+                    raise
+        return sorted(made, key=made.__getitem__)
 
     def info(self, container_id: str) -> Any:
         """What containerd holds of a container; `Spec` is its OCI runtime spec."""
