@@ -73,7 +73,7 @@ def _pod_of(found: dict[str, Any], name: str) -> ManifestPod | None:
     if not isinstance(template.get("spec"), dict):
         raise ManifestError(f"{name}: {kind} {meta.get('name')} has no {'spec' if kind == 'Pod' else 'Pod template'}")
     if not meta.get("name") and not meta.get("generateName"):
-        raise ManifestError(f"{name}: a {kind} has no metadata.name: give it one")
+        raise ManifestError(f"{name}: a {kind} has no metadata.name, which is required")
     namespace = meta.get("namespace")
     own = str(meta.get("name") or meta.get("generateName") or "")
     spec = {

@@ -26,7 +26,7 @@ async def with_warnings(
         for pod in creating[:MAX_PODS]:
             meta = pod.metadata
             found[meta.uid] = tuple(
-                await events_about(client, meta.namespace, involvedObject__uid=meta.uid, type="Warning")
+                await events_about(client, meta.namespace, {"involvedObject.uid": meta.uid, "type": "Warning"})
             )
     except ForbiddenError as error:
         problem = f"events are skipped because you are not allowed to read them: {error}"

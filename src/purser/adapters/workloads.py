@@ -32,9 +32,8 @@ async def read_workload(client: Client, resource: Resource[Workload], namespace:
     except ForbiddenError as error:
         return ReadWorkload(problems=(f"{resource.kind} {namespace}/{name}: you are not allowed to read it: {error}",))
     try:
-        events = await events_about(
-            client, namespace, involvedObject__kind=resource.kind, involvedObject__name=name, reason=FAILED_CREATE
-        )
+        about = {"involvedObject.kind": resource.kind, "involvedObject.name": name, "reason": FAILED_CREATE}
+        events = await events_about(client, namespace, about)
     except ForbiddenError as error:
         return ReadWorkload(found, problems=(f"events are skipped because you are not allowed to read them: {error}",))
     return ReadWorkload(found, events[-1].message if events else "")

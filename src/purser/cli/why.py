@@ -129,9 +129,7 @@ def why(
     asked = None if manifest is None else _asked(manifest, pod and name)
     if asked is not None and namespace and asked.namespace not in ("", namespace):
         theirs = _line(asked.namespace)
-        fail(
-            f"-f {manifest} is for namespace {theirs}, and not for {namespace}: leave -n out, or give {theirs}", MISUSED
-        )
+        fail(f"-n {namespace} does not match the manifest's namespace {theirs}: omit -n, or use -n {theirs}", MISUSED)
     configure_logs(LogLevel.ERROR)
     choose_kernels("numpy")  # importing numba takes longer than it saves
     logs = [] if from_ is None else log_files(from_)

@@ -1,6 +1,6 @@
 """Events about one object, as somebody who explains the object reads them."""
 
-from typing import Any
+from collections.abc import Mapping
 
 from purser.kube.client import Client
 from purser.kube.objects import ObjectMeta, Slim
@@ -38,10 +38,10 @@ class ObservedEvent(Slim, frozen=True, gc=False):
 OBSERVED_EVENTS = EVENTS.as_type(ObservedEvent)
 
 
-async def events_about(client: Client, namespace: str, **fields: Any) -> list[ObservedEvent]:
-    """Events of a namespace, the last at the end. ``fields``: of their field selector, ``__`` for the dot in it. The
-    API server keeps events for an hour. Raises `purser.kube.errors.KubeError`."""
-    selector = ",".join(f"{name.replace('__', '.')}={value}" for name, value in fields.items())
+async def events_about(client: Client, namespace: str, fields: Mapping[str, str]) -> list[ObservedEvent]:
+    """Events in a namespace with these values in fields such as ``involvedObject.uid``, the last at the end. The API
+    server keeps events for an hour. Raises `purser.kube.errors.KubeError`."""
+    selector = ",".join(f"{name}={value}" for name, value in fields.items())
     return sorted(
         (await client.list(OBSERVED_EVENTS, namespace, field_selector=selector)).items, key=lambda each: each.seen_at
     )

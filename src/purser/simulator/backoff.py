@@ -39,7 +39,7 @@ class BackoffQueue:
         """When the next one is due."""
         return self._backing_off[0][0] if self._backing_off else math.inf
 
-    def arrives(self, event: int, number: int, now: float, place: Place) -> bool:
+    def try_or_wait(self, event: int, number: int, now: float, place: Place) -> bool:
         """It is tried at once, whoever else waits; whether it has a place."""
         if place(event, number):
             return True

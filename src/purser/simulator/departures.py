@@ -164,7 +164,7 @@ class _Simulation:
     def _placed_at_once(self, event: int, number: int, now: float) -> bool:
         """Else it waits."""
         if self.queue is not None:
-            return self.queue.arrives(event, number, now, lambda event, number: self._try(event, number, now))
+            return self.queue.try_or_wait(event, number, now, lambda event, number: self._try(event, number, now))
         if not self._waiting.has(number) and self._try(event, number, now):
             return True
         self._waiting.add(event, number)

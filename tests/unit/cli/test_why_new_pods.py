@@ -67,9 +67,12 @@ def test_a_pod_that_would_wait_is_told_why_and_what_would_help(asked):
 
 def test_a_manifest_without_a_name_or_for_another_namespace_is_wrong_usage(asked):
     code, _, err = asked((POD % 9).replace("name: p, ", ""))
-    assert (code, "a Pod has no metadata.name: give it one" in err) == (2, True)
+    assert (code, "a Pod has no metadata.name, which is required" in err) == (2, True)
     code, _, err = asked(POD % 9, "-n", "default")
-    assert (code, "is for namespace team, and not for default: leave -n out, or give team" in err) == (2, True)
+    assert (code, "-n default does not match the manifest's namespace team: omit -n, or use -n team" in err) == (
+        2,
+        True,
+    )
     assert asked(POD % 9, "-n", "team")[0] == 0
 
 

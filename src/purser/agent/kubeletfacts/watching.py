@@ -82,7 +82,7 @@ class KubeletFacts:
         self._missing = Missing()
         self._failed = Gauge(
             "purser_agent_kubelet_facts_missing",
-            "1 for a part of kubelet's configuration or state that cannot be read, and so is not predicted.",
+            "1 if this part of kubelet's configuration or state cannot be read, else 0.",
             ["part"],
             registry=registry,
         )

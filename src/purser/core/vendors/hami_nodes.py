@@ -110,7 +110,8 @@ def _device(gpu: RegisteredGpu, is_listed: bool, problems: list[str]) -> Device:
         raise RegisterError(f"GPU {gpu.id[:64]!r} has mode {gpu.mode[:20]!r}")
     if gpu.count < 0 or not 0 <= gpu.devmem <= _HAMI_MAX_INT32 or not 0 <= gpu.devcore <= _HAMI_MAX_INT32:
         raise RegisterError(
-            f"GPU {gpu.id[:64]!r} has {gpu.count} slots, {gpu.devmem} MiB and {gpu.devcore}% of compute"
+            f"invalid GPU {gpu.id[:64]!r}: {gpu.count} slots, {gpu.devmem} MiB and {gpu.devcore}% of compute: each "
+            "must be 0 or greater, and fit in a 32-bit integer"
         )
     if not 0 <= gpu.numa <= MAX_NUMA_NODE or not 0 <= gpu.index <= _HAMI_MAX_INT32:
         raise RegisterError(f"GPU {gpu.id[:64]!r} is number {gpu.index} on NUMA node {gpu.numa}")

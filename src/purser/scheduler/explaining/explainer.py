@@ -59,7 +59,7 @@ class Explainer:
         """Where there are pods of this name."""
         there = sorted({each.metadata.namespace for each in self._cluster.pods() if each.metadata.name == name})
         more = f" and {len(there) - _MOST_NAMED} more" if len(there) > _MOST_NAMED else ""
-        return f", but {', '.join(map(brief, there[:_MOST_NAMED]))}{more} has: give its namespace" if there else ""
+        return f", but {', '.join(map(brief, there[:_MOST_NAMED]))}{more} has: use -n" if there else ""
 
     def explain_workload(
         self, kind: str, namespace: str, name: str, read: ReadWorkload | None = None

@@ -1,7 +1,8 @@
-"""The read API: the scheduler's state as one JSON document, over HTTPS, for those whom the API server vouches for.
+"""The read API: the scheduler's state, whole or of one namespace, as JSON over HTTPS, for those whom the API server
+vouches for.
 
 - ``access``: whose a token is and what its user may read, asked of the API server and remembered for seconds.
-- ``page``: the document, made in small steps beside kube-scheduler's questions, at most once a second.
+- ``page``: the documents, made in small steps beside kube-scheduler's questions, at most once a second.
 - ``serving``: paths, answers, and how much clients can make of a server.
 
 Not here: the types of the document (`purser.core.state`), and who reads it (`purser.top`).

@@ -37,7 +37,7 @@ def _other_mode(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
     if DeviceMode.MIG in wanted and there.mig_resources:
         instead = f"Ask for MIG devices by profile: {_listed(there.mig_resources[:1])}"
     yield (
-        f"annotation {VGPU_MODE} asks for {of} in mode {mode_words(wanted)}, and no node has one (there: "
+        f"annotation {VGPU_MODE} asks for {of} in mode {mode_words(wanted)}, and no node has one (available: "
         f"{mode_words(modes)}): the pod waits for one. {instead}"
     )
 
@@ -83,12 +83,9 @@ def _preference(asked: list[DeviceRequest], there: FleetOffers) -> Iterator[str]
     unknown = [word for word in words if word not in known]
     if not unknown:
         return
-    has = (
-        f"GPUs there offer {_listed(tuple(sorted(there.profiles)))}"
-        if there.profiles
-        else ("no GPU is partitioned on demand")
-    )
-    yield f"annotation {MIG_PREFERENCE}: {_listed(tuple(unknown))} has no effect: {has}"
+    missing, available = _listed(tuple(unknown)), _listed(tuple(sorted(there.profiles)))
+    why = f"no GPU offers it (available: {available})" if available else "no GPU is partitioned on demand"
+    yield f"annotation {MIG_PREFERENCE}: {missing} has no effect: {why}"
 
 
 def _beyond(wanted: str, place: str, largest: str) -> str:

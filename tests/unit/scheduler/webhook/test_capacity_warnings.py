@@ -18,12 +18,12 @@ TWO_PARTS = Device("p", 0, "T4", 15360, slots=2, replicas=2, mode=DeviceMode.TIM
 STATIC = [Device(f"m{at}", at, "A100", 4864, mode=DeviceMode.MIG, resource="nvidia.com/mig-1g.5gb") for at in range(2)]
 CUT = [gpu("a", 0), gpu("b", 1, held=[MigPlacement("1g.5gb", 2)])]
 
-MIXED, NO_NODE = {"mode": "mig"}, "and no node has one (there: "
+MIXED, NO_NODE = {"mode": "mig"}, "and no node has one (available: "
 CASES = [
     ([SHARED], {"gpu": 1}, MIXED, f"in mode mig, {NO_NODE}hami-core): the pod waits for one. Remove the annotation"),
     ([SHARED], {"gpu": 1}, {"mode": "mig,mps"}, f"GPUs in mode mig or mps, {NO_NODE}hami-core)"),
     ([SHARED], {"gpu": 1}, {"mode": "mig,hami-core"}, ""),
-    ([SHARED, *STATIC], {"gpu": 1}, MIXED, "(there: hami-core): the pod waits for one. Ask for MIG devices by"),
+    ([SHARED, *STATIC], {"gpu": 1}, MIXED, "(available: hami-core): the pod waits for one. Ask for MIG devices by"),
     (STATIC, {"mig": 1}, {"mode": "hami-core"}, f"asks for nvidia.com/mig-1g.5gb in mode hami-core, {NO_NODE}mig)"),
     (STATIC, {"mig": 2}, MIXED, ""),
     (STATIC, {"mig": 3}, {}, "requests 3 nvidia.com/mig-1g.5gb, but the largest node has 2"),
@@ -38,7 +38,7 @@ CASES = [
     (CUT, {"mem": 40192}, {}, ""),
     (CUT, {"mem": 40193}, {}, "requests 40193 MiB of GPU memory, but the largest GPU instance has 40192 MiB"),
     ([*CUT, SHARED], {"mem": 20000}, {"mode": "hami-core"}, "20000 MiB of GPU memory, but the largest GPU has 15360"),
-    (CUT, {"mem": 10}, {"mig_profiles": "9g,4g"}, "9g has no effect: GPUs there offer 1g.10gb, 1g.5gb"),
+    (CUT, {"mem": 10}, {"mig_profiles": "9g,4g"}, "9g has no effect: no GPU offers it (available: 1g.10gb, 1g.5gb"),
     ([SHARED], {"mem": 10}, {"mig_profiles": "4g"}, (
         "4g has no effect: no GPU is partitioned on demand"
     )),
