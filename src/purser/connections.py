@@ -103,8 +103,10 @@ async def stop_accepting(server: asyncio.Server) -> None:
     """
     for listening in server.sockets:
         server.get_loop().remove_reader(listening.fileno())
-    await asyncio.sleep(0)
-    server.close()
+    try:
+        await asyncio.sleep(0)
+    finally:  # also for whoever is cancelled once more meanwhile
+        server.close()
 
 
 class _Connection(asyncio.Protocol):

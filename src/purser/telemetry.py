@@ -139,5 +139,7 @@ async def listening(
         finally:
             await stop_accepting(server)
     finally:
-        await runner.cleanup()
-        connections.close()
+        try:
+            await runner.cleanup()
+        finally:
+            connections.close()

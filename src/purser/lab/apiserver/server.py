@@ -92,7 +92,10 @@ class ApiServer:
         if not self._port:
             # It is to be had again after a stop: clients that dial it meanwhile must not be given it for themselves.
             [self._port] = free_ports(1)
-        self._server = await asyncio.get_running_loop().create_server(self._connections, self._host, self._port)
+        self._server = await asyncio.get_running_loop().create_server(
+            self._connections, self._host, self._port, start_serving=False
+        )
+        await self._server.start_serving()
         self._frontend.address = f"{self._host}:{self._port}"
 
     async def stop(self) -> None:

@@ -1,11 +1,13 @@
 """The part of kubelet's HTTPS API that the API server asks on behalf of `kubectl logs`, for all emulated nodes."""
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from purser.connections import stop_accepting
 from purser.kube.client import Client
 from purser.kube.errors import NotFoundError
 from purser.kube.resources import PODS
@@ -31,8 +33,16 @@ async def serving(client: Client, logs: PodLogs, serving_pair: PemFiles, ca: Pem
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     try:
-        await web.TCPSite(runner, LOOPBACK, 0, ssl_context=_context(serving_pair, ca)).start()
-        yield runner.addresses[0][1]
+        assert runner.server is not None
+        # As in telemetry: cancelled while it starts to serve, `create_server` would leave the socket open.
+        server = await asyncio.get_running_loop().create_server(
+            runner.server, LOOPBACK, 0, ssl=_context(serving_pair, ca), start_serving=False
+        )
+        try:
+            await server.start_serving()
+            yield int(server.sockets[0].getsockname()[1])
+        finally:
+            await stop_accepting(server)
     finally:
         await runner.cleanup()
 
