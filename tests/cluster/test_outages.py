@@ -29,8 +29,8 @@ OWNED = [
     *((kind, word, limits) for kind in OWNERS for word, limits in WORDS.items() for _ in range(3)),
     *((kind, "whole", whole()) for kind in ("DaemonSet", "Job")),
 ]
-MOST_PODS = 3
-"""Of one owner: the one that waits, the one that takes its place, and one that met an agent which had just gone."""
+MOST_PODS = 2
+"""Of one owner: the one that waits, and the one that takes its place; one more may meet an agent that has just gone."""
 
 MOST_FAILED = 8
 """While an agent is away: pods that are bound before kubelet and the scheduler know, once for each GPU at most."""
@@ -158,7 +158,8 @@ async def test_fifty_owners_wait_for_five_minutes_and_then_run(
         print(away.__name__, "failed:", Counter(f"{status.get('message')}" for status in seen.failed.values()))
     per_owner = Counter(seen.names.values())
     assert len(seen.failed) <= (MOST_FAILED if away is agent_away else 0)
-    assert max(per_owner.values()) <= MOST_PODS, per_owner.most_common(5)
+    most_pods = MOST_PODS + (away is agent_away)
+    assert max(per_owner.values()) <= most_pods, per_owner.most_common(5)
     await check_books(cluster)
     for name, (kind, _, _) in zip(names, OWNED, strict=True):
         await cluster.client.delete(OWNERS[kind], name, cluster.namespace)

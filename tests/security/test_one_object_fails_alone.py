@@ -454,7 +454,7 @@ async def test_a_pod_or_node_that_a_queues_worker_fails_on_is_reported_and_comes
     cache = SimpleNamespace(
         clock=SystemClock(), ledger=SimpleNamespace(violations=lambda: [SimpleNamespace(node="n1")])
     )
-    missed = MissedPods(client, cache, pods, None, Said(), lambda: True)
+    missed = MissedPods(client, cache, pods, None, Said(), lambda: True, None)
     doubles = DoubleGrants(client, cache, Said(), None, lambda: True)
     turns = Odd(), Odd()
     monkeypatch.setattr(missed, "_see_to", turns[0])

@@ -254,9 +254,12 @@ class Client:
         subresource: str,
         body: Mapping[str, Any],
         namespace: str | None = None,
+        *,
+        dry_run: bool = False,
     ) -> Raw:
         """Post to a subresource, such as a pod's ``eviction``; what comes back is often a Status."""
-        call = Call("POST", resource.path(namespace, name, subresource), self._manager, msgspec.json.encode(body))
+        params = self._manager | ({"dryRun": "All"} if dry_run else {})
+        call = Call("POST", resource.path(namespace, name, subresource), params, msgspec.json.encode(body))
         return await self._object(resource.raw(), call)
 
     async def bind(self, namespace: str, pod: str, uid: str, node: str, annotations: Mapping[str, str]) -> None:

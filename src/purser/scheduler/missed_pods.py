@@ -12,14 +12,14 @@ give them some, and their devices may be what they wait for.
 Pods of Purser, or of a scheduler that it replaces, that request GPUs by unserved resource names get an event, too:
 kube-scheduler only says that a resource is missing.
 
-Pods and namespaces with the label ``purser.dev/webhook: ignore`` are left alone. If the new pod misses it again, the
-webhook is bypassed for another reason, or still away: its owner's pods are then left for a minute, doubled each time up
-to an hour. A pod that comes through the webhook meanwhile ends that rest, once: nobody waits for it after an outage,
-and where the webhook is bypassed it costs one pod more.
+Nothing is deleted while the API server does not call the webhook: the new pod would miss it, too.
+
+Pods and namespaces with the label ``purser.dev/webhook: ignore`` are left alone. If the new pod misses a webhook that
+is called, it is bypassed for another reason: its owner's pods are then left for a minute, doubled each time up to an
+hour.
 """
 
-import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import msgspec
 import structlog
@@ -38,6 +38,7 @@ from purser.kube.workqueue import WorkQueue, run_workers
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.leadership_gate import INACTIVE_RECHECK_PERIOD_S
 from purser.scheduler.reasons import SchedulerReason
+from purser.scheduler.webhook import PROBE_PERIOD_S
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -58,24 +59,17 @@ class RecreationBackoff(msgspec.Struct):
 
     at: float
     rest_s: float = _FIRST_REST_S
-    was_cut_short: bool = False
-    """Whether the last wave did not wait for the end of its rest; the next one does."""
 
     def is_over(self, now: float) -> bool:
         """Whether the owner's pods have come past the webhook for so long that nothing need be remembered."""
         return now > self.at + self.rest_s + _LONGEST_REST_S
 
-    def wait_s(self, seen_at: float, now: float, passed_at: float = -math.inf) -> float:
-        """Seconds until a pod first seen at ``seen_at`` may go; 0 begins a new wave where it is a later one.
-
-        ``passed_at``: when a pod of whoever came through the webhook last.
-        """
+    def wait_s(self, seen_at: float, now: float) -> float:
+        """Seconds until a pod first seen at ``seen_at`` may go; 0 begins a new wave where it is a later one."""
         if seen_at <= self.at:
             return 0.0
-        is_cut_short = passed_at > seen_at and not self.was_cut_short
-        if now < self.at + self.rest_s and not is_cut_short:
+        if now < self.at + self.rest_s:
             return self.at + self.rest_s - now
-        self.was_cut_short = now < self.at + self.rest_s
         self.at, self.rest_s = now, min(2 * self.rest_s, _LONGEST_REST_S)
         return 0.0
 
@@ -91,11 +85,13 @@ class MissedPods:
         namespaces: Informer[Namespace],
         events: EventRecorder,
         is_active: Callable[[], bool],
+        is_webhook_called: Callable[[Pod], Awaitable[bool]],
         adopted: Collection[str] = (),
         served: Collection[str] = (),
         managed: Collection[str] = (),
     ) -> None:
-        """``is_active``: whether this replica is the one that acts. ``adopted``: schedulers whose pods are Purser's.
+        """``is_active``: whether this replica is the one that acts. ``is_webhook_called``: whether another pod like
+        this one would reach the webhook now. ``adopted``: schedulers whose pods are Purser's.
         ``served``: those who place theirs themselves, as they should. ``managed``: see `unserved_words`."""
         self._client = client
         self._cache = cache
@@ -103,6 +99,7 @@ class MissedPods:
         self._namespaces = namespaces
         self._events = events
         self._is_active = is_active
+        self._is_webhook_called = is_webhook_called
         self._changed_names = (DEFAULT_SCHEDULER, *adopted)
         self._served = frozenset(served)
         self._managed = managed
@@ -111,14 +108,10 @@ class MissedPods:
         self._reported: dict[str, str] = {}
         """By uid: the message of the pod's last event."""
         self._backoffs: dict[str, RecreationBackoff] = {}
-        self._passed_at = -math.inf
-        """When a pod last came through the webhook."""
-        self._resting: set[str] = set()
-        """Keys of pods whose owner rests."""
 
     async def run(self) -> None:
         """See to them until cancelled; call it once the webhook answers."""
-        self._pods.add_handler(self._added, lambda _, pod: self._put(pod), self._forget)
+        self._pods.add_handler(self._put, lambda _, pod: self._put(pod), self._forget)
         await run_workers(self._queue, self._see_to, on_failure=self._failed)
 
     def _failed(self, key: str, error: Exception) -> None:
@@ -126,21 +119,12 @@ class MissedPods:
         if pod is not None:
             self._client.failures.failed(PODS, pod, error)
 
-    def _added(self, pod: Pod) -> None:
-        if pod.spec.scheduler_name == self._cache.scheduler_name and self._cache.readings.of(pod).asks_for_devices:
-            self._passed_at = self._cache.clock.monotonic()
-            for key in self._resting:
-                self._queue.add(key)
-            self._resting.clear()
-        self._put(pod)
-
     def _put(self, pod: Pod) -> None:
         if self._may_turn_out_withheld(pod) or self._is_stray(pod) or self._message(pod):
             self._seen_at.setdefault(pod.metadata.uid, self._cache.clock.monotonic())
             self._queue.add(key_of(pod))
 
     def _forget(self, pod: Pod) -> None:
-        self._resting.discard(key_of(pod))
         self._seen_at.pop(pod.metadata.uid, None)
         self._reported.pop(pod.metadata.uid, None)
 
@@ -218,21 +202,21 @@ class MissedPods:
         owner = controller_of(pod) if self._may_be_deleted(pod) else None
         if owner is None:
             self._tell(pod, SchedulerReason.MISSED_WEBHOOK, _MISSED)
-        elif wait_s := self._wait_s(pod, owner):
+        elif wait_s := self._patience_left(pod):
+            self._queue.add_after(key, wait_s)
+        elif not await self._is_webhook_called(pod):
+            self._tell(pod, SchedulerReason.MISSED_WEBHOOK, _AWAY.format(f"{owner.kind} {owner.name}"))
+            self._queue.add_after(key, PROBE_PERIOD_S)
+        elif wait_s := self._rest_left(pod, owner):
             self._queue.add_after(key, wait_s)
         else:
             await self._delete(pod, owner)
 
-    def _wait_s(self, pod: Pod, owner: OwnerReference) -> float:
+    def _rest_left(self, pod: Pod, owner: OwnerReference) -> float:
         now = self._cache.clock.monotonic()
-        if left_s := self._patience_left(pod):
-            return left_s
         self._backoffs = {uid: backoff for uid, backoff in self._backoffs.items() if not backoff.is_over(now)}
         seen_at = self._seen_at.get(pod.metadata.uid, now)
-        left_s = self._backoffs.setdefault(owner.uid, RecreationBackoff(now)).wait_s(seen_at, now, self._passed_at)
-        if left_s:
-            self._resting.add(key_of(pod))
-        return left_s
+        return self._backoffs.setdefault(owner.uid, RecreationBackoff(now)).wait_s(seen_at, now)
 
     def _patience_left(self, pod: Pod) -> float:
         now = self._cache.clock.monotonic()
@@ -270,6 +254,10 @@ def _sentence(hints: Sequence[str]) -> str:
 _MISSED = (
     "The API server did not ask Purser's webhook about the pod, or the webhook did not serve its resource yet, so "
     "Purser does not place it: delete and recreate it"
+)
+_AWAY = (
+    "The pod was created while the API server did not call Purser's webhook, and the API server does not call it yet. "
+    "Once it does, Purser deletes the pod, and {} recreates it"
 )
 _OTHERS = (
     'The pod requests GPUs, but its schedulerName is "{}", so Purser does not place it: recreate it without '

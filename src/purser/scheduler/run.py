@@ -57,7 +57,15 @@ from purser.scheduler.settings import (
     UrlTarget,
     WebhookSettings,
 )
-from purser.scheduler.webhook import DeviceRules, Mutation, NodeWrites, Validation, WebhookRegistration, own_user
+from purser.scheduler.webhook import (
+    DeviceRules,
+    Mutation,
+    NodeWrites,
+    Validation,
+    WebhookProbe,
+    WebhookRegistration,
+    own_user,
+)
 from purser.telemetry import listening, telemetry_app
 
 log = structlog.get_logger("purser.scheduler")
@@ -341,6 +349,7 @@ def _start_missed_pods(
         parts.namespaces,
         events,
         parts.may_bind,
+        WebhookProbe(client, parts.cache.clock).is_called,
         adopted,
         served,
         settings.managed_resources,

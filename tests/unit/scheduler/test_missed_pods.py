@@ -11,6 +11,7 @@ import pytest
 from purser.core.names import GRANT_ANNOTATION
 from purser.core.vendors.catalogue import families_of
 from purser.kube import Client, ClusterConfig, EventRecorder, Informer, NotFoundError, untyped
+from purser.kube.objects import Pod
 from purser.kube.resources import EVENTS, NAMESPACES, PODS
 from purser.lab.apiserver import ApiServer
 from purser.scheduler import missed_pods as missed_pods_module
@@ -26,9 +27,13 @@ class World:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.active = True
+        self.is_called = True
         self.asked = 0
         """How often whether it is active."""
         self.owner: dict[str, str] = {}
+
+    async def is_webhook_called(self, pod: Pod) -> bool:
+        return self.is_called
 
     def is_active(self) -> bool:
         self.asked += 1
@@ -115,10 +120,12 @@ async def looking(
         cache = ClusterCache(MagicMock(), families=families_of(["Hygon DCU"]))
         with (
             patch.object(missed_pods_module, "CONTROLLER_NOTICE_TIMEOUT_S", patience_s),
+            patch.object(missed_pods_module, "PROBE_PERIOD_S", 0.1),
             patch.object(cache, "offers", lambda resource: resource in offered),
             patch.object(cache.disputes, "is_reported", lambda node, _: node == "pursers"),
         ):
-            found = MissedPods(world.client, cache, pods, namespaces, events, world.is_active, adopted)
+            acts = world.is_active, world.is_webhook_called
+            found = MissedPods(world.client, cache, pods, namespaces, events, *acts, adopted)
             tasks.append(asyncio.create_task(found.run()))
             yield
         for task in tasks:
@@ -245,28 +252,33 @@ def test_pods_of_one_wave_go_at_once_and_a_later_wave_rests_twice_as_long_each_t
     assert backoff.rest_s == 240
 
 
-def test_a_pod_that_comes_through_the_webhook_ends_a_rest_but_not_two_in_a_row() -> None:
-    backoff = RecreationBackoff(at=100.0)
-    assert backoff.wait_s(seen_at=110.0, now=120.0, passed_at=105.0) == 40, "it passed before this one missed"
-    assert backoff.wait_s(seen_at=110.0, now=120.0, passed_at=115.0) == 0
-    assert backoff.wait_s(seen_at=125.0, now=130.0, passed_at=129.0) == 110, "the webhook is bypassed otherwise"
-    assert backoff.wait_s(seen_at=125.0, now=240.0, passed_at=129.0) == 0
-    assert backoff.wait_s(seen_at=245.0, now=250.0, passed_at=249.0) == 0, "there was a whole rest between"
-
-
-async def test_owners_do_not_rest_once_the_webhook_is_back(world: World, missed_pods: None) -> None:
-    async def gone(name: str) -> bool:
-        return not await world.exists(name)
-
+async def test_no_pod_is_deleted_before_the_webhook_is_called_again(world: World, missed_pods: None) -> None:
+    """And its message says what it waits for."""
+    world.is_called = False
     for name in ("first", "second"):
         await world.pod(name, SHARE, owned=True)
-        if name == "first":
-            await eventually(lambda: gone("first"))
+        await eventually(lambda name=name: world.told(name))
+        [message] = await world.told(name)
+        assert "Once it does, Purser deletes the pod, and ReplicaSet owner recreates it" in message
+    assert [await world.exists(name) for name in ("first", "second")] == [True, True]
+    world.is_called = True
+
+    async def gone() -> bool:
+        return not await world.exists("first") and not await world.exists("second")
+
+    await eventually(gone)
+
+
+async def test_owners_whose_pods_miss_a_webhook_that_is_called_rest(world: World, missed_pods: None) -> None:
+    async def gone() -> bool:
+        return not await world.exists("first")
+
+    await world.pod("first", SHARE, owned=True)
+    await eventually(gone)
+    await world.pod("second", SHARE, owned=True)
     await world.pod("bare", SHARE)
     await eventually(lambda: world.told("bare"))
-    assert await world.exists("second"), "its owner rests"
-    await world.pod("passed", SHARE, schedulerName="purser-scheduler")
-    await eventually(lambda: gone("second"))
+    assert await world.exists("second")
 
 
 def test_no_rest_is_longer_than_an_hour() -> None:

@@ -17,6 +17,7 @@ from purser.core.grant import signing
 from purser.core.model import Device, NodeInventory
 from purser.core.names import GRANT_KEY_SECRET, TLS_SECRET
 from purser.kube.client import Client
+from purser.kube.clock import SystemClock
 from purser.kube.config import ClusterConfig
 from purser.kube.errors import ApiError, ConfigError
 from purser.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS, SECRETS, VALIDATING_WEBHOOKS
@@ -34,8 +35,10 @@ from purser.scheduler.settings import (
     WebhookSettings,
 )
 from purser.scheduler.webhook.configurations import mutating_configuration, validating_configuration
+from purser.scheduler.webhook.probe import PROBE_PERIOD_S, WebhookProbe
 from purser.scheduler.webhook.registration import WebhookRegistration, differences, own_user
 
+from .extender_world import Clock
 from .reviews import container, pod
 
 NAMESPACE = "purser-system"
@@ -170,6 +173,34 @@ async def test_a_restart_keeps_ca_and_keys_and_writes_only_the_new_port(world):
             "purser-validating",
             "selfsubjectreviews",
         }
+
+
+async def test_a_probe_finds_out_whether_the_webhook_is_called_and_changes_nothing(world):
+    for name in ("p", "bound"):
+        await world.create_pod(name, container("c"))
+    await world.client.bind("default", "bound", (await world.raw_pod("bound"))["metadata"]["uid"], "n1", {})
+    pods = {name: await world.client.get(PODS, name, "default") for name in ("p", "bound")}
+
+    async def is_called():
+        found = {await WebhookProbe(world.client, SystemClock()).is_called(each) for each in pods.values()}
+        assert {name: await world.client.get(PODS, name, "default") for name in pods} == pods
+        return found
+
+    assert await is_called() == {False}, "there is no configuration"
+    async with world.scheduler():
+        assert await is_called() == {True}
+    assert await is_called() == {False}, "nobody answers"
+
+
+async def test_pods_of_one_namespace_share_a_probe(world):
+    await world.create_pod("p", container("c"))
+    pod, clock = await world.client.get(PODS, "p", "default"), Clock()
+    probe = WebhookProbe(world.client, clock)
+    for probes in (1, 2):
+        assert not await probe.is_called(pod)
+        assert not await probe.is_called(pod)
+        assert len([path for path in world.seen if path.endswith("/binding")]) == probes
+        clock.ahead_s += PROBE_PERIOD_S
 
 
 async def test_two_replicas_serve_with_one_ca(world):

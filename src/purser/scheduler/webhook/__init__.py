@@ -9,7 +9,7 @@
 
 All of them apply ``rules`` and ``device_rules`` and answer with ``review``. The extender checks `PLACEMENT_RULES`
 again, because webhooks can be bypassed. ``configurations`` has the webhook configurations, and `WebhookRegistration`
-keeps their CA up to date (``registration``).
+keeps their CA up to date (``registration``). `WebhookProbe` finds out whether the API server calls them (``probe``).
 
 Not here: HTTPS (``server``), and pods that were created while no replica answered (``missed_pods``).
 """
@@ -19,6 +19,7 @@ from purser.scheduler.webhook.device_rules import DeviceRules
 from purser.scheduler.webhook.mutation import Mutation
 from purser.scheduler.webhook.new_pods import mutated
 from purser.scheduler.webhook.node_writes import NodeWrites
+from purser.scheduler.webhook.probe import PROBE_PERIOD_S, WebhookProbe
 from purser.scheduler.webhook.registration import WebhookRegistration, own_user
 from purser.scheduler.webhook.review import ReviewError, decode_review, encode_review
 from purser.scheduler.webhook.rules import PLACEMENT_RULES, first_objection, in_other_units
@@ -27,11 +28,13 @@ from purser.scheduler.webhook.workload_warnings import WorkloadWarnings
 
 __all__ = [
     "PLACEMENT_RULES",
+    "PROBE_PERIOD_S",
     "DeviceRules",
     "Mutation",
     "NodeWrites",
     "ReviewError",
     "Validation",
+    "WebhookProbe",
     "WebhookRegistration",
     "WorkloadWarnings",
     "decode_review",

@@ -119,6 +119,11 @@ class DecisionReason(ExplainedReason):
         "A new pod carries another system's record of a placement.",
         "Remove the annotations that the message names.",
     )
+    PROBE = (
+        "probe",
+        "Binding",
+        "The scheduler checks with a Binding in a dry run whether the API server calls the webhook, which denies it.",
+    )
     CHANGED_GRANT = (
         "changed-grant",
         "Pod",

@@ -18,6 +18,7 @@ from purser.core.names import (
     MEMORY_UNITS_ANNOTATION,
     PROTECTED_POD_ANNOTATIONS,
     SCHEDULER_NAME,
+    WEBHOOK_PROBE_ANNOTATION,
     ignoring_label,
 )
 from purser.core.pod.manifest import PodManifest
@@ -54,6 +55,9 @@ _BINDINGS = (("pods", "binding"), ("bindings", ""))
 
 _PODS = (("pods", ""), ("pods", "ephemeralcontainers"))
 """What pods are changed through; debugging containers come by a way of their own."""
+
+PROBE_ANSWER = "Purser's webhook denies every Binding with this annotation"
+"""What the webhook says to a `WebhookProbe`."""
 
 _bindings = JsonReader(_Binding, "the Binding in the AdmissionReview", max_bytes=WEBHOOK_BODIES.each)
 
@@ -186,6 +190,8 @@ class Validation:
             annotations = _bindings.read(request.object).metadata.annotations or {}
         except UnreadableError as error:
             raise ReviewError(str(error)) from error
+        if WEBHOOK_PROBE_ANNOTATION in annotations:
+            return Decision(False, DecisionReason.PROBE, f"{PROBE_ANSWER}: {WEBHOOK_PROBE_ANNOTATION}")
         own = (*PROTECTED_POD_ANNOTATIONS, *sorted(self._devices.vendor_records))
         brought = [key for key in own if key in annotations]
         scheduler, user = self._scheduler_user(), request.user_info.username

@@ -1,9 +1,10 @@
 import pytest
 from tests.unit.scheduler.reviews import container, pod
 
+from purser.core.names import WEBHOOK_PROBE_ANNOTATION
 from purser.scheduler.settings import UrlTarget, WebhookSettings
 from purser.scheduler.webhook.configurations import validating_configuration
-from purser.scheduler.webhook.validation import Validation
+from purser.scheduler.webhook.validation import PROBE_ANSWER, Validation
 
 from .test_mutation import GPU, MEM, ask, refusal
 
@@ -80,6 +81,11 @@ def bind(annotations, user, known=SCHEDULER):
 def test_only_the_scheduler_brings_grants():
     assert bind(GRANT, SCHEDULER)["allowed"]
     assert f'may only be brought by "{SCHEDULER}", not by "mallory"' in refusal(bind(GRANT, "mallory"))
+
+
+def test_a_probe_is_denied_whoever_sends_it():
+    for user in (SCHEDULER, "mallory"):
+        assert PROBE_ANSWER in refusal(bind({WEBHOOK_PROBE_ANNOTATION: "true"}, user))
 
 
 def test_the_older_place_for_bindings_is_no_way_around():
