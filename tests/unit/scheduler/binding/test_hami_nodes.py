@@ -288,4 +288,4 @@ async def test_a_gpu_that_makes_no_sense_costs_itself_alone_and_is_told():
         assert all(each.startswith(f"annotation {REGISTER_ANNOTATION}: ") for each in told)
         assert [each for each in told if "has 1001 slots: Purser shares a device among at most 1000" in each]
         assert [each for each in told if "has mode 'of-tomorrow'. The GPU is ignored" in each]
-        assert [each for each in told if "'GPU-of-elsewhere' has a slot count of 10, -1 MiB" in each]
+        assert [each for each in told if "'GPU-of-elsewhere': 10 slots, -1 MiB" in each]
