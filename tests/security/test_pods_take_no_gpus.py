@@ -394,7 +394,9 @@ def test_a_pod_that_requires_enforcement_does_not_disable_it(limits, spec, of_po
 def test_a_pod_that_requires_what_no_node_enforces_is_warned():
     asked = asking(SHARE, annotations={"purser.dev/enforcement": "required"})
     (said,) = decide(Mutation(devices=DeviceRules(enforcements=lambda: ADVISORY)), asked).warnings
-    assert said.endswith("none, time-slicing); the pod requires enforcement, so it stays Pending until one does")
+    assert said.endswith(
+        "none, time-slicing); the pod requires enforcement, so it stays Pending until a node enforces them"
+    )
     assert len(said) <= 256
 
 
@@ -510,7 +512,7 @@ def test_a_share_is_warned_about_where_its_limits_are_advisory(limits, spec, the
 
 
 @pytest.mark.parametrize(
-    ("trusted", "named"), [(("kube-system", "monitoring"), "kube-system, monitoring"), ((), "none yet")]
+    ("trusted", "named"), [(("kube-system", "monitoring"), "kube-system, monitoring"), ((), "currently empty")]
 )
 @pytest.mark.parametrize(
     "obj",

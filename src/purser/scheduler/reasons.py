@@ -34,13 +34,13 @@ class SchedulerReason(ExplainedReason):
         "MissedWebhook",
         "Pod",
         "The pod was created while the webhook was unreachable, and the default scheduler cannot give it a GPU.",
-        "Recreate the pod. Pods of controllers are deleted and recreated automatically.",
+        "Recreate the pod. Pods that have a controller are deleted and recreated automatically.",
     )
     OTHER_SCHEDULER = (
         "OtherScheduler",
         "Pod",
-        "The pod asks for GPUs and names another scheduler, which did not place it within 15 seconds.",
-        "Recreate it without schedulerName, or make Purser adopt that name.",
+        "The pod requests GPUs and names another scheduler, which did not place the pod within 15 seconds.",
+        "Recreate the pod without schedulerName, or make Purser adopt that scheduler name.",
     )
     NOT_GRANTED = (
         "NotGranted",
@@ -57,8 +57,8 @@ class SchedulerReason(ExplainedReason):
     GRANTED_TWICE = (
         "GrantedTwice",
         "Pod",
-        "The pod was granted what another pod already runs with, as can happen when the leader changes.",
-        "Recreate the pod. Pods of controllers are deleted and recreated automatically.",
+        "The pod was granted devices that another pod already uses, which can happen when the leader changes.",
+        "Recreate the pod. Pods that have a controller are deleted and recreated automatically.",
     )
 
 
@@ -121,12 +121,12 @@ class BindFailure(ExplainedReason):
     NO_LONGER_FITS = (
         "NoLongerFits",
         "Pod",
-        "Other pods took the free GPUs after kube-scheduler had chosen the node. kube-scheduler tries the pod again.",
+        "Other pods took the free GPUs after kube-scheduler had chosen the node. kube-scheduler retries the pod.",
     )
     LEDGER_REFUSED = (
         "LedgerRefused",
         "Pod",
-        "The ledger rejects the grant that was just decided, which is a bug.",
+        "The ledger rejected the grant that Purser had just decided on. This is a bug.",
         "Report it with the scheduler's log line.",
     )
     ALREADY_BOUND = "AlreadyBound", "Pod", "The pod is bound to another node."

@@ -35,7 +35,7 @@ def _other_mode(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
     of = "GPUs" if asked.resource == GPU_RESOURCE else brief(asked.resource, 63)
     instead = f"Remove the annotation to get {of} of any mode"
     if DeviceMode.MIG in wanted and there.mig_resources:
-        instead = f"Ask for MIG devices by profile: {_listed(there.mig_resources[:1])}"
+        instead = f"Request MIG devices by profile: {_listed(there.mig_resources[:1])}"
     yield (
         f"annotation {VGPU_MODE} asks for {of} in mode {mode_words(wanted)}, and no node has one (available: "
         f"{mode_words(modes)}): the pod waits for one. {instead}"
@@ -62,8 +62,8 @@ def _too_many(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
         return  # amounts or modes are in the way, and not the number
     if there.profiles and not may_have_instances(asked.resource, asked.count, asked.modes_allowed):
         yield (
-            f"a container requests {asked.count} GPUs, but the largest node can give it only {most}: in MIG "
-            f"mode it gets one GPU instance, or several if it asks for MIG devices by name: {there.mig_resources[0]}"
+            f"a container requests {asked.count} GPUs, but no node can provide more than {most}: a "
+            f"container gets one GPU instance in MIG mode, or several if it requests {there.mig_resources[0]}"
         )
         return
     noun = "GPUs" if asked.resource == GPU_RESOURCE else brief(asked.resource, 63)
@@ -90,8 +90,8 @@ def _preference(asked: list[DeviceRequest], there: FleetOffers) -> Iterator[str]
 
 def _beyond(wanted: str, place: str, largest: str) -> str:
     return (
-        f"a container requests {wanted}, but the largest {place} has {largest}: the pod stays Pending until there is a "
-        f"larger {place}"
+        f"a container requests {wanted}, but the largest {place} has {largest}, so the pod stays Pending until "
+        f"there is a larger {place}"
     )
 
 

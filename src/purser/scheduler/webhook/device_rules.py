@@ -93,9 +93,11 @@ class DeviceRules:
             return decision
         names = sorted(self._trusted)
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        where = f": {', '.join(names[:_MOST_NAMED])}{more}" if names else ", of which there are none yet"
-        way_out = f"only pods of trusted namespaces (value webhook.deviceNamespaces{where}) name devices or see them"
-        return msgspec.structs.replace(decision, message=f"{decision.message}; {way_out} without asking for GPUs")
+        where = f": {', '.join(names[:_MOST_NAMED])}{more}" if names else ", currently empty"
+        way_out = (
+            f"only pods in trusted namespaces (chart value webhook.deviceNamespaces{where}) may name or see devices"
+        )
+        return msgspec.structs.replace(decision, message=f"{decision.message}; {way_out} without requesting GPUs")
 
     def trusts(self, pod: PodReading) -> bool:
         """Whether the administrator trusts who makes pods in the pod's namespace."""
@@ -124,10 +126,12 @@ class DeviceRules:
         there = sorted(self._enforcements())
         if there and all(word.is_advisory for word in there):
             waits = (
-                "; the pod requires enforcement, so it stays Pending until one does" if _is_required(request) else ""
+                "; the pod requires enforcement, so it stays Pending until a node enforces them"
+                if _is_required(request)
+                else ""
             )
             advisory = f"no node enforces them (enforcement: {', '.join(there)})"
-            return (f"limits of GPU shares are advisory: {advisory}{waits}",)
+            return (f"the limits of GPU shares are advisory: {advisory}{waits}",)
         warnings = [
             f'container "{part.name}" {_HOLDS[part.hold.limits]}' for part in shares if part.hold.limits in _HOLDS
         ]
@@ -161,8 +165,9 @@ def enforces_what_it_requires(pod: PodReading) -> Decision | None:
             return Decision(
                 False,
                 DecisionReason.UNENFORCED,
-                f'container "{part.name}" sets {DISABLE_CONTROL}, so nothing enforces its share of a GPU, but '
-                f"{whose} annotation {ENFORCEMENT_ANNOTATION} is {ENFORCEMENT_REQUIRED}: remove one of the two",
+                f'container "{part.name}" sets {DISABLE_CONTROL}, so the limits of its GPU share are not enforced, but '
+                f"{whose} annotation {ENFORCEMENT_ANNOTATION} is {ENFORCEMENT_REQUIRED}: remove the variable or the "
+                f"annotation",
             )
     return None
 

@@ -116,7 +116,7 @@ class DecisionReason(ExplainedReason):
     FORGED_RECORD = (
         "forged-record",
         "Pod",
-        "A new pod carries another system's record of a placement.",
+        "A new pod already has another system's placement record.",
         "Remove the annotations that the message names.",
     )
     PROBE = (
@@ -140,7 +140,7 @@ class DecisionReason(ExplainedReason):
         "not-mutated",
         "Pod",
         "The pod lacks fields that the mutating webhook sets.",
-        "Create the pod again; if it recurs, look for another webhook that removes it.",
+        "Recreate the pod. If the pod is denied again, look for another webhook that removes the fields.",
     )
     WEBHOOK_IGNORED = (
         "webhook-ignored",
@@ -166,7 +166,7 @@ class DecisionReason(ExplainedReason):
     WIDENED_SHARE = (
         "widened-share",
         "Pod",
-        "The pod's spec would undo the limits of its share.",
+        "The pod's spec would lift the limits of its GPU share.",
         "Remove what the message names.",
     )
     UNENFORCED = (
@@ -178,8 +178,8 @@ class DecisionReason(ExplainedReason):
     NO_ROOM_FOR_GRANT = (
         "no-room-for-grant",
         "Pod",
-        "The pod's own annotations leave no room for its grant.",
-        "Keep the data in a ConfigMap.",
+        "The pod's annotations are so large that its grant does not fit.",
+        "Move the data to a ConfigMap.",
     )
 
 
@@ -226,7 +226,7 @@ def decode_review(body: bytes) -> AdmissionRequest:
         raise ReviewError(f"the body is not an AdmissionReview: {error}") from error
     if review.api_version != API_VERSION or review.kind != "AdmissionReview":
         raise ReviewError(
-            brief(f"the body is a {review.kind!r} of {review.api_version!r}, not an AdmissionReview of {API_VERSION}")
+            brief(f"the body is {review.kind!r} in {review.api_version!r}, not AdmissionReview in {API_VERSION}")
         )
     if review.request is None:
         raise ReviewError("the AdmissionReview has no request")

@@ -31,7 +31,7 @@ CASES = [
     (CUT, {"gpu": 4, "mem": 9000}, MIXED, ""),
     (CUT, {"gpu": 8, "mem": 9000}, MIXED, "requests 8 GPUs of this size, but the largest node has 7"),
     (CUT, {"gpu": 14, "mem": 10}, MIXED, "requests 14 GPUs, but the largest node has 13"),
-    ([*CUT, SHARED], {"gpu": 2}, {}, "2 GPUs, but the largest node can give it only 1: in MIG mode it gets"),
+    ([*CUT, SHARED], {"gpu": 2}, {}, "2 GPUs, but no node can provide more than 1: a container gets one"),
     ([*CUT, SHARED], {"gpu": 1}, {}, ""),
     (CUT, {"mig": 13}, {}, ""),
     (CUT, {"mig": 14}, {}, "requests 14 nvidia.com/mig-1g.5gb, but the largest node has 13"),
