@@ -196,7 +196,7 @@ def test_an_agents_token_evicts_pods_of_its_own_node_alone(installed: Release) -
 
         assert cluster.wait_until("it may", lambda: not evict("here"))
         for refused in (evict("there"), evict("here", "of-another-pod")):
-            assert "evicts only pods of its node, by name and uid" in refused
+            assert "may evict only pods on its own node, by name and UID" in refused
     finally:
         cluster.delete("clusterrole,clusterrolebinding", "evicting")
         cluster.delete("pods", "here", "there", "--force", "--grace-period=0", f"-n{PODS}")

@@ -272,9 +272,7 @@ async def check_placed(switch, name, wanted):
     assert {key: value for key, value in env.items() if key.startswith("CUDA_")} == wanted.env
     assert env.get("PURSER_GPU_ENFORCEMENT", "") == (("time-slicing" if wanted.env else "whole-device") if held else "")
     if wanted.env:
-        await until(
-            "Granted says it", lambda: says(switch, pod, "Granted", "enforcement: time-slicing, which is advisory")
-        )
+        await until("Granted says it", lambda: says(switch, pod, "Granted", "enforcement: time-slicing (advisory)"))
 
 
 @pytest.mark.parametrize("name", NETWORKED)

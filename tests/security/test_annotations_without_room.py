@@ -28,7 +28,7 @@ def decide(annotations, limits=GPU):
 def test_a_pod_that_leaves_its_grant_no_room_is_not_let_in(annotations):
     decision = decide(annotations)
     assert (decision.allowed, decision.why) == (False, DecisionReason.NO_ROOM_FOR_GRANT)
-    assert "Keep the data in a ConfigMap" in decision.message
+    assert "Move the data to a ConfigMap" in decision.message
 
 
 def test_what_leaves_room_is_let_in_and_so_is_any_pod_without_gpus():

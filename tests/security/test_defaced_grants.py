@@ -185,7 +185,7 @@ async def test_a_rejected_pod_closes_its_gpu_until_the_agents_next_good_word():
         await world.add_node("n1")
         pod = await reject(world, "p")
         waiting = await world.add_pod("w")
-        assert "its node rejected pod default/p" in (await world.filter(waiting, "n1")).failed_nodes["n1"]
+        assert "the node rejected pod default/p" in (await world.filter(waiting, "n1")).failed_nodes["n1"]
         refusal = RefusedPod("default", "p", pod.metadata.uid, "DeviceOvercommitted", ("n1-0",), ("other/x",))
         await tell(world, "n1", refused=(refusal,))
         await eventually(lambda: "pod other/x holds the GPU" in world.cache.disputes.closed("n1").get("n1-0", ""))

@@ -41,9 +41,13 @@ async def pod_of(world, limits, *, labels=None, privileged=False, **spec):
 @pytest.mark.parametrize(
     ("limits", "changes", "says"),
     [
-        (SHARE, {"labels": {"purser.dev/webhook": "ignore"}, "privileged": True}, "keeps Purser's webhook away"),
-        (SHARE, {"privileged": True}, "is privileged and asks for a share"),
-        ({"nvidia.com/gpumem": "16Gi"}, {}, "cannot read what the pod asks for"),
+        (
+            SHARE,
+            {"labels": {"purser.dev/webhook": "ignore"}, "privileged": True},
+            "excludes the pod from Purser's webhook",
+        ),
+        (SHARE, {"privileged": True}, "is privileged but requests a GPU share"),
+        ({"nvidia.com/gpumem": "16Gi"}, {}, "invalid GPU request"),
         (GPU, {"schedulerName": "volcano"}, 'is for scheduler "volcano"'),
         (SHARE, {"schedulerName": "default-scheduler"}, 'is for scheduler "default-scheduler"'),
         ({"cpu": "1"}, {}, "does not request GPUs"),

@@ -47,7 +47,7 @@ def event(
 
 def granted(about: str, uid: str, node: str, shape: PodShape, at_s: float) -> Raw:
     annotations = {ASKED_ANNOTATION: msgspec.json.encode(shape).decode()}
-    return event(about, uid, "Granted", f"Granted GPU 0 of node {node}", at_s, annotations=annotations)
+    return event(about, uid, "Granted", f"Granted GPU 0 on node {node}", at_s, annotations=annotations)
 
 
 def bound(about: str, uid: str, node: str, at_s: float) -> Raw:

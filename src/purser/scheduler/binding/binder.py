@@ -180,7 +180,7 @@ class Binder:
     def _check_bound(self, pod: Pod, args: ExtenderBindingArgs) -> None:
         """A retry of what succeeded is a success; anything else is not ours to change."""
         if pod.spec.node_name != args.node:
-            raise BindError(BindFailure.ALREADY_BOUND, f"the pod is bound to node {pod.spec.node_name} already")
+            raise BindError(BindFailure.ALREADY_BOUND, f"the pod is already bound to node {pod.spec.node_name}")
         try:
             granted = self._cache.trusted_grant(pod) is not None
         except GrantError as error:
@@ -188,7 +188,7 @@ class Binder:
                 BindFailure.BOUND_WITH_INVALID_GRANT, f"the pod is bound with an invalid grant: {error}"
             ) from error
         if not granted and self._request(pod) is not None:
-            raise BindError(BindFailure.BOUND_WITHOUT_GRANT, "the pod was bound without a grant, and not by Purser")
+            raise BindError(BindFailure.BOUND_WITHOUT_GRANT, "the pod was bound without a grant by another component")
 
     def _request(self, pod: Pod) -> PodRequest | None:
         try:
@@ -279,7 +279,7 @@ class Binder:
                 self._unsettled.mark_unsettled(grant)
             if not (_is_lost(error) or isinstance(error, ConflictError)):
                 self._unsettled.came_to_nothing(grant)
-                raise BindError(BindFailure.API_ERROR, f"the Binding was refused: {error}") from error
+                raise BindError(BindFailure.API_ERROR, f"the Binding was rejected: {error}") from error
             await self._settle(grant, error)
 
     async def _settle(self, grant: Grant, error: KubeError) -> None:
@@ -307,7 +307,7 @@ def granted_sentence(cache: ClusterCache, grant: Grant, why: str = "") -> str:
     devices = [state.device for state in node.devices if state.device.uuid in held] if node else []
     gpus = [str(device.index) for device in devices] if node else sorted(held)
     what = "device" if any(device.resource in BY_RESOURCE for device in devices) else "GPU"
-    message = f"Granted {what}{'s' if len(gpus) > 1 else ''} {', '.join(gpus)} of node {grant.node}"
+    message = f"Granted {what}{'s' if len(gpus) > 1 else ''} {', '.join(gpus)} on node {grant.node}"
     return f"{message}{f': {why}' if why else ''}{_pairs(grant, node)}{_enforcement(grant)}{_several(grant, node)}"
 
 
@@ -333,9 +333,7 @@ def _enforcement(grant: Grant) -> str:
     words = {part.container: part.enforcement for part in grant.containers}
     if set(words.values()) <= {Enforcement.WHOLE_DEVICE}:
         return ""
-    by_container = {
-        name: f"{word}, which is advisory" if word.is_advisory else f"{word}" for name, word in words.items()
-    }
+    by_container = {name: f"{word} (advisory)" if word.is_advisory else f"{word}" for name, word in words.items()}
     if len(set(words.values())) == 1:
         return f"; enforcement: {next(iter(by_container.values()))}"
-    return "; " + "; ".join(f"enforcement of container {name}: {word}" for name, word in by_container.items())
+    return "; " + "; ".join(f"enforcement for container {name}: {word}" for name, word in by_container.items())

@@ -108,7 +108,9 @@ class DoubleGrants:
             if before is None:
                 self._metrics.granted_twice()
             log.warning("A GPU was granted twice", pod=key_of(pod), uuids=uuids, rivals=rivals)
-            todo = f"it is deleted, and {owner.kind} {owner.name} recreates it" if owner else "delete and recreate it"
+            todo = "delete and recreate this pod"
+            if owner:
+                todo = f"this pod is deleted, and {owner.kind} {owner.name} recreates it"
             self._events.event(ref_of(PODS, pod), SchedulerReason.GRANTED_TWICE, f"{what}: {todo}", type="Warning")
         if owner is None:
             return

@@ -98,7 +98,7 @@ class LateGrants(ABC):
         await self._done(pod, grant)
         if grant is None:
             whose, node = pod.spec.scheduler_name[:63], pod.spec.node_name
-            message = f"{whose} placed the pod on node {node}, which has no GPU for it: {why}"
+            message = f"{whose} placed the pod on node {node}, where Purser cannot grant the pod a GPU: {why}"
             self._events.event(ref_of(PODS, pod), SchedulerReason.NOT_GRANTED, message, type="Warning")
 
     def _outcome(self, pod: Pod) -> tuple[Grant | None, Mapping[str, str], str]:

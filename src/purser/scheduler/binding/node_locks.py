@@ -55,7 +55,7 @@ class NodeLocks:
             return True
         if holder is not None and holder != owner and not await self._is_over(holder):
             by = f"pod {holder.namespace}/{holder.pod}" if holder.pod else "another pod"
-            raise NodeLockedError(f"node {node} is locked for {by}, until its device plugin has served it")
+            raise NodeLockedError(f"node {node} is locked until its device plugin has served {by}")
         patch = {"annotations": {lock.annotation: lock_text(lock, now_s, owner)}}
         try:
             await self._client.patch_merge(

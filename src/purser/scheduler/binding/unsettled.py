@@ -26,9 +26,9 @@ log = structlog.get_logger("purser.scheduler")
 class BindOutcome(Enum):
     """What the API server says of a pod that we tried to bind."""
 
-    BOUND_BY_US = "bound with our grant"
+    BOUND_BY_US = "bound with this grant"
     UNBOUND = "not bound"
-    BOUND_BY_OTHER = "bound otherwise"
+    BOUND_BY_OTHER = "bound by another component"
     GONE = "gone"
 
 

@@ -200,7 +200,7 @@ class ClusterCache:
 
     def not_ready(self) -> list[str]:
         """Why the cache is not yet what the cluster is; empty when it is. Not being the active replica is no reason."""
-        return [f"{name} are not listed yet" for name, synced in self._informers.items() if not synced()]
+        return [f"{name} have not been listed yet" for name, synced in self._informers.items() if not synced()]
 
     async def relist(self) -> None:
         """Return once everything is at least as fresh as a consistent list made now.
@@ -462,7 +462,7 @@ class ClusterCache:
         if self._dispute(pod, "") and uid not in self._ungranted:
             self._ungranted[uid] = node
             self._metrics.bind_failed(BindFailure.BOUND_WITHOUT_GRANT)
-            log.warning("A pod that asks for devices was bound without a grant", pod=key_of(pod), node=node)
+            log.warning("A pod that requests devices was bound without a grant", pod=key_of(pod), node=node)
         if self._pods is not None and (message := self._hami.problem_of(uid)):
             sentence = (
                 f"{message[0].upper()}{message[1:]}. Until the pod finishes, no new pods are placed on the node's GPUs"

@@ -192,7 +192,7 @@ class DisputeBook:
         now, closed = self._clock.monotonic(), {}
         for uuid, breaker in self._breakers.get(name, {}).items():
             if now < breaker.until:
-                closed[uuid] = f"its node rejected pod {breaker.pod} and has not reported why"
+                closed[uuid] = f"the node rejected pod {breaker.pod} and has not reported why"
         pods, disputes = self._pods.get(name), self._disputes.get(name)
         if pods:
             words = {} if disputes is None else {each.uid: each for each in disputes.held}

@@ -143,7 +143,7 @@ class HamiRecords:
     def _unlikely(self, pod: Pod, node: str, grant: Grant) -> str:
         """Why a record is not one of HAMi's scheduler, as far as one can see; empty: it may be."""
         if grant.node != node:
-            return f"{hami.VGPU_NODE} names node {grant.node[:64]}, and the pod is on {node}"
+            return f"{hami.VGPU_NODE} names node {grant.node[:64]}, but the pod is on node {node}"
         if unknown := sorted(grant.uuids - self._served.get(node, grant.uuids)):
             named = some([each[:64] for each in unknown], "GPU")
             return (
@@ -152,7 +152,7 @@ class HamiRecords:
         asked = devices_asked(pod)
         greedy = next((part for part in grant.containers if len(part.shares) > asked.get(part.container, 0)), None)
         if greedy is not None:
-            numbers = f"{len(greedy.shares)} GPUs, but it asks for {asked.get(greedy.container, 0)}"
+            numbers = f"{len(greedy.shares)} GPUs, but the container requests {asked.get(greedy.container, 0)}"
             return f"{hami.DEVICES_ALLOCATED} gives container {greedy.container} {numbers}"
         return ""
 

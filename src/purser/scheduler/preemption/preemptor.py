@@ -174,7 +174,7 @@ class Preemptor:
         except NotFoundError:
             return False
         except KubeError as error:
-            log.warning("A pod cannot be read", pod=request.key, error=str(error))
+            log.warning("Failed to read a pod", pod=request.key, error=str(error))
             return True
 
     def _waiting(self, uid: str) -> tuple[Pod, PodRequest] | None:
@@ -267,7 +267,7 @@ class Preemptor:
         except (NotFoundError, ConflictError):
             return True  # it is another pod of that name
         except KubeError as error:
-            log.warning("A pod was not preempted", pod=victim.key, error=str(error))
+            log.warning("Failed to preempt a pod", pod=victim.key, error=str(error))
             return False
         if victim_pod is not None:
             message = f"Preempted by pod {pod.metadata.uid} on node {node}"
@@ -290,7 +290,7 @@ def _not_available(why_not: Mapping[str, int]) -> str:
 
 
 def _sentence(victims: Victims, namespace: str) -> str:
-    """Such as ``2 pods of lower priority have to leave node n for it: a, b``; names in its own namespace only."""
+    """Such as ``2 lower-priority pods on node n are evicted to make room: a, b``; names in its own namespace only."""
     names = [pod.name for pod in victims.pods if pod.namespace == namespace and pod.name]
     count = len(victims.pods)
     message = f"{count} pods" if count > 1 else "1 pod"

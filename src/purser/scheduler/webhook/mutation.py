@@ -136,8 +136,8 @@ class Mutation:
     def _stays_away(self, pod: PodManifest) -> str:
         return (
             f'the pod requests GPUs, but its schedulerName is "{pod.scheduler_name[:63]}", so Purser does not place '
-            f"it: remove schedulerName, or ask an administrator to add it to scheduler.adoptSchedulerNames, or to "
-            f"serveSchedulerNames"
+            f"it: remove schedulerName, or ask an administrator to add that name to scheduler.adoptSchedulerNames or "
+            f"scheduler.serveSchedulerNames"
         )
 
     def _adopt(self, pod: PodReading, body: msgspec.Raw) -> Decision:

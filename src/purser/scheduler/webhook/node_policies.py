@@ -118,10 +118,11 @@ def _node_rules() -> dict[str, str]:
         f"{taints.format('new')} == {taints.format('old')}": "it may write only its own taints",
         _kept("Status", f"k in {_list(['conditions', *AMOUNT_FIELDS])}"): "it may not write the node's status",
         **{
-            _kept(part.title(), "k in variables.amounts"): f"it may write the {part} of no resources but its own"
+            _kept(part.title(), "k in variables.amounts"): f"the service account may write the {part} of its own "
+            f"resources only"
             for part in AMOUNT_FIELDS
         },
-        f"{others.format('new')} == {others.format('old')}": "it may write only its own conditions",
+        f"{others.format('new')} == {others.format('old')}": "the service account may write only its own conditions",
     }
 
 
@@ -148,7 +149,7 @@ def _of_events(namespace: str) -> Raw:
         about_itself: "its events must be about its own node or about pods",
         own.format("object"): "its events must name itself, on its node, as the reporter",
         f"request.operation == 'CREATE' || {own.format('oldObject')} && variables.about == variables.before": (
-            "it may change only its own events"
+            "the service account may change only its own events"
         ),
     }
     return _policy(namespace, OF_EVENTS, ["events"], variables, validations)

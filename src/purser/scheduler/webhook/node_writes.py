@@ -100,8 +100,8 @@ class NodeWrites:
         except UnreadableError as error:
             raise ReviewError(f"the eviction in the AdmissionReview cannot be read: {error}") from error
         if not node or not uid or self._node_of_pod(request.namespace, request.name, uid) != node:
-            where = f"on node {node}" if node else "whose token is not bound to a node"
-            message = f"{request.user_info.username} {where} evicts only pods of its node, by name and uid"
+            where = f"on node {node}" if node else "(whose token is not bound to a node)"
+            message = f"{request.user_info.username} {where} may evict only pods on its own node, by name and UID"
             return Decision(False, DecisionReason.NOT_ITS_NODE, message)
         return Decision(True, DecisionReason.ADMITTED)
 

@@ -113,7 +113,7 @@ class WebhookRegistration:
         try:
             present = await self._client.get(resource, name)
         except NotFoundError:
-            self._tell(name, "missing", f"there is no {resource.kind} {name}: {_REMEDY}")
+            self._tell(name, "missing", f"{resource.kind} {name} does not exist: {_REMEDY}")
             return
         own = {NODES_WEBHOOK, EVICTIONS_WEBHOOK, REQUIRED_WEBHOOK, *(each["name"] for each in wanted["webhooks"])}
         await self._bring_ca(resource, present, own)
@@ -148,7 +148,7 @@ class WebhookRegistration:
             log.warning("A webhook configuration is incorrect", configuration=name, problem=problem)
 
 
-_REMEDY = "install it with Purser's Helm chart, or as `purser webhook manifest` prints it"
+_REMEDY = "install the configuration with Purser's Helm chart or with `purser webhook manifest`"
 
 
 def _is_narrower(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:

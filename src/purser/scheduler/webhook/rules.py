@@ -92,9 +92,9 @@ def not_rewritten_by_kai(pod: PodReading) -> Decision | None:
     return Decision(
         False,
         DecisionReason.FORGED_RECORD,
-        f"annotation {kai.SHARED_GPU_CONFIGMAP} says that KAI's webhook has changed the pod, whose container would "
-        f"wait for a ConfigMap of KAI's: switch that webhook off (docs/migrating/kai.md), or, in a manifest copied "
-        f"from a running pod, remove the annotation and the variables that refer to the ConfigMap",
+        f"annotation {kai.SHARED_GPU_CONFIGMAP} shows that KAI's webhook changed the pod, so the container would "
+        f"wait for a ConfigMap that only KAI creates: disable that webhook (docs/migrating/kai.md), or, if the "
+        f"manifest was copied from a running pod, remove the annotation and the variables that refer to the ConfigMap",
     )
 
 
@@ -106,8 +106,8 @@ def no_share_placed_by_kai(pod: PodReading) -> Decision | None:
     return Decision(
         False,
         DecisionReason.BAD_REQUEST,
-        f"the pod asks for a share of a GPU by annotation, and KAI's scheduler places none on nodes of Purser's: ask "
-        f"an administrator to have Purser place such pods ({kai.KAI_SCHEDULER} in scheduler.adoptSchedulerNames, and "
+        f"the pod requests a GPU share by annotation, but KAI's scheduler does not place shares on Purser's nodes: ask "
+        f"an administrator to let Purser place such pods ({kai.KAI_SCHEDULER} in scheduler.adoptSchedulerNames, "
         f"not in serveSchedulerNames)",
     )
 
@@ -117,7 +117,7 @@ def makes_sense(pod: PodReading) -> Decision | None:
     try:
         pod.request()
     except DialectError as error:
-        return Decision(False, DecisionReason.BAD_REQUEST, f"Purser cannot read what the pod asks for: {error}")
+        return Decision(False, DecisionReason.BAD_REQUEST, f"invalid GPU request: {error}")
     return None
 
 
@@ -130,8 +130,8 @@ def no_privileged_share(pod: PodReading) -> Decision | None:
             return Decision(
                 False,
                 DecisionReason.PRIVILEGED_SHARE,
-                f'container "{part.name}" is privileged and asks for a share of a GPU: a privileged container sees all '
-                f"GPUs of its node. Drop privileged, or ask for whole GPUs ({part.devices.resource} alone)",
+                f'container "{part.name}" is privileged but requests a GPU share: a privileged container sees all GPUs '
+                f"on its node. Remove privileged, or request whole GPUs ({part.devices.resource} alone)",
             )
     return None
 
@@ -146,7 +146,7 @@ def no_node_preset(pod: PodReading) -> Decision | None:
     return Decision(
         False,
         DecisionReason.NODE_PRESET,
-        f'the pod asks for GPUs and sets spec.nodeName "{pod.spec.node_name}", which skips the scheduler: '
+        f'the pod requests GPUs and sets spec.nodeName "{pod.spec.node_name}", which skips the scheduler: '
         f"use a node selector or node affinity instead",
     )
 
@@ -164,7 +164,8 @@ def no_way_around(pod: PodReading) -> Decision | None:
     return Decision(
         False,
         DecisionReason.WEBHOOK_IGNORED,
-        f"label {label}={IGNORE_WEBHOOK} keeps Purser's webhook away from the pod, which asks for GPUs: create it "
+        f"label {label}={IGNORE_WEBHOOK} excludes the pod from Purser's webhook, but the pod requests GPUs: "
+        f"recreate the pod "
         "without that label",
     )
 
@@ -178,8 +179,8 @@ def room_for_grant(pod: PodReading) -> Decision | None:
     return Decision(
         False,
         DecisionReason.NO_ROOM_FOR_GRANT,
-        f"the pod's annotations have {size} bytes, and a pod that asks for GPUs may have {MAX_ANNOTATION_BYTES} of the "
-        f"262144 that Kubernetes allows: the rest is for its grant. Keep the data in a ConfigMap instead",
+        f"the pod's annotations have {size} bytes, but a pod that requests GPUs may use only {MAX_ANNOTATION_BYTES} "
+        f"of the 262144 bytes that Kubernetes allows; the rest is reserved for the grant. Move the data to a ConfigMap",
     )
 
 
@@ -193,8 +194,8 @@ def in_other_units(pod: PodReading, units_mib: Mapping[str, int]) -> Decision | 
     return Decision(
         False,
         DecisionReason.NOT_MUTATED,
-        f"the pod counts GPU memory in other units than the cluster, whose pods of these resources have {says}: create "
-        f"it again while Purser's webhook can be reached",
+        f"the pod's GPU memory unit differs from the cluster's: pods that request these resources must have {says}. "
+        f"Recreate the pod while Purser's webhook is reachable",
     )
 
 
@@ -226,10 +227,10 @@ def _no_annotations(pod: PodManifest, forbidden: Collection[str], why: DecisionR
         return None
     known = dict.fromkeys((*PROTECTED_POD_ANNOTATIONS, *record_annotations(pod), *sorted(forbidden)))
     found = [key for key in known if key in pod.annotations]
-    preset = ", and spec.nodeName too" if pod.node_name else ""
+    preset = " and spec.nodeName" if pod.node_name else ""
     return Decision(
         False,
         why,
         f"only Purser's scheduler may write annotations {', '.join(found)}: was the manifest copied from a running pod?"
-        f" Remove them{preset}",
+        f" Remove these annotations{preset}",
     )

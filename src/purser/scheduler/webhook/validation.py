@@ -134,8 +134,9 @@ class Validation:
         return Decision(
             False,
             DecisionReason.NOT_MUTATED,
-            f"the pod asks for GPUs and lacks {lacks}, which Purser's mutating webhook sets: it was away, or another "
-            f"webhook undid it. Create the pod again, or set it yourself",
+            f"the pod requests GPUs but lacks {lacks}, which Purser's mutating webhook sets: the webhook was "
+            f"unreachable, "
+            f"or another webhook reverted the change. Recreate the pod, or set the value yourself",
         )
 
     def _is_misdirected(self, pod: PodManifest) -> str:
@@ -165,7 +166,7 @@ class Validation:
             return Decision(
                 False,
                 DecisionReason.CHANGED_GRANT,
-                f"the pod holds a grant, which the webhook protects: label {label} cannot be set to {IGNORE_WEBHOOK}",
+                f"label {label} cannot be set to {IGNORE_WEBHOOK}: the pod has a grant, which the webhook protects",
             )
         return self._devices.of_change(*readings) or Decision(True, DecisionReason.ADMITTED)
 
@@ -178,8 +179,9 @@ class Validation:
         return Decision(
             False,
             DecisionReason.CHANGED_RECORD,
-            f'annotations {", ".join(changed)} are not for "{user.username[:253]}" to write: only the device plugin '
-            f"does, if an administrator has named its account in vendorAccounts of Purser's chart",
+            f'annotations {", ".join(changed)} may not be changed by "{user.username[:253]}": only the device '
+            f"plugin may "
+            f"change them, if an administrator has added its account to vendorAccounts in Purser's chart",
         )
 
     def _writes_records(self, user: UserInfo) -> bool:
@@ -199,7 +201,7 @@ class Validation:
             return Decision(
                 False,
                 DecisionReason.FORGED_GRANT,
-                f'annotations {", ".join(brought)} may only be brought by "{scheduler}", not by "{user}"',
+                f'annotations {", ".join(brought)} may only be set by "{scheduler}", not by "{user}"',
             )
         return Decision(True, DecisionReason.ADMITTED if brought else DecisionReason.NO_GPU)
 

@@ -70,5 +70,5 @@ class WorkloadWarnings:
             request, resource=_POD, operation="CREATE", object=body, old_object=msgspec.Raw(b"")
         )
         decision = self._pods.review(pod)
-        refusal = () if decision.allowed else (f"pods of this {workload.kind} will be refused: {decision.message}",)
+        refusal = () if decision.allowed else (f"pods of this {workload.kind} will be denied: {decision.message}",)
         return Decision(True, decision.why, warnings=(*refusal, *decision.warnings))

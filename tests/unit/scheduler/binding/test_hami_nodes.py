@@ -80,7 +80,7 @@ async def test_a_second_pod_waits_for_the_lock(world):
     await add_node(world)
     first, second = await world.add_pod("first"), await world.add_pod("second")
     assert await world.bind(first, "h1") == ""
-    assert "node h1 is locked for pod default/first" in await world.bind(second, "h1")
+    assert "node h1 is locked until its device plugin has served pod default/first" in await world.bind(second, "h1")
 
 
 async def test_what_hamis_scheduler_gave_away_or_reserved_is_given_to_nobody_else(world):

@@ -98,7 +98,7 @@ async def test_what_a_pod_cannot_have_fails(world, devices, memory):
     assert await bound(world, pod) == "failed"
     assert await world.grant_on(pod) is None
     assert world.state_of(pod) is None
-    told = "hami-scheduler placed the pod on node n, which has no GPU for it: "
+    told = "hami-scheduler placed the pod on node n, where Purser cannot grant the pod a GPU: "
     assert [each for each in await world.event_messages() if each.startswith(told) and len(each) > len(told)]
 
 

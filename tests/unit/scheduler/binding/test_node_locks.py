@@ -60,7 +60,7 @@ async def test_the_plugin_finds_lock_phase_and_devices(world):
     assert abs(int(there["hami.io/bind-time"]) - world.clock.now().timestamp()) < 60
     assert (await annotations_of(world, "d1"))[LOCK].endswith(",default,p")
     (event,) = await world.event_messages()
-    assert event == "Granted device 1 of node d1; enforcement: vendor"
+    assert event == "Granted device 1 on node d1; enforcement: vendor"
 
 
 async def test_what_a_node_registers_of_a_family_that_is_not_named_is_nothing():
@@ -77,7 +77,7 @@ async def test_what_a_node_registers_of_a_family_that_is_not_named_is_nothing():
 async def test_the_next_pod_waits_until_the_plugin_has_served_this_one(world):
     first, second = await share(world, "first"), await share(world, "second")
     assert await world.bind(first, "d1") == ""
-    assert "node d1 is locked for pod default/first" in await world.bind(second, "d1")
+    assert "node d1 is locked until its device plugin has served pod default/first" in await world.bind(second, "d1")
     assert world.state_of(second) is None
     await world.client.patch_merge(NODES, "d1", {"metadata": {"annotations": {LOCK: None}}})
     assert await world.bind(second, "d1") == ""

@@ -97,7 +97,7 @@ async def test_a_pod_gets_what_volcano_chose_and_its_record_says_so():
         assert (await world.stored(whole)).metadata.annotations[INDEX] == "0,3"
         assert world.memory_used("n") == 3000 + 3 * 8000
         await eventually(lambda: world.state_of(share) is GrantState.BOUND)
-        assert any("Granted GPU 2 of node n" in each for each in await world.event_messages())
+        assert any("Granted GPU 2 on node n" in each for each in await world.event_messages())
         granted = [each for each in (await world.client.list(EVENTS)).items if each.reason == "Granted"]
         [asked] = [each.metadata.annotations for each in granted if each.involved_object.name == "whole"]
         assert read_asked(asked["purser.dev/asked"]).gpu_count == 2
@@ -168,7 +168,7 @@ async def test_without_room_on_the_node_there_is_no_grant_and_an_event_says_why(
         assert (await gpus(world, first), await gpus(world, second)) == ([0], [])
         assert world.memory_used("n") == 5000
         assert any(
-            "volcano placed the pod on node n, which has no GPU for it: 1/1 CardInsuff" in each
+            "volcano placed the pod on node n, where Purser cannot grant the pod a GPU: 1/1 CardInsuff" in each
             for each in await world.event_messages()
         )
         quota = {"metadata": {"name": "q"}, "spec": {"hard": {"limits.nvidia.com/gpumem": "5500"}}}

@@ -98,8 +98,12 @@ async def test_a_malformed_pod_fits_nowhere_and_gets_the_reason(world):
 @pytest.mark.parametrize(
     ("labels", "container", "words"),
     [
-        ({"purser.dev/webhook": "ignore"}, {}, "label purser.dev/webhook=ignore keeps Purser's webhook away"),
-        ({"hami.io/webhook": "ignore"}, {}, "label hami.io/webhook=ignore keeps Purser's webhook away"),
+        (
+            {"purser.dev/webhook": "ignore"},
+            {},
+            "label purser.dev/webhook=ignore excludes the pod from Purser's webhook",
+        ),
+        ({"hami.io/webhook": "ignore"}, {}, "label hami.io/webhook=ignore excludes the pod from Purser's webhook"),
         ({}, {"securityContext": {"privileged": True}}, "privileged"),
     ],
     ids=["purser's label", "hami's label", "privileged in a namespace that the webhook does not see"],

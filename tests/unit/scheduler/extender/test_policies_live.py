@@ -45,11 +45,11 @@ async def test_the_default_packs_shares_and_says_why_in_an_event():
         assert len(used) == 1
         said = [message for message in await world.event_messages() if message.startswith("Granted GPU")]
         assert len(said) == 2
-        assert all(" of node b: " in message for message in said)
+        assert all(" on node b: " in message for message in said)
         granted = [event for event in (await world.client.list(EVENTS, "default")).items if event.reason == "Granted"]
         asked = [read_asked(event.metadata.annotations[ASKED_ANNOTATION]) for event in granted]
         assert asked == [PodShape(gpu_count=1, gpu_memory_mib=2000)] * 2
-        assert all(message.endswith("; enforcement: none, which is advisory") for message in said)
+        assert all(message.endswith("; enforcement: none (advisory)") for message in said)
 
 
 @pytest.mark.parametrize(

@@ -224,17 +224,20 @@ def test_a_pod_for_another_scheduler_is_left_alone_with_a_warning():
     [
         (pod(container(limits={MEM: "16Gi"})), "16384"),
         (pod(container("a", limits={GPU: 1, MEM: -1}), container("b", limits={GPU: -1})), "; "),
-        (pod(container(limits={MEM: 100}, privileged=True)), 'container "train" is privileged and asks for a share'),
+        (
+            pod(container(limits={MEM: 100}, privileged=True)),
+            'container "train" is privileged but requests a GPU share',
+        ),
         (pod(container(limits={GPU: 1}), nodeName="n1"), 'sets spec.nodeName "n1"'),
         (
             pod(container(), annotations={"purser.dev/grant": "{}"}),
             "only Purser's scheduler may write annotations purser.dev/grant: was the manifest copied from a running"
-            " pod? Remove them",
+            " pod? Remove these annotations",
         ),
         (
             pod(container(), annotations={"hami.io/vgpu-node": "n", "purser.dev/grant": "{}"}, nodeName="n"),
-            "annotations purser.dev/grant, hami.io/vgpu-node: was the manifest copied from a running pod? Remove them, "
-            "and spec.nodeName too",
+            "annotations purser.dev/grant, hami.io/vgpu-node: was the manifest copied from a running pod? Remove "
+            "these annotations and spec.nodeName",
         ),
         (pod(container(), annotations={"purser.dev/grant-signature": ""}), "purser.dev/grant-signature"),
         (pod(container(limits={GPU: 1}), annotations={"hami.io/vgpu-devices-allocated": ";"}), "hami.io/vgpu-devices"),
@@ -459,7 +462,7 @@ def test_a_share_by_kais_annotations_becomes_limits_that_nobody_changes_any_more
 def test_kais_pods_are_pursers_only_where_an_administrator_says_so():
     response = mutate(kais())
     assert (response["allowed"], "patch" in response) == (True, False)
-    assert "ask an administrator to add it to scheduler.adoptSchedulerNames" in response["warnings"][0]
+    assert "ask an administrator to add that name to scheduler.adoptSchedulerNames" in response["warnings"][0]
     assert GPU in str(patched(kais("purser-scheduler"), mutate(kais("purser-scheduler"))))
     assert "Purser ignores annotation gpu-fraction" in mutate(kais("default-scheduler"))["warnings"][0]
 
@@ -471,7 +474,7 @@ def test_validation_asks_for_what_the_webhook_would_have_written():
 
 def test_kais_scheduler_places_whole_gpus_on_pursers_nodes_and_no_shares():
     settings = {"served": ("kai-scheduler",)}
-    assert "and not in serveSchedulerNames" in refusal(mutate(kais(), **settings))
+    assert "not in serveSchedulerNames" in refusal(mutate(kais(), **settings))
     whole = pod(container(limits={GPU: "1"}), schedulerName="kai-scheduler")
     assert patched(whole, mutate(whole, **settings))["spec"]["schedulerName"] == "kai-scheduler"
 
@@ -483,7 +486,7 @@ def test_what_kais_webhook_has_changed_is_refused_with_what_to_switch_off(adopte
     annotations = {"gpu-fraction": "0.5", "runai/shared-gpu-configmap": "job-x-shared-gpu"}
     response = mutate(kais(annotations=annotations, env=[{"name": variable, **source}]), adopted=adopted)
     if adopted or variable == "NVIDIA_VISIBLE_DEVICES":
-        assert "switch that webhook off (docs/migrating/kai.md)" in refusal(response)
+        assert "disable that webhook (docs/migrating/kai.md)" in refusal(response)
     else:
         assert response["allowed"]  # KAI's own
 

@@ -64,7 +64,7 @@ def test_a_pod_with_a_grant_cannot_be_taken_from_the_webhooks_sight(label):
         old["metadata"]["labels"], new["metadata"]["labels"] = before, after
         return ask(Validation(), new, old=old, operation="UPDATE")
 
-    assert f"protects: label {label} cannot be set to ignore" in refusal(labelled(GRANT, {}, {label: "ignore"}))
+    assert f"label {label} cannot be set to ignore" in refusal(labelled(GRANT, {}, {label: "ignore"}))
     assert labelled(GRANT, {}, {label: "mind"})["allowed"]
     assert labelled(GRANT, {label: "ignore"}, {label: "ignore"})["allowed"]
     assert labelled({}, {}, {label: "ignore"})["allowed"]
@@ -80,7 +80,7 @@ def bind(annotations, user, known=SCHEDULER):
 
 def test_only_the_scheduler_brings_grants():
     assert bind(GRANT, SCHEDULER)["allowed"]
-    assert f'may only be brought by "{SCHEDULER}", not by "mallory"' in refusal(bind(GRANT, "mallory"))
+    assert f'may only be set by "{SCHEDULER}", not by "mallory"' in refusal(bind(GRANT, "mallory"))
 
 
 def test_a_probe_is_denied_whoever_sends_it():

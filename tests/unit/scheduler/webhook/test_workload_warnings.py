@@ -32,7 +32,7 @@ def test_what_its_pods_would_be_refused_for_is_a_warning(kind):
     answer = ask(kind.lower() + "s", workload(kind, container(limits={GPU: 1, MEM: "16Gi"})))
     assert answer["allowed"]
     (warning,) = answer["warnings"]
-    assert f"pods of this {kind} will be refused" in warning
+    assert f"pods of this {kind} will be denied" in warning
     assert MEM in warning
 
 
@@ -44,7 +44,7 @@ def test_another_scheduler_is_a_warning():
 def test_what_asks_for_nothing_or_all_right_has_no_warning():
     for limits in (None, {"cpu": 1}):
         assert ask("jobs", workload("Job", container(limits=limits))) == {"uid": "r-1", "allowed": True}
-    assert "refused" not in str(ask("jobs", workload("Job", container(limits={GPU: 1}))))
+    assert "denied" not in str(ask("jobs", workload("Job", container(limits={GPU: 1}))))
 
 
 @pytest.mark.parametrize("spec", [{}, {"template": {}}, {"template": {"spec": {}}}, None])
