@@ -135,7 +135,7 @@ async def test_a_pod_that_waits_is_told_what_change_makes_it_fit_and_so_changed_
     await create(cluster, *(pod(cluster, name, share(memory=30000, cores=10)) for name in holders))
     await running(cluster, holders)
     await create(cluster, pod(cluster, "late", share(memory=20000, cores=10)))
-    message = await event(cluster, "late", "FitsIfChanged", "There is room now if container main asks for")
+    message = await event(cluster, "late", "FitsIfChanged", "There is room now if container main requests")
     fits = re.search(rf"{GPUMEM}: (\d+) instead of 20000$", message)
     assert fits, message
 
@@ -154,7 +154,7 @@ async def test_a_pod_that_waits_is_told_what_change_makes_it_fit_and_so_changed_
 async def _is_advised(cluster: Cluster, advice: str) -> bool:
     conditions = (await pod_named(cluster, "late"))["status"].get("conditions") or ()
     found = [each.get("message", "") for each in conditions if each["type"] == "PodScheduled"]
-    assert any("; there is room if container main asks for" in each and advice in each for each in found), found
+    assert any("; there is room if container main requests" in each and advice in each for each in found), found
     return True
 
 

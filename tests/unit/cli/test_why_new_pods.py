@@ -46,7 +46,7 @@ def asked(tmp_path):
 def test_a_pod_that_would_fit_is_said_to_and_where(asked):
     """It names no GPU and no scheduler, both of which only the webhook sets."""
     code, out, err = asked(POD % 8000)
-    assert (code, err.count("warning for the pod's author: limits of GPU shares are advisory")) == (0, 1)
+    assert (code, err.count("warning for the pod's author: the limits of GPU shares are advisory")) == (0, 1)
     lines = out.splitlines()
     assert lines[0] == "team/p would fit 1 of 2 nodes now (n), placed by scheduler purser-scheduler"
     assert (len(lines), "CardInsufficientMemory" in lines[3]) == (4, True)
@@ -56,12 +56,12 @@ def test_a_pod_that_would_wait_is_told_why_and_what_would_help(asked):
     code, out, err = asked(POD % 9000)
     assert (code, out.splitlines()[0]) == (0, "team/p would wait: it fits none of 2 nodes")
     assert "CardInsufficientMemory" in out
-    assert "- container c asks for nvidia.com/gpumem: 8000 instead of 9000: fits n" in out.splitlines()
+    assert "- container c requests nvidia.com/gpumem: 8000 instead of 9000: fits n" in out.splitlines()
     assert "warning for the pod's author: a container requests 9000 MiB of GPU memory" in err
     document = json.loads(asked(POD % 9000, "-o", "json")[1])
     assert (document["state"], document["suggestions"][0]["text"]) == (
         "New",
-        "container c asks for nvidia.com/gpumem: 8000 instead of 9000",
+        "container c requests nvidia.com/gpumem: 8000 instead of 9000",
     )
 
 
@@ -82,7 +82,7 @@ def test_what_the_webhook_would_refuse_is_not_said_to_fit(asked):
     preset = POD % 8000 + "  nodeName: n\n"
     assert "Purser's webhook would reject the pod: " in asked(preset)[1]
     unasked = preset.replace("nvidia.com/gpumem: 8000", "cpu: 1")
-    assert "spec.nodeName is n: kubelet there would take it, and no scheduler is asked" in asked(unasked)[1]
+    assert "spec.nodeName is n, so that node's kubelet would run the pod without a scheduler" in asked(unasked)[1]
     assert asked((POD % 8000).replace("team", "nowhere"))[1] == (
         "nowhere/p would not be placed: namespace nowhere does not exist\n"
     )

@@ -153,4 +153,4 @@ async def test_of_a_cluster_s_job_without_pods_its_last_event_says_who_refused_t
             f"Its last event FailedCreate says: {REFUSED}",
         ]
         code, _, err = await beside("why", "job/other", f"--kubeconfig={kubeconfig}")
-        assert (code, err) == (1, "purser: namespace default has no Job other, nor a pod of one\n")
+        assert (code, err) == (1, "purser: namespace default has neither Job other nor pods of it\n")

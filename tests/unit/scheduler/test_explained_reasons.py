@@ -199,4 +199,4 @@ def test_a_kubelet_that_aligns_is_a_setting_to_change():
     (found,) = [
         each for each in told(*EXAMPLES[Reason.KUBELET_WOULD_REJECT]).suggestions if each.kind is ChangeKind.KUBELET
     ]
-    assert found.text == "the kubelet of node n has topologyManagerPolicy: none"
+    assert found.text == "the kubelet on node n has topologyManagerPolicy: none"

@@ -174,9 +174,9 @@ def test_of_a_pod_that_fits_its_own_schedulers_last_message_is_told(others):
     found = Explainer(objects).explain("default", "p")
     assert (found.fits, found.last_message) == (("n",), "0/1 nodes are available: x")
     assert [each.message for each in Overview(objects).complete().waiting] == [
-        "fits 1 node now (n): purser-scheduler last said: 0/1 nodes are available: x",
-        "fits 1 node now (n): purser-scheduler last said: 2\N{REPLACEMENT CHARACTER}",
-        "fits 1 node now (n): purser-scheduler has yet to try it",
+        "fits on 1 node now (n): purser-scheduler last said: 0/1 nodes are available: x",
+        "fits on 1 node now (n): purser-scheduler last said: 2\N{REPLACEMENT CHARACTER}",
+        "fits on 1 node now (n): purser-scheduler has not tried the pod yet",
     ]
 
 
@@ -215,7 +215,7 @@ def test_what_is_in_the_way_wherever_the_pod_goes_is_one_sentence():
     assert "nvidia.com/gpumem" in wrong.objection
     placed = explained(pod("p", gpu(1), on="n", share={"n-0": 1}), node("n", gpus("n", 1)))
     assert (placed.state, placed.node) == ("Placed", "n")
-    with pytest.raises(UnknownPodError, match="namespace default has no pod q"):
+    with pytest.raises(UnknownPodError, match="pod q does not exist in namespace default"):
         Explainer(cluster()).explain("default", "q")
 
 
@@ -265,7 +265,7 @@ def test_a_pod_on_a_node_is_compared_with_the_best_of_the_other_nodes():
     assert explained(pod("p", {"cpu": "1"}, on="full"), *nodes).choice.policy == ""
     gone = pod("p", gpu(4000), on="full", share={"full-7": 4000})
     assert explained(gone, *nodes, *others).choice.own is None
-    assert explained(gone, *nodes, *others).choice.gpus == ("GPU full-7, which is gone: 4000 MiB",)
+    assert explained(gone, *nodes, *others).choice.gpus == ("GPU full-7 (no longer exists): 4000 MiB",)
 
 
 def test_a_node_that_the_policy_keeps_for_other_pods_has_no_score_that_means_anything():

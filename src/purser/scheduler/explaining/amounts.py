@@ -65,7 +65,7 @@ def _suggested(pod: Pod, axis: _Axis, value: int) -> tuple[str, SuggestedChange]
         return text, SuggestedChange(annotation=annotation, amount=amount)
     amount = str(axis.spelled(value))
     instead = axis.spelled(axis.asked) if axis.asked else "all memory of its GPUs"
-    text = f"container {axis.container} asks for {axis.resource}: {amount} instead of {instead}"
+    text = f"container {axis.container} requests {axis.resource}: {amount} instead of {instead}"
     return text, SuggestedChange(container=axis.container, resource=axis.resource, amount=amount)
 
 

@@ -37,7 +37,7 @@ def uncordoned_gpus(trial: Trial) -> Iterator[Suggestion]:
     )
     if found is not None:
         gpus, node = found
-        text = f"GPU {', '.join(gpus)} of node {node.metadata.name} {'is' if len(gpus) == 1 else 'are'} uncordoned"
+        text = f"GPU {', '.join(gpus)} on node {node.metadata.name} {'is' if len(gpus) == 1 else 'are'} uncordoned"
         change = SuggestedChange(node=node.metadata.name, gpus=gpus)
         yield from trial.with_node(ChangeKind.UNCORDON_GPU, text, change, node)
 
@@ -90,7 +90,7 @@ def unaligned_kubelets(trial: Trial) -> Iterator[Suggestion]:
         return
     names = trial.refused_for(Reason.KUBELET_WOULD_REJECT)
     for name, node in islice(trial.helpful(map(_unaligned, _nodes(trial, names))), 1):
-        text = f"the kubelet of node {name} has topologyManagerPolicy: none"
+        text = f"the kubelet on node {name} has topologyManagerPolicy: none"
         yield from trial.with_node(ChangeKind.KUBELET, text, SuggestedChange(node=name), node)
 
 

@@ -88,7 +88,7 @@ class Overview(Explainer):
         found = self.judged((each.uid for each in state.waiting), for_s=float("inf"))
         left_out = len(state.waiting) - len(found)
         waiting = tuple(found.get(each.uid, each) for each in state.waiting)
-        note = f"no reasons are given for {counted(left_out, 'waiting pod')}: purser why POD gives one"
+        note = f"reasons are not shown for {counted(left_out, 'waiting pod')}: use purser why POD to see one"
         notes = (*state.notes, note) if left_out else state.notes
         return msgspec.structs.replace(state, waiting=waiting, notes=notes)
 
@@ -129,7 +129,7 @@ def _first(pod: Pod, found: Judgement, reasons: Collection[StateReason]) -> tupl
         return (SCHEDULING_GATED if pod.spec.scheduling_gates else ""), found.objection
     if found.fits:
         some = ", ".join(found.fits[:2])
-        return str(PendingReason.KUBE_SCHEDULER), f"fits {counted(len(found.fits), 'node')} now ({some})"
+        return str(PendingReason.KUBE_SCHEDULER), f"fits on {counted(len(found.fits), 'node')} now ({some})"
     first = next(iter(reasons), None)
     return ("", "there are no nodes") if first is None else (first.reason, first.text)
 
@@ -140,7 +140,7 @@ def _message(pod: Pod, judged: StateWaiting) -> str:
         return judged.message
     scheduler = pod.spec.scheduler_name or "default-scheduler"
     last = last_message(pod)
-    return f"{judged.message}: {f'{scheduler} last said: {last}' if last else f'{scheduler} has yet to try it'}"
+    return f"{judged.message}: {f'{scheduler} last said: {last}' if last else f'{scheduler} has not tried the pod yet'}"
 
 
 def _kind(pod: Pod) -> bytes:

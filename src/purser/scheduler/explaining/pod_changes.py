@@ -54,7 +54,7 @@ def fewer_annotations(trial: PodTrial) -> Iterator[Suggestion | None]:
     """Each annotation that alone is in the way; None for one that is not."""
     for key in _NARROWING:
         if key in trial.pod.metadata.annotations:
-            text = f"the pod has no annotation {key}"
+            text = f"the pod does not have annotation {key}"
             changed = without_annotation(trial.pod, key)
             change = SuggestedChange(annotation=key)
             yield next(trial.if_it_fits(ChangeKind.ANNOTATION, text, change, changed), None)
@@ -66,7 +66,7 @@ def node_selectors(trial: Trial) -> Iterator[Suggestion]:
     found = False
     for key in sorted(selector):
         left = {name: value for name, value in selector.items() if name != key}
-        text = f"the node selector has no {key}={selector[key]}"
+        text = f"the pod's node selector does not have {key}={selector[key]}"
         changed = with_node_selector(trial.pod, left)
         for each in trial.if_it_fits(ChangeKind.NODE_SELECTOR, text, SuggestedChange(node_selector=left), changed):
             found = True
@@ -83,7 +83,7 @@ def node_selectors(trial: Trial) -> Iterator[Suggestion]:
 def _with_labels(trial: Trial, found: Suggestion, key: str) -> Suggestion:
     values = {trial.cluster.nodes[name].labels.get(key) for name in found.examples}
     there = sorted(value for value in values if value)
-    return msgspec.structs.replace(found, text=f"{found.text} (there: {key}={some(there)})") if there else found
+    return msgspec.structs.replace(found, text=f"{found.text} (available: {key}={some(there)})") if there else found
 
 
 def affinities(trial: Trial) -> Iterator[Suggestion]:
@@ -91,7 +91,7 @@ def affinities(trial: Trial) -> Iterator[Suggestion]:
     for kind in _AFFINITIES:
         changed = without_required(trial.pod, kind)
         if changed is not trial.pod:
-            yield from trial.if_it_fits(kind, f"the pod requires no {kind}", SuggestedChange(), changed)
+            yield from trial.if_it_fits(kind, f"the pod does not have required {kind}", SuggestedChange(), changed)
     if trial.pod.spec.topology_spread_constraints:
         text = "the pod has no topologySpreadConstraints"
         yield from trial.if_it_fits(ChangeKind.SPREAD, text, SuggestedChange(), without_spread(trial.pod))

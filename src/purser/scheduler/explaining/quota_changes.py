@@ -46,7 +46,7 @@ def raised_quotas(trial: Trial, demand: Demand | None) -> Iterator[Suggestion]:
     changed = [_raised(quota, raised[quota.metadata.name]) for quota in named if quota.metadata.name in raised]
     hard = [f"{word}={each[word]} in ResourceQuota {name}" for name, each in raised.items() for word in each]
     with trial.cluster.with_quotas(changed):
-        text = f"the namespace may have {', '.join(hard)}"
+        text = f"the namespace's quota allows {', '.join(hard)}"
         yield from trial.if_it_fits(ChangeKind.QUOTA, text, SuggestedChange(quotas=raised), trial.pod)
 
 

@@ -83,7 +83,7 @@ def _waiting(pod: Pod, without: frozenset[str]) -> Iterator[Obstacle]:
             continue
         text, last = state.message, each.last_state.terminated
         if state.reason == StartReason.CRASH_LOOP and last is not None:
-            text = f"its last run ended with {last.reason or 'no reason'}, {_exit(last)}"
+            text = f"the last run stopped with {last.reason or 'no reason'}, {_exit(last)}"
         yield Obstacle(f"container {each.name}", state.reason, brief(text, MAX_TEXT), _remedy(state.reason))
 
 

@@ -95,12 +95,12 @@ def _objections(found: Workload, wanted: int | None, last_failure: str) -> Itera
     if wanted == 0:
         yield "no pods exist because spec.replicas is 0"
     if found.spec.paused:
-        yield "it is paused: spec.paused is true"
+        yield "the workload is paused: spec.paused is true"
     said = [each for each in found.status.conditions if (each.type, each.status) in _TELLING]
     if found.spec.suspend:
-        yield "it is suspended: spec.suspend is true"
+        yield "the workload is suspended: spec.suspend is true"
     for each in said:
         if each.type != "Suspended":
             yield f"its condition {each.type} says: {brief(each.message or each.reason, MAX_MESSAGE)}"
     if last_failure and not any(last_failure in each.message for each in said):
-        yield f"its last event FailedCreate says: {brief(last_failure, MAX_MESSAGE)}"
+        yield f"its last FailedCreate event says: {brief(last_failure, MAX_MESSAGE)}"

@@ -91,18 +91,18 @@ async def looked(world, clock, *, after_s=FIRST_AFTER_S):
 @pytest.mark.parametrize(
     ("pod", "expected"),
     [
-        ({"memory": 9000}, "container c asks for nvidia.com/gpumem: 7000 instead of 9000"),
-        ({"memory": 3000, "annotations": {USE_GPUTYPE: "T4"}}, f"the pod has no annotation {USE_GPUTYPE}"),
+        ({"memory": 9000}, "container c requests nvidia.com/gpumem: 7000 instead of 9000"),
+        ({"memory": 3000, "annotations": {USE_GPUTYPE: "T4"}}, f"the pod does not have annotation {USE_GPUTYPE}"),
         (
             {"memory": 6000, "annotations": {USE_GPUUUID: "a-1"}},
-            "container c asks for nvidia.com/gpumem: 5000 instead of 6000, "
-            f"or if the pod has no annotation {USE_GPUUUID}",
+            "container c requests nvidia.com/gpumem: 5000 instead of 6000, "
+            f"or if the pod does not have annotation {USE_GPUUUID}",
         ),
         (
             {"memory": None, "nvidia.com/gpu": "1"},
-            "container c asks for nvidia.com/gpumem: 7000 instead of all memory of its GPUs",
+            "container c requests nvidia.com/gpumem: 7000 instead of all memory of its GPUs",
         ),
-        ({"memory": 4000, "nvidia.com/gpucores": "90"}, "container c asks for nvidia.com/gpucores: 40 instead of 90"),
+        ({"memory": 4000, "nvidia.com/gpucores": "90"}, "container c requests nvidia.com/gpucores: 40 instead of 90"),
     ],
 )
 async def test_a_pod_that_waits_is_told_what_why_says_and_so_is_who_asks_next(monkeypatch, pod, expected):
@@ -263,7 +263,7 @@ async def test_a_long_reason_leaves_room_for_the_advice(monkeypatch):
         await looked(world, clock)
         found = world.extender._advisor.with_advice(pod.metadata.uid, "why " * 1000, 1024)
         assert len(found) <= 1024
-        assert found.endswith("...; there is room if container c asks for nvidia.com/gpumem: 1500 instead of 2000")
+        assert found.endswith("...; there is room if container c requests nvidia.com/gpumem: 1500 instead of 2000")
 
 
 def live(objects):

@@ -101,7 +101,7 @@ def test_where_a_pod_moves_that_ends_is_a_field():
     spread = [pod(f"t{i}", gpu(3000), on="n", share={f"n-{i}": 3000}) for i in range(2)]
     other = changes(two, *spread, pod("p", {"nvidia.com/gpu": "1"}))[ChangeKind.END, ""]
     assert (other.change.pods, other.change.moves) == (("default/t0",), {"default/t0": "n"})
-    assert other.text == "pod default/t0 (fits another place there instead) ends"
+    assert other.text == "pod default/t0 (fits elsewhere on that node instead) ends"
 
 
 def test_a_gpu_is_uncordoned_of_a_node_whose_kubelet_would_reject_the_pod_with_the_others():

@@ -79,7 +79,7 @@ RUNS = {"name": "c", "state": {"running": {}}}
             },
             "container first",
             "CrashLoopBackOff",
-            "its last run ended with Error, exit code 3",
+            "the last run stopped with Error, exit code 3",
         ),
         (
             {"containerStatuses": [waits("a", "ContainerCreating"), waits("b", "InvalidImageName", "bad")]},

@@ -123,14 +123,14 @@ class PodSearch:
             yield f"the rest of the file could not be read: {self.problem}"
         if self._namesakes:
             there = some([brief(each) for each in sorted(self._namesakes)])
-            yield f"namespace {there} has a pod of this name: use -n"
+            yield f"a pod with this name exists in namespace {there}: select it with -n"
         if start.is_anonymous:
             yield (
-                "names in it are hashes: give the pod's UID, which kubectl get pod NAME -o jsonpath={.metadata.uid}"
-                " prints, or the names as the log has them"
+                "names in the file are hashed: specify the pod's UID (kubectl get pod NAME"
+                " -o jsonpath={.metadata.uid}) or the names as they are in the log"
             )
         if start.one_in > 1:
-            yield f"it has the decisions on one of {start.one_in} pods (scheduler.decisionLog.oneIn)"
+            yield f"the file has decisions on only one of {start.one_in} pods (scheduler.decisionLog.oneIn)"
         if self._namesakes:
             return
         if self._held_on:
@@ -139,6 +139,6 @@ class PodSearch:
             yield "read an earlier file or set a later --at"
         else:
             yield (
-                "read another file of the folder; where kube-scheduler's own filters leave no node, Purser is not"
-                " asked: ask the cluster, without --from"
+                "read another file in the folder. If kube-scheduler's own filters reject all nodes, Purser is not"
+                " called: run the command on the cluster, without --from"
             )

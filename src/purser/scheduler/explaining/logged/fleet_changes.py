@@ -69,7 +69,7 @@ def fewer_cordoned(moment: LoggedMoment) -> Iterator[Suggestion]:
     if found is None:
         return
     name, uuids = found
-    text = f"GPU {', '.join(uuids)} of node {name} {'is' if len(uuids) == 1 else 'are'} uncordoned"
+    text = f"GPU {', '.join(uuids)} on node {name} {'is' if len(uuids) == 1 else 'are'} uncordoned"
     with moment.with_inventories([_uncordoned(inventories[name], uuids)]):
         change = SuggestedChange(node=name, gpus=uuids)
         yield from if_it_fits(moment, ChangeKind.UNCORDON_GPU, text, change)
@@ -117,7 +117,7 @@ def unaligned(moment: LoggedMoment) -> Iterator[Suggestion]:
     if fits:
         name = min(fits, key=natural)
         with moment.with_unaligned_kubelets([name]):
-            text = f"the kubelet of node {name} has topologyManagerPolicy: none"
+            text = f"the kubelet on node {name} has topologyManagerPolicy: none"
             yield from if_it_fits(moment, ChangeKind.KUBELET, text, SuggestedChange(node=name))
 
 

@@ -60,7 +60,7 @@ def explain_from_log(files: Sequence[LogFile], namespace: str, pod: str, until: 
             unreadable.append(DecisionLogError(f"{file.name}: {error}"))
             continue
         if search.found is not None:
-            notes = [f"{file.name} was read up to here: {search.problem}"] if search.problem else []
+            notes = [f"{file.name} could be read only in part: {search.problem}"] if search.problem else []
             try:
                 with file.open() as stream:
                     return _explained(Reader(stream.read), search.found, notes + [str(each) for each in unreadable])
@@ -70,7 +70,7 @@ def explain_from_log(files: Sequence[LogFile], namespace: str, pod: str, until: 
     if unreadable and not without:
         raise unreadable[0]
     listed = some(without, "file", named=1)
-    raise UnknownPodError(f"there is no decision on pod {pod} in namespace {namespace} in {listed}")
+    raise UnknownPodError(f"no decision on pod {pod} in namespace {namespace} found in {listed}")
 
 
 def _explained(reader: Reader, decision: PodDecision, notes: list[str]) -> Explanation:
@@ -85,7 +85,7 @@ def _explained(reader: Reader, decision: PodDecision, notes: list[str]) -> Expla
         if target is None:
             raise ValueError("the file has just changed: something may still be writing to it")
         if (difference := replay.apply(target)) is not None:
-            notes.append(f"this version of Purser decides otherwise than the log has it: {difference.why}")
+            notes.append(f"this version of Purser decides differently from the log: {difference.why}")
         found = _placed(replay, target, decision) if _is_placed(target) else _waiting(replay, target, decision)
         return replace(found, at=spelled(decision.at), notes=(*notes, *found.notes))
     except DecisionLogError:
@@ -145,8 +145,8 @@ def _with_room(moment: LoggedMoment, not_asked: list[str]) -> Iterator[str]:
     fits = sorted(moment.evaluate(names=not_asked).fits, key=natural) if not_asked else ()
     if fits:
         yield (
-            f"{counted(len(fits), 'node')} that kube-scheduler kept out had room for the pod ({some(fits)}):"
-            " without --from, purser why says which filter it is now"
+            f"{counted(len(fits), 'node')} that kube-scheduler had filtered out had room for the pod ({some(fits)}):"
+            " run purser why without --from to see which filter rejects them now"
         )
 
 

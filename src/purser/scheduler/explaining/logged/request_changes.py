@@ -49,7 +49,7 @@ def smaller_requests(moment: LoggedMoment) -> Iterator[Suggestion]:
     for axis in _axes(moment):
         found = at_once(largest_that_fits(axis.values, _fits(moment, axis), is_tried=axis.is_tried))
         if found is not None:
-            text = f"container {axis.container} asks for {_words(axis.what, found)} instead of {axis.asked}"
+            text = f"container {axis.container} requests {_words(axis.what, found)} instead of {axis.asked}"
             change = SuggestedChange(container=axis.container, resource=axis.what, amount=_spelled(axis.what, found))
             yield from if_it_fits(moment, ChangeKind.AMOUNT, text, change, axis.changed(found))
 

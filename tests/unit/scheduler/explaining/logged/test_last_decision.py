@@ -69,7 +69,7 @@ def test_the_last_decision_until_a_time_is_explained_as_the_cluster_was_then():
     assert [(each.reason, each.nodes, each.gpus) for each in before.reasons] == [("CardInsufficientMemory", 1, 2)]
     assert before.by_node == {"a": "2/2 CardInsufficientMemory"}
     assert [each.text for each in before.suggestions] == [
-        "container c asks for 960 MiB of GPU memory instead of 9000",
+        "container c requests 960 MiB of GPU memory instead of 9000",
         "pod ns/full-0 ends",
     ]
     assert explained(made, "p", until=1060.0).state == "Placed"
@@ -82,7 +82,7 @@ def test_a_pod_is_named_by_its_uid_or_as_the_log_has_it_where_names_are_hashed()
     found = explained(made, "uid-p", "any")
     assert (found.namespace, found.pod) == (names.namespace("ns"), names.pod("p"))
     assert found == explained(made, names.pod("p"), names.namespace("ns"))
-    with pytest.raises(UnknownPodError, match=r"names in it are hashes: give the pod's UID"):
+    with pytest.raises(UnknownPodError, match=r"names in the file are hashed: specify the pod's UID"):
         explained(made, "p")
 
 
@@ -120,7 +120,7 @@ def test_nodes_that_were_not_asked_about_are_a_reason_and_said_to_have_room():
         3,
         [("NotAsked", 2, "kube-scheduler"), ("CardInsufficientMemory", 1, "Purser")],
     )
-    assert any("2 nodes that kube-scheduler kept out had room for the pod (b, c)" in each for each in found.notes)
+    assert any("kube-scheduler had filtered out had room for the pod (b, c)" in each for each in found.notes)
     narrowed = replace(made.files[0][-1], verb="prioritize")
     assert isinstance(narrowed, NodesJudged)
     again = explain_from_log([file_of(as_file([*made.files[0][:-1], narrowed]))], "ns", "p")
@@ -148,7 +148,7 @@ def test_of_several_files_the_newest_with_the_pod_is_read():
     assert explained(made, "p").state == "Placed"
     with pytest.raises(UnknownPodError) as caught:
         explained(made, "r")
-    assert "in 1.log: it has 2 decisions from 1970-01-01T00:16:40Z" in str(caught.value)
+    assert "in 1.log: the file has 2 decisions from 1970-01-01T00:16:40Z" in str(caught.value)
     assert str(caught.value).endswith("(and 1 more file)")
 
 
@@ -168,7 +168,7 @@ def test_a_log_without_the_pod_says_what_to_do():
     assert "set a later --at" in told("q", until=10.0)
     assert "the pod holds GPUs that were granted earlier: read the file before this one" in told("q", files=last)
     sampled = as_file([replace(made.files[0][0], one_in=4), *made.files[0][1:]])
-    assert "it has the decisions on one of 4 pods" in told("nobody", files=[sampled])
+    assert "the file has decisions on only one of 4 pods" in told("nobody", files=[sampled])
 
 
 def test_a_file_that_ends_early_is_explained_up_to_there():
