@@ -178,7 +178,9 @@ def _read_secret(secret: Secret) -> Ed25519PrivateKey:
             f"{where} does not hold a private key ({error!r}): delete it, and Purser creates a new one"
         ) from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise SigningKeyError(f"{where} holds a key that is not Ed25519: delete it, and Purser creates a new one")
+        raise SigningKeyError(
+            f"{where} contains a key that is not Ed25519: delete the field, and Purser creates a new key"
+        )
     return key
 
 

@@ -61,7 +61,7 @@ class SchedulerMetrics:
         )
         self._nominations = counter(
             "purser_scheduler_nominations",
-            "Pods for which a node was chosen before kube-scheduler asked: written, or failed.",
+            "Pods nominated to a node before kube-scheduler asked, by result: written, or failed.",
             ["outcome"],
         )
         self._grants = gauge("purser_scheduler_grants", "Grants in the ledger by state.", ["state"])
@@ -72,7 +72,7 @@ class SchedulerMetrics:
         self._rejected = counter("purser_scheduler_rejected_grants", "Granted pods that kubelet rejected.")
         self._doubles = counter(
             "purser_scheduler_granted_twice",
-            "Pods that were granted what another pod already runs with, as can happen when the leader changes.",
+            "Pods that were granted devices that another pod already uses, which can happen when the leader changes.",
         )
         self._configurations = gauge(
             "purser_scheduler_webhook_configuration",

@@ -227,7 +227,7 @@ class MissedPods:
             ref_of(PODS, pod),
             SchedulerReason.MISSED_WEBHOOK,
             f"The pod was created while Purser's webhook could not be reached, so that no scheduler can give it a GPU: "
-            f"it is deleted, and {owner.kind} {owner.name} recreates it",
+            f"the pod is deleted, and {owner.kind} {owner.name} recreates it",
             type="Warning",
         )
         log.info("Deleting a pod that missed the webhook", pod=key_of(pod), owner=(f"{owner.kind} {owner.name}"))
@@ -252,7 +252,8 @@ def _sentence(hints: Sequence[str]) -> str:
 
 
 _MISSED = (
-    "The API server did not ask Purser's webhook about the pod, or the webhook did not serve its resource yet, so "
+    "The API server did not ask Purser's webhook about the pod, or the webhook did not serve the pod's resource "
+    "yet, so "
     "Purser does not place it: delete and recreate it"
 )
 _AWAY = (

@@ -390,11 +390,11 @@ def _check(server: ServerSettings) -> None:
     """Raises `ConfigError` where unauthorised clients would be served."""
     if server.extender_client_ca_file is None and not _is_loopback(server.extender_address):
         raise ConfigError(
-            f"the extender would answer whoever reaches {server.extender_address}, and whoever it answers can have "
-            "pods bound: give the CA of its clients' certificates (--extender-client-ca-file), or keep it on 127.0.0.1"
+            f"any client that reaches {server.extender_address} could bind pods through the extender: set "
+            "--extender-client-ca-file to the CA of the extender's clients, or use address 127.0.0.1"
         )
     if server.webhook_client_names and server.webhook_client_ca_file is None:
-        raise ConfigError("the webhook's client names need the CA of their certificates: give both")
+        raise ConfigError("the webhook's client names require the CA of the clients' certificates: set both")
 
 
 def _is_loopback(address: str) -> bool:
@@ -411,7 +411,7 @@ def _tls(keeper: CertificateKeeper, client_ca_file: Path | None) -> ssl.SSLConte
         try:
             trust_clients(context, client_ca_file)
         except OSError as error:
-            raise ConfigError(f"{client_ca_file} should hold the CA of client certificates: {error}") from error
+            raise ConfigError(f"{client_ca_file} must contain the CA of client certificates: {error}") from error
     return context
 
 

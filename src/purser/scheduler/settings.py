@@ -184,7 +184,7 @@ class WebhookSettings:
     device_namespaces: Annotated[
         tuple[str, ...],
         Option(
-            "Namespace whose pods may name NVIDIA's devices without asking for GPUs, as exporters do; users must not "
+            "Namespace whose pods may name NVIDIA's devices without requesting GPUs, as exporters do; users must not "
             "be able to create pods there. Empty: none.",
             name="device-namespace",
             value="webhook.deviceNamespaces",
@@ -210,7 +210,7 @@ _ALONE = [word for word in GpuPolicy if word in ARRAY_WORDS]
 
 POLICY_OPTIONS = {
     "node": Option(
-        f"Node policy of pods that name none: {_either(NodePolicy)}, or up to four with weights: "
+        f"Node policy for pods that do not name one: {_either(NodePolicy)}, or up to four with weights: "
         "fragmentation=3,spread=1.",
         name="node-policy",
         value="scheduler.nodePolicy",
@@ -218,7 +218,7 @@ POLICY_OPTIONS = {
         pattern=node_policy_pattern(),
     ),
     "gpu": Option(
-        f"GPU policy of pods that name none: {', '.join(_CHAINED)} or a comma-separated chain of these; "
+        f"GPU policy for pods that do not name one: {', '.join(_CHAINED)} or a comma-separated chain of these; "
         f"or {_either(_ALONE)}, alone or with mutex.",
         name="gpu-policy",
         value="scheduler.gpuPolicy",
@@ -230,8 +230,8 @@ POLICY_OPTIONS = {
         value="scheduler.authority",
     ),
     "nodes_to_score": Option(
-        "How many of the best nodes that fit a pod kube-scheduler scores; 0: all. For pods with node preferences it "
-        "scores all of them anyway.",
+        "Number of best nodes for a pod that kube-scheduler scores; 0: all. For pods with node preferences, "
+        "kube-scheduler always scores all nodes that fit.",
         value="scheduler.nodesToScore",
         minimum=0,
     ),
@@ -302,7 +302,8 @@ class SchedulerSettings:
     follow_lease: Annotated[
         LeaseTarget | None,
         Option(
-            "Lease of kube-scheduler: bind pods only while the kube-scheduler beside this process holds it.",
+            "Lease of kube-scheduler. Pods are bound only while the kube-scheduler next to this process holds the "
+            "Lease.",
             metavar="NAMESPACE/NAME",
             read=LeaseTarget.parse,
             form="NAMESPACE/NAME",
@@ -327,8 +328,8 @@ class SchedulerSettings:
     served_scheduler_names: Annotated[
         tuple[str, ...],
         Option(
-            "schedulerName of another scheduler, such as volcano, which still places its GPU pods; Purser gives them "
-            "their GPUs on the nodes of its agents.",
+            "schedulerName of another scheduler, such as volcano, which still places its own GPU pods; Purser "
+            "assigns their GPUs on nodes that run an agent.",
             name="serve-scheduler-name",
             value="scheduler.serveSchedulerNames",
             repeated=True,

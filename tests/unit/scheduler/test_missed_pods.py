@@ -193,7 +193,7 @@ async def test_a_missed_pod_without_a_controller_stays_and_gets_one_event(world:
     await eventually(lambda: world.told("missed"))
     await world.client.patch_merge(PODS, "missed", {"metadata": {"labels": {"touched": "yes"}}}, "default")
     [message] = await world.told("missed")
-    assert "delete and recreate this pod" in message
+    assert "delete and recreate it" in message
     assert await world.exists("missed")
 
 

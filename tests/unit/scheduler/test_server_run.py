@@ -273,12 +273,12 @@ async def test_a_secret_without_a_key_ends_the_process_with_its_own_error(world)
     ("changes", "says"),
     [
         ({"extender_address": "0.0.0.0"}, "extender-client-ca-file"),
-        ({"extender_address": "::"}, "whoever it answers can have pods bound"),
+        ({"extender_address": "::"}, "could bind pods through the extender"),
         ({"extender_address": "node.example"}, "extender-client-ca-file"),
         ({"extender_address": "127.0.0.1.example"}, "extender-client-ca-file"),
-        ({"webhook_client_names": ("kube-apiserver",)}, "give both"),
-        ({"webhook_client_ca_file": Path("/nowhere")}, "/nowhere should hold the CA"),
-        ({"extender_client_ca_file": Path("/dev/null")}, "/dev/null should hold the CA"),
+        ({"webhook_client_names": ("kube-apiserver",)}, "set both"),
+        ({"webhook_client_ca_file": Path("/nowhere")}, "/nowhere must contain the CA"),
+        ({"extender_client_ca_file": Path("/dev/null")}, "/dev/null must contain the CA"),
     ],
     ids=str,
 )

@@ -131,7 +131,7 @@ class DeviceRules:
                 else ""
             )
             advisory = f"no node enforces them (enforcement: {', '.join(there)})"
-            return (f"the limits of GPU shares are advisory: {advisory}{waits}",)
+            return (f"limits of GPU shares are advisory: {advisory}{waits}",)
         warnings = [
             f'container "{part.name}" {_HOLDS[part.hold.limits]}' for part in shares if part.hold.limits in _HOLDS
         ]
