@@ -43,7 +43,8 @@ from purser.kube.resources import key_of_ref
 from purser.simulator.cluster import requests_of, simulated_node, simulated_pod
 
 _ASSIGNED = re.compile(r"Successfully assigned \S+ to (\S+)")
-_GRANTED = re.compile(r" of node ([^\s:;]+)")
+_GRANTED = re.compile(r" o[fn] node ([^\s:;]+)")
+"""``Granted GPU 3 on node n``; older schedulers wrote ``of node``, and their events may still be in a history."""
 _CREATED = re.compile(r"(?:Created pod: |create Pod )(\S+)")
 _DELETED = re.compile(r"(?:Deleted pod: |delete Pod )(\S+)")
 _NANOSECONDS = re.compile(r"\.([0-9a-f]{16})$")
