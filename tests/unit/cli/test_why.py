@@ -29,7 +29,7 @@ def test_a_file_is_explained(tmp_path):
     code, out, _ = here("why", "p", "--from", file, "-o", "json")
     assert (code, json.loads(out)["reasons"][0]["examples"]) == (0, ["n"])
     assert "fits 1 of 1 nodes now (n)" in here("why", "q", "--from", file)[1]
-    assert here("why", "r", "--from", file)[::2] == (1, "purser: pod r does not exist in namespace default\n")
+    assert here("why", "r", "--from", file)[::2] == (1, "purser: namespace default has no pod r\n")
 
 
 def test_a_pod_of_another_namespace_is_pointed_to(tmp_path):

@@ -61,7 +61,7 @@ def test_a_pod_that_was_placed_has_its_choice(folder):
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (("p",), 1, "namespace ns has a pod of this name: use -n"),
+        (("p",), 1, "a pod with this name exists in namespace ns: select it with -n"),
         (("p", "-n", "ns", "--at", "1970-01-01T00:00:01Z"), 1, "set a later --at"),
         (
             ("p", "-n", "ns", "--at", "noon"),

@@ -103,8 +103,8 @@ def test_a_deployment_whose_pods_are_refused_says_by_whom(asked):
     ("kind", "spec", "says"),
     [
         ("Deployment", {"replicas": 0}, "No pods exist because spec.replicas is 0"),
-        ("Deployment", {"paused": True}, "It is paused: spec.paused is true"),
-        ("Job", {"suspend": True}, "It is suspended: spec.suspend is true"),
+        ("Deployment", {"paused": True}, "The workload is paused: spec.paused is true"),
+        ("Job", {"suspend": True}, "The workload is suspended: spec.suspend is true"),
         ("StatefulSet", {}, "The object does not report a reason. See kubectl describe statefulset web -n default"),
     ],
 )
@@ -116,7 +116,7 @@ def test_a_workload_without_pods_says_why_or_that_it_does_not(asked, kind, spec,
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        ("job/web", 1, "purser: namespace default has no Job web, nor a pod of one\n"),
+        ("job/web", 1, "purser: namespace default has neither Job web nor pods of it\n"),
         (
             "daemonset/web",
             2,
@@ -150,7 +150,7 @@ async def test_of_a_cluster_s_job_without_pods_its_last_event_says_who_refused_t
         assert (code, err) == (0, "")
         assert out.splitlines() == [
             "Job default/train has no pods",
-            f"Its last event FailedCreate says: {REFUSED}",
+            f"Its last FailedCreate event says: {REFUSED}",
         ]
         code, _, err = await beside("why", "job/other", f"--kubeconfig={kubeconfig}")
         assert (code, err) == (1, "purser: namespace default has neither Job other nor pods of it\n")

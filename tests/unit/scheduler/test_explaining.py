@@ -215,7 +215,7 @@ def test_what_is_in_the_way_wherever_the_pod_goes_is_one_sentence():
     assert "nvidia.com/gpumem" in wrong.objection
     placed = explained(pod("p", gpu(1), on="n", share={"n-0": 1}), node("n", gpus("n", 1)))
     assert (placed.state, placed.node) == ("Placed", "n")
-    with pytest.raises(UnknownPodError, match="pod q does not exist in namespace default"):
+    with pytest.raises(UnknownPodError, match="namespace default has no pod q"):
         Explainer(cluster()).explain("default", "q")
 
 

@@ -130,7 +130,7 @@ async def test_a_record_of_more_gpus_than_the_pod_asks_for_takes_none(world):
     ("text", "why"),
     [
         (f"{UUIDS[0]},NVIDIA,8GB,0:;", '"8GB" is not a 32-bit integer'),
-        (f"{UUIDS[0]},NVIDIA,8,0:{UUIDS[1]},NVIDIA,8,0:;", "gives container c 2 GPUs, but it asks for 1"),
+        (f"{UUIDS[0]},NVIDIA,8,0:{UUIDS[1]},NVIDIA,8,0:;", "gives container c 2 GPUs, but the container requests 1"),
         ("GPU-x,NVIDIA,8000,0:;", "names GPU-x, which HAMi's device plugin has not registered on node h1"),
     ],
     ids=["unreadable", "greedy", "of another GPU"],

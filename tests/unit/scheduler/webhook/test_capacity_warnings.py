@@ -23,7 +23,7 @@ CASES = [
     ([SHARED], {"gpu": 1}, MIXED, f"in mode mig, {NO_NODE}hami-core): the pod waits for one. Remove the annotation"),
     ([SHARED], {"gpu": 1}, {"mode": "mig,mps"}, f"GPUs in mode mig or mps, {NO_NODE}hami-core)"),
     ([SHARED], {"gpu": 1}, {"mode": "mig,hami-core"}, ""),
-    ([SHARED, *STATIC], {"gpu": 1}, MIXED, "(available: hami-core): the pod waits for one. Ask for MIG devices by"),
+    ([SHARED, *STATIC], {"gpu": 1}, MIXED, "(available: hami-core): the pod waits for one. Request MIG devices by"),
     (STATIC, {"mig": 1}, {"mode": "hami-core"}, f"asks for nvidia.com/mig-1g.5gb in mode hami-core, {NO_NODE}mig)"),
     (STATIC, {"mig": 2}, MIXED, ""),
     (STATIC, {"mig": 3}, {}, "requests 3 nvidia.com/mig-1g.5gb, but the largest node has 2"),

@@ -115,7 +115,7 @@ class PodSearch:
         start = self._start
         if start is None:
             return "none of the file could be read"
-        has = f"it has {counted(self._decisions, 'decision')} from {spelled(start.at)} to {spelled(self._at)}"
+        has = f"the file has {counted(self._decisions, 'decision')} from {spelled(start.at)} to {spelled(self._at)}"
         return "; ".join([has, *self._hints(start)])
 
     def _hints(self, start: SchedulingStart) -> Iterable[str]:

@@ -164,7 +164,7 @@ def test_a_log_without_the_pod_says_what_to_do():
             explain_from_log([file_of(each) for each in files or made.written()[:1]], namespace, pod, until)
         return str(caught.value)
 
-    assert "namespace other has a pod of this name: use -n" in told("p")
+    assert "a pod with this name exists in namespace other: select it with -n" in told("p")
     assert "set a later --at" in told("q", until=10.0)
     assert "the pod holds GPUs that were granted earlier: read the file before this one" in told("q", files=last)
     sampled = as_file([replace(made.files[0][0], one_in=4), *made.files[0][1:]])
