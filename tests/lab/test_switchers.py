@@ -128,7 +128,7 @@ REFUSED = {
     "kai/nan": 'annotation gpu-fraction "NaN" is not a fraction of a GPU: must be a number between 0 and 1, such as '
     "0.5",
     "kai/huge": "is more MiB than any GPU has: must be a number of MiB, such as 16384",
-    "kai/rewritten": "switch that webhook off (docs/migrating/kai.md)",
+    "kai/rewritten": "disable that webhook (docs/migrating/kai.md)",
     "hami/in-bytes": 'nvidia.com/gpumem "16Gi" is not an integer number of MiB: use 16384',
     "nvidia/all-devices": "remove it and ask for GPUs with nvidia.com/gpu in the limits",
     "nvidia/named-node": "use a node selector or node affinity instead",
@@ -367,7 +367,7 @@ async def test_what_never_could_run_is_refused_with_what_to_write(switch, name):
 
 async def test_a_deployment_is_warned_of_what_its_pods_will_be_refused_for(switch):
     (answer,) = await switch.apply("hami/in-bytes-deployed")
-    check_told(answer, ("pods of this Deployment will be refused: ",))
+    check_told(answer, ("pods of this Deployment will be denied: ",))
     assert "use 16384" in warnings(answer)[0]
 
 

@@ -252,9 +252,8 @@ def _sentence(hints: Sequence[str]) -> str:
 
 
 _MISSED = (
-    "The API server did not ask Purser's webhook about the pod, or the webhook did not serve the pod's resource "
-    "yet, so "
-    "Purser does not place it: delete and recreate it"
+    "The API server did not call Purser's webhook for the pod, or the webhook did not serve the pod's resource yet, so "
+    "Purser does not place the pod: delete and recreate it"
 )
 _AWAY = (
     "The pod was created while the API server did not call Purser's webhook, and the API server does not call it yet. "

@@ -73,12 +73,7 @@ class Explainer:
         pods = pods_of(kind, namespace, name, self._cluster.pods())
         if read.found is None and not pods:
             raise UnknownPodError(
-                " ".join(
-                    (
-                        f"namespace {namespace} has neither {kind} {name} nor pods of it",
-                        *read.problems,
-                    )
-                )
+                " ".join((f"namespace {namespace} has neither {kind} {name} nor pods of it", *read.problems))
             )
         of_interest = next(iter(waiting_pods(pods)), None) or self._not_running(pods)
         first = None if of_interest is None else self._explained(of_interest)

@@ -91,7 +91,7 @@ def affinities(trial: Trial) -> Iterator[Suggestion]:
     for kind in _AFFINITIES:
         changed = without_required(trial.pod, kind)
         if changed is not trial.pod:
-            yield from trial.if_it_fits(kind, f"the pod does not have required {kind}", SuggestedChange(), changed)
+            yield from trial.if_it_fits(kind, f"the pod has no required {kind}", SuggestedChange(), changed)
     if trial.pod.spec.topology_spread_constraints:
         text = "the pod has no topologySpreadConstraints"
         yield from trial.if_it_fits(ChangeKind.SPREAD, text, SuggestedChange(), without_spread(trial.pod))

@@ -108,18 +108,23 @@ def _node_rules() -> dict[str, str]:
     others = "variables.{}Conditions.filter(c, !(c.type in variables.conditions))"
     return {
         "(variables.anyNode || variables.node != '')": "the token is not bound to a node",
-        "(variables.anyNode || request.name == variables.node)": "it may not write another node",
-        _kept("Annotations", "k in variables.annotations"): "it may write only its own annotations",
-        _kept("Labels", "variables.prefixes.exists(p, k.startsWith(p))"): "it may write only its own labels",
-        same_lists: "it may not write finalizers or owner references",
+        "(variables.anyNode || request.name == variables.node)": "the service account may not write another node",
+        _kept("Annotations", "k in variables.annotations"): "the service account may write only its own annotations",
+        _kept(
+            "Labels", "variables.prefixes.exists(p, k.startsWith(p))"
+        ): "the service account may write only its own labels",
+        same_lists: "the service account may not write finalizers or owner references",
         _kept(
             "Spec", "(variables.cordons && k == 'unschedulable' || k == 'taints')"
-        ): "it may not write the node's spec",
-        f"{taints.format('new')} == {taints.format('old')}": "it may write only its own taints",
-        _kept("Status", f"k in {_list(['conditions', *AMOUNT_FIELDS])}"): "it may not write the node's status",
+        ): "the service account may not write the node's spec",
+        f"{taints.format('new')} == {taints.format('old')}": "the service account may write only its own taints",
+        _kept(
+            "Status", f"k in {_list(['conditions', *AMOUNT_FIELDS])}"
+        ): "the service account may not write the node's status",
         **{
-            _kept(part.title(), "k in variables.amounts"): f"the service account may write the {part} of its own "
-            f"resources only"
+            _kept(part.title(), "k in variables.amounts"): (
+                f"the service account may write the {part} of its own resources only"
+            )
             for part in AMOUNT_FIELDS
         },
         f"{others.format('new')} == {others.format('old')}": "the service account may write only its own conditions",
@@ -145,7 +150,7 @@ def _of_events(namespace: str) -> Raw:
     )
     validations = {
         "variables.node != ''": "the token is not bound to a node",
-        "variables.reports && request.operation != 'DELETE'": "it may not write this event",
+        "variables.reports && request.operation != 'DELETE'": "the service account may not write this event",
         about_itself: "its events must be about its own node or about pods",
         own.format("object"): "its events must name itself, on its node, as the reporter",
         f"request.operation == 'CREATE' || {own.format('oldObject')} && variables.about == variables.before": (

@@ -165,8 +165,7 @@ def no_way_around(pod: PodReading) -> Decision | None:
         False,
         DecisionReason.WEBHOOK_IGNORED,
         f"label {label}={IGNORE_WEBHOOK} excludes the pod from Purser's webhook, but the pod requests GPUs: "
-        f"recreate the pod "
-        "without that label",
+        f"recreate the pod without that label",
     )
 
 

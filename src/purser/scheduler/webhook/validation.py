@@ -135,8 +135,7 @@ class Validation:
             False,
             DecisionReason.NOT_MUTATED,
             f"the pod requests GPUs but lacks {lacks}, which Purser's mutating webhook sets: the webhook was "
-            f"unreachable, "
-            f"or another webhook reverted the change. Recreate the pod, or set the value yourself",
+            f"unreachable, or another webhook reverted the change. Recreate the pod, or set the value yourself",
         )
 
     def _is_misdirected(self, pod: PodManifest) -> str:
@@ -179,9 +178,8 @@ class Validation:
         return Decision(
             False,
             DecisionReason.CHANGED_RECORD,
-            f'annotations {", ".join(changed)} may not be changed by "{user.username[:253]}": only the device '
-            f"plugin may "
-            f"change them, if an administrator has added its account to vendorAccounts in Purser's chart",
+            f'annotations {", ".join(changed)} may not be changed by "{user.username[:253]}": only the device plugin '
+            f"may change them, if an administrator has added its account to vendorAccounts in Purser's chart",
         )
 
     def _writes_records(self, user: UserInfo) -> bool:
