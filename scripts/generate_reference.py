@@ -332,6 +332,13 @@ NAMES: dict[str, tuple[Name, ...]] = {
             "Annotation: of a pod of another scheduler that is served: a grant follows (`true`), or none (`false`).",
         ),
         (
+            names.WEBHOOK_PROBE_ANNOTATION,
+            "Binding",
+            "scheduler",
+            "webhook",
+            "Annotation: on a Binding in a dry run, which the webhook denies if the API server calls the webhook.",
+        ),
+        (
             names.MEMORY_UNITS_ANNOTATION,
             "Pod",
             "webhook",

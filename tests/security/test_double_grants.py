@@ -93,7 +93,7 @@ async def test_a_bare_pod_gets_an_event_and_stays():
         await granted_twice(old, new, first, second)
         await run_pod(new, "first")
         await eventually(lambda: b"purser_scheduler_granted_twice_total 1.0" in new.metrics.exposition())
-        (told,) = [text for text in await new.event_messages() if "delete and recreate it" in text]
+        (told,) = [text for text in await new.event_messages() if "delete and recreate this pod" in text]
         assert "granted concurrently to default/first" in told
         assert await exists(new, "second")
 

@@ -61,11 +61,11 @@ AWAITS_GRANT_ANNOTATION = "purser.dev/awaits-grant"
 """On a pod of another scheduler that Purser serves (``scheduler.serveSchedulerNames``), written by the webhook: a grant
 follows its Binding."""
 
-WEBHOOK_PROBE_ANNOTATION = "purser.dev/webhook-probe"
-"""On a Binding in a dry run: the webhook denies it, whereby the scheduler learns that the API server calls it."""
-
 AWAITED, NOT_GRANTED = "true", "false"
 """Values of `AWAITS_GRANT_ANNOTATION`; the second where Purser's scheduler found that the pod cannot have one."""
+
+WEBHOOK_PROBE_ANNOTATION = "purser.dev/webhook-probe"
+"""On a Binding in a dry run: the webhook denies it, so the scheduler learns that the API server calls the webhook."""
 
 FIXED_POD_ANNOTATIONS = (
     *PROTECTED_POD_ANNOTATIONS,
