@@ -6,7 +6,7 @@ family's units. An explicit 0 blocks. Scopes are not looked at: a quota that nam
 namespace.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 import structlog
@@ -70,6 +70,18 @@ def quota_words(family: str) -> QuotaWords:
     return _WORDS[family]
 
 
+def kept_limits(quota: ResourceQuota) -> dict[str, str]:
+    """Which limits of a quota Purser keeps; by resource the family of devices."""
+    return {word: _OF_FAMILIES[word] for word in quota.spec.hard if word in _OF_FAMILIES}
+
+
+def used_of(quota: ResourceQuota, usage: Callable[[str], Demand]) -> dict[str, int]:
+    """How much of each limit that Purser keeps is used, in the quota's units. ``usage``: what the namespace uses of a
+    family of devices."""
+    found = {word: _WORDS[family].spelled(word, usage(family)) for word, family in kept_limits(quota).items()}
+    return {word: amount for word, amount in found.items() if amount is not None}
+
+
 class Quotas:
     """The quotas of all namespaces that have any."""
 
@@ -79,8 +91,7 @@ class Quotas:
 
     def put(self, quota: ResourceQuota) -> None:
         """Take a quota as it now is."""
-        families = dict.fromkeys(_OF_FAMILIES[word] for word in quota.spec.hard if word in _OF_FAMILIES)
-        found = {family: _WORDS[family].limits(quota) for family in families}
+        found = {family: _WORDS[family].limits(quota) for family in kept_limits(quota).values()}
         if limits := {family: each for family, each in found.items() if each != UNLIMITED}:
             self._by_namespace.setdefault(quota.metadata.namespace, {})[quota.metadata.name] = limits
         else:

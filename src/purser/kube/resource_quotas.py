@@ -11,11 +11,18 @@ class ResourceQuotaSpec(Slim, frozen=True, gc=False):
     hard: dict[str, QuantityLike] = {}
 
 
+class ResourceQuotaStatus(Slim, frozen=True, gc=False):
+    """What is used of them."""
+
+    used: dict[str, QuantityLike] = {}
+
+
 class ResourceQuota(Slim, frozen=True, gc=False):
     """A namespace's quota."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ResourceQuotaSpec = ResourceQuotaSpec()
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
 
 
 RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota", True, ResourceQuota)

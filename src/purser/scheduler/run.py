@@ -47,6 +47,7 @@ from purser.scheduler.invariants import InvariantWatch
 from purser.scheduler.keys import GrantKeys, load_or_create_keys, names_key_of
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.missed_pods import MissedPods
+from purser.scheduler.quota_usage import QuotaUsage
 from purser.scheduler.read_api import READ_API_LIMITS, AccessControl, StatePage, read_api_app
 from purser.scheduler.server import ClientAuth, extender_app, trust_clients, webhook_app
 from purser.scheduler.settings import (
@@ -152,6 +153,7 @@ async def _serve(
                 late = (client, parts.cache, parts.keys, parts.pods, events, parts.may_bind, served, settings.policy)
                 spawn(ServedPods(*late).run())
             parts.extender.refresh()
+            spawn(QuotaUsage(client, parts.cache, parts.pods, parts.quotas, parts.may_bind).run())
             capacity = CapacityCounter(parts.cache, parts.extender, metrics.registry)
             spawn(client.failures.keep_going("capacity", capacity.run))
             watch = InvariantWatch(parts.extender, metrics, parts.cache.clock)
