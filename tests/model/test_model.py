@@ -91,7 +91,7 @@ def test_a_pod_that_was_booked_for_another_gets_no_room_that_the_other_has(has_h
     listing = (Listed("pod0", "pod0.0"), Listed("pod1", "pod1.0", "node0-gpu0::0"))
     memory = Memory((Booked(first, "node0-gpu0::0"),), api if has_heard else ())
     (answer,) = Agents(1).allocate("node0", memory, api, listing, ("node0-gpu0::1",), "")
-    assert (answer.gpu, "does not fit" in answer.why or "got it first" in answer.why) == ("", True)
+    assert (answer.gpu, "does not fit" in answer.why or "was admitted first" in answer.why) == ("", True)
 
 
 @pytest.mark.gate

@@ -38,7 +38,7 @@ async def test_a_running_pod_keeps_its_device_and_may_start_its_container_again(
             await kubelet.admit("default/forged", [("main", 1)])
         await world.delete_pod("forged")
         await world.pod("too-much", part("main", a, memory_mib=10000))
-        with pytest.raises(Rejected, match="another pod got it first"):
+        with pytest.raises(Rejected, match="another pod was admitted first"):
             await kubelet.admit("default/too-much", [("main", 1)])
 
 
@@ -51,7 +51,7 @@ async def test_a_pod_that_took_a_running_ones_name_gets_nothing_of_its(world, ku
         ids = kubelet.pods["default/runs"]["main"]
         await world.delete_pod("runs")
         await world.pod("runs", counts={"main": 1})
-        with pytest.raises(Rejected, match="without a grant"):
+        with pytest.raises(Rejected, match="has no grant"):
             await kubelet.pre_start(ids)
 
 

@@ -41,7 +41,7 @@ async def test_a_pod_in_a_forged_phase_keeps_what_kubelet_lists_for_it(world, ku
     async with world.agent() as agent:
         await says_it_has_ended(world, agent, kubelet, a)
         await world.pod("next", part("main", a, **MOST))
-        with pytest.raises(Rejected, match="another pod got it first"):
+        with pytest.raises(Rejected, match="another pod was admitted first"):
             await kubelet.admit("default/next", [("main", 1)])
         kubelet.remove("default/next")
         await world.pod("small", part("main", a))  # what is left of the card is not lost
@@ -57,7 +57,7 @@ async def test_nor_are_its_devices_free_without_its_grant(world, kubelet):
         gone = dict.fromkeys((GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION))
         await says_it_has_ended(world, agent, kubelet, a, annotations=gone)
         await world.pod("next", part("main", a, **MOST))
-        with pytest.raises(Rejected, match="another pod got it first"):
+        with pytest.raises(Rejected, match="another pod was admitted first"):
             await kubelet.admit("default/next", [("main", 1)])
         kubelet.remove("default/next")
     shutil.rmtree(world.settings["state_dir"])

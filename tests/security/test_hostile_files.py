@@ -138,4 +138,4 @@ def test_a_folder_that_is_filled_faster_than_emptied_keeps_nobody_waiting(tmp_pa
     with structlog.testing.capture_logs() as logged:
         remove_dir(AgentSettings(node_name=NODE, host_root=tmp_path), Path("/theirs"))
     assert [each.name[0] for each in tmp_path.iterdir()] == ["."], "its place is free, and what is left is hidden"
-    assert "something keeps writing to it" in logged[0]["error"]
+    assert "another process keeps writing to it" in logged[0]["error"]

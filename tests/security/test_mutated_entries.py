@@ -82,7 +82,9 @@ def tried(seed_of: str, value: Any, entries: list[Place]) -> Iterator[tuple[Plac
 
 def is_told(messages: Any, file: str, entry: str) -> bool:
     """Whether a message names file and entry and says what to write."""
-    return any(file in each and entry in each and re.search(r"\b(must|use|write)\b", each) for each in messages)
+    return any(
+        file in each and entry in each and re.search(r"\b(must|use|write|did you mean)\b", each) for each in messages
+    )
 
 
 def check_messages(messages: Any, file: str) -> None:
@@ -318,7 +320,7 @@ def meant(found: Any, name: str, board: MigGpu) -> Any:
     try:
         return wanted(found, name, [board])
     except LayoutError as error:
-        return str(error).partition(": write one of")[0]
+        return str(error).partition(": use one of")[0]
 
 
 def test_mig_layouts() -> None:

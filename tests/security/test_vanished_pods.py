@@ -45,11 +45,11 @@ async def test_a_pod_whose_object_vanished_stays_in_the_book_until_kubelet_lets_
     async with world.agent() as agent:
         await is_running(world, kubelet, agent)
         await world.delete_pod("holder")
-        await is_refused(world, kubelet, "another pod got it first")
+        await is_refused(world, kubelet, "another pod was admitted first")
         assert booked(world) == ["holder"]
     async with world.agent() as agent:
         await eventually(agent.ready)
-        await is_refused(world, kubelet, "another pod got it first")
+        await is_refused(world, kubelet, "another pod was admitted first")
         kubelet.remove("default/holder")
         await eventually(lambda: booked(world) == [])
 
@@ -61,7 +61,7 @@ async def test_so_does_one_whose_object_vanished_while_the_agent_was_away(world,
     for _ in range(2):  # what one agent remembers beside the book, the next does not know
         async with world.agent() as agent:
             await eventually(agent.ready)
-            await is_refused(world, kubelet, "another pod got it first")
+            await is_refused(world, kubelet, "another pod was admitted first")
 
 
 async def test_without_the_agents_state_what_kubelet_lists_is_held_all_the_same(world, kubelet):
@@ -71,7 +71,7 @@ async def test_without_the_agents_state_what_kubelet_lists_is_held_all_the_same(
     shutil.rmtree(world.settings["state_dir"])
     async with world.agent() as agent:
         await eventually(agent.ready)
-        await is_refused(world, kubelet, "kubelet lists device .* the API server no longer has it")
+        await is_refused(world, kubelet, "kubelet lists device .* that pod no longer exists on the API server")
         kubelet.remove("default/holder")
         await world.pod("later", part("main", world.uuids[0], **WHOLE))
         await kubelet.admit("default/later", [("main", 1)])
@@ -84,7 +84,7 @@ async def test_a_namesake_that_was_created_since_gets_nothing_of_it(world, kubel
         await world.delete_pod("holder")
         held = kubelet.pods.pop("default/holder")
         kubelet.namesakes = [("default/holder", held)]
-        await is_refused(world, kubelet, "another pod got it first", "holder")
+        await is_refused(world, kubelet, "another pod was admitted first", "holder")
         kubelet.namesakes = []
         kubelet.held.pop("default/holder", None)
         await world.pod("holder", part("main", world.uuids[0], **WHOLE))

@@ -12,7 +12,7 @@ _NO_DEVICE = (
     "is unhealthy",
     "OutOfnvidia.com/gpu",
     "Insufficient nvidia.com/gpu",
-    "does not meet what was granted",
+    "does not match the grant",
     "client connection is closing",
     "failed to connect to all addresses",
     "has been stopped",

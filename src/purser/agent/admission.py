@@ -95,8 +95,8 @@ class PreferredAllocationCall(msgspec.Struct, frozen=True):
         return frozenset(turn.part.uuids)
 
     def __str__(self) -> str:
-        required = f", {', '.join(self.must_include)} among them" if self.must_include else ""
-        return f"{self.size} of {len(self.available)} free ids{required}"
+        required = f", including {', '.join(self.must_include)}" if self.must_include else ""
+        return f"{self.size} of {len(self.available)} free IDs{required}"
 
 
 class AllocateCall(msgspec.Struct, frozen=True):
@@ -115,7 +115,7 @@ class AllocateCall(msgspec.Struct, frozen=True):
         return frozenset(turn.part.shares), turn.part.enforcement, "" if turn.listed else turn.grant.pod_uid
 
     def __str__(self) -> str:
-        return f"ids {', '.join(self.ids)}"
+        return f"IDs {', '.join(self.ids)}"
 
 
 class Resolution(msgspec.Struct, frozen=True):

@@ -16,26 +16,26 @@ DEFAULT_SCHEDULERS = ("", DEFAULT_SCHEDULER, SCHEDULER_NAME)
 """Of pods whose authors leave it to Purser."""
 
 NOT_SCHEDULED = (
-    f"The pod was not scheduled by {SCHEDULER_NAME}: delete it and create it again while Purser's webhook is reachable,"
-    f" without nodeName; where the label {WEBHOOK_LABELS[0]}: {IGNORE_WEBHOOK} of its namespace keeps the webhook away,"
-    f" with schedulerName: {SCHEDULER_NAME}"
+    f"The pod was not scheduled by {SCHEDULER_NAME}: delete and recreate it without nodeName while Purser's "
+    f"webhook is reachable; if its namespace has the label {WEBHOOK_LABELS[0]}: {IGNORE_WEBHOOK}, which disables "
+    f"the webhook, also set schedulerName: {SCHEDULER_NAME}"
 )
 """Where nothing else is known."""
 
 PAST_THE_EXTENDER = (
-    "It names its node, or was bound by somebody else: delete it and create it again with a node selector instead of"
-    " nodeName"
+    "The pod sets nodeName, or was bound by another component: delete and recreate it with a node selector "
+    "instead of nodeName"
 )
 """Where the pod names Purser's scheduler, which binds no pod without a grant."""
 
 UNASKED = (
-    "kube-scheduler bound it without asking Purser about {names}: add that to managedResources of Purser's extender in"
-    f" kube-scheduler's configuration (value {MANAGED_VALUE} of the chart), restart kube-scheduler, then delete the pod"
-    " and create it again"
+    "kube-scheduler bound the pod without asking Purser about {names}: add {names} to the managedResources of "
+    f"Purser's extender in kube-scheduler's configuration (chart value {MANAGED_VALUE}), restart kube-scheduler, "
+    "then delete and recreate the pod"
 )
 """Where it asks for names alone that an administrator added for agents, and that configuration may lack them."""
 
-GRANT_INVALID = "Delete it and create it again"
+GRANT_INVALID = "Delete and recreate the pod"
 """Where the pod carries a grant that does not count: a scheduler's was changed, or another pod's was copied."""
 
 
@@ -47,22 +47,22 @@ def advice(pod: Pod | None, *, carries_grant: bool = False) -> str:
     annotations, labels = pod.metadata.annotations, pod.metadata.labels
     if MIRROR_POD_ANNOTATION in annotations or annotations.get(POD_SOURCE_ANNOTATION, "api") != "api":
         return (
-            "The pod is static: kubelet runs it from a file, no scheduler sees it, and so it gets no GPU from Purser."
-            " Run it as a DaemonSet or a Deployment"
+            "The pod is static: kubelet runs it from a file without a scheduler, so Purser cannot grant it a GPU. "
+            "Run it as a DaemonSet or a Deployment"
         )
     if label := ignoring_label(labels):
         return (
-            f"Its label {label}: {IGNORE_WEBHOOK} keeps Purser's webhook away, so {SCHEDULER_NAME} never saw it:"
-            " recreate it without that label, and without nodeName (a node selector instead)"
+            f"The pod's label {label}: {IGNORE_WEBHOOK} disables Purser's webhook for it, so {SCHEDULER_NAME} "
+            f"never saw the pod: recreate it without that label, and with a node selector instead of nodeName"
         )
     if annotations.get(AWAITS_GRANT_ANNOTATION) == NOT_GRANTED:
         return (
-            f"{pod.spec.scheduler_name[:63]} placed it where Purser found no GPU for it, its event NotGranted says why:"
-            " delete it, for its controller to create another"
+            f"{pod.spec.scheduler_name[:63]} placed the pod on a node where Purser found no GPU for it (see its "
+            f"event NotGranted): delete the pod so that its controller creates another"
         )
     if pod.spec.scheduler_name not in DEFAULT_SCHEDULERS:
         return (
-            f'Its schedulerName is "{pod.spec.scheduler_name[:63]}", so Purser gave it no GPU:'
+            f'The pod\'s schedulerName is "{pod.spec.scheduler_name[:63]}", so Purser did not grant it a GPU:'
             " recreate it without schedulerName"
         )
     if carries_grant:

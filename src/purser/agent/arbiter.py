@@ -140,15 +140,15 @@ class Arbiter:
         if grant is None or part is None:
             raise AllocationRefused(
                 RefusalReason.NO_GRANT,
-                f"kubelet gave {', '.join(ids)} to {pod.key} container {container}, without a grant. "
+                f"kubelet allocated {', '.join(ids)} to {pod.key} container {container}, which has no grant. "
                 + advice(self._pods.get(pod.key)),
                 [pod.key],
             )
         if not AllocateCall(ids).fits(part):
             raise AllocationRefused(
                 RefusalReason.MISMATCH,
-                f"kubelet allocated {', '.join(ids)} to {pod.key} container {container},"
-                f" its grant names {', '.join(part.uuids)}: delete and recreate the pod",
+                f"kubelet allocated {', '.join(ids)} to {pod.key} container {container}, but its grant names "
+                f"{', '.join(part.uuids)}: delete and recreate the pod",
                 [pod.key],
             )
         if self._book.reassign(grant, container, ids, pod.resources.get(container, GPU_RESOURCE)):
@@ -163,9 +163,9 @@ class Arbiter:
             violation, other = found
             raise AllocationRefused(
                 RefusalReason.IN_USE,
-                f"processes of pod {other.key} (uid {other.pod_uid}) still use GPU {violation.uuid}, though the pod is "
-                f"gone: with container {part.container}, {violation.problem}. kubelet starts the container when they "
-                "have ended",
+                f"processes of pod {other.key} (uid {other.pod_uid}) still use GPU {violation.uuid}, although the "
+                f"pod no longer exists: with container {part.container}, {violation.problem}. kubelet starts the "
+                f"container once these processes have exited",
                 [grant.key],
             )
         try:
@@ -197,7 +197,7 @@ class Arbiter:
         try:
             found = await self._pods.fetch(set(keys.values()))
         except KubeError as error:
-            log.warning("Cannot check for ended pods", error=str(error))
+            log.warning("Cannot check for finished pods", error=str(error))
             return 0
         ended = [uid for uid, key in keys.items() if _is_over(found[key], uid)]
         for uid in ended:
@@ -232,8 +232,8 @@ class Arbiter:
             raise _refused(
                 RefusalReason.UNENFORCED,
                 found.turn,
-                f"the pod requires enforcement, but nothing enforces its share now (enforcement: {enforcement}, when "
-                f"it was granted {part.enforcement}). Delete and recreate the pod",
+                f"the pod requires enforcement, but its share is no longer enforced (enforcement is "
+                f"{enforcement}; when granted, it was {part.enforcement}). Delete and recreate the pod",
             )
         if enforcement.has_library:
             await self._make_folders(found)
@@ -249,8 +249,8 @@ class Arbiter:
         if _is_other(enforcement, part.enforcement):
             self._on_changed(
                 found.pod,
-                f"enforcement of container {part.container} is {enforcement}, not {part.enforcement} as its grant says:"
-                f" the enforcement on node {grant.node} changed after the pod was bound",
+                f"enforcement for container {part.container} is {enforcement}, not {part.enforcement} as its "
+                f"grant says: enforcement on node {grant.node} changed after the pod was bound",
             )
         log.info("Allocated devices", pod=found.key, container=part.container, ids=demand.ids, enforcement=enforcement)
         return answer(grant, self._instances.of_part(part), facts, node)
@@ -261,7 +261,7 @@ class Arbiter:
             await self._instances.give(found.turn.grant, part)
         except InstanceError as error:
             wanted = ((each.uuid, each.mig) for each in part.shares if each.mig is not None)
-            named = ", ".join(f"{where.profile} at {where.start} of {uuid}" for uuid, where in wanted)
+            named = ", ".join(f"{where.profile} at memory slice {where.start} of GPU {uuid}" for uuid, where in wanted)
             problem = f"GPU instance {named} cannot be created: {error}. Delete and recreate the pod"
             raise _refused(RefusalReason.INSTANCE, found.turn, problem, part.uuids) from error
 
@@ -291,7 +291,7 @@ class Arbiter:
         return _refused(
             RefusalReason.OVERCOMMIT,
             found.turn,
-            f"{error}: another pod got it first. Delete and recreate the pod",
+            f"{error}: another pod was admitted first. Delete and recreate the pod",
             tuple(sorted(contested or grant.uuids)),
             tuple(sorted(each.key for each in holding)),
         )
@@ -312,7 +312,7 @@ class Arbiter:
                 RefusalReason.TOO_MANY_REPLICAS,
                 found.turn,
                 f"maximum request size for shared resources is 1; found {len(part.shares)}: the node's configuration "
-                "sets failRequestsGreaterThanOne. Ask for one",
+                "sets failRequestsGreaterThanOne. Request only one",
             )
 
     def _check_instances(self, found: ResolvedCall, node: AllocationFacts) -> None:
@@ -324,12 +324,14 @@ class Arbiter:
                 continue
             if bool(device.mig_kind) != (share.mig is not None):
                 problem_text = (
-                    f"GPU {share.uuid} is divided on demand, but the grant names no GPU instance"
+                    f"GPU {share.uuid} is partitioned on demand, but the grant does not name a GPU instance"
                     if share.mig is None
-                    else f"the grant names a GPU instance of GPU {share.uuid}, which is no longer divided on demand"
+                    else (
+                        f"the grant names a GPU instance on GPU {share.uuid}, which is no longer partitioned on demand"
+                    )
                 )
             elif share.mig is not None and (problem := overlap(device, (share.mig,))):
-                problem_text = f"GPU {share.uuid} has no room beside GPU instances without a grant: {problem}"
+                problem_text = f"GPU {share.uuid} has no room next to GPU instances that have no grant: {problem}"
             else:
                 continue
             raise _refused(
@@ -367,7 +369,8 @@ class Arbiter:
             raise _refused(
                 RefusalReason.STRANGER,
                 found.turn,
-                f"pod {key} holds device {uuid} without a grant from Purser: delete it, or wait until it ends",
+                f"pod {key} holds device {uuid} without a grant from Purser: delete that pod, or wait until it "
+                f"terminates",
                 (uuid,),
                 (key,),
             )
@@ -384,11 +387,11 @@ class Arbiter:
         held = stranger_on(found.turn.part.uuids, unknown)
         if held is not None:
             key, uuid = held
-            gone = "another pod has its name" if key in grants else "the API server no longer has it"
+            gone = "another pod now has that name" if key in grants else "that pod no longer exists on the API server"
             raise _refused(
                 RefusalReason.STRANGER,
                 found.turn,
-                f"kubelet lists device {uuid} for pod {key}, and {gone}: wait until kubelet ends it",
+                f"kubelet lists device {uuid} for pod {key}, but {gone}: wait until kubelet terminates the old pod",
                 (uuid,),
                 (key,),
             )
@@ -407,14 +410,14 @@ class Arbiter:
         if held is None:
             raise AllocationRefused(
                 RefusalReason.MISMATCH,
-                f"neither kubelet nor the agent knows a container that holds {', '.join(ids)}",
+                f"neither kubelet nor the agent has a record of a container that holds {', '.join(ids)}",
             )
         pod, container = held
         part = pod.grant.of(container)
         if part is None or not AllocateCall(ids).fits(part):
             raise AllocationRefused(
                 RefusalReason.MISMATCH,
-                f"container {container} was given {', '.join(ids)}, which differs from its grant",
+                f"container {container} was allocated {', '.join(ids)}, which does not match its grant",
                 [pod.grant.key],
             )
         return pod.grant, part
@@ -427,7 +430,7 @@ class Arbiter:
         try:
             return self._pods.view(await self._pods.fetch([key])).grants.get(key)
         except KubeError as error:
-            log.warning("Cannot confirm a pod with the API server, using the checkpoint", pod=key, error=str(error))
+            log.warning("Cannot confirm a pod with the API server; using the checkpoint", pod=key, error=str(error))
         booked = (pod.grant for pod in self._book.pods.values())
         return next((grant for grant in booked if grant.key == key), None)
 

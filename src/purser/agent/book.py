@@ -305,6 +305,6 @@ def open_book(settings: AgentSettings) -> Book:
     try:
         checkpoint = read_checkpoint(settings.checkpoint, settings.node_name)
     except AgentCheckpointError as error:
-        log.error("The checkpoint is unusable, rebuilding from kubelet and the API server", error=str(error))
+        log.error("The checkpoint is unusable; rebuilding it from kubelet and the API server", error=str(error))
         checkpoint = AgentCheckpoint(settings.node_name)
     return Book(settings.checkpoint, settings.node_name, checkpoint.pods, checkpoint.lingering)

@@ -77,7 +77,7 @@ class ConfiguredInventory:
                 misfit = misfit or str(error)
         if misfit:
             is_last = each is self._last
-            misfit = f"{each.after() if is_last else 'GPUs are served as with MIG strategy none'}: {misfit}"
+            misfit = f"{each.after() if is_last else 'GPUs are served as if the MIG strategy were none'}: {misfit}"
         else:
             self._last = each
         self.sharing = each
@@ -92,7 +92,7 @@ class ConfiguredInventory:
         is_other = misfit != self.misfit
         self.misfit = misfit
         if misfit and is_other:
-            log.error("The configuration does not fit the GPUs", error=misfit)
+            log.error("The configuration does not match the GPUs", error=misfit)
         if is_other or self._misfitting != before:
             self._on_misfit(misfit)
 

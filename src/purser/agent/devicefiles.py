@@ -93,7 +93,7 @@ def make_capability_files(dev: Path, names: Iterable[str], kernel_devices: Path)
     lines = (line.split() for line in text.splitlines())
     major = next((int(each[0]) for each in lines if each[1:] == [_CAPABILITIES] and each[0].isdecimal()), None)
     if major is None:
-        raise OSError(errno.ENXIO, f"the kernel has no device {_CAPABILITIES}", str(kernel_devices))
+        raise OSError(errno.ENXIO, f"the kernel does not provide device {_CAPABILITIES}", str(kernel_devices))
     (dev / _CAPABILITIES).mkdir(mode=0o755, exist_ok=True)
     for name in missing:
         path = dev / name

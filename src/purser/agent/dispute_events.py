@@ -42,7 +42,7 @@ class DisputeEvents:
                 self._recorder.event(about, DisputeReason.GPU_DISPUTED, text, type="Warning")
             elif on_node and not text:
                 self._recorder.event(
-                    about, DisputeReason.GPU_DISPUTE_SETTLED, "The records of the node's GPUs agree again"
+                    about, DisputeReason.GPU_DISPUTE_SETTLED, "The records of the node's GPUs are consistent again"
                 )
             on_node = text
 
@@ -50,8 +50,10 @@ class DisputeEvents:
 def _holding(held: HeldPod) -> str:
     gpus = ", ".join(sorted(held.gpus))
     if held.why is HeldReason.STRANGER:
-        return f"The pod holds {gpus} without a grant from Purser: no other pod gets these GPUs until it ends"
+        return (
+            f"The pod holds {gpus} without a grant from Purser: no other pod gets these GPUs until this pod terminates"
+        )
     cause = "The pod's grant annotation was removed"
     if held.why is HeldReason.GRANT_UNTRUSTED:
-        cause = "The pod's grant no longer counts: its annotation was changed, or the key that signed it was revoked"
-    return f"{cause}. The pod keeps its share of {gpus} until it ends, and no other pod gets that part"
+        cause = "The pod's grant is no longer valid: its annotation was changed, or the key that signed it was revoked"
+    return f"{cause}. The pod keeps its share of {gpus} until it terminates, and no other pod gets that share"

@@ -187,7 +187,9 @@ class DisputeWatch:
         self._reported_uids = frozenset(each.uid for each in disputes.held) | self._refusals.keys()
         if self.told.set(disputes) and not disputes.is_empty:
             log.warning(
-                "Pods hold GPUs beyond their annotations", held=len(disputes.held), refused=len(disputes.refused)
+                "Pods hold GPUs that their annotations do not grant",
+                held=len(disputes.held),
+                refused=len(disputes.refused),
             )
 
     def books(self, listing: Iterable[ListedPod]) -> NodeRecords:

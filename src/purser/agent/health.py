@@ -277,12 +277,14 @@ class DeviceMonitor:
         left_out = {gpu.index: str(gpu.fault) for gpu in unreadable(self.gpus)}
         for index, fault in left_out.items():
             if self._left_out.get(index) != fault:
-                log.error("A GPU cannot be identified and is left out", index=index, fault=fault)
+                log.error("A GPU cannot be identified and is ignored", index=index, fault=fault)
         self._left_out = left_out
         if not self.gpus and not self.trouble:
-            self.trouble = self.info.absent or "the driver has no devices"
-        self._warn("No devices to offer", "" if self.gpus else self.trouble)
-        self._warn("Cannot list the devices again, keeping those known before", self.trouble if self.gpus else "")
+            self.trouble = self.info.absent or "the driver lists no devices"
+        self._warn("No devices to advertise", "" if self.gpus else self.trouble)
+        self._warn(
+            "Cannot list the devices again; keeping the previously known devices", self.trouble if self.gpus else ""
+        )
         self._publish()
 
     def _warn(self, what: str, reason: object = "") -> None:

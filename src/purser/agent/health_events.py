@@ -22,7 +22,7 @@ _REASONS: Mapping[News, tuple[AgentReason, AgentReason]] = {
 }
 """Of the event on the node, and of those on pods."""
 
-_MOVE = "If you recreate the pod, it gets another GPU"
+_MOVE = "If you recreate the pod, the new pod gets another GPU"
 
 
 def mig_parents(inventory: NodeInventory | None) -> Mapping[str, str]:
@@ -63,7 +63,9 @@ class HealthEvents:
 
     def report_program_error(self, uuid: str, xid: int) -> None:
         """An Xid that leaves the GPU as it is: whose program it was, the driver does not say to all who hold it."""
-        message = f"A program on {self.name(uuid)} failed: {describe(xid)}. Restart it if it belongs to this pod"
+        message = (
+            f"A program on {self.name(uuid)} failed: {describe(xid)}. Restart the program if it belongs to this pod"
+        )
         for pod in self.holders(uuid):
             self._recorder.event(ref_of(PODS, pod), AgentReason.GPU_PROGRAM_ERROR, message, type="Warning")
 

@@ -20,7 +20,7 @@ BOOT_ID = Path("proc/sys/kernel/random/boot_id")
 MAX_HEALTH_FILE_BYTES = 64 * 1024
 """Far more than the sentences of a node's GPUs."""
 
-health_file = JsonReader(RememberedHealth, "the file with GPUs' health", max_bytes=MAX_HEALTH_FILE_BYTES)
+health_file = JsonReader(RememberedHealth, "the GPU health file", max_bytes=MAX_HEALTH_FILE_BYTES)
 
 
 class HealthMemory:
@@ -68,7 +68,7 @@ class HealthMemory:
         except FileNotFoundError:
             return
         except (OSError, UnreadableError) as error:
-            log.warning("The stored GPU health is unusable", path=str(self._path), error=str(error))
+            log.warning("The stored GPU health cannot be used", path=str(self._path), error=str(error))
             return
         if found.boot_id == self._boot_id:
             self._written, self._awaited = found, recalled(found.xids)

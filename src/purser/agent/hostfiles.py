@@ -40,7 +40,7 @@ def make_own_dir(path: Path, mode: int) -> None:
             folder.mkdir(0o755)
         found = folder.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            raise OSError(errno.EPERM, "another folder is in the place of the agent's own", str(folder))
+            raise OSError(errno.EPERM, "the agent's folder was replaced by another one", str(folder))
     path.chmod(mode)
 
 
@@ -87,7 +87,7 @@ def _empty(folder: Path, deadline: float) -> None:
 def _unlinked(name: str, folder: int, deadline: float) -> bool:
     """Remove what is not a folder; False for one that is."""
     if time.monotonic() > deadline:
-        raise OSError(errno.EBUSY, "it has too many files, or something keeps writing to it")
+        raise OSError(errno.EBUSY, "the folder contains too many files, or another process keeps writing to it")
     try:
         os.unlink(name, dir_fd=folder)
     except (IsADirectoryError, PermissionError):

@@ -53,7 +53,7 @@ def _of_listing(book: Book, listing: Iterable[ListedPod]) -> Iterator[InvariantV
         for container, ids in listed.containers.items():
             given = booked[0].containers.get(container)
             if given is not None and sorted(given.ids) != sorted(ids):
-                subject, kept = f"{listed.key} {container}", f"booked {sorted(given.ids)}"
+                subject, kept = f"{listed.key} {container}", f"the agent's records list {sorted(given.ids)}"
                 yield InvariantViolation(BookInvariant.KUBELET_IDS, subject, kept, f"kubelet lists {sorted(ids)}")
 
 

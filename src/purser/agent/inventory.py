@@ -28,7 +28,7 @@ LIBRARY_FILE = "libvgpu.so"
 PRELOAD_FILE = "ld.so.preload"
 """The file that makes the dynamic loader load it, beside the library."""
 
-MIG_REASON = "MIG mode is on: set a MIG strategy to have Purser serve MIG devices, or disable MIG (nvidia-smi -mig 0)"
+MIG_REASON = "MIG mode is on: set a MIG strategy so that Purser serves MIG devices, or disable MIG (nvidia-smi -mig 0)"
 
 
 class Advertised(msgspec.Struct, frozen=True):
@@ -87,7 +87,7 @@ def make_inventory(
         gpu = by_uuid[each.parent or each.uuid]
         reason = _trouble(gpu, health)
         if not reason and gpu.is_cut and not (each.parent or each.mig_kind):
-            reason = f"MIG mode is on, but the node's configuration does not fit: {misfit}" if misfit else MIG_REASON
+            reason = f"MIG mode is on, but the node's configuration does not match: {misfit}" if misfit else MIG_REASON
         if each.mig_kind:
             devices.append(_cut_on_demand(gpu, each, reason, (held or {}).get(each.uuid, ())))
             continue
@@ -153,7 +153,7 @@ def _device(
 
 def _cut_on_demand(gpu: Gpu, each: AdvertisedDevice, reason: str, held: HeldInstances) -> Device:
     """A GPU on which instances are made as grants name them."""
-    unknown = f"its GPU instances are unknown: {held}" if isinstance(held, str) else ""
+    unknown = f"the GPU's instances are unknown: {held}" if isinstance(held, str) else ""
     reason = reason or unknown
     return Device(
         uuid=each.uuid,

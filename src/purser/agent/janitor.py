@@ -83,7 +83,7 @@ class Janitor:
         try:
             held = booked & still_listed(self._book.pods, await self._kubelet.list())
         except KubeletError as error:
-            log.warning("Cannot check with kubelet whether ended pods still hold devices", error=str(error))
+            log.warning("Cannot check with kubelet whether finished pods still hold devices", error=str(error))
             held = booked
         if held:
             self._lingers.set()
@@ -94,7 +94,7 @@ class Janitor:
         try:
             listing = await self._kubelet.list()
         except KubeletError as error:
-            log.warning("Cannot list allocations from kubelet, using the checkpoint", error=str(error))
+            log.warning("Cannot list allocations from kubelet; using the checkpoint", error=str(error))
             return
         news, grants = 0, self._pods.view().grants
         for listed in listing:

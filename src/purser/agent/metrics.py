@@ -57,14 +57,14 @@ class AgentMetrics:
         self.registry = CollectorRegistry()
         self.calls = Histogram(
             "purser_agent_call_seconds",
-            "Time to answer one of kubelet's calls.",
+            "Time taken to answer a call from kubelet.",
             ["method"],
             buckets=_BUCKETS,
             registry=self.registry,
         )
         self.refusals = Counter(
             "purser_agent_refusals",
-            "Refused calls of kubelet.",
+            "Calls from kubelet that were rejected.",
             ["method", "reason"],
             registry=self.registry,
         )
@@ -73,12 +73,13 @@ class AgentMetrics:
         )
         self.mps_daemons_lost = Counter(
             "purser_agent_mps_daemons_lost",
-            "MPS daemons of the node that ended, with all their clients, without a request to stop.",
+            "MPS daemons on the node that exited unexpectedly, together with all their clients.",
             registry=self.registry,
         )
         self.mps_servers_lost = Counter(
             "purser_agent_mps_servers_lost",
-            "MPS servers that crashed or had a fatal fault, with all their clients, while their daemon kept running.",
+            "MPS servers that crashed or had a fatal fault, together with all their clients, while their daemon "
+            "kept running.",
             registry=self.registry,
         )
         self.kubelet_restarts = Counter(
@@ -89,7 +90,7 @@ class AgentMetrics:
 
         self._invariants = Counter(
             "purser_agent_invariant_violations",
-            "Violated invariants of the agent's records, found while it runs. Should be 0.",
+            "Violated invariants of the agent's records, found while the agent runs. Should be 0.",
             ["invariant"],
             registry=self.registry,
         )
@@ -119,15 +120,15 @@ class _NodeCollector(Collector):
         """All families."""
         snapshot = self._snapshot()
         yield _gauge("purser_agent_registered", "1 while kubelet has accepted the plugin.", int(snapshot.registered))
-        yield _gauge("purser_agent_streams", "Open ListAndWatch streams of kubelet.", snapshot.streams)
+        yield _gauge("purser_agent_streams", "Open ListAndWatch streams from kubelet.", snapshot.streams)
         yield _gauge(
             "purser_agent_lists_amounts",
-            "1 while the node lists its amounts of memory, cores and so on.",
+            "1 while the node's status lists the amounts of GPU memory, cores and so on.",
             int(snapshot.lists_amounts),
         )
         yield _gauge(
             "purser_agent_config_rejected",
-            "1 while the device plugin's configuration is invalid and another one is in effect, or some "
+            "1 while the device plugin's configuration is invalid and another configuration is in effect, or some "
             "entries are ignored.",
             int(snapshot.config_rejected),
         )
@@ -150,7 +151,7 @@ class _NodeCollector(Collector):
 def _pools(pools: Mapping[str, tuple[int, int]]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(
         "purser_sriov_devices",
-        "Devices of an SR-IOV pool, by whether they take pods.",
+        "Devices in an SR-IOV pool, by whether they are open to new pods.",
         labels=["resource", "state"],
     )
     for resource, counts in sorted(pools.items()):
@@ -162,7 +163,7 @@ def _pools(pools: Mapping[str, tuple[int, int]]) -> GaugeMetricFamily:
 def _disputes(disputes: NodeDisputes | None) -> GaugeMetricFamily:
     family = GaugeMetricFamily(
         "purser_agent_disputed_pods",
-        "Pods that hold devices without a valid grant (held), or that were refused what they were granted.",
+        "Pods that hold devices without a valid grant (held), or whose granted devices were refused.",
         labels=["kind"],
     )
     family.add_metric(["held"], 0 if disputes is None else sum(bool(held.gpus) for held in disputes.held))
@@ -178,7 +179,7 @@ def _devices(devices: Iterable[Device], degraded: Mapping[str, str]) -> Iterator
     devices = tuple(devices)
     info = GaugeMetricFamily(
         "purser_device_info",
-        "1 for every device; enforcement: what enforces the limits of its shares.",
+        "1 for every device; enforcement: what enforces the limits of the device's shares.",
         labels=["uuid", "index", "model", "pci_bus_id", "mode", "enforcement"],
     )
     for device in devices:
@@ -187,14 +188,14 @@ def _devices(devices: Iterable[Device], degraded: Mapping[str, str]) -> Iterator
     yield info
     healthy = GaugeMetricFamily(
         "purser_device_healthy",
-        "1 while the GPU takes pods, else 0; reason: why it does not.",
+        "1 while the GPU is open to new pods, else 0; reason: why the GPU is closed.",
         labels=["uuid", "reason"],
     )
     for device in devices:
         healthy.add_metric([device.uuid, device.unhealthy_reason], int(device.healthy))
     yield healthy
     family = GaugeMetricFamily(
-        "purser_device_degraded", "1 while a GPU takes pods, but something is wrong with it.", labels=["uuid", "reason"]
+        "purser_device_degraded", "1 while a GPU is open to new pods but has a problem.", labels=["uuid", "reason"]
     )
     for device in devices:
         reason = degraded.get(device.uuid, "")
@@ -214,15 +215,17 @@ def _usage(devices: Iterable[Device], usages: dict[str, Usage]) -> Iterator[Metr
     """What pods hold, by the ledger: zero for unused devices, and what is held of devices that are gone."""
     uuids = sorted({device.uuid for device in devices} | usages.keys())
     held = [(uuid, usages.get(uuid, UNUSED)) for uuid in uuids]
-    yield by_uuid("purser_device_granted_slots", "Slots that pods hold.", ((uuid, usage.slots) for uuid, usage in held))
+    yield by_uuid(
+        "purser_device_granted_slots", "Slots allocated to pods.", ((uuid, usage.slots) for uuid, usage in held)
+    )
     yield by_uuid(
         "purser_device_granted_memory_bytes",
-        "Memory that pods hold.",
+        "Memory allocated to pods.",
         ((uuid, usage.memory_mib * MIB) for uuid, usage in held),
     )
     yield by_uuid(
         "purser_device_granted_cores_ratio",
-        "Share of the compute that pods hold.",
+        "Share of the compute allocated to pods.",
         ((uuid, usage.cores_percent / 100) for uuid, usage in held),
     )
 
@@ -240,8 +243,8 @@ def _uncorrected(readings: dict[str, DeviceReading]) -> CounterMetricFamily:
 def _domains(readings: dict[str, DeviceReading]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(
         "purser_device_in_nvlink_domain",
-        "1 while a GPU is registered with its fabric manager; state: of the registration; domain: the NVLink domain "
-        "that it has joined (cluster UUID, dot, clique).",
+        "1 while a GPU is registered with its fabric manager; state: state of the registration; domain: the "
+        "NVLink domain that the GPU has joined (cluster UUID, dot, clique).",
         labels=["uuid", "state", "domain"],
     )
     for uuid, reading in sorted(readings.items()):
@@ -254,13 +257,13 @@ def _domains(readings: dict[str, DeviceReading]) -> GaugeMetricFamily:
 def _grants(pods: Iterable[BookedPod], policies: Mapping[str, str], running: Container[str]) -> Iterator[Metric]:
     memory = GaugeMetricFamily(
         "purser_grant_memory_bytes",
-        "Memory that a container holds; each part of a GPU counts once, for an init container only until its pod "
-        "runs and where no other container gets as much. policy: the node policy that the pod names; empty: the "
-        "scheduler's.",
+        "Memory allocated to a container. Each part of a GPU is counted once; an init container's only until its "
+        "pod runs, and only where no other container gets as much. policy: the node policy that the pod names; "
+        "empty: the scheduler's.",
         labels=_GRANT_LABELS,
     )
     cores = GaugeMetricFamily(
-        "purser_grant_cores_ratio", "Compute that a container holds; 0: not limited.", labels=_GRANT_LABELS
+        "purser_grant_cores_ratio", "Compute allocated to a container; 0: not limited.", labels=_GRANT_LABELS
     )
     for pod in pods:
         for part, share in _held_at_once(pod, runs=pod.grant.pod_uid in running):

@@ -45,28 +45,30 @@ class MpsEvents(MpsHooks):
 
     def unavailable(self, uuid: str, problem: str) -> None:
         """A GPU is not shared by MPS though it is to be."""
-        message = f"{self._name(uuid)} is not shared by MPS: {problem}"
+        message = f"{self._name(uuid)} is not shared with MPS: {problem}"
         self._recorder.event(node_ref(self._node), AgentReason.MPS_UNAVAILABLE, message, type="Warning")
 
     def lost(self, uuid: str, why: str) -> None:
         """See `MpsHooks.lost`."""
         self._metrics.mps_daemons_lost.inc()
-        self._tell_clients(uuid, f"The MPS daemon of {self._name(uuid)} ended ({why})")
+        self._tell_clients(uuid, f"The MPS daemon of {self._name(uuid)} failed ({why})")
 
     def server_lost(self, uuid: str, server: int) -> None:
         """See `MpsHooks.server_lost`."""
         self._metrics.mps_servers_lost.inc()
-        self._tell_clients(uuid, f"The MPS server of {self._name(uuid)} ended (process {server})")
+        self._tell_clients(uuid, f"The MPS server of {self._name(uuid)} exited (process {server})")
 
     def server_in_fault(self, uuid: str, server: int) -> None:
         """See `MpsHooks.server_in_fault`."""
         self._metrics.mps_servers_lost.inc()
         name = self._name(uuid)
-        self._tell_clients(uuid, f"The MPS server of {name} has a fatal fault (process {server}), takes no new clients")
+        self._tell_clients(
+            uuid, f"The MPS server of {name} has a fatal fault (process {server}) and accepts no new clients"
+        )
 
     def _tell_clients(self, uuid: str, what: str) -> None:
         """Every client in the ledger has lost its GPU, whether or not it was using it at the time."""
-        message = f"{what}, and CUDA programs that used it fail: restart them"
+        message = f"{what}. CUDA programs that used it fail: restart them"
         for booked in self._book.pods.values():
             parts = (
                 booked.grant.of(name)

@@ -34,7 +34,9 @@ class NodeEvents:
 
     def empty_mig(self, gpu: str) -> None:
         """A GPU, by its name, is in MIG mode without a MIG device."""
-        message = f"{gpu} has MIG enabled and no MIG device: pods cannot use it. Create MIG devices or disable MIG mode"
+        message = (
+            f"{gpu} has MIG enabled but no MIG devices, so pods cannot use it. Create MIG devices or disable MIG mode"
+        )
         self.warn(AgentReason.MIG_EMPTY, message)
 
     def refused(self, refusal: AllocationRefused) -> None:

@@ -81,8 +81,8 @@ async def _lock(lock: int, path: Path, stop: asyncio.Event) -> bool:
             problem = f"another Purser agent serves this node: {_holder(path)}; uninstall one of them"
         except OSError as error:  # ENOLCK, EOPNOTSUPP: NFS without its lock daemon, some FUSE file systems
             log.warning(
-                "The file system of the state folder has no locks: nothing keeps a second agent off this node. "
-                "Give the agent a folder on a local file system",
+                "The state folder's file system does not support locks, so a second agent could run on this node. "
+                "Move the state folder to a local file system",
                 path=str(path),
                 error=str(error),
             )
@@ -90,7 +90,7 @@ async def _lock(lock: int, path: Path, stop: asyncio.Event) -> bool:
         if loop.time() >= deadline:
             raise SecondAgentError(problem)
         if is_first:
-            log.warning("Waiting for another agent of this node to stop", agent=_holder(path), wait_s=LOCK_WAIT_S)
+            log.warning("Waiting for another agent on this node to stop", agent=_holder(path), wait_s=LOCK_WAIT_S)
             is_first = False
         try:
             async with asyncio.timeout(LOCK_LOOK_PERIOD_S):
@@ -105,7 +105,7 @@ def _sign(lock: int, name: str) -> None:
         os.ftruncate(lock, 0)
         os.pwrite(lock, name.encode(), 0)
     except OSError as error:
-        log.warning("Cannot write the holder of the node's lock", error=str(error))
+        log.warning("Cannot record the holder of the node's lock", error=str(error))
 
 
 def _holder(path: Path) -> str:

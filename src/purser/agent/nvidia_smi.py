@@ -42,9 +42,9 @@ def reset_gpu(host_root: Path, place: DriverPlace | None, gpu: str) -> None:
     lost. Raises `ResetError`.
     """
     if place is None:
-        raise ResetError("the driver is not found")
+        raise ResetError("the driver was not found")
     if not gpu:  # nvidia-smi might take it for all of them
-        raise ResetError("neither its PCI address nor its uuid is known")
+        raise ResetError("neither the GPU's PCI address nor its UUID is known")
     command = [*CHROOT, *smi_command(host_root, place), "--gpu-reset", "-i", gpu]
     try:
         subprocess.run(command, check=True, capture_output=True, timeout=RESET_TIMEOUT_S)

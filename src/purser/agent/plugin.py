@@ -105,7 +105,7 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
     ) -> AsyncIterator[api_pb2.ListAndWatchResponse]:
         """The complete list, again after every change, and after kubelet has let go of devices."""
         self.streams.set(self.streams.value + 1)
-        log.info("A ListAndWatch stream of kubelet opened", resource=self._resource, streams=self.streams.value)
+        log.info("Kubelet opened a ListAndWatch stream", resource=self._resource, streams=self.streams.value)
         try:
             devices, freed = self._devices.value, self._freed.value
             sent = self._own(devices)
@@ -124,7 +124,7 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
                     yield device_list(sent)
         finally:
             self.streams.set(self.streams.value - 1)
-            log.info("A ListAndWatch stream of kubelet ended", resource=self._resource, streams=self.streams.value)
+            log.info("A ListAndWatch stream to kubelet closed", resource=self._resource, streams=self.streams.value)
 
     async def _stops_or_frees(self, freed: int) -> None:
         async def frees() -> None:
@@ -160,7 +160,8 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
             if len(request.container_requests) != 1:
                 count = len(request.container_requests)
                 raise AllocationRefused(
-                    RefusalReason.MALFORMED, f"{count} containers in one Allocate; kubelet sends one at a time"
+                    RefusalReason.MALFORMED,
+                    f"one Allocate request has {count} containers, but kubelet sends one container per request",
                 )
             ids = tuple(request.container_requests[0].devices_ids)
             answer = await self._arbiter.allocate(AllocateCall(ids, self._resource))

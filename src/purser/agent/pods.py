@@ -38,13 +38,13 @@ from purser.recent import Recent
 
 log = structlog.get_logger("purser.agent")
 
-UNGRANTED = "it asks for devices but has no grant"
+UNGRANTED = "the pod requests devices but has no grant"
 """The problem that time does not heal: node and grant come in one write."""
 
-UNADOPTED = "another scheduler placed it, and Purser's scheduler has not granted it GPUs yet"
+UNADOPTED = "another scheduler placed the pod, and Purser's scheduler has not granted it GPUs yet"
 """The problem that Purser's scheduler heals, or makes `UNGRANTED`."""
 
-FAILED = "the agent failed to process it: see its log"
+FAILED = "the agent failed to process the pod: see the agent's log"
 """The problem of a pod on which the agent itself fails."""
 
 POD_FETCH_TIMEOUT_S = 3.0
@@ -94,7 +94,7 @@ class NodePods:
             client, CONFIG_MAPS, namespace, field_selector=f"metadata.name={GRANT_KEY_CONFIGMAP}"
         )
         self._keys: tuple[Ed25519PublicKey, ...] = ()
-        self._no_keys = f"this agent has none: ConfigMap {namespace}/{GRANT_KEY_CONFIGMAP} is missing or empty"
+        self._no_keys = f"this agent has no keys: ConfigMap {namespace}/{GRANT_KEY_CONFIGMAP} is missing or empty"
         self._verified: dict[str, tuple[Mapping[str, str], Grant | str | None]] = {}
         self.remembered: Callable[[Pod], Grant | None] = lambda pod: None
         """The grant for which a pod was given devices, where that is known: it was verified then."""
@@ -166,7 +166,7 @@ class NodePods:
                 self._fetched = dict(zip(wanted, await asyncio.gather(*map(self._fetch, wanted)), strict=True))
         except TimeoutError as error:
             raise ApiUnavailableError(
-                f"no answer about pods {', '.join(wanted)} within {POD_FETCH_TIMEOUT_S:g} s"
+                f"the API server did not return pods {', '.join(wanted)} within {POD_FETCH_TIMEOUT_S:g} s"
             ) from error
         unknown = [pod for pod in self._fetched.values() if pod is not None and self._is_by_unknown_key(pod)]
         is_new = any(self._unknown_to_all.get(pod.metadata.uid) != _signature(pod) for pod in unknown)
@@ -203,7 +203,7 @@ class NodePods:
         except NotFoundError:
             return None
         except DecodeError as error:  # it is there: others, who are asked about with it, are not to wait for it
-            log.warning("A pod cannot be read, using its last known state", pod=key, error=str(error))
+            log.warning("Cannot read a pod; using its last known state", pod=key, error=str(error))
             return self.get(key)
 
     def _grant_of(self, pod: Pod) -> Grant | str | None:
@@ -233,7 +233,7 @@ class NodePods:
             return UNADOPTED if waits or annotations.get(AWAITS_GRANT_ANNOTATION) == AWAITED else UNGRANTED
         granted = {part.container: len(part.shares) for part in grant.containers}
         if granted != asked:
-            return f"the grant covers {granted or 'nothing'}, the pod's containers ask for {asked or 'nothing'}"
+            return f"the grant covers {granted or 'nothing'}, but the pod's containers request {asked or 'nothing'}"
         return grant
 
     def _forget(self, pod: Pod) -> None:

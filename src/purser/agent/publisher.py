@@ -65,7 +65,7 @@ MAX_LISTING_BACKOFF_S = 10.0
 MAX_CONDITION_BACKOFF_S = 30.0
 """Between two tries to write a condition of the node."""
 
-LEAVING = "its agent is stopping"
+LEAVING = "the node's agent is stopping"
 """Why the GPUs of a node are unavailable while no agent serves its kubelet."""
 
 LEAVING_NOTICE_TIMEOUT_S = 2.0
@@ -122,7 +122,7 @@ class Publisher:
         )
         self.problem = "the inventory has not been published yet"
         """Why the annotations are not what they should be; empty when they are."""
-        self.untried = "the node's amounts have not been listed yet"
+        self.untried = "the node's resource amounts have not been published yet"
         """That listing them was not tried yet; empty once it was. Where rules refuse it, as those of an older release
         do until they are replaced, the agent serves its node all the same, and its roll-out must go on."""
         self.lists_amounts = False

@@ -13,102 +13,103 @@ class RefusalReason(ExplainedReason):
     NO_GRANT = (
         "NoGrant",
         "Pod",
-        "The pod has no valid grant, or the grant did not arrive within three seconds. A pod that missed the webhook "
-        "stays Pending with CreateContainerConfigError; if a controller owns it, it is recreated once the scheduler "
-        "is back.",
-        "Follow the message. As a rule, recreate the pod while the webhook is reachable.",
+        "The pod has no valid grant, or the grant did not arrive within three seconds. A pod that bypassed the "
+        "webhook stays Pending with CreateContainerConfigError; if a controller owns the pod, the pod is "
+        "recreated once the scheduler is back.",
+        "Do what the message says: usually, recreate the pod while the webhook is reachable.",
     )
     GONE = "PodGone", "Pod", "The pod was deleted before kubelet admitted it."
     AMBIGUOUS = (
         "AmbiguousPod",
         "Pod",
-        "kubelet asks for devices for one of several pods, and the agent cannot tell which.",
-        "Delete the pods among them that kubelet has rejected.",
+        "kubelet asks for devices for one of several pods, and the agent cannot determine which one.",
+        "Delete whichever of the pods kubelet has rejected.",
     )
     MISMATCH = (
         "DevicesDifferFromGrant",
         "Pod",
-        "kubelet chose device ids of other GPUs than were granted.",
+        "kubelet chose device IDs that belong to GPUs other than the granted ones.",
         "Recreate the pod. With a static CPU or topology manager policy, see docs/kubelet.md.",
     )
     OVERCOMMIT = (
         "DeviceOvercommitted",
         "Pod",
         "Other pods hold so much of the GPU that the grant no longer fits.",
-        "Recreate the pod. If the pods that the message names are stuck, delete them.",
+        "Recreate the pod. If the pods named in the message are stuck, delete them.",
     )
     STRANGER = (
         "DeviceHeldByOtherPod",
         "Pod",
         "A pod without a grant holds the GPU.",
-        "Delete the pod that the message names.",
+        "Delete the pod named in the message.",
     )
     IN_USE = (
         "DeviceInUse",
         "Pod",
-        "Processes of a pod that no longer exists still run on the GPU. The container waits for them.",
-        "Wait until kubelet has ended them. If they hang, end them on the node that the pod is on.",
+        "Processes of a pod that no longer exists still run on the GPU. The container waits until they exit.",
+        "Wait until kubelet has stopped them. If they hang, kill them on the pod's node.",
     )
     UNHEALTHY = (
         "DeviceUnhealthy",
         "Pod",
         "The GPU failed after it was granted.",
-        "Recreate the pod. The failed GPU takes no new pods.",
+        "Recreate the pod. The failed GPU is closed to new pods.",
     )
     SRIOV_GONE = (
         "SriovDeviceGone",
         "Pod",
-        "The network device left its pool after kubelet chose it.",
-        "Create the pod again.",
+        "The network device was removed from its pool after kubelet chose the device.",
+        "Recreate the pod.",
     )
     NIC_APART = (
         "GpuNicPairsLost",
         "Pod",
-        "The pod requires its GPUs and network devices below the same PCIe switches, and kubelet took others than its "
-        "grant was made for.",
-        "Create the pod again.",
+        "The pod requires its GPUs and network devices below the same PCIe switches, but kubelet chose devices "
+        "other than those the grant assumes.",
+        "Recreate the pod.",
     )
     SRIOV_FILES = (
         "SriovFilesNotWritten",
         "Pod",
         "The agent cannot write the device information that CNI plugins read.",
-        "Free space on the node, or correct what the message names; then recreate the pod.",
+        "Free up disk space on the node, or fix the problem that the message describes; then recreate the pod.",
     )
     UNENFORCED = (
         "EnforcementLost",
         "Pod",
-        "The pod requires enforcement, and its GPUs have lost it since the pod was bound.",
-        "Recreate the pod. The scheduler places it where its share is enforced.",
+        "The pod requires enforcement, but limits on its GPUs have stopped being enforced since the pod was bound.",
+        "Recreate the pod. The scheduler places the new pod where its share is enforced.",
     )
     TOO_MANY_REPLICAS = (
         "TooManyReplicas",
         "Pod",
-        "The pod asks for several replicas of GPUs, and the node's configuration sets failRequestsGreaterThanOne.",
-        "Ask for one: a second replica gives no more of a GPU.",
+        "The pod requests several GPU replicas, but the node's configuration sets failRequestsGreaterThanOne.",
+        "Request one replica: a second replica does not provide more of a GPU.",
     )
     INSTANCE = (
         "MigInstanceRefused",
         "Pod",
-        "The GPU instance that the pod was granted cannot be created: something else is in its place, or NVML refused.",
-        "Follow the message. The pod's controller recreates the pod, and the scheduler places it again.",
+        "The GPU instance that the pod was granted cannot be created: another instance occupies its place, or "
+        "NVML refused.",
+        "Do what the message says. The pod's controller recreates the pod, and the scheduler places the new pod.",
     )
     MALFORMED = (
         "MalformedRequest",
         "metric",
-        "The device plugin got a call that kubelet never makes.",
+        "The device plugin received a call that kubelet never makes.",
         "Find out which process calls the plugin's socket.",
     )
     KUBELET = (
         "KubeletUnavailable",
         "metric",
         "kubelet's PodResources API does not answer.",
-        "Check kubelet, and the agent's option --pod-resources-socket.",
+        "Check kubelet and the agent's option --pod-resources-socket.",
     )
     HOST = (
         "HostNotWritable",
         "Pod",
         "A folder that the container needs cannot be created on the node.",
-        "Make the folder writable that the message names.",
+        "Make the folder named in the message writable.",
     )
 
 

@@ -2,7 +2,7 @@
 anything is lost.
 
 A plugin always starts over as a whole, with a new socket, server and registration: when kubelet.sock is another file
-(kubelet restarted, and 1.20 wiped its folder), when the plugin's own socket is gone, or when no ListAndWatch stream has
+(kubelet restarted, and 1.20 wiped its folder), when the plugin's socket was removed, or when no ListAndWatch stream has
 been open for a while, which kubelet does not repair by itself. It ends when its resource has no devices any more.
 
 Where kubelet looks for plugins itself (`purser.agent.watched`), kubelet.sock is of no matter, and kubelet calls.
@@ -38,12 +38,12 @@ WITHDRAWAL_PAUSE_S = 0.5
 REGISTER_TIMEOUT_S = 15.0
 """kubelets since 1.25 dial the plugin, for up to 10 s, before they answer."""
 
-FAILED = "the agent failed to register with kubelet: see its log"
-WATCHED = "waiting for kubelet to find the plugin in its folder plugins_registry"
+FAILED = "the agent failed to register with kubelet: see the agent's log"
+WATCHED = "waiting for kubelet to find the plugin in kubelet's folder plugins_registry"
 ALREADY_CONNECTED = "already connected"
 """In the refusal of a kubelet (since 1.37) that has not seen the end of this socket's former connection. It then never
 sees it, so only another socket helps (``connectClient`` of ``pkg/kubelet/cm/devicemanager/plugin/v1beta1``)."""
-NO_STREAM = "registered; kubelet has not opened a ListAndWatch stream"
+NO_STREAM = "registered, but kubelet has not opened a ListAndWatch stream"
 
 
 class FileIdentity(msgspec.Struct, frozen=True):
@@ -255,7 +255,7 @@ class PluginRegistration:
             if self._kubelet_now() != kubelet:
                 return "kubelet's socket was replaced: kubelet restarted"
             if identity_of(self._socket) != own:
-                return "the plugin's own socket is gone"
+                return "the plugin's socket was removed"
             await folder.changed()
 
     async def _stream_lost(self, plugin: DevicePlugin) -> str:

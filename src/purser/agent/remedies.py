@@ -65,7 +65,7 @@ def change_of(node: Node, wanted: Remedies, allowed: AllowedRemedies) -> NodeCha
     if not allowed.cordon or wanted.cordon is is_marked or (wanted.cordon and node.spec.unschedulable):
         return None
     reason = AgentReason.GPU_NODE_CORDONED if wanted.cordon else AgentReason.GPU_NODE_RELEASED
-    words = "Cordoned" if wanted.cordon else "Uncordoned: no GPU needs a reboot now"
+    words = "Cordoned" if wanted.cordon else "Uncordoned: no GPU needs a reboot anymore"
     mark = {HEALTH_CORDON_ANNOTATION: "needs-reboot" if wanted.cordon else None}
     metadata = {"annotations": mark, "resourceVersion": node.metadata.resource_version}
     return NodeChange(reason, words, {"metadata": metadata, "spec": {"unschedulable": wanted.cordon or None}})
@@ -83,7 +83,7 @@ def _taint(node: Node) -> NodeChange:
 def _remove_taint(node: Node) -> NodeChange:
     path = f"/spec/taints/{next(at for at, taint in enumerate(node.spec.taints) if _is_own(taint))}"
     is_there = {"op": "test", "path": f"{path}/key", "value": UNHEALTHY_TAINT}
-    words = f"Taint {UNHEALTHY_TAINT} removed: all GPUs take pods"
+    words = f"Taint {UNHEALTHY_TAINT} removed: all GPUs accept pods"
     return NodeChange(AgentReason.GPU_NODE_RELEASED, words, operations=(is_there, {"op": "remove", "path": path}))
 
 
@@ -182,7 +182,7 @@ class RemedyWorker:
             return
         except KubeError as error:
             self._not_before[""] = self._clock.monotonic() + self._write_backoff.next()
-            log.warning("Cannot taint, cordon or release the node", what=change.words, error=str(error))
+            log.warning("Cannot taint, cordon or uncordon the node", what=change.words, error=str(error))
             return
         self._write_backoff.reset()
         kind = "Normal" if change.reason is AgentReason.GPU_NODE_RELEASED else "Warning"

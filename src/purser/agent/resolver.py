@@ -36,7 +36,7 @@ WAITS_PER_MINUTE = 5
 
 
 _MISMATCH_REMEDY = (
-    "Delete and recreate the pod; if it happens again, kubelet's topology policy leaves the plugin no choice of "
+    "Delete and recreate the pod. If this happens again, kubelet's topology policy does not let the plugin choose "
     "devices on this node"
 )
 
@@ -65,7 +65,7 @@ class NoGrantFits(AllocationRefused):
     """kubelet's ids meet none of the grants of the containers that wait."""
 
     def __init__(self, ask: Ask, turns: tuple[ContainerTurn, ...], listing: tuple[ListedPod, ...]) -> None:
-        found = f"kubelet asks for {ask}, which does not meet what was granted"
+        found = f"kubelet asks for {ask}, which does not match the grant"
         super().__init__(RefusalReason.MISMATCH, _of_turns(found, turns, _MISMATCH_REMEDY), _keys(turns))
         self.turns = turns
         """All that wait."""
@@ -179,7 +179,7 @@ class Resolver:
         try:
             return await self._pods.fetch(sorted(keys))
         except KubeError as error:
-            log.warning("Cannot confirm pods with the API server, using their last known state", error=str(error))
+            log.warning("Cannot confirm pods with the API server; using their last known state", error=str(error))
             return None
 
     def _refusal(
@@ -220,8 +220,8 @@ class Resolver:
 
 
 def _ambiguous(ask: Ask, turns: tuple[ContainerTurn, ...]) -> AllocationRefused:
-    found = f"kubelet asks for {ask}, and several containers with different grants are waiting for that"
-    message = _of_turns(found, turns, "Delete the pods among them that kubelet has rejected")
+    found = f"kubelet asks for {ask}, but several containers with different grants are waiting for those devices"
+    message = _of_turns(found, turns, "Delete whichever of these pods kubelet has rejected")
     return AllocationRefused(RefusalReason.AMBIGUOUS, message, _keys(turns))
 
 
@@ -231,7 +231,7 @@ def _of_turns(found: str, turns: tuple[ContainerTurn, ...], remedy: str) -> str:
 
 def _no_grant(ask: Ask, problems: Mapping[str, str], what_to_do: str, *, may_wait: bool) -> AllocationRefused:
     why = "; ".join(_without_grant(key, problem) for key, problem in sorted(problems.items()))
-    nobody = f"kubelet asks for {ask}, and no pod with a grant from Purser is waiting for that"
+    nobody = f"kubelet asks for {ask}, but no pod with a grant from Purser is waiting for those devices"
     message = f"{why or nobody}. {what_to_do}"
     return AllocationRefused(RefusalReason.NO_GRANT, message, sorted(problems), may_wait=may_wait)
 

@@ -64,26 +64,26 @@ class FeatureSettings:
     outlet: Annotated[
         FeatureOutlet,
         Option(
-            "Where the agent publishes labels of the node's GPUs: in a file or a NodeFeature object for "
-            "node-feature-discovery, on the node itself, or nowhere.",
+            "Where the agent publishes the labels that describe the node's GPUs: in a file or a NodeFeature "
+            "object for node-feature-discovery, on the node itself, or nowhere.",
             name="feature-labels",
             value="agent.featureLabels",
         ),
     ] = FeatureOutlet.OFF
 
-    file: Annotated[Path, Option("File for node-feature-discovery on the host.", name="feature-file")] = Path(
+    file: Annotated[Path, Option("File on the host that node-feature-discovery reads.", name="feature-file")] = Path(
         "/etc/kubernetes/node-feature-discovery/features.d/gfd"
     )
 
     keeps_file: Annotated[
         bool,
         Option(
-            "Keep the feature file when the agent stops, so that the node keeps its labels.", name="keep-feature-file"
+            "Keep the feature file when the agent stops so that the node keeps its labels.", name="keep-feature-file"
         ),
     ] = False
 
     has_timestamp: Annotated[
-        bool, Option("Also label the node with the time of the last change of its labels.", name="feature-timestamp")
+        bool, Option("Also label the node with the time at which its labels last changed.", name="feature-timestamp")
     ] = True
 
     machine_file: Annotated[
@@ -110,7 +110,7 @@ class DevicePluginFlags:
     mig_strategy: Annotated[
         MigStrategy | None,
         Option(
-            "How MIG devices are listed. none: not at all; single: as nvidia.com/gpu; mixed: by profile, such as "
+            "How MIG devices are listed. none: not listed; single: as nvidia.com/gpu; mixed: by profile, such as "
             "nvidia.com/mig-1g.5gb; on-demand: the agent creates the GPU instances that pods are granted. "
             "Default: none.",
         ),
@@ -118,9 +118,10 @@ class DevicePluginFlags:
     device_lists: Annotated[
         str | None,
         Option(
-            "How the agent names a container's GPUs to the container runtime, several with commas. envvar: a variable, "
-            "which a pod can replace. Out of pods' reach are volume-mounts (the container toolkit has to accept them), "
-            "cdi-annotations and cdi-cri (by a CDI specification that the agent writes). Default: envvar.",
+            "How the agent passes a container's GPUs to the container runtime; separate several strategies with "
+            "commas. envvar: in an environment variable, which a pod can override. Pods cannot override "
+            "volume-mounts (the container toolkit must accept them), cdi-annotations and cdi-cri (both use a CDI "
+            "specification that the agent writes). Default: envvar.",
             name="device-list-strategy",
             value="agent.deviceListStrategy",
             pattern="^((envvar|volume-mounts|cdi-annotations|cdi-cri)(,|$))*$",
@@ -128,43 +129,55 @@ class DevicePluginFlags:
     ] = None
     device_ids: Annotated[
         str | None,
-        Option("How GPUs are named to the runtime. Default: uuid.", name="device-id-strategy", words=("uuid", "index")),
+        Option(
+            "How GPUs are identified to the container runtime. Default: uuid.",
+            name="device-id-strategy",
+            words=("uuid", "index"),
+        ),
     ] = None
     pass_device_specs: Annotated[
         bool | None,
-        Option("Also pass /dev/nvidia* to kubelet, for runtimes that do not add them."),
+        Option("Also pass /dev/nvidia* to kubelet, for runtimes that do not add these device files."),
     ] = None
     """Needed as well against containers that lose their GPUs on ``systemctl daemon-reload``."""
     cdi_annotation_prefix: Annotated[str | None, Option("Prefix of the annotations that name CDI devices.")] = None
     cdi_hook: Annotated[
         str | None,
         Option(
-            "Path of nvidia-cdi-hook or nvidia-ctk on the host, for the CDI specification.", name="nvidia-cdi-hook-path"
+            "Path on the host to nvidia-cdi-hook or nvidia-ctk, which the CDI specification runs as its hook.",
+            name="nvidia-cdi-hook-path",
         ),
     ] = None
     mps_root: Annotated[str | None, Option("Folder on the host for the MPS daemons' pipes.")] = None
     driver_root: Annotated[
-        str | None, Option("Root of the driver on the host. Default: detected.", name="nvidia-driver-root")
+        str | None, Option("Root folder of the driver on the host. Default: detected.", name="nvidia-driver-root")
     ] = None
     dev_root: Annotated[
-        str | None, Option("Root of device nodes on the host. Default: the driver root.", name="nvidia-dev-root")
+        str | None,
+        Option("Root folder of the device nodes on the host. Default: the driver root.", name="nvidia-dev-root"),
     ] = None
-    gdrcopy: Annotated[bool | None, Option("Whether containers get GDRCopy.", name="gdrcopy-enabled")] = None
-    gds: Annotated[bool | None, Option("Whether containers get GPUDirect Storage.", name="gds-enabled")] = None
-    mofed: Annotated[bool | None, Option("Whether containers get Mellanox devices.", name="mofed-enabled")] = None
+    gdrcopy: Annotated[bool | None, Option("Whether to give containers access to GDRCopy.", name="gdrcopy-enabled")] = (
+        None
+    )
+    gds: Annotated[
+        bool | None, Option("Whether to give containers access to GPUDirect Storage.", name="gds-enabled")
+    ] = None
+    mofed: Annotated[
+        bool | None, Option("Whether to give containers access to Mellanox devices.", name="mofed-enabled")
+    ] = None
     allocation_policy: Annotated[
         str | None,
         Option(
-            "Which GPU to allocate a replica from first: the one with the fewest replicas taken (distributed), or the "
-            "most (packed). Default: distributed.",
+            "Which GPU to allocate a replica from first: the one with the fewest allocated replicas "
+            "(distributed), or the most (packed). Default: distributed.",
             name="shared-devices-allocation-policy",
             words=("distributed", "packed"),
         ),
     ] = None
     imex_channels: Annotated[
-        str | None, Option("IMEX channels that containers get: 0, or none.", name="imex-channel-ids")
+        str | None, Option("IMEX channels to give to containers: 0, or none.", name="imex-channel-ids")
     ] = None
-    imex_required: Annotated[bool | None, Option("Fail if the IMEX channels are missing.")] = None
+    imex_required: Annotated[bool | None, Option("Whether to fail if the IMEX channels are missing.")] = None
 
     def given(self) -> dict[str, str]:
         """Those that are given, by name, as text."""
@@ -184,7 +197,7 @@ class SharingSettings:
     file: Annotated[
         Path | None,
         Option(
-            "NVIDIA's device plugin's configuration file.",
+            "Configuration file of NVIDIA's device plugin.",
             name="config-file",
             environment="CONFIG_FILE",
             skips_empty=True,
@@ -214,12 +227,12 @@ class SharingSettings:
     fallbacks: Annotated[
         tuple[ConfigFallback, ...],
         Option(
-            "Fallback order for nodes without a label when no default is set: named (the file default), single (the "
-            "only one), empty (none).",
+            "Fallback order for nodes without a label if no default is set: named (the file called default), "
+            "single (the only file), empty (no file).",
             name="fallback-strategies",
             environment="FALLBACK_STRATEGIES",
             read=_fallbacks,
-            form="named, single or empty, several with commas",
+            form="named, single or empty, or several of them separated by commas",
         ),
     ] = (ConfigFallback.NAMED, ConfigFallback.SINGLE, ConfigFallback.EMPTY)
 
@@ -228,7 +241,7 @@ class SharingSettings:
     variables: Annotated[
         Mapping[str, str],
         Variables(
-            "Environment variables of NVIDIA's device plugin that do the same as some of the options.",
+            "Environment variables of NVIDIA's device plugin that have the same effect as some of the options.",
             PLUGIN_VARIABLES,
             _plugin_variables,
         ),
@@ -246,8 +259,8 @@ class SriovSettings:
     config: Annotated[
         Path | None,
         Option(
-            "The SR-IOV network device plugin's config.json, or a folder with such files: the one with the node's "
-            "name, or else config.json. Its pools of network devices are then served as well.",
+            "The SR-IOV network device plugin's config.json, or a folder with such files: the file named after "
+            "the node, or else config.json. The agent then also serves the file's pools of network devices.",
             name="sriov-config",
             skips_empty=True,
         ),
@@ -256,7 +269,7 @@ class SriovSettings:
     resource_prefix: Annotated[
         str,
         Option(
-            "Resource prefix for pools that do not set one.",
+            "Resource prefix for pools that do not set a prefix.",
             name="sriov-resource-prefix",
             value="agent.sriov.resourcePrefix",
         ),
@@ -265,7 +278,7 @@ class SriovSettings:
     uses_cdi: Annotated[
         bool,
         Option(
-            "Pass SR-IOV devices to the container runtime by CDI instead of device files to kubelet.",
+            "Pass SR-IOV devices to the container runtime through CDI instead of passing device files to kubelet.",
             name="sriov-use-cdi",
             value="agent.sriov.useCdi",
         ),
@@ -309,9 +322,9 @@ class AgentSettings:
     enforcement: Annotated[
         EnforcedBy,
         Option(
-            "What holds shares of GPUs to their limits. auto: HAMi-core's library where the node has it; mps: an MPS "
-            "daemon, which the agent starts, for each GPU that can have one, for others as auto; hami-core: only the "
-            "library; time-slicing, none: nothing.",
+            "How limits of GPU shares are enforced. auto: by HAMi-core's library if the node has it; mps: by an "
+            "MPS daemon, which the agent starts, on each GPU that supports MPS, and as with auto on other GPUs; "
+            "hami-core: only by the library; time-slicing, none: limits are not enforced.",
             value="agent.enforcement",
         ),
     ] = EnforcedBy.AUTO
@@ -319,8 +332,8 @@ class AgentSettings:
     mps_exclusive: Annotated[
         bool,
         Option(
-            "With MPS: compute mode EXCLUSIVE_PROCESS, which keeps programs that are not MPS clients off the GPU. "
-            "Containers with several GPUs then fail.",
+            "With MPS, set compute mode EXCLUSIVE_PROCESS, which keeps programs that are not MPS clients off the "
+            "GPU. Containers with several GPUs then fail.",
             value="agent.mpsExclusive",
         ),
     ] = False
@@ -342,12 +355,12 @@ class AgentSettings:
     kubelet_config: Annotated[
         Path | None,
         Option(
-            "kubelet's configuration file; default: config.yaml in its root folder, where kubeadm puts it.",
+            "kubelet's configuration file. Default: config.yaml in kubelet's root folder, where kubeadm puts it.",
             value="agent.kubeletConfig",
         ),
     ] = None
 
-    state_dir: Annotated[Path, Option("Where the agent keeps its checkpoint.")] = Path("/var/lib/purser")
+    state_dir: Annotated[Path, Option("Folder for the agent's checkpoint.")] = Path("/var/lib/purser")
     """Not `device_plugin_dir`: kubelet 1.20 deletes every file in it when it starts."""
 
     host_root: Annotated[Path, HOST_ROOT] = Path("/")
@@ -364,7 +377,8 @@ class AgentSettings:
     hami_core_dir: Annotated[
         Path,
         Option(
-            "Folder on the host with HAMi-core's libvgpu.so and ld.so.preload; without them limits are advisory.",
+            "Folder on the host with HAMi-core's libvgpu.so and ld.so.preload. Without these files, limits are "
+            "advisory.",
             value="agent.hamiCoreDir",
         ),
     ] = Path("/usr/local/vgpu")
@@ -383,8 +397,8 @@ class AgentSettings:
     metrics_also_as: Annotated[
         tuple[MetricNames, ...],
         Option(
-            "Also export metrics of GPUs by the names of another exporter, which must not run beside this agent: dcgm "
-            "(NVIDIA's DCGM exporter), hami (HAMi's monitor), hami-legacy (its older names).",
+            "Also export GPU metrics under the names of another exporter, which must not run on the same node: "
+            "dcgm (NVIDIA's DCGM exporter), hami (HAMi's monitor), hami-legacy (older names of HAMi's monitor).",
             value="agent.metricsAlsoAs",
             read=MetricNames,
             form=" or ".join(MetricNames),
@@ -400,7 +414,7 @@ class AgentSettings:
     evict_over_users: Annotated[
         bool,
         Option(
-            "Evict pods that use more GPU memory than granted for 30 seconds.",
+            "Evict pods that have used more GPU memory than granted for 30 seconds.",
             value="agent.evictOverUsers",
         ),
     ] = False
@@ -416,7 +430,7 @@ class AgentSettings:
     taint_nodes: Annotated[
         bool,
         Option(
-            "Taint the node with purser.dev/gpu-unhealthy:NoSchedule while any of its GPUs takes no pods.",
+            "Taint the node with purser.dev/gpu-unhealthy:NoSchedule while any of its GPUs is closed to new pods.",
             value="agent.taintNodes",
         ),
     ] = False
@@ -429,7 +443,7 @@ class AgentSettings:
     reset_gpus: Annotated[
         bool,
         Option(
-            "Reset GPUs that need it, once no pod or process uses them, unless they have MIG devices.",
+            "Reset GPUs that need a reset once no pod or process uses them, unless they have MIG devices.",
             value="agent.resetGpus",
         ),
     ] = False
@@ -437,9 +451,9 @@ class AgentSettings:
     xid_policy: Annotated[
         XidPolicy,
         Variables(
-            "Which Xid errors make a GPU unhealthy, if not those of NVIDIA's catalogue. As in NVIDIA's "
-            "device plugin, the first variable disables Xids and the second enables some, with precedence; each is all "
-            "or a comma-separated list. The third, from NVIDIA's DRA driver, disables a list.",
+            "Which Xid errors make a GPU unhealthy, if not those in NVIDIA's catalogue. As in NVIDIA's device "
+            "plugin, the first variable disables Xids and the second enables Xids, with precedence; each is all "
+            "or a comma-separated list. The third variable, from NVIDIA's DRA driver, disables a comma-separated list.",
             (DISABLE_VARIABLE, ENABLE_VARIABLE, IGNORE_VARIABLE),
             XidPolicy.from_environment,
         ),
@@ -488,11 +502,11 @@ class AgentSettings:
     def __post_init__(self) -> None:
         """Refuse what could only fail later. Raises ValueError."""
         if self._is_named and not self.node_name:
-            raise ValueError("node_name is empty: set it to the node's name (downward API field spec.nodeName)")
+            raise ValueError("node_name is empty: must be the node's name (downward API field spec.nodeName)")
         if self.mode not in (DeviceMode.SHARED, DeviceMode.WHOLE):
-            raise ValueError(f"mode is {self.mode}: give {DeviceMode.SHARED} or {DeviceMode.WHOLE}")
+            raise ValueError(f"invalid value {self.mode} for mode: must be {DeviceMode.SHARED} or {DeviceMode.WHOLE}")
         if not 1 <= self.slots <= MAX_SLOTS:
-            raise ValueError(f"slots is {self.slots}: give a number from 1 to {MAX_SLOTS}")
+            raise ValueError(f"invalid value {self.slots} for slots: must be a number from 1 to {MAX_SLOTS}")
 
     @property
     def kubelet_socket(self) -> Path:

@@ -29,7 +29,7 @@ def pci_address(bus_id: str) -> str:
     match = _BUS_ID.fullmatch(bus_id.strip())
     if match is None:
         raise ValueError(
-            f"{bus_id!r} is not a PCI address: expected <domain>:<bus>:<device>.<function>, all hexadecimal"
+            f"{bus_id!r} is not a PCI address: must be <domain>:<bus>:<device>.<function>, all hexadecimal"
         )
     domain, bus, device, function = match.groups()
     return f"{int(domain or '0', 16):04x}:{bus}:{device}.{function}".lower()

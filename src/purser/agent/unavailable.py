@@ -39,7 +39,9 @@ def why_unavailable(
             return Unavailable(RefusalReason.UNHEALTHY, f"device {uuid} is unhealthy: {device.unhealthy_reason}", uuid)
         holders = sorted({pod.key for pod in pods if uuid in _held(pod)})
         if holders:
-            message = f"no id of GPU {uuid} is free: {_named(holders)} it. Recreate the pod once that has ended"
+            message = (
+                f"no device ID of GPU {uuid} is free: {_named(holders)} the GPU. Recreate the pod once an ID is free"
+            )
             return Unavailable(RefusalReason.OVERCOMMIT, message, uuid, tuple(holders))
     return None
 

@@ -38,9 +38,9 @@ class WatchedPlugin(api_pb2_grpc.RegistrationServicer):
             async with asyncio.timeout(FOUND_TIMEOUT_S):
                 problem = await self._status
         except TimeoutError as error:
-            raise NotRegisteredError(f"kubelet did not find the plugin for {FOUND_TIMEOUT_S:g} s") from error
+            raise NotRegisteredError(f"kubelet did not find the plugin within {FOUND_TIMEOUT_S:g} s") from error
         if problem:
-            raise NotRegisteredError(f"kubelet refused the plugin: {problem}")
+            raise NotRegisteredError(f"kubelet rejected the plugin: {problem}")
 
     async def GetInfo(self, request: api_pb2.InfoRequest, context: object) -> api_pb2.PluginInfo:
         """What is behind the socket. Without an endpoint kubelet takes the socket that it asked."""
@@ -51,5 +51,5 @@ class WatchedPlugin(api_pb2_grpc.RegistrationServicer):
     ) -> api_pb2.RegistrationStatusResponse:
         """How it came out."""
         if not self._status.done():
-            self._status.set_result("" if request.plugin_registered else request.error or "it does not say why")
+            self._status.set_result("" if request.plugin_registered else request.error or "no reason given")
         return api_pb2.RegistrationStatusResponse()

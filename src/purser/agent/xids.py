@@ -73,11 +73,11 @@ class XidListener:
             try:
                 event = self._driver().wait_event(EVENT_WAIT_MS)
             except DriverError as error:
-                log.warning("The driver cannot wait for events", error=str(error))
+                log.warning("The driver does not support waiting for events", error=str(error))
                 self._pause(backoff.next())
                 continue
             except Exception:  # this thread is not awaited: an exception that ends it would be lost
-                log.exception("Waiting for the driver's events failed")
+                log.exception("Cannot wait for the driver's events")
                 self._pause(backoff.next())
                 continue
             backoff.reset()

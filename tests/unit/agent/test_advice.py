@@ -19,7 +19,7 @@ def pod(scheduler: str = "default-scheduler", *asked: str, **metadata: dict[str,
         (pod(labels={"purser.dev/webhook": "ignore"}), "label purser.dev/webhook: ignore"),
         (pod(labels={"hami.io/webhook": "ignore"}), "label hami.io/webhook: ignore"),
         (pod("volcano"), 'schedulerName is "volcano"'),
-        (pod("volcano", annotations={"purser.dev/awaits-grant": "false"}), "its event NotGranted says why"),
+        (pod("volcano", annotations={"purser.dev/awaits-grant": "false"}), "see its event NotGranted"),
     ],
 )
 def test_the_cause_is_named(found: Pod, words: str) -> None:
@@ -41,8 +41,8 @@ def test_a_pod_of_pursers_scheduler_came_past_it(asked: tuple[str, ...]) -> None
 )
 def test_of_names_alone_that_kube_scheduler_may_not_know_it_is_said_to_name_them_there(name: str) -> None:
     told = advice(pod("purser-scheduler", f"nvidia.com/{name}", "cpu"))
-    assert f"without asking Purser about nvidia.com/{name}: add that to managedResources of Purser's extender" in told
-    assert "names its node" not in told
+    assert f"without asking Purser about nvidia.com/{name}: add nvidia.com/{name} to the managedResources of" in told
+    assert "sets nodeName" not in told
 
 
 def test_a_grant_that_does_not_count_is_made_again() -> None:

@@ -130,7 +130,7 @@ async def test_a_share_on_a_node_with_hami_core_gets_its_library_and_a_folder(wo
         assert responses["main"].envs["PURSER_GPU_ENFORCEMENT"] == "hami-core"
         (event,) = await eventually(lambda: world.events("p"))
         assert event[0] == "EnforcementChanged"
-        assert "enforcement of container main is hami-core, not none as its grant says" in event[1]
+        assert "enforcement for container main is hami-core, not none as its grant says" in event[1]
         assert [mount.container_path for mount in responses["main"].mounts][:2] == [
             "/usr/local/vgpu",
             "/usr/local/vgpu/libvgpu.so",
@@ -144,7 +144,7 @@ async def test_a_share_on_a_node_with_hami_core_gets_its_library_and_a_folder(wo
         await kubelet.admit("default/required", [("main", 1)])
         (library / "libvgpu.so").unlink()
         await world.pod("late", part("main", a), required=True)
-        with pytest.raises(Rejected, match="requires enforcement, but nothing enforces its share now"):
+        with pytest.raises(Rejected, match="requires enforcement, but its share is no longer enforced"):
             await kubelet.admit("default/late", [("main", 1)])
         assert (await eventually(lambda: world.events("late")))[0][0] == "EnforcementLost"
 
@@ -211,7 +211,7 @@ async def test_a_dead_gpu_is_unhealthy_everywhere_and_comes_back(world, kubelet)
         await eventually(lambda: _no_condition(world))
         (_, failed), (_, recovered) = await eventually(lambda: _held_gpu_events(world, "holds"))
         assert failed.startswith(f"GPU 0 ({dead}), which this pod holds, is unhealthy: ")
-        assert failed.endswith("If you recreate the pod, it gets another GPU")
+        assert failed.endswith("If you recreate the pod, the new pod gets another GPU")
         assert recovered == f"GPU 0 ({dead}), which this pod holds, is healthy again"
         assert not await world.events("p")
 

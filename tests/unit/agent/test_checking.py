@@ -121,7 +121,7 @@ async def test_devices_that_are_none_for_pods_are_named_and_unknown_memory_is_no
     station.fail_call(4, "nvmlDeviceGetMemoryInfo", 3)
     found = await host.check(station.open)
     assert [found[f"GPU {index}"].state for index in range(5)] == [OK] * 5
-    assert "so pods do not get it" in found["GPU 3"].found
+    assert "so pods do not get this GPU" in found["GPU 3"].found
     assert "/dev/nvidia4" in found["device files"].found
     assert "/dev/nvidia3" not in found["device files"].found
     assert ("81920 MiB" in found["GPU 2"].found, "memory unknown" in found["GPU 4"].found) == (True, True)
@@ -132,10 +132,10 @@ REMOVED = [
     ("proc/driver/nvidia/version", "kernel module", FAILED, "nvidia is not loaded"),
     ("dev/nvidia2", "device files", FAILED, "missing: /dev/nvidia2"),
     ("etc/containerd/conf.d/99-nvidia.toml", "container toolkit", FAILED, "not installed"),
-    ("run/containerd/containerd.sock", "container runtime", WARNING, "no socket"),
-    ("run/cdi/gpu.yaml", "CDI", ABSENT, "needs none"),
+    ("run/containerd/containerd.sock", "container runtime", WARNING, "no containerd"),
+    ("run/cdi/gpu.yaml", "CDI", ABSENT, "does not require one"),
     ("usr/local/vgpu/libvgpu.so", "HAMi-core", WARNING, "only ld.so.preload"),
-    ("usr/bin/nvidia-cuda-mps-control", "MPS", ABSENT, "no nvidia-cuda-mps-control"),
+    ("usr/bin/nvidia-cuda-mps-control", "MPS", ABSENT, "nvidia-cuda-mps-control was not found"),
     ("var/lib/kubelet/config.yaml", "kubelet's files", WARNING, "cannot read"),
 ]
 
@@ -152,7 +152,13 @@ async def test_what_is_missing_is_reported_and_nothing_else(host):
 
 
 WRITTEN = [
-    ("proc/driver/nvidia/version", "Kernel Module  1.2.3  Tue", "driver library", FAILED, "the kernel module is 1.2.3"),
+    (
+        "proc/driver/nvidia/version",
+        "Kernel Module  1.2.3  Tue",
+        "driver library",
+        FAILED,
+        "the kernel module has version 1.2.3",
+    ),
     ("proc/driver/nvidia/version", "?", "kernel module", OK, "nvidia"),
     ("run/cdi/other.yaml", "kind: [", "CDI", OK, "2 devices"),
     ("etc/cdi/bad.json", "{" * 100_000, "CDI", OK, "2 devices"),
@@ -233,7 +239,7 @@ async def test_the_device_plugins_file_is_read_as_by_the_agent(host, folder):
         ("version: v9", file.parent, "a.yaml: "),
         ("version: v1", None, ""),
         ("version: v1", file.parent, ""),
-        ("version: v1", folder / "none", "cannot read the folder of configurations"),
+        ("version: v1", folder / "none", "cannot read the folder of configuration files"),
     ):
         if text is not None:
             file.write_text(text)
@@ -390,7 +396,7 @@ async def test_the_command_shows_it_and_its_exit_code_says_whether_gpus_can_be_h
     words = ("agent", "check", f"--host-root={host.root}", "--driver-library=/nowhere.so")
     code, text, _ = await beside(*words)
     assert code == 1
-    assert "\ndriver library: Give the location" in text
+    assert "\ndriver library: Set the location" in text
     code, text, _ = await beside(*words, "-o", "json")
     assert code == 1
     (library,) = [each for each in json.loads(text) if each["check"] == "driver library"]

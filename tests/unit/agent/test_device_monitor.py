@@ -303,7 +303,7 @@ async def test_a_driver_that_cannot_scan_is_asked_again_and_says_why_meanwhile()
         assert monitor.trouble == ""
 
 
-NONE, UNLISTED = "the driver has no devices", "the driver cannot list its devices: "
+NONE, UNLISTED = "the driver lists no devices", "the driver cannot list its devices: "
 
 
 @pytest.mark.parametrize(
@@ -418,8 +418,8 @@ async def test_a_gpu_in_mig_mode_of_which_nothing_is_listed_is_reported_once():
         (MigStrategy.NONE, "MIG mode is on: set a MIG strategy"),
         (
             MigStrategy.SINGLE,
-            "MIG mode is on, but the node's configuration does not fit: MIG strategy single: MIG is enabled on GPU 0, "
-            "but GPU 1 cannot be partitioned",
+            "MIG mode is on, but the node's configuration does not match: MIG strategy single: MIG is enabled on GPU "
+            "0, but GPU 1 cannot be partitioned",
         ),
     ],
 )
@@ -452,5 +452,5 @@ async def test_gpus_that_a_configuration_does_not_fit_go_by_the_one_before():
         driver.migs_scanned[B], driver.migs[B] = ("MIG-2",), frozenset({"MIG-2"})
         await eventually(lambda: {each.resource for each in monitor.inventory.value.devices} == {"nvidia.com/gpu"})
     assert told == [first, second, ""], "each cause, until they fit"
-    assert first == "There was no valid file before, so the agent's options apply: " + first.partition(": ")[2]
+    assert first == "There was no valid file before, so the agent's options are in effect: " + first.partition(": ")[2]
     assert ["GPU 1 cannot be partitioned (T4)" in each for each in told] == [True, False, False]

@@ -50,7 +50,7 @@ async def test_a_pod_is_told_again_when_the_cause_or_the_gpus_are_others():
     untrusted = held(HeldReason.GRANT_UNTRUSTED, containers=(part("main", A),))
     of_pod = [pods for pods, _ in await said_of(stranger, more, missing, untrusted)]
     assert [len(each) for each in of_pod] == [1, 1, 1, 1]
-    words = (f"holds {A} without", f"holds {A}, {B} without", "annotation was removed", "no longer counts")
+    words = (f"holds {A} without", f"holds {A}, {B} without", "annotation was removed", "no longer valid")
     assert all(word in said for word, (said,) in zip(words, of_pod, strict=True))
 
 
@@ -61,7 +61,7 @@ async def test_what_was_said_already_is_not_said_again():
     first, again, settled, anew = await said_of(missing, less, None, missing)
     assert (len(first[0]), len(first[1])) == (1, 1)
     assert again == ([], [])
-    assert settled == ([], ["The records of the node's GPUs agree again"])
+    assert settled == ([], ["The records of the node's GPUs are consistent again"])
     assert (len(anew[0]), len(anew[1])) == (1, 1)
 
 

@@ -75,7 +75,7 @@ async def test_defaced_pods_keep_what_they_hold_and_their_node_reports_it(world,
             card = main.shares[0].uuid
             await eventually(lambda name=name, card=card: shows(world, f"pod default/{name} holds {card}"))
             said = dict(await eventually(lambda name=name: world.events(name)))
-            assert f"{cause}The pod keeps its share of {card} until it ends" in said["HoldsWithoutGrant"]
+            assert f"{cause}The pod keeps its share of {card} until it terminates" in said["HoldsWithoutGrant"]
             await kubelet.pre_start(kubelet.pods[f"default/{name}"]["main"])  # its container may start again
         assert await agent.metric("purser_agent_disputed_pods", kind="held") == 2
         await world.pod("q", part("main", a, memory_mib=9000))

@@ -188,7 +188,7 @@ async def test_an_administrators_instance_is_left_alone_and_reported(world, kube
         kubelet.remove("default/half")
         await world.delete_pod("half")
         await world.pod("late", of(a, AT_0), resource=HALF)
-        with pytest.raises(Rejected, match=r"without a grant: 3g\.20gb at 0 overlaps"):
+        with pytest.raises(Rejected, match=r"that have no grant: 3g\.20gb at 0 overlaps"):
             await kubelet.admit("default/late", [("main", 1)], resource=HALF)
         kubelet.remove("default/late")
         await world.delete_pod("late")
@@ -209,11 +209,11 @@ async def test_a_grant_without_a_place_is_refused(world, kubelet):
     async with on_demand(world) as agent:
         await eventually(agent.ready)
         await world.pod("amounts", of(a, None))
-        with pytest.raises(Rejected, match="the grant names no GPU instance"):
+        with pytest.raises(Rejected, match="the grant does not name a GPU instance"):
             await kubelet.admit("default/amounts", [("main", 1)])
         kubelet.remove("default/amounts")
         await world.pod("misled", of(whole, AT_0))
-        with pytest.raises(Rejected, match="no longer divided on demand"):
+        with pytest.raises(Rejected, match="no longer partitioned on demand"):
             await kubelet.admit("default/misled", [("main", 1)])
 
 
@@ -254,7 +254,7 @@ async def test_a_gpu_that_hangs_or_is_lost_concerns_itself_alone(world, kubelet,
         await eventually(agent.ready)
         world.driver.hang_call(0, "nvmlDeviceCreateGpuInstanceWithPlacement")
         await world.pod("hung", of(a, AT_0), resource=HALF)
-        with pytest.raises(Rejected, match="NVML has not answered"):
+        with pytest.raises(Rejected, match="NVML did not report"):
             await kubelet.admit("default/hung", [("main", 1)], resource=HALF)
         kubelet.remove("default/hung")
         await world.delete_pod("hung")
@@ -267,7 +267,7 @@ async def test_a_gpu_that_hangs_or_is_lost_concerns_itself_alone(world, kubelet,
 
 
 async def _is_ill(world, gpu):
-    return "its GPU instances are unknown: NVML" in (await devices(world))[gpu].unhealthy_reason
+    return "the GPU's instances are unknown: NVML" in (await devices(world))[gpu].unhealthy_reason
 
 
 async def _is_well(world, gpu):

@@ -249,9 +249,11 @@ def test_equal_parts_are_held_as_the_plugins_file_says(way, wanted, mode, word):
     ("settings", "problem"),
     [
         pytest.param({"node_name": ""}, "node_name is empty", id="no node"),
-        pytest.param({"node_name": "n", "slots": 0}, "slots is 0", id="no slots"),
-        pytest.param({"node_name": "n", "slots": 1001}, "slots is 1001", id="too many slots"),
-        pytest.param({"node_name": "n", "mode": DeviceMode.MIG}, "mode is mig", id="a mode that it cannot do"),
+        pytest.param({"node_name": "n", "slots": 0}, "invalid value 0 for slots", id="no slots"),
+        pytest.param({"node_name": "n", "slots": 1001}, "invalid value 1001 for slots", id="too many slots"),
+        pytest.param(
+            {"node_name": "n", "mode": DeviceMode.MIG}, "invalid value mig for mode", id="a mode that it cannot do"
+        ),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings, problem):

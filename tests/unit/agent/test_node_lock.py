@@ -68,7 +68,7 @@ async def test_a_file_system_without_locks_is_named_and_the_agent_serves(
     monkeypatch.setattr(fcntl, "flock", refuse)
     with capture_logs() as said:
         assert await lock_node(settings(tmp_path), asyncio.Event()) is None
-    assert said[0]["event"].startswith("The file system of the state folder has no locks")
+    assert said[0]["event"].startswith("The state folder's file system does not support locks")
 
 
 KUBECONFIG = """

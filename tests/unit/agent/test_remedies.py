@@ -32,7 +32,7 @@ def test_a_gpu_that_cannot_be_named_is_not_reset(monkeypatch):
     """nvidia-smi could take no name for all GPUs."""
     monkeypatch.setattr("purser.agent.nvidia_smi.subprocess.run", lambda *_, **__: pytest.fail("it is run"))
     place = DriverPlace(on_host=True, root="/", dev_root="/")
-    with pytest.raises(ResetError, match="neither its PCI address nor its uuid is known"):
+    with pytest.raises(ResetError, match="neither the GPU's PCI address nor its UUID is known"):
         reset_gpu(Path("/"), place, "")
 
 

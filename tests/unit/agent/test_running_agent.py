@@ -179,7 +179,7 @@ async def _is_zero(agent, uuid):
 async def test_ids_that_kubelet_chose_off_the_grant_are_refused(world, kubelet, agent):
     d = sorted(world.uuids)[-1]
     await world.pod("p", part("main", d))
-    with pytest.raises(Rejected, match="does not meet what was granted"):
+    with pytest.raises(Rejected, match="does not match the grant"):
         await kubelet.admit("default/p", [("main", 1)], prefer=False)
 
 
@@ -189,7 +189,7 @@ async def test_who_holds_all_ids_of_a_granted_gpu_is_named(world, kubelet, agent
     await kubelet.admit("default/old", [(f"c{place}", 1) for place in range(4)])
     await world.delete_pod("old")  # by force: kubelet is still ending it
     await world.pod("p", part("main", a))
-    with pytest.raises(Rejected, match=f"no id of GPU {a} is free: pod default/old holds it"):
+    with pytest.raises(Rejected, match=f"no device ID of GPU {a} is free: pod default/old holds the GPU"):
         await kubelet.admit("default/p", [("main", 1)])
     assert await eventually(lambda: _events_for(world, "p", "DeviceOvercommitted"))
 
@@ -201,7 +201,7 @@ async def test_a_container_does_not_start_with_ids_that_are_not_its_grants(world
     kubelet.pods["default/p"]["main"] = [f"{b}::0"]
     with pytest.raises(Rejected, match="kubelet allocated"):
         await kubelet.pre_start([f"{b}::0"])
-    with pytest.raises(Rejected, match="neither kubelet nor the agent knows"):
+    with pytest.raises(Rejected, match="neither kubelet nor the agent has a record"):
         await kubelet.pre_start([f"{b}::3"])
 
 
@@ -218,7 +218,7 @@ async def test_pods_that_run_are_in_nobodys_way_once_kubelet_has_lost_its_record
         await kubelet.admit(f"default/{name}", [("main", 1)])
         assert uuids_of(kubelet.pods[f"default/{name}"]["main"]) == [uuid]
     await world.pod("too-large", part("main", a, memory_mib=14_000))
-    with pytest.raises(Rejected, match="another pod got it first"):
+    with pytest.raises(Rejected, match="another pod was admitted first"):
         await kubelet.admit("default/too-large", [("main", 1)])
     kubelet.remove("default/too-large")
     await kubelet.admit("default/p", [("main", 1)])  # old ones ask for running pods again
@@ -256,7 +256,9 @@ async def test_pods_on_a_gpu_get_an_event_for_a_programs_error(world, kubelet, a
     await kubelet.admit("default/p", [("main", 1)])
     world.driver.inject_xid(held, 31)
     said = await eventually(lambda: _events_for(world, "p", "GpuProgramError"))
-    assert said[0].startswith(f"A program on GPU 0 ({held}) failed: Xid 31 (GPU memory page fault). Restart it")
+    assert said[0].startswith(
+        f"A program on GPU 0 ({held}) failed: Xid 31 (GPU memory page fault). Restart the program"
+    )
     assert health_of(kubelet, held) == {"Healthy"}
 
 
@@ -274,7 +276,7 @@ async def test_a_removed_inventory_is_published_again(world, kubelet, agent):
 
 async def test_two_containers_in_one_allocate_are_refused(world, kubelet, agent):
     for count in (0, 2):
-        with pytest.raises(grpc.aio.AioRpcError, match=f"{count} containers in one Allocate"):
+        with pytest.raises(grpc.aio.AioRpcError, match=f"one Allocate request has {count} containers"):
             await kubelet.plugin.Allocate(api_pb2.AllocateRequest(container_requests=[{}] * count))
 
 

@@ -52,7 +52,7 @@ def test_every_command_is_in_one_group_and_fits_into_a_line_of_80_columns(of: ty
             ("--device-list-strategy", "cdi"),
             "option --device-list-strategy is cdi, but must be envvar or volume-mounts or",
         ),
-        (("--slots", "0"), "slots is 0: give a number from 1 to 1000"),
+        (("--slots", "0"), "invalid value 0 for slots: must be a number from 1 to 1000"),
         (("--kubeconfig", "/nowhere"), "cannot read kubeconfig /nowhere"),
     ],
     ids=["mode", "device list", "slots", "kubeconfig"],

@@ -58,9 +58,9 @@ class CdiFinder:
     def problems(self) -> Iterator[str]:
         """What containers that are given GPUs by CDI will miss, a sentence each."""
         if self._files is None or not self._files.libraries:
-            yield f"the driver's libraries were not found below {self._place.root}"
+            yield f"the driver's libraries were not found under {self._place.root}"
         if not self._hook:
-            yield f"{self._held.cdi_hook} is missing on the host: containers do not find the driver's libraries"
+            yield f"{self._held.cdi_hook} is missing on the host, so containers do not find the driver's libraries"
 
     def _specifications(self) -> Iterator[tuple[str, CdiSpecification | None]]:
         held = self._held

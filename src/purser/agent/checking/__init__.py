@@ -44,7 +44,7 @@ async def check_node(settings: AgentSettings, find_driver: Callable[[], Driver])
 def _of_host_root(settings: AgentSettings) -> Iterator[CheckResult]:
     """Said first: without it all else seems to be missing."""
     if not settings.host_root.is_dir():
-        advice = "Mount the host's root file system there, or give its location with --host-root."
+        advice = "Mount the host's root file system there, or set its location with --host-root."
         yield CheckResult("host's root", CheckState.FAILED, f"folder {settings.host_root} does not exist", advice)
 
 
@@ -54,4 +54,6 @@ def _as_far_as_may_be(what: str, results: Iterator[CheckResult]) -> Iterator[Che
         yield from results
     except OSError as error:
         message = f"{error.filename}: {error.strerror}"
-        yield CheckResult(what, CheckState.WARNING, message, "Run as root: parts of the node cannot be read otherwise.")
+        yield CheckResult(
+            what, CheckState.WARNING, message, "Run the check as root: other users cannot read some parts of the node."
+        )

@@ -13,7 +13,7 @@ from purser.agent.sharing.configuration import config_names, config_text
 from purser.core.sharing import PluginSettings, SharingError, chosen_config
 
 _WHAT = "device plugin's file"
-_CORRECT = "Correct it. Until then the agent uses the last valid file, or its options if there was none."
+_CORRECT = "Correct the file. Until then, the agent uses the last valid file, or its options if there was none."
 _CORRECT_ENTRY = "Correct the entry. The rest of the file is in effect."
 _IF_NOT_MEANT = "Correct the file unless this is intended."
 

@@ -21,20 +21,25 @@ from purser.core.device.counting import is_for_pods
 _MODULE_FILE = Path("/proc/driver/nvidia/version")
 _MODULE_VERSION = re.compile(r"Module\D*?\s(\d+(?:\.\d+)+)\s")
 _MAX_MODULE_FILE_BYTES = 4096
-_INSTALL = "Install NVIDIA's driver on the node, or have the operator do so (spec.driver of the ClusterPolicy)."
-_NAME = "Give the location of the driver's libraries with --driver-root (agent.driverRoot in the chart)."
-_LOAD = "Load it (modprobe nvidia). If that fails, read dmesg."
-_CUT = "Create MIG devices (label nvidia.com/mig.config of the node, or nvidia-smi mig), or disable MIG."
+_INSTALL = "Install NVIDIA's driver on the node, or let the operator install it (spec.driver in the ClusterPolicy)."
+_NAME = "Set the location of the driver's libraries with --driver-root (agent.driverRoot in the chart)."
+_LOAD = "Load the module (modprobe nvidia). If that fails, check dmesg."
+_CUT = "Create MIG devices (with the node's label nvidia.com/mig.config, or nvidia-smi mig), or disable MIG."
 _NO_XIDS = (
-    "Only probes can tell its health. Update the driver if it is older than R450; on Jetson and WSL this is expected."
+    "The GPU's health is known only from probes. Update the driver if it is older than R450; on Jetson and WSL "
+    "this is expected."
 )
 _DXCORE = "libdxcore.so"
 """Where it is, NVIDIA's container toolkit takes a node for WSL, whose driver is Windows' and which has no kernel module
 of NVIDIA's; containers then get /dev/dxg (`HasDXCore` of go-nvlib; `lib-wsl.go` and `driver-wsl.go` of the toolkit's
 ``pkg/nvcdi``, 1.20.0)."""
-_NO_DXG = "Update NVIDIA's driver in Windows and the kernel of WSL (wsl --update): its module dxgkrnl creates the file."
-_UNCOUNTED = "it drives the machine's display, so pods do not get it; NVIDIA's device plugin does not list it either"
-_REBOOT = "The old module is still loaded: reboot the node, or unload the module (modprobe -r) while nothing uses it."
+_NO_DXG = (
+    "Update NVIDIA's driver in Windows and the WSL kernel (wsl --update): the kernel's module dxgkrnl creates the file."
+)
+_UNCOUNTED = "drives the machine's display, so pods do not get this GPU; NVIDIA's device plugin does not list it either"
+_REBOOT = (
+    "The old module is still loaded: reboot the node, or unload the module (modprobe -r) while nothing uses the GPUs."
+)
 
 
 async def check_driver(settings: AgentSettings, find_driver: Callable[[], Driver]) -> tuple[CheckResult, ...]:
@@ -47,7 +52,7 @@ async def check_driver(settings: AgentSettings, find_driver: Callable[[], Driver
             info, listed, unread = await reading
     except TimeoutError:
         message = f"the driver has not answered within {settings.probe_timeout_s:g} s"
-        advice = "Check dmesg for Xid errors. A GPU that hangs needs a reset or a reboot of the node."
+        advice = "Check dmesg for Xid errors. If a GPU hangs, reset the GPU or reboot the node."
         return (_of_module(settings, module), CheckResult("driver library", CheckState.FAILED, message, advice))
     except DriverError as error:
         return (_of_module(settings, module), CheckResult("driver library", CheckState.FAILED, str(error), _INSTALL))
@@ -84,7 +89,7 @@ def _of_module(settings: AgentSettings, version: str | None) -> CheckResult:
     if version is not None:
         return CheckResult("kernel module", CheckState.OK, f"nvidia {version}".strip())
     if _is_wsl(settings):
-        return CheckResult("kernel module", CheckState.OK, "not needed: on WSL the driver is that of Windows")
+        return CheckResult("kernel module", CheckState.OK, "not needed: WSL uses the driver of Windows")
     if _on_pci(settings):
         return CheckResult("kernel module", CheckState.FAILED, "nvidia is not loaded", _LOAD)
     return CheckResult(
@@ -113,31 +118,36 @@ def _on_pci(settings: AgentSettings) -> bool:
 def _of_library(info: DriverInfo, module: str | None) -> CheckResult:
     if info.absent is not None:
         return CheckResult("driver library", CheckState.FAILED, info.absent, _INSTALL if module is None else _NAME)
-    message = f"NVML of driver {info.version or 'unknown'}, CUDA {info.cuda_version or 'unknown'}"
+    message = f"NVML, driver version {info.version or 'unknown'}, CUDA {info.cuda_version or 'unknown'}"
     if module and info.version and module != info.version:
-        return CheckResult("driver library", CheckState.FAILED, f"{message}; the kernel module is {module}", _REBOOT)
+        return CheckResult(
+            "driver library", CheckState.FAILED, f"{message}, but the kernel module has version {module}", _REBOOT
+        )
     return CheckResult("driver library", CheckState.OK, message)
 
 
 def _of_gpus(gpus: tuple[Gpu, ...], on_demand: bool) -> Iterator[CheckResult]:
     if not for_pods(gpus):
-        yield CheckResult("GPUs", CheckState.FAILED, "the driver lists none", "Check dmesg for NVRM messages.")
+        yield CheckResult("GPUs", CheckState.FAILED, "the driver lists no GPUs", "Check dmesg for NVRM messages.")
     for gpu in gpus:
         what = f"GPU {gpu.index}"
         who = f"{gpu.name or 'unknown'} {gpu.uuid or ''}".strip()
         if not is_for_pods(gpu.name):
-            yield CheckResult(what, CheckState.OK, f"{who}: {_UNCOUNTED}")
+            yield CheckResult(what, CheckState.OK, f"{who} {_UNCOUNTED}")
         elif gpu.fault is not None:
             yield CheckResult(
-                what, CheckState.FAILED, f"{who}: {gpu.fault}", "Check dmesg for its Xid errors, and reset it."
+                what,
+                CheckState.FAILED,
+                f"{who}: {gpu.fault}",
+                "Check dmesg for the GPU's Xid errors, and reset the GPU.",
             )
         elif gpu.mig is not None and gpu.mig.enabled != gpu.mig.pending:
-            message = f"{who}: MIG is {_on(gpu.mig.enabled)}, and {_on(gpu.mig.pending)} after the next reset"
+            message = f"{who}: MIG is {_on(gpu.mig.enabled)}, but will be {_on(gpu.mig.pending)} after the next reset"
             yield CheckResult(
                 what, CheckState.WARNING, message, "Reset the GPU while nothing uses it (nvidia-smi --gpu-reset)."
             )
         elif not gpu.watches_xids:
-            message = f"{who}: the driver does not report its Xid errors"
+            message = f"{who}: the driver does not report Xid errors for this GPU"
             yield CheckResult(what, CheckState.WARNING, message, _NO_XIDS)
         elif gpu.is_cut and not gpu.migs and not on_demand:
             yield CheckResult(what, CheckState.WARNING, f"{who}: MIG is on, but there are no MIG devices", _CUT)
@@ -162,10 +172,13 @@ def _of_device_files(settings: AgentSettings, gpus: tuple[Gpu, ...]) -> CheckRes
         wanted, advice = ["dxg"], _NO_DXG
     else:
         wanted = ["nvidiactl", "nvidia-uvm", *(f"nvidia{gpu.minor}" for gpu in gpus if gpu.minor is not None)]
-        advice = "Run nvidia-modprobe -u -c 0 on the node; the persistence daemon keeps them (nvidia-persistenced)."
+        advice = (
+            "Run nvidia-modprobe -u -c 0 on the node. The persistence daemon (nvidia-persistenced) keeps the "
+            "device files in place."
+        )
     missing = [name for name in wanted if not os.access(on_host(settings, Path("/dev")) / name, os.F_OK)]
     if missing:
         names = ", ".join(f"/dev/{name}" for name in missing)
         return CheckResult("device files", CheckState.FAILED, f"missing: {names}", advice)
-    found = f"{len(wanted)} in /dev" if len(wanted) > 1 else f"/dev/{wanted[0]}"
+    found = f"{len(wanted)} device files in /dev" if len(wanted) > 1 else f"/dev/{wanted[0]}"
     return CheckResult("device files", CheckState.OK, found)

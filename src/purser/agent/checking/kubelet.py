@@ -19,11 +19,11 @@ _NEWEST = "1.37.0"
 """A kubelet whose version is not known is taken for this one: what is read of its configuration has not changed."""
 
 _AS_ROOT = (
-    "Run as root, which owns kubelet's files. If it is root, look for a read-only mount, for SELinux or AppArmor, and"
-    " for CAP_DAC_OVERRIDE among the container's dropped capabilities."
+    "Run as root, which owns kubelet's files. If the user is already root, check for a read-only mount, for "
+    "SELinux or AppArmor denials, and whether the container drops the capability CAP_DAC_OVERRIDE."
 )
 _DENIED = os.strerror(errno.EACCES)
-_START_KUBELET = "Start kubelet, or give its folders with --device-plugin-dir and --pod-resources-socket."
+_START_KUBELET = "Start kubelet, or set the paths to its sockets with --device-plugin-dir and --pod-resources-socket."
 
 
 async def check_kubelet(settings: AgentSettings) -> tuple[CheckResult, ...]:
@@ -46,7 +46,7 @@ def _permissions(settings: AgentSettings) -> CheckResult:
         return CheckResult(
             "permissions", CheckState.FAILED, f"cannot write to {paths} as user {os.geteuid()}", _AS_ROOT
         )
-    return CheckResult("permissions", CheckState.OK, f"user {os.geteuid()} can write what the agent writes")
+    return CheckResult("permissions", CheckState.OK, f"user {os.geteuid()} can write to all of the agent's folders")
 
 
 def _writable(path: Path) -> bool:
@@ -76,9 +76,9 @@ async def _pod_resources(settings: AgentSettings) -> CheckResult:
         async with asyncio.timeout(_ANSWER_S), KubeletBooks(path) as kubelet:
             pods = await kubelet.list()
     except (KubeletError, TimeoutError) as error:
-        message = str(error) or f"{path}: no answer within {_ANSWER_S:g} s"
+        message = str(error) or f"{path}: kubelet did not answer within {_ANSWER_S:g} s"
         return CheckResult(
-            what, CheckState.FAILED, message, "Check kubelet's log. Without this list no pod gets a GPU."
+            what, CheckState.FAILED, message, "Check kubelet's log. Without the PodResources API, no pod gets a GPU."
         )
     return CheckResult(what, CheckState.OK, f"kubelet lists {len(pods)} pods")
 
@@ -88,10 +88,15 @@ def _configuration(settings: AgentSettings) -> CheckResult:
     found = read(sources, _NEWEST)
     if found.problems:
         message = "; ".join(found.problems.values())
-        advice = "Give kubelet's files with --kubelet-dir and --kubelet-config. Without them pods are not aligned."
+        advice = (
+            "Set the paths to kubelet's files with --kubelet-dir and --kubelet-config. Without these files, pods "
+            "are not aligned to NUMA nodes."
+        )
         return CheckResult("kubelet's files", CheckState.WARNING, message, _unless_denied(message, advice))
     if found.config is None or not aligns(found.config):
-        return CheckResult("kubelet's files", CheckState.OK, f"{sources.config}: kubelet aligns nothing to NUMA nodes")
+        return CheckResult(
+            "kubelet's files", CheckState.OK, f"{sources.config}: kubelet does not align pods to NUMA nodes"
+        )
     message = f"topology manager {found.config.topology_policy.value}, CPU manager {found.config.cpu_policy.value}"
     return CheckResult(
         "kubelet's files", CheckState.OK, f"{message}, memory manager {found.config.memory_policy.value}"
@@ -106,8 +111,11 @@ def _other_plugins(settings: AgentSettings) -> CheckResult:
     gpu = sorted(name for name in names if "gpu" in name or "nvidia" in name)
     gpu = [name for name in gpu if not name.startswith("purser-")]
     if gpu:
-        message = f"{', '.join(gpu)}: whatever serves it may register nvidia.com/gpu, too"
-        advice = "Remove the other device plugin from this node, or keep Purser's agent off it (agent.nodeSelector)."
+        message = f"{', '.join(gpu)}: the plugin that serves this socket may also register nvidia.com/gpu"
+        advice = (
+            "Remove the other device plugin from this node, or exclude the node from Purser's agent "
+            "(agent.nodeSelector)."
+        )
         return CheckResult(what, CheckState.WARNING, message, advice)
     return CheckResult(what, CheckState.OK, "none for GPUs")
 
@@ -123,10 +131,14 @@ def _checkpoint(settings: AgentSettings) -> CheckResult:
     try:
         pods = read_checkpoint(settings.checkpoint, settings.node_name).pods
     except AgentCheckpointError as error:
-        advice = "Nothing to do. The agent rebuilds it from kubelet and the API server."
+        advice = "Nothing to do. The agent rebuilds the checkpoint from kubelet and the API server."
         return CheckResult("agent's checkpoint", CheckState.WARNING, str(error), _unless_denied(str(error), advice))
     if not settings.checkpoint.exists():
-        return CheckResult("agent's checkpoint", CheckState.ABSENT, f"no {settings.checkpoint}: no pod has a GPU yet")
+        return CheckResult(
+            "agent's checkpoint",
+            CheckState.ABSENT,
+            f"{settings.checkpoint} does not exist: no pod has been given a GPU yet",
+        )
     return CheckResult("agent's checkpoint", CheckState.OK, f"{len(pods)} pods hold GPUs")
 
 

@@ -12,7 +12,7 @@ from purser.agent.settings import AgentSettings
 
 _MPS_CONTROL = ("usr/bin/nvidia-cuda-mps-control", "bin/nvidia-cuda-mps-control")
 _MAX_PRELOAD_FILE_BYTES = 64 << 10
-_BOTH_OR_NEITHER = "Put both HAMi-core files there, or neither."
+_BOTH_OR_NEITHER = "Install both of HAMi-core's files there, or neither."
 
 
 def check_hami_core(settings: AgentSettings) -> Iterator[CheckResult]:
@@ -29,10 +29,12 @@ def _of_hami_core(settings: AgentSettings) -> CheckResult:
     folder = on_host(settings, settings.hami_core_dir)
     there = [name for name in (LIBRARY_FILE, PRELOAD_FILE) if (folder / name).is_file()]
     if not there:
-        return CheckResult("HAMi-core", CheckState.ABSENT, f"{settings.hami_core_dir} has neither of its files")
+        return CheckResult(
+            "HAMi-core", CheckState.ABSENT, f"{settings.hami_core_dir} contains neither of HAMi-core's files"
+        )
     if len(there) == 1:
         return CheckResult(
-            "HAMi-core", CheckState.WARNING, f"{settings.hami_core_dir} has only {there[0]}", _BOTH_OR_NEITHER
+            "HAMi-core", CheckState.WARNING, f"{settings.hami_core_dir} contains only {there[0]}", _BOTH_OR_NEITHER
         )
     try:
         preloads = read_start(folder / PRELOAD_FILE, _MAX_PRELOAD_FILE_BYTES).decode(errors="replace")
@@ -41,14 +43,19 @@ def _of_hami_core(settings: AgentSettings) -> CheckResult:
             "HAMi-core", CheckState.WARNING, f"{PRELOAD_FILE}: {error.strerror or error}", _BOTH_OR_NEITHER
         )
     if LIBRARY_FILE not in preloads:
-        message = f"{settings.hami_core_dir}/{PRELOAD_FILE} does not name {LIBRARY_FILE}: containers do not load it"
+        message = (
+            f"{settings.hami_core_dir}/{PRELOAD_FILE} does not name {LIBRARY_FILE}, so containers do not load the "
+            f"library"
+        )
         return CheckResult("HAMi-core", CheckState.WARNING, message, "Copy the file from HAMi-core's image.")
-    return CheckResult("HAMi-core", CheckState.OK, f"in {settings.hami_core_dir}")
+    return CheckResult("HAMi-core", CheckState.OK, f"installed in {settings.hami_core_dir}")
 
 
 def _of_mps(settings: AgentSettings) -> CheckResult:
     roots = driver_roots(settings.driver_root_file, settings.driver_roots, settings.host_root) or (settings.host_root,)
     found: Path | None = next((root / name for root in roots for name in _MPS_CONTROL if (root / name).exists()), None)
     if found is None:
-        return CheckResult("MPS", CheckState.ABSENT, "no nvidia-cuda-mps-control in the driver's root")
-    return CheckResult("MPS", CheckState.OK, f"{found} is there")
+        return CheckResult(
+            "MPS", CheckState.ABSENT, "nvidia-cuda-mps-control was not found in the driver's root folder"
+        )
+    return CheckResult("MPS", CheckState.OK, f"found {found}")

@@ -12,8 +12,11 @@ from purser.agent.nvml.driver import Driver, Gpu, MigCallError
 from purser.agent.settings import AgentSettings
 from purser.core.sharing import MigStrategy
 
-_NO_FILES = "Load nvidia's kernel module from R450 on: containers get MIG devices by their files in /dev/nvidia-caps."
-_NOT_KNOWN = "The agent serves it as with MIG strategy mixed: create its GPU instances yourself."
+_NO_FILES = (
+    "Load NVIDIA's kernel module (R450 or later): containers get MIG devices through their device files in "
+    "/dev/nvidia-caps."
+)
+_NOT_KNOWN = "The agent serves the GPU as with MIG strategy mixed: create its GPU instances yourself."
 
 
 def wants_on_demand(settings: AgentSettings) -> bool:
@@ -39,11 +42,13 @@ def check_on_demand(settings: AgentSettings, gpus: Iterable[Gpu], problems: Mapp
     for gpu in cut:
         what, kind = f"GPU {gpu.index} on demand", on_demand_kind(gpu, MigStrategy.ON_DEMAND)
         if kind is None:
-            message = f"{gpu.name}: Purser does not know its MIG profiles"
+            message = f"{gpu.name}: Purser does not know this model's MIG profiles"
             yield CheckResult(what, CheckState.WARNING, message, _NOT_KNOWN)
         elif problem := problems.get(gpu.uuid or ""):
-            yield CheckResult(what, CheckState.FAILED, problem, "Run the check, and the agent, privileged and as root.")
+            yield CheckResult(
+                what, CheckState.FAILED, problem, "Run both the check and the agent privileged and as root."
+            )
         else:
-            yield CheckResult(what, CheckState.OK, f"{gpu.name} is divided as {kind.name}")
+            yield CheckResult(what, CheckState.OK, f"{gpu.name} is partitioned as {kind.name}")
     if cut and not read_mig_minors(on_host(settings, MIG_MINORS)):
-        yield CheckResult("MIG capabilities", CheckState.FAILED, f"there is no {MIG_MINORS}", _NO_FILES)
+        yield CheckResult("MIG capabilities", CheckState.FAILED, f"{MIG_MINORS} does not exist", _NO_FILES)

@@ -11,7 +11,9 @@ from purser.agent.settings import AgentSettings
 _OWN = Path("/proc/self/status")
 _PIDS = "NSpid:"
 _MAX_STATUS_BYTES = 65536
-_ADVICE = "Run it with hostPID: true, as the chart does. Without it, the agent cannot tell which pods use GPUs."
+_ADVICE = (
+    "Run the agent with hostPID: true, as the chart does. Otherwise, the agent cannot determine which pods use GPUs."
+)
 
 
 def check_processes(settings: AgentSettings) -> Iterator[CheckResult]:
@@ -24,7 +26,9 @@ def check_processes(settings: AgentSettings) -> Iterator[CheckResult]:
         text = read_start(on_host(settings, _OWN), _MAX_STATUS_BYTES).decode(errors="replace")
     except OSError as error:
         message = f"{error.filename}: {error.strerror or error}"
-        yield CheckResult("processes", CheckState.WARNING, message, "Run it as root, with the host's root mounted.")
+        yield CheckResult(
+            "processes", CheckState.WARNING, message, "Run the check as root, with the host's root file system mounted."
+        )
         return
     pids = next((line.split()[1:] for line in text.splitlines() if line.startswith(_PIDS)), [])
     if len(pids) == 1:

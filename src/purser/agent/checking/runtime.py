@@ -40,9 +40,11 @@ _CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi", "/run/cdi")
 _CDI_KIND = cdi_kind("gpu")
 _MAX_FILES = 200
 _MAX_RUNTIME_FILE_BYTES = 4 << 20
-_INSTALL = "Install NVIDIA's container toolkit, or have the operator do so (spec.toolkit of the ClusterPolicy)."
+_INSTALL = "Install NVIDIA's container toolkit, or let the operator install it (spec.toolkit in the ClusterPolicy)."
 _CONFIGURE = "Run nvidia-ctk runtime configure on the node, and restart the container runtime."
-_GENERATE = "The agent rewrites its own specification; nvidia-ctk cdi generate writes that of nvidia.com/gpu."
+_GENERATE = (
+    "The agent rewrites its own specification; to regenerate that of nvidia.com/gpu, run nvidia-ctk cdi generate."
+)
 
 
 class _CdiDevice(msgspec.Struct, frozen=True):
@@ -65,15 +67,18 @@ def check_runtime(settings: AgentSettings) -> Iterator[CheckResult]:
     yield _of_toolkit(toolkit, configured, uses_cdi)
     yield from _of_cdi(settings, uses_cdi)
     if uses_cdi and not on_host(settings, Path(held.cdi_hook)).exists():
-        message = f"{held.cdi_hook} is missing: containers do not find the driver's libraries"
+        message = f"{held.cdi_hook} is missing, so containers do not find the driver's libraries"
         yield CheckResult(
-            "CDI hook", CheckState.WARNING, message, f"{_INSTALL} Or give its location with --nvidia-cdi-hook-path."
+            "CDI hook",
+            CheckState.WARNING,
+            message,
+            f"{_INSTALL} Alternatively, set the hook's location with --nvidia-cdi-hook-path.",
         )
 
 
 def _of_sockets(names: list[str]) -> CheckResult:
     if not names:
-        message = "no socket of containerd, CRI-O or Docker in a standard location"
+        message = "no containerd, CRI-O or Docker socket was found in a standard location"
         return CheckResult(
             "container runtime", CheckState.WARNING, message, "See kubelet's --container-runtime-endpoint."
         )
@@ -105,10 +110,12 @@ def _of_cdi(settings: AgentSettings, uses_cdi: bool) -> Iterator[CheckResult]:
             "CDI", CheckState.OK, f"{len(devices)} devices of {_CDI_KIND}: {', '.join(sorted(devices)[:10])}"
         )
     elif uses_cdi:
-        yield CheckResult("CDI", CheckState.ABSENT, f"no specification of {_CDI_KIND} yet; the agent writes it")
+        yield CheckResult("CDI", CheckState.ABSENT, f"no specification for {_CDI_KIND} yet; the agent will write it")
     else:
         yield CheckResult(
-            "CDI", CheckState.ABSENT, f"no specification of {_CDI_KIND}; --device-list-strategy needs none"
+            "CDI",
+            CheckState.ABSENT,
+            f"no specification for {_CDI_KIND}; the value of --device-list-strategy does not require one",
         )
 
 

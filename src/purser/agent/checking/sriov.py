@@ -23,7 +23,7 @@ def check_sriov(settings: AgentSettings) -> Iterator[CheckResult]:
     try:
         config = sriov_config(sriov_text(path, settings.node_name), settings.sriov.resource_prefix)
     except SriovConfigError as error:
-        advice = "Correct it. Until then the agent uses the last valid file, or has no pools if there was none."
+        advice = "Correct the file. Until then, the agent uses the last valid file, or has no pools if there was none."
         yield CheckResult(_WHAT, CheckState.WARNING, f"{path}: {error}", advice)
         return
     for problem in config.problems:
@@ -35,7 +35,7 @@ def check_sriov(settings: AgentSettings) -> Iterator[CheckResult]:
     try:
         found = read_node(sriov_tree(settings), config, DdpPackages(settings.host_root))
     except RoutesError as error:
-        advice = "Let the agent read the host's /proc/1/net. Until then it creates no pools."
+        advice = "Allow the agent to read the host's /proc/1/net. Until then, the agent does not create any pools."
         yield CheckResult(_WHAT, CheckState.WARNING, str(error), advice)
         return
     node = with_seen(found, read_seen(settings.sriov_file), None)
@@ -47,12 +47,12 @@ def _of_pool(pool: SriovPool) -> CheckResult:
     if pool.empty:
         message = f"{pool.resource} has no devices: {pool.empty}"
         return CheckResult(
-            _WHAT, CheckState.WARNING, message, "Correct the selector, or create VFs and bind their driver."
+            _WHAT, CheckState.WARNING, message, "Correct the selector, or create VFs and bind them to their driver."
         )
     troubles = [f"{each.device.id}: {each.trouble}" for each in pool.members if each.trouble]
     message = f"{pool.resource} has {counted(len(pool.members), 'device')}"
     if troubles:
         return CheckResult(
-            _WHAT, CheckState.WARNING, f"{message}, of which {len(troubles)} take no pods: {some(troubles)}"
+            _WHAT, CheckState.WARNING, f"{message}, of which {len(troubles)} are closed to new pods: {some(troubles)}"
         )
     return CheckResult(_WHAT, CheckState.OK, f"{message}: {some([each.device.id for each in pool.members])}")

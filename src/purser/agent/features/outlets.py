@@ -72,7 +72,7 @@ class FeatureFile:
         """Replace the file, once there is its folder, which is the worker's to make."""
         if not self._path.parent.is_dir():
             if not self._is_missed:
-                log.warning("The folder for the node's labels does not exist yet", folder=str(self._path.parent))
+                log.warning("The folder for the node's feature file does not exist yet", folder=str(self._path.parent))
             self._is_missed = True
             return False
         self._is_missed = False

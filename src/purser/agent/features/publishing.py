@@ -87,7 +87,7 @@ class FeatureLabels:
         )
         self._labels, troubles = labels_of(facts)
         if troubles and troubles != self._troubles:
-            log.warning("Some labels of the node are unknown", why=list(troubles))
+            log.warning("Some of the node's labels cannot be determined", why=list(troubles))
         self._troubles = troubles
         self._put_now.set()
 

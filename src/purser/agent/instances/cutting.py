@@ -65,7 +65,7 @@ class GpuCutter:
             for placement in wanted:
                 if placement in given and given[placement] != cut.devices.get(placement):
                     raise BlockedError(
-                        f"MIG device {given[placement]} was removed and cannot be recreated under its name"
+                        f"MIG device {given[placement]} was removed and cannot be recreated with the same UUID"
                     )
             return cut
 

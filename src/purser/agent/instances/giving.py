@@ -43,17 +43,19 @@ class InstanceGiver:
         for uuid, placements in wanted.items():
             await self._keeper.ensure(uuid, placements, None if again else (grant.pod_uid, part.container))
         if not self._are_there(part):
-            raise InstanceError("its GPU instances were created, but the driver does not list their MIG devices")
+            raise InstanceError("the GPU instances were created, but the driver does not list their MIG devices")
         devices = self.of_part(part).uuids
         try:
             await in_thread(lambda: self._make_files(devices), "purser-mig-files")
         except OSError as error:
-            raise InstanceError(f"the device files of MIG device {', '.join(devices)}: {error}") from error
+            raise InstanceError(
+                f"cannot create the device files of MIG device {', '.join(devices)}: {error}"
+            ) from error
         try:
             async with asyncio.timeout(LISTED_TIMEOUT_S):
                 await self._listed(devices)
         except TimeoutError:
-            log.warning("The CDI specification lacks a MIG device", devices=devices)
+            log.warning("The CDI specification does not list a MIG device", devices=devices)
 
     def released(self) -> None:
         """A pod has ended."""

@@ -41,7 +41,7 @@ RETRY_PERIOD_S = 30.0
 """After NVML refused, or does not answer."""
 
 
-NO_ANSWER = "NVML has not answered about the GPU's instances in time"
+NO_ANSWER = "NVML did not report the GPU's instances in time"
 
 NONE: frozenset[MigPlacement] = frozenset()
 
@@ -146,7 +146,7 @@ class InstanceKeeper:
         state = self._gpus.get(uuid)
         if state is None:
             raise InstanceError(
-                f"GPU {uuid} is no longer divided on demand: MIG was disabled, or the MIG strategy changed"
+                f"GPU {uuid} is no longer partitioned on demand: MIG was disabled, or the MIG strategy changed"
             )
 
         def prepare() -> Work:
@@ -291,7 +291,7 @@ class InstanceKeeper:
 
     def _fail(self, uuid: str, state: _State, problem: str) -> None:
         if problem != state.problem:
-            log.error("The GPU instances of a GPU are unknown", gpu=uuid, error=problem)
+            log.error("Cannot determine a GPU's instances", gpu=uuid, error=problem)
             state.problem = problem
             self._on_cut(uuid, None)
 

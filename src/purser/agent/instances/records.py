@@ -67,7 +67,7 @@ def read_record(path: Path, gpu: str) -> dict[MigPlacement, str] | None:
     except FileNotFoundError:
         return None
     except (OSError, UnreadableError) as error:
-        log.error("The record of GPU instances is unusable", path=str(path), error=str(error))
+        log.error("The record of GPU instances cannot be used", path=str(path), error=str(error))
         return None
     if record.version != VERSION or record.gpu != gpu:
         log.error("The record of GPU instances is for another version or GPU", path=str(path), gpu=record.gpu)
@@ -104,8 +104,8 @@ def exclusive(path: Path) -> Iterator[None]:
 def _say_no_locks(folder: Path, error: str) -> None:
     """Once: GPUs are looked at every few seconds."""
     log.warning(
-        "The file system of the records of GPU instances has no locks: nothing keeps a second agent from dividing the "
-        "same GPU. Give the agent a folder on a local file system",
+        "The file system that holds the records of GPU instances does not support locks, so a second agent could "
+        "partition the same GPU. Move the agent's state folder to a local file system",
         path=str(folder),
         error=error,
     )

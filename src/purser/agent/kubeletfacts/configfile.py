@@ -76,7 +76,7 @@ def _parse(text: bytes) -> _File:
     except UnreadableError as error:
         raise KubeletConfigError(str(error)) from error
     if file.kind != _KIND:
-        raise KubeletConfigError(f"kind is {file.kind!r}: expected {_KIND}")
+        raise KubeletConfigError(f"kind is {file.kind!r}: must be {_KIND}")
     return file
 
 
@@ -105,7 +105,7 @@ def _cpu_of(field: str, amounts: Amounts) -> int:
 def _reserved_memory(entries: list[_ReservedMemory]) -> dict[int, dict[str, int]]:
     found: dict[int, dict[str, int]] = {}
     for entry in entries:
-        where = f"reservedMemory of NUMA node {entry.numa_node}"
+        where = f"reservedMemory for NUMA node {entry.numa_node}"
         try:
             amounts = {name: quantity_ceil(amount) for name, amount in (entry.limits or {}).items()}
         except ValueError as error:

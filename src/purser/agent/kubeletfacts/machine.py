@@ -120,13 +120,13 @@ def _numbers(path: Path, is_there: bool) -> list[int]:
     try:
         return [int(word) for word in _text(path).split()] if is_there else []
     except ValueError as error:
-        raise DiscoveryError(f"{path} has no numbers: {error}") from error
+        raise DiscoveryError(f"{path} does not contain numbers: {error}") from error
 
 
 def _number(path: Path) -> int:
     found = _numbers(path, is_there=True)
     if len(found) != 1:
-        raise DiscoveryError(f"{path} has {len(found)} numbers instead of one")
+        raise DiscoveryError(f"{path} contains {len(found)} numbers instead of one")
     return found[0]
 
 

@@ -117,7 +117,7 @@ class _Reader:
 def _content(path: Path) -> bytes:
     content = read_start(path, MAX_STATE_BYTES + 1)
     if len(content) > MAX_STATE_BYTES:
-        raise ValueError(f"more than {MAX_STATE_BYTES} bytes")
+        raise ValueError(f"it is larger than {MAX_STATE_BYTES} bytes")
     return content
 
 
@@ -128,7 +128,7 @@ def _cpus(path: Path, config: KubeletConfig) -> CpuState:
 def _memory(path: Path, config: KubeletConfig) -> MemoryState:
     policy, state = memory_file.decode(_content(path))
     if policy != config.memory_policy.value:
-        raise ValueError(f"policy {policy!r} was in force, the configuration says {config.memory_policy.value!r}")
+        raise ValueError(f"policy {policy!r} was in effect, but the configuration says {config.memory_policy.value!r}")
     return state
 
 

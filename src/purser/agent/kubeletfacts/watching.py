@@ -136,12 +136,12 @@ class KubeletFacts:
         try:
             assembled = await self._assembled(now)
         except Exception as error:  # an unforeseen file must not end the agent
-            log.exception("Cannot assemble the report of kubelet")
+            log.exception("Cannot assemble the kubelet report")
             assembled = Assembled(problems={"report": repr(error)})
         self._seen = now
         self._tell(assembled.problems)
         if self.report.set(assembled.text):
-            log.info("Publishing a changed report of kubelet", bytes=len(assembled.text))
+            log.info("Publishing a changed kubelet report", bytes=len(assembled.text))
 
     async def _assembled(self, now: Seen) -> Assembled:
         try:
@@ -175,7 +175,7 @@ class KubeletFacts:
             self._failed.labels(part).set(part in problems)
         news, back = self._missing.look(problems, monotonic())
         for part, error in news.items():
-            log.warning("A part of kubelet's state cannot be read", part=part, error=error)
+            log.warning("Cannot read part of kubelet's state", part=part, error=error)
         for part in back:
             log.info("A part of kubelet's state can be read again", part=part)
         self.problems = problems

@@ -27,7 +27,7 @@ def bring(hardware: MigHardware, wanted: Mapping[int, Layout], is_wanted: Callab
     try:
         for index, layout in changes.items():
             if not is_wanted():
-                raise WithdrawnError(f"it was withdrawn; changed by then: {_listed(touched)}")
+                raise WithdrawnError(f"the request was withdrawn; GPUs changed by then: {_listed(touched)}")
             touched.append(index)
             _bring_one(hardware, before[index], layout)
         _verify(hardware, changes)
@@ -38,7 +38,7 @@ def bring(hardware: MigHardware, wanted: Mapping[int, Layout], is_wanted: Callab
 
 
 def _listed(indexes: list[int]) -> str:
-    return ", ".join(f"GPU {index}" for index in indexes) or "no GPU"
+    return ", ".join(f"GPU {index}" for index in indexes) or "none"
 
 
 def _bring_one(hardware: MigHardware, gpu: MigGpu, layout: Layout) -> None:
@@ -54,7 +54,7 @@ def _verify(hardware: MigHardware, wanted: Mapping[int, Layout]) -> None:
     """The driver's word that it was done is not enough: what is there now counts."""
     left = differences(hardware.gpus(), wanted)
     for index, layout in left.items():
-        raise HardwareError(f"GPU {index} did not become {describe(layout)}")
+        raise HardwareError(f"GPU {index} does not have the requested layout ({describe(layout)})")
 
 
 def _undo(hardware: MigHardware, former: Mapping[int, Layout]) -> str:
@@ -63,8 +63,8 @@ def _undo(hardware: MigHardware, former: Mapping[int, Layout]) -> str:
         for index in differences(tuple(now.values()), former):
             _bring_one(hardware, now[index], former[index])
     except HardwareError as error:
-        return f"the former layout could not be restored: {error}"
-    return "the former layout was restored"
+        return f"the previous layout could not be restored: {error}"
+    return "the previous layout was restored"
 
 
 def describe(layout: Layout) -> str:

@@ -25,7 +25,7 @@ def renew_management_spec(host_root: Path, place: DriverPlace | None, toolkit_di
         return
     if place is None:
         raise HardwareError(
-            "the layout is applied, but the CDI specification cannot be written: the driver was not found"
+            "the layout is applied, but the CDI specification was not rewritten: the driver was not found"
         )
     for command in _commands(host_root, place, _toolkit(host_root, toolkit_dir)):
         _run(command)
@@ -36,7 +36,9 @@ def _toolkit(host_root: Path, toolkit_dir: Path) -> Path:
     for folder in (toolkit_dir, _DISTRIBUTIONS):
         if (host_root / folder.relative_to("/") / "nvidia-ctk").exists():
             return folder
-    raise HardwareError(f"the layout is applied, but no nvidia-ctk in {toolkit_dir} to rewrite the CDI specification")
+    raise HardwareError(
+        f"the layout is applied, but the CDI specification was not rewritten: {toolkit_dir} does not contain nvidia-ctk"
+    )
 
 
 def _commands(host_root: Path, place: DriverPlace, toolkit: Path) -> Iterator[list[str]]:
@@ -66,6 +68,6 @@ def _run(command: Sequence[str]) -> None:
     except (OSError, subprocess.SubprocessError) as error:
         errors = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip().splitlines()
         raise HardwareError(
-            f"the layout is applied, but not its CDI specification: {' '.join(command)}: "
+            f"the layout is applied, but the CDI specification was not rewritten: {' '.join(command)}: "
             f"{errors[-1] if errors else error}"
         ) from error

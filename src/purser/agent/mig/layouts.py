@@ -72,16 +72,16 @@ def read_layouts(text: str, file: str = "the layouts") -> dict[str, tuple[Entry,
     except UnreadableError as error:
         raise LayoutError(str(error)) from error
     if not isinstance(found, dict) or found.get("version") != "v1":
-        raise LayoutError(f"{file} have an unknown version: write version: v1")
+        raise LayoutError(f"{file} have an unknown version: must be version: v1")
     named = found.get("mig-configs")
     if not isinstance(named, dict):
-        raise LayoutError(f"{file} have no mig-configs: write an object with layouts by name")
+        raise LayoutError(f"{file} have no valid mig-configs: must be an object with layouts by name")
     return {str(name): _layout(each, f"{file}: mig-configs.{brief(name, 60)}") for name, each in named.items()}
 
 
 def _layout(entries: Any, where: str) -> tuple[Entry, ...] | LayoutError:
     if not isinstance(entries, list) or not entries:
-        return LayoutError(f"{where} is {shown(entries)}: write a list of objects")
+        return LayoutError(f"{where} is {shown(entries)}: must be a list of objects")
     mistakes: list[str] = []
     found = [_entry(each, f"{where}[{place}]", mistakes) for place, each in enumerate(entries)]
     return LayoutError("; ".join(mistakes)) if mistakes else tuple(filter(None, found))
@@ -107,23 +107,24 @@ def _of_devices(devices: Any, where: str) -> Iterator[str]:
     for name, count in devices.items() if isinstance(devices, dict) else ():
         here = f"{where}: mig-devices.{brief(name, 40)}"
         if not isinstance(name, str) or not _PROFILE.fullmatch(name):
-            yield f"{here} is not a profile: write one such as 1g.10gb or 1g.10gb+me"
+            yield f"{here} is not a profile: use one such as 1g.10gb or 1g.10gb+me"
         elif isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_MIG_DEVICES:
-            yield f"{here} is {shown(count)}: write a whole number from 0 to {MAX_MIG_DEVICES}"
+            yield f"{here} is {shown(count)}: must be a whole number from 0 to {MAX_MIG_DEVICES}"
 
 
 def _misspelt(key: Any, where: str) -> str:
     """A key that counted for nothing would make another layout of it: mig-parted refuses it as well."""
-    write = next(iter(difflib.get_close_matches(str(key), _KEYS, 1)), "") or f"one of {', '.join(_KEYS)}"
-    return f"{where}: {brief(key, 40)} is not known: write {write}"
+    close = next(iter(difflib.get_close_matches(str(key), _KEYS, 1)), "")
+    advice = f"did you mean {close}?" if close else f"must be one of {', '.join(_KEYS)}"
+    return f"{where}: unknown field {brief(key, 40)}: {advice}"
 
 
 _KEYS = tuple(field.encode_name for field in msgspec.structs.fields(Entry))
 _PROFILE = re.compile(r"([0-9]+c\.)?[0-9]+g\.[0-9]+gb([-+.][a-z.]+)*", re.ASCII)
 _ADVICE = {
-    (Entry, "devices"): "all, or a list of the indexes of GPUs",
+    (Entry, "devices"): "all, or a list of GPU indexes",
     (Entry, "mig-enabled"): "true or false",
-    (Entry, "mig-devices"): "profiles with their numbers: {1g.5gb: 7}",
+    (Entry, "mig-devices"): "a map of profiles to counts, such as {1g.5gb: 7}",
     (Entry, "device-filter"): "a PCI id such as 0x20B010DE, or a list of them",
 }
 
@@ -147,7 +148,7 @@ def wanted(layouts: Layouts, name: str, gpus: Iterable[MigGpu], offers: Offers |
     chosen = {gpu.index: entry for gpu in there if (entry := _chosen(entries, gpu, offers)) is not None}
     if not chosen:
         kinds = ", ".join(sorted({gpu.device_id for gpu in there})) or "none"
-        text = f"it has no entry for the GPUs of this node ({kinds})"
+        text = f"the layout has no entry for this node's GPUs ({kinds})"
         raise LayoutError(f"{text}: {_others(layouts, there, offers)}")
     any_can = any(gpu.capable for gpu in there if gpu.index in chosen)
     for gpu in there:
@@ -156,8 +157,8 @@ def wanted(layouts: Layouts, name: str, gpus: Iterable[MigGpu], offers: Offers |
             continue
         if not gpu.capable and entry.layout.enabled and not (entry.is_of_all and any_can):
             raise LayoutError(
-                f"it enables MIG on GPU {gpu.index} ({gpu.device_id}), which does not support MIG: "
-                "exclude that GPU by devices or device-filter"
+                f"the layout enables MIG on GPU {gpu.index} ({gpu.device_id}), which does not support MIG: "
+                f"exclude that GPU with devices or device-filter"
             )
         if contradiction := _contradiction(entry, offers.get(gpu.index, {})):
             raise LayoutError(f"GPU {gpu.index} {contradiction}: {_others(layouts, there, offers)}")
@@ -184,16 +185,16 @@ def _contradiction(entry: Entry, offered: Mapping[str, Offered]) -> str:
     if not offered or not asked:
         return ""
     if unknown := sorted(asked.keys() - offered.keys()):
-        return f"offers no {', '.join(unknown)}: it offers {', '.join(sorted(offered))}"
+        return f"does not support {', '.join(unknown)}, only {', '.join(sorted(offered))}"
     over = next((name for name, count in sorted(asked.items()) if count > offered[name].most), "")
     if over:
-        return f"has room for {offered[over].most} of {over}, not for {asked[over]}"
+        return f"has room for only {offered[over].most} {over} instances, not {asked[over]}"
     for size, unit, spare in (("slices", "compute slices", 1.0), ("memory_mib", "MiB", _ROUNDED)):
         has = max(getattr(each, size) for each in offered.values())
         takes = sum(count * getattr(offered[name], size) for name, count in asked.items())
         if takes > has * spare > 0:
-            text = ", ".join(f"{count} of {name}" for name, count in sorted(asked.items()))
-            return f"has {has} {unit}, and {text} take {takes}"
+            text = ", ".join(f"{count}x {name}" for name, count in sorted(asked.items()))
+            return f"has {has} {unit}, but {text} require {takes}"
     return ""
 
 
@@ -210,5 +211,5 @@ def _others(layouts: Layouts, gpus: Iterable[MigGpu], offers: Offers) -> str:
         name for name, each in sorted(layouts.items()) if not isinstance(each, LayoutError) and means_something(each)
     ]
     more = f" (and {len(names) - MAX_NAMES} more)" if len(names) > MAX_NAMES else ""
-    text = f"write one of {', '.join(names[:MAX_NAMES])}{more}"
-    return text if names else "the file has none for the GPUs of this node"
+    text = f"use one of {', '.join(names[:MAX_NAMES])}{more}"
+    return text if names else "the file has no layout for this node's GPUs"

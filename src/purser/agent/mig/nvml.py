@@ -74,7 +74,7 @@ class NvmlHardware:
     def set_mode(self, index: int, enabled: bool) -> None:
         """See `MigHardware.set_mode`."""
         device = self._device(index)
-        what = f"switching MIG {'on' if enabled else 'off'} on GPU {index}"
+        what = f"{'enabling' if enabled else 'disabling'} MIG on GPU {index}"
         refused = self._ask(what, self._nvml.nvmlDeviceSetMigMode, device, int(enabled))
         if refused == self._nvml.NVML_ERROR_IN_USE:
             raise HardwareError(f"{what}: the GPU is in use")
@@ -84,8 +84,8 @@ class NvmlHardware:
         if bool(current) == enabled:
             return
         if bool(pending) == enabled:
-            raise HardwareError(f"{what}: it takes effect at the GPU's next reset: reboot the node")
-        raise HardwareError(f"{what}: it stayed as it was")
+            raise HardwareError(f"{what}: the change takes effect at the GPU's next reset: reboot the node")
+        raise HardwareError(f"{what}: the mode did not change")
 
     def set_devices(self, index: int, profiles: tuple[str, ...]) -> None:
         """See `MigHardware.set_devices`."""
@@ -94,7 +94,7 @@ class NvmlHardware:
         for name in profiles:
             if name not in offered:
                 raise HardwareError(
-                    f"GPU {index} offers no {name}: it offers {', '.join(sorted(offered)) or 'nothing'}"
+                    f"GPU {index} does not support {name}, only {', '.join(sorted(offered)) or 'no profiles'}"
                 )
         refusal: HardwareError | None = None
         for order in _orders([offered[name] for name in profiles]):
@@ -114,12 +114,12 @@ class NvmlHardware:
 
     def _gpu(self, index: int) -> MigGpu:
         nvml, device = self._nvml, self._device(index)
-        pci = self._ask(f"asking GPU {index} who it is", nvml.nvmlDeviceGetPciInfo, device)
+        pci = self._ask(f"reading the PCI information of GPU {index}", nvml.nvmlDeviceGetPciInfo, device)
         try:
             current, _ = nvml.nvmlDeviceGetMigMode(device)
         except nvml.NVMLError as error:
             if error.value != nvml.NVML_ERROR_NOT_SUPPORTED:
-                raise HardwareError(f"asking GPU {index} for its MIG mode: {error}") from error
+                raise HardwareError(f"reading the MIG mode of GPU {index}: {error}") from error
             return MigGpu(index=index, device_id=_device_id(pci), capable=False, uuids=self._uuids(device, False))
         names = sorted(name for name, _ in self._instances(index, device)) if current else []
         layout, uuids = Layout(bool(current), tuple(names)), self._uuids(device, bool(current))
@@ -133,7 +133,7 @@ class NvmlHardware:
         return () if own is None or calls.fault is not None else (own, *migs)
 
     def _device(self, index: int) -> Any:
-        return self._ask(f"asking for GPU {index}", self._nvml.nvmlDeviceGetHandleByIndex, index)
+        return self._ask(f"opening GPU {index}", self._nvml.nvmlDeviceGetHandleByIndex, index)
 
     def _profiles(self, device: Any) -> list[GpuInstanceProfile]:
         total = self._total_bytes(device)
@@ -147,7 +147,7 @@ class NvmlHardware:
         except self._nvml.NVMLError as error:
             if error.value == self._nvml.NVML_ERROR_NOT_SUPPORTED:
                 return 0
-            raise HardwareError(f"asking for memory: {error}") from error
+            raise HardwareError(f"reading the GPU's memory size: {error}") from error
 
     def _profile(self, device: Any, number: int, total_bytes: int) -> GpuInstanceProfile | None:
         """One of NVML's profiles; None where this GPU does not offer it."""
@@ -168,7 +168,7 @@ class NvmlHardware:
         for profile in self._profiles(device):
             kind, call = self._nvml.c_nvmlGpuInstance_t, self._nvml.nvmlDeviceGetGpuInstances
             for instance in self._list(
-                f"listing GPU instances of GPU {index}", call, kind, device, profile.id, profile.most
+                f"listing the GPU instances on GPU {index}", call, kind, device, profile.id, profile.most
             ):
                 complete = any(slices == profile.slices for slices, _ in self._compute_instances(index, instance))
                 yield profile.name + ("" if complete else INCOMPLETE), instance
@@ -178,7 +178,7 @@ class NvmlHardware:
         kind, call = self._nvml.c_nvmlComputeInstance_t, self._nvml.nvmlGpuInstanceGetComputeInstances
         for info in self._compute_profiles(instance):
             for each in self._list(
-                f"listing compute instances of GPU {index}", call, kind, instance, info.id, info.most
+                f"listing the compute instances on GPU {index}", call, kind, instance, info.id, info.most
             ):
                 yield info.slices, each
 
@@ -197,15 +197,17 @@ class NvmlHardware:
     def _destroy_all(self, index: int, device: Any) -> None:
         for name, instance in list(self._instances(index, device)):
             for _, compute in list(self._compute_instances(index, instance)):
-                self._ask(f"removing {name} of GPU {index}", self._nvml.nvmlComputeInstanceDestroy, compute)
-            self._ask(f"removing {name} of GPU {index}", self._nvml.nvmlGpuInstanceDestroy, instance)
+                self._ask(f"removing {name} from GPU {index}", self._nvml.nvmlComputeInstanceDestroy, compute)
+            self._ask(f"removing {name} from GPU {index}", self._nvml.nvmlGpuInstanceDestroy, instance)
 
     def _create(self, index: int, device: Any, profile: GpuInstanceProfile) -> None:
         what = f"creating {profile.name} on GPU {index}"
         instance = self._ask(what, self._nvml.nvmlDeviceCreateGpuInstance, device, profile.id)
         whole = next((each for each in self._compute_profiles(instance) if each.slices == profile.slices), None)
         if whole is None:
-            raise HardwareError(f"{what}: it has no compute instance of {profile.slices} slices")
+            raise HardwareError(
+                f"{what}: the GPU instance does not support a compute instance with {profile.slices} slices"
+            )
         self._ask(what, self._nvml.nvmlGpuInstanceCreateComputeInstance, instance, whole.id)
 
     def _list(

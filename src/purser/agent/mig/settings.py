@@ -6,7 +6,7 @@ from typing import Annotated
 
 from purser.options import DRIVER_LIBRARY, DRIVER_ROOT_FILE, DRIVER_ROOTS, HOST_ROOT, NODE_NAME, Option
 
-_ALSO_LOOKED_INTO = "Where the host's root file system is mounted; searched if no driver root has a driver."
+_ALSO_LOOKED_INTO = "Where the host's root file system is mounted; searched if no driver is found in the driver roots."
 
 
 @dataclass(frozen=True)
@@ -14,9 +14,11 @@ class MigWorkerSettings:
     """Settings of one worker process."""
 
     node_name: Annotated[str, NODE_NAME]
-    layouts_file: Annotated[Path, Option("File of MIG layouts, in mig-parted's format.", name="config")]
+    layouts_file: Annotated[Path, Option("File with MIG layouts, in mig-parted's format.", name="config")]
     driver_library: Annotated[Path | None, DRIVER_LIBRARY] = None
     driver_roots: Annotated[tuple[Path, ...], DRIVER_ROOTS] = ()
     driver_root_file: Annotated[Path | None, DRIVER_ROOT_FILE] = None
     host_root: Annotated[Path, replace(HOST_ROOT, help=_ALSO_LOOKED_INTO)] = Path("/")
-    toolkit_dir: Annotated[Path, Option("Folder of nvidia-ctk on the host.")] = Path("/usr/local/nvidia/toolkit")
+    toolkit_dir: Annotated[Path, Option("Folder on the host that contains nvidia-ctk.")] = Path(
+        "/usr/local/nvidia/toolkit"
+    )

@@ -24,7 +24,7 @@ from purser.kube.resources import NODES, node_ref
 
 log = structlog.get_logger("purser.agent")
 
-FAILED = "the MIG worker failed to process it: see its log"
+FAILED = "the MIG worker failed to process the request: see the worker's log"
 
 OpenHardware = Callable[[], MigHardware]
 Renew = Callable[[], None]
@@ -92,7 +92,7 @@ def _offers(hardware: MigHardware, gpu: MigGpu) -> Mapping[str, Offered]:
     try:
         return hardware.offers(gpu.index)
     except HardwareError as error:
-        log.warning("The driver does not say which MIG profiles a GPU offers", gpu=gpu.index, error=str(error))
+        log.warning("The driver does not report which MIG profiles a GPU supports", gpu=gpu.index, error=str(error))
         return {}
 
 
@@ -142,7 +142,7 @@ class Worker:
             if self._last is None or self._last.attempt != request.attempt:
                 log.info("Applying a MIG layout", profile=request.profile, check_only=request.check_only)
                 self._last = await self._work(request)
-                log.info("Finished the MIG layout", profile=request.profile, error=self._last.error)
+                log.info("Finished processing a MIG layout", profile=request.profile, error=self._last.error)
             await self._write(self._last)
 
     async def _work(self, request: MigRequest) -> MigResult:
@@ -185,6 +185,6 @@ class Worker:
             self._backoff.reset()
         except KubeError as error:
             delay = self._backoff.next()
-            log.warning("Cannot write the result of the MIG layout", error=str(error), retry_in_s=round(delay, 2))
+            log.warning("Cannot write the result of a MIG layout", error=str(error), retry_in_s=round(delay, 2))
             await self._clock.sleep(delay)
             self._look.set()

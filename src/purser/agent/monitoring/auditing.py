@@ -90,10 +90,10 @@ class Auditor:
                 async with asyncio.timeout(EVICTION_TIMEOUT_S):
                     await self._evict_one(self._evict, lasting)
             except TimeoutError:
-                log.warning("The API server does not answer evictions", timeout_s=EVICTION_TIMEOUT_S)
+                log.warning("The API server does not answer eviction requests", timeout_s=EVICTION_TIMEOUT_S)
 
     def _tell(self, finding: AuditFinding, reason: AgentReason, message: str, kind: str) -> None:
-        log.info("An audit finding of GPU use changed", reason=reason.value, message=message, pod=finding.pod)
+        log.info("A GPU usage audit finding changed", reason=reason.value, message=message, pod=finding.pod)
         if finding.key.kind is FindingKind.FOREIGN:
             self._recorder.event(node_ref(self._node), reason, message, type=kind)
         elif (pod := self._pod_of(finding)) is not None:
@@ -110,7 +110,7 @@ class Auditor:
             return
         left = [each for each in pods if each[1].metadata.uid not in ending]
         ranked = sorted(left, key=lambda each: (each[0].granted_mib - each[0].used_mib, each[0].key))
-        evicted = await evict_first(evict, ranked, "A pod that has more GPU memory than granted")
+        evicted = await evict_first(evict, ranked, "A pod that uses more GPU memory than granted")
         if evicted is not None:
             finding, pod = evicted
             message = f"Evicted by Purser: {self._sentence(finding)}"
@@ -125,20 +125,20 @@ class Auditor:
             shown = ", ".join(map(str, finding.pids[:NAMED_PIDS]))
             more = len(finding.pids) - NAMED_PIDS
             pids = f"{shown} and {more} more" if more > 0 else shown
-            return f"Processes of no pod use {used} of {gpu}: pids {pids}"
+            return f"Processes that belong to no pod use {used} of memory on {gpu}: PIDs {pids}"
         if finding.key.kind is FindingKind.WITHOUT_GRANT:
-            return f"The pod uses {used} of {gpu} without a grant"
+            return f"The pod uses {used} of memory on {gpu} without a grant"
         if finding.key.kind is FindingKind.OVER_COMPUTE:
-            granted = f"{finding.granted_percent} %"
-            return f"The pod uses {finding.used_percent} % of the compute of {gpu} on average and was granted {granted}"
-        return f"The pod uses {used} of {gpu} and was granted {finding.granted_mib} MiB"
+            granted = f"{finding.granted_percent}%"
+            return f"The pod uses {finding.used_percent}% of the compute of {gpu} on average but was granted {granted}"
+        return f"The pod uses {used} of memory on {gpu} but was granted {finding.granted_mib} MiB"
 
     def _settled(self, finding: AuditFinding) -> str:
         if finding.key.kind is FindingKind.FOREIGN:
-            return f"Processes of no pod no longer use {self._name(finding)}"
+            return f"Processes that belong to no pod no longer use {self._name(finding)}"
         if finding.key.kind is FindingKind.OVER_COMPUTE:
-            return f"The pod no longer uses more compute of {self._name(finding)} than it was granted"
-        return f"The pod no longer uses more of {self._name(finding)} than it was granted"
+            return f"The pod no longer uses more compute on {self._name(finding)} than it was granted"
+        return f"The pod no longer uses more memory on {self._name(finding)} than it was granted"
 
     def _name(self, finding: AuditFinding) -> str:
         gpu = self._gpus().get(finding.key.uuid)

@@ -17,7 +17,7 @@ node."""
 _SENSORS: tuple[tuple[str, str, str, float], ...] = (
     (
         "purser_device_utilization_ratio",
-        "Fraction of time during which a kernel was running.",
+        "Fraction of time during which at least one kernel was running on the GPU.",
         "DCGM_FI_DEV_GPU_UTIL",
         0.01,
     ),
@@ -65,7 +65,8 @@ def _of_sensors(telemetry: Mapping[str, Telemetry]) -> Iterator[Metric]:
 def _by_owner(accounts: Mapping[str, GpuAccount]) -> Metric:
     family = GaugeMetricFamily(
         "purser_device_memory_owner_bytes",
-        "Memory by owner: processes of pods, foreign processes, the driver, and idle. They add up to the whole GPU.",
+        "GPU memory by owner: processes of pods, foreign processes, the driver, and idle. The values add up to "
+        "the whole GPU.",
         labels=["uuid", "owner"],
     )
     for uuid, account in sorted(accounts.items()):
@@ -81,7 +82,7 @@ def _of_containers(accounts: Iterable[GpuAccount]) -> Iterator[Metric]:
     )
     busy = GaugeMetricFamily(
         "purser_container_utilization_ratio",
-        "Compute of a GPU that a container's processes used lately.",
+        "GPU compute that a container's processes used recently.",
         labels=labels,
     )
     uses = sorted((use for account in accounts for use in account.containers), key=_most_first)
@@ -102,7 +103,7 @@ def _most_first(use: ContainerUse) -> tuple[int, PodContainer, str]:
 def _ages(ages_s: Mapping[str, float]) -> Metric:
     return by_uuid(
         "purser_device_measurement_age_seconds",
-        "Seconds since the GPU was last measured. After 30 seconds its other measurements are left out.",
+        "Seconds since the GPU was last measured. After 30 seconds, its other metrics are omitted.",
         sorted(ages_s.items()),
     )
 
@@ -110,8 +111,8 @@ def _ages(ages_s: Mapping[str, float]) -> Metric:
 def _findings(findings: Iterable[AuditFinding]) -> Metric:
     family = GaugeMetricFamily(
         "purser_agent_audit_findings",
-        "Pods that use more memory of a GPU than granted (over-memory), more compute (over-compute) or a GPU without "
-        "a grant (without-grant), and GPUs used by processes of no pod (foreign).",
+        "Pods that use more GPU memory than granted (over-memory), more compute than granted (over-compute) or a "
+        "GPU without a grant (without-grant), and GPUs used by processes that belong to no pod (foreign).",
         labels=["finding"],
     )
     counts = Counter(finding.key.kind for finding in findings)

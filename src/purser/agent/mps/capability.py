@@ -15,10 +15,13 @@ def mps_obstacle(gpu: Gpu, cuda_version: str | None) -> str:
     if gpu.is_cut:
         return "MIG mode is on"
     if _version(gpu.compute_capability) < VOLTA:
-        has = gpu.compute_capability or "an unknown one"
-        return f"MPS limits nothing before compute capability 7.0, and the GPU has {has}"
+        has = gpu.compute_capability or "unknown"
+        return f"MPS limits require compute capability 7.0 or later, but the GPU's is {has}"
     if _version(cuda_version) < LIMITS_MEMORY:
-        return f"MPS limits no memory before CUDA 11.5, and the driver supports {cuda_version or 'an unknown one'}"
+        return (
+            f"MPS memory limits require CUDA 11.5 or later, but the driver supports "
+            f"{cuda_version or 'an unknown version'}"
+        )
     return ""
 
 

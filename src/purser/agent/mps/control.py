@@ -104,11 +104,11 @@ class MpsControl:
         try:
             await self.ask(uuid, f"quit -t {QUIT_TIMEOUT_S}")
         except MpsError as error:
-            log.warning("An MPS daemon does not quit and is killed", uuid=uuid, error=str(error))
+            log.warning("An MPS daemon did not quit; killing it", uuid=uuid, error=str(error))
         try:
             await self.clean(uuid)
         except MpsError as error:
-            log.warning("An MPS daemon is given up", uuid=uuid, error=str(error))
+            log.warning("An MPS daemon could not be stopped; giving up", uuid=uuid, error=str(error))
         for folder in (folders_of(uuid).pipe, folders_of(uuid).shm):
             await self._remove(folder)
 
@@ -163,7 +163,7 @@ class MpsControl:
             for path in self._seen(folders_of(uuid)).log.iterdir():
                 if path.lstat().st_blocks * 512 > MAX_LOG_BYTES:  # it may write on where it was, and leave a hole
                     os.truncate(path, 0)
-                    log.info("Emptied a log of an MPS daemon", path=str(path))
+                    log.info("Truncated a log file of an MPS daemon", path=str(path))
 
     async def process(self, uuid: str) -> int | None:
         """That of a daemon which runs, by the file that it wrote."""
@@ -194,8 +194,8 @@ class MpsControl:
                     kill(left)
                     await asyncio.sleep(0.01)
         except TimeoutError as error:
-            pids = ", ".join(map(str, left)) or "they cannot be listed"
-            raise MpsError(f"processes of the MPS daemon do not end within {END_TIMEOUT_S:g} s: {pids}") from error
+            pids = ", ".join(map(str, left)) or "unknown PIDs"
+            raise MpsError(f"processes of the MPS daemon did not exit within {END_TIMEOUT_S:g} s: {pids}") from error
 
     async def _remove(self, folder: Path) -> None:
         await in_thread(lambda: remove_dir(self._settings, folder), "purser-mps-files")
@@ -219,12 +219,12 @@ class MpsControl:
             async with asyncio.timeout(ASK_TIMEOUT_S):
                 output = await _talk(process, f"{text}\n".encode())
         except TimeoutError as error:
-            raise MpsError(f"{command_line} does not end within {ASK_TIMEOUT_S:g} s") from error
+            raise MpsError(f"{command_line} did not finish within {ASK_TIMEOUT_S:g} s") from error
         finally:
             if process.returncode is None:
                 await _end(process)
         if len(output) > MAX_MPS_ANSWER_BYTES:
-            raise MpsError(f"{command_line} answered with more than {MAX_MPS_ANSWER_BYTES} bytes")
+            raise MpsError(f"the output of {command_line} exceeds {MAX_MPS_ANSWER_BYTES} bytes")
         answer = output.decode(errors="replace").strip()
         if process.returncode != 0:
             raise MpsError(f"{command_line}: {brief(answer) or f'exit {process.returncode}'}")

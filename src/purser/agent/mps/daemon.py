@@ -73,7 +73,7 @@ class MpsDaemon:
     ) -> None:
         self.uuid = uuid
         self.ready = False
-        self.problem = "it has not been started yet"
+        self.problem = "the MPS daemon has not been started yet"
         self.wanted = True
         """Whether it is started again when it ends; one that is not serves its clients as long as it runs."""
         self._control = control
@@ -114,16 +114,16 @@ class MpsDaemon:
         """Go on with the daemon that an agent before this one started, where it answers; else its clients are lost."""
         was_here, process = self._control.was_here(self.uuid), await self._control.process(self.uuid)
         if process is not None and await self._control.answers(self.uuid):
-            log.info("An MPS daemon is running already", uuid=self.uuid, pid=process)
+            log.info("An MPS daemon is already running", uuid=self.uuid, pid=process)
             self._process = process
         elif was_here:
-            await self._lose("it ended with the previous agent")
+            await self._lose("the daemon stopped with the previous agent")
 
     async def _start(self) -> int:
         """A new one that answers; its process. Raises `MpsError`."""
         await self._control.clean(self.uuid)
         if other := self._control.other_daemon():
-            raise MpsError(f"another MPS daemon answers at {other} of the node: stop that one first")
+            raise MpsError(f"another MPS daemon answers at {other} on the node: stop that daemon first")
         if self._exclusive:
             await self._control.set_compute_mode(self.uuid, EXCLUSIVE)
         process = self._process = await self._control.start(self.uuid)
@@ -131,7 +131,7 @@ class MpsDaemon:
             async with asyncio.timeout(self._timing.start):
                 while not await self._control.answers(self.uuid):
                     if not runs(process):
-                        raise MpsError(f"the MPS daemon ended at once: {self._control.said(self.uuid)}")
+                        raise MpsError(f"the MPS daemon exited immediately: {self._control.said(self.uuid)}")
                     await asyncio.sleep(self._timing.first_look)
         except TimeoutError as error:
             raise MpsError(f"the MPS daemon did not answer within {self._timing.start:g} s") from error
@@ -147,13 +147,13 @@ class MpsDaemon:
                 gone = servers.take_ended()
                 found = await self._servers()  # after that the daemon has logged how they ended
                 if end.done() or not runs(process):
-                    return "its process ended"
+                    return "the daemon's process exited"
                 if found is None:
-                    return "it no longer answers"
+                    return "the daemon no longer answers"
                 for server in gone:
                     if server in in_fault or self._control.ended_in_order(self.uuid, server):
                         continue
-                    log.warning("An MPS server has ended, and its clients are lost", uuid=self.uuid, pid=server)
+                    log.warning("An MPS server exited, and its clients are lost", uuid=self.uuid, pid=server)
                     self._hooks.server_lost(self.uuid, server)
                 servers.watch(found)
                 in_fault = await self._report_faults(found, in_fault.difference(gone))
@@ -182,8 +182,8 @@ class MpsDaemon:
 
     async def _lose(self, why: str) -> None:
         await self._clean()
-        self._set(False, f"the MPS daemon ended: {why}")
-        log.warning("An MPS daemon ended, and its clients are lost", uuid=self.uuid, reason=why)
+        self._set(False, f"the MPS daemon failed: {why}")
+        log.warning("An MPS daemon failed, and its clients are lost", uuid=self.uuid, reason=why)
         self._hooks.lost(self.uuid, why)
 
     async def _clean(self) -> None:

@@ -113,7 +113,7 @@ class MpsDaemons:
         await self._let_go(uuids)
         await asyncio.gather(*(self._daemons[uuid].quit() for uuid in uuids))
         for uuid in uuids:
-            log.info("Ended an MPS daemon", uuid=uuid)
+            log.info("Stopped an MPS daemon", uuid=uuid)
             del self._daemons[uuid]
 
     async def _let_go(self, uuids: "list[str] | tuple[str, ...]") -> None:

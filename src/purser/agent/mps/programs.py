@@ -61,7 +61,7 @@ def find_programs(settings: AgentSettings, place: DriverPlace) -> MpsPrograms:
     seen = settings.host_root / place.root.lstrip("/")
     folder = next((folder for folder in _BIN if (seen / folder / CONTROL).exists()), None)
     if folder is None:
-        raise MpsError(f"the driver has no {CONTROL} below {place.root} of the node")
+        raise MpsError(f"the driver has no {CONTROL} under {place.root} on the node")
     if place.root == place.dev_root:
         return MpsPrograms(f"/{folder}", seen if seen != Path("/") else None)
     # A folder with nothing but the driver's files: all else is the node's own.

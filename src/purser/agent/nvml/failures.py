@@ -47,33 +47,36 @@ CALL_FAILURES: Mapping[str, FailedCall] = {
     ),
     **_all(
         Meaning.WHERE_SUPPORTED,
-        "shares divide memory. A GPU that uses the machine's memory (GB10, Jetson Thor) reports none. If a call "
-        "without permission (in a container, in MIG mode) counted as unsupported, the GPU would lose its shares unseen",
+        "shares partition memory. A GPU that uses the machine's memory (GB10, Jetson Thor) does not report any. "
+        "If a call that lacks permission (in a container, in MIG mode) counted as unsupported, the GPU would "
+        "silently lose its shares",
         ("nvmlDeviceGetMemoryInfo",),
     ),
     **_all(
         Meaning.SIGN_OF_LIFE,
-        "the GPU's own processors answer, so that a hang shows here first",
+        "is answered by the GPU's own processors, so a hang shows here first",
         ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetTemperature", "nvmlDeviceGetPowerUsage"),
     ),
     **_all(
         Meaning.WHERE_SUPPORTED,
-        "a GPU in MIG mode that is taken for a whole GPU is granted beside its MIG devices (go-nvlib does so)",
+        "a GPU in MIG mode that is mistaken for a whole GPU would be granted in addition to its MIG devices (as "
+        "with go-nvlib)",
         ("nvmlDeviceGetMigMode",),
     ),
     **_all(
         Meaning.SIGN_OF_LIFE,
-        "finds the MIG devices of a GPU; most indexes have none",
+        "finds a GPU's MIG devices; most indexes have no device",
         ("nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex"),
     ),
     **_all(
         Meaning.SIGN_OF_LIFE,
-        "containers number their GPUs by PCI address, and limits of shares use that; a GPU on no bus has no address",
+        "GPUs are numbered by PCI address inside containers, and share limits rely on that numbering; a GPU that "
+        "is not on a PCI bus has no address",
         ("nvmlDeviceGetPciInfo",),
     ),
     **_all(
         Meaning.PROPERTY,
-        "describes the GPU and its place in the machine: without it, the GPU still serves pods",
+        "describes the GPU and its place in the machine; without this information, the GPU still serves pods",
         (
             "nvmlDeviceGetMinorNumber",
             "nvmlDeviceGetCudaComputeCapability",
@@ -105,7 +108,7 @@ CALL_FAILURES: Mapping[str, FailedCall] = {
     ),
     **_all(
         Meaning.PROPERTY,
-        "describes a MIG device, which may be gone by now: its GPU is unaffected",
+        "describes a MIG device, which may no longer exist; its GPU is unaffected",
         (
             "nvmlDeviceGetAttributes_v2",
             "nvmlDeviceGetGpuInstanceId",
@@ -114,7 +117,7 @@ CALL_FAILURES: Mapping[str, FailedCall] = {
     ),
     **_all(
         Meaning.PROPERTY,
-        "is a measurement: only its metric is missing",
+        "is a measurement; on failure, only its metric is missing",
         (
             "nvmlDeviceGetClockInfo",
             "nvmlDeviceGetTotalEnergyConsumption",
@@ -147,7 +150,7 @@ CALL_FAILURES: Mapping[str, FailedCall] = {
     ),
     **_all(
         Meaning.REFUSAL,
-        "concerns all devices: `DriverError`",
+        "concerns all devices; raises `DriverError`",
         (
             "nvmlInit",
             "nvmlInit_v2",
@@ -163,7 +166,7 @@ CALL_FAILURES: Mapping[str, FailedCall] = {
     ),
     **_all(
         Meaning.REFUSAL,
-        "changes or lists GPU instances: `MigCallError` and `HardwareError` say which and why",
+        "changes or lists GPU instances; `MigCallError` and `HardwareError` say which call failed and why",
         (
             "nvmlDeviceSetMigMode",
             "nvmlDeviceGetGpuInstanceProfileInfo",

@@ -59,4 +59,4 @@ class FreshLook:
 
 
 def _failed(cause: object) -> DriverError:
-    return DriverError(f"no other process can list the devices: {brief(cause)}")
+    return DriverError(f"a separate process cannot list the devices: {brief(cause)}")

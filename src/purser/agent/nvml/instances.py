@@ -15,19 +15,19 @@ from purser.agent.nvml.migs import mig_devices, total_mib
 T = TypeVar("T")
 
 _MEANINGS = {
-    "NVML_ERROR_IN_USE": (MigTrouble.IN_USE, "processes run on it"),
-    "NVML_ERROR_INSUFFICIENT_RESOURCES": (MigTrouble.NO_ROOM, "the GPU has no room for it there"),
+    "NVML_ERROR_IN_USE": (MigTrouble.IN_USE, "processes are running on the instance"),
+    "NVML_ERROR_INSUFFICIENT_RESOURCES": (MigTrouble.NO_ROOM, "the GPU has no room for the instance at that position"),
     "NVML_ERROR_INVALID_ARGUMENT": (
         MigTrouble.NOT_OFFERED,
-        "the driver does not offer it on this GPU, or not at this place",
+        "the driver does not support the instance on this GPU or at this position",
     ),
     "NVML_ERROR_NOT_SUPPORTED": (MigTrouble.OFF, "MIG is not enabled on the GPU, or the node is a vGPU guest"),
     "NVML_ERROR_NO_PERMISSION": (
         MigTrouble.NO_PERMISSION,
         "no permission: only root with CAP_SYS_ADMIN, or with the capability mig/config, may change GPU instances",
     ),
-    "NVML_ERROR_NOT_FOUND": (MigTrouble.GONE, "it is gone"),
-    "NVML_ERROR_GPU_IS_LOST": (MigTrouble.LOST, "the GPU is lost: it cannot be reached"),
+    "NVML_ERROR_NOT_FOUND": (MigTrouble.GONE, "the instance no longer exists"),
+    "NVML_ERROR_GPU_IS_LOST": (MigTrouble.LOST, "the GPU is lost and cannot be reached"),
     "NVML_ERROR_RESET_REQUIRED": (MigTrouble.LOST, "the GPU needs a reset"),
     "NVML_ERROR_UNINITIALIZED": (MigTrouble.LOST, "the driver's library is closed"),
     "NVML_ERROR_DRIVER_NOT_LOADED": (MigTrouble.LOST, "the driver is not loaded"),
@@ -38,7 +38,7 @@ _MEANINGS = {
 
 def mig_contents(nvml: Nvml, gpu: Any) -> MigContents:
     """What a GPU is cut into. Raises `MigCallError`, also where it is not in MIG mode."""
-    what = "reading its GPU instances"
+    what = "reading the GPU's instances"
     found = {each.id: each for each in _instances(nvml, gpu, what)}
     calls = DeviceCalls(nvml)
     memory_mib = calls.ask(total_mib, "nvmlDeviceGetMemoryInfo", gpu) or 0
@@ -54,7 +54,7 @@ def create_instance(nvml: Nvml, gpu: Any, number: int, start: int, size: int) ->
     what = "creating a GPU instance"
     profile = _profile(nvml, gpu, number)
     if profile is None:
-        raise MigCallError(MigTrouble.NOT_OFFERED, f"{what}: the driver does not offer this profile on this GPU")
+        raise MigCallError(MigTrouble.NOT_OFFERED, f"{what}: the driver does not support this profile on this GPU")
     placement = nvml.c_nvmlGpuInstancePlacement_t(start, size)
     create = nvml.nvmlDeviceCreateGpuInstanceWithPlacement
     instance = _ask(nvml, what, create, gpu, int(profile.id), ctypes.byref(placement))
@@ -63,11 +63,11 @@ def create_instance(nvml: Nvml, gpu: Any, number: int, start: int, size: int) ->
 
 def fill_instance(nvml: Nvml, gpu: Any, id_: int) -> None:
     """Make the one compute instance that is as large as its GPU instance. Raises `MigCallError`."""
-    what = "creating its compute instance"
+    what = "creating the compute instance"
     instance = _ask(nvml, what, nvml.nvmlDeviceGetGpuInstanceById, gpu, id_)
     largest = max(_compute_profiles(nvml, instance), key=lambda each: int(each.sliceCount), default=None)
     if largest is None:
-        raise MigCallError(MigTrouble.NOT_OFFERED, f"{what}: the driver offers none")
+        raise MigCallError(MigTrouble.NOT_OFFERED, f"{what}: the driver does not list a compute instance profile")
     _ask(nvml, what, nvml.nvmlGpuInstanceCreateComputeInstance, instance, int(largest.id))
 
 
@@ -113,7 +113,7 @@ def _profile(nvml: Nvml, gpu: Any, number: int) -> Any:
         try:
             return nvml.nvmlDeviceGetGpuInstanceProfileInfo(gpu, number, version)
         except nvml.NVMLError as error:
-            read = _error(nvml, "asking for profiles of GPU instances", error)
+            read = _error(nvml, "reading the GPU instance profiles", error)
             if read.trouble in (MigTrouble.LOST, MigTrouble.NO_PERMISSION):
                 raise read from error
     return None

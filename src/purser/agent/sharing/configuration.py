@@ -67,8 +67,8 @@ class SharingConfig(msgspec.Struct, frozen=True):
     def after(self) -> str:
         """What holds, where this does because another could not be used."""
         if self.text:
-            return f"The last valid configuration stays in effect, file {self.name}"
-        return "There was no valid file before, so the agent's options apply"
+            return f"The last valid configuration (file {self.name}) stays in effect"
+        return "There was no valid file before, so the agent's options are in effect"
 
 
 class StoredConfig(msgspec.Struct, frozen=True):
@@ -171,7 +171,7 @@ class SharingConfigWatch:
             self._tell(f"{config.after()}: {error}")
         before = self.config.value
         if self.config.set(config) and config != before:
-            log.info("Using a configuration of the device plugin", file=config.name or "none")
+            log.info("Using a device plugin configuration", file=config.name or "none")
             for note in config.told:
                 log.warning("Parts of the device plugin's configuration are ignored", note=note)
             self._on_notes(config.told)
@@ -193,7 +193,7 @@ class SharingConfigWatch:
         if problem != self.problem:
             self.problem = problem
             if problem:
-                log.error("The device plugin's configuration is unusable", error=problem)
+                log.error("The device plugin's configuration cannot be used", error=problem)
             self._on_problem(problem)
 
     async def _wait_for_label(self) -> None:
@@ -243,7 +243,7 @@ def config_names(folder: Path) -> list[str]:
     try:
         return [each.name for each in folder.iterdir()]
     except OSError as error:
-        raise SharingError(f"cannot read the folder of configurations: {error}") from error
+        raise SharingError(f"cannot read the folder of configuration files: {error}") from error
 
 
 def config_text(path: Path) -> str:

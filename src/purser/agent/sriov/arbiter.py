@@ -74,7 +74,7 @@ class SriovArbiter:
         try:
             self._files.write(pool, members)
         except OSError as error:
-            message = f"the device information of {self._resource} cannot be written: {error}"
+            message = f"cannot write the device information for {self._resource}: {error}"
             raise AllocationRefused(RefusalReason.SRIOV_FILES, message) from error
         self._on_answered(self._resource, call.ids, turn is not None)
         log.info("Allocated devices", pod="" if turn is None else turn.key, resource=self._resource, ids=call.ids)
@@ -98,5 +98,5 @@ class SriovArbiter:
 
 
 def _gone(resource: str, ids: tuple[str, ...]) -> AllocationRefused:
-    message = f"{some(ids)} left pool {resource} after kubelet chose it: recreate the pod"
+    message = f"after kubelet chose {some(ids)}, pool {resource} no longer contains it: recreate the pod"
     return AllocationRefused(RefusalReason.SRIOV_GONE, message)

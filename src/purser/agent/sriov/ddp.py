@@ -88,7 +88,7 @@ class DdpPackages:
         if not tool:
             return ""
         if self._clock() < self._tool_failed_at + ASK_AGAIN_AFTER_S:
-            raise DdpError("ddptool failed a moment ago")
+            raise DdpError("ddptool failed recently")
         try:
             return told_by_ddptool(tool, address)
         except DdpError:

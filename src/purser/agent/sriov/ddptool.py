@@ -81,7 +81,7 @@ def told_by_ddptool(tool: Sequence[str], address: str) -> str:
     if code == _NO_PACKAGE:
         return ""
     if code != 0:
-        raise DdpError(f"ddptool ended with code {code}")
+        raise DdpError(f"ddptool exited with code {code}")
     try:
         return ddptool_output.read(printed).inventory.package.name[:MAX_PACKAGE_NAME]
     except UnreadableError as error:

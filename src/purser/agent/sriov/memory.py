@@ -36,7 +36,7 @@ Seen = Mapping[str, SeenDevice]
 """By kubelet's id."""
 
 _file: JsonReader[dict[str, SeenDevice]] = JsonReader(
-    dict[str, SeenDevice], "the file of SR-IOV devices", max_bytes=_MAX_SEEN_BYTES
+    dict[str, SeenDevice], "the file of known SR-IOV devices", max_bytes=_MAX_SEEN_BYTES
 )
 
 
@@ -86,7 +86,7 @@ def read_seen(path: Path) -> Seen:
     except FileNotFoundError:
         return {}
     except (OSError, UnreadableError) as error:
-        log.warning("The file of SR-IOV devices cannot be read", path=str(path), error=str(error))
+        log.warning("Cannot read the file of known SR-IOV devices", path=str(path), error=str(error))
         return {}
 
 

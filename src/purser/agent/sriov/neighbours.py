@@ -91,7 +91,9 @@ class GpuNeighbours:
         if len(ways) > 1:
             keys = sorted({each.key for each in turns})
             log.warning(
-                "Cannot tell which of these pods gets SR-IOV devices; no grant is applied", resource=resource, pods=keys
+                "Cannot determine which of these pods gets SR-IOV devices; no grant is applied",
+                resource=resource,
+                pods=keys,
             )
         return turns[0] if len(ways) == 1 else None
 
@@ -104,7 +106,7 @@ class GpuNeighbours:
             try:
                 fetched = await self._pods.fetch(unknown)
             except KubeError as error:
-                log.warning("Cannot ask about pods that ask for SR-IOV devices", error=str(error))
+                log.warning("Cannot get the pods that request SR-IOV devices from the API server", error=str(error))
         return self._pods.view(fetched).grants
 
     def check(self, turn: PoolTurn, pool: SriovPool, members: Sequence[PoolMember]) -> None:
@@ -118,12 +120,12 @@ class GpuNeighbours:
         if is_pairs.pairs >= min(wanted, is_pairs.most):
             return
         message = (
-            f"container {turn.part.container}: {pairs_sentence([is_pairs])}, its grant was made for {wanted}: "
-            f"kubelet took {', '.join(each.device.id for each in members)} of {pool.resource}"
+            f"container {turn.part.container}: {pairs_sentence([is_pairs])}, but the grant assumes {wanted}: "
+            f"kubelet chose {', '.join(each.device.id for each in members)} from {pool.resource}"
         )
         if turn.grant.pairs_required:
             raise AllocationRefused(RefusalReason.NIC_APART, f"{message}. Recreate the pod", (turn.key,))
-        log.warning("Network devices are not near a pod's GPUs", pod=turn.key, message=message)
+        log.warning("A pod's network devices are not near its GPUs", pod=turn.key, message=message)
         if (pod := self._pods.get(turn.key)) is not None:
             self._on_apart(pod, message)
 
@@ -171,11 +173,15 @@ def truncate_to_limits(pools: Sequence[NodePool]) -> tuple[tuple[NodePool, ...],
     parts = []
     if beyond:
         parts.append(
-            f"{some(beyond, named=4)}, for there are {len(pools)} pools with devices, and room for {_MOST_POOLS}"
+            f"{some(beyond, named=4)}, because the node has {len(pools)} pools with devices, but only "
+            f"{_MOST_POOLS} can be published"
         )
     if wide:
-        parts.append(f"parts of {some(wide, named=4)}, below more than {_MOST_PLACES} PCIe switches or NUMA nodes")
-    return kept, f"The scheduler finds no pairs with GPUs for devices of {'; of '.join(parts)}" if parts else ""
+        parts.append(
+            f"parts of {some(wide, named=4)}, because they are below more than {_MOST_PLACES} PCIe switches or "
+            f"NUMA nodes"
+        )
+    return kept, f"The scheduler cannot pair GPUs with devices from {'; or from '.join(parts)}" if parts else ""
 
 
 def place_id(pool: SriovPool, device: SriovDevice) -> str:

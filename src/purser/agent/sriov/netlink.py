@@ -108,7 +108,7 @@ def _socket_in(namespace: Path) -> socket.socket:
             try:
                 if ctypes.CDLL(None, use_errno=True).setns(wanted.fileno(), _CLONE_NEWNET) != 0:
                     number = ctypes.get_errno()
-                    raise OSError(number, f"the host's network namespace cannot be entered: {os.strerror(number)}")
+                    raise OSError(number, f"cannot enter the host's network namespace: {os.strerror(number)}")
                 found.append(_opened())
             except OSError as error:
                 found.append(error)

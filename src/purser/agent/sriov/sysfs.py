@@ -236,7 +236,7 @@ def _uplinks(tree: SriovTree) -> frozenset[str]:
         with contextlib.suppress(FileNotFoundError):  # the kernel has no IPv6
             wave |= {*_default_routes(tree.net / "ipv6_route", _is_default_v6, 9)}
     except OSError as error:
-        raise RoutesError(f"the node's routes cannot be read: {error}") from error
+        raise RoutesError(f"cannot read the node's routes: {error}") from error
     found = set(wave)
     for _ in range(_MAX_LOWER):
         inner = (each.name for name in wave for each in _listed(tree.sys / "class/net" / name))

@@ -167,7 +167,7 @@ class SriovPlugins:
                 self._text, self._config = text, config
                 self._note((*config.problems, *config.notes, *selector_problems(config)))
         except SriovConfigError as error:
-            kept = "The last valid one stays in effect" if self._config else "The node has no pools"
+            kept = "The last valid configuration stays in effect" if self._config else "The node has no pools"
             problem = f"{kept}: {error}"
         self._say("", AgentReason.SRIOV_CONFIG, problem)
         return self._config
@@ -187,7 +187,9 @@ class SriovPlugins:
             pods = await self._kubelet.resources()
         except KubeletError as error:
             if self._listed is None:
-                self._unanswered = f"SR-IOV pools wait until kubelet lists what containers hold: {error}"
+                self._unanswered = (
+                    f"SR-IOV pools are not created until kubelet lists the devices that containers hold: {error}"
+                )
             log.warning("No answer from kubelet; SR-IOV pools are unchanged", error=str(error))
             return False
         self._unanswered = ""
@@ -217,7 +219,7 @@ class SriovPlugins:
             if self._settings.sriov.uses_cdi:
                 self._cdi.keep(pools, self._node.vhost_net, held)
         except OSError as error:
-            log.error("Cannot write files of SR-IOV devices", error=str(error))
+            log.error("Cannot write the files of SR-IOV devices", error=str(error))
 
     def _report(self, pools: tuple[SriovPool, ...]) -> None:
         for pool in pools:
@@ -232,7 +234,7 @@ class SriovPlugins:
         """Once, until something else is to be said."""
         key = f"{reason}/{resource}"
         if message and message != self._reported.get(key):
-            log.warning("Some SR-IOV devices are missing", message=message)
+            log.warning("Found a problem with SR-IOV pools", message=message)
             self._tell(reason, message)
         self._reported[key] = message
 
@@ -295,10 +297,10 @@ def _unhealthy(pool: SriovPool) -> str:
         if each.trouble:
             by_trouble.setdefault(each.trouble, []).append(each.device.id)
     if pool.missing:
-        by_trouble["the node no longer has it"] = list(pool.missing)
+        by_trouble["no longer present on the node"] = list(pool.missing)
     if not by_trouble:
         return ""
     parts = [f"{some(ids, named=4)}: {trouble}" for trouble, ids in by_trouble.items()]
     total = len(pool.members) + len(pool.missing)
     failed = sum(map(len, by_trouble.values()))
-    return f"{pool.resource}: {failed} of {counted(total, 'device')} take no new pods. {'; '.join(parts)}"
+    return f"{pool.resource}: {failed} of {counted(total, 'device')} are closed to new pods. {'; '.join(parts)}"

@@ -46,7 +46,12 @@ def test_what_is_in_the_way_goes_if_it_is_the_agents_own_and_unused() -> None:
 @pytest.mark.parametrize(
     ("found", "owned", "named", "why"),
     [
-        (there(TWO), set(), set(), r"GPU instance 7 \(2g.10gb at 2\) is there, which Purser did not create"),
+        (
+            there(TWO),
+            set(),
+            set(),
+            r"occupied by GPU instance 7 \(2g.10gb at memory slice 2\), which Purser did not create",
+        ),
         (there(HALF), set(), set(), "which Purser did not create"),
         (there(TWO), {TWO}, {TWO}, "belongs to another pod"),
         (there(TWO, is_known=False), {TWO}, set(), "which Purser did not create"),
@@ -87,12 +92,12 @@ def driver(node: SimulatedDriver) -> Driver:
 
 
 REFUSALS = [
-    (19, MigTrouble.IN_USE, "processes run on it"),
-    (23, MigTrouble.NO_ROOM, "the GPU has no room for it there"),
-    (2, MigTrouble.NOT_OFFERED, "the driver does not offer it on this GPU, or not at this place"),
+    (19, MigTrouble.IN_USE, "processes are running on the instance"),
+    (23, MigTrouble.NO_ROOM, "the GPU has no room for the instance at that position"),
+    (2, MigTrouble.NOT_OFFERED, "the driver does not support the instance on this GPU or at this position"),
     (3, MigTrouble.OFF, "MIG is not enabled on the GPU, or the node is a vGPU guest"),
     (4, MigTrouble.NO_PERMISSION, "no permission: only root with CAP_SYS_ADMIN"),
-    (15, MigTrouble.LOST, "the GPU is lost: it cannot be reached"),
+    (15, MigTrouble.LOST, "the GPU is lost and cannot be reached"),
     (16, MigTrouble.LOST, "the GPU needs a reset"),
     (999, MigTrouble.OTHER, "Unknown Error"),
 ]
@@ -111,7 +116,7 @@ def test_each_answer_of_nvml_is_a_sentence(
 def test_what_cannot_be_completed_is_taken_back(node: SimulatedDriver, driver: Driver, tmp_path: Path) -> None:
     node.fail_call(0, "nvmlGpuInstanceCreateComputeInstance", 23)
     cutter = GpuCutter(driver, tmp_path, node.uuids[0], KIND)
-    with pytest.raises(MigCallError, match="creating its compute instance"):
+    with pytest.raises(MigCallError, match="creating the compute instance"):
         cutter.ensure((HALF,), frozenset())
     assert not mig_states(node.folder)[0].instances
     assert cutter.look(frozenset()).devices == {}
@@ -166,7 +171,7 @@ def test_a_file_system_without_locks_is_named_once_and_gpus_are_cut(
         assert not cutter.sweep(frozenset(), frozenset({HALF})).devices
     warnings = [each["event"] for each in said if each["log_level"] == "warning"]
     assert len(warnings) == 1
-    assert warnings[0].startswith("The file system of the records of GPU instances has no locks")
+    assert warnings[0].startswith("The file system that holds the records of GPU instances does not support locks")
 
 
 def test_nobody_cuts_a_gpu_while_another_agent_does(
@@ -210,8 +215,8 @@ def test_the_check_names_what_keeps_gpus_from_being_cut(tmp_path: Path) -> None:
     found = list(check_on_demand(settings, gpus, problems_of_instances(NullDriver("no driver"), gpus)))
     assert [(each.check, each.state, each.found) for each in found] == [
         ("GPU 0 on demand", CheckState.FAILED, "no driver"),
-        ("GPU 1 on demand", CheckState.WARNING, "NVIDIA Next: Purser does not know its MIG profiles"),
-        ("MIG capabilities", CheckState.FAILED, "there is no /proc/driver/nvidia-caps/mig-minors"),
+        ("GPU 1 on demand", CheckState.WARNING, "NVIDIA Next: Purser does not know this model's MIG profiles"),
+        ("MIG capabilities", CheckState.FAILED, "/proc/driver/nvidia-caps/mig-minors does not exist"),
     ]
     (well, *_) = check_on_demand(settings, gpus[:1], {})
-    assert (well.state, well.found) == (CheckState.OK, "NVIDIA A100-SXM4-40GB is divided as A100-40GB")
+    assert (well.state, well.found) == (CheckState.OK, "NVIDIA A100-SXM4-40GB is partitioned as A100-40GB")

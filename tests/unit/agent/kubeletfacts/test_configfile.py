@@ -71,7 +71,7 @@ def test_one_reserved_cpu_is_a_number_in_yaml():
     [
         (b"", "Expected `object`"),
         (b"just words", "Expected `object`"),
-        (b"kind: ConfigMap", "expected KubeletConfiguration"),
+        (b"kind: ConfigMap", "must be KubeletConfiguration"),
         (b"kind: [", "expected"),
         (b"\xff\xfe\x00", "."),
         (b"kind: KubeletConfiguration\nx: 2001-99-99", "month"),

@@ -111,7 +111,7 @@ def test_without_numa_nodes_every_package_is_one(tmp_path):
         pytest.param({}, "could not detect number of cpus", id="nothing"),
         pytest.param({"node/node0/cpulist": "zero"}, "is not a CPU list", id="no list"),
         pytest.param({"node/node0/meminfo": "MemTotal: 1 kB"}, "cannot read .*cpulist", id="no list at all"),
-        pytest.param({"node/node0/distance": "ten"}, "has no numbers", id="no numbers"),
+        pytest.param({"node/node0/distance": "ten"}, "does not contain numbers", id="no numbers"),
         pytest.param({"cpu/cpu0/topology/core_id": ""}, "0 numbers instead of one", id="an empty file"),
     ],
 )

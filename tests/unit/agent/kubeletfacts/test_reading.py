@@ -32,7 +32,7 @@ def test_a_file_that_would_cost_the_agent_its_memory_is_not_read(sources) -> Non
     sources.devices.write_text(text + " " * (MAX_STATE_BYTES - len(text) + 1))
     found = read(sources, "v1.33.0")
     assert found.devices is None
-    assert f"more than {MAX_STATE_BYTES} bytes" in found.problems["devices"]
+    assert f"larger than {MAX_STATE_BYTES} bytes" in found.problems["devices"]
 
 
 def test_the_limit_is_a_small_part_of_what_an_agent_may_have() -> None:

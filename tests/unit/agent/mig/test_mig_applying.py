@@ -38,12 +38,12 @@ def test_mig_is_switched_off_after_its_devices_are_gone() -> None:
 def test_what_fails_half_way_is_undone(before: Layout) -> None:
     gpus = Gpus(before, before)
     gpus.fails = {"devices 1 3g": 1}
-    with pytest.raises(HardwareError, match=r"devices 1 3g.* failed; the former layout was restored"):
+    with pytest.raises(HardwareError, match=r"devices 1 3g.* failed; the previous layout was restored"):
         bring(gpus, {0: LARGE, 1: LARGE})
     assert gpus.layouts() == [before, before]
 
 
-@pytest.mark.parametrize(("done", "said"), [(0, "no GPU"), (1, "GPU 0"), (2, "GPU 0, GPU 1")])
+@pytest.mark.parametrize(("done", "said"), [(0, "none"), (1, "GPU 0"), (2, "GPU 0, GPU 1")])
 def test_what_is_wanted_no_more_stops_between_two_gpus(done: int, said: str) -> None:
     gpus = Gpus(OFF, OFF, OFF)
     with pytest.raises(WithdrawnError, match=f"changed by then: {said}$"):
@@ -61,7 +61,10 @@ def test_what_cannot_be_undone_is_reported() -> None:
 def test_what_the_gpu_says_afterwards_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus = Gpus(OFF)
     monkeypatch.setattr(gpus, "set_devices", lambda index, profiles: None)
-    with pytest.raises(HardwareError, match=r"GPU 0 did not become 3g.20gb, 3g.20gb; the former layout was restored"):
+    with pytest.raises(
+        HardwareError,
+        match=r"GPU 0 does not have the requested layout \(3g.20gb, 3g.20gb\); the previous layout was restored",
+    ):
         bring(gpus, {0: LARGE})
     assert gpus.layouts() == [OFF]
 

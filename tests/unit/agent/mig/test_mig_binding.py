@@ -55,14 +55,14 @@ def test_layouts_follow_one_another(hardware: MigHardware) -> None:
 def test_what_does_not_fit_is_undone(hardware: MigHardware) -> None:
     bring(hardware, {0: BALANCED})
     too_much = Layout(True, ("3g.20gb",) * 3)
-    with pytest.raises(HardwareError, match=r"Insufficient Resources; the former layout was restored"):
+    with pytest.raises(HardwareError, match=r"Insufficient Resources; the previous layout was restored"):
         bring(hardware, {0: too_much})
     assert hardware.gpus()[0].layout == BALANCED
 
 
 def test_a_gpu_in_use_is_left_as_it_is(node: SimulatedDriver, hardware: MigHardware) -> None:
     node.add_process(0, 1, ProcessLoad(memory_mib=100))
-    with pytest.raises(HardwareError, match=r"switching MIG on on GPU 0: the GPU is in use"):
+    with pytest.raises(HardwareError, match=r"enabling MIG on GPU 0: the GPU is in use"):
         bring(hardware, {0: BALANCED})
     node.remove_process(0, 1)
     bring(hardware, {0: BALANCED})

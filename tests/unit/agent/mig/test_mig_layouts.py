@@ -45,23 +45,23 @@ def test_a_filter_chooses_gpus_by_their_kind(name: str, count: int) -> None:
 
 
 def test_a_layout_that_concerns_no_gpu_is_a_mistake() -> None:
-    with pytest.raises(LayoutError, match=r"has no entry for the GPUs of this node \(0x233010DE\)"):
+    with pytest.raises(LayoutError, match=r"has no entry for this node's GPUs \(0x233010DE\)"):
         meant("of-many", "0x233010DE")
 
 
 def test_a_name_that_is_not_there_is_reported_with_those_that_are() -> None:
-    with pytest.raises(LayoutError, match="layout on does not exist: write one of mixed, none, of-many, of-one-kind"):
+    with pytest.raises(LayoutError, match="layout on does not exist: use one of mixed, none, of-many, of-one-kind"):
         meant("on", A100)
 
 
 def test_only_some_names_that_apply_to_the_gpu_are_listed() -> None:
-    with pytest.raises(LayoutError, match=r"layout on does not exist: write one of mixed, none$"):
+    with pytest.raises(LayoutError, match=r"layout on does not exist: use one of mixed, none$"):
         meant("on", "0x233010DE")
     many = "\n".join(f"  l{number:03}: [{{devices: all, mig-enabled: false}}]" for number in range(500))
     layouts = read_layouts(f"version: v1\nmig-configs:\n{many}")
-    with pytest.raises(LayoutError, match=r"write one of l000, .*, l015 \(and 484 more\)$"):
+    with pytest.raises(LayoutError, match=r"use one of l000, .*, l015 \(and 484 more\)$"):
         wanted(layouts, "on", gpus(A100))
-    with pytest.raises(LayoutError, match="layout on does not exist: the file has none for the GPUs of this node"):
+    with pytest.raises(LayoutError, match="layout on does not exist: the file has no layout for this node's GPUs"):
         wanted({}, "on", gpus(A100))
 
 
@@ -124,29 +124,32 @@ GOOD = "[{devices: all, mig-enabled: true, mig-devices: {1g.5gb: 7}}]"
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
-        ("[{devices: some, mig-enabled: true}]", "[0]: devices is some, but must be all, or a list of the indexes"),
-        ("[{devices: [-1], mig-enabled: true}]", "[0]: devices is a list, but must be all, or a list of the indexes"),
+        ("[{devices: some, mig-enabled: true}]", "[0]: devices is some, but must be all, or a list of GPU indexes"),
+        ("[{devices: [-1], mig-enabled: true}]", "[0]: devices is a list, but must be all, or a list of GPU indexes"),
         (
             "[{devices: all, mig-enabled: true, mig-devices: {2g.10gb: 1, 1g.5gb: 1000000000}}]",
-            "[0]: mig-devices.1g.5gb is 1000000000: write a whole number from 0 to 64",
+            "[0]: mig-devices.1g.5gb is 1000000000: must be a whole number from 0 to 64",
         ),
         (
             f"[*x, {GOOD[1:-1]}]".replace("*x", "{devices: all}"),
             "[0]: it lacks mig-enabled, which must be true or false",
         ),
-        ("[{devices: all, mig-enabled: yes, mig-device: {1g.5gb: 7}}]", "mig-device is not known: write mig-devices"),
+        (
+            "[{devices: all, mig-enabled: yes, mig-device: {1g.5gb: 7}}]",
+            "unknown field mig-device: did you mean mig-devices?",
+        ),
         (
             "[{devices: all, mig-enabled: true, mig-devices: {1g.tengb: 7}}]",
-            "1g.tengb is not a profile: write one such",
+            "1g.tengb is not a profile: use one such",
         ),
         (
             "[{devices: all, mig-enabled: true, mig-devices: [1g.5gb]}]",
-            "mig-devices is a list, but must be profiles with",
+            "mig-devices is a list, but must be a map of profiles to counts",
         ),
         ("[{devices: all, mig-enabled: 'true'}]", 'mig-enabled is the string "true", but must be true or false'),
         ("[3]", "[0]: it is 3, but must be an object"),
-        ("3", "is 3: write a list of objects"),
-        ("[]", "is an empty list: write a list of objects"),
+        ("3", "is 3: must be a list of objects"),
+        ("[]", "is an empty list: must be a list of objects"),
     ],
 )
 def test_a_bad_layout_costs_itself_alone(bad: str, says: str) -> None:
@@ -158,16 +161,16 @@ def test_a_bad_layout_costs_itself_alone(bad: str, says: str) -> None:
         wanted(layouts, "bad", gpus(A100))
     assert str(refused.value).startswith("the layouts in /etc/config.yaml: mig-configs.bad")
     assert says in str(refused.value)
-    with pytest.raises(LayoutError, match=r"layout on does not exist: write one of good$"):
+    with pytest.raises(LayoutError, match=r"layout on does not exist: use one of good$"):
         wanted(layouts, "on", gpus(A100))
 
 
 @pytest.mark.parametrize(
     ("name", "offered", "says"),
     [
-        ("mixed", {"1g.5gb": 7, "2g.10gb": 3}, "GPU 1 offers no 3g.20gb: it offers 1g.5gb, 2g.10gb: write one of"),
-        ("of-one-kind", {"1g.6gb": 4}, "GPU 0 offers no 1g.5gb: it offers 1g.6gb: write one of none"),
-        ("mixed", {"1g.5gb": 6, "2g.10gb": 3, "3g.20gb": 2}, "GPU 0 has room for 6 of 1g.5gb, not for 7: write"),
+        ("mixed", {"1g.5gb": 7, "2g.10gb": 3}, "GPU 1 does not support 3g.20gb, only 1g.5gb, 2g.10gb: use one of"),
+        ("of-one-kind", {"1g.6gb": 4}, "GPU 0 does not support 1g.5gb, only 1g.6gb: use one of none"),
+        ("mixed", {"1g.5gb": 6, "2g.10gb": 3, "3g.20gb": 2}, "GPU 0 has room for only 6 1g.5gb instances, not 7: use"),
     ],
 )
 def test_what_the_profiles_of_the_gpu_contradict_is_refused(name: str, offered: dict[str, int], says: str) -> None:
@@ -195,8 +198,8 @@ A100_OFFERS = {
         ("1g.10gb: 4", ""),
         ("3g.20gb: 1, 4g.20gb: 1", ""),
         ("1g.5gb: 2, 2g.10gb: 1, 3g.20gb: 1", ""),
-        ("1g.5gb: 5, 3g.20gb: 1", "has 7 compute slices, and 5 of 1g.5gb, 1 of 3g.20gb take 8"),
-        ("1g.5gb: 3, 1g.10gb: 4", "has 40192 MiB, and 4 of 1g.10gb, 3 of 1g.5gb take 54016"),
+        ("1g.5gb: 5, 3g.20gb: 1", "has 7 compute slices, but 5x 1g.5gb, 1x 3g.20gb require 8"),
+        ("1g.5gb: 3, 1g.10gb: 4", "has 40192 MiB, but 4x 1g.10gb, 3x 1g.5gb require 54016"),
         ("7g.40gb: 1, 1g.5gb: 1", "has 7 compute slices"),
     ],
 )

@@ -55,7 +55,9 @@ def test_another_order_is_tried_where_one_does_not_fit(hardware: NvmlHardware, m
 
 def test_a_profile_that_the_gpu_does_not_offer_is_named(hardware: NvmlHardware) -> None:
     hardware.set_mode(0, True)
-    with pytest.raises(HardwareError, match=r"GPU 0 offers no 1g.10gb: it offers 1g.5gb, 1g.5gb\+me, 2g.10gb, 3g.20gb"):
+    with pytest.raises(
+        HardwareError, match=r"GPU 0 does not support 1g.10gb, only 1g.5gb, 1g.5gb\+me, 2g.10gb, 3g.20gb"
+    ):
         hardware.set_devices(0, ("1g.10gb",))
 
 
@@ -96,7 +98,7 @@ def test_names_follow_from_slices_and_memory(slices: int, memory_mib: int, total
 
 def test_a_mode_that_waits_for_a_reset_is_reported() -> None:
     hardware = NvmlHardware(FakeNvml(needs_reboot=True))
-    with pytest.raises(HardwareError, match="it takes effect at the GPU's next reset: reboot the node"):
+    with pytest.raises(HardwareError, match="the change takes effect at the GPU's next reset: reboot the node"):
         hardware.set_mode(0, True)
 
 
@@ -107,7 +109,7 @@ def test_a_mode_that_did_not_change_is_reported(
     hardware.set_mode(0, not enabled)
     monkeypatch.setattr(nvml, "nvmlDeviceSetMigMode", lambda *_: nvml.NVML_SUCCESS)
     with pytest.raises(
-        HardwareError, match=f"switching MIG {'on' if enabled else 'off'} on GPU 0: it stayed as it was"
+        HardwareError, match=f"{'enabling' if enabled else 'disabling'} MIG on GPU 0: the mode did not change"
     ):
         hardware.set_mode(0, enabled)
 

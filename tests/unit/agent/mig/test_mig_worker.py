@@ -84,7 +84,7 @@ def test_what_the_board_contradicts_is_found_when_layouts_are_compared(layouts: 
     gpus = Gpus(OFF, device_id="0x294110DE")
     gpus.offered = {"1g.23gb": Offered(7), "2g.47gb": Offered(3), "3g.93gb": Offered(2)}
     told = answer(MigRequest("all-1g.24gb", "1", check_only=True), layouts, lambda: gpus).error
-    assert told.startswith("GPU 0 offers no 1g.24gb: it offers 1g.23gb, 2g.47gb, 3g.93gb: write one of all-1g.23gb,")
+    assert told.startswith("GPU 0 does not support 1g.24gb, only 1g.23gb, 2g.47gb, 3g.93gb: use one of all-1g.23gb,")
     assert answer(MigRequest("all-1g.23gb", "2", check_only=True), layouts, lambda: gpus).differs
     assert gpus.calls == []
 
@@ -101,7 +101,7 @@ def test_a_layout_with_a_mistake_costs_itself_alone(layouts: Path) -> None:
     layouts.write_text(f"{default_layouts()}  mine: [{{devices: all, mig-enabled: true, mig-device: {{}}}}]\n")
     assert answer(MigRequest("all-1g.5gb", "1", check_only=True), layouts, lambda: Gpus(OFF)).differs
     told = answer(MigRequest("mine", "2", check_only=True), layouts, lambda: Gpus(OFF)).error
-    assert told == f"the layouts in {layouts}: mig-configs.mine[0]: mig-device is not known: write mig-devices"
+    assert told == f"the layouts in {layouts}: mig-configs.mine[0]: unknown field mig-device: did you mean mig-devices?"
 
 
 async def test_a_request_that_stands_when_it_starts_is_taken_up(tmp_path: Path, layouts: Path) -> None:
@@ -144,7 +144,9 @@ async def test_a_request_that_is_withdrawn_stops_between_two_gpus(
             await eventually(lambda: worker._withdrawn.is_set())
             gpus.may_go_on.set()
             if instead is None:
-                assert (await answered(cluster.client, "1")).error == "it was withdrawn; changed by then: GPU 0"
+                assert (
+                    await answered(cluster.client, "1")
+                ).error == "the request was withdrawn; GPUs changed by then: GPU 0"
                 assert gpus.layouts() == [SMALL, OFF]
             else:
                 assert (await answered(cluster.client, "2")).error == ""

@@ -101,8 +101,8 @@ async def test_a_pod_that_computes_too_much_is_told_once_and_stays() -> None:
     assert world.told == []
     assert await world.readings(20, sm_percent=60) == []
     gpu = f"GPU {A}"
-    used = ("GpuComputeOverused", f"The pod uses 60 % of the compute of {gpu} on average and was granted 10 %")
+    used = ("GpuComputeOverused", f"The pod uses 60% of the compute of {gpu} on average but was granted 10%")
     assert world.told == [used]
     await world.readings(WINDOW_READINGS, sm_percent=5)
-    settled = ("GpuUseSettled", f"The pod no longer uses more compute of {gpu} than it was granted")
+    settled = ("GpuUseSettled", f"The pod no longer uses more compute on {gpu} than it was granted")
     assert world.told == [used, settled]

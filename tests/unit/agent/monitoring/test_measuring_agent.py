@@ -89,7 +89,7 @@ async def test_processes_are_reported_by_pod_and_the_gpu_is_shared_out(world, ku
     await is_told(agent, 1, "purser_agent_audit_findings", finding="foreign")
     assert await agent.metric("purser_agent_audit_findings", finding="over-memory") == 0
     (told,) = [message for reason, message in await world.events(NODE) if reason == "GpuUsedByForeignProcess"]
-    assert told == f"Processes of no pod use 700 MiB of GPU 0 ({a}): pids {stranger}"
+    assert told == f"Processes that belong to no pod use 700 MiB of memory on GPU 0 ({a}): PIDs {stranger}"
     world.processes.stop(stranger)
     await eventually(lambda: _has(world, NODE, "GpuUseSettled"))
 
@@ -114,7 +114,7 @@ async def test_a_pod_that_uses_a_gpu_without_a_grant_is_reported_once(world, kub
     await eventually(lambda: _has(world, "another", "GpuUsedWithoutGrant"))
     told = [each for each in (await world.client.list(EVENTS)).items if each.involved_object.name == "bare"]
     assert [(each.reason, each.message, each.count) for each in told] == [
-        ("GpuUsedWithoutGrant", f"The pod uses 300 MiB of GPU 1 ({b}) without a grant", 1)
+        ("GpuUsedWithoutGrant", f"The pod uses 300 MiB of memory on GPU 1 ({b}) without a grant", 1)
     ]
 
 
@@ -125,7 +125,7 @@ async def test_an_over_user_is_reported_and_evicted_and_its_neighbour_is_not(wor
     greedy = await world.running(kubelet, "greedy", part("main", c, memory_mib=2000))
     world.processes.start(c, ProcessLoad(memory_mib=2600), container=greedy)
     await eventually(lambda: _is_gone(world, "greedy"))
-    used = f"The pod uses 2600 MiB of GPU 2 ({c}) and was granted 2000 MiB"
+    used = f"The pod uses 2600 MiB of memory on GPU 2 ({c}) but was granted 2000 MiB"
     events = dict(await eventually(lambda: _when(world, "greedy", "OverUserEvicted")))
     assert events["GpuMemoryOverused"] == used
     assert events["OverUserEvicted"] == f"Evicted by Purser: {used}"

@@ -55,9 +55,9 @@ async def test_from_the_daemon_to_the_pods_event(world, kubelet, folder, monkeyp
         assert "MpsClientsLost" not in [reason for reason, _ in await world.events("other")]
         assert await agent.metric("purser_agent_mps_daemons_lost_total") == 1
         told = [message for reason, message in await world.events(NODE) if reason == "MpsUnavailable"]
-        assert any("the MPS daemon ended: its process ended" in message for message in told)
+        assert any("the MPS daemon failed: the daemon's process exited" in message for message in told)
         await world.pod("required", part("main", a), required=True)
-        with pytest.raises(Rejected, match="requires enforcement, but nothing enforces its share now"):
+        with pytest.raises(Rejected, match="requires enforcement, but its share is no longer enforced"):
             await kubelet.admit("default/required", [("main", 1)])
 
         (programs / "fail").unlink()

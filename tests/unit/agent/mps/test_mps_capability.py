@@ -14,11 +14,11 @@ CUT, NOT_CUT = MigMode(enabled=True, pending=True), MigMode(enabled=False, pendi
         ("7.0", "11.5", None, ""),
         ("9.0", "13.1", NOT_CUT, ""),
         ("9.0", "13.1", CUT, "MIG mode is on"),
-        ("6.1", "13.1", None, "MPS limits nothing before compute capability 7.0, and the GPU has 6.1"),
-        ("", "13.1", None, "MPS limits nothing before compute capability 7.0, and the GPU has an unknown one"),
-        ("7.0", "11.4", None, "MPS limits no memory before CUDA 11.5, and the driver supports 11.4"),
-        ("7.0", None, None, "MPS limits no memory before CUDA 11.5, and the driver supports an unknown one"),
-        ("10.0", "9.2", None, "MPS limits no memory before CUDA 11.5, and the driver supports 9.2"),
+        ("6.1", "13.1", None, "MPS limits require compute capability 7.0 or later, but the GPU's is 6.1"),
+        ("", "13.1", None, "MPS limits require compute capability 7.0 or later, but the GPU's is unknown"),
+        ("7.0", "11.4", None, "MPS memory limits require CUDA 11.5 or later, but the driver supports 11.4"),
+        ("7.0", None, None, "MPS memory limits require CUDA 11.5 or later, but the driver supports an unknown version"),
+        ("10.0", "9.2", None, "MPS memory limits require CUDA 11.5 or later, but the driver supports 9.2"),
     ],
 )
 def test_limits_hold_where_gpu_and_driver_can_hold_them(capability, cuda, mig, says):

@@ -58,8 +58,8 @@ async def test_one_that_dies_is_restarted_and_its_clients_get_events(node):
         os.kill(daemon, signal.SIGKILL)
         assert await client.wait() == 3
         await eventually(lambda: agent.ready == {"A", "B"} and agent.told.losses)
-        assert agent.told.losses == [("A", "its process ended")]
-        assert ("A", False, "the MPS daemon ended: its process ended") in agent.told.changes
+        assert agent.told.losses == [("A", "the daemon's process exited")]
+        assert ("A", False, "the MPS daemon failed: the daemon's process exited") in agent.told.changes
         assert len(node.processes("A")) == 1, "the server of the old one is gone"
         assert not set(server) & set(node.processes("A"))
         assert other.returncode is None, "the other GPU's clients notice nothing"
@@ -126,7 +126,7 @@ async def test_one_that_does_not_answer_is_ended_and_restarted(node, monkeypatch
         await eventually(lambda: agent.ready == {"A"})
         (node.bin / "mute").touch()
         await eventually(lambda: agent.told.losses)
-        assert agent.told.losses == [("A", "it no longer answers")]
+        assert agent.told.losses == [("A", "the daemon no longer answers")]
         (node.bin / "mute").unlink()
         await eventually(lambda: agent.ready == {"A"})
 
@@ -136,7 +136,7 @@ async def test_one_that_cannot_start_says_why_and_is_tried_again(node):
     node.set(A="mps")
     async with node.agent() as agent:
         await eventually(lambda: agent.told.changes)
-        assert agent.told.changes == [("A", False, "the MPS daemon ended at once: CUDA is not to be had")]
+        assert agent.told.changes == [("A", False, "the MPS daemon exited immediately: CUDA is not to be had")]
         (node.bin / "fail").unlink()
         await eventually(lambda: agent.ready == {"A"})
         assert agent.told.losses == []
@@ -163,7 +163,11 @@ async def test_none_is_started_where_anothers_runs(node):
         async with node.agent() as agent:
             await eventually(lambda: agent.told.changes)
             assert agent.told.changes == [
-                ("A", False, "another MPS daemon answers at /tmp/nvidia-mps/control of the node: stop that one first")
+                (
+                    "A",
+                    False,
+                    "another MPS daemon answers at /tmp/nvidia-mps/control on the node: stop that daemon first",
+                )
             ]
             assert node.processes("A") == []
             listener.close()  # the file stays
@@ -198,7 +202,7 @@ async def test_the_next_agent_reports_a_daemon_that_ended_meanwhile(node):
         os.kill(pid, signal.SIGKILL)
     async with node.agent() as agent:
         await eventually(lambda: agent.ready == {"A"})
-        assert agent.told.losses == [("A", "it ended with the previous agent")]
+        assert agent.told.losses == [("A", "the daemon stopped with the previous agent")]
     async with node.agent() as agent:  # the one before it left in order
         await eventually(lambda: agent.ready == {"A"})
         assert agent.told.losses == []

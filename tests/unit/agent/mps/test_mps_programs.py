@@ -77,7 +77,7 @@ def test_a_folder_with_nothing_but_the_driver_is_used_from_the_nodes_root(tmp_pa
 
 
 def test_where_the_driver_has_none(tmp_path):
-    with pytest.raises(MpsError, match="the driver has no nvidia-cuda-mps-control below / of the node"):
+    with pytest.raises(MpsError, match="the driver has no nvidia-cuda-mps-control under / on the node"):
         found(tmp_path)
 
 

@@ -173,7 +173,7 @@ def said(name):
 def test_what_ddptool_says(tmp_path):
     tool = a_tool(tmp_path, f"test \"$*\" = '-l -a -j -s {PF}' && echo '{said(GTP)}'")
     assert told_by_ddptool([tool], PF) == GTP
-    with pytest.raises(DdpError, match="ended with code 1"):
+    with pytest.raises(DdpError, match="exited with code 1"):
         told_by_ddptool([tool], OTHER_PF)
     assert told_by_ddptool([a_tool(tmp_path, "exit 8")], PF) == ""
     assert told_by_ddptool([a_tool(tmp_path, 'echo \'{"DDPInventory": {"address": "x"}}\'')], PF) == ""

@@ -186,7 +186,7 @@ async def test_a_pod_whose_vfs_others_took_is_refused_or_told(world, required):
             await world.node.admit("u1", world.asking(1))
             [said] = world.apart
             assert said.startswith(
-                "container c: 0 of 1 GPU has its network device below the same PCIe switch, its grant"
+                "container c: 0 of 1 GPU has its network device below the same PCIe switch, but the grant"
             )
             await world.until_published(*((1, 0) if number == 0 else (0, 1)))
 
@@ -224,9 +224,10 @@ def test_an_inventory_has_room_for_what_is_published():
     ]
     found, left_out = truncate_to_limits(node_pools(pools, [], {}))
     assert left_out == (
-        "The scheduler finds no pairs with GPUs for devices of intel.com/p16, intel.com/p17, intel.com/p18, "
-        "intel.com/p19 (and 20 more), for there are 40 pools with devices, and room for 16; of parts of intel.com/p0, "
-        "intel.com/p1, intel.com/p2, intel.com/p3 (and 12 more), below more than 32 PCIe switches or NUMA nodes"
+        "The scheduler cannot pair GPUs with devices from intel.com/p16, intel.com/p17, intel.com/p18, "
+        "intel.com/p19 (and 20 more), because the node has 40 pools with devices, but only 16 can be published; "
+        "or from parts of intel.com/p0, intel.com/p1, intel.com/p2, intel.com/p3 (and 12 more), "
+        "because they are below more than 32 PCIe switches or NUMA nodes"
     )
     assert (len(found), {len(pool.places) for pool in found}) == (16, {32})
     inventory = with_pcie(NodeInventory("n"), NodePcie(pools=found))
@@ -242,7 +243,7 @@ async def test_pools_that_the_scheduler_does_not_learn_of_are_told_once(world):
     world.pools.configure([entry(name, {"pfNames": each}, resourcePrefix=prefix) for name, each in selectors.items()])
     async with world.running(capacity=3):
         message = await world.pools.until_told(AgentReason.SRIOV_UNPUBLISHED)
-        assert "devices of aa.com/more16, aa.com/more17, for there are 18 pools" in message
+        assert "devices from aa.com/more16, aa.com/more17, because the node has 18 pools" in message
         world.pools.host.carrier("ens1", 0)
         await world.until_published(1, 0, *[1] * 15)
         assert [reason for reason, _ in world.pools.told].count(AgentReason.SRIOV_UNPUBLISHED) == 1

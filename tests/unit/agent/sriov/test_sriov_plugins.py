@@ -144,7 +144,7 @@ async def test_vfs_drivers_and_links_are_followed_without_a_restart(agent):
         host.carrier("ens1f0", 0)
         await node.until_capacity(0, listed=4, resource=NET)
         assert await agent.until_told(AgentReason.SRIOV_UNHEALTHY, NET) == (
-            f"intel.com/net: 4 of 4 devices take no new pods. {_vf(0)}, {_vf(1)}, {_vf(2)}, {_vf(3)}: "
+            f"intel.com/net: 4 of 4 devices are closed to new pods. {_vf(0)}, {_vf(1)}, {_vf(2)}, {_vf(3)}: "
             "the port of ens1f0 has no link"
         )
         host.carrier("ens1f0", 1)
@@ -164,7 +164,7 @@ async def test_no_vf_is_lost_while_pods_hold_them_nor_by_a_restart(agent):
         await node.until_capacity(4, resource="intel.com/other")
         host.drop_vfs("0000:18:00.0", keep=1)
         await node.until_capacity(1, listed=2, resource=NET)
-        assert "the node no longer has it" in await agent.until_told(AgentReason.SRIOV_UNHEALTHY, NET)
+        assert "no longer present on the node" in await agent.until_told(AgentReason.SRIOV_UNHEALTHY, NET)
         assert agent.device_information == [f"intel.com-net-{_vf(n)}-device.json" for n in (0, 1)]
 
 
@@ -174,7 +174,7 @@ async def test_a_device_that_left_its_pool_is_refused_and_not_left_out(agent):
     async with agent.running() as plugins:
         await node.until_capacity(4, resource=NET)
         plugins._pools = {}  # between the change and kubelet's hearing of it
-        with pytest.raises(AdmissionError, match=r"left pool intel.com/net after kubelet chose it"):
+        with pytest.raises(AdmissionError, match=r"after kubelet chose .*, pool intel.com/net no longer contains it"):
             await node.admit("u1", _asking(NET, 1))
         assert [each.reason.value for each in agent.refused] == ["SriovDeviceGone"]
 
@@ -185,7 +185,7 @@ async def test_a_file_that_cannot_be_read_leaves_the_pools_as_they_are(agent):
         await node.until_capacity(4, resource=NET)
         agent.config.write_text('{"resourceList": 3}')
         message = await agent.until_told(AgentReason.SRIOV_CONFIG)
-        assert message.startswith("The last valid one stays in effect: the SR-IOV configuration")
+        assert message.startswith("The last valid configuration stays in effect: the SR-IOV configuration")
         await node.admit("u1", _asking(NET, 1))
         agent.configure([{"resourceName": "a.b", "deviceType": "accelerator", "selectors": {}}, _pool_of("ens1f0#0-4")])
         await node.until_capacity(5, resource=NET)
@@ -306,7 +306,7 @@ OTHER = [{"resourceName": "other", "selectors": {}}]
 
 async def test_there_are_no_pools_before_kubelet_said_what_containers_hold(pools):
     assert await pools.look() == {}
-    assert pools.plugins.problem.startswith("SR-IOV pools wait until kubelet lists")
+    assert pools.plugins.problem.startswith("SR-IOV pools are not created until kubelet lists")
     pools.configure([*OTHER, *POOLS])
     pools.books.held = {NET: [_vf(1)]}
     assert await pools.look() == {"intel.com/other": [_vf(0)], NET: [_vf(1)]}

@@ -228,7 +228,7 @@ def test_default_routes_of_ipv6_and_over_subfunctions_are_the_nodes(host):
 
 def test_without_routes_nothing_is_read(host):
     (host.root / "proc/1/net/route").unlink()
-    with pytest.raises(RoutesError, match="routes cannot be read"):
+    with pytest.raises(RoutesError, match="cannot read the node's routes"):
         _read(host)
 
 

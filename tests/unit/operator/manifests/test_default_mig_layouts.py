@@ -49,7 +49,7 @@ def test_a_layout_of_other_gpus_is_refused_before_anything_is_touched_and_with_n
         for name in {*LAYOUTS} - own - {"all-disabled", "all-enabled", "all-balanced"} | {"all-nonsense"}:
             with pytest.raises(LayoutError) as refused:
                 wanted(LAYOUTS, name, [gpu(device)])
-            assert str(refused.value).endswith(f": write one of {fitting}")
+            assert str(refused.value).endswith(f": use one of {fitting}")
 
 
 def test_names_are_those_of_mig_parted() -> None:
@@ -69,17 +69,17 @@ def test_the_profiles_of_a_gb200_decide(offered: dict[str, int], name: str, devi
     offers = {0: {profile: Offered(count) for profile, count in offered.items()}}
     assert wanted(LAYOUTS, name, [gpu("2941")], offers) == {0: Layout(True, devices)}
     with pytest.raises(
-        LayoutError, match=r"GPU 0 offers no 7g.189gb: it offers 1g.*: write one of all-1g.2"
+        LayoutError, match=r"GPU 0 does not support 7g.189gb, only 1g.*: use one of all-1g.2"
     ) as refused:
         wanted(LAYOUTS, "all-7g.189gb", [gpu("2941")], offers)
     assert name in str(refused.value)
-    assert "7g.189gb" not in str(refused.value).partition("write one of")[2]
+    assert "7g.189gb" not in str(refused.value).partition("use one of")[2]
 
 
 @pytest.mark.parametrize("device", [device for devices in MIG_FAMILIES.values() for device in devices])
 def test_every_gpu_that_can_mig_has_a_balanced_layout_but_those_that_the_documentation_names(device: str) -> None:
     if device in WITHOUT:
-        with pytest.raises(LayoutError, match="has no entry for the GPUs of this node"):
+        with pytest.raises(LayoutError, match="has no entry for this node's GPUs"):
             wanted(LAYOUTS, "all-balanced", [gpu(device)])
     else:
         assert wanted(LAYOUTS, "all-balanced", [gpu(device)])[0].devices
