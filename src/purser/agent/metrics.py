@@ -257,8 +257,8 @@ def _domains(readings: dict[str, DeviceReading]) -> GaugeMetricFamily:
 def _grants(pods: Iterable[BookedPod], policies: Mapping[str, str], running: Container[str]) -> Iterator[Metric]:
     memory = GaugeMetricFamily(
         "purser_grant_memory_bytes",
-        "Memory allocated to a container. Each part of a GPU is counted once; an init container's only until its "
-        "pod runs, and only where no other container gets as much. policy: the node policy that the pod names; "
+        "Memory allocated to a container. Each part of a GPU is counted once; for an init container, only until "
+        "the pod runs, and only if no other container gets as much. policy: the node policy that the pod names; "
         "empty: the scheduler's.",
         labels=_GRANT_LABELS,
     )

@@ -47,7 +47,7 @@ async def lock_node(settings: AgentSettings, stop: asyncio.Event) -> int | None:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)  # not inherited by what the agent starts
     except OSError as error:
-        log.warning("Cannot lock the node against a second agent", path=str(path), error=str(error))
+        log.warning("Cannot acquire the node's lock", path=str(path), error=str(error))
         return None
     try:
         if await _lock(lock, path, stop):

@@ -192,7 +192,7 @@ class NodePods:
             async with asyncio.timeout(POD_FETCH_TIMEOUT_S):
                 await self.key_maps.relist()
         except (TimeoutError, KubeError) as error:
-            log.warning("Cannot list the scheduler's keys again", error=str(error))
+            log.warning("Cannot refresh the scheduler's keys", error=str(error))
             return False
         return True
 

@@ -207,7 +207,7 @@ class SharingSettings:
     folder: Annotated[
         Path | None,
         Option(
-            "Folder of configuration files. The node's label nvidia.com/device-plugin.config names the one to use.",
+            "Folder with configuration files. The node's label nvidia.com/device-plugin.config names the one to use.",
             name="config-dir",
             environment="CONFIG_FILE_SRCDIR",
             skips_empty=True,
@@ -348,7 +348,8 @@ class AgentSettings:
     )
 
     kubelet_dir: Annotated[
-        Path, Option("kubelet's root folder (its --root-dir), with its state files.", value="agent.kubeletDir")
+        Path,
+        Option("kubelet's root folder (--root-dir), which contains kubelet's state files.", value="agent.kubeletDir"),
     ] = Path("/var/lib/kubelet")
     """Only read."""
 

@@ -95,7 +95,7 @@ def _of_module(settings: AgentSettings, version: str | None) -> CheckResult:
     return CheckResult(
         "kernel module",
         CheckState.FAILED,
-        "nvidia is not loaded, and the PCI bus has no NVIDIA GPU",
+        "nvidia is not loaded, and there is no NVIDIA GPU on the PCI bus",
         "If the node should have GPUs, check lspci and the firmware settings.",
     )
 

@@ -80,7 +80,7 @@ def _of_sockets(names: list[str]) -> CheckResult:
     if not names:
         message = "no containerd, CRI-O or Docker socket was found in a standard location"
         return CheckResult(
-            "container runtime", CheckState.WARNING, message, "See kubelet's --container-runtime-endpoint."
+            "container runtime", CheckState.WARNING, message, "Check kubelet's option --container-runtime-endpoint."
         )
     return CheckResult("container runtime", CheckState.OK, ", ".join(names))
 

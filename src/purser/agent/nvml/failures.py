@@ -92,7 +92,7 @@ CALL_FAILURES: Mapping[str, FailedCall] = {
     ),
     **_all(
         Meaning.PROPERTY,
-        "reports health: some boards and drivers lack these calls, which says nothing about the GPU",
+        "reports health; some boards and drivers do not support these calls, which is not a sign of a fault",
         (
             "nvmlDeviceGetEccMode",
             "nvmlDeviceGetTotalEccErrors",
