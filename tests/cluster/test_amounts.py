@@ -5,6 +5,8 @@ newer), and never fits once a DeviceClass has the resource's name (1.36).
 """
 
 import asyncio
+import json
+import subprocess
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -16,8 +18,9 @@ from purser.core.kubernetes.quantities import quantity_ceil
 from purser.core.names import SCHEDULER_NAME
 from purser.core.node.amounts import AMOUNTS, listed_amounts
 from purser.kube.errors import NotFoundError
+from purser.kube.resource_quotas import RESOURCE_QUOTAS
 from purser.kube.resources import NODES
-from tests.cluster.purser_processes import Purser
+from tests.cluster.purser_processes import PURSER, Purser
 from tests.cluster.real_scenarios import RealScenarioCluster, scenario_cluster
 from tests.scenarios.actions import (
     check_environment,
@@ -191,3 +194,39 @@ async def test_kube_scheduler_counts_what_is_left_and_says_so(cluster: RealScena
         return True
 
     await eventually(cluster, "kube-scheduler says what is short", probe)
+
+
+async def test_a_quota_says_how_much_is_used_of_the_limits_that_purser_keeps(
+    cluster: RealScenarioCluster, purser: Purser
+) -> None:
+    """`kubectl describe quota` and `purser get namespaces` agree, and the API server counts its own limit beside it."""
+    hard = {"limits.nvidia.com/gpumem": "100k", "limits.nvidia.com/gpucores": "300", "requests.nvidia.com/gpu": "9"}
+    body = {"metadata": {"name": "gpus"}, "spec": {"hard": hard}}
+    await cluster.client.create(RESOURCE_QUOTAS, body, cluster.namespace)
+
+    async def uses(memory: int, cores: int, count: int) -> None:
+        async def probe() -> bool:
+            shown = await asyncio.to_thread(
+                purser.cluster.kubectl, "describe", "quota", "gpus", f"-n{cluster.namespace}"
+            )
+            rows = (line.split() for line in shown.splitlines())
+            used = {row[0]: quantity_ceil(row[1]) for row in rows if row and row[0] in hard}
+            wanted = {"limits.nvidia.com/gpumem": memory, "limits.nvidia.com/gpucores": cores}
+            assert used == wanted | {"requests.nvidia.com/gpu": count}, shown
+            return True
+
+        await eventually(cluster, "the quota says what is used", probe)
+        command = [str(PURSER), "get", "namespaces", "-ojson", f"--kubeconfig={purser.cluster.kubeconfig}"]
+        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, check=True)
+        [found] = [each for each in json.loads(done.stdout) if each["namespace"] == cluster.namespace]
+        assert found["held"] == {"memory_mib": memory, "cores_percent": cores}
+
+    try:
+        await uses(0, 0, 0)
+        await create(cluster, pod(cluster, "a", share(2000, 10)), pod(cluster, "b", share(3000, 20, 2)))
+        await running(cluster, ["a", "b"])
+        await uses(8000, 50, 3)
+        await delete(cluster, "b")
+        await uses(2000, 10, 1)
+    finally:
+        await cluster.client.delete(RESOURCE_QUOTAS, "gpus", cluster.namespace)
