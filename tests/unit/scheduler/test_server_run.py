@@ -192,6 +192,29 @@ async def test_a_probe_finds_out_whether_the_webhook_is_called_and_changes_nothi
     assert await is_called() == {False}, "nobody answers"
 
 
+@pytest.mark.parametrize(
+    ("status", "reason", "is_called"),
+    [
+        (403, "Forbidden", True),
+        (400, "BadRequest", True),
+        (409, "Conflict", False),
+        (500, "InternalError", False),
+    ],
+    ids=["a policy of others", "a webhook without dry runs", "a bound pod", "a webhook that is away"],
+)
+async def test_a_probe_that_others_end_keeps_no_pod_waiting_for_good(world, status, reason, is_called):
+    async def refuse(request):
+        if request.path.endswith("/binding"):
+            body = {"kind": "Status", "code": status, "reason": reason, "message": "no"}
+            return aiohttp.web.json_response(body, status=status)
+        return None
+
+    await world.create_pod("p", container("c"))
+    world.api.intercept(refuse)
+    pod = await world.client.get(PODS, "p", "default")
+    assert await WebhookProbe(world.client, SystemClock()).is_called(pod) is is_called
+
+
 async def test_pods_of_one_namespace_share_a_probe(world):
     await world.create_pod("p", container("c"))
     pod, clock = await world.client.get(PODS, "p", "default"), Clock()

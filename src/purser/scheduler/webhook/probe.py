@@ -5,7 +5,7 @@ import structlog
 from purser.core.names import WEBHOOK_PROBE_ANNOTATION
 from purser.kube.client import Client
 from purser.kube.clock import Clock
-from purser.kube.errors import ForbiddenError, KubeError
+from purser.kube.errors import BadRequestError, ForbiddenError, InvalidError, KubeError
 from purser.kube.objects import Pod
 from purser.kube.resources import PODS, key_of
 from purser.scheduler.webhook.validation import PROBE_ANSWER
@@ -31,7 +31,11 @@ class WebhookProbe:
         the webhook was called."""
 
     async def is_called(self, pod: Pod) -> bool:
-        """Whether the API server calls the webhook for this pod's namespace. False, too, where it cannot be asked."""
+        """Whether the API server calls the webhook for this pod's namespace.
+
+        Also True where another webhook or policy denies the Binding, or supports no dry run: this may last, and no pod
+        should wait for its end.
+        """
         namespace, now = pod.metadata.namespace, self._clock.monotonic()
         self._results = {key: each for key, each in self._results.items() if now < each[0] + PROBE_PERIOD_S}
         if namespace not in self._results:
@@ -48,10 +52,10 @@ class WebhookProbe:
         }
         try:
             await self._client.create_subresource(PODS, name, "binding", binding, namespace, dry_run=True)
-        except ForbiddenError as error:
-            if PROBE_ANSWER in error.message:
-                return True
-            log.warning("The probe of the webhook was denied by others", pod=key_of(pod), error=str(error))
-        except KubeError as error:
-            log.debug("The probe of the webhook failed", pod=key_of(pod), error=str(error))
+        except (BadRequestError, ForbiddenError, InvalidError) as error:
+            if PROBE_ANSWER not in error.message:
+                log.warning("Cannot tell whether the webhook is called", pod=key_of(pod), error=str(error))
+            return True
+        except KubeError as error:  # a bound pod's conflict among them, which comes after admission
+            log.debug("The webhook is not called", pod=key_of(pod), error=str(error))
         return False
