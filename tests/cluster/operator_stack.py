@@ -163,7 +163,8 @@ class Stack:
         try:
             self.cluster.wait_until("settled", lambda: self.is_settled(name), timeout_seconds)
         except TimeoutError as error:
-            raise TimeoutError(json.dumps(self.status(name), indent=1)) from error
+            status = json.dumps(self.status(name), indent=1)
+            raise TimeoutError(f"{status}\nThe operator's last lines:\n{self.operator.tail()}") from error
 
     def daemon_set(self, operand: str) -> Any:
         return self.daemon_sets(operand)[0]

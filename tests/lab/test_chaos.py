@@ -30,7 +30,7 @@ from tests.scenarios.actions import (
 from tests.scenarios.pods import GPU, container, half, pod, share, whole
 from tests.tiers import IS_LONG
 
-FAULTS = ["kubelet", "agent", "scheduler", "card"] * (12 if IS_LONG else 1)
+FAULTS = ["kubelet", "agent", "scheduler", "card"] * (6 if IS_LONG else 1)
 KUBELETS = ["v1.36.2", "v1.20.2"] if IS_LONG else ["v1.36.2"]
 MAX_PODS = 30 if IS_LONG else 12
 APART_S = 0.05 if IS_LONG else 0.15

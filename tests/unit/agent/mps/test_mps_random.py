@@ -106,7 +106,7 @@ class Story:
         self.clients[uuid] = []
 
 
-@pytest.mark.parametrize("seed", range(60 if IS_LONG else 2))
+@pytest.mark.parametrize("seed", range(20 if IS_LONG else 2))
 async def test_whatever_is_killed(node, seed, monkeypatch):
     monkeypatch.setattr("purser.agent.mps.daemons.DRAIN_CHECK_PERIOD_S", 0.01)
     node.set(A="mps", B="mps")
