@@ -10,6 +10,7 @@ from purser.adapters.nodes import inventory_of
 from purser.core.grant.signing import read
 from purser.core.ledger import Ledger
 from purser.core.model import Grant, NodeInventory
+from purser.core.names import HEALTH_CONDITION
 from purser.kube.errors import NotFoundError
 from purser.kube.resources import EVENTS, NAMESPACES, NODES, PODS
 from tests import waiting
@@ -177,6 +178,16 @@ async def reports_unhealthy(cluster: Cluster, uuids: set[str]) -> None:
         return True
 
     await eventually(cluster, "the inventory names the bad cards", probe)
+
+
+async def hears_of_its_gpu(cluster: Cluster, name: str, is_unhealthy: bool) -> None:
+    """Wait until a pod has the condition that says that its GPU is unhealthy, or has it no more."""
+
+    async def probe() -> bool:
+        conditions = (await pod_named(cluster, name))["status"]["conditions"]
+        return is_unhealthy == (HEALTH_CONDITION in {each["type"] for each in conditions})
+
+    await eventually(cluster, f"pod {name} has {'a' if is_unhealthy else 'no'} condition {HEALTH_CONDITION}", probe)
 
 
 async def allocatable(cluster: Cluster) -> int:

@@ -26,6 +26,7 @@ from tests.scenarios.actions import (
     gone,
     grant_of,
     has_event,
+    hears_of_its_gpu,
     is_running,
     offers,
     pod_named,
@@ -281,10 +282,14 @@ async def test_a_card_that_dies_takes_only_its_own_slots_and_gives_them_back_whe
     await create(cluster, pod(cluster, "before", share()))
     before = (await running(cluster, ["before"]))["before"]
     lost = (cluster.uuids.index(cards(before)[0]) + 1) % 8
+    chosen = {"nvidia.com/use-gpuuuid": cluster.uuids[lost]}
+    await create(cluster, pod(cluster, "holder", share(), annotations=chosen))
+    await running(cluster, ["holder"])
     try:
         await cluster.lose_gpu(cluster.gpu_node, lost)
         await offers(cluster, SLOTS - 10)
         await reports_unhealthy(cluster, {cluster.uuids[lost]})
+        await hears_of_its_gpu(cluster, "holder", True)
         names = [f"after-{place}" for place in range(7)]
         await create(cluster, *(pod(cluster, name, share(20000, 50)) for name in names))
         found = await running(cluster, names)
@@ -295,7 +300,8 @@ async def test_a_card_that_dies_takes_only_its_own_slots_and_gives_them_back_whe
     finally:
         await cluster.recover_gpu(cluster.gpu_node, lost)
     await offers(cluster, SLOTS)
-    await delete(cluster, "before", *names)
+    await hears_of_its_gpu(cluster, "holder", False)
+    await delete(cluster, "before", "holder", *names)
     await create(cluster, pod(cluster, "all", whole(8)))
     await running(cluster, ["all"])
 

@@ -161,6 +161,7 @@ STARTED_OTHERWISE = {
         _serve: DoubleGrants.run
         _serve: HamiAmounts.run
         _serve: HamiPods.run
+        _serve: HeldGpus.run
         _serve: QuotaUsage.run
         _serve: ServedPods.run
         _start_missed_pods: missed.run

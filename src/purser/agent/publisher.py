@@ -20,6 +20,7 @@ from purser.core.grant.disputes import DisputeReason, NodeDisputes, closed_gpus,
 from purser.core.health.messages import HealthCondition
 from purser.core.model import NodeInventory
 from purser.core.names import (
+    AGENT_STOPPING,
     DISPUTED_CONDITION,
     DISPUTES_ANNOTATION,
     HEALTH_CONDITION,
@@ -64,9 +65,6 @@ MAX_LISTING_BACKOFF_S = 10.0
 
 MAX_CONDITION_BACKOFF_S = 30.0
 """Between two tries to write a condition of the node."""
-
-LEAVING = "the node's agent is stopping"
-"""Why the GPUs of a node are unavailable while no agent serves its kubelet."""
 
 LEAVING_NOTICE_TIMEOUT_S = 2.0
 """How long an agent that stops tries to publish that."""
@@ -356,7 +354,8 @@ def _to_be_had_no_more(inventory: NodeInventory) -> NodeInventory:
     """The same with no GPU that is healthy; those that were not keep their reason."""
     replace = msgspec.structs.replace
     devices = (
-        replace(each, healthy=False, unhealthy_reason=LEAVING) if each.healthy else each for each in inventory.devices
+        replace(each, healthy=False, unhealthy_reason=AGENT_STOPPING) if each.healthy else each
+        for each in inventory.devices
     )
     return replace(inventory, devices=tuple(devices))
 

@@ -26,7 +26,12 @@ DISPUTED_CONDITION = "PurserGpuDisputed"
 
 HEALTH_CONDITION = "PurserGpuUnhealthy"
 """Type of the Node condition that says what is wrong with GPUs, in the node's status only while anything is: True while
-any of them takes no pods, False while some are degraded."""
+any of them takes no pods, False while some are degraded. And of the condition of pods that hold an unhealthy GPU."""
+
+AGENT_STOPPING = "the node's agent is stopping"
+NOT_LISTED = "no device plugin reports it to kubelet"
+UNSERVED = frozenset({AGENT_STOPPING, NOT_LISTED})
+"""Why a device is closed to new pods although nothing is known to be wrong with it."""
 
 UNHEALTHY_TAINT = "purser.dev/gpu-unhealthy"
 """Key of the taint that an agent sets on its node while a GPU takes no pods, where it is allowed to."""

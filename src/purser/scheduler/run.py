@@ -43,6 +43,7 @@ from purser.scheduler.certificates_keeper import (
 from purser.scheduler.decision_log import NO_LOG, DecisionLog, LogFiles, WrittenDecisionLog
 from purser.scheduler.extender import KubeExtender
 from purser.scheduler.hami_amounts import HamiAmounts
+from purser.scheduler.held_gpus import HeldGpus
 from purser.scheduler.invariants import InvariantWatch
 from purser.scheduler.keys import GrantKeys, load_or_create_keys, names_key_of
 from purser.scheduler.metrics import SchedulerMetrics
@@ -154,6 +155,7 @@ async def _serve(
                 spawn(ServedPods(*late).run())
             parts.extender.refresh()
             spawn(QuotaUsage(client, parts.cache, parts.pods, parts.quotas, parts.may_bind).run())
+            spawn(HeldGpus(client, parts.cache, parts.pods, parts.nodes, parts.may_bind).run())
             capacity = CapacityCounter(parts.cache, parts.extender, metrics.registry)
             spawn(client.failures.keep_going("capacity", capacity.run))
             watch = InvariantWatch(parts.extender, metrics, parts.cache.clock)

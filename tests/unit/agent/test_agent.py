@@ -10,11 +10,11 @@ from tests.unit.agent.conftest import DEADLINE_S, eventually, health_of, hold_sl
 from tests.unit.agent.emulated_kubelet import Rejected, kubelet_in
 
 from purser.agent.nvml import NullDriver
-from purser.agent.publisher import LEAVING, Publisher
+from purser.agent.publisher import Publisher
 from purser.agent.settings import DevicePluginFlags, SharingSettings
 from purser.core.grant.signing import sign
 from purser.core.model import Grant
-from purser.core.names import AWAITS_GRANT_ANNOTATION, HEALTH_CONDITION
+from purser.core.names import AGENT_STOPPING, AWAITS_GRANT_ANNOTATION, HEALTH_CONDITION
 from purser.core.vendors.hami_nodes import REGISTER_ANNOTATION, read_gpus
 from purser.core.vendors.volcano_nodes import VGPU_REGISTER_ANNOTATION
 from purser.kube.backoff import Backoff
@@ -335,7 +335,7 @@ async def test_a_corrupt_checkpoint_is_rebuilt_from_kubelet_and_the_api(world, k
 
 
 async def test_an_agent_that_stops_withdraws_its_gpus_first_and_serves_bound_pods(world, kubelet, monkeypatch):
-    monkeypatch.setattr("purser.agent.publisher.LEAVING_NOTICE_TIMEOUT_S", DEADLINE_S)
+    monkeypatch.setattr("purser.agent.publisher.AGENT_STOPPING_NOTICE_TIMEOUT_S", DEADLINE_S)
     ready, go = asyncio.Event(), asyncio.Event()
     begun, over = hold_sleeps(monkeypatch, UNLIKE_OTHERS_S)
 
@@ -358,16 +358,16 @@ async def test_an_agent_that_stops_withdraws_its_gpus_first_and_serves_bound_pod
     await running
     async with world.agent() as agent:
         await eventually(agent.ready)
-        await eventually(lambda: _not_in_inventory(world, LEAVING))
+        await eventually(lambda: _not_in_inventory(world, AGENT_STOPPING))
 
 
 async def test_gpus_are_to_be_had_again_once_kubelet_has_asked_for_them(world, kubelet, monkeypatch):
     monkeypatch.setattr("purser.agent.publisher.KUBELET_HEAD_START_S", 0.0)
-    for deadline in ("KUBELET_LIST_TIMEOUT_S", "LEAVING_NOTICE_TIMEOUT_S"):
+    for deadline in ("KUBELET_LIST_TIMEOUT_S", "AGENT_STOPPING_NOTICE_TIMEOUT_S"):
         monkeypatch.setattr(f"purser.agent.publisher.{deadline}", DEADLINE_S)
     async with world.agent() as agent:
         await eventually(agent.ready)
-    assert LEAVING in await world.inventory_text()
+    assert AGENT_STOPPING in await world.inventory_text()
     await kubelet.stop()
     kubelet_asks, order = Publisher._kubelet_asks, []
 
@@ -379,10 +379,10 @@ async def test_gpus_are_to_be_had_again_once_kubelet_has_asked_for_them(world, k
     monkeypatch.setattr(Publisher, "_kubelet_asks", noted)
     async with world.agent() as agent:
         await eventually(lambda: order)
-        assert LEAVING in await world.inventory_text()
+        assert AGENT_STOPPING in await world.inventory_text()
         order.append("kubelet is there")
         await kubelet.start()
-        await eventually(lambda: _not_in_inventory(world, LEAVING))
+        await eventually(lambda: _not_in_inventory(world, AGENT_STOPPING))
         assert order[:3] == ["the agent waits", "kubelet is there", "it publishes"]
         assert await agent.metric("purser_agent_streams") == 1
 

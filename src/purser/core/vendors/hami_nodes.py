@@ -20,7 +20,7 @@ from purser.core.device.ids import MAX_NODE_DEVICES
 from purser.core.kubelet.masks import MAX_NUMA_NODE
 from purser.core.kubernetes.quantities import QuantityError, QuantityLike, quantity_ceil
 from purser.core.model import Device, DeviceMode, Enforcement, NodeInventory
-from purser.core.names import GPU_RESOURCE
+from purser.core.names import GPU_RESOURCE, NOT_LISTED
 from purser.core.vendors.family import NodeLock
 from purser.core.vendors.register_texts import (
     MAX_REGISTER_BYTES,
@@ -44,7 +44,6 @@ _MARK = {"purser.dev": "agent"}
 _MIG = "mig"
 _MODES = {"": DeviceMode.SHARED, "hami-core": DeviceMode.SHARED, "mps": DeviceMode.MPS}
 _PREFIX = "NVIDIA-"
-_GONE = "no device plugin reports it to kubelet"
 
 
 class RegisteredGpu(RegisteredDevice, frozen=True, omit_defaults=True):
@@ -126,7 +125,11 @@ def _device(gpu: RegisteredGpu, is_listed: bool, problems: list[str]) -> Device:
         numa_nodes=(gpu.numa,),
         mode=mode,
         healthy=healthy,
-        unhealthy_reason="" if healthy else _GONE if gpu.health else "HAMi's device plugin reports it as unhealthy",
+        unhealthy_reason=""
+        if healthy
+        else NOT_LISTED
+        if gpu.health
+        else "HAMi's device plugin reports it as unhealthy",
         enforcement=Enforcement.MPS if mode is DeviceMode.MPS else Enforcement.HAMI_CORE,
     )
 

@@ -15,6 +15,7 @@ from purser.core.device.ids import MAX_NODE_DEVICES
 from purser.core.kubelet.masks import MAX_NUMA_NODE
 from purser.core.kubernetes.quantities import QuantityError, QuantityLike, quantity_ceil
 from purser.core.model import WHOLE_PERCENT, Device, DeviceMode, Enforcement
+from purser.core.names import NOT_LISTED
 from purser.core.vendors.family import CapacityDevices, CountedBy, DeviceFamily
 from purser.core.vendors.register_texts import RegisteredDevice, RegisterError, check_names, read_register, slots_of
 
@@ -22,7 +23,6 @@ MAX_PROBLEMS = 8
 """Of one family's devices: an event each."""
 
 _MAX_AMOUNT = 1 << 30
-_GONE = "no device plugin reports it to kubelet"
 
 Amounts = Mapping[str, QuantityLike]
 
@@ -162,7 +162,11 @@ def _device(family: DeviceFamily, registered: RegisteredDevice, is_listed: bool,
         slots=slots_of(registered, odd),
         numa_nodes=(registered.numa,) if registered.numa >= 0 else (),
         healthy=healthy,
-        unhealthy_reason="" if healthy else _GONE if registered.health else "its device plugin reports it as unhealthy",
+        unhealthy_reason=""
+        if healthy
+        else NOT_LISTED
+        if registered.health
+        else "its device plugin reports it as unhealthy",
         vendor=family.vendor,
         enforcement=Enforcement.VENDOR,
         resource=family.resource,

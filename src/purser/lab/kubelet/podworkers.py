@@ -378,7 +378,9 @@ class PodWorkers:
         metadata = pod["metadata"]
         patch = {"metadata": {"uid": metadata["uid"]}, "status": status}
         await self._insist(
-            lambda: self._client.patch_merge(PODS, metadata["name"], patch, metadata["namespace"], subresource="status")
+            lambda: self._client.patch_merge(
+                PODS, metadata["name"], patch, metadata["namespace"], subresource="status", strategic=True
+            )
         )
 
     async def _insist(self, call: Any) -> None:
