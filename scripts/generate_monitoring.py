@@ -112,7 +112,7 @@ DASHBOARDS = (
                 "stat",
                 4,
             ),
-            Panel("Pods that wait", [("sum(purser_cluster_pending_pods) or vector(0)", "pods")], kind="stat", width=4),
+            Panel("Pending pods", [("sum(purser_cluster_pending_pods) or vector(0)", "pods")], kind="stat", width=4),
             Panel("GPUs by state", [("sum by (state) (purser_cluster_gpus)", "{{state}}")], stacked=True),
             Panel(
                 "Granted memory by namespace",
@@ -180,13 +180,13 @@ DASHBOARDS = (
                 about="In GPUs. Used compute has no MIG devices: the driver does not report theirs by process.",
             ),
             Panel(
-                "Idle GPUs by what keeps pods from them",
+                "Idle GPUs, by reason they are unused",
                 [("sum by (cause) (purser_cluster_idle_gpus)", "{{cause}}")],
                 stacked=True,
                 about="For pods like those that came lately, in GPUs. All but usable are fragments.",
             ),
             Panel(
-                "Pods that wait, by reason",
+                "Pending pods, by reason",
                 [("sum by (reason) (purser_cluster_pending_pods)", "{{reason}}")],
                 stacked=True,
             ),
@@ -199,12 +199,12 @@ DASHBOARDS = (
                 about="A share of a GPU counts as one.",
             ),
             Panel(
-                "GPUs that waiting pods ask for",
+                "GPUs requested by pending pods",
                 [("sum by (namespace) (purser_cluster_pending_gpus)", "{{namespace}}")],
                 stacked=True,
             ),
             Panel(
-                "Time to answer kube-scheduler, 99th percentile",
+                "Extender response time, 99th percentile",
                 [
                     (
                         "histogram_quantile(0.99, sum by (verb, le)"
@@ -215,7 +215,7 @@ DASHBOARDS = (
                 "s",
             ),
             Panel(
-                "Pods that could not be bound",
+                "Pods that failed to bind",
                 [
                     (
                         "sum by (reason) (rate(purser_scheduler_bind_failures_total[$__rate_interval])) or vector(0)",
@@ -225,7 +225,7 @@ DASHBOARDS = (
                 ],
                 "ops",
             ),
-            Panel("GPUs in dispute", [("sum(purser_scheduler_disputed_gpus)", "GPUs")]),
+            Panel("Disputed GPUs", [("sum(purser_scheduler_disputed_gpus)", "GPUs")]),
         ),
     ),
     Dashboard(
@@ -246,7 +246,7 @@ DASHBOARDS = (
                 6,
             ),
             Panel(
-                "Serves kubelet",
+                "Registered with kubelet",
                 [('min(purser_agent_registered{node=~"$node"})', "registered")],
                 kind="stat",
                 width=6,
@@ -265,7 +265,7 @@ DASHBOARDS = (
                 6,
             ),
             Panel(
-                "Pods beyond their grants, and foreign processes",
+                "Pods over their grants, and foreign processes",
                 [('sum by (finding) (purser_agent_audit_findings{node=~"$node"})', "{{finding}}")],
                 kind="stat",
                 width=6,
@@ -307,12 +307,12 @@ DASHBOARDS = (
                 "watt",
             ),
             Panel(
-                "Age of the last measurement",
+                "Time since the last measurement",
                 [_by_gpu("purser_device_measurement_age_seconds")],
                 "s",
             ),
             Panel(
-                "Refused calls of kubelet",
+                "Refused kubelet calls",
                 [
                     (
                         'sum by (node, reason) (rate(purser_agent_refusals_total{node=~"$node"}[$__rate_interval]))'
@@ -323,7 +323,7 @@ DASHBOARDS = (
                 "ops",
             ),
             Panel(
-                "GPUs that are not well",
+                "GPUs with problems",
                 [
                     ('sum by (node) (purser_device_healthy{node=~"$node"} == bool 0)', "{{node}} unhealthy"),
                     ('sum by (node) (purser_device_degraded{node=~"$node"}) or vector(0)', "{{node}} degraded"),
@@ -353,7 +353,7 @@ DASHBOARDS = (
             ),
             Panel("Containers with GPUs", [(f"count(purser_grant_memory_bytes{{{_HELD}}})", "")], kind="stat", width=8),
             Panel(
-                "Memory: used and granted",
+                "Used and granted memory",
                 [
                     (
                         f"sum by (namespace, pod, container) (purser_container_memory_used_bytes{{{_HELD}}})",
@@ -387,12 +387,12 @@ DASHBOARDS = (
                 ],
             ),
             Panel(
-                "What holds containers to their shares",
+                "Enforcement of shares",
                 [(f"count by (enforcement) (purser_grant_memory_bytes{{{_HELD}}})", "{{enforcement}}")],
                 stacked=True,
             ),
             Panel(
-                "Granted memory that nobody uses",
+                "Unused granted memory",
                 [
                     (
                         f"sum by (namespace, pod) (purser_grant_memory_bytes{{{_HELD}}})"
@@ -419,19 +419,19 @@ DASHBOARDS = (
                 width=6,
             ),
             Panel(
-                "Upgrades that failed",
+                "Failed upgrades",
                 [("max(gpu_operator_nodes_upgrades_failed) or vector(0)", "nodes")],
                 kind="stat",
                 width=6,
             ),
             Panel(
-                "Upgrades under way",
+                "Upgrades in progress",
                 [("max(gpu_operator_nodes_upgrades_in_progress) or vector(0)", "nodes")],
                 kind="stat",
                 width=6,
             ),
             Panel(
-                "Nodes by state of their operands",
+                "Nodes, by operand state",
                 [("max by (operand, state) (purser_operator_node_operands) or vector(0)", "{{operand}} {{state}}")],
                 width=24,
             ),
@@ -446,7 +446,7 @@ DASHBOARDS = (
                 stacked=True,
             ),
             Panel(
-                "Writes to the API server",
+                "API server writes",
                 [
                     (
                         "sum by (verb, kind) (rate(purser_operator_writes_total[$__rate_interval])) or vector(0)",
@@ -456,7 +456,7 @@ DASHBOARDS = (
                 "ops",
             ),
             Panel(
-                "Time of a reconciliation, 99th percentile",
+                "Reconciliation duration, 99th percentile",
                 [
                     (
                         "histogram_quantile(0.99, sum by (le)"
@@ -467,7 +467,7 @@ DASHBOARDS = (
                 "s",
             ),
             Panel(
-                "Reconciliations that failed",
+                "Failed reconciliations",
                 [("sum(rate(gpu_operator_reconciliation_failed_total[$__rate_interval]))", "failed")],
                 "ops",
             ),
