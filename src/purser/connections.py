@@ -7,7 +7,8 @@ longest for its client is closed: idle clients cannot keep others out.
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import cast
 
@@ -93,6 +94,29 @@ class Connections:
         """It has ended."""
         self._open.pop(connection.inner, None)
         self._waited_for.pop(connection, None)
+
+
+@asynccontextmanager
+async def accepting(
+    make: Callable[[], asyncio.Protocol],
+    address: str,
+    port: int,
+    *,
+    backlog: int = 100,
+    context: ssl.SSLContext | None = None,
+) -> AsyncIterator[int]:
+    """Accept connections until left, and give the port; a ``port`` of 0 is a free one. Raises OSError when it is taken.
+
+    In two steps, because `create_server` that is cancelled while it starts to serve leaves the socket open, which
+    nothing else knows.
+    """
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(make, address, port, backlog=backlog, ssl=context, start_serving=False)
+    try:
+        await server.start_serving()
+        yield int(server.sockets[0].getsockname()[1])
+    finally:
+        await stop_accepting(server)
 
 
 async def stop_accepting(server: asyncio.Server) -> None:

@@ -13,7 +13,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from purser.connections import Connections, Limits, stop_accepting
+from purser.connections import Connections, Limits, accepting
 from purser.core.decoding import brief
 
 log = structlog.get_logger("purser.http")
@@ -129,15 +129,8 @@ async def listening(
     app.middlewares.insert(0, connections.middleware())
     await runner.setup()
     try:
-        loop = asyncio.get_running_loop()
-        # Two steps: cancelled while it starts to serve, `create_server` would leave the socket open, which nothing else
-        # knows.
-        server = await loop.create_server(connections, address, port, backlog=limits.connections, start_serving=False)
-        try:
-            await server.start_serving()
-            yield int(server.sockets[0].getsockname()[1])
-        finally:
-            await stop_accepting(server)
+        async with accepting(connections, address, port, backlog=limits.connections) as chosen:
+            yield chosen
     finally:
         try:
             await runner.cleanup()

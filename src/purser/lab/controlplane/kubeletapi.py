@@ -1,13 +1,12 @@
 """The part of kubelet's HTTPS API that the API server asks on behalf of `kubectl logs`, for all emulated nodes."""
 
-import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from purser.connections import stop_accepting
+from purser.connections import accepting
 from purser.kube.client import Client
 from purser.kube.errors import NotFoundError
 from purser.kube.resources import PODS
@@ -34,15 +33,8 @@ async def serving(client: Client, logs: PodLogs, serving_pair: PemFiles, ca: Pem
     await runner.setup()
     try:
         assert runner.server is not None
-        # As in telemetry: cancelled while it starts to serve, `create_server` would leave the socket open.
-        server = await asyncio.get_running_loop().create_server(
-            runner.server, LOOPBACK, 0, ssl=_context(serving_pair, ca), start_serving=False
-        )
-        try:
-            await server.start_serving()
-            yield int(server.sockets[0].getsockname()[1])
-        finally:
-            await stop_accepting(server)
+        async with accepting(runner.server, LOOPBACK, 0, context=_context(serving_pair, ca)) as port:
+            yield port
     finally:
         await runner.cleanup()
 
