@@ -16,9 +16,9 @@ _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1b1f24; }
 h1 { margin-bottom: 0; } h2 { margin-top: 2.2rem; border-bottom: 1px solid #d5d9de; }
 table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto; }
-th, td { padding: .3rem .8rem; text-align: right; border-bottom: 1px solid #e5e8eb; white-space: nowrap; }
+th, td { padding: .3rem .6rem; text-align: right; border-bottom: 1px solid #e5e8eb; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
-thead th { border-bottom: 2px solid #9aa1a9; }
+thead th { border-bottom: 2px solid #9aa1a9; white-space: normal; vertical-align: bottom; }
 figure { margin: 1.5rem 0; } figure svg { width: 100%; height: auto; }
 .verdicts { font-size: 1.1rem; background: #eef4f8; border-left: 4px solid #0072b2; padding: .8rem 1.2rem; }
 .verdicts p { margin: .3rem 0; } .note { color: #5c6470; }
@@ -146,7 +146,8 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _allocation_table(runs: dict[str, list[Run]]) -> str:
     percents = sorted({percent for each in runs.values() for run in each for percent in run.allocation_percent})
-    heads = ["policy", *(f"allocated at {p} %" for p in percents), "fragmented at 100 %", "placed", "no place"]
+    allocated_at = [f"{'at' if place else 'allocated at'} {percent} %" for place, percent in enumerate(percents)]
+    heads = ["policy", *allocated_at, "fragmented at 100 %", "placed", "no place"]
     rows = []
     for name, each in runs.items():
         allocated = mean_by_percent([run.allocation_percent for run in each])
