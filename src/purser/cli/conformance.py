@@ -1,6 +1,7 @@
 """`purser conformance device-plugin`: a test kit for device plugins."""
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from purser.lab.conformance import Check, CheckVerdict, Report, Settings
+
+MAX_SKIPPED_ROWS = 3
+"""Of checks that were skipped for the same reason; more are counted in one line."""
 
 app = typer.Typer(
     help="Check other software against Kubernetes interfaces.\n\nExample: purser conformance device-plugin ./my-plugin",
@@ -219,9 +223,24 @@ def _print(report: "Report", output: OutputFormat) -> None:
     if output in (OutputFormat.JSON, OutputFormat.YAML):
         dump(_document(report), DocumentFormat(output.value))
         return
-    show(report.verdicts, _verdict_columns(), output, empty="", document=_verdict_document)
+    is_wide = output is OutputFormat.WIDE
+    shown, left_out = (list(report.verdicts), Counter[str]()) if is_wide else _without_repetition(report.verdicts)
+    show(shown, _verdict_columns(), output, empty="", document=_verdict_document)
+    for reason, count in left_out.items():
+        print(f"{count} more checks were skipped: {reason} (-o wide lists them)")
     about = f"{report.resource}: " if report.resource else ""
     print(f"\n{about}{report.summary} in {report.seconds:.1f} s")
+
+
+def _without_repetition(verdicts: "Sequence[CheckVerdict]") -> "tuple[list[CheckVerdict], Counter[str]]":
+    """The verdicts without checks that were skipped for one reason that many share; and how many, by reason: a plugin
+    that does not start is one fact."""
+    from purser.lab.conformance import CheckOutcome
+
+    skipped = Counter(each.reason for each in verdicts if each.outcome is CheckOutcome.SKIPPED)
+    many = Counter({reason: count for reason, count in skipped.items() if count > MAX_SKIPPED_ROWS})
+    is_left_out = (each.outcome is CheckOutcome.SKIPPED and each.reason in many for each in verdicts)
+    return [each for each, left_out in zip(verdicts, is_left_out, strict=True) if not left_out], many
 
 
 def _document(report: "Report") -> dict[str, Any]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 HELP = """Serve purser why, get and plan free as tools for AI assistants, over the Model Context Protocol.
 
 The server uses standard input and output and is started by the assistant (docs/mcp.md). The server never writes to the
-cluster and has only the rights of the kubeconfig. It requires the package mcp: pip install 'gpu-purser[mcp]'.
+cluster and has only the rights of the kubeconfig. It requires the package mcp: pip install mcp.
 
 Exit code: 0 the assistant disconnected; 1 standard output is closed; 2 wrong usage, or the package mcp is not
 installed.
@@ -21,7 +21,7 @@ installed.
 Example: purser mcp --context prod
 """
 
-NEEDS_MCP = "purser mcp requires the package mcp: install it with pip install 'gpu-purser[mcp]'"
+NEEDS_MCP = "purser mcp requires the package mcp: install it with pip install mcp"
 
 INSTRUCTIONS = """Purser places pods on GPUs of a Kubernetes cluster. To find out why a pod waits, use the tool why. It
 also suggests changes that would make the pod fit, each tried with the scheduler's own code. All tools are read-only.

@@ -24,7 +24,7 @@ from purser.simulator.deciding import shapes_of
 from purser.simulator.patterns import patterns
 from purser.simulator.workload import Order, Workload
 
-NEEDS_SCIPY = "--bound needs scipy: run pip install 'gpu-purser[simulator]'"
+NEEDS_SCIPY = "--bound needs scipy: run pip install scipy"
 
 
 class Bounds(msgspec.Struct, frozen=True):

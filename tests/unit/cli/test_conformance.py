@@ -59,6 +59,21 @@ def test_a_good_plugin_is_reported_as_a_table():
     assert summary.startswith("example.org/thing: 3 passed, 0 failed, 1 skipped in ")
 
 
+def test_a_plugin_that_does_not_start_is_a_few_lines_and_each_check_with_wide():
+    done = conformance("/bin/false")
+    assert done.exit_code == 1
+    lines = done.stdout.splitlines()
+    assert [line.split()[:2] for line in lines if " FAIL " in line] == [
+        ["register", "FAIL"],
+        ["process-survives", "FAIL"],
+    ]
+    assert len(lines) < 12
+    counts = [int(line.split()[0]) for line in lines if "more checks were skipped: " in line]
+    wide = conformance("-o", "wide", "/bin/false").stdout
+    assert sum(counts) >= 48
+    assert wide.count(" SKIP ") >= sum(counts)
+
+
 @pytest.mark.parametrize(
     ("form", "load"), [("json", json.loads), pytest.param("yaml", yaml.safe_load, marks=pytest.mark.gate)]
 )

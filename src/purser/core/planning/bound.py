@@ -58,7 +58,7 @@ def least_cost(occupancy: Occupancy, wish: RoomRequest, known: int, max_seconds:
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_matrix
     except ImportError as error:
-        raise NoBoundError("the bound needs scipy: run pip install 'gpu-purser[simulator]'") from error
+        raise NoBoundError("the bound needs scipy: run pip install scipy") from error
     program = _Program(occupancy, wish, known)
     if not program.has_rooms:
         return known

@@ -10,7 +10,7 @@ from purser.simulator.report import plots, verdicts
 from purser.simulator.results import AnyRun, Run, TimedRun, mean_by_key, mean_by_percent, mean_of
 from purser.simulator.workload import Workload, class_of, common_memory_mib
 
-NEEDS_MATPLOTLIB = "--report needs matplotlib: run pip install 'gpu-purser[simulator]'"
+NEEDS_MATPLOTLIB = "--report needs matplotlib: run pip install matplotlib"
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1b1f24; }

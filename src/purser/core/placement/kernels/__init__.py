@@ -34,7 +34,7 @@ def choose(name: str, has_numba: bool) -> ModuleType:
     if name == "numpy" or not (name or has_numba):
         return plain
     if not has_numba:
-        raise ValueError("numba is not installed: run pip install 'gpu-purser[fast]', or use numpy")
+        raise ValueError("numba is not installed: run pip install numba, or use numpy")
     from purser.core.placement.kernels import fast
 
     return fast
