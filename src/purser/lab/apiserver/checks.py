@@ -8,7 +8,7 @@ from purser.core.kubernetes.naming import is_subdomain
 from purser.core.kubernetes.selectors import OBJECT_OPERATORS
 from purser.lab import cron
 
-from . import ephemeral, pods, structural
+from . import ephemeral, pods, quotachecks, structural
 from .errors import Cause, Obj
 from .names import check_metadata, duplicate_names, forbidden, invalid, required, unsupported
 from .resources import ServedResource, get_path
@@ -70,6 +70,7 @@ _IMMUTABLE = {
     "statefulsets.apps": ("spec.selector", "spec.serviceName"),
     "jobs.batch": ("spec.template", "spec.selector"),
     "secrets": ("type",),
+    "resourcequotas": ("spec.scopes",),
     "runtimeclasses.node.k8s.io": ("handler",),
     "priorityclasses.scheduling.k8s.io": ("value",),
     "rolebindings.rbac.authorization.k8s.io": ("roleRef",),
@@ -237,6 +238,7 @@ _CHECKS: dict[str, Callable[[Obj], Iterator[Cause]]] = {
     "cronjobs.batch": _check_cron_job,
     "replicationcontrollers": _check_replication_controller,
     "services": _check_service,
+    "resourcequotas": quotachecks.check,
     "configmaps": _check_config_map,
     "secrets": _check_config_map,
     "mutatingwebhookconfigurations.admissionregistration.k8s.io": _check_webhooks,

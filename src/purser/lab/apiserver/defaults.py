@@ -251,6 +251,15 @@ def priority_class(obj: Obj) -> None:
     _fill(obj, preemptionPolicy="PreemptLowerPriority")
 
 
+def limit_range(obj: Obj) -> None:
+    """v1 LimitRange: the limit of containers follows from `max`, the request from the limit, else from `min`."""
+    for item in (obj.get("spec") or {}).get("limits") or ():
+        if item.get("type") == "Container":
+            limits = {**(item.get("max") or {}), **(item.get("default") or {})}
+            requests = {**(item.get("min") or {}), **limits, **(item.get("defaultRequest") or {})}
+            item |= {key: each for key, each in (("default", limits), ("defaultRequest", requests)) if each}
+
+
 def storage_class(obj: Obj) -> None:
     """storage.k8s.io/v1 StorageClass."""
     _fill(obj, reclaimPolicy="Delete", volumeBindingMode="Immediate")
@@ -278,6 +287,7 @@ BY_STORAGE: dict[str, Callable[[Obj], None]] = {
     "secrets": secret,
     "namespaces": namespace,
     "nodes": node,
+    "limitranges": limit_range,
     "persistentvolumes": persistent_volume,
     "persistentvolumeclaims": persistent_volume_claim,
     "mutatingwebhookconfigurations.admissionregistration.k8s.io": webhook_configuration,

@@ -1,14 +1,16 @@
 """The admission plugins that are always on, as far as clients and schedulers see them.
 
-Priority, ServiceAccount (the name, not the token volume), DefaultTolerationSeconds, and the allocation of Service
-addresses.
+LimitRanger, Priority, ServiceAccount (the name, not the token volume), DefaultTolerationSeconds, and the allocation of
+Service addresses. ResourceQuota, which comes last, is in quotakeeping.py.
 """
 
 from itertools import count
 
+from . import limitranges
 from .cluster import Cluster
 from .errors import Obj, forbidden
 from .resources import ServedResource
+from .store import Selection
 
 _TOLERATION_SECONDS = 300
 _UNSCHEDULED_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -19,10 +21,31 @@ def admit(cluster: Cluster, resource: ServedResource, obj: Obj) -> None:
     """Complete a new pod, in place; raises 403 for a priority class that does not exist."""
     if resource.storage == "pods":
         spec = obj["spec"]
+        complete_resources(cluster, resource, obj)
         _priority(cluster, obj["metadata"].get("name", ""), spec)
         spec.setdefault("serviceAccountName", spec.get("serviceAccount") or "default")
         mirror_service_account(obj)
         _tolerations(spec)
+
+
+def complete_resources(cluster: Cluster, resource: ServedResource, obj: Obj) -> None:
+    """Give the containers of a new pod the defaults of its namespace's LimitRanges, in place."""
+    if resource.storage == "pods":
+        for limit_range in _limit_ranges(cluster, obj):
+            limitranges.complete(limit_range, obj)
+
+
+def check_resources(cluster: Cluster, resource: ServedResource, obj: Obj) -> None:
+    """Hold a new pod to its namespace's LimitRanges; raises 403."""
+    if resource.storage == "pods":
+        for limit_range in _limit_ranges(cluster, obj):
+            if why := limitranges.violation(limit_range, obj):
+                raise forbidden("", "pods", obj["metadata"].get("name", ""), why)
+
+
+def _limit_ranges(cluster: Cluster, pod: Obj) -> list[Obj]:
+    here = Selection(namespace=pod["metadata"].get("namespace", ""))
+    return [record.object() for record in cluster.store.collections["limitranges"].records(here)]
 
 
 def mirror_service_account(pod: Obj) -> None:

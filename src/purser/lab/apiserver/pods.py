@@ -1,13 +1,12 @@
 """What the API server knows about pods: their checks, which fields may change, quality of service, binding. Pure."""
 
 from collections.abc import Callable, Iterator, Sequence
-from decimal import Decimal
 from typing import Any
 
 from purser.core.kubernetes.naming import is_label, is_subdomain
 from purser.kube.pods import TERMINAL_PHASES
 
-from . import ephemeral, quantity
+from . import amounts, ephemeral, quantity
 from .errors import Cause, Obj
 from .names import (
     LABEL,
@@ -22,7 +21,6 @@ from .names import (
 )
 
 _STANDARD = ("cpu", "memory", "ephemeral-storage")
-POD_LEVEL = ("cpu", "memory")
 _IMMUTABLE = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
@@ -115,24 +113,11 @@ def _check_pod_level(spec: Obj, where: str) -> Iterator[Cause]:
             if name in limits and quantity.parse(amount) > quantity.parse(limits[name]):
                 why = f"must be less than or equal to pod limits of {limits[name]}"
                 yield invalid(f"{where}.containers[{index}][{name}].limits", amount, why)
+    asked = amounts.of_containers(spec, "requests")
     for name, amount in (resources.get("requests") or {}).items():
-        if (total := requests_of_containers(spec, name)) > quantity.parse(amount):
-            why = f"must be greater than or equal to aggregate container requests of {quantity.canonical(total)}"
+        if name in asked and quantity.parse(asked[name]) > quantity.parse(amount):
+            why = f"must be greater than or equal to aggregate container requests of {asked[name]}"
             yield invalid(f"{where}.requests[{name}]", amount, why)
-
-
-def requests_of_containers(spec: Obj, name: str) -> Decimal:
-    """The most that containers ask for together: init containers one by one, beside the sidecars before them."""
-    sidecars = most = Decimal(0)
-    for container in spec.get("initContainers") or ():
-        asked = _request(container, name)
-        most = max(most, sidecars + asked)
-        sidecars += asked if container.get("restartPolicy") == "Always" else 0
-    return max(most, sidecars + sum(_request(each, name) for each in spec.get("containers") or ()))
-
-
-def _request(container: Obj, name: str) -> Decimal:
-    return quantity.parse(((container.get("resources") or {}).get("requests") or {}).get(name, 0))
 
 
 def fill_requests_as_a_whole(spec: Obj) -> None:
@@ -144,21 +129,16 @@ def fill_requests_as_a_whole(spec: Obj) -> None:
 def _requests_as_a_whole(spec: Obj) -> Obj:
     """What a pod asks for as a whole where it says its limits: what its containers ask for, else the limit."""
     resources = spec.get("resources") or {}
-    limits = {name: limit for name, limit in (resources.get("limits") or {}).items() if is_pod_level(name)}
+    limits = {name: limit for name, limit in (resources.get("limits") or {}).items() if amounts.is_pod_level(name)}
     if not limits:
         return dict(resources.get("requests") or {})
-    asked = {name: total for name in POD_LEVEL if (total := requests_of_containers(spec, name))}
-    totals = {name: quantity.canonical(total) for name, total in asked.items()}
+    asked = amounts.of_containers(spec, "requests")
+    totals = {name: asked[name] for name in amounts.POD_LEVEL if _nonzero(asked.get(name))}
     return {**limits, **totals, **(resources.get("requests") or {})}
 
 
-def is_pod_level(name: str) -> bool:
-    """Whether a pod as a whole may ask for it."""
-    return name in POD_LEVEL or name.startswith("hugepages-")
-
-
 def _check_pod_level_name(name: str, where: str) -> Iterator[Cause]:
-    if not is_pod_level(name):
+    if not amounts.is_pod_level(name):
         yield unsupported(where, name, ("cpu", "hugepages-", "memory"))
 
 
@@ -172,8 +152,8 @@ def check_resources(
 ) -> Iterator[Cause]:
     """Limits and requests: names, signs, whole numbers, and requests against limits."""
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-    for kind, amounts in (("limits", limits), ("requests", requests)):
-        for name, amount in amounts.items():
+    for kind, listed in (("limits", limits), ("requests", requests)):
+        for name, amount in listed.items():
             yield from check_name(name, f"{where}.{kind}[{name}]")
             yield from _check_amount(name, amount, f"{where}.{kind}[{name}]")
     for name, amount in requests.items():
@@ -186,7 +166,7 @@ def check_resources(
 def _check_amount(name: str, amount: str, where: str) -> Iterator[Cause]:
     if quantity.parse(amount) < 0:
         yield invalid(where, amount, "must be greater than or equal to 0")
-    if _is_extended(name) and quantity.parse(amount) % 1:
+    if amounts.is_extended(name) and quantity.parse(amount) % 1:
         yield invalid(where, amount, "must be an integer")
 
 
@@ -198,12 +178,8 @@ def _check_request(name: str, request: str, limit: str, where: str) -> Iterator[
         yield invalid(where, request, f"must be less than or equal to {name} limit of {limit}")
 
 
-def _is_extended(name: str) -> bool:
-    return "/" in name and "kubernetes.io/" not in name
-
-
 def _overcommit_allowed(name: str) -> bool:
-    return not _is_extended(name) and not name.startswith("hugepages-")
+    return not amounts.is_extended(name) and not name.startswith("hugepages-")
 
 
 def check_update(new: Obj, old: Obj) -> Iterator[Cause]:

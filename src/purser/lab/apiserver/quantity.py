@@ -44,7 +44,22 @@ def _parse(value: object) -> tuple[Decimal, str]:
 
 def canonical(value: object) -> str:
     """The form in which the API server writes it: `0.5` -> `500m`, `1024Mi` -> `1Gi`, `1500m` stays."""
-    number, form = _parse(value)
+    return _written(*_parse(value))
+
+
+def added(left: object, right: object) -> str:
+    """The sum, in the form of the first of the two that is not zero, as `Quantity.Add` has it."""
+    (number, form), (other, other_form) = _parse(left), _parse(right)
+    return _written(_EXACT.add(number, other), form if number else other_form)
+
+
+def subtracted(left: object, right: object) -> str:
+    """The difference, in the form of the first of the two that is not zero, as `Quantity.Sub` has it."""
+    (number, form), (other, other_form) = _parse(left), _parse(right)
+    return _written(_EXACT.subtract(number, other), form if number else other_form)
+
+
+def _written(number: Decimal, form: str) -> str:
     number = number.quantize(_NANO, rounding=ROUND_CEILING, context=_EXACT)
     if form == "binary" and abs(number) >= 1024 and number == number.to_integral_value():
         return _scaled(number, 1024, _BINARY)

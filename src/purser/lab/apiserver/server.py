@@ -14,7 +14,7 @@ from purser.connections import Connections, Limits, stop_accepting
 from purser.lab.ports import free_ports
 from purser.yaml_text import yaml_text
 
-from . import bootstrap, definitions
+from . import bootstrap, definitions, quotakeeping
 from .cluster import ADMIN, Cluster, PodLogs, User, Webhooks
 from .errors import Obj
 from .garbage import Collector
@@ -65,6 +65,7 @@ class ApiServer:
         self._server: asyncio.Server | None = None
         self._collecting: asyncio.Task[None] | None = None
         definitions.watch_definitions(self._cluster)
+        quotakeeping.follow(self._cluster)
         bootstrap.fill(self._cluster)
 
     async def start(self) -> None:

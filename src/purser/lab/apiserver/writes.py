@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import admission, checks, definitions, managed, plugins, strategies
+from . import admission, checks, definitions, managed, plugins, quotakeeping, strategies
 from .cluster import ApiRequest, Cluster
 from .decode import Unknown, strict_error
 from .errors import (
@@ -86,6 +86,8 @@ async def _insert(cluster: Cluster, call: ApiRequest, obj: Obj) -> Obj:
     """Admission, preparation, checks and the write. An apply brings its managed fields along."""
     resource = call.resource
     obj = await admission.mutate(cluster, call, "CREATE", _completed(cluster, resource, obj), None)
+    # Once more, as a webhook may have brought containers: the real server asks its own plugins again, too.
+    plugins.complete_resources(cluster, resource, obj)
     _complete_metadata(call, resource, obj["metadata"])
     strategies.prepare_create(resource, obj)
     plugins.allocate(cluster, resource, obj)
@@ -94,8 +96,10 @@ async def _insert(cluster: Cluster, call: ApiRequest, obj: Obj) -> Obj:
             None, obj, managed.FieldManager(call.manager, "Update", resource.api_version), resource.schema, now()
         )
     _check(resource, obj, checks.check_create(resource, obj))
+    plugins.check_resources(cluster, resource, obj)
     await admission.validate(cluster, call, "CREATE", obj, None)
     _require_namespace(cluster, call)
+    quotakeeping.admit(cluster, resource, obj)
     key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
     collection = cluster.collection(resource)
     if collection.get(key):
@@ -104,6 +108,7 @@ async def _insert(cluster: Cluster, call: ApiRequest, obj: Obj) -> Obj:
         definitions.establish(obj)
     if not call.dry_run:
         collection.put(obj)
+        quotakeeping.settle(cluster, resource, obj)
     return served(resource, obj)
 
 
@@ -258,6 +263,8 @@ async def update(cluster: Cluster, call: ApiRequest, mutate: Mutate, *, applies:
         _check_preconditions(call, new["metadata"], live["metadata"])
         new = await _prepared(cluster, call, new, live, applies=applies)
         if collection.get(call.key) is record:
+            if not call.subresource:
+                quotakeeping.admit(cluster, call.resource, new, live)
             return served(call.resource, _commit(cluster, call, new, live, record))
     raise modified(call.resource.group, call.resource.plural, call.name)
 
@@ -313,6 +320,7 @@ def _commit(cluster: Cluster, call: ApiRequest, new: Obj, live: Obj, record: Sto
         collection.remove(new)
     else:
         collection.put(new)
+        quotakeeping.settle(cluster, call.resource, new, live)
     return new
 
 
