@@ -55,6 +55,18 @@ async def test_a_quota_refuses_what_is_too_much_until_pods_end_or_are_gone(api: 
     (await api.post(f"{ns}/pods", pod("c", resources=gpus(3)))).ok()
 
 
+async def test_a_list_of_quotas_shows_what_is_used(api: Api, ns: str) -> None:
+    if api.minor < 36:
+        pytest.skip("earlier releases have the columns in another order")
+    await quota(api, ns, "gpus", {GPU: 3, "pods": 9, "limits.memory": "1Gi", "limits.nvidia.com/gpumem": 4096})
+    accept = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    body = (await api.request("GET", f"{ns}/resourcequotas", headers=accept)).ok().body
+    assert [column["name"] for column in body["columnDefinitions"]] == ["Name", "Request", "Limit", "Age"]
+    name, *amounts, _ = body["rows"][0]["cells"]
+    limits = "limits.memory: 0/1Gi, limits.nvidia.com/gpumem: 0/4096"
+    assert (name, *amounts) == ("gpus", f"pods: 0/9, {GPU}: 0/3", limits)
+
+
 async def test_a_quota_counts_in_the_largest_phase_of_a_pod_and_names_all_that_is_too_much(api: Api, ns: str) -> None:
     await quota(api, ns, "small", {"cpu": 2, "requests.memory": "2Gi", "limits.memory": "4Gi", "requests.cpu": 9})
     resources = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}

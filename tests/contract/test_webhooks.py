@@ -95,6 +95,38 @@ async def test_the_review_says_who_wants_what(api: Api, ns: str, hook: Hook, reg
     assert seen["spec"]["serviceAccountName"] == "default"
 
 
+async def test_a_limit_range_completes_the_containers_that_a_webhook_adds(
+    api: Api, ns: str, hook: Hook, register: Register
+) -> None:
+    await register()
+    limits = [{"type": "Container", "defaultRequest": {"cpu": "100m"}}]
+    (await api.post(f"{ns}/limitranges", {"metadata": {"name": "range"}, "spec": {"limits": limits}})).ok()
+    added = {"name": "added", "image": "i"}
+    hook.decide = lambda request: patch({"op": "add", "path": "/spec/containers/-", "value": added})
+    made = (await api.post(f"{ns}/pods", pod("a"))).ok().body
+    assert hook.named("a")[-1]["object"]["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "100m"}}
+    assert [each["resources"] for each in made["spec"]["containers"]] == [{"requests": {"cpu": "100m"}}] * 2
+
+
+async def test_validating_webhooks_are_asked_after_limit_ranges_and_before_quotas(
+    api: Api, ns: str, hook: Hook, register: Register
+) -> None:
+    await register("validating")
+    limits = [{"type": "Pod", "max": {"cpu": "1"}}]
+    (await api.post(f"{ns}/limitranges", {"metadata": {"name": "range"}, "spec": {"limits": limits}})).ok()
+    quota = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": 0}}}
+    (await api.post(f"{ns}/resourcequotas", quota)).ok()
+
+    async def is_counted() -> Any:
+        return (await api.get(f"{ns}/resourcequotas/none")).body.get("status", {}).get("used")
+
+    await until("the quota is counted", is_counted)
+    asked = pod("a", resources={"limits": {"cpu": "2"}})
+    assert "maximum cpu usage" in (await api.post(f"{ns}/pods", asked)).message and not hook.named("a")
+    asked = pod("b", resources={"limits": {"cpu": "1"}})
+    assert "exceeded quota" in (await api.post(f"{ns}/pods", asked)).message and hook.named("b")
+
+
 async def test_what_a_pod_asks_for_as_a_whole_counts_the_containers_that_a_webhook_adds(
     api: Api, ns: str, hook: Hook, register: Register
 ) -> None:

@@ -69,6 +69,13 @@ def _at(path: str, default: Cell = "<none>") -> Callable[[Obj], Cell]:
     return value
 
 
+def _used_of(quota: Obj, *, limits: bool) -> str:
+    """Of a quota's lines over limits, or of all others: used and hard."""
+    hard, used = (get_path(quota, f"status.{each}") or {} for each in ("hard", "used"))
+    names = [name for name in sorted(hard) if name.startswith("limits.") == limits]
+    return ", ".join(f"{name}: {used.get(name, '0')}/{hard[name]}" for name in names)
+
+
 def _count(path: str) -> Callable[[Obj], Cell]:
     return lambda obj: len(get_path(obj, path) or ())
 
@@ -328,6 +335,12 @@ BY_STORAGE: dict[str, list[TableColumn]] = {
         TableColumn("Webhooks", _count("webhooks"), _NUMBER),
         AGE,
     ],
+    "resourcequotas": [
+        TableColumn("Request", lambda obj: _used_of(obj, limits=False)),
+        TableColumn("Limit", lambda obj: _used_of(obj, limits=True)),
+        AGE,
+    ],
+    "limitranges": [TableColumn("Created At", _at("metadata.creationTimestamp"))],
     "poddisruptionbudgets.policy": [
         TableColumn("Min Available", _at("spec.minAvailable", "N/A")),
         TableColumn("Max Unavailable", _at("spec.maxUnavailable", "N/A")),
