@@ -147,8 +147,9 @@ async def test_a_gpu_that_a_stranger_holds_is_closed_and_pending_pods_say_why():
         assert await world.bind(pods[0], "n1") == ""
         assert {uuid for part in (await world.grant_on(pods[0])).containers for uuid in part.uuids} == {"n1-1"}
         refused = (await world.filter(pods[1], "n1")).failed_nodes["n1"]
-        assert "GPU n1-0 is disputed: pod default/old holds the GPU without a grant" in refused
-        assert "is disputed" in refused
+        assert "1 GPU on 1 node is disputed (see the node's condition PurserGpuDisputed)" in refused
+        (why,) = world.cache.disputes.closed("n1").values()
+        assert why == "pod default/old holds the GPU without a grant"
         assert b"purser_scheduler_disputed_gpus 1.0" in world.metrics.exposition()
         await world.client.delete(PODS, "old", "default", grace_period_seconds=0)  # the agent's word may come later
         await eventually(lambda: world.cache.disputes.closed("n1") == {})

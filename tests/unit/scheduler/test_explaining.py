@@ -273,3 +273,12 @@ def test_a_node_that_the_policy_keeps_for_other_pods_has_no_score_that_means_any
     choice = explained(pod("p", gpu(4000), on="small", share={"small-0": 4000}), *nodes).choice
     assert (choice.own.node, choice.own.is_kept) == ("small", False)
     assert choice.runner_up.is_kept
+
+
+def test_operators_read_which_pod_a_dispute_is_about():
+    stranger = pod("stranger", gpu(), on="n")
+    found = explained(pod("p", gpu()), node("n", gpus("n", 1)), stranger)
+    (reason,) = found.reasons
+    assert reason.reason == Reason.DISPUTED
+    assert "pod default/stranger runs without a grant" in reason.text
+    assert "pod default/stranger runs without a grant" in found.by_node["n"]

@@ -274,7 +274,7 @@ class SchedulingReplay:
             return None
         logged, outcome = self._gpus(name, record.containers), self._gpus(name, now)
         if isinstance(found, Refusal):
-            why = f"the pod does not fit on node {name}: {found.message}"
+            why = f"the pod does not fit on node {name}: {found.message_to_operators}"
         else:
             pros = self._evaluator.why(request, found)
             why = f"{self._words} chooses other GPUs{f': {pros}' if pros else ''}"

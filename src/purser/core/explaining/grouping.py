@@ -56,8 +56,8 @@ def grouped_rejections(rejections: Mapping[str, FilterRejection]) -> list[Reason
 def grouped_refusals(
     refusals: Mapping[str, Refusal], request: PodRequest, fleet: Fleet, *, idle_only: bool, quota: str = ""
 ) -> list[ReasonCount]:
-    """Of Purser's decision, by node. ``idle_only``: the pod's policy takes only unused GPUs; ``quota``: the sentence on
-    the namespace's quota, empty: there is none."""
+    """Of Purser's decision, by node, for operators: pods of any namespace are named. ``idle_only``: the pod's policy
+    takes only unused GPUs; ``quota``: the sentence on the namespace's quota, empty: there is none."""
     nodes: dict[Reason, list[str]] = {}
     for name, refusal in refusals.items():
         for reason, _ in refusal.counts:
@@ -71,7 +71,7 @@ def grouped_refusals(
             f"{each.text} ({quota})" if quota and each.reason is Reason.QUOTA_NOT_FIT else each.text,
             tuple(sorted(nodes[each.reason])[:EXAMPLES]),
         )
-        for each in clauses(refusals, request, fleet, idle_only=idle_only)
+        for each in clauses(refusals, request, fleet, idle_only=idle_only, names_pods=True)
     ]
 
 

@@ -18,7 +18,7 @@ from purser.core.fleet import DeviceState, Fleet, rule
 from purser.core.grant.quota import Demand, QuotaLimits, request_demand
 from purser.core.mig.on_demand import asked_profile, kind_of, may_have_instances, named
 from purser.core.model import DeviceRequest, Enforcement, PodRequest
-from purser.core.names import GPU_RESOURCE
+from purser.core.names import DISPUTED_CONDITION, GPU_RESOURCE
 from purser.core.placement.reasons import OTHER_INSTANCES, Reason, Refusal, tally
 from purser.core.placement.shape import takes_model
 
@@ -47,6 +47,8 @@ class _Tally(msgspec.Struct):
     container: str = ""
     detail: str = ""
     """One of them, where nodes have different ones."""
+    dispute: str = ""
+    """The same of `Refusal.dispute`; empty where no other pods may be named."""
     idle_only: bool = False
     """The pod's policy takes only unused GPUs."""
     examples: list[DeviceState] = []
@@ -63,6 +65,7 @@ class _Tally(msgspec.Struct):
         self.count_needed = max(self.count_needed, refusal.count_needed)
         self.container = self.container or refusal.container
         self.detail = max(self.detail, refusal.detail)
+        self.dispute = max(self.dispute, refusal.dispute)
 
 
 def explain(
@@ -78,6 +81,8 @@ def explain(
 
     ``quota`` is the sentence on the namespace's quota where that is the obstacle; ``idle_only``: the pod's policy takes
     only unused GPUs. ``lists``: whether any node has a device, by uuid; without it all nodes are looked through.
+
+    The pod's owner reads the sentence, so it names no other pod.
     """
     found = clauses(refusals, request, fleet, idle_only=idle_only, lists=lists)
     if quota and any(each.reason is Reason.QUOTA_NOT_FIT for each in found):
@@ -105,9 +110,15 @@ def clauses(
     *,
     idle_only: bool = False,
     lists: Callable[[str], bool] | None = None,
+    names_pods: bool = False,
 ) -> list[Clause]:
-    """The reasons of these refusals, the largest obstacle first. See `explain`."""
+    """The reasons of these refusals, the largest obstacle first. See `explain`.
+
+    ``names_pods``: an operator reads them, so that they name the pods, of any namespace, on which a dispute is.
+    """
     by_reason = _tally(refusals.values(), idle_only)
+    if not names_pods and (disputed := by_reason.get(Reason.DISPUTED)):
+        disputed.dispute = ""
     _find_examples(by_reason, refusals, fleet)
     if mismatch := by_reason.get(Reason.UUID_MISMATCH):
         mismatch.detail = _nowhere(request, lists or _uuids(fleet).__contains__)
@@ -350,6 +361,9 @@ def _wants_whole(asked: DeviceRequest) -> bool:
     return asked.is_whole or asked.memory_percent == 100
 
 
+_SEE_NODE = f"see the node's condition {DISPUTED_CONDITION}"
+"""What a dispute is about, for those who may not read of others' pods."""
+
 _OF_NODES = {
     Reason.UNREGISTERED: ("has no inventory: no agent runs there", "have no inventory: no agent runs there"),
     Reason.NO_DEVICES: ("has no GPUs", "have no GPUs"),
@@ -375,7 +389,7 @@ _OF_NODES = {
 _OF_DEVICES: dict[Reason, Callable[[_Tally, DeviceRequest], str]] = {
     Reason.NOT_HEALTHY: _unhealthy,
     Reason.CORDONED: lambda t, _: f"{_is(t)} cordoned",
-    Reason.DISPUTED: lambda t, _: f"{_is(t)} disputed{f' ({t.detail})' if t.detail else ''}",
+    Reason.DISPUTED: lambda t, _: f"{_is(t)} disputed ({t.dispute or _SEE_NODE})",
     Reason.TYPE_MISMATCH: _other_type,
     Reason.UUID_MISMATCH: lambda t, _: (
         f"{_is(t)} excluded by the UUIDs that the pod names{f' ({t.detail})' if t.detail else ''}"

@@ -256,11 +256,11 @@ class HalfPlacedPod:
             for first, s in devices
             if first == DISPUTED and not asked.excludes(s.device.uuid)
         )
-        detail = next(disputed, "")
+        dispute = next(disputed, "")
         if Reason.NO_MIG_PLACE not in counts:
-            return obstructed(_in_amounts(found), len(devices), counts, for_rest, most, detail)
+            return obstructed(_in_amounts(found), len(devices), counts, for_rest, most, dispute=dispute)
         beside = OTHER_INSTANCES if self._candidates.cut.has_taken else ""
-        return obstructed(self._largest(found), len(devices), counts, for_rest, most, detail or beside)
+        return obstructed(self._largest(found), len(devices), counts, for_rest, most, beside, dispute=dispute)
 
     def _largest(self, found: _Found) -> ContainerRequest:
         """The container that needs an instance as large as this one gets."""

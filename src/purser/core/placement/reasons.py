@@ -209,16 +209,28 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     cores_free_percent: int = 0
     count_needed: int = 0
     detail: str = ""
-    """What kubelet would say, where it is kubelet that would refuse; who is in the way, where a GPU is disputed."""
+    """What kubelet would say, where it is kubelet that would refuse."""
+    dispute: str = ""
+    """Who is in the way, where a GPU is disputed. It names pods of any namespace, so it is for operators only: no
+    message to a pod has it."""
 
     @property
     def message(self) -> str:
-        """HAMi's form: ``7/8 CardInsufficientMemory, 1/8 CardNotHealth`` or the reason of the node as a whole."""
+        """HAMi's form: ``7/8 CardInsufficientMemory, 1/8 CardNotHealth`` or the reason of the node as a whole. The
+        owner of the pod may read it."""
+        return self._message(self.detail)
+
+    @property
+    def message_to_operators(self) -> str:
+        """The same, with the pods that are in the way where a GPU is disputed."""
+        return self._message(self.dispute or self.detail)
+
+    def _message(self, detail: str) -> str:
         if not self.devices:
             reasons = ", ".join(reason for reason, _ in self.counts)
-            return f"{reasons}: {self.detail}" if self.detail else reasons
+            return f"{reasons}: {detail}" if detail else reasons
         counted = ", ".join(sorted(f"{count}/{self.devices} {reason}" for reason, count in self.counts))
-        return f"{counted} ({self.detail})" if self.detail else counted
+        return f"{counted} ({detail})" if detail else counted
 
 
 class MostFree(NamedTuple):
@@ -237,6 +249,7 @@ def obstructed(
     most: MostFree,
     detail: str = "",
     resolvable: bool = False,
+    dispute: str = "",
 ) -> Refusal:
     """The refusal of a container by a node with so many devices.
 
@@ -264,20 +277,13 @@ def obstructed(
         cores_free_percent=most.cores_percent,
         count_needed=asked.count,
         detail=detail,
+        dispute=dispute,
     )
 
 
 def dispute_detail(uuid: str, why: str) -> str:
     """Such as ``GPU GPU-... is disputed: pod ns/name holds it without a grant``."""
-    return f"GPU {uuid}{_IS_DISPUTED}{why}"
-
-
-def names_other_pods(message: str) -> bool:
-    """Whether a message to a pod has a `dispute_detail`, which names pods of any namespace."""
-    return _IS_DISPUTED in message
-
-
-_IS_DISPUTED = " is disputed: "
+    return f"GPU {uuid} is disputed: {why}"
 
 
 OTHER_INSTANCES = "in addition to what the pod's other containers get there"

@@ -140,8 +140,8 @@ class Verdicts:
             int(self._memory_largest[rows].max()),
             cores if obstacles[Reason.INSUFFICIENT_CORES] else 0,
         )
-        detail = self._dispute(rows, container.devices) if obstacles[Reason.DISPUTED] else ""
-        return obstructed(container, devices, obstacles, for_rest, most, detail, bool(resolvable))
+        dispute = self._dispute(rows, container.devices) if obstacles[Reason.DISPUTED] else ""
+        return obstructed(container, devices, obstacles, for_rest, most, "", bool(resolvable), dispute)
 
     def _dispute(self, rows: Rows, asked: DeviceRequest) -> str:
         """One of the disputes on these nodes; empty where the request's UUIDs rule these GPUs out."""

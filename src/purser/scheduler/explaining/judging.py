@@ -41,4 +41,4 @@ def words_by_node(found: Judgement) -> dict[str, str]:
     """Why each node that does not take a pod does not: of kube-scheduler's filters the first, else how many of its GPUs
     have which reason first."""
     rejected = {name: node_wording(each) for name, each in found.rejections.items()}
-    return rejected | {name: brief(each.message) for name, each in found.refusals.items()}
+    return rejected | {name: brief(each.message_to_operators) for name, each in found.refusals.items()}

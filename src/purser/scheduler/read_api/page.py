@@ -18,7 +18,6 @@ import msgspec
 
 from purser.core.fleet import NodeState
 from purser.core.model import Grant
-from purser.core.placement.reasons import names_other_pods
 from purser.core.state import (
     STATE_VERSION,
     StateGrant,
@@ -29,7 +28,6 @@ from purser.core.state import (
     state_grant,
     state_node,
 )
-from purser.core.wording import counted
 from purser.kube import Clock
 from purser.recent import Recent
 from purser.scheduler.cache import ClusterCache
@@ -83,8 +81,6 @@ class _Snapshot:
     grants: dict[str, list[bytes]] = field(default_factory=dict)
     """By namespace."""
     waiting: dict[str, list[bytes]] = field(default_factory=dict)
-    nameless_waiting: dict[str, list[bytes]] = field(default_factory=dict)
-    """The same, without the names of other pods."""
     held: dict[str, list[Grant]] = field(default_factory=dict)
     """The grants of each namespace, as they were read."""
     digest: bytes = b""
@@ -170,11 +166,7 @@ class StatePage:
     def _put_waiting(self, made: _Snapshot) -> Iterator[None]:
         for uid, pod in self._pending.pods():
             entry = _entry(uid, pod, self._cache.scheduler_name, knows_why=made.replica.places_pods)
-            element = nameless = _element(entry)
-            if names_other_pods(entry.message):
-                nameless = _element(msgspec.structs.replace(entry, message=_counts(entry.reasons)))
-            made.waiting.setdefault(pod.namespace, []).append(element)
-            made.nameless_waiting.setdefault(pod.namespace, []).append(nameless)
+            made.waiting.setdefault(pod.namespace, []).append(_element(entry))
             yield
 
     def _whole(self, snapshot: _Snapshot) -> EncodedState:
@@ -183,7 +175,7 @@ class StatePage:
 
     async def _of_namespace(self, snapshot: _Snapshot, scope: Scope) -> EncodedState:
         replica = StateReplica("", snapshot.replica.places_pods, "")
-        grants, waiting = snapshot.grants.get(scope.namespace, ()), snapshot.nameless_waiting.get(scope.namespace, ())
+        grants, waiting = snapshot.grants.get(scope.namespace, ()), snapshot.waiting.get(scope.namespace, ())
         nodes = snapshot.nameless_nodes
         if not scope.has_all_nodes:
             nodes = []
@@ -254,12 +246,6 @@ async def _digest(pieces: Iterable[bytes]) -> bytes:
         if done % _PIECES_AT_ONCE == 0:
             await asyncio.sleep(0)
     return digest.digest()
-
-
-def _counts(reasons: Sequence[StateReason]) -> str:
-    """A message of words alone."""
-    words = (f"{each.reason} on {counted(each.nodes, 'node')}" for each in reasons)
-    return f"The pod does not fit: {', '.join(words)}"
 
 
 def _entry(uid: str, pod: PendingPod, scheduler: str, *, knows_why: bool) -> StateWaiting:

@@ -37,6 +37,33 @@ async def test_filter_can_return_every_node_that_fits_and_a_reason_for_every_oth
         assert api.resource_version == written
 
 
+async def test_no_message_to_a_pod_names_the_pod_of_another_namespace_that_holds_a_disputed_gpu():
+    async with server() as api, replica(api) as world:
+        await world.add_node("n")
+        pod = await world.add_pod("p")
+        why = "pod tenant-b/secret-0 holds the GPU without a grant"
+        world.cache.fleet.set_disputes("n", {"n-0": why})
+        world.extender.pending.put_pod(pod)
+        result = await world.filter(pod, "n")
+        assert result.failed_nodes == {
+            "n": "node(s) had no suitable GPU: 1 GPU on 1 node is disputed (see the node's condition PurserGpuDisputed)"
+        }
+        (waiting,) = (each.message for _, each in world.extender.pending.pods())
+        bound = await world.bind(pod, "n")
+        assert "GpuHolderUnknown" in bound
+        told = (waiting, bound, *result.failed_and_unresolvable_nodes.values(), *await world.event_messages())
+        assert not [each for each in told if "secret" in each or "tenant-b" in each]
+
+
+async def test_nor_does_the_reason_of_a_node_beside_others_that_fit():
+    async with server() as api, replica(api, policy=replace(BINPACK, nodes_to_score=0)) as world:
+        for name in ("free-1", "free-2", "n"):
+            await world.add_node(name)
+        world.cache.fleet.set_disputes("n", {"n-0": "pod tenant-b/secret-0 holds the GPU without a grant"})
+        result = await world.filter(await world.add_pod("p"), "free-1", "free-2", "n")
+        assert result.failed_and_unresolvable_nodes == {"n": "1/1 GpuHolderUnknown"}
+
+
 @pytest.mark.parametrize(
     ("policy", "spec", "told"),
     [

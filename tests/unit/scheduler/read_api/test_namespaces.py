@@ -7,7 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from purser.core.fleet import Fleet
-from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, GrantState, NodeInventory
+from purser.core.model import (
+    ContainerGrant,
+    ContainerKind,
+    Device,
+    DeviceShare,
+    Grant,
+    GrantState,
+    NodeInventory,
+    PodRequest,
+)
+from purser.core.placement import Reason, Refusal, explain
 from purser.core.placement.reasons import dispute_detail
 from purser.core.state import ClusterState, StateReplica
 from purser.kube import SystemClock
@@ -40,10 +50,11 @@ def cluster(nodes, held, waiting, disputes):
         fleet.ledger.adopt(Grant(f"{name}-uid", namespace, name, f"node-{node}", (part,)), GrantState.BOUND)
     for count, namespace in enumerate(waiting):
         name = f"{namespace}-waits-{count}"
-        why = (("CardInsufficientMemory", 1),)
-        other = NAMESPACES[count % 3]
-        detail = dispute_detail("gpu-0-0", f"pod {other}/{other}-odd holds it") if count % 2 else "too small"
-        pending[f"{name}-uid"] = PendingPod(namespace, name, "", 0, "", 1, "CardInsufficientMemory", why, detail)
+        why = dispute_detail("gpu-0-0", f"pod {NAMESPACES[count % 3]}/{NAMESPACES[count % 3]}-odd holds it")
+        refusal = Refusal(((Reason.DISPUTED, 1),), devices=1, dispute=why)
+        told = explain({"node-0": refusal}, PodRequest("uid", namespace, name, ()), fleet)
+        words = ((str(Reason.DISPUTED), 1),)
+        pending[f"{name}-uid"] = PendingPod(namespace, name, "", 0, "", 1, Reason.DISPUTED, words, told)
     for namespace, node, gpu in disputes:
         node, gpu = node % len(nodes), gpu % nodes[node % len(nodes)]
         before = fleet.disputes(f"node-{node}")

@@ -134,7 +134,7 @@ def _waiting(replay: SchedulingReplay, record: NodesJudged | PodPlaced, decision
         head,
         fits=tuple(found.fits),
         reasons=_reasons(moment, rejections),
-        by_node=rejected | {name: brief(each.message) for name, each in found.refusals.items()},
+        by_node=rejected | {name: brief(each.message_to_operators) for name, each in found.refusals.items()},
         suggestions=() if found.fits else tuple(_suggestions(moment)),
         notes=tuple(_with_room(moment, not_asked)),
     )
