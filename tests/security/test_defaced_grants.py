@@ -80,7 +80,8 @@ async def test_until_the_agent_reports_what_a_running_pod_holds_its_node_takes_n
             waiting = await world.add_pod("w")
             assert (await world.filter(waiting, "n1", "n2")).node_names == ["n2"]
             answer = await world.filter(waiting, "n1")
-            assert "pod default/a runs without a grant" in answer.failed_and_unresolvable_nodes["n1"]
+            assert "disputed" in answer.failed_and_unresolvable_nodes["n1"]
+            assert "pod default/a runs without a grant" in world.cache.disputes.closed("n1")["n1-0"]
             assert "2/2 GpuHolderUnknown" in await world.bind(waiting, "n1")
             await tell(world, "n1", held_by(pod, grant))
             await eventually(lambda: world.cache.disputes.closed("n1") == {})
@@ -186,7 +187,8 @@ async def test_a_rejected_pod_closes_its_gpu_until_the_agents_next_good_word():
         await world.add_node("n1")
         pod = await reject(world, "p")
         waiting = await world.add_pod("w")
-        assert "the node rejected pod default/p" in (await world.filter(waiting, "n1")).failed_nodes["n1"]
+        assert not await fits(world, waiting)
+        assert "the node rejected pod default/p" in world.cache.disputes.closed("n1")["n1-0"]
         refusal = RefusedPod("default", "p", pod.metadata.uid, "DeviceOvercommitted", ("n1-0",), ("other/x",))
         await tell(world, "n1", refused=(refusal,))
         await eventually(lambda: "pod other/x holds the GPU" in world.cache.disputes.closed("n1").get("n1-0", ""))

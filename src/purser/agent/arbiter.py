@@ -40,6 +40,7 @@ from purser.core.ledger import LedgerError
 from purser.core.mig.on_demand import overlap
 from purser.core.model import ContainerGrant, Enforcement, Grant
 from purser.core.names import GPU_RESOURCE
+from purser.core.wording import pods_to
 from purser.kube.errors import KubeError
 from purser.kube.objects import Pod
 from purser.kube.pods import is_terminal
@@ -161,12 +162,14 @@ class Arbiter:
         found = await self._lingering.wait(part.uuids)
         if found is not None:
             violation, other = found
+            who = f"{pods_to(grant.namespace, [other.key])} (uid {other.pod_uid})"
             raise AllocationRefused(
                 RefusalReason.IN_USE,
-                f"processes of pod {other.key} (uid {other.pod_uid}) still use GPU {violation.uuid}, although the "
+                f"processes of {who} still use GPU {violation.uuid}, although the "
                 f"pod no longer exists: with container {part.container}, {violation.problem}. kubelet starts the "
                 f"container once these processes have exited",
                 [grant.key],
+                in_the_way=[other.key],
             )
         try:
             await self._instances.give(grant, part, again=True)
@@ -369,8 +372,8 @@ class Arbiter:
             raise _refused(
                 RefusalReason.STRANGER,
                 found.turn,
-                f"pod {key} holds device {uuid} without a grant from Purser: delete that pod, or wait until it "
-                f"terminates",
+                f"{pods_to(found.turn.grant.namespace, [key])} holds device {uuid} without a grant from Purser: delete "
+                "that pod, or wait until it terminates",
                 (uuid,),
                 (key,),
             )
@@ -391,7 +394,8 @@ class Arbiter:
             raise _refused(
                 RefusalReason.STRANGER,
                 found.turn,
-                f"kubelet lists device {uuid} for pod {key}, but {gone}: wait until kubelet terminates the old pod",
+                f"kubelet lists device {uuid} for {pods_to(found.turn.grant.namespace, [key])}, but {gone}: wait until "
+                "kubelet terminates the old pod",
                 (uuid,),
                 (key,),
             )
@@ -456,7 +460,7 @@ def _refused(
     grant = turn.grant
     dispute = RefusedPod(grant.namespace, grant.pod, grant.pod_uid, reason.value, uuids, in_the_way)
     text = f"{turn.key} container {turn.part.container}: {message}"
-    return AllocationRefused(reason, text, [turn.key], dispute if uuids else None)
+    return AllocationRefused(reason, text, [turn.key], dispute if uuids else None, in_the_way=in_the_way)
 
 
 def _is_other(given: Enforcement, granted: Enforcement) -> bool:

@@ -183,8 +183,13 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
                 yield
             except AllocationRefused as refusal:
                 self._metrics.refusals.labels(method, refusal.reason.value).inc()
+                others = {"in_the_way": refusal.in_the_way} if refusal.in_the_way else {}
                 log.warning(
-                    "Refused kubelet's call", method=method, reason=refusal.reason.value, message=refusal.message
+                    "Refused kubelet's call",
+                    method=method,
+                    reason=refusal.reason.value,
+                    message=refusal.message,
+                    **others,
                 )
                 self._on_refused(refusal)
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal.message)

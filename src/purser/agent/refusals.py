@@ -35,13 +35,14 @@ class RefusalReason(ExplainedReason):
         "DeviceOvercommitted",
         "Pod",
         "Other pods hold so much of the GPU that the grant no longer fits.",
-        "Recreate the pod. If the pods named in the message are stuck, delete them.",
+        "Recreate the pod. If the pods that the message or the node's condition PurserGpuDisputed names are stuck, "
+        "delete them.",
     )
     STRANGER = (
         "DeviceHeldByOtherPod",
         "Pod",
         "A pod without a grant holds the GPU.",
-        "Delete the pod named in the message.",
+        "Delete the pod that the message or the node's condition PurserGpuDisputed names.",
     )
     IN_USE = (
         "DeviceInUse",
@@ -124,6 +125,7 @@ class AllocationRefused(Exception):
         dispute: RefusedPod | None = None,
         *,
         may_wait: bool = False,
+        in_the_way: Iterable[str] = (),
     ) -> None:
         super().__init__(message)
         self.reason = reason
@@ -132,6 +134,9 @@ class AllocationRefused(Exception):
         """Keys of the pods that this is about: they get an event."""
         self.dispute = dispute
         """What the scheduler has to hear, where it granted what is not there."""
+        self.in_the_way = tuple(in_the_way)
+        """Keys of the pods that hold what the pod was granted: for the log. The message is read by the pod's owner, and
+        names none of other namespaces."""
         self.may_wait = may_wait
         """Whether the pod is admitted all the same, and its containers are refused instead, each time that they are to
         start. kubelet fails a pod that it does not admit, and a controller makes the next one at once."""

@@ -8,9 +8,7 @@ from purser.agent.admission import ContainerTurn, ListedPod, PreferredAllocation
 from purser.agent.refusals import RefusalReason
 from purser.core.device.ids import uuid_of
 from purser.core.model import Device
-
-MAX_HOLDERS_NAMED = 3
-"""Pods in a message: a GPU may be shared by a hundred."""
+from purser.core.wording import pods_to
 
 
 class Unavailable(msgspec.Struct, frozen=True):
@@ -39,19 +37,11 @@ def why_unavailable(
             return Unavailable(RefusalReason.UNHEALTHY, f"device {uuid} is unhealthy: {device.unhealthy_reason}", uuid)
         holders = sorted({pod.key for pod in pods if uuid in _held(pod)})
         if holders:
-            message = (
-                f"no device ID of GPU {uuid} is free: {_named(holders)} the GPU. Recreate the pod once an ID is free"
-            )
+            who, verb = pods_to(turn.grant.namespace, holders), "holds" if len(holders) == 1 else "hold"
+            message = f"no device ID of GPU {uuid} is free: {who} {verb} the GPU. Recreate the pod once an ID is free"
             return Unavailable(RefusalReason.OVERCOMMIT, message, uuid, tuple(holders))
     return None
 
 
 def _held(pod: ListedPod) -> frozenset[str]:
     return frozenset(uuid_of(id_) for ids in pod.containers.values() for id_ in ids)
-
-
-def _named(holders: list[str]) -> str:
-    if len(holders) == 1:
-        return f"pod {holders[0]} holds"
-    more = f" and {len(holders) - MAX_HOLDERS_NAMED} more" if len(holders) > MAX_HOLDERS_NAMED else ""
-    return f"pods {', '.join(holders[:MAX_HOLDERS_NAMED])}{more} hold"

@@ -128,6 +128,18 @@ async def test_what_another_plugins_pods_hold_is_reported(world, kubelet):
         await start(world, kubelet, "p", part("main", a))
 
 
+async def test_a_pod_is_not_told_the_name_of_another_namespaces_pod_but_the_node_is(world, kubelet):
+    card = world.uuids[0]
+    kubelet.pods["team-b/secret"] = {"main": [f"{card}-3"]}
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await world.pod("p", part("main", card))
+        with pytest.raises(Rejected, match="for a pod of another namespace, but that pod no longer exists") as refused:
+            await kubelet.admit("default/p", [("main", 1)])
+        assert "secret" not in str(refused.value)
+        await eventually(lambda: shows(world, "blocked by team-b/secret"))
+
+
 async def test_a_refusal_is_reported_with_who_is_in_the_way_until_it_is_over(world, kubelet):
     a = world.uuids[0]
     async with world.agent() as agent:

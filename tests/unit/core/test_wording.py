@@ -2,7 +2,7 @@
 
 import pytest
 
-from purser.core.wording import counted, natural, some
+from purser.core.wording import counted, natural, pods_to, some
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,18 @@ def test_names_are_in_the_order_in_which_people_count() -> None:
     as_texts = sorted(wanted)
     assert as_texts != wanted == sorted(as_texts, key=natural)
     assert natural("a01") != natural("a1"), "two names share no place"
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (["a/x"], "pod a/x"),
+        (["a/x", "a/y"], "pods a/x, a/y"),
+        (["b/x"], "a pod of another namespace"),
+        (["b/x", "c/x"], "2 pods of other namespaces"),
+        (["a/x", "b/x", "aa/x"], "pod a/x and 2 more"),
+        (["a/v", "a/w", "a/x", "a/y", "b/x"], "pods a/v, a/w, a/x and 2 more"),
+    ],
+)
+def test_who_reads_of_other_pods_reads_the_names_of_the_own_namespace_alone(keys, said):
+    assert pods_to("a", keys) == said

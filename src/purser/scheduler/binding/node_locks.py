@@ -6,6 +6,7 @@ import structlog
 
 from purser.core.vendors.family import NodeLock
 from purser.core.vendors.locks import LockHolder, lock_text, read_lock
+from purser.core.wording import pods_to
 from purser.kube import Client, ConflictError, KubeError, NotFoundError
 from purser.kube.objects import Pod
 from purser.kube.pods import is_terminal
@@ -54,7 +55,7 @@ class NodeLocks:
         if held is not None and holder == owner and held.age_s < lock.seconds / 2:
             return True
         if holder is not None and holder != owner and not await self._is_over(holder):
-            by = f"pod {holder.namespace}/{holder.pod}" if holder.pod else "another pod"
+            by = pods_to(owner.namespace, [f"{holder.namespace}/{holder.pod}"]) if holder.pod else "another pod"
             raise NodeLockedError(f"node {node} is locked until its device plugin has served {by}")
         patch = {"annotations": {lock.annotation: lock_text(lock, now_s, owner)}}
         try:
