@@ -116,7 +116,7 @@ plugin.command("version", help=version.HELP)(version.version)
 
 def kubectl_plugin() -> None:
     """The entry point of `kubectl purser`: kubectl runs `kubectl-purser` of the PATH."""
-    _run(plugin)
+    _run(plugin, "kubectl purser")
 
 
 def kubectl_completion() -> None:
@@ -127,16 +127,17 @@ def kubectl_completion() -> None:
 def main() -> None:
     """The entry point of the command."""
     completion.prepare_completion()
-    _run(app)
+    _run(app, "purser")
 
 
-def _run(app: typer.Typer) -> None:
+def _run(app: typer.Typer, name: str) -> None:
+    """``name``: as it is typed, whatever the file is called that was started."""
     # Of the CPU that a command takes to start and to end, a third went into looking for cycles among what it imports.
     gc.set_threshold(10_000)
     atexit.register(gc.freeze)
     try:
         try:
-            app()
+            app(prog_name=name)
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()

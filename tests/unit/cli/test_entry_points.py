@@ -1,0 +1,30 @@
+"""What is typed to start the command, before any command of it runs."""
+
+import runpy
+import sys
+
+import pytest
+
+from purser.cli import kubectl_plugin, main
+
+
+def typed(monkeypatch, capsys, start, *words):
+    """Exit code and what was printed."""
+    monkeypatch.setattr(sys, "argv", list(words))
+    with pytest.raises(SystemExit) as ended:
+        start()
+    return ended.value.code or 0, "".join(capsys.readouterr())
+
+
+def test_python_m_purser_is_the_command_by_its_name(monkeypatch, capsys):
+    def start():
+        runpy.run_module("purser", run_name="__main__", alter_sys=True)
+
+    code, text = typed(monkeypatch, capsys, start, "-m", "--help")
+    assert (code, text.split("\n")[0]) == (0, "Usage: purser [OPTIONS] COMMAND [ARGS]...")
+    assert typed(monkeypatch, capsys, start, "-m", "--help") == typed(monkeypatch, capsys, main, "purser", "--help")
+
+
+def test_the_plugin_of_kubectl_is_called_as_it_is_typed(monkeypatch, capsys):
+    _, text = typed(monkeypatch, capsys, kubectl_plugin, "/somewhere/kubectl-purser", "why", "--help")
+    assert text.startswith("Usage: kubectl purser why ")
