@@ -37,6 +37,7 @@ from purser.cli import (
     webhook,
     why,
 )
+from purser.cli.arguments import as_kubectl_takes_them
 from purser.cli.from_settings import settings_command
 from purser.cli.groups import GroupedCommands
 from purser.cli.output import FAILED, MISUSED
@@ -137,7 +138,7 @@ def _run(app: typer.Typer, name: str) -> None:
     atexit.register(gc.freeze)
     try:
         try:
-            app(prog_name=name)
+            app(as_kubectl_takes_them(sys.argv[1:]), prog_name=name)
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()

@@ -1,0 +1,16 @@
+"""The words of a command line, as people know them from kubectl, before typer reads them."""
+
+import re
+from collections.abc import Sequence
+
+_SHORT_WITH_VALUE = re.compile(r"(-[A-Za-z])=(.*)", re.DOTALL)
+
+
+def as_kubectl_takes_them(words: Sequence[str]) -> list[str]:
+    """``-o=json`` as ``-o json``: typer takes the equals sign for a part of the value. What follows ``--`` is left."""
+    end = words.index("--") if "--" in words else len(words)
+    found: list[str] = []
+    for word in words[:end]:
+        split = _SHORT_WITH_VALUE.fullmatch(word)
+        found.extend([word] if split is None else split.groups())
+    return [*found, *words[end:]]
