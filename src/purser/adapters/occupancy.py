@@ -35,6 +35,10 @@ class EvictionRules(msgspec.Struct, frozen=True):
     """Of higher priority none."""
     force: bool = False
     """Also pods that nothing recreates."""
+    max_priority_word: str = "--max-priority"
+    """What who asks calls it: sentences on pods that stay say how the rule is changed."""
+    force_word: str = "--force"
+    """The same of the other rule."""
 
 
 async def read_occupancy(client: Client, rules: EvictionRules) -> tuple[Occupancy, tuple[str, ...]]:
@@ -154,11 +158,11 @@ def _stays(pod: Pod, rules: EvictionRules, budgets: Sequence[str]) -> str:
     if pod.metadata.deletion_timestamp:
         return "is terminating"
     if controller is None and not rules.force:
-        return "has no controller and would be lost (to allow this, use --force)"
+        return f"has no controller and would be lost (to allow this, use {rules.force_word})"
     if controller is not None and controller.kind == "DaemonSet":
         return "belongs to a DaemonSet, which would recreate it on its node"
     if pod.spec.priority > rules.max_priority:
-        return f"has priority {pod.spec.priority} (--max-priority {rules.max_priority})"
+        return f"has priority {pod.spec.priority} ({rules.max_priority_word} {rules.max_priority})"
     if len(budgets) > 1:
         return f"has {len(budgets)} PodDisruptionBudgets"
     if not is_placed_freely(pod):

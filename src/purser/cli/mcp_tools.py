@@ -111,11 +111,13 @@ class ClusterTools:
 
         return bounded(await self._ask(read))
 
-    async def plan_free(self, gpus: int, nodes: int, max_priority: int) -> dict[str, Any]:
+    async def plan_free(self, gpus: int, nodes: int, max_priority: int, force: bool) -> dict[str, Any]:
         """The plan of `purser plan free`, which is not carried out. Raises `ToolFailure`."""
 
+        rules = EvictionRules(max_priority, force, "max_priority", "force")
+
         async def read(client: Client) -> dict[str, Any]:
-            occupancy, problems = await read_occupancy(client, EvictionRules(max_priority))
+            occupancy, problems = await read_occupancy(client, rules)
             wish = RoomRequest(gpus, nodes)
             made = await asyncio.to_thread(planned, occupancy, wish)
             if made is None:

@@ -13,6 +13,7 @@ from tests.unit.scheduler.explained import gpu, gpus, node, pod
 import purser
 from purser.cli.mcp import NEEDS_MCP
 from purser.cli.mcp_tools import bounded
+from purser.core.grant.signing import GRANT_ANNOTATION
 from purser.kube import Client, ClusterConfig
 from purser.kube.resources import NODES, PODS
 from purser.kube.workloads import STATEFUL_SETS
@@ -73,6 +74,20 @@ async def test_an_assistant_asks_about_a_cluster_and_is_told_what_is_wrong_with_
 
             free = (await asking.call_tool("plan_free", {"gpus": 2})).structured_content
             assert (free["cost"], free["rooms"][0]["node"]) == (0, "n")
+
+            async with Client(ClusterConfig.load(kubeconfig)) as client:
+                held = pod("held", gpu(1000), on="n", share={"n-0": 1000})
+                held["spec"]["priority"] = 0
+                made = await client.create(PODS, {**held, "metadata": {**held["metadata"], "uid": None}})
+                text = held["metadata"]["annotations"][GRANT_ANNOTATION].replace("uid-held", made.metadata.uid)
+                await client.patch_merge(
+                    PODS, "held", {"metadata": {"annotations": {GRANT_ANNOTATION: text}}}, "default"
+                )
+            refused = said(await asking.call_tool("plan_free", {"gpus": 2}))
+            assert "default/held has no controller and would be lost (to allow this, use force)" in refused
+            assert "--" not in refused
+            forced = (await asking.call_tool("plan_free", {"gpus": 2, "force": True})).structured_content
+            assert [each["pod"] for each in forced["steps"]] == ["default/held"]
 
             for tool, arguments, says in (
                 ("why", {"pod": "q"}, "namespace default has no pod q"),

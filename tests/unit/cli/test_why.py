@@ -37,7 +37,7 @@ def test_a_pod_of_another_namespace_is_pointed_to(tmp_path):
     there = pod("p", gpu(9))
     there["metadata"]["namespace"] = "team-a"
     file.write_bytes(dump(node("n", gpus("n", 1)), there))
-    said = "purser: namespace default has no pod p, but team-a has: use -n\n"
+    said = "purser: namespace default has no pod p, but namespace team-a does\n"
     assert here("why", "p", "--from", file)[::2] == (1, said)
 
 
@@ -155,7 +155,7 @@ async def test_a_cluster_is_explained(tmp_path):
         head = "default/mounts is on node n, but does not run: FailedMount (kubelet): of-it"
         assert (code, err, out.splitlines()[0]) == (0, "", head)
         code, _, err = await beside("why", "p", "-n", "other", f"--kubeconfig={kubeconfig}")
-        assert (code, err) == (1, "purser: namespace other has no pod p, but default has: use -n\n")
+        assert (code, err) == (1, "purser: namespace other has no pod p, but namespace default does\n")
 
 
 def test_of_a_pod_that_fits_it_says_what_its_scheduler_said_and_not_that_it_has_yet_to_try(tmp_path):

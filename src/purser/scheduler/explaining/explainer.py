@@ -59,7 +59,9 @@ class Explainer:
         """Where there are pods of this name."""
         there = sorted({each.metadata.namespace for each in self._cluster.pods() if each.metadata.name == name})
         more = f" and {len(there) - _MOST_NAMED} more" if len(there) > _MOST_NAMED else ""
-        return f", but {', '.join(map(brief, there[:_MOST_NAMED]))}{more} has: use -n" if there else ""
+        lead = "but namespace" if len(there) == 1 else "but namespaces"
+        verb = "does" if len(there) == 1 else "do"
+        return f", {lead} {', '.join(map(brief, there[:_MOST_NAMED]))}{more} {verb}" if there else ""
 
     def explain_workload(
         self, kind: str, namespace: str, name: str, read: ReadWorkload | None = None
