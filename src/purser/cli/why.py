@@ -310,8 +310,7 @@ def _head(found: "Explanation") -> str:
     if found.state == "New":
         return _head_of_new(whose, found)
     if found.state == "Placed":
-        head = f"{whose} is on node {found.node}"
-        return head if found.obstacle is None else f"{head}, but does not run: {_obstacle(found.obstacle)}"
+        return _head_of_placed(whose, found)
     if found.objection:
         return f"{whose} waits: {found.objection}"
     if found.fits:
@@ -319,6 +318,16 @@ def _head(found: "Explanation") -> str:
         scheduler = f"scheduler {found.scheduler or 'default-scheduler'}"
         return some if found.last_message else f"{some}: {scheduler} has not tried to place the pod yet"
     return f"{whose} waits: it fits none of {found.nodes} nodes"
+
+
+def _head_of_placed(whose: str, found: "Explanation") -> str:
+    held_by = found.obstacle
+    if held_by is None:
+        return f"{whose} is on node {found.node}"
+    if not held_by.others_run:
+        return f"{whose} is on node {found.node}, but does not run: {_obstacle(held_by)}"
+    said = ": ".join(filter(None, (held_by.reason, held_by.text)))
+    return f"{whose} runs on node {found.node}, but {held_by.by} does not{f': {said}' if said else ''}"
 
 
 def _head_of_ended(whose: str, found: "Explanation") -> str:

@@ -54,6 +54,19 @@ def test_a_pod_of_another_namespace_is_pointed_to(tmp_path):
             "kubelet has not reported yet that it has seen the pod.",
         ),
         (
+            {
+                "spec": {"nodeName": "n", "containers": [{"name": "c"}, {"name": "side"}]},
+                "status": {
+                    "phase": "Running",
+                    "containerStatuses": [
+                        {"name": "c", "state": {"running": {}}},
+                        {"name": "side", "state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}},
+                    ],
+                },
+            },
+            "default/p runs on node n, but container side does not: ErrImagePull: no such image",
+        ),
+        (
             {"status": {"phase": "Failed", "reason": "TopologyAffinityError", "message": "Pod was rejected"}},
             "default/p failed: TopologyAffinityError (kubelet): Pod was rejected",
         ),

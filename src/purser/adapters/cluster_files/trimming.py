@@ -157,9 +157,8 @@ def _pod(pod: ScheduledPod) -> ScheduledPod:
 
 
 def _explains(found: ContainerStatus) -> bool:
-    """Whether it says why a pod does not run, or failed."""
-    ended = found.state.terminated
-    return found.state.waiting is not None or (ended is not None and ended.exit_code != 0)
+    """Whether it is that of a container that does not run: it says why, or that another one's end is not the pod's."""
+    return found.state.waiting is not None or found.state.terminated is not None
 
 
 def _container(found: ScheduledContainer) -> ScheduledContainer:

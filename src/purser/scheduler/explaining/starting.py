@@ -35,6 +35,8 @@ class Obstacle(msgspec.Struct, frozen=True):
     """In their own words; empty: they give none."""
     remedy: str = ""
     """What to do, in a sentence; empty: not known."""
+    others_run: bool = False
+    """Other containers of the pod run all the same."""
 
 
 def obstacle(pod: Pod, node: Node | None, events: Sequence[ObservedEvent] = ()) -> Obstacle | None:
@@ -42,7 +44,7 @@ def obstacle(pod: Pod, node: Node | None, events: Sequence[ObservedEvent] = ()) 
     name. ``events``: warnings about the pod, the last at the end."""
     said = next(_waiting(pod, _SAYS_NOTHING), None) or next(_exited(pod), None)
     if said is not None:
-        return said
+        return msgspec.structs.replace(said, others_run=_some_run(pod))
     is_creating = next(_waiting(pod, frozenset()), None)
     if pod.status.phase != "Pending" and is_creating is None:
         return None
@@ -94,6 +96,15 @@ def _exited(pod: Pod) -> Iterator[Obstacle]:
         ended = each.state.terminated
         if ended is not None and ended.exit_code:
             yield Obstacle(f"container {each.name}", ended.reason, _exit(ended), _remedy(ended.reason))
+
+
+def _some_run(pod: Pod) -> bool:
+    """Whether a container runs. A snapshot has the states of the others alone."""
+    if not isinstance(pod, ScheduledPod) or pod.status.phase != "Running":
+        return False
+    states = (each.state for each in pod.status.container_statuses)
+    down = sum(each.waiting is not None or each.terminated is not None for each in states)
+    return down < len(pod.spec.containers)
 
 
 def _containers(pod: Pod) -> tuple[ContainerStatus, ...]:

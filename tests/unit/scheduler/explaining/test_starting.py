@@ -89,12 +89,12 @@ RUNS = {"name": "c", "state": {"running": {}}}
         ),
         ({"containerStatuses": [waits("c", "ContainerCreating")]}, "container c", "ContainerCreating", ""),
         (
-            {"phase": "Running", "containerStatuses": [RUNS, waits("d", "RunContainerError", "m")]},
-            "container d",
+            {"phase": "Running", "containerStatuses": [exited("a", 0), waits("c", "RunContainerError", "m")]},
+            "container c",
             "RunContainerError",
             "m",
         ),
-        ({"phase": "Running", "containerStatuses": [RUNS, exited("d", 3)]}, "container d", "Error", "exit code 3"),
+        ({"phase": "Running", "containerStatuses": [exited("c", 3)]}, "container c", "Error", "exit code 3"),
         ({}, "kubelet", "ContainerCreating", StartReason.CREATING.happened),
         ({"startTime": None}, "kubelet", "NotAdmittedYet", StartReason.NOT_ADMITTED.happened),
     ],
@@ -104,6 +104,29 @@ def test_the_first_container_that_waits_for_something_it_names_is_in_the_way(sta
     remedy = next(each.remedy for each in StartReason if each == reason)
     assert (found.state, found.obstacle) == ("Placed", Obstacle(by, reason, text, remedy))
     assert found.choice is not None and found.choice.gpus, "and what it holds"
+
+
+def several(*names: str, **status: object) -> Raw:
+    made = placed(phase="Running", **status)
+    made["spec"]["containers"] += [{"name": name, "image": "i"} for name in names]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("made", "others_run"),
+    [
+        (several("d", containerStatuses=[RUNS, waits("d", "CrashLoopBackOff", "m")]), True),
+        (several("d", containerStatuses=[RUNS, exited("d", 3)]), True),
+        (several(initContainerStatuses=[waits("sidecar", "CrashLoopBackOff", "m")], containerStatuses=[RUNS]), True),
+        (several("d", containerStatuses=[exited("c", 0, "Completed"), exited("d", 3)]), False),
+        (several("d", containerStatuses=[waits("c", "ErrImagePull", "m"), exited("d", 3)]), False),
+    ],
+)
+def test_a_container_that_is_down_beside_others_that_run_is_told_from_a_pod_that_does_not_run(made, others_run):
+    objects = cluster(machine(), made)
+    found = Explainer(objects).explain("default", "p").obstacle
+    assert found is not None and found.others_run == others_run
+    assert Explainer(objects_of_dump(encoded(trimmed(objects)))).explain("default", "p").obstacle == found
 
 
 def test_a_pod_whose_containers_run_has_nothing_in_the_way():
