@@ -67,6 +67,10 @@ class FilterRejection(msgspec.Struct, frozen=True):
     """The taint, label or resource."""
     asked: int = 0
     free: int = 0
+    is_listed: bool = True
+    """False: the node has none of this device at all, in use or not."""
+    instead: tuple[str, ...] = ()
+    """Devices of the same vendor that the node has under other names."""
 
 
 def first_rejection(
@@ -82,7 +86,7 @@ def first_rejection(
     if lacking:
         return FilterRejection(FilterReason.SELECTOR, ", ".join(f"{key}={value}" for key, value in lacking))
     if needs.affinity.nodes is not None and not needs.affinity.nodes.matches(node.name, node.labels):
-        return FilterRejection(FilterReason.AFFINITY)
+        return FilterRejection(FilterReason.AFFINITY, needs.affinity.nodes.words())
     for taken in ports if needs.ports else ():
         for port in sorted(needs.ports):
             if port.conflicts(taken):
@@ -100,9 +104,17 @@ def _short_of(asked: Amounts, allocatable: Amounts, used: Amounts) -> FilterReje
     for resource, amount in asked.items():
         free = allocatable.get(resource, 0) - used.get(resource, 0)
         if amount > 0 and amount > free:
-            reason = FilterReason.PODS if resource == PODS else FilterReason.RESOURCES
-            return FilterRejection(reason, resource, amount, max(free, 0))
+            if resource == PODS:
+                return FilterRejection(FilterReason.PODS, resource, amount, max(free, 0))
+            is_listed = "/" not in resource or bool(allocatable.get(resource))
+            instead = () if is_listed else _of_same_vendor(resource, allocatable)
+            return FilterRejection(FilterReason.RESOURCES, resource, amount, max(free, 0), is_listed, instead)
     return None
+
+
+def _of_same_vendor(resource: str, allocatable: Amounts) -> tuple[str, ...]:
+    vendor = resource.partition("/")[0]
+    return tuple(sorted(name for name, amount in allocatable.items() if amount and name.startswith(f"{vendor}/")))
 
 
 def requested_amounts(spec: PodManifest) -> dict[str, int]:

@@ -10,7 +10,7 @@ from purser.core.fleet import Fleet
 from purser.core.kubernetes.quantities import MIB
 from purser.core.model import PodRequest
 from purser.core.placement import Reason, Refusal, clauses
-from purser.core.wording import counted
+from purser.core.wording import counted, some
 
 EXAMPLES = 3
 """Nodes that are named for each reason."""
@@ -36,9 +36,9 @@ class ReasonCount(msgspec.Struct, frozen=True):
 
 def grouped_rejections(rejections: Mapping[str, FilterRejection]) -> list[ReasonCount]:
     """Of kube-scheduler's filters, by node."""
-    by_key: dict[tuple[FilterReason, str], list[str]] = {}
+    by_key: dict[tuple[FilterReason, str, bool, tuple[str, ...]], list[str]] = {}
     for node, each in rejections.items():
-        by_key.setdefault((each.reason, each.about), []).append(node)
+        by_key.setdefault((each.reason, each.about, each.is_listed, each.instead), []).append(node)
     found = [
         ReasonCount(
             KUBE_SCHEDULER,
@@ -48,7 +48,7 @@ def grouped_rejections(rejections: Mapping[str, FilterRejection]) -> list[Reason
             _text(reason, about, [rejections[node] for node in nodes]),
             tuple(sorted(nodes)[:EXAMPLES]),
         )
-        for (reason, about), nodes in by_key.items()
+        for (reason, about, *_), nodes in by_key.items()
     ]
     return sorted(found, key=lambda each: (-each.nodes, each.reason, each.text))
 
@@ -96,7 +96,7 @@ def _text(reason: FilterReason, about: str, found: Sequence[FilterRejection]) ->
         case FilterReason.SELECTOR:
             return f"{lead} {'lacks' if one else 'lack'} {about} of the pod's node selector"
         case FilterReason.AFFINITY:
-            return f"{lead} {'does' if one else 'do'} not meet the pod's node affinity"
+            return f"{lead} {'does' if one else 'do'} not meet the pod's node affinity: {about}"
         case FilterReason.PORTS:
             return f"{lead} {'has' if one else 'have'} host port {about} in use"
         case FilterReason.VOLUME:
@@ -112,6 +112,9 @@ def _text(reason: FilterReason, about: str, found: Sequence[FilterRejection]) ->
         case FilterReason.NOT_ASKED:
             them = "it" if one else "them"
             return f"{lead} {'was' if one else 'were'} not considered: kube-scheduler's other filters rejected {them}"
+        case FilterReason.RESOURCES if not found[0].is_listed:
+            others = f", but {some(found[0].instead)}" if found[0].instead else ""
+            return f"{lead} {'has' if one else 'have'} no {about} at all{others}"
         case FilterReason.RESOURCES:
             asked, most = max(each.asked for each in found), max(each.free for each in found)
             words = f"{_amount(about, asked)} of {about} free (most: {_amount(about, most)})"

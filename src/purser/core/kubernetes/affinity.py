@@ -2,12 +2,16 @@
 the same place."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Any
 
 import msgspec
 
-from purser.core.decoding import check_nesting, converted, without_nulls
+from purser.core.decoding import brief, check_nesting, converted, without_nulls
 from purser.core.kubernetes.selectors import Requirement, Selector, of_object
+
+_MAX_WORDS = 200
+"""Characters of what a pod wants of nodes, in a message."""
 
 _INTEGER_CHARACTERS = frozenset("0123456789+-")
 
@@ -37,6 +41,10 @@ class NodeTerms(_Camel, frozen=True):
     """Terms of which one has to hold."""
 
     node_selector_terms: tuple[NodeTerm, ...] = ()
+
+    def words(self) -> str:
+        """``zone in (a,b) and gpu exists``, or another term: one line of bounded length."""
+        return _terms_words(self)
 
     def matches(self, name: str, labels: Mapping[str, str]) -> bool:
         """Whether a node meets one of them."""
@@ -98,6 +106,25 @@ def read_affinity(value: Any) -> RequiredAffinity:
         return NO_AFFINITY
     check_nesting(value, "affinity")
     return converted(without_nulls(value), RequiredAffinity, "affinity")
+
+
+@lru_cache(maxsize=64)  # each of thousands of nodes says the same
+def _terms_words(terms: NodeTerms) -> str:
+    each_term = ([*each.match_expressions, *each.match_fields] for each in terms.node_selector_terms)
+    return brief(" or ".join(" and ".join(map(_words, term)) for term in each_term if term), _MAX_WORDS) or "nothing"
+
+
+def _words(condition: Requirement) -> str:
+    values = ",".join(condition.values)
+    match condition.operator:
+        case "Exists":
+            return f"{condition.key} exists"
+        case "DoesNotExist":
+            return f"{condition.key} does not exist"
+        case "Gt" | "Lt":
+            return f"{condition.key} {'>' if condition.operator == 'Gt' else '<'} {values}"
+        case _:
+            return f"{condition.key} {'not in' if condition.operator == 'NotIn' else 'in'} ({values})"
 
 
 def _holds(condition: Requirement, labels: Mapping[str, str]) -> bool:

@@ -31,8 +31,12 @@ _SERVED = frozenset(FAMILY_NAMES)
 class KnownFilters:
     """What the filters of one cluster say."""
 
-    def __init__(self, objects: ClusterObjects, placed: PlacedPods, note: Callable[[str], None]) -> None:
-        """``placed``: the pods on nodes, which come and go; ``note`` is told what cannot be read."""
+    def __init__(
+        self, objects: ClusterObjects, placed: PlacedPods, note: Callable[[str], None], *, has_fleet: bool
+    ) -> None:
+        """``placed``: the pods on nodes, which come and go; ``note`` is told what cannot be read. ``has_fleet``:
+        whether any node's GPUs are known, so that a scheduler that knows more than amounts is there."""
+        self._has_fleet = has_fleet
         self._placed, self._note = placed, note
         self._claims = Claims(objects)
         self._namespaces = {each.metadata.name: each.metadata.labels for each in objects.namespaces}
@@ -109,8 +113,9 @@ class KnownFilters:
         return Neighbours(me, self.needs(pod), spread, self._nodes, others, self._namespaces)
 
     def _is_counted(self, resource: str) -> bool:
-        """Whether kube-scheduler counts a resource by itself: not words that only Purser knows, nor other vendors'."""
-        return resource in self._listed if is_device_word(resource, _SERVED) else True
+        """Whether kube-scheduler counts a resource by itself: not words that only Purser knows, nor other vendors'.
+        Where nobody knows GPUs, it counts all, and what no node lists cannot be had."""
+        return not self._has_fleet or not is_device_word(resource, _SERVED) or resource in self._listed
 
     @cached_property
     def _listed(self) -> frozenset[str]:

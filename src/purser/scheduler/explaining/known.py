@@ -66,7 +66,7 @@ class KnownCluster:
         self._nodes = objects.nodes
         self._namespaces = objects.namespaces
         self._placed = PlacedPods(self._notes.append)
-        self._filters = KnownFilters(objects, self._placed, self._notes.append)
+        self._filters = KnownFilters(objects, self._placed, self._notes.append, has_fleet=bool(cache.fleet.names()))
         for pod in self._pods.values():
             if pod.spec.node_name and not is_terminal(pod):
                 self._placed.add(pod)
