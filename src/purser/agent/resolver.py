@@ -7,7 +7,7 @@ that all waiting together is bounded.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -66,7 +66,8 @@ class NoGrantFits(AllocationRefused):
 
     def __init__(self, ask: Ask, turns: tuple[ContainerTurn, ...], listing: tuple[ListedPod, ...]) -> None:
         found = f"kubelet asks for {ask}, which does not match the grant"
-        super().__init__(RefusalReason.MISMATCH, _of_turns(found, turns, _MISMATCH_REMEDY), _keys(turns))
+        keys = _keys(turns)
+        super().__init__(RefusalReason.MISMATCH, _of_turns(found, turns, _MISMATCH_REMEDY), keys, in_the_way=keys)
         self.turns = turns
         """All that wait."""
         self.listing = listing
@@ -222,18 +223,34 @@ class Resolver:
 def _ambiguous(ask: Ask, turns: tuple[ContainerTurn, ...]) -> AllocationRefused:
     found = f"kubelet asks for {ask}, but several containers with different grants are waiting for those devices"
     message = _of_turns(found, turns, "Delete whichever of these pods kubelet has rejected")
-    return AllocationRefused(RefusalReason.AMBIGUOUS, message, _keys(turns))
+    return AllocationRefused(RefusalReason.AMBIGUOUS, message, _keys(turns), in_the_way=_keys(turns))
 
 
 def _of_turns(found: str, turns: tuple[ContainerTurn, ...], remedy: str) -> str:
-    return f"{found}: {'; '.join(map(str, turns))}. {remedy}"
+    return f"{found}: {_told(_keys(turns), map(str, turns))}. {remedy}"
+
+
+def _told(keys: Sequence[str], words: Iterable[str]) -> str:
+    """What is said of these pods to whichever of them kubelet asks for. Where they are of several namespaces none is
+    named: the owner of one would read of the others."""
+    return "; ".join(words) if _are_of_one(keys) else _several(keys)
+
+
+def _are_of_one(keys: Sequence[str]) -> bool:
+    return len({key.partition("/")[0] for key in keys}) <= 1
+
+
+def _several(keys: Sequence[str]) -> str:
+    return f"{len(set(keys))} pods of several namespaces"
 
 
 def _no_grant(ask: Ask, problems: Mapping[str, str], what_to_do: str, *, may_wait: bool) -> AllocationRefused:
-    why = "; ".join(_without_grant(key, problem) for key, problem in sorted(problems.items()))
+    keys = sorted(problems)
+    each = (_without_grant(key, problems[key]) for key in keys)
+    why = "; ".join(each) if _are_of_one(keys) else f"{_several(keys)} have no valid grant from Purser"
     nobody = f"kubelet asks for {ask}, but no pod with a grant from Purser is waiting for those devices"
     message = f"{why or nobody}. {what_to_do}"
-    return AllocationRefused(RefusalReason.NO_GRANT, message, sorted(problems), may_wait=may_wait)
+    return AllocationRefused(RefusalReason.NO_GRANT, message, keys, may_wait=may_wait, in_the_way=keys)
 
 
 def _without_grant(key: str, problem: str) -> str:
@@ -272,10 +289,8 @@ def _gone(listing: Iterable[ListedPod], fetched: Mapping[str, Pod | None], view:
 
 
 def _is_gone(ask: Ask, gone: tuple[str, ...]) -> AllocationRefused:
-    who = ", ".join(gone)
-    return AllocationRefused(
-        RefusalReason.GONE, f"kubelet asks for {ask} for a pod that no longer exists on the API server: {who}"
-    )
+    message = f"kubelet asks for {ask} for a pod that no longer exists on the API server: {_told(gone, gone)}"
+    return AllocationRefused(RefusalReason.GONE, message, in_the_way=gone)
 
 
 def _keys(turns: Iterable[ContainerTurn]) -> tuple[str, ...]:

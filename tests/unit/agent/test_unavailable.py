@@ -5,6 +5,7 @@ from tests.unit.agent.builders import A, B, device, grant, listed, part, slot, s
 
 from purser.agent.admission import ContainerTurn, PreferredAllocationCall
 from purser.agent.refusals import RefusalReason
+from purser.agent.resolver import NoGrantFits
 from purser.agent.unavailable import why_unavailable
 
 SICK = device(A, healthy=False, unhealthy_reason="Xid 79")
@@ -18,9 +19,16 @@ CROWD = [listed(f"old-{number}", main=[slot(A, number)]) for number in range(5)]
         ((A,), slots(B), [], (device(A),), None),
         ((A,), slots(B), CROWD, (SICK,), (RefusalReason.UNHEALTHY, f"device {A} is unhealthy: Xid 79", ())),
         ((B, A), slots(B), CROWD[:1], (), (RefusalReason.OVERCOMMIT, "pod ns/old-0 holds the GPU", ("ns/old-0",))),
+        (
+            (A,),
+            slots(B),
+            [listed("secret", namespace="team-b", main=[slot(A, 1)])],
+            (),
+            (RefusalReason.OVERCOMMIT, "a pod of another namespace holds the GPU", ("team-b/secret",)),
+        ),
         ((A,), slots(B), CROWD, (), (RefusalReason.OVERCOMMIT, "ns/old-1, ns/old-2 and 2 more hold the GPU", None)),
     ],
-    ids=["an id is free", "nobody knows", "unhealthy", "held by one", "held by many"],
+    ids=["an id is free", "nobody knows", "unhealthy", "held by one", "by another tenant", "held by many"],
 )
 def test_the_cause_is(granted, offered, listing, devices, expected):
     turn = ContainerTurn(grant("p", part("main", *granted)), part("main", *granted))
@@ -34,3 +42,21 @@ def test_the_cause_is(granted, offered, listing, devices, expected):
     assert (found.reason, found.uuid) == (reason, A)
     assert words in found.message
     assert found.in_the_way == (tuple(pod.key for pod in listing) if holders is None else holders)
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "said"),
+    [
+        (("default", "default"), f"default/p container main ({A}); default/q container main ({B})"),
+        (("default", "team-b"), "2 pods of several namespaces"),
+    ],
+)
+def test_a_refusal_for_one_of_several_pods_names_none_where_they_are_of_several_namespaces(namespaces, said):
+    grants = (
+        grant(name, part("main", uuid), namespace=namespace)
+        for name, uuid, namespace in zip("pq", (A, B), namespaces, strict=True)
+    )
+    turns = tuple(ContainerTurn(each, each.containers[0]) for each in grants)
+    refusal = NoGrantFits(PreferredAllocationCall(1, slots(A)), turns, ())
+    assert f": {said}. " in refusal.message
+    assert refusal.in_the_way == tuple(each.key for each in turns), "the log names them"

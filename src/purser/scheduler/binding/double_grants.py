@@ -13,6 +13,7 @@ import structlog
 
 from purser.core.ledger import UNUSED, Usage, overcommit, pod_usage
 from purser.core.model import Grant, GrantState
+from purser.core.wording import pods_to
 from purser.kube.client import Client
 from purser.kube.errors import ConflictError, KubeError, NotFoundError
 from purser.kube.events import EventRecorder
@@ -96,9 +97,9 @@ class DoubleGrants:
         return self._cache.ledger.state(grant.pod_uid) is GrantState.RUNNING
 
     async def _take_off(self, pod: Pod, uuids: list[str], rivals: list[str]) -> None:
-        uid = pod.metadata.uid
+        meta, uid = pod.metadata, pod.metadata.uid
         owner = controller_of(pod)
-        what = f"{', '.join(sorted(uuids))} was granted concurrently to {', '.join(rivals)}, which runs"
+        what = f"{', '.join(sorted(uuids))} was granted concurrently to {pods_to(meta.namespace, rivals)}, which runs"
         before = self._reported.get(uid)
         if before != what:
             kept = {
@@ -114,7 +115,6 @@ class DoubleGrants:
             self._events.event(ref_of(PODS, pod), SchedulerReason.GRANTED_TWICE, f"{what}: {todo}", type="Warning")
         if owner is None:
             return
-        meta = pod.metadata
         try:
             await self._client.delete(PODS, meta.name, meta.namespace, uid=uid, resource_version=meta.resource_version)
         except (NotFoundError, ConflictError):  # one that kubelet took meanwhile stays
