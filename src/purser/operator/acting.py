@@ -245,7 +245,7 @@ class DryWriter:
             case Apply():
                 return self._diff(f"{heading}: {action.why}", key, self._live(action), action.object)
             case Adopt():
-                return f"{heading}: its owner is ClusterPolicy {action.owner['name']}"
+                return f"{heading}: set owner to ClusterPolicy {action.owner['name']}"
             case Delete():
                 return self._diff(f"{heading}: {action.why}", key, self._snapshot.objects.get(action.key), None)
             case PatchNode():

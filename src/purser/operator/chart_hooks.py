@@ -63,9 +63,9 @@ async def define(client: Client) -> str:
         async with asyncio.timeout(CRD_SERVED_TIMEOUT_S):
             await _established(client, name)
     except TimeoutError:
-        why = f"see kubectl describe crd {name}"
+        why = f"run kubectl describe crd {name}"
         raise KubeError(
-            f"CustomResourceDefinition {name} is {did} but not served after {CRD_SERVED_TIMEOUT_S:g} s: {why}"
+            f"CustomResourceDefinition {name} is {did} but is not served after {CRD_SERVED_TIMEOUT_S:g} s: {why}"
         ) from None
     return f"CustomResourceDefinition {name} {did}"
 
@@ -182,11 +182,11 @@ async def clean_up(client: Client, namespace: str, *, timeout_s: float, say: Cal
     for node in await nodes_to_strip(client, namespace):
         with contextlib.suppress(NotFoundError):  # it went by itself
             await strip(client, node)
-            say(f"node {node.metadata.name}: what its agent wrote")
+            say(f"node {node.metadata.name}: labels and annotations that its agent wrote")
     await _delete(client, LEASES, KUBE_SCHEDULER_LEASE, namespace, say)
     await _delete(client, SECRETS, TLS_SECRET, namespace, say)
     if granted := await _granted(client):
-        say(f"kept the keys that sign the grants of {some(granted)}")
+        say(f"kept the grant signing keys, which pods still need: {some(granted)}")
         return
     await _delete(client, SECRETS, GRANT_KEY_SECRET, namespace, say)
     await _delete(client, CONFIG_MAPS, GRANT_KEY_CONFIGMAP, namespace, say)

@@ -60,7 +60,8 @@ class DisruptionLedger:
             return ""
         concerned = [each for each in self._budgets[workload.namespace] if _covers(each, workload)]
         if len(concerned) > 1:  # the API server refuses these whatever is left
-            return f"has {len(concerned)} PodDisruptionBudgets: {', '.join(sorted(b.name for b in concerned))}"
+            names = ", ".join(sorted(b.name for b in concerned))
+            return f"is covered by {len(concerned)} PodDisruptionBudgets, which eviction does not support: {names}"
         for budget in concerned:
             if not workload.ready and _counts_without(budget):
                 continue
@@ -341,4 +342,6 @@ def clear_stale_cordon_mark(node: NodeView) -> PatchNode | None:
     """Takes a void mark away, with whatever else is written; None where there is none."""
     if node.unschedulable or CORDONED_BY_ANNOTATION not in node.annotations:
         return None
-    return PatchNode(node=node.name, annotations={CORDONED_BY_ANNOTATION: None}, why="cordon lifted by somebody else")
+    return PatchNode(
+        node=node.name, annotations={CORDONED_BY_ANNOTATION: None}, why="node uncordoned, but not by Purser"
+    )

@@ -39,7 +39,7 @@ class _LeadersGauges(Collector):
                 yield GaugeMetricFamily(GAUGE_PREFIX + gauge, GAUGE_HELP[gauge], self.values[gauge])
         if self.operands:
             name, labels = "purser_operator_node_operands", ("operand", "state")
-            family = GaugeMetricFamily(name, "Nodes by operand and state.", labels=labels)
+            family = GaugeMetricFamily(name, "Number of nodes, by operand and state.", labels=labels)
             for key, count in self.operands.items():
                 family.add_metric(key, count)
             yield family

@@ -10,48 +10,56 @@ class OperatorReason(ExplainedReason):
     # --- conditions of a ClusterPolicy
 
     NO_GPU_NODES = "NoGpuNodes", "ClusterPolicy", "Ready: the cluster has no GPU nodes, or none for containers."
-    OPERANDS_READY = "OperandsReady", "ClusterPolicy", "Ready: all GPU nodes have all operands."
+    OPERANDS_READY = "OperandsReady", "ClusterPolicy", "Ready: all operands are ready on all GPU nodes."
     OPERANDS_NOT_READY = (
         "OperandsNotReady",
         "ClusterPolicy",
-        "Not ready: some GPU nodes lack operands; the message names the first.",
-        "Check status.failingNodes. Other nodes only need time.",
+        "Not ready: operands are not ready on some GPU nodes; the message names the first node.",
+        "Check status.failingNodes. Nodes that are not listed there only need more time.",
     )
     NODES_PROGRESSING = "NodesProgressing", "ClusterPolicy", "Operands are starting on nodes."
-    UPDATING = "Updating", "ClusterPolicy", "Operands are ready; some are being replaced by new versions."
+    UPDATING = "Updating", "ClusterPolicy", "All operands are ready, and some are being updated."
     UPGRADING = "Upgrading", "ClusterPolicy", "Drivers are being upgraded, node by node."
-    MIG_CHANGE = "MigChange", "ClusterPolicy, Node", "A MIG layout is being changed; on a node, one step of it."
+    MIG_CHANGE = (
+        "MigChange",
+        "ClusterPolicy, Node",
+        "A MIG layout is being changed; as a node event, one step of the change.",
+    )
     SETTLED = "Settled", "ClusterPolicy", "No upgrade, MIG change or rollout is in progress."
     WRITE_REFUSED = (
         "WriteRefused",
         "ClusterPolicy, Node",
-        "The API server refuses the operator's writes, or its writes to a node.",
+        "The API server rejects the operator's writes to the cluster or to a node.",
         "Change the admission policy, webhook or quota that the message names.",
     )
     NODES_FAILING = (
         "NodesFailing",
         "ClusterPolicy",
-        "Degraded: some nodes do not become ready without your help.",
-        "Look at status.failingNodes.",
+        "Degraded: some nodes cannot become ready without manual intervention.",
+        "Check status.failingNodes.",
     )
-    NO_FAILURES = "NoFailures", "ClusterPolicy", "No node fails."
+    NO_FAILURES = "NoFailures", "ClusterPolicy", "No node is failing."
     IGNORED = (
         "Ignored",
         "ClusterPolicy",
-        "Another ClusterPolicy is older, and is the active one.",
-        "Delete one of the two.",
+        "An older ClusterPolicy is the active one.",
+        "Delete one of the two policies.",
     )
-    LEAVING = "Leaving", "ClusterPolicy", "The policy is being deleted, and waits until its objects are removed."
+    LEAVING = (
+        "Leaving",
+        "ClusterPolicy",
+        "The policy is being deleted; its finalizer remains until its objects are removed.",
+    )
     INVALID_SPEC = (
         "InvalidSpec",
         "ClusterPolicy",
-        "The policy's spec cannot be used, and nothing changes.",
+        "The policy's spec is invalid, so the operator changes nothing.",
         "Correct the field that the message names.",
     )
     ANOTHER_OPERATOR = (
         "AnotherOperator",
         "ClusterPolicy",
-        "NVIDIA's operator manages the nodes, and nothing is written.",
+        "NVIDIA's operator manages the nodes, so Purser's operator changes nothing.",
         "Remove one of the two operators.",
     )
     ANOTHER_NAMESPACE = (
@@ -63,11 +71,15 @@ class OperatorReason(ExplainedReason):
 
     # --- driver upgrades
 
-    DRIVER_UPGRADE = "DriverUpgrade", "Node", "A step of the node's driver upgrade; as a warning, what blocks it."
+    DRIVER_UPGRADE = (
+        "DriverUpgrade",
+        "Node",
+        "A step in the node's driver upgrade; as a warning, what blocks the upgrade.",
+    )
     DRIVER_UPGRADE_HALTED = (
         "DriverUpgradeHalted",
         "ClusterPolicy",
-        "Too many driver upgrades failed, and no further one starts.",
+        "Too many driver upgrades failed, so no further upgrade starts.",
         "Find the cause on a failed node, then set purser.dev/resume-upgrade (docs/driver-upgrades.md).",
     )
 
@@ -82,39 +94,44 @@ class OperatorReason(ExplainedReason):
     DRIVER_IN_USE = (
         "DriverInUse",
         "Node",
-        "The driver is to be removed, but pods use its GPUs. Purser does not evict them for that.",
+        "The driver is to be removed, but pods still use the node's GPUs. They are not evicted to remove a driver.",
         "Delete the pods that the message names.",
     )
     NO_DRIVER = (
         "NoDriver",
         "Node",
-        "No driver that the policy allows fits the node, or its operating system is unknown.",
+        "No driver that the policy allows supports the node, or the node's operating system is unknown.",
         "Change spec.driver, or the node's operating system.",
     )
     DRIVER_VERSION_BLOCKED = (
         "DriverVersionBlocked",
         "Node",
-        "The node keeps its driver because no new one fits it.",
+        "The node keeps its driver because the new driver does not support the node.",
         "Change spec.driver, or the node's operating system.",
     )
     UPGRADE_FAILED = (
         "UpgradeFailed",
         "Node",
-        "The node's driver upgrade failed; if the old driver was gone already, the node stays cordoned.",
+        "The node's driver upgrade failed. If the old driver is no longer running, the node stays cordoned.",
         "Check the log of the node's driver pod.",
     )
-    NODE_NOT_READY = "NodeNotReady", "Node", "kubelet does not report Ready.", "Look at the node's kubelet."
+    NODE_NOT_READY = (
+        "NodeNotReady",
+        "Node",
+        "The kubelet does not report the node as Ready.",
+        "Check the node's kubelet.",
+    )
     MIG_CHANGE_FAILED = (
         "MigChangeFailed",
         "Node",
-        "The change of the node's MIG layout failed.",
+        "Changing the node's MIG layout failed.",
         "Check the log of the node's MIG manager, then set the label nvidia.com/mig.config again.",
     )
     MIG_UNSUPPORTED = (
         "MigUnsupported",
         "Node",
-        "The node's label asks for a MIG layout, but its GPUs do not support MIG, or it is unknown whether they do.",
-        "Remove the label nvidia.com/mig.config, or set nvidia.com/mig.capable=true if they do.",
+        "The node's label requests a MIG layout, but its GPUs do not support MIG or are not known to.",
+        "Remove the label nvidia.com/mig.config, or set nvidia.com/mig.capable=true if the GPUs support MIG.",
     )
 
     WORKLOAD_UNKNOWN = (
@@ -130,17 +147,17 @@ class OperatorReason(ExplainedReason):
     UNTOLERATED = (
         "Untolerated",
         "Node",
-        "A taint of the node keeps the operand's pod away.",
-        "Add the taint to spec.daemonsets.tolerations, or remove it.",
+        "The operand's pod does not tolerate a taint on the node.",
+        "Add a toleration to spec.daemonsets.tolerations, or remove the taint.",
     )
     NO_POD = (
         "NoPod",
         "Node",
         "The operand has no pod on the node.",
-        "Check the node's free resources, and the DaemonSet's events.",
+        "Check the node's free resources and the DaemonSet's events.",
     )
-    NOT_READY = "NotReady", "Node", "The operand's pod does not get ready.", "Look at the log of the pod."
-    MODEL_UNKNOWN = "ModelUnknown", "Node", "The driver waits until the model of the node's GPUs is known."
-    VALIDATION_OUTDATED = "ValidationOutdated", "Node", "The node's driver is newer than its validation."
-    WAITING = "Waiting", "Node", "The operand waits for others that it needs."
+    NOT_READY = "NotReady", "Node", "The operand's pod is not ready.", "Check the pod's log."
+    MODEL_UNKNOWN = "ModelUnknown", "Node", "The driver waits until the node's GPU model is known."
+    VALIDATION_OUTDATED = "ValidationOutdated", "Node", "The driver changed after the node was last validated."
+    WAITING = "Waiting", "Node", "The operand waits for other operands that it needs."
     PAUSED = "Paused", "Node", "The operand is stopped for a driver upgrade or a MIG change."

@@ -33,17 +33,19 @@ class LeaseSettings:
 class OperatorSettings:
     """Settings of one operator process."""
 
-    namespace: Annotated[str, Option("Namespace of the operands and the operator's lease.")] = DEFAULT_NAMESPACE
+    namespace: Annotated[str, Option("Namespace of the operands and of the operator's lease.")] = DEFAULT_NAMESPACE
     purser_image: Annotated[
         str,
         Option(
-            "Purser's image for its operands. Default: purser:latest; in previews, the cluster's.",
+            "Purser image for the operands. Default: purser:latest; in previews, the image that runs in the cluster.",
             name="image",
             environment="PURSER_IMAGE",
         ),
     ] = ""
     """For its agent, discovery, and MIG worker. Empty: the default, see `image_to_run`."""
-    identity: Annotated[str, Option("Identity among replicas. Default: the host name and a random suffix.")] = ""
+    identity: Annotated[
+        str, Option("Identity of this replica in leader election. Default: the host name with a random suffix.")
+    ] = ""
     """A machine's name is a pod's own."""
     metrics_address: Annotated[str, METRICS_ADDRESS] = "0.0.0.0"
     metrics_port: Annotated[int, replace(METRICS_PORT, value="operator.metricsPort")] = 9402

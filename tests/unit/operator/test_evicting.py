@@ -84,7 +84,7 @@ def test_a_pod_that_is_not_ready_and_goes_by_itself_takes_nothing_from_its_budge
 
 def test_two_budgets_on_one_pod_are_named_because_the_server_refuses_these() -> None:
     _, staying = asked(workload("a"), budgets=(budget("y", 5), budget("x", 5)))
-    assert staying == ("pod team/a has 2 PodDisruptionBudgets: x, y",)
+    assert staying == ("pod team/a is covered by 2 PodDisruptionBudgets, which eviction does not support: x, y",)
 
 
 def test_a_budget_that_is_not_understood_protects() -> None:

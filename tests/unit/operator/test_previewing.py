@@ -133,7 +133,7 @@ async def test_what_an_operator_in_another_namespace_does_is_shown_from_there(in
         planned(installed.client, "theirs", IMAGE),
         preview_uninstall(installed.client, "theirs", print),
     ):
-        with pytest.raises(KubeError, match=f"give --namespace {NAMESPACE}"):
+        with pytest.raises(KubeError, match=f"use --namespace {NAMESPACE}"):
             await show
 
 
@@ -179,7 +179,7 @@ async def test_everything_that_goes_on_the_way_out_is_shown_also_what_goes_last(
     assert f"delete CustomResourceDefinition {DEFINITION}" in heads
     assert "delete Lease purser-system/purser-operator: unless an operator runs" in heads
     assert f"patch Node n0: agents wrote {INVENTORY_ANNOTATION}" in heads
-    assert heads[-1] == "waits for node n0: pod default/user uses its GPU"
+    assert heads[-1] == "waits for node n0: pod default/user still uses a GPU"
     assert count == len(lines) - 1
     assert installed.cluster.writes == []
 

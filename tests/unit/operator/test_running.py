@@ -299,7 +299,7 @@ async def test_an_operator_of_another_namespace_stands_back_until_that_one_is_go
                 return response.status, await response.text()
 
         async def stands_back():
-            return "give --namespace theirs" in (await ready())[1]
+            return "use --namespace theirs" in (await ready())[1]
 
         async def told():
             return any(each.reason == "AnotherNamespace" for each in (await one.client.list(EVENTS)).items)

@@ -268,7 +268,7 @@ async def test_a_pod_that_uses_a_gpu_is_waited_for_named_and_not_ended(installed
         if runs:
             await operators.enter_async_context(installed.operator("second"))
         with running(uninstall(installed.cluster.config, NAMESPACE, say=said.append)) as removing:
-            await eventually(lambda: [line for line in said if "node n0: " in line and "default/train uses" in line])
+            await eventually(lambda: [line for line in said if "node n0: pod default/train still uses" in line])
 
             async def others_left():
                 listed = await installed.client.list(PODS, NAMESPACE, label_selector=OPERAND_LABEL)
@@ -354,9 +354,9 @@ def test_nothing_is_left():
 def test_each_sort_has_a_line_and_of_many_the_first_are_named():
     driver = Delete(ObjectKey("apps/v1", "DaemonSet", "n", "driver"), "u", "")
     nodes = [PatchNode(node=f"n{number}") for number in range(7)]
-    held = ["node a: pod default/train uses its GPU"]
+    held = ["node a: pod default/train still uses a GPU"]
     assert remaining(seen(pods=(operand_pod("driver-1", "a"),)), [driver, *nodes], held) == [
-        "held back: node a: pod default/train uses its GPU",
+        "held back: node a: pod default/train still uses a GPU",
         "objects: DaemonSet n/driver",
         "labels and annotations of nodes: n0, n1, n2 (and 4 more)",
         "pods of operands: n/driver-1 on a",

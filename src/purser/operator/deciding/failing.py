@@ -21,7 +21,7 @@ LABEL_REASONS = (
 )
 """The node is not as a label of it asks for: its GPUs work, and the node may still be complete."""
 
-_KNOWN_WORKLOADS = "set it to container, vm-passthrough or vm-vgpu"
+_KNOWN_WORKLOADS = "set the label to container, vm-passthrough or vm-vgpu"
 _UNCUT = ("", "all-disabled")
 """Layouts that every GPU has."""
 
@@ -42,7 +42,8 @@ def failing_nodes(
         if found is None and not progress.excluded:
             found = next(_causes(progress, has_mig_manager, upgrades_drivers), None)
         if found is None and (unknown := unknown_workload(progress.node)):
-            message = f"its label {WORKLOAD_LABEL} is {unknown}: taken for {progress.workload}; {_KNOWN_WORKLOADS}"
+            asks = f"label {WORKLOAD_LABEL} has unknown value {unknown}"
+            message = f"{asks}, so {progress.workload} applies: {_KNOWN_WORKLOADS}"
             found = FailingNode(name=progress.node.name, reason=OperatorReason.WORKLOAD_UNKNOWN, message=message)
         if found is not None:
             yield found
@@ -67,10 +68,12 @@ def _blockers(progress: NodeProgress, refused: Mapping[ObjectKey, str]) -> Itera
         yield FailingNode(name=name, reason=OperatorReason.WRITE_REFUSED, message=message)
     if progress.presence.users:
         using = some(progress.presence.users, "pod", named=1)
-        message = f"GPUs no longer detected, but pod {using} still uses one: its operands stay until no pod does"
+        message = (
+            f"the GPUs are no longer detected but are still used by pod {using}; operands stay until no pod uses them"
+        )
         yield FailingNode(name=name, reason=OperatorReason.GPUS_MISSING, message=message)
     if removal is not None and removal.stays and removal.users:
-        message = f"driver removal blocked: {removal_blocker(removal)}; pods are not evicted for this"
+        message = f"driver removal is blocked: {removal_blocker(removal)}; pods are not evicted to remove a driver"
         yield FailingNode(name=name, operand=Operand.DRIVER, reason=OperatorReason.DRIVER_IN_USE, message=message)
 
 
@@ -88,7 +91,11 @@ def _causes(progress: NodeProgress, has_mig_manager: bool, upgrades_drivers: boo
     if message := upgrade_failure_of(node):
         yield FailingNode(name=node.name, operand=Operand.DRIVER, reason=OperatorReason.UPGRADE_FAILED, message=message)
     if not node.ready:
-        yield FailingNode(name=node.name, reason=OperatorReason.NODE_NOT_READY, message="kubelet does not report Ready")
+        yield FailingNode(
+            name=node.name,
+            reason=OperatorReason.NODE_NOT_READY,
+            message="the kubelet does not report the node as Ready",
+        )
     if upgrades_drivers and is_blocked_by_taint(progress):
         message = f"driver not upgraded: {progress.untolerated}"
         yield FailingNode(name=node.name, operand=Operand.DRIVER, reason=OperatorReason.UNTOLERATED, message=message)
@@ -110,12 +117,14 @@ def _impossible_layout(progress: NodeProgress) -> str:
     discovery is complete this may still change."""
     profile = progress.node.labels.get(MIG_CONFIG_LABEL, "")
     can = can_gpus_mig(progress.node)
-    asks = f"its label {MIG_CONFIG_LABEL} asks for MIG layout {profile}"
+    asks = f"label {MIG_CONFIG_LABEL} requests MIG layout {profile}"
     if profile in _UNCUT:
         return ""
     if can is False:
-        return f"{asks}, but its GPUs do not support MIG"
+        return f"{asks}, but the node's GPUs do not support MIG"
     others = (each.state for each in progress.operands.values())
     if can is None and not progress.mig_capable and all(state == "ready" for state in others):
-        return f"{asks}, but it is unknown whether its GPUs support MIG: if so, set label {MIG_CAPABLE_LABEL}=true"
+        return (
+            f"{asks}, but the node's GPUs are not known to support MIG: if they do, set label {MIG_CAPABLE_LABEL}=true"
+        )
     return ""

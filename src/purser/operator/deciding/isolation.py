@@ -92,7 +92,7 @@ class _Search(Generic[T]):
 
     def _isolated_node(self, name: str) -> IsolatedNode:
         error = self._blamed.get(name)
-        why = "internal error on some nodes; it is not known yet whether this is one of them"
+        why = "internal error on some nodes; it is not known yet whether this node is affected"
         if error is not None:
             why = brief(f"internal error, node left unchanged: {type(error).__name__}: {error}")
         return IsolatedNode(node=self._nodes[name], why=why, error=error, driver_is_ready=name in self._ready)

@@ -82,7 +82,7 @@ def _version(raw: Raw) -> str:
 
 def ignored_status(snapshot: Snapshot, raw: Raw, active: str) -> ClusterPolicyStatus:
     """Of a policy that is not the active one."""
-    message = f"ClusterPolicy {active} is older and active: delete one of the two"
+    message = f"the older ClusterPolicy {active} is the active one: delete one of the two policies"
     old, generation = old_status(raw), generation_of(raw)
     ready = condition(READY, False, OperatorReason.IGNORED, message, old=old, generation=generation, now=snapshot.now)
     return ClusterPolicyStatus(
@@ -120,7 +120,7 @@ def owners_of(objects: dict[ObjectKey, Raw]) -> frozenset[str]:
 
 def invalid_status(snapshot: Snapshot, raw: Raw, problem: str) -> ClusterPolicyStatus:
     """Of an active policy that cannot be read: everything stays as it was, and the rest of the status, too."""
-    message = f"{problem}. Nothing changes until this is fixed{_interrupted_nodes(snapshot)}"
+    message = f"{problem}. The operator changes nothing until the spec is fixed{_interrupted_nodes(snapshot)}"
     return _stopped(snapshot, raw, OperatorReason.INVALID_SPEC, message)
 
 
@@ -128,7 +128,7 @@ def rivals_status(snapshot: Snapshot, raw: Raw) -> ClusterPolicyStatus:
     """Of an active policy while NVIDIA's operator is at work: two that write the same labels would undo each other."""
     names = " ".join(snapshot.rivals)
     message = (
-        f"another operator manages these nodes: Purser writes nothing while {names} exists"
+        f"another operator manages these nodes: Purser changes nothing until that operator's ClusterPolicy is deleted"
         f" (kubectl delete clusterpolicies.nvidia.com {names}){_interrupted_nodes(snapshot)}"
     )
     return _stopped(snapshot, raw, OperatorReason.ANOTHER_OPERATOR, message)
@@ -139,8 +139,8 @@ def other_namespace(snapshot: Snapshot) -> str:
     there = snapshot.other_namespace
     return (
         f"the ClusterPolicy belongs to the operator in namespace {there},"
-        f" and the one in {snapshot.namespace} does nothing:"
-        f" give --namespace {there}, or remove that one (purser operator uninstall --namespace {there})"
+        f" so the operator in namespace {snapshot.namespace} does nothing: use --namespace {there},"
+        f" or remove the other operator with purser operator uninstall --namespace {there}"
     )
 
 

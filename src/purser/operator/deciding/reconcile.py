@@ -148,7 +148,8 @@ def _upgrade_fleet(snapshot: Snapshot) -> UpgradeInputs | str:
     if chosen.policy is None:
         return f"ClusterPolicy {name_of(chosen.raw)}: {chosen.problem}"
     if snapshot.rivals:
-        return f"another operator manages these nodes, so Purser writes nothing: {', '.join(snapshot.rivals)}"
+        rivals = ", ".join(snapshot.rivals)
+        return f"another operator manages these nodes: Purser changes nothing until ClusterPolicy {rivals} is deleted"
     return _fleet(view_of(snapshot, chosen))
 
 
@@ -320,7 +321,7 @@ def _about_others(snapshot: Snapshot, chosen: Chosen) -> Iterator[Action]:
         yield from write_status(raw, ignored_status(snapshot, raw, active))
     for raw in chosen.leaving:
         yield from write_status(
-            raw, leaving_status(snapshot, raw, f"deleted once ClusterPolicy {active} has taken over")
+            raw, leaving_status(snapshot, raw, f"this policy is removed once ClusterPolicy {active} has taken over")
         )
     yield from released(snapshot, chosen)
 
@@ -352,9 +353,9 @@ def _other_operator(snapshot: Snapshot, chosen: Chosen) -> RoundOutcome:
 
 def _remove_everything(snapshot: Snapshot, chosen: Chosen) -> RoundOutcome:
     """No policy is left: everything goes, and at last the finalizers of those that wait for that."""
-    message = "waiting until all objects, pods and node labels of the stack are removed"
+    message = "waiting for all of the stack's objects, pods and node labels to be removed"
     if held := blocked_removals(snapshot):
-        message = f"drivers are removed last, waiting for {some(held, 'node', named=1)}; pods are not evicted"
+        message = f"drivers are removed last, and pods are not evicted; waiting for {some(held, 'node', named=1)}"
     statuses = [each for raw in chosen.leaving for each in write_status(raw, leaving_status(snapshot, raw, message))]
     actions: tuple[Action, ...] = (*cleanup(snapshot), *statuses)
     if is_clean(snapshot):

@@ -164,7 +164,7 @@ def _ready(
 def _for_virtual_machines(node_progress: Iterable[NodeProgress]) -> str:
     """The end of a sentence on GPU nodes; empty: there is no such node."""
     names = [each.node.name for each in node_progress if each.workload != CONTAINER]
-    return f"; for virtual machines, without operands: {some(names, 'node', named=1)}" if names else ""
+    return f"; nodes for virtual machines run no operands: {some(names, 'node', named=1)}" if names else ""
 
 
 def _unfinished(node_progress: Sequence[NodeProgress]) -> Iterator[str]:
@@ -197,7 +197,12 @@ def _progressing(
         return _condition(snapshot, policy, PROGRESSING, True, OperatorReason.UPDATING, message)
     if unseen:
         return _condition(
-            snapshot, policy, PROGRESSING, True, OperatorReason.UPDATING, f"not rolled out yet: {', '.join(unseen)}"
+            snapshot,
+            policy,
+            PROGRESSING,
+            True,
+            OperatorReason.UPDATING,
+            f"DaemonSets not yet rolled out: {', '.join(unseen)}",
         )
     if upgrade.in_progress and not upgrade.halted:
         message = _with_upgrade(f"driver upgrades in progress: {upgrade.in_progress}", upgrade)
@@ -237,7 +242,7 @@ def _degraded(
 ) -> Condition:
     if upgrade.halted:
         first = next((each.message for each in failing if each.reason == OperatorReason.UPGRADE_FAILED), "")
-        message = ": ".join(filter(None, (f"no further upgrade starts: {upgrade.halt_reason}", first)))
+        message = ": ".join(filter(None, (f"the driver upgrade is halted: {upgrade.halt_reason}", first)))
         return _condition(snapshot, policy, DEGRADED, True, OperatorReason.DRIVER_UPGRADE_HALTED, message)
     if snapshot.refusals:
         refused = sorted(snapshot.refusals, key=lambda each: (each.key, each.why))

@@ -39,11 +39,11 @@ from purser.operator.policy.spec import ClusterPolicySpec
 MAX_NAME = 40
 _HASH = 8
 UNKNOWN_OS = (
-    "unknown operating system, no driver image matches: install node-feature-discovery, enable spec.discovery,"
-    " or set the label nvidia.com/gpu.deploy.driver=false and install the driver on the node"
+    "the operating system is unknown, so no driver image matches: install node-feature-discovery, enable"
+    " spec.discovery, or set the label nvidia.com/gpu.deploy.driver=false and install the driver on the node"
 )
 UNKNOWN_MODEL = (
-    "GPU model not known yet, and its driver depends on that: waiting for the pod of purser-gpu-discovery on it"
+    "the driver depends on the GPU model, which is not known yet: waiting for the node's purser-gpu-discovery pod"
 )
 
 
@@ -103,13 +103,13 @@ def requirement_obstacle(node: NodeView, version: str, requirements: Collection[
 def _problem(version: str, requirement: DriverRequirement) -> str:
     numbers = _numbers(version)
     if numbers is None:
-        return "cannot be compared with the requirements, set spec.driver.version"
+        return "cannot be checked against spec.driver.requirements: set spec.driver.version"
     if requirement.minimum and numbers < (_numbers(requirement.minimum) or ()):
         return f"is older than {requirement.minimum}, the minimum for this node"
     for excluded in requirement.excluded:
         beginning = _numbers(excluded) or ()
         if numbers[: len(beginning)] == beginning:
-            return f"is excluded for this node by {excluded}"
+            return f"matches {excluded}, which is excluded on this node"
     return ""
 
 

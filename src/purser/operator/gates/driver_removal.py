@@ -53,9 +53,9 @@ def blocked_removals(snapshot: Snapshot) -> tuple[str, ...]:
 def removal_blocker(driver_removal: DriverRemoval) -> str:
     """What still needs a driver, in one sentence; empty: nothing."""
     if driver_removal.users is None:
-        return "its pods are not listed yet"
+        return "the node's pods are not listed yet"
     if driver_removal.users:
-        return some([f"pod {user} uses its GPU" for user in driver_removal.users], "pod", named=1)
+        return some([f"pod {user} still uses a GPU" for user in driver_removal.users], "pod", named=1)
     needing = ", ".join(driver_removal.operands)
     return f"operands still using the driver: {needing}" if needing else ""
 

@@ -96,11 +96,11 @@ def opened_boot(node: NodeView) -> str:
 
 PROGRESS_DEADLINE_S = 600.0
 """What does not get ready, or gets no pod, for longer counts as failing."""
-NO_POD = "no pod yet; if this lasts, check the node's free resources and the DaemonSet controller"
+NO_POD = "no pod yet; if this persists, check the node's free resources and the DaemonSet controller"
 NO_CONFIG = (
-    "the operator's namespace lacks the ConfigMap that driver.kernelModuleConfig, repoConfig or certConfig names"
+    "a ConfigMap named in driver.kernelModuleConfig, repoConfig or certConfig is missing in the operator's namespace"
 )
-STILL_GOING = "its old pod is still terminating"
+STILL_GOING = "the old pod is still terminating"
 REASONS_WITHOUT_POD = (OperatorReason.NO_POD, OperatorReason.UNTOLERATED)
 """Of operands that were let in and have no pod."""
 
@@ -173,7 +173,7 @@ def untolerated_taint(node: NodeView, pods: Iterable[Mapping[str, Any]]) -> Tain
 def untolerated(node: NodeView, manifests: Manifests) -> str:
     """Why operands that leave the node would not come back to it, in one sentence; empty: they would."""
     taint = _keeping_away(node, manifests.tolerations)
-    return f"new pods of operands would not tolerate {_to_be_mended(taint)}" if taint is not None else ""
+    return f"new operand pods would not tolerate {_to_be_mended(taint)}" if taint is not None else ""
 
 
 def _keeping_away(node: NodeView, tolerations: Iterable[Iterable[Mapping[str, Any]]]) -> Taint | None:
@@ -183,7 +183,7 @@ def _keeping_away(node: NodeView, tolerations: Iterable[Iterable[Mapping[str, An
 
 
 def _to_be_mended(taint: Taint) -> str:
-    return f"the node's taint {taint}: add it to spec.daemonsets.tolerations, or remove the taint"
+    return f"the node's taint {taint}: add a toleration to spec.daemonsets.tolerations or remove the taint"
 
 
 def _is_tolerated(taint: Taint, tolerations: Iterable[Mapping[str, Any]]) -> bool:
@@ -315,11 +315,11 @@ def _without_label(operand: Operand, entry: EntryWait | None) -> OperandOnNode:
 def _of_pod(progress: NodeProgress, pod: OperandPod, now: float) -> tuple[OperandState, str, str]:
     if pod.ready:
         if pod.operand == Operand.VALIDATOR and progress.validation_is_stale:
-            return "progressing", OperatorReason.VALIDATION_OUTDATED, "its driver is newer than its validation"
+            return "progressing", OperatorReason.VALIDATION_OUTDATED, "the driver changed after the last validation"
         return "ready", "", ""
     if not progress.node.ready:
         return "failing", OperatorReason.NODE_NOT_READY, "the node is not ready"
-    reason_and_message = (pod.trouble or OperatorReason.NOT_READY, pod.message or "its pod is not ready")
+    reason_and_message = (pod.trouble or OperatorReason.NOT_READY, pod.message or "the pod is not ready")
     if pod.trouble in IMAGE_TROUBLES or (pod.trouble and pod.restarts >= MANY_RESTARTS):
         return "failing", *reason_and_message
     return "failing" if now >= fails_at(pod) else "progressing", *reason_and_message
@@ -336,5 +336,5 @@ def stale_validations(node_progress: Iterable[NodeProgress]) -> tuple[DeletePod,
     for progress in node_progress:
         driver, pod = progress.pod_of(Operand.DRIVER), progress.pod_of(Operand.VALIDATOR)
         if progress.validation_is_stale and driver is not None and driver.ready and pod is not None:
-            found.append(DeletePod(pod, "its node has a newer driver"))
+            found.append(DeletePod(pod, "the node has a newer driver"))
     return tuple(found)

@@ -261,22 +261,22 @@ _ALERTS = (
         f"{_leaders(Gauge.RECONCILIATION)} < 0 or ({_leaders(Gauge.RECONCILIATION)} == 0 unless {_UPGRADING})",
         "1h",
         "warning",
-        "The GPU stack has not been ready for an hour, and no driver upgrade is the reason; the ClusterPolicy's status"
-        " names operand, node and reason.",
+        "The GPU stack has not been ready for an hour, and no driver upgrade explains it. The ClusterPolicy's status"
+        " names the operand, the node and the reason.",
     ),
     (
         "PurserDriverUpgradeGetsNowhere",
         f"{_leaders(Gauge.UPGRADES_IN_PROGRESS)} > 0 and changes(({_leaders(Gauge.UPGRADES_DONE)})[15m:1m]) == 0",
         "6h",
         "warning",
-        "No node has finished its driver upgrade for hours; the ClusterPolicy's status says what it waits for.",
+        "No node has finished its driver upgrade for hours. The ClusterPolicy's status says what upgrades wait for.",
     ),
     (
         "GPUOperatorDriverAutoUpgradeFailures",
         f"{_leaders(Gauge.UPGRADES_FAILED)} > 0",
         "30m",
         "warning",
-        "The driver upgrade failed on nodes: their annotation purser.dev/driver-upgrade-failure says why.",
+        "The driver upgrade failed on one or more nodes. Their purser.dev/driver-upgrade-failure annotation says why.",
     ),
     (
         "GPUOperatorNodeDeploymentDriverFailed",

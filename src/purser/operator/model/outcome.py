@@ -33,8 +33,8 @@ class Gauge(StrEnum):
 GAUGE_HELP = {
     Gauge.GPU_NODES: "Nodes with a GPU.",
     Gauge.RECONCILIATION: "1: everything is ready; 0: not yet; -1: no ClusterPolicy to act on; -2: failed.",
-    Gauge.LAST_SUCCESS: "Unix time of the last reconciliation that found everything ready.",
-    Gauge.HAS_NFD_LABELS: "Whether a node carries labels of node-feature-discovery.",
+    Gauge.LAST_SUCCESS: "Unix time of the last reconciliation in which everything was ready.",
+    Gauge.HAS_NFD_LABELS: "Whether any node has labels from node-feature-discovery.",
     Gauge.AUTO_UPGRADE: "Whether automatic driver upgrades are enabled.",
     Gauge.UPGRADES_IN_PROGRESS: "Nodes whose driver is being upgraded.",
     Gauge.UPGRADES_DONE: "Nodes whose driver is up to date.",

@@ -173,7 +173,7 @@ def driver_problem(progress: NodeProgress) -> str:
     pod = progress.pod_of(Operand.DRIVER)
     if pod is None:
         is_going = any(each.operand == Operand.DRIVER for each in progress.pods)
-        return ": its old pod is still terminating" if is_going else ": it has no pod"
+        return ": the old pod is still terminating" if is_going else ": it has no pod"
     return f": {pod.message or pod.trouble}" if pod.trouble or pod.message else ""
 
 

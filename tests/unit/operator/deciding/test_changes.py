@@ -110,7 +110,10 @@ def test_a_daemon_set_that_its_controller_has_not_seen_is_not_rolled_out(world: 
     live = changed(world, "container-toolkit")
     live["metadata"]["generation"] += 1
     world.round()
-    assert world.condition("Progressing")["message"] == "not rolled out yet: purser-container-toolkit-containerd"
+    assert (
+        world.condition("Progressing")["message"]
+        == "DaemonSets not yet rolled out: purser-container-toolkit-containerd"
+    )
 
 
 def test_a_label_of_people_is_never_overwritten(world: World) -> None:
@@ -187,7 +190,7 @@ def test_a_younger_policy_is_ignored_and_says_so(world: World) -> None:
     assert world.status("second")["state"] == "ignored"
     ready = world.condition("Ready", "second")
     assert (ready["status"], ready["reason"]) == ("False", "Ignored")
-    assert "ClusterPolicy gpus is older" in ready["message"]
+    assert "older ClusterPolicy gpus is the active one" in ready["message"]
     assert "finalizers" not in world.policies["second"]["metadata"]
     assert world.status()["state"] == "ready"
     world.history.clear()

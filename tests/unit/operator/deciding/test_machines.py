@@ -88,7 +88,7 @@ def test_a_driver_that_does_not_work_halts_the_upgrade_and_resuming_goes_on(worl
     assert world.status()["upgrade"]["halted"]
     degraded = world.condition("Degraded")
     assert degraded["reason"] == "DriverUpgradeHalted"
-    cause = "no further upgrade starts: the new driver fails on 1 node: a: "
+    cause = "the driver upgrade is halted: the new driver fails on 1 node: a: "
     assert degraded["message"] == cause + world.nodes["a"].annotations["purser.dev/driver-upgrade-failure"]
     assert world.nodes["a"].labels[STATE] == "upgrade-failed"
     assert len(world.deployed("c")) == 7
@@ -141,13 +141,13 @@ def test_a_mig_change_that_waits_is_reported_on_the_policy(world: World) -> None
     assert world.condition("Progressing")["reason"] == "Settled"
 
 
-UNKNOWN_CARD = "it is unknown whether its GPUs support MIG: if so, set label nvidia.com/mig.capable=true"
+UNKNOWN_CARD = "the node's GPUs are not known to support MIG: if they do, set label nvidia.com/mig.capable=true"
 
 
 @pytest.mark.parametrize(
     ("card", "layout", "spec", "why"),
     [
-        pytest.param("1eb8", "all-1g.5gb", {}, "its GPUs do not support MIG", id="a T4"),
+        pytest.param("1eb8", "all-1g.5gb", {}, "the node's GPUs do not support MIG", id="a T4"),
         pytest.param("1eb8", "all-disabled", {}, "", id="nothing is to be cut"),
         pytest.param("1eb8", "", {}, "", id="no word"),
         pytest.param("1eb8", "all-1g.5gb", {"migManager": {"enabled": False}}, "", id="nobody cuts here"),
@@ -162,7 +162,7 @@ def test_a_layout_that_is_not_possible_is_reported(card: str, layout: str, spec:
     world.cards["x"] = card
     world.settle()
     found = [(each["reason"], each["operand"], each["message"]) for each in world.status()["failingNodes"]]
-    told = f"its label nvidia.com/mig.config asks for MIG layout all-1g.5gb, but {why}"
+    told = f"label nvidia.com/mig.config requests MIG layout all-1g.5gb, but {why}"
     assert found == ([("MigUnsupported", "mig-manager", told)] if why else [])
     assert world.condition("Ready")["status"] == "True", "its GPUs work"
 

@@ -69,14 +69,17 @@ def test_of_a_driver_that_is_ruled_out_and_runs_on_nobody_says_that_there_is_non
     world.settle()
     (failing,) = world.status()["failingNodes"]
     assert failing["reason"] == "DriverVersionBlocked"
-    assert failing["message"].startswith("driver not upgraded: driver 580.1 is excluded")
+    assert failing["message"].startswith("driver not upgraded: driver 580.1 matches 580.1, which is excluded")
     assert set(world.pods) == pods
     for pod in world.on("a"):
         if pod.operand == Operand.DRIVER:
             del world.pods[pod.uid]
     world.settle()
     (failing,) = world.status()["failingNodes"]
-    assert (failing["reason"], failing["message"]) == ("NoDriver", "driver 580.1 is excluded for this node by 580.1")
+    assert (failing["reason"], failing["message"]) == (
+        "NoDriver",
+        "driver 580.1 matches 580.1, which is excluded on this node",
+    )
 
 
 def test_an_operand_says_in_one_word_what_blocks_it(world: World) -> None:

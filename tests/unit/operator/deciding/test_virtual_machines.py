@@ -60,14 +60,14 @@ def test_a_running_node_that_goes_to_virtual_machines_is_emptied_the_driver_last
     world.label("a", **{LABEL: workload})
     world.settle()
     assert operands(world, "a") == {Operand.DRIVER}
-    assert "pod ml/train uses its GPU" in world.condition("Degraded")["message"]
+    assert "pod ml/train still uses a GPU" in world.condition("Degraded")["message"]
     del world.workloads[pod.uid]
     world.settle()
     assert operands(world, "a") == set()
     ready = world.condition("Ready")
     assert (ready["status"], ready["message"]) == (
         "True",
-        "1 of 1 GPU nodes are ready; for virtual machines, without operands: a",
+        "1 of 1 GPU nodes are ready; nodes for virtual machines run no operands: a",
     )
     world.label("a", **{LABEL: None})
     world.settle()
@@ -81,7 +81,7 @@ def test_where_virtual_machines_have_all_gpus_the_policy_says_so() -> None:
     world.add_node("b")
     world.settle()
     assert world.condition("Ready")["message"] == (
-        "no GPU nodes for containers; for virtual machines, without operands: a (and 1 more node)"
+        "no GPU nodes for containers; nodes for virtual machines run no operands: a (and 1 more node)"
     )
 
 
@@ -94,7 +94,8 @@ def test_an_unknown_word_is_named_once_on_the_node(default: str) -> None:
     for _ in range(60):
         events += [each for each in world.round().events if each.kind == "Node"]
         world.tick()
-    message = f"its label {LABEL} is vm-gpu: taken for {default}; set it to container, vm-passthrough or vm-vgpu"
+    remedy = "set the label to container, vm-passthrough or vm-vgpu"
+    message = f"label {LABEL} has unknown value vm-gpu, so {default} applies: {remedy}"
     assert [(each.reason, each.warning) for each in events] == [("WorkloadUnknown", True)]
     assert message in events[0].message
     assert [each["message"] for each in world.status()["failingNodes"]] == [message]

@@ -91,7 +91,7 @@ def test_operands_serve_the_pods_that_hold_a_driver(world: World) -> None:
     assert world.pod("a", Operand.DEVICE_PLUGIN) is not None
     (failing,) = world.status()["failingNodes"]
     assert (failing["name"], failing["reason"], failing["operand"]) == ("a", "DriverInUse", "driver")
-    assert "pod ml/train-a uses its GPU" in failing["message"]
+    assert "pod ml/train-a still uses a GPU" in failing["message"]
     assert world.condition("Ready")["status"] == "False"
     assert world.condition("Degraded")["status"] == "True"
 
@@ -103,10 +103,10 @@ def test_a_deleted_policy_names_the_pods_it_waits_for(world: World) -> None:
     world.settle()
     told = world.condition("Ready")
     assert told["reason"] == "Leaving"
-    assert "node a: pod ml/train-a uses its GPU (and 1 more node)" in told["message"]
+    assert "node a: pod ml/train-a still uses a GPU (and 1 more node)" in told["message"]
     assert blocked_removals(world.snapshot()) == (
-        "node a: pod ml/train-a uses its GPU",
-        "node b: pod ml/train-b uses its GPU",
+        "node a: pod ml/train-a still uses a GPU",
+        "node b: pod ml/train-b still uses a GPU",
     )
     assert not is_clean(world.snapshot())
     assert {obj["metadata"]["labels"]["purser.dev/operand"] for obj in world.objects.values()} == {"driver"}
@@ -143,7 +143,7 @@ def test_a_node_that_blinks_keeps_its_driver_under_its_pods(world: World, remova
     world.set_node("a", ready=False)
     world.settle()
     if removal is delete:
-        assert blocked_removals(world.snapshot()) == ("node a: pod ml/train-a uses its GPU",)
+        assert blocked_removals(world.snapshot()) == ("node a: pod ml/train-a still uses a GPU",)
     else:
         assert [(each["name"], each["reason"]) for each in world.status()["failingNodes"]] == [("a", "DriverInUse")]
     world.set_node("a", ready=True)

@@ -101,7 +101,7 @@ def test_a_pod_that_does_not_go_is_reported_separately(world: World) -> None:
             world._set_pod(pod, terminating=True)
     rounds(world)
     (gfd,) = [each for each in world.status()["operands"] if each["name"] == "gpu-feature-discovery"]
-    assert "its old pod is still terminating" in gfd["message"]
+    assert "the old pod is still terminating" in gfd["message"]
     world.wait(PROGRESS_DEADLINE_S)
     rounds(world)
     assert failing(world) == [("a", "gpu-feature-discovery", "NoPod")]
@@ -112,7 +112,7 @@ def test_a_taint_that_pods_do_not_tolerate_is_named_at_once(world: World) -> Non
     world.settle()
     (node,) = world.status()["failingNodes"]
     assert (node["operand"], node["reason"]) == ("driver", "Untolerated")
-    assert "taint team:NoSchedule: add it to spec.daemonsets.tolerations" in node["message"]
+    assert "taint team:NoSchedule: add a toleration to spec.daemonsets.tolerations" in node["message"]
     world.change_policy({"daemonsets": {"tolerations": [{"key": "team", "operator": "Exists"}]}})
     world.settle()
     assert world.condition("Ready")["status"] == "True"

@@ -114,10 +114,12 @@ def test_a_pools_name_fits_labels_and_objects(version: str, kernel: str) -> None
         pytest.param("570.86.10", "570", (), "", id="new enough"),
         pytest.param("570.86.10", "570.86.10", (), "", id="just new enough"),
         pytest.param("570.9", "570.86", (), "is older than 570.86", id="numbers, not text"),
-        pytest.param("600.1", "", ("600",), "is excluded for this node by 600", id="a hole by its beginning"),
+        pytest.param(
+            "600.1", "", ("600",), "matches 600, which is excluded on this node", id="a hole by its beginning"
+        ),
         pytest.param("600.1", "", ("600.1.1", "60"), "", id="another hole"),
         pytest.param("600.1-custom", "600", (), "", id="with a suffix"),
-        pytest.param("sha256:abc", "600", (), "cannot be compared with the requirements", id="digest"),
+        pytest.param("sha256:abc", "600", (), "cannot be checked against spec.driver.requirements", id="digest"),
     ],
 )
 def test_floors_and_holes(version: str, minimum: str, excluded: tuple[str, ...], problem: str) -> None:
@@ -128,7 +130,7 @@ def test_floors_and_holes(version: str, minimum: str, excluded: tuple[str, ...],
 
 
 def test_an_unknown_os_is_an_obstacle() -> None:
-    assert "unknown operating system" in str(pool_of(node("Plan 9"), DRIVER))
+    assert "the operating system is unknown" in str(pool_of(node("Plan 9"), DRIVER))
 
 
 def test_the_pool_that_a_label_names_is_found_as_long_as_the_policy_has_it() -> None:
@@ -222,4 +224,4 @@ def test_a_node_waits_for_its_model_where_its_driver_depends_on_it(
     assert bool(told) is waits
     assert waits_for(view, ClusterPolicySpec(driver=driver, discovery=Discovery(enabled=False))) == ""
     if waits:
-        assert "GPU model not known yet" in told
+        assert "GPU model, which is not known yet" in told

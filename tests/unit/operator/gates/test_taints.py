@@ -11,7 +11,7 @@ from purser.operator.upgrade import plan, plan_lines
 
 NEW = {"driver": {"version": "600.1.1", "upgradePolicy": {"maxUnavailable": "100%"}}}
 TOLERANT = {"daemonsets": {"tolerations": [{"key": "team", "operator": "Exists"}]}}
-REMEDY = "the node's taint team:NoSchedule: add it to spec.daemonsets.tolerations, or remove the taint"
+REMEDY = "the node's taint team:NoSchedule: add a toleration to spec.daemonsets.tolerations or remove the taint"
 STATE = "nvidia.com/gpu-driver-upgrade-state"
 MIG_STATE = "nvidia.com/mig.config.state"
 
@@ -54,9 +54,7 @@ def test_an_upgrade_passes_over_a_node_whose_taint_keeps_the_new_driver_away(wor
     assert failing["message"].startswith("driver not upgraded")
     assert failing["message"].endswith(REMEDY)
     assert (world.status()["upgrade"]["done"], world.status()["upgrade"]["skipped"]) == (1, 1)
-    assert (
-        f"node a: skipped: new pods of operands would not tolerate {REMEDY}" in (world.status()["upgrade"]["message"])
-    )
+    assert f"node a: skipped: new operand pods would not tolerate {REMEDY}" in (world.status()["upgrade"]["message"])
     assert world.condition("Progressing")["status"] == "False"
     world.change_policy(NEW | TOLERANT)
     world.settle()
@@ -80,7 +78,7 @@ def test_the_plan_names_the_taint(world: World) -> None:
     fleet = upgrade_fleet(world.snapshot())
     assert not isinstance(fleet, str)
     lines = plan_lines(plan(fleet))
-    assert f"skipped: a: new pods of operands would not tolerate {REMEDY}" in lines
+    assert f"skipped: a: new operand pods would not tolerate {REMEDY}" in lines
     assert [line for line in lines if line.startswith("  ")] == ["  b: driver 600.1.1"]
 
 

@@ -60,7 +60,7 @@ def test_users_get_an_event(world: World) -> None:
     lose(world)
     (failing,) = world.status()["failingNodes"]
     assert (failing["name"], failing["reason"]) == ("a", "GpusMissing")
-    assert failing["message"].startswith("GPUs no longer detected, but pod ml/train still uses one")
+    assert failing["message"].startswith("the GPUs are no longer detected but are still used by pod ml/train")
     assert world.status()["nodes"] == {"total": 2, "ready": 1, "progressing": 0, "failing": 1, "excluded": 0}
     assert world.condition("Ready")["status"] == "False"
     assert world.condition("Degraded")["status"] == "True"

@@ -332,7 +332,7 @@ def test_an_old_driver_that_does_not_go_fails_when_the_new_ones_time_is_up(timeo
     told_to_go = cluster.now
     while cluster.state("a") is State.RESTART:
         round_in_which_no_pod_ends(cluster)
-    assert cluster.failure("a") == "the new driver was not ready within 1800 s: its old pod is still terminating"
+    assert cluster.failure("a") == "the new driver was not ready within 1800 s: the old pod is still terminating"
     assert 1800 <= cluster.now - told_to_go < 1830
 
 
@@ -344,7 +344,7 @@ def test_an_old_driver_that_does_not_go_is_named() -> None:
         del cluster.pods[pod.uid]
         if pod.operand == Operand.DRIVER:
             cluster.pods[pod.uid] = msgspec.structs.replace(pod, terminating=True, ready=False)
-    assert cluster.status().message == "node a: waiting for the new driver: its old pod is still terminating"
+    assert cluster.status().message == "node a: waiting for the new driver: the old pod is still terminating"
 
 
 def test_a_failed_node_that_was_not_touched_is_tried_at_once_with_another_driver() -> None:
