@@ -131,7 +131,7 @@ def test_a_policy_of_the_gpu_operator_is_imported_and_what_is_lost_reported(tmp_
     assert policy["spec"]["driver"]["version"] == "570.86.10"
     assert "not imported: spec.sandboxWorkloads" in err
     headlines = [line for line in err.splitlines() if line.startswith("purser: not imported, ")]
-    assert headlines[0].endswith("nodes get none of these:")
+    assert headlines[0].endswith("these are no longer deployed to the affected nodes:")
     assert refusals(policy["spec"]) == []
 
 

@@ -59,8 +59,8 @@ def policy(name="policy", **spec):
         (policy() | {"metadata": "foo"}, "this is not a ClusterPolicy"),
         (policy("Gpus_ü"), "ClusterPolicy Gpus_ü: give a name of lowercase letters"),
         (policy(5), "ClusterPolicy 5: give a name"),
-        (policy(driver={"version": 580.96}), "spec.driver.version: this is a number, but must be a text"),
-        (policy() | {"spec": [1]}, "spec: this is a list"),
+        (policy(driver={"version": 580.96}), "spec.driver.version: must be a string, not a number"),
+        (policy() | {"spec": [1]}, "spec: must be an object, not a list"),
         (policy(devicePlugin={"slots": 0}), "spec.devicePlugin.slots is 0"),
     ],
 )  # fmt: skip

@@ -177,7 +177,7 @@ _MORE: dict[str, Schema] = {
             {
                 "rule": "!has(self.gfd) || !(self.gfd.enabled && self.devicePlugin.enabled"
                 " && self.devicePlugin.flavor == 'purser' && self.devicePlugin.featureLabels != 'off')",
-                "message": "devicePlugin.featureLabels is set, and feature discovery has the same labels:"
+                "message": "devicePlugin.featureLabels is set, but feature discovery writes the same labels:"
                 " set gfd.enabled to false",
             },
             {
@@ -203,7 +203,8 @@ _MORE: dict[str, Schema] = {
         _RULES: [
             {
                 "rule": "self.enabled || !has(self.config) || !has(self.config.default) || self.config.default == ''",
-                "message": "config.default is set but the MIG manager is disabled: enable it, or remove this",
+                "message": "config.default is set but the MIG manager is disabled:"
+                " enable the MIG manager or remove config.default",
             }
         ]
     },
@@ -223,13 +224,13 @@ _COLUMNS = [
         "name": "Upgraded",
         "type": "string",
         "jsonPath": ".status.upgrade.progress",
-        "description": "Nodes with the driver that they should have, while some have another",
+        "description": "Nodes that have the target driver, while others do not",
     },
     {
         "name": "Halted",
         "type": "boolean",
         "jsonPath": ".status.upgrade.halted",
-        "description": "Whether the driver upgrade is halted, because too many nodes failed",
+        "description": "Whether the driver upgrade is halted because it failed on too many nodes",
     },
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
 ]

@@ -57,32 +57,35 @@ def problems(spec: ClusterPolicySpec) -> list[str]:
 
 def _plugin(spec: ClusterPolicySpec) -> Iterator[str]:
     if not 1 <= spec.device_plugin.slots <= MAX_SLOTS:
-        yield f"spec.devicePlugin.slots is {spec.device_plugin.slots}: give a number from 1 to {MAX_SLOTS}"
+        yield f"spec.devicePlugin.slots is {spec.device_plugin.slots}: must be a number from 1 to {MAX_SLOTS}"
     if spec.mig_manager.config.default and not spec.mig_manager.enabled:
-        yield "spec.migManager.config.default is set but the MIG manager is disabled: enable it, or remove this"
+        yield (
+            "spec.migManager.config.default is set but the MIG manager is disabled: enable the MIG manager or remove"
+            " config.default"
+        )
     if spec.mig.strategy == "on-demand" and not spec.device_plugin.is_agent:
         yield "spec.mig.strategy is on-demand, which needs Purser's agent: set spec.devicePlugin.flavor to purser"
     if spec.device_plugin.labels_features and spec.gfd.enabled:
         labels = spec.device_plugin.feature_labels
-        why = "and feature discovery has the same labels: set spec.gfd.enabled to false"
+        why = "but feature discovery writes the same labels: set spec.gfd.enabled to false"
         yield f"spec.devicePlugin.featureLabels is {labels}, {why}"
 
 
 def _driver(driver: DriverSpec) -> Iterator[str]:
     for name in _repeated(profile.name for profile in driver.profiles):
-        yield f"spec.driver.profiles: {name} appears twice: give each profile a unique name"
+        yield f"spec.driver.profiles: duplicate name {name}: profile names must be unique"
     for place, profile in enumerate(driver.profiles):
         if not profile.node_selector:
-            yield f"spec.driver.profiles[{place}].nodeSelector is empty: what is for all nodes belongs in spec.driver"
+            yield f"spec.driver.profiles[{place}].nodeSelector is empty: put settings for all nodes in spec.driver"
         yield from _selector(f"driver.profiles[{place}]", profile.node_selector)
     for name, listed in (("profiles", driver.profiles), ("requirements", driver.requirements)):
         if len(listed) > MAX_PROFILES:
-            yield f"spec.driver.{name} has {len(listed)} entries: give {MAX_PROFILES} at most"
+            yield f"spec.driver.{name} has {len(listed)} entries: must have at most {MAX_PROFILES}"
     for place, requirement in enumerate(driver.requirements):
         yield from _selector(f"driver.requirements[{place}]", requirement.node_selector)
         for version in filter(None, (requirement.minimum, *requirement.excluded)):
             if not re.fullmatch(DRIVER_VERSION, version):
-                why = "is not a driver version: write one such as 570.86.10"
+                why = "is not a driver version: use one such as 570.86.10"
                 yield f"spec.driver.requirements[{place}]: {version!r} {why}"
 
 
@@ -92,7 +95,7 @@ def _repeated(names: Iterable[str]) -> list[str]:
 
 def _selector(section: str, selector: Mapping[str, str]) -> Iterator[str]:
     for label in sorted(selector.keys() & set(MOVING_LABELS)):
-        why = "which the operator itself writes: take another label"
+        why = "which the operator itself writes: use another label"
         yield f"spec.{section}.nodeSelector selects nodes by {label}, {why}"
 
 
@@ -111,7 +114,7 @@ def _upgrade(policy: UpgradePolicy) -> Iterator[str]:
 
 def _bound(section: str, bound: int | str, done: str) -> Iterator[str]:
     if bound == "0%" or (isinstance(bound, int) and bound <= 0):
-        yield f"spec.{section}.maxUnavailable is {bound}: no node could ever be {done}: use 1 or more"
+        yield f"spec.{section}.maxUnavailable is {bound}, so no node could ever be {done}: use 1 or more"
 
 
 def _variables(section: msgspec.Struct, path: str) -> Iterator[str]:
@@ -122,7 +125,7 @@ def _variables(section: msgspec.Struct, path: str) -> Iterator[str]:
             yield from _variables(value, where)
         elif isinstance(value, tuple) and value and isinstance(value[0], EnvVar):
             for name in _repeated(each.name for each in value):
-                yield f"{where}: {name} appears twice: give each variable once"
+                yield f"{where}: duplicate variable {name}: set each variable only once"
         elif isinstance(value, tuple):
             for place, each in enumerate(value):
                 if isinstance(each, msgspec.Struct):
@@ -154,19 +157,19 @@ def _holds_variables(kind: inspect.Type) -> bool:
 
 _WORDS = {
     "array": "a list",
-    "bool": "true or false",
+    "bool": "a boolean",
     "date": "a date",
     "datetime": "a time",
     "float": "a number",
-    "int": "a whole number",
+    "int": "an integer",
     "null": "nothing",
-    "object": "a section with fields",
-    "str": "a text",
+    "object": "an object",
+    "str": "a string",
 }
 _PHRASES = {
-    "Expected": "it has to be",
-    "Invalid enum value": "it cannot be",
-    "Object missing required field": "it lacks the field",
+    "Expected": "must be",
+    "Invalid enum value": "invalid value",
+    "Object missing required field": "missing required field",
 }
 _PLACE = " - at `$"
 _UNQUOTED = frozenset({"bool", "date", "datetime", "float", "int"})
@@ -198,8 +201,8 @@ def in_words(error: Exception) -> str:
     problem = str(error).partition(_PLACE)[0]
     if match := re.fullmatch(r"Expected `(.+)`, got `(.+)`", problem):
         wanted, found = match[1].split(" | "), match[2]
-        hint = ": write it in quotes" if "str" in wanted and found in _UNQUOTED else ""
-        return f"this is {_word(found)}, but must be {' or '.join(map(_word, wanted))}{hint}"
+        hint = ": put it in quotes" if "str" in wanted and found in _UNQUOTED else ""
+        return f"must be {' or '.join(map(_word, wanted))}, not {_word(found)}{hint}"
     for theirs, ours in _PHRASES.items():
         problem = problem.replace(theirs, ours)
     return re.sub("`([^`]+)`", lambda each: _word(each[1]), problem)

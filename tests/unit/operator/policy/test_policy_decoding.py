@@ -53,36 +53,44 @@ def test_what_a_newer_version_writes_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("sections", "events"),
     [
-        pytest.param({"driver": {"enabled": "yes"}}, "this is a text, but must be true or false", id="a wrong type"),
-        pytest.param({"driver": {"version": 580.1}}, "must be a text: write it in quotes", id="no quotes"),
-        pytest.param({"driver": {"version": date(2026, 1, 1)}}, "this is a date, but must be a text", id="a date"),
+        pytest.param({"driver": {"enabled": "yes"}}, "must be a boolean, not a string", id="a wrong type"),
+        pytest.param(
+            {"driver": {"version": 580.1}}, "must be a string, not a number: put it in quotes", id="no quotes"
+        ),
+        pytest.param({"driver": {"version": date(2026, 1, 1)}}, "must be a string, not a date", id="a date"),
         pytest.param(
             {"driver": {"upgradePolicy": {"maxUnavailable": True}}},
-            "must be a whole number or a text",
+            "must be an integer or a string",
             id="two types",
         ),
-        pytest.param({"driver": []}, "spec.driver: this is a list, but must be a section with fields", id="a list"),
-        pytest.param({"driver": {"profiles": [{}]}}, "spec.driver.profiles[0]: it lacks the field name", id="no name"),
+        pytest.param({"driver": []}, "spec.driver: must be an object, not a list", id="a list"),
         pytest.param(
-            {"driver": {"upgradePolicy": {"maxParallelUpgrades": -1}}}, "it has to be a whole number >= 0", id="a bound"
+            {"driver": {"profiles": [{}]}}, "spec.driver.profiles[0]: missing required field name", id="no name"
         ),
         pytest.param(
-            {"devicePlugin": {"flavor": "amd"}}, "spec.devicePlugin.flavor: it cannot be 'amd'", id="an unknown word"
+            {"driver": {"upgradePolicy": {"maxParallelUpgrades": -1}}}, "must be an integer >= 0", id="a bound"
         ),
         pytest.param(
-            {"devicePlugin": {"enforcement": "hope"}}, "spec.devicePlugin.enforcement: it cannot be 'hope'", id="no way"
+            {"devicePlugin": {"flavor": "amd"}}, "spec.devicePlugin.flavor: invalid value 'amd'", id="an unknown word"
+        ),
+        pytest.param(
+            {"devicePlugin": {"enforcement": "hope"}},
+            "spec.devicePlugin.enforcement: invalid value 'hope'",
+            id="no way",
         ),
         pytest.param(
             {"devicePlugin": {"featureLabels": False}},
-            "spec.devicePlugin.featureLabels: this is true or",
+            "spec.devicePlugin.featureLabels: must be a string, not a boolean",
             id="bare off",
         ),
         pytest.param(
-            {"devicePlugin": {"taintNodes": "true"}}, "spec.devicePlugin.taintNodes: this is a text", id="a text"
+            {"devicePlugin": {"taintNodes": "true"}},
+            "spec.devicePlugin.taintNodes: must be a boolean, not a string",
+            id="a text",
         ),
         pytest.param(
             {"devicePlugin": {"featureLabels": "node-labels"}},
-            "spec.devicePlugin.featureLabels is node-labels, and feature discovery has the same labels",
+            "spec.devicePlugin.featureLabels is node-labels, but feature discovery writes the same labels",
             id="labels twice",
         ),
         pytest.param(
@@ -98,7 +106,7 @@ def test_what_a_newer_version_writes_is_left_alone() -> None:
             {"driver": {"upgradePolicy": {"maxUnavailable": 0}}}, "no node could ever be upgraded", id="a bound of none"
         ),
         pytest.param(
-            {"driver": {"profiles": [{"name": "a", "nodeSelector": {"x": "y"}}] * 2}}, "a appears twice", id="names"
+            {"driver": {"profiles": [{"name": "a", "nodeSelector": {"x": "y"}}] * 2}}, "duplicate name a", id="names"
         ),
         pytest.param({"driver": {"profiles": [{"name": "a", "nodeSelector": {}}]}}, "is empty", id="an empty profile"),
         pytest.param({"driver": {"profiles": [{"name": "A b", "nodeSelector": {}}]}}, "profiles[0].name", id="a name"),

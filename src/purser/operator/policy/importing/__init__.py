@@ -73,12 +73,12 @@ _REASONS = Reasons(
         "driver.useNvidiaDriverCRD": NOT_GIVEN,
         **{f"driver.{name}": why for name, why in NOT_TAKEN.items()},
         "psp": "Kubernetes removed PodSecurityPolicy",
-        "psa": "Pod Security admission may refuse operands' pods; write instead: kubectl label namespace purser-system"
+        "psa": "Pod Security admission may reject operand pods; use instead: kubectl label namespace purser-system"
         " pod-security.kubernetes.io/enforce=privileged",
-        "cdi.default": "cdi.enabled decides which runtime containers get",
+        "cdi.default": "cdi.enabled determines which runtime containers use",
         "cdi.nriPluginEnabled": "the NRI plugin is not supported: the toolkit configures each node's runtime instead",
         "dcgm.hostPort": "NVIDIA's operator ignores it too",
-        "gfd.migStrategy": "spec.mig.strategy counts for all operands",
+        "gfd.migStrategy": "spec.mig.strategy applies to all operands",
         "migManager.gpuClientsConfig": "host services are not stopped: only pods are evicted",
     },
     other=dict.fromkeys(
@@ -135,9 +135,9 @@ def _told_apart(objects: list[_Object], lost: Losses) -> tuple[_Object, list[_Ob
         raise PolicyError(f"found {kinds}: expected a ClusterPolicy of nvidia.com/v1")
     names = [_name(each) for each in drivers]
     for name in {name for name in names if names.count(name) > 1}:
-        lost.note(f"{DRIVER_KIND} {name}", "defined twice, the last one is used", Rank.RUNS)
+        lost.note(f"{DRIVER_KIND} {name}", "defined more than once: the last definition is used", Rank.RUNS)
     for each in policies[1:]:
-        lost.note(f"{KIND} {_name(each)}", f"it had no effect: {_name(policies[0])} is older", Rank.OFF)
+        lost.note(f"{KIND} {_name(each)}", f"it had no effect because {_name(policies[0])} is older", Rank.OFF)
     for each in objects:
         if each not in policies and each not in drivers:
             lost.note(_what(each), _NO_COUNTERPART.get(str(each.get("kind")), "no counterpart in Purser"), Rank.FEATURE)
@@ -159,7 +159,7 @@ def _spec_of(raw: _Object) -> Raw:
     if spec is None:
         return {}
     if not isinstance(spec, dict):
-        raise PolicyError(f"spec of {raw['kind']} {_name(raw)} is {type(spec).__name__}: expected an object")
+        raise PolicyError(f"{raw['kind']} {_name(raw)}: spec must be an object but is of type {type(spec).__name__}")
     return spec
 
 
@@ -221,7 +221,7 @@ def _without_workload(spec: Raw, lost: Losses) -> None:
     plugin = spec.get("validator", {}).get("plugin", {})
     if {"name": "WITH_WORKLOAD", "value": "true"} in plugin.get("env", []):
         lost.lose(
-            True, "validator.plugin.env", "the check of the device plugin starts no pod: WITH_WORKLOAD is removed"
+            True, "validator.plugin.env", "the device plugin check does not start a pod, so WITH_WORKLOAD is removed"
         )
         plugin["env"] = [each for each in plugin["env"] if each["name"] != "WITH_WORKLOAD"]
 

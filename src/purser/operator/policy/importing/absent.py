@@ -17,7 +17,7 @@ from purser.operator.policy.importing.sections import Losses, Rank, Raw, at, say
 
 _SANDBOX, _DEFAULT = "sandboxWorkloads", "defaultWorkload"
 _VIRTUAL = tuple(each for each in get_args(Workload) if each != "container")
-_YOUR_OWN = f"as a DaemonSet of your own with nodeSelector {WORKLOAD_LABEL}"
+_YOUR_OWN = f"in your own DaemonSet with nodeSelector {WORKLOAD_LABEL}"
 
 
 class _Absent(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class _Absent(msgspec.Struct, frozen=True):
     @property
     def why(self) -> str:
         """The line on it where it is on."""
-        instead = f"; write instead: {self.instead}" if self.instead else ""
+        instead = f"; use instead: {self.instead}" if self.instead else ""
         return f"ENABLED, but not supported: {self.lacks}{instead}"
 
 
@@ -55,25 +55,25 @@ def _never(_: Raw) -> bool:
     return False
 
 
-_NOT_VALIDATED = "no operand runs on nodes of virtual machines, and nothing is validated there"
+_NOT_VALIDATED = "no operand runs on nodes for virtual machines, so nothing is validated there"
 _SECTIONS = (
     _Absent(
         _SANDBOX,
         _sandbox,
-        "Purser has no operands for virtual machines, and keeps all others off nodes whose label"
+        "Purser has no operands for virtual machines and does not run other operands on nodes whose label"
         f" {WORKLOAD_LABEL} (or defaultWorkload) is vm-passthrough or vm-vgpu",
-        "DaemonSets of your own for what virtual machines need there, before NVIDIA's operator is removed",
+        "your own DaemonSets for what virtual machines need there, before you remove NVIDIA's operator",
     ),
     _Absent(
         "vfioManager",
         _with_sandbox("vfioManager"),
         "nothing binds GPUs to vfio-pci",
-        f"vfio-pci.ids on the kernel's command line of these nodes, or it {_YOUR_OWN}",
+        f"vfio-pci.ids on the kernel command line of these nodes, or vfio-manager {_YOUR_OWN}",
     ),
     _Absent(
         "sandboxDevicePlugin",
         _with_sandbox("sandboxDevicePlugin", "kubevirt"),
-        "kubelet lists no GPUs for virtual machines",
+        "the kubelet does not advertise GPUs for virtual machines",
         f"kubevirt-gpu-device-plugin {_YOUR_OWN}",
     ),
     _Absent("validator.vfioPCI", _sandbox, _NOT_VALIDATED),
@@ -81,12 +81,12 @@ _SECTIONS = (
         "vgpuManager",
         _with_sandbox("vgpuManager"),
         "no vGPU host driver is installed",
-        f"the driver on these nodes themselves, or it {_YOUR_OWN}",
+        f"the driver installed on these nodes, or vgpu-manager {_YOUR_OWN}",
     ),
     _Absent(
         "vgpuDeviceManager",
         _with_sandbox("vgpuDeviceManager"),
-        "no vGPU devices are made",
+        "no vGPU devices are created",
         f"vgpu-device-manager {_YOUR_OWN}",
     ),
     _Absent("validator.vgpuManager", _sandbox, _NOT_VALIDATED),
@@ -94,14 +94,14 @@ _SECTIONS = (
     _Absent(
         "kataSandboxDevicePlugin",
         _with_sandbox("kataSandboxDevicePlugin", "kata"),
-        "kubelet lists no GPUs for Kata containers",
-        f"its device plugin {_YOUR_OWN}",
+        "the kubelet does not advertise GPUs for Kata containers",
+        f"the Kata device plugin {_YOUR_OWN}",
     ),
     _Absent(
         "ccManager",
         _with_sandbox("ccManager", "kata"),
         "nothing sets the GPUs' confidential computing mode",
-        f"the mode on these nodes themselves, or it {_YOUR_OWN}",
+        f"the mode set on these nodes, or k8s-cc-manager {_YOUR_OWN}",
     ),
     _Absent("kataManager", _never, ""),  # NVIDIA's operator does nothing with it any more
 )
@@ -120,7 +120,7 @@ def without_absent(given: Raw, lost: Losses) -> Raw:
             off.append(f"{lost.prefix}.{each.place}")
         rest = _without(rest, each.place)
     if off:
-        lost.note(", ".join(off), "disabled, and not supported", Rank.OFF)
+        lost.note(", ".join(off), "disabled and not supported", Rank.OFF)
     workload = at(given, f"{_SANDBOX}.{_DEFAULT}")
     return {**rest, _SANDBOX: {_DEFAULT: workload}} if _sandbox(given) and workload in _VIRTUAL else rest
 
@@ -139,10 +139,11 @@ def tell_ignored_labels(nodes: Iterable[Mapping[str, Any]], given: Raw, lost: Lo
         return
     names = sorted((str(at(each, "metadata.name")) for each in nodes if _is_virtual(each)), key=natural)
     if names:
+        command = f"kubectl label nodes {' '.join(names)} {WORKLOAD_LABEL}-"
         why = (
-            f"their label {WORKLOAD_LABEL} gives their GPUs to virtual machines. NVIDIA's operator ignored it, because"
-            " sandboxWorkloads.enabled is not true, and ran its operands there; Purser's stay away; write instead,"
-            f" where containers have the GPUs: kubectl label nodes {' '.join(names)} {WORKLOAD_LABEL}-"
+            f"their label {WORKLOAD_LABEL} assigns their GPUs to virtual machines. NVIDIA's operator ignored the label"
+            " and ran its operands there because sandboxWorkloads.enabled is not true. Purser does not run operands"
+            f" there; if containers use the GPUs, remove the label: {command}"
         )
         lost.note(f"nodes {some(names, 'node', named=10)}", why, Rank.NOTHING)
 

@@ -24,7 +24,7 @@ from purser.operator.policy.importing.sections import (
     with_new_names,
 )
 
-NOT_GIVEN = "profiles replace it: if it is true, import the NVIDIADrivers too, else spec.driver applies to all nodes"
+NOT_GIVEN = "profiles replace it: if it is true, import the NVIDIADrivers too, or spec.driver will apply to all nodes"
 _OF_IMAGE = ("repository", "image", "version")
 _OF_ALL_NODES = ("enabled", "profiles", "requirements", "upgradePolicy")
 """Of spec.driver: what no profile has."""
@@ -36,7 +36,7 @@ _WHERE_ABSENT = {
     "podSecurityContext": {},
 }
 """What NVIDIA's operator does where an NVIDIADriver is silent, and others would be heard in Purser's policy."""
-_NO_EFFECT = "it had no effect: NVIDIADrivers set it"
+_NO_EFFECT = "it had no effect because NVIDIADrivers override it"
 _REASONS = Reasons(
     unknown={"nodeAffinity": "NVIDIA's operator ignores it too", **NOT_TAKEN},
     other=dict.fromkeys(("enabled", "profiles", "requirements"), UNKNOWN),
@@ -60,7 +60,7 @@ def with_drivers(given: Raw, specs: Mapping[str, Raw], lost: Losses) -> Raw:
     old = given.get("driver")
     if not specs or not isinstance(old, dict) or old.get("useNvidiaDriverCRD") is not True:
         for name in specs:
-            why = "it had no effect: the ClusterPolicy's driver.useNvidiaDriverCRD is not true"
+            why = "it had no effect because the ClusterPolicy's driver.useNvidiaDriverCRD is not true"
             lost.note(f"NVIDIADriver {name}", why, Rank.OFF)
         return given
     drivers = [found for name in sorted(specs) if (found := _read(name, specs[name], lost))]
@@ -120,14 +120,14 @@ def _divided(drivers: Collection[_Driver], lost: Losses) -> tuple[Raw, list[_Dri
     """What is for all nodes, and the drivers of some: those that ask for more labels first."""
     general = [each for each in drivers if not each.nodes]
     for each in general[1:]:
-        why = f"{general[0].name} selects all nodes too, and is used"
+        why = f"{general[0].name} also selects all nodes and is used instead"
         lost.note(f"NVIDIADriver {each.name}", why, Rank.RUNS)
     some = sorted((each for each in drivers if each.nodes), key=lambda each: (-len(each.nodes), each.name))
     if general:
         return general[0].body, some
     why = (
-        "nodes that no NVIDIADriver selects had no driver and now get this one:"
-        " to prevent that, label them nvidia.com/gpu.deploy.driver=false"
+        "nodes that no NVIDIADriver selects had no driver and now get this driver:"
+        " to prevent this, label the nodes nvidia.com/gpu.deploy.driver=false"
     )
     lost.note("spec.driver", why, Rank.RUNS)
     return _common([each.body for each in some]), some
@@ -149,7 +149,7 @@ def _tell_other_upgrades(driver: _Driver, base: Raw, lost: Losses) -> None:
     """How its nodes are upgraded is not theirs any more."""
     is_same = "upgradePolicy" in base and _filled(driver.body)["upgradePolicy"] == _filled(base)["upgradePolicy"]
     if "upgradePolicy" in driver.body and not is_same:
-        why = "spec.driver.upgradePolicy applies to all nodes, and differs"
+        why = "spec.driver.upgradePolicy applies to all nodes and is different"
         own = Losses(f"NVIDIADriver {driver.name}: spec", lost.losses)
         own.lose_whole("upgradePolicy", why, Rank.FEATURE)
 
@@ -172,7 +172,8 @@ def _filled(body: Raw) -> Raw:
 def _tell_overlaps(drivers: Sequence[_Driver], lost: Losses) -> None:
     for place, each in enumerate(drivers):
         if before := [other.name for other in drivers[:place] if _overlap(other.nodes, each.nodes)]:
-            why = f"if {', '.join(before)} selects the same node, that one is used; NVIDIA's operator would use neither"
+            others = ", ".join(before)
+            why = f"if {others} selects the same node, that driver is used; NVIDIA's operator would use neither"
             lost.note(f"NVIDIADriver {each.name}", why, Rank.RUNS)
 
 
@@ -200,7 +201,7 @@ def _named(drivers: Iterable[_Driver], lost: Losses) -> list[tuple[_Driver, str]
             number = re.search(r"-(\d+)$", name)
             name = f"{name[: number.start()]}-{int(number[1]) + 1}" if number else f"{name}-2"
         if name != each.name:
-            lost.note(f"NVIDIADriver {each.name}: metadata.name", f"its profile is named {name}")
+            lost.note(f"NVIDIADriver {each.name}: metadata.name", f"the profile is named {name}")
         found[name] = each
     return [(each, name) for name, each in found.items()]
 

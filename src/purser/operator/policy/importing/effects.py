@@ -16,9 +16,9 @@ _SECTIONS = ("toolkit", "devicePlugin", "gfd", "dcgm", "dcgmExporter", "nodeStat
 _Section = DriverSpec | DriverProfile
 _OF_DRIVERS: tuple[tuple[str, Callable[[_Section, bool], bool], str], ...] = (
     ("rdma.useHostMofed", lambda each, _: each.rdma is None or not each.rdma.enabled, "rdma.enabled is not true"),
-    ("repoConfig", lambda _, precompiled: precompiled, "precompiled drivers install no packages"),
-    ("certConfig", lambda _, precompiled: precompiled, "precompiled drivers install no packages"),
-    ("licensingConfig.nlsEnabled", lambda each, _: not _has_licence(each), "licensingConfig names no Secret"),
+    ("repoConfig", lambda _, precompiled: precompiled, "precompiled drivers do not install packages"),
+    ("certConfig", lambda _, precompiled: precompiled, "precompiled drivers do not install packages"),
+    ("licensingConfig.nlsEnabled", lambda each, _: not _has_licence(each), "licensingConfig does not name a Secret"),
     (
         "licensingConfig.configMapName",
         lambda each, _: each.licensing_config is not None and bool(each.licensing_config.secret_name),

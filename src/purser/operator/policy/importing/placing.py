@@ -37,7 +37,7 @@ def without_placing(given: Raw, lost: Losses) -> Raw:
 def _without(name: str, what: str, label: str, section: Raw, lost: Losses) -> Raw:
     for field in _SELECTING:
         if says_something(section.get(field)) or (field != "nodeSelector" and section.get(field)):
-            why = f"{what} runs on every GPU node, even where this kept it away; write instead: "
+            why = f"{what} runs on every GPU node, even on nodes that this field excluded; use instead: "
             lost.lose_whole(f"{name}.{field}", why + _instead(section[field], label), Rank.RUNS)
     return {field: value for field, value in section.items() if field not in _SELECTING}
 
@@ -45,7 +45,7 @@ def _without(name: str, what: str, label: str, section: Raw, lost: Losses) -> Ra
 def _instead(selector: Any, label: str) -> str:
     """Commands that keep it away from the nodes that lack one of the labels."""
     if not isinstance(selector, dict) or not all(isinstance(each, str) for each in selector.values()):
-        return f"the label {label}=false on every node that must not get it"
+        return f"the label {label}=false on every node that must not run it"
     each = [f"kubectl label nodes -l '{key}!={value}' {label}=false" for key, value in selector.items()]
     return " && ".join(each)
 
@@ -56,7 +56,7 @@ def _tell_tolerations(name: str, what: str, section: Raw, given: Raw, rest: Raw,
         return
     del rest["tolerations"]
     if own := list(_own(section["tolerations"], at(given, "daemonsets.tolerations"))):
-        why = f"nodes with a taint that only {what} tolerated do not get it; write instead, for all operands: "
+        why = f"{what} does not run on nodes with a taint that only it tolerated; use instead, for all operands: "
         text = msgspec.json.encode(own).decode()
         lost.lose_whole(f"{name}.tolerations", f"{why}spec.daemonsets.tolerations: {text}", Rank.NOTHING)
 

@@ -35,10 +35,10 @@ class Rank(IntEnum):
 
 
 _HEADLINES = {
-    Rank.RUNS: "something runs on other nodes than before, or behaves differently",
-    Rank.NOTHING: "nodes get none of these",
+    Rank.RUNS: "these run on different nodes than before or behave differently",
+    Rank.NOTHING: "these are no longer deployed to the affected nodes",
     Rank.FEATURE: "these features are off",
-    Rank.SETTING: "Purser does not have these settings",
+    Rank.SETTING: "Purser does not support these settings",
     Rank.OFF: "these had no effect",
 }
 

@@ -117,7 +117,7 @@ def test_an_enabled_section_that_is_not_pursers_is_reported_first_and_once(mode:
     assert [each.partition(":")[0] for each in first] == [f"spec.{name}" for name in loud]
     assert all("ENABLED, but not supported" in each for each in first)
     assert not any("ENABLED" in each for each in lost[len(loud) :])
-    assert all(each.partition("; write instead: ")[2] for each in first)
+    assert all(each.partition("; use instead: ")[2] for each in first)
 
 
 def test_the_same_reason_within_a_section_is_one_line_in_the_order_in_which_people_count() -> None:
@@ -145,8 +145,8 @@ def test_nodes_of_a_maintenance_operator_are_reported() -> None:
 
 def test_sections_of_an_odd_type_are_reported_as_fields_that_nobody_knows() -> None:
     assert import_policy([nvidia({"vfioManager": "on", "validator": "x", "sandboxWorkloads": [1]})]).lost == (
-        "spec.sandboxWorkloads: this is a list, but must be a section with fields",
-        "spec.validator: this is a text, but must be a section with fields",
+        "spec.sandboxWorkloads: must be an object, not a list",
+        "spec.validator: must be an object, not a string",
         "spec.vfioManager: Purser has no such setting",
     )
 
@@ -176,8 +176,8 @@ def test_where_an_operand_ran_is_written_with_labels_instead() -> None:
     placed = {"nodeSelector": {"team": "vision", "gpu": "on"}}
     [told] = import_policy([nvidia({"toolkit": placed})]).lost
     assert told == (
-        "spec.toolkit.nodeSelector: container-toolkit runs on every GPU node, even where this kept it away"
-        "; write instead: kubectl label nodes -l 'team!=vision' nvidia.com/gpu.deploy.container-toolkit=false"
+        "spec.toolkit.nodeSelector: container-toolkit runs on every GPU node, even on nodes that this field excluded"
+        "; use instead: kubectl label nodes -l 'team!=vision' nvidia.com/gpu.deploy.container-toolkit=false"
         " && kubectl label nodes -l 'gpu!=on' nvidia.com/gpu.deploy.container-toolkit=false"
     )
     [told] = import_policy([nvidia({"daemonsets": placed})]).lost
@@ -189,8 +189,8 @@ def test_tolerations_of_one_operand_are_lost_only_where_not_all_have_them() -> N
     spec = {"daemonsets": {"tolerations": [all_have]}, "toolkit": {"tolerations": [all_have, mine]}}
     [told] = import_policy([nvidia(spec)]).lost
     assert told == (
-        "spec.toolkit.tolerations: nodes with a taint that only container-toolkit tolerated do not get it"
-        '; write instead, for all operands: spec.daemonsets.tolerations: [{"key":"team","operator":"Exists"}]'
+        "spec.toolkit.tolerations: container-toolkit does not run on nodes with a taint that only it tolerated"
+        '; use instead, for all operands: spec.daemonsets.tolerations: [{"key":"team","operator":"Exists"}]'
     )
     assert not import_policy([nvidia({**spec, "toolkit": {"tolerations": [all_have]}})]).lost
     assert import_policy([nvidia({"driver": {"tolerations": [mine]}})]).policy["spec"]["driver"]["tolerations"] == [
@@ -222,14 +222,14 @@ def test_a_mig_strategy_that_stands_elsewhere_is_that_of_the_policy(spec: dict[s
 def test_a_strategy_beside_another_one_is_told() -> None:
     imported = import_policy([nvidia({"mig": {"strategy": "mixed"}, "gfd": {"migStrategy": "single"}})])
     assert imported.policy["spec"]["mig"]["strategy"] == "mixed"
-    assert imported.lost == ("spec.gfd.migStrategy: spec.mig.strategy counts for all operands",)
+    assert imported.lost == ("spec.gfd.migStrategy: spec.mig.strategy applies to all operands",)
 
 
 def test_the_reported_policy_keeps_its_strategy_and_says_what_to_write_of_the_rest() -> None:
     imported = import_policy([yaml.safe_load(reported("gfd-strategy.yaml").read_text())])
     assert imported.policy["spec"]["mig"]["strategy"] == "single"
     assert [each.rank for each in imported.losses] == [Rank.RUNS, Rank.NOTHING]
-    assert all("write instead" in each for each in imported.lost)
+    assert all("use instead" in each for each in imported.lost)
 
 
 def test_labels_of_nvidias_chart_are_not_those_of_pursers_objects() -> None:

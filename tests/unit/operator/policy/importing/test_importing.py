@@ -237,7 +237,7 @@ def test_an_absent_field_means_what_it_meant() -> None:
     [
         ({"driver": {"upgradePolicy": {"maxUnavailable": "0%"}}}, "no node could ever be upgraded"),
         ({"migManager": {"enabled": False, "config": {"default": "all-disabled"}}}, "the MIG manager is disabled:"),
-        ({"validator": {"plugin": {"env": [{"name": "WITH_WORKLOAD", "value": "true"}]}}}, "starts no pod"),
+        ({"validator": {"plugin": {"env": [{"name": "WITH_WORKLOAD", "value": "true"}]}}}, "does not start a pod"),
         (
             {"driver": {"upgradePolicy": {"drain": {"podSelector": ":"}}}},
             "spec.driver.upgradePolicy.drain.podSelector: ",
@@ -321,7 +321,7 @@ def test_something_else_is_refused(raw: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("spec", [[], "", 0, False], ids=repr)
 def test_a_spec_that_is_empty_but_none_is_refused_in_words(spec: Any) -> None:
-    with pytest.raises(PolicyError, match="spec of ClusterPolicy cluster-policy is "):
+    with pytest.raises(PolicyError, match="ClusterPolicy cluster-policy: spec must be an object "):
         import_policy({**nvidia({}), "spec": spec})
 
 

@@ -191,7 +191,7 @@ def test_drivers_that_may_select_one_node_are_reported_and_the_narrower_one_come
 def test_a_second_driver_for_all_nodes_is_reported() -> None:
     imported = import_policy([policy(), driver("b", version="2"), driver("a", version="1", default=True)])
     assert decode(imported.policy).spec.driver.version == "1"
-    assert about(imported.lost, "NVIDIADriver b: a selects all nodes too, and is used")
+    assert about(imported.lost, "NVIDIADriver b: a also selects all nodes and is used instead")
 
 
 @pytest.mark.parametrize("kind", [{}, {"useNvidiaDriverCRD": False}], ids=["absent", "false"])
@@ -209,7 +209,7 @@ def test_the_policys_driver_section_had_no_effect_beside_them() -> None:
     imported = import_policy([old, driver("all", version="2", rdma={"enabled": True})])
     assert decode(imported.policy).spec.driver.version == "2"
     assert not decode(imported.policy).spec.gds.enabled
-    told = about(imported.lost, "it had no effect: NVIDIADrivers set it")
+    told = about(imported.lost, "it had no effect because NVIDIADrivers override it")
     assert node_assignments(told) == {"spec.driver.version", "spec.gds"}
 
 
@@ -266,7 +266,7 @@ def test_profiles_have_names_that_they_may_have() -> None:
     imported = import_policy([policy(), *(driver(name, nodeSelector={"gpu": name}) for name in names)])
     made = [each.name for each in decode(imported.policy).spec.driver.profiles]
     assert made == ["h100-example", "h100-example-2", "x" * 36, "x" * 36 + "-2"]
-    assert about(imported.lost, "NVIDIADriver h100.example: metadata.name: its profile is named h100-example-2")
+    assert about(imported.lost, "NVIDIADriver h100.example: metadata.name: the profile is named h100-example-2")
 
 
 def test_lists_of_kubectl_are_taken_apart_and_other_objects_are_named() -> None:
@@ -278,13 +278,13 @@ def test_lists_of_kubectl_are_taken_apart_and_other_objects_are_named() -> None:
     assert decode(imported.policy).metadata.name == "a"
     assert decode(imported.policy).spec.driver.version == "570.1"
     assert about(imported.lost, "nvidia.com/v1alpha1 GPUCluster gpu-cluster: no counterpart in Purser")
-    assert about(imported.lost, "ClusterPolicy b: it had no effect: a is older")
+    assert about(imported.lost, "ClusterPolicy b: it had no effect because a is older")
 
 
 def test_of_a_driver_that_is_there_twice_the_last_counts() -> None:
     imported = import_policy([policy(), driver("all", version="1"), driver("all", version="2")])
     assert decode(imported.policy).spec.driver.version == "2"
-    assert len(about(imported.lost, "NVIDIADriver all: defined twice")) == 1
+    assert len(about(imported.lost, "NVIDIADriver all: defined more than once")) == 1
 
 
 def test_drivers_without_a_policy_are_refused() -> None:
