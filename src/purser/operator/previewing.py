@@ -124,8 +124,8 @@ def _fleet(snapshot: Snapshot, policy: Policy | None) -> UpgradeInputs:
     snapshot = with_policy(snapshot, policy)
     active = choose(snapshot.policies).raw
     if policy is not None and active is not None and (name := name_of(policy)) != name_of(active):
-        why = f"ClusterPolicy {name_of(active)} is active, so that {name} would be Ignored"
-        raise MisusedError(f"{why}: give it the name {name_of(active)} to see what its spec would do")
+        why = f"ClusterPolicy {name_of(active)} is active, so {name} would be Ignored"
+        raise MisusedError(f"{why}: use the name {name_of(active)} to see what the spec would do")
     found = upgrade_fleet(snapshot)
     if isinstance(found, str):
         raise PreviewError(found)
@@ -135,7 +135,7 @@ def _fleet(snapshot: Snapshot, policy: Policy | None) -> UpgradeInputs:
 def _with_image_of_its_own(snapshot: Snapshot, say: Callable[[str], None]) -> Snapshot:
     image = _image_of_its_own(snapshot)
     if not image:
-        say(f"no image of Purser runs in the cluster: showing {DEFAULT_IMAGE}. Give another with --image")
+        say(f"no Purser image runs in the cluster, so {DEFAULT_IMAGE} is shown: use --image to choose another image")
     return msgspec.structs.replace(snapshot, purser_image=image or DEFAULT_IMAGE)
 
 
@@ -179,10 +179,10 @@ def check(policy: Policy | None) -> None:
     metadata = policy.get("metadata")
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
     if (policy.get("apiVersion"), policy.get("kind")) != (f"{GROUP}/{VERSION}", KIND) or not name:
-        raise MisusedError(f"this is not a {KIND} of {GROUP}/{VERSION} with a name")
+        raise MisusedError(f"expected a {KIND} of {GROUP}/{VERSION} with a name")
     if not isinstance(name, str) or not is_name(name):
         raise MisusedError(
-            f"{KIND} {name}: give a name of lowercase letters, digits, - and ., in quotes if it is a number"
+            f"{KIND} {name}: invalid name: use lowercase letters, digits, - and ., in quotes if it is a number"
         )
     if unknown := unknown_fields(policy):
         raise MisusedError(f"{KIND} {name}: " + ", ".join(f'unknown field "{each}"' for each in unknown))
@@ -268,7 +268,7 @@ async def _rest(client: Client, namespace: str, definition: bool) -> list[str]:
     """What no round removes."""
     lines = [_stripped(node) for node in await nodes_to_strip(client, namespace)]
     if await _is_there(client, LEASES, LEASE, namespace):
-        lines.append(f"delete Lease {namespace}/{LEASE}: unless an operator runs")
+        lines.append(f"delete Lease {namespace}/{LEASE}, unless an operator is running")
     if definition and await _is_there(client, DEFINITIONS, DEFINITION, None):
         lines.append(f"delete CustomResourceDefinition {DEFINITION}")
     return lines
@@ -276,7 +276,7 @@ async def _rest(client: Client, namespace: str, definition: bool) -> list[str]:
 
 def _stripped(node: Node) -> str:
     written = [*written_by_agents(node), *listed_by_agents(node)]
-    return f"patch Node {node.metadata.name}: agents wrote {', '.join(written)}"
+    return f"patch Node {node.metadata.name}: remove what agents wrote: {', '.join(written)}"
 
 
 async def _is_there(client: Client, resource: Resource[Any], name: str, namespace: str | None) -> bool:

@@ -177,7 +177,7 @@ class Rounds:
         known, self._refusals = self._refusals, refusals_of(result, self._refusals)
         unexpected = [failure for failure in result.failures if not failure.expected]
         if unexpected:
-            raise RoundError(f"{len(unexpected)} of {len(result.failures) + len(result.done)} writes were not done")
+            raise RoundError(f"{len(unexpected)} of {len(result.failures) + len(result.done)} writes failed")
         if known != self._refusals or any(_is_outdated(failure) for failure in result.failures):
             self._is_due = True
 

@@ -40,8 +40,8 @@ def remaining(snapshot: Snapshot, actions: Sequence[Action], held: Sequence[str]
     nodes = [each.node for each in actions if isinstance(each, PatchNode)]
     alive = snapshot.alive
     pods = [f"{pod.namespace}/{pod.name} on {pod.node}" for pod in snapshot.pods if pod.node in alive]
-    lines = [*_some("held back", held), *_some("objects", objects), *_some("labels and annotations of nodes", nodes)]
-    lines += _some("pods of operands", pods)
+    lines = [*_some("held back", held), *_some("objects", objects), *_some("labels and annotations on nodes", nodes)]
+    lines += _some("operand pods", pods)
     return lines or _some("policies", map(_policy, snapshot.policies))
 
 
@@ -55,7 +55,7 @@ def _some(sort: str, names: Iterable[str]) -> list[str]:
 def _policy(policy: Raw) -> str:
     metadata = policy["metadata"]
     others = [each for each in metadata.get("finalizers") or () if each != FINALIZER]
-    why = f", kept by somebody else's finalizer {', '.join(others)}" if others else ""
+    why = f" (deletion blocked by other finalizers: {', '.join(others)})" if others else ""
     return f"ClusterPolicy {metadata['name']}{why}"
 
 
@@ -97,13 +97,13 @@ async def uninstall(
             async with asyncio.timeout(timeout_s):
                 if not await until(leaving.run(), _both(observer, elector)):
                     raise UninstallError(
-                        f"the cluster could not be followed: see the log; left: {leaving.what_is_left}"
+                        f"the cluster could not be watched (see the log); not removed: {leaving.what_is_left}"
                     )
         except TimeoutError:
             if observer.missing:
                 missing = ", ".join(observer.missing)
                 raise UninstallError(f"not listed within {timeout_s:g} s: {missing}") from None
-            raise UninstallError(f"after {timeout_s:g} s still there: {leaving.what_is_left}") from None
+            raise UninstallError(f"after {timeout_s:g} s not removed yet: {leaving.what_is_left}") from None
         await _remove_lease(client, namespace, identity)
         if definition:
             await _remove_definition(client, say)
@@ -183,7 +183,9 @@ class _Uninstall:
     async def _strip_after_agents(self) -> bool:
         """Take away what agents wrote; true, once none of it is found."""
         nodes = await nodes_to_strip(self._client, self._namespace)
-        self.what_is_left = f"what agents wrote on nodes: {some([node.metadata.name for node in nodes])}"
+        self.what_is_left = (
+            f"labels and annotations that agents wrote on nodes: {some([node.metadata.name for node in nodes])}"
+        )
         for node in nodes:
             await self._strip(node)
         return not nodes

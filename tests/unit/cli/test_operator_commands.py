@@ -118,8 +118,8 @@ async def test_when_the_time_is_up_what_is_left_is_named_and_the_exit_code_says_
     await cluster.client.create(CLUSTER_POLICIES, kept)
     code, out, err = await process(cluster, "uninstall", "--timeout=5")
     assert (code, out) == (1, "ClusterPolicy policy: deletion requested\n")
-    assert "after 5 s still there: " in err
-    assert "ClusterPolicy policy, kept by somebody else's finalizer foreign.io/keep" in err
+    assert "after 5 s not removed yet: " in err
+    assert "ClusterPolicy policy (deletion blocked by other finalizers: foreign.io/keep)" in err
 
 
 def test_a_policy_of_the_gpu_operator_is_imported_and_what_is_lost_reported(tmp_path):
@@ -221,7 +221,7 @@ async def test_what_would_change_of_the_definition_is_shown(cluster):
 async def test_without_a_policy_of_the_gpu_operator_import_says_what_to_do(cluster):
     code, out, err = await operator(cluster, "import")
     assert (code, out) == (1, "")
-    assert err == "purser: this cluster has no ClusterPolicy of nvidia.com/v1: name a file with one\n"
+    assert err == "purser: this cluster has no ClusterPolicy of nvidia.com/v1: specify a file that contains one\n"
 
 
 @pytest.mark.parametrize(

@@ -55,10 +55,10 @@ def policy(name="policy", **spec):
         (policy(driver={"profiles": [{"name": "a", "nodeSelector": {"x": "y"}, "verison": "1"}]}),
          'unknown field "spec.driver.profiles[0].verison"'),
         (policy() | {"sepc": {}}, 'unknown field "sepc"'),
-        (policy() | {"kind": "Policy"}, "this is not a ClusterPolicy"),
-        (policy() | {"metadata": "foo"}, "this is not a ClusterPolicy"),
-        (policy("Gpus_ü"), "ClusterPolicy Gpus_ü: give a name of lowercase letters"),
-        (policy(5), "ClusterPolicy 5: give a name"),
+        (policy() | {"kind": "Policy"}, "expected a ClusterPolicy"),
+        (policy() | {"metadata": "foo"}, "expected a ClusterPolicy"),
+        (policy("Gpus_ü"), "ClusterPolicy Gpus_ü: invalid name: use lowercase letters"),
+        (policy(5), "ClusterPolicy 5: invalid name"),
         (policy(driver={"version": 580.96}), "spec.driver.version: must be a string, not a number"),
         (policy() | {"spec": [1]}, "spec: must be an object, not a list"),
         (policy(devicePlugin={"slots": 0}), "spec.devicePlugin.slots is 0"),
@@ -84,7 +84,7 @@ async def test_without_the_definition_the_message_says_what_makes_it(bare):
 
 
 async def test_a_namespace_that_is_not_there_is_named(bare):
-    lines, events = [], "namespace nowhere does not exist: give the operator's with --namespace"
+    lines, events = [], "namespace nowhere does not exist: use --namespace"
     await preview(bare.client, "nowhere", IMAGE, lines.append, policy())
     assert events in lines[0]
     await preview_uninstall(bare.client, "nowhere", lines.append)
@@ -138,7 +138,7 @@ async def test_what_an_operator_in_another_namespace_does_is_shown_from_there(in
 
 
 async def test_no_upgrade_is_planned_for_a_policy_that_would_be_ignored(installed):
-    with pytest.raises(MisusedError, match="ClusterPolicy policy is active, so that other would be Ignored"):
+    with pytest.raises(MisusedError, match="ClusterPolicy policy is active, so other would be Ignored"):
         await planned(installed.client, NAMESPACE, IMAGE, policy("other", driver={"version": "999.1"}))
     found = await planned(installed.client, NAMESPACE, IMAGE, policy(driver={"version": "999.1"}))
     assert [[node.name for node in wave] for wave in found.waves] == [["n0"]]
@@ -155,7 +155,10 @@ async def test_without_an_image_that_of_the_live_objects_is_taken(installed):
 async def test_without_an_image_and_objects_the_shown_one_is_named(bare):
     lines = []
     assert await preview(bare.client, NAMESPACE, "", lines.append, policy())
-    assert lines[0] == "no image of Purser runs in the cluster: showing purser:latest. Give another with --image"
+    assert (
+        lines[0]
+        == "no Purser image runs in the cluster, so purser:latest is shown: use --image to choose another image"
+    )
 
 
 @pytest.mark.gate
@@ -177,8 +180,8 @@ async def test_everything_that_goes_on_the_way_out_is_shown_also_what_goes_last(
             )
     assert "delete ClusterPolicy policy" in heads
     assert f"delete CustomResourceDefinition {DEFINITION}" in heads
-    assert "delete Lease purser-system/purser-operator: unless an operator runs" in heads
-    assert f"patch Node n0: agents wrote {INVENTORY_ANNOTATION}" in heads
+    assert "delete Lease purser-system/purser-operator, unless an operator is running" in heads
+    assert f"patch Node n0: remove what agents wrote: {INVENTORY_ANNOTATION}" in heads
     assert heads[-1] == "waits for node n0: pod default/user still uses a GPU"
     assert count == len(lines) - 1
     assert installed.cluster.writes == []

@@ -170,7 +170,7 @@ async def test_what_agents_wrote_goes_after_a_policy_that_was_deleted_by_hand(in
         lines = []
         await preview_uninstall(installed.client, NAMESPACE, lines.append)
         amounts = "nvidia.com/gpumem, volcano.sh/gpu-memory"
-        assert f"patch Node n0: agents wrote purser.dev/inventory, {amounts}" in lines
+        assert f"patch Node n0: remove what agents wrote: purser.dev/inventory, {amounts}" in lines
         assert await remove(installed) == []
         await assert_nothing_is_left(installed)
         assert await amounts_of(installed, "n0") == []
@@ -358,8 +358,8 @@ def test_each_sort_has_a_line_and_of_many_the_first_are_named():
     assert remaining(seen(pods=(operand_pod("driver-1", "a"),)), [driver, *nodes], held) == [
         "held back: node a: pod default/train still uses a GPU",
         "objects: DaemonSet n/driver",
-        "labels and annotations of nodes: n0, n1, n2 (and 4 more)",
-        "pods of operands: n/driver-1 on a",
+        "labels and annotations on nodes: n0, n1, n2 (and 4 more)",
+        "operand pods: n/driver-1 on a",
     ]
 
 
@@ -370,5 +370,5 @@ def test_pods_of_nodes_that_are_away_are_not_waited_for():
 def test_a_policy_that_others_keep_is_named_with_the_finalizer():
     metadata = {"name": "p", "finalizers": [FINALIZER, "foreign.io/keep"]}
     lines = remaining(seen(policies=({"metadata": metadata},)), (), ())
-    assert lines == ["policies: ClusterPolicy p, kept by somebody else's finalizer foreign.io/keep"]
+    assert lines == ["policies: ClusterPolicy p (deletion blocked by other finalizers: foreign.io/keep)"]
     assert remaining(seen(policies=({"metadata": {"name": "p"}},)), (), ()) == ["policies: ClusterPolicy p"]

@@ -92,7 +92,7 @@ def _turn(nodes: list[NodeProgress], fleet: MigFleet) -> frozenset[str]:
 # --- a node's next step
 
 
-MANAGER_GONE = "the MIG manager is gone from the node"
+MANAGER_GONE = "the MIG manager no longer runs on the node"
 
 
 def next_step(
@@ -135,20 +135,20 @@ def _without_record(progress: NodeProgress, fleet: MigFleet) -> NodeStep:
     node, lost = progress.node, lost_change(progress.node, fleet.now)
     if lost is not None:
         annotations = record(lost) | claim(node, Cordoner.MIG)
-        why = "lost record of the MIG change restored: the worker may be applying it"
+        why = "the lost record of the MIG change is restored because the worker may be applying the change"
         return to(patch(node, why, annotations=annotations, unschedulable=True))
     if is_under_way(node):
         unread = MigChange.begun(progress, wanted_profile(progress, fleet.spec), fleet.now)
         return end(progress, FAILED, "the record of the MIG change cannot be decoded", unread)
     if is_cordoned_by(node, Cordoner.MIG) or MIG_WANTED_ANNOTATION in node.annotations:
-        return to(given_back(node, "the record of the MIG change is gone", {}, {MIG_WANTED_ANNOTATION: None}))
+        return to(given_back(node, "the record of the MIG change is missing", {}, {MIG_WANTED_ANNOTATION: None}))
     return _idle(progress, fleet)
 
 
 def _idle(progress: NodeProgress, fleet: MigFleet) -> NodeStep:
     profile = wanted_profile(progress, fleet.spec)
     if not profile and progress.node.labels.get(MIG_STATE_LABEL) == FAILED:
-        return to(patch(progress.node, "what failed is no longer requested", labels=state_label(None)))
+        return to(patch(progress.node, "the MIG layout that failed is no longer requested", labels=state_label(None)))
     if not profile or not is_managed(progress, fleet.spec):
         return NodeStep()
     known = result_now(progress, profile)
@@ -165,12 +165,12 @@ def _begin(progress: NodeProgress, fleet: MigFleet, profile: str) -> NodeStep:
     """Ask the node first whether there is anything to do: a name that means nothing drains no node."""
     waits = _not_yet(progress, fleet)
     if waits:
-        warning = node_event(progress.node, f"MIG layout {profile} waits: {waits}", warning=True)
+        warning = node_event(progress.node, f"MIG layout {profile} is pending: {waits}", warning=True)
         return NodeStep(waits=waits, events=(warning,) if progress.untolerated else ())
     change = MigChange.begun(progress, profile, fleet.now)
     request = MigRequest(profile, change.check_attempt, check_only=True)
     annotations = record(change) | {MIG_WANTED_ANNOTATION: encode(request)}
-    why = f"MIG layout {profile}: comparing with the GPUs"
+    why = f"comparing MIG layout {profile} with the GPUs"
     return to(patch(progress.node, why, labels=state_label(PENDING), annotations=annotations))
 
 
@@ -180,12 +180,12 @@ def _not_yet(progress: NodeProgress, fleet: MigFleet) -> str:
     if progress.node.name in fleet.busy:
         return "a driver upgrade is in progress on the node"
     if progress.untolerated:
-        return f"paused operands would not come back: {progress.untolerated}"
+        return f"paused operands could not start again: {progress.untolerated}"
     if progress.operands[Operand.MIG_MANAGER].state != "ready":
-        return "its MIG manager is not ready"
+        return "the node's MIG manager is not ready"
     driver = progress.pod_of(Operand.DRIVER)
     if progress.pool is not None and (driver is None or not driver.ready):
-        return "its driver is not ready"
+        return "the node's driver is not ready"
     return ""
 
 
@@ -205,13 +205,14 @@ def _check(progress: NodeProgress, fleet: MigFleet, change: MigChange, may_empty
     if not result.differs:
         return end(progress, SUCCESS, "the layout is already applied")
     if _is_outdated(progress, fleet, change):
-        return abandon(progress, "the node changed since its layout was compared")
+        return abandon(progress, "the node changed after its MIG layout was compared")
     if node.name not in may_empty:
         return NodeStep(
-            waits=fleet.no_room, events=(node_event(node, f"MIG layout {change.profile} waits: {fleet.no_room}"),)
+            waits=fleet.no_room, events=(node_event(node, f"MIG layout {change.profile} is pending: {fleet.no_room}"),)
         )
     annotations = following(change, "draining", fleet.now) | {MIG_WANTED_ANNOTATION: None} | claim(node, Cordoner.MIG)
-    why = f"MIG layout {change.profile}: node cordoned, operands paused, waiting for pods to leave the GPUs that change"
+    done = f"MIG layout {change.profile}: node cordoned and operands paused"
+    why = f"{done}; waiting for pods to release the GPUs that change"
     return to(
         patch(node, why, labels=state_label(PENDING), annotations=annotations, unschedulable=True),
         node_event(node, why),
@@ -233,7 +234,7 @@ def _drain(progress: NodeProgress, fleet: MigFleet, change: MigChange, ledger: D
     if users is None:
         request = MigRequest(change.profile, change.apply_attempt)
         annotations = following(change, "applying", fleet.now) | {MIG_WANTED_ANNOTATION: encode(request)}
-        return to(patch(node, f"MIG layout {change.profile} is applied", annotations=annotations))
+        return to(patch(node, f"applying MIG layout {change.profile}", annotations=annotations))
     timeout = fleet.spec.gpu_pod_timeout_seconds
     until = deadline(change.since, timeout)
     if is_over(until, fleet.now):
@@ -256,7 +257,7 @@ def _users_of_gpus(
     leaving = request_evictions(pods, fleet.rules, ledger, "MIG change") if pods else EvictionRequest()
     if pods:
         waits = leaving.describe(pods)
-        event = node_event(progress.node, f"MIG layout {change.profile} waits: {waits}")
+        event = node_event(progress.node, f"MIG layout {change.profile} is pending: {waits}")
         return NodeStep(evictions=leaving.evictions, waits=waits, events=(event,))
     return NodeStep(waits=f"waiting for operand pod {operands[0]} to terminate") if operands else None
 
@@ -308,6 +309,6 @@ def _stopping(progress: NodeProgress, change: MigChange) -> NodeStep:
     if not there:
         return end(progress, FAILED, change.why, change)
     deletions = tuple(
-        DeletePod(pod, f"it may still apply a MIG layout: {change.why}") for pod in there if not pod.terminating
+        DeletePod(pod, f"the pod may still apply a MIG layout: {change.why}") for pod in there if not pod.terminating
     )
     return NodeStep(deletions=deletions, waits=f"waiting for MIG manager pod {there[0].name} to terminate")

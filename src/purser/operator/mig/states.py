@@ -104,7 +104,9 @@ def failure_of(node: NodeView) -> str:
     """Why the node's change failed or does not come to its end, in one sentence; empty where all is well."""
     change = change_of(node)
     if change is not None and change.step == "stopping":
-        return f"MIG layout {change.profile}: {change.why}; cordoned until the MIG manager's pod has terminated"
+        return (
+            f"MIG layout {change.profile}: {change.why}; the node stays cordoned until the MIG manager pod terminates"
+        )
     result = decode_result(node.annotations.get(MIG_RESULT_ANNOTATION))
     failed = node.labels.get(MIG_STATE_LABEL) == FAILED
     return f"MIG layout {result.profile}: {result.error}" if failed and result is not None else ""

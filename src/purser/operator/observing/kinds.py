@@ -67,7 +67,7 @@ async def is_namespace(client: Client, name: str) -> bool:
 def no_namespace(name: str) -> str:
     """That there is no such namespace, in one sentence with what to do."""
     make = f"kubectl create namespace {name}"
-    return f"namespace {name} does not exist: give the operator's with --namespace, or create this one ({make})"
+    return f"namespace {name} does not exist: use --namespace to name the operator's namespace, or run {make}"
 
 
 async def is_served(client: Client, resource: Resource[Any]) -> bool:
@@ -104,7 +104,7 @@ async def nvidia_objects(client: Client) -> list[dict[str, Any]]:
             continue
         found.extend({**each, "apiVersion": resource.api_version, "kind": kind} for each in listed)
     if not any(each["kind"] == "ClusterPolicy" for each in found):
-        raise KubeError("this cluster has no ClusterPolicy of nvidia.com/v1: name a file with one")
+        raise KubeError("this cluster has no ClusterPolicy of nvidia.com/v1: specify a file that contains one")
     return [*found, *await _labelled_nodes(client)]
 
 

@@ -53,7 +53,7 @@ WRITE_EFFECT_TIMEOUT_S = 5.0
 """How long the effects of writes are waited for: watches are behind by milliseconds where all is well."""
 OBSERVER_POLL_PERIOD_S = 0.1
 VERSION = "the server's version"
-NODE_FEATURES = "whether node-feature-discovery takes objects"
+NODE_FEATURES = "whether NodeFeature objects are served"
 
 T = TypeVar("T")
 _OF_OTHERS = (RUNTIME_CLASSES, CONFIG_MAPS)
@@ -169,8 +169,8 @@ class Observer:
                 await event.wait()
             self._ready.set()
             self._tell()
-            await self._keep_going("pods of nodes that are looked into", self._workloads.run)
-        raise RuntimeError("informers end by cancellation only")
+            await self._keep_going("pods on inspected nodes", self._workloads.run)
+        raise RuntimeError("informers stop only when they are cancelled")
 
     async def snapshot(self, inspect: Inspect) -> Snapshot:
         """What there is now, with the effects of all writes of this process. Raises `KubeError`."""

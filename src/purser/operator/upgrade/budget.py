@@ -102,7 +102,7 @@ def hold(fleet: UpgradeInputs) -> CanaryHold:
     canaries = [each for each in fleet.node_progress if is_managed(each) and is_canary(each, fleet)]
     for each in fleet.isolated:
         if _is_selected(each.node, fleet):
-            return CanaryHold(f"the canary {each.node.name} is excluded from this round: {each.why}")
+            return CanaryHold(f"canary node {each.node.name} is excluded from this reconciliation: {each.why}")
     given_up = [each for each in canaries if is_resumed(each, fleet) and stale_pod(each) is None and _is_unwell(each)]
     counted = [each for each in canaries if each not in given_up and not (stale_pod(each) and skip_reason(each))]
     if not counted and given_up:
@@ -111,10 +111,10 @@ def hold(fleet: UpgradeInputs) -> CanaryHold:
         return CanaryHold("no canary node can be upgraded" if canaries else "no GPU node matches canary.nodeSelector")
     unwell = sorted((each.node.name for each in counted if not _has_done_well(each)), key=natural)
     if unwell:
-        return CanaryHold(f"the canary {unwell[0]} is not healthy yet")
+        return CanaryHold(f"canary node {unwell[0]} is not healthy yet")
     # A time that is still to come counts as now: it would never run out.
     until = max(min(step_start(each.node) or 0.0, fleet.now) for each in counted) + fleet.policy.canary.soak_seconds
-    return CanaryHold("the canaries' soak time is running", until) if fleet.now < until else CanaryHold()
+    return CanaryHold("the canaries' soak time is not over yet", until) if fleet.now < until else CanaryHold()
 
 
 def _is_unwell(progress: NodeProgress) -> bool:
@@ -265,7 +265,8 @@ def _reason_to_wait(
     if held.why and not is_canary(progress, fleet):
         return held.why
     if parallel <= 0:
-        return f"no more than {fleet.policy.max_parallel_upgrades} at a time (maxParallelUpgrades)"
+        most = counted(fleet.policy.max_parallel_upgrades, "node")
+        return f"at most {most} may be upgraded at a time (maxParallelUpgrades)"
     # A node that is cordoned already becomes no less available.
     if room <= 0 and not is_unavailable(progress, fleet):
         return fleet.no_room

@@ -79,7 +79,7 @@ def away(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
     failures meanwhile do not count against its driver, and it keeps its turn for a while (`budget`)."""
     node = progress.node
     if is_untouched(progress):
-        why = f"{NOT_READY}; its old driver still runs: uncordoned, requeued for upgrade"
+        why = f"{NOT_READY}; the old driver still runs, so the node is uncordoned and requeued for upgrade"
         return to(requeue(node, why), node_event(node, why))
     until = not_ready_deadline(node, fleet)
     if until is None:
@@ -100,7 +100,7 @@ def empty(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedger
     if stale_pod(progress) is None:
         return _driver_went(progress, fleet)
     if restarts_only(progress):
-        return to(cordon_and_proceed(progress, fleet, "only the driver pod has to restart now: pods may stay"))
+        return to(cordon_and_proceed(progress, fleet, "only the driver pod has to restart now, so other pods may stay"))
     if workloads is None:
         return NodeStep(waits=UNKNOWN_PODS)
     if state_of(progress.node) is State.JOBS:
@@ -160,7 +160,7 @@ def next_step(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLe
     """What to do next. That a node begins is not decided here (`budget.turn`)."""
     node, state = progress.node, state_of(progress.node)
     if not is_managed(progress) and not progress.waits:
-        return to(release(node, progress.obstacle or "its driver is not the operator's"))
+        return to(release(node, progress.obstacle or "the node's driver is not managed by the operator"))
     if state in UNDER_WAY and not node.ready:
         return away(progress, fleet)
     if progress.waits:  # which driver it gets is not known for now: nothing is begun, and nothing given back
@@ -168,7 +168,7 @@ def next_step(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLe
     if state not in UNDER_WAY:
         return _failed(progress, fleet) if state is State.FAILED else _idle(progress, fleet)
     if progress.untolerated and is_untouched(progress):
-        why = f"{progress.untolerated}; its old driver still runs: uncordoned, requeued for upgrade"
+        why = f"{progress.untolerated}; the old driver still runs, so the node is uncordoned and requeued for upgrade"
         return to(requeue(node, why), node_event(node, why, warning=True))
     if state is not State.UNCORDON and (why := daemonset_problem(progress, fleet) or _kept_away(progress)):
         return _stop_clock(progress, why)
@@ -179,7 +179,7 @@ def next_step(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLe
         }
         return to(patch(node, "timeout started", annotations=annotations))
     if (state in EMPTYING or state is State.RESTART) and not node.unschedulable:
-        return to(patch(node, "cordoned for its driver upgrade", annotations=cordoned(node), unschedulable=True))
+        return to(patch(node, "cordoned for a driver upgrade", annotations=cordoned(node), unschedulable=True))
     return _STEPS[state](progress, fleet, ledger)
 
 
@@ -189,7 +189,7 @@ def begin(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
     pod = stale_pod(progress)
     asked = node.annotations.get(UPGRADE_REQUESTED_ANNOTATION) == REQUESTED and pod is not None
     annotations: NodeTexts = {UPGRADE_REQUESTED_ANNOTATION: pod.uid} if asked and pod is not None else {}
-    begun = enter(progress, State.CORDON, fleet.now, "its driver upgrade begins", annotations=annotations)
+    begun = enter(progress, State.CORDON, fleet.now, "starting the driver upgrade", annotations=annotations)
     return to(begun, node_event(node, f"driver upgrade to {progress.target} begins"))
 
 
@@ -236,7 +236,7 @@ def _failed(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
 
 
 def _cordon(progress: NodeProgress, fleet: UpgradeInputs, _: DisruptionLedger) -> NodeStep:
-    return to(cordon_and_proceed(progress, fleet, "cordoned for its driver upgrade"))
+    return to(cordon_and_proceed(progress, fleet, "cordoned for a driver upgrade"))
 
 
 def _uncordon(progress: NodeProgress, fleet: UpgradeInputs, _: DisruptionLedger) -> NodeStep:

@@ -325,9 +325,9 @@ def plan_lines(plan: UpgradePlan) -> list[str]:
 
 
 def _lines(plan: UpgradePlan) -> Iterator[str]:
-    yield f"target: {plan.target or 'no driver of the operator'}"
+    yield f"target: {plan.target or 'no driver managed by the operator'}"
     if plan.off:
-        yield "automatic upgrades are off (spec.driver.upgradePolicy.autoUpgrade): none of this is automatic"
+        yield "automatic upgrades are off (spec.driver.upgradePolicy.autoUpgrade): no upgrade starts automatically"
     for node in plan.under_way:
         yield from _node(node)
     if not plan.waves and not plan.under_way:
@@ -343,7 +343,7 @@ def _lines(plan: UpgradePlan) -> Iterator[str]:
 
 
 def _node(node: PlannedNode) -> Iterator[str]:
-    how = " (driver pod restart, no pod is evicted)" if node.restart_only else ""
+    how = " (driver pod restart only, no pods are evicted)" if node.restart_only else ""
     begun, now = ("under way: ", f", {node.step}: {node.waits}") if node.step else ("  ", "")
     fails = f" WOULD FAIL: {node.fails}" if node.fails else ""
     yield f"{begun}{node.name}: driver {node.version}{how}{now}{fails}"

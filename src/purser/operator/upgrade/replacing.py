@@ -47,7 +47,7 @@ from purser.operator.upgrade.writes import (
 MAX_RESTARTS = 10
 """A new driver whose container was restarted more often has failed (the number of NVIDIA's own upgrades)."""
 
-OTHER_DRIVER = "the policy asks for another driver now"
+OTHER_DRIVER = "the policy now requests a different driver"
 
 
 def replace(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedger) -> NodeStep:
@@ -56,7 +56,9 @@ def replace(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedg
     if stale is None:
         return _await_driver(progress, fleet, ledger)
     if keeps_users and not restarts_only(progress):
-        return to(cordon_and_proceed(progress, fleet, f"{OTHER_DRIVER}, and its users have to be evicted"))
+        return to(
+            cordon_and_proceed(progress, fleet, f"{OTHER_DRIVER}, so pods that use the old driver have to be evicted")
+        )
     if not reached_target(progress):
         annotations: NodeTexts = {
             UPGRADE_TARGET_ANNOTATION: progress.target,
@@ -76,7 +78,9 @@ def replace(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedg
         return msgspec.structs.replace(users, until=ask_again(fleet.now, until))
     if progress.pool is not None and progress.node.labels.get(POOL_LABEL) != progress.pool.name:
         return to(patch(progress.node, f"driver pool {progress.pool.name}", labels={POOL_LABEL: progress.pool.name}))
-    return NodeStep(deletions=(DeletePod(stale, "driver upgrade"),), waits="waiting for the old driver pod")
+    return NodeStep(
+        deletions=(DeletePod(stale, "driver upgrade"),), waits="waiting for the old driver pod to terminate"
+    )
 
 
 def validate(progress: NodeProgress, fleet: UpgradeInputs, _: DisruptionLedger) -> NodeStep:
@@ -106,8 +110,8 @@ def _await_daemon_set(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
     timeout = fleet.policy.driver_timeout_seconds
     until = deadline(step_start(progress.node), timeout)
     if is_over(until, fleet.now):
-        return fail_and_uncordon(progress, fleet, f"its DaemonSet still created the old driver pod after {timeout} s")
-    return NodeStep(waits="its DaemonSet still creates the old driver pod", until=until)
+        return fail_and_uncordon(progress, fleet, f"the DaemonSet still created the old driver pod after {timeout} s")
+    return NodeStep(waits="the DaemonSet still creates the old driver pod", until=until)
 
 
 def _users_of_driver(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedger) -> NodeStep | None:
@@ -134,7 +138,7 @@ def _await_driver(progress: NodeProgress, fleet: UpgradeInputs, ledger: Disrupti
     if pod is not None and pod.ready:
         return to(enter(progress, State.VALIDATION, fleet.now, "the new driver is ready"))
     if _restart_only_no_longer_valid(progress):
-        why = "the new driver differs from the loaded one: its users have to be evicted after all"
+        why = "the new driver differs from the loaded driver, so pods that use it have to be evicted after all"
         return to(patch(progress.node, why, annotations={UPGRADE_RESTART_ONLY_ANNOTATION: None}))
     leaving = _late_users(progress, fleet, ledger)
     detail = "".join((driver_problem(progress), *(f"; {each}" for each in leaving.staying[:1])))

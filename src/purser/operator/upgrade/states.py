@@ -144,7 +144,7 @@ def daemonset_problem(progress: NodeProgress, fleet: UpgradeInputs) -> str:
     if pool is None or pool.daemon_set not in fleet.outdated_daemonsets:
         return ""
     is_there = progress.pod_of(Operand.DRIVER) is not None and stale_pod(progress) is None
-    return "" if is_there else f"its DaemonSet {pool.daemon_set} does not match the policy yet"
+    return "" if is_there else f"DaemonSet {pool.daemon_set} does not match the policy yet"
 
 
 def is_untouched(progress: NodeProgress) -> bool:

@@ -96,7 +96,11 @@ def uncordoned(node: NodeView) -> tuple[NodeTexts, bool | None]:
 def finish(progress: NodeProgress, now: float) -> PatchNode:
     """The node has its driver and is given back."""
     marks, unschedulable = uncordoned(progress.node)
-    why = "driver upgraded" if unschedulable is False else "driver upgraded; still cordoned, not by Purser"
+    why = (
+        "driver upgraded"
+        if unschedulable is False
+        else "driver upgraded; the node stays cordoned because Purser did not cordon it"
+    )
     gone: NodeTexts = {UPGRADE_FAILURE_ANNOTATION: None, **_request_is_met(progress.node)}
     return enter(progress, State.DONE, now, why, annotations=marks | gone, unschedulable=unschedulable)
 
@@ -144,7 +148,7 @@ def _request_is_met(node: NodeView) -> NodeTexts:
 # --- failures
 
 
-UNTOLD = "driver upgrade failed; the annotation with the reason is gone"
+UNTOLD = "driver upgrade failed; the annotation with the reason is missing"
 
 
 def fail_and_uncordon(progress: NodeProgress, fleet: UpgradeInputs, why: str) -> NodeStep:
@@ -165,7 +169,11 @@ def failure_of(node: NodeView) -> str:
     if state is State.FAILED:
         return why
     is_half_way = state is State.REQUIRED and is_cordoned_by(node, Cordoner.UPGRADE)
-    return f"cordoned since its last upgrade failed, queued for a retry: {why}" if is_half_way else ""
+    return (
+        f"the last driver upgrade failed, and the node stays cordoned while queued for a retry: {why}"
+        if is_half_way
+        else ""
+    )
 
 
 def driver_problem(progress: NodeProgress) -> str:

@@ -141,7 +141,7 @@ def test_a_mig_change_does_not_begin_where_paused_operands_could_not_come_back(w
     assert uids(world, "a") == before
     assert MIG_STATE not in world.nodes["a"].labels
     told = world.condition("Progressing")["message"]
-    assert told.startswith("node a: MIG layout all-1g.5gb: paused operands would not come back: ")
+    assert told.startswith("node a: MIG layout all-1g.5gb: paused operands could not start again: ")
     assert told.endswith(REMEDY)
     assert [each.kind for each in world.round().events if REMEDY in each.message] == ["Node"]
     untaint(world)

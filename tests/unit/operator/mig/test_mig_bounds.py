@@ -63,7 +63,7 @@ def test_a_node_that_waits_for_its_turn_is_not_touched_and_says_so_and_does_not_
     planned = advance(fleet)
     assert not planned.patches
     assert planned.events[0].message == (
-        "MIG layout all-1g.10gb waits: no more than 1 GPU nodes may be unavailable (maxUnavailable)"
+        "MIG layout all-1g.10gb is pending: no more than 1 GPU nodes may be unavailable (maxUnavailable)"
     )
     assert planned.requeue_after_s is None
 

@@ -142,11 +142,11 @@ def test_the_event_names_whom_it_waits_for() -> None:
     node.run_pod("precious", controller="")
     until(node, "draining")
     (said,) = advance(node.fleet()).events
-    assert said.message.startswith("MIG layout all-1g.10gb waits: pod team/precious has no controller")
+    assert said.message.startswith("MIG layout all-1g.10gb is pending: pod team/precious has no controller")
     node.workloads = []
     node.run_pod("leaving", terminating=True)
     (said,) = advance(node.fleet()).events
-    assert said.message == "MIG layout all-1g.10gb waits: waiting for pod team/leaving to terminate"
+    assert said.message == "MIG layout all-1g.10gb is pending: waiting for pod team/leaving to terminate"
 
 
 @pytest.mark.parametrize("changes", [{"controller": ""}, {"empty_dir": True}, {"mirror": True}])
@@ -279,7 +279,7 @@ def test_switched_off_in_the_middle_the_node_is_given_back(step: str) -> None:
     node.terminating(node.pods[Operand.MIG_MANAGER].uid)
     node.run()
     assert node.state == "failed"
-    assert failure_of(node.node) == "MIG layout all-1g.10gb: the MIG manager is gone from the node"
+    assert failure_of(node.node) == "MIG layout all-1g.10gb: the MIG manager no longer runs on the node"
     assert_given_back(node)
 
 

@@ -40,7 +40,7 @@ def test_the_request_is_withdrawn_and_the_pod_deleted_and_the_node_stays_cordone
     assert pause_of(node.node) is not None
     assert node.state == "pending"
     assert failure_of(node.node) == (
-        "MIG layout all-1g.10gb: not applied within 600 s; cordoned until the MIG manager's pod has terminated"
+        "MIG layout all-1g.10gb: not applied within 600 s; the node stays cordoned until the MIG manager pod terminates"
     )
     node.hangs = False
     node.run()

@@ -94,7 +94,7 @@ def test_of_a_driver_that_stays_the_same_nobody_has_to_leave() -> None:
     cluster.release(configuration="old")
     found = plan(cluster.fleet())
     assert [[node.name for node in wave] for wave in found.waves] == [["n00"], ["n01"], ["n02"]]
-    assert plan_lines(found)[2] == "  n00: driver 570 (driver pod restart, no pod is evicted)"
+    assert plan_lines(found)[2] == "  n00: driver 570 (driver pod restart only, no pods are evicted)"
     assert not [node for wave in found.waves for node in wave if node.pods or node.fails]
     assert order_of(cluster) == names(3)
 
