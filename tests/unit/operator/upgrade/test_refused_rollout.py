@@ -92,7 +92,7 @@ def test_a_node_under_way_waits_without_a_clock_until_its_daemon_set_is_right(wh
         cluster.round()
         cluster.now += 10_000
     assert cluster.state("a") is when
-    assert cluster.status().message == f"node a: its DaemonSet purser-driver-p {LATE}"
+    assert cluster.status().message == f"node a: DaemonSet purser-driver-p {LATE}"
     cluster.late = set()
     cluster.run(until=lambda: all_done(cluster))
     assert not cluster.violations
