@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from purser.core.names import GRANT_ANNOTATION, SCHEDULER_NAME
+from purser.core.names import DISPUTED_CONDITION, GRANT_ANNOTATION, SCHEDULER_NAME
 from purser.kube.resources import EVENTS, PODS
 from purser.kube.resources import NODES as NODES_OF_CLUSTER
 from purser.lab.cluster import Lab
@@ -283,7 +283,7 @@ async def test_from_nvidias_operator_node_by_node_with_pods_running(shell, tmp_p
     new = [await runs(shell, f"new-{number}", {"nvidia.com/gpu": 1}) for number in range(3)]
     assert [pod.spec.node_name for pod in new] == [first] * 3
     waiting_pod = await shell.client.create(PODS, pod_of("fourth", {"nvidia.com/gpu": 1}), "default")
-    await until("it is said why", lambda: is_disputed(shell, "fourth", f"default/old-{first}"))
+    await until("it is said why", lambda: is_disputed(shell, "fourth", first, f"default/old-{first}"))
     free = 4 * len(nodes) - len(old) - len(new)
     arriving = [pod_of(f"arriving-{number}", {"nvidia.com/gpu": 1}) for number in range(free - 1)]
     for place, node in enumerate(others):
@@ -326,11 +326,14 @@ async def of_plugin(shell, name, node):
     return await is_running(shell, name)
 
 
-async def is_disputed(shell, pod, holder):
-    """Whether the scheduler says that a pod waits for what this other one holds."""
+async def is_disputed(shell, pod, node, holder):
+    """Whether the scheduler says that a pod waits for a disputed GPU, and the node which pod holds that."""
     events = (await shell.client.list(EVENTS.raw(), "default")).items
     about = [each["message"] for each in events if each["involvedObject"]["name"] == pod]
-    return any("disputed" in each and holder in each for each in about)
+    conditions = (await shell.client.get(NODES_OF_CLUSTER.raw(), node))["status"]["conditions"]
+    named = [each["message"] for each in conditions if each["type"] == DISPUTED_CONDITION]
+    sent = any("disputed" in each and DISPUTED_CONDITION in each for each in about)
+    return sent and any(holder in each for each in named)
 
 
 async def uuids_of(shell, name, node):

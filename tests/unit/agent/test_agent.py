@@ -335,7 +335,7 @@ async def test_a_corrupt_checkpoint_is_rebuilt_from_kubelet_and_the_api(world, k
 
 
 async def test_an_agent_that_stops_withdraws_its_gpus_first_and_serves_bound_pods(world, kubelet, monkeypatch):
-    monkeypatch.setattr("purser.agent.publisher.AGENT_STOPPING_NOTICE_TIMEOUT_S", DEADLINE_S)
+    monkeypatch.setattr("purser.agent.publisher.LEAVING_NOTICE_TIMEOUT_S", DEADLINE_S)
     ready, go = asyncio.Event(), asyncio.Event()
     begun, over = hold_sleeps(monkeypatch, UNLIKE_OTHERS_S)
 
@@ -363,7 +363,7 @@ async def test_an_agent_that_stops_withdraws_its_gpus_first_and_serves_bound_pod
 
 async def test_gpus_are_to_be_had_again_once_kubelet_has_asked_for_them(world, kubelet, monkeypatch):
     monkeypatch.setattr("purser.agent.publisher.KUBELET_HEAD_START_S", 0.0)
-    for deadline in ("KUBELET_LIST_TIMEOUT_S", "AGENT_STOPPING_NOTICE_TIMEOUT_S"):
+    for deadline in ("KUBELET_LIST_TIMEOUT_S", "LEAVING_NOTICE_TIMEOUT_S"):
         monkeypatch.setattr(f"purser.agent.publisher.{deadline}", DEADLINE_S)
     async with world.agent() as agent:
         await eventually(agent.ready)

@@ -245,7 +245,9 @@ async def test_what_is_waited_for_is_reported(installed, monkeypatch):
     said = []
 
     async def wanted():
-        return [line for line in said if line.startswith("waiting for policies: ClusterPolicy policy (deletion blocked by")]
+        return [
+            line for line in said if line.startswith("waiting for policies: ClusterPolicy policy (deletion blocked by")
+        ]
 
     with running(uninstall(installed.cluster.config, NAMESPACE, say=said.append)):
         await eventually(wanted)
