@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
+from purser.core.decoding import brief
 from purser.core.model import Device
 from purser.core.names import HEALTH_CONDITION, UNSERVED
 from purser.kube.client import Client
@@ -148,7 +149,7 @@ def message_for(held: Mapping[str, Device | None]) -> str | None:
     or not served now."""
     ill = sorted((d for d in held.values() if d and _is_ill(d)), key=lambda d: (d.index, d.uuid))
     if ill:
-        named = [f"GPU {device.index} ({device.uuid}): {device.unhealthy_reason}" for device in ill[:MAX_NAMED_GPUS]]
+        named = [f"GPU {each.index} ({each.uuid}): {brief(each.unhealthy_reason)}" for each in ill[:MAX_NAMED_GPUS]]
         more = f"; and {len(ill) - MAX_NAMED_GPUS} more" if len(ill) > MAX_NAMED_GPUS else ""
         return "; ".join(named) + more + ". If you recreate the pod, the new pod gets other GPUs"
     return "" if all(device and device.healthy for device in held.values()) else None

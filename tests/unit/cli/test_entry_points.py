@@ -43,6 +43,7 @@ def test_a_short_option_takes_its_value_after_an_equals_sign(monkeypatch, capsys
     [
         (["-n=a", "-o=wide", "p"], ["-n", "a", "-o", "wide", "p"]),
         (["-f=-", "--output=json", "-n=", "-o==x"], ["-f", "-", "--output=json", "-n", "", "-o", "=x"]),
+        (["conformance", "device-plugin", "./p", "-c=x"], ["conformance", "device-plugin", "./p", "-c=x"]),
         (["a=b", "-", "-=", "-1=2", "-abc=d", "--", "-o=json"], ["a=b", "-", "-=", "-1=2", "-abc=d", "--", "-o=json"]),
     ],
 )

@@ -135,4 +135,6 @@ def test_many_gpus_are_counted() -> None:
         "If you recreate the pod, the new pod gets other GPUs"
     )
     assert message_for({"gone": None}) is None
+    endless = Device("u", 0, "A", 1, healthy=False, unhealthy_reason="x\n" * 100_000)
+    assert len(message_for({"u": endless}) or "") < 2_000
     assert message_for({}) == ""
