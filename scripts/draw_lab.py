@@ -20,7 +20,7 @@ from purser.lab.settings import LabSettings, node_choices
 
 REPOSITORY = Path(__file__).parents[1]
 PICTURE = Path("docs/pictures/lab.svg")
-WIDTH, HEIGHT = 104, 25
+WIDTH, HEIGHT = 104, 26
 """Columns, as wide as the widest line, and lines: without both of them a dumb terminal would have 80 columns."""
 
 
@@ -33,7 +33,7 @@ def drawn() -> str:
     """The picture: a lab with its default nodes. Fonts are the reader's own: nothing is loaded from elsewhere."""
     console = Console(record=True, width=WIDTH, height=HEIGHT, file=io.StringIO())
     around = Surroundings(purser="purser", examples=Path("/home/you/purser/examples"), kubectl=True)
-    show(some_lab(), 2.1, console, around)
+    show(some_lab(), 2.1, console, around, "http://127.0.0.1:40010/")
     layout = re.sub(r" *@font-face \{\{.*?\}\}\n", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
     return console.export_svg(title="purser lab", code_format=layout, unique_id="lab") + "\n"
 

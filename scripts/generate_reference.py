@@ -48,6 +48,7 @@ from purser.scheduler.capacity import MAX_NAMESPACES, CapacityMetrics
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.reasons import BindFailure, PendingReason, SchedulerReason
 from purser.scheduler.webhook.review import DecisionReason
+from purser.web.metrics import WebMetrics
 
 REPOSITORY = Path(__file__).parents[1]
 MARK = "<!-- Made by scripts/generate_reference.py from src/purser: change it there. -->\n\n"
@@ -825,7 +826,12 @@ def _servers() -> Iterator[tuple[str, str, Iterable[Any]]]:
         " NVIDIA's operator.",
         _families(operator.registry),
     )
-    yield "All three", "Anything but 0 of stage `handle`, or of a loop, is a bug: please report it.", _families(shared)
+    yield "The web pages", "The port of `purser web`, on the machine where it runs.", _families(WebMetrics().registry)
+    yield (
+        "Agent, scheduler and operator",
+        "Anything but 0 of stage `handle`, or of a loop, is a bug: please report it.",
+        _families(shared),
+    )
 
 
 def _families(registry: CollectorRegistry) -> list[Any]:

@@ -34,6 +34,7 @@ from purser.cli import (
     snapshot,
     top,
     version,
+    web,
     webhook,
     why,
 )
@@ -68,6 +69,7 @@ app.add_typer(operator.app, name="operator")
 app.add_typer(get.app, name="get")
 app.command("why", help=why.HELP)(why.why)
 app.command("top", help=top.HELP)(top.top)
+app.command("web", help=web.HELP)(web.web)
 app.command("snapshot", help=snapshot.HELP)(snapshot.snapshot)
 app.command("mcp", help=mcp.HELP)(mcp.mcp)
 app.add_typer(cordon.cordon_app, name="cordon")
@@ -105,6 +107,7 @@ plugin = typer.Typer(
 plugin.add_typer(get.app, name="get")
 plugin.command("why", help=why.HELP)(why.why)
 plugin.command("top", help=top.HELP)(top.top)
+plugin.command("web", help=web.HELP)(web.web)
 plugin.command("snapshot", help=snapshot.HELP)(snapshot.snapshot)
 plugin.command("mcp", help=mcp.HELP)(mcp.mcp)
 plugin.add_typer(report.app, name="report")

@@ -8,6 +8,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "Look": {
         "get": "List GPUs, grants, nodes or namespaces.",
         "top": "Watch nodes, GPUs, and the pods that hold or wait for GPUs.",
+        "web": "Show the fleet in a browser, updated live.",
         "why": "Explain why a pod waits, or why it runs on its node.",
         "snapshot": "Save the cluster state that scheduling decisions need.",
         "mcp": "Serve AI assistants over the Model Context Protocol.",

@@ -247,6 +247,7 @@ def _showing(settings: "LabSettings", progress: "Progress") -> "Callable[[asynci
 
         from rich.console import Console
 
+        from purser.cli.web import pages_of
         from purser.kube.racing import until
         from purser.lab.cluster import Lab
         from purser.lab.screen import show, surroundings
@@ -256,10 +257,12 @@ def _showing(settings: "LabSettings", progress: "Progress") -> "Callable[[asynci
             await until(running.ready(), stop.wait())
             progress.done()
             if not stop.is_set():
+                seconds = time.monotonic() - start
                 # In a file or a pipe nothing is gained by cutting lines.
                 console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
-                show(running, time.monotonic() - start, console, surroundings())
-                await stop.wait()
+                async with pages_of(running.client) as url:
+                    show(running, seconds, console, surroundings(), url)
+                    await stop.wait()
 
     return main
 

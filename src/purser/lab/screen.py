@@ -51,14 +51,15 @@ def surroundings() -> Surroundings:
     )
 
 
-def show(lab: Lab, seconds: float, console: Console, around: Surroundings) -> None:
-    """Print the screen for a lab that is ready."""
+def show(lab: Lab, seconds: float, console: Console, around: Surroundings, pages: str = "") -> None:
+    """Print the screen for a lab that is ready. ``pages``: the address of `purser.web`, if it is served."""
     kinds = sorted({_KINDS[node.driver.kind] for node in lab.nodes.values()})
     count = len(lab.nodes) + sum(each.count for each in lab.settings.hollow)
     nodes = f"{count} node{'' if count == 1 else 's'}"
     console.print(f"Purser lab: {nodes} ready in {seconds:.1f} s", style="bold", highlight=False)
     driver = f", simulated NVIDIA driver: {', '.join(kinds)}" if kinds else ""
-    _print(console, f"API server {lab.url}{driver}", *_control_plane(lab), "")
+    _print(console, f"API server {lab.url}{driver}", *_control_plane(lab))
+    _print(console, *([f"The fleet in a browser: {pages}"] if pages else []), "")
     console.print(_nodes(lab))
     servers = [f"the scheduler on port {lab.scheduler_metrics_port}"]
     servers += [f"the operator on port {lab.operator_metrics_port}"] if lab.settings.operator else []

@@ -24,6 +24,12 @@ def cores_percent(grant: StateGrant) -> int:
     return _peaks(grant, _gpu, _cores).total()
 
 
+def held_by_gpu(grant: StateGrant) -> dict[str, tuple[int, int]]:
+    """By uuid: memory in MiB and compute in percent that the pod holds of each GPU."""
+    memory, cores = _peaks(grant, _gpu, _memory), _peaks(grant, _gpu, _cores)
+    return {uuid: (memory[uuid], cores[uuid]) for uuid in dict.fromkeys(map(_gpu, _shares(grant)))}
+
+
 def gpu_indices(grant: StateGrant) -> str:
     """Its GPUs by the driver's index."""
     return ",".join(dict.fromkeys(map(_named, _shares(grant))))

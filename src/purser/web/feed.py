@@ -1,0 +1,163 @@
+"""The newest fleet, and its last changes as events, for all who watch: each is made and encoded once."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from purser.core.state import ClusterState
+from purser.kube import Clock
+from purser.top.source import StateSource
+from purser.web.fleet import Fleet, FleetChange, Summary, TileNode, difference, fleet_of, summary_of
+
+LEAST_PAUSE_S = 1.0
+"""Between two changes."""
+REST = 1.5
+"""So many times as long as a change took to find, none is looked for."""
+MAX_KEPT_BYTES = 8 << 20
+"""Of changes. Who is further behind gets the whole fleet."""
+_NODES_PER_EVENT = 100
+
+_NOTHING = ClusterState("", 0, None, (), (), ())
+
+_encoder = msgspec.json.Encoder()
+
+
+class _Status(Summary, frozen=True):
+    problem: str
+
+
+@dataclass(frozen=True)
+class _Change:
+    version: int
+    events: bytes
+
+
+class Feed:
+    """Follows a source. `run` keeps it up to date."""
+
+    def __init__(self, source: StateSource, clock: Clock) -> None:
+        self._source, self._clock = source, clock
+        self.state: ClusterState | None = None
+        """The one that the newest version was made of."""
+        self.version = 0
+        """Greater after each change; 0: nothing is known yet."""
+        self.is_over = False
+        """Whether nothing new will come."""
+        self._problem = ""
+        self._fleet: Fleet = {}
+        self._kept: deque[_Change] = deque()
+        self._kept_bytes = 0
+        self._whole: tuple[int, Sequence[bytes]] = (0, ())
+        """The version and its events."""
+        self._changed = asyncio.Event()
+        self._news = asyncio.Event()
+        """Another one after each change."""
+
+    @property
+    def where(self) -> str:
+        """What is read, for people."""
+        return self._source.where
+
+    @property
+    def problem(self) -> str:
+        """Why the state is not up to date; empty: it is."""
+        return self._source.problem
+
+    async def details(self, namespace: str, pod: str) -> list[str]:
+        """Why a pod waits, or was placed where it is, as lines."""
+        return await self._source.details(namespace, pod)
+
+    async def run(self) -> None:
+        """Follow until cancelled. Raises what the source raises."""
+        following = asyncio.ensure_future(self._source.run(self._changed.set))
+        following.add_done_callback(lambda _: self._changed.set())
+        try:
+            while not following.done():
+                await self._changed.wait()
+                self._changed.clear()
+                began = self._clock.monotonic()
+                await self._look()
+                took_s = self._clock.monotonic() - began
+                await self._clock.sleep(max(LEAST_PAUSE_S, REST * took_s))
+            following.result()
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    async def newer_than(self, version: int) -> None:
+        """Return once there is a newer version, or once there will be none."""
+        while self.version <= version and not self.is_over:
+            await self._news.wait()
+
+    def end(self) -> None:
+        """Let all go who wait for something new."""
+        self.is_over = True
+        self._news.set()
+
+    def events_after(self, version: int) -> Sequence[bytes]:
+        """The events that bring somebody who has a version to the newest; 0: who has nothing."""
+        oldest = self._kept[0].version if self._kept else self.version + 1
+        if version == 0 or version < oldest - 1:
+            return self._all_events()
+        return [change.events for change in self._kept if change.version > version]
+
+    def status_event(self) -> bytes:
+        """The numbers of the newest version."""
+        return _event(b"status", _encoder.encode(self._status()))
+
+    def _status(self) -> _Status:
+        return _Status(**msgspec.structs.asdict(summary_of(self.state or _NOTHING)), problem=self._problem)
+
+    async def _look(self) -> None:
+        state, problem = self._source.state, self._source.problem
+        if state is None or (state is self.state and problem == self._problem):
+            return
+        if state is self.state:
+            fleet, events = self._fleet, b""
+        else:
+            fleet, events = await asyncio.to_thread(_advance, self._fleet, state)
+        self._fleet, self.state, self._problem = fleet, state, problem
+        self.version += 1
+        self._keep(_Change(self.version, events + self.status_event()))
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    def _keep(self, change: _Change) -> None:
+        self._kept.append(change)
+        self._kept_bytes += len(change.events)
+        while self._kept_bytes > MAX_KEPT_BYTES and self._kept:
+            self._kept_bytes -= len(self._kept.popleft().events)
+
+    def _all_events(self) -> Sequence[bytes]:
+        version, events = self._whole
+        if version != self.version:
+            events = [_event(b"reset", b"{}"), *_node_events(list(self._fleet.values()), ()), self.status_event()]
+            self._whole = (self.version, events)
+        return events
+
+
+def _advance(before: Fleet, state: ClusterState) -> tuple[Fleet, bytes]:
+    fleet = fleet_of(state)
+    return fleet, b"".join(_change_events(difference(before, fleet)))
+
+
+def _change_events(change: FleetChange) -> Iterator[bytes]:
+    if change.nodes or change.gone:
+        yield from _node_events(change.nodes, change.gone)
+    if change.gpus:
+        yield _event(b"gpus", _encoder.encode({"gpus": change.gpus}))
+
+
+def _node_events(nodes: Sequence[TileNode], gone: Sequence[str]) -> Iterator[bytes]:
+    """A browser shows the first nodes of a large fleet while the others are on their way."""
+    for start in range(0, max(len(nodes), 1), _NODES_PER_EVENT):
+        some = nodes[start : start + _NODES_PER_EVENT]
+        yield _event(b"nodes", _encoder.encode({"nodes": some, "gone": () if start else gone}))
+
+
+def _event(name: bytes, data: bytes) -> bytes:
+    """As https://html.spec.whatwg.org/multipage/server-sent-events.html has it. JSON has no line breaks."""
+    return b"event: %s\ndata: %s\n\n" % (name, data)

@@ -1,0 +1,77 @@
+"""Pages as HTML. Whatever comes from the cluster is text: the templates escape it."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+from purser import __version__
+from purser.core.state import StateGpuHealth
+from purser.top.views import age
+from purser.web.tables import MAX_PODS_OF_A_REASON, MIB_PER_GIB, Amount
+
+
+@dataclass(frozen=True)
+class NavigationEntry:
+    """A link at the top of each page."""
+
+    path: str
+    label: str
+    is_current: bool
+
+
+_PAGES = {"/": "Fleet", "/nodes": "Nodes", "/waiting": "Waiting", "/use": "Use"}
+
+STATUS_CLASSES = {
+    StateGpuHealth.HEALTHY: "status-ok",
+    StateGpuHealth.CORDONED: "status-warn",
+    StateGpuHealth.DISPUTED: "status-bad",
+    StateGpuHealth.UNHEALTHY: "status-bad",
+}
+
+
+class Renderer:
+    """Fills templates."""
+
+    def __init__(self) -> None:
+        self._environment = Environment(
+            loader=PackageLoader("purser.web"),
+            autoescape=select_autoescape(default=True),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.filters.update(gib=gib, shell=shlex.quote)
+        self._environment.globals.update(
+            health_words=list(StateGpuHealth),
+            status_classes=STATUS_CLASSES,
+            gpu_memory=lambda gpu: Amount(gpu.memory_held_mib, gpu.memory_mib),
+            gpu_cores=lambda gpu: Amount(gpu.cores_held_percent, gpu.cores_percent),
+            most_pods=MAX_PODS_OF_A_REASON,
+            version=__version__,
+        )
+
+    def page(self, template: str, *, path: str, where: str, problem: str, now: float, **values: object) -> str:
+        """A whole page. ``path``: where it is; ``where``: what is read; ``now``: seconds since the epoch."""
+        found = self._environment.get_template(template)
+        return found.render(
+            nav=navigation(path),
+            where=where,
+            problem=problem,
+            age=lambda since: age(since, now),
+            **values,
+        )
+
+
+def navigation(path: str) -> Sequence[NavigationEntry]:
+    """The links, with the one marked that a page is, or is below."""
+    below: Mapping[str, str] = {"gpus": "/nodes", "pods": "/waiting"}
+    first = path.strip("/").split("/")[0]
+    current = "/" if not first else f"/{first}" if f"/{first}" in _PAGES else below.get(first, "")
+    return [NavigationEntry(each, label, each == current) for each, label in _PAGES.items()]
+
+
+def gib(mib: int) -> str:
+    """``15.0 GiB``."""
+    return f"{mib / MIB_PER_GIB:,.1f} GiB"

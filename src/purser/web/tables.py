@@ -1,0 +1,175 @@
+"""What the pages show of a state document: rows, amounts and groups."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from purser.core.state import ClusterState, StateGpu, StateGpuHealth, StateGrant, StateNode, StateWaiting
+from purser.core.wording import natural
+from purser.top.holding import held_by_gpu
+
+MIB_PER_GIB = 1024
+MAX_PODS_OF_A_REASON = 50
+"""Shown of those that wait for one reason; the page says how many there are."""
+
+
+@dataclass(frozen=True)
+class Amount:
+    """How much of something pods hold."""
+
+    held: int
+    total: int
+
+    @property
+    def percent(self) -> int:
+        """0 where there is nothing to hold."""
+        return round(100 * min(self.held / self.total, 1)) if self.total else 0
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """A node."""
+
+    name: str
+    cordoned: bool
+    gpus: int
+    unusable: Sequence[tuple[StateGpuHealth, int]]
+    """How many GPUs take no new pods, by health."""
+    models: Sequence[str]
+    memory: Amount
+    cores: Amount
+    pods: int
+
+
+@dataclass(frozen=True)
+class HolderRow:
+    """What a pod holds of one GPU."""
+
+    grant: StateGrant
+    memory_mib: int
+    cores_percent: int
+
+
+@dataclass(frozen=True)
+class GpuPlace:
+    """A GPU, where it is, and the pods that hold parts of it."""
+
+    node: StateNode
+    gpu: StateGpu
+    holders: Sequence[HolderRow]
+
+
+@dataclass
+class ReasonGroup:
+    """Pods that wait for the same reason."""
+
+    reason: str
+    """Empty: not known."""
+    pods: list[StateWaiting] = field(default_factory=list)
+
+    @property
+    def oldest(self) -> str:
+        """When the one that has waited longest was created; empty: not known."""
+        return min((pod.since for pod in self.pods if pod.since), default="")
+
+
+@dataclass
+class UseRow:
+    """What the pods of one namespace, or on GPUs of one model, hold."""
+
+    name: str
+    pods: int = 0
+    gpus: int = 0
+    """That they hold any part of."""
+    memory: Amount = Amount(0, 0)
+    """``total``: of these GPUs, or of all of the model."""
+    waiting: int = 0
+    waiting_gpus: int = 0
+
+
+def node_rows(state: ClusterState, find: str = "", health: str = "") -> list[NodeRow]:
+    """Nodes in natural order of their names. ``find``: part of the name of a node or a model; ``health``: of a GPU."""
+    pods: dict[str, int] = defaultdict(int)
+    for grant in state.grants:
+        pods[grant.node] += 1
+    rows = (_node_row(node, pods[node.name]) for node in state.nodes if _is_wanted(node, find.lower(), health))
+    return sorted(rows, key=lambda row: natural(row.name))
+
+
+def gpu_places(state: ClusterState, wanted: Callable[[StateNode, StateGpu], bool]) -> list[GpuPlace]:
+    """The wanted GPUs, by node and index."""
+    places = {
+        gpu.uuid: (node, gpu, list[HolderRow]()) for node in state.nodes for gpu in node.gpus if wanted(node, gpu)
+    }
+    for grant in state.grants:
+        for uuid, (memory, cores) in held_by_gpu(grant).items():
+            if uuid in places:
+                places[uuid][2].append(HolderRow(grant, memory, cores))
+    found = [GpuPlace(*place) for place in places.values()]
+    return sorted(found, key=lambda place: (natural(place.node.name), place.gpu.index, place.gpu.uuid))
+
+
+def waiting_groups(state: ClusterState) -> list[ReasonGroup]:
+    """Waiting pods by reason, those of most pods first; of a group the pod that has waited longest first."""
+    groups: dict[str, ReasonGroup] = {}
+    for pod in sorted(state.waiting, key=lambda each: (each.since or "~", natural(each.pod))):
+        groups.setdefault(pod.reason, ReasonGroup(pod.reason)).pods.append(pod)
+    return sorted(groups.values(), key=lambda group: (-len(group.pods), group.reason))
+
+
+def use_by_namespace(state: ClusterState) -> list[UseRow]:
+    """Who holds most memory comes first."""
+    rows: dict[str, UseRow] = {}
+    total = sum(gpu.memory_mib for node in state.nodes for gpu in node.gpus)
+    gpus: dict[str, set[str]] = defaultdict(set)
+    for grant in state.grants:
+        row = rows.setdefault(grant.namespace, UseRow(grant.namespace))
+        held = held_by_gpu(grant)
+        row.pods += 1
+        gpus[grant.namespace].update(held)
+        row.memory = Amount(row.memory.held + sum(memory for memory, _ in held.values()), total)
+    for pod in state.waiting:
+        row = rows.setdefault(pod.namespace, UseRow(pod.namespace))
+        row.waiting += 1
+        row.waiting_gpus += pod.gpus
+    for row in rows.values():
+        row.gpus = len(gpus[row.name])
+    return _by_memory(rows.values())
+
+
+def use_by_model(state: ClusterState) -> list[UseRow]:
+    """Of each model how much is held, and on how many of its GPUs."""
+    rows: dict[str, UseRow] = {}
+    for node in state.nodes:
+        for gpu in node.gpus:
+            row = rows.setdefault(gpu.model, UseRow(gpu.model))
+            row.gpus += gpu.pods > 0
+            row.pods += gpu.pods
+            row.memory = Amount(row.memory.held + gpu.memory_held_mib, row.memory.total + gpu.memory_mib)
+    return _by_memory(rows.values())
+
+
+def _by_memory(rows: Iterable[UseRow]) -> list[UseRow]:
+    return sorted(rows, key=lambda row: (-row.memory.held, natural(row.name)))
+
+
+def _is_wanted(node: StateNode, find: str, health: str) -> bool:
+    texts = (node.name, *(gpu.model for gpu in node.gpus))
+    if find and not any(find in text.lower() for text in texts):
+        return False
+    return not health or any(gpu.health == health for gpu in node.gpus)
+
+
+def _node_row(node: StateNode, pods: int) -> NodeRow:
+    gpus = node.gpus
+    counts = [(health, sum(gpu.health is health for gpu in gpus)) for health in StateGpuHealth]
+    return NodeRow(
+        name=node.name,
+        cordoned=node.cordoned,
+        gpus=len(gpus),
+        unusable=[(health, count) for health, count in counts if count and health is not StateGpuHealth.HEALTHY],
+        models=sorted({gpu.model for gpu in gpus}),
+        memory=Amount(sum(gpu.memory_held_mib for gpu in gpus), sum(gpu.memory_mib for gpu in gpus)),
+        cores=Amount(sum(gpu.cores_held_percent for gpu in gpus), sum(gpu.cores_percent for gpu in gpus)),
+        pods=pods,
+    )

@@ -1,0 +1,131 @@
+"""The pages of `purser web` on a lab, in a real browser, while the cluster changes and breaks."""
+
+import re
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import axe_playwright_python
+import pytest
+
+from purser.kube.resources import PODS
+from purser.lab.cluster import Lab
+from purser.lab.settings import LabSettings, node_choices
+from tests import waiting
+
+from .browsers import browsing, needs_chromium, web_process
+
+pytestmark = [pytest.mark.gate, pytest.mark.processes, needs_chromium]
+
+AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
+
+
+def share(name, memory_mib, **more):
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(memory_mib)} | more
+    container = {"name": "c", "image": "busybox", "resources": {"limits": limits}}
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": {"containers": [container]}}
+
+
+@asynccontextmanager
+async def pages():
+    settings = LabSettings(node_choices(["t4-4:2"]), probe_interval_s=0.1)
+    async with Lab(settings) as lab, waiting.limit():
+        await lab.ready()
+        async with web_process(lab.kubeconfig) as server:
+            yield lab, server
+
+
+async def test_the_pages_follow_the_cluster(quiet_logs):
+    async with pages() as (lab, server), browsing(server.url, viewport={"width": 1280, "height": 800}) as tab:
+        page = tab.page
+        await tab.open("")
+        await tab.shows("[data-count=gpus]", re.compile("^8$"))
+
+        # Pods that come are seen on the fleet's page, and on the others.
+        await lab.client.create(PODS, share("small", 4000))
+        await tab.shows("[data-count=pods]", re.compile("^1$"))
+        await page.keyboard.press("/")
+        await page.keyboard.type("small")
+        await tab.shows("#match-count", "1 of 8 GPUs")
+        await page.locator("#tiles").focus()
+        await page.keyboard.press("Home")
+        await tab.shows("#details", "default/small")
+        await page.wait_for_url(re.compile("gpu=GPU-"))
+        holder = re.search("gpu=(GPU-[0-9a-f-]+)", page.url)[1]
+
+        # A view is an address.
+        await page.reload()
+        await tab.shows("#details", "default/small")
+        await page.locator("#tiles").focus()
+        await page.keyboard.press("Enter")
+        await tab.shows("main", "default/small")
+        assert page.url.endswith(f"/gpus/{holder}")
+
+        # A GPU that is lost is sick at once on its page, then on the fleet's, and in the table.
+        node = next(name for name, each in lab.nodes.items() if holder in each.driver.uuids)
+        index = lab.nodes[node].driver.uuids.index(holder)
+        lab.lose_gpu(node, index)
+        await tab.shows("dd .status-bad", "Unhealthy")
+        await tab.open("?health=Unhealthy")
+        await tab.shows("#match-count", "1 of 8 GPUs")
+        await tab.open(f"nodes?health=Unhealthy&find={node}")
+        await tab.shows("td .status-bad", "1 Unhealthy")
+        lab.recover_gpu(node, index)
+        await tab.shows("td", "No node matches.")
+
+        # Who waits hears why, and what would help.
+        await tab.open("waiting")
+        await tab.shows("main", "No pod that asks for a GPU is waiting.")
+        await lab.client.create(PODS, share("large", 20_000))
+        await tab.shows("h2", "CardInsufficientMemory")
+        await page.get_by_role("link", name="default/large").click()
+        await tab.shows("pre", "memory")
+        await tab.shows("pre", re.compile("Each of these changes alone makes the pod fit now"))
+
+        # The server ends, and is started again: the page says so, and goes on where the cluster is by then.
+        tab.is_cut_off = True
+        await server.kill()
+        await tab.shows("#problem", "connection to Purser was lost")
+        await lab.client.delete(PODS, "large", "default")
+        await server.start()
+        await tab.shows("main", "has gone")
+        await page.locator("#problem").wait_for(state="hidden")
+
+        # So does the fleet's page, with the API server away as well.
+        await tab.open("")
+        await tab.shows("[data-count=gpus]", re.compile("^8$"))
+        await lab.client.delete(PODS, "small", "default")
+        await tab.shows("[data-count=pods]", re.compile("^0$"))
+
+
+async def test_everybody_can_read_the_pages(quiet_logs):
+    async with pages() as (lab, server):
+        for name in ("one", "two"):
+            await lab.client.create(PODS, share(name, 4000))
+        await lab.client.create(PODS, share("large", 20_000))
+        lab.lose_gpu("t4-4-1", 3)
+        for width, scheme in ((360, "dark"), (1920, "light")):
+            look = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme}
+            async with browsing(server.url, **look) as tab:
+                assert await axe_problems(tab, lab.nodes["t4-4-1"].driver.uuids[3]) == {}, look
+
+
+async def axe_problems(tab, sick):
+    """What axe-core finds wrong, and pages that are wider than the window, by page."""
+    await tab.open(f"gpus/{sick}")
+    await tab.shows("dd .status-bad", "Unhealthy")
+    await tab.open("waiting")
+    await tab.shows("main", "CardInsufficientMemory")
+    of_one = ("nodes/t4-4-1", f"gpus/{sick}", "pods/default/large", "pods/default/one", "pods/default/nobody")
+    found = {}
+    for path in ("", f"?gpu={sick}", "nodes", "waiting", "use", *of_one):
+        tab.is_cut_off = path.endswith("nobody")  # a 404 is an error on the console
+        await tab.open(path)
+        await tab.shows("h1", re.compile("."))
+        await tab.page.evaluate(AXE.read_text())
+        violations = (await tab.page.evaluate("axe.run()"))["violations"]
+        problems = [(each["id"], [node["html"] for node in each["nodes"]]) for each in violations]
+        beyond = await tab.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        problems += [("too wide", beyond)] if beyond > 0 else []
+        if problems:
+            found[path] = problems
+    return found

@@ -1,0 +1,118 @@
+"""A source that the test fills, the pages on it, and streams read as a browser reads them."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+from aiohttp import ClientSession
+from tests.unit.kube.servers import HastyClock
+from tests.unit.top.states import NOW, cluster, gpu, grant, node, waiting
+
+from purser.core.state import ClusterState
+from purser.telemetry import listening
+from purser.web.feed import Feed
+from purser.web.serving import LOCAL_ADDRESS, WEB_LIMITS, web_app
+
+STATE = cluster(
+    (node("n", gpu(0, held=100), gpu(1)), node("other", gpu(0, uuid="GPU-X"))),
+    (grant("holder"),),
+    (waiting("big"), waiting("large")),
+)
+
+
+class Source:
+    """A `StateSource`."""
+
+    where = "https://cluster:6443"
+
+    def __init__(self, state: ClusterState | None = STATE) -> None:
+        self.state = state
+        self.problem = ""
+        self.lines = ["the reason"]
+        self.asked: list[tuple[str, str]] = []
+        self._on_change = lambda: None
+        self.ends_with: Exception | None = None
+        self._end = asyncio.Event()
+
+    async def run(self, on_change) -> None:
+        self._on_change = on_change
+        on_change()
+        await self._end.wait()
+        raise self.ends_with
+
+    def wants(self, uids) -> None:
+        pass
+
+    async def details(self, namespace: str, pod: str) -> list[str]:
+        self.asked.append((namespace, pod))
+        return self.lines
+
+    def show(self, state: ClusterState | None = None, problem: str = "") -> None:
+        self.state = state or self.state
+        self.problem = problem
+        self._on_change()
+
+    def fail(self, error: Exception) -> None:
+        self.ends_with = error
+        self._end.set()
+
+
+class PageClock(HastyClock):
+    def now(self):
+        return super().now().fromtimestamp(NOW)
+
+
+@asynccontextmanager
+async def following(source: Source):
+    feed = Feed(source, PageClock())
+    task = asyncio.ensure_future(feed.run())
+    try:
+        if source.state is not None:
+            await feed.newer_than(0)
+        yield feed
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def served(source: Source | None = None):
+    """The pages, as a client of their address and the feed behind them."""
+    async with following(source or Source()) as feed:
+        app = web_app(feed, PageClock())
+        async with (
+            listening(app, LOCAL_ADDRESS, 0, limits=WEB_LIMITS) as port,
+            ClientSession(f"http://{LOCAL_ADDRESS}:{port}") as client,
+        ):
+            yield client, feed
+
+
+class Browser:
+    """What a page knows from the events that it has read."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, dict] = {}
+        self.status: dict = {}
+        self.changes = 0
+
+    def read(self, text: str) -> None:
+        for block in text.split("\n\n"):
+            fields = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
+            if fields:
+                self._take(fields["event"], json.loads(fields["data"]))
+
+    def _take(self, event: str, data: dict) -> None:
+        if event == "reset":
+            self.nodes.clear()
+        elif event == "nodes":
+            for name in data["gone"]:
+                self.nodes.pop(name, None)
+            self.nodes |= {each["name"]: each for each in data["nodes"]}
+        elif event == "gpus":
+            for name, place, state in data["gpus"]:
+                self.nodes[name]["gpus"][place]["state"] = state
+        elif event == "status":
+            self.status = data
+        else:
+            assert event == "changed"
+            self.changes += 1

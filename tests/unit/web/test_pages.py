@@ -1,0 +1,179 @@
+"""Each page over HTTP: what it shows, what it escapes, and who may ask."""
+
+from urllib.parse import quote
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+from tests.unit.top.states import cluster, gpu, grant, node, waiting
+
+from purser.core.state import StateGpuHealth
+from purser.web import serving
+from purser.web.serving import NODES_PER_PAGE, is_this_machine
+from purser.web.tables import MAX_PODS_OF_A_REASON
+
+from .pages import Source, served
+
+
+async def text_of(client, path, status=200):
+    async with client.get(path) as response:
+        text = await response.text()
+        assert response.status == status, text
+        return text
+
+
+@pytest.mark.parametrize(
+    ("path", "shows"),
+    [
+        ("/", ["<canvas"]),
+        ("/nodes", ["2 of 2 nodes", "/nodes/other", "Tesla T4", "0.1 GiB of 2.0 GiB"]),
+        ("/nodes/n", ["GPUs of n", "default/holder", "kubectl describe node n"]),
+        ("/gpus/GPU-0", ["GPU 0 of", "default/holder", "purser cordon gpu n GPU-0"]),
+        ("/pods/default/holder", ["running", "/gpus/GPU-0", "the reason"]),
+        ("/pods/default/big", ["CardInsufficientMemory", "the reason"]),
+        ("/waiting", ["2 pods ask for GPUs", "CardInsufficientMemory", "/pods/default/large"]),
+        ("/use", ["default", "Tesla T4"]),
+    ],
+)
+async def test_page(path, shows):
+    async with served() as (client, _):
+        text = await text_of(client, path)
+        assert [each for each in shows if each not in text] == []
+        assert text.count('aria-current="page"') == 1
+
+
+async def test_a_pod_that_nothing_more_is_known_of_shows_its_reasons():
+    source = Source()
+    source.lines = []
+    async with served(source) as (client, _):
+        text = await text_of(client, "/pods/default/big")
+        assert "2 GPUs are too small" in text and "Said by" in text and "with a kubeconfig" in text
+
+
+@pytest.mark.parametrize("path", ["/nodes/gone", "/gpus/gone", "/pods/default/gone", "/nothing", "/pods/a"])
+async def test_what_is_not_there_is_a_page_that_says_so(path):
+    async with served() as (client, _):
+        assert "<h1>Not found</h1>" in await text_of(client, path, 404)
+
+
+async def test_before_the_cluster_is_read_pages_say_so_and_the_server_is_not_ready(monkeypatch):
+    monkeypatch.setattr(serving, "_FIRST_LOOK_S", 0.01)
+    async with served(Source(None)) as (client, _):
+        assert "still reading the cluster" in await text_of(client, "/nodes", 503)
+        assert "<canvas" in await text_of(client, "/")
+        assert await text_of(client, "/readyz", 503) == "the cluster has not been read yet\n"
+        assert await text_of(client, "/healthz") == "ok\n"
+
+
+async def test_an_error_on_a_page_is_its_own_alone():
+    source = Source()
+    source.details = None
+    with capture_logs() as logs:
+        async with served(source) as (client, _):
+            assert "Error in Purser" in await text_of(client, "/pods/default/big", 500)
+            assert "big" in await text_of(client, "/waiting")
+    assert [each["event"] for each in logs] == ["Failed to build a page"]
+
+
+HOSTILE = "<script>alert('&\"</script>"
+
+
+async def test_names_and_texts_of_the_cluster_never_become_markup():
+    gpus = msgspec.structs.replace(gpu(held=1), uuid=HOSTILE, model=HOSTILE, reason=HOSTILE, mode=HOSTILE)
+    held = grant(HOSTILE, HOSTILE)
+    share = msgspec.structs.replace(held.containers[0].shares[0], gpu=HOSTILE, mig=HOSTILE)
+    container = msgspec.structs.replace(held.containers[0], name=HOSTILE, shares=(share,))
+    held = msgspec.structs.replace(held, namespace=HOSTILE, containers=(container,))
+    wait = msgspec.structs.replace(waiting(HOSTILE, HOSTILE, HOSTILE), namespace=HOSTILE)
+    source = Source(cluster((node(HOSTILE, gpus),), (held,), (wait,)))
+    source.lines = [HOSTILE]
+    source.problem = HOSTILE
+    name = quote(HOSTILE, safe="")
+    async with served(source) as (client, _):
+        for path in ("/", "/nodes", f"/nodes/{name}", f"/gpus/{name}", f"/pods/{name}/{name}", "/waiting", "/use"):
+            async with client.get(client._base_url.joinpath(path.lstrip("/"), encoded=True)) as response:
+                text = await response.text()
+                assert response.status == 200, (path, text)
+                assert "<script>alert" not in text, path
+                assert "onload" not in text
+
+
+async def test_commands_to_copy_quote_names_for_the_shell():
+    gpus = msgspec.structs.replace(gpu(), uuid="GPU-$(reboot)")
+    async with served(Source(cluster((node("n", gpus),)))) as (client, _):
+        assert "purser cordon gpu n &#39;GPU-$(reboot)&#39;" in await text_of(client, "/gpus/GPU-$(reboot)")
+
+
+async def test_nodes_are_searched_and_come_in_pages():
+    many = tuple(node(f"n-{number}") for number in range(NODES_PER_PAGE + 5))
+    sick = node("sick", gpu(health=StateGpuHealth.UNHEALTHY))
+    async with served(Source(cluster((*many, sick)))) as (client, _):
+        first = await text_of(client, "/nodes")
+        assert "page 1 of 2" in first and "/nodes/n-0" in first and "/nodes/sick" not in first
+        assert "/nodes/sick" in await text_of(client, "/nodes?page=2")
+        assert "/nodes/sick" in await text_of(client, "/nodes?page=99999999999999")
+        assert "1 of 206 nodes" in await text_of(client, "/nodes?find=SICK")
+        assert "1 of 206 nodes" in await text_of(client, "/nodes?health=Unhealthy")
+        assert "206 of 206 nodes" in await text_of(client, "/nodes?health=nonsense&page=-1")
+        assert "No node matches." in await text_of(client, f"/nodes?find={'x' * 3000}")
+
+
+async def test_of_many_pods_that_wait_for_one_reason_the_oldest_are_shown():
+    pods = tuple(
+        msgspec.structs.replace(waiting(f"p-{number}"), since=f"2027-01-15T0{number % 6}:00:00Z")
+        for number in range(MAX_PODS_OF_A_REASON + 10)
+    )
+    async with served(Source(cluster((node("n"),), (), pods))) as (client, _):
+        text = await text_of(client, "/waiting")
+        assert text.count("/pods/default/p-") == MAX_PODS_OF_A_REASON
+        assert (
+            f"{MAX_PODS_OF_A_REASON + 10} pods, the oldest for 8h; the {MAX_PODS_OF_A_REASON} oldest are shown" in text
+        )
+
+
+@pytest.mark.parametrize(
+    ("host", "is_served"),
+    [
+        ("127.0.0.1:8480", True),
+        ("localhost", True),
+        ("LOCALHOST:8480", True),
+        ("[::1]:8480", True),
+        ("127.0.0.2", True),
+        ("evil.example", False),
+        ("evil.example:8480", False),
+        ("localhost.evil.example", False),
+        ("127.0.0.1.evil.example", False),
+        ("10.0.0.1:8480", False),
+        ("[2001:db8::1]:8480", False),
+        ("", False),
+    ],
+)
+async def test_only_requests_for_this_machine_are_answered(host, is_served):
+    assert is_this_machine(host) is is_served
+    async with served() as (client, _):
+        for path in ("/nodes", "/events", "/metrics", "/static/style.css"):
+            if not is_served and host:
+                async with client.get(path, headers={"Host": host}) as response:
+                    assert response.status == 403
+                    assert "holder" not in await response.text()
+
+
+async def test_every_answer_has_the_headers_that_keep_scripts_of_others_out():
+    async with served() as (client, _):
+        for path in ("/", "/nothing", "/nodes/gone", "/static/style.css", "/events", "/readyz"):
+            async with client.get(path) as response:
+                policy = response.headers["Content-Security-Policy"]
+                assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';"), path
+                assert "unsafe" not in policy
+                assert response.headers["X-Content-Type-Options"] == "nosniff"
+                assert response.headers["Cache-Control"] == "no-store"
+
+
+async def test_pages_have_no_inline_script_or_style_and_ask_nobody_else():
+    async with served() as (client, _):
+        for path in ("/", "/nodes", "/waiting", "/use", "/nodes/n", "/pods/default/big"):
+            text = await text_of(client, path)
+            assert " style=" not in text and "<style" not in text and " on" + "click" not in text
+            for source in text.split("<script")[1:]:
+                assert ' src="/static/' in source.split(">")[0]
+            assert "https://" not in text.replace(Source.where, "")

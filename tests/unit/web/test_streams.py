@@ -1,0 +1,105 @@
+"""Streams over HTTP: what a browser is sent, and that one that reads slowly holds up nobody."""
+
+import asyncio
+
+import msgspec
+from tests import waiting
+from tests.unit.top.states import cluster, gpu, node
+
+from purser.web import streaming
+
+from .pages import Browser, Source, served
+
+
+async def read(response, browser, until):
+    async with waiting.limit():
+        while not until(browser):
+            browser.read((await response.content.readuntil(b"\n\n")).decode())
+
+
+async def test_a_browser_sees_a_change():
+    source, browser = Source(), Browser()
+    async with served(source) as (client, _), client.get("/events") as response:
+        assert response.headers["Content-Type"] == "text/event-stream"
+        await read(response, browser, lambda b: b.status)
+        assert (set(browser.nodes), browser.status["gpus"]) == ({"n", "other"}, 3)
+        source.show(cluster((node("n", gpu(held=900)),)))
+        await read(response, browser, lambda b: b.status["gpus"] == 1)
+        assert set(browser.nodes) == {"n"}
+
+
+async def test_a_page_without_tiles_hears_that_something_has_changed():
+    source, browser = Source(), Browser()
+    async with served(source) as (client, _), client.get("/events?changes") as response:
+        await read(response, browser, lambda b: b.status)
+        assert (browser.changes, browser.nodes) == (1, {})
+        source.show(problem="away")
+        await read(response, browser, lambda b: b.status["problem"])
+        assert browser.changes == 2
+
+
+async def test_streams_are_compressed_and_readable_at_once():
+    headers = {"Accept-Encoding": "gzip"}
+    async with (
+        served() as (client, _),
+        client.get("/events", headers=headers) as response,
+    ):
+        assert response.headers["Content-Encoding"] == "gzip"
+        browser = Browser()
+        await read(response, browser, lambda b: b.status)
+        assert set(browser.nodes) == {"n", "other"}
+
+
+async def test_a_silent_stream_gives_signs_of_life(monkeypatch):
+    monkeypatch.setattr(streaming, "ALIVE_EVERY_S", 0.01)
+    async with served() as (client, _), client.get("/events?changes") as response:
+        await read(response, Browser(), lambda b: b.status)
+        async with waiting.limit():
+            assert await response.content.readuntil(b"\n\n") == b":\n\n"
+
+
+async def test_no_more_streams_than_the_server_bears(monkeypatch):
+    monkeypatch.setattr(streaming, "MAX_STREAMS", 2)
+    async with served() as (client, _), client.get("/events"), client.get("/events"):
+        async with client.get("/events") as refused:
+            assert refused.status == 503
+            assert "too many pages are open" in await refused.text()
+        async with client.get("/nodes") as page:
+            assert page.status == 200
+        async with client.get("/metrics") as metrics:
+            assert "purser_web_streams 2.0" in await metrics.text()
+
+
+async def test_a_reader_that_does_not_read_is_cut_off_and_holds_up_nobody(monkeypatch):
+    monkeypatch.setattr(streaming, "SEND_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(streaming, "ALIVE_EVERY_S", 0.2)  # by which the server sees that the other client has gone
+    device = msgspec.structs.replace(gpu(), model="x" * 20_000)
+    large = cluster(tuple(node(f"n-{number}", device) for number in range(1000)))
+    async with served(Source(large)) as (client, _):
+        port = client._base_url.port
+        _, stuck = await asyncio.open_connection("127.0.0.1", port)
+        stuck.write(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await stuck.drain()
+        await shows(client, "purser_web_streams 1.0")
+        async with client.get("/events?changes") as response:
+            await read(response, Browser(), lambda b: b.status)
+        await shows(client, "purser_web_streams 0.0")
+        stuck.close()
+
+
+async def shows(client, metric):
+    """Wait until the metrics have it."""
+    text = ""
+    async with waiting.limit():
+        while metric not in text:
+            async with client.get("/metrics") as response:
+                text = await response.text()
+            await asyncio.sleep(0.02)
+
+
+async def test_streams_end_with_the_server():
+    async with served() as (client, feed), client.get("/events") as response:
+        await read(response, Browser(), lambda b: b.status)
+        feed.end()
+        async with waiting.limit():
+            await response.content.read()
