@@ -18,7 +18,7 @@ const HOLD_MS = 2000;
 const FIND_MS = 150;
 const HIDDEN_MS = 60000;
 const SMALLEST_TILE = matchMedia("(pointer: coarse)").matches ? 22 : 14;
-const LARGEST_TILE = 190;
+const LARGEST_TILE = 280;
 const NUMBERS = new Intl.NumberFormat("en");
 
 const byId = (id) => document.getElementById(id);

@@ -300,7 +300,9 @@ export class Painter {
         this.#rect(this.#partColour(tile, at), left, lower - tall, width, tall);
       }
       if (isLined && tall > 3 * line && fleet.partEnd[at] < WHOLE - 50) {
-        this.#rect(namespace === NOBODY ? theme.edge : theme.empty, left, lower - tall, width, line);
+        // The light colours of the scale do not stand out from what is free by themselves.
+        const isLast = at === first + fleet.partCount[tile] - 1;
+        this.#rect(namespace === NOBODY || isLast ? theme.edge : theme.empty, left, lower - tall, width, line);
       }
     }
     if (fleet.health[tile] > 0) {
