@@ -434,8 +434,8 @@ async def test_a_gpu_that_hami_s_annotation_cordons_takes_no_pods_until_it_is_go
 
 
 async def test_a_gpu_with_an_xid_is_reported_by_index_and_number(switch):
-    """Afterwards the card is well again, for the other tests. This driver reports no resets: the agent knows of one only
-    because it has seen that the card was lost."""
+    """Afterwards the card is well again, for the other tests. This driver reports no resets: the agent knows of one
+    only because it has seen that the card was lost."""
     driver = switch.lab.nodes[T4_NODE].driver
 
     async def inventory_has(text: str) -> bool:
