@@ -149,6 +149,8 @@ class LeaderElector:
         limit = self._time_left() if self._leading.value else self._renew_deadline
         held = await until(self._acquire_or_renew(), self._clock.sleep(limit))
         if held:
+            if self._time_left() <= 0:  # whoever asked `is_leader` meanwhile left something undone
+                self._lead(False, "the lease was renewed too late")
             self._renewed_at, self._waits_for = started, ""
             self._lead(True, "this replica holds the lease")
         elif held is False:

@@ -218,6 +218,26 @@ async def test_a_leader_whose_event_loop_was_held_up_knows_that_its_time_is_over
         assert not one.is_leader
 
 
+async def test_a_leader_whose_time_was_over_for_a_moment_says_so_to_those_who_left_work_undone(arena, monkeypatch):
+    """Its renewal was on the way when its event loop was held up, and succeeded."""
+    async with leading(arena) as one:
+        replace, began = one._client.replace, arena.clock.monotonic()
+        led = []
+
+        async def held_up(*arguments):
+            answer = await replace(*arguments)
+            monkeypatch.undo()
+            arena.clock.advance(9)
+            led.append(one.is_leader)
+            return answer
+
+        monkeypatch.setattr(one._client, "replace", held_up)
+        arena.history.clear()
+        await arena.until(lambda: arena.clock.monotonic() > began + 9 and one.is_leader)
+        assert led == [False]
+        assert arena.history == [("one", False), ("one", True)]
+
+
 async def test_a_leaders_time_counts_from_before_a_slow_renewal_was_sent(arena):
     async with leading(arena) as one:
         arena.server.gate.clear()
